@@ -1,0 +1,3 @@
+"""tokmill: corpora in, token shards out."""
+
+__version__ = "0.1.0"

@@ -1,0 +1,5 @@
+"""`python -m tokmill`."""
+
+from tokmill.cli.main import main
+
+main()

@@ -1,0 +1,108 @@
+"""The values that travel along the road: records, documents, tokens, and what is refused.
+
+Columns, not rows: a batch stays in Arrow buffers from the parser to the encoder, and in flat NumPy
+arrays from there to the shard. Nothing here reads, writes or decides.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    import numpy as np
+    import numpy.typing as npt
+    import pyarrow as pa
+
+RAW_LIMIT_BYTES = 1024
+"""At most this much of a rejected record is kept."""
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Place:
+    """Where a record stands in its source.
+
+    `byte_offset` counts decompressed bytes from the start of the file, or is -1 where a format has
+    no bytes to count (Parquet rows). `line` is the 1-based line, or record where there are no lines.
+    """
+
+    line: int
+    byte_offset: int
+
+    def shifted(self, origin: Place) -> Place:
+        """Give this place counted from the start of the file that `origin` was counted from."""
+        if self.byte_offset < 0:
+            return Place(self.line + origin.line, -1)
+        return Place(self.line + origin.line, self.byte_offset + origin.byte_offset)
+
+
+@dataclass(frozen=True, slots=True)
+class Reject:
+    """A record that could not become tokens: its place, a short reason, a message, its first bytes."""
+
+    place: Place
+    reason: str
+    message: str
+    raw: bytes
+
+
+class RecordLookup(Protocol):
+    """Answers questions about single records of a batch; used for rejects only, so it may be slow."""
+
+    def place(self, row: int) -> Place:
+        """Give the place of row `row`, counted from the start of the slice."""
+
+    def raw(self, row: int) -> bytes:
+        """Give the first `RAW_LIMIT_BYTES` bytes of row `row` as they stand in the source."""
+
+    def keys(self, row: int) -> list[str]:
+        """Give the top-level keys of row `row`, in order."""
+
+
+@dataclass(frozen=True, slots=True)
+class Records:
+    """Records of one block: one row each, with exactly the columns asked for, and what was refused.
+
+    `rejects` are in order of place. A column that the source lacks is all null.
+    """
+
+    batch: pa.RecordBatch
+    lookup: RecordLookup
+    rejects: Sequence[Reject]
+
+
+@dataclass(frozen=True, slots=True)
+class DocumentBatch:
+    """Documents rendered from one block.
+
+    `text`: large_string array of n documents, no nulls, valid UTF-8.
+    `rows`: (n,) int64, increasing: the row of `Records.batch` that each document came from.
+    """
+
+    text: pa.LargeStringArray
+    rows: npt.NDArray[np.int64]
+    rejects: Sequence[Reject]
+
+
+@dataclass(frozen=True, slots=True)
+class TokenBatch:
+    """Token ids of n documents, end to end.
+
+    `ids`: (n_tokens,) uint32. `offsets`: (n + 1,) int64, document i is `ids[offsets[i]:offsets[i+1]]`.
+    """
+
+    ids: npt.NDArray[np.uint32]
+    offsets: npt.NDArray[np.int64]
+
+    @property
+    def n_documents(self) -> int:
+        """Give the number of documents."""
+        return len(self.offsets) - 1
+
+    @property
+    def lengths(self) -> npt.NDArray[np.int64]:
+        """Give the number of tokens of each document: (n,) int64."""
+        lengths: npt.NDArray[np.int64] = self.offsets[1:] - self.offsets[:-1]
+        return lengths

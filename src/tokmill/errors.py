@@ -1,0 +1,63 @@
+"""The error tree. Each branch has an exit code; each message is one line for the person who reads it.
+
+A message says where, what was expected, what was found and what to do; lower case, no full stop.
+Errors cross process boundaries, so they carry a message string and nothing else.
+"""
+
+from __future__ import annotations
+
+
+class TokmillError(Exception):
+    """Root of everything that tokmill raises on purpose."""
+
+    exit_code = 70
+
+
+class VerifyError(TokmillError):
+    """The bytes of a dataset do not keep a promise of its manifest."""
+
+    exit_code = 1
+
+
+class UsageError(TokmillError):
+    """An option, a configuration value or a path is wrong."""
+
+    exit_code = 2
+
+
+class RecordError(TokmillError):
+    """A record is broken and the settings say to stop, or too many records are."""
+
+    exit_code = 3
+
+
+class TokenizerError(TokmillError):
+    """A tokenizer does not load, its eos is unknown, or an id does not fit the dtype."""
+
+    exit_code = 4
+
+
+class ParityError(TokenizerError):
+    """An engine gave other ids than the reference."""
+
+
+class StorageError(TokmillError):
+    """A file cannot be read or written: no space, no permission, not there any more."""
+
+    exit_code = 5
+
+
+class StateError(TokmillError):
+    """The output directory holds another run, is in use, or is of a newer format."""
+
+    exit_code = 6
+
+
+class WorkerError(TokmillError):
+    """A worker process died."""
+
+    exit_code = 7
+
+
+EXIT_INTERRUPTED = 130
+EXIT_INTERNAL = 70
