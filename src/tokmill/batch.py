@@ -25,7 +25,7 @@ class Place:
     """Where a record stands in its source.
 
     `byte_offset` counts decompressed bytes from the start of the file, or is -1 where a format has
-    no bytes to count (Parquet rows). `line` is the 1-based line, or record where there are no lines.
+    no bytes to count (Parquet rows). `line` is the 1-based line, or record without lines.
     """
 
     line: int
@@ -40,7 +40,7 @@ class Place:
 
 @dataclass(frozen=True, slots=True)
 class Reject:
-    """A record that could not become tokens: its place, a short reason, a message, its first bytes."""
+    """A record that could not become tokens: place, short reason, message, first bytes."""
 
     place: Place
     reason: str
@@ -49,7 +49,7 @@ class Reject:
 
 
 class RecordLookup(Protocol):
-    """Answers questions about single records of a batch; used for rejects only, so it may be slow."""
+    """Answers questions about single records of a batch; for rejects only, so it may be slow."""
 
     def place(self, row: int) -> Place:
         """Give the place of row `row`, counted from the start of the slice."""
@@ -65,7 +65,8 @@ class RecordLookup(Protocol):
 class Records:
     """Records of one block: one row each, with exactly the columns asked for, and what was refused.
 
-    `rejects` are in order of place. A column that the source lacks is all null.
+    `rejects` are in order of place. A column that the source lacks is all null. Strings are valid
+    UTF-8: sources check, engines trust.
     """
 
     batch: pa.RecordBatch
@@ -90,7 +91,8 @@ class DocumentBatch:
 class TokenBatch:
     """Token ids of n documents, end to end.
 
-    `ids`: (n_tokens,) uint32. `offsets`: (n + 1,) int64, document i is `ids[offsets[i]:offsets[i+1]]`.
+    `ids`: (n_tokens,) uint32. `offsets`: (n + 1,) int64. Document i is
+    `ids[offsets[i]:offsets[i + 1]]`.
     """
 
     ids: npt.NDArray[np.uint32]

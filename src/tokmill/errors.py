@@ -1,4 +1,4 @@
-"""The error tree. Each branch has an exit code; each message is one line for the person who reads it.
+"""The error tree. Each branch has an exit code; each message is one line for the person reading.
 
 A message says where, what was expected, what was found and what to do; lower case, no full stop.
 Errors cross process boundaries, so they carry a message string and nothing else.

@@ -1,0 +1,1 @@
+"""Runs the parts of a plan, and a whole run."""

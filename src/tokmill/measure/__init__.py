@@ -1,0 +1,1 @@
+"""Reads the memory that processes really take."""

@@ -1,0 +1,1 @@
+"""Manifests and forecasts as text."""

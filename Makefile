@@ -1,0 +1,39 @@
+# Everything goes through .venv, made on first use with the Python named here.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+
+.PHONY: help install pretrain-bin test check bench clean
+
+help:
+	@echo "make pretrain-bin  make .venv, install, and turn data_samples/ into shards under out/pretrain"
+	@echo "make test          lint, types, import rules, and all tests"
+	@echo "make check         lint, types and import rules alone"
+	@echo "make clean         remove .venv and out/"
+
+$(BIN)/tokmill: pyproject.toml
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e .
+	@touch $@
+
+$(VENV)/dev: $(BIN)/tokmill
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e ".[dev]"
+	$(BIN)/python tests/install_oracles.py
+	@touch $@
+
+install: $(BIN)/tokmill
+
+pretrain-bin: $(BIN)/tokmill
+	$(BIN)/tokmill pretrain --config configs/pretrain.toml
+
+check: $(VENV)/dev
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+test: check
+	$(BIN)/python -m pytest
+
+clean:
+	rm -rf $(VENV) out

@@ -1,0 +1,94 @@
+"""What the commands share on the screen: tables on stdout, progress on stderr."""
+
+from __future__ import annotations
+
+import sys
+import time
+from typing import TYPE_CHECKING
+
+import click
+
+from tokmill.cli.bar import Bar
+from tokmill.report.units import count, size
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from tokmill.measure.process_tree import PeakMemory
+    from tokmill.pipeline.plan import Plan
+    from tokmill.pipeline.spec import Progress as Increments
+
+
+def print_rows(rows: Sequence[tuple[str, str]]) -> None:
+    """Print (label, text) rows, the texts in one column."""
+    width = max(len(label) for label, _ in rows)
+    for label, text in rows:
+        lines = text.replace("\n", "\n" + " " * (width + 2))
+        click.echo(f"{click.style(label.ljust(width), bold=True)}  {lines}")
+
+
+class RunDisplay:
+    """The screen's view of a run: notes, a progress bar on a terminal, the peak of memory."""
+
+    def __init__(self, memory: PeakMemory, *, quiet: bool) -> None:
+        self._memory = memory
+        self._quiet = quiet
+        self._bar = None if quiet or not sys.stderr.isatty() else Bar()
+        self._start = time.perf_counter()
+        self._input_bytes = self._tokens = self._drops = self._rejects = 0
+        self._fresh_bytes = self._fresh_tokens = 0
+
+    def note(self, text: str) -> None:
+        """Print a line for the person, unless the run is quiet."""
+        if not self._quiet:
+            click.echo(text, err=True)
+
+    def started(self, plan: Plan, n_done: int, ignored: Sequence[str]) -> None:
+        """See `Observer`."""
+        config, engine = plan.spec.config, plan.spec.engine
+        n_bytes = sum(s.n_bytes for part in plan.parts for s in part.slices)
+        n_files = len({s.file.path for part in plan.parts for s in part.slices})
+        self.note(
+            f"input: {n_files:,} files, {size(n_bytes)}, in {len(plan.parts):,} parts"
+            + (f"; {n_done:,} parts are already there" if n_done else "")
+        )
+        if ignored:
+            self.note(f"ignored: {len(ignored):,} files of unknown ending ({ignored[0]}, …)")
+        eos = plan.spec.tokenizer.eos
+        self.note(
+            f"renderer: {config.render.renderer}; tokenizer: {plan.spec.tokenizer.name}, "
+            f"eos {eos.content} = {eos.id}, {config.output.dtype}; "
+            f"engine: {engine.name} ({engine.reason})"
+        )
+        if self._bar is not None:
+            self._bar.start(n_bytes)
+        self._start = time.perf_counter()
+
+    def progressed(self, progress: Increments) -> None:
+        """See `Observer`."""
+        self._input_bytes += progress.input_bytes
+        self._tokens += progress.tokens
+        self._drops += sum(progress.drops.values())
+        self._rejects += sum(progress.rejects.values())
+        if not progress.resumed:
+            self._fresh_bytes += progress.text_bytes
+            self._fresh_tokens += progress.tokens
+        if self._bar is not None:
+            self._bar.update(self._input_bytes, self._line())
+
+    def _line(self) -> str:
+        elapsed = max(time.perf_counter() - self._start, 1e-9)
+        return (
+            f"{size(self._input_bytes)}  {self._fresh_bytes / elapsed / 1e6:.1f} MB/s of text  "
+            f"{count(self._tokens)} tokens  {self._fresh_tokens / elapsed / 1e6:.2f} Mtok/s  "
+            f"{self._drops:,} drops  {self._rejects:,} rejects"
+        )
+
+    def peak_memory_bytes(self) -> int:
+        """See `Observer`."""
+        return self._memory.sample()
+
+    def close(self) -> None:
+        """Take the bar off the screen."""
+        if self._bar is not None:
+            self._bar.stop()

@@ -1,0 +1,118 @@
+"""The `tokmill` command: verbs, errors as one line, exit codes."""
+
+from __future__ import annotations
+
+import importlib
+import os
+import signal
+import sys
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from tokmill import __version__
+from tokmill.errors import EXIT_INTERRUPTED, TokmillError
+
+if TYPE_CHECKING:
+    from types import FrameType
+
+COMMANDS = {
+    "pretrain": ("tokmill.cli.pretrain", "Records to token shards."),
+    "plan": ("tokmill.cli.plan", "What a run would make and take; writes nothing."),
+    "verify": ("tokmill.cli.verify", "Check a dataset against its manifest."),
+    "inspect": ("tokmill.cli.inspect", "Show documents of a dataset, decoded."),
+}
+
+EXIT_CODES = """\b
+Exit codes:
+  0    done
+  1    verify found a lie
+  2    an option, a setting or a path is wrong
+  3    broken records: too many, or one with --on-error fail
+  4    the tokenizer: it does not load, its eos is unknown, an id does not fit
+  5    storage: no space, no permission, an unreadable file
+  6    the output directory holds another run, is in use, or is of a newer format
+  7    a worker process died
+  70   a bug in tokmill
+  130  interrupted; the same command continues"""
+
+
+class LazyGroup(click.Group):
+    """Imports a command when it is asked for, so that `--help` stays fast."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """Give the verbs in the order of a user's work."""
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """Give a verb's command."""
+        if cmd_name not in COMMANDS:
+            return None
+        module, _ = COMMANDS[cmd_name]
+        command: click.Command = importlib.import_module(module).command
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """List the verbs without importing them."""
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, text) for name, (_, text) in COMMANDS.items()])
+
+
+@click.group(
+    cls=LazyGroup,
+    epilog=EXIT_CODES,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+)
+@click.version_option(__version__, prog_name="tokmill")
+@click.option("--no-color", is_flag=True, help="Print without colour, as NO_COLOR does.")
+@click.pass_context
+def cli(ctx: click.Context, no_color: bool) -> None:
+    """Turn a corpus into token shards that trainers memory-map.
+
+    \b
+    Examples:
+      tokmill plan corpus/*.jsonl --tokenizer gpt2/ --output out
+      tokmill pretrain corpus/*.jsonl --tokenizer gpt2/ --output out
+      tokmill verify out
+      tokmill inspect out --sample 3
+    """
+    if no_color:
+        os.environ["NO_COLOR"] = "1"
+    if os.environ.get("NO_COLOR"):
+        ctx.color = False
+
+
+def main() -> None:
+    """Run the command line and exit with a documented code."""
+    if sys.platform == "win32":
+        sys.exit(
+            "error: tokmill needs POSIX file locks and atomic renames over open files, which "
+            "Windows lacks: run it in WSL"
+        )
+    signal.signal(signal.SIGTERM, _terminated)
+    try:
+        answer: Any = cli(standalone_mode=False)
+        sys.exit(answer if isinstance(answer, int) else 0)
+    except click.ClickException as error:
+        error.show()
+        sys.exit(error.exit_code)
+    except TokmillError as error:
+        fail(str(error), error.exit_code)
+    except (click.Abort, KeyboardInterrupt):
+        fail("interrupted; what is committed is kept: the same command continues", EXIT_INTERRUPTED)
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(0)
+    except Exception:
+        sys.excepthook(*sys.exc_info())
+        fail("this is a bug in tokmill; please report the lines above", TokmillError.exit_code)
+
+
+def fail(message: str, code: int) -> None:
+    """Print one line on stderr and exit."""
+    click.echo(f"{click.style('error:', fg='red', bold=True)} {message}", err=True)
+    sys.exit(code)
+
+
+def _terminated(number: int, frame: FrameType | None) -> None:
+    raise KeyboardInterrupt

@@ -1,0 +1,53 @@
+"""`tokmill plan`."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import click
+
+from tokmill.cli.options import config_from_options, settings_options
+from tokmill.errors import UsageError
+
+
+@click.command("plan")
+@settings_options
+@click.option("--json", "as_json", is_flag=True, help="Print the forecast as JSON.")
+def command(
+    paths: tuple[str, ...], config_file: Path | None, as_json: bool, **options: Any
+) -> None:
+    """Say what a run would make and take; write nothing.
+
+    Reads at most 5 % of the input, spread over it; compressed files, arrays and CSV only at their
+    heads.
+
+    \b
+    Examples:
+      tokmill plan baike.jsonl --tokenizer my_tokenizer/ --output out
+    """
+    config = config_from_options(paths, config_file, options)
+    if "-" in config.input.paths:
+        raise UsageError("standard input can be read only once: plan needs files")
+
+    from tokmill.cli.console import print_rows
+    from tokmill.executors.run import choose, layout_of_work, load_reference, prepare, sample
+    from tokmill.pipeline.forecast import forecast, sample_limit
+    from tokmill.pipeline.spec import RunSpec
+    from tokmill.report.forecast import forecast_rows
+    from tokmill.storage import free_bytes
+
+    prepared = prepare(config)
+    workers, threads = layout_of_work(prepared.config, len(prepared.parts))
+    os.environ.setdefault("RAYON_NUM_THREADS", str(threads))
+    found = sample(prepared, sample_limit(prepared.parts))
+    engine = choose(prepared, load_reference(prepared), found.texts, threads)
+    spec = RunSpec(prepared.config, prepared.tokenizer, engine, threads)
+    result = forecast(spec, prepared.parts, found, workers)
+    if as_json:
+        click.echo(json.dumps({"schema": 1, **result.as_json(), "engine": engine.as_json()}))
+        return
+    free = free_bytes(Path(config.output.dir or "."))
+    print_rows(forecast_rows(result, spec, len(prepared.files), free))

@@ -1,0 +1,98 @@
+"""The engine protocol, and the table of engines.
+
+An engine turns documents into flat token ids. `tokenizers` (with SentencePiece's own library for a
+`.model`) is the reference: the others are used only where they proved to give the same ids.
+"""
+
+from __future__ import annotations
+
+import importlib.metadata
+import importlib.util
+import json
+from typing import TYPE_CHECKING, Protocol
+
+from tokmill.errors import TokenizerError
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from tokmill.batch import TokenBatch
+    from tokmill.encode.tokenizer import Tokenizer
+
+REFERENCE = "tokenizers"
+FAST_ENGINES = ("gigatoken", "fastokens")
+"""In the order in which they are tried when there is too little text to time them."""
+
+_PACKAGES = {"tokenizers": "tokenizers", "gigatoken": "gigatoken", "fastokens": "fastokens"}
+
+
+class Engine(Protocol):
+    """Encodes documents without any token placed around them; safe to call from several threads."""
+
+    name: str
+    renewable: bool
+    """Whether loading it again gives the memory of its caches back."""
+
+    def encode(self, text: pa.LargeStringArray) -> TokenBatch:
+        """Encode n documents of valid UTF-8, no nulls."""
+
+
+def load_engine(name: str, tokenizer: Tokenizer, *, control_in_text: str, n_threads: int) -> Engine:
+    """Load an engine for a tokenizer.
+
+    Args:
+        name: one of `ENGINES` without `auto`.
+        tokenizer: what to encode with.
+        control_in_text: `parse` gives a control token's id to its string in a text; `text` and
+            `reject` encode the string as ordinary text.
+        n_threads: threads that the engine may use inside one call.
+
+    Raises:
+        TokenizerError: the package is missing, or the engine refuses this tokenizer.
+    """
+    parse = control_in_text == "parse"
+    if name == REFERENCE:
+        if tokenizer.kind == "sentencepiece":
+            from tokmill.encode.reference import SentencePieceReference
+
+            return SentencePieceReference(tokenizer, parse=parse, n_threads=n_threads)
+        from tokmill.encode.reference import TokenizersReference
+
+        return TokenizersReference(tokenizer, parse=parse)
+    if not tokenizer.json:
+        raise TokenizerError(
+            f"{tokenizer.name}: engine {name} cannot load this SentencePiece model"
+        )
+    try:
+        if name == "gigatoken":
+            from tokmill.encode.gigatoken import Gigatoken
+
+            return Gigatoken(tokenizer, parse=parse, parallel=n_threads > 1)
+        from tokmill.encode.fastokens import Fastokens
+
+        return Fastokens(tokenizer, parse=parse)
+    except ImportError as error:
+        raise TokenizerError(f"engine {name} is not installed here: {error}") from None
+    except (ValueError, RuntimeError, KeyError, TypeError, NotImplementedError) as error:
+        cause = (str(error).strip().splitlines() or [type(error).__name__])[0]
+        raise TokenizerError(f"engine {name} refuses {tokenizer.name}: {cause}") from None
+
+
+def is_installed(name: str) -> bool:
+    """Say whether an engine's package is importable, without importing it."""
+    needed = ("gigatoken", "awkward") if name == "gigatoken" else (_PACKAGES[name],)
+    return all(importlib.util.find_spec(package) is not None for package in needed)
+
+
+def engine_version(name: str, tokenizer: Tokenizer) -> str:
+    """Give the installed version of the library that an engine runs."""
+    if name == REFERENCE and tokenizer.kind == "sentencepiece":
+        return "sentencepiece " + importlib.metadata.version("sentencepiece")
+    return importlib.metadata.version(_PACKAGES[name])
+
+
+def without_special_tokens(tokenizer_json: str) -> str:
+    """Drop the special added tokens from a tokenizer.json, so that their strings are plain text."""
+    data = json.loads(tokenizer_json)
+    data["added_tokens"] = [t for t in data.get("added_tokens", []) if not t.get("special")]
+    return json.dumps(data, ensure_ascii=False)

@@ -1,0 +1,202 @@
+"""A tokenizer, found and described: what workers get, and what the manifest records."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from tokmill.encode.named_tokens import Token, find_eos, find_token, read_companions
+from tokmill.encode.sentencepiece_model import PieceType, read_model, sentencepiece_to_json
+from tokmill.encode.tiktoken_file import is_rank_file, tiktoken_to_json
+from tokmill.encode.tokenizer_files import find_tokenizer_file, read_file
+from tokmill.errors import TokenizerError
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from tokmill.config import TokenizerSettings
+    from tokmill.encode.named_tokens import Companions
+
+__all__ = ["Token", "Tokenizer", "load_tokenizer"]
+
+
+@dataclass(frozen=True, slots=True)
+class Tokenizer:
+    """A tokenizer as plain values, ready to be pickled.
+
+    `kind`: `json` or `sentencepiece`. `data`: the bytes of the file as found. `json`: the text of a
+    tokenizer.json for the engines, without the parts that place tokens, cut or pad; '' for a
+    SentencePiece model that has no equal one. `sha256`: of the file as found, and for a tiktoken
+    rank file of its pattern's name too. `vocab_size`: largest id + 1. `max_emittable_id`: the
+    largest id that a run can write.
+    """
+
+    name: str
+    kind: str
+    data: bytes
+    json: str
+    sha256: str
+    vocab_size: int
+    eos: Token
+    bos: Token | None
+    special_ids: tuple[int, ...]
+    chat_template: str | None
+    max_emittable_id: int
+
+
+@dataclass(frozen=True, slots=True)
+class _Source:
+    """A tokenizer file, read: every token's id by its string, and which ids text can become."""
+
+    kind: str
+    data: bytes
+    json: str
+    sha256: str
+    ids: dict[str, int]
+    special_ids: frozenset[int]
+    text_ids: frozenset[int]
+    eos: Token | None = None
+
+
+def load_tokenizer(settings: TokenizerSettings) -> Tokenizer:
+    """Find, check and describe the tokenizer that the settings name.
+
+    Raises:
+        UsageError: nothing of that name is here.
+        TokenizerError: it does not load, or its eos is missing, ambiguous or unknown.
+        StorageError: a file of it cannot be read.
+    """
+    path = find_tokenizer_file(settings.path)
+    source = _read(path, settings.pattern)
+    companions = read_companions(path.parent)
+    eos = _eos(settings, source, companions)
+    bos = None
+    if settings.bos_token:
+        bos = find_token(settings.bos_token, source.ids, where=settings.path, option="--bos-token")
+    emittable = {eos.id, *([bos.id] if bos else [])} | source.text_ids
+    if settings.control_tokens_in_text == "parse":
+        emittable |= source.special_ids
+    return Tokenizer(
+        name=settings.path,
+        kind=source.kind,
+        data=source.data,
+        json=source.json,
+        sha256=source.sha256,
+        vocab_size=max(source.ids.values()) + 1,
+        eos=eos,
+        bos=bos,
+        special_ids=tuple(sorted(source.special_ids)),
+        chat_template=companions.chat_template,
+        max_emittable_id=max(emittable),
+    )
+
+
+def _eos(settings: TokenizerSettings, source: _Source, companions: Companions) -> Token:
+    where = settings.path
+    if settings.eos_token:
+        return find_token(settings.eos_token, source.ids, where=where, option="--eos-token")
+    return find_eos(source.ids, companions, source.eos, where=where)
+
+
+def _read(path: Path, pattern: str) -> _Source:
+    """Read a tokenizer file of any kind; the content says which."""
+    data, where = read_file(path), str(path)
+    if is_rank_file(data):
+        text = tiktoken_to_json(data, pattern, where=where)
+        sha256 = hashlib.sha256(data + b"\0" + pattern.encode()).hexdigest()
+        return _read_json(data, text, sha256, where=where)
+    sha256 = hashlib.sha256(data).hexdigest()
+    if path.suffix != ".json" and data.lstrip()[:1] != b"{":
+        return _read_sentencepiece(data, sha256, where=where)
+    return _read_json(data, _cleaned(data, where=where), sha256, where=where)
+
+
+def _cleaned(data: bytes, *, where: str) -> str:
+    """Give a tokenizer.json without the parts that place tokens, cut or pad.
+
+    Raises:
+        TokenizerError: it is no tokenizer.json, or one that encodes at random.
+    """
+    try:
+        content = json.loads(data)
+    except (ValueError, RecursionError) as error:
+        raise TokenizerError(f"{where}: not valid JSON: {error}") from None
+    model = content.get("model") if isinstance(content, dict) else None
+    if not isinstance(model, dict):
+        raise TokenizerError(f"{where}: not a tokenizer.json: it has no object 'model'")
+    if model.get("dropout"):
+        raise TokenizerError(
+            f"{where}: model.dropout is {model['dropout']}, which makes ids random; set it to null"
+        )
+    content |= dict.fromkeys(("post_processor", "truncation", "padding"))
+    return json.dumps(content, ensure_ascii=False, separators=(",", ":"))
+
+
+def _read_json(data: bytes, text: str, sha256: str, *, where: str) -> _Source:
+    library = _load_library(text if is_rank_file(data) else data, where=where)
+    model_ids: dict[str, int] = library.get_vocab(with_added_tokens=False)
+    added: dict[int, Any] = library.get_added_tokens_decoder()
+    special = frozenset(id_ for id_, token in added.items() if token.special)
+    ids = library.get_vocab(with_added_tokens=True)
+    if not ids:
+        raise TokenizerError(f"{where}: its vocabulary is empty")
+    unknown = _unknown_id(json.loads(text)["model"], model_ids)
+    text_ids = {*model_ids.values(), *added} - special
+    return _Source(
+        kind="json",
+        data=data,
+        json=text,
+        sha256=sha256,
+        ids=ids,
+        special_ids=special,
+        text_ids=frozenset(text_ids if unknown is None else text_ids | {unknown}),
+    )
+
+
+def _load_library(content: str | bytes, *, where: str) -> Any:
+    from tokenizers import Tokenizer as Library
+
+    try:
+        return (
+            Library.from_str(content) if isinstance(content, str) else Library.from_buffer(content)
+        )
+    except BaseException as error:
+        # A panic of native code derives from BaseException, like an interrupt, and has no public
+        # type; an interrupt is not ours to catch.
+        if not isinstance(error, Exception) and type(error).__name__ != "PanicException":
+            raise
+        reason = " ".join(str(error).split())
+        reason = reason.removeprefix("Cannot instantiate Tokenizer from buffer: ")
+        raise TokenizerError(f"{where}: the tokenizers library refuses it: {reason}") from None
+
+
+def _unknown_id(model: dict[str, Any], model_ids: dict[str, int]) -> int | None:
+    """Give the id that unknown text becomes: text writes it even where it is a special token."""
+    if isinstance(model.get("unk_id"), int):
+        return int(model["unk_id"])
+    return model_ids.get(model.get("unk_token") or "")
+
+
+def _read_sentencepiece(data: bytes, sha256: str, *, where: str) -> _Source:
+    from sentencepiece import SentencePieceProcessor
+
+    model = read_model(data, where=where)
+    try:
+        library = SentencePieceProcessor(model_proto=data)
+    except RuntimeError as error:
+        reason = " ".join(str(error).split())
+        raise TokenizerError(f"{where}: SentencePiece refuses it: {reason}") from None
+    pieces, eos_id = model.pieces, library.eos_id()
+    control = (PieceType.CONTROL, PieceType.UNKNOWN)
+    return _Source(
+        kind="sentencepiece",
+        data=data,
+        json=sentencepiece_to_json(model),
+        sha256=sha256,
+        ids={piece.content: index for index, piece in enumerate(pieces)},
+        special_ids=frozenset(i for i, piece in enumerate(pieces) if piece.type in control),
+        text_ids=frozenset(i for i, p in enumerate(pieces) if p.type is not PieceType.CONTROL),
+        eos=None if eos_id < 0 else Token(eos_id, pieces[eos_id].content),
+    )

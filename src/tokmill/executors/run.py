@@ -1,0 +1,296 @@
+"""A whole run: plan or continue, work through the parts, write the manifest."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import time
+from collections import Counter
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
+
+import pyarrow as pa
+
+from tokmill.encode.choose import EngineChoice, choose_engine
+from tokmill.encode.engine import REFERENCE, engine_version, load_engine
+from tokmill.encode.tokenizer import Tokenizer, load_tokenizer
+from tokmill.errors import RecordError, StateError, UsageError
+from tokmill.executors import serial
+from tokmill.pipeline.finish import PROBE_TEXT, Usage, finish
+from tokmill.pipeline.plan import (
+    Plan,
+    check_same,
+    make_parts,
+    planned_engine,
+    read_plan,
+    resolve,
+    write_plan,
+)
+from tokmill.pipeline.spec import Part, RunSpec
+from tokmill.pipeline.survey import Survey, survey
+from tokmill.render.renderer import Renderer, make_renderer
+from tokmill.shards.layout import MANIFEST, PARTS, PLAN, REJECTS, SHARD_FILE, part_name
+from tokmill.shards.record import read_record
+from tokmill.sources.files import SourceFile, discover
+from tokmill.sources.open import probe
+from tokmill.storage import locked, make_directory, remove_temporaries
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from tokmill.config import Config
+    from tokmill.encode.engine import Engine
+    from tokmill.pipeline.spec import Progress
+    from tokmill.shards.record import PartRecord
+
+TIMED_FROM_BYTES = 128 << 20
+"""Below this much input the first exact engine is taken: timing both costs more than it saves."""
+
+SAMPLE_BYTES = 4 << 20
+FRACTION_CHECKED_FROM = 1000
+REJECTS_ALLOWED = 10
+
+
+class Observer(Protocol):
+    """What a run tells about itself while it goes on."""
+
+    def started(self, plan: Plan, n_done: int, ignored: Sequence[str]) -> None:
+        """Hear that the plan stands; `n_done` parts are already committed."""
+
+    def progressed(self, progress: Progress) -> None:
+        """Hear increments."""
+
+    def peak_memory_bytes(self) -> int:
+        """Give the peak so far of the process tree's memory, 0 if unknown."""
+
+
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """Inputs, tokenizer and renderer of a run, before an engine is chosen."""
+
+    config: Config
+    files: tuple[SourceFile, ...]
+    ignored: tuple[str, ...]
+    tokenizer: Tokenizer
+    renderer: Renderer
+    parts: tuple[Part, ...]
+
+
+def prepare(config: Config) -> Prepared:
+    """Find the inputs, load the tokenizer, settle the renderer and cut the parts; writes nothing.
+
+    Raises:
+        TokmillError: a path, the tokenizer, its eos, the renderer or the dtype is wrong.
+    """
+    if not config.input.paths:
+        raise UsageError("no input: name files, directories or globs, or set input.paths")
+    if not config.tokenizer.path:
+        raise UsageError("no tokenizer: give --tokenizer, a file, a directory or a Hub name")
+    tokenizer = load_tokenizer(config.tokenizer)
+    found = discover(config.input)
+    keys = list(probe(found.files, config.input))
+    renderer = make_renderer(config.render, keys)
+    resolved = resolve(config, tokenizer, renderer.name)
+    parts = make_parts(found.files, config.output.part_bytes)
+    return Prepared(resolved, tuple(found.files), tuple(found.ignored), tokenizer, renderer, parts)
+
+
+def sample(prepared: Prepared, limit_bytes: int) -> Survey:
+    """Sample the input; nothing from a source that can be read only once."""
+    if any(file.path == "-" for file in prepared.files):
+        return Survey()
+    return survey(prepared.parts, prepared.config.input, prepared.renderer, limit_bytes)
+
+
+def load_reference(prepared: Prepared) -> Engine:
+    """Load the engine that the others are held against."""
+    control = prepared.config.tokenizer.control_tokens_in_text
+    return load_engine(REFERENCE, prepared.tokenizer, control_in_text=control, n_threads=1)
+
+
+def choose(
+    prepared: Prepared, reference: Engine, texts: Sequence[str], n_threads: int
+) -> EngineChoice:
+    """Choose the engine for a corpus from a sample of its documents."""
+    n_bytes = sum(file.n_bytes for file in prepared.files)
+    return choose_engine(
+        prepared.tokenizer,
+        reference,
+        texts,
+        asked=prepared.config.run.engine,
+        control_in_text=prepared.config.tokenizer.control_tokens_in_text,
+        n_threads=n_threads,
+        timed=n_bytes >= TIMED_FROM_BYTES,
+    )
+
+
+def cores() -> int:
+    """Give the number of processors that this process may use."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+def layout_of_work(config: Config, n_parts: int) -> tuple[int, int]:
+    """Give (worker processes, threads in each); one process with all threads by default."""
+    workers = max(1, min(config.run.workers or 1, n_parts))
+    threads = config.run.threads or max(1, cores() // workers)
+    return workers, threads
+
+
+def run(config: Config, observer: Observer, *, overwrite: bool = False) -> dict[str, Any]:
+    """Make a dataset, or continue one, and give its manifest.
+
+    Raises:
+        TokmillError: see `errors`; what is committed stays, nothing half-written does.
+    """
+    if not config.output.dir:
+        raise UsageError("no output: give --output, a directory to write the dataset to")
+    start_wall, start_cpu = time.perf_counter(), _cpu_s()
+    prepared = prepare(config)
+    directory = Path(config.output.dir)
+    make_directory(directory)
+    with locked(directory):
+        workers, threads = layout_of_work(prepared.config, len(prepared.parts))
+        os.environ.setdefault("RAYON_NUM_THREADS", str(threads))
+        reference = load_reference(prepared)
+        plan = _plan(prepared, reference, directory, threads, overwrite=overwrite)
+        done = [part for part in plan.parts if _record_of(plan, part, directory) is not None]
+        observer.started(plan, len(done), prepared.ignored)
+        watch = RejectWatch(plan, observer.progressed)
+        if workers == 1:
+            found = serial.run_parts(plan.spec, plan.parts, watch.progressed, reference)
+        else:
+            from tokmill.executors import processes  # costs 0.1 s
+
+            found = processes.run_parts(plan.spec, plan.parts, watch.progressed, workers)
+        records = sorted(found, key=lambda record: record.part)
+        watch.check_at_end()
+        usage = Usage(
+            time.perf_counter() - start_wall,
+            _cpu_s() - start_cpu,
+            observer.peak_memory_bytes(),
+            len(done),
+            watch.text_bytes,
+            workers,
+        )
+        probe_ids = reference.encode(pa.array([PROBE_TEXT], pa.large_string())).ids
+        return finish(plan, records, probe_ids.tolist(), usage)
+
+
+def _plan(
+    prepared: Prepared, reference: Engine, directory: Path, n_threads: int, *, overwrite: bool
+) -> Plan:
+    if overwrite:
+        clear(directory)
+    found = read_plan(directory)
+    if found is None:
+        _refuse_foreign(directory)
+        texts = sample(prepared, _sample_bytes(prepared)).texts
+        engine = choose(prepared, reference, texts, n_threads)
+    else:
+        engine = planned_engine(found, prepared.config.run.engine)
+        _check_engine(engine, prepared)
+    spec = RunSpec(prepared.config, prepared.tokenizer, engine, n_threads)
+    plan = Plan(spec, prepared.parts)
+    if found is not None:
+        check_same(found, plan, directory)
+    for name in (PARTS, REJECTS):
+        make_directory(directory / name)
+    for place in (directory, directory / PARTS, directory / REJECTS):
+        remove_temporaries(place)
+    if found is None:
+        write_plan(directory, plan)
+    return plan
+
+
+def _sample_bytes(prepared: Prepared) -> int:
+    total: int = sum(file.n_bytes for file in prepared.files)
+    return min(SAMPLE_BYTES, max(total // 20, 1 << 16))
+
+
+def _check_engine(engine: EngineChoice, prepared: Prepared) -> None:
+    installed = engine_version(engine.name, prepared.tokenizer)
+    if installed != engine.version:
+        raise StateError(
+            f"the run in this directory began with {engine.name} {engine.version}, installed is "
+            f"{installed}: install that version, or run with --overwrite to start anew"
+        )
+
+
+def _refuse_foreign(directory: Path) -> None:
+    """Refuse to write among files that no plan explains."""
+    foreign = [path.name for path in directory.iterdir() if not path.name.startswith(".")]
+    if foreign:
+        raise StateError(
+            f"{directory}: holds files but no plan of a run ({sorted(foreign)[0]}, …): "
+            "choose an empty or new directory"
+        )
+
+
+def clear(directory: Path) -> None:
+    """Remove a dataset's files from a directory that holds one, the manifest first.
+
+    Raises:
+        StateError: it holds files of others.
+    """
+    if not (directory / PLAN).exists():
+        return
+    (directory / MANIFEST).unlink(missing_ok=True)
+    for path in directory.iterdir():
+        if SHARD_FILE.fullmatch(path.name):
+            path.unlink()
+    for name in (PARTS, REJECTS):
+        shutil.rmtree(directory / name, ignore_errors=True)
+    (directory / PLAN).unlink()
+
+
+def _record_of(plan: Plan, part: Part, directory: Path) -> PartRecord | None:
+    path = directory / PARTS / part_name(part.index)
+    return read_record(path, part.fingerprint(plan.spec)) if path.exists() else None
+
+
+def _cpu_s() -> float:
+    """Give the CPU seconds of this process and of its children that have ended."""
+    times = os.times()
+    return times.user + times.system + times.children_user + times.children_system
+
+
+class RejectWatch:
+    """Sums progress, and stops a run that is eating the wrong file."""
+
+    def __init__(self, plan: Plan, forward: Callable[[Progress], None]) -> None:
+        self._limit = plan.spec.config.limits.max_reject_fraction
+        self._forward = forward
+        self._n_records = 0
+        self._reasons: Counter[str] = Counter()
+        self._first = ""
+        self.text_bytes = 0
+
+    def progressed(self, progress: Progress) -> None:
+        """Take increments; raises `RecordError` from 1,000 records on."""
+        self._n_records += progress.records
+        self._reasons.update(progress.rejects)
+        self._first = self._first or progress.first_reject
+        self.text_bytes += 0 if progress.resumed else progress.text_bytes
+        self._forward(progress)
+        if self._n_records >= FRACTION_CHECKED_FROM:
+            self._check()
+
+    def check_at_end(self) -> None:
+        """Check a run of any size, if it has more than 10 rejects; raises `RecordError`."""
+        if self._reasons.total() > REJECTS_ALLOWED:
+            self._check()
+
+    def _check(self) -> None:
+        n_rejects = self._reasons.total()
+        if n_rejects <= self._limit * self._n_records:
+            return
+        reasons = ", ".join(f"{n:,} {reason}" for reason, n in self._reasons.most_common(3))
+        first = f"; the first: {self._first}" if self._first else ""
+        raise RecordError(
+            f"{n_rejects:,} of {self._n_records:,} records were rejected ({reasons}), more than "
+            f"max_reject_fraction {self._limit:g} allows{first}; if that is the right input, "
+            "raise --max-reject-fraction"
+        )

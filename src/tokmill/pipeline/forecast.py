@@ -1,0 +1,122 @@
+"""Predicts a run from a sample: tokens, disk, time, memory. Nothing is written."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+
+from tokmill.encode.ends import select
+from tokmill.encode.engine import load_engine
+from tokmill.errors import UsageError
+from tokmill.pipeline.part import READ_AHEAD_BATCHES
+from tokmill.shards.index import HEADER
+
+if TYPE_CHECKING:
+    from tokmill.pipeline.spec import Part, RunSpec
+    from tokmill.pipeline.survey import Survey
+
+SAMPLE_FRACTION = 0.05
+SAMPLE_LIMIT_BYTES = 16 << 20
+
+START_S = 1.5
+"""Starting, choosing an engine and loading it, as measured with a vocabulary of 50,000."""
+
+BASE_MEMORY_BYTES = 230 << 20
+"""A worker before its first batch: interpreter, Arrow, tokenizer, two engines loaded."""
+
+BATCH_COPIES = 6
+"""A batch in flight stands as bytes, columns, text, ids and tokens."""
+
+_INDEX_BYTES = 20
+_RECORD_BYTES = 2000
+
+
+@dataclass(frozen=True, slots=True)
+class Forecast:
+    """What a run is expected to make and take."""
+
+    input_bytes: int
+    sampled_bytes: int
+    heads_only: bool
+    parts: int
+    documents: int
+    tokens: int
+    text_bytes: int
+    disk_bytes: int
+    time_s: float
+    memory_bytes: int
+    reject_fraction: float
+
+    def as_json(self) -> dict[str, Any]:
+        """Give the forecast as plain values."""
+        return {name: getattr(self, name) for name in self.__dataclass_fields__}
+
+
+def sample_limit(parts: tuple[Part, ...]) -> int:
+    """Give how many bytes of the input a forecast may read."""
+    total = sum(s.n_bytes for part in parts for s in part.slices)
+    return min(int(total * SAMPLE_FRACTION), SAMPLE_LIMIT_BYTES)
+
+
+def forecast(spec: RunSpec, parts: tuple[Part, ...], found: Survey, workers: int) -> Forecast:
+    """Predict a run from its sample.
+
+    Raises:
+        UsageError: the sample holds no document.
+    """
+    if not found.texts:
+        raise UsageError("the sampled records hold no document: nothing to predict from")
+    lengths, speed = _encode(spec, found)
+    n_ends = 1 if spec.tokenizer.bos is None else 2
+    input_bytes = sum(s.n_bytes for part in parts for s in part.slices)
+    scale = input_bytes / found.input_bytes
+    documents = round(len(lengths) * scale)
+    tokens = round((int(lengths.sum()) + n_ends * len(lengths)) * scale)
+    item_bytes = np.dtype(spec.config.output.dtype).itemsize
+    shards = max(len(parts), -(-tokens // spec.config.output.shard_tokens))
+    disk = tokens * item_bytes + documents * _INDEX_BYTES
+    disk += shards * (HEADER.size + 8 + _RECORD_BYTES)
+    text_bytes = round(found.text_bytes * scale)
+    return Forecast(
+        input_bytes,
+        found.input_bytes,
+        found.heads_only,
+        len(parts),
+        documents,
+        tokens,
+        text_bytes,
+        disk,
+        START_S + text_bytes / speed / workers,
+        _memory(spec, workers),
+        found.n_rejects / (found.n_rejects + len(found.texts)),
+    )
+
+
+def _encode(
+    spec: RunSpec, found: Survey
+) -> tuple[np.ndarray[tuple[int], np.dtype[np.int64]], float]:
+    """Give the lengths of the sample's kept documents, and bytes of text encoded per second."""
+    control, limits = spec.config.tokenizer.control_tokens_in_text, spec.config.limits
+    engine = load_engine(
+        spec.engine.name, spec.tokenizer, control_in_text=control, n_threads=spec.n_threads
+    )
+    text = pa.array(found.texts, pa.large_string())
+    start = time.perf_counter()
+    batch = engine.encode(text)
+    speed = text.nbytes / max(time.perf_counter() - start, 1e-9)
+    measured = spec.engine.mb_per_s.get(spec.engine.name)
+    keep = batch.lengths >= limits.min_tokens
+    if limits.max_tokens:
+        keep &= batch.lengths <= limits.max_tokens
+    return select(batch, keep).lengths, measured * 1e6 if measured else speed
+
+
+def _memory(spec: RunSpec, workers: int) -> int:
+    run = spec.config.run
+    batches = READ_AHEAD_BATCHES * BATCH_COPIES * run.batch_bytes
+    engine = run.engine_memory_bytes if spec.engine.name != "tokenizers" else 0
+    return workers * (BASE_MEMORY_BYTES + engine + batches)

@@ -1,0 +1,166 @@
+"""One part, from slices to committed shards: bounded, ordered, streaming.
+
+The calling thread reads and writes; a pool parses, renders and encodes a few blocks ahead, bounded
+in number and in bytes. Results are written in the order of the blocks.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from tokmill.batch import Place
+from tokmill.encode.spot import SpotCheck
+from tokmill.pipeline.road import Encoded, Road
+from tokmill.pipeline.spec import Progress
+from tokmill.pipeline.steps import StepWriter
+from tokmill.shards.layout import PARTS, part_name
+from tokmill.shards.record import Counts, PartRecord, read_record
+from tokmill.sources.open import open_slice
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from tokmill.pipeline.spec import Part, RunSpec
+    from tokmill.shards.record import Next
+    from tokmill.sources.blocks import Block, SliceReader
+
+READ_AHEAD_BATCHES = 4
+"""Blocks in flight hold at most this many times `batch_bytes`; one larger block goes alone."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Work:
+    """A block with the slice it came from; a None block says that the slice has ended."""
+
+    slice_index: int
+    reader: SliceReader
+    block: Block | None
+
+
+def run_part(
+    spec: RunSpec, part: Part, road: Callable[[], Road], report: Callable[[Progress], None]
+) -> PartRecord:
+    """Write one part, or give the record of an earlier attempt that finished it.
+
+    Args:
+        spec: the run.
+        part: the part.
+        road: gives this process's road; called only if there is work.
+        report: gets increments; what it raises stops the part.
+
+    Raises:
+        TokmillError: nothing uncommitted stays behind.
+    """
+    directory = Path(spec.config.output.dir)
+    fingerprint = part.fingerprint(spec)
+    done = read_record(directory / PARTS / part_name(part.index), fingerprint)
+    if done is not None:
+        report(_resumed(done.counts()))
+        return done
+    loaded = road()
+    writer = StepWriter(
+        directory,
+        part.index,
+        fingerprint,
+        dtype=loaded.dtype,
+        shard_tokens=spec.config.output.shard_tokens,
+        fail_on_reject=spec.config.limits.on_error == "fail",
+    )
+    try:
+        start, counts = writer.resume()
+        if start is not None:
+            report(_resumed(counts))
+        _write_blocks(spec, part, loaded, writer, start, report)
+        return writer.finish()
+    except BaseException:
+        writer.discard()
+        raise
+
+
+def _write_blocks(
+    spec: RunSpec,
+    part: Part,
+    road: Road,
+    writer: StepWriter,
+    start: Next | None,
+    report: Callable[[Progress], None],
+) -> None:
+    spot = None if road.reference is None else SpotCheck(road.reference)
+    with ThreadPoolExecutor(spec.n_threads, "tokmill") as pool:
+        works = _works(spec, part, road, start)
+        for work, encoded in _in_order(pool, road, works, spec):
+            source = part.slices[work.slice_index].file
+            if encoded is None:
+                writer.end_slice(work.slice_index, part.slices[work.slice_index].n_bytes)
+                continue
+            n_checked = 0 if spot is None else _spot_check(spot, work, encoded, source.path)
+            progress = writer.add(work.slice_index, source.path, encoded, work.reader.origin)
+            report(replace(progress, n_checked=n_checked))
+
+
+def _works(spec: RunSpec, part: Part, road: Road, start: Next | None) -> Iterator[_Work]:
+    """Give the blocks of all slices, each slice followed by its end, from `start` on."""
+    first = 0 if start is None else start.slice
+    for i, piece in enumerate(part.slices[first:], first):
+        place = Place(start.line, start.byte_offset) if start and i == first else None
+        settings, run = spec.config.input, spec.config.run
+        with open_slice(piece, settings, road.renderer.schema, run.batch_bytes, place) as reader:
+            for block in reader.blocks():
+                yield _Work(i, reader, block)
+            yield _Work(i, reader, None)
+
+
+def _in_order(
+    pool: ThreadPoolExecutor, road: Road, works: Iterator[_Work], spec: RunSpec
+) -> Iterator[tuple[_Work, Encoded | None]]:
+    """Process blocks on the pool, a bounded number ahead, and give the results in order."""
+    pending: deque[tuple[_Work, Future[Encoded] | None, int]] = deque()
+    limit_bytes = READ_AHEAD_BATCHES * spec.config.run.batch_bytes
+    in_flight = 0
+    try:
+        for work in works:
+            weight = 0 if work.block is None else work.block.n_bytes
+            while pending and (
+                in_flight + weight > limit_bytes or len(pending) > spec.n_threads + 1
+            ):
+                ready, future, held = pending.popleft()
+                yield ready, None if future is None else future.result()
+                in_flight -= held
+            future = None if work.block is None else pool.submit(road.process, work.block)
+            pending.append((replace(work, block=None), future, weight))
+            in_flight += weight
+            del work
+        while pending:
+            ready, future, _ = pending.popleft()
+            yield ready, None if future is None else future.result()
+    finally:
+        for _, future, _ in pending:
+            if future is not None:
+                future.cancel()
+
+
+def _spot_check(spot: SpotCheck, work: _Work, encoded: Encoded, source: str) -> int:
+    before = spot.n_checked
+    spot.earn(int(encoded.text_bytes.sum()))
+    for candidate, row in zip(encoded.spot, encoded.spot_rows, strict=True):
+        place = encoded.lookup.place(int(row))
+        where = f"{source}: record {place.line} of its slice"
+        spot.check(candidate, where)
+    return spot.n_checked - before
+
+
+def _resumed(counts: Counts) -> Progress:
+    return Progress(
+        input_bytes=counts.input_bytes,
+        text_bytes=counts.text_bytes,
+        records=counts.records,
+        documents=counts.documents,
+        tokens=counts.tokens,
+        drops=counts.drops,
+        rejects=counts.rejects,
+        resumed=True,
+    )

@@ -1,0 +1,189 @@
+"""The plan: a run's parts and engine, made from inputs and output-affecting settings alone.
+
+`plan.json` fixes both for workers and for a run that continues; another choice is another dataset.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from tokmill import __version__
+from tokmill.config import Config, plain
+from tokmill.encode.choose import EngineChoice
+from tokmill.errors import StateError, UsageError
+from tokmill.pipeline.spec import Part, RunSpec
+from tokmill.shards.layout import PLAN, SHARD_BYTES, check_format_version, token_dtype
+from tokmill.shards.record import canonical_json
+from tokmill.sources.files import Slice, SourceFile, cut
+from tokmill.storage import storage_errors, write_whole
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+    from pathlib import Path
+
+    from tokmill.encode.tokenizer import Tokenizer
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """A run before its first token: what workers are told, and the parts in order."""
+
+    spec: RunSpec
+    parts: tuple[Part, ...]
+
+    def as_bytes(self) -> bytes:
+        """Give the plan as the bytes of `plan.json`; slices name files by their number."""
+        files: dict[SourceFile, int] = {}
+        parts = [
+            [
+                [files.setdefault(s.file, len(files)), s.start, s.stop, s.n_bytes]
+                for s in part.slices
+            ]
+            for part in self.parts
+        ]
+        return canonical_json(
+            {
+                **self.spec.identity(),
+                "tokmill_version": __version__,
+                "engine": self.spec.engine.as_json(),
+                "files": [
+                    [f.path, f.format, f.compression, f.n_bytes, f.mtime_ns, f.stamp] for f in files
+                ],
+                "parts": parts,
+            }
+        )
+
+
+def resolve(config: Config, tokenizer: Tokenizer, renderer: str) -> Config:
+    """Give the settings without `auto` and 0 where a byte depends on them.
+
+    Raises:
+        TokenizerError: dtype uint16 is asked for and cannot hold the tokenizer's ids.
+    """
+    dtype = token_dtype(config.output.dtype, tokenizer.max_emittable_id)
+    output = replace(
+        config.output,
+        dtype=dtype.name,
+        shard_tokens=config.output.shard_tokens or SHARD_BYTES // dtype.itemsize,
+    )
+    return replace(config, output=output, render=replace(config.render, renderer=renderer))
+
+
+def make_parts(files: Iterable[SourceFile], part_bytes: int) -> tuple[Part, ...]:
+    """Gather slices into parts of about `part_bytes`, in order.
+
+    A file larger than that is cut where its format allows; smaller files share a part.
+    """
+    parts: list[Part] = []
+    gathered: list[Slice] = []
+    n_bytes = 0
+    for file in files:
+        for piece in cut(file, part_bytes):
+            if gathered and n_bytes + piece.n_bytes > part_bytes:
+                parts.append(Part(len(parts), tuple(gathered)))
+                gathered, n_bytes = [], 0
+            gathered.append(piece)
+            n_bytes += piece.n_bytes
+    if gathered:
+        parts.append(Part(len(parts), tuple(gathered)))
+    return tuple(parts)
+
+
+def read_plan(directory: Path) -> dict[str, Any] | None:
+    """Read the plan of an output directory; None if it holds none.
+
+    Raises:
+        StateError: it is damaged, or of a newer format.
+    """
+    path = directory / PLAN
+    if not path.exists():
+        return None
+    try:
+        with storage_errors(path):
+            data: dict[str, Any] = json.loads(path.read_bytes())
+    except ValueError as error:
+        raise StateError(f"{path}: damaged ({error}): run with --overwrite") from None
+    check_format_version(data.get("format_version"), path)
+    return data
+
+
+def planned_engine(data: dict[str, Any], asked: str) -> EngineChoice:
+    """Give the engine that an earlier attempt fixed.
+
+    Raises:
+        UsageError: another one is asked for.
+    """
+    engine = EngineChoice.from_json(data["engine"])
+    if asked not in ("auto", engine.name):
+        raise UsageError(
+            f"the run in this directory began with engine {engine.name}, asked for is {asked}: "
+            "leave --engine out to continue, or run with --overwrite to start anew"
+        )
+    return engine
+
+
+def write_plan(directory: Path, plan: Plan) -> None:
+    """Commit the plan of a new run."""
+    write_whole(directory / PLAN, plan.as_bytes())
+
+
+def check_same(found: dict[str, Any], plan: Plan, directory: Path) -> None:
+    """Compare the plan in a directory with the one that a command asks for.
+
+    Raises:
+        StateError: they differ; names what changed.
+    """
+    asked = json.loads(plan.as_bytes())
+    changes = list(_changed_settings(found.get("settings", {}), asked["settings"]))
+    changes += [
+        f"{key} was {found.get(key)}, is {asked[key]}"
+        for key in ("format_version", "tokenizer_sha256", "eos_id", "bos_id")
+        if found.get(key) != asked[key]
+    ]
+    changes += _changed_files(found.get("files", []), asked["files"])
+    if not changes and found.get("parts") != asked["parts"]:
+        changes.append("the parts differ")
+    if changes:
+        more = f" and {len(changes) - 3} more" if len(changes) > 3 else ""
+        raise StateError(
+            f"{directory}: holds a run of other inputs or settings: {'; '.join(changes[:3])}{more}"
+            ": choose another --output, or run with --overwrite to start anew"
+        )
+
+
+def _changed_settings(found: dict[str, Any], asked: dict[str, Any]) -> Iterable[str]:
+    for section, values in asked.items():
+        for key, value in values.items():
+            before = found.get(section, {}).get(key)
+            if before != value:
+                yield f"{section}.{key} was {before!r}, is {value!r}"
+
+
+def _changed_files(found: Sequence[Sequence[Any]], asked: Sequence[Sequence[Any]]) -> list[str]:
+    before = {entry[0]: entry[1:] for entry in found}
+    after = {entry[0]: entry[1:] for entry in asked}
+    changes = [f"{path} is gone" for path in before if path not in after]
+    changes += [f"{path} is new" for path in after if path not in before]
+    changes += [
+        f"{path} has changed ({_file_change(before[path], after[path])})"
+        for path in after
+        if path in before and before[path] != after[path]
+    ]
+    if not changes and [entry[0] for entry in found] != [entry[0] for entry in asked]:
+        changes.append("the input files come in another order")
+    return changes
+
+
+def _file_change(before: Sequence[Any], after: Sequence[Any]) -> str:
+    if before[2] != after[2]:
+        return f"{before[2]} bytes before, {after[2]} now"
+    if before[3] != after[3]:
+        return "it was modified"
+    return "its kind or revision"
+
+
+def resolved_settings(plan: Plan) -> dict[str, Any]:
+    """Give every setting of a run as plain values, for the manifest."""
+    return plain(plan.spec.config)

@@ -1,0 +1,177 @@
+"""The heavy middle of the road: one block of input to tokens, on any thread.
+
+Pure but for the engine's caches: the same block gives the same result whatever was encoded before.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING
+
+import numpy as np
+import xxhash
+
+from tokmill.batch import DocumentBatch, Reject
+from tokmill.encode.control import contains_control, control_strings
+from tokmill.encode.ends import Ends, select, with_ends
+from tokmill.encode.engine import REFERENCE, load_engine
+from tokmill.encode.renewal import RenewableEngine
+from tokmill.encode.spot import candidates
+from tokmill.render.renderer import make_renderer
+from tokmill.shards.layout import token_dtype
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    import numpy.typing as npt
+    import pyarrow as pa
+
+    from tokmill.batch import RecordLookup, Records
+    from tokmill.encode.engine import Engine
+    from tokmill.encode.spot import Candidate
+    from tokmill.pipeline.spec import RunSpec
+    from tokmill.sources.blocks import Block
+
+
+@dataclass(frozen=True, slots=True)
+class Encoded:
+    """One block, encoded: its kept documents in order, and what became of its other records.
+
+    `tokens`: (n_tokens,) of the shard's dtype, ends included. `offsets`: (n + 1,) int64. `rows`,
+    `text_bytes`, `is_val`: (n,): the record's row, the document's bytes, whether it is validation.
+    `drops` holds rows by reason, `rejects` is in order of place.
+    """
+
+    tokens: npt.NDArray[np.unsignedinteger]
+    offsets: npt.NDArray[np.int64]
+    rows: npt.NDArray[np.int64]
+    text_bytes: npt.NDArray[np.int64]
+    is_val: npt.NDArray[np.bool_]
+    drops: dict[str, npt.NDArray[np.int64]]
+    rejects: Sequence[Reject]
+    spot: Sequence[Candidate]
+    spot_rows: npt.NDArray[np.int64]
+    lookup: RecordLookup
+    input_bytes: int
+
+    @property
+    def n_documents(self) -> int:
+        """Give the number of kept documents."""
+        return len(self.rows)
+
+
+class Road:
+    """Renderer, engine and settings of a run, loaded once per process and shared by its threads.
+
+    `reference`: the reference engine, if the process has it already.
+    """
+
+    def __init__(self, spec: RunSpec, reference: Engine | None = None) -> None:
+        config, tokenizer = spec.config, spec.tokenizer
+        control = config.tokenizer.control_tokens_in_text
+        load = partial(load_engine, tokenizer=tokenizer, control_in_text=control)
+        self.renderer = make_renderer(config.render, ())
+        self.dtype = token_dtype(config.output.dtype, tokenizer.max_emittable_id)
+        self.engine = RenewableEngine(
+            partial(load, spec.engine.name, n_threads=spec.n_threads),
+            config.run.engine_memory_bytes,
+        )
+        is_reference = spec.engine.name == REFERENCE
+        self.reference: Engine | None = None
+        if not is_reference:
+            self.reference = reference or load(REFERENCE, n_threads=1)
+        bos_id = None if tokenizer.bos is None else tokenizer.bos.id
+        self._ends = Ends(tokenizer.eos.id, bos_id, self.dtype)
+        self._limits = config.limits
+        self._val_fraction = config.output.val_fraction
+        self._control = control_strings(tokenizer) if control == "reject" else []
+
+    def process(self, block: Block) -> Encoded:
+        """Parse, render and encode one block."""
+        records = block.parse()
+        documents = self._without_control(self.renderer.render(records), records)
+        batch = self.engine.encode(documents.text)
+        spot = candidates(documents.text, batch) if self.reference is not None else []
+        spot_rows = documents.rows[[candidate.index for candidate in spot]]
+        keep, drops = self._kept(batch.lengths, documents.rows)
+        rows, text = documents.rows, documents.text
+        if drops:
+            batch, rows, text = select(batch, keep), rows[keep], text.filter(keep)
+        tokens, offsets = with_ends(batch, self._ends)
+        return Encoded(
+            tokens,
+            offsets,
+            rows,
+            _byte_lengths(text),
+            validation_documents(text, self._val_fraction),
+            drops,
+            sorted([*records.rejects, *documents.rejects], key=lambda reject: reject.place),
+            spot,
+            spot_rows,
+            records.lookup,
+            block.input_bytes,
+        )
+
+    def _without_control(self, documents: DocumentBatch, records: Records) -> DocumentBatch:
+        if not self._control:
+            return documents
+        found = contains_control(documents.text, self._control)
+        if not found.any():
+            return documents
+        rejects = [
+            Reject(
+                records.lookup.place(int(row)),
+                "control token in text",
+                "the text holds a control token's string and control_tokens_in_text is reject",
+                records.lookup.raw(int(row)),
+            )
+            for row in documents.rows[found]
+        ]
+        text = documents.text.filter(~found)
+        return DocumentBatch(text, documents.rows[~found], [*documents.rejects, *rejects])
+
+    def _kept(
+        self, lengths: npt.NDArray[np.int64], rows: npt.NDArray[np.int64]
+    ) -> tuple[npt.NDArray[np.bool_], dict[str, npt.NDArray[np.int64]]]:
+        keep = np.ones(len(lengths), bool)
+        drops: dict[str, npt.NDArray[np.int64]] = {}
+        tests = {
+            "fewer than min_tokens": lengths < self._limits.min_tokens,
+            "more than max_tokens": (lengths > self._limits.max_tokens)
+            & (self._limits.max_tokens > 0),
+        }
+        for reason, dropped in tests.items():
+            if dropped.any():
+                drops[reason] = rows[dropped & keep]
+                keep &= ~dropped
+        return keep, drops
+
+
+def validation_documents(text: pa.LargeStringArray, fraction: float) -> npt.NDArray[np.bool_]:
+    """Say which documents are validation, by their text alone, so that equal ones share a split.
+
+    Those whose xxh3-64 (seed 0) of the UTF-8 bytes, as a fraction of 2^64, is below `fraction`.
+    """
+    if fraction <= 0:
+        return np.zeros(len(text), bool)
+    threshold = int(fraction * (1 << 64))
+    offsets, data = _offsets(text), memoryview(text.buffers()[2] or b"")
+    return np.fromiter(
+        (
+            xxhash.xxh3_64_intdigest(data[offsets[i] : offsets[i + 1]]) < threshold
+            for i in range(len(text))
+        ),
+        bool,
+        len(text),
+    )
+
+
+def _offsets(text: pa.LargeStringArray) -> npt.NDArray[np.int64]:
+    offsets = np.frombuffer(text.buffers()[1], np.int64)
+    return offsets[text.offset : text.offset + len(text) + 1]
+
+
+def _byte_lengths(text: pa.LargeStringArray) -> npt.NDArray[np.int64]:
+    offsets = _offsets(text)
+    return offsets[1:] - offsets[:-1]

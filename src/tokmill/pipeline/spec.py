@@ -1,0 +1,74 @@
+"""What a worker is told: the run, and one part of it. Plain, picklable values."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from tokmill.config import output_settings
+from tokmill.shards.layout import FORMAT_VERSION
+from tokmill.shards.record import canonical_json, sha256_hex
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from tokmill.config import Config
+    from tokmill.encode.choose import EngineChoice
+    from tokmill.encode.tokenizer import Tokenizer
+    from tokmill.sources.files import Slice
+
+
+@dataclass(frozen=True, slots=True)
+class RunSpec:
+    """A run as its workers see it. `config` is resolved: no `auto` where a byte depends on it."""
+
+    config: Config
+    tokenizer: Tokenizer
+    engine: EngineChoice
+    n_threads: int
+
+    def identity(self) -> dict[str, Any]:
+        """Give what decides the bytes, besides the inputs."""
+        return {
+            "format_version": FORMAT_VERSION,
+            "settings": output_settings(self.config),
+            "tokenizer_sha256": self.tokenizer.sha256,
+            "eos_id": self.tokenizer.eos.id,
+            "bos_id": None if self.tokenizer.bos is None else self.tokenizer.bos.id,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """A fixed, ordered set of slices: the unit of commit, resume and distribution."""
+
+    index: int
+    slices: tuple[Slice, ...]
+
+    def fingerprint(self, spec: RunSpec) -> str:
+        """Give the sha256 over the run's identity and this part's own slices."""
+        slices = [
+            [s.file.path, s.file.n_bytes, s.file.mtime_ns, s.file.stamp, s.start, s.stop]
+            for s in self.slices
+        ]
+        return sha256_hex(canonical_json([spec.identity(), slices]))
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """What happened since the last report of the same part; all counts are increments.
+
+    `drops` and `rejects` are by reason; `first_reject` describes one of the rejects, in one line.
+    `resumed` marks what an earlier attempt had committed.
+    """
+
+    input_bytes: int = 0
+    text_bytes: int = 0
+    records: int = 0
+    documents: int = 0
+    tokens: int = 0
+    drops: Mapping[str, int] = field(default_factory=dict)
+    rejects: Mapping[str, int] = field(default_factory=dict)
+    first_reject: str = ""
+    n_checked: int = 0
+    resumed: bool = False

@@ -1,0 +1,72 @@
+"""The encyclopedia renderer: title:summary, then title:content。 for each section.
+
+One tiny example, with the default separator and terminator:
+
+    {"title": "猫", "summary": "哺乳动物", "sections": [{"title": "习性", "content": "夜行"}]}
+    猫:哺乳动物习性:夜行。
+
+The rule is that of baby-llama2-chinese (github.com/DLLXW/baby-llama2-chinese), where the separator
+is the full-width colon. An absent or null field counts as empty, also inside a section.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from tokmill.render.columns import documents, joined
+
+if TYPE_CHECKING:
+    from tokmill.batch import DocumentBatch, Records
+    from tokmill.config import RenderSettings
+
+
+class Encyclopedia:
+    """Renders `title`, `summary` and `sections` columns, all at once over Arrow buffers."""
+
+    name = "encyclopedia"
+
+    def __init__(self, settings: RenderSettings) -> None:
+        self._settings = settings
+        section = pa.struct(
+            [
+                (settings.section_title_field, pa.string()),
+                (settings.section_content_field, pa.string()),
+            ]
+        )
+        self.schema = pa.schema(
+            [
+                (settings.title_field, pa.string()),
+                (settings.summary_field, pa.string()),
+                (settings.sections_field, pa.list_(section)),
+            ]
+        )
+
+    def render(self, records: Records) -> DocumentBatch:
+        """Give one document a record; reject records without any text."""
+        title, summary, sections = records.batch.columns
+        separator, terminator = self._settings.separator, self._settings.terminator
+        n_sections = pc.fill_null(pc.list_value_length(sections), 0)
+        text = joined(
+            pc.fill_null(title, ""), separator, pc.fill_null(summary, ""), self._body(sections)
+        )
+        # A document holds text if it is longer than its separators and terminators alone.
+        section_bytes = len((separator + terminator).encode())
+        bare = pc.add(pc.multiply(n_sections, section_bytes), len(separator.encode()))
+        empty = pc.equal(pc.binary_length(text), bare)
+        return documents(records, text, empty)
+
+    def _body(self, sections: pa.ListArray) -> pa.StringArray:
+        parts = sections.flatten()
+        texts = joined(
+            pc.fill_null(pc.struct_field(parts, [0]), ""),
+            self._settings.separator,
+            pc.fill_null(pc.struct_field(parts, [1]), ""),
+            self._settings.terminator,
+        )
+        counts = pc.fill_null(pc.list_value_length(sections), 0)
+        ends = pc.cumulative_sum(counts)
+        offsets = pa.concat_arrays([pa.array([0], pa.int32()), ends.cast(pa.int32())])
+        return pc.binary_join(pa.ListArray.from_arrays(offsets, texts), "")

@@ -1,0 +1,87 @@
+"""What a renderer is, and which one fits a source."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Protocol
+
+from tokmill.errors import UsageError
+from tokmill.render.encyclopedia import Encyclopedia
+from tokmill.render.template import Template, text_field
+
+if TYPE_CHECKING:
+    from collections.abc import Collection
+
+    import pyarrow as pa
+
+    from tokmill.batch import DocumentBatch, Records
+    from tokmill.config import RenderSettings
+
+
+class Renderer(Protocol):
+    """Turns the columns it asks for into documents; pure, so threads may share one."""
+
+    name: str
+    schema: pa.Schema
+    """The columns that `render` wants, by the names they have in the source."""
+
+    def render(self, records: Records) -> DocumentBatch:
+        """Give one document a record, in order; records whose texts are all empty are rejected."""
+
+
+def make_renderer(settings: RenderSettings, keys: Collection[str]) -> Renderer:
+    """Give the renderer that the settings name, or with `auto` the first one that fits.
+
+    Args:
+        settings: the render settings.
+        keys: top-level keys of the first records, in order; empty where nothing could be read.
+
+    Raises:
+        UsageError: the source has none of the fields; names those found and the renderer that fits.
+    """
+    name = settings.renderer
+    if name == "auto":
+        name = _detect(settings, keys)
+    renderer: Renderer
+    if name == "template":
+        if not settings.template:
+            raise UsageError("renderer template needs a --template such as '{title}\\n{body}'")
+        renderer = Template(settings.template, name)
+    elif name == "text":
+        renderer = Template(text_field(settings.text_field), name)
+    else:
+        renderer = Encyclopedia(settings)
+    if keys and not set(renderer.schema.names) & set(keys):
+        wanted = ", ".join(renderer.schema.names)
+        raise UsageError(
+            f"renderer {name} wants the keys {wanted}; the first records have "
+            f"{_listed(keys)}: {_advice(settings, keys)}"
+        )
+    return renderer
+
+
+def _detect(settings: RenderSettings, keys: Collection[str]) -> str:
+    if settings.template:
+        return "template"
+    encyclopedia = {settings.title_field, settings.summary_field, settings.sections_field}
+    if settings.text_field in keys and not encyclopedia & set(keys) - {settings.title_field}:
+        return "text"
+    if encyclopedia & set(keys) or not keys:
+        return "encyclopedia"
+    raise UsageError(
+        f"no renderer fits the keys of the first records, {_listed(keys)}: "
+        f"{_advice(settings, keys)}"
+    )
+
+
+def _advice(settings: RenderSettings, keys: Collection[str]) -> str:
+    if settings.text_field in keys:
+        return "use --renderer text"
+    if {settings.title_field, settings.summary_field, settings.sections_field} & set(keys):
+        return "use --renderer encyclopedia"
+    first = next(iter(keys))
+    return f"name one with --renderer text --text-field {first}, or several with --template"
+
+
+def _listed(keys: Collection[str]) -> str:
+    shown = list(keys)[:12]
+    return ", ".join(shown) + (", …" if len(keys) > len(shown) else "")

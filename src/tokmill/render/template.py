@@ -1,0 +1,70 @@
+"""The template renderer: a format string over fields; of one bare field, the text renderer."""
+
+from __future__ import annotations
+
+import string
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from tokmill.errors import UsageError
+from tokmill.render.columns import documents, joined
+
+if TYPE_CHECKING:
+    from tokmill.batch import DocumentBatch, Records
+
+
+class Template:
+    """Renders string columns into a format string such as `{title}: {body}`; null is empty."""
+
+    def __init__(self, template: str, name: str) -> None:
+        self.name = name
+        self._pieces = parse_template(template)
+        fields = list(dict.fromkeys(field for _, field in self._pieces if field))
+        self.schema = pa.schema([(field, pa.string()) for field in fields])
+
+    def render(self, records: Records) -> DocumentBatch:
+        """Give one document a record; reject records whose fields are all empty."""
+        columns = {
+            name: pc.fill_null(column, "")
+            for name, column in zip(self.schema.names, records.batch.columns, strict=True)
+        }
+        pieces: list[pa.StringArray | str] = []
+        for literal, field in self._pieces:
+            pieces += [literal] if literal else []
+            pieces += [columns[field]] if field else []
+        empty = None
+        for column in columns.values():
+            is_empty = pc.equal(pc.binary_length(column), 0)
+            empty = is_empty if empty is None else pc.and_(empty, is_empty)
+        return documents(records, joined(*pieces), empty)
+
+
+def text_field(name: str) -> str:
+    """Give the template of one field alone."""
+    return "{" + name + "}"
+
+
+def parse_template(template: str) -> list[tuple[str, str]]:
+    """Split a format string into (literal, field) pairs; the field is empty after the last literal.
+
+    Raises:
+        UsageError: braces do not match, a field is unnamed, has a format or conversion, or there is
+            no field at all.
+    """
+    pieces = []
+    try:
+        for literal, field, form, conversion in string.Formatter().parse(template):
+            if form or conversion or (field is not None and not field):
+                raise UsageError(
+                    f"template {template!r}: expected plain named fields like {{title}}, "
+                    f"found {{{field or ''}{'!' + conversion if conversion else ''}"
+                    f"{':' + form if form else ''}}}"
+                )
+            pieces.append((literal, field or ""))
+    except ValueError as error:
+        raise UsageError(f"template {template!r}: {error}; write {{{{ for a brace") from None
+    if not any(field for _, field in pieces):
+        raise UsageError(f"template {template!r}: has no field such as {{title}}")
+    return pieces

@@ -1,0 +1,107 @@
+"""What a finished run says: the manifest as (label, text) rows, for the command line to print."""
+
+from __future__ import annotations
+
+import itertools
+from typing import TYPE_CHECKING, Any
+
+from tokmill.report.units import seconds, size
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+Rows = list[tuple[str, str]]
+
+
+def summary_rows(manifest: Mapping[str, Any], directory: str, free_bytes: int) -> Rows:
+    """Give the summary of a dataset, one row a fact."""
+    totals, run = manifest["totals"], manifest["run"]
+    n_bytes = sum(entry["bytes"] for entry in manifest["files"])
+    return [
+        ("documents", f"{totals['documents']:,} of {totals['records']:,} records"),
+        ("tokens", _tokens(manifest)),
+        ("bytes per token", _ratio(manifest)),
+        ("drops", _by_reason(totals["drops"])),
+        ("rejects", _by_reason(totals["rejects"], f"{directory}/rejects")),
+        ("document length", _lengths(manifest["length_histogram"])),
+        ("tokenizer", _tokenizer(manifest["tokenizer"])),
+        ("engine", describe_engine(manifest["engine"])),
+        ("files", _files(manifest)),
+        ("on disk", f"{size(n_bytes)} in {directory}; {size(free_bytes)} free there"),
+        ("time", _time(run)),
+        ("peak memory", size(run["peak_memory_bytes"]) if run["peak_memory_bytes"] else "unknown"),
+    ]
+
+
+def describe_engine(engine: Mapping[str, Any]) -> str:
+    """Say which engine encoded, how it was checked, and why the others did not."""
+    text = f"{engine['name']} {engine['version'].split()[-1]} ({engine['reason']}"
+    speeds = engine["mb_per_s"]
+    if speeds:
+        text += ": " + ", ".join(f"{name} {speed:.0f} MB/s" for name, speed in speeds.items())
+    if engine["n_checked"]:
+        text += f"; ids equal to the reference's on {engine['n_checked']:,} texts"
+    text += ")"
+    for name, reason in engine["refused"].items():
+        text += f"\n{name} not used: {reason}"
+    return text
+
+
+def _tokens(manifest: Mapping[str, Any]) -> str:
+    by_split: dict[str, int] = {}
+    for shard in manifest["shards"]:
+        by_split[shard["split"]] = by_split.get(shard["split"], 0) + shard["tokens"]
+    text = f"{manifest['totals']['tokens']:,}, eos included, as {manifest['dtype']}"
+    if "val" in by_split:
+        text += f" (train {by_split.get('train', 0):,}, val {by_split['val']:,})"
+    return text
+
+
+def _ratio(manifest: Mapping[str, Any]) -> str:
+    totals = manifest["totals"]
+    if not totals["tokens"]:
+        return "no tokens"
+    return f"{totals['text_bytes'] / totals['tokens']:.2f} bytes of text"
+
+
+def _by_reason(reasons: Mapping[str, int], where: str = "") -> str:
+    if not reasons:
+        return "none"
+    listed = ", ".join(f"{n:,} {reason}" for reason, n in sorted(reasons.items()))
+    return f"{sum(reasons.values()):,}: {listed}" + (f" (see {where})" if where else "")
+
+
+def _lengths(histogram: list[int]) -> str:
+    total = sum(histogram)
+    if not total:
+        return "no documents"
+    texts = []
+    for name, fraction in (("median", 0.5), ("99 %", 0.99), ("longest", 1.0)):
+        running = itertools.accumulate(histogram)
+        reached = next(i for i, seen in enumerate(running) if seen >= fraction * total)
+        texts.append(f"{name} below {2 << reached:,}")
+    return ", ".join(texts) + " tokens"
+
+
+def _tokenizer(tokenizer: Mapping[str, Any]) -> str:
+    eos = tokenizer["eos"]
+    text = f"{tokenizer['name']}, {tokenizer['vocab_size']:,} ids, eos {eos['token']} = {eos['id']}"
+    if tokenizer["bos"] is not None:
+        text += f", bos {tokenizer['bos']['token']} = {tokenizer['bos']['id']}"
+    return text
+
+
+def _files(manifest: Mapping[str, Any]) -> str:
+    kinds: dict[str, int] = {}
+    for entry in manifest["files"]:
+        kind = "rejects" if entry["name"].startswith("rejects/") else entry["name"].split(".")[-1]
+        kinds[kind] = kinds.get(kind, 0) + 1
+    listed = [f"{n} .{kind}" for kind, n in sorted(kinds.items()) if kind in ("bin", "idx", "mask")]
+    return ", ".join([*listed, "manifest.json", "plan.json"])
+
+
+def _time(run: Mapping[str, Any]) -> str:
+    text = f"{seconds(run['wall_s'])}, {size(run['text_bytes_per_s'])} of text per second"
+    if run["resumed_parts"]:
+        text += f" ({run['resumed_parts']} parts were already there)"
+    return text

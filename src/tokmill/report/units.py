@@ -1,0 +1,39 @@
+"""Numbers as a person reads them. Sizes are in B, kB, MB, GB, TB: powers of 1,000."""
+
+from __future__ import annotations
+
+_ROUNDS_TO_1000 = 999.5
+"""From here on, three figures would be `1e+03`."""
+
+
+def size(n_bytes: float) -> str:
+    """Give a size such as `1.39 GB`."""
+    for unit in ("B", "kB", "MB", "GB"):
+        if n_bytes < _ROUNDS_TO_1000:
+            return f"{n_bytes:.0f} B" if unit == "B" else f"{n_bytes:.3g} {unit}"
+        n_bytes /= 1000
+    return f"{_three_figures(n_bytes)} TB"
+
+
+def count(n: float) -> str:
+    """Give a count such as `12,345` or `1.39 billion`."""
+    if n < 1e7:
+        return f"{n:,.0f}"
+    for scale, name in ((1e12, "trillion"), (1e9, "billion"), (1e6, "million")):
+        if n / scale * 1000 >= _ROUNDS_TO_1000:
+            return f"{_three_figures(n / scale)} {name}"
+    return f"{n:,.0f}"
+
+
+def _three_figures(n: float) -> str:
+    return f"{n:.3g}" if n < _ROUNDS_TO_1000 else f"{n:,.0f}"
+
+
+def seconds(s: float) -> str:
+    """Give a duration such as `1.3 s` or `2 h 05 min`."""
+    if s < 60:
+        return f"{s:.1f} s"
+    minutes = round(s / 60)
+    if minutes < 60:
+        return f"{int(s // 60)} min {int(s % 60):02d} s"
+    return f"{minutes // 60} h {minutes % 60:02d} min"

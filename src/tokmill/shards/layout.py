@@ -1,0 +1,77 @@
+"""Names and constants of the on-disk format, version 1. The format page is docs/format.md."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from tokmill.errors import StateError, TokenizerError
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+FORMAT_VERSION = 1
+SHARD_BYTES = 1 << 30
+"""Default size of a full shard's `.bin`."""
+
+MANIFEST = "manifest.json"
+PLAN = "plan.json"
+PARTS = "parts"
+REJECTS = "rejects"
+SPLITS = ("train", "val")
+SHARD_FILE = re.compile(r"(train|val)-\d{7}-\d{4,}\.(bin|idx|mask)")
+
+
+def shard_stem(split: str, part: int, step: int) -> str:
+    """Give a shard's name without ending; names sort in the order of the dataset."""
+    return f"{split}-{part:07d}-{step:04d}"
+
+
+def part_name(part: int) -> str:
+    """Give the name of a part's commit record inside `parts/`."""
+    return f"{part:07d}.json"
+
+
+def step_name(part: int, step: int) -> str:
+    """Give the name of one step's commit record inside `parts/`, while its part is unfinished."""
+    return f"{part:07d}-{step:04d}.json"
+
+
+def rejects_name(part: int, step: int) -> str:
+    """Give the name of one step's rejects inside `rejects/`."""
+    return f"{part:07d}-{step:04d}.jsonl"
+
+
+def token_dtype(name: str, max_id: int) -> np.dtype[np.unsignedinteger]:
+    """Choose the dtype of a `.bin`: little-endian uint16 if every id fits, else uint32.
+
+    Args:
+        name: `auto`, `uint16` or `uint32`.
+        max_id: the largest id that the run can write.
+
+    Raises:
+        TokenizerError: `uint16` is asked for and an id above 65,535 can be written.
+    """
+    if name == "uint16" and max_id > 0xFFFF:
+        raise TokenizerError(
+            f"dtype uint16 holds ids up to 65535, this tokenizer can emit id {max_id}: "
+            "use dtype auto or uint32, or another tokenizer"
+        )
+    small = max_id <= 0xFFFF and name != "uint32"
+    return np.dtype("<u2") if small else np.dtype("<u4")
+
+
+def check_format_version(found: object, where: Path) -> None:
+    """Refuse a dataset of a newer format.
+
+    Raises:
+        StateError: the version is not a number, or newer than this reader knows.
+    """
+    if not isinstance(found, int) or found > FORMAT_VERSION:
+        raise StateError(
+            f"{where}: format version {found} is newer than version {FORMAT_VERSION}, "
+            "which this tokmill reads: install a newer tokmill"
+        )

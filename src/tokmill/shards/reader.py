@@ -1,0 +1,109 @@
+"""Reads a finished dataset: its manifest, and any document by number. NumPy and nothing else."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from tokmill.errors import StateError, UsageError, VerifyError
+from tokmill.shards.index import read_index
+from tokmill.shards.layout import MANIFEST, PLAN, check_format_version
+from tokmill.storage import storage_errors
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    import numpy.typing as npt
+
+
+@dataclass(frozen=True, slots=True)
+class Shard:
+    """One `.bin`, mapped read-only, with its index.
+
+    `tokens`: (n_tokens,) uint16 or uint32. `lengths`: (n_documents,) int32 in tokens, `offsets`:
+    (n_documents,) int64 in bytes.
+    """
+
+    name: str
+    split: str
+    tokens: npt.NDArray[np.unsignedinteger]
+    lengths: npt.NDArray[np.int32]
+    offsets: npt.NDArray[np.int64]
+
+    def document(self, i: int) -> npt.NDArray[np.unsignedinteger]:
+        """Give document `i` of the shard, eos included."""
+        start = int(self.offsets[i]) // self.tokens.itemsize
+        return self.tokens[start : start + int(self.lengths[i])]
+
+
+def read_manifest(directory: Path) -> dict[str, Any]:
+    """Read the manifest of a finished dataset.
+
+    Raises:
+        UsageError: there is no dataset.
+        StateError: the run that writes it is not finished, or the format is newer than this reader.
+        VerifyError: the manifest is damaged.
+    """
+    path = directory / MANIFEST
+    if not path.exists():
+        if (directory / PLAN).exists():
+            raise StateError(
+                f"{directory}: its run is not finished (no {MANIFEST}): "
+                "run the same command again to continue it"
+            )
+        raise UsageError(f"{directory}: not a tokmill dataset: no {MANIFEST} there")
+    with storage_errors(path):
+        data = path.read_bytes()
+    try:
+        manifest = json.loads(data)
+        version = manifest["format_version"]
+    except (ValueError, KeyError, TypeError) as error:
+        raise VerifyError(f"{path}: damaged manifest: {error}") from None
+    check_format_version(version, path)
+    return dict(manifest)
+
+
+def open_shards(directory: Path, manifest: dict[str, Any], split: str = "") -> Iterator[Shard]:
+    """Map the shards of a split, or of all, in the order of the dataset.
+
+    Raises:
+        VerifyError: a shard's file is missing, or its index is broken or of another dtype.
+    """
+    dtype = np.dtype(manifest["dtype"]).newbyteorder("<")
+    for entry in manifest["shards"]:
+        if split in ("", entry["split"]):
+            yield open_shard(directory, entry["name"], entry["split"], dtype)
+
+
+def open_shard(
+    directory: Path, name: str, split: str, dtype: np.dtype[np.unsignedinteger]
+) -> Shard:
+    """Map one shard; see `open_shards`."""
+    path = directory / f"{name}.bin"
+    try:
+        tokens = np.memmap(path, dtype=dtype, mode="r")
+        lengths, offsets, item_bytes = read_index(path.with_suffix(".idx"))
+    except (OSError, ValueError) as error:
+        raise VerifyError(f"{path}: {error}") from None
+    if item_bytes != dtype.itemsize:
+        raise VerifyError(f"{path}: index says {item_bytes} bytes per token, manifest {dtype.name}")
+    return Shard(name, split, tokens, lengths, offsets)
+
+
+def find_document(directory: Path, manifest: dict[str, Any], number: int) -> tuple[Shard, int]:
+    """Give the shard that holds document `number` of the dataset (from 0), and its place there.
+
+    Raises:
+        UsageError: there is no such document.
+    """
+    first = 0
+    for entry in manifest["shards"]:
+        if first <= number < first + entry["documents"]:
+            dtype = np.dtype(manifest["dtype"]).newbyteorder("<")
+            return open_shard(directory, entry["name"], entry["split"], dtype), number - first
+        first += entry["documents"]
+    raise UsageError(f"{directory}: no document {number}; it holds 0 to {first - 1}")

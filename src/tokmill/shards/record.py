@@ -1,0 +1,197 @@
+"""Commit records: what a step and a part wrote, as JSON that is the same for the same bytes."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections import Counter
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from tokmill.errors import StateError
+from tokmill.shards.layout import FORMAT_VERSION
+from tokmill.shards.writer import FileEntry, ShardEntry
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+
+@dataclass(slots=True)
+class Counts:
+    """What became of the records of one slice. Documents + drops + rejects = records."""
+
+    records: int = 0
+    documents: int = 0
+    tokens: int = 0
+    text_bytes: int = 0
+    input_bytes: int = 0
+    drops: Counter[str] = field(default_factory=Counter)
+    rejects: Counter[str] = field(default_factory=Counter)
+
+    def add(self, other: Counts) -> None:
+        """Add another slice's counts to these."""
+        for name in ("records", "documents", "tokens", "text_bytes", "input_bytes"):
+            setattr(self, name, getattr(self, name) + getattr(other, name))
+        self.drops.update(other.drops)
+        self.rejects.update(other.rejects)
+
+    def as_json(self) -> dict[str, Any]:
+        """Give the counts as plain values, reasons sorted."""
+        return {
+            "records": self.records,
+            "documents": self.documents,
+            "tokens": self.tokens,
+            "text_bytes": self.text_bytes,
+            "input_bytes": self.input_bytes,
+            "drops": dict(sorted(self.drops.items())),
+            "rejects": dict(sorted(self.rejects.items())),
+        }
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> Counts:
+        """Read what `as_json` gave."""
+        values = {key: data[key] for key in data if key not in ("drops", "rejects", "slice")}
+        return cls(**values, drops=Counter(data["drops"]), rejects=Counter(data["rejects"]))
+
+
+@dataclass(frozen=True, slots=True)
+class Next:
+    """Where the step after this one begins: slice of the part, and place inside that slice."""
+
+    slice: int
+    line: int
+    byte_offset: int
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One commit inside a part: a shard of each split that got documents, and their rejects.
+
+    `counts` are by slice of the part. `length_histogram[i]` counts documents of 2^i to 2^(i+1) - 1
+    tokens, eos included. `next` is None in a part's last step.
+    """
+
+    shards: tuple[ShardEntry, ...]
+    rejects: FileEntry | None
+    counts: Mapping[int, Counts]
+    length_histogram: tuple[int, ...]
+    next: Next | None
+
+    def as_json(self) -> dict[str, Any]:
+        """Give the step as plain values."""
+        return {
+            "shards": [
+                {
+                    "split": shard.split,
+                    "documents": shard.n_documents,
+                    "tokens": shard.n_tokens,
+                    "files": [file_as_json(entry) for entry in shard.files],
+                }
+                for shard in self.shards
+            ],
+            "rejects": None if self.rejects is None else file_as_json(self.rejects),
+            "slices": [{"slice": i, **counts.as_json()} for i, counts in self.counts.items()],
+            "length_histogram": list(self.length_histogram),
+            "next": None
+            if self.next is None
+            else {
+                "slice": self.next.slice,
+                "line": self.next.line,
+                "byte_offset": self.next.byte_offset,
+            },
+        }
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> Step:
+        """Read what `as_json` gave."""
+        return cls(
+            tuple(
+                ShardEntry(
+                    shard["split"],
+                    shard["documents"],
+                    shard["tokens"],
+                    tuple(file_from_json(entry) for entry in shard["files"]),
+                )
+                for shard in data["shards"]
+            ),
+            None if data["rejects"] is None else file_from_json(data["rejects"]),
+            {entry["slice"]: Counts.from_json(entry) for entry in data["slices"]},
+            tuple(data["length_histogram"]),
+            None if data["next"] is None else Next(**data["next"]),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class PartRecord:
+    """A finished part: its fingerprint and steps."""
+
+    part: int
+    fingerprint: str
+    steps: tuple[Step, ...]
+
+    def as_bytes(self) -> bytes:
+        """Give the record as the bytes of its file."""
+        return canonical_json(
+            {
+                "format_version": FORMAT_VERSION,
+                "part": self.part,
+                "fingerprint": self.fingerprint,
+                "steps": [step.as_json() for step in self.steps],
+            }
+        )
+
+    def counts(self) -> Counts:
+        """Give the counts of the whole part."""
+        total = Counts()
+        for step in self.steps:
+            for counts in step.counts.values():
+                total.add(counts)
+        return total
+
+
+def read_record(path: Path, fingerprint: str) -> PartRecord | None:
+    """Read a part's or a step's record; None if it is not there.
+
+    Raises:
+        StateError: it is damaged, or was written from other inputs or settings.
+    """
+    try:
+        data = json.loads(path.read_bytes())
+        found = str(data["fingerprint"])
+        if found == fingerprint:
+            steps = tuple(Step.from_json(step) for step in data["steps"])
+            return PartRecord(int(data["part"]), found, steps)
+    except FileNotFoundError:
+        return None
+    except (ValueError, KeyError, TypeError) as error:
+        raise StateError(f"{path}: damaged commit record ({error}): run with --overwrite") from None
+    raise StateError(
+        f"{path}: was written from other inputs or settings: run with --overwrite to start anew"
+    )
+
+
+def file_as_json(entry: FileEntry) -> dict[str, Any]:
+    """Give a file entry as plain values."""
+    return {"name": entry.name, "bytes": entry.n_bytes, "sha256": entry.sha256}
+
+
+def file_from_json(data: Mapping[str, Any]) -> FileEntry:
+    """Read what `file_as_json` gave."""
+    return FileEntry(data["name"], data["bytes"], data["sha256"])
+
+
+def canonical_json(data: Any) -> bytes:
+    """Give JSON whose bytes depend on the values alone: sorted keys, no spaces, one line end."""
+    text = json.dumps(data, sort_keys=True, separators=(",", ":"))
+    return text.encode() + b"\n"
+
+
+def sha256_hex(data: bytes) -> str:
+    """Give the sha256 of some bytes."""
+    return hashlib.sha256(data).hexdigest()
+
+
+def manifest_sha256(manifest: dict[str, Any]) -> str:
+    """Give the sha256 of a manifest's canonical JSON without its own `sha256` key."""
+    return sha256_hex(canonical_json({k: v for k, v in manifest.items() if k != "sha256"}))

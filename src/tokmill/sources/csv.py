@@ -1,0 +1,250 @@
+"""Reads CSV: records are found first, so that each one is parsed or refused by itself."""
+
+from __future__ import annotations
+
+import csv
+import io
+from contextlib import closing
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.csv
+
+from tokmill.batch import Place, Records, Reject
+from tokmill.errors import UsageError
+from tokmill.sources.blocks import SpanLookup, first_bytes
+from tokmill.sources.columns import fit_columns
+from tokmill.sources.csv_splitter import CsvSplitter
+from tokmill.sources.json_lines import shift
+from tokmill.sources.lines import too_large_message
+from tokmill.sources.streams import (
+    CHUNK_BYTES,
+    BrokenInputError,
+    ByteStream,
+    peek_stdin,
+    without_bom,
+)
+from tokmill.sources.utf8 import invalid_spans, utf8_message
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
+    from tokmill.sources.lines import RawBlock
+    from tokmill.sources.slices import SourceFile
+
+
+_NO_COLUMN = "\0"  # what is read, for its rows alone, where no column of the file is wanted
+
+
+class Header(NamedTuple):
+    """The columns of a CSV file, and the bytes up to its first record."""
+
+    names: tuple[str, ...]
+    n_bytes: int
+
+
+def read_header(file: SourceFile, delimiter: str, max_record_bytes: int) -> Header:
+    """Give the header of a CSV file; no columns if it has no first line.
+
+    Raises:
+        UsageError: the delimiter is not one ASCII character, or the header is not a line of UTF-8.
+    """
+    _check_delimiter(delimiter)
+    # Standard input is looked at ahead, and read again by whoever reads the records.
+    opened = io.BytesIO(peek_stdin(CHUNK_BYTES)) if file.path == "-" else None
+    with closing(ByteStream(file.path, file.compression, opened=opened)) as stream:
+        return _find_header(stream, delimiter, max_record_bytes, file.path)
+
+
+def _check_delimiter(delimiter: str) -> None:
+    if len(delimiter) != 1 or not delimiter.isascii() or delimiter in '"\r\n':
+        raise UsageError(f"csv_delimiter: expected one ASCII character, found {delimiter!r}")
+
+
+def _find_header(stream: ByteStream, delimiter: str, max_record_bytes: int, path: str) -> Header:
+    n_bom, chunks = without_bom(stream.inside())
+    splitter = CsvSplitter(delimiter)
+    head, stop = bytearray(), 0
+    try:
+        for chunk in chunks:
+            found = _first_filled(splitter.ends(chunk), len(head), head + chunk)
+            head += chunk
+            stop = found or stop
+            if stop or len(head) > max_record_bytes:
+                break
+        else:
+            stop = len(head)  # a file of one line without an end
+    except BrokenInputError:
+        return Header((), 0)  # reported as the one reject of the file
+    if not stop:
+        raise UsageError(f"{path}: the CSV header is longer than max_record_bytes")
+    return Header(_header_names(bytes(head[:stop]), delimiter, path), n_bom + stop)
+
+
+def _first_filled(ends: npt.NDArray[np.int64], shifted: int, data: bytearray) -> int:
+    """Give the first end that has more than line ends before it; 0 if none."""
+    for end in ends.tolist():
+        if data[: shifted + end].strip(b"\r\n"):
+            return int(shifted + end)
+    return 0
+
+
+def _header_names(line: bytes, delimiter: str, path: str) -> tuple[str, ...]:
+    line = line.strip(b"\r\n")
+    if not line:
+        return ()
+    try:
+        # Not Arrow's parser: it would guess types, and 01 would become 1.
+        cells = next(csv.reader(io.StringIO(line.decode(), newline=""), delimiter=delimiter))
+    except (UnicodeDecodeError, csv.Error) as error:
+        raise UsageError(f"{path}: the CSV header cannot be read: {error}") from None
+    return tuple(cells)
+
+
+@dataclass(frozen=True, slots=True)
+class CsvBlock:
+    """A block of CSV records, without the header."""
+
+    raw: RawBlock
+    schema: pa.Schema
+    names: tuple[str, ...]
+    delimiter: str
+    max_record_bytes: int
+    input_bytes: int
+    where: str
+
+    @property
+    def n_bytes(self) -> int:
+        """Give the weight of the block in memory."""
+        return len(self.raw.data)
+
+    def parse(self) -> Records:
+        """Give the records of the block.
+
+        Raises:
+            UsageError: a column cannot be what the schema wants.
+        """
+        data, origin = self.raw.data, self.raw.origin
+        starts, stops = self._spans()
+        refused = self._unfit(starts, stops)
+        good = np.delete(np.arange(len(starts)), sorted(refused))
+        cells, parsed = self._cells(starts, stops, good, refused)
+        fitted = fit_columns(cells, self.schema, self.max_record_bytes, self.where)
+        refused.update({int(parsed[bad.row]): (bad.reason, bad.message) for bad in fitted.bad})
+        rejects = [
+            Reject(
+                Place(row + 1, int(starts[row])),
+                *why,
+                first_bytes(data, int(starts[row]), int(stops[row])),
+            )
+            for row, why in sorted(refused.items())
+        ]
+        rows = parsed[fitted.rows]
+        lookup = SpanLookup(data, starts[rows], stops[rows], rows, origin, self._keys)
+        return Records(
+            fitted.batch, lookup, [*(shift(r, origin) for r in rejects), *self.raw.after]
+        )
+
+    def _keys(self, _: bytes) -> list[str]:
+        return list(self.names)
+
+    def _spans(self) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+        """Give the bytes of each record that is not empty, without its end mark."""
+        ends = CsvSplitter(self.delimiter).ends(self.raw.data)
+        starts = np.concatenate([np.zeros(1, dtype=np.int64), ends])
+        stops = np.append(ends - 1, len(self.raw.data))
+        filled = starts < stops
+        return starts[filled], stops[filled]
+
+    def _unfit(
+        self, starts: npt.NDArray[np.int64], stops: npt.NDArray[np.int64]
+    ) -> dict[int, tuple[str, str]]:
+        limit, view = self.max_record_bytes, memoryview(self.raw.data)
+        refused = {
+            row: ("invalid UTF-8", utf8_message(bytes(view[starts[row] : stops[row]])))
+            for row in invalid_spans(self.raw.data, starts, stops)
+        }
+        sizes = stops - starts
+        for row in np.flatnonzero(sizes > limit).tolist():
+            refused[row] = "record too large", too_large_message(int(sizes[row]), limit)
+        return refused
+
+    def _cells(
+        self,
+        starts: npt.NDArray[np.int64],
+        stops: npt.NDArray[np.int64],
+        good: npt.NDArray[np.int64],
+        refused: dict[int, tuple[str, str]],
+    ) -> tuple[pa.RecordBatch, npt.NDArray[np.int64]]:
+        """Parse the good records; give their cells, and the record of each row.
+
+        As in JSON, Arrow's answer counts only if it accounts for every record; else the run is
+        split. What it refuses is added to `refused`.
+        """
+        wanted = [name for name in dict.fromkeys(self.schema.names) if name in self.names]
+        labels = wanted or [_NO_COLUMN]
+        tables = [pa.schema([(name, pa.string()) for name in labels]).empty_table()]
+        rows = [np.zeros(0, dtype=np.int64)]
+        view = memoryview(self.raw.data)
+        pending = [good] if len(good) else []
+        while pending:
+            run = pending.pop()
+            # Joined anew where records were left out between, else as it stands.
+            joined = int(run[-1] - run[0]) + 1 == len(run)
+            spans = [(starts[run[0]], stops[run[-1]])]
+            if not joined:
+                spans = list(zip(starts[run], stops[run], strict=True))
+            data = b"\n".join(bytes(view[start:stop]) for start, stop in spans)
+            table, failed = self._parse(data, wanted)
+            if table is not None and table.num_rows + len(failed) == len(run):
+                tables.append(table)
+                rows.append(np.delete(run, sorted(failed)))
+                refused.update({int(run[row]): why for row, why in failed.items()})
+            elif len(run) == 1:
+                refused[int(run[0])] = "malformed CSV", "cannot be parsed"
+            else:
+                pending += [run[len(run) // 2 :], run[: len(run) // 2]]
+        return _one_batch(tables), np.concatenate(rows)
+
+    def _parse(
+        self, data: bytes, wanted: list[str]
+    ) -> tuple[pa.Table | None, dict[int, tuple[str, str]]]:
+        failed: dict[int, tuple[str, str]] = {}
+
+        def refuse(row: pa.csv.InvalidRow) -> str:
+            message = f"expected {row.expected_columns} columns, found {row.actual_columns}"
+            failed[row.number - 1] = "malformed CSV", message
+            return "skip"
+
+        # Numbers stand for the columns, since a header may repeat a name; the first one counts.
+        columns = [str(i) for i in range(len(self.names))]
+        picked = [str(self.names.index(name)) for name in wanted]
+        try:
+            table = pa.csv.read_csv(
+                pa.BufferReader(data),
+                pa.csv.ReadOptions(
+                    use_threads=False, column_names=columns, block_size=len(data) + 1
+                ),
+                pa.csv.ParseOptions(
+                    delimiter=self.delimiter,
+                    newlines_in_values=True,
+                    invalid_row_handler=refuse,
+                ),
+                pa.csv.ConvertOptions(
+                    check_utf8=False,  # checked before
+                    column_types=dict.fromkeys(columns, pa.string()),
+                    strings_can_be_null=False,
+                    include_columns=picked or columns[:1],  # any, for its rows
+                ),
+            )
+        except pa.ArrowInvalid:
+            return None, {}
+        return table.rename_columns(wanted or [_NO_COLUMN]), failed
+
+
+def _one_batch(tables: list[pa.Table]) -> pa.RecordBatch:
+    table = pa.concat_tables(tables)
+    arrays = [pa.concat_arrays(column.chunks) for column in table.columns]
+    return pa.RecordBatch.from_arrays(arrays, schema=table.schema)

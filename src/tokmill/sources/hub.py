@@ -1,0 +1,88 @@
+"""Streams a dataset of the Hugging Face Hub, as Arrow batches."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from tokmill.errors import StorageError, UsageError
+from tokmill.sources.rows import RowReader, RowSource
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from tokmill.batch import Place
+    from tokmill.config import InputSettings
+    from tokmill.sources.slices import Slice
+
+_PREFIX = "hf:"
+_ROWS = 256  # rows asked for at once; blocks are cut from them by their bytes
+
+
+def open_hub(
+    piece: Slice, settings: InputSettings, schema: pa.Schema, batch_bytes: int, start: Place | None
+) -> RowReader:
+    """Open a split of a Hub dataset, streaming. A resume asks the Hub to skip the rows before.
+
+    Raises:
+        UsageError: the `datasets` package is missing.
+        StorageError: the dataset cannot be reached or read.
+    """
+    where = piece.file.path
+    dataset = _load(where, settings)
+
+    def batches(first: int) -> Iterator[pa.RecordBatch]:
+        wanted = dataset.skip(first) if first else dataset
+        try:
+            for table in wanted.with_format("arrow").iter(batch_size=_ROWS):
+                yield from pa.table(table).combine_chunks().to_batches()
+        except Exception as error:  # whatever the network and the dataset's readers raise
+            raise _unreachable(where, error) from error
+
+    source = RowSource(
+        batches=batches,
+        names=list(dataset.column_names or schema.names),
+        n_rows=0,
+        n_bytes=0,
+        rows_before=lambda: 0,
+        close=lambda: None,
+        where=where,
+    )
+    return RowReader(source, schema, batch_bytes, settings.max_record_bytes, start)
+
+
+def hub_schema(path: str, settings: InputSettings) -> pa.Schema:
+    """Give the schema of a Hub dataset, of its first row if it declares none; raises the same."""
+    dataset = _load(path, settings)
+    if dataset.features is not None:
+        return dataset.features.arrow_schema.remove_metadata()
+    try:
+        for table in dataset.with_format("arrow").iter(batch_size=1):
+            return table.schema.remove_metadata()
+    except Exception as error:
+        raise _unreachable(path, error) from error
+    return pa.schema([])
+
+
+def _load(path: str, settings: InputSettings) -> Any:
+    try:
+        import datasets
+    except ImportError:
+        message = f"{path}: reading the Hub needs the datasets package; install tokmill[hub]"
+        raise UsageError(message) from None
+    try:
+        return datasets.load_dataset(
+            path.removeprefix(_PREFIX),
+            settings.hub_config or None,
+            split=settings.hub_split,
+            revision=settings.hub_revision or None,
+            streaming=True,
+        )
+    except Exception as error:
+        raise _unreachable(path, error) from error
+
+
+def _unreachable(path: str, error: Exception) -> StorageError:
+    lines = str(error).splitlines() or [type(error).__name__]
+    return StorageError(f"{path}: cannot be read from the Hub: {lines[0].rstrip('.')}")

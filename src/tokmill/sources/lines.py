@@ -1,0 +1,199 @@
+"""Cuts a stream of bytes into blocks of whole records, in bounded memory."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import chain
+from typing import TYPE_CHECKING, NamedTuple, Protocol
+
+from tokmill.batch import RAW_LIMIT_BYTES, Place, Reject
+from tokmill.sources.streams import BrokenInputError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+
+class Cuts(NamedTuple):
+    """Where records end in a chunk: just after the first and the last end mark; 0 if none."""
+
+    first: int
+    last: int
+    n_records: int
+
+
+class Splitter(Protocol):
+    """Finds the ends of records in a stream that comes in chunks."""
+
+    mark_bytes: int
+    """Length of an end mark; a record's size is counted without it."""
+
+    def feed(self, chunk: bytes) -> Cuts:
+        """Give the cuts of the next chunk; a mark belongs to the chunk that its last byte is in."""
+
+    def unfinished(self) -> str:
+        """Say why the stream must not end here, or '' if it may."""
+
+
+class LineSplitter:
+    """A record ends at a newline; the end of the stream ends one too."""
+
+    mark_bytes = 1
+
+    def feed(self, chunk: bytes) -> Cuts:
+        """Give the cuts of the next chunk."""
+        last = chunk.rfind(b"\n") + 1
+        if not last:
+            return Cuts(0, 0, 0)
+        return Cuts(chunk.find(b"\n") + 1, last, chunk.count(b"\n"))
+
+    def unfinished(self) -> str:
+        """Say ''."""
+        return ""
+
+
+@dataclass(frozen=True, slots=True)
+class RawBlock:
+    """Whole records as bytes. `origin` shifts places counted in `data` to the slice.
+
+    `after`: what was refused right behind `data`, placed in the slice.
+    """
+
+    data: bytearray
+    origin: Place
+    after: tuple[Reject, ...] = ()
+
+
+def cut_blocks(
+    chunks: Iterator[bytes],
+    splitter: Splitter,
+    batch_bytes: int,
+    max_record_bytes: int,
+    origin: Place,
+) -> Iterator[RawBlock]:
+    """Give blocks of about `batch_bytes`; only a record that is longer makes a longer one.
+
+    A record over `max_record_bytes` is read past without being held. Input that breaks off gives
+    the whole records before, then one reject. Memory: a block, a chunk, and the start of the next.
+    """
+    cutter = _Cutter(splitter, batch_bytes, max_record_bytes, origin)
+    try:
+        for chunk in chunks:
+            for piece in _pieces(chunk, batch_bytes):
+                yield from cutter.feed(piece)
+        broken = "" if cutter.skipped else splitter.unfinished()
+        error = BrokenInputError("malformed CSV", broken) if broken else None
+    except BrokenInputError as caught:
+        error = caught
+    yield from cutter.finish(error)
+
+
+def _pieces(chunk: bytes, n_bytes: int) -> Iterator[bytes]:
+    if len(chunk) <= n_bytes:
+        yield chunk
+        return
+    for start in range(0, len(chunk), n_bytes):
+        yield chunk[start : start + n_bytes]
+
+
+class _Cutter:
+    """Holds `buffer`: `whole` bytes of `n_whole` whole records, then the start of another."""
+
+    def __init__(
+        self, splitter: Splitter, batch_bytes: int, max_record_bytes: int, origin: Place
+    ) -> None:
+        self.splitter = splitter
+        self.batch_bytes = batch_bytes
+        self.max_record_bytes = max_record_bytes
+        self.origin = origin
+        self.buffer = bytearray()
+        self.whole = 0
+        self.n_whole = 0
+        self.skipped = 0  # bytes read past of a record that is too large
+
+    def feed(self, chunk: bytes) -> Iterator[RawBlock]:
+        cuts = self.splitter.feed(chunk)
+        if self.skipped:
+            room = max(0, RAW_LIMIT_BYTES - len(self.buffer))
+            self.buffer += chunk[: min(cuts.first or room, room)]
+            self.skipped += cuts.first or len(chunk)
+            if not cuts.first:
+                return
+            yield self._too_large(self.skipped - self.splitter.mark_bytes)
+            chunk = chunk[cuts.first :]
+            cuts = Cuts(1, cuts.last - cuts.first, cuts.n_records - 1)
+        if cuts.last:
+            self.whole = len(self.buffer) + cuts.last
+            self.n_whole += cuts.n_records
+        self.buffer += chunk
+        # An end mark may have begun in the last bytes: they may be no part of the record.
+        open_bytes = len(self.buffer) - self.whole - (self.splitter.mark_bytes - 1)
+        too_large = open_bytes > self.max_record_bytes
+        if self.whole and (too_large or len(self.buffer) >= self.batch_bytes):
+            yield self._block()
+        if too_large:
+            self.skipped = len(self.buffer)
+            del self.buffer[RAW_LIMIT_BYTES:]
+
+    def finish(self, error: BrokenInputError | None) -> Iterator[RawBlock]:
+        if self.skipped:
+            yield self._too_large(self.skipped)
+        if error is None:
+            self.whole = len(self.buffer)
+        if self.whole:
+            yield self._block()
+        if error is not None:
+            raw = (bytes(self.buffer[:RAW_LIMIT_BYTES]) + error.raw)[:RAW_LIMIT_BYTES]
+            yield self._refuse(error.reason, error.message, raw)
+
+    def _block(self) -> RawBlock:
+        # The buffer itself goes out and only its tail is copied: a block can be hundreds of MB.
+        data, tail = self.buffer, self.buffer[self.whole :]
+        del data[self.whole :]
+        block = RawBlock(data, self.origin)
+        self.origin = Place(self.n_whole, len(data)).shifted(self.origin)
+        self.buffer, self.whole, self.n_whole = tail, 0, 0
+        return block
+
+    def _too_large(self, n_bytes: int) -> RawBlock:
+        message = too_large_message(n_bytes, self.max_record_bytes)
+        raw = bytes(self.buffer[: min(n_bytes, RAW_LIMIT_BYTES)])
+        block = self._refuse("record too large", message, raw)
+        self.origin = Place(1, self.skipped).shifted(self.origin)
+        self.buffer, self.skipped = bytearray(), 0
+        return block
+
+    def _refuse(self, reason: str, message: str, raw: bytes) -> RawBlock:
+        reject = Reject(Place(1, 0).shifted(self.origin), reason, message, raw)
+        return RawBlock(bytearray(), self.origin, (reject,))
+
+
+def too_large_message(n_bytes: int, max_record_bytes: int) -> str:
+    """Give the message for a record of `n_bytes` that is over the limit."""
+    return f"{n_bytes} bytes, over max_record_bytes = {max_record_bytes}"
+
+
+def after_first_line(chunks: Iterator[bytes]) -> tuple[int, Iterator[bytes] | None]:
+    """Give the offset behind the first newline, and the chunks from there; None if there is none.
+
+    Input that breaks off before is none: whoever owns the line before reports it.
+    """
+    offset = 0
+    try:
+        for chunk in chunks:
+            stop = chunk.find(b"\n") + 1
+            if stop:
+                return offset + stop, chain((chunk[stop:],) if chunk[stop:] else (), chunks)
+            offset += len(chunk)
+    except BrokenInputError:
+        pass
+    return offset, None
+
+
+def through_first_line(chunks: Iterator[bytes]) -> Iterator[bytes]:
+    """Give the chunks up to and with the first newline."""
+    for chunk in chunks:
+        stop = chunk.find(b"\n") + 1
+        if stop:
+            yield chunk[:stop]
+            return
+        yield chunk

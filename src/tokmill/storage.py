@@ -1,0 +1,151 @@
+"""Files that appear whole or not at all, the lock of an output directory, and clear storage errors.
+
+A file is written under an attempt-unique temporary name, fsynced, and renamed; a commit record is
+linked instead, so that the first one wins. Committed files are read-only (0444).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import secrets
+from pathlib import Path
+from typing import TYPE_CHECKING, BinaryIO
+
+from tokmill.errors import StateError, StorageError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+TEMPORARY_SUFFIX = ".tmp"
+LOCK_NAME = ".lock"
+
+
+@contextlib.contextmanager
+def storage_errors(path: Path | str) -> Iterator[None]:
+    """Turn an `OSError` on `path` into one line that says what to do.
+
+    Raises:
+        StorageError: in place of any `OSError` raised inside.
+    """
+    try:
+        yield
+    except OSError as error:
+        raise StorageError(_describe(path, error)) from error
+
+
+def _describe(path: Path | str, error: OSError) -> str:
+    what = error.strerror or str(error)
+    if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
+        return (
+            f"{path}: {what.lower()}; what is committed is kept: "
+            "make room and run the same command again to continue"
+        )
+    return f"{path}: {what.lower()}"
+
+
+class PendingFile:
+    """A file under a temporary name in its final directory, until it is committed or discarded."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        attempt = f"{os.getpid()}-{secrets.token_hex(4)}"
+        self._temporary = path.parent / f".{path.name}.{attempt}{TEMPORARY_SUFFIX}"
+        with storage_errors(path):
+            self.file: BinaryIO = self._temporary.open("w+b", buffering=0)
+
+    def write(self, data: bytes | memoryview) -> None:
+        """Append all of `data`; raises `StorageError`."""
+        view = memoryview(data).cast("B")
+        with storage_errors(self.path):
+            while len(view):
+                view = view[self.file.write(view) :]
+
+    def commit(self, *, first_wins: bool = False) -> bool:
+        """Make the file appear under its name, whole, durable and read-only.
+
+        With `first_wins`, a file of that name that is already there stays, and the answer is False.
+        """
+        with storage_errors(self.path):
+            os.fchmod(self.file.fileno(), 0o444)
+            os.fsync(self.file.fileno())
+            self.file.close()
+            if first_wins:
+                try:
+                    self.path.hardlink_to(self._temporary)
+                except FileExistsError:
+                    return False
+                finally:
+                    self._temporary.unlink()
+            else:
+                self._temporary.replace(self.path)
+            sync_directory(self.path.parent)
+            return True
+
+    def discard(self) -> None:
+        """Close and remove the temporary file, if it is still there."""
+        self.file.close()
+        self._temporary.unlink(missing_ok=True)
+
+
+def write_whole(path: Path, data: bytes, *, first_wins: bool = False) -> bool:
+    """Write a small file atomically; see `PendingFile.commit` for `first_wins` and the answer."""
+    pending = PendingFile(path)
+    try:
+        pending.write(data)
+        return pending.commit(first_wins=first_wins)
+    except BaseException:
+        pending.discard()
+        raise
+
+
+def sync_directory(path: Path) -> None:
+    """Make renames in a directory durable."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def make_directory(path: Path) -> None:
+    """Create a directory and its parents; raises `StorageError` where a file is in the way."""
+    with storage_errors(path):
+        path.mkdir(parents=True, exist_ok=True)
+
+
+def remove_temporaries(directory: Path) -> None:
+    """Remove what killed attempts left; only the holder of the lock may call this."""
+    with storage_errors(directory):
+        for path in directory.glob(f".*{TEMPORARY_SUFFIX}"):
+            path.unlink(missing_ok=True)
+
+
+@contextlib.contextmanager
+def locked(directory: Path) -> Iterator[None]:
+    """Hold the lock of an output directory; the system releases it when the process dies.
+
+    Raises:
+        StateError: another process holds it.
+    """
+    import fcntl
+
+    with storage_errors(directory):
+        file = (directory / LOCK_NAME).open("a")
+    with file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            raise StateError(
+                f"{directory}: another run is writing here; wait for it or choose another --output"
+            ) from None
+        yield
+
+
+def free_bytes(path: Path) -> int:
+    """Give the bytes that this user can still write on the file system of `path`."""
+    while not path.exists():
+        path = path.parent
+    status = os.statvfs(path)
+    return status.f_bavail * status.f_frsize
