@@ -144,7 +144,7 @@ class RunSettings:
     )
     batch_bytes: int = _speed_setting(8 << 20, "Input per batch.", minimum=1)
     engine_memory_bytes: int = _speed_setting(
-        256 << 20, "Renew the engine when its caches have grown by this.", minimum=1 << 20
+        384 << 20, "Renew the engine when its caches have grown by this.", minimum=1 << 20
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
 import threading
 from pathlib import Path
@@ -22,8 +23,10 @@ _PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 class RenewableEngine:
     """An engine whose memory is bounded: renewed between batches, never inside one.
 
-    The bound is on the growth of this process's anonymous memory since the engine was loaded, so
-    batches in flight count too. Without /proc the engine is never renewed.
+    One batch is encoded at a time, by an engine that has all threads for itself: two at a time
+    would keep an outgrown engine alive beside its successor. The bound is on the growth of this
+    process's anonymous memory since the engine was loaded, so batches in flight count too, and one
+    batch of new words can pass it by the doubling of a cache. Without /proc it is never renewed.
     """
 
     def __init__(self, load: Callable[[], Engine], memory_bytes: int) -> None:
@@ -36,24 +39,28 @@ class RenewableEngine:
 
     def encode(self, text: pa.LargeStringArray) -> TokenBatch:
         """Encode documents; see `Engine`."""
-        engine = self._current()
-        tokens = engine.encode(text)
-        if engine.renewable and anonymous_bytes() - self._baseline_bytes > self._memory_bytes:
-            self._drop(engine)
-        return tokens
-
-    def _current(self) -> Engine:
         with self._lock:
             if self._engine is None:
                 self._engine = self._load()
                 self.n_renewals += 1
-            return self._engine
-
-    def _drop(self, engine: Engine) -> None:
-        """Forget an engine; its memory goes when the last thread that encodes with it is done."""
-        with self._lock:
-            if self._engine is engine:
+            tokens = self._engine.encode(text)
+            if self._engine.renewable and self._has_outgrown():
                 self._engine = None
+                trim_heap()
+            return tokens
+
+    def _has_outgrown(self) -> bool:
+        return anonymous_bytes() - self._baseline_bytes > self._memory_bytes
+
+
+def trim_heap() -> None:
+    """Give freed memory back to the system, where the C library is glibc.
+
+    Without it the arenas of the pool's threads keep what an engine has freed.
+    """
+    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
+    if trim is not None:
+        trim(0)
 
 
 def anonymous_bytes() -> int:

@@ -19,10 +19,10 @@ def count(n: float) -> str:
     """Give a count such as `12,345` or `1.39 billion`."""
     if n < 1e7:
         return f"{n:,.0f}"
-    for scale, name in ((1e12, "trillion"), (1e9, "billion"), (1e6, "million")):
-        if n / scale * 1000 >= _ROUNDS_TO_1000:
-            return f"{_three_figures(n / scale)} {name}"
-    return f"{n:,.0f}"
+    for scale, name in ((1e6, "million"), (1e9, "billion")):
+        if n / scale < _ROUNDS_TO_1000:
+            return f"{n / scale:.3g} {name}"
+    return f"{_three_figures(n / 1e12)} trillion"
 
 
 def _three_figures(n: float) -> str:

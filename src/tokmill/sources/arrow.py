@@ -1,4 +1,8 @@
-"""Reads Arrow IPC files and streams by record batches, mapped into memory."""
+"""Reads Arrow IPC files and streams by record batches.
+
+The file is mapped into memory: a batch can be as large as its file, and is read a slice at a time.
+Its pages count as used memory, but the system takes them back when it needs them.
+"""
 
 from __future__ import annotations
 

@@ -191,7 +191,9 @@ def _parse_cells(
     cells = pc.fill_null(text.cast(pa.large_string()), "")
     cells = pc.replace_substring_regex(cells, "[\r\n]", " ")
     cells = pc.if_else(pc.equal(pc.utf8_trim_whitespace(cells), ""), "null", cells)
-    lines = pc.binary_join_element_wise(f'{{"{_CELL}":', cells, "}\n", "")
+    around = (pa.scalar(text, pa.large_string()) for text in (f'{{"{_CELL}":', "}\n", ""))
+    opening, closing, nothing = around
+    lines = pc.binary_join_element_wise(opening, cells, closing, nothing)
     data = b"".join(lines.cast(pa.large_binary()).to_pylist())
     batch, rows, rejects = parse_lines(data, pa.schema([(_CELL, want)]))
     places = np.full(len(text), -1, dtype=np.int64)

@@ -74,8 +74,8 @@ def _find_header(stream: ByteStream, delimiter: str, max_record_bytes: int, path
             stop = found or stop
             if stop or len(head) > max_record_bytes:
                 break
-        else:
-            stop = len(head)  # a file of one line without an end
+        else:  # a file of one line without an end, or of none
+            return Header(_header_names(bytes(head), delimiter, path), n_bom + len(head))
     except BrokenInputError:
         return Header((), 0)  # reported as the one reject of the file
     if not stop:

@@ -13,6 +13,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 
+_FIRST_BATCH_BYTES = 256 << 10
+
+
 class Cuts(NamedTuple):
     """Where records end in a chunk: just after the first and the last end mark; 0 if none."""
 
@@ -96,13 +99,18 @@ def _pieces(chunk: bytes, n_bytes: int) -> Iterator[bytes]:
 
 
 class _Cutter:
-    """Holds `buffer`: `whole` bytes of `n_whole` whole records, then the start of another."""
+    """Holds `buffer`: `whole` bytes of `n_whole` whole records, then the start of another.
+
+    The first blocks are smaller, so that small files still feed several threads and a wrong file
+    is noticed after little work; block sizes change no record.
+    """
 
     def __init__(
         self, splitter: Splitter, batch_bytes: int, max_record_bytes: int, origin: Place
     ) -> None:
         self.splitter = splitter
-        self.batch_bytes = batch_bytes
+        self.batch_bytes = min(batch_bytes, _FIRST_BATCH_BYTES)
+        self.full_batch_bytes = batch_bytes
         self.max_record_bytes = max_record_bytes
         self.origin = origin
         self.buffer = bytearray()
@@ -152,6 +160,7 @@ class _Cutter:
         block = RawBlock(data, self.origin)
         self.origin = Place(self.n_whole, len(data)).shifted(self.origin)
         self.buffer, self.whole, self.n_whole = tail, 0, 0
+        self.batch_bytes = min(2 * self.batch_bytes, self.full_batch_bytes)
         return block
 
     def _too_large(self, n_bytes: int) -> RawBlock:

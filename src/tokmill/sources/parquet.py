@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from tokmill.batch import Place
     from tokmill.sources.slices import Slice
 
+_READ_BYTES = 1 << 20
+
 
 def open_parquet(
     piece: Slice, schema: pa.Schema, batch_bytes: int, max_record_bytes: int, start: Place | None
@@ -60,7 +62,8 @@ def open_file(path: str) -> pq.ParquetFile:
         StorageError: it cannot be read or is not Parquet.
     """
     try:
-        return pq.ParquetFile(path, pre_buffer=False)
+        # Read through a buffer, or a whole row group of compressed columns lies in memory.
+        return pq.ParquetFile(path, pre_buffer=False, buffer_size=_READ_BYTES)
     except pa.ArrowInvalid as error:
         raise _broken(path, error) from None
     except OSError as error:

@@ -76,7 +76,7 @@ class ByteStream:
             BrokenInputError: the data is truncated or corrupt.
             StorageError: the file cannot be read.
         """
-        if skip and self._decode is _copy:
+        if skip and self._decode is _copy and self._path != "-":
             self._file.seek(skip, 1)
             self._position += skip
             skip = 0

@@ -1,0 +1,235 @@
+from __future__ import annotations
+
+import dataclasses
+import json
+from pathlib import Path
+from typing import Any
+
+import click
+import pytest
+from click.testing import CliRunner, Result
+
+from tokmill.cli.options import config_from_options, settings_options
+from tokmill.config import Config, InputSettings, OutputSettings, TokenizerSettings, plain
+from tokmill.errors import UsageError
+
+SETTINGS = [
+    (section.name, setting)
+    for section in dataclasses.fields(Config)
+    for setting in dataclasses.fields(getattr(Config(), section.name))
+    if setting.name != "paths"
+]
+
+
+@click.command()
+@settings_options
+def show(paths: tuple[str, ...], config_file: Path | None, **options: Any) -> None:
+    """Print the configuration that the command line gives."""
+    click.echo(json.dumps(plain(config_from_options(paths, config_file, options))))
+
+
+def invoke(*arguments: str | Path, **variables: str) -> Result:
+    return CliRunner().invoke(show, [str(argument) for argument in arguments], env=variables)
+
+
+def settings(*arguments: str | Path, **variables: str) -> dict[str, Any]:
+    result = invoke(*arguments, **variables)
+    assert result.exit_code == 0, result.output
+    given: dict[str, Any] = json.loads(result.output)
+    return given
+
+
+def changed(*arguments: str | Path, **variables: str) -> dict[str, Any]:
+    """Give only what differs from the defaults, as section.key."""
+    defaults = plain(Config())
+    return {
+        f"{section}.{key}": value
+        for section, values in settings(*arguments, **variables).items()
+        for key, value in values.items()
+        if value != defaults[section][key]
+    }
+
+
+@pytest.fixture
+def config_file(tmp_path: Path) -> Path:
+    path = tmp_path / "run.toml"
+    path.write_text('[limits]\nmin_tokens = 1\nmax_tokens = 2\n[run]\nengine = "fastokens"\n')
+    return path
+
+
+def option_of(name: str) -> click.Option:
+    (found,) = [
+        parameter
+        for parameter in show.params
+        if isinstance(parameter, click.Option) and parameter.name == name
+    ]
+    return found
+
+
+def test_nothing_given_is_the_defaults():
+    assert settings() == plain(Config())
+
+
+@pytest.mark.parametrize(("section", "setting"), SETTINGS, ids=lambda x: getattr(x, "name", x))
+def test_every_setting_is_an_option_with_help_and_a_variable(section, setting):
+    option = option_of(f"{section}__{setting.name}")
+    assert option.help
+    assert option.help.startswith(setting.metadata["help"])
+    assert (
+        str(option.envvar)
+        == "TOKMILL_" + option.opts[0].removeprefix("--").replace("-", "_").upper()
+    )
+
+
+def test_every_option_and_variable_is_there_once():
+    options = [parameter for parameter in show.params if isinstance(parameter, click.Option)]
+    flags = [flag for option in options for flag in option.opts]
+    variables = [option.envvar for option in options if option.envvar]
+    assert len(flags) == len(set(flags))
+    assert len(variables) == len(set(variables)) == len(SETTINGS)
+    assert all(option.help for option in options)
+
+
+def test_the_help_shows_defaults_in_words():
+    text = " ".join(invoke("--help").output.split())
+    assert "[INPUT]..." in text
+    assert "Between a title and what it titles. [default: :]" in text
+    assert "[default: 64 MiB]" in text
+    assert "[default: 1024 MiB]" in text
+    assert "[default: auto]" not in text
+    assert "-t, --tokenizer" in text
+    assert "-o, --output" in text
+
+
+def test_every_section_can_be_set_by_options():
+    assert changed(
+        "a.jsonl", "b.jsonl", "--format", "jsonl", "-t", "tok", "--renderer", "text",
+        "-o", "out", "--part-bytes", "8MiB", "--val-fraction", "0.5", "--on-error", "fail",
+        "--workers", "3",
+    ) == {
+        "input.paths": ["a.jsonl", "b.jsonl"],
+        "input.format": "jsonl",
+        "tokenizer.path": "tok",
+        "render.renderer": "text",
+        "output.dir": "out",
+        "output.part_bytes": 8 << 20,
+        "output.val_fraction": 0.5,
+        "limits.on_error": "fail",
+        "run.workers": 3,
+    }  # fmt: skip
+
+
+def test_a_file_wins_over_the_defaults(config_file):
+    assert changed("--config", config_file) == {
+        "limits.min_tokens": 1,
+        "limits.max_tokens": 2,
+        "run.engine": "fastokens",
+    }
+
+
+def test_a_variable_wins_over_the_file_and_an_option_over_both(config_file):
+    variables = {"TOKMILL_MIN_TOKENS": "10", "TOKMILL_MAX_TOKENS": "20"}
+    assert changed("-c", config_file, "--max-tokens", "200", **variables) == {
+        "limits.min_tokens": 10,
+        "limits.max_tokens": 200,
+        "run.engine": "fastokens",
+    }
+
+
+def test_an_option_can_put_back_a_default_that_the_file_changed(config_file):
+    given = settings("-c", config_file, "--min-tokens", "0", "--engine", "auto")
+    assert given["limits"]["min_tokens"] == 0
+    assert given["run"]["engine"] == "auto"
+
+
+def test_named_inputs_take_the_place_of_those_of_the_file(tmp_path: Path):
+    path = tmp_path / "run.toml"
+    path.write_text('[input]\npaths = ["a", "b"]\ncsv_delimiter = ";"\n')
+    assert changed("-c", path)["input.paths"] == ["a", "b"]
+    assert changed("-c", path, "c") == {"input.paths": ["c"], "input.csv_delimiter": ";"}
+
+
+def test_the_tokenizer_and_the_output_have_variables_of_their_own():
+    assert changed(TOKMILL_TOKENIZER="tok", TOKMILL_OUTPUT="out", TOKMILL_PART_BYTES="1kB") == {
+        "tokenizer.path": "tok",
+        "output.dir": "out",
+        "output.part_bytes": 1000,
+    }
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        (r"{a}\n{b}", "{a}\n{b}"),
+        (r"{a}\t{b}", "{a}\t{b}"),
+        (r"{a}\r\n", "{a}\r\n"),
+        (r"{a}\\n", r"{a}\n"),
+        (r"{a}\x", r"{a}\x"),
+        ("{a}\\", "{a}\\"),
+        ("{a}\n", "{a}\n"),
+        ("{标题}：", "{标题}："),
+    ],
+)
+def test_escapes_in_a_template_are_what_a_shell_cannot_type(given, expected):
+    assert settings("--template", given)["render"]["template"] == expected
+    assert settings(TOKMILL_TEMPLATE=given)["render"]["template"] == expected
+
+
+def test_a_tab_can_be_named_as_a_delimiter():
+    assert settings("--csv-delimiter", r"\t")["input"]["csv_delimiter"] == "\t"
+
+
+def test_a_backslash_stays_where_no_escape_is_meant():
+    assert settings("--eos-token", r"<\n>")["tokenizer"]["eos_token"] == r"<\n>"
+
+
+def test_escapes_of_the_file_are_those_of_toml(tmp_path: Path):
+    path = tmp_path / "run.toml"
+    path.write_text("[render]\ntemplate = '{a}\\n'\nseparator = \"\\n\"\n")
+    render = settings("-c", path)["render"]
+    assert (render["template"], render["separator"]) == (r"{a}\n", "\n")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        (["--part-bytes", "many"], "'--part-bytes': expected a size such as 8MiB or 1GB"),
+        (["--workers", "two"], "'--workers': 'two' is not a valid integer"),
+        (["--engine", "bpe"], "'--engine': 'bpe' is not one of 'auto', 'tokenizers'"),
+        (["--no-such"], "No such option"),
+    ],
+)
+def test_a_wrong_option_is_a_usage_error_that_names_it(arguments, expected):
+    result = invoke(*arguments)
+    assert result.exit_code == 2
+    assert expected in result.output
+
+
+def test_a_wrong_variable_is_a_usage_error_that_names_its_option():
+    result = invoke(TOKMILL_WORKERS="two")
+    assert result.exit_code == 2
+    assert "'two' is not a valid integer" in result.output
+    assert "--workers" in result.output
+
+
+def test_a_value_out_of_range_is_named_by_its_key():
+    with pytest.raises(UsageError) as caught:
+        config_from_options((), None, {"limits__min_tokens": -1})
+    assert str(caught.value) == "options: limits.min_tokens: expected at least 0, found -1"
+
+
+def test_a_wrong_value_of_the_file_is_named_by_the_file_even_if_an_option_wins(tmp_path: Path):
+    path = tmp_path / "run.toml"
+    path.write_text("[limits]\nmin_tokens = -1\n")
+    with pytest.raises(UsageError) as caught:
+        config_from_options((), path, {"limits__min_tokens": 5})
+    assert str(caught.value) == f"{path}: limits.min_tokens: expected at least 0, found -1"
+
+
+def test_the_configuration_is_built_from_paths_and_options_alone():
+    options = {"tokenizer__path": "tok", "output__dir": "out", "render__template": None}
+    assert config_from_options(("a",), None, options) == Config(
+        input=InputSettings(paths=("a",)),
+        tokenizer=TokenizerSettings(path="tok"),
+        output=OutputSettings(dir="out"),
+    )

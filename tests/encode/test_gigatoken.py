@@ -1,0 +1,34 @@
+from __future__ import annotations
+
+import pyarrow as pa
+import pytest
+
+from tokmill.encode.hostile import hostile_texts
+from tokmill.encode.reference import TokenizersReference
+
+pytest.importorskip("gigatoken")
+pytest.importorskip("awkward")
+
+from tokmill.encode.gigatoken import Gigatoken
+
+
+@pytest.mark.parametrize("parallel", [False, True])
+def test_the_ids_do_not_depend_on_threads(tokenizer, parallel):
+    text = pa.array(hostile_texts(["<eos>"]) * 3, pa.large_string())
+    batch = Gigatoken(tokenizer, parse=False, parallel=parallel).encode(text)
+    expected = TokenizersReference(tokenizer, parse=False).encode(text)
+    assert batch.ids.tolist() == expected.ids.tolist()
+    assert batch.offsets.tolist() == expected.offsets.tolist()
+
+
+def test_the_text_is_seen_through_its_own_buffers_whatever_the_slice(tokenizer):
+    engine = Gigatoken(tokenizer, parse=False, parallel=False)
+    text = pa.array(["hello", "the cat", "猫猫", "there"], pa.large_string())
+    assert (
+        engine.encode(text.slice(1, 2)).ids.tolist()
+        == engine.encode(pa.array(["the cat", "猫猫"], pa.large_string())).ids.tolist()
+    )
+
+
+def test_its_caches_can_be_given_back():
+    assert Gigatoken.renewable is True

@@ -1,0 +1,126 @@
+from __future__ import annotations
+
+import mmap
+import sys
+import threading
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from tokmill.batch import TokenBatch
+from tokmill.encode.renewal import RenewableEngine, anonymous_bytes
+
+TEXT = pa.array(["a", "bc"], pa.large_string())
+MEMORY_BYTES = 4 << 20
+linux_only = pytest.mark.skipif(sys.platform != "linux", reason="memory is read from /proc")
+
+
+def touched_pages(n_bytes: int) -> mmap.mmap:
+    """Give memory that really goes back to the system when it is dropped."""
+    pages = mmap.mmap(-1, n_bytes, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    pages.write(b"x" * n_bytes)
+    return pages
+
+
+class Hoarder:
+    """An engine that keeps `grown_bytes` more memory after every call."""
+
+    name = "hoarder"
+
+    def __init__(self, grown_bytes: int, *, renewable: bool = True) -> None:
+        self.renewable = renewable
+        self._grown_bytes = grown_bytes
+        self._hoard: list[mmap.mmap] = []
+
+    def encode(self, text: pa.LargeStringArray) -> TokenBatch:
+        if self._grown_bytes:
+            self._hoard.append(touched_pages(self._grown_bytes))
+        return TokenBatch(np.array([1, 2, 3], np.uint32), np.array([0, 1, 3], np.int64))
+
+
+class Loader:
+    """Makes engines, and keeps count of them."""
+
+    def __init__(self, grown_bytes: int, *, renewable: bool = True) -> None:
+        self.n_loads = 0
+        self._grown_bytes = grown_bytes
+        self._renewable = renewable
+
+    def __call__(self) -> Hoarder:
+        self.n_loads += 1
+        return Hoarder(self._grown_bytes, renewable=self._renewable)
+
+
+def test_the_engine_is_loaded_once_and_answers(tmp_path):
+    load = Loader(0)
+    engine = RenewableEngine(load, 1 << 40)
+    batches = [engine.encode(TEXT) for _ in range(3)]
+    assert [batch.ids.tolist() for batch in batches] == [[1, 2, 3]] * 3
+    assert (load.n_loads, engine.n_renewals) == (1, 0)
+
+
+@linux_only
+def test_an_engine_that_outgrows_its_bound_is_loaded_anew():
+    load = Loader(4 * MEMORY_BYTES)
+    engine = RenewableEngine(load, MEMORY_BYTES)
+    for _ in range(3):
+        assert engine.encode(TEXT).ids.tolist() == [1, 2, 3]
+    assert engine.n_renewals == 2
+    assert load.n_loads == 3
+
+
+@linux_only
+def test_renewal_gives_the_memory_back():
+    engine = RenewableEngine(Loader(16 * MEMORY_BYTES), MEMORY_BYTES)
+    before = anonymous_bytes()
+    for _ in range(8):
+        engine.encode(TEXT)
+    assert anonymous_bytes() - before < 3 * 16 * MEMORY_BYTES
+
+
+@linux_only
+def test_the_engine_is_kept_below_its_bound():
+    load = Loader(1024)
+    engine = RenewableEngine(load, 1 << 40)
+    for _ in range(50):
+        engine.encode(TEXT)
+    assert load.n_loads == 1
+
+
+@linux_only
+def test_an_engine_that_cannot_be_renewed_is_kept():
+    load = Loader(4 * MEMORY_BYTES, renewable=False)
+    engine = RenewableEngine(load, MEMORY_BYTES)
+    for _ in range(3):
+        engine.encode(TEXT)
+    assert (load.n_loads, engine.n_renewals) == (1, 0)
+
+
+@linux_only
+def test_threads_share_one_engine_between_renewals():
+    load = Loader(4 * MEMORY_BYTES)
+    engine = RenewableEngine(load, MEMORY_BYTES)
+    lengths: list[int] = []
+
+    def work() -> None:
+        lengths.extend(len(engine.encode(TEXT).ids) for _ in range(4))
+
+    threads = [threading.Thread(target=work) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert lengths == [3] * 16
+    assert load.n_loads == engine.n_renewals + 1
+    assert 1 <= engine.n_renewals <= 15
+
+
+@linux_only
+def test_anonymous_memory_grows_with_what_is_held():
+    before = anonymous_bytes()
+    held = touched_pages(32 << 20)
+    grown = anonymous_bytes() - before
+    held.close()
+    assert 28 << 20 <= grown <= 48 << 20
+    assert anonymous_bytes() - before < 16 << 20

@@ -1,0 +1,168 @@
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tokmill.batch import Place, Records
+from tokmill.config import RenderSettings
+from tokmill.render.encyclopedia import Encyclopedia
+
+TEXTS = st.none() | st.sampled_from(["", ":", "。", "a"]) | st.text(max_size=5)
+SECTIONS = st.none() | st.fixed_dictionaries({}, optional={"title": TEXTS, "content": TEXTS})
+ROWS = st.lists(
+    st.fixed_dictionaries(
+        {},
+        optional={
+            "title": TEXTS,
+            "summary": TEXTS,
+            "sections": st.none() | st.lists(SECTIONS, max_size=3),
+        },
+    ),
+    max_size=6,
+)
+
+
+def formula(row: dict[str, Any], separator: str = ":", terminator: str = "。") -> str | None:
+    """The rule in plain Python; None for a record without any text."""
+    sections = [section or {} for section in row.get("sections") or []]
+    pairs = [(row.get("title"), row.get("summary"))]
+    pairs += [(section.get("title"), section.get("content")) for section in sections]
+    if not any(title or content for title, content in pairs):
+        return None
+    first, *others = [(title or "") + separator + (content or "") for title, content in pairs]
+    return first + "".join(other + terminator for other in others)
+
+
+def rendered(records, rows, settings=None):
+    renderer = Encyclopedia(settings or RenderSettings())
+    return renderer.render(records(rows, renderer.schema))
+
+
+def test_the_example_of_the_module_is_rendered_as_it_says(records):
+    row = {
+        "title": "猫",
+        "summary": "哺乳动物",
+        "sections": [{"title": "习性", "content": "夜行"}],
+    }
+    assert rendered(records, [row]).text.to_pylist() == ["猫:哺乳动物习性:夜行。"]
+
+
+def test_every_section_ends_with_the_terminator(records):
+    sections = [{"title": "b", "content": "c"}, {"title": "d", "content": "e"}]
+    rows = [{"title": "a", "summary": "s", "sections": sections}, {"title": "x", "summary": "y"}]
+    assert rendered(records, rows).text.to_pylist() == ["a:sb:c。d:e。", "x:y"]
+
+
+@pytest.mark.parametrize(
+    ("row", "expected"),
+    [
+        ({"title": "a"}, "a:"),
+        ({"summary": "s"}, ":s"),
+        ({"title": None, "summary": "s", "sections": None}, ":s"),
+        ({"title": "a", "sections": []}, "a:"),
+        ({"title": "a", "sections": [{}]}, "a::。"),
+        ({"title": "a", "sections": [None]}, "a::。"),
+        ({"sections": [{"content": "c"}]}, "::c。"),
+        ({"sections": [{"title": "", "content": None}, {"title": "t"}]}, "::。t:。"),
+        ({"title": ":"}, "::"),
+        ({"title": " "}, " :"),
+    ],
+)
+def test_an_absent_or_null_field_counts_as_empty(records, row, expected):
+    assert formula(row) == expected
+    assert rendered(records, [row]).text.to_pylist() == [expected]
+
+
+@given(rows=ROWS)
+def test_any_records_are_rendered_as_the_formula_says(records, rows):
+    batch = rendered(records, rows)
+    expected = [formula(row) for row in rows]
+    assert batch.text.type == pa.large_string()
+    assert batch.text.to_pylist() == [text for text in expected if text is not None]
+    assert batch.rows.tolist() == [i for i, text in enumerate(expected) if text is not None]
+    assert batch.rows.dtype == np.int64
+    assert [reject.place.line for reject in batch.rejects] == [
+        i + 1 for i, text in enumerate(expected) if text is None
+    ]
+
+
+RICH = [
+    {"title": "a", "sections": [{"title": "b"}, {"content": "c"}]},
+    {"summary": "d", "sections": None},
+    {"title": None, "sections": [None, {"title": "e", "content": "f"}]},
+    {"title": "g", "sections": []},
+    {"sections": [{"title": "h"}] * 3},
+]
+
+
+@pytest.mark.parametrize("start", range(6))
+@pytest.mark.parametrize("stop", range(6))
+def test_a_slice_of_a_batch_is_rendered_like_its_rows_alone(records, start, stop):
+    renderer = Encyclopedia(RenderSettings())
+    whole = records(RICH, renderer.schema)
+    cut = Records(whole.batch.slice(start, max(stop - start, 0)), whole.lookup, ())
+    expected = [formula(row) for row in RICH[start:stop]]
+    assert renderer.render(cut).text.to_pylist() == expected
+
+
+def test_what_stands_in_the_buffers_under_a_null_list_is_not_rendered(records):
+    renderer = Encyclopedia(RenderSettings())
+    whole = records([{"title": "a", "sections": [{"title": "b"}]}] * 3, renderer.schema)
+    title, summary, sections = whole.batch.columns
+    hidden = pa.ListArray.from_arrays(
+        pa.array([0, 1, 2, 3], pa.int32()),
+        sections.values,
+        sections.type,
+        mask=pa.array([False, True, False]),
+    )
+    batch = pa.RecordBatch.from_arrays([title, summary, hidden], schema=renderer.schema)
+    text = renderer.render(Records(batch, whole.lookup, ())).text
+    assert text.to_pylist() == ["a:b:。", "a:", "a:b:。"]
+
+
+@given(
+    rows=ROWS,
+    separator=st.sampled_from(["：", "", "\n"]),
+    terminator=st.sampled_from(["", ".", "。\n"]),
+)
+def test_separator_and_terminator_are_settings(records, rows, separator, terminator):
+    settings = RenderSettings(separator=separator, terminator=terminator)
+    expected = [formula(row, separator, terminator) for row in rows]
+    assert rendered(records, rows, settings).text.to_pylist() == [
+        text for text in expected if text is not None
+    ]
+
+
+def test_the_keys_are_settings(records):
+    settings = RenderSettings(
+        title_field="name",
+        summary_field="abstract",
+        sections_field="body",
+        section_title_field="head",
+        section_content_field="text",
+    )
+    row = {"name": "a", "abstract": "s", "body": [{"text": "c", "head": "h"}], "title": "not this"}
+    assert rendered(records, [row], settings).text.to_pylist() == ["a:sh:c。"]
+
+
+def test_the_schema_asks_for_the_three_fields():
+    section = pa.struct([("title", pa.string()), ("content", pa.string())])
+    assert Encyclopedia(RenderSettings()).schema == pa.schema(
+        [("title", pa.string()), ("summary", pa.string()), ("sections", pa.list_(section))]
+    )
+
+
+def test_a_record_whose_texts_are_all_empty_is_rejected_with_its_place_and_bytes(records):
+    rows = [{"title": "a"}, {"title": "", "sections": [{"title": ""}]}, {"title": "b"}]
+    batch = rendered(records, rows)
+    assert batch.text.to_pylist() == ["a:", "b:"]
+    assert batch.rows.tolist() == [0, 2]
+    (reject,) = batch.rejects
+    assert reject.place == Place(2, 10)
+    assert reject.reason == "empty"
+    assert reject.raw == b'{"title": "", "sections": [{"title": ""}]}'

@@ -1,0 +1,154 @@
+from __future__ import annotations
+
+import json
+from collections import Counter
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tokmill.errors import StateError
+from tokmill.shards.record import (
+    Counts,
+    Next,
+    PartRecord,
+    Step,
+    canonical_json,
+    file_as_json,
+    file_from_json,
+    manifest_sha256,
+    read_record,
+    sha256_hex,
+)
+from tokmill.shards.writer import FileEntry, ShardEntry
+
+SHARD = ShardEntry(
+    "train",
+    2,
+    5,
+    (
+        FileEntry("train-0000000-0000.bin", 10, "aa"),
+        FileEntry("train-0000000-0000.idx", 82, "bb"),
+    ),
+)
+FIRST = Step(
+    (SHARD,),
+    FileEntry("rejects/0000000-0000.jsonl", 7, "cc"),
+    {0: Counts(4, 2, 5, 20, 100, Counter(short=1), Counter(json=1))},
+    (0, 2),
+    Next(1, 12, 345),
+)
+LAST = Step((), None, {1: Counts(records=1, drops=Counter(short=1))}, (), None)
+RECORD = PartRecord(3, "f1", (FIRST, LAST))
+
+COUNTS = st.builds(
+    Counts,
+    *[st.integers(0, 1 << 40)] * 5,
+    st.dictionaries(st.sampled_from(["short", "long"]), st.integers(1, 9)).map(Counter),
+    st.dictionaries(st.sampled_from(["json", "utf8", "空"]), st.integers(1, 9)).map(Counter),
+)
+
+
+def test_a_step_reads_back():
+    for step in (FIRST, LAST):
+        assert Step.from_json(json.loads(json.dumps(step.as_json()))) == step
+
+
+@given(COUNTS)
+def test_counts_read_back(counts):
+    assert Counts.from_json(json.loads(json.dumps(counts.as_json()))) == counts
+
+
+@given(COUNTS, COUNTS)
+def test_counts_add_up_field_by_field(first, second):
+    total = Counts()
+    total.add(first)
+    total.add(second)
+    assert total.records == first.records + second.records
+    assert total.documents == first.documents + second.documents
+    assert total.tokens == first.tokens + second.tokens
+    assert total.text_bytes == first.text_bytes + second.text_bytes
+    assert total.input_bytes == first.input_bytes + second.input_bytes
+    assert total.drops == first.drops + second.drops
+    assert total.rejects == first.rejects + second.rejects
+
+
+def test_reasons_are_listed_in_order():
+    counts = Counts(drops=Counter({"short": 1, "long": 2}), rejects=Counter({"utf8": 1, "json": 1}))
+    assert list(counts.as_json()["drops"]) == ["long", "short"]
+    assert list(counts.as_json()["rejects"]) == ["json", "utf8"]
+
+
+def test_the_counts_of_a_part_are_the_sum_of_its_steps():
+    assert RECORD.counts() == Counts(5, 2, 5, 20, 100, Counter(short=2), Counter(json=1))
+
+
+def test_a_record_reads_back_from_its_own_bytes(tmp_path: Path):
+    path = tmp_path / "0000003.json"
+    path.write_bytes(RECORD.as_bytes())
+    read = read_record(path, "f1")
+    assert read == RECORD
+    assert read is not None
+    assert read.as_bytes() == RECORD.as_bytes()
+
+
+def test_a_record_says_its_format_version_part_and_fingerprint():
+    data = json.loads(RECORD.as_bytes())
+    assert (data["format_version"], data["part"], data["fingerprint"]) == (1, 3, "f1")
+
+
+def test_a_record_that_is_not_there_is_none(tmp_path: Path):
+    assert read_record(tmp_path / "0000000.json", "f1") is None
+
+
+def test_a_record_of_other_inputs_or_settings_is_refused(tmp_path: Path):
+    path = tmp_path / "0000003.json"
+    path.write_bytes(RECORD.as_bytes())
+    with pytest.raises(StateError) as caught:
+        read_record(path, "f2")
+    assert str(caught.value) == (
+        f"{path}: was written from other inputs or settings: run with --overwrite to start anew"
+    )
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"",
+        b"{",
+        b"[]",
+        b"null",
+        b"\xff",
+        b'{"fingerprint":"f1"}',
+        b'{"fingerprint":"f1","part":"x","steps":[]}',
+        b'{"fingerprint":"f1","part":0,"steps":[5]}',
+        b'{"fingerprint":"f1","part":0,"steps":[{"shards":[]}]}',
+        RECORD.as_bytes().replace(b'"byte_offset"', b'"offset"'),
+        RECORD.as_bytes()[:-9],
+    ],
+)
+def test_a_damaged_record_is_refused_and_says_what_to_do(tmp_path: Path, content):
+    path = tmp_path / "0000003.json"
+    path.write_bytes(content)
+    with pytest.raises(StateError, match=r"damaged commit record \(.*\): run with --overwrite$"):
+        read_record(path, "f1")
+
+
+def test_a_file_entry_reads_back():
+    entry = FileEntry("a", 3, "ff")
+    assert file_as_json(entry) == {"name": "a", "bytes": 3, "sha256": "ff"}
+    assert file_from_json(file_as_json(entry)) == entry
+
+
+def test_canonical_json_does_not_depend_on_the_order_of_keys():
+    assert canonical_json({"b": [1, 2], "a": "猫"}) == b'{"a":"\\u732b","b":[1,2]}\n'
+    assert canonical_json({"a": "猫", "b": [1, 2]}) == canonical_json({"b": [1, 2], "a": "猫"})
+
+
+def test_the_sum_of_a_manifest_leaves_out_itself_alone():
+    manifest = {"b": 1, "a": 2}
+    expected = sha256_hex(b'{"a":2,"b":1}\n')
+    assert manifest_sha256(manifest) == expected
+    assert manifest_sha256({**manifest, "sha256": "anything"}) == expected
+    assert manifest_sha256({**manifest, "a": 3}) != expected

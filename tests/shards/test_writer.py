@@ -1,0 +1,211 @@
+from __future__ import annotations
+
+import hashlib
+import stat
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tokmill.errors import StorageError
+from tokmill.shards.index import read_index
+from tokmill.shards.writer import FileEntry, ShardWriter, write_file
+
+U2, U4 = np.dtype("<u2"), np.dtype("<u4")
+
+
+def names(directory: Path) -> list[str]:
+    return sorted(path.name for path in directory.iterdir())
+
+
+def run_child(code: str, *arguments: object) -> subprocess.CompletedProcess[str]:
+    child = subprocess.run(
+        [sys.executable, "-c", code, *map(str, arguments)],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert child.returncode == 0, child.stderr
+    return child
+
+
+def entry_of(path: Path) -> FileEntry:
+    data = path.read_bytes()
+    return FileEntry(path.name, len(data), hashlib.sha256(data).hexdigest())
+
+
+@pytest.mark.parametrize(
+    ("dtype", "expected"),
+    [
+        (U2, "0100 ffff 0200 0300 0200"),
+        (U4, "01000000 ffff0000 02000000 03000000 02000000"),
+    ],
+)
+def test_a_shard_is_its_tokens_end_to_end(tmp_path: Path, dtype, expected):
+    writer = ShardWriter(tmp_path, "train", 7, 1, dtype)
+    writer.append(np.array([1, 65_535, 2], dtype), np.array([3], np.int64))
+    writer.append(np.array([3, 2], dtype), np.array([2], np.int64))
+    entry = writer.commit()
+    assert names(tmp_path) == ["train-0000007-0001.bin", "train-0000007-0001.idx"]
+    assert (tmp_path / "train-0000007-0001.bin").read_bytes() == bytes.fromhex(expected)
+    lengths, offsets, item_bytes = read_index(tmp_path / "train-0000007-0001.idx")
+    assert lengths.tolist() == [3, 2]
+    assert offsets.tolist() == [0, 3 * dtype.itemsize]
+    assert item_bytes == dtype.itemsize
+    assert (entry.split, entry.n_documents, entry.n_tokens) == ("train", 2, 5)
+
+
+def test_the_entry_names_size_and_sha256_of_both_files(tmp_path: Path):
+    writer = ShardWriter(tmp_path, "val", 0, 0, U2)
+    writer.append(np.array([5, 6, 2], U2), np.array([1, 2], np.int64))
+    entry = writer.commit()
+    assert entry.files == (
+        entry_of(tmp_path / "val-0000000-0000.bin"),
+        entry_of(tmp_path / "val-0000000-0000.idx"),
+    )
+
+
+def test_both_files_are_read_only(tmp_path: Path):
+    writer = ShardWriter(tmp_path, "train", 0, 0, U2)
+    writer.append(np.array([2], U2), np.array([1], np.int64))
+    writer.commit()
+    assert {stat.S_IMODE(path.stat().st_mode) for path in tmp_path.iterdir()} == {0o444}
+
+
+def test_the_bytes_do_not_depend_on_how_documents_are_handed_in(tmp_path: Path):
+    whole = ShardWriter(tmp_path, "train", 0, 0, U2)
+    whole.append(np.arange(12, dtype=U2), np.array([4, 3, 5], np.int64))
+    single = ShardWriter(tmp_path, "train", 1, 0, U2)
+    for start, stop in ((0, 4), (4, 7), (7, 12)):
+        single.append(np.arange(start, stop, dtype=U2), np.array([stop - start], np.int64))
+    sums = [[file.sha256 for file in writer.commit().files] for writer in (whole, single)]
+    assert sums[0] == sums[1]
+
+
+def test_a_strided_view_and_an_empty_append_are_written_as_they_read(tmp_path: Path):
+    writer = ShardWriter(tmp_path, "train", 0, 0, U2)
+    writer.append(np.zeros(0, U2), np.zeros(0, np.int64))
+    writer.append(np.arange(6, dtype=U2)[::2], np.array([3], np.int64))
+    writer.commit()
+    assert (tmp_path / "train-0000000-0000.bin").read_bytes() == bytes.fromhex("0000 0200 0400")
+
+
+def test_tokens_of_another_dtype_are_refused_and_never_wrapped(tmp_path: Path):
+    writer = ShardWriter(tmp_path, "train", 0, 0, U2)
+    with pytest.raises(TypeError):
+        writer.append(np.array([70_000], np.uint32), np.array([1], np.int64))  # would be 4464
+    with pytest.raises(TypeError):
+        writer.append(np.array([7], np.int64), np.array([1], np.int64))
+    writer.discard()
+    assert names(tmp_path) == []
+
+
+def test_big_endian_tokens_are_written_little_endian(tmp_path: Path):
+    writer = ShardWriter(tmp_path, "train", 0, 0, U2)
+    writer.append(np.array([1, 2], ">u2"), np.array([2], np.int64))
+    writer.commit()
+    assert (tmp_path / "train-0000000-0000.bin").read_bytes() == bytes.fromhex("0100 0200")
+
+
+def test_a_discarded_shard_leaves_nothing(tmp_path: Path):
+    writer = ShardWriter(tmp_path, "train", 0, 0, U2)
+    writer.append(np.array([1, 2], U2), np.array([2], np.int64))
+    assert len(names(tmp_path)) == 2
+    writer.discard()
+    assert names(tmp_path) == []
+
+
+def test_an_open_shard_shows_neither_file_under_its_name(tmp_path: Path):
+    writer = ShardWriter(tmp_path, "train", 0, 0, U2)
+    assert all(name.startswith(".") and name.endswith(".tmp") for name in names(tmp_path))
+    writer.discard()
+
+
+def test_a_shard_in_a_missing_directory_is_a_storage_error(tmp_path: Path):
+    with pytest.raises(StorageError, match="no such file or directory"):
+        ShardWriter(tmp_path / "no", "train", 0, 0, U2)
+    assert names(tmp_path) == []
+
+
+FULL = """
+import resource, sys
+from pathlib import Path
+import numpy as np
+from tokmill.errors import StorageError
+from tokmill.shards.writer import ShardWriter
+resource.setrlimit(resource.RLIMIT_FSIZE, (100, 100))
+writer = ShardWriter(Path(sys.argv[1]), "train", 0, 0, np.dtype("<u2"))
+n_documents = int(sys.argv[2])
+try:
+    writer.append(np.ones(int(sys.argv[3]), "<u2"), np.ones(n_documents, np.int64))
+    writer.commit()
+except StorageError as error:
+    print(error)
+    writer.discard()
+"""
+
+
+@pytest.mark.parametrize(
+    ("n_documents", "n_tokens", "name"),
+    [(1, 51, "train-0000000-0000.bin"), (4, 4, "train-0000000-0000.idx")],
+)
+def test_a_disk_that_fills_up_leaves_no_file(tmp_path: Path, n_documents, n_tokens, name):
+    child = run_child(FULL, tmp_path, n_documents, n_tokens)
+    assert child.stdout.startswith(f"{tmp_path / name}: file too large; what is committed is kept")
+    assert names(tmp_path) == []
+
+
+NO_SECOND_FILE = """
+import os, resource, sys
+from pathlib import Path
+import numpy as np
+from tokmill.errors import StorageError
+from tokmill.shards.writer import ShardWriter
+free = os.dup(0)
+os.close(free)
+resource.setrlimit(resource.RLIMIT_NOFILE, (free + 1, free + 1))
+try:
+    ShardWriter(Path(sys.argv[1]), "train", 0, 0, np.dtype("<u2"))
+except StorageError as error:
+    print(error)
+"""
+
+
+def test_nothing_is_left_where_the_index_cannot_be_opened(tmp_path: Path):
+    child = run_child(NO_SECOND_FILE, tmp_path)
+    assert child.stdout == f"{tmp_path / 'train-0000000-0000.idx'}: too many open files\n"
+    assert names(tmp_path) == []
+
+
+FULL_FOR_SMALL_FILES = """
+import resource, sys
+from pathlib import Path
+from tokmill.errors import StorageError
+from tokmill.shards.writer import write_file
+resource.setrlimit(resource.RLIMIT_FSIZE, (100, 100))
+try:
+    write_file(Path(sys.argv[1]), "a", bytes(101))
+except StorageError as error:
+    print(error)
+"""
+
+
+def test_a_small_file_on_a_full_disk_leaves_nothing(tmp_path: Path):
+    child = run_child(FULL_FOR_SMALL_FILES, tmp_path)
+    assert child.stdout.startswith(f"{tmp_path / 'a'}: file too large; what is committed is kept")
+    assert names(tmp_path) == []
+
+
+def test_a_small_file_is_committed_and_described(tmp_path: Path):
+    (tmp_path / "rejects").mkdir()
+    entry = write_file(tmp_path, "rejects/0000000-0000.jsonl", b"{}\n")
+    assert entry == FileEntry("rejects/0000000-0000.jsonl", 3, hashlib.sha256(b"{}\n").hexdigest())
+    assert (tmp_path / entry.name).read_bytes() == b"{}\n"
+
+
+def test_a_small_file_that_cannot_be_written_is_a_storage_error(tmp_path: Path):
+    with pytest.raises(StorageError, match="no such file or directory"):
+        write_file(tmp_path, "rejects/x", b"")

@@ -1,0 +1,90 @@
+"""What the tests of this room share: reading a file or a slice to plain rows and rejects."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import pyarrow as pa
+import pytest
+
+from tokmill.batch import Place
+from tokmill.config import InputSettings
+from tokmill.sources.files import Slice, discover
+from tokmill.sources.open import open_slice
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+SCHEMA = pa.schema(
+    [
+        ("title", pa.string()),
+        ("sections", pa.list_(pa.struct([("title", pa.string()), ("content", pa.string())]))),
+    ]
+)
+
+
+class Read(NamedTuple):
+    """Rows, the place of each in the file, and rejects as (line, byte offset, reason, raw)."""
+
+    rows: list[dict[str, Any]]
+    places: list[Place]
+    rejects: list[tuple[int, int, str, bytes]]
+    raw: list[bytes]
+    slice_places: list[Place]
+    input_bytes: int
+    messages: list[str]
+
+
+def read_slice(
+    piece: Slice,
+    settings: InputSettings | None = None,
+    *,
+    schema: pa.Schema = SCHEMA,
+    batch_bytes: int = 1 << 20,
+    start: Place | None = None,
+) -> Read:
+    found = Read([], [], [], [], [], 0, [])
+    n_bytes = 0
+    with open_slice(piece, settings or InputSettings(), schema, batch_bytes, start) as reader:
+        for block in reader.blocks():
+            n_bytes += block.input_bytes
+            records = block.parse()
+            assert records.batch.schema.names == schema.names
+            records.batch.validate(full=True)
+            found.rows.extend(records.batch.to_pylist())
+            for row in range(records.batch.num_rows):
+                place = records.lookup.place(row)
+                found.slice_places.append(place)
+                found.places.append(place.shifted(reader.origin()))
+                found.raw.append(records.lookup.raw(row))
+            for reject in records.rejects:
+                place = reject.place.shifted(reader.origin())
+                found.rejects.append((place.line, place.byte_offset, reject.reason, reject.raw))
+                found.messages.append(reject.message)
+    return found._replace(input_bytes=n_bytes)
+
+
+def read_path(path: Any, **options: Any) -> Read:
+    names = {field.name for field in dataclasses.fields(InputSettings)}
+    given = {name: options.pop(name) for name in list(options) if name in names}
+    settings = InputSettings(paths=(str(path),), **given)
+    (file,) = discover(settings).files
+    return read_slice(Slice(file, 0, -1, file.n_bytes), settings, **options)
+
+
+@pytest.fixture
+def read() -> Callable[..., Read]:
+    """Give a function that reads a file whole; options are settings, schema, batch_bytes, start."""
+    return read_path
+
+
+@pytest.fixture
+def read_piece() -> Callable[..., Read]:
+    """Give a function that reads a slice."""
+    return read_slice
+
+
+@pytest.fixture
+def schema() -> pa.Schema:
+    return SCHEMA

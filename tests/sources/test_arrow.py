@@ -1,0 +1,58 @@
+from __future__ import annotations
+
+import pyarrow as pa
+import pytest
+
+from tokmill.batch import Place
+from tokmill.errors import StorageError
+from tokmill.sources.arrow import arrow_schema, batch_rows
+from tokmill.sources.files import Slice, SourceFile
+from tokmill.sources.slices import cut
+
+TITLES = pa.schema([("title", pa.string())])
+
+
+def arrow_file(path, make):
+    table = pa.table({"id": list(range(10)), "title": [f"t{i}" for i in range(10)]})
+    with make(path, table.schema) as writer:
+        writer.write_table(table, max_chunksize=3)
+    return SourceFile(path.as_posix(), "arrow", "", path.stat().st_size, 0, "")
+
+
+@pytest.mark.parametrize("make", [pa.ipc.new_file, pa.ipc.new_stream])
+def test_slices_of_batches_give_each_row_once(make, tmp_path, read_piece):
+    file = arrow_file(tmp_path / "a.arrow", make)
+    assert batch_rows(file.path) == [3, 3, 3, 1]
+    assert arrow_schema(file.path).names == ["id", "title"]
+    for part_bytes in (1, file.n_bytes // 2, file.n_bytes):
+        pieces = cut(file, part_bytes)
+        parts = [read_piece(piece, schema=TITLES, batch_bytes=8) for piece in pieces]
+        assert [row["title"] for part in parts for row in part.rows] == [f"t{i}" for i in range(10)]
+        places = [place for part in parts for place in part.places]
+        assert places == [Place(i + 1, -1) for i in range(10)]
+        assert sum(part.input_bytes for part in parts) == file.n_bytes
+
+
+@pytest.mark.parametrize("make", [pa.ipc.new_file, pa.ipc.new_stream])
+def test_a_slice_can_be_read_again_from_any_row(make, tmp_path, read_piece):
+    file = arrow_file(tmp_path / "a.arrow", make)
+    piece = Slice(file, 1, 4, 100)
+    whole = read_piece(piece, schema=TITLES)
+    for i, place in enumerate(whole.slice_places):
+        rest = read_piece(piece, schema=TITLES, start=place)
+        assert (rest.rows, rest.places) == (whole.rows[i:], whole.places[i:])
+
+
+@pytest.mark.parametrize("data", [b"not arrow at all", b"ARROW1\x00\x00" + bytes(40)])
+def test_what_is_no_arrow_file_is_a_storage_error(data, tmp_path, read):
+    (tmp_path / "a.arrow").write_bytes(data)
+    with pytest.raises(StorageError, match=r"a\.arrow: expected a whole Arrow file"):
+        read(tmp_path / "a.arrow", schema=TITLES)
+
+
+def test_a_stream_that_is_cut_short_is_a_storage_error(tmp_path, read):
+    file = arrow_file(tmp_path / "a.arrow", pa.ipc.new_stream)
+    path = tmp_path / "a.arrow"
+    path.write_bytes(path.read_bytes()[: file.n_bytes // 2])
+    with pytest.raises(StorageError, match="expected a whole Arrow file"):
+        read(path, schema=TITLES)

@@ -1,0 +1,231 @@
+from __future__ import annotations
+
+import gzip
+import io
+import json
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from tokmill.batch import Place
+from tokmill.sources.files import Slice, SourceFile
+from tokmill.sources.slices import cut
+from tokmill.sources.streams import zstd
+
+RECORDS = [
+    {
+        "title": "一",
+        "sections": [{"title": "a", "content": "b\nc"}, {"title": None, "content": ""}],
+    },
+    {"title": "", "sections": []},
+    {"title": 'quotes " and \\ and , [ ] { }', "sections": None},
+    {"title": None, "sections": [{"title": "x" * 100, "content": "\u2028é"}]},
+    {"title": "last", "sections": [{"title": "t", "content": "\\\\"}]},
+]
+LINES = "".join(json.dumps(record, ensure_ascii=False) + "\n" for record in RECORDS).encode()
+
+
+def jsonl(path, data):
+    path.write_bytes(data)
+    return SourceFile(path.as_posix(), "jsonl", "", len(data), 0, "")
+
+
+def frames(*pieces):
+    return b"".join(zstd.compress(piece) for piece in pieces)
+
+
+def csv_cell(value):
+    return "" if value is None else '"' + value.replace('"', '""') + '"'
+
+
+def containers(folder):
+    compact = [json.dumps(record, ensure_ascii=False) for record in RECORDS]
+    (folder / "a.jsonl").write_bytes(LINES)
+    (folder / "bom.jsonl").write_bytes(b"\xef\xbb\xbf" + LINES.replace(b"\n", b"\r\n").rstrip())
+    (folder / "a.jsonl.gz").write_bytes(gzip.compress(LINES[:50]) + gzip.compress(LINES[50:]))
+    (folder / "a.jsonl.zst").write_bytes(frames(LINES[:33], LINES[33:34], b"", LINES[34:]))
+    (folder / "compact.json").write_text("[" + ",".join(compact) + "]", encoding="utf-8")
+    (folder / "pretty.json").write_text(
+        json.dumps(RECORDS, ensure_ascii=False, indent=2), encoding="utf-8"
+    )
+    (folder / "a.json.gz").write_bytes(gzip.compress((folder / "pretty.json").read_bytes()))
+    (folder / "mark.json").write_bytes(b"\xef\xbb\xbf \r\n" + (folder / "pretty.json").read_bytes())
+    text = "title,sections\n"
+    for record in RECORDS:
+        cell = None if record["sections"] is None else json.dumps(record["sections"])
+        text += f"{csv_cell(record['title'])},{csv_cell(cell)}\n"
+    (folder / "a.csv").write_bytes(b"\xef\xbb\xbf" + text.encode())
+    (folder / "a.csv.zst").write_bytes(frames(text.encode()))
+    pq.write_table(pa.Table.from_pylist(RECORDS), folder / "a.parquet", row_group_size=2)
+    return sorted(folder.iterdir())
+
+
+def test_every_container_gives_the_same_rows_at_every_batch_size(tmp_path, read):
+    for path in containers(tmp_path):
+        expected = [dict(record) for record in RECORDS]
+        if ".csv" in path.name:  # text columns of CSV know no null
+            expected[3]["title"] = ""
+        header_bytes = len("\ufefftitle,sections\n".encode()) if path.suffix == ".csv" else 0
+        for batch_bytes in (1, 7, 64, 1 << 20):
+            found = read(path, batch_bytes=batch_bytes)
+            assert found.rejects == [], path
+            assert found.rows == expected, path
+            assert [place.line for place in found.places] == [1, 2, 3, 4, 5]
+            assert found.input_bytes == path.stat().st_size - header_bytes
+
+
+def test_reading_again_from_any_record_gives_the_rest(tmp_path, read):
+    for path in containers(tmp_path):
+        whole = read(path)
+        for i, start in enumerate(whole.slice_places):
+            for batch_bytes in (1, 50, 1 << 20):
+                rest = read(path, batch_bytes=batch_bytes, start=start)
+                assert rest.rows == whole.rows[i:], path
+                assert rest.places == whole.places[i:], path
+                assert rest.raw == whole.raw[i:], path
+
+
+DIRTY = (
+    '\ufeff{"title": "一"}\n\n  {"title": "b"} \r\nnull\n'
+    '{"title": 1}\n{"title": "c"}\n\n{"title": "d"}'
+).encode()
+
+
+@pytest.mark.parametrize("data", [DIRTY, DIRTY + b"\n", b"\n\n" + DIRTY[3:] + b"\n\n\n"])
+@pytest.mark.parametrize("batch_bytes", [1, 10, 1 << 20])
+def test_slices_cut_at_every_byte_give_each_record_once(data, batch_bytes, tmp_path, read_piece):
+    file = jsonl(tmp_path / "a.jsonl", data)
+    whole = read_piece(Slice(file, 0, -1, len(data)))
+    assert [row["title"] for row in whole.rows] == ["一", "b", "c", "d"]
+    for i in range(len(data) + 1):
+        bounds = [(0, i), (i, len(data))]
+        check_slices(file, [b for b in bounds if b[0] < b[1]], whole, batch_bytes, read_piece)
+
+
+def check_slices(file, bounds, whole, batch_bytes, read_piece):
+    parts = [
+        read_piece(Slice(file, start, stop, stop - start), batch_bytes=batch_bytes)
+        for start, stop in bounds
+    ]
+    assert [row for part in parts for row in part.rows] == whole.rows
+    assert [place for part in parts for place in part.places] == whole.places
+    assert [reject for part in parts for reject in part.rejects] == whole.rejects
+
+
+def test_slices_of_any_equal_size_give_each_record_once(tmp_path, read_piece):
+    file = jsonl(tmp_path / "a.jsonl", DIRTY)
+    whole = read_piece(Slice(file, 0, -1, len(DIRTY)))
+    for part_bytes in range(1, len(DIRTY)):
+        pieces = cut(file, part_bytes)
+        bounds = [(piece.start, piece.stop) for piece in pieces]
+        assert len(bounds) == -(-len(DIRTY) // part_bytes)
+        check_slices(file, bounds, whole, 1 << 20, read_piece)
+
+
+def test_a_slice_can_be_read_again_from_any_of_its_records(tmp_path, read_piece):
+    file = jsonl(tmp_path / "a.jsonl", DIRTY)
+    for start in range(1, len(DIRTY)):
+        piece = Slice(file, start, len(DIRTY), len(DIRTY) - start)
+        part = read_piece(piece)
+        for i, place in enumerate(part.slice_places):
+            again = read_piece(piece, start=place)
+            assert (again.rows, again.places) == (part.rows[i:], part.places[i:])
+
+
+def test_zstandard_frames_cut_anywhere_give_each_record_once(tmp_path, read_piece):
+    path = tmp_path / "a.jsonl.zst"
+    for i in range(len(DIRTY)):
+        pieces = [DIRTY[:i], DIRTY[i : i + 9], DIRTY[i + 9 :]]
+        data = frames(*pieces)
+        path.write_bytes(data)
+        file = SourceFile(path.as_posix(), "jsonl", "zst", len(data), 0, "")
+        whole = read_piece(Slice(file, 0, -1, len(data)))
+        assert [row["title"] for row in whole.rows] == ["一", "b", "c", "d"]
+        bounds = [(piece.start, piece.stop) for piece in cut(file, 1)]
+        assert len(bounds) == 3
+        check_slices(file, bounds, whole, 1 << 20, read_piece)
+
+
+@pytest.mark.parametrize("batch_bytes", [1, 5, 30, 1 << 20])
+def test_a_record_over_the_limit_is_one_reject_at_every_batch_size(batch_bytes, tmp_path, read):
+    big = b'{"title": "' + b"x" * 3000 + b'"}'
+    path = tmp_path / "a.jsonl"
+    path.write_bytes(b'{"title": "a"}\n' + big + b'\n{"title": "b"}\n' + big)
+    found = read(path, batch_bytes=batch_bytes, max_record_bytes=20)
+    assert [row["title"] for row in found.rows] == ["a", "b"]
+    assert [place.line for place in found.places] == [1, 3]
+    assert found.rejects == [
+        (2, 15, "record too large", big[:1024]),
+        (4, 15 + 3013 + 1 + 15, "record too large", big[:1024]),
+    ]
+    assert found.messages == ["3013 bytes, over max_record_bytes = 20"] * 2
+
+
+def test_a_record_of_just_the_limit_is_read(tmp_path, read):
+    path = tmp_path / "a.jsonl"
+    path.write_bytes(b'{"title": "a"}\n{"title": "bb"}\n')
+    for batch_bytes in range(1, 40):
+        assert read(path, max_record_bytes=15, batch_bytes=batch_bytes).rejects == []
+        assert len(read(path, max_record_bytes=14, batch_bytes=batch_bytes).rejects) == 1
+
+
+@pytest.mark.parametrize("ending", ["gz", "zst"])
+def test_cut_compressed_data_gives_the_whole_lines_and_one_reject(ending, tmp_path, read):
+    lines = [b'{"title": "%d %s"}\n' % (i, bytes(str(hash((i, 1))), "ascii")) for i in range(300)]
+    compress = gzip.compress if ending == "gz" else zstd.compress
+    data = compress(b"".join(lines))
+    path = tmp_path / f"a.jsonl.{ending}"
+    path.write_bytes(data[: len(data) - 5])
+    found = read(path)
+    assert found.raw == [line[:-1] for line in lines[: len(found.raw)]]
+    (reject,) = found.rejects
+    assert reject[2] == "truncated input"
+    assert reject[:2] == (len(found.raw) + 1, sum(map(len, lines[: len(found.raw)])))
+    assert found.messages[0].endswith("ends before its end mark")
+    for batch_bytes in (1, 100):
+        again = read(path, batch_bytes=batch_bytes)
+        assert (again.raw, again.rejects) == (found.raw, found.rejects)
+
+
+@pytest.mark.parametrize("ending", ["gz", "zst"])
+def test_corrupt_compressed_data_is_one_reject(ending, tmp_path, read):
+    compress = gzip.compress if ending == "gz" else zstd.compress
+    path = tmp_path / f"a.jsonl.{ending}"
+    path.write_bytes(compress(b'{"title": "a"}\n') + b"no codec's data at all")
+    found = read(path)
+    assert [row["title"] for row in found.rows] == ["a"]
+    assert [(line, reason) for line, _, reason, _ in found.rejects] == [(2, "truncated input")]
+    assert "data is corrupt" in found.messages[0]
+
+
+def test_zero_padding_behind_gzip_data_is_no_error(tmp_path, read):
+    path = tmp_path / "a.jsonl.gz"
+    path.write_bytes(gzip.compress(b'{"title": "a"}\n') + bytes(512))
+    assert read(path).rejects == []
+
+
+def test_files_of_zero_bytes_hold_no_records(tmp_path, read):
+    names = [
+        "a.jsonl",
+        "a.jsonl.gz",
+        "a.jsonl.zst",
+        "a.json",
+        "a.csv",
+        "a.csv.gz",
+        "a.txt",
+        "a.parquet",
+        "a.arrow",
+    ]
+    for name in names:
+        (tmp_path / name).touch()
+        found = read(tmp_path / name)
+        assert (found.rows, found.rejects) == ([], [])
+
+
+def test_standard_input_is_read_as_lines(monkeypatch, read_piece):
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(LINES)))
+    found = read_piece(Slice(SourceFile("-", "jsonl", "", 0, 0, ""), 0, -1, 0), batch_bytes=10)
+    assert found.rows == RECORDS
+    assert found.places[0] == Place(1, 0)
+    assert found.input_bytes == len(LINES)

@@ -1,0 +1,117 @@
+from __future__ import annotations
+
+import pyarrow as pa
+import pytest
+
+from tokmill.errors import UsageError
+from tokmill.sources.columns import fit_array, fit_columns
+
+SECTION = pa.struct([("title", pa.string()), ("content", pa.string())])
+
+
+@pytest.mark.parametrize(
+    "have",
+    [
+        pa.string(),
+        pa.large_string(),
+        pa.string_view(),
+        pa.binary(),
+        pa.large_binary(),
+        pa.binary_view(),
+        pa.dictionary(pa.int8(), pa.large_string()),
+    ],
+)
+def test_text_of_any_layout_becomes_string(have):
+    array = pa.array(["a", None, "é"], pa.string())
+    array = array.dictionary_encode() if pa.types.is_dictionary(have) else array.cast(have)
+    found = fit_array(array[1:], pa.string())
+    assert (found.type, found.to_pylist()) == (pa.string(), [None, "é"])
+
+
+@pytest.mark.parametrize("make", [pa.list_, pa.large_list])
+def test_nested_columns_are_fitted_by_name_at_any_slice(make):
+    struct = pa.struct([("n", pa.int64()), ("content", pa.large_string()), ("title", pa.string())])
+    values = [
+        [{"n": 1, "content": "c", "title": "t"}],
+        None,
+        [None, {"n": 2, "content": None, "title": "u"}],
+        [],
+    ]
+    expected = [
+        [{"title": "t", "content": "c"}],
+        None,
+        [None, {"title": "u", "content": None}],
+        [],
+    ]
+    array = pa.array(values, make(struct))
+    for start in range(4):
+        found = fit_array(array[start:], pa.list_(SECTION))
+        found.validate(full=True)
+        assert found.type == pa.list_(SECTION)
+        assert found.to_pylist() == expected[start:]
+
+
+def test_lists_of_fixed_size_and_columns_of_nulls_fit():
+    fixed = pa.array([["a", "b"], None], pa.list_(pa.string(), 2))
+    assert fit_array(fixed, pa.list_(pa.string())).to_pylist() == [["a", "b"], None]
+    assert fit_array(pa.nulls(2), pa.list_(SECTION)).to_pylist() == [None, None]
+
+
+def test_a_column_of_another_kind_is_an_error_that_names_it():
+    batch = pa.RecordBatch.from_pydict({"title": [1]})
+    message = r"f\.parquet: column 'title': expected string, found int64"
+    with pytest.raises(UsageError, match=message):
+        fit_columns(batch, pa.schema([("title", pa.string())]), 100, "f.parquet")
+    nested = pa.RecordBatch.from_pydict({"sections": [[{"title": 1}]]})
+    with pytest.raises(UsageError, match="column 'sections': expected list"):
+        fit_columns(nested, pa.schema([("sections", pa.list_(SECTION))]), 100, "f.parquet")
+
+
+def test_rows_that_are_not_utf8_are_left_out():
+    texts = pa.array([b"a", b"\xff", None, b"b"]).view(pa.string())
+    batch = pa.RecordBatch.from_arrays([texts], ["t"])
+    fitted = fit_columns(batch, pa.schema([("t", pa.string()), ("u", pa.string())]), 100, "f")
+    assert fitted.batch.to_pylist() == [{"t": t, "u": None} for t in ("a", None, "b")]
+    assert fitted.rows.tolist() == [0, 2, 3]
+    assert [(bad.row, bad.reason) for bad in fitted.bad] == [(1, "invalid UTF-8")]
+
+
+def test_nested_text_that_is_not_utf8_is_found():
+    inner = pa.array([b"a", b"\xff"]).view(pa.string())
+    structs = pa.StructArray.from_arrays([inner, inner], fields=list(SECTION))
+    array = pa.ListArray.from_arrays(pa.array([0, 1, 2], pa.int32()), structs)
+    batch = pa.RecordBatch.from_arrays([array], ["s"])
+    fitted = fit_columns(batch, pa.schema([("s", pa.list_(SECTION))]), 100, "f")
+    assert [bad.row for bad in fitted.bad] == [1]
+    assert len(fitted.batch) == 1
+
+
+def test_rows_with_too_much_text_are_left_out():
+    sections = [[{"title": "x" * 30, "content": "y" * 30}], None, [{"title": "z", "content": None}]]
+    batch = pa.RecordBatch.from_pydict({"t": ["abc", "d" * 61, "e"], "s": sections})
+    schema = pa.schema([("t", pa.string()), ("s", pa.list_(SECTION))])
+    fitted = fit_columns(batch, schema, 60, "f")
+    assert fitted.rows.tolist() == [2]
+    assert [bad.message for bad in fitted.bad] == [
+        "63 bytes, over max_record_bytes = 60",
+        "61 bytes, over max_record_bytes = 60",
+    ]
+
+
+def test_text_where_a_list_is_wanted_is_json():
+    cells = ['[{"title": "a"}]', " ", None, "[", "null", '[{"title": \n"b"}]']
+    batch = pa.RecordBatch.from_pydict({"s": pa.array(cells, pa.large_string())})
+    fitted = fit_columns(batch, pa.schema([("s", pa.list_(SECTION))]), 100, "f")
+    assert fitted.batch.column(0).to_pylist() == [
+        [{"title": "a", "content": None}],
+        None,
+        None,
+        None,
+        [{"title": "b", "content": None}],
+    ]
+    assert [(bad.row, bad.reason) for bad in fitted.bad] == [(3, "malformed JSON")]
+
+
+def test_no_columns_still_count_rows():
+    batch = pa.RecordBatch.from_pydict({"t": ["a", "b"]})
+    assert fit_columns(batch, pa.schema([]), 100, "f").batch.num_rows == 2

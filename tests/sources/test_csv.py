@@ -1,0 +1,109 @@
+from __future__ import annotations
+
+import gzip
+
+import pyarrow as pa
+import pytest
+
+from tokmill.batch import Place
+from tokmill.errors import UsageError
+
+TEXTS = pa.schema([("b", pa.string()), ("a", pa.string())])
+
+
+@pytest.fixture
+def read_csv(tmp_path, read):
+    def read_data(data, name="a.csv", **options):
+        (tmp_path / name).write_bytes(data)
+        return read(tmp_path / name, **{"schema": TEXTS, **options})
+
+    return read_data
+
+
+@pytest.mark.parametrize("batch_bytes", [1, 9, 1 << 20])
+def test_cells_are_text_as_they_stand(batch_bytes, read_csv):
+    found = read_csv(b'a,b,c\r\n01,,x\n"q""\n,",NULL,\n\n 1 ,"",y', batch_bytes=batch_bytes)
+    assert [(row["a"], row["b"]) for row in found.rows] == [
+        ("01", ""),
+        ('q"\n,', "NULL"),
+        (" 1 ", ""),
+    ]
+    assert found.places == [Place(1, 7), Place(2, 13), Place(3, 28)]
+    assert found.raw[1] == b'"q""\n,",NULL,'
+
+
+@pytest.mark.parametrize("batch_bytes", [1, 9, 1 << 20])
+def test_bad_rows_are_rejects_with_their_places(batch_bytes, read_csv):
+    data = b"a,b\n1,2\n3\n\xff,4\n5,6,7\n8,9\n"
+    found = read_csv(data, batch_bytes=batch_bytes)
+    assert [row["a"] for row in found.rows] == ["1", "8"]
+    assert [place.line for place in found.places] == [1, 5]
+    assert found.rejects == [
+        (2, 8, "malformed CSV", b"3"),
+        (3, 10, "invalid UTF-8", b"\xff,4"),
+        (4, 14, "malformed CSV", b"5,6,7"),
+    ]
+    assert found.messages[0] == "expected 2 columns, found 1"
+
+
+@pytest.mark.parametrize("batch_bytes", [1, 9, 1 << 20])
+def test_an_open_quote_gives_the_rows_before_and_one_reject(batch_bytes, read_csv):
+    found = read_csv(b'a,b\n1,2\n3,"4\n5,6\n', batch_bytes=batch_bytes)
+    assert [row["a"] for row in found.rows] == ["1"]
+    assert found.rejects == [(2, 8, "malformed CSV", b'3,"4\n5,6\n')]
+
+
+@pytest.mark.parametrize("batch_bytes", [1, 9, 1 << 20])
+def test_a_record_over_the_limit_is_one_reject(batch_bytes, read_csv):
+    data = b'a,b\n1,2\n3,"' + b"x\n" * 50 + b'"\n5,6\n'
+    found = read_csv(data, batch_bytes=batch_bytes, max_record_bytes=20)
+    assert [row["a"] for row in found.rows] == ["1", "5"]
+    assert found.rejects == [(2, 8, "record too large", data[8:112])]
+    assert found.messages == ["104 bytes, over max_record_bytes = 20"]
+
+
+def test_a_missing_column_is_null_and_no_column_counts_rows(read_csv):
+    assert read_csv(b"a\nx\n").rows == [{"b": None, "a": "x"}]
+    assert read_csv(b"c,d\nx,y\nz,w\n", schema=pa.schema([])).rows == [{}, {}]
+    assert read_csv(b"c,d\nx,y\n").rows == [{"a": None, "b": None}]
+
+
+def test_the_first_of_two_columns_of_a_name_counts(read_csv):
+    assert read_csv(b"a,a\nx,y\n").rows == [{"b": None, "a": "x"}]
+
+
+def test_the_delimiter_is_a_setting(read_csv):
+    assert read_csv(b"a;b\nx,;y\n", csv_delimiter=";").rows == [{"b": "y", "a": "x,"}]
+    for wrong in ("", ",,", "，", '"'):
+        with pytest.raises(UsageError, match="csv_delimiter: expected one ASCII character"):
+            read_csv(b"a;b\n", csv_delimiter=wrong)
+
+
+def test_a_header_may_be_quoted_over_lines_and_typed_like_numbers(read_csv):
+    schema = pa.schema([("x\ny", pa.string()), ("01", pa.string())])
+    assert read_csv(b'\n"x\ny",01\n1,2\n', schema=schema).rows == [{"x\ny": "1", "01": "2"}]
+
+
+def test_a_header_that_cannot_be_read_is_a_usage_error(read_csv):
+    with pytest.raises(UsageError, match=r"a\.csv: the CSV header cannot be read"):
+        read_csv(b"\xff\n")
+    with pytest.raises(UsageError, match=r"a\.csv: the CSV header is longer than"):
+        read_csv(b'"' + b"a\n" * 100, max_record_bytes=5)
+
+
+def test_text_where_sections_are_wanted_is_parsed_as_json(read_csv, schema):
+    rows = b't,"[{""title"": ""a\nb""}]"\nu,\nv,[1]\nw,"[]}{""c"":[]"\nx,[]\n'
+    found = read_csv(b"title,sections\n" + rows, schema=schema)
+    assert found.rows == [
+        {"title": "t", "sections": [{"title": "a b", "content": None}]},
+        {"title": "u", "sections": None},
+        {"title": "x", "sections": []},
+    ]
+    assert [reject[2] for reject in found.rejects] == ["wrong type", "several records on a line"]
+
+
+def test_cut_compressed_data_is_one_reject(read_csv):
+    data = gzip.compress(b"a,b\n1,2\n3,4\n")
+    found = read_csv(data[:-9], "a.csv.gz")
+    assert [reject[2] for reject in found.rejects] == ["truncated input"]
+    assert read_csv(data[:11], "a.csv.gz").rejects == [(1, 0, "truncated input", b"")]

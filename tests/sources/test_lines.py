@@ -1,0 +1,57 @@
+from __future__ import annotations
+
+import pytest
+
+from tokmill.batch import Place
+from tokmill.sources.lines import (
+    LineSplitter,
+    after_first_line,
+    cut_blocks,
+    through_first_line,
+)
+from tokmill.sources.streams import BrokenInputError
+
+
+def cut(*chunks, batch_bytes=4, limit=10):
+    return list(cut_blocks(iter(chunks), LineSplitter(), batch_bytes, limit, Place(2, 100)))
+
+
+def test_blocks_are_whole_lines_of_about_the_size():
+    blocks = cut(b"a\nb", b"b\nccccc", b"cc\nd")
+    assert [bytes(block.data) for block in blocks] == [b"a\nbb\n", b"ccccccc\n", b"d"]
+    assert [block.origin for block in blocks] == [Place(2, 100), Place(4, 105), Place(5, 113)]
+
+
+def test_a_line_over_the_limit_is_not_held():
+    blocks = cut(b"a\n", b"x" * 9, b"x" * 9, b"x\n", b"b\n")
+    (reject,) = [reject for block in blocks for reject in block.after]
+    assert reject.place == Place(4, 102)
+    assert reject.message == "19 bytes, over max_record_bytes = 10"
+    assert [bytes(block.data) for block in blocks if block.data] == [b"a\n", b"b\n"]
+    assert blocks[-1].origin == Place(4, 122)
+
+
+def test_input_that_breaks_off_gives_its_whole_lines_and_one_reject():
+    def broken():
+        yield b"a\nbc"
+        raise BrokenInputError("truncated input", "why")
+
+    blocks = list(cut_blocks(broken(), LineSplitter(), 100, 100, Place(0, 0)))
+    assert [bytes(block.data) for block in blocks] == [b"a\n", b""]
+    (reject,) = blocks[1].after
+    assert (reject.place, reject.message, reject.raw) == (Place(2, 2), "why", b"bc")
+
+
+@pytest.mark.parametrize(
+    ("chunks", "offset", "rest"),
+    [([b"ab", b"c\nd", b"e"], 4, b"de"), ([b"\n"], 1, b""), ([b"ab"], 2, None), ([], 0, None)],
+)
+def test_the_first_line_can_be_left_out(chunks, offset, rest):
+    found, following = after_first_line(iter(chunks))
+    assert found == offset
+    assert (following and b"".join(following)) == rest or (rest, following) == (None, None)
+
+
+def test_the_first_line_can_be_taken_alone():
+    assert list(through_first_line(iter([b"ab", b"c\nd", b"e"]))) == [b"ab", b"c\n"]
+    assert list(through_first_line(iter([b"ab"]))) == [b"ab"]

@@ -1,0 +1,99 @@
+from __future__ import annotations
+
+import gzip
+import io
+import os
+
+import pytest
+
+from tokmill.errors import StorageError
+from tokmill.sources.streams import (
+    CHUNK_BYTES,
+    BrokenInputError,
+    ByteStream,
+    frame_starts,
+    open_binary,
+    peek_stdin,
+    without_bom,
+    zstd,
+)
+
+DATA = os.urandom(1000) * 5000
+
+
+@pytest.mark.parametrize(
+    ("compression", "compress"), [("", bytes), ("gz", gzip.compress), ("zst", zstd.compress)]
+)
+def test_chunks_are_bounded_and_whole(compression, compress, tmp_path):
+    path = tmp_path / "a"
+    path.write_bytes(compress(DATA))
+    for skip in (0, 1, 3_000_001, len(DATA)):
+        stream = ByteStream(str(path), compression)
+        chunks = list(stream.inside(skip))
+        assert b"".join(chunks) == DATA[skip:]
+        assert all(0 < len(chunk) <= CHUNK_BYTES for chunk in chunks)
+        assert stream.consumed == path.stat().st_size - (0 if compression else skip)
+        stream.close()
+
+
+@pytest.mark.parametrize("codec", ["gz", "zst"])
+def test_data_that_compresses_very_well_comes_in_bounded_chunks(codec, tmp_path):
+    compress = gzip.compress if codec == "gz" else zstd.compress
+    (tmp_path / "a").write_bytes(compress(bytes(20 << 20)))
+    stream = ByteStream(str(tmp_path / "a"), codec)
+    sizes = [len(chunk) for chunk in stream.inside()]
+    stream.close()
+    assert sum(sizes) == 20 << 20
+    assert max(sizes) <= CHUNK_BYTES
+
+
+def test_a_range_is_read_and_then_what_is_beyond(tmp_path):
+    frames = [zstd.compress(piece) for piece in (b"ab", b"", b"cd", b"ef")]
+    (tmp_path / "a").write_bytes(b"".join(frames))
+    starts = frame_starts(str(tmp_path / "a"))
+    assert starts == [0, *(len(b"".join(frames[:i])) for i in (1, 2, 3))]
+    stream = ByteStream(str(tmp_path / "a"), "zst", starts[1], starts[3])
+    assert b"".join(stream.inside()) == b"cd"
+    assert b"".join(stream.beyond()) == b"ef"
+    stream.close()
+
+
+def test_skippable_frames_are_skipped(tmp_path):
+    skippable = b"\x50\x2a\x4d\x18" + (4).to_bytes(4, "little") + b"note"
+    (tmp_path / "a").write_bytes(skippable + zstd.compress(b"ab") + skippable + zstd.compress(b"c"))
+    stream = ByteStream(str(tmp_path / "a"), "zst")
+    assert b"".join(stream.inside()) == b"abc"
+    stream.close()
+    assert len(frame_starts(str(tmp_path / "a"))) == 4
+
+
+def test_a_missing_file_is_a_storage_error(tmp_path):
+    with pytest.raises(StorageError, match="none: cannot be read: no such file or directory"):
+        open_binary(str(tmp_path / "none"))
+
+
+def test_standard_input_can_be_looked_at_and_still_read(monkeypatch):
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(b"abcdef")))
+    assert peek_stdin(2) == b"ab"
+    assert peek_stdin(4) == b"abcd"
+    stream = ByteStream("-", "")
+    assert b"".join(stream.inside()) == b"abcdef"
+    stream.close()
+
+
+def fail_after(*chunks):
+    yield from chunks
+    raise BrokenInputError("truncated input", "why")
+
+
+def test_a_byte_order_mark_is_taken_off_over_chunks():
+    assert list(without_bom(iter([]))[1]) == []
+    for chunks in ([b"\xef", b"\xbb\xbfa"], [b"\xef\xbb\xbf", b"a"], [b"\xef\xbb\xbfa"]):
+        n_bytes, rest = without_bom(iter(chunks))
+        assert (n_bytes, b"".join(rest)) == (3, b"a")
+    n_bytes, rest = without_bom(iter([b"\xef", b"\xbb"]))
+    assert (n_bytes, b"".join(rest)) == (0, b"\xef\xbb")
+    n_bytes, rest = without_bom(fail_after(b"a"))
+    assert next(rest) == b"a"
+    with pytest.raises(BrokenInputError):
+        next(rest)

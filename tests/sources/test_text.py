@@ -1,0 +1,69 @@
+from __future__ import annotations
+
+import gzip
+
+import pyarrow as pa
+import pytest
+
+from tokmill.batch import Place
+
+TEXT = pa.schema([("text", pa.string()), ("title", pa.string())])
+
+
+@pytest.fixture
+def read_text(tmp_path, read):
+    def read_data(data, name="a.txt", **options):
+        (tmp_path / name).write_bytes(data)
+        return read(tmp_path / name, **{"schema": TEXT, **options})
+
+    return read_data
+
+
+def texts(found):
+    assert all(row["title"] is None for row in found.rows)
+    return [row["text"] for row in found.rows]
+
+
+@pytest.mark.parametrize("batch_bytes", [1, 3, 1 << 20])
+def test_a_file_is_one_document(batch_bytes, read_text):
+    data = "\ufeff一\n\r\n{二}\n".encode()
+    found = read_text(data, batch_bytes=batch_bytes)
+    assert texts(found) == ["一\n\r\n{二}\n"]
+    assert found.places == [Place(1, 3)]
+    assert texts(read_text(gzip.compress(data), "a.md.gz", batch_bytes=batch_bytes)) == texts(found)
+    assert read_text(b" \n" * 100, batch_bytes=batch_bytes).rows == []
+
+
+@pytest.mark.parametrize("batch_bytes", [*range(1, 9), 1 << 20])
+def test_a_separator_cuts_a_file_into_documents(batch_bytes, read_text):
+    data = "a\n\n\n b \n\n \n\n\n\n。c".encode()
+    found = read_text(data, text_separator="\n\n", batch_bytes=batch_bytes)
+    assert texts(found) == ["a", "\n b ", "。c"]
+    assert found.places == [Place(1, 0), Place(2, 3), Place(5, 14)]
+    assert found.raw == [b"a", b"\n b ", "。c".encode()]
+    for i, place in enumerate(found.slice_places):
+        rest = read_text(data, text_separator="\n\n", batch_bytes=batch_bytes, start=place)
+        assert (rest.rows, rest.places) == (found.rows[i:], found.places[i:])
+
+
+@pytest.mark.parametrize("batch_bytes", [*range(1, 9), 1 << 20])
+def test_documents_over_the_limit_or_not_utf8_are_rejects(batch_bytes, read_text):
+    data = b"good==" + b"x" * 2000 + b"==\xff==five5==sixsix==good"
+    found = read_text(data, text_separator="==", batch_bytes=batch_bytes, max_record_bytes=5)
+    assert texts(found) == ["good", "five5", "good"]
+    assert found.rejects == [
+        (2, 6, "record too large", b"x" * 1024),
+        (3, 2008, "invalid UTF-8", b"\xff"),
+        (5, 2018, "record too large", b"sixsix"),
+    ]
+    assert found.messages[::2] == [f"{n} bytes, over max_record_bytes = 5" for n in (2000, 6)]
+
+
+@pytest.mark.parametrize("batch_bytes", [1, 7, 1 << 20])
+def test_a_whole_file_over_the_limit_is_a_reject(batch_bytes, read_text):
+    found = read_text(b"x" * 3000, batch_bytes=batch_bytes, max_record_bytes=10)
+    assert (found.rows, found.rejects) == ([], [(1, 0, "record too large", b"x" * 1024)])
+
+
+def test_no_columns_still_count_documents(read_text):
+    assert read_text(b"a|b", text_separator="|", schema=pa.schema([])).rows == [{}, {}]

@@ -1,0 +1,48 @@
+from __future__ import annotations
+
+import pickle
+
+import pytest
+
+from tokmill import errors
+
+EXIT_CODES = {
+    "VerifyError": 1,
+    "UsageError": 2,
+    "RecordError": 3,
+    "TokenizerError": 4,
+    "ParityError": 4,
+    "StorageError": 5,
+    "StateError": 6,
+    "WorkerError": 7,
+    "TokmillError": 70,
+}
+
+
+def tree() -> dict[str, type[errors.TokmillError]]:
+    return {
+        name: value
+        for name, value in vars(errors).items()
+        if isinstance(value, type) and issubclass(value, errors.TokmillError)
+    }
+
+
+def test_every_error_has_its_documented_exit_code():
+    assert {name: error.exit_code for name, error in tree().items()} == EXIT_CODES
+
+
+def test_an_interrupt_and_a_bug_have_codes_of_their_own():
+    assert (errors.EXIT_INTERRUPTED, errors.EXIT_INTERNAL) == (130, 70)
+
+
+@pytest.mark.parametrize("name", EXIT_CODES)
+def test_an_error_survives_the_way_between_processes(name):
+    sent = tree()[name]("corpus.jsonl:3: broken")
+    received = pickle.loads(pickle.dumps(sent))
+    assert type(received) is type(sent)
+    assert str(received) == "corpus.jsonl:3: broken"
+    assert received.exit_code == sent.exit_code
+
+
+def test_a_parity_error_is_a_tokenizer_error():
+    assert issubclass(errors.ParityError, errors.TokenizerError)

@@ -1,0 +1,246 @@
+from __future__ import annotations
+
+import errno
+import os
+import stat
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tokmill.errors import StateError, StorageError
+from tokmill.storage import (
+    LOCK_NAME,
+    PendingFile,
+    free_bytes,
+    locked,
+    make_directory,
+    remove_temporaries,
+    storage_errors,
+    sync_directory,
+    write_whole,
+)
+
+
+def names(directory: Path) -> list[str]:
+    return sorted(path.name for path in directory.iterdir())
+
+
+def run_child(code: str, *arguments: str | Path) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-c", code, *map(str, arguments)],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+
+
+def test_a_committed_file_is_whole_and_read_only(tmp_path: Path):
+    assert write_whole(tmp_path / "a.bin", b"\x01\x02") is True
+    assert (tmp_path / "a.bin").read_bytes() == b"\x01\x02"
+    assert stat.S_IMODE((tmp_path / "a.bin").stat().st_mode) == 0o444
+    assert names(tmp_path) == ["a.bin"]
+
+
+def test_a_pending_file_is_not_there_under_its_name(tmp_path: Path):
+    pending = PendingFile(tmp_path / "a.bin")
+    pending.write(b"half")
+    (temporary,) = names(tmp_path)
+    assert temporary.startswith(f".a.bin.{os.getpid()}-")
+    assert temporary.endswith(".tmp")
+    pending.discard()
+    assert names(tmp_path) == []
+
+
+def test_two_attempts_at_one_file_do_not_meet(tmp_path: Path):
+    first, second = PendingFile(tmp_path / "a"), PendingFile(tmp_path / "a")
+    first.write(b"first")
+    second.write(b"second")
+    assert len(names(tmp_path)) == 2
+    second.commit()
+    first.commit()
+    assert names(tmp_path) == ["a"]
+    assert (tmp_path / "a").read_bytes() == b"first"
+
+
+def test_discarding_after_a_commit_leaves_the_file(tmp_path: Path):
+    pending = PendingFile(tmp_path / "a")
+    pending.commit()
+    pending.discard()
+    assert names(tmp_path) == ["a"]
+
+
+@pytest.mark.parametrize(
+    "data",
+    [b"", b"abc", memoryview(b"abc"), np.arange(3, dtype="<u4").data, np.zeros(0, "<u2").data],
+)
+def test_every_byte_of_any_buffer_is_written(tmp_path: Path, data):
+    write_whole(tmp_path / "a", data)
+    assert (tmp_path / "a").read_bytes() == bytes(data)
+
+
+def test_a_rewrite_takes_the_place_of_the_old_file(tmp_path: Path):
+    write_whole(tmp_path / "a", b"old")
+    assert write_whole(tmp_path / "a", b"new") is True
+    assert (tmp_path / "a").read_bytes() == b"new"
+
+
+def test_the_first_commit_wins_where_it_is_asked_for(tmp_path: Path):
+    assert write_whole(tmp_path / "a", b"first", first_wins=True) is True
+    assert write_whole(tmp_path / "a", b"second", first_wins=True) is False
+    assert (tmp_path / "a").read_bytes() == b"first"
+    assert stat.S_IMODE((tmp_path / "a").stat().st_mode) == 0o444
+    assert names(tmp_path) == ["a"]
+
+
+def test_a_missing_directory_is_one_clear_line(tmp_path: Path):
+    path = tmp_path / "no" / "a"
+    with pytest.raises(StorageError) as caught:
+        write_whole(path, b"x")
+    assert str(caught.value) == f"{path}: no such file or directory"
+
+
+def test_nothing_is_left_when_the_final_name_is_taken_by_a_directory(tmp_path: Path):
+    (tmp_path / "a").mkdir()
+    with pytest.raises(StorageError, match="a: is a directory"):
+        write_whole(tmp_path / "a", b"x")
+    assert names(tmp_path) == ["a"]
+
+
+FULL = """
+import resource, sys
+from pathlib import Path
+from tokmill.errors import StorageError
+from tokmill.storage import write_whole
+resource.setrlimit(resource.RLIMIT_FSIZE, (1000, 1000))
+try:
+    write_whole(Path(sys.argv[1]), bytes(1001))
+except StorageError as error:
+    print(error)
+"""
+
+
+def test_a_full_disk_leaves_nothing_and_says_how_to_continue(tmp_path: Path):
+    child = run_child(FULL, tmp_path / "a.bin")
+    assert child.returncode == 0, child.stderr
+    assert child.stdout == (
+        f"{tmp_path / 'a.bin'}: file too large; what is committed is kept: "
+        "make room and run the same command again to continue\n"
+    )
+    assert names(tmp_path) == []
+
+
+@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EDQUOT, errno.EFBIG])
+def test_every_kind_of_full_disk_says_to_make_room(number):
+    with (
+        pytest.raises(StorageError, match=r"^out: .*: make room and run the same command again"),
+        storage_errors("out"),
+    ):
+        raise OSError(number, os.strerror(number))
+
+
+def test_an_error_without_a_number_keeps_its_words():
+    with pytest.raises(StorageError, match=r"^out: odd$"), storage_errors("out"):
+        raise OSError("odd")
+
+
+def test_other_errors_pass_unchanged():
+    with pytest.raises(ValueError, match="mine"), storage_errors("out"):
+        raise ValueError("mine")
+
+
+def test_a_directory_is_made_with_its_parents_and_may_be_there(tmp_path: Path):
+    make_directory(tmp_path / "a" / "b")
+    make_directory(tmp_path / "a" / "b")
+    assert (tmp_path / "a" / "b").is_dir()
+    sync_directory(tmp_path / "a" / "b")
+
+
+def test_a_file_in_the_way_of_a_directory_is_named(tmp_path: Path):
+    (tmp_path / "a").write_bytes(b"")
+    with pytest.raises(StorageError, match="a: file exists"):
+        make_directory(tmp_path / "a")
+
+
+def test_only_temporaries_are_cleared_away(tmp_path: Path):
+    PendingFile(tmp_path / "train-0000000-0000.bin").file.close()
+    for name in ("kept.bin", "kept.tmp", ".lock"):
+        (tmp_path / name).write_bytes(b"")
+    remove_temporaries(tmp_path)
+    assert names(tmp_path) == [".lock", "kept.bin", "kept.tmp"]
+
+
+def test_the_lock_is_free_again_after_the_run(tmp_path: Path):
+    for _ in range(2):
+        with locked(tmp_path):
+            assert names(tmp_path) == [LOCK_NAME]
+
+
+def test_the_lock_is_free_again_after_an_error(tmp_path: Path):
+    with pytest.raises(ValueError, match="mine"), locked(tmp_path):
+        raise ValueError("mine")
+    with locked(tmp_path):
+        pass
+
+
+LOCKED = """
+import sys
+from pathlib import Path
+from tokmill.errors import StateError
+from tokmill.storage import locked
+try:
+    with locked(Path(sys.argv[1])):
+        print("mine")
+except StateError as error:
+    print(error)
+"""
+
+
+def test_a_directory_in_use_by_another_process_is_refused(tmp_path: Path):
+    with locked(tmp_path):
+        refused = run_child(LOCKED, tmp_path)
+    taken = run_child(LOCKED, tmp_path)
+    assert refused.stdout == (
+        f"{tmp_path}: another run is writing here; wait for it or choose another --output\n"
+    )
+    assert taken.stdout == "mine\n"
+
+
+HOLDER = """
+import sys
+from pathlib import Path
+from tokmill.storage import locked
+with locked(Path(sys.argv[1])):
+    print("held", flush=True)
+    sys.stdin.read()
+"""
+
+
+def test_the_lock_of_a_killed_process_is_released(tmp_path: Path):
+    with subprocess.Popen(
+        [sys.executable, "-c", HOLDER, str(tmp_path)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+    ) as holder:
+        assert holder.stdout is not None
+        assert holder.stdout.readline() == b"held\n"
+        with pytest.raises(StateError), locked(tmp_path):
+            pass
+        holder.kill()
+        holder.wait(timeout=60)
+    with locked(tmp_path):
+        pass
+
+
+def test_a_lock_in_a_missing_directory_is_a_storage_error(tmp_path: Path):
+    with pytest.raises(StorageError, match="no such file or directory"), locked(tmp_path / "no"):
+        pass
+
+
+def test_free_bytes_of_a_path_that_is_not_there_yet_are_those_of_its_parent(tmp_path: Path):
+    status = os.statvfs(tmp_path)
+    assert 0 < free_bytes(tmp_path / "a" / "b") <= status.f_blocks * status.f_frsize
+    assert free_bytes(Path("not-there-yet")) > 0
