@@ -114,7 +114,7 @@ def test_the_summary_of_a_run_says_every_fact_once():
         (
             {"run__resumed_parts": 3},
             "time",
-            "12.3 s, 162 MB of text per second (3 parts were already there)",
+            "12.3 s, 162 MB of text per second (already there: 3 parts)",
         ),
         (
             {"tokenizer__bos": {"id": 1, "token": "<s>"}},

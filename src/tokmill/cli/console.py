@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from tokmill.cli.bar import Bar
-from tokmill.report.units import count, size
+from tokmill.report.units import count, plural, size
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -47,13 +47,14 @@ class RunDisplay:
         """See `Observer`."""
         config, engine = plan.spec.config, plan.spec.engine
         n_bytes = sum(s.n_bytes for part in plan.parts for s in part.slices)
-        n_files = len({s.file.path for part in plan.parts for s in part.slices})
+        files = plural(len({s.file.path for part in plan.parts for s in part.slices}), "file")
         self.note(
-            f"input: {n_files:,} files, {size(n_bytes)}, in {len(plan.parts):,} parts"
-            + (f"; {n_done:,} parts are already there" if n_done else "")
+            f"input: {files}, {size(n_bytes)}, in {plural(len(plan.parts), 'part')}"
+            + (f"; already there: {plural(n_done, 'part')}" if n_done else "")
         )
         if ignored:
-            self.note(f"ignored: {len(ignored):,} files of unknown ending ({ignored[0]}, …)")
+            some = ", ".join(ignored[:3]) + (", …" if len(ignored) > 3 else "")
+            self.note(f"ignored: {plural(len(ignored), 'file')} of unknown ending ({some})")
         eos = plan.spec.tokenizer.eos
         self.note(
             f"renderer: {config.render.renderer}; tokenizer: {plan.spec.tokenizer.name}, "

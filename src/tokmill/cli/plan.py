@@ -46,8 +46,17 @@ def command(
     engine = choose(prepared, load_reference(prepared), found.texts, threads)
     spec = RunSpec(prepared.config, prepared.tokenizer, engine, threads)
     result = forecast(spec, prepared.parts, found, workers)
+    plan = {
+        "schema": 1,
+        "files": len(prepared.files),
+        **result.as_json(),
+        "renderer": prepared.renderer.name,
+        "tokenizer": prepared.tokenizer.name,
+        "eos": {"id": prepared.tokenizer.eos.id, "token": prepared.tokenizer.eos.content},
+        "dtype": prepared.config.output.dtype,
+        "engine": engine.as_json(),
+    }
     if as_json:
-        click.echo(json.dumps({"schema": 1, **result.as_json(), "engine": engine.as_json()}))
+        click.echo(json.dumps(plan, ensure_ascii=False))
         return
-    free = free_bytes(Path(config.output.dir or "."))
-    print_rows(forecast_rows(result, spec, len(prepared.files), free))
+    print_rows(forecast_rows(plan, free_bytes(Path(config.output.dir or "."))))

@@ -31,6 +31,7 @@ from tokmill.pipeline.spec import Part, RunSpec
 from tokmill.pipeline.survey import Survey, survey
 from tokmill.render.renderer import Renderer, make_renderer
 from tokmill.shards.layout import MANIFEST, PARTS, PLAN, REJECTS, SHARD_FILE, part_name
+from tokmill.shards.reader import read_manifest
 from tokmill.shards.record import read_record
 from tokmill.sources.files import SourceFile, discover
 from tokmill.sources.open import probe
@@ -158,6 +159,8 @@ def run(config: Config, observer: Observer, *, overwrite: bool = False) -> dict[
         plan = _plan(prepared, reference, directory, threads, overwrite=overwrite)
         done = [part for part in plan.parts if _record_of(plan, part, directory) is not None]
         observer.started(plan, len(done), prepared.ignored)
+        if len(done) == len(plan.parts) and (directory / MANIFEST).exists():
+            return read_manifest(directory)
         watch = RejectWatch(plan, observer.progressed)
         if workers == 1:
             found = serial.run_parts(plan.spec, plan.parts, watch.progressed, reference)

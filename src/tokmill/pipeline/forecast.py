@@ -31,6 +31,9 @@ BASE_MEMORY_BYTES = 230 << 20
 BATCH_COPIES = 6
 """A batch in flight stands as bytes, columns, text, ids and tokens."""
 
+CACHE_BYTES_PER_TEXT_BYTE = 16
+"""Engine caches per byte of text whose words are all new, at most, as measured."""
+
 _INDEX_BYTES = 20
 _RECORD_BYTES = 2000
 
@@ -91,7 +94,7 @@ def forecast(spec: RunSpec, parts: tuple[Part, ...], found: Survey, workers: int
         text_bytes,
         disk,
         START_S + text_bytes / speed / workers,
-        _memory(spec, workers),
+        _memory(spec, text_bytes, workers),
         found.n_rejects / (found.n_rejects + len(found.texts)),
     )
 
@@ -115,8 +118,10 @@ def _encode(
     return select(batch, keep).lengths, measured * 1e6 if measured else speed
 
 
-def _memory(spec: RunSpec, workers: int) -> int:
+def _memory(spec: RunSpec, text_bytes: int, workers: int) -> int:
+    """Give the bound on the peak: a small corpus fills neither the batches nor the caches."""
     run = spec.config.run
-    batches = READ_AHEAD_BATCHES * BATCH_COPIES * run.batch_bytes
-    engine = run.engine_memory_bytes if spec.engine.name != "tokenizers" else 0
+    batches = BATCH_COPIES * min(READ_AHEAD_BATCHES * run.batch_bytes, text_bytes)
+    caches = min(run.engine_memory_bytes, CACHE_BYTES_PER_TEXT_BYTE * text_bytes)
+    engine = caches if spec.engine.name != "tokenizers" else 0
     return workers * (BASE_MEMORY_BYTES + engine + batches)

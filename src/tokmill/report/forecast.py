@@ -2,38 +2,35 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from tokmill.report.summary import describe_engine
-from tokmill.report.units import count, seconds, size
+from tokmill.report.units import count, plural, seconds, size
 
 if TYPE_CHECKING:
-    from typing import Any
+    from collections.abc import Mapping
 
     from tokmill.report.summary import Rows
 
 
-def forecast_rows(forecast: Any, spec: Any, n_files: int, free_bytes: int) -> Rows:
-    """Give a forecast, one row a fact."""
-    fits = "" if forecast.disk_bytes < free_bytes else ": TOO LITTLE"
-    sampled = f"{size(forecast.sampled_bytes)} of {size(forecast.input_bytes)}"
-    if forecast.heads_only:
+def forecast_rows(plan: Mapping[str, Any], free_bytes: int) -> Rows:
+    """Give a forecast, as `plan --json` prints it, one row a fact."""
+    fits = "" if plan["disk_bytes"] < free_bytes else ": TOO LITTLE"
+    sampled = f"{size(plan['sampled_bytes'])} of {size(plan['input_bytes'])}"
+    if plan["heads_only"]:
         sampled += ", at the heads of files that cannot be read from the middle"
-    tokenizer = spec.tokenizer
+    files, parts = plural(plan["files"], "file"), plural(plan["parts"], "part")
+    disk = f"about {size(plan['disk_bytes'])} as {plan['dtype']}; {size(free_bytes)} free{fits}"
     return [
-        ("input", f"{n_files:,} files, {size(forecast.input_bytes)}, in {forecast.parts:,} parts"),
+        ("input", f"{files}, {size(plan['input_bytes'])}, in {parts}"),
         ("sampled", sampled),
-        ("renderer", spec.config.render.renderer),
-        ("tokenizer", f"{tokenizer.name}, eos {tokenizer.eos.content} = {tokenizer.eos.id}"),
-        ("engine", describe_engine(spec.engine.as_json())),
-        ("documents", f"about {count(forecast.documents)}"),
-        ("tokens", f"about {count(forecast.tokens)}, eos included"),
-        (
-            "on disk",
-            f"about {size(forecast.disk_bytes)} as {spec.config.output.dtype}; "
-            f"{size(free_bytes)} free{fits}",
-        ),
-        ("time", f"about {seconds(forecast.time_s)}"),
-        ("memory", f"up to {size(forecast.memory_bytes)}"),
-        ("rejects", f"{forecast.reject_fraction:.2%} of the sampled records"),
+        ("renderer", plan["renderer"]),
+        ("tokenizer", f"{plan['tokenizer']}, eos {plan['eos']['token']} = {plan['eos']['id']}"),
+        ("engine", describe_engine(plan["engine"])),
+        ("documents", f"about {count(plan['documents'])}"),
+        ("tokens", f"about {count(plan['tokens'])}, eos included"),
+        ("on disk", disk),
+        ("time", f"about {seconds(plan['time_s'])}"),
+        ("memory", f"up to {size(plan['memory_bytes'])}"),
+        ("rejects", f"{plan['reject_fraction']:.2%} of the sampled records"),
     ]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 from typing import TYPE_CHECKING, Any
 
-from tokmill.report.units import seconds, size
+from tokmill.report.units import plural, seconds, size
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -103,5 +103,5 @@ def _files(manifest: Mapping[str, Any]) -> str:
 def _time(run: Mapping[str, Any]) -> str:
     text = f"{seconds(run['wall_s'])}, {size(run['text_bytes_per_s'])} of text per second"
     if run["resumed_parts"]:
-        text += f" ({run['resumed_parts']} parts were already there)"
+        text += f" (already there: {plural(run['resumed_parts'], 'part')})"
     return text
