@@ -43,7 +43,7 @@ def command(
     workers, threads = layout_of_work(prepared.config, len(prepared.parts))
     os.environ.setdefault("RAYON_NUM_THREADS", str(threads))
     found = sample(prepared, sample_limit(prepared.parts))
-    engine = choose(prepared, load_reference(prepared), found.texts, threads)
+    engine = choose(prepared, load_reference(prepared), threads)
     spec = RunSpec(prepared.config, prepared.tokenizer, engine, threads)
     result = forecast(spec, prepared.parts, found, workers)
     plan = {

@@ -106,14 +106,16 @@ def _read(path: Path, pattern: str) -> _Source:
     if is_rank_file(data):
         text = tiktoken_to_json(data, pattern, where=where)
         sha256 = hashlib.sha256(data + b"\0" + pattern.encode()).hexdigest()
-        return _read_json(data, text, sha256, where=where)
+        return _read_json(data, text, sha256, {}, where=where)  # every text has tokens: its bytes
     sha256 = hashlib.sha256(data).hexdigest()
     if path.suffix != ".json" and data.lstrip()[:1] != b"{":
         return _read_sentencepiece(data, sha256, where=where)
-    return _read_json(data, _cleaned(data, where=where), sha256, where=where)
+    content = _cleaned(data, where=where)
+    text = json.dumps(content, ensure_ascii=False, separators=(",", ":"))
+    return _read_json(data, text, sha256, content["model"], where=where)
 
 
-def _cleaned(data: bytes, *, where: str) -> str:
+def _cleaned(data: bytes, *, where: str) -> dict[str, Any]:
     """Give a tokenizer.json without the parts that place tokens, cut or pad.
 
     Raises:
@@ -131,18 +133,21 @@ def _cleaned(data: bytes, *, where: str) -> str:
             f"{where}: model.dropout is {model['dropout']}, which makes ids random; set it to null"
         )
     content |= dict.fromkeys(("post_processor", "truncation", "padding"))
-    return json.dumps(content, ensure_ascii=False, separators=(",", ":"))
+    cleaned: dict[str, Any] = content
+    return cleaned
 
 
-def _read_json(data: bytes, text: str, sha256: str, *, where: str) -> _Source:
+def _read_json(
+    data: bytes, text: str, sha256: str, model: dict[str, Any], *, where: str
+) -> _Source:
     library = _load_library(text if is_rank_file(data) else data, where=where)
     model_ids: dict[str, int] = library.get_vocab(with_added_tokens=False)
     added: dict[int, Any] = library.get_added_tokens_decoder()
     special = frozenset(id_ for id_, token in added.items() if token.special)
-    ids = library.get_vocab(with_added_tokens=True)
+    ids = model_ids | {token.content: id_ for id_, token in added.items()}
     if not ids:
         raise TokenizerError(f"{where}: its vocabulary is empty")
-    unknown = _unknown_id(json.loads(text)["model"], model_ids)
+    unknown = _unknown_id(model, model_ids)
     text_ids = {*model_ids.values(), *added} - special
     return _Source(
         kind="json",

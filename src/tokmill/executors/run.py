@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import pyarrow as pa
 
-from tokmill.encode.choose import EngineChoice, choose_engine
+from tokmill.encode.cache import choice_key, remember, remembered
+from tokmill.encode.choose import PARITY_BYTES, EngineChoice, choose_engine
 from tokmill.encode.engine import REFERENCE, engine_version, load_engine
 from tokmill.encode.tokenizer import Tokenizer, load_tokenizer
 from tokmill.errors import RecordError, StateError, UsageError
@@ -32,7 +33,7 @@ from tokmill.pipeline.survey import Survey, survey
 from tokmill.render.renderer import Renderer, make_renderer
 from tokmill.shards.layout import MANIFEST, PARTS, PLAN, REJECTS, SHARD_FILE, part_name
 from tokmill.shards.reader import read_manifest
-from tokmill.shards.record import read_record
+from tokmill.shards.record import canonical_json, read_record, sha256_hex
 from tokmill.sources.files import SourceFile, discover
 from tokmill.sources.open import probe
 from tokmill.storage import locked, make_directory, remove_temporaries
@@ -48,7 +49,7 @@ if TYPE_CHECKING:
 TIMED_FROM_BYTES = 128 << 20
 """Below this much input the first exact engine is taken: timing both costs more than it saves."""
 
-SAMPLE_BYTES = 4 << 20
+TIMED_SAMPLE_BYTES = 4 << 20
 FRACTION_CHECKED_FROM = 1000
 REJECTS_ALLOWED = 10
 
@@ -110,20 +111,33 @@ def load_reference(prepared: Prepared) -> Engine:
     return load_engine(REFERENCE, prepared.tokenizer, control_in_text=control, n_threads=1)
 
 
-def choose(
-    prepared: Prepared, reference: Engine, texts: Sequence[str], n_threads: int
-) -> EngineChoice:
-    """Choose the engine for a corpus from a sample of its documents."""
-    n_bytes = sum(file.n_bytes for file in prepared.files)
-    return choose_engine(
+def choose(prepared: Prepared, reference: Engine, n_threads: int) -> EngineChoice:
+    """Choose the engine for a corpus, or remember what was chosen for it on this machine.
+
+    A corpus of some size has the candidates timed on a sample of its own; for less, the first
+    exact one will do, and that depends on the tokenizer alone.
+    """
+    config = prepared.config
+    asked, control = config.run.engine, config.tokenizer.control_tokens_in_text
+    timed = sum(file.n_bytes for file in prepared.files) >= TIMED_FROM_BYTES
+    corpus = [[file.path, file.n_bytes, file.mtime_ns] for file in prepared.files] if timed else []
+    key = choice_key(
+        prepared.tokenizer, asked, control, str(n_threads), sha256_hex(canonical_json(corpus))
+    )
+    known = remembered(key)
+    if known is not None:
+        return EngineChoice.from_json(known)
+    choice = choose_engine(
         prepared.tokenizer,
         reference,
-        texts,
-        asked=prepared.config.run.engine,
-        control_in_text=prepared.config.tokenizer.control_tokens_in_text,
+        sample(prepared, TIMED_SAMPLE_BYTES if timed else PARITY_BYTES).texts,
+        asked=asked,
+        control_in_text=control,
         n_threads=n_threads,
-        timed=n_bytes >= TIMED_FROM_BYTES,
+        timed=timed,
     )
+    remember(key, choice.as_json())
+    return choice
 
 
 def cores() -> int:
@@ -190,8 +204,7 @@ def _plan(
     found = read_plan(directory)
     if found is None:
         _refuse_foreign(directory)
-        texts = sample(prepared, _sample_bytes(prepared)).texts
-        engine = choose(prepared, reference, texts, n_threads)
+        engine = choose(prepared, reference, n_threads)
     else:
         engine = planned_engine(found, prepared.config.run.engine)
         _check_engine(engine, prepared)
@@ -206,11 +219,6 @@ def _plan(
     if found is None:
         write_plan(directory, plan)
     return plan
-
-
-def _sample_bytes(prepared: Prepared) -> int:
-    total: int = sum(file.n_bytes for file in prepared.files)
-    return min(SAMPLE_BYTES, max(total // 20, 1 << 16))
 
 
 def _check_engine(engine: EngineChoice, prepared: Prepared) -> None:
