@@ -104,7 +104,7 @@ def test_candidates_hold_their_own_text_and_ids():
 
 
 def test_equal_ids_pass_and_are_counted():
-    spot = SpotCheck(Bytes())
+    spot = SpotCheck(Bytes)
     spot.check(candidate("ab"), "a.jsonl:1")
     spot.check(candidate("猫"), "a.jsonl:2")
     assert (spot.n_checked, spot.n_too_long) == (2, 0)
@@ -121,7 +121,7 @@ def test_equal_ids_pass_and_are_counted():
 )
 def test_one_difference_stops_the_run_naming_the_document(ids, expected):
     with pytest.raises(ParityError) as caught:
-        SpotCheck(Bytes()).check(candidate("ab", ids), "a.jsonl:7")
+        SpotCheck(Bytes).check(candidate("ab", ids), "a.jsonl:7")
     assert str(caught.value) == (
         f"a.jsonl:7: the engine's ids differ from the reference's {expected} "
         "of the document that begins 'ab': use --engine tokenizers and report it"
@@ -136,13 +136,13 @@ def test_a_difference_is_one_line_of_bounded_length():
 
 
 def test_a_document_longer_than_the_limit_is_counted_and_not_checked():
-    spot = SpotCheck(Bytes())
+    spot = SpotCheck(Bytes)
     spot.check(candidate("a" * (LONGEST_BYTES + 1), [1]), "x")
     assert (spot.n_checked, spot.n_too_long) == (0, 1)
 
 
 def test_the_budget_is_spent_and_earned_again():
-    spot = SpotCheck(Bytes())
+    spot = SpotCheck(Bytes)
     third = candidate("a" * (LONGEST_BYTES // 3))
     for _ in range(5):
         spot.check(third, "x")

@@ -33,7 +33,7 @@ def command(
         raise UsageError("standard input can be read only once: plan needs files")
 
     from tokmill.cli.console import print_rows
-    from tokmill.executors.run import choose, layout_of_work, load_reference, prepare, sample
+    from tokmill.executors.run import choose, layout_of_work, prepare, reference_of, sample
     from tokmill.pipeline.forecast import forecast, sample_limit
     from tokmill.pipeline.spec import RunSpec
     from tokmill.report.forecast import forecast_rows
@@ -43,7 +43,7 @@ def command(
     workers, threads = layout_of_work(prepared.config, len(prepared.parts))
     os.environ.setdefault("RAYON_NUM_THREADS", str(threads))
     found = sample(prepared, sample_limit(prepared.parts))
-    engine = choose(prepared, load_reference(prepared), threads)
+    engine = choose(prepared, reference_of(prepared), threads)
     spec = RunSpec(prepared.config, prepared.tokenizer, engine, threads)
     result = forecast(spec, prepared.parts, found, workers)
     plan = {

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import os
+import sys
 import threading
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -23,6 +24,7 @@ _PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 class RenewableEngine:
     """An engine whose memory is bounded: renewed between batches, never inside one.
 
+    It is loaded when the first batch comes, while other threads read and parse the next ones.
     One batch is encoded at a time, by an engine that has all threads for itself: two at a time
     would keep an outgrown engine alive beside its successor. The bound is on the growth of this
     process's anonymous memory since the engine was loaded, so batches in flight count too, and one
@@ -33,16 +35,17 @@ class RenewableEngine:
         self._load = load
         self._memory_bytes = memory_bytes
         self._lock = threading.Lock()
-        self._engine: Engine | None = load()
-        self._baseline_bytes = anonymous_bytes()
-        self.n_renewals = 0
+        self._engine: Engine | None = None
+        self._baseline_bytes = sys.maxsize
+        self.n_loads = 0
 
     def encode(self, text: pa.LargeStringArray) -> TokenBatch:
         """Encode documents; see `Engine`."""
         with self._lock:
             if self._engine is None:
                 self._engine = self._load()
-                self.n_renewals += 1
+                self._baseline_bytes = min(self._baseline_bytes, anonymous_bytes())
+                self.n_loads += 1
             tokens = self._engine.encode(text)
             if self._engine.renewable and self._has_outgrown():
                 self._engine = None

@@ -14,6 +14,8 @@ import numpy as np
 from tokmill.errors import ParityError
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     import numpy.typing as npt
     import pyarrow as pa
 
@@ -49,9 +51,12 @@ def candidates(text: pa.LargeStringArray, tokens: TokenBatch) -> list[Candidate]
 
 
 class SpotCheck:
-    """Re-encodes candidates of one part, in order, within the byte budget."""
+    """Re-encodes candidates of one part, in order, within the byte budget.
 
-    def __init__(self, reference: Engine) -> None:
+    `reference` gives the reference engine; it is called when the first candidate comes.
+    """
+
+    def __init__(self, reference: Callable[[], Engine]) -> None:
         self._reference = reference
         self._budget_bytes = _FIRST_BUDGET_BYTES
         self.n_checked = 0
@@ -75,7 +80,7 @@ class SpotCheck:
             return
         self._budget_bytes -= n_bytes
         self.n_checked += 1
-        expected = self._reference.encode(candidate.text).ids
+        expected = self._reference().encode(candidate.text).ids
         if not np.array_equal(expected, candidate.ids):
             text = candidate.text[0].as_py()
             raise ParityError(describe_difference(text, candidate.ids, expected, where))

@@ -7,6 +7,7 @@ import shutil
 import time
 from collections import Counter
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -105,13 +106,18 @@ def sample(prepared: Prepared, limit_bytes: int) -> Survey:
     return survey(prepared.parts, prepared.config.input, prepared.renderer, limit_bytes)
 
 
-def load_reference(prepared: Prepared) -> Engine:
-    """Load the engine that the others are held against."""
+def reference_of(prepared: Prepared) -> Callable[[], Engine]:
+    """Give what loads the engine that the others are held against, once."""
     control = prepared.config.tokenizer.control_tokens_in_text
-    return load_engine(REFERENCE, prepared.tokenizer, control_in_text=control, n_threads=1)
+
+    @cache
+    def load() -> Engine:
+        return load_engine(REFERENCE, prepared.tokenizer, control_in_text=control, n_threads=1)
+
+    return load
 
 
-def choose(prepared: Prepared, reference: Engine, n_threads: int) -> EngineChoice:
+def choose(prepared: Prepared, reference: Callable[[], Engine], n_threads: int) -> EngineChoice:
     """Choose the engine for a corpus, or remember what was chosen for it on this machine.
 
     A corpus of some size has the candidates timed on a sample of its own; for less, the first
@@ -129,7 +135,7 @@ def choose(prepared: Prepared, reference: Engine, n_threads: int) -> EngineChoic
         return EngineChoice.from_json(known)
     choice = choose_engine(
         prepared.tokenizer,
-        reference,
+        reference(),
         sample(prepared, TIMED_SAMPLE_BYTES if timed else PARITY_BYTES).texts,
         asked=asked,
         control_in_text=control,
@@ -169,7 +175,7 @@ def run(config: Config, observer: Observer, *, overwrite: bool = False) -> dict[
     with locked(directory):
         workers, threads = layout_of_work(prepared.config, len(prepared.parts))
         os.environ.setdefault("RAYON_NUM_THREADS", str(threads))
-        reference = load_reference(prepared)
+        reference = reference_of(prepared)
         plan = _plan(prepared, reference, directory, threads, overwrite=overwrite)
         done = [part for part in plan.parts if _record_of(plan, part, directory) is not None]
         observer.started(plan, len(done), prepared.ignored)
@@ -192,12 +198,17 @@ def run(config: Config, observer: Observer, *, overwrite: bool = False) -> dict[
             watch.text_bytes,
             workers,
         )
-        probe_ids = reference.encode(pa.array([PROBE_TEXT], pa.large_string())).ids
+        probe_ids = reference().encode(pa.array([PROBE_TEXT], pa.large_string())).ids
         return finish(plan, records, probe_ids.tolist(), usage)
 
 
 def _plan(
-    prepared: Prepared, reference: Engine, directory: Path, n_threads: int, *, overwrite: bool
+    prepared: Prepared,
+    reference: Callable[[], Engine],
+    directory: Path,
+    n_threads: int,
+    *,
+    overwrite: bool,
 ) -> Plan:
     if overwrite:
         clear(directory)

@@ -17,7 +17,10 @@ if TYPE_CHECKING:
 
 
 def run_parts(
-    spec: RunSpec, parts: Sequence[Part], report: Callable[[Progress], None], reference: Engine
+    spec: RunSpec,
+    parts: Sequence[Part],
+    report: Callable[[Progress], None],
+    reference: Callable[[], Engine],
 ) -> Iterator[PartRecord]:
     """Run parts in order; give each one's record as it is committed."""
 

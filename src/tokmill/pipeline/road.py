@@ -6,7 +6,7 @@ Pure but for the engine's caches: the same block gives the same result whatever 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import partial
+from functools import cache, partial
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -22,7 +22,7 @@ from tokmill.render.renderer import make_renderer
 from tokmill.shards.layout import token_dtype
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     import numpy.typing as npt
     import pyarrow as pa
@@ -64,10 +64,10 @@ class Encoded:
 class Road:
     """Renderer, engine and settings of a run, loaded once per process and shared by its threads.
 
-    `reference`: the reference engine, if the process has it already.
+    `reference`: gives the reference engine, where the process may have it already.
     """
 
-    def __init__(self, spec: RunSpec, reference: Engine | None = None) -> None:
+    def __init__(self, spec: RunSpec, reference: Callable[[], Engine] | None = None) -> None:
         config, tokenizer = spec.config, spec.tokenizer
         control = config.tokenizer.control_tokens_in_text
         load = partial(load_engine, tokenizer=tokenizer, control_in_text=control)
@@ -77,10 +77,9 @@ class Road:
             partial(load, spec.engine.name, n_threads=spec.n_threads),
             config.run.engine_memory_bytes,
         )
-        is_reference = spec.engine.name == REFERENCE
-        self.reference: Engine | None = None
-        if not is_reference:
-            self.reference = reference or load(REFERENCE, n_threads=1)
+        self.reference: Callable[[], Engine] | None = None
+        if spec.engine.name != REFERENCE:
+            self.reference = reference or cache(partial(load, REFERENCE, n_threads=1))
         bos_id = None if tokenizer.bos is None else tokenizer.bos.id
         self._ends = Ends(tokenizer.eos.id, bos_id, self.dtype)
         self._limits = config.limits
