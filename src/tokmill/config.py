@@ -138,9 +138,9 @@ class RunSettings:
     engine: str = _speed_setting(
         "auto", "Encoder; auto: the fastest exact one on this corpus.", choices=ENGINES
     )
-    workers: int = _speed_setting(0, "Worker processes; 0: one.", minimum=0)
+    workers: int = _speed_setting(0, "Worker processes; 0: one.", minimum=0, maximum=256)
     threads: int = _speed_setting(
-        0, "Threads in each worker; 0: the cores divided by the workers.", minimum=0
+        0, "Threads in each worker; 0: the cores divided by the workers.", minimum=0, maximum=256
     )
     batch_bytes: int = _speed_setting(8 << 20, "Input per batch.", minimum=1)
     engine_memory_bytes: int = _speed_setting(
