@@ -34,15 +34,18 @@ def command(
 
     from tokmill.cli.console import print_rows
     from tokmill.executors.run import choose, layout_of_work, prepare, reference_of, sample
-    from tokmill.pipeline.forecast import forecast, sample_limit
+    from tokmill.pipeline.forecast import forecast, sample_limits
     from tokmill.pipeline.spec import RunSpec
+    from tokmill.pipeline.survey import add_fragments
     from tokmill.report.forecast import forecast_rows
     from tokmill.storage import free_bytes
 
     prepared = prepare(config)
     workers, threads = layout_of_work(prepared.config, len(prepared.parts))
     os.environ.setdefault("RAYON_NUM_THREADS", str(threads))
-    found = sample(prepared, sample_limit(prepared.parts))
+    in_records, in_all = sample_limits(prepared.parts)
+    found = sample(prepared, in_records)
+    add_fragments(prepared.parts, found, in_all)
     engine = choose(prepared, reference_of(prepared), threads)
     spec = RunSpec(prepared.config, prepared.tokenizer, engine, threads)
     result = forecast(spec, prepared.parts, found, workers)

@@ -9,17 +9,19 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
-from tokmill.encode.ends import select
 from tokmill.encode.engine import load_engine
 from tokmill.errors import UsageError
 from tokmill.pipeline.part import READ_AHEAD_BATCHES
 from tokmill.shards.index import HEADER
 
 if TYPE_CHECKING:
+    from tokmill.encode.engine import Engine
     from tokmill.pipeline.spec import Part, RunSpec
     from tokmill.pipeline.survey import Survey
 
-SAMPLE_FRACTION = 0.05
+SAMPLE_FRACTION = 0.049
+"""At most 5 % of the input."""
+
 SAMPLE_LIMIT_BYTES = 16 << 20
 
 START_S = 1.5
@@ -59,10 +61,14 @@ class Forecast:
         return {name: getattr(self, name) for name in self.__dataclass_fields__}
 
 
-def sample_limit(parts: tuple[Part, ...]) -> int:
-    """Give how many bytes of the input a forecast may read."""
+def sample_limits(parts: tuple[Part, ...]) -> tuple[int, int]:
+    """Give how many bytes a forecast may read in records, and in all.
+
+    The last record may pass the first limit; the fragments make do with what is left.
+    """
     total = sum(s.n_bytes for part in parts for s in part.slices)
-    return min(int(total * SAMPLE_FRACTION), SAMPLE_LIMIT_BYTES)
+    limit = min(int(total * SAMPLE_FRACTION), SAMPLE_LIMIT_BYTES)
+    return limit // 2, limit
 
 
 def forecast(spec: RunSpec, parts: tuple[Part, ...], found: Survey, workers: int) -> Forecast:
@@ -73,12 +79,20 @@ def forecast(spec: RunSpec, parts: tuple[Part, ...], found: Survey, workers: int
     """
     if not found.texts:
         raise UsageError("the sampled records hold no document: nothing to predict from")
-    lengths, speed = _encode(spec, found)
+    engine = load_engine(
+        spec.engine.name,
+        spec.tokenizer,
+        control_in_text=spec.config.tokenizer.control_tokens_in_text,
+        n_threads=spec.n_threads,
+    )
+    lengths, speed = _encode(spec, engine, found)
     n_ends = 1 if spec.tokenizer.bos is None else 2
     input_bytes = sum(s.n_bytes for part in parts for s in part.slices)
     scale = input_bytes / found.input_bytes
-    documents = round(len(lengths) * scale)
-    tokens = round((int(lengths.sum()) + n_ends * len(lengths)) * scale)
+    kept = len(lengths) / (len(found.texts) + found.n_rejects)
+    documents = round(found.records_per_byte * input_bytes * kept)
+    sampled_tokens = int(lengths.sum()) + n_ends * len(lengths)
+    tokens = round(sampled_tokens * scale * _density(engine, found))
     item_bytes = np.dtype(spec.config.output.dtype).itemsize
     shards = max(len(parts), -(-tokens // spec.config.output.shard_tokens))
     disk = tokens * item_bytes + documents * _INDEX_BYTES
@@ -86,7 +100,7 @@ def forecast(spec: RunSpec, parts: tuple[Part, ...], found: Survey, workers: int
     text_bytes = round(found.text_bytes * scale)
     return Forecast(
         input_bytes,
-        found.input_bytes,
+        found.read_bytes,
         found.heads_only,
         len(parts),
         documents,
@@ -99,14 +113,26 @@ def forecast(spec: RunSpec, parts: tuple[Part, ...], found: Survey, workers: int
     )
 
 
+def _density(engine: Engine, found: Survey) -> float:
+    """Give how many tokens a byte holds all over the input, against the sampled records.
+
+    Both are raw input in pieces of one size, so that JSON and cut words weigh alike.
+    """
+    if not found.fragments:
+        return 1.0
+    return _tokens_per_byte(engine, found.fragments) / _tokens_per_byte(engine, found.raw)
+
+
+def _tokens_per_byte(engine: Engine, texts: list[str]) -> float:
+    text = pa.array(texts, pa.large_string())
+    return len(engine.encode(text).ids) / sum(len(piece.encode()) for piece in texts)
+
+
 def _encode(
-    spec: RunSpec, found: Survey
+    spec: RunSpec, engine: Engine, found: Survey
 ) -> tuple[np.ndarray[tuple[int], np.dtype[np.int64]], float]:
     """Give the lengths of the sample's kept documents, and bytes of text encoded per second."""
-    control, limits = spec.config.tokenizer.control_tokens_in_text, spec.config.limits
-    engine = load_engine(
-        spec.engine.name, spec.tokenizer, control_in_text=control, n_threads=spec.n_threads
-    )
+    limits = spec.config.limits
     text = pa.array(found.texts, pa.large_string())
     start = time.perf_counter()
     batch = engine.encode(text)
@@ -115,7 +141,7 @@ def _encode(
     keep = batch.lengths >= limits.min_tokens
     if limits.max_tokens:
         keep &= batch.lengths <= limits.max_tokens
-    return select(batch, keep).lengths, measured * 1e6 if measured else speed
+    return batch.lengths[keep], measured * 1e6 if measured else speed
 
 
 def _memory(spec: RunSpec, text_bytes: int, workers: int) -> int:

@@ -2,15 +2,22 @@
 
 Windows at positions of a low-discrepancy sequence over all input bytes; from each, the records that
 start inside it. So a record's chance does not depend on its length, and stopping early stays even.
+A few long records are most of such a sample's bytes, so a prediction also takes fragments: a
+thousand pieces of raw input, which show the mix of languages and kinds far more evenly.
 """
 
 from __future__ import annotations
 
 import math
+from bisect import bisect_right
 from dataclasses import dataclass, field, replace
+from itertools import accumulate
+from pathlib import Path
 from typing import TYPE_CHECKING
 
+from tokmill.sources.json_lines import JsonBlock
 from tokmill.sources.open import open_slice
+from tokmill.storage import storage_errors
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -24,62 +31,102 @@ _GOLDEN = (math.sqrt(5) - 1) / 2
 _WINDOW_BYTES = 16 << 10
 _MAX_WINDOWS = 4096
 _HEAD_BATCH_BYTES = 64 << 10
+_FRAGMENT_BYTES = 1 << 10
 
 
 @dataclass(slots=True)
 class Survey:
     """A sample of the input, rendered.
 
-    `input_bytes` is what the sampled records take in their files; `texts` are their documents.
+    `input_bytes` is what the sampled records take in their files, `window_bytes` the ranges that
+    they had to start in (0 where there were none); `texts` are their documents,
+    `raw` the same records as they stand there, in pieces of the fragments' size. `fragments` are
+    pieces from all over the input; both are empty where files can be read only from their heads.
     """
 
     texts: list[str] = field(default_factory=list)
     input_bytes: int = 0
+    window_bytes: int = 0
     n_rejects: int = 0
     heads_only: bool = False
+    raw: list[str] = field(default_factory=list)
+    fragments: list[str] = field(default_factory=list)
 
     @property
     def text_bytes(self) -> int:
         """Give the bytes of the rendered sample."""
         return sum(len(text.encode()) for text in self.texts)
 
+    @property
+    def records_per_byte(self) -> float:
+        """Give how many records start in a byte of input.
+
+        Counted in windows and fragments, whose sizes do not depend on the records in them.
+        """
+        n_records = len(self.texts) + self.n_rejects
+        if not self.window_bytes:
+            return n_records / self.input_bytes
+        n_records += sum(text.count("\n") for text in self.fragments)
+        return n_records / (self.window_bytes + _FRAGMENT_BYTES * len(self.fragments))
+
+    @property
+    def read_bytes(self) -> int:
+        """Give the bytes of input that the sample read."""
+        return self.input_bytes + _FRAGMENT_BYTES * len(self.fragments)
+
 
 def survey(
     parts: Sequence[Part], settings: InputSettings, renderer: Renderer, limit_bytes: int
 ) -> Survey:
-    """Sample at most `limit_bytes` of the input, spread over it.
+    """Sample at most `limit_bytes` of the input in records, spread over it.
 
     Files that can only be read from their beginning are sampled at their heads.
     """
     result = Survey()
-    for window in _windows([s for part in parts for s in part.slices], limit_bytes):
+    for window in _windows(_slices(parts), limit_bytes):
         if result.input_bytes >= limit_bytes:
             break
         _read(window, settings, renderer, limit_bytes, result)
     return result
 
 
+def add_fragments(parts: Sequence[Part], found: Survey, limit_bytes: int) -> None:
+    """Add pieces of raw input to a survey until it has read about `limit_bytes`."""
+    if found.heads_only or not found.raw:
+        return
+    slices = _slices(parts)
+    n_fragments = max(0, limit_bytes - found.input_bytes) // _FRAGMENT_BYTES
+    for piece, position in _positions(slices, n_fragments):
+        with storage_errors(piece.file.path), Path(piece.file.path).open("rb") as file:
+            file.seek(position)
+            found.fragments.append(file.read(_FRAGMENT_BYTES).decode(errors="ignore"))
+
+
+def _slices(parts: Sequence[Part]) -> list[Slice]:
+    return [piece for part in parts for piece in part.slices]
+
+
+def _positions(slices: Sequence[Slice], n: int) -> Iterator[tuple[Slice, int]]:
+    """Give `n` spread positions, as the slice and the byte in its file (or from its start)."""
+    ends = list(accumulate(piece.n_bytes for piece in slices))
+    for i in range(1, n + 1):
+        position = int(i * _GOLDEN % 1 * ends[-1])
+        index = bisect_right(ends, position)
+        piece = slices[index]
+        yield piece, piece.start + position - (ends[index] - piece.n_bytes)
+
+
 def _windows(slices: Sequence[Slice], limit_bytes: int) -> Iterator[Slice]:
-    total = sum(s.n_bytes for s in slices)
-    if total <= limit_bytes:
+    if sum(piece.n_bytes for piece in slices) <= limit_bytes:
         yield from slices
         return
-    ends = []
-    end = 0
-    for piece in slices:
-        end += piece.n_bytes
-        ends.append(end)
-    seen: set[int] = set()
-    for i in range(1, _MAX_WINDOWS):
-        position = int(i * _GOLDEN % 1 * total)
-        index = next(k for k, end in enumerate(ends) if position < end)
-        piece = slices[index]
+    seen: set[Slice] = set()
+    for piece, start in _positions(slices, _MAX_WINDOWS):
         if _has_byte_ranges(piece):
-            start = piece.start + position - (ends[index] - piece.n_bytes)
             stop = min(start + _WINDOW_BYTES, piece.start + piece.n_bytes)
             yield replace(piece, start=start, stop=stop, n_bytes=stop - start)
-        elif index not in seen:
-            seen.add(index)
+        elif piece not in seen:
+            seen.add(piece)
             yield piece
         elif len(seen) == len(slices):
             return
@@ -95,6 +142,7 @@ def _read(
 ) -> None:
     by_range = _has_byte_ranges(window)
     into.heads_only |= not by_range
+    into.window_bytes += window.n_bytes if by_range else 0
     with open_slice(window, settings, renderer.schema, _HEAD_BATCH_BYTES) as reader:
         for block in reader.blocks():
             records = block.parse()
@@ -103,5 +151,13 @@ def _read(
             into.n_rejects += len(records.rejects) + len(documents.rejects)
             # A window's last record may be far longer than the window: count what was read.
             into.input_bytes += block.n_bytes if by_range else block.input_bytes
+            if isinstance(block, JsonBlock) and by_range:
+                into.raw += _pieces(block.raw.data)
             if into.input_bytes >= limit_bytes:
                 return
+
+
+def _pieces(data: bytearray) -> Iterator[str]:
+    """Cut raw bytes as fragments are cut, characters at the cuts lost alike."""
+    for start in range(0, len(data), _FRAGMENT_BYTES):
+        yield data[start : start + _FRAGMENT_BYTES].decode(errors="ignore")
