@@ -49,7 +49,8 @@ class RunDisplay:
         n_bytes = sum(s.n_bytes for part in plan.parts for s in part.slices)
         files = plural(len({s.file.path for part in plan.parts for s in part.slices}), "file")
         self.note(
-            f"input: {files}, {size(n_bytes)}, in {plural(len(plan.parts), 'part')}"
+            f"input: {files}, {size(n_bytes) if n_bytes else 'size unknown'}, "
+            f"in {plural(len(plan.parts), 'part')}"
             + (f"; already there: {plural(n_done, 'part')}" if n_done else "")
         )
         if ignored:

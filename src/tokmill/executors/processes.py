@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import contextlib
 import multiprocessing
 import os
+import pickle
 import signal
+import tempfile
 import threading
 from concurrent.futures import FIRST_COMPLETED, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
 from multiprocessing.connection import wait as wait_for_connections
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tokmill.errors import WorkerError
 from tokmill.pipeline.part import run_part
 from tokmill.pipeline.road import Road
+from tokmill.storage import TEMPORARY_SUFFIX, storage_errors
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -46,9 +51,34 @@ def run_parts(
         WorkerError: a worker died.
         TokmillError: whatever a part raised; parts under way are stopped.
     """
+    with _spec_file(spec) as path:
+        yield from _run_on_pool(path, parts, report, n_workers)
+
+
+@contextlib.contextmanager
+def _spec_file(spec: RunSpec) -> Iterator[Path]:
+    """Keep the spec in a temporary file of the output directory while the workers need it.
+
+    Handed to a process at its start, its megabytes go through a pipe of 64 KiB whose reading end
+    the parent holds too: it would wait forever for a worker that died before it had read them.
+    """
+    directory = spec.config.output.dir
+    with contextlib.ExitStack() as stack:
+        with storage_errors(directory):
+            file = stack.enter_context(
+                tempfile.NamedTemporaryFile(dir=directory, prefix=".spec.", suffix=TEMPORARY_SUFFIX)
+            )
+            file.write(pickle.dumps(spec))
+            file.flush()
+        yield Path(file.name)
+
+
+def _run_on_pool(
+    spec_file: Path, parts: Sequence[Part], report: Callable[[Progress], None], n_workers: int
+) -> Iterator[PartRecord]:
     context = multiprocessing.get_context("spawn")
     reports: SimpleQueue[Progress] = context.SimpleQueue()
-    pool = ProcessPoolExecutor(n_workers, context, _start, (spec, reports))
+    pool = ProcessPoolExecutor(n_workers, context, _start, (spec_file, reports))
     waiting = iter(parts)
     running: set[Future[PartRecord]] = set()
     finished = False
@@ -87,10 +117,11 @@ def _kill(pool: ProcessPoolExecutor) -> None:
         process.kill()
 
 
-def _start(spec: RunSpec, reports: SimpleQueue[Progress]) -> None:
+def _start(spec_file: Path, reports: SimpleQueue[Progress]) -> None:
     """Prepare a worker: the parent alone answers Ctrl-C, and the worker dies with its parent."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    _Worker.spec, _Worker.reports = spec, reports
+    _Worker.spec = pickle.loads(spec_file.read_bytes())  # noqa: S301  the parent wrote it
+    _Worker.reports = reports
     threading.Thread(target=_die_with_parent, daemon=True).start()
 
 

@@ -188,7 +188,11 @@ def run(config: Config, observer: Observer, *, overwrite: bool = False) -> dict[
             from tokmill.executors import processes  # costs 0.1 s
 
             found = processes.run_parts(plan.spec, plan.parts, watch.progressed, workers)
-        records = sorted(found, key=lambda record: record.part)
+        try:
+            records = sorted(found, key=lambda record: record.part)
+        except BaseException:
+            _sweep(directory)  # workers that were stopped could not
+            raise
         watch.check_at_end()
         usage = Usage(
             time.perf_counter() - start_wall,
@@ -217,18 +221,18 @@ def _plan(
         _refuse_foreign(directory)
         engine = choose(prepared, reference, n_threads)
     else:
+        _refuse_stdin(prepared, directory)
         engine = planned_engine(found, prepared.config.run.engine)
         _check_engine(engine, prepared)
     spec = RunSpec(prepared.config, prepared.tokenizer, engine, n_threads)
     plan = Plan(spec, prepared.parts)
     if found is not None:
         check_same(found, plan, directory)
+    else:
+        write_plan(directory, plan)  # first: files without a plan are taken for somebody else's
     for name in (PARTS, REJECTS):
         make_directory(directory / name)
-    for place in (directory, directory / PARTS, directory / REJECTS):
-        remove_temporaries(place)
-    if found is None:
-        write_plan(directory, plan)
+    _sweep(directory)
     return plan
 
 
@@ -238,6 +242,21 @@ def _check_engine(engine: EngineChoice, prepared: Prepared) -> None:
         raise StateError(
             f"the run in this directory began with {engine.name} {engine.version}, installed is "
             f"{installed}: install that version, or run with --overwrite to start anew"
+        )
+
+
+def _sweep(directory: Path) -> None:
+    """Remove what stopped attempts left under temporary names."""
+    for place in (directory, directory / PARTS, directory / REJECTS):
+        remove_temporaries(place)
+
+
+def _refuse_stdin(prepared: Prepared, directory: Path) -> None:
+    """Refuse to continue a run whose input cannot be told from another one."""
+    if any(file.path == "-" for file in prepared.files):
+        raise StateError(
+            f"{directory}: holds a run already, and standard input cannot be continued: "
+            "choose another --output, or run with --overwrite to start anew"
         )
 
 
@@ -252,7 +271,9 @@ def _refuse_foreign(directory: Path) -> None:
 
 
 def clear(directory: Path) -> None:
-    """Remove a dataset's files from a directory that holds one, the manifest first.
+    """Remove a dataset's files from a directory that holds one.
+
+    The manifest and the records go first: stopped in between, they must not vouch for what is gone.
 
     Raises:
         StateError: it holds files of others.
@@ -260,11 +281,11 @@ def clear(directory: Path) -> None:
     if not (directory / PLAN).exists():
         return
     (directory / MANIFEST).unlink(missing_ok=True)
+    for name in (PARTS, REJECTS):
+        shutil.rmtree(directory / name, ignore_errors=True)
     for path in directory.iterdir():
         if SHARD_FILE.fullmatch(path.name):
             path.unlink()
-    for name in (PARTS, REJECTS):
-        shutil.rmtree(directory / name, ignore_errors=True)
     (directory / PLAN).unlink()
 
 
