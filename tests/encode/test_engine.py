@@ -115,7 +115,9 @@ def test_a_model_without_an_equal_json_is_refused(tokenizer, name):
     model = dataclasses.replace(tokenizer, name="m.model", kind="sentencepiece", json="")
     with pytest.raises(TokenizerError) as caught:
         load_engine(name, model, control_in_text="text", n_threads=1)
-    assert str(caught.value) == f"m.model: engine {name} cannot load this SentencePiece model"
+    assert str(caught.value) == (
+        f"engine {name} cannot take m.model: no tokenizer.json says the same"
+    )
 
 
 def test_the_reference_of_a_sentencepiece_model_says_its_own_version(tokenizer):
@@ -129,6 +131,14 @@ def test_only_special_added_tokens_are_dropped(tokenizer):
     assert [token["content"] for token in data["added_tokens"]] == ["<tool>"]
     before = json.loads(tokenizer.json)
     assert {**data, "added_tokens": None} == {**before, "added_tokens": None}
+
+
+def test_a_key_inside_a_string_is_no_list_of_added_tokens():
+    text = json.dumps({"model": {'"added_tokens":[': 1}, "added_tokens": [{"special": True}]})
+    assert json.loads(without_special_tokens(text)) == {
+        "model": {'"added_tokens":[': 1},
+        "added_tokens": [],
+    }
 
 
 def test_a_tokenizer_without_added_tokens_stays_as_it_is():
