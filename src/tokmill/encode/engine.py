@@ -62,7 +62,7 @@ def load_engine(name: str, tokenizer: Tokenizer, *, control_in_text: str, n_thre
         return TokenizersReference(tokenizer, parse=parse)
     if not tokenizer.json:
         raise TokenizerError(
-            f"{tokenizer.name}: engine {name} cannot load this SentencePiece model"
+            f"engine {name} cannot take {tokenizer.name}: no tokenizer.json says the same"
         )
     try:
         if name == "gigatoken":
