@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -17,8 +18,13 @@ from tokenizers.pre_tokenizers import ByteLevel
 from tokenizers.trainers import BpeTrainer
 
 from tokmill.batch import RAW_LIMIT_BYTES, Place, Records
-from tokmill.config import TokenizerSettings
+from tokmill.config import Config, TokenizerSettings
+from tokmill.encode.choose import EngineChoice
+from tokmill.encode.engine import engine_version
 from tokmill.encode.tokenizer import Tokenizer, load_tokenizer
+from tokmill.executors.run import prepare
+from tokmill.pipeline.plan import Plan
+from tokmill.pipeline.spec import RunSpec
 
 TRAINING_TEXTS = ["hello world hello there", "the cat, the hat; 123 123", "猫猫 狗狗 维基百科"]
 
@@ -80,5 +86,111 @@ def records() -> Callable[[Sequence[Mapping[str, Any]], pa.Schema], Records]:
     def make(rows: Sequence[Mapping[str, Any]], schema: pa.Schema) -> Records:
         wanted = [{name: row.get(name) for name in schema.names} for row in rows]
         return Records(pa.RecordBatch.from_pylist(wanted, schema), RowLookup(rows), ())
+
+    return make
+
+
+SECTION_OF = {
+    setting.name: section.name
+    for section in dataclasses.fields(Config)
+    for setting in dataclasses.fields(getattr(Config(), section.name))
+}
+
+
+@pytest.fixture(scope="session")
+def configure(tokenizer_dir: Path) -> Callable[..., Config]:
+    """Make the settings of a run: the tiny tokenizer, the reference, one thread, and what is given.
+
+    `configure(directory, *paths, shard_tokens=10)`: every setting by its own name.
+    """
+
+    def make(directory: Path, *paths: Path, **settings: Any) -> Config:
+        chosen = {"engine": "tokenizers", "threads": 1, "path": str(tokenizer_dir)} | settings
+        sections: dict[str, dict[str, Any]] = {
+            "input": {"paths": tuple(map(str, paths))},
+            "output": {"dir": str(directory)},
+        }
+        for name, value in chosen.items():
+            sections.setdefault(SECTION_OF[name], {})[name] = value
+        default = Config()
+        built = {
+            name: dataclasses.replace(getattr(default, name), **values)
+            for name, values in sections.items()
+        }
+        return dataclasses.replace(default, **built)
+
+    return make
+
+
+class Listener:
+    """Keeps what a run tells about itself."""
+
+    def __init__(self) -> None:
+        self.plans: list[Any] = []
+        self.n_done: list[int] = []
+        self.heard: list[Any] = []
+
+    def started(self, plan: Any, n_done: int, ignored: Sequence[str]) -> None:
+        self.plans.append(plan)
+        self.n_done.append(n_done)
+
+    def progressed(self, progress: Any) -> None:
+        self.heard.append(progress)
+
+    def peak_memory_bytes(self) -> int:
+        return 12345
+
+
+@pytest.fixture
+def listener() -> Listener:
+    """Give an observer of runs."""
+    return Listener()
+
+
+def read_files(directory: Path) -> dict[str, bytes]:
+    """Give the files that must not depend on how a run went, by name; a plan without its engine."""
+    files = {
+        path.relative_to(directory).as_posix(): path.read_bytes()
+        for path in sorted(directory.rglob("*"))
+        if path.is_file() and path.name not in ("manifest.json", ".lock")
+    }
+    plan = json.loads(files["plan.json"])
+    plan.pop("engine")
+    return files | {"plan.json": json.dumps(plan, sort_keys=True).encode()}
+
+
+@pytest.fixture(scope="session")
+def files_of() -> Callable[[Path], dict[str, bytes]]:
+    """Give `read_files`."""
+    return read_files
+
+
+@pytest.fixture(scope="session")
+def write_rows() -> Callable[[Path, Sequence[Any]], Path]:
+    """Write rows as JSON Lines; bytes are lines as they stand."""
+
+    def write(path: Path, rows: Sequence[Any]) -> Path:
+        lines = [
+            row if isinstance(row, bytes) else json.dumps(row, ensure_ascii=False).encode()
+            for row in rows
+        ]
+        path.write_bytes(b"".join(line + b"\n" for line in lines))
+        return path
+
+    return write
+
+
+@pytest.fixture(scope="session")
+def plan_of() -> Callable[[Config], Plan]:
+    """Plan a run with the engine that its settings name, and make its directories."""
+
+    def make(config: Config) -> Plan:
+        prepared = prepare(config)
+        name = config.run.engine
+        engine = EngineChoice(name, engine_version(name, prepared.tokenizer), "asked for")
+        for name in ("parts", "rejects"):
+            (Path(config.output.dir) / name).mkdir(parents=True, exist_ok=True)
+        spec = RunSpec(prepared.config, prepared.tokenizer, engine, config.run.threads)
+        return Plan(spec, prepared.parts)
 
     return make

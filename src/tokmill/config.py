@@ -203,6 +203,9 @@ def _build_section(section_type: type, values: Mapping[str, Any], where: str) ->
         if key not in known:
             raise UsageError(f"{where}.{key}: unknown key; known: {', '.join(known)}")
         checked[key] = _check(types[key], value, known[key].metadata, f"{where}.{key}")
+    low, high = checked.get("min_tokens", 0), checked.get("max_tokens", 0)
+    if high and low > high:
+        raise UsageError(f"{where}.min_tokens: {low} is more than max_tokens, {high}")
     return section_type(**checked)
 
 
@@ -219,6 +222,8 @@ def _check(expected: Any, value: Any, metadata: Mapping[str, Any], where: str) -
         value = parse_size(value, where)
     if type(value) is not expected:
         raise UsageError(f"{where}: expected {expected.__name__}, found {_kind(value)} ({value!r})")
+    if isinstance(value, str) and not _is_utf8(value):
+        raise UsageError(f"{where}: expected text in UTF-8, found {value!r}")
     choices, low, high = (metadata.get(key) for key in ("choices", "minimum", "maximum"))
     if choices is not None and value not in choices:
         raise UsageError(f"{where}: expected one of {', '.join(choices)}; found {value!r}")
@@ -226,6 +231,14 @@ def _check(expected: Any, value: Any, metadata: Mapping[str, Any], where: str) -
         bounds = f"at least {low}" if high is None else f"between {low} and {high}"
         raise UsageError(f"{where}: expected {bounds}, found {value!r}")
     return value
+
+
+def _is_utf8(text: str) -> bool:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def _kind(value: Any) -> str:

@@ -60,4 +60,5 @@ class WorkerError(TokmillError):
 
 
 EXIT_INTERRUPTED = 130
+EXIT_CLOSED_PIPE = 141
 EXIT_INTERNAL = 70

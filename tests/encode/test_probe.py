@@ -58,5 +58,5 @@ def test_the_child_process_answers_with_one_line_of_json(tokenizer, tmp_path: Pa
 def test_an_engine_that_cannot_load_the_tokenizer_says_why(tokenizer, name):
     model = dataclasses.replace(tokenizer, name="m.model", json="")
     assert run(dataclasses.replace(make_task(tokenizer, name), tokenizer=model)) == {
-        "refused": f"m.model: engine {name} cannot load this SentencePiece model"
+        "refused": f"engine {name} cannot take m.model: no tokenizer.json says the same"
     }

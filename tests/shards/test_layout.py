@@ -74,7 +74,13 @@ def test_the_version_of_this_reader_is_accepted():
     check_format_version(FORMAT_VERSION, Path("manifest.json"))
 
 
-@pytest.mark.parametrize("found", [2, 99, "1", None, 1.0])
+@pytest.mark.parametrize("found", ["1", None, 1.0])
+def test_a_version_that_is_no_number_is_damage(found):
+    with pytest.raises(StateError, match=r"damaged: format version .* is no number"):
+        check_format_version(found, Path("out/manifest.json"))
+
+
+@pytest.mark.parametrize("found", [2, 99])
 def test_a_newer_version_is_refused_naming_both(found):
     with pytest.raises(StateError) as caught:
         check_format_version(found, Path("out/manifest.json"))

@@ -42,9 +42,10 @@ def command(
       tokmill inspect out --document 1234 --ids
     """
     from tokmill.encode.decode import load_decoder
-    from tokmill.shards.reader import find_document, read_manifest
+    from tokmill.shards.reader import check_complete, find_document, read_manifest
 
     manifest = read_manifest(directory)
+    check_complete(manifest, directory)
     loaded = _load(manifest, tokenizer)
     decode = load_decoder(loaded)
     for number in _numbers(manifest["totals"]["documents"], document, sample):

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from tokmill import __version__
-from tokmill.errors import EXIT_INTERRUPTED, TokmillError
+from tokmill.errors import EXIT_CLOSED_PIPE, EXIT_INTERRUPTED, TokmillError
 
 if TYPE_CHECKING:
     from types import FrameType
@@ -34,7 +34,10 @@ Exit codes:
   6    the output directory holds another run, is in use, or is of a newer format
   7    a worker process died
   70   a bug in tokmill
-  130  interrupted; the same command continues"""
+  130  interrupted; the same command continues
+  141  whoever read the output has gone"""
+
+MAX_MESSAGE = 900
 
 
 class LazyGroup(click.Group):
@@ -51,6 +54,14 @@ class LazyGroup(click.Group):
         module, _ = COMMANDS[cmd_name]
         command: click.Command = importlib.import_module(module).command
         return command
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Run a verb; click itself would answer a closed pipe with 1, which means a lie here."""
+        try:
+            return super().invoke(ctx)
+        except BrokenPipeError:
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            sys.exit(EXIT_CLOSED_PIPE)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """List the verbs without importing them."""
@@ -100,17 +111,20 @@ def main() -> None:
         fail(str(error), error.exit_code)
     except (click.Abort, KeyboardInterrupt):
         fail("interrupted; what is committed is kept: the same command continues", EXIT_INTERRUPTED)
-    except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        sys.exit(0)
-    except Exception:
+    except SystemExit:
+        raise
+    except BaseException:  # a panic of native code is no Exception
         sys.excepthook(*sys.exc_info())
         fail("this is a bug in tokmill; please report the lines above", TokmillError.exit_code)
 
 
 def fail(message: str, code: int) -> None:
-    """Print one line on stderr and exit."""
-    click.echo(f"{click.style('error:', fg='red', bold=True)} {message}", err=True)
+    """Print one line on stderr and exit; bytes of the input in it cannot drive the terminal."""
+    line = "".join(c if c.isprintable() else repr(c)[1:-1] for c in message)
+    if len(line) > MAX_MESSAGE:
+        line = line[: MAX_MESSAGE - 1] + "…"
+    color = False if os.environ.get("NO_COLOR") else None
+    click.echo(f"{click.style('error:', fg='red', bold=True)} {line}", err=True, color=color)
     sys.exit(code)
 
 

@@ -50,7 +50,7 @@ def command(
         finally:
             display.close()
     if as_json:
-        click.echo(json.dumps(manifest, ensure_ascii=False))
+        click.echo(json.dumps(manifest))
         return
     directory = manifest["config"]["output"]["dir"]
     print_rows(summary_rows(manifest, directory, free_bytes(Path(directory))))

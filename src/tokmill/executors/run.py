@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import os
-import shutil
 import time
-from collections import Counter
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -17,8 +15,16 @@ from tokmill.encode.cache import choice_key, remember, remembered
 from tokmill.encode.choose import PARITY_BYTES, EngineChoice, choose_engine
 from tokmill.encode.engine import REFERENCE, engine_version, load_engine
 from tokmill.encode.tokenizer import Tokenizer, load_tokenizer
-from tokmill.errors import RecordError, StateError, UsageError
+from tokmill.errors import StateError, UsageError
 from tokmill.executors import serial
+from tokmill.executors.directory import (
+    clear,
+    is_unstarted,
+    refuse_foreign,
+    refuse_stdin,
+    sweep,
+)
+from tokmill.executors.watch import RejectWatch
 from tokmill.pipeline.finish import PROBE_TEXT, Usage, finish
 from tokmill.pipeline.plan import (
     Plan,
@@ -32,12 +38,12 @@ from tokmill.pipeline.plan import (
 from tokmill.pipeline.spec import Part, RunSpec
 from tokmill.pipeline.survey import Survey, survey
 from tokmill.render.renderer import Renderer, make_renderer
-from tokmill.shards.layout import MANIFEST, PARTS, PLAN, REJECTS, SHARD_FILE, part_name
+from tokmill.shards.layout import MANIFEST, PARTS, PLAN, REJECTS, part_name
 from tokmill.shards.reader import read_manifest
-from tokmill.shards.record import canonical_json, read_record, sha256_hex
+from tokmill.shards.record import canonical_json, read_committed, sha256_hex
 from tokmill.sources.files import SourceFile, discover
 from tokmill.sources.open import probe
-from tokmill.storage import locked, make_directory, remove_temporaries
+from tokmill.storage import locked, make_directory
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -45,14 +51,11 @@ if TYPE_CHECKING:
     from tokmill.config import Config
     from tokmill.encode.engine import Engine
     from tokmill.pipeline.spec import Progress
-    from tokmill.shards.record import PartRecord
 
 TIMED_FROM_BYTES = 128 << 20
 """Below this much input the first exact engine is taken: timing both costs more than it saves."""
 
 TIMED_SAMPLE_BYTES = 4 << 20
-FRACTION_CHECKED_FROM = 1000
-REJECTS_ALLOWED = 10
 
 
 class Observer(Protocol):
@@ -155,6 +158,8 @@ def cores() -> int:
 
 def layout_of_work(config: Config, n_parts: int) -> tuple[int, int]:
     """Give (worker processes, threads in each); one process with all threads by default."""
+    if "-" in config.input.paths:
+        n_parts = 1  # a spawned process has no standard input
     workers = max(1, min(config.run.workers or 1, n_parts))
     threads = config.run.threads or max(1, cores() // workers)
     return workers, threads
@@ -177,10 +182,11 @@ def run(config: Config, observer: Observer, *, overwrite: bool = False) -> dict[
         os.environ.setdefault("RAYON_NUM_THREADS", str(threads))
         reference = reference_of(prepared)
         plan = _plan(prepared, reference, directory, threads, overwrite=overwrite)
-        done = [part for part in plan.parts if _record_of(plan, part, directory) is not None]
+        done = [part for part in plan.parts if _is_done(plan, part, directory)]
         observer.started(plan, len(done), prepared.ignored)
         if len(done) == len(plan.parts) and (directory / MANIFEST).exists():
             return read_manifest(directory)
+        (directory / MANIFEST).unlink(missing_ok=True)  # files of it were gone: not complete now
         watch = RejectWatch(plan, observer.progressed)
         if workers == 1:
             found = serial.run_parts(plan.spec, plan.parts, watch.progressed, reference)
@@ -191,7 +197,7 @@ def run(config: Config, observer: Observer, *, overwrite: bool = False) -> dict[
         try:
             records = sorted(found, key=lambda record: record.part)
         except BaseException:
-            _sweep(directory)  # workers that were stopped could not
+            sweep(directory)  # workers that were stopped could not
             raise
         watch.check_at_end()
         usage = Usage(
@@ -214,14 +220,14 @@ def _plan(
     *,
     overwrite: bool,
 ) -> Plan:
-    if overwrite:
-        clear(directory)
-    found = read_plan(directory)
+    anew = overwrite or is_unstarted(directory)
+    found = None if anew else read_plan(directory)
     if found is None:
-        _refuse_foreign(directory)
+        if not (directory / PLAN).exists():
+            refuse_foreign(directory)
         engine = choose(prepared, reference, n_threads)
     else:
-        _refuse_stdin(prepared, directory)
+        refuse_stdin(prepared.files, directory)
         engine = planned_engine(found, prepared.config.run.engine)
         _check_engine(engine, prepared)
     spec = RunSpec(prepared.config, prepared.tokenizer, engine, n_threads)
@@ -229,10 +235,11 @@ def _plan(
     if found is not None:
         check_same(found, plan, directory)
     else:
+        clear(directory)  # as late as this: what fails before leaves the old dataset whole
         write_plan(directory, plan)  # first: files without a plan are taken for somebody else's
     for name in (PARTS, REJECTS):
         make_directory(directory / name)
-    _sweep(directory)
+    sweep(directory)
     return plan
 
 
@@ -245,95 +252,14 @@ def _check_engine(engine: EngineChoice, prepared: Prepared) -> None:
         )
 
 
-def _sweep(directory: Path) -> None:
-    """Remove what stopped attempts left under temporary names."""
-    for place in (directory, directory / PARTS, directory / REJECTS):
-        remove_temporaries(place)
-
-
-def _refuse_stdin(prepared: Prepared, directory: Path) -> None:
-    """Refuse to continue a run whose input cannot be told from another one."""
-    if any(file.path == "-" for file in prepared.files):
-        raise StateError(
-            f"{directory}: holds a run already, and standard input cannot be continued: "
-            "choose another --output, or run with --overwrite to start anew"
-        )
-
-
-def _refuse_foreign(directory: Path) -> None:
-    """Refuse to write among files that no plan explains."""
-    foreign = [path.name for path in directory.iterdir() if not path.name.startswith(".")]
-    if foreign:
-        raise StateError(
-            f"{directory}: holds files but no plan of a run ({sorted(foreign)[0]}, …): "
-            "choose an empty or new directory"
-        )
-
-
-def clear(directory: Path) -> None:
-    """Remove a dataset's files from a directory that holds one.
-
-    The manifest and the records go first: stopped in between, they must not vouch for what is gone.
-
-    Raises:
-        StateError: it holds files of others.
-    """
-    if not (directory / PLAN).exists():
-        return
-    (directory / MANIFEST).unlink(missing_ok=True)
-    for name in (PARTS, REJECTS):
-        shutil.rmtree(directory / name, ignore_errors=True)
-    for path in directory.iterdir():
-        if SHARD_FILE.fullmatch(path.name):
-            path.unlink()
-    (directory / PLAN).unlink()
-
-
-def _record_of(plan: Plan, part: Part, directory: Path) -> PartRecord | None:
+def _is_done(plan: Plan, part: Part, directory: Path) -> bool:
     path = directory / PARTS / part_name(part.index)
-    return read_record(path, part.fingerprint(plan.spec)) if path.exists() else None
+    return (
+        path.exists() and read_committed(path, part.fingerprint(plan.spec), directory) is not None
+    )
 
 
 def _cpu_s() -> float:
     """Give the CPU seconds of this process and of its children that have ended."""
     times = os.times()
     return times.user + times.system + times.children_user + times.children_system
-
-
-class RejectWatch:
-    """Sums progress, and stops a run that is eating the wrong file."""
-
-    def __init__(self, plan: Plan, forward: Callable[[Progress], None]) -> None:
-        self._limit = plan.spec.config.limits.max_reject_fraction
-        self._forward = forward
-        self._n_records = 0
-        self._reasons: Counter[str] = Counter()
-        self._first = ""
-        self.text_bytes = 0
-
-    def progressed(self, progress: Progress) -> None:
-        """Take increments; raises `RecordError` from 1,000 records on."""
-        self._n_records += progress.records
-        self._reasons.update(progress.rejects)
-        self._first = self._first or progress.first_reject
-        self.text_bytes += 0 if progress.resumed else progress.text_bytes
-        self._forward(progress)
-        if self._n_records >= FRACTION_CHECKED_FROM:
-            self._check()
-
-    def check_at_end(self) -> None:
-        """Check a run of any size, if it has more than 10 rejects; raises `RecordError`."""
-        if self._reasons.total() > REJECTS_ALLOWED:
-            self._check()
-
-    def _check(self) -> None:
-        n_rejects = self._reasons.total()
-        if n_rejects <= self._limit * self._n_records:
-            return
-        reasons = ", ".join(f"{n:,} {reason}" for reason, n in self._reasons.most_common(3))
-        first = f"; the first: {self._first}" if self._first else ""
-        raise RecordError(
-            f"{n_rejects:,} of {self._n_records:,} records were rejected ({reasons}), more than "
-            f"max_reject_fraction {self._limit:g} allows{first}; if that is the right input, "
-            "raise --max-reject-fraction"
-        )

@@ -98,8 +98,8 @@ def finish(
         },
     }
     manifest["sha256"] = manifest_sha256(manifest)
-    text = json.dumps(manifest, indent=1, ensure_ascii=False) + "\n"
-    write_whole(directory / MANIFEST, text.encode("utf-8", "surrogateescape"))
+    # ASCII: a file name that is not UTF-8 stands in it as lone surrogates.
+    write_whole(directory / MANIFEST, (json.dumps(manifest, indent=1) + "\n").encode())
     return manifest
 
 
@@ -108,9 +108,7 @@ def _files(directory: Path, records: Sequence[PartRecord]) -> list[FileEntry]:
     plan = (directory / PLAN).read_bytes()
     files = [FileEntry(PLAN, len(plan), sha256_hex(plan))]
     for record in records:
-        for step in record.steps:
-            files += [entry for shard in step.shards for entry in shard.files]
-            files += [] if step.rejects is None else [step.rejects]
+        files += record.files()
         data = record.as_bytes()
         name = f"{PARTS}/{part_name(record.part)}"
         files.append(FileEntry(name, len(data), sha256_hex(data)))

@@ -18,8 +18,9 @@ from tokmill.pipeline.road import Encoded, Road
 from tokmill.pipeline.spec import Progress
 from tokmill.pipeline.steps import StepWriter
 from tokmill.shards.layout import PARTS, part_name
-from tokmill.shards.record import Counts, PartRecord, read_record
+from tokmill.shards.record import Counts, PartRecord, read_committed
 from tokmill.sources.open import open_slice
+from tokmill.sources.slices import check_unchanged
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -57,7 +58,7 @@ def run_part(
     """
     directory = Path(spec.config.output.dir)
     fingerprint = part.fingerprint(spec)
-    done = read_record(directory / PARTS / part_name(part.index), fingerprint)
+    done = read_committed(directory / PARTS / part_name(part.index), fingerprint, directory)
     if done is not None:
         report(_resumed(done.counts()))
         return done
@@ -95,6 +96,7 @@ def _write_blocks(
         for work, encoded in _in_order(pool, road, works, spec):
             source = part.slices[work.slice_index].file
             if encoded is None:
+                check_unchanged(source)
                 writer.end_slice(work.slice_index, part.slices[work.slice_index].n_bytes)
                 continue
             n_checked = 0 if spot is None else _spot_check(spot, work, encoded, source.path)

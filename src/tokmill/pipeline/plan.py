@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from tokmill import __version__
 from tokmill.config import Config, plain
 from tokmill.encode.choose import EngineChoice
-from tokmill.errors import StateError, UsageError
+from tokmill.errors import StateError
 from tokmill.pipeline.spec import Part, RunSpec
 from tokmill.shards.layout import PLAN, SHARD_BYTES, check_format_version, token_dtype
 from tokmill.shards.record import canonical_json
@@ -103,9 +103,12 @@ def read_plan(directory: Path) -> dict[str, Any] | None:
     try:
         with storage_errors(path):
             data: dict[str, Any] = json.loads(path.read_bytes())
-    except ValueError as error:
+        check_format_version(data["format_version"], path)
+        missing = {"settings", "engine", "files", "parts"} - set(data)
+        if missing:
+            raise ValueError(f"it lacks {', '.join(sorted(missing))}")
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
         raise StateError(f"{path}: damaged ({error}): run with --overwrite") from None
-    check_format_version(data.get("format_version"), path)
     return data
 
 
@@ -113,11 +116,14 @@ def planned_engine(data: dict[str, Any], asked: str) -> EngineChoice:
     """Give the engine that an earlier attempt fixed.
 
     Raises:
-        UsageError: another one is asked for.
+        StateError: another one is asked for, or the plan is damaged.
     """
-    engine = EngineChoice.from_json(data["engine"])
+    try:
+        engine = EngineChoice.from_json(data["engine"])
+    except TypeError as error:
+        raise StateError(f"{PLAN}: damaged ({error}): run with --overwrite") from None
     if asked not in ("auto", engine.name):
-        raise UsageError(
+        raise StateError(
             f"the run in this directory began with engine {engine.name}, asked for is {asked}: "
             "leave --engine out to continue, or run with --overwrite to start anew"
         )

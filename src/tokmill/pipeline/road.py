@@ -140,9 +140,10 @@ class Road:
             "more than max_tokens": (lengths > self._limits.max_tokens)
             & (self._limits.max_tokens > 0),
         }
-        for reason, dropped in tests.items():
+        for reason, failed in tests.items():
+            dropped = failed & keep
             if dropped.any():
-                drops[reason] = rows[dropped & keep]
+                drops[reason] = rows[dropped]
                 keep &= ~dropped
         return keep, drops
 

@@ -16,7 +16,7 @@ from tokmill.errors import RecordError
 from tokmill.pipeline.rejects import RejectsFile, describe_reject
 from tokmill.pipeline.spec import Progress
 from tokmill.shards.layout import PARTS, SPLITS, part_name, rejects_name, step_name
-from tokmill.shards.record import Counts, Next, PartRecord, Step, read_record
+from tokmill.shards.record import Counts, Next, PartRecord, Step, read_committed, read_record
 from tokmill.shards.writer import ShardWriter
 from tokmill.storage import write_whole
 
@@ -62,7 +62,9 @@ class StepWriter:
     def resume(self) -> tuple[Next | None, Counts]:
         """Take over the steps that an earlier attempt committed; give where the next one begins."""
         total = Counts()
-        while record := read_record(self._step_path(len(self._steps)), self._fingerprint):
+        while record := read_committed(
+            self._step_path(len(self._steps)), self._fingerprint, self._directory
+        ):
             self._steps.append(record.steps[0])
         for step in self._steps:
             for counts in step.counts.values():

@@ -145,6 +145,9 @@ def _read(
     into.window_bytes += window.n_bytes if by_range else 0
     with open_slice(window, settings, renderer.schema, _HEAD_BATCH_BYTES) as reader:
         for block in reader.blocks():
+            # One read may feed several blocks, and is charged to the first of them.
+            if block.input_bytes and into.input_bytes >= limit_bytes:
+                return
             records = block.parse()
             documents = renderer.render(records)
             into.texts += documents.text.to_pylist()
@@ -153,8 +156,6 @@ def _read(
             into.input_bytes += block.n_bytes if by_range else block.input_bytes
             if isinstance(block, JsonBlock) and by_range:
                 into.raw += _pieces(block.raw.data)
-            if into.input_bytes >= limit_bytes:
-                return
 
 
 def _pieces(data: bytearray) -> Iterator[str]:

@@ -50,6 +50,7 @@ def make_renderer(settings: RenderSettings, keys: Collection[str]) -> Renderer:
         renderer = Template(text_field(settings.text_field), name)
     else:
         renderer = Encyclopedia(settings)
+    _refuse_twins(renderer.schema)
     if keys and not set(renderer.schema.names) & set(keys):
         wanted = ", ".join(renderer.schema.names)
         raise UsageError(
@@ -57,6 +58,18 @@ def make_renderer(settings: RenderSettings, keys: Collection[str]) -> Renderer:
             f"{_listed(keys)}: {_advice(settings, keys)}"
         )
     return renderer
+
+
+def _refuse_twins(schema: pa.Schema) -> None:
+    """Refuse two fields of one key, at any depth; Arrow's JSON parser dies of them."""
+    fields = list(schema)
+    while fields:
+        names = [field.name for field in fields]
+        if len(set(names)) < len(names):
+            twin = next(name for name in names if names.count(name) > 1)
+            raise UsageError(f"two fields have the key {twin!r}: name different keys")
+        nested = [field.type.value_type for field in fields if hasattr(field.type, "value_type")]
+        fields = [field for kind in nested for field in kind]
 
 
 def _detect(settings: RenderSettings, keys: Collection[str]) -> str:

@@ -70,7 +70,9 @@ def check_format_version(found: object, where: Path) -> None:
     Raises:
         StateError: the version is not a number, or newer than this reader knows.
     """
-    if not isinstance(found, int) or found > FORMAT_VERSION:
+    if not isinstance(found, int):
+        raise StateError(f"{where}: damaged: format version {found!r} is no number")
+    if found > FORMAT_VERSION:
         raise StateError(
             f"{where}: format version {found} is newer than version {FORMAT_VERSION}, "
             "which this tokmill reads: install a newer tokmill"

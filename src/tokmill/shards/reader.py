@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tokmill.errors import StateError, UsageError, VerifyError
+from tokmill.errors import StateError, StorageError, UsageError, VerifyError
 from tokmill.shards.index import read_index
 from tokmill.shards.layout import MANIFEST, PLAN, check_format_version
 from tokmill.storage import storage_errors
@@ -61,10 +61,18 @@ def read_manifest(directory: Path) -> dict[str, Any]:
     try:
         manifest = json.loads(data)
         version = manifest["format_version"]
-    except (ValueError, KeyError, TypeError) as error:
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
         raise VerifyError(f"{path}: damaged manifest: {error}") from None
     check_format_version(version, path)
     return dict(manifest)
+
+
+def check_complete(manifest: dict[str, Any], directory: Path) -> None:
+    """Make sure that a manifest has what reading documents takes; raises `VerifyError`."""
+    kinds = {"config": dict, "dtype": str, "shards": list, "tokenizer": dict, "totals": dict}
+    wrong = [key for key, kind in kinds.items() if not isinstance(manifest.get(key), kind)]
+    if wrong:
+        raise VerifyError(f"{directory / MANIFEST}: damaged manifest: no {', '.join(wrong)}")
 
 
 def open_shards(directory: Path, manifest: dict[str, Any], split: str = "") -> Iterator[Shard]:
@@ -87,6 +95,8 @@ def open_shard(
     try:
         tokens = np.memmap(path, dtype=dtype, mode="r")
         lengths, offsets, item_bytes = read_index(path.with_suffix(".idx"))
+    except PermissionError as error:
+        raise StorageError(f"{path}: {str(error.strerror).lower()}") from None
     except (OSError, ValueError) as error:
         raise VerifyError(f"{path}: {error}") from None
     if item_bytes != dtype.itemsize:

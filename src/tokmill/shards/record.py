@@ -13,7 +13,7 @@ from tokmill.shards.layout import FORMAT_VERSION
 from tokmill.shards.writer import FileEntry, ShardEntry
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping
     from pathlib import Path
 
 
@@ -141,6 +141,14 @@ class PartRecord:
             }
         )
 
+    def files(self) -> Iterator[FileEntry]:
+        """Give the files of all steps, in the order of the dataset."""
+        for step in self.steps:
+            for shard in step.shards:
+                yield from shard.files
+            if step.rejects is not None:
+                yield step.rejects
+
     def counts(self) -> Counts:
         """Give the counts of the whole part."""
         total = Counts()
@@ -169,6 +177,26 @@ def read_record(path: Path, fingerprint: str) -> PartRecord | None:
     raise StateError(
         f"{path}: was written from other inputs or settings: run with --overwrite to start anew"
     )
+
+
+def read_committed(path: Path, fingerprint: str, directory: Path) -> PartRecord | None:
+    """Read a record whose files stand in `directory` as it says, or None.
+
+    A record that vouches for a file that is gone or cut is removed: its part is made anew.
+
+    Raises:
+        StateError: see `read_record`.
+    """
+    record = read_record(path, fingerprint)
+    if record is None or all(_stands(entry, directory) for entry in record.files()):
+        return record
+    path.unlink()
+    return None
+
+
+def _stands(entry: FileEntry, directory: Path) -> bool:
+    path = directory / entry.name
+    return path.is_file() and path.stat().st_size == entry.n_bytes
 
 
 def file_as_json(entry: FileEntry) -> dict[str, Any]:

@@ -12,7 +12,7 @@ from tokmill.errors import VerifyError
 from tokmill.shards.layout import MANIFEST
 from tokmill.shards.reader import open_shards
 from tokmill.shards.record import manifest_sha256
-from tokmill.storage import LOCK_NAME
+from tokmill.storage import LOCK_NAME, storage_errors
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -89,7 +89,7 @@ def _check_files(directory: Path, manifest: dict[str, Any], findings: Findings) 
 
 def _digest(path: Path) -> tuple[int, str]:
     digest, n_bytes = hashlib.sha256(), 0
-    with path.open("rb") as file:
+    with storage_errors(path), path.open("rb") as file:
         while chunk := file.read(_CHUNK_BYTES):
             digest.update(chunk)
             n_bytes += len(chunk)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import glob
 import json
 from pathlib import Path
+from stat import S_ISREG
 from typing import TYPE_CHECKING, NamedTuple
 
 from tokmill.errors import StorageError, UsageError
@@ -46,9 +47,10 @@ def discover(settings: InputSettings) -> Discovery:
     """Find the files to read.
 
     The order is that of `settings.paths`; a glob or a directory stands for its files, at any depth,
-    sorted by path (as strings with forward slashes). In a directory, hidden files are skipped,
-    files of unknown endings and linked directories are listed as ignored, and a dataset made by
-    `save_to_disk` gives its own files in its own order. With a `settings.format` other than auto,
+    sorted by path (as strings with forward slashes). In a directory, hidden files are skipped;
+    files of unknown endings, Markdown (a README is no corpus), pipes, linked directories and
+    tokmill's own datasets are listed as ignored; and a dataset made by `save_to_disk` gives its own
+    files in its own order. With a `settings.format` other than auto,
     every file is taken as that format. Files of zero bytes hold no records.
 
     Raises:
@@ -59,7 +61,10 @@ def discover(settings: InputSettings) -> Discovery:
         raise UsageError("no input: expected a file, a directory, a glob, hf:NAME or - for stdin")
     found = Discovery([], [])
     for path in settings.paths:
-        _add_path(path, settings, found)
+        try:
+            _add_path(path, settings, found)
+        except PermissionError as error:
+            raise unreadable(path, error) from None
     return found
 
 
@@ -123,8 +128,10 @@ def _file(path: Path, data_format: str, compression: str) -> SourceFile:
     """Describe a file that can be opened."""
     name = path.as_posix()
     try:
-        with path.open("rb"):
-            stat = path.stat()
+        stat = path.stat()
+        if not S_ISREG(stat.st_mode):
+            raise UsageError(f"{name}: not a regular file: pipe it into standard input (-)")
+        path.open("rb").close()
     except FileNotFoundError:
         raise UsageError(f"{name}: no such file or directory") from None
     except OSError as error:
@@ -174,13 +181,24 @@ def _walk(
         data_format, compression = classify(path.name)
         if path.name.startswith("."):
             continue
-        if path.is_dir() and not path.is_symlink():
+        if path.is_dir() and not path.is_symlink() and not _is_tokmill_dataset(path):
             yield from _walk(path, forced, ignored)
-        elif path.is_dir() or not (data_format or forced != "auto"):
+        elif (
+            not path.is_file() or not (data_format or forced != "auto") or _is_readme(path, forced)
+        ):
             ignored.append(path.as_posix())
         else:
             taken = data_format if forced == "auto" else forced
             yield path.as_posix(), [_file(path, taken, compression)]
+
+
+def _is_tokmill_dataset(path: Path) -> bool:
+    """Say whether a directory is what a run writes, which may stand among its own inputs."""
+    return (path / "plan.json").is_file() and (path / "parts").is_dir()
+
+
+def _is_readme(path: Path, forced: str) -> bool:
+    return path.suffix.lower() == ".md" and forced == "auto"
 
 
 def _only_split(directory: Path) -> Path:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from itertools import accumulate, pairwise
+from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tokmill.sources.streams import frame_starts
+from tokmill.errors import StorageError
+from tokmill.sources.streams import frame_starts, unreadable
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -46,6 +48,25 @@ class Slice:
     def is_whole(self) -> bool:
         """Say whether the slice is a whole file."""
         return (self.start, self.stop) == (0, -1)
+
+
+def check_unchanged(file: SourceFile) -> None:
+    """Make sure that a file is still the one that the plan was made from.
+
+    Raises:
+        StorageError: its size or time has changed, or it is gone.
+    """
+    if file.path == "-" or file.format == "hub":
+        return
+    try:
+        stat = Path(file.path).stat()
+    except OSError as error:
+        raise unreadable(file.path, error) from None
+    if (stat.st_size, stat.st_mtime_ns) != (file.n_bytes, file.mtime_ns):
+        raise StorageError(
+            f"{file.path}: changed while it was read: {file.n_bytes} bytes when the run began, "
+            f"{stat.st_size} now; run again with --overwrite when nothing writes to it"
+        )
 
 
 def cut(file: SourceFile, part_bytes: int) -> list[Slice]:

@@ -106,7 +106,10 @@ class ByteStream:
             chunk, self._head = self._head[:n_bytes], self._head[n_bytes:]
             return chunk
         try:
-            return self._file.read(n_bytes)
+            # From a pipe, what is there: a read of all of it would not hear Ctrl-C.
+            read = getattr(self._file, "read1", self._file.read)
+            chunk = read(n_bytes) if self._path == "-" else self._file.read(n_bytes)
+            return bytes(chunk)
         except OSError as error:
             raise unreadable(self._path, error) from None
 
@@ -118,6 +121,8 @@ def open_binary(path: str) -> BinaryIO:
         StorageError: it cannot be opened.
     """
     if path == "-":
+        if sys.stdin is None:
+            raise StorageError("-: standard input is closed")
         return sys.stdin.buffer
     try:
         return Path(path).open("rb")

@@ -1,0 +1,1069 @@
+"""A user's mistakes and broken inputs, through the command line as a user sees it.
+
+Each gives one clear line and the documented exit code, leaves nothing half-written, and the same
+command completes once the cause is gone.
+"""
+
+from __future__ import annotations
+
+import gzip
+import io
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from tokmill.cli.main import main
+from tokmill.storage import locked
+
+GOOD = [{"title": f"t{i}", "summary": "hello world", "sections": []} for i in range(40)]
+
+
+@dataclass(frozen=True)
+class Outcome:
+    code: int
+    out: str
+    err: str
+
+    @property
+    def error(self) -> str:
+        """The one line that says what is wrong."""
+        assert "Traceback" not in self.err
+        lines = [line for line in self.err.splitlines() if line.startswith("error: ")]
+        assert len(lines) == 1, self.err
+        assert self.err.endswith(f"{lines[0]}\n"), "the error is the last line, and one line"
+        return lines[0].removeprefix("error: ")
+
+
+@pytest.fixture
+def tokmill(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> Iterator[Callable[..., Outcome]]:
+    """Run the command line in this process; its exit code is what a shell would see."""
+    monkeypatch.setenv("RAYON_NUM_THREADS", "1")
+    before = signal.getsignal(signal.SIGTERM)
+
+    def run(*arguments: str | Path) -> Outcome:
+        monkeypatch.setattr(sys, "argv", ["tokmill", *map(str, arguments)])
+        capsys.readouterr()
+        with pytest.raises(SystemExit) as stopped:
+            main()
+        captured = capsys.readouterr()
+        assert isinstance(stopped.value.code, int)
+        return Outcome(stopped.value.code, captured.out, captured.err)
+
+    yield run
+    signal.signal(signal.SIGTERM, before)
+
+
+@pytest.fixture
+def pretrain(
+    tokmill: Callable[..., Outcome], tokenizer_dir: Path, tmp_path: Path
+) -> Callable[..., Outcome]:
+    """Run `pretrain` into `tmp_path/out` with the tiny tokenizer and the reference engine."""
+
+    def run(*arguments: str | Path) -> Outcome:
+        return tokmill(
+            *("pretrain", "-o", tmp_path / "out", "-t", tokenizer_dir),
+            *("--engine", "tokenizers", "--threads", "1", *arguments),
+        )
+
+    return run
+
+
+@pytest.fixture
+def good(tmp_path: Path) -> Path:
+    return write_lines(tmp_path / "good.jsonl", GOOD)
+
+
+def write_lines(path: Path, rows: Sequence[dict[str, Any] | bytes]) -> Path:
+    lines = [row if isinstance(row, bytes) else json.dumps(row).encode() for row in rows]
+    path.write_bytes(b"".join(line + b"\n" for line in lines))
+    return path
+
+
+def nothing_half_written(directory: Path) -> bool:
+    return not (directory / "manifest.json").exists() and not list(directory.rglob("*.tmp"))
+
+
+def manifest(directory: Path) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads((directory / "manifest.json").read_bytes())
+    return found
+
+
+def data_files(directory: Path) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in sorted(directory.glob("*-*.*"))}
+
+
+# Paths and options
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ("nope.jsonl", "nope.jsonl: no such file or directory"),
+        ("nope", "nope: no such file or directory"),
+        ("x*.jsonl", "x*.jsonl: no file matches"),
+        ("x[ab].jsonl", "x[ab].jsonl: no file matches"),
+        ("notes.doc", "notes.doc: expected a file ending in .jsonl"),
+        ("bare", "bare: no file ending in .jsonl"),
+    ],
+)
+def test_an_input_that_is_not_there_is_a_usage_error(
+    pretrain: Callable[..., Outcome],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    given: str,
+    said: str,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "notes.doc").write_text("x")
+    (tmp_path / "bare").mkdir()
+    outcome = pretrain(given)
+    assert outcome.code == 2
+    assert outcome.error.startswith(said)
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("--val-fraction", "2"), "output.val_fraction: expected between 0.0 and 1.0, found 2.0"),
+        (("--val-fraction", "nan"), "output.val_fraction: expected between 0.0 and 1.0, found nan"),
+        (("--shard-tokens", "-1"), "output.shard_tokens: expected at least 0, found -1"),
+        (("--max-record-bytes", "2GiB"), "input.max_record_bytes: expected between 1 and"),
+        (("--renderer", "template"), "renderer template needs a --template"),
+        (("--renderer", "template", "--template", "{"), "template '{': "),
+        (("--renderer", "template", "--template", "{}"), "expected plain named fields"),
+        (("--renderer", "template", "--template", "{nope}"), "wants the keys nope; the first"),
+        (("--renderer", "text"), "renderer text wants the keys text; the first records have title"),
+    ],
+)
+def test_a_setting_that_cannot_be_is_a_usage_error(
+    pretrain: Callable[..., Outcome],
+    good: Path,
+    tmp_path: Path,
+    arguments: tuple[str, ...],
+    said: str,
+) -> None:
+    outcome = pretrain(good, *arguments)
+    assert outcome.code == 2
+    assert said in outcome.error
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        (b"[foo]\n", "unknown section [foo]; known: input, "),
+        (b"[run]\nworker = 1\n", "run.worker: unknown key; known: engine, workers"),
+        (b"[run]\nworkers = 'two'\n", "run.workers: expected int, found str ('two')"),
+        (b"[run]\nworkers = true\n", "run.workers: expected int, found bool (True)"),
+        (b"workers = 2\n", "unknown section [workers]"),
+        (b"[input]\npaths = 'a.jsonl'\n", "input.paths: expected a list of strings, found str"),
+        (b"[limits]\non_error = 'x'\n", "limits.on_error: expected one of skip, fail; found 'x'"),
+        (b"[run]\nbatch_bytes = '8 potatoes'\n", "run.batch_bytes: expected a size such as 8MiB"),
+        (b"run: 1\n", "not valid TOML"),
+        (b"#\xff\n", "not valid TOML"),
+    ],
+)
+def test_a_wrong_configuration_file_is_a_usage_error_that_names_file_and_key(
+    pretrain: Callable[..., Outcome], good: Path, tmp_path: Path, text: bytes, said: str
+) -> None:
+    (tmp_path / "run.toml").write_bytes(text)
+    outcome = pretrain(good, "--config", tmp_path / "run.toml")
+    assert outcome.code == 2
+    assert outcome.error.startswith(f"{tmp_path / 'run.toml'}: ")
+    assert said in outcome.error
+
+
+def test_a_configuration_file_that_is_not_there_is_a_usage_error(
+    pretrain: Callable[..., Outcome], good: Path, tmp_path: Path
+) -> None:
+    outcome = pretrain(good, "--config", tmp_path / "run.toml")
+    assert (outcome.code, outcome.error) == (
+        2,
+        f"{tmp_path / 'run.toml'}: no such configuration file",
+    )
+
+
+def test_a_variable_that_cannot_be_is_a_usage_error_that_names_the_option(
+    pretrain: Callable[..., Outcome], good: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TOKMILL_PART_BYTES", "garbage")
+    outcome = pretrain(good)
+    assert outcome.code == 2
+    assert "'--part-bytes': expected a size such as 8MiB or 1GB, found 'garbage'" in outcome.err
+
+
+@pytest.mark.parametrize("missing", ["input", "output", "tokenizer"])
+def test_what_a_run_cannot_do_without_is_asked_for_by_name(
+    tokmill: Callable[..., Outcome], good: Path, tokenizer_dir: Path, tmp_path: Path, missing: str
+) -> None:
+    given = {
+        "input": (str(good),),
+        "output": ("-o", str(tmp_path / "out")),
+        "tokenizer": ("-t", str(tokenizer_dir)),
+    }
+    given.pop(missing)
+    outcome = tokmill("pretrain", *(word for words in given.values() for word in words))
+    assert outcome.code == 2
+    assert outcome.error.startswith(f"no {missing}: ")
+
+
+# Tokenizers
+
+
+@pytest.mark.parametrize(
+    ("files", "said"),
+    [
+        ({}, "no tokenizer here; looked for tokenizer.json, "),
+        ({"tokenizer.json": ""}, "tokenizer.json: not valid JSON"),
+        ({"tokenizer.json": "[]"}, "tokenizer.json: not a tokenizer.json"),
+        ({"tokenizer.json": '{"model": {}}'}, "the tokenizers library refuses it"),
+        ({"tokenizer_config.json": "{bad"}, "tokenizer_config.json: not valid JSON"),
+        ({"tokenizer_config.json": "{}"}, "no file names an end-of-text token; choose with"),
+        (
+            {"tokenizer_config.json": '{"eos_token": "<nope>"}'},
+            "names eos '<nope>', which is not in the vocabulary",
+        ),
+        (
+            {
+                "tokenizer_config.json": json.dumps(
+                    {
+                        "eos_token": "<|im_start|>",
+                        "chat_template": "{% for m in messages %}{{ m }}<|im_start|>{% endfor %}",
+                    }
+                )
+            },
+            "eos is ambiguous",
+        ),
+    ],
+)
+def test_a_tokenizer_that_does_not_load_or_names_no_clear_eos_is_refused(
+    tokmill: Callable[..., Outcome],
+    good: Path,
+    tokenizer_dir: Path,
+    tmp_path: Path,
+    files: dict[str, str],
+    said: str,
+) -> None:
+    broken = tmp_path / "broken"
+    broken.mkdir()
+    if files and "tokenizer.json" not in files:
+        (broken / "tokenizer.json").write_bytes((tokenizer_dir / "tokenizer.json").read_bytes())
+    for name, text in files.items():
+        (broken / name).write_text(text)
+    outcome = tokmill("pretrain", good, "-t", broken, "-o", tmp_path / "out")
+    assert outcome.code == 4
+    assert said in outcome.error
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize("name", ["<zzz>", "99999999", "-1"])
+def test_an_eos_that_the_vocabulary_lacks_is_refused(
+    pretrain: Callable[..., Outcome], good: Path, name: str
+) -> None:
+    outcome = pretrain(good, f"--eos-token={name}")
+    assert outcome.code == 4
+    assert "--eos-token names" in outcome.error
+
+
+def test_ids_above_65535_do_not_become_uint16(
+    tokmill: Callable[..., Outcome], good: Path, tokenizer_dir: Path, tmp_path: Path
+) -> None:
+    big = tmp_path / "big"
+    big.mkdir()
+    library = json.loads((tokenizer_dir / "tokenizer.json").read_bytes())
+    vocab = library["model"]["vocab"]
+    vocab |= {f"zz{i}": i for i in range(len(vocab), 70_000)}
+    added = [token for token in library["added_tokens"] if token["content"] != "<tool>"]
+    (big / "tokenizer.json").write_text(json.dumps({**library, "added_tokens": added}))
+    command = ("pretrain", good, "-t", big, "-o", tmp_path / "out", "--eos-token", "<eos>")
+    outcome = tokmill(*command, "--engine", "tokenizers", "--dtype", "uint16")
+    assert outcome.code == 4
+    assert "uint16 holds ids up to 65535, this tokenizer can emit id 69999" in outcome.error
+    assert tokmill(*command, "--engine", "tokenizers").code == 0
+    assert manifest(tmp_path / "out")["dtype"] == "uint32"
+
+
+# Records
+
+
+@pytest.mark.parametrize(
+    ("line", "reason"),
+    [
+        (b'{"title": oops}', "malformed JSON"),
+        (b'{"title": "x', "not an object"),
+        (b"not json", "not an object"),
+        (b"[1, 2]", "not an object"),
+        (b'{"title": "x\xff"}', "invalid UTF-8"),
+        (b'{"title": "\xed\xa0\x80"}', "invalid UTF-8"),
+        (b'{"title": "x\\ud800"}', "malformed JSON"),
+        (b'{"title": 5}', "wrong type"),
+        (b'{"title": ["a"]}', "wrong type"),
+        (b'{"sections": [1]}', "wrong type"),
+        (b'{"other": "x"}', "no such fields"),
+        (b'{"title": "", "summary": null}', "empty"),
+    ],
+)
+def test_a_broken_record_is_one_counted_reject_with_its_place(
+    pretrain: Callable[..., Outcome], tmp_path: Path, line: bytes, reason: str
+) -> None:
+    path = write_lines(tmp_path / "in.jsonl", [*GOOD, line, b"", *GOOD])
+    assert pretrain(path).code == 0
+    totals = manifest(tmp_path / "out")["totals"]
+    assert (totals["documents"], totals["rejects"]) == (80, {reason: 1})
+    (reject,) = (tmp_path / "out/rejects").iterdir()
+    entry = json.loads(reject.read_bytes())
+    offset = sum(len(json.dumps(row)) + 1 for row in GOOD)
+    assert (entry["source"], entry["byte_offset"], entry["line"]) == (path.as_posix(), offset, 41)
+
+
+def test_a_broken_record_stops_the_run_if_asked_and_the_run_goes_on_later(
+    pretrain: Callable[..., Outcome], tmp_path: Path
+) -> None:
+    path = write_lines(tmp_path / "in.jsonl", [*GOOD, b"{]}", *GOOD])
+    outcome = pretrain(path, "--on-error", "fail")
+    assert outcome.code == 3
+    assert outcome.error.startswith(f"{path.as_posix()}:41 (byte ")
+    assert nothing_half_written(tmp_path / "out")
+    assert pretrain(path).code == 0
+
+
+def test_a_run_that_eats_the_wrong_file_is_stopped_unless_it_is_the_right_one(
+    pretrain: Callable[..., Outcome], tmp_path: Path
+) -> None:
+    path = write_lines(tmp_path / "in.jsonl", [*GOOD, *[b"{]}"] * 11])
+    outcome = pretrain(path)
+    assert outcome.code == 3
+    assert outcome.error.startswith("11 of 51 records were rejected (11 malformed JSON)")
+    assert f"the first: {path.as_posix()}:41 (byte " in outcome.error
+    assert nothing_half_written(tmp_path / "out")
+    assert pretrain(path, "--max-reject-fraction", "0.5").code == 0
+
+
+def test_ten_rejects_stop_nothing(pretrain: Callable[..., Outcome], tmp_path: Path) -> None:
+    assert pretrain(write_lines(tmp_path / "in.jsonl", [*GOOD, *[b"{]}"] * 10])).code == 0
+
+
+def test_a_record_over_the_limit_is_a_reject_and_its_neighbours_stay(
+    pretrain: Callable[..., Outcome], tmp_path: Path
+) -> None:
+    path = write_lines(tmp_path / "in.jsonl", [GOOD[0], {"title": "x" * 1000}, GOOD[1]])
+    assert pretrain(path, "--max-record-bytes", "500").code == 0
+    totals = manifest(tmp_path / "out")["totals"]
+    assert (totals["documents"], totals["rejects"]) == (2, {"record too large": 1})
+
+
+def test_records_without_any_known_key_name_the_keys_that_they_have(
+    pretrain: Callable[..., Outcome], tmp_path: Path
+) -> None:
+    outcome = pretrain(write_lines(tmp_path / "in.jsonl", [{"foo": "a", "bar": 1}]))
+    assert outcome.code == 2
+    assert "no renderer fits the keys of the first records, foo, bar" in outcome.error
+    assert "--renderer text --text-field foo" in outcome.error
+
+
+# Containers
+
+
+def compressed(kind: str) -> bytes:
+    text = b"".join(json.dumps(row).encode() + b"\n" for row in GOOD)
+    if kind == "gz":
+        return gzip.compress(text)
+    if sys.version_info >= (3, 14):
+        from compression import zstd
+    else:
+        from backports import zstd
+    return bytes(zstd.compress(text))
+
+
+@pytest.mark.parametrize("kind", ["gz", "zst"])
+@pytest.mark.parametrize("damage", ["cut", "not compressed"])
+def test_a_compressed_file_that_breaks_off_is_a_counted_reject(
+    pretrain: Callable[..., Outcome], tmp_path: Path, kind: str, damage: str
+) -> None:
+    path = tmp_path / f"in.jsonl.{kind}"
+    path.write_bytes(compressed(kind)[:-9] if damage == "cut" else b"plain text\n")
+    assert pretrain(path).code == 0
+    assert manifest(tmp_path / "out")["totals"]["rejects"] == {"truncated input": 1}
+    assert "1 truncated input" in pretrain(path).out
+    assert pretrain(path, "--overwrite", "--on-error", "fail").code == 3
+
+
+@pytest.mark.parametrize(
+    ("text", "n_documents", "rejects"),
+    [
+        ('[{"title": "a"}, {"title": "b"}', 1, {"truncated input": 1}),
+        ('[{"title": "a"}, {"title": "b', 1, {"truncated input": 1}),
+        ('[{"title": "a"}] xyz', 1, {"malformed JSON": 1}),
+        ('[{"title": oops}, {"title": "b"}]', 1, {"malformed JSON": 1}),
+        ('[1, null, {"title": "b"}]', 1, {"not an object": 2}),
+        ("[]", 0, {}),
+    ],
+)
+def test_a_broken_array_gives_its_whole_records_and_counts_the_rest(
+    pretrain: Callable[..., Outcome],
+    tmp_path: Path,
+    text: str,
+    n_documents: int,
+    rejects: dict[str, int],
+) -> None:
+    (tmp_path / "in.json").write_text(text)
+    assert pretrain(tmp_path / "in.json").code == 0
+    totals = manifest(tmp_path / "out")["totals"]
+    assert (totals["documents"], totals["rejects"]) == (n_documents, rejects)
+
+
+def test_csv_rows_of_other_widths_are_rejects(
+    pretrain: Callable[..., Outcome], tmp_path: Path
+) -> None:
+    (tmp_path / "in.csv").write_text("title,summary\na,b,c\nd\ne,f\n")
+    assert pretrain(tmp_path / "in.csv").code == 0
+    totals = manifest(tmp_path / "out")["totals"]
+    assert (totals["documents"], totals["rejects"]) == (1, {"malformed CSV": 2})
+
+
+def test_a_csv_quote_that_is_never_closed_is_a_reject(
+    pretrain: Callable[..., Outcome], tmp_path: Path
+) -> None:
+    (tmp_path / "in.csv").write_text('title,summary\na,b\nc,"d\ne,f\n')
+    assert pretrain(tmp_path / "in.csv").code == 0
+    totals = manifest(tmp_path / "out")["totals"]
+    assert (totals["documents"], totals["rejects"]) == (1, {"malformed CSV": 1})
+
+
+def parquet(**columns: list[Any]) -> bytes:
+    sink = io.BytesIO()
+    pq.write_table(pa.table(columns), sink)
+    return sink.getvalue()
+
+
+@pytest.mark.parametrize(
+    ("data", "code", "said"),
+    [
+        (b"PAR1", 5, "expected a whole Parquet file"),
+        (b"hello world\n" * 50, 5, "expected a whole Parquet file"),
+        (parquet(title=["a"] * 99)[:200], 5, "expected a whole Parquet file"),
+        (parquet(title=[1, 2]), 2, "column 'title': expected string, found int64"),
+        (parquet(foo=["a"]), 2, "no renderer fits the keys of the first records, foo"),
+    ],
+)
+def test_a_parquet_file_that_is_none_or_of_other_columns_is_refused(
+    pretrain: Callable[..., Outcome], tmp_path: Path, data: bytes, code: int, said: str
+) -> None:
+    (tmp_path / "in.parquet").write_bytes(data)
+    outcome = pretrain(tmp_path / "in.parquet")
+    assert outcome.code == code
+    assert said in outcome.error
+    assert nothing_half_written(tmp_path / "out")
+
+
+# Nothing to tokenize
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("empty.jsonl", ""),
+        ("blank.jsonl", "\n \n\t\r\n\n"),
+        ("empty.json", ""),
+        ("empty.csv", ""),
+        ("empty.parquet", ""),
+        ("empty.jsonl.gz", ""),
+        ("empty.jsonl.zst", ""),
+    ],
+)
+def test_an_empty_input_makes_an_empty_dataset_that_verifies(
+    pretrain: Callable[..., Outcome],
+    tokmill: Callable[..., Outcome],
+    tmp_path: Path,
+    name: str,
+    text: str,
+) -> None:
+    (tmp_path / name).write_text(text)
+    assert pretrain(tmp_path / name).code == 0
+    assert manifest(tmp_path / "out")["totals"]["records"] == 0
+    assert tokmill("verify", tmp_path / "out").code == 0
+    assert tokmill("inspect", tmp_path / "out").code == 0
+    outcome = tokmill("inspect", tmp_path / "out", "--document", "0")
+    assert outcome.code == 2
+    assert "no document 0" in outcome.error
+
+
+@pytest.mark.parametrize("limit", [("--min-tokens", "99999"), ("--max-tokens", "1")])
+def test_limits_that_drop_everything_are_no_error(
+    pretrain: Callable[..., Outcome],
+    tokmill: Callable[..., Outcome],
+    good: Path,
+    tmp_path: Path,
+    limit: tuple[str, str],
+) -> None:
+    assert pretrain(good, *limit).code == 0
+    totals = manifest(tmp_path / "out")["totals"]
+    assert (totals["documents"], sum(totals["drops"].values())) == (0, 40)
+    assert tokmill("verify", tmp_path / "out").code == 0
+
+
+def test_plan_on_nothing_says_that_there_is_nothing_to_predict_from(
+    tokmill: Callable[..., Outcome], tokenizer_dir: Path, tmp_path: Path
+) -> None:
+    (tmp_path / "empty.jsonl").write_bytes(b"")
+    outcome = tokmill("plan", tmp_path / "empty.jsonl", "-t", tokenizer_dir)
+    assert outcome.code == 2
+    assert "nothing to predict from" in outcome.error
+
+
+# The output directory
+
+
+def test_an_output_that_is_a_file_is_a_storage_error(
+    pretrain: Callable[..., Outcome], good: Path, tmp_path: Path
+) -> None:
+    (tmp_path / "out").write_bytes(b"mine")
+    outcome = pretrain(good)
+    assert outcome.code == 5
+    assert outcome.error.startswith(f"{tmp_path / 'out'}: ")
+    assert (tmp_path / "out").read_bytes() == b"mine"
+
+
+@pytest.mark.parametrize("overwrite", [(), ("--overwrite",)])
+def test_a_directory_with_files_of_others_is_left_alone(
+    pretrain: Callable[..., Outcome], good: Path, tmp_path: Path, overwrite: tuple[str, ...]
+) -> None:
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out/mine.txt").write_bytes(b"mine")
+    outcome = pretrain(good, *overwrite)
+    assert outcome.code == 6
+    assert "holds files but no plan of a run (mine.txt" in outcome.error
+    assert (tmp_path / "out/mine.txt").read_bytes() == b"mine"
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
+def test_a_directory_that_cannot_be_written_is_a_storage_error(
+    pretrain: Callable[..., Outcome], good: Path, tmp_path: Path
+) -> None:
+    (tmp_path / "out").mkdir(mode=0o555)
+    outcome = pretrain(good)
+    assert (outcome.code, outcome.error) == (5, f"{tmp_path / 'out'}: permission denied")
+
+
+def test_a_directory_in_use_by_another_run_is_refused(
+    pretrain: Callable[..., Outcome], good: Path, tmp_path: Path
+) -> None:
+    (tmp_path / "out").mkdir()
+    with locked(tmp_path / "out"):
+        outcome = pretrain(good)
+    assert outcome.code == 6
+    assert "another run is writing here" in outcome.error
+    assert pretrain(good).code == 0
+
+
+def test_no_space_is_one_line_and_the_same_command_completes_with_more(
+    good: Path, tokenizer_dir: Path, tmp_path: Path
+) -> None:
+    words = command(good, tokenizer_dir, tmp_path / "out")
+    limited = subprocess.run(
+        ["bash", "-c", 'ulimit -f 1; "$@"', "bash", *words], capture_output=True, text=True
+    )
+    assert limited.returncode == 5, limited.stderr
+    assert "what is committed is kept: make room and run the same" in limited.stderr
+    assert "Traceback" not in limited.stderr
+    assert nothing_half_written(tmp_path / "out")
+    assert subprocess.run(words, capture_output=True).returncode == 0
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (("--separator", ";"), "render.separator was ':', is ';'"),
+        (("--part-bytes", "77"), "output.part_bytes was 1073741824, is 77"),
+        (("--eos-token", "<bos>"), "eos_id was 0, is 1"),
+    ],
+)
+def test_other_settings_that_change_bytes_are_refused_in_the_same_directory(
+    pretrain: Callable[..., Outcome], good: Path, tmp_path: Path, change: tuple[str, str], said: str
+) -> None:
+    assert pretrain(good).code == 0
+    before = data_files(tmp_path / "out")
+    outcome = pretrain(good, *change)
+    assert outcome.code == 6
+    assert said in outcome.error
+    assert data_files(tmp_path / "out") == before
+    assert pretrain(good, *change, "--overwrite").code == 0
+
+
+@pytest.mark.parametrize("change", ["longer", "touched", "gone", "new", "order"])
+def test_other_inputs_are_refused_in_the_same_directory(
+    pretrain: Callable[..., Outcome], tmp_path: Path, change: str
+) -> None:
+    a = write_lines(tmp_path / "a.jsonl", GOOD[:20])
+    b = write_lines(tmp_path / "b.jsonl", GOOD[20:])
+    assert pretrain(a, b).code == 0
+    inputs = [a, b]
+    if change == "longer":
+        write_lines(b, GOOD)
+    elif change == "touched":
+        os.utime(b, (1, 1))
+    elif change == "gone":
+        inputs = [a]
+    elif change == "new":
+        inputs.append(write_lines(tmp_path / "c.jsonl", GOOD))
+    else:
+        inputs.reverse()
+    outcome = pretrain(*inputs)
+    assert outcome.code == 6
+    said = {
+        "longer": f"{b} has changed (",
+        "touched": f"{b} has changed (it was modified)",
+        "gone": f"{b} is gone",
+        "new": f"{tmp_path / 'c.jsonl'} is new",
+        "order": "the input files come in another order",
+    }
+    assert said[change] in outcome.error
+    assert "run with --overwrite to start anew" in outcome.error
+
+
+@pytest.mark.parametrize("text", ["", "{", '{"format_version": 99}'])
+def test_a_damaged_or_newer_plan_is_refused(
+    pretrain: Callable[..., Outcome], good: Path, tmp_path: Path, text: str
+) -> None:
+    assert pretrain(good).code == 0
+    rewrite(tmp_path / "out/plan.json", text.encode())
+    outcome = pretrain(good)
+    assert outcome.code == 6
+    assert outcome.error.startswith(f"{tmp_path / 'out/plan.json'}: ")
+
+
+@pytest.mark.parametrize("text", ["", "null", "[]", "{}", '{"fingerprint": "x", "steps": []}'])
+def test_a_damaged_commit_record_is_refused(
+    pretrain: Callable[..., Outcome], good: Path, tmp_path: Path, text: str
+) -> None:
+    assert pretrain(good).code == 0
+    (tmp_path / "out/manifest.json").unlink()
+    rewrite(tmp_path / "out/parts/0000000.json", text.encode())
+    outcome = pretrain(good)
+    assert outcome.code == 6
+    assert outcome.error.startswith(f"{tmp_path / 'out/parts/0000000.json'}: ")
+    assert not (tmp_path / "out/manifest.json").exists()
+
+
+def rewrite(path: Path, data: bytes) -> None:
+    path.unlink()
+    path.write_bytes(data)
+
+
+# Damaged datasets
+
+
+def flipped(path: Path) -> bytes:
+    data = bytearray(path.read_bytes())
+    data[-3] ^= 1
+    return bytes(data)
+
+
+@pytest.mark.parametrize(
+    ("name", "damage", "said"),
+    [
+        ("train-0000000-0000.bin", "flip", "its bytes have changed (sha256)"),
+        ("train-0000000-0000.bin", "cut", "the manifest says"),
+        ("train-0000000-0000.bin", "remove", "train-0000000-0000.bin: missing"),
+        ("train-0000000-0000.idx", "flip", "its bytes have changed (sha256)"),
+        ("train-0000000-0000.idx", "cut", "bytes do not fit 40 documents"),
+        ("train-0000000-0000.idx", "remove", "train-0000000-0000.idx: missing"),
+        ("parts/0000000.json", "remove", "parts/0000000.json: missing"),
+        ("plan.json", "remove", "plan.json: missing"),
+        ("parts/new.json", "add", "parts/new.json: not listed in the manifest"),
+        (".hidden", "add", ".hidden: not listed in the manifest"),
+    ],
+)
+def test_verify_names_every_lie_and_exits_1(
+    pretrain: Callable[..., Outcome],
+    tokmill: Callable[..., Outcome],
+    good: Path,
+    tmp_path: Path,
+    name: str,
+    damage: str,
+    said: str,
+) -> None:
+    assert pretrain(good).code == 0
+    path = tmp_path / "out" / name
+    if damage == "add":
+        path.write_bytes(b"x")
+    elif damage == "remove":
+        path.unlink()
+    else:
+        rewrite(path, flipped(path) if damage == "flip" else path.read_bytes()[:-1])
+    outcome = tokmill("verify", tmp_path / "out")
+    assert outcome.code == 1
+    assert said in outcome.out
+    assert "promises do not hold" in outcome.error or "promise does not hold" in outcome.error
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"sha256": None},
+        {"totals": None},
+        {"shards": [5]},
+        {"files": 5},
+        {"dtype": "bogus"},
+        {"tokenizer": {}},
+        {"length_histogram": None},
+    ],
+)
+def test_verify_of_an_edited_manifest_exits_1(
+    pretrain: Callable[..., Outcome],
+    tokmill: Callable[..., Outcome],
+    good: Path,
+    tmp_path: Path,
+    change: dict[str, Any],
+) -> None:
+    assert pretrain(good).code == 0
+    edited = manifest(tmp_path / "out") | change
+    rewrite(tmp_path / "out/manifest.json", json.dumps(edited).encode())
+    outcome = tokmill("verify", tmp_path / "out")
+    assert outcome.code == 1
+    assert "manifest.json: its own sha256 does not match" in outcome.out
+    assert outcome.error
+
+
+@pytest.mark.parametrize("verb", ["verify", "inspect"])
+@pytest.mark.parametrize(
+    ("text", "code"),
+    [(b"{", 1), (b"", 1), (b"null", 1), (b"\xff", 1), (b'{"format_version":2}', 6)],
+)
+def test_a_damaged_or_newer_manifest_is_refused(
+    tokmill: Callable[..., Outcome], tmp_path: Path, verb: str, text: bytes, code: int
+) -> None:
+    (tmp_path / "manifest.json").write_bytes(text)
+    outcome = tokmill(verb, tmp_path)
+    assert outcome.code == code
+    assert outcome.error.startswith(f"{tmp_path / 'manifest.json'}: ")
+
+
+@pytest.mark.parametrize("verb", ["verify", "inspect"])
+def test_a_directory_that_is_no_dataset_is_a_usage_error(
+    tokmill: Callable[..., Outcome], tmp_path: Path, verb: str
+) -> None:
+    outcome = tokmill(verb, tmp_path)
+    assert outcome.code == 2
+    assert "not a tokmill dataset: no manifest.json there" in outcome.error
+    assert tokmill(verb, tmp_path / "nope").code == 2
+
+
+@pytest.mark.parametrize("verb", ["verify", "inspect"])
+def test_a_dataset_whose_run_is_not_finished_says_how_to_finish_it(
+    pretrain: Callable[..., Outcome],
+    tokmill: Callable[..., Outcome],
+    good: Path,
+    tmp_path: Path,
+    verb: str,
+) -> None:
+    assert pretrain(good).code == 0
+    (tmp_path / "out/manifest.json").unlink()
+    outcome = tokmill(verb, tmp_path / "out")
+    assert outcome.code == 6
+    assert "run the same command again to continue it" in outcome.error
+
+
+@pytest.mark.parametrize("number", ["40", "-1", "99999999999999999999"])
+def test_a_document_that_the_dataset_lacks_is_a_usage_error(
+    pretrain: Callable[..., Outcome],
+    tokmill: Callable[..., Outcome],
+    good: Path,
+    tmp_path: Path,
+    number: str,
+) -> None:
+    assert pretrain(good).code == 0
+    outcome = tokmill("inspect", tmp_path / "out", f"--document={number}")
+    assert outcome.code == 2
+    assert outcome.error.endswith(f"no document {number}; it holds 0 to 39")
+
+
+# Interrupted and killed
+
+
+def command(path: Path | str, tokenizer_dir: Path, output: Path, *more: str) -> list[str]:
+    options = ["-t", str(tokenizer_dir), "-o", str(output), "--engine", "tokenizers"]
+    return [sys.executable, "-m", "tokmill", "pretrain", str(path), *options, *more]
+
+
+@pytest.fixture(scope="module")
+def many_parts(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Input of about 3 MB, so that a run of many parts is still at work when it is struck."""
+    rows = [{"title": f"title {i}", "summary": f"hello {i} " * 30} for i in range(8_000)]
+    return write_lines(tmp_path_factory.mktemp("many") / "in.jsonl", rows)
+
+
+PARTS = ("--part-bytes", "100kB", "--quiet", "--workers")
+
+
+def workers_of(process: subprocess.Popen[bytes]) -> list[psutil.Process]:
+    children = psutil.Process(process.pid).children()
+    return [child for child in children if "spawn_main" in " ".join(child.cmdline())]
+
+
+def wait_until(claim: Callable[[], object], process: subprocess.Popen[bytes]) -> None:
+    while not claim():
+        assert process.poll() is None, "it ended before it could be struck"
+
+
+@pytest.mark.parametrize("workers", ["1", "2"])
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_an_interrupted_run_exits_130_and_the_same_command_completes(
+    many_parts: Path,
+    tokenizer_dir: Path,
+    tmp_path: Path,
+    tokmill: Callable[..., Outcome],
+    number: signal.Signals,
+    workers: str,
+) -> None:
+    words = command(many_parts, tokenizer_dir, tmp_path / "out", *PARTS, workers)
+    with subprocess.Popen(words, stderr=subprocess.PIPE) as process:
+        wait_until(lambda: list((tmp_path / "out").glob("parts/*.json")), process)
+        process.send_signal(number)
+        _, said = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert said.decode().strip() == (
+        "error: interrupted; what is committed is kept: the same command continues"
+    )
+    assert nothing_half_written(tmp_path / "out")
+    assert subprocess.run(words, capture_output=True).returncode == 0
+    assert tokmill("verify", tmp_path / "out").code == 0
+
+
+def test_a_killed_worker_is_an_error_and_the_same_command_completes(
+    many_parts: Path, tokenizer_dir: Path, tmp_path: Path
+) -> None:
+    words = command(many_parts, tokenizer_dir, tmp_path / "out", *PARTS, "2")
+    with subprocess.Popen(words, stderr=subprocess.PIPE) as process:
+        wait_until(lambda: list((tmp_path / "out").glob("parts/*.json")), process)
+        workers_of(process)[0].kill()
+        _, said = process.communicate(timeout=60)
+    assert process.returncode == 7
+    assert said.startswith(b"error: a worker process died")
+    assert not (tmp_path / "out/manifest.json").exists()
+    assert subprocess.run(words, capture_output=True).returncode == 0
+
+
+def test_workers_die_with_their_parent_and_the_rerun_gives_the_bytes_of_an_unbroken_run(
+    many_parts: Path, tokenizer_dir: Path, tmp_path: Path, tokmill: Callable[..., Outcome]
+) -> None:
+    words = command(many_parts, tokenizer_dir, tmp_path / "out", *PARTS, "2")
+    with subprocess.Popen(words, stderr=subprocess.DEVNULL) as process:
+        wait_until(lambda: list((tmp_path / "out").glob("parts/*.json")), process)
+        workers = workers_of(process)
+        process.kill()
+        assert psutil.wait_procs(workers, timeout=30)[1] == []
+    committed = {path: path.stat().st_ino for path in (tmp_path / "out/parts").glob("???????.json")}
+    assert subprocess.run(words, capture_output=True).returncode == 0
+    assert {path: path.stat().st_ino for path in committed} == committed
+    assert tokmill("verify", tmp_path / "out").code == 0
+    unbroken = command(many_parts, tokenizer_dir, tmp_path / "whole", *PARTS, "1")
+    assert subprocess.run(unbroken, capture_output=True).returncode == 0
+    assert data_files(tmp_path / "out") == data_files(tmp_path / "whole")
+
+
+def test_a_failed_overwrite_leaves_the_dataset(
+    pretrain: Callable[..., Outcome], tokmill: Callable[..., Outcome], good: Path, tmp_path: Path
+) -> None:
+    assert pretrain(good).code == 0
+    before = data_files(tmp_path / "out")
+    words = ("--overwrite", "--engine", "gigatoken", "-t", unigram(tmp_path))
+    assert pretrain(good, *words).code == 4
+    assert data_files(tmp_path / "out") == before
+    assert tokmill("verify", tmp_path / "out").code == 0
+
+
+def unigram(tmp_path: Path) -> Path:
+    """A tokenizer that the reference loads and gigatoken refuses."""
+    from tokenizers import Tokenizer
+    from tokenizers.models import Unigram
+
+    directory = tmp_path / "unigram"
+    directory.mkdir()
+    library = Tokenizer(Unigram([("<eos>", 0.0), ("<unk>", 0.0), ("a", -1.0)], unk_id=1))
+    library.save(str(directory / "tokenizer.json"))
+    (directory / "tokenizer_config.json").write_text('{"eos_token": "<eos>"}')
+    return directory
+
+
+@pytest.mark.parametrize("ending", ["bin", "idx"])
+@pytest.mark.parametrize("damage", ["gone", "cut"])
+def test_a_resumed_run_does_not_vouch_for_files_that_are_gone(
+    pretrain: Callable[..., Outcome],
+    tokmill: Callable[..., Outcome],
+    good: Path,
+    tmp_path: Path,
+    ending: str,
+    damage: str,
+) -> None:
+    assert pretrain(good).code == 0
+    (tmp_path / "out/manifest.json").unlink()
+    path = tmp_path / f"out/train-0000000-0000.{ending}"
+    data = path.read_bytes()
+    path.unlink()
+    if damage == "cut":
+        path.write_bytes(data[:-4])
+    outcome = pretrain(good)
+    if outcome.code == 0:  # made anew
+        assert tokmill("verify", tmp_path / "out").code == 0
+    else:
+        assert outcome.code == 6
+        assert path.name in outcome.error
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("--summary-field", "title"),
+        ("--section-title-field", "content"),
+        ("--separator", "\udcff"),
+        ("--title-field", "\udcff"),
+        ("--renderer", "template", "--template", "{title}\udcff"),
+    ],
+)
+def test_field_names_that_clash_and_settings_that_are_not_utf_8_are_usage_errors(
+    good: Path, tokenizer_dir: Path, tmp_path: Path, words: tuple[str, ...]
+) -> None:
+    done = subprocess.run(  # one of them ended in a native crash
+        command(good, tokenizer_dir, tmp_path / "out", *words), capture_output=True
+    )
+    assert done.returncode == 2
+    assert done.stderr.startswith(b"error: ")
+
+
+def test_a_pipe_given_as_a_file_is_a_usage_error_that_names_stdin(
+    pretrain: Callable[..., Outcome], tmp_path: Path
+) -> None:
+    os.mkfifo(tmp_path / "in.jsonl")
+    outcome = pretrain(tmp_path / "in.jsonl")
+    assert outcome.code == 2
+    assert "stdin" in outcome.error or "standard input" in outcome.error
+
+
+def test_standard_input_beside_other_files_is_not_lost_with_two_workers(
+    good: Path, tokenizer_dir: Path, tmp_path: Path
+) -> None:
+    more = (str(good), "--part-bytes", "100", "--workers", "2")
+    words = command("-", tokenizer_dir, tmp_path / "out", *more)
+    done = subprocess.run(words, input=good.read_bytes(), capture_output=True)
+    if done.returncode == 0:
+        assert manifest(tmp_path / "out")["totals"]["documents"] == 80
+    else:
+        assert done.returncode == 2
+
+
+def test_names_that_are_not_utf_8_make_a_dataset_that_verifies(
+    pretrain: Callable[..., Outcome], tokmill: Callable[..., Outcome], tmp_path: Path
+) -> None:
+    path = write_lines(tmp_path / os.fsdecode(b"\xff.jsonl"), GOOD)
+    outcome = pretrain(path)
+    assert outcome.code == 0
+    assert tokmill("verify", tmp_path / "out").code == 0
+
+
+def test_an_input_that_shrinks_while_it_is_read_is_a_storage_error(
+    many_parts: Path, tokenizer_dir: Path, tmp_path: Path
+) -> None:
+    path = tmp_path / "in.jsonl"
+    path.write_bytes(many_parts.read_bytes())
+    words = command(path, tokenizer_dir, tmp_path / "out", *PARTS, "1")
+    with subprocess.Popen(words, stderr=subprocess.PIPE) as process:
+        wait_until(lambda: list((tmp_path / "out").glob("parts/*.json")), process)
+        os.truncate(path, 1_000_000)
+        _, said = process.communicate(timeout=60)
+    assert process.returncode == 5
+    assert str(path).encode() in said
+    assert nothing_half_written(tmp_path / "out")
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may read everything")
+@pytest.mark.parametrize("name", ["shut", "shut/in.jsonl", "shut/*.jsonl"])
+def test_a_directory_that_may_not_be_read_is_one_line(
+    pretrain: Callable[..., Outcome], tmp_path: Path, name: str
+) -> None:
+    write_lines(tmp_path / "in.jsonl", GOOD)
+    (tmp_path / "shut").mkdir()
+    (tmp_path / "in.jsonl").rename(tmp_path / "shut/in.jsonl")
+    (tmp_path / "shut").chmod(0o000)
+    outcome = pretrain(tmp_path / name)
+    (tmp_path / "shut").chmod(0o700)
+    assert outcome.code in (2, 5)
+    assert outcome.error
+
+
+@pytest.mark.parametrize("text", ["null", "[]", '{"format_version": 1}'])
+def test_a_plan_of_another_shape_is_refused(
+    pretrain: Callable[..., Outcome], good: Path, tmp_path: Path, text: str
+) -> None:
+    assert pretrain(good).code == 0
+    rewrite(tmp_path / "out/plan.json", text.encode())
+    outcome = pretrain(good)
+    assert outcome.code == 6
+    assert outcome.error.startswith(f"{tmp_path / 'out/plan.json'}: ")
+
+
+def test_a_key_with_a_line_end_does_not_break_the_one_line_of_an_error(
+    pretrain: Callable[..., Outcome], tmp_path: Path
+) -> None:
+    outcome = pretrain(write_lines(tmp_path / "in.jsonl", [{"a\nb\x1b[31m": 1, "x" * 9999: 2}]))
+    assert outcome.code == 2
+    assert "\x1b" not in outcome.error
+    assert len(outcome.error) < 1000
+
+
+def test_a_dataset_inside_its_own_input_is_not_read(
+    pretrain: Callable[..., Outcome], tmp_path: Path
+) -> None:
+    write_lines(tmp_path / "in.jsonl", GOOD)
+    assert pretrain(tmp_path).code == 0
+    assert pretrain(tmp_path).code == 0
+
+
+def test_an_input_that_was_mended_before_anything_was_committed_needs_no_overwrite(
+    pretrain: Callable[..., Outcome], tmp_path: Path
+) -> None:
+    path = write_lines(tmp_path / "in.jsonl", [b"{]}"] * 20)
+    assert pretrain(path, "--renderer", "encyclopedia", "--on-error", "fail").code == 3
+    write_lines(path, GOOD)
+    assert pretrain(path, "--renderer", "encyclopedia").code == 0
+
+
+def test_a_reader_that_goes_away_is_told_from_a_lie(
+    pretrain: Callable[..., Outcome], good: Path, tmp_path: Path
+) -> None:
+    assert pretrain(good).code == 0
+    ours, theirs = os.pipe()
+    os.close(ours)
+    words = [sys.executable, "-m", "tokmill", "verify", str(tmp_path / "out")]
+    done = subprocess.run(words, stdout=theirs, stderr=subprocess.PIPE)
+    os.close(theirs)
+    assert (done.returncode, done.stderr) == (141, b"")
+
+
+def test_no_color_holds_for_errors(
+    pretrain: Callable[..., Outcome], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import pty
+
+    ours, theirs = pty.openpty()
+    words = [sys.executable, "-m", "tokmill", "--no-color", "verify", str(tmp_path / "nope")]
+    subprocess.run(words, stderr=theirs, check=False)
+    os.close(theirs)
+    said = os.read(ours, 10_000)
+    os.close(ours)
+    assert b"error:" in said
+    assert b"\x1b[" not in said

@@ -1,0 +1,361 @@
+"""The verbs as a user types them: what they print, where, and what decides between two sources."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tokmill import __version__
+from tokmill.cli.main import COMMANDS, main
+from tokmill.errors import TokmillError
+
+GOOD = [{"title": f"t{i}", "summary": "hello world", "sections": []} for i in range(40)]
+HEAVY = ("torch", "transformers", "datasets", "ray", "pyarrow", "rich", "tokenizers")
+
+
+@dataclass(frozen=True)
+class Outcome:
+    code: int
+    out: str
+    err: str
+
+
+@pytest.fixture
+def tokmill(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> Iterator[Callable[..., Outcome]]:
+    """Run the command line in this process; its exit code is what a shell would see."""
+    monkeypatch.setenv("RAYON_NUM_THREADS", "1")
+    monkeypatch.setenv("NO_COLOR", "")
+    before = signal.getsignal(signal.SIGTERM)
+
+    def run(*arguments: str | Path) -> Outcome:
+        monkeypatch.setattr(sys, "argv", ["tokmill", *map(str, arguments)])
+        capsys.readouterr()
+        with pytest.raises(SystemExit) as stopped:
+            main()
+        captured = capsys.readouterr()
+        assert isinstance(stopped.value.code, int)
+        return Outcome(stopped.value.code, captured.out, captured.err)
+
+    yield run
+    signal.signal(signal.SIGTERM, before)
+
+
+@pytest.fixture
+def pretrain(
+    tokmill: Callable[..., Outcome], tokenizer_dir: Path, tmp_path: Path
+) -> Callable[..., Outcome]:
+    """Run `pretrain` into `tmp_path/out` with the tiny tokenizer and the reference engine."""
+
+    def run(*arguments: str | Path) -> Outcome:
+        return tokmill(
+            *("pretrain", "-o", tmp_path / "out", "-t", tokenizer_dir),
+            *("--engine", "tokenizers", "--threads", "1", *arguments),
+        )
+
+    return run
+
+
+@pytest.fixture
+def good(tmp_path: Path) -> Path:
+    return write_lines(tmp_path / "good.jsonl")
+
+
+def write_lines(path: Path) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text("".join(json.dumps(row) + "\n" for row in GOOD))
+    return path
+
+
+def manifest(directory: Path) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads((directory / "manifest.json").read_bytes())
+    return found
+
+
+def tokens(directory: Path) -> bytes:
+    """The ids of all shards, in the order of the dataset."""
+    names = [shard["name"] for shard in manifest(directory)["shards"]]
+    return b"".join((directory / f"{name}.bin").read_bytes() for name in names)
+
+
+# Help and version
+
+
+def test_help_names_every_verb_and_every_exit_code(tokmill: Callable[..., Outcome]) -> None:
+    outcome = tokmill("--help")
+    assert outcome.code == 0
+    assert all(re.search(rf"^  {verb} ", outcome.out, re.MULTILINE) for verb in COMMANDS)
+    tree = [TokmillError, *TokmillError.__subclasses__()]
+    for code in {0, 130, *(error.exit_code for error in tree)}:
+        assert re.search(rf"^ +{code} +\S", outcome.out, re.MULTILINE), code
+
+
+@pytest.mark.parametrize("verb", COMMANDS)
+def test_every_verb_helps_with_every_option(tokmill: Callable[..., Outcome], verb: str) -> None:
+    outcome = tokmill(verb, "-h")
+    assert outcome.code == 0
+    options = re.findall(r"^  (-.*)$", outcome.out, re.MULTILINE)
+    assert options
+    assert "Examples:" in outcome.out or verb == "verify"
+
+
+def test_help_imports_nothing_heavy() -> None:
+    listed = f"print([name for name in {HEAVY!r} if name in sys.modules])"
+    program = f"import sys; sys.argv[1:] = ['--help']\ntry:\n    from tokmill.cli.main import main\n    main()\nexcept SystemExit:\n    {listed}"  # noqa: E501
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert done.stdout.splitlines()[-1] == "[]", done.stderr
+
+
+def test_the_module_runs_as_the_command_does() -> None:
+    words = [sys.executable, "-m", "tokmill", "--version"]
+    done = subprocess.run(words, capture_output=True, text=True)
+    assert (done.returncode, done.stdout) == (0, f"tokmill, version {__version__}\n")
+
+
+@pytest.mark.parametrize("words", [(), ("frob",), ("pretrain", "--frob"), ("verify",)])
+def test_what_is_no_command_exits_2_and_prints_nothing_on_stdout(
+    tokmill: Callable[..., Outcome], words: tuple[str, ...]
+) -> None:
+    outcome = tokmill(*words)
+    assert outcome.code == 2
+    assert not outcome.out
+    assert outcome.err
+
+
+# pretrain
+
+
+def test_pretrain_prints_a_summary_on_stdout_and_notes_on_stderr(
+    pretrain: Callable[..., Outcome], good: Path
+) -> None:
+    outcome = pretrain(good)
+    assert outcome.code == 0
+    assert re.search(r"^documents +40 of 40 records$", outcome.out, re.MULTILINE)
+    assert re.search(r"^rejects +none$", outcome.out, re.MULTILINE)
+    assert "renderer: encyclopedia;" in outcome.err
+    assert "\x1b" not in outcome.out + outcome.err
+
+
+def test_quiet_prints_no_notes(pretrain: Callable[..., Outcome], good: Path) -> None:
+    assert pretrain(good, "--quiet").err == ""
+
+
+def test_json_prints_the_manifest_and_nothing_else(
+    pretrain: Callable[..., Outcome], good: Path, tmp_path: Path
+) -> None:
+    outcome = pretrain(good, "--json")
+    assert json.loads(outcome.out) == manifest(tmp_path / "out")
+    assert outcome.err == ""
+
+
+def test_a_complete_run_stays_as_it_is(
+    pretrain: Callable[..., Outcome], good: Path, tmp_path: Path
+) -> None:
+    assert pretrain(good).code == 0
+    before = {path: path.stat().st_mtime_ns for path in (tmp_path / "out").rglob("*.*")}
+    assert pretrain(good, "--workers", "2", "--batch-bytes", "10").code == 0
+    assert {path: path.stat().st_mtime_ns for path in (tmp_path / "out").rglob("*.*")} == before
+
+
+def test_the_shards_are_plain_little_endian_ids(
+    pretrain: Callable[..., Outcome], good: Path, tmp_path: Path
+) -> None:
+    assert pretrain(good).code == 0
+    ids = np.memmap(tmp_path / "out/train-0000000-0000.bin", "<u2", "r")
+    assert len(ids) == manifest(tmp_path / "out")["totals"]["tokens"]
+    assert (ids == 0).sum() == 40
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        ("--part-bytes", "1"),
+        ("--part-bytes", "500", "--workers", "64"),
+        ("--batch-bytes", "1"),
+        ("--shard-tokens", "1"),
+        ("--threads", "7"),
+    ],
+)
+def test_the_ids_do_not_depend_on_how_the_work_is_cut(
+    pretrain: Callable[..., Outcome],
+    tokmill: Callable[..., Outcome],
+    good: Path,
+    tmp_path: Path,
+    settings: tuple[str, ...],
+) -> None:
+    assert pretrain(good).code == 0
+    expected = tokens(tmp_path / "out")
+    assert pretrain(good, "--overwrite", *settings).code == 0
+    assert tokens(tmp_path / "out") == expected
+    assert tokmill("verify", tmp_path / "out").code == 0
+
+
+@pytest.mark.parametrize(("fraction", "splits"), [("1.0", {"val"}), ("0.5", {"train", "val"})])
+def test_documents_are_split_by_their_text(
+    pretrain: Callable[..., Outcome],
+    tokmill: Callable[..., Outcome],
+    good: Path,
+    tmp_path: Path,
+    fraction: str,
+    splits: set[str],
+) -> None:
+    assert pretrain(good, "--val-fraction", fraction).code == 0
+    shards = manifest(tmp_path / "out")["shards"]
+    assert {shard["split"] for shard in shards} == splits
+    assert sum(shard["documents"] for shard in shards) == 40
+    assert tokmill("verify", tmp_path / "out").code == 0
+
+
+def test_an_input_given_twice_is_read_twice(
+    pretrain: Callable[..., Outcome], tokmill: Callable[..., Outcome], good: Path, tmp_path: Path
+) -> None:
+    assert pretrain(good, good).code == 0
+    assert manifest(tmp_path / "out")["totals"]["documents"] == 80
+    assert tokmill("verify", tmp_path / "out").code == 0
+
+
+@pytest.mark.parametrize("name", ["a b.jsonl", "a[1].jsonl", "what?*.jsonl", "汉字.JSONL"])
+def test_file_names_with_odd_characters_are_taken_as_they_are(
+    pretrain: Callable[..., Outcome], tmp_path: Path, name: str
+) -> None:
+    path = write_lines(tmp_path / name)
+    assert pretrain(path).code == 0
+    assert manifest(tmp_path / "out")["sources"][0]["path"] == path.as_posix()
+
+
+def test_a_directory_gives_its_files_by_name_without_hidden_and_unknown_ones(
+    pretrain: Callable[..., Outcome], tmp_path: Path
+) -> None:
+    corpus = tmp_path / "corpus"
+    for name in ("b.jsonl", "a/x.jsonl", ".hidden.jsonl", "notes.doc"):
+        write_lines(corpus / name)
+    (corpus / "link.jsonl").symlink_to(corpus / "b.jsonl")
+    outcome = pretrain(corpus)
+    assert outcome.code == 0
+    found = [source["path"] for source in manifest(tmp_path / "out")["sources"]]
+    assert found == [
+        f"{corpus.as_posix()}/{name}" for name in ("a/x.jsonl", "b.jsonl", "link.jsonl")
+    ]
+    assert "notes.doc" in outcome.err
+
+
+def test_records_come_from_standard_input(
+    tokenizer_dir: Path, tmp_path: Path, good: Path, tokmill: Callable[..., Outcome]
+) -> None:
+    words = [sys.executable, "-m", "tokmill", "pretrain", "-", "-t", str(tokenizer_dir)]
+    words += ["-o", str(tmp_path / "out"), "--engine", "tokenizers"]
+    done = subprocess.run(words, input=good.read_bytes(), capture_output=True)
+    assert done.returncode == 0, done.stderr
+    assert manifest(tmp_path / "out")["totals"]["documents"] == 40
+    assert tokmill("verify", tmp_path / "out").code == 0
+
+
+def test_an_option_wins_over_a_variable_and_a_variable_over_the_file(
+    pretrain: Callable[..., Outcome], good: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "run.toml").write_text("[render]\nseparator = 'file'\nterminator = 'file'\n")
+    monkeypatch.setenv("TOKMILL_SEPARATOR", "variable")
+    monkeypatch.setenv("TOKMILL_TITLE_FIELD", "summary_")
+    assert pretrain(good, "-c", tmp_path / "run.toml", "--title-field", "title").code == 0
+    render = manifest(tmp_path / "out")["config"]["render"]
+    assert render["separator"] == "variable"
+    assert render["terminator"] == "file"
+    assert render["title_field"] == "title"
+
+
+# plan, verify, inspect
+
+
+def test_plan_writes_nothing(
+    tokmill: Callable[..., Outcome], good: Path, tokenizer_dir: Path, tmp_path: Path
+) -> None:
+    words = ("plan", good, "-t", tokenizer_dir, "-o", tmp_path / "out", "--engine", "tokenizers")
+    outcome = tokmill(*words)
+    assert outcome.code == 0
+    assert "documents" in outcome.out
+    assert not (tmp_path / "out").exists()
+    assert json.loads(tokmill(*words, "--json").out)["schema"] == 1
+
+
+def test_verify_says_what_it_checked(
+    pretrain: Callable[..., Outcome], tokmill: Callable[..., Outcome], good: Path, tmp_path: Path
+) -> None:
+    assert pretrain(good).code == 0
+    outcome = tokmill("verify", tmp_path / "out")
+    assert outcome.code == 0
+    assert "1 shard" in outcome.out
+    assert "40 documents" in outcome.out
+    findings = json.loads(tokmill("verify", tmp_path / "out", "--json").out)
+    assert (findings["n_documents"], findings["problems"]) == (40, [])
+
+
+def test_inspect_shows_documents_spread_over_the_dataset(
+    pretrain: Callable[..., Outcome], tokmill: Callable[..., Outcome], good: Path, tmp_path: Path
+) -> None:
+    assert pretrain(good).code == 0
+    outcome = tokmill("inspect", tmp_path / "out", "--sample", "2")
+    assert re.findall(r"^document (\d+) ", outcome.out, re.MULTILINE) == ["0", "20"]
+    assert "t0:hello world" in outcome.out
+    lines = tokmill("inspect", tmp_path / "out", "-n", "7", "--json").out.splitlines()
+    (shown,) = map(json.loads, lines)
+    assert shown["document"] == 7
+    assert shown["text"].startswith("t7:hello world")
+    assert shown["ids"][-1] == 0
+
+
+def test_inspect_wants_the_tokenizer_of_the_dataset(
+    pretrain: Callable[..., Outcome],
+    tokmill: Callable[..., Outcome],
+    good: Path,
+    tokenizer_dir: Path,
+    tmp_path: Path,
+) -> None:
+    assert pretrain(good).code == 0
+    other = tmp_path / "other"
+    other.mkdir()
+    for file in tokenizer_dir.iterdir():
+        (other / file.name).write_text(file.read_text().replace("<tool>", "<loot>"))
+    outcome = tokmill("inspect", tmp_path / "out", "-t", other)
+    assert outcome.code == 2
+    assert "not the tokenizer of this dataset (sha256 differs)" in outcome.err
+
+
+# Colour
+
+
+@pytest.mark.parametrize(
+    ("flags", "variables", "is_coloured"),
+    [((), {}, True), (("--no-color",), {}, False), ((), {"NO_COLOR": "1"}, False)],
+)
+def test_a_terminal_gets_colour_unless_it_is_refused(
+    pretrain: Callable[..., Outcome],
+    good: Path,
+    tmp_path: Path,
+    flags: tuple[str, ...],
+    variables: dict[str, str],
+    is_coloured: bool,
+) -> None:
+    import pty
+
+    assert pretrain(good).code == 0
+    words = [sys.executable, "-m", "tokmill", *flags, "inspect", str(tmp_path / "out"), "-n", "0"]
+    ours, theirs = pty.openpty()
+    environment = {k: v for k, v in os.environ.items() if k != "NO_COLOR"} | variables
+    subprocess.run(words, stdout=theirs, stderr=subprocess.PIPE, env=environment, check=True)
+    os.close(theirs)
+    shown = os.read(ours, 10_000)
+    os.close(ours)
+    assert b"hello world" in shown
+    assert (b"\x1b[" in shown) == is_coloured

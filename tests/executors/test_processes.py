@@ -1,0 +1,175 @@
+from __future__ import annotations
+
+import dataclasses
+import multiprocessing
+import os
+import pickle
+import signal
+import subprocess
+import sys
+import time
+
+import psutil
+import pytest
+
+from tokmill.errors import RecordError, WorkerError
+from tokmill.executors import processes
+from tokmill.executors.run import run
+
+ROWS = [{"text": f"hello {i} " * 5} for i in range(400)]
+SECONDS = 20
+
+
+@pytest.fixture
+def plan(tmp_path, configure, plan_of, write_rows):
+    """A plan of many small parts."""
+    source = write_rows(tmp_path / "in.jsonl", ROWS)
+    return plan_of(configure(tmp_path / "out", source, part_bytes=600))
+
+
+def workers() -> list[multiprocessing.process.BaseProcess]:
+    return multiprocessing.active_children()
+
+
+def temporaries(directory) -> list[str]:
+    return [path.name for path in directory.rglob(".*.tmp")]
+
+
+def test_every_part_is_run_once_and_no_process_stays(plan, tmp_path):
+    heard = []
+    found = list(processes.run_parts(plan.spec, plan.parts, heard.append, 2))
+    assert sorted(record.part for record in found) == list(range(len(plan.parts)))
+    assert sum(progress.documents for progress in heard) == len(ROWS)
+    assert workers() == []
+    assert temporaries(tmp_path / "out") == []
+
+
+def test_a_killed_worker_is_an_error_at_once_and_what_is_committed_stays(plan, tmp_path):
+    killed = []
+
+    def kill_one(progress) -> None:
+        if not killed:
+            killed.append(workers()[0].pid)
+            os.kill(killed[0], signal.SIGKILL)
+            killed.append(time.monotonic())
+
+    with pytest.raises(WorkerError) as caught:
+        list(processes.run_parts(plan.spec, plan.parts, kill_one, 2))
+    assert time.monotonic() - killed[1] < SECONDS
+    assert str(caught.value).startswith("a worker process died (killed, or out of memory): ")
+    assert workers() == []
+    done = len(list((tmp_path / "out" / "parts").glob("???????.json")))
+    assert done < len(plan.parts)
+
+    heard = []
+    found = list(processes.run_parts(plan.spec, plan.parts, heard.append, 2))
+    assert len(found) == len(plan.parts)
+    assert sum(progress.resumed for progress in heard) >= done
+
+
+def test_all_workers_killed_is_the_same_error(plan):
+    def kill_all(progress) -> None:
+        for process in workers():
+            process.kill()
+
+    with pytest.raises(WorkerError):
+        list(processes.run_parts(plan.spec, plan.parts, kill_all, 2))
+    assert workers() == []
+
+
+def test_what_a_part_raises_reaches_the_caller_and_stops_the_others(
+    tmp_path, configure, plan_of, write_rows
+):
+    source = write_rows(tmp_path / "in.jsonl", [*ROWS[:50], b"{bad", *ROWS])
+    plan = plan_of(configure(tmp_path / "out", source, part_bytes=600, on_error="fail"))
+    with pytest.raises(RecordError, match=r"in\.jsonl:51 .*--on-error skip"):
+        list(processes.run_parts(plan.spec, plan.parts, lambda progress: None, 2))
+    assert workers() == []
+
+
+def test_what_a_report_raises_stops_the_workers(plan):
+    class EnoughError(Exception):
+        pass
+
+    def report(progress) -> None:
+        raise EnoughError
+
+    with pytest.raises(EnoughError):
+        list(processes.run_parts(plan.spec, plan.parts, report, 2))
+    assert workers() == []
+
+
+def test_a_caller_that_stops_early_leaves_no_process(plan):
+    found = processes.run_parts(plan.spec, plan.parts, lambda progress: None, 2)
+    next(found)
+    found.close()
+    assert workers() == []
+
+
+def test_a_run_with_a_failing_worker_leaves_no_temporaries(
+    tmp_path, configure, listener, write_rows
+):
+    source = write_rows(tmp_path / "in.jsonl", [*ROWS[:50], b"{bad", *ROWS])
+    config = configure(
+        tmp_path / "out", source, part_bytes=600, on_error="fail", workers=2, batch_bytes=100
+    )
+    with pytest.raises(RecordError):
+        run(config, listener)
+    assert temporaries(tmp_path / "out") == []
+    assert not (tmp_path / "out" / "manifest.json").exists()
+
+
+def test_a_program_whose_workers_cannot_start_gets_an_error_and_no_hang(tmp_path, plan):
+    # Read from standard input, a program has no file that a worker could import; it dies before it
+    # has read what the parent hands it.
+    code = f"""
+import pickle
+from pathlib import Path
+from tokmill.executors import processes
+spec, parts = pickle.loads(Path({str(tmp_path / "task")!r}).read_bytes())
+list(processes.run_parts(spec, parts, print, 2))
+"""
+    large = plan.spec.tokenizer.data + b" " * (1 << 20)
+    tokenizer = dataclasses.replace(plan.spec.tokenizer, data=large)
+    spec = dataclasses.replace(plan.spec, tokenizer=tokenizer)
+    (tmp_path / "task").write_bytes(pickle.dumps((spec, plan.parts)))
+    done = subprocess.run(
+        [sys.executable, "-"], input=code.encode(), capture_output=True, timeout=60, check=False
+    )
+    assert done.returncode == 1
+    assert b"WorkerError: a worker process died" in done.stderr.splitlines()[-1]
+
+
+def descendants(pid: int) -> list[psutil.Process]:
+    try:
+        return psutil.Process(pid).children(recursive=True)
+    except psutil.NoSuchProcess:
+        return []
+
+
+def is_gone(process: psutil.Process) -> bool:
+    """Say whether a process has ended; nobody may be there to take the status of an orphan."""
+    try:
+        return process.status() == psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return True
+
+
+def test_workers_vanish_with_their_parent(tmp_path, start, write_rows, tokenizer_dir):
+    source = write_rows(tmp_path / "in.jsonl", ROWS * 20)
+    out = tmp_path / "out"
+    command = start(
+        "pretrain", source, "-t", tokenizer_dir, "-o", out, "--part-bytes", 4000, "--workers", 2,
+        "--engine", "tokenizers",
+    )  # fmt: skip
+    children: list[psutil.Process] = []
+
+    def working() -> bool:
+        children[:] = descendants(command.process.pid)
+        return len(children) >= 2 and len(list(out.glob("parts/*.json"))) >= 2
+
+    assert command.stop_when(working, signal.SIGKILL) == -signal.SIGKILL
+    deadline = time.monotonic() + SECONDS
+    while not all(map(is_gone, children)):
+        assert time.monotonic() < deadline
+        psutil.wait_procs(children, timeout=0.05)

@@ -1,0 +1,90 @@
+from __future__ import annotations
+
+import pytest
+
+from tokmill.executors import serial
+from tokmill.executors.run import prepare, reference_of
+
+
+def test_parts_are_run_in_order_and_given_as_each_is_committed(
+    tmp_path, configure, plan_of, write_rows
+):
+    source = write_rows(tmp_path / "in.jsonl", [{"text": f"hello {i}"} for i in range(40)])
+    config = configure(tmp_path / "out", source, part_bytes=200)
+    plan = plan_of(config)
+    heard = []
+    found = serial.run_parts(plan.spec, plan.parts, heard.append, reference_of(prepare(config)))
+    assert len(plan.parts) > 3
+    for i, record in enumerate(found):
+        assert record.part == i
+        committed = sorted(path.name for path in (tmp_path / "out" / "parts").iterdir())
+        assert committed == [f"{part:07d}.json" for part in range(i + 1)]
+    assert i == len(plan.parts) - 1
+    assert sum(progress.documents for progress in heard) == 40
+
+
+def test_nothing_is_loaded_where_every_part_is_done(tmp_path, configure, plan_of, write_rows):
+    source = write_rows(tmp_path / "in.jsonl", [{"text": f"hello {i}"} for i in range(40)])
+    config = configure(tmp_path / "out", source, part_bytes=200, engine="fastokens")
+    plan = plan_of(config)
+    first = list(
+        serial.run_parts(plan.spec, plan.parts, lambda p: None, reference_of(prepare(config)))
+    )
+    source.unlink()
+    loaded = []
+    again = serial.run_parts(plan.spec, plan.parts, lambda p: None, lambda: loaded.append(1))
+    assert list(again) == first
+    assert loaded == []
+
+
+class StoppedError(Exception):
+    pass
+
+
+def test_a_run_stopped_at_any_report_goes_on_to_the_same_bytes(
+    tmp_path, configure, plan_of, write_rows
+):
+    rows = [{"text": f"hello {i} " * (i % 5)} for i in range(40)]
+    paths = [
+        write_rows(tmp_path / "a.jsonl", [*rows, b"{bad"]),
+        write_rows(tmp_path / "b.jsonl", rows[:3]),
+        write_rows(tmp_path / "c.jsonl", rows[5:9]),
+    ]
+    settings = {"part_bytes": 500, "batch_bytes": 300, "shard_tokens": 100, "val_fraction": 0.3}
+
+    def run(name: str, most_reports: int | None = None) -> list[object]:
+        config = configure(tmp_path / name, *paths, **settings)
+        plan = plan_of(config)
+        heard: list[object] = []
+
+        def report(progress: object) -> None:
+            if len(heard) == most_reports:
+                raise StoppedError
+            heard.append(progress)
+
+        list(serial.run_parts(plan.spec, plan.parts, report, reference_of(prepare(config))))
+        return heard
+
+    n_reports = len(run("unbroken"))
+    want = {path.name: path.read_bytes() for path in files(tmp_path / "unbroken")}
+    assert len(list((tmp_path / "unbroken" / "parts").iterdir())) > 4
+    for k in range(n_reports):
+        name = f"stopped-{k}"
+        with pytest.raises(StoppedError):
+            run(name, k)
+        assert not [path for path in files(tmp_path / name) if path.name.startswith(".")]
+        done = [path for path in files(tmp_path / name) if len(path.name) == len("0000000.json")]
+        parts = {path.stem for path in done}
+        kept = {
+            path: (path.stat().st_ino, path.stat().st_mtime_ns)
+            for path in files(tmp_path / name)
+            if parts & set(path.stem.split("-"))
+        }
+        run(name)
+        assert {path.name: path.read_bytes() for path in files(tmp_path / name)} == want
+        for path, stat in kept.items():
+            assert (path.stat().st_ino, path.stat().st_mtime_ns) == stat
+
+
+def files(directory):
+    return [path for path in directory.rglob("*") if path.is_file()]

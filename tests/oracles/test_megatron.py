@@ -1,0 +1,122 @@
+"""Megatron-LM's own reader and writer of the layout, held against ours."""
+
+from __future__ import annotations
+
+import json
+import warnings
+from pathlib import Path
+
+import numpy as np
+import pytest
+from tokenizers import Tokenizer as Library
+from tokenizers.models import WordLevel
+from tokenizers.pre_tokenizers import WhitespaceSplit
+
+from tokmill.executors.run import run
+from tokmill.shards.reader import open_shards
+
+REASON = "the oracle is not installed: make oracles"
+
+with warnings.catch_warnings():
+    # Importing it warns of optional packages that are not here, as UserWarning and others.
+    warnings.simplefilter("ignore")
+    torch = pytest.importorskip("torch", reason=REASON)
+    indexed = pytest.importorskip("megatron.core.datasets.indexed_dataset", reason=REASON)
+
+SAMPLES = Path(__file__).parents[2] / "data_samples"
+N_WORDS = 70_000
+
+
+class Silent:
+    """An observer that keeps nothing."""
+
+    def started(self, plan, n_done, ignored) -> None: ...
+
+    def progressed(self, progress) -> None: ...
+
+    def peak_memory_bytes(self) -> int:
+        return 0
+
+
+@pytest.fixture(scope="module")
+def wide_tokenizer(tmp_path_factory) -> Path:
+    """A tokenizer of 70,000 words, w0 to w69999, and <eos>."""
+    words = {f"w{i}": i for i in range(N_WORDS)} | {"<eos>": N_WORDS}
+    library = Library(WordLevel(words, unk_token="w0"))
+    library.pre_tokenizer = WhitespaceSplit()
+    library.add_special_tokens(["<eos>"])
+    directory = tmp_path_factory.mktemp("wide")
+    library.save(str(directory / "tokenizer.json"))
+    (directory / "tokenizer_config.json").write_text(json.dumps({"eos_token": "<eos>"}))
+    return directory
+
+
+@pytest.fixture(scope="module")
+def narrow(tmp_path_factory, configure):
+    """The sample records as uint16, in several shards of both splits."""
+    out = tmp_path_factory.mktemp("narrow") / "out"
+    config = configure(
+        out,
+        SAMPLES / "records.jsonl",
+        path=str(SAMPLES / "tokenizer"),
+        shard_tokens=20_000,
+        val_fraction=0.2,
+        bos_token="<bos>",
+    )
+    return out, run(config, Silent())
+
+
+@pytest.fixture(scope="module")
+def wide(tmp_path_factory, configure, wide_tokenizer, write_rows):
+    """Documents of ids above 65,535, as uint32."""
+    out = tmp_path_factory.mktemp("wide") / "out"
+    rows = [{"text": " ".join(f"w{N_WORDS - 1 - j * i}" for j in range(i))} for i in range(1, 99)]
+    source = write_rows(out.parent / "in.jsonl", rows)
+    config = configure(out, source, path=str(wide_tokenizer), shard_tokens=1000)
+    return out, run(config, Silent())
+
+
+@pytest.mark.parametrize("mmap", [True, False])
+@pytest.mark.parametrize(
+    ("dataset", "dtype", "n_shards"), [("narrow", np.uint16, 5), ("wide", np.int32, 5)]
+)
+def test_megatron_reads_every_document_as_we_do(request, dataset, dtype, n_shards, mmap):
+    directory, manifest = request.getfixturevalue(dataset)
+    shards = list(open_shards(directory, manifest))
+    assert len(shards) >= n_shards
+    for shard in shards:
+        theirs = indexed.IndexedDataset(str(directory / shard.name), mmap=mmap)
+        n = len(shard.lengths)
+        assert len(theirs) == n
+        assert theirs.index.dtype is dtype
+        assert theirs.sequence_lengths.tolist() == shard.lengths.tolist()
+        assert theirs.document_indices.tolist() == list(range(n + 1))
+        for i in range(n):
+            assert theirs[i].tolist() == shard.document(i).tolist()
+        assert [document.tolist() for document in theirs[0:n]] == [
+            shard.document(i).tolist() for i in range(n)
+        ]
+
+
+def test_the_wide_ids_are_above_what_uint16_holds(wide):
+    directory, manifest = wide
+    assert manifest["dtype"] == "uint32"
+    first = next(open_shards(directory, manifest))
+    assert first.document(2).tolist() == [N_WORDS - 1, N_WORDS - 4, N_WORDS - 7, N_WORDS]
+    theirs = indexed.IndexedDataset(str(directory / first.name))
+    assert theirs[2].tolist() == [N_WORDS - 1, N_WORDS - 4, N_WORDS - 7, N_WORDS]
+
+
+@pytest.mark.parametrize(("dataset", "dtype"), [("narrow", np.uint16), ("wide", np.int32)])
+def test_megatron_s_builder_writes_the_same_bytes(request, tmp_path, dataset, dtype):
+    directory, manifest = request.getfixturevalue(dataset)
+    for shard in open_shards(directory, manifest):
+        theirs = tmp_path / shard.name
+        builder = indexed.IndexedDatasetBuilder(str(theirs.with_suffix(".bin")), dtype=dtype)
+        for i in range(len(shard.lengths)):
+            builder.add_item(torch.from_numpy(shard.document(i).astype(np.int64)))
+            builder.end_document()
+        builder.finalize(str(theirs.with_suffix(".idx")))
+        for ending in (".bin", ".idx"):
+            ours = (directory / shard.name).with_suffix(ending).read_bytes()
+            assert theirs.with_suffix(ending).read_bytes() == ours

@@ -1,0 +1,119 @@
+from __future__ import annotations
+
+import dataclasses
+import json
+import random
+from pathlib import Path
+
+import pytest
+
+from tokmill.config import Config
+from tokmill.errors import UsageError
+from tokmill.executors.run import prepare, run
+from tokmill.pipeline.forecast import Forecast, forecast, sample_limits
+from tokmill.pipeline.survey import Survey, add_fragments, survey
+
+SAMPLES = Path(__file__).parents[2] / "data_samples"
+
+
+@pytest.fixture(scope="module")
+def corpus(tmp_path_factory) -> Path:
+    """Three megabytes of the sample records, varied; without the one line of 53 kB."""
+    rng = random.Random(1)
+    lines = (SAMPLES / "records.jsonl").read_bytes().split(b"\n")
+    records = [json.loads(line) for line in lines if 0 < len(line) < 9000]
+    path = tmp_path_factory.mktemp("corpus") / "in.jsonl"
+    with path.open("w") as file:
+        for i in range(5000):
+            record = rng.choice(records)
+            sections = list(record.get("sections") or [])
+            rng.shuffle(sections)
+            kept = sections[: rng.randrange(len(sections) + 1)]
+            title = f"{record.get('title') or ''} {i}"
+            row = record | {"title": title, "sections": kept}
+            file.write(json.dumps(row, ensure_ascii=False) + "\n")
+    assert path.stat().st_size > 2_500_000
+    return path
+
+
+@pytest.fixture
+def predict(plan_of):
+    """Give a function that predicts the run of some settings."""
+
+    def make(config: Config, workers: int = 1) -> Forecast:
+        prepared = prepare(config)
+        in_records, in_all = sample_limits(prepared.parts)
+        found = survey(prepared.parts, prepared.config.input, prepared.renderer, in_records)
+        add_fragments(prepared.parts, found, in_all)
+        return forecast(plan_of(config).spec, prepared.parts, found, workers)
+
+    return make
+
+
+@pytest.mark.parametrize("part_bytes", [1 << 30, 200_000])
+@pytest.mark.parametrize("bos_token", ["", "<bos>"])
+def test_a_twentieth_of_the_input_predicts_tokens_and_disk_within_three_percent(
+    tmp_path, configure, predict, listener, corpus, part_bytes, bos_token
+):
+    config = configure(
+        tmp_path,
+        corpus,
+        path=str(SAMPLES / "tokenizer"),
+        engine="fastokens",
+        part_bytes=part_bytes,
+        bos_token=bos_token,
+        min_tokens=30,
+    )
+    predicted = predict(config)
+    for name in ("parts", "rejects"):
+        (tmp_path / name).rmdir()
+    manifest = run(config, listener)
+    totals = manifest["totals"]
+    assert predicted.input_bytes == corpus.stat().st_size
+    assert predicted.sampled_bytes <= 0.05 * predicted.input_bytes
+    assert predicted.tokens == pytest.approx(totals["tokens"], rel=0.03)
+    assert predicted.text_bytes == pytest.approx(totals["text_bytes"], rel=0.03)
+    assert predicted.documents == pytest.approx(totals["documents"], rel=0.1)
+    on_disk = sum(file["bytes"] for file in manifest["files"])
+    assert predicted.disk_bytes == pytest.approx(on_disk, rel=0.05)
+    assert predicted.parts == len(listener.plans[0].parts)
+    assert not predicted.heads_only
+
+
+def test_a_small_input_is_predicted_from_all_of_it(tmp_path, configure, plan_of, write_rows):
+    rows = [{"text": "hello " * i} for i in range(1, 21)]
+    source = write_rows(tmp_path / "in.jsonl", [*rows, b"{bad", b"{bad", b"{bad", {"text": "a"}])
+    config = configure(tmp_path / "out", source, min_tokens=2)
+    prepared = prepare(config)
+    found = survey(prepared.parts, prepared.config.input, prepared.renderer, 1 << 20)
+    predicted = forecast(plan_of(config).spec, prepared.parts, found, 1)
+    assert predicted.sampled_bytes == predicted.input_bytes == source.stat().st_size
+    assert predicted.documents == 20
+    assert predicted.reject_fraction == 3 / 24
+    assert set(predicted.as_json()) == {field.name for field in dataclasses.fields(Forecast)}
+    json.dumps(predicted.as_json())
+
+
+def test_more_workers_are_faster_and_take_more_memory(tmp_path, configure, predict, write_rows):
+    source = write_rows(tmp_path / "in.jsonl", [{"text": "hello " * 99}] * 500)
+    config = configure(tmp_path / "out", source)
+    one, four = predict(config, 1), predict(config, 4)
+    assert four.time_s < one.time_s + 0.1
+    assert four.memory_bytes == 4 * one.memory_bytes
+
+
+def test_a_sample_without_documents_predicts_nothing(tmp_path, configure, plan_of, write_rows):
+    source = write_rows(tmp_path / "in.jsonl", [{"text": "a"}])
+    plan = plan_of(configure(tmp_path / "out", source))
+    with pytest.raises(UsageError, match="the sampled records hold no document"):
+        forecast(plan.spec, plan.parts, Survey(), 1)
+
+
+def test_a_forecast_reads_at_most_a_twentieth_and_16_mib(tmp_path, configure, plan_of, write_rows):
+    source = write_rows(tmp_path / "in.jsonl", [{"text": "a" * 1000}] * 100)
+    (part,) = plan_of(configure(tmp_path / "out", source)).parts
+    in_records, in_all = sample_limits((part,))
+    assert in_records <= in_all <= 0.05 * source.stat().st_size
+    (piece,) = part.slices
+    huge = dataclasses.replace(part, slices=(dataclasses.replace(piece, n_bytes=1 << 40),))
+    assert sample_limits((huge,)) == (8 << 20, 16 << 20)

@@ -1,0 +1,97 @@
+from __future__ import annotations
+
+import dataclasses
+import gzip
+import json
+from pathlib import Path
+
+import pytest
+
+from tokmill.executors.run import prepare
+from tokmill.pipeline.survey import Survey, add_fragments, survey
+
+ROWS = [{"text": f"{i:05d} " + "word " * (i * 7 % 40)} for i in range(4000)]
+
+
+@pytest.fixture
+def surveyed(configure):
+    """Give a function that surveys files with a limit."""
+
+    def make(limit_bytes: int, *paths: Path, **settings) -> Survey:
+        prepared = prepare(configure(paths[0].parent / "out", *paths, **settings))
+        return survey(prepared.parts, prepared.config.input, prepared.renderer, limit_bytes)
+
+    return make
+
+
+def test_an_input_within_the_limit_is_read_whole(surveyed, tmp_path, write_rows):
+    paths = [
+        write_rows(tmp_path / "a.jsonl", [*ROWS[:3], b"{bad", {"text": ""}]),
+        write_rows(tmp_path / "b.jsonl", ROWS[3:5]),
+    ]
+    found = surveyed(1 << 20, *paths)
+    assert found.texts == [row["text"] for row in ROWS[:5]]
+    assert found.n_rejects == 2
+    assert found.input_bytes == sum(path.stat().st_size for path in paths)
+    assert found.text_bytes == sum(len(row["text"]) for row in ROWS[:5])
+    assert not found.heads_only
+
+
+@pytest.mark.parametrize("part_bytes", [1 << 30, 20_000])
+def test_a_larger_one_is_sampled_all_over_within_the_limit(
+    surveyed, tmp_path, write_rows, part_bytes
+):
+    path = write_rows(tmp_path / "a.jsonl", ROWS)
+    n_bytes = path.stat().st_size
+    found = surveyed(n_bytes // 4, path, part_bytes=part_bytes)
+    assert n_bytes // 8 < found.input_bytes < n_bytes // 4 + 20_000
+    assert set(found.texts) <= {row["text"] for row in ROWS}
+    numbers = [int(text[:5]) for text in found.texts]
+    tenths = {number * 10 // len(ROWS) for number in numbers}
+    assert len(tenths) >= 5
+    assert abs(found.records_per_byte * n_bytes / len(ROWS) - 1) < 0.1
+    assert not found.heads_only
+
+
+def test_every_file_is_met(surveyed, tmp_path, write_rows):
+    paths = [
+        write_rows(tmp_path / name, [{"text": name + str(i)} for i in range(3000)])
+        for name in ("a.jsonl", "b.jsonl", "c.jsonl")
+    ]
+    found = surveyed(80_000, *paths)
+    assert {text[0] for text in found.texts} == {"a", "b", "c"}
+
+
+def test_compressed_files_are_sampled_at_their_heads(surveyed, tmp_path):
+    lines = "".join(json.dumps(row) + "\n" for row in ROWS).encode()
+    for name in ("a.jsonl.gz", "b.jsonl.gz"):
+        (tmp_path / name).write_bytes(gzip.compress(lines))
+    found = surveyed(4000, tmp_path / "a.jsonl.gz", tmp_path / "b.jsonl.gz")
+    assert found.heads_only
+    assert found.texts[0] == ROWS[0]["text"]
+    assert found.window_bytes == 0
+    assert found.records_per_byte == len(found.texts) / found.input_bytes
+    add_fragments((), found, 1 << 20)
+    assert found.fragments == []
+
+
+def test_a_survey_is_the_same_every_time(surveyed, tmp_path, write_rows):
+    path = write_rows(tmp_path / "a.jsonl", ROWS)
+    assert surveyed(50_000, path) == surveyed(50_000, path)
+
+
+def test_fragments_fill_what_the_records_left_of_the_limit(
+    surveyed, configure, tmp_path, write_rows
+):
+    path = write_rows(tmp_path / "a.jsonl", ROWS)
+    parts = prepare(configure(tmp_path / "out", path)).parts
+    found = surveyed(40_000, path)
+    before = dataclasses.replace(found, fragments=[])
+    add_fragments(parts, found, 100_000)
+    assert len(found.fragments) == (100_000 - found.input_bytes) // 1024
+    assert found.read_bytes <= 100_000
+    assert found.texts == before.texts
+    data = path.read_text()
+    assert all(fragment in data for fragment in found.fragments)
+    add_fragments(parts, before, before.input_bytes - 1)
+    assert before.fragments == []
