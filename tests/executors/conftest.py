@@ -12,6 +12,9 @@ from pathlib import Path
 
 import pytest
 
+from tokmill.config import Config
+from tokmill.executors.run import run
+
 DEADLINE_S = 60
 POLL_S = 0.005
 
@@ -78,3 +81,40 @@ def finish_command() -> Callable[..., None]:
         assert done.returncode == 0, done.stderr
 
     return run
+
+
+ROWS = [{"text": f"hello {i} " * (i % 5 + 1)} for i in range(60)]
+
+
+@pytest.fixture
+def sources(tmp_path, write_rows) -> list[Path]:
+    """Two files of 60 and 21 records, the last of them broken."""
+    return [
+        write_rows(tmp_path / "a.jsonl", ROWS),
+        write_rows(tmp_path / "b.jsonl", [*ROWS[:20], b"{bad"]),
+    ]
+
+
+@pytest.fixture
+def out(tmp_path) -> Path:
+    return tmp_path / "out"
+
+
+@pytest.fixture
+def make_config(out, sources, configure) -> Callable[..., Config]:
+    """Make the settings of a run of several parts and steps; paths and settings may be others."""
+
+    def make(*paths: Path, **change: object) -> Config:
+        settings = {"part_bytes": 700, "shard_tokens": 150, "max_reject_fraction": 1.0}
+        return configure(out, *(paths or sources), **settings | change)
+
+    return make
+
+
+@pytest.fixture
+def begun(out, make_config, listener) -> dict[str, object]:
+    """A finished run whose last part and manifest are taken away: one that can be continued."""
+    manifest = run(make_config(), listener)
+    (out / "manifest.json").unlink()
+    max((out / "parts").iterdir()).unlink()
+    return manifest

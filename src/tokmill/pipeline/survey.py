@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 
 from tokmill.sources.json_lines import JsonBlock
 from tokmill.sources.open import open_slice
+from tokmill.sources.slices import cut
 from tokmill.storage import storage_errors
 
 if TYPE_CHECKING:
@@ -83,10 +84,13 @@ def survey(
     Files that can only be read from their beginning are sampled at their heads.
     """
     result = Survey()
-    for window in _windows(_slices(parts), limit_bytes):
+    slices = _finest(_slices(parts))
+    share = max(1, limit_bytes // len(slices)) if slices else 0
+    for window in _windows(slices, limit_bytes):
         if result.input_bytes >= limit_bytes:
             break
-        _read(window, settings, renderer, limit_bytes, result)
+        left = limit_bytes - result.input_bytes
+        _read(window, settings, renderer, left if _has_byte_ranges(window) else share, result)
     return result
 
 
@@ -104,6 +108,21 @@ def add_fragments(parts: Sequence[Part], found: Survey, limit_bytes: int) -> Non
 
 def _slices(parts: Sequence[Part]) -> list[Slice]:
     return [piece for part in parts for piece in part.slices]
+
+
+def _finest(slices: list[Slice]) -> list[Slice]:
+    """Take files of rows apart into their row groups, so that not only the first is sampled."""
+    if len(slices) > _MAX_WINDOWS:
+        return slices
+    return [
+        finer
+        for piece in slices
+        for finer in (
+            cut(piece.file, 1)
+            if piece.is_whole and piece.file.format in ("parquet", "arrow")
+            else [piece]
+        )
+    ]
 
 
 def _positions(slices: Sequence[Slice], n: int) -> Iterator[tuple[Slice, int]]:
@@ -140,13 +159,14 @@ def _has_byte_ranges(piece: Slice) -> bool:
 def _read(
     window: Slice, settings: InputSettings, renderer: Renderer, limit_bytes: int, into: Survey
 ) -> None:
+    stop = into.input_bytes + limit_bytes
     by_range = _has_byte_ranges(window)
     into.heads_only |= not by_range
     into.window_bytes += window.n_bytes if by_range else 0
     with open_slice(window, settings, renderer.schema, _HEAD_BATCH_BYTES) as reader:
         for block in reader.blocks():
             # One read may feed several blocks, and is charged to the first of them.
-            if block.input_bytes and into.input_bytes >= limit_bytes:
+            if block.input_bytes and into.input_bytes >= stop:
                 return
             records = block.parse()
             documents = renderer.render(records)
