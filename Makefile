@@ -9,7 +9,7 @@ help:
 	@echo "make pretrain-bin  make .venv, install, and turn data_samples/ into shards under out/pretrain"
 	@echo "make test          lint, types, import rules, and all tests"
 	@echo "make check         lint, types and import rules alone"
-	@echo "make oracles       also install what some tests compare with: torch, megatron-core, datasets"
+	@echo "make oracles       also install what some tests compare with: torch, megatron-core, …"
 	@echo "make clean         remove .venv and out/"
 
 $(BIN)/tokmill: pyproject.toml
@@ -39,7 +39,7 @@ test: check
 oracles: $(VENV)/dev
 	-$(BIN)/python -m pip install --quiet --disable-pip-version-check torch==2.13.0
 	-$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps megatron-core==0.16.1
-	-$(BIN)/python -m pip install --quiet --disable-pip-version-check -e ".[hub]"
+	-$(BIN)/python -m pip install --quiet --disable-pip-version-check -e ".[hub]" tiktoken
 
 clean:
 	rm -rf $(VENV) out
