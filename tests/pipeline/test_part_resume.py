@@ -97,14 +97,22 @@ def files(directory: Path) -> dict[str, bytes]:
     }
 
 
-@pytest.fixture(params=UNSPLITTABLE)
+@pytest.fixture(params=[*UNSPLITTABLE, "three files"])
 def plans(request, tmp_path, configure, plan_of):
-    """Give what plans a run of one file that is one part, into a directory of a given name."""
-    source = tmp_path / request.param
-    source.write_bytes(UNSPLITTABLE[request.param]())
+    """Give what plans a run of one part into a directory of a given name."""
+    if request.param == "three files":
+        thirds = [b"\n".join(LINES[i : i + 9]) for i in (0, 9, 18)]
+        made = {f"{i}.jsonl": data for i, data in enumerate(thirds)}
+    else:
+        made = {request.param: UNSPLITTABLE[request.param]()}
+    for name, data in made.items():
+        (tmp_path / name).write_bytes(data)
 
     def plan(name: str, **settings):
-        return plan_of(configure(tmp_path / name, source, **SETTINGS | settings))
+        sources = [tmp_path / source for source in made]
+        plan = plan_of(configure(tmp_path / name, *sources, **SETTINGS | settings))
+        assert len(plan.parts) == 1
+        return plan
 
     return plan
 
