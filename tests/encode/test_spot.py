@@ -124,7 +124,8 @@ def test_one_difference_stops_the_run_naming_the_document(ids, expected):
         SpotCheck(Bytes).check(candidate("ab", ids), "a.jsonl:7")
     assert str(caught.value) == (
         f"a.jsonl:7: the engine's ids differ from the reference's {expected} "
-        "of the document that begins 'ab': use --engine tokenizers and report it"
+        "of the document that begins 'ab': "
+        "run again with --engine tokenizers --overwrite, and report it"
     )
 
 

@@ -36,6 +36,7 @@ PARITY_BYTES = 512 << 10
 """Corpus text that every candidate must encode like the reference, besides the hostile texts."""
 
 PROBE_TIMEOUT_S = 120
+TIMED_OUT = "did not finish"
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,7 +153,7 @@ def probe(task: ProbeTask) -> dict[str, Any]:
                 check=False,
             )
         except subprocess.TimeoutExpired:
-            return {"refused": f"did not finish within {PROBE_TIMEOUT_S} s"}
+            return {"refused": f"{TIMED_OUT} within {PROBE_TIMEOUT_S} s"}
     if child.returncode:
         last = (child.stderr.strip().splitlines() or ["no message"])[-1]
         return {"refused": f"died with status {child.returncode}: {last[:200]}"}

@@ -96,7 +96,7 @@ def describe_difference(
     return (
         f"{where}: the engine's ids differ from the reference's at token {at} "
         f"({ids[at : at + 4].tolist()} against {expected[at : at + 4].tolist()}) of the document "
-        f"that begins {text[:60]!r}: use --engine tokenizers and report it"
+        f"that begins {text[:60]!r}: run again with --engine tokenizers --overwrite, and report it"
     )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import time
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -12,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import pyarrow as pa
 
 from tokmill.encode.cache import choice_key, remember, remembered
-from tokmill.encode.choose import PARITY_BYTES, EngineChoice, choose_engine
+from tokmill.encode.choose import PARITY_BYTES, TIMED_OUT, EngineChoice, choose_engine
 from tokmill.encode.engine import REFERENCE, engine_version, load_engine
 from tokmill.encode.tokenizer import Tokenizer, load_tokenizer
 from tokmill.errors import StateError, UsageError
@@ -135,7 +136,8 @@ def choose(prepared: Prepared, reference: Callable[[], Engine], n_threads: int) 
     )
     known = remembered(key)
     if known is not None:
-        return EngineChoice.from_json(known)
+        with suppress(TypeError):  # kept by another version
+            return EngineChoice.from_json(known)
     choice = choose_engine(
         prepared.tokenizer,
         reference(),
@@ -145,7 +147,8 @@ def choose(prepared: Prepared, reference: Callable[[], Engine], n_threads: int) 
         n_threads=n_threads,
         timed=timed,
     )
-    remember(key, choice.as_json())
+    if not any(reason.startswith(TIMED_OUT) for reason in choice.refused.values()):
+        remember(key, choice.as_json())
     return choice
 
 
