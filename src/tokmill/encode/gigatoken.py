@@ -14,6 +14,7 @@ from gigatoken.gigatoken_rs import load_hf_json
 
 from tokmill.batch import TokenBatch
 from tokmill.encode.engine import without_special_tokens
+from tokmill.encode.offsets import byte_offsets
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -42,12 +43,11 @@ class Gigatoken:
 
 def _strings(text: pa.LargeStringArray) -> Any:
     """View an Arrow column as the awkward array of strings that gigatoken takes."""
-    _, offsets, data = text.buffers()
-    ends = np.frombuffer(offsets, np.int64)[text.offset : text.offset + len(text) + 1]
+    data = text.buffers()[2]
     characters = ak.contents.NumpyArray(
         np.frombuffer(data if data is not None else b"", np.uint8), parameters={"__array__": "char"}
     )
     layout = ak.contents.ListOffsetArray(
-        ak.index.Index64(ends), characters, parameters={"__array__": "string"}
+        ak.index.Index64(byte_offsets(text)), characters, parameters={"__array__": "string"}
     )
     return ak.Array(layout)

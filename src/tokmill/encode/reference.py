@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from tokmill.batch import TokenBatch
+from tokmill.encode.offsets import byte_offsets
 from tokmill.errors import TokenizerError, UsageError
 
 if TYPE_CHECKING:
@@ -74,7 +75,7 @@ class SentencePieceReference:
 
 def _calls(text: pa.LargeStringArray) -> Iterator[list[str]]:
     """Cut a batch into lists of documents of about `_CALL_BYTES`."""
-    offsets = np.frombuffer(text.buffers()[1], np.int64)[text.offset : text.offset + len(text) + 1]
+    offsets = byte_offsets(text)
     start = 0
     while start < len(text):
         limit = offsets[start] + _CALL_BYTES

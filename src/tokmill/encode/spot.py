@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from tokmill.encode.offsets import byte_offsets
 from tokmill.errors import ParityError
 
 if TYPE_CHECKING:
@@ -107,7 +108,7 @@ def pick(text: pa.LargeStringArray) -> npt.NDArray[np.int64]:
     """
     if not len(text):
         return np.zeros(0, np.int64)
-    offsets = _offsets(text)
+    offsets = byte_offsets(text)
     lengths = offsets[1:] - offsets[:-1]
     if not lengths.any():
         return np.zeros(0, np.int64)
@@ -123,8 +124,3 @@ def pick(text: pa.LargeStringArray) -> npt.NDArray[np.int64]:
     chosen = (mixed % np.uint64(_ONE_IN) == 0) & (lengths > 0)
     picked: npt.NDArray[np.int64] = np.flatnonzero(chosen)
     return picked
-
-
-def _offsets(text: pa.LargeStringArray) -> npt.NDArray[np.int64]:
-    offsets = np.frombuffer(text.buffers()[1], np.int64)
-    return offsets[text.offset : text.offset + len(text) + 1]

@@ -16,6 +16,7 @@ from tokmill.batch import DocumentBatch, Reject
 from tokmill.encode.control import contains_control, control_strings
 from tokmill.encode.ends import Ends, select, with_ends
 from tokmill.encode.engine import REFERENCE, load_engine
+from tokmill.encode.offsets import byte_offsets
 from tokmill.encode.renewal import RenewableEngine
 from tokmill.encode.spot import candidates
 from tokmill.render.renderer import make_renderer
@@ -156,7 +157,7 @@ def validation_documents(text: pa.LargeStringArray, fraction: float) -> npt.NDAr
     if fraction <= 0:
         return np.zeros(len(text), bool)
     threshold = int(fraction * (1 << 64))
-    offsets, data = _offsets(text), memoryview(text.buffers()[2] or b"")
+    offsets, data = byte_offsets(text), memoryview(text.buffers()[2] or b"")
     return np.fromiter(
         (
             xxhash.xxh3_64_intdigest(data[offsets[i] : offsets[i + 1]]) < threshold
@@ -167,11 +168,6 @@ def validation_documents(text: pa.LargeStringArray, fraction: float) -> npt.NDAr
     )
 
 
-def _offsets(text: pa.LargeStringArray) -> npt.NDArray[np.int64]:
-    offsets = np.frombuffer(text.buffers()[1], np.int64)
-    return offsets[text.offset : text.offset + len(text) + 1]
-
-
 def _byte_lengths(text: pa.LargeStringArray) -> npt.NDArray[np.int64]:
-    offsets = _offsets(text)
+    offsets = byte_offsets(text)
     return offsets[1:] - offsets[:-1]
