@@ -13,8 +13,7 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -23,62 +22,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from tokmill.cli.main import main
 from tokmill.storage import locked
 
 GOOD = [{"title": f"t{i}", "summary": "hello world", "sections": []} for i in range(40)]
-
-
-@dataclass(frozen=True)
-class Outcome:
-    code: int
-    out: str
-    err: str
-
-    @property
-    def error(self) -> str:
-        """The one line that says what is wrong."""
-        assert "Traceback" not in self.err
-        lines = [line for line in self.err.splitlines() if line.startswith("error: ")]
-        assert len(lines) == 1, self.err
-        assert self.err.endswith(f"{lines[0]}\n"), "the error is the last line, and one line"
-        return lines[0].removeprefix("error: ")
-
-
-@pytest.fixture
-def tokmill(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> Iterator[Callable[..., Outcome]]:
-    """Run the command line in this process; its exit code is what a shell would see."""
-    monkeypatch.setenv("RAYON_NUM_THREADS", "1")
-    before = signal.getsignal(signal.SIGTERM)
-
-    def run(*arguments: str | Path) -> Outcome:
-        monkeypatch.setattr(sys, "argv", ["tokmill", *map(str, arguments)])
-        capsys.readouterr()
-        with pytest.raises(SystemExit) as stopped:
-            main()
-        captured = capsys.readouterr()
-        assert isinstance(stopped.value.code, int)
-        return Outcome(stopped.value.code, captured.out, captured.err)
-
-    yield run
-    signal.signal(signal.SIGTERM, before)
-
-
-@pytest.fixture
-def pretrain(
-    tokmill: Callable[..., Outcome], tokenizer_dir: Path, tmp_path: Path
-) -> Callable[..., Outcome]:
-    """Run `pretrain` into `tmp_path/out` with the tiny tokenizer and the reference engine."""
-
-    def run(*arguments: str | Path) -> Outcome:
-        return tokmill(
-            *("pretrain", "-o", tmp_path / "out", "-t", tokenizer_dir),
-            *("--engine", "tokenizers", "--threads", "1", *arguments),
-        )
-
-    return run
 
 
 @pytest.fixture
@@ -120,7 +66,7 @@ def data_files(directory: Path) -> dict[str, bytes]:
     ],
 )
 def test_an_input_that_is_not_there_is_a_usage_error(
-    pretrain: Callable[..., Outcome],
+    pretrain: Callable[..., Any],
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     given: str,
@@ -150,7 +96,7 @@ def test_an_input_that_is_not_there_is_a_usage_error(
     ],
 )
 def test_a_setting_that_cannot_be_is_a_usage_error(
-    pretrain: Callable[..., Outcome],
+    pretrain: Callable[..., Any],
     good: Path,
     tmp_path: Path,
     arguments: tuple[str, ...],
@@ -178,7 +124,7 @@ def test_a_setting_that_cannot_be_is_a_usage_error(
     ],
 )
 def test_a_wrong_configuration_file_is_a_usage_error_that_names_file_and_key(
-    pretrain: Callable[..., Outcome], good: Path, tmp_path: Path, text: bytes, said: str
+    pretrain: Callable[..., Any], good: Path, tmp_path: Path, text: bytes, said: str
 ) -> None:
     (tmp_path / "run.toml").write_bytes(text)
     outcome = pretrain(good, "--config", tmp_path / "run.toml")
@@ -188,7 +134,7 @@ def test_a_wrong_configuration_file_is_a_usage_error_that_names_file_and_key(
 
 
 def test_a_configuration_file_that_is_not_there_is_a_usage_error(
-    pretrain: Callable[..., Outcome], good: Path, tmp_path: Path
+    pretrain: Callable[..., Any], good: Path, tmp_path: Path
 ) -> None:
     outcome = pretrain(good, "--config", tmp_path / "run.toml")
     assert (outcome.code, outcome.error) == (
@@ -198,7 +144,7 @@ def test_a_configuration_file_that_is_not_there_is_a_usage_error(
 
 
 def test_a_variable_that_cannot_be_is_a_usage_error_that_names_the_option(
-    pretrain: Callable[..., Outcome], good: Path, monkeypatch: pytest.MonkeyPatch
+    pretrain: Callable[..., Any], good: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("TOKMILL_PART_BYTES", "garbage")
     outcome = pretrain(good)
@@ -208,7 +154,7 @@ def test_a_variable_that_cannot_be_is_a_usage_error_that_names_the_option(
 
 @pytest.mark.parametrize("missing", ["input", "output", "tokenizer"])
 def test_what_a_run_cannot_do_without_is_asked_for_by_name(
-    tokmill: Callable[..., Outcome], good: Path, tokenizer_dir: Path, tmp_path: Path, missing: str
+    tokmill: Callable[..., Any], good: Path, tokenizer_dir: Path, tmp_path: Path, missing: str
 ) -> None:
     given = {
         "input": (str(good),),
@@ -251,7 +197,7 @@ def test_what_a_run_cannot_do_without_is_asked_for_by_name(
     ],
 )
 def test_a_tokenizer_that_does_not_load_or_names_no_clear_eos_is_refused(
-    tokmill: Callable[..., Outcome],
+    tokmill: Callable[..., Any],
     good: Path,
     tokenizer_dir: Path,
     tmp_path: Path,
@@ -272,7 +218,7 @@ def test_a_tokenizer_that_does_not_load_or_names_no_clear_eos_is_refused(
 
 @pytest.mark.parametrize("name", ["<zzz>", "99999999", "-1"])
 def test_an_eos_that_the_vocabulary_lacks_is_refused(
-    pretrain: Callable[..., Outcome], good: Path, name: str
+    pretrain: Callable[..., Any], good: Path, name: str
 ) -> None:
     outcome = pretrain(good, f"--eos-token={name}")
     assert outcome.code == 4
@@ -280,7 +226,7 @@ def test_an_eos_that_the_vocabulary_lacks_is_refused(
 
 
 def test_ids_above_65535_do_not_become_uint16(
-    tokmill: Callable[..., Outcome], good: Path, tokenizer_dir: Path, tmp_path: Path
+    tokmill: Callable[..., Any], good: Path, tokenizer_dir: Path, tmp_path: Path
 ) -> None:
     big = tmp_path / "big"
     big.mkdir()
@@ -318,7 +264,7 @@ def test_ids_above_65535_do_not_become_uint16(
     ],
 )
 def test_a_broken_record_is_one_counted_reject_with_its_place(
-    pretrain: Callable[..., Outcome], tmp_path: Path, line: bytes, reason: str
+    pretrain: Callable[..., Any], tmp_path: Path, line: bytes, reason: str
 ) -> None:
     path = write_lines(tmp_path / "in.jsonl", [*GOOD, line, b"", *GOOD])
     assert pretrain(path).code == 0
@@ -331,7 +277,7 @@ def test_a_broken_record_is_one_counted_reject_with_its_place(
 
 
 def test_a_broken_record_stops_the_run_if_asked_and_the_run_goes_on_later(
-    pretrain: Callable[..., Outcome], tmp_path: Path
+    pretrain: Callable[..., Any], tmp_path: Path
 ) -> None:
     path = write_lines(tmp_path / "in.jsonl", [*GOOD, b"{]}", *GOOD])
     outcome = pretrain(path, "--on-error", "fail")
@@ -342,7 +288,7 @@ def test_a_broken_record_stops_the_run_if_asked_and_the_run_goes_on_later(
 
 
 def test_a_run_that_eats_the_wrong_file_is_stopped_unless_it_is_the_right_one(
-    pretrain: Callable[..., Outcome], tmp_path: Path
+    pretrain: Callable[..., Any], tmp_path: Path
 ) -> None:
     path = write_lines(tmp_path / "in.jsonl", [*GOOD, *[b"{]}"] * 11])
     outcome = pretrain(path)
@@ -353,12 +299,12 @@ def test_a_run_that_eats_the_wrong_file_is_stopped_unless_it_is_the_right_one(
     assert pretrain(path, "--max-reject-fraction", "0.5").code == 0
 
 
-def test_ten_rejects_stop_nothing(pretrain: Callable[..., Outcome], tmp_path: Path) -> None:
+def test_ten_rejects_stop_nothing(pretrain: Callable[..., Any], tmp_path: Path) -> None:
     assert pretrain(write_lines(tmp_path / "in.jsonl", [*GOOD, *[b"{]}"] * 10])).code == 0
 
 
 def test_a_record_over_the_limit_is_a_reject_and_its_neighbours_stay(
-    pretrain: Callable[..., Outcome], tmp_path: Path
+    pretrain: Callable[..., Any], tmp_path: Path
 ) -> None:
     path = write_lines(tmp_path / "in.jsonl", [GOOD[0], {"title": "x" * 1000}, GOOD[1]])
     assert pretrain(path, "--max-record-bytes", "500").code == 0
@@ -367,7 +313,7 @@ def test_a_record_over_the_limit_is_a_reject_and_its_neighbours_stay(
 
 
 def test_records_without_any_known_key_name_the_keys_that_they_have(
-    pretrain: Callable[..., Outcome], tmp_path: Path
+    pretrain: Callable[..., Any], tmp_path: Path
 ) -> None:
     outcome = pretrain(write_lines(tmp_path / "in.jsonl", [{"foo": "a", "bar": 1}]))
     assert outcome.code == 2
@@ -392,7 +338,7 @@ def compressed(kind: str) -> bytes:
 @pytest.mark.parametrize("kind", ["gz", "zst"])
 @pytest.mark.parametrize("damage", ["cut", "not compressed"])
 def test_a_compressed_file_that_breaks_off_is_a_counted_reject(
-    pretrain: Callable[..., Outcome], tmp_path: Path, kind: str, damage: str
+    pretrain: Callable[..., Any], tmp_path: Path, kind: str, damage: str
 ) -> None:
     path = tmp_path / f"in.jsonl.{kind}"
     path.write_bytes(compressed(kind)[:-9] if damage == "cut" else b"plain text\n")
@@ -414,7 +360,7 @@ def test_a_compressed_file_that_breaks_off_is_a_counted_reject(
     ],
 )
 def test_a_broken_array_gives_its_whole_records_and_counts_the_rest(
-    pretrain: Callable[..., Outcome],
+    pretrain: Callable[..., Any],
     tmp_path: Path,
     text: str,
     n_documents: int,
@@ -426,9 +372,7 @@ def test_a_broken_array_gives_its_whole_records_and_counts_the_rest(
     assert (totals["documents"], totals["rejects"]) == (n_documents, rejects)
 
 
-def test_csv_rows_of_other_widths_are_rejects(
-    pretrain: Callable[..., Outcome], tmp_path: Path
-) -> None:
+def test_csv_rows_of_other_widths_are_rejects(pretrain: Callable[..., Any], tmp_path: Path) -> None:
     (tmp_path / "in.csv").write_text("title,summary\na,b,c\nd\ne,f\n")
     assert pretrain(tmp_path / "in.csv").code == 0
     totals = manifest(tmp_path / "out")["totals"]
@@ -436,7 +380,7 @@ def test_csv_rows_of_other_widths_are_rejects(
 
 
 def test_a_csv_quote_that_is_never_closed_is_a_reject(
-    pretrain: Callable[..., Outcome], tmp_path: Path
+    pretrain: Callable[..., Any], tmp_path: Path
 ) -> None:
     (tmp_path / "in.csv").write_text('title,summary\na,b\nc,"d\ne,f\n')
     assert pretrain(tmp_path / "in.csv").code == 0
@@ -461,7 +405,7 @@ def parquet(**columns: list[Any]) -> bytes:
     ],
 )
 def test_a_parquet_file_that_is_none_or_of_other_columns_is_refused(
-    pretrain: Callable[..., Outcome], tmp_path: Path, data: bytes, code: int, said: str
+    pretrain: Callable[..., Any], tmp_path: Path, data: bytes, code: int, said: str
 ) -> None:
     (tmp_path / "in.parquet").write_bytes(data)
     outcome = pretrain(tmp_path / "in.parquet")
@@ -486,8 +430,8 @@ def test_a_parquet_file_that_is_none_or_of_other_columns_is_refused(
     ],
 )
 def test_an_empty_input_makes_an_empty_dataset_that_verifies(
-    pretrain: Callable[..., Outcome],
-    tokmill: Callable[..., Outcome],
+    pretrain: Callable[..., Any],
+    tokmill: Callable[..., Any],
     tmp_path: Path,
     name: str,
     text: str,
@@ -504,8 +448,8 @@ def test_an_empty_input_makes_an_empty_dataset_that_verifies(
 
 @pytest.mark.parametrize("limit", [("--min-tokens", "99999"), ("--max-tokens", "1")])
 def test_limits_that_drop_everything_are_no_error(
-    pretrain: Callable[..., Outcome],
-    tokmill: Callable[..., Outcome],
+    pretrain: Callable[..., Any],
+    tokmill: Callable[..., Any],
     good: Path,
     tmp_path: Path,
     limit: tuple[str, str],
@@ -517,7 +461,7 @@ def test_limits_that_drop_everything_are_no_error(
 
 
 def test_plan_on_nothing_says_that_there_is_nothing_to_predict_from(
-    tokmill: Callable[..., Outcome], tokenizer_dir: Path, tmp_path: Path
+    tokmill: Callable[..., Any], tokenizer_dir: Path, tmp_path: Path
 ) -> None:
     (tmp_path / "empty.jsonl").write_bytes(b"")
     outcome = tokmill("plan", tmp_path / "empty.jsonl", "-t", tokenizer_dir)
@@ -529,7 +473,7 @@ def test_plan_on_nothing_says_that_there_is_nothing_to_predict_from(
 
 
 def test_an_output_that_is_a_file_is_a_storage_error(
-    pretrain: Callable[..., Outcome], good: Path, tmp_path: Path
+    pretrain: Callable[..., Any], good: Path, tmp_path: Path
 ) -> None:
     (tmp_path / "out").write_bytes(b"mine")
     outcome = pretrain(good)
@@ -540,7 +484,7 @@ def test_an_output_that_is_a_file_is_a_storage_error(
 
 @pytest.mark.parametrize("overwrite", [(), ("--overwrite",)])
 def test_a_directory_with_files_of_others_is_left_alone(
-    pretrain: Callable[..., Outcome], good: Path, tmp_path: Path, overwrite: tuple[str, ...]
+    pretrain: Callable[..., Any], good: Path, tmp_path: Path, overwrite: tuple[str, ...]
 ) -> None:
     (tmp_path / "out").mkdir()
     (tmp_path / "out/mine.txt").write_bytes(b"mine")
@@ -552,7 +496,7 @@ def test_a_directory_with_files_of_others_is_left_alone(
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
 def test_a_directory_that_cannot_be_written_is_a_storage_error(
-    pretrain: Callable[..., Outcome], good: Path, tmp_path: Path
+    pretrain: Callable[..., Any], good: Path, tmp_path: Path
 ) -> None:
     (tmp_path / "out").mkdir(mode=0o555)
     outcome = pretrain(good)
@@ -560,7 +504,7 @@ def test_a_directory_that_cannot_be_written_is_a_storage_error(
 
 
 def test_a_directory_in_use_by_another_run_is_refused(
-    pretrain: Callable[..., Outcome], good: Path, tmp_path: Path
+    pretrain: Callable[..., Any], good: Path, tmp_path: Path
 ) -> None:
     (tmp_path / "out").mkdir()
     with locked(tmp_path / "out"):
@@ -593,7 +537,7 @@ def test_no_space_is_one_line_and_the_same_command_completes_with_more(
     ],
 )
 def test_other_settings_that_change_bytes_are_refused_in_the_same_directory(
-    pretrain: Callable[..., Outcome], good: Path, tmp_path: Path, change: tuple[str, str], said: str
+    pretrain: Callable[..., Any], good: Path, tmp_path: Path, change: tuple[str, str], said: str
 ) -> None:
     assert pretrain(good).code == 0
     before = data_files(tmp_path / "out")
@@ -606,7 +550,7 @@ def test_other_settings_that_change_bytes_are_refused_in_the_same_directory(
 
 @pytest.mark.parametrize("change", ["longer", "touched", "gone", "new", "order"])
 def test_other_inputs_are_refused_in_the_same_directory(
-    pretrain: Callable[..., Outcome], tmp_path: Path, change: str
+    pretrain: Callable[..., Any], tmp_path: Path, change: str
 ) -> None:
     a = write_lines(tmp_path / "a.jsonl", GOOD[:20])
     b = write_lines(tmp_path / "b.jsonl", GOOD[20:])
@@ -637,7 +581,7 @@ def test_other_inputs_are_refused_in_the_same_directory(
 
 @pytest.mark.parametrize("text", ["", "{", '{"format_version": 99}'])
 def test_a_damaged_or_newer_plan_is_refused(
-    pretrain: Callable[..., Outcome], good: Path, tmp_path: Path, text: str
+    pretrain: Callable[..., Any], good: Path, tmp_path: Path, text: str
 ) -> None:
     assert pretrain(good).code == 0
     rewrite(tmp_path / "out/plan.json", text.encode())
@@ -648,7 +592,7 @@ def test_a_damaged_or_newer_plan_is_refused(
 
 @pytest.mark.parametrize("text", ["", "null", "[]", "{}", '{"fingerprint": "x", "steps": []}'])
 def test_a_damaged_commit_record_is_refused(
-    pretrain: Callable[..., Outcome], good: Path, tmp_path: Path, text: str
+    pretrain: Callable[..., Any], good: Path, tmp_path: Path, text: str
 ) -> None:
     assert pretrain(good).code == 0
     (tmp_path / "out/manifest.json").unlink()
@@ -689,8 +633,8 @@ def flipped(path: Path) -> bytes:
     ],
 )
 def test_verify_names_every_lie_and_exits_1(
-    pretrain: Callable[..., Outcome],
-    tokmill: Callable[..., Outcome],
+    pretrain: Callable[..., Any],
+    tokmill: Callable[..., Any],
     good: Path,
     tmp_path: Path,
     name: str,
@@ -724,8 +668,8 @@ def test_verify_names_every_lie_and_exits_1(
     ],
 )
 def test_verify_of_an_edited_manifest_exits_1(
-    pretrain: Callable[..., Outcome],
-    tokmill: Callable[..., Outcome],
+    pretrain: Callable[..., Any],
+    tokmill: Callable[..., Any],
     good: Path,
     tmp_path: Path,
     change: dict[str, Any],
@@ -745,7 +689,7 @@ def test_verify_of_an_edited_manifest_exits_1(
     [(b"{", 1), (b"", 1), (b"null", 1), (b"\xff", 1), (b'{"format_version":2}', 6)],
 )
 def test_a_damaged_or_newer_manifest_is_refused(
-    tokmill: Callable[..., Outcome], tmp_path: Path, verb: str, text: bytes, code: int
+    tokmill: Callable[..., Any], tmp_path: Path, verb: str, text: bytes, code: int
 ) -> None:
     (tmp_path / "manifest.json").write_bytes(text)
     outcome = tokmill(verb, tmp_path)
@@ -755,7 +699,7 @@ def test_a_damaged_or_newer_manifest_is_refused(
 
 @pytest.mark.parametrize("verb", ["verify", "inspect"])
 def test_a_directory_that_is_no_dataset_is_a_usage_error(
-    tokmill: Callable[..., Outcome], tmp_path: Path, verb: str
+    tokmill: Callable[..., Any], tmp_path: Path, verb: str
 ) -> None:
     outcome = tokmill(verb, tmp_path)
     assert outcome.code == 2
@@ -765,8 +709,8 @@ def test_a_directory_that_is_no_dataset_is_a_usage_error(
 
 @pytest.mark.parametrize("verb", ["verify", "inspect"])
 def test_a_dataset_whose_run_is_not_finished_says_how_to_finish_it(
-    pretrain: Callable[..., Outcome],
-    tokmill: Callable[..., Outcome],
+    pretrain: Callable[..., Any],
+    tokmill: Callable[..., Any],
     good: Path,
     tmp_path: Path,
     verb: str,
@@ -780,8 +724,8 @@ def test_a_dataset_whose_run_is_not_finished_says_how_to_finish_it(
 
 @pytest.mark.parametrize("number", ["40", "-1", "99999999999999999999"])
 def test_a_document_that_the_dataset_lacks_is_a_usage_error(
-    pretrain: Callable[..., Outcome],
-    tokmill: Callable[..., Outcome],
+    pretrain: Callable[..., Any],
+    tokmill: Callable[..., Any],
     good: Path,
     tmp_path: Path,
     number: str,
@@ -826,7 +770,7 @@ def test_an_interrupted_run_exits_130_and_the_same_command_completes(
     many_parts: Path,
     tokenizer_dir: Path,
     tmp_path: Path,
-    tokmill: Callable[..., Outcome],
+    tokmill: Callable[..., Any],
     number: signal.Signals,
     workers: str,
 ) -> None:
@@ -859,7 +803,7 @@ def test_a_killed_worker_is_an_error_and_the_same_command_completes(
 
 
 def test_workers_die_with_their_parent_and_the_rerun_gives_the_bytes_of_an_unbroken_run(
-    many_parts: Path, tokenizer_dir: Path, tmp_path: Path, tokmill: Callable[..., Outcome]
+    many_parts: Path, tokenizer_dir: Path, tmp_path: Path, tokmill: Callable[..., Any]
 ) -> None:
     words = command(many_parts, tokenizer_dir, tmp_path / "out", *PARTS, "2")
     with subprocess.Popen(words, stderr=subprocess.DEVNULL) as process:
@@ -877,7 +821,7 @@ def test_workers_die_with_their_parent_and_the_rerun_gives_the_bytes_of_an_unbro
 
 
 def test_a_failed_overwrite_leaves_the_dataset(
-    pretrain: Callable[..., Outcome], tokmill: Callable[..., Outcome], good: Path, tmp_path: Path
+    pretrain: Callable[..., Any], tokmill: Callable[..., Any], good: Path, tmp_path: Path
 ) -> None:
     assert pretrain(good).code == 0
     before = data_files(tmp_path / "out")
@@ -903,8 +847,8 @@ def unigram(tmp_path: Path) -> Path:
 @pytest.mark.parametrize("ending", ["bin", "idx"])
 @pytest.mark.parametrize("damage", ["gone", "cut"])
 def test_a_resumed_run_does_not_vouch_for_files_that_are_gone(
-    pretrain: Callable[..., Outcome],
-    tokmill: Callable[..., Outcome],
+    pretrain: Callable[..., Any],
+    tokmill: Callable[..., Any],
     good: Path,
     tmp_path: Path,
     ending: str,
@@ -946,7 +890,7 @@ def test_field_names_that_clash_and_settings_that_are_not_utf_8_are_usage_errors
 
 
 def test_a_pipe_given_as_a_file_is_a_usage_error_that_names_stdin(
-    pretrain: Callable[..., Outcome], tmp_path: Path
+    pretrain: Callable[..., Any], tmp_path: Path
 ) -> None:
     os.mkfifo(tmp_path / "in.jsonl")
     outcome = pretrain(tmp_path / "in.jsonl")
@@ -967,7 +911,7 @@ def test_standard_input_beside_other_files_is_not_lost_with_two_workers(
 
 
 def test_names_that_are_not_utf_8_make_a_dataset_that_verifies(
-    pretrain: Callable[..., Outcome], tokmill: Callable[..., Outcome], tmp_path: Path
+    pretrain: Callable[..., Any], tokmill: Callable[..., Any], tmp_path: Path
 ) -> None:
     path = write_lines(tmp_path / os.fsdecode(b"\xff.jsonl"), GOOD)
     outcome = pretrain(path)
@@ -993,7 +937,7 @@ def test_an_input_that_shrinks_while_it_is_read_is_a_storage_error(
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may read everything")
 @pytest.mark.parametrize("name", ["shut", "shut/in.jsonl", "shut/*.jsonl"])
 def test_a_directory_that_may_not_be_read_is_one_line(
-    pretrain: Callable[..., Outcome], tmp_path: Path, name: str
+    pretrain: Callable[..., Any], tmp_path: Path, name: str
 ) -> None:
     write_lines(tmp_path / "in.jsonl", GOOD)
     (tmp_path / "shut").mkdir()
@@ -1007,7 +951,7 @@ def test_a_directory_that_may_not_be_read_is_one_line(
 
 @pytest.mark.parametrize("text", ["null", "[]", '{"format_version": 1}'])
 def test_a_plan_of_another_shape_is_refused(
-    pretrain: Callable[..., Outcome], good: Path, tmp_path: Path, text: str
+    pretrain: Callable[..., Any], good: Path, tmp_path: Path, text: str
 ) -> None:
     assert pretrain(good).code == 0
     rewrite(tmp_path / "out/plan.json", text.encode())
@@ -1017,7 +961,7 @@ def test_a_plan_of_another_shape_is_refused(
 
 
 def test_a_key_with_a_line_end_does_not_break_the_one_line_of_an_error(
-    pretrain: Callable[..., Outcome], tmp_path: Path
+    pretrain: Callable[..., Any], tmp_path: Path
 ) -> None:
     outcome = pretrain(write_lines(tmp_path / "in.jsonl", [{"a\nb\x1b[31m": 1, "x" * 9999: 2}]))
     assert outcome.code == 2
@@ -1026,7 +970,7 @@ def test_a_key_with_a_line_end_does_not_break_the_one_line_of_an_error(
 
 
 def test_a_dataset_inside_its_own_input_is_not_read(
-    pretrain: Callable[..., Outcome], tmp_path: Path
+    pretrain: Callable[..., Any], tmp_path: Path
 ) -> None:
     write_lines(tmp_path / "in.jsonl", GOOD)
     assert pretrain(tmp_path).code == 0
@@ -1034,7 +978,7 @@ def test_a_dataset_inside_its_own_input_is_not_read(
 
 
 def test_an_input_that_was_mended_before_anything_was_committed_needs_no_overwrite(
-    pretrain: Callable[..., Outcome], tmp_path: Path
+    pretrain: Callable[..., Any], tmp_path: Path
 ) -> None:
     path = write_lines(tmp_path / "in.jsonl", [b"{]}"] * 20)
     assert pretrain(path, "--renderer", "encyclopedia", "--on-error", "fail").code == 3
@@ -1043,7 +987,7 @@ def test_an_input_that_was_mended_before_anything_was_committed_needs_no_overwri
 
 
 def test_a_reader_that_goes_away_is_told_from_a_lie(
-    pretrain: Callable[..., Outcome], good: Path, tmp_path: Path
+    pretrain: Callable[..., Any], good: Path, tmp_path: Path
 ) -> None:
     assert pretrain(good).code == 0
     ours, theirs = os.pipe()
@@ -1055,7 +999,7 @@ def test_a_reader_that_goes_away_is_told_from_a_lie(
 
 
 def test_no_color_holds_for_errors(
-    pretrain: Callable[..., Outcome], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    pretrain: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     import pty
 

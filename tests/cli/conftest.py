@@ -1,0 +1,66 @@
+"""The command line, run in this process."""
+
+from __future__ import annotations
+
+import signal
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from tokmill.cli.main import main
+
+
+@dataclass(frozen=True)
+class Outcome:
+    code: int
+    out: str
+    err: str
+
+    @property
+    def error(self) -> str:
+        """The one line that says what is wrong."""
+        assert "Traceback" not in self.err
+        lines = [line for line in self.err.splitlines() if line.startswith("error: ")]
+        assert len(lines) == 1, self.err
+        assert self.err.endswith(f"{lines[0]}\n"), "the error is the last line, and one line"
+        return lines[0].removeprefix("error: ")
+
+
+@pytest.fixture
+def tokmill(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> Iterator[Callable[..., Outcome]]:
+    """Run the command line in this process; its exit code is what a shell would see."""
+    monkeypatch.setenv("RAYON_NUM_THREADS", "1")
+    monkeypatch.setenv("NO_COLOR", "")
+    before = signal.getsignal(signal.SIGTERM)
+
+    def run(*arguments: str | Path) -> Outcome:
+        monkeypatch.setattr(sys, "argv", ["tokmill", *map(str, arguments)])
+        capsys.readouterr()
+        with pytest.raises(SystemExit) as stopped:
+            main()
+        captured = capsys.readouterr()
+        assert isinstance(stopped.value.code, int)
+        return Outcome(stopped.value.code, captured.out, captured.err)
+
+    yield run
+    signal.signal(signal.SIGTERM, before)
+
+
+@pytest.fixture
+def pretrain(
+    tokmill: Callable[..., Outcome], tokenizer_dir: Path, tmp_path: Path
+) -> Callable[..., Outcome]:
+    """Run `pretrain` into `tmp_path/out` with the tiny tokenizer and the reference engine."""
+
+    def run(*arguments: str | Path) -> Outcome:
+        return tokmill(
+            *("pretrain", "-o", tmp_path / "out", "-t", tokenizer_dir),
+            *("--engine", "tokenizers", "--threads", "1", *arguments),
+        )
+
+    return run
