@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import numpy as np
 import pyarrow as pa
 import pytest
 
@@ -21,7 +22,7 @@ def test_one_column_alone_is_given_as_it_is():
 
 def test_documents_without_an_empty_one_are_all_rows(records):
     rows = [{"a": "x"}, {"a": "y"}]
-    batch = documents(records(rows, SCHEMA), pa.array(["x", "y"]), pa.array([False, False]))
+    batch = documents(records(rows, SCHEMA), pa.array(["x", "y"]), np.zeros(2, bool))
     assert batch.text.type == pa.large_string()
     assert batch.text.to_pylist() == ["x", "y"]
     assert batch.rows.tolist() == [0, 1]
@@ -29,7 +30,7 @@ def test_documents_without_an_empty_one_are_all_rows(records):
 
 
 def test_a_batch_without_rows_gives_no_documents(records):
-    batch = documents(records([], SCHEMA), pa.array([], pa.string()), pa.array([], pa.bool_()))
+    batch = documents(records([], SCHEMA), pa.array([], pa.string()), np.zeros(0, bool))
     assert (len(batch.text), batch.rows.tolist(), batch.rejects) == (0, [], [])
     assert batch.text.type == pa.large_string()
 
@@ -47,7 +48,7 @@ def test_an_empty_record_says_whether_its_keys_or_its_texts_were_missing(
     records, row, reason, message
 ):
     batch = documents(
-        records([{"a": "x"}, row], SCHEMA), pa.array(["x", ""]), pa.array([False, True])
+        records([{"a": "x"}, row], SCHEMA), pa.array(["x", ""]), np.array([False, True])
     )
     assert [(r.place, r.reason, r.message) for r in batch.rejects] == [
         (Place(2, 10), reason, message)
@@ -57,13 +58,13 @@ def test_an_empty_record_says_whether_its_keys_or_its_texts_were_missing(
 
 def test_all_records_may_be_rejected_in_order(records):
     rows = [{"a": ""}] * 3
-    batch = documents(records(rows, SCHEMA), pa.array([""] * 3), pa.array([True] * 3))
+    batch = documents(records(rows, SCHEMA), pa.array([""] * 3), np.ones(3, bool))
     assert len(batch.text) == 0
     assert [reject.place.line for reject in batch.rejects] == [1, 2, 3]
 
 
 def test_a_reject_keeps_no_more_than_the_limit(records):
-    batch = documents(records([{"c": "x" * 5000}], SCHEMA), pa.array([""]), pa.array([True]))
+    batch = documents(records([{"c": "x" * 5000}], SCHEMA), pa.array([""]), np.ones(1, bool))
     (reject,) = batch.rejects
     assert isinstance(reject, Reject)
     assert len(reject.raw) == RAW_LIMIT_BYTES

@@ -13,12 +13,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from tokmill.render.columns import documents, joined
 
 if TYPE_CHECKING:
+    import numpy.typing as npt
+
     from tokmill.batch import DocumentBatch, Records
     from tokmill.config import RenderSettings
 
@@ -29,7 +32,8 @@ class Encyclopedia:
     name = "encyclopedia"
 
     def __init__(self, settings: RenderSettings) -> None:
-        self._settings = settings
+        self._separator = settings.separator
+        self._terminator = settings.terminator
         section = pa.struct(
             [
                 (settings.section_title_field, pa.string()),
@@ -47,26 +51,28 @@ class Encyclopedia:
     def render(self, records: Records) -> DocumentBatch:
         """Give one document a record; reject records without any text."""
         title, summary, sections = records.batch.columns
-        separator, terminator = self._settings.separator, self._settings.terminator
-        n_sections = pc.fill_null(pc.list_value_length(sections), 0)
+        n_sections = pc.fill_null(pc.list_value_length(sections), 0).to_numpy()
         text = joined(
-            pc.fill_null(title, ""), separator, pc.fill_null(summary, ""), self._body(sections)
+            pc.fill_null(title, ""),
+            self._separator,
+            pc.fill_null(summary, ""),
+            self._body(sections, n_sections),
         )
         # A document holds text if it is longer than its separators and terminators alone.
-        section_bytes = len((separator + terminator).encode())
-        bare = pc.add(pc.multiply(n_sections, section_bytes), len(separator.encode()))
-        empty = pc.equal(pc.binary_length(text), bare)
-        return documents(records, text, empty)
+        section_bytes = len((self._separator + self._terminator).encode())
+        bare = n_sections * section_bytes + len(self._separator.encode())
+        return documents(records, text, pc.binary_length(text).to_numpy() == bare)
 
-    def _body(self, sections: pa.ListArray) -> pa.StringArray:
+    def _body(self, sections: pa.ListArray, n_sections: npt.NDArray[np.int32]) -> pa.StringArray:
         parts = sections.flatten()
         texts = joined(
             pc.fill_null(pc.struct_field(parts, [0]), ""),
-            self._settings.separator,
+            self._separator,
             pc.fill_null(pc.struct_field(parts, [1]), ""),
-            self._settings.terminator,
+            self._terminator,
         )
-        counts = pc.fill_null(pc.list_value_length(sections), 0)
-        ends = pc.cumulative_sum(counts)
-        offsets = pa.concat_arrays([pa.array([0], pa.int32()), ends.cast(pa.int32())])
-        return pc.binary_join(pa.ListArray.from_arrays(offsets, texts), "")
+        offsets = np.zeros(len(n_sections) + 1, np.int32)
+        np.cumsum(n_sections, out=offsets[1:])
+        return pc.binary_join(
+            pa.ListArray.from_arrays(pa.array(offsets), texts), pa.scalar("", pa.string())
+        )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import string
 from typing import TYPE_CHECKING
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -34,11 +35,8 @@ class Template:
         for literal, field in self._pieces:
             pieces += [literal] if literal else []
             pieces += [columns[field]] if field else []
-        empty = None
-        for column in columns.values():
-            is_empty = pc.equal(pc.binary_length(column), 0)
-            empty = is_empty if empty is None else pc.and_(empty, is_empty)
-        return documents(records, joined(*pieces), empty)
+        lengths = [pc.binary_length(column).to_numpy() for column in columns.values()]
+        return documents(records, joined(*pieces), np.sum(lengths, axis=0) == 0)
 
 
 def text_field(name: str) -> str:
