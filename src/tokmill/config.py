@@ -142,9 +142,11 @@ class RunSettings:
     threads: int = _speed_setting(
         0, "Threads in each worker; 0: the cores divided by the workers.", minimum=0, maximum=256
     )
-    batch_bytes: int = _speed_setting(8 << 20, "Input per batch.", minimum=1)
+    batch_bytes: int = _speed_setting(4 << 20, "Input per batch.", minimum=1)
     engine_memory_bytes: int = _speed_setting(
-        384 << 20, "Renew the engine when its caches have grown by this.", minimum=1 << 20
+        0,
+        "Renew the engine when its caches have grown by this; 0: 256 MiB a thread.",
+        minimum=0,
     )
 
 

@@ -3,6 +3,7 @@ from __future__ import annotations
 import mmap
 import sys
 import threading
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
@@ -10,6 +11,10 @@ import pytest
 
 from tokmill.batch import TokenBatch
 from tokmill.encode.renewal import RenewableEngine, anonymous_bytes
+from tokmill.laps import Laps
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 TEXT = pa.array(["a", "bc"], pa.large_string())
 MEMORY_BYTES = 4 << 20
@@ -28,8 +33,9 @@ class Hoarder:
 
     name = "hoarder"
 
-    def __init__(self, grown_bytes: int, *, renewable: bool = True) -> None:
+    def __init__(self, grown_bytes: int, *, renewable: bool, concurrent: bool) -> None:
         self.renewable = renewable
+        self.concurrent = concurrent
         self._grown_bytes = grown_bytes
         self._hoard: list[mmap.mmap] = []
 
@@ -42,22 +48,49 @@ class Hoarder:
 class Loader:
     """Makes engines, and keeps count of them."""
 
-    def __init__(self, grown_bytes: int, *, renewable: bool = True) -> None:
+    def __init__(
+        self, grown_bytes: int, *, renewable: bool = True, concurrent: bool = False
+    ) -> None:
         self.n_loads = 0
         self._grown_bytes = grown_bytes
         self._renewable = renewable
+        self._concurrent = concurrent
 
     def __call__(self) -> Hoarder:
         self.n_loads += 1
-        return Hoarder(self._grown_bytes, renewable=self._renewable)
+        return Hoarder(self._grown_bytes, renewable=self._renewable, concurrent=self._concurrent)
+
+
+class Meeting(Hoarder):
+    """An engine whose every call waits for `n` calls at a time, and notes how many there were."""
+
+    def __init__(self, n: int, *, concurrent: bool) -> None:
+        super().__init__(0, renewable=False, concurrent=concurrent)
+        self._barrier = threading.Barrier(n)
+        self.most_at_once = 0
+        self._n_inside = 0
+        self._lock = threading.Lock()
+
+    def encode(self, text: pa.LargeStringArray) -> TokenBatch:
+        with self._lock:
+            self._n_inside += 1
+            self.most_at_once = max(self.most_at_once, self._n_inside)
+        self._barrier.wait(timeout=30)
+        with self._lock:
+            self._n_inside -= 1
+        return super().encode(text)
 
 
 def test_the_engine_is_loaded_once_and_answers(tmp_path):
     load = Loader(0)
     engine = RenewableEngine(load, 1 << 40)
-    batches = [engine.encode(TEXT) for _ in range(3)]
+    batches = [encode(engine) for _ in range(3)]
     assert [batch.ids.tolist() for batch in batches] == [[1, 2, 3]] * 3
     assert load.n_loads == 1
+
+
+def encode(engine: RenewableEngine) -> TokenBatch:
+    return engine.encode(TEXT, Laps())
 
 
 @linux_only
@@ -65,7 +98,7 @@ def test_an_engine_that_outgrows_its_bound_is_loaded_anew():
     load = Loader(4 * MEMORY_BYTES)
     engine = RenewableEngine(load, MEMORY_BYTES)
     for _ in range(3):
-        assert engine.encode(TEXT).ids.tolist() == [1, 2, 3]
+        assert encode(engine).ids.tolist() == [1, 2, 3]
     assert engine.n_loads == 3
     assert load.n_loads == 3
 
@@ -75,7 +108,7 @@ def test_renewal_gives_the_memory_back():
     engine = RenewableEngine(Loader(16 * MEMORY_BYTES), MEMORY_BYTES)
     before = anonymous_bytes()
     for _ in range(8):
-        engine.encode(TEXT)
+        encode(engine)
     assert anonymous_bytes() - before < 3 * 16 * MEMORY_BYTES
 
 
@@ -84,7 +117,7 @@ def test_the_engine_is_kept_below_its_bound():
     load = Loader(1024)
     engine = RenewableEngine(load, 1 << 40)
     for _ in range(50):
-        engine.encode(TEXT)
+        encode(engine)
     assert load.n_loads == 1
 
 
@@ -93,27 +126,53 @@ def test_an_engine_that_cannot_be_renewed_is_kept():
     load = Loader(4 * MEMORY_BYTES, renewable=False)
     engine = RenewableEngine(load, MEMORY_BYTES)
     for _ in range(3):
-        engine.encode(TEXT)
+        encode(engine)
     assert load.n_loads == 1
 
 
-@linux_only
-def test_threads_share_one_engine_between_renewals():
-    load = Loader(4 * MEMORY_BYTES)
-    engine = RenewableEngine(load, MEMORY_BYTES)
-    lengths: list[int] = []
-
-    def work() -> None:
-        lengths.extend(len(engine.encode(TEXT).ids) for _ in range(4))
-
-    threads = [threading.Thread(target=work) for _ in range(4)]
+def in_threads(n: int, work: Callable[[], None]) -> None:
+    threads = [threading.Thread(target=work) for _ in range(n)]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
+
+
+@linux_only
+@pytest.mark.parametrize("concurrent", [False, True])
+def test_threads_share_one_engine_between_renewals(concurrent):
+    load = Loader(4 * MEMORY_BYTES, concurrent=concurrent)
+    engine = RenewableEngine(load, MEMORY_BYTES)
+    lengths: list[int] = []
+    in_threads(4, lambda: lengths.extend(len(encode(engine).ids) for _ in range(4)))
     assert lengths == [3] * 16
     assert load.n_loads == engine.n_loads
     assert 2 <= engine.n_loads <= 16
+
+
+def test_a_concurrent_engine_encodes_on_several_threads_at_once():
+    library = Meeting(3, concurrent=True)
+    engine = RenewableEngine(lambda: library, 1 << 40)
+    in_threads(3, lambda: encode(engine) and None)
+    assert library.most_at_once == 3
+
+
+def test_an_engine_with_its_own_threads_gets_one_batch_at_a_time():
+    library = Meeting(1, concurrent=False)
+    engine = RenewableEngine(lambda: library, 1 << 40)
+    in_threads(3, lambda: encode(engine) and None)
+    assert library.most_at_once == 1
+
+
+def test_an_engine_that_raises_leaves_room_for_the_next_batch():
+    class Failing(Hoarder):
+        def encode(self, text: pa.LargeStringArray) -> TokenBatch:
+            raise ValueError("no")
+
+    engine = RenewableEngine(lambda: Failing(0, renewable=False, concurrent=False), 1 << 40)
+    for _ in range(2):
+        with pytest.raises(ValueError, match="no"):
+            encode(engine)
 
 
 @linux_only

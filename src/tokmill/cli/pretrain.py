@@ -15,12 +15,14 @@ from tokmill.cli.options import config_from_options, settings_options
 @settings_options
 @click.option("--overwrite", is_flag=True, help="Remove the dataset in --output and start anew.")
 @click.option("--json", "as_json", is_flag=True, help="Print the manifest as JSON.")
+@click.option("--profile", is_flag=True, help="Say where the time went, stage by stage.")
 @click.option("--quiet", "-q", is_flag=True, help="No progress and no notes.")
 def command(
     paths: tuple[str, ...],
     config_file: Path | None,
     overwrite: bool,
     as_json: bool,
+    profile: bool,
     quiet: bool,
     **options: Any,
 ) -> None:
@@ -40,6 +42,7 @@ def command(
     from tokmill.cli.console import RunDisplay, print_rows
     from tokmill.executors.run import run
     from tokmill.measure.process_tree import PeakMemory
+    from tokmill.report.profile import profile_rows
     from tokmill.report.summary import summary_rows
     from tokmill.storage import free_bytes
 
@@ -54,3 +57,6 @@ def command(
         return
     directory = manifest["config"]["output"]["dir"]
     print_rows(summary_rows(manifest, directory, free_bytes(Path(directory))))
+    if profile:
+        click.echo()
+        print_rows(profile_rows(manifest))

@@ -187,6 +187,7 @@ def run(config: Config, observer: Observer, *, overwrite: bool = False) -> dict[
         plan = _plan(prepared, reference, directory, threads, overwrite=overwrite)
         done = [part for part in plan.parts if _is_done(plan, part, directory)]
         observer.started(plan, len(done), prepared.ignored)
+        prepared_s = time.perf_counter() - start_wall
         if len(done) == len(plan.parts) and (directory / MANIFEST).exists():
             return read_manifest(directory)
         (directory / MANIFEST).unlink(missing_ok=True)  # files of it were gone: not complete now
@@ -210,6 +211,7 @@ def run(config: Config, observer: Observer, *, overwrite: bool = False) -> dict[
             len(done),
             watch.text_bytes,
             workers,
+            {"prepare": prepared_s, **watch.stage_s},
         )
         probe_ids = reference().encode(pa.array([PROBE_TEXT], pa.large_string())).ids
         return finish(plan, records, probe_ids.tolist(), usage)

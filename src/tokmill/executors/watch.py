@@ -6,6 +6,7 @@ from collections import Counter
 from typing import TYPE_CHECKING
 
 from tokmill.errors import RecordError
+from tokmill.laps import add_seconds
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -18,7 +19,10 @@ REJECTS_ALLOWED = 10
 
 
 class RejectWatch:
-    """Sums progress, and stops a run that is eating the wrong file."""
+    """Sums progress, and stops a run that is eating the wrong file.
+
+    `text_bytes`: rendered by this run. `stage_s`: seconds of all its threads, by stage.
+    """
 
     def __init__(self, plan: Plan, forward: Callable[[Progress], None]) -> None:
         self._limit = plan.spec.config.limits.max_reject_fraction
@@ -27,6 +31,7 @@ class RejectWatch:
         self._reasons: Counter[str] = Counter()
         self._first = ""
         self.text_bytes = 0
+        self.stage_s: dict[str, float] = {}
 
     def progressed(self, progress: Progress) -> None:
         """Take increments; raises `RecordError` from 1,000 records on."""
@@ -34,6 +39,7 @@ class RejectWatch:
         self._reasons.update(progress.rejects)
         self._first = self._first or progress.first_reject
         self.text_bytes += 0 if progress.resumed else progress.text_bytes
+        add_seconds(self.stage_s, progress.stage_s)
         self._forward(progress)
         if self._n_records >= FRACTION_CHECKED_FROM:
             self._check()

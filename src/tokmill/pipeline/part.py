@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 from tokmill.batch import Place
 from tokmill.encode.spot import SpotCheck
+from tokmill.laps import Laps
 from tokmill.pipeline.road import Encoded, Road
 from tokmill.pipeline.spec import Progress
 from tokmill.pipeline.steps import StepWriter
@@ -75,8 +76,11 @@ def run_part(
         start, counts = writer.resume()
         if start is not None:
             report(_resumed(counts))
-        _write_blocks(spec, part, loaded, writer, start, report)
-        return writer.finish()
+        laps = Laps()
+        _write_blocks(spec, part, loaded, writer, start, laps, report)
+        record = writer.finish()
+        report(Progress(stage_s={**laps.seconds, **writer.stage_s}))
+        return record
     except BaseException:
         writer.discard()
         raise
@@ -88,20 +92,31 @@ def _write_blocks(
     road: Road,
     writer: StepWriter,
     start: Next | None,
+    laps: Laps,
     report: Callable[[Progress], None],
 ) -> None:
     spot = None if road.reference is None else SpotCheck(road.reference)
     with ThreadPoolExecutor(spec.n_threads, "tokmill") as pool:
-        works = _works(spec, part, road, start)
+        works = _timed(_works(spec, part, road, start), laps)
         for work, encoded in _in_order(pool, road, works, spec):
+            laps.skip()
             source = part.slices[work.slice_index].file
             if encoded is None:
                 check_unchanged(source)
                 writer.end_slice(work.slice_index, part.slices[work.slice_index].n_bytes)
                 continue
             n_checked = 0 if spot is None else _spot_check(spot, work, encoded, source.path)
+            laps.end("spot check")
             progress = writer.add(work.slice_index, source.path, encoded, work.reader.origin)
-            report(replace(progress, n_checked=n_checked))
+            report(replace(progress, n_checked=n_checked, stage_s=encoded.stage_s))
+
+
+def _timed(works: Iterator[_Work], laps: Laps) -> Iterator[_Work]:
+    laps.skip()
+    for work in works:
+        laps.end("read")
+        yield work
+        laps.skip()
 
 
 def _works(spec: RunSpec, part: Part, road: Road, start: Next | None) -> Iterator[_Work]:

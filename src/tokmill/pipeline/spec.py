@@ -59,7 +59,8 @@ class Progress:
     """What happened since the last report of the same part; all counts are increments.
 
     `drops` and `rejects` are by reason; `first_reject` describes one of the rejects, in one line.
-    `resumed` marks what an earlier attempt had committed.
+    `resumed` marks what an earlier attempt had committed. `stage_s`: seconds of all threads, by
+    stage of the road.
     """
 
     input_bytes: int = 0
@@ -72,3 +73,4 @@ class Progress:
     first_reject: str = ""
     n_checked: int = 0
     resumed: bool = False
+    stage_s: Mapping[str, float] = field(default_factory=dict)

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from tokmill.errors import RecordError
+from tokmill.laps import add_seconds
 from tokmill.pipeline.rejects import RejectsFile, describe_reject
 from tokmill.pipeline.spec import Progress
 from tokmill.shards.layout import PARTS, SPLITS, part_name, rejects_name, step_name
@@ -32,7 +33,10 @@ N_LENGTH_BINS = 32
 
 
 class StepWriter:
-    """Writes one part, step by step; holds at most one open shard of each split."""
+    """Writes one part, step by step; holds at most one open shard of each split.
+
+    `stage_s`: seconds that committed steps took, by stage.
+    """
 
     def __init__(
         self,
@@ -51,6 +55,7 @@ class StepWriter:
         self._shard_tokens = shard_tokens
         self._fail_on_reject = fail_on_reject
         self._steps: list[Step] = []
+        self.stage_s: dict[str, float] = {}
         self._open_step()
 
     def _open_step(self) -> None:
@@ -230,6 +235,8 @@ class StepWriter:
 
     def _commit_step(self, following: Next | None) -> None:
         shards = tuple(self._shards[split].commit() for split in SPLITS if split in self._shards)
+        for shard in self._shards.values():
+            add_seconds(self.stage_s, shard.stage_s)
         rejects = None if self._rejects is None else self._rejects.commit()
         used = len(np.trim_zeros(self._histogram, "b"))
         histogram = tuple(int(n) for n in self._histogram[:used])
