@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from tokmill import storage
 from tokmill.errors import StateError, StorageError
 from tokmill.storage import (
     LOCK_NAME,
@@ -244,3 +245,15 @@ def test_free_bytes_of_a_path_that_is_not_there_yet_are_those_of_its_parent(tmp_
     status = os.statvfs(tmp_path)
     assert 0 < free_bytes(tmp_path / "a" / "b") <= status.f_blocks * status.f_frsize
     assert free_bytes(Path("not-there-yet")) > 0
+
+
+def test_a_long_file_is_whole_though_it_is_synced_and_leaves_the_cache_on_the_way(
+    tmp_path, monkeypatch
+):
+    monkeypatch.setattr(storage, "SYNC_BYTES", 1000)
+    monkeypatch.setattr(storage, "CACHED_BYTES", 2000)
+    pending = storage.PendingFile(tmp_path / "long")
+    for i in range(10):
+        pending.write(bytes([i]) * 700)
+    pending.commit()
+    assert (tmp_path / "long").read_bytes() == b"".join(bytes([i]) * 700 for i in range(10))

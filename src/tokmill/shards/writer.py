@@ -3,19 +3,26 @@
 from __future__ import annotations
 
 import hashlib
+from collections import deque
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
 
+from tokmill.laps import Laps, add_seconds
 from tokmill.shards.index import IndexWriter
 from tokmill.shards.layout import shard_stem
 from tokmill.storage import PendingFile
 
 if TYPE_CHECKING:
+    from concurrent.futures import Future
     from pathlib import Path
 
     import numpy.typing as npt
+
+MOST_PENDING = 3
+"""Appends that wait for the writing thread at most."""
 
 _HASH_CHUNK_BYTES = 1 << 20
 
@@ -40,7 +47,12 @@ class ShardEntry:
 
 
 class ShardWriter:
-    """An open shard of one split. Memory is what one `append` brings."""
+    """An open shard of one split.
+
+    Hashing and writing happen on a thread of its own, in order; memory is what `MOST_PENDING`
+    appends bring, and an error of one of them is raised by a later call. `stage_s`: seconds taken
+    so far, by stage.
+    """
 
     def __init__(
         self, directory: Path, split: str, part: int, step: int, dtype: np.dtype[np.unsignedinteger]
@@ -51,6 +63,7 @@ class ShardWriter:
         self.n_tokens = 0
         self._dtype = dtype
         self._sha256 = hashlib.sha256()
+        self._pending: deque[Future[dict[str, float]]] = deque()
         self._bin = PendingFile(directory / f"{stem}.bin")
         try:
             self._idx = PendingFile(directory / f"{stem}.idx")
@@ -58,6 +71,8 @@ class ShardWriter:
             self._bin.discard()
             raise
         self._index = IndexWriter(self._idx, dtype.itemsize)
+        self._thread = ThreadPoolExecutor(1, f"tokmill-{stem}")
+        self.stage_s: dict[str, float] = {}
 
     def append(
         self, tokens: npt.NDArray[np.unsignedinteger], lengths: npt.NDArray[np.int64]
@@ -74,19 +89,36 @@ class ShardWriter:
         """
         tokens = tokens.astype(self._dtype, casting="equiv", copy=False)
         data = np.ascontiguousarray(tokens).view(np.uint8).data
-        self._sha256.update(data)
-        self._bin.write(data)
-        self._index.append(lengths)
+        self._wait(MOST_PENDING - 1)
+        self._pending.append(self._thread.submit(self._take, data, lengths))
         self.n_documents += len(lengths)
         self.n_tokens += len(tokens)
 
+    def _take(self, data: memoryview, lengths: npt.NDArray[np.int64]) -> dict[str, float]:
+        laps = Laps()
+        self._sha256.update(data)
+        laps.end("hash")
+        self._bin.write(data)
+        self._index.append(lengths)
+        laps.end("write")
+        return laps.seconds
+
+    def _wait(self, most: int) -> None:
+        while len(self._pending) > most:
+            add_seconds(self.stage_s, self._pending.popleft().result())
+
     def commit(self) -> ShardEntry:
         """Make both files appear, `.idx` first so that a `.bin` never stands without its index."""
+        self._wait(0)
+        self._thread.shutdown()
+        laps = Laps()
         self._index.finish()
         idx_sha256 = _sha256_of(self._idx)
         idx_bytes = self._idx.file.seek(0, 2)
         self._idx.commit()
         self._bin.commit()
+        laps.end("write")
+        add_seconds(self.stage_s, laps.seconds)
         files = (
             FileEntry(
                 self._bin.path.name, self.n_tokens * self._dtype.itemsize, self._sha256.hexdigest()
@@ -97,6 +129,7 @@ class ShardWriter:
 
     def discard(self) -> None:
         """Remove what was written; nothing appears."""
+        self._thread.shutdown(cancel_futures=True)
         self._bin.discard()
         self._idx.discard()
 
