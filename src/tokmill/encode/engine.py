@@ -33,6 +33,8 @@ class Engine(Protocol):
     name: str
     renewable: bool
     """Whether loading it again gives the memory of its caches back."""
+    concurrent: bool
+    """Whether it encodes on the threads that call it, side by side; else it has its own threads."""
 
     def encode(self, text: pa.LargeStringArray) -> TokenBatch:
         """Encode n documents of valid UTF-8, no nulls."""
@@ -68,7 +70,7 @@ def load_engine(name: str, tokenizer: Tokenizer, *, control_in_text: str, n_thre
         if name == "gigatoken":
             from tokmill.encode.gigatoken import Gigatoken
 
-            return Gigatoken(tokenizer, parse=parse, parallel=n_threads > 1)
+            return Gigatoken(tokenizer, parse=parse, n_threads=n_threads)
         from tokmill.encode.fastokens import Fastokens
 
         return Fastokens(tokenizer, parse=parse)

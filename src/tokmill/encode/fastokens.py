@@ -20,9 +20,10 @@ class Fastokens:
 
     name = "fastokens"
     renewable = False
+    concurrent = False
 
     def __init__(self, tokenizer: Tokenizer, *, parse: bool) -> None:
-        self._library = Library.from_json_str(tokenizer.json)
+        self._library = Library.from_json_str(tokenizer.fast_json)
         self._parse = parse
 
     def encode(self, text: pa.LargeStringArray) -> TokenBatch:

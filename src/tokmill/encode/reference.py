@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from tokmill.batch import TokenBatch
-from tokmill.encode.offsets import byte_offsets
+from tokmill.encode.offsets import pieces
 from tokmill.errors import TokenizerError, UsageError
 
 if TYPE_CHECKING:
@@ -27,6 +27,7 @@ class TokenizersReference:
 
     name = "tokenizers"
     renewable = False
+    concurrent = False
 
     def __init__(self, tokenizer: Tokenizer, *, parse: bool) -> None:
         from tokenizers import Tokenizer as Library
@@ -50,6 +51,7 @@ class SentencePieceReference:
 
     name = "tokenizers"
     renewable = False
+    concurrent = False
 
     def __init__(self, tokenizer: Tokenizer, *, parse: bool, n_threads: int) -> None:
         from sentencepiece import SentencePieceProcessor
@@ -74,14 +76,7 @@ class SentencePieceReference:
 
 
 def _calls(text: pa.LargeStringArray) -> Iterator[list[str]]:
-    """Cut a batch into lists of documents of about `_CALL_BYTES`."""
-    offsets = byte_offsets(text)
-    start = 0
-    while start < len(text):
-        limit = offsets[start] + _CALL_BYTES
-        stop = max(start + 1, int(np.searchsorted(offsets, limit, "right")) - 1)
-        yield text.slice(start, stop - start).to_pylist()
-        start = stop
+    return (piece.to_pylist() for piece in pieces(text, _CALL_BYTES))
 
 
 def _gathered(calls: Iterable[Sequence[Sequence[int]]]) -> TokenBatch:
