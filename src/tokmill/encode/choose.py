@@ -124,6 +124,8 @@ def choose_engine(
         )
     best = max(speeds, key=lambda name: speeds[name])
     reason = "asked for" if asked != "auto" else "fastest on a sample" if timed else "first exact"
+    if tokenizer.rewrites:
+        reason += f"; takes the tokenizer in other words: {', '.join(tokenizer.rewrites)}"
     measured = {name: speed for name, speed in speeds.items() if speed}
     return EngineChoice(
         best, engine_version(best, tokenizer), reason, len(texts), measured, refused

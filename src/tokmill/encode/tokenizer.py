@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import hashlib
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from tokmill.encode.named_tokens import Token, find_eos, find_token, read_companions
+from tokmill.encode.rewrite import rewrite
 from tokmill.encode.sentencepiece_model import PieceType, read_model, sentencepiece_to_json
 from tokmill.encode.tiktoken_file import is_rank_file, tiktoken_to_json
 from tokmill.encode.tokenizer_files import find_tokenizer_file, read_file
@@ -30,7 +31,8 @@ class Tokenizer:
     tokenizer.json for the engines, without the parts that place tokens, cut or pad; '' for a
     SentencePiece model that has no equal one. `sha256`: of the file as found, and for a tiktoken
     rank file of its pattern's name too. `vocab_size`: largest id + 1. `max_emittable_id`: the
-    largest id that a run can write.
+    largest id that a run can write. `rewritten_json`: an equal text that more engines take, or '';
+    `rewrites`: what it says in other words.
     """
 
     name: str
@@ -44,6 +46,13 @@ class Tokenizer:
     special_ids: tuple[int, ...]
     chat_template: str | None
     max_emittable_id: int
+    rewritten_json: str = ""
+    rewrites: tuple[str, ...] = ()
+
+    @property
+    def fast_json(self) -> str:
+        """Give the text of a tokenizer.json for the fast engines."""
+        return self.rewritten_json or self.json
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +67,8 @@ class _Source:
     special_ids: frozenset[int]
     text_ids: frozenset[int]
     eos: Token | None = None
+    rewritten_json: str = ""
+    rewrites: tuple[str, ...] = ()
 
 
 def load_tokenizer(settings: TokenizerSettings) -> Tokenizer:
@@ -90,6 +101,8 @@ def load_tokenizer(settings: TokenizerSettings) -> Tokenizer:
         special_ids=tuple(sorted(source.special_ids)),
         chat_template=companions.chat_template,
         max_emittable_id=max(emittable),
+        rewritten_json=source.rewritten_json,
+        rewrites=source.rewrites,
     )
 
 
@@ -111,8 +124,15 @@ def _read(path: Path, pattern: str) -> _Source:
     if path.suffix != ".json" and data.lstrip()[:1] != b"{":
         return _read_sentencepiece(data, sha256, where=where)
     content = _cleaned(data, where=where)
-    text = json.dumps(content, ensure_ascii=False, separators=(",", ":"))
-    return _read_json(data, text, sha256, content["model"], where=where)
+    source = _read_json(data, _as_text(content), sha256, content["model"], where=where)
+    rewritten, words = rewrite(content)
+    if not words:
+        return source
+    return replace(source, rewritten_json=_as_text(rewritten), rewrites=words)
+
+
+def _as_text(content: dict[str, Any]) -> str:
+    return json.dumps(content, ensure_ascii=False, separators=(",", ":"))
 
 
 def _cleaned(data: bytes, *, where: str) -> dict[str, Any]:
