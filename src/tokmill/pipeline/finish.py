@@ -2,24 +2,36 @@
 
 from __future__ import annotations
 
-import json
+import hashlib
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tokmill import __version__
+from tokmill.errors import StateError
 from tokmill.pipeline.plan import resolved_settings
 from tokmill.shards.layout import FORMAT_VERSION, MANIFEST, PARTS, PLAN, part_name
-from tokmill.shards.record import Counts, file_as_json, manifest_sha256, sha256_hex
+from tokmill.shards.record import (
+    Counts,
+    file_as_json,
+    laid_out_json,
+    manifest_sha256,
+    read_record,
+    sha256_hex,
+)
 from tokmill.shards.writer import FileEntry
-from tokmill.storage import write_whole
+from tokmill.storage import write_chunks
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from tokmill.pipeline.plan import Plan
+    from tokmill.pipeline.spec import Part
     from tokmill.shards.record import PartRecord
+    from tokmill.shards.writer import ShardEntry
+
+_CHUNK_BYTES = 1 << 20
 
 PROBE_TEXT = "Hello, 世界! 123\n\tx = {}"
 """Encoded into the manifest, so that another tokenizer of the same name is noticed."""
@@ -30,7 +42,8 @@ class Usage:
     """What a run took.
 
     Seconds of wall clock, and of CPU over all processes; peak memory as the sum of PSS over the
-    process tree; `text_bytes` rendered by this attempt, `resumed_parts` done by earlier ones.
+    process tree; `text_bytes` rendered by this attempt, `resumed_parts` done by earlier ones;
+    `stage_s`: seconds of all threads by stage of the road, which overlap.
     """
 
     wall_s: float
@@ -39,24 +52,39 @@ class Usage:
     resumed_parts: int
     text_bytes: int
     workers: int
+    stage_s: Mapping[str, float] = field(default_factory=dict)
+
+
+def committed(plan: Plan) -> Iterator[PartRecord]:
+    """Give the record of every part, in order, as it stands in the dataset; holds one at a time.
+
+    Raises:
+        StateError: one is not there, or is of another run.
+    """
+    directory = Path(plan.spec.config.output.dir) / PARTS
+    for part in plan.parts:
+        path = directory / part_name(part.index)
+        record = read_record(path, part.fingerprint(plan.spec))
+        if record is None:
+            raise StateError(f"{path}: gone: run the same command again to make it anew")
+        yield record
 
 
 def finish(
-    plan: Plan, records: Sequence[PartRecord], probe_ids: Sequence[int], usage: Usage
+    plan: Plan, records: Iterable[PartRecord], probe_ids: Sequence[int], usage: Usage
 ) -> dict[str, Any]:
     """Write the manifest and give it as plain values.
 
     Args:
         plan: the plan that the run followed.
-        records: the commit record of every part, in order.
+        records: the commit record of every part, in order; gone through once, none is kept.
         probe_ids: ids of `PROBE_TEXT` by the reference.
         usage: what the run took.
     """
     directory = Path(plan.spec.config.output.dir)
-    shards = [shard for record in records for step in record.steps for shard in step.shards]
-    totals = Counts()
-    for record in records:
-        totals.add(record.counts())
+    found = _Found()
+    for part, record in zip(plan.parts, records, strict=True):
+        found.add(part, record)
     tokenizer = plan.spec.tokenizer
     manifest: dict[str, Any] = {
         "format_version": FORMAT_VERSION,
@@ -74,22 +102,15 @@ def finish(
         },
         "engine": plan.spec.engine.as_json(),
         "dtype": plan.spec.config.output.dtype,
-        "totals": totals.as_json(),
-        "length_histogram": _histogram(records),
-        "sources": _sources(plan, records),
-        "shards": [
-            {
-                "name": shard.files[0].name.removesuffix(".bin"),
-                "split": shard.split,
-                "documents": shard.n_documents,
-                "tokens": shard.n_tokens,
-            }
-            for shard in shards
-        ],
-        "files": [file_as_json(entry) for entry in _files(directory, records)],
+        "totals": found.totals.as_json(),
+        "length_histogram": found.length_histogram(),
+        "sources": list(found.sources.values()),
+        "shards": found.shards,
+        "files": [_plan_file(directory), *found.files],
         "run": {
             "wall_s": round(usage.wall_s, 3),
             "cpu_s": round(usage.cpu_s, 3),
+            "stage_s": {stage: round(taken, 3) for stage, taken in usage.stage_s.items()},
             "text_bytes_per_s": round(usage.text_bytes / max(usage.wall_s, 1e-9)),
             "peak_memory_bytes": usage.peak_memory_bytes,
             "resumed_parts": usage.resumed_parts,
@@ -98,38 +119,61 @@ def finish(
         },
     }
     manifest["sha256"] = manifest_sha256(manifest)
-    # ASCII: a file name that is not UTF-8 stands in it as lone surrogates.
-    write_whole(directory / MANIFEST, (json.dumps(manifest, indent=1) + "\n").encode())
+    write_chunks(directory / MANIFEST, laid_out_json(manifest))
     return manifest
 
 
-def _files(directory: Path, records: Sequence[PartRecord]) -> list[FileEntry]:
-    """Give every file of the dataset but the manifest, in the order of the dataset."""
-    plan = (directory / PLAN).read_bytes()
-    files = [FileEntry(PLAN, len(plan), sha256_hex(plan))]
-    for record in records:
-        files += record.files()
+def _plan_file(directory: Path) -> dict[str, Any]:
+    digest, n_bytes = hashlib.sha256(), 0
+    with (directory / PLAN).open("rb") as file:
+        while chunk := file.read(_CHUNK_BYTES):
+            digest.update(chunk)
+            n_bytes += len(chunk)
+    return file_as_json(FileEntry(PLAN, n_bytes, digest.hexdigest()))
+
+
+@dataclass(slots=True)
+class _Found:
+    """What the parts hold, part by part: as the rows of the manifest, which a million files fill.
+
+    `sources` are rows by path, in the order of the plan; `files` all but the plan and the manifest.
+    """
+
+    totals: Counts = field(default_factory=Counts)
+    histogram: Counter[int] = field(default_factory=Counter)
+    sources: dict[str, dict[str, Any]] = field(default_factory=dict)
+    shards: list[dict[str, Any]] = field(default_factory=list)
+    files: list[dict[str, Any]] = field(default_factory=list)
+
+    def add(self, part: Part, record: PartRecord) -> None:
+        for step in record.steps:
+            self.shards += map(_shard_row, step.shards)
+            for i, counts in step.counts.items():
+                self.totals.add(counts)
+                self._add_source(part.slices[i].file.path, counts)
+            for i, n in enumerate(step.length_histogram):
+                self.histogram[i] += n
+        self.files += map(file_as_json, record.files())
         data = record.as_bytes()
         name = f"{PARTS}/{part_name(record.part)}"
-        files.append(FileEntry(name, len(data), sha256_hex(data)))
-    return files
+        self.files.append(file_as_json(FileEntry(name, len(data), sha256_hex(data))))
+
+    def _add_source(self, path: str, counts: Counts) -> None:
+        row = self.sources.get(path)
+        if row is not None:  # an earlier step, or slice of the same file
+            before = Counts.from_json(row)
+            before.add(counts)
+            counts = before
+        self.sources[path] = {"path": path, **counts.as_json()}
+
+    def length_histogram(self) -> list[int]:
+        return [self.histogram[i] for i in range(max(self.histogram, default=-1) + 1)]
 
 
-def _histogram(records: Sequence[PartRecord]) -> list[int]:
-    total: Counter[int] = Counter()
-    for record in records:
-        for step in record.steps:
-            for i, n in enumerate(step.length_histogram):
-                total[i] += n
-    return [total[i] for i in range(max(total, default=-1) + 1)]
-
-
-def _sources(plan: Plan, records: Sequence[PartRecord]) -> list[dict[str, Any]]:
-    by_path: dict[str, Counts] = {}
-    for part, record in zip(plan.parts, records, strict=True):
-        for piece in part.slices:
-            by_path.setdefault(piece.file.path, Counts())
-        for step in record.steps:
-            for i, counts in step.counts.items():
-                by_path[part.slices[i].file.path].add(counts)
-    return [{"path": path, **counts.as_json()} for path, counts in by_path.items()]
+def _shard_row(shard: ShardEntry) -> dict[str, Any]:
+    return {
+        "name": shard.files[0].name.removesuffix(".bin"),
+        "split": shard.split,
+        "documents": shard.n_documents,
+        "tokens": shard.n_tokens,
+    }

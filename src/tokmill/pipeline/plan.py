@@ -5,8 +5,10 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from dataclasses import dataclass, replace
+from itertools import zip_longest
 from typing import TYPE_CHECKING, Any
 
 from tokmill import __version__
@@ -15,15 +17,19 @@ from tokmill.encode.choose import EngineChoice
 from tokmill.errors import StateError
 from tokmill.pipeline.spec import Part, RunSpec
 from tokmill.shards.layout import PLAN, SHARD_BYTES, check_format_version, token_dtype
-from tokmill.shards.record import canonical_json
+from tokmill.shards.record import canonical_json, laid_out_json
 from tokmill.sources.files import Slice, SourceFile, cut
-from tokmill.storage import storage_errors, write_whole
+from tokmill.storage import storage_errors, write_chunks
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
     from pathlib import Path
 
     from tokmill.encode.tokenizer import Tokenizer
+
+
+MAX_SLICES = 16_384
+"""A part of more would keep their counts in memory, and a million tiny files on one worker."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,27 +39,41 @@ class Plan:
     spec: RunSpec
     parts: tuple[Part, ...]
 
+    def head(self) -> dict[str, Any]:
+        """Give all that `plan.json` says but files and parts."""
+        return {
+            **self.spec.identity(),
+            "tokmill_version": __version__,
+            "engine": self.spec.engine.as_json(),
+        }
+
+    def files(self) -> Iterator[list[Any]]:
+        """Give every input file once, as `plan.json` names it, in the order of its first slice."""
+        for file in self._numbered():
+            yield [
+                file.path, file.format, file.compression, file.n_bytes, file.mtime_ns, file.stamp
+            ]  # fmt: skip
+
+    def rows_of_parts(self) -> Iterator[list[list[int]]]:
+        """Give every part's slices, as `plan.json` names them: a file by its number in `files`."""
+        numbers = self._numbered()
+        for part in self.parts:
+            yield [[numbers[s.file], s.start, s.stop, s.n_bytes] for s in part.slices]
+
+    def _numbered(self) -> dict[SourceFile, int]:
+        numbers: dict[SourceFile, int] = {}
+        for part in self.parts:
+            for piece in part.slices:
+                numbers.setdefault(piece.file, len(numbers))
+        return numbers
+
+    def chunks(self) -> Iterator[bytes]:
+        """Give the bytes of `plan.json`, about 1 MiB at a time."""
+        return laid_out_json({**self.head(), "files": self.files(), "parts": self.rows_of_parts()})
+
     def as_bytes(self) -> bytes:
-        """Give the plan as the bytes of `plan.json`; slices name files by their number."""
-        files: dict[SourceFile, int] = {}
-        parts = [
-            [
-                [files.setdefault(s.file, len(files)), s.start, s.stop, s.n_bytes]
-                for s in part.slices
-            ]
-            for part in self.parts
-        ]
-        return canonical_json(
-            {
-                **self.spec.identity(),
-                "tokmill_version": __version__,
-                "engine": self.spec.engine.as_json(),
-                "files": [
-                    [f.path, f.format, f.compression, f.n_bytes, f.mtime_ns, f.stamp] for f in files
-                ],
-                "parts": parts,
-            }
-        )
+        """Give the plan as the bytes of `plan.json`."""
+        return b"".join(self.chunks())
 
 
 def resolve(config: Config, tokenizer: Tokenizer, renderer: str) -> Config:
@@ -72,7 +92,7 @@ def resolve(config: Config, tokenizer: Tokenizer, renderer: str) -> Config:
 
 
 def make_parts(files: Iterable[SourceFile], part_bytes: int) -> tuple[Part, ...]:
-    """Gather slices into parts of about `part_bytes`, in order.
+    """Gather slices into parts of about `part_bytes` and at most `MAX_SLICES`, in order.
 
     A file larger than that is cut where its format allows; smaller files share a part.
     """
@@ -81,7 +101,8 @@ def make_parts(files: Iterable[SourceFile], part_bytes: int) -> tuple[Part, ...]
     n_bytes = 0
     for file in files:
         for piece in cut(file, part_bytes):
-            if gathered and n_bytes + piece.n_bytes > part_bytes:
+            is_full = n_bytes + piece.n_bytes > part_bytes or len(gathered) == MAX_SLICES
+            if gathered and is_full:
                 parts.append(Part(len(parts), tuple(gathered)))
                 gathered, n_bytes = [], 0
             gathered.append(piece)
@@ -89,6 +110,14 @@ def make_parts(files: Iterable[SourceFile], part_bytes: int) -> tuple[Part, ...]
     if gathered:
         parts.append(Part(len(parts), tuple(gathered)))
     return tuple(parts)
+
+
+def inputs_sha256(files: Iterable[SourceFile]) -> str:
+    """Give the sha256 over the paths, sizes and times of files, in order."""
+    digest = hashlib.sha256()
+    for file in files:
+        digest.update(canonical_json([file.path, file.n_bytes, file.mtime_ns]))
+    return digest.hexdigest()
 
 
 def read_plan(directory: Path) -> dict[str, Any] | None:
@@ -132,7 +161,7 @@ def planned_engine(data: dict[str, Any], asked: str) -> EngineChoice:
 
 def write_plan(directory: Path, plan: Plan) -> None:
     """Commit the plan of a new run."""
-    write_whole(directory / PLAN, plan.as_bytes())
+    write_chunks(directory / PLAN, plan.chunks())
 
 
 def check_same(found: dict[str, Any], plan: Plan, directory: Path) -> None:
@@ -141,15 +170,17 @@ def check_same(found: dict[str, Any], plan: Plan, directory: Path) -> None:
     Raises:
         StateError: they differ; names what changed.
     """
-    asked = json.loads(plan.as_bytes())
+    asked = json.loads(json.dumps(plan.head(), sort_keys=True))
     changes = list(_changed_settings(found.get("settings", {}), asked["settings"]))
     changes += [
         f"{key} was {found.get(key)}, is {asked[key]}"
         for key in ("format_version", "tokenizer_sha256", "eos_id", "bos_id")
         if found.get(key) != asked[key]
     ]
-    changes += _changed_files(found.get("files", []), asked["files"])
-    if not changes and found.get("parts") != asked["parts"]:
+    # Row by row: the rows of a million files are not held twice.
+    if not _are_rows(found["files"], plan.files()):
+        changes += _changed_files(found["files"], list(plan.files()))
+    elif not changes and not _are_rows(found["parts"], plan.rows_of_parts()):
         changes.append("the parts differ")
     if changes:
         more = f" and {len(changes) - 3} more" if len(changes) > 3 else ""
@@ -157,6 +188,10 @@ def check_same(found: dict[str, Any], plan: Plan, directory: Path) -> None:
             f"{directory}: holds a run of other inputs or settings: {'; '.join(changes[:3])}{more}"
             ": choose another --output, or run with --overwrite to start anew"
         )
+
+
+def _are_rows(found: Sequence[Any], asked: Iterable[Any]) -> bool:
+    return all(row == other for row, other in zip_longest(found, asked))
 
 
 def _changed_settings(found: dict[str, Any], asked: dict[str, Any]) -> Iterable[str]:

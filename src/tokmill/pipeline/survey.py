@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 from bisect import bisect_right
 from dataclasses import dataclass, field, replace
-from itertools import accumulate
+from itertools import accumulate, islice
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 _GOLDEN = (math.sqrt(5) - 1) / 2
 _WINDOW_BYTES = 16 << 10
 _MAX_WINDOWS = 4096
+_FILES_PER_WINDOW = 4
 _HEAD_BATCH_BYTES = 64 << 10
 _FRAGMENT_BYTES = 1 << 10
 
@@ -42,7 +43,8 @@ class Survey:
     `input_bytes` is what the sampled records take in their files, `window_bytes` the ranges that
     they had to start in (0 where there were none); `texts` are their documents,
     `raw` the same records as they stand there, in pieces of the fragments' size. `fragments` are
-    pieces from all over the input; both are empty where files can be read only from their heads.
+    pieces from all over the input, of `fragment_bytes` in all; both are empty where files can be
+    read only from their heads.
     """
 
     texts: list[str] = field(default_factory=list)
@@ -52,6 +54,7 @@ class Survey:
     heads_only: bool = False
     raw: list[str] = field(default_factory=list)
     fragments: list[str] = field(default_factory=list)
+    fragment_bytes: int = 0
 
     @property
     def text_bytes(self) -> int:
@@ -68,12 +71,12 @@ class Survey:
         if not self.window_bytes:
             return n_records / self.input_bytes
         n_records += sum(text.count("\n") for text in self.fragments)
-        return n_records / (self.window_bytes + _FRAGMENT_BYTES * len(self.fragments))
+        return n_records / (self.window_bytes + self.fragment_bytes)
 
     @property
     def read_bytes(self) -> int:
         """Give the bytes of input that the sample read."""
-        return self.input_bytes + _FRAGMENT_BYTES * len(self.fragments)
+        return self.input_bytes + self.fragment_bytes
 
 
 def survey(
@@ -100,10 +103,21 @@ def add_fragments(parts: Sequence[Part], found: Survey, limit_bytes: int) -> Non
         return
     slices = _slices(parts)
     n_fragments = max(0, limit_bytes - found.input_bytes) // _FRAGMENT_BYTES
-    for piece, position in _positions(slices, n_fragments):
-        with storage_errors(piece.file.path), Path(piece.file.path).open("rb") as file:
-            file.seek(position)
-            found.fragments.append(file.read(_FRAGMENT_BYTES).decode(errors="ignore"))
+    for index, start in _positions(slices, n_fragments):
+        data = bytearray()
+        for piece in _stretch(slices, index, start, _FRAGMENT_BYTES):
+            found.fragment_bytes += piece.n_bytes
+            data += _raw(piece)
+        found.fragments.append(data.decode(errors="ignore"))
+
+
+def _raw(piece: Slice) -> bytes:
+    """Give the bytes of a piece; a file's last line ends, so that ends count records."""
+    with storage_errors(piece.file.path), Path(piece.file.path).open("rb") as file:
+        file.seek(piece.start)
+        data = file.read(piece.n_bytes)
+    ends = piece.stop == piece.file.n_bytes and not data.endswith(b"\n")
+    return data + b"\n" if ends else data
 
 
 def _slices(parts: Sequence[Part]) -> list[Slice]:
@@ -125,28 +139,50 @@ def _finest(slices: list[Slice]) -> list[Slice]:
     ]
 
 
-def _positions(slices: Sequence[Slice], n: int) -> Iterator[tuple[Slice, int]]:
-    """Give `n` spread positions, as the slice and the byte in its file (or from its start)."""
+def _positions(slices: Sequence[Slice], n: int) -> Iterator[tuple[int, int]]:
+    """Give `n` spread positions, as the slice's number and the byte in its file."""
     ends = list(accumulate(piece.n_bytes for piece in slices))
     for i in range(1, n + 1):
         position = int(i * _GOLDEN % 1 * ends[-1])
         index = bisect_right(ends, position)
         piece = slices[index]
-        yield piece, piece.start + position - (ends[index] - piece.n_bytes)
+        yield index, piece.start + position - (ends[index] - piece.n_bytes)
+
+
+def _stretch(slices: Sequence[Slice], index: int, start: int, n_bytes: int) -> Iterator[Slice]:
+    """Give `n_bytes` of input from a position on.
+
+    Over the ends of files: else a file of one record, which seldom starts where a window does,
+    would never be seen.
+    """
+    while n_bytes and index < len(slices) and _has_byte_ranges(slices[index]):
+        piece = slices[index]
+        start = max(start, piece.start)
+        stop = min(start + n_bytes, piece.start + piece.n_bytes)
+        if stop > start:
+            yield replace(piece, start=start, stop=stop, n_bytes=stop - start)
+        n_bytes -= stop - start
+        index, start = index + 1, 0
 
 
 def _windows(slices: Sequence[Slice], limit_bytes: int) -> Iterator[Slice]:
-    if sum(piece.n_bytes for piece in slices) <= limit_bytes:
+    if len(slices) <= _MAX_WINDOWS and sum(piece.n_bytes for piece in slices) <= limit_bytes:
         yield from slices
-        return
-    seen: set[Slice] = set()
-    for piece, start in _positions(slices, _MAX_WINDOWS):
-        if _has_byte_ranges(piece):
-            stop = min(start + _WINDOW_BYTES, piece.start + piece.n_bytes)
-            yield replace(piece, start=start, stop=stop, n_bytes=stop - start)
-        elif piece not in seen:
-            seen.add(piece)
-            yield piece
+    else:
+        yield from islice(_spread(slices), _MAX_WINDOWS)
+
+
+def _spread(slices: Sequence[Slice]) -> Iterator[Slice]:
+    """Give windows; of small files, each takes a few."""
+    mean_bytes = sum(piece.n_bytes for piece in slices) // len(slices)
+    window_bytes = max(1, min(_WINDOW_BYTES, _FILES_PER_WINDOW * mean_bytes))
+    seen: set[int] = set()
+    for index, start in _positions(slices, _MAX_WINDOWS):
+        if _has_byte_ranges(slices[index]):
+            yield from _stretch(slices, index, start, window_bytes)
+        elif index not in seen:
+            seen.add(index)
+            yield slices[index]
         elif len(seen) == len(slices):
             return
 
@@ -178,7 +214,7 @@ def _read(
                 into.raw += _pieces(block.raw.data)
 
 
-def _pieces(data: bytearray) -> Iterator[str]:
+def _pieces(data: bytes) -> Iterator[str]:
     """Cut raw bytes as fragments are cut, characters at the cuts lost alike."""
     for start in range(0, len(data), _FRAGMENT_BYTES):
         yield data[start : start + _FRAGMENT_BYTES].decode(errors="ignore")

@@ -56,10 +56,10 @@ def read_manifest(directory: Path) -> dict[str, Any]:
                 "run the same command again to continue it"
             )
         raise UsageError(f"{directory}: not a tokmill dataset: no {MANIFEST} there")
-    with storage_errors(path):
-        data = path.read_bytes()
     try:
-        manifest = json.loads(data)
+        with storage_errors(path):
+            text = path.read_bytes().decode()  # the bytes are let go: a manifest may be large
+        manifest = json.loads(text)
         version = manifest["format_version"]
     except (ValueError, KeyError, TypeError, RecursionError) as error:
         raise VerifyError(f"{path}: damaged manifest: {error}") from None

@@ -5,7 +5,9 @@ from __future__ import annotations
 import hashlib
 import json
 from collections import Counter
+from collections.abc import Iterator
 from dataclasses import dataclass, field
+from stat import S_ISREG
 from typing import TYPE_CHECKING, Any
 
 from tokmill.errors import StateError
@@ -13,8 +15,11 @@ from tokmill.shards.layout import FORMAT_VERSION
 from tokmill.shards.writer import FileEntry, ShardEntry
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterable, Mapping
     from pathlib import Path
+
+_CANONICAL = json.JSONEncoder(sort_keys=True, separators=(",", ":"))
+_CHUNK_BYTES = 1 << 20
 
 
 @dataclass(slots=True)
@@ -31,10 +36,15 @@ class Counts:
 
     def add(self, other: Counts) -> None:
         """Add another slice's counts to these."""
-        for name in ("records", "documents", "tokens", "text_bytes", "input_bytes"):
-            setattr(self, name, getattr(self, name) + getattr(other, name))
-        self.drops.update(other.drops)
-        self.rejects.update(other.rejects)
+        self.records += other.records
+        self.documents += other.documents
+        self.tokens += other.tokens
+        self.text_bytes += other.text_bytes
+        self.input_bytes += other.input_bytes
+        if other.drops:
+            self.drops.update(other.drops)
+        if other.rejects:
+            self.rejects.update(other.rejects)
 
     def as_json(self) -> dict[str, Any]:
         """Give the counts as plain values, reasons sorted."""
@@ -51,8 +61,15 @@ class Counts:
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Counts:
         """Read what `as_json` gave."""
-        values = {key: data[key] for key in data if key not in ("drops", "rejects", "slice")}
-        return cls(**values, drops=Counter(data["drops"]), rejects=Counter(data["rejects"]))
+        return cls(
+            data["records"],
+            data["documents"],
+            data["tokens"],
+            data["text_bytes"],
+            data["input_bytes"],
+            Counter(data["drops"]),
+            Counter(data["rejects"]),
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,8 +212,11 @@ def read_committed(path: Path, fingerprint: str, directory: Path) -> PartRecord 
 
 
 def _stands(entry: FileEntry, directory: Path) -> bool:
-    path = directory / entry.name
-    return path.is_file() and path.stat().st_size == entry.n_bytes
+    try:
+        stat = (directory / entry.name).stat()
+    except (FileNotFoundError, NotADirectoryError):
+        return False
+    return S_ISREG(stat.st_mode) and stat.st_size == entry.n_bytes
 
 
 def file_as_json(entry: FileEntry) -> dict[str, Any]:
@@ -211,8 +231,47 @@ def file_from_json(data: Mapping[str, Any]) -> FileEntry:
 
 def canonical_json(data: Any) -> bytes:
     """Give JSON whose bytes depend on the values alone: sorted keys, no spaces, one line end."""
-    text = json.dumps(data, sort_keys=True, separators=(",", ":"))
-    return text.encode() + b"\n"
+    return _CANONICAL.encode(data).encode() + b"\n"
+
+
+def laid_out_json(data: Mapping[str, Any]) -> Iterator[bytes]:
+    """Give canonical JSON with a line for each key, and for each entry of a list of rows.
+
+    A list, or an iterator, of lists or dicts is rows. Without its line ends it is the canonical
+    JSON, since a line end inside a string is escaped. Memory: about 1 MiB, and a row.
+    """
+    held: list[str] = []
+    n_held = 0
+    for text in _texts(data):
+        held.append(text)
+        n_held += len(text)
+        if n_held >= _CHUNK_BYTES:
+            yield "".join(held).encode()
+            held, n_held = [], 0
+    yield "".join(held).encode()
+
+
+def _texts(data: Mapping[str, Any]) -> Iterator[str]:
+    yield "{"
+    for i, key in enumerate(sorted(data)):
+        yield f"{',' if i else ''}\n{_CANONICAL.encode(key)}:"
+        value = data[key]
+        if isinstance(value, Iterator) or (
+            isinstance(value, list) and value and isinstance(value[0], list | dict)
+        ):
+            yield from _rows(value)
+        else:
+            yield _CANONICAL.encode(value)
+    yield "\n}\n"
+
+
+def _rows(rows: Iterable[Any]) -> Iterator[str]:
+    start = "[\n"
+    for row in rows:
+        yield start
+        yield _CANONICAL.encode(row)
+        start = ",\n"
+    yield "[]" if start == "[\n" else "\n]"
 
 
 def sha256_hex(data: bytes) -> str:
@@ -220,6 +279,10 @@ def sha256_hex(data: bytes) -> str:
     return hashlib.sha256(data).hexdigest()
 
 
-def manifest_sha256(manifest: dict[str, Any]) -> str:
+def manifest_sha256(manifest: Mapping[str, Any]) -> str:
     """Give the sha256 of a manifest's canonical JSON without its own `sha256` key."""
-    return sha256_hex(canonical_json({k: v for k, v in manifest.items() if k != "sha256"}))
+    digest = hashlib.sha256()
+    for chunk in laid_out_json({k: v for k, v in manifest.items() if k != "sha256"}):
+        digest.update(chunk.replace(b"\n", b""))
+    digest.update(b"\n")
+    return digest.hexdigest()
