@@ -3,12 +3,13 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: help install pretrain-bin test check oracles clean
+.PHONY: help install pretrain-bin test check bench oracles clean
 
 help:
 	@echo "make pretrain-bin  make .venv, install, and turn data_samples/ into shards under out/pretrain"
 	@echo "make test          lint, types, import rules, and all tests"
 	@echo "make check         lint, types and import rules alone"
+	@echo "make bench         run tokmill and its peers in turn, on data_samples/ or on BENCH_DATA"
 	@echo "make oracles       also install what some tests compare with: torch, megatron-core, …"
 	@echo "make clean         remove .venv and out/"
 
@@ -34,6 +35,14 @@ check: $(VENV)/dev
 
 test: check
 	$(BIN)/python -m pytest
+
+# BENCH_DATA="NAME=FILE …" and BENCH_TOKENIZERS="DIR[:EOS] …" name real data, BENCH options. Peers
+# that cannot be installed are left out, and named.
+$(VENV)/bench: $(BIN)/tokmill
+	-$(BIN)/python -m pip install --quiet --disable-pip-version-check -e ".[bench]" && touch $@
+
+bench: $(VENV)/bench
+	$(BIN)/python -m bench $(BENCH)
 
 # Each test that needs one of these skips with a reason where it is missing.
 oracles: $(VENV)/dev

@@ -1,0 +1,131 @@
+"""The files of a corpus: what each contender is given, made before anything is timed."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from bench.parity import documents
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+SEPARATOR, TERMINATOR = ":", "。"
+ROWS_PER_GROUP = 4096
+START_BYTES = 1_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class Corpus:
+    """A corpus of JSON Lines, and a directory for what is made of it.
+
+    `text_bytes`: of rendered UTF-8, once through. `repeat`: how often long runs take it.
+    """
+
+    name: str
+    path: Path
+    directory: Path
+    repeat: int
+    text_bytes: int
+
+    @property
+    def text(self) -> Path:
+        """Give the Arrow file of rendered documents, once through."""
+        return self.directory / "text.arrow"
+
+    def inputs(self, kind: str, cores: int) -> Sequence[str]:
+        """Give the files of a kind: `once`, `long`, `parquet`, `split`, `start`."""
+        makers: dict[str, Callable[[], Sequence[Path]]] = {
+            "once": lambda: [self.path],
+            "long": lambda: [_repeated(self.path, self.directory, self.repeat)],
+            "parquet": lambda: [_parquet(self.path, self.directory, self.repeat)],
+            "split": lambda: _split(self.path, self.directory, cores),
+            "start": lambda: [_head(self.path, self.directory)],
+        }
+        return [str(path) for path in makers[kind]()]
+
+
+def make_corpus(name: str, path: Path, directory: Path, repeat: int) -> Corpus:
+    """Render a corpus once, in plain Python, for the peers that encode ready text."""
+    directory.mkdir(parents=True)
+    text = pa.array(list(documents([path], SEPARATOR, TERMINATOR)), pa.large_string())
+    corpus = Corpus(name, path, directory, repeat, n_text_bytes(text))
+    table = pa.table({"text": text})
+    with pa.OSFile(str(corpus.text), "wb") as file, pa.ipc.new_file(file, table.schema) as writer:
+        writer.write_table(table)
+    return corpus
+
+
+def read_text(path: Path) -> pa.LargeStringArray:
+    """Read rendered documents into memory, as one column."""
+    with pa.OSFile(str(path)) as file:
+        column = pa.ipc.open_file(file).read_all()["text"].combine_chunks()
+    return column.chunk(0) if isinstance(column, pa.ChunkedArray) else column
+
+
+def n_text_bytes(text: pa.LargeStringArray) -> int:
+    """Give the bytes of UTF-8 in a column of documents."""
+    return int(pc.sum(pc.binary_length(text)).as_py() or 0)
+
+
+def repeated_sample(path: Path, target_bytes: int, out: Path) -> Path:
+    """Repeat a small file until it has about `target_bytes`."""
+    data = _whole_lines(path)
+    out.write_bytes(data * max(1, target_bytes // len(data)))
+    return out
+
+
+@cache
+def _repeated(path: Path, directory: Path, repeat: int) -> Path:
+    if repeat == 1:
+        return path
+    data, out = _whole_lines(path), directory / f"{repeat}x.jsonl"
+    with out.open("wb") as file:
+        for _ in range(repeat):
+            file.write(data)
+    return out
+
+
+@cache
+def _parquet(path: Path, directory: Path, repeat: int) -> Path:
+    out = directory / f"{repeat}x.parquet"
+    with path.open("rb") as lines:
+        table = pa.Table.from_pylist([json.loads(line) for line in lines])
+    with pq.ParquetWriter(out, table.schema) as writer:
+        for _ in range(repeat):
+            writer.write_table(table, row_group_size=ROWS_PER_GROUP)
+    return out
+
+
+@cache
+def _split(path: Path, directory: Path, n_files: int) -> tuple[Path, ...]:
+    """Cut a file into `n_files` of about equal bytes, at line ends, in a directory of their own."""
+    data = _whole_lines(path)
+    (directory / "split").mkdir()
+    paths, start = [], 0
+    for i in range(n_files):
+        stop = data.find(b"\n", max(start, len(data) * (i + 1) // n_files - 1)) + 1 or len(data)
+        paths.append(directory / "split" / f"{i:04}.jsonl")
+        paths[-1].write_bytes(data[start:stop])
+        start = stop
+    return tuple(paths)
+
+
+@cache
+def _head(path: Path, directory: Path) -> Path:
+    out = directory / "start.jsonl"
+    data = _whole_lines(path)
+    out.write_bytes(data[: data.find(b"\n", START_BYTES) + 1] or data)
+    return out
+
+
+def _whole_lines(path: Path) -> bytes:
+    data = path.read_bytes()
+    return data if data.endswith(b"\n") else data + b"\n"

@@ -1,0 +1,1 @@
+"""The contenders. Each module gives `run(task) -> Timing`, called in a process of its own."""
