@@ -21,6 +21,7 @@ from tokmill.storage import (
     remove_temporaries,
     storage_errors,
     sync_directory,
+    write_chunks,
     write_whole,
 )
 
@@ -43,6 +44,19 @@ def test_a_committed_file_is_whole_and_read_only(tmp_path: Path):
     assert write_whole(tmp_path / "a.bin", b"\x01\x02") is True
     assert (tmp_path / "a.bin").read_bytes() == b"\x01\x02"
     assert stat.S_IMODE((tmp_path / "a.bin").stat().st_mode) == 0o444
+    assert names(tmp_path) == ["a.bin"]
+
+
+def test_chunks_become_one_file_or_none(tmp_path: Path):
+    assert write_chunks(tmp_path / "a.bin", iter([b"\x01", b"", b"\x02\x03"])) is True
+    assert (tmp_path / "a.bin").read_bytes() == b"\x01\x02\x03"
+
+    def broken():
+        yield b"half"
+        raise ValueError
+
+    with pytest.raises(ValueError, match="^$"):
+        write_chunks(tmp_path / "b.bin", broken())
     assert names(tmp_path) == ["a.bin"]
 
 

@@ -9,8 +9,9 @@ import pytest
 from tokenizers import Tokenizer as Library
 
 from tokmill import __version__
+from tokmill.errors import StateError
 from tokmill.executors.run import run
-from tokmill.pipeline.finish import PROBE_TEXT
+from tokmill.pipeline.finish import PROBE_TEXT, committed
 from tokmill.shards.verify import verify
 
 FORMAT_PAGE = Path(__file__).parents[2] / "docs" / "format.md"
@@ -54,6 +55,32 @@ def test_the_manifest_s_own_sum_is_that_of_the_page(finished):
     rest = {key: value for key, value in manifest.items() if key != "sha256"}
     text = json.dumps(rest, sort_keys=True, separators=(",", ":"), ensure_ascii=True) + "\n"
     assert manifest["sha256"] == hashlib.sha256(text.encode()).hexdigest()
+
+
+def test_the_manifest_has_a_line_for_each_file_shard_and_source(finished):
+    directory, manifest, _ = finished
+    lines = (directory / "manifest.json").read_text().splitlines()
+    for key in ("files", "shards", "sources"):
+        start = lines.index(f'"{key}":[') + 1
+        own = lines[start : start + len(manifest[key])]
+        rows = [json.loads(line.removesuffix(",")) for line in own]
+        assert rows == manifest[key]
+        assert lines[start + len(rows)] == "],"
+
+
+def test_what_is_committed_is_read_back_part_by_part(
+    tmp_path, configure, plan_of, run_alone, write_rows
+):
+    path = write_rows(tmp_path / "a.jsonl", [{"text": f"hello {i}"} for i in range(40)])
+    plan = plan_of(configure(tmp_path / "out", path, part_bytes=300))
+    records = [run_alone(plan, part).record for part in plan.parts]
+    assert len(records) > 2
+    assert list(committed(plan)) == records
+    (tmp_path / "out" / "parts" / "0000001.json").unlink()
+    reading = committed(plan)
+    assert next(reading) == records[0]
+    with pytest.raises(StateError, match=r"0000001\.json: gone: run the same command again"):
+        next(reading)
 
 
 def test_every_other_file_is_listed_with_its_size_and_sum(finished):

@@ -99,7 +99,20 @@ def test_more_workers_are_faster_and_take_more_memory(tmp_path, configure, predi
     config = configure(tmp_path / "out", source)
     one, four = predict(config, 1), predict(config, 4)
     assert four.time_s < one.time_s + 0.1
-    assert four.memory_bytes == 4 * one.memory_bytes
+    assert four.memory_bytes == pytest.approx(4 * one.memory_bytes, rel=1e-3)
+
+
+def test_every_small_file_takes_time_memory_and_disk(tmp_path, configure, predict, write_rows):
+    rows = [{"text": f"hello {i}"} for i in range(400)]
+    for i, row in enumerate(rows):
+        (tmp_path / "many").mkdir(exist_ok=True)
+        write_rows(tmp_path / "many" / f"{i:03d}.jsonl", [row])
+    one = predict(configure(tmp_path / "out", write_rows(tmp_path / "one.jsonl", rows)))
+    many = predict(configure(tmp_path / "out", tmp_path / "many"))
+    assert many.time_s > one.time_s + 399 * 1e-4
+    assert many.memory_bytes > one.memory_bytes + 399 * 700
+    assert many.disk_bytes > one.disk_bytes + 399 * 300
+    assert many.documents == pytest.approx(400, rel=0.25)
 
 
 def test_a_sample_without_documents_predicts_nothing(tmp_path, configure, plan_of, write_rows):

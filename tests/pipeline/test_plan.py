@@ -12,6 +12,7 @@ from tokmill.errors import StateError, TokenizerError
 from tokmill.pipeline.plan import (
     Plan,
     check_same,
+    inputs_sha256,
     make_parts,
     planned_engine,
     read_plan,
@@ -19,6 +20,7 @@ from tokmill.pipeline.plan import (
     resolved_settings,
     write_plan,
 )
+from tokmill.shards.record import canonical_json
 from tokmill.sources.files import SourceFile
 
 
@@ -45,6 +47,16 @@ def test_a_large_file_is_cut_and_small_ones_share_a_part_in_order():
 def test_what_cannot_be_cut_is_one_part_however_large():
     files = [file("a.gz", 900, compression="gz"), file("b", 900, "array"), file("c", 900, "csv")]
     assert described(make_parts(files, 100)) == [[(found.path, 0, -1, 900)] for found in files]
+
+
+def test_a_part_has_at_most_so_many_slices(monkeypatch):
+    monkeypatch.setattr("tokmill.pipeline.plan.MAX_SLICES", 2)
+    parts = make_parts([file(name, 1) for name in "abcde"], 100)
+    assert described(parts) == [
+        [("a", 0, -1, 1), ("b", 0, -1, 1)],
+        [("c", 0, -1, 1), ("d", 0, -1, 1)],
+        [("e", 0, -1, 1)],
+    ]
 
 
 def test_no_files_make_no_parts():
@@ -116,6 +128,52 @@ def test_a_plan_is_read_as_it_was_written_and_names_every_file_once(plan, tmp_pa
     assert found["engine"] == plan.spec.engine.as_json()
     check_same(found, plan, tmp_path)
     assert planned_engine(found, "auto") == planned_engine(found, "tokenizers") == plan.spec.engine
+
+
+def test_a_plan_has_a_line_for_each_file_and_each_part(plan, tmp_path):
+    lines = plan.as_bytes().decode().splitlines()
+    assert lines[0] == "{"
+    assert f'["{tmp_path}/a.jsonl","jsonl","",180,' in lines[lines.index('"files":[') + 1]
+    start = lines.index('"parts":[')
+    assert lines[start + 1 : start + 6] == [
+        "[[0,0,90,90]],",
+        "[[0,90,180,90]],",
+        "[[1,0,90,90]],",
+        "[[1,90,180,90]]",
+        "],",
+    ]
+
+
+def test_a_plan_of_one_line_is_the_same_plan(plan, tmp_path):
+    (tmp_path / "plan.json").write_bytes(canonical_json(json.loads(plan.as_bytes())))
+    found = read_plan(tmp_path)
+    assert found is not None
+    check_same(found, plan, tmp_path)
+
+
+def test_a_file_given_twice_is_named_once(tmp_path, configure, plan_of, write_rows):
+    path = write_rows(tmp_path / "a.jsonl", [{"text": "x"}])
+    twice = plan_of(configure(tmp_path / "out", path, path))
+    data = json.loads(twice.as_bytes())
+    assert len(data["files"]) == 1
+    assert data["parts"] == [[[0, 0, -1, 14], [0, 0, -1, 14]]]
+
+
+def test_the_sum_of_inputs_is_that_of_paths_sizes_and_times_in_order():
+    a, b = file("a", 1), file("b", 1)
+    sums = [
+        inputs_sha256(files)
+        for files in (
+            [],
+            [a],
+            [a, b],
+            [b, a],
+            [a, dataclasses.replace(b, n_bytes=2)],
+            [a, dataclasses.replace(b, mtime_ns=8)],
+        )
+    ]
+    assert len(set(sums)) == len(sums)
+    assert inputs_sha256(iter([a, b])) == inputs_sha256([a, dataclasses.replace(b)])
 
 
 def test_a_directory_without_a_plan_has_none(tmp_path):

@@ -95,3 +95,44 @@ def test_fragments_fill_what_the_records_left_of_the_limit(
     assert all(fragment in data for fragment in found.fragments)
     add_fragments(parts, before, before.input_bytes - 1)
     assert before.fragments == []
+
+
+def many_files(folder: Path, rows: list[dict], ending: str = "\n") -> Path:
+    """Write each row to a file of its own."""
+    folder.mkdir()
+    for i, row in enumerate(rows):
+        (folder / f"{i:05d}.jsonl").write_text(json.dumps(row) + ending)
+    return folder
+
+
+@pytest.mark.parametrize("ending", ["\n", ""])
+def test_files_of_one_record_are_sampled_like_one_file_of_all_records(
+    surveyed, configure, tmp_path, write_rows, ending
+):
+    folder = many_files(tmp_path / "many", ROWS[:1500], ending)
+    n_bytes = sum(path.stat().st_size for path in folder.iterdir())
+    found = surveyed(n_bytes // 4, folder)
+    add_fragments(prepare(configure(tmp_path / "out", folder)).parts, found, n_bytes // 2)
+    assert n_bytes // 8 < found.input_bytes < n_bytes // 3
+    assert found.read_bytes < 0.6 * n_bytes
+    assert abs(found.records_per_byte * n_bytes / 1500 - 1) < 0.1
+    mean_bytes = found.text_bytes / len(found.texts)
+    expected = sum(len(row["text"]) for row in ROWS[:1500]) / 1500
+    assert abs(mean_bytes / expected - 1) < 0.1
+
+
+def test_no_more_files_are_opened_than_there_are_windows(surveyed, tmp_path, monkeypatch):
+    monkeypatch.setattr("tokmill.pipeline.survey._MAX_WINDOWS", 50)
+    folder = many_files(tmp_path / "many", ROWS[:300])
+    assert 20 <= len(surveyed(1 << 20, folder).texts) <= 50
+
+
+def test_whole_files_have_the_same_chance_whatever_their_size(surveyed, tmp_path, monkeypatch):
+    monkeypatch.setattr("tokmill.pipeline.survey._MAX_WINDOWS", 100)
+    (tmp_path / "many").mkdir()
+    for i in range(300):
+        (tmp_path / "many" / f"{i:03d}.txt").write_text("x" * (1000 if i % 3 == 0 else 10))
+    found = surveyed(1 << 20, tmp_path / "many")
+    assert found.heads_only
+    large = sum(len(text) == 1000 for text in found.texts)
+    assert abs(large / len(found.texts) - 1 / 3) < 0.05

@@ -17,7 +17,9 @@ from tokmill.shards.record import (
     canonical_json,
     file_as_json,
     file_from_json,
+    laid_out_json,
     manifest_sha256,
+    read_committed,
     read_record,
     sha256_hex,
 )
@@ -144,6 +146,61 @@ def test_a_file_entry_reads_back():
 def test_canonical_json_does_not_depend_on_the_order_of_keys():
     assert canonical_json({"b": [1, 2], "a": "猫"}) == b'{"a":"\\u732b","b":[1,2]}\n'
     assert canonical_json({"a": "猫", "b": [1, 2]}) == canonical_json({"b": [1, 2], "a": "猫"})
+
+
+@pytest.mark.parametrize(
+    ("data", "expected"),
+    [
+        ({}, b"{\n}\n"),
+        (
+            {"b": [1, 2], "a": {"y": [{}], "x": None}},
+            b'{\n"a":{"x":null,"y":[{}]},\n"b":[1,2]\n}\n',
+        ),
+        (
+            {"rows": [{"b": 1, "a": "\n"}, {}], "none": []},
+            b'{\n"none":[],\n"rows":[\n{"a":"\\n","b":1},\n{}\n]\n}\n',
+        ),
+        ({"rows": [[1], []], "z": "猫"}, b'{\n"rows":[\n[1],\n[]\n],\n"z":"\\u732b"\n}\n'),
+    ],
+)
+def test_a_key_and_a_row_have_a_line_of_their_own(data, expected):
+    laid_out = b"".join(laid_out_json(data))
+    assert laid_out == expected
+    assert json.loads(laid_out) == data
+    assert laid_out.replace(b"\n", b"") + b"\n" == canonical_json(data)
+
+
+def test_an_iterator_of_rows_is_laid_out_as_their_list():
+    rows = [[i] for i in range(5)]
+    expected = b"".join(laid_out_json({"rows": rows}))
+    assert b"".join(laid_out_json({"rows": iter(rows)})) == expected
+    assert json.loads(b"".join(laid_out_json({"rows": iter([])}))) == {"rows": []}
+
+
+def test_a_large_file_comes_in_chunks():
+    rows = [{"text": "x" * 1000}] * 5000
+    chunks = list(laid_out_json({"rows": rows}))
+    assert len(chunks) > 3
+    assert max(map(len, chunks)) < 2 << 20
+    assert json.loads(b"".join(chunks)) == {"rows": rows}
+
+
+@pytest.mark.parametrize("kind", ["missing", "shorter", "directory", "under a file"])
+def test_a_record_that_vouches_for_what_does_not_stand_is_removed(tmp_path: Path, kind):
+    path = tmp_path / "0000003.json"
+    path.write_bytes(PartRecord(3, "f1", (Step((SHARD,), None, {}, (), None),)).as_bytes())
+    names = [entry.name for entry in SHARD.files]
+    for entry in SHARD.files:
+        (tmp_path / entry.name).write_bytes(b"x" * entry.n_bytes)
+    assert read_committed(path, "f1", tmp_path) is not None
+    (tmp_path / names[0]).unlink()
+    if kind == "shorter":
+        (tmp_path / names[0]).write_bytes(b"x")
+    elif kind == "directory":
+        (tmp_path / names[0]).mkdir()
+    place = tmp_path / names[1] if kind == "under a file" else tmp_path
+    assert read_committed(path, "f1", place) is None
+    assert not path.exists()
 
 
 def test_the_sum_of_a_manifest_leaves_out_itself_alone():

@@ -56,6 +56,23 @@ def test_arguments_keep_their_order_and_each_expands_sorted(tmp_path):
     assert result.ignored == [f"{tmp_path.as_posix()}/d/README"]
 
 
+def test_a_directory_is_walked_in_the_order_of_whole_paths(tmp_path):
+    names = ["a-b.jsonl", "a.jsonl", "a/x.jsonl", "a/b/c.jsonl", "a b/x.jsonl", "aa/x.jsonl"]
+    make(tmp_path, *names, "a!.jsonl", "a/b.jsonl", "a0.jsonl", "é/x.jsonl", "z.jsonl", "A.jsonl")
+    found_names = short(found(tmp_path).files, tmp_path)
+    assert len(found_names) == 12
+    assert found_names == sorted(found_names)
+
+
+def test_a_path_below_here_is_written_without_a_dot(tmp_path, monkeypatch):
+    make(tmp_path, "d/e/b.jsonl", "a.jsonl", "d/README")
+    monkeypatch.chdir(tmp_path)
+    result = found(".")
+    assert [file.path for file in result.files] == ["a.jsonl", "d/e/b.jsonl"]
+    assert result.ignored == ["d/README"]
+    assert [file.path for file in found("./d/").files] == ["d/e/b.jsonl"]
+
+
 def test_a_recursive_glob_finds_each_file_once(tmp_path):
     make(tmp_path, "d/a.jsonl", "d/e/b.jsonl")
     assert short(found(f"{tmp_path}/**/*.jsonl").files, tmp_path) == ["d/a.jsonl", "d/e/b.jsonl"]

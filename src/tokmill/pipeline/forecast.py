@@ -36,8 +36,15 @@ BATCH_COPIES = 6
 CACHE_BYTES_PER_TEXT_BYTE = 16
 """Engine caches per byte of text whose words are all new, at most, as measured."""
 
+FILE_S = 130e-6
+"""To find, open, read, check and count one more small file, as measured with a million."""
+
+FILE_BYTES = 800
+"""What the process that plans and finishes holds for each file, as measured with a million."""
+
 _INDEX_BYTES = 20
 _RECORD_BYTES = 2000
+_FILE_ROWS_BYTES = 350  # of a file in the plan, the manifest and the record, by a path of 40
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,6 +95,7 @@ def forecast(spec: RunSpec, parts: tuple[Part, ...], found: Survey, workers: int
     lengths, speed = _encode(spec, engine, found)
     n_ends = 1 if spec.tokenizer.bos is None else 2
     input_bytes = sum(s.n_bytes for part in parts for s in part.slices)
+    n_slices = sum(len(part.slices) for part in parts)
     scale = input_bytes / found.input_bytes
     kept = len(lengths) / (len(found.texts) + found.n_rejects)
     documents = round(found.records_per_byte * input_bytes * kept)
@@ -96,7 +104,7 @@ def forecast(spec: RunSpec, parts: tuple[Part, ...], found: Survey, workers: int
     item_bytes = np.dtype(spec.config.output.dtype).itemsize
     shards = max(len(parts), -(-tokens // spec.config.output.shard_tokens))
     disk = tokens * item_bytes + documents * _INDEX_BYTES
-    disk += shards * (HEADER.size + 8 + _RECORD_BYTES)
+    disk += shards * (HEADER.size + 8 + _RECORD_BYTES) + n_slices * _FILE_ROWS_BYTES
     text_bytes = round(found.text_bytes * scale)
     return Forecast(
         input_bytes,
@@ -107,8 +115,8 @@ def forecast(spec: RunSpec, parts: tuple[Part, ...], found: Survey, workers: int
         tokens,
         text_bytes,
         disk,
-        START_S + text_bytes / speed / workers,
-        _memory(spec, text_bytes, workers),
+        START_S + (text_bytes / speed + n_slices * FILE_S) / workers,
+        _memory(spec, text_bytes, workers) + n_slices * FILE_BYTES,
         found.n_rejects / (found.n_rejects + len(found.texts)),
     )
 

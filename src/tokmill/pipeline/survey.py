@@ -175,6 +175,11 @@ def _windows(slices: Sequence[Slice], limit_bytes: int) -> Iterator[Slice]:
 def _spread(slices: Sequence[Slice]) -> Iterator[Slice]:
     """Give windows; of small files, each takes a few."""
     mean_bytes = sum(piece.n_bytes for piece in slices) // len(slices)
+    if mean_bytes <= _WINDOW_BYTES and not any(map(_has_byte_ranges, slices)):
+        # Read whole: each file must have the same chance, whatever its size.
+        picked = (int(i * _GOLDEN % 1 * len(slices)) for i in range(1, _MAX_WINDOWS + 1))
+        yield from (slices[index] for index in dict.fromkeys(picked))
+        return
     window_bytes = max(1, min(_WINDOW_BYTES, _FILES_PER_WINDOW * mean_bytes))
     seen: set[int] = set()
     for index, start in _positions(slices, _MAX_WINDOWS):
