@@ -55,7 +55,7 @@ def test_chunks_become_one_file_or_none(tmp_path: Path):
         yield b"half"
         raise ValueError
 
-    with pytest.raises(ValueError, match="^$"):
+    with pytest.raises(ValueError, match=r"^$"):
         write_chunks(tmp_path / "b.bin", broken())
     assert names(tmp_path) == ["a.bin"]
 
