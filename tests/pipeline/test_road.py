@@ -9,7 +9,8 @@ import xxhash
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tokmill.pipeline.road import Encoded, Road, validation_documents
+from tokmill.pipeline.encoded import Encoded
+from tokmill.pipeline.road import Road, validation_documents
 from tokmill.pipeline.spec import RunSpec
 from tokmill.sources.open import open_slice
 
@@ -29,7 +30,8 @@ def process(tmp_path, configure, plan_of, write_rows):
         (piece,) = plan.parts[0].slices
         with open_slice(piece, plan.spec.config.input, road.renderer.schema, 1 << 20) as reader:
             (block,) = reader.blocks()
-            return road.process(block)
+            (encoded,) = road.process([block])
+            return encoded
 
     return run
 

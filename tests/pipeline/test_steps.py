@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from tokmill.batch import Place, Reject
 from tokmill.errors import RecordError, StateError
-from tokmill.pipeline.road import Encoded
+from tokmill.pipeline.encoded import Encoded
 from tokmill.pipeline.steps import StepWriter
 from tokmill.shards.record import Next
 

@@ -209,3 +209,16 @@ def test_a_small_file_is_committed_and_described(tmp_path: Path):
 def test_a_small_file_that_cannot_be_written_is_a_storage_error(tmp_path: Path):
     with pytest.raises(StorageError, match="no such file or directory"):
         write_file(tmp_path, "rejects/x", b"")
+
+
+def test_many_small_appends_are_as_one(tmp_path: Path):
+    tokens = np.arange(100_000, dtype=np.uint32)
+    one = ShardWriter(tmp_path, "train", 0, 0, U4)
+    one.append(tokens, np.full(1000, 100))
+    many = ShardWriter(tmp_path, "train", 1, 0, U4)
+    for start in range(0, 100_000, 100):
+        many.append(tokens[start : start + 100], np.array([100]))
+    entries = one.commit(), many.commit()
+    assert entries[0].n_tokens == entries[1].n_tokens == 100_000
+    digests = [[file.sha256 for file in entry.files] for entry in entries]
+    assert digests[0] == digests[1]

@@ -10,12 +10,13 @@ from collections import deque
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from tokmill.batch import Place
 from tokmill.encode.spot import SpotCheck
 from tokmill.laps import Laps
-from tokmill.pipeline.road import Encoded, Road
+from tokmill.pipeline.encoded import Encoded
+from tokmill.pipeline.road import Road
 from tokmill.pipeline.spec import Progress
 from tokmill.pipeline.steps import StepWriter
 from tokmill.shards.layout import PARTS, part_name
@@ -24,7 +25,7 @@ from tokmill.sources.open import open_slice
 from tokmill.sources.slices import check_unchanged
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Sequence
 
     from tokmill.pipeline.spec import Part, RunSpec
     from tokmill.shards.record import Next
@@ -33,14 +34,30 @@ if TYPE_CHECKING:
 READ_AHEAD_BATCHES = 4
 """Blocks in flight hold at most this many times `batch_bytes`; one larger block goes alone."""
 
+_BUNDLE_BYTES = 256 << 10
+_MOST_BUNDLED = 1024
+"""Smaller blocks, which small files give, are processed together up to here."""
+
 
 @dataclass(frozen=True, slots=True)
 class _Work:
-    """A block with the slice it came from; a None block says that the slice has ended."""
+    """A block with the slice it came from, or the end of a slice, which has none."""
 
     slice_index: int
     reader: SliceReader
     block: Block | None
+    is_end: bool = False
+
+
+class _Bundle(NamedTuple):
+    """What is processed in one go, of `n_bytes`."""
+
+    works: Sequence[_Work]
+    n_bytes: int
+
+    def without_blocks(self) -> _Bundle:
+        """Give what is needed later, so that the blocks can go."""
+        return _Bundle([replace(work, block=None) for work in self.works], self.n_bytes)
 
 
 def run_part(
@@ -128,36 +145,63 @@ def _works(spec: RunSpec, part: Part, road: Road, start: Next | None) -> Iterato
         with open_slice(piece, settings, road.renderer.schema, run.batch_bytes, place) as reader:
             for block in reader.blocks():
                 yield _Work(i, reader, block)
-            yield _Work(i, reader, None)
+            yield _Work(i, reader, None, is_end=True)
 
 
 def _in_order(
     pool: ThreadPoolExecutor, road: Road, works: Iterator[_Work], spec: RunSpec
 ) -> Iterator[tuple[_Work, Encoded | None]]:
     """Process blocks on the pool, a bounded number ahead, and give the results in order."""
-    pending: deque[tuple[_Work, Future[Encoded] | None, int]] = deque()
+    pending: deque[tuple[_Bundle, Future[list[Encoded]]]] = deque()
     limit_bytes = READ_AHEAD_BATCHES * spec.config.run.batch_bytes
     in_flight = 0
     try:
-        for work in works:
-            weight = 0 if work.block is None else work.block.n_bytes
+        for bundle in _bundles(works):
             while pending and (
-                in_flight + weight > limit_bytes or len(pending) > spec.n_threads + 1
+                in_flight + bundle.n_bytes > limit_bytes or len(pending) > spec.n_threads + 1
             ):
-                ready, future, held = pending.popleft()
-                yield ready, None if future is None else future.result()
-                in_flight -= held
-            future = None if work.block is None else pool.submit(road.process, work.block)
-            pending.append((replace(work, block=None), future, weight))
-            in_flight += weight
-            del work
+                in_flight -= pending[0][0].n_bytes
+                yield from _results(*pending.popleft())
+            pending.append((bundle.without_blocks(), pool.submit(_process, road, bundle)))
+            in_flight += bundle.n_bytes
+            del bundle
         while pending:
-            ready, future, _ = pending.popleft()
-            yield ready, None if future is None else future.result()
+            yield from _results(*pending.popleft())
     finally:
-        for _, future, _ in pending:
-            if future is not None:
-                future.cancel()
+        for _, future in pending:
+            future.cancel()
+
+
+def _bundles(works: Iterator[_Work]) -> Iterator[_Bundle]:
+    """Put small blocks together; a large one goes alone, behind what was before it."""
+    held: list[_Work] = []
+    n_bytes = 0
+    for work in works:
+        weight = 0 if work.block is None else work.block.n_bytes
+        if held and (n_bytes + weight > _BUNDLE_BYTES or len(held) >= _MOST_BUNDLED):
+            yield _Bundle(held, n_bytes)
+            held, n_bytes = [], 0
+        held.append(work)
+        n_bytes += weight
+        del work
+        if n_bytes >= _BUNDLE_BYTES:
+            yield _Bundle(held, n_bytes)
+            held, n_bytes = [], 0
+    if held:
+        yield _Bundle(held, n_bytes)
+
+
+def _process(road: Road, bundle: _Bundle) -> list[Encoded]:
+    blocks = [work.block for work in bundle.works if work.block is not None]
+    return road.process(blocks) if blocks else []
+
+
+def _results(
+    bundle: _Bundle, future: Future[list[Encoded]]
+) -> Iterator[tuple[_Work, Encoded | None]]:
+    encoded = iter(future.result())
+    for work in bundle.works:
+        yield work, None if work.is_end else next(encoded)
 
 
 def _spot_check(spot: SpotCheck, work: _Work, encoded: Encoded, source: str) -> int:

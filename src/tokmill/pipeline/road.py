@@ -5,7 +5,6 @@ Pure but for the engine's caches: the same block gives the same result whatever 
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from functools import cache, partial
 from typing import TYPE_CHECKING
 
@@ -20,18 +19,19 @@ from tokmill.encode.offsets import byte_offsets
 from tokmill.encode.renewal import RenewableEngine
 from tokmill.encode.spot import candidates
 from tokmill.laps import Laps
+from tokmill.pipeline.encoded import Encoded, joined, parted
 from tokmill.render.renderer import make_renderer
 from tokmill.shards.layout import token_dtype
+from tokmill.sources.together import parse_together
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Sequence
 
     import numpy.typing as npt
     import pyarrow as pa
 
-    from tokmill.batch import RecordLookup, Records
+    from tokmill.batch import Records
     from tokmill.encode.engine import Engine
-    from tokmill.encode.spot import Candidate
     from tokmill.pipeline.spec import RunSpec
     from tokmill.sources.blocks import Block
 
@@ -39,34 +39,6 @@ if TYPE_CHECKING:
 ENGINE_THREAD_BYTES = 256 << 20
 """Memory for what an engine learns, for each thread: gigatoken with gpt2 fills 100 MB of it with
 44 MB of Chinese, and 25 MB with as much English. Below that it would forget and learn again."""
-
-
-@dataclass(frozen=True, slots=True)
-class Encoded:
-    """One block, encoded: its kept documents in order, and what became of its other records.
-
-    `tokens`: (n_tokens,) of the shard's dtype, ends included. `offsets`: (n + 1,) int64. `rows`,
-    `text_bytes`, `is_val`: (n,): the record's row, the document's bytes, whether it is validation.
-    `drops` holds rows by reason, `rejects` is in order of place. `stage_s`: seconds by stage.
-    """
-
-    tokens: npt.NDArray[np.unsignedinteger]
-    offsets: npt.NDArray[np.int64]
-    rows: npt.NDArray[np.int64]
-    text_bytes: npt.NDArray[np.int64]
-    is_val: npt.NDArray[np.bool_]
-    drops: dict[str, npt.NDArray[np.int64]]
-    rejects: Sequence[Reject]
-    spot: Sequence[Candidate]
-    spot_rows: npt.NDArray[np.int64]
-    lookup: RecordLookup
-    input_bytes: int
-    stage_s: Mapping[str, float] = field(default_factory=dict)
-
-    @property
-    def n_documents(self) -> int:
-        """Give the number of kept documents."""
-        return len(self.rows)
 
 
 class Road:
@@ -94,12 +66,13 @@ class Road:
         self._val_fraction = config.output.val_fraction
         self._control = control_strings(tokenizer) if control == "reject" else []
 
-    def process(self, block: Block) -> Encoded:
-        """Parse, render and encode one block."""
+    def process(self, blocks: Sequence[Block]) -> list[Encoded]:
+        """Parse, render and encode blocks, at least one, as if each came alone."""
         laps = Laps()
-        records = block.parse()
+        parsed = parse_together(blocks)
+        records = joined(parsed)
         laps.end("parse")
-        documents = self._without_control(self.renderer.render(records), records)
+        documents, refused = self._rendered(records)
         laps.end("render")
         batch = self.engine.encode(documents.text, laps)
         spot = candidates(documents.text, batch) if self.reference is not None else []
@@ -109,39 +82,44 @@ class Road:
         if drops:
             batch, rows, text = select(batch, keep), rows[keep], text.filter(keep)
         tokens, offsets = with_ends(batch, self._ends)
-        laps.end("narrow")
-        return Encoded(
+        is_val = validation_documents(text, self._val_fraction)
+        input_bytes = [block.input_bytes for block in blocks]
+        whole = Encoded(
             tokens,
             offsets,
             rows,
             _byte_lengths(text),
-            validation_documents(text, self._val_fraction),
+            is_val,
             drops,
-            sorted([*records.rejects, *documents.rejects], key=lambda reject: reject.place),
+            (),
             spot,
             spot_rows,
             records.lookup,
-            block.input_bytes,
+            sum(input_bytes),
             laps.seconds,
         )
+        encoded = parted(whole, refused, parsed, input_bytes)
+        laps.end("narrow")
+        return encoded
 
-    def _without_control(self, documents: DocumentBatch, records: Records) -> DocumentBatch:
+    def _rendered(self, records: Records) -> tuple[DocumentBatch, list[tuple[int, Reject]]]:
+        """Give the documents, and the rows that became none, in order."""
+        documents = self.renderer.render(records)
+        is_refused = np.ones(records.batch.num_rows, bool)
+        is_refused[documents.rows] = False
+        rows = np.flatnonzero(is_refused).tolist()
+        refused = list(zip(rows, documents.rejects, strict=True))
         if not self._control:
-            return documents
+            return documents, refused
         found = contains_control(documents.text, self._control)
         if not found.any():
-            return documents
-        rejects = [
-            Reject(
-                records.lookup.place(int(row)),
-                "control token in text",
-                "the text holds a control token's string and control_tokens_in_text is reject",
-                records.lookup.raw(int(row)),
-            )
-            for row in documents.rows[found]
-        ]
-        text = documents.text.filter(~found)
-        return DocumentBatch(text, documents.rows[~found], [*documents.rejects, *rejects])
+            return documents, refused
+        for row in documents.rows[found].tolist():
+            message = "the text holds a control token's string and control_tokens_in_text is reject"
+            place, raw = records.lookup.place(row), records.lookup.raw(row)
+            refused.append((row, Reject(place, "control token in text", message, raw)))
+        refused.sort(key=lambda pair: pair[0])
+        return DocumentBatch(documents.text.filter(~found), documents.rows[~found], ()), refused
 
     def _kept(
         self, lengths: npt.NDArray[np.int64], rows: npt.NDArray[np.int64]

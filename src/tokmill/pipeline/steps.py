@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     from tokmill.batch import Place
-    from tokmill.pipeline.road import Encoded
+    from tokmill.pipeline.encoded import Encoded
 
 N_LENGTH_BINS = 32
 

@@ -6,7 +6,7 @@ import hashlib
 from collections import deque
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -22,7 +22,10 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
 MOST_PENDING = 3
-"""Appends that wait for the writing thread at most."""
+"""Writes that wait for the writing thread at most."""
+
+_LEAST_TOKENS = 32 << 10
+"""Fewer are held until more come: handing work to a thread costs 50 us."""
 
 _HASH_CHUNK_BYTES = 1 << 20
 
@@ -49,7 +52,7 @@ class ShardEntry:
 class ShardWriter:
     """An open shard of one split.
 
-    Hashing and writing happen on a thread of its own, in order; memory is what `MOST_PENDING`
+    Hashing and writing happen on a thread of its own, in order; memory is what about `MOST_PENDING`
     appends bring, and an error of one of them is raised by a later call. `stage_s`: seconds taken
     so far, by stage.
     """
@@ -64,6 +67,8 @@ class ShardWriter:
         self._dtype = dtype
         self._sha256 = hashlib.sha256()
         self._pending: deque[Future[dict[str, float]]] = deque()
+        self._held: list[tuple[npt.NDArray[Any], npt.NDArray[np.int64]]] = []
+        self._n_held = 0
         self._bin = PendingFile(directory / f"{stem}.bin")
         try:
             self._idx = PendingFile(directory / f"{stem}.idx")
@@ -88,11 +93,24 @@ class ShardWriter:
             StorageError: the bytes cannot be written.
         """
         tokens = tokens.astype(self._dtype, casting="equiv", copy=False)
+        self._held.append((tokens, lengths))
+        self._n_held += len(tokens)
+        self.n_documents += len(lengths)
+        self.n_tokens += len(tokens)
+        if self._n_held >= _LEAST_TOKENS:
+            self._hand_over()
+
+    def _hand_over(self) -> None:
+        if not self._held:
+            return
+        tokens, lengths = (
+            parts[0] if len(parts) == 1 else np.concatenate(parts)
+            for parts in zip(*self._held, strict=True)
+        )
+        self._held, self._n_held = [], 0
         data = np.ascontiguousarray(tokens).view(np.uint8).data
         self._wait(MOST_PENDING - 1)
         self._pending.append(self._thread.submit(self._take, data, lengths))
-        self.n_documents += len(lengths)
-        self.n_tokens += len(tokens)
 
     def _take(self, data: memoryview, lengths: npt.NDArray[np.int64]) -> dict[str, float]:
         laps = Laps()
@@ -109,6 +127,7 @@ class ShardWriter:
 
     def commit(self) -> ShardEntry:
         """Make both files appear, `.idx` first so that a `.bin` never stands without its index."""
+        self._hand_over()
         self._wait(0)
         self._thread.shutdown()
         laps = Laps()

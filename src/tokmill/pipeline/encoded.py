@@ -1,0 +1,150 @@
+"""Blocks as they leave the road, and many small ones taken over it together.
+
+Every step of the road has a price of its own, some milliseconds in all. Blocks of a few KB, which
+small files give, share it: their records are joined to one batch, and what it became is parted.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from itertools import accumulate
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pyarrow as pa
+
+from tokmill.batch import Place, Records
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    import numpy.typing as npt
+
+    from tokmill.batch import RecordLookup, Reject
+    from tokmill.encode.spot import Candidate
+
+
+@dataclass(frozen=True, slots=True)
+class Encoded:
+    """One block, encoded: its kept documents in order, and what became of its other records.
+
+    `tokens`: (n_tokens,) of the shard's dtype, ends included. `offsets`: (n + 1,) int64. `rows`,
+    `text_bytes`, `is_val`: (n,): the record's row, the document's bytes, whether it is validation.
+    `drops` holds rows by reason, `rejects` is in order of place. `stage_s`: seconds by stage.
+    """
+
+    tokens: npt.NDArray[np.unsignedinteger]
+    offsets: npt.NDArray[np.int64]
+    rows: npt.NDArray[np.int64]
+    text_bytes: npt.NDArray[np.int64]
+    is_val: npt.NDArray[np.bool_]
+    drops: dict[str, npt.NDArray[np.int64]]
+    rejects: Sequence[Reject]
+    spot: Sequence[Candidate]
+    spot_rows: npt.NDArray[np.int64]
+    lookup: RecordLookup
+    input_bytes: int
+    stage_s: Mapping[str, float] = field(default_factory=dict)
+
+    @property
+    def n_documents(self) -> int:
+        """Give the number of kept documents."""
+        return len(self.rows)
+
+
+@dataclass(frozen=True, slots=True)
+class _JoinedLookup:
+    """Answers for the rows of several blocks; block i has rows `starts[i]:starts[i + 1]`."""
+
+    lookups: Sequence[RecordLookup]
+    starts: npt.NDArray[np.int64]
+
+    def place(self, row: int) -> Place:
+        """Give the place of row `row`, counted from the start of its own slice."""
+        lookup, own = self._own(row)
+        return lookup.place(own)
+
+    def raw(self, row: int) -> bytes:
+        """Give the first bytes of row `row`."""
+        lookup, own = self._own(row)
+        return lookup.raw(own)
+
+    def keys(self, row: int) -> list[str]:
+        """Give the top-level keys of row `row`."""
+        lookup, own = self._own(row)
+        return lookup.keys(own)
+
+    def _own(self, row: int) -> tuple[RecordLookup, int]:
+        index = int(np.searchsorted(self.starts, row, "right")) - 1
+        return self.lookups[index], row - int(self.starts[index])
+
+
+def joined(blocks: Sequence[Records]) -> Records:
+    """Give the records of several blocks, at least one, as those of one; without what was refused.
+
+    Their columns are copied, unless there is one block only.
+    """
+    if len(blocks) == 1:
+        return blocks[0]
+    lookup = _JoinedLookup([records.lookup for records in blocks], _row_starts(blocks))
+    batches = [records.batch for records in blocks]
+    return Records(pa.concat_batches(batches), lookup, ())
+
+
+def parted(
+    whole: Encoded,
+    refused: Sequence[tuple[int, Reject]],
+    blocks: Sequence[Records],
+    input_bytes: Sequence[int],
+) -> list[Encoded]:
+    """Give what each block became; the first gets the seconds of all.
+
+    Args:
+        whole: what `joined` blocks became, with no reject yet.
+        refused: rows that became no document, in order.
+        blocks: the records of each, with what was refused before.
+        input_bytes: of each block.
+    """
+    starts = _row_starts(blocks)
+    cuts = np.searchsorted(whole.rows, starts).tolist()
+    spot_cuts = np.searchsorted(whole.spot_rows, starts).tolist()
+    reject_cuts = np.searchsorted([row for row, _ in refused], starts).tolist()
+    parts = []
+    for i, records in enumerate(blocks):
+        (start, stop), first, last = cuts[i : i + 2], int(starts[i]), int(starts[i + 1])
+        spot = slice(*spot_cuts[i : i + 2])
+        rejects = [*records.rejects, *(r for _, r in refused[slice(*reject_cuts[i : i + 2])])]
+        offsets = whole.offsets[start : stop + 1]
+        parts.append(
+            Encoded(
+                whole.tokens[offsets[0] : offsets[-1]],
+                offsets - offsets[0],
+                whole.rows[start:stop] - first,
+                whole.text_bytes[start:stop],
+                whole.is_val[start:stop],
+                _drops(whole.drops, first, last),
+                sorted(rejects, key=lambda reject: reject.place),
+                whole.spot[spot],
+                whole.spot_rows[spot] - first,
+                records.lookup,
+                input_bytes[i],
+                {} if i else whole.stage_s,
+            )
+        )
+    return parts
+
+
+def _row_starts(blocks: Sequence[Records]) -> npt.NDArray[np.int64]:
+    """Give the first row of each block in the joined batch, and the end: (n + 1,)."""
+    n_rows = (records.batch.num_rows for records in blocks)
+    return np.fromiter(accumulate(n_rows, initial=0), np.int64, len(blocks) + 1)
+
+
+def _drops(
+    drops: Mapping[str, npt.NDArray[np.int64]], first: int, last: int
+) -> dict[str, npt.NDArray[np.int64]]:
+    parts = {
+        reason: rows[slice(*np.searchsorted(rows, (first, last)))] - first
+        for reason, rows in drops.items()
+    }
+    return {reason: rows for reason, rows in parts.items() if len(rows)}
