@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 FORMATS = ("auto", "jsonl", "array", "csv", "parquet", "text", "arrow")
 RENDERERS = ("auto", "encyclopedia", "text", "template")
-ENGINES = ("auto", "tokenizers", "gigatoken", "fastokens")
+ENGINES = ("auto", "tokenizers", "gigatoken", "fastokens", "tokenizers+cache")
 DTYPES = ("auto", "uint16", "uint32")
 SIZE_UNITS = {
     "b": 1,

@@ -12,6 +12,7 @@ import pytest
 from tokmill.config import ENGINES
 from tokmill.encode.control import control_strings
 from tokmill.encode.engine import (
+    FALLBACK_ENGINES,
     FAST_ENGINES,
     REFERENCE,
     engine_version,
@@ -44,7 +45,7 @@ def _skip_where_there_is_no_wheel(request):
 
 
 def test_the_table_holds_every_engine_of_the_settings():
-    assert {REFERENCE, *FAST_ENGINES} == set(ENGINES) - {"auto"}
+    assert {REFERENCE, *FAST_ENGINES, *FALLBACK_ENGINES} == set(ENGINES) - {"auto"}
 
 
 @pytest.mark.parametrize("control_in_text", CONTROL)

@@ -24,7 +24,11 @@ REFERENCE = "tokenizers"
 FAST_ENGINES = ("gigatoken", "fastokens")
 """In the order in which they are tried when there is too little text to time them."""
 
-_PACKAGES = {"tokenizers": "tokenizers", "gigatoken": "gigatoken", "fastokens": "fastokens"}
+CACHED = "tokenizers+cache"
+FALLBACK_ENGINES = (CACHED,)
+"""Tried where no fast engine can be used; slower than those, and faster than the reference."""
+
+_PACKAGES = {REFERENCE: "tokenizers", CACHED: "tokenizers"} | {name: name for name in FAST_ENGINES}
 
 
 class Engine(Protocol):
@@ -67,6 +71,10 @@ def load_engine(name: str, tokenizer: Tokenizer, *, control_in_text: str, n_thre
             f"engine {name} cannot take {tokenizer.name}: no tokenizer.json says the same"
         )
     try:
+        if name == CACHED:
+            from tokmill.encode.cached import CachedReference
+
+            return CachedReference(tokenizer, parse=parse)
         if name == "gigatoken":
             from tokmill.encode.gigatoken import Gigatoken
 

@@ -4,6 +4,10 @@ from __future__ import annotations
 
 _RUNS = [character * n for character in " \n\ta0中é." for n in (1, 2, 3, 4, 7, 8, 16, 33, 130)]
 
+# Every byte of UTF-8: all of ASCII, all bytes that go on, all that begin a character.
+_BYTES = [*range(0xC0), *range(0xC0, 0x800, 0x40), *range(0x800, 0xD800, 0x1000)]
+_BYTES += [0xD000, 0xE000, 0xF000, *range(0x10000, 0xE0000, 0x40000), 0x100000]
+
 _WORDS = [
     "",
     "Hello world",
@@ -45,7 +49,18 @@ _WORDS = [
     "</s",
     "<s >",
     "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaab",
+    # Where rewritten and cached tokenizers would part first: ties of scores, graphemes across cuts,
+    # words that end where others do not, characters whose class is new or folded.
+    ":----------: |---|----| ==== ..... ~~~~~~ x----y aaaa----aaaa",
+    "a中\u0301国\u0308 ﬀ¨x ´y\u3000z中▁文 x▁y\u3000 ▁z 中 国，中",
+    "a\x1cb\x0bc\u1680d \x1c e\x85f \u2003\x1c\u2003",
+    "``quoted'' `` x``y «x» ‹y› ‟z",
+    "\u1112\u1161\u11ab ก\u0e33 क\u094dष \u0600 1 🇨🇳🇳🇨 👍🏽x ｶ\uff9e ﾊ\uff9f",
+    "it'ſelf 'ſe 'ſo 'K ΑΣ ΑΣΑ ǅ ŉ ẞ",
+    "x\U0001ccf1\U00010d41 ꟍ\ua7daa \u1c89\u088f \u061d\u166d\u2e5d 1\U0001e5f12",
+    "1 a1  2b22 c333  4444 -5.55e55 6",
     "The quick brown fox 敏捷的棕色狐狸 быстрая лиса",
+    "".join(map(chr, _BYTES)),
     "a" * 3000,
     "中" * 1500,
     "ab " * 1200,
