@@ -5,15 +5,22 @@ import pickle
 import sys
 from pathlib import Path
 
-import numpy as np
 import pytest
 from tokenizers import AddedToken
 from tokenizers import Tokenizer as Library
 
 import tokmill.encode.choose as choose
 from tokmill.config import TokenizerSettings
-from tokmill.encode.choose import EngineChoice, ProbeTask, choose_engine, probe
-from tokmill.encode.engine import FAST_ENGINES, REFERENCE, engine_version, is_installed, load_engine
+from tokmill.encode.candidate import Speed
+from tokmill.encode.choose import EngineChoice, Sample, choose_engine, expected_speed
+from tokmill.encode.engine import (
+    FALLBACK_ENGINES,
+    FAST_ENGINES,
+    REFERENCE,
+    engine_version,
+    is_installed,
+    load_engine,
+)
 from tokmill.encode.tokenizer import load_tokenizer
 from tokmill.errors import TokenizerError
 
@@ -28,8 +35,8 @@ def chosen(tokenizer, asked="auto", control_in_text="text", *, timed=False, samp
     reference = load_engine(REFERENCE, tokenizer, control_in_text=control_in_text, n_threads=1)
     return choose_engine(
         tokenizer,
-        reference,
-        sample,
+        lambda: reference,
+        lambda: Sample(sample, sum(map(len, sample))),
         asked=asked,
         control_in_text=control_in_text,
         n_threads=1,
@@ -103,8 +110,8 @@ def test_where_every_engine_refuses_the_reference_encodes(refused_everywhere):
     choice = chosen(refused_everywhere, timed=True)
     assert choice.name == REFERENCE
     assert choice.reason == "no fast engine gives its ids here"
-    assert set(choice.refused) == set(FAST_ENGINES)
-    assert all(f"engine {name} refuses" in choice.refused[name] for name in FAST_ENGINES)
+    assert set(choice.refused) == {*FAST_ENGINES, *FALLBACK_ENGINES}
+    assert all(f"engine {name} refuses" in reason for name, reason in choice.refused.items())
 
 
 @needs_fast_engines
@@ -127,45 +134,21 @@ def test_an_engine_asked_for_that_gives_other_ids_is_an_error(whole_words):
         chosen(whole_words, "gigatoken")
 
 
-def task(tokenizer, engine: str, ids: list[int]) -> ProbeTask:
-    return ProbeTask(engine, tokenizer, "text", 1, ["hello"], [np.array(ids, np.uint32)], ())
-
-
-@needs_fast_engines
-@pytest.mark.parametrize("name", FAST_ENGINES)
-def test_one_wrong_id_in_a_child_process_refuses_an_engine(tokenizer, name):
-    assert probe(task(tokenizer, name, [5]))["refused"].startswith(
-        f"{name}: the engine's ids differ from the reference's at token 0 "
-    )
-
-
 @needs_fast_engines
 def test_where_every_engine_gives_other_ids_the_reference_encodes(tokenizer, whole_words):
     # The reference of another tokenizer: what it expects, no engine can give.
     other = load_engine(REFERENCE, whole_words, control_in_text="text", n_threads=1)
     choice = choose_engine(
         tokenizer,
-        other,
-        ["hel hel"],
+        lambda: other,
+        lambda: Sample(["hel hel"]),
         asked="auto",
         control_in_text="text",
         n_threads=1,
         timed=False,
     )
     assert choice.name == REFERENCE
-    assert all("ids differ" in reason for reason in choice.refused.values())
-    assert len(choice.refused) == 2
-
-
-def test_a_child_that_dies_is_a_refusal_and_not_a_crash(tokenizer):
-    broken = task(tokenizer, "tokenizers", [5])
-    answer = probe(ProbeTask(**{**fields(broken), "parity_texts": [3]}))
-    assert answer["refused"].startswith("died with status 1: ")
-
-
-def test_a_child_that_does_not_answer_in_time_is_a_refusal(tokenizer, monkeypatch):
-    monkeypatch.setattr(choose, "PROBE_TIMEOUT_S", 0.001)
-    assert probe(task(tokenizer, "tokenizers", [5])) == {"refused": "did not finish within 0.001 s"}
+    assert all("ids differ" in choice.refused[name] for name in FAST_ENGINES)
 
 
 def test_an_engine_that_is_not_installed_is_a_refusal(tokenizer, monkeypatch):
@@ -173,13 +156,9 @@ def test_an_engine_that_is_not_installed_is_a_refusal(tokenizer, monkeypatch):
         monkeypatch.setitem(sys.modules, name, None)  # as where there is no wheel
     choice = chosen(tokenizer)
     assert choice.name == REFERENCE
-    assert dict(choice.refused) == dict.fromkeys(FAST_ENGINES, "not installed")
+    assert all(choice.refused[name] == "not installed" for name in FAST_ENGINES)
     with pytest.raises(TokenizerError, match="engine fastokens cannot be used: not installed"):
         chosen(tokenizer, "fastokens")
-
-
-def fields(value: ProbeTask) -> dict[str, object]:
-    return {name: getattr(value, name) for name in ProbeTask.__slots__}
 
 
 def test_a_choice_survives_json_and_the_way_between_processes():
@@ -188,11 +167,66 @@ def test_a_choice_survives_json_and_the_way_between_processes():
     assert pickle.loads(pickle.dumps(choice)) == choice
 
 
-def test_parity_texts_are_spread_over_a_large_sample():
-    sample = [f"{i:07d}" for i in range(10_000)]
-    some = choose._up_to(sample, 7000)
-    assert some[0] == sample[0]
-    assert sum(map(len, some)) <= 7000
-    assert int(some[-1]) > 9900
-    assert choose._up_to(sample[:10], 7000) == sample[:10]
-    assert choose._up_to([], 7000) == []
+def test_texts_for_parity_are_spread_and_those_to_time_are_the_others():
+    sample = [f"{i:07d}" for i in range(200_000)]
+    step = choose._step(sample)
+    parity, timing = sample[::step], choose._timing(Sample(sample)).texts
+    assert sum(map(len, parity)) <= choose.PARITY_BYTES
+    assert int(parity[-1]) > 199_900
+    assert sorted([*parity, *timing]) == sample
+    assert choose._step(sample[:10]) == 1
+    assert choose._timing(Sample(sample[:10])).texts == sample[:10]
+    assert choose._step([]) == 1
+
+
+def speed(ns, *, corpus=0, new_share=1.0, measured=2_000_000):
+    return expected_speed(Speed(*(n * 1e-9 for n in ns)), measured, Sample([], corpus, new_share))
+
+
+def test_an_engine_that_keeps_nothing_is_expected_as_fast_as_measured():
+    assert speed((10, 10, 10), corpus=10**12) == pytest.approx(100)
+
+
+def test_words_that_never_come_again_are_as_dear_in_all_of_a_corpus():
+    # As much above a known byte in the second half as in the first: the price does not fall.
+    assert speed((20, 20, 10), corpus=10**12) == pytest.approx(50)
+
+
+def test_the_price_of_new_text_falls_as_words_become_known():
+    # 16 ns above the known in the first million bytes, 8 in the second: 12 over both, a fall by
+    # 3/4 with each doubling.
+    assert speed((20, 12, 4), corpus=2_000_000) == pytest.approx(1e3 / (4 + 16 * 0.75))
+    assert speed((20, 12, 4), corpus=8_000_000) == pytest.approx(1e3 / (4 + 16 * 0.75**3))
+
+
+def test_what_comes_again_costs_what_is_known():
+    assert speed((20, 20, 10), corpus=10**9, new_share=0.1) == pytest.approx(1e3 / 11)
+
+
+@pytest.mark.parametrize("ns", [(9, 12, 10), (12, 9, 10), (0, 0, 0)])
+def test_noise_of_the_clock_gives_no_nonsense(ns):
+    assert 1e3 / 12 <= speed(ns, corpus=10**9) <= 1e6
+
+
+@needs_fast_engines
+def test_the_engines_of_a_large_corpus_load_side_by_side(tokenizer):
+    begun = []
+
+    def reference():
+        begun.append("reference")
+        return load_engine(REFERENCE, tokenizer, control_in_text="text", n_threads=1)
+
+    def take():
+        begun.append("sample")
+        return Sample(SAMPLE, 1000)
+
+    choose_engine(
+        tokenizer,
+        reference,
+        take,
+        asked="auto",
+        control_in_text="text",
+        n_threads=1,
+        timed=True,
+    )
+    assert begun == ["reference", "sample"]  # once for both engines

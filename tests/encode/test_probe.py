@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import dataclasses
 import json
 import pickle
 import subprocess
@@ -10,53 +9,58 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from tokmill.encode.choose import ProbeTask
+from tokmill.encode.candidate import Loading, Parity, Timing
 from tokmill.encode.engine import FAST_ENGINES, REFERENCE, is_installed, load_engine
-from tokmill.encode.probe import run
+from tokmill.encode.probe import Probe
 
 TEXTS = ["hello world", "", "a<eos>b", "猫"]
 
 
-def make_task(tokenizer, engine, *, timing=(), skew=0):
+def probe_of(tokenizer, engine=REFERENCE) -> Probe:
+    return Probe(Loading(engine, tokenizer, "text", 1))
+
+
+def parity(tokenizer, *, skew=0) -> Parity:
     batch = load_engine(REFERENCE, tokenizer, control_in_text="text", n_threads=1).encode(
         pa.array(TEXTS, pa.large_string())
     )
     ids = [batch.ids[batch.offsets[i] : batch.offsets[i + 1]] + skew for i in range(len(TEXTS))]
-    return ProbeTask(engine, tokenizer, "text", 1, TEXTS, ids, timing)
+    return Parity(TEXTS, ids)
 
 
 @pytest.mark.parametrize("name", [REFERENCE, *FAST_ENGINES])
-def test_an_equal_engine_without_a_timing_sample_has_no_speed(tokenizer, name):
+def test_an_equal_engine_has_nothing_to_answer(tokenizer, name):
     if not is_installed(name):
         pytest.skip(f"{name} has no wheel here")
-    assert run(make_task(tokenizer, name)) == {"mb_per_s": 0.0}
-
-
-def test_an_equal_engine_is_timed_on_the_second_half_of_the_sample(tokenizer):
-    answer = run(make_task(tokenizer, REFERENCE, timing=["hello world"] * 500))
-    assert answer["mb_per_s"] > 0
+    assert probe_of(tokenizer, name).answer(parity(tokenizer)) == {}
 
 
 def test_the_first_differing_text_is_named(tokenizer):
-    answer = run(make_task(tokenizer, REFERENCE, skew=1))
+    answer = probe_of(tokenizer).answer(parity(tokenizer, skew=1))
     assert "of the document that begins 'hello world'" in answer["refused"]
 
 
-def test_the_child_process_answers_with_one_line_of_json(tokenizer, tmp_path: Path):
-    (tmp_path / "task").write_bytes(pickle.dumps(make_task(tokenizer, REFERENCE)))
+@pytest.mark.parametrize("texts", [["hello world"] * 500, ["a"], ["", ""]])
+def test_both_halves_are_timed_and_the_second_again(tokenizer, texts):
+    answer = probe_of(tokenizer).answer(Timing(texts))
+    assert list(answer) == ["first", "second", "again"]
+    assert all(0 <= seconds < 1 for seconds in answer.values())
+    assert answer["again"] > 0
+
+
+def test_a_child_process_answers_every_line_with_a_line_of_json(tokenizer, tmp_path: Path):
+    tasks = {"load": Loading(REFERENCE, tokenizer, "text", 1), "a": parity(tokenizer), "b": 0}
+    tasks["b"] = parity(tokenizer, skew=1)
+    for name, task in tasks.items():
+        (tmp_path / name).write_bytes(pickle.dumps(task))
     child = subprocess.run(
-        [sys.executable, "-m", "tokmill.encode.probe", str(tmp_path / "task")],
+        [sys.executable, "-m", "tokmill.encode.probe", str(tmp_path / "load")],
+        input=f"{tmp_path / 'a'}\n{tmp_path / 'b'}\n".encode(),
         capture_output=True,
         check=True,
         timeout=60,
     )
-    assert json.loads(child.stdout) == {"mb_per_s": 0.0}
+    equal, other = map(json.loads, child.stdout.splitlines())
+    assert equal == {}
+    assert "ids differ" in other["refused"]
     assert child.stderr == b""
-
-
-@pytest.mark.parametrize("name", FAST_ENGINES)
-def test_an_engine_that_cannot_load_the_tokenizer_says_why(tokenizer, name):
-    model = dataclasses.replace(tokenizer, name="m.model", json="")
-    assert run(dataclasses.replace(make_task(tokenizer, name), tokenizer=model)) == {
-        "refused": f"engine {name} cannot take m.model: no tokenizer.json says the same"
-    }

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import base64
+import dataclasses
 import hashlib
 import json
 import pickle
@@ -95,6 +96,37 @@ def test_what_places_cuts_or_pads_is_taken_out_and_the_rest_kept(tmp_path):
     loaded = load(write(tmp_path, given), eos_token="<eos>")
     assert json.loads(loaded.json) == given | {"post_processor": None, "truncation": None}
     assert Library.from_str(loaded.json).encode("ababab").ids == [2, 2, 2]
+
+
+def test_the_first_library_neither_cuts_nor_pads_and_the_next_is_another(tmp_path):
+    truncation = {"direction": "Right", "max_length": 2, "strategy": "LongestFirst", "stride": 0}
+    padding = {
+        "strategy": {"Fixed": 9},
+        "direction": "Right",
+        "pad_to_multiple_of": None,
+        "pad_id": 0,
+        "pad_type_id": 0,
+        "pad_token": "a",
+    }
+    given = content(added_tokens=[added(3, "<eos>")], truncation=truncation, padding=padding)
+    loaded = load(write(tmp_path, given), eos_token="<eos>")
+    first, second = loaded.library(), loaded.library()
+    first.encode_special_tokens = True
+    assert second.encode_special_tokens is False
+    texts = ["ababab", "b"]
+    for library in (first, second):
+        assert [found.ids for found in library.encode_batch_fast(texts)] == [[2, 2, 2], [1]]
+
+
+def test_a_copy_with_another_json_or_from_another_process_loads_its_own_library(tmp_path):
+    path = write(tmp_path, content(added_tokens=[added(3, "<eos>")]))
+    loaded = load(path, eos_token="<eos>")
+    other = json.loads(loaded.json)
+    other["added_tokens"] = []
+    copy = dataclasses.replace(loaded, json=json.dumps(other))
+    assert copy.library().get_added_tokens_decoder() == {}
+    assert pickle.loads(pickle.dumps(loaded)).spare == []
+    assert len(loaded.spare) == 1
 
 
 def test_a_file_without_the_type_of_its_model_loads(tmp_path):

@@ -17,9 +17,15 @@ ROWS = [{"text": f"{i:05d} " + "word " * (i * 7 % 40)} for i in range(4000)]
 def surveyed(configure):
     """Give a function that surveys files with a limit."""
 
-    def make(limit_bytes: int, *paths: Path, **settings) -> Survey:
+    def make(limit_bytes: int, *paths: Path, at_random=False, **settings) -> Survey:
         prepared = prepare(configure(paths[0].parent / "out", *paths, **settings))
-        return survey(prepared.parts, prepared.config.input, prepared.renderer, limit_bytes)
+        return survey(
+            prepared.parts,
+            prepared.config.input,
+            prepared.renderer,
+            limit_bytes,
+            at_random=at_random,
+        )
 
     return make
 
@@ -136,3 +142,30 @@ def test_whole_files_have_the_same_chance_whatever_their_size(surveyed, tmp_path
     assert found.heads_only
     large = sum(len(text) == 1000 for text in found.texts)
     assert abs(large / len(found.texts) - 1 / 3) < 0.05
+
+
+@pytest.mark.parametrize("n_copies", [1, 3, 10])
+def test_a_sample_at_random_says_how_much_of_the_input_is_new(
+    surveyed, tmp_path, write_rows, n_copies
+):
+    rows = [{"text": f"{i:05d} " + "word " * 1000} for i in range(400)]
+    path = write_rows(tmp_path / "a.jsonl", rows * n_copies)
+    n_bytes = path.stat().st_size
+    found = surveyed(1 << 20, path, at_random=True)
+    assert found.input_bytes < n_bytes
+    assert 0.6 < found.new_share(n_bytes) * n_copies < 1.5
+
+
+def test_windows_at_random_meet_no_record_twice(surveyed, tmp_path, write_rows):
+    paths = [
+        write_rows(tmp_path / name, [{"text": name + str(i)} for i in range(3000)])
+        for name in ("a.jsonl", "b.jsonl", "c.jsonl")
+    ]
+    found = surveyed(50_000, *paths, at_random=True)
+    assert len(set(found.texts)) == len(found.texts) > 500
+    assert {text[:1] for text in found.texts} == {"a", "b", "c"}
+
+
+@pytest.mark.parametrize("texts", [[], ["a"], ["a", "a"], ["404"] * 50 + ["b", "c"]])
+def test_few_twins_or_one_text_in_many_copies_say_nothing(texts):
+    assert Survey(texts, input_bytes=1000, window_bytes=1000).new_share(10**9) == 1.0

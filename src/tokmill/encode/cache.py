@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
 _FILE = "engines.json"
 _MOST_ENTRIES = 1000
+_WAY = 2
+"""How engines are chosen; what was chosen in another way is forgotten."""
 
 
 def cache_path() -> Path:
@@ -38,7 +40,7 @@ def choice_key(tokenizer: Tokenizer, *parts: str) -> str:
     versions = [
         engine_version(name, tokenizer) if is_installed(name) else "" for name in FAST_ENGINES
     ]
-    return " ".join([__version__, tokenizer.sha256, *versions, *parts])
+    return " ".join([__version__, str(_WAY), tokenizer.sha256, *versions, *parts])
 
 
 def remembered(key: str) -> dict[str, Any] | None:

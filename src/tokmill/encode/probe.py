@@ -1,4 +1,8 @@
-"""The child process of `choose`: one engine, compared with the reference's ids and timed."""
+"""The child's side of a probe: one engine, compared with the reference's ids, then timed.
+
+It loads what the file named on its command line holds, and does one task for each line of standard
+input, the name of a file, with a line of JSON for an answer.
+"""
 
 from __future__ import annotations
 
@@ -7,64 +11,100 @@ import pickle
 import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
 
+from tokmill.encode.candidate import Loading, Parity, Speed, Timing
 from tokmill.encode.engine import load_engine
-from tokmill.encode.offsets import pieces
+from tokmill.encode.offsets import byte_offsets, pieces
 from tokmill.encode.spot import describe_difference
 from tokmill.errors import TokmillError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from tokmill.encode.choose import ProbeTask
     from tokmill.encode.engine import Engine
 
 _PIECES_PER_CALLER = 4
 """So that one long piece does not keep the others waiting for long."""
 
 
-def run(task: ProbeTask) -> dict[str, Any]:
-    """Compare and time one engine; see `choose.probe` for the answer."""
-    try:
-        engine = load_engine(
-            task.engine,
-            task.tokenizer,
-            control_in_text=task.control_in_text,
-            n_threads=task.n_threads,
+class Probe:
+    """An engine under trial.
+
+    Raises:
+        TokenizerError: it is missing, or refuses the tokenizer.
+    """
+
+    def __init__(self, loading: Loading) -> None:
+        self._n_threads = loading.n_threads
+        self._engine: Engine = load_engine(
+            loading.engine,
+            loading.tokenizer,
+            control_in_text=loading.control_in_text,
+            n_threads=loading.n_threads,
         )
+
+    def answer(self, task: Parity | Timing) -> dict[str, Any]:
+        """Do a task: `refused` where ids differ, a `Speed` where texts are to be timed."""
+        return self._compared(task) if isinstance(task, Parity) else self._timed(task)
+
+    def _compared(self, task: Parity) -> dict[str, Any]:
+        batch = self._engine.encode(pa.array(task.texts, pa.large_string()))
+        for i, expected in enumerate(task.ids):
+            ids = batch.ids[batch.offsets[i] : batch.offsets[i + 1]]
+            if not np.array_equal(ids, expected):
+                name = self._engine.name
+                return {"refused": describe_difference(task.texts[i], ids, expected, name)}
+        return {}
+
+    def _timed(self, task: Timing) -> dict[str, Any]:
+        middle = len(task.texts) // 2
+        first = self._seconds_per_byte(task.texts[:middle])
+        second, again = (self._seconds_per_byte(task.texts[middle:]) for _ in range(2))
+        return asdict(Speed(first, second, again))
+
+    def _seconds_per_byte(self, texts: Sequence[str]) -> float:
+        """Time the engine as the road feeds it: on all its threads, or on threads of its own.
+
+        Where callers work side by side, by the processors' time, which others on the machine do not
+        lengthen. An engine's own threads wait for each other, on the road too.
+        """
+        text = pa.array(texts, pa.large_string())
+        n_callers = self._n_threads if self._engine.concurrent else 1
+        offsets = byte_offsets(text)
+        n_bytes = max(1, int(offsets[-1] - offsets[0]))
+        batches = list(pieces(text, -(-n_bytes // (_PIECES_PER_CALLER * n_callers))))
+        with ThreadPoolExecutor(n_callers) as pool:
+            start, start_cpu = time.perf_counter(), time.process_time()
+            list(pool.map(self._engine.encode, batches))
+            wall_s, cpu_s = time.perf_counter() - start, time.process_time() - start_cpu
+        return (cpu_s / n_callers if self._engine.concurrent else wall_s) / n_bytes
+
+
+def main(path: str) -> None:
+    """Load, then answer every task on standard input."""
+    try:
+        probe = Probe(_read(path))
     except TokmillError as error:
-        return {"refused": str(error)}
-    batch = engine.encode(pa.array(task.parity_texts, pa.large_string()))
-    for i, expected in enumerate(task.parity_ids):
-        ids = batch.ids[batch.offsets[i] : batch.offsets[i + 1]]
-        if not np.array_equal(ids, expected):
-            text = task.parity_texts[i]
-            return {"refused": describe_difference(text, ids, expected, task.engine)}
-    if not task.timing_texts:
-        return {"mb_per_s": 0.0}
-    middle = len(task.timing_texts) // 2
-    _seconds(engine, task.timing_texts[:middle], task.n_threads)  # fills the caches
-    rest = task.timing_texts[middle:]
-    n_bytes = sum(len(text.encode()) for text in rest)
-    return {"mb_per_s": round(n_bytes / _seconds(engine, rest, task.n_threads) / 1e6, 1)}
+        _write({"refused": str(error)})
+        return
+    for line in sys.stdin:
+        _write(probe.answer(_read(line.rstrip("\n"))))
 
 
-def _seconds(engine: Engine, texts: Sequence[str], n_threads: int) -> float:
-    """Time an engine as the road feeds it: on all its threads, or on threads of its own."""
-    text = pa.array(texts, pa.large_string())
-    n_callers = n_threads if engine.concurrent else 1
-    batches = list(pieces(text, max(1, text.nbytes // (_PIECES_PER_CALLER * n_callers))))
-    with ThreadPoolExecutor(n_callers) as pool:
-        start = time.perf_counter()
-        list(pool.map(engine.encode, batches))
-        return time.perf_counter() - start
+def _read(path: str) -> Any:
+    return pickle.loads(Path(path).read_bytes())  # noqa: S301 our own file
+
+
+def _write(answer: dict[str, Any]) -> None:
+    sys.stdout.write(json.dumps(answer) + "\n")
+    sys.stdout.flush()
 
 
 if __name__ == "__main__":
-    answer = run(pickle.loads(Path(sys.argv[1]).read_bytes()))  # noqa: S301 our own file
-    sys.stdout.write(json.dumps(answer) + "\n")
+    main(sys.argv[1])

@@ -30,9 +30,7 @@ class TokenizersReference:
     concurrent = False
 
     def __init__(self, tokenizer: Tokenizer, *, parse: bool) -> None:
-        from tokenizers import Tokenizer as Library
-
-        self._library = Library.from_str(tokenizer.json)
+        self._library = tokenizer.library()
         self._library.encode_special_tokens = not parse
 
     def encode(self, text: pa.LargeStringArray) -> TokenBatch:

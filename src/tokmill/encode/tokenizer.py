@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, fields, replace
 from typing import TYPE_CHECKING, Any
 
 from tokmill.encode.named_tokens import Token, find_eos, find_token, read_companions
@@ -32,7 +32,8 @@ class Tokenizer:
     SentencePiece model that has no equal one. `sha256`: of the file as found, and for a tiktoken
     rank file of its pattern's name too. `vocab_size`: largest id + 1. `max_emittable_id`: the
     largest id that a run can write. `rewritten_json`: an equal text that more engines take, or '';
-    `rewrites`: what it says in other words.
+    `rewrites`: what it says in other words. `spare`: the `tokenizers` object that it was checked
+    with and the `json` it stands for, see `library`.
     """
 
     name: str
@@ -48,6 +49,26 @@ class Tokenizer:
     max_emittable_id: int
     rewritten_json: str = ""
     rewrites: tuple[str, ...] = ()
+    spare: list[tuple[str, Any]] = field(default_factory=list, compare=False, repr=False)
+
+    def __getstate__(self) -> list[Any]:
+        """Give the plain values, without the spare."""
+        return [[] if part.name == "spare" else getattr(self, part.name) for part in fields(self)]
+
+    def library(self) -> Any:
+        """Give a `tokenizers` object of one's own, which neither cuts nor pads.
+
+        The first comes from the check: to load a vocabulary of 150,000 again takes 0.5 s.
+        """
+        from tokenizers import Tokenizer as Library
+
+        # A copy by `replace` with another json has the same list.
+        if self.spare and self.spare[-1][0] is self.json:
+            library = self.spare.pop()[1]
+            library.no_truncation()
+            library.no_padding()
+            return library
+        return Library.from_str(self.json)
 
     @property
     def fast_json(self) -> str:
@@ -69,6 +90,7 @@ class _Source:
     eos: Token | None = None
     rewritten_json: str = ""
     rewrites: tuple[str, ...] = ()
+    spare: list[tuple[str, Any]] = field(default_factory=list)
 
 
 def load_tokenizer(settings: TokenizerSettings) -> Tokenizer:
@@ -103,6 +125,7 @@ def load_tokenizer(settings: TokenizerSettings) -> Tokenizer:
         max_emittable_id=max(emittable),
         rewritten_json=source.rewritten_json,
         rewrites=source.rewrites,
+        spare=source.spare,
     )
 
 
@@ -177,6 +200,7 @@ def _read_json(
         ids=ids,
         special_ids=special,
         text_ids=frozenset(text_ids if unknown is None else text_ids | {unknown}),
+        spare=[(text, library)],
     )
 
 

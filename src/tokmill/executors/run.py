@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Any, Protocol
 import pyarrow as pa
 
 from tokmill.encode.cache import choice_key, remember, remembered
-from tokmill.encode.choose import PARITY_BYTES, TIMED_OUT, EngineChoice, choose_engine
+from tokmill.encode.candidate import TIMED_OUT
+from tokmill.encode.choose import PARITY_BYTES, EngineChoice, Sample, choose_engine
 from tokmill.encode.engine import REFERENCE, engine_version, load_engine
 from tokmill.encode.tokenizer import Tokenizer, load_tokenizer
 from tokmill.errors import StateError, UsageError
@@ -103,11 +104,12 @@ def prepare(config: Config) -> Prepared:
     return Prepared(resolved, tuple(found.files), tuple(found.ignored), tokenizer, renderer, parts)
 
 
-def sample(prepared: Prepared, limit_bytes: int) -> Survey:
+def sample(prepared: Prepared, limit_bytes: int, *, at_random: bool = False) -> Survey:
     """Sample the input; nothing from a source that can be read only once."""
     if any(file.path == "-" for file in prepared.files):
         return Survey()
-    return survey(prepared.parts, prepared.config.input, prepared.renderer, limit_bytes)
+    settings = prepared.config.input
+    return survey(prepared.parts, settings, prepared.renderer, limit_bytes, at_random=at_random)
 
 
 def reference_of(prepared: Prepared) -> Callable[[], Engine]:
@@ -129,7 +131,8 @@ def choose(prepared: Prepared, reference: Callable[[], Engine], n_threads: int) 
     """
     config = prepared.config
     asked, control = config.run.engine, config.tokenizer.control_tokens_in_text
-    timed = sum(file.n_bytes for file in prepared.files) >= TIMED_FROM_BYTES
+    n_bytes = sum(file.n_bytes for file in prepared.files)
+    timed = n_bytes >= TIMED_FROM_BYTES
     corpus = [[file.path, file.n_bytes, file.mtime_ns] for file in prepared.files] if timed else []
     key = choice_key(
         prepared.tokenizer, asked, control, str(n_threads), sha256_hex(canonical_json(corpus))
@@ -138,10 +141,16 @@ def choose(prepared: Prepared, reference: Callable[[], Engine], n_threads: int) 
     if known is not None:
         with suppress(TypeError):  # kept by another version
             return EngineChoice.from_json(known)
+
+    def take() -> Sample:
+        found = sample(prepared, TIMED_SAMPLE_BYTES if timed else PARITY_BYTES, at_random=timed)
+        text_bytes = n_bytes * found.text_bytes // max(1, found.input_bytes)
+        return Sample(found.texts, text_bytes, found.new_share(n_bytes) if timed else 1.0)
+
     choice = choose_engine(
         prepared.tokenizer,
-        reference(),
-        sample(prepared, TIMED_SAMPLE_BYTES if timed else PARITY_BYTES).texts,
+        reference,
+        take,
         asked=asked,
         control_in_text=control,
         n_threads=n_threads,

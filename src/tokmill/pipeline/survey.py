@@ -9,7 +9,9 @@ thousand pieces of raw input, which show the mix of languages and kinds far more
 from __future__ import annotations
 
 import math
+import random
 from bisect import bisect_right
+from collections import Counter
 from dataclasses import dataclass, field, replace
 from itertools import accumulate, islice
 from pathlib import Path
@@ -34,6 +36,8 @@ _MAX_WINDOWS = 4096
 _FILES_PER_WINDOW = 4
 _HEAD_BATCH_BYTES = 64 << 10
 _FRAGMENT_BYTES = 1 << 10
+_FEWEST_TWINS = 3
+"""Fewer documents met twice say nothing of how many there are."""
 
 
 @dataclass(slots=True)
@@ -73,6 +77,18 @@ class Survey:
         n_records += sum(text.count("\n") for text in self.fragments)
         return n_records / (self.window_bytes + self.fragment_bytes)
 
+    def new_share(self, n_bytes: int) -> float:
+        """Estimate which share of an input of `n_bytes` has not been seen before when it comes.
+
+        From documents met once and twice in a sample at random (Chao, 1984, doi 10.2307/4615964).
+        """
+        met = Counter(self.texts)
+        times = Counter(met.values())
+        if times[2] < _FEWEST_TWINS:
+            return 1.0
+        n_different = len(met) + times[1] ** 2 / (2 * times[2])
+        return min(1.0, n_different / (self.records_per_byte * n_bytes))
+
     @property
     def read_bytes(self) -> int:
         """Give the bytes of input that the sample read."""
@@ -80,16 +96,22 @@ class Survey:
 
 
 def survey(
-    parts: Sequence[Part], settings: InputSettings, renderer: Renderer, limit_bytes: int
+    parts: Sequence[Part],
+    settings: InputSettings,
+    renderer: Renderer,
+    limit_bytes: int,
+    *,
+    at_random: bool = False,
 ) -> Survey:
     """Sample at most `limit_bytes` of the input in records, spread over it.
 
-    Files that can only be read from their beginning are sampled at their heads.
+    Files that can only be read from their beginning are sampled at their heads. `at_random`: less
+    evenly, so that two copies of a text are as likely to be met as any two.
     """
     result = Survey()
     slices = _finest(_slices(parts))
     share = max(1, limit_bytes // len(slices)) if slices else 0
-    for window in _windows(slices, limit_bytes):
+    for window in _windows(slices, limit_bytes, at_random=at_random):
         if result.input_bytes >= limit_bytes:
             break
         left = limit_bytes - result.input_bytes
@@ -103,7 +125,7 @@ def add_fragments(parts: Sequence[Part], found: Survey, limit_bytes: int) -> Non
         return
     slices = _slices(parts)
     n_fragments = max(0, limit_bytes - found.input_bytes) // _FRAGMENT_BYTES
-    for index, start in _positions(slices, n_fragments):
+    for index, start in _places(slices, _golden(slices, n_fragments)):
         data = bytearray()
         for piece in _stretch(slices, index, start, _FRAGMENT_BYTES):
             found.fragment_bytes += piece.n_bytes
@@ -139,11 +161,23 @@ def _finest(slices: list[Slice]) -> list[Slice]:
     ]
 
 
-def _positions(slices: Sequence[Slice], n: int) -> Iterator[tuple[int, int]]:
-    """Give `n` spread positions, as the slice's number and the byte in its file."""
+def _golden(slices: Sequence[Slice], n: int) -> Iterator[int]:
+    """Give `n` positions in the bytes of all slices, spread as evenly as can be."""
+    n_bytes = sum(piece.n_bytes for piece in slices)
+    return (int(i * _GOLDEN % 1 * n_bytes) for i in range(1, n + 1))
+
+
+def _random(slices: Sequence[Slice], n: int, window_bytes: int) -> Iterator[int]:
+    """Give up to `n` positions at random, always the same, of windows that share no byte."""
+    n_windows = sum(piece.n_bytes for piece in slices) // window_bytes
+    picked = random.Random(0).sample(range(n_windows), min(n, n_windows))  # noqa: S311 no secret
+    return (index * window_bytes for index in picked)
+
+
+def _places(slices: Sequence[Slice], positions: Iterator[int]) -> Iterator[tuple[int, int]]:
+    """Give for each position the slice's number and the byte in its file."""
     ends = list(accumulate(piece.n_bytes for piece in slices))
-    for i in range(1, n + 1):
-        position = int(i * _GOLDEN % 1 * ends[-1])
+    for position in positions:
         index = bisect_right(ends, position)
         piece = slices[index]
         yield index, piece.start + position - (ends[index] - piece.n_bytes)
@@ -165,14 +199,14 @@ def _stretch(slices: Sequence[Slice], index: int, start: int, n_bytes: int) -> I
         index, start = index + 1, 0
 
 
-def _windows(slices: Sequence[Slice], limit_bytes: int) -> Iterator[Slice]:
+def _windows(slices: Sequence[Slice], limit_bytes: int, *, at_random: bool) -> Iterator[Slice]:
     if len(slices) <= _MAX_WINDOWS and sum(piece.n_bytes for piece in slices) <= limit_bytes:
         yield from slices
     else:
-        yield from islice(_spread(slices), _MAX_WINDOWS)
+        yield from islice(_spread(slices, at_random=at_random), _MAX_WINDOWS)
 
 
-def _spread(slices: Sequence[Slice]) -> Iterator[Slice]:
+def _spread(slices: Sequence[Slice], *, at_random: bool) -> Iterator[Slice]:
     """Give windows; of small files, each takes a few."""
     mean_bytes = sum(piece.n_bytes for piece in slices) // len(slices)
     if mean_bytes <= _WINDOW_BYTES and not any(map(_has_byte_ranges, slices)):
@@ -182,7 +216,10 @@ def _spread(slices: Sequence[Slice]) -> Iterator[Slice]:
         return
     window_bytes = max(1, min(_WINDOW_BYTES, _FILES_PER_WINDOW * mean_bytes))
     seen: set[int] = set()
-    for index, start in _positions(slices, _MAX_WINDOWS):
+    positions = (
+        _random(slices, _MAX_WINDOWS, window_bytes) if at_random else _golden(slices, _MAX_WINDOWS)
+    )
+    for index, start in _places(slices, positions):
         if _has_byte_ranges(slices[index]):
             yield from _stretch(slices, index, start, window_bytes)
         elif index not in seen:
