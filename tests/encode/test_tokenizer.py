@@ -11,7 +11,7 @@ from sentencepiece import SentencePieceTrainer
 from tokenizers import Tokenizer as Library
 
 from tokmill.config import TokenizerSettings
-from tokmill.encode.tokenizer import Token, Tokenizer, load_tokenizer
+from tokmill.encode.tokenizer import Token, Tokenizer, _cleaned_text, load_tokenizer
 from tokmill.errors import TokenizerError, UsageError
 
 
@@ -96,6 +96,21 @@ def test_what_places_cuts_or_pads_is_taken_out_and_the_rest_kept(tmp_path):
     loaded = load(write(tmp_path, given), eos_token="<eos>")
     assert json.loads(loaded.json) == given | {"post_processor": None, "truncation": None}
     assert Library.from_str(loaded.json).encode("ababab").ids == [2, 2, 2]
+
+
+def test_a_key_that_stands_twice_has_the_file_written_anew(tmp_path):
+    given = content(added_tokens=[added(3, "<eos>")], padding={"pad_id": 1}, truncation=[])
+    twice = json.dumps(given).replace('"truncation": []', '"truncation": {}, "truncation": []')
+    cleaned = _cleaned_text(twice.encode(), json.loads(twice))
+    assert json.loads(cleaned) == given | {"padding": None, "truncation": None}
+    assert cleaned.count("truncation") == 1
+
+
+@pytest.mark.parametrize("token", ["padding", '"padding":{', '"truncation": ['])
+def test_a_token_of_the_name_of_such_a_key_is_kept(tmp_path, token):
+    given = content({"a": 0, token: 1}, padding={"pad_id": 1, "x": [{}]}, truncation={"a": "}"})
+    cleaned = _cleaned_text(json.dumps(given).encode(), given)
+    assert json.loads(cleaned) == given | {"padding": None, "truncation": None}
 
 
 def test_the_first_library_neither_cuts_nor_pads_and_the_next_is_another(tmp_path):
