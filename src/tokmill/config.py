@@ -145,7 +145,7 @@ class RunSettings:
     batch_bytes: int = _speed_setting(4 << 20, "Input per batch.", minimum=1)
     engine_memory_bytes: int = _speed_setting(
         0,
-        "Renew the engine when its caches have grown by this; 0: 256 MiB a thread.",
+        "Renew the engine when its caches have grown by this; 0: 200 MiB a thread.",
         minimum=0,
     )
 

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from tokmill.sources.blocks import Block
 
 
-ENGINE_THREAD_BYTES = 256 << 20
+ENGINE_THREAD_BYTES = 200 << 20
 """Memory for what an engine learns, for each thread: gigatoken with gpt2 fills 100 MB of it with
 44 MB of Chinese, and 25 MB with as much English. Below that it would forget and learn again."""
 
