@@ -38,7 +38,7 @@ class Engine(Protocol):
     renewable: bool
     """Whether loading it again gives the memory of its caches back."""
     concurrent: bool
-    """Whether it encodes on the threads that call it, side by side; else it has its own threads."""
+    """Whether several calls side by side are faster than one at a time."""
 
     def encode(self, text: pa.LargeStringArray) -> TokenBatch:
         """Encode n documents of valid UTF-8, no nulls."""

@@ -69,10 +69,10 @@ class Probe:
         return asdict(Speed(first, second, again))
 
     def _seconds_per_byte(self, texts: Sequence[str]) -> float:
-        """Time the engine as the road feeds it: on all its threads, or on threads of its own.
+        """Time the engine as the road feeds it: from all its threads, or from one.
 
         Where callers work side by side, by the processors' time, which others on the machine do not
-        lengthen. An engine's own threads wait for each other, on the road too.
+        lengthen.
         """
         text = pa.array(texts, pa.large_string())
         n_callers = self._n_threads if self._engine.concurrent else 1

@@ -25,11 +25,10 @@ _PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 class RenewableEngine:
     """An engine whose memory is bounded: renewed between batches, never inside one.
 
-    It is loaded when the first batch comes, while other threads read and parse the next ones. An
-    engine that has threads of its own gets one batch at a time; one that is `concurrent` encodes on
-    the threads that call it. The bound is on the growth of this process's anonymous memory since
-    the engine was loaded, so batches in flight count too, and one batch of new words can pass it by
-    the doubling of a cache. Without /proc it is never renewed.
+    It is loaded when the first batch comes, while other threads read and parse the next ones. Only
+    an engine that is `concurrent` gets several batches at a time. The bound is on the growth of
+    this process's anonymous memory since the engine was loaded, so batches in flight count too, and
+    one batch of new words can pass it by the doubling of a cache. Without /proc: no renewal.
     """
 
     def __init__(self, load: Callable[[], Engine], memory_bytes: int) -> None:
