@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 _FILE = "engines.json"
 _MOST_ENTRIES = 1000
-_WAY = 2
+_WAY = 3
 """How engines are chosen; what was chosen in another way is forgotten."""
 
 
