@@ -51,6 +51,11 @@ class Timing:
 
     texts: Sequence[str]
 
+    @property
+    def n_bytes(self) -> int:
+        """Give the bytes of all texts."""
+        return sum(len(text.encode()) for text in self.texts)
+
 
 @dataclass(frozen=True, slots=True)
 class Speed:

@@ -179,13 +179,13 @@ def _try(
             candidate.begin(parity)
         for candidate in candidates:
             candidate.result()
+        timing = _timing(sample) if timed else Timing(())
         for candidate in candidates:
-            if timed and not candidate.refused and (timing := _timing(sample)).texts:
+            if timing.texts and not candidate.refused:
                 candidate.begin(timing)
                 answer = candidate.result()
-                n_bytes = sum(len(text.encode()) for text in timing.texts)
                 if not candidate.refused:
-                    speed = expected_speed(Speed(**answer), n_bytes, sample)
+                    speed = expected_speed(Speed(**answer), timing.n_bytes, sample)
                     trial.mb_per_s[candidate.name] = round(speed, 1)
             if candidate.refused:
                 trial.refused[candidate.name] = candidate.refused
