@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     import numpy as np
     import numpy.typing as npt
@@ -18,6 +18,9 @@ if TYPE_CHECKING:
 
 RAW_LIMIT_BYTES = 1024
 """At most this much of a rejected record is kept."""
+
+WHOLE_RECORD = "tokmill:record"
+"""A schema of this one column (large_string) asks a source for whole records as JSON text."""
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -108,3 +111,43 @@ class TokenBatch:
         """Give the number of tokens of each document: (n,) int64."""
         lengths: npt.NDArray[np.int64] = self.offsets[1:] - self.offsets[:-1]
         return lengths
+
+
+@dataclass(frozen=True, slots=True)
+class SampleBatch:
+    """Samples rendered from chats of one block: their text, cut into segments.
+
+    `text`: large_string array of n segments, no nulls, valid UTF-8, in order: the segments of a
+    sample end to end are its rendering. `offsets`: (n_samples + 1,) int64; sample i has the
+    segments `offsets[i]:offsets[i + 1]`, at least one. `control`: (n,) int32, the id of the control
+    token that a segment is, -1 for text, which may be empty, and -2 for text that begins with a
+    token of its own. `weights`: (n,) float32, the weight of a segment's tokens in the loss, 0 for
+    what is not trained. `turn_ends`: (n,) bool, whether a sample may be cut behind the segment: a
+    trained turn is complete there. `rows`: (n_samples,) int64, not decreasing: the record's row in
+    `Records.batch`. `refused`: rows that became no sample and why, in order. `drops`: rows left out
+    by a setting, by reason.
+    """
+
+    text: pa.LargeStringArray
+    offsets: npt.NDArray[np.int64]
+    control: npt.NDArray[np.int32]
+    weights: npt.NDArray[np.float32]
+    turn_ends: npt.NDArray[np.bool_]
+    rows: npt.NDArray[np.int64]
+    refused: Sequence[tuple[int, Reject]]
+    drops: Mapping[str, npt.NDArray[np.int64]]
+
+
+@dataclass(frozen=True, slots=True)
+class SampleTokens:
+    """Token ids of n samples, end to end, each with its weight in the loss as a target.
+
+    `ids`: (n_tokens,) uint32. `offsets`: (n + 1,) int64. `weights`: (n_tokens,) float32, 0 for what
+    is not trained and for the first token of every sample. `turn_ends`: positions in `ids`,
+    increasing, before which a sample may be cut: a trained turn is complete there.
+    """
+
+    ids: npt.NDArray[np.uint32]
+    offsets: npt.NDArray[np.int64]
+    weights: npt.NDArray[np.float32]
+    turn_ends: npt.NDArray[np.int64]

@@ -13,6 +13,7 @@ import pyarrow as pa
 from tokmill.errors import StorageError
 from tokmill.sources.rows import RowReader, RowSource, dropped
 from tokmill.sources.streams import unreadable
+from tokmill.sources.whole import wanted_names
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -39,7 +40,7 @@ def open_arrow(
         return dropped((batch.select(present) for batch in wanted), first)
 
     names = arrow_schema(path).names
-    present = [name for name in schema.names if name in names]
+    present = wanted_names(schema, names)
     source = RowSource(
         batches=batches,
         names=names,

@@ -12,6 +12,7 @@ from tokmill.errors import UsageError
 from tokmill.sources.json_lines import parse_lines
 from tokmill.sources.lines import too_large_message
 from tokmill.sources.utf8 import is_valid
+from tokmill.sources.whole import is_whole, row_batch
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -47,6 +48,8 @@ def fit_columns(
     Raises:
         UsageError: a column has a type that does not fit; `where` names the file.
     """
+    if is_whole(schema):
+        return _fit_whole(batch, max_record_bytes)
     bad: dict[int, BadRow] = {}
     columns = []
     for field in schema:
@@ -61,6 +64,18 @@ def fit_columns(
     if bad:
         fitted = fitted.take(pa.array(rows))
     return Fitted(fitted, rows, [bad[row] for row in sorted(bad)])
+
+
+def _fit_whole(batch: pa.RecordBatch, max_record_bytes: int) -> Fitted:
+    whole, reasons = row_batch(batch)
+    bad = {row: BadRow(row, "invalid UTF-8", why) for row, why in reasons.items()}
+    lengths = pc.fill_null(pc.binary_length(whole.column(0)), 0).to_numpy()
+    for row in np.flatnonzero(lengths > max_record_bytes).tolist():
+        message = too_large_message(int(lengths[row]), max_record_bytes)
+        bad[row] = BadRow(row, "record too large", message)
+    rows = np.delete(np.arange(batch.num_rows), sorted(bad))
+    kept = whole.take(pa.array(rows)) if bad else whole
+    return Fitted(kept, rows, [bad[row] for row in sorted(bad)])
 
 
 def _as_batch(columns: list[pa.Array], schema: pa.Schema, n_rows: int) -> pa.RecordBatch:

@@ -27,6 +27,7 @@ from tokmill.sources.streams import (
     without_bom,
 )
 from tokmill.sources.utf8 import invalid_spans, utf8_message
+from tokmill.sources.whole import wanted_names
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -183,7 +184,7 @@ class CsvBlock:
         As in JSON, Arrow's answer counts only if it accounts for every record; else the run is
         split. What it refuses is added to `refused`.
         """
-        wanted = [name for name in dict.fromkeys(self.schema.names) if name in self.names]
+        wanted = wanted_names(self.schema, self.names)
         labels = wanted or [_NO_COLUMN]
         tables = [pa.schema([(name, pa.string()) for name in labels]).empty_table()]
         rows = [np.zeros(0, dtype=np.int64)]

@@ -21,6 +21,7 @@ from tokmill.batch import Place, Records, Reject
 from tokmill.sources.blocks import SpanLookup, first_bytes
 from tokmill.sources.lines import too_large_message
 from tokmill.sources.utf8 import invalid_spans, utf8_message
+from tokmill.sources.whole import is_whole, text_batch
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -124,13 +125,17 @@ def parse_block(data: Bytes, schema: pa.Schema, max_record_bytes: int = _NO_LIMI
     lines = _find_lines(data)
     lines, refused = _refuse_unfit(data, lines, max_record_bytes)
     clean = _blanked(data, refused) if refused else data
-    batch, kept, failed = _parse(pa.py_buffer(clean), lines, schema)
+    wanted = pa.schema([]) if is_whole(schema) else schema
+    batch, kept, failed = _parse(pa.py_buffer(clean), lines, wanted)
     refused.update(failed)
     rejects = [
         Reject(Place(row + 1, start), why.reason, why.message, first_bytes(data, start, stop))
         for row, (start, stop, why) in sorted(refused.items())
     ]
-    return Parsed(batch, *lines.pick(kept), rejects)
+    kept_lines = lines.pick(kept)
+    if is_whole(schema):
+        batch = text_batch(data, kept_lines.starts, kept_lines.stops)
+    return Parsed(batch, *kept_lines, rejects)
 
 
 _Refused = dict[int, tuple[int, int, _Failure]]

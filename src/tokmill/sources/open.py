@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from tokmill.batch import Place
+from tokmill.batch import WHOLE_RECORD, Place
 from tokmill.sources.arrow import arrow_schema, open_arrow
 from tokmill.sources.blocks import Block, SpanLookup
 from tokmill.sources.byte_reader import ByteFormat, ByteReader
@@ -138,6 +138,32 @@ def probe(files: Sequence[SourceFile], settings: InputSettings) -> dict[str, pa.
             if columns:
                 return columns
     return {}
+
+
+def first_records(files: Sequence[SourceFile], settings: InputSettings) -> list[dict[str, Any]]:
+    """Give up to 100 whole records of the first file that has some; none if no file has.
+
+    Raises:
+        UsageError, StorageError: a file cannot be read; see `open_slice`.
+    """
+    for file in files:
+        if file.n_bytes or file.format == "hub" or file.path == "-":
+            records = list(islice(_whole_records(file, settings), _PROBED_RECORDS))
+            if records:
+                return records
+    return []
+
+
+def _whole_records(file: SourceFile, settings: InputSettings) -> Iterator[dict[str, Any]]:
+    if file.format in ("jsonl", "array"):
+        yield from _json_records(file, settings)
+        return
+    schema = pa.schema([(WHOLE_RECORD, pa.large_string())])
+    whole = Slice(file, 0, -1, file.n_bytes)
+    with open_slice(whole, settings, schema, CHUNK_BYTES) as reader:
+        for block in reader.blocks():
+            for text in block.parse().batch.column(0).to_pylist():
+                yield json.loads(text)
 
 
 def _columns(file: SourceFile, settings: InputSettings) -> dict[str, pa.DataType]:

@@ -10,6 +10,7 @@ import pyarrow.parquet as pq
 from tokmill.errors import StorageError
 from tokmill.sources.rows import RowReader, RowSource, dropped
 from tokmill.sources.streams import unreadable
+from tokmill.sources.whole import wanted_names
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -33,7 +34,7 @@ def open_parquet(
     stop = piece.stop if piece.stop >= 0 else metadata.num_row_groups
     rows = [metadata.row_group(i).num_rows for i in range(stop)]
     groups = range(piece.start, stop)
-    wanted = [name for name in schema.names if name in file.schema_arrow.names]
+    wanted = wanted_names(schema, file.schema_arrow.names)
 
     def batches(first: int) -> Iterator[pa.RecordBatch]:
         left = list(groups)

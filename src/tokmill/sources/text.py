@@ -13,6 +13,7 @@ from tokmill.sources.blocks import SpanLookup, first_bytes
 from tokmill.sources.json_lines import shift
 from tokmill.sources.lines import Cuts, too_large_message
 from tokmill.sources.utf8 import invalid_spans, utf8_message
+from tokmill.sources.whole import is_whole, json_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -124,6 +125,8 @@ class TextBlock:
         np.cumsum(stops - starts, out=offsets[1:])
         buffers = [None, pa.py_buffer(offsets), pa.py_buffer(b"".join(pieces))]
         text = pa.Array.from_buffers(pa.string(), len(pieces), buffers)
+        if is_whole(self.schema):
+            return json_text(text, TEXT_COLUMN)
         columns = [
             text if field.name == TEXT_COLUMN else pa.nulls(len(pieces), field.type)
             for field in self.schema
