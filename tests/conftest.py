@@ -18,7 +18,7 @@ from tokenizers.pre_tokenizers import ByteLevel
 from tokenizers.trainers import BpeTrainer
 
 from tokmill.batch import RAW_LIMIT_BYTES, Place, Records
-from tokmill.config import Config, TokenizerSettings
+from tokmill.config import Config, SftSettings, TokenizerSettings
 from tokmill.encode.choose import EngineChoice
 from tokmill.encode.engine import engine_version
 from tokmill.encode.tokenizer import Tokenizer, load_tokenizer
@@ -93,6 +93,7 @@ def records() -> Callable[[Sequence[Mapping[str, Any]], pa.Schema], Records]:
 SECTION_OF = {
     setting.name: section.name
     for section in dataclasses.fields(Config)
+    if section.name != "sft"
     for setting in dataclasses.fields(getattr(Config(), section.name))
 }
 
@@ -101,10 +102,13 @@ SECTION_OF = {
 def configure(tokenizer_dir: Path) -> Callable[..., Config]:
     """Make the settings of a run: the tiny tokenizer, the reference, one thread, and what is given.
 
-    `configure(directory, *paths, shard_tokens=10)`: every setting by its own name.
+    `configure(directory, *paths, shard_tokens=10)`: every setting by its own name, but those of SFT
+    together as `sft`.
     """
 
-    def make(directory: Path, *paths: Path, **settings: Any) -> Config:
+    def make(
+        directory: Path, *paths: Path, sft: SftSettings | None = None, **settings: Any
+    ) -> Config:
         chosen = {"engine": "tokenizers", "threads": 1, "path": str(tokenizer_dir)} | settings
         sections: dict[str, dict[str, Any]] = {
             "input": {"paths": tuple(map(str, paths))},
@@ -117,7 +121,7 @@ def configure(tokenizer_dir: Path) -> Callable[..., Config]:
             name: dataclasses.replace(getattr(default, name), **values)
             for name, values in sections.items()
         }
-        return dataclasses.replace(default, **built)
+        return dataclasses.replace(default, sft=sft, **built)
 
     return make
 

@@ -13,18 +13,17 @@ from tokmill.config import (
     InputSettings,
     LimitSettings,
     OutputSettings,
-    build_config,
+    SftSettings,
     output_settings,
-    parse_size,
     plain,
-    read_toml,
 )
+from tokmill.config_values import build_config, parse_size, read_toml
 from tokmill.errors import UsageError
 
 SETTINGS = [
     (section.name, setting)
     for section in dataclasses.fields(Config)
-    for setting in dataclasses.fields(getattr(Config(), section.name))
+    for setting in dataclasses.fields(getattr(Config(sft=SftSettings()), section.name))
 ]
 
 
@@ -55,7 +54,8 @@ def test_values_of_sections_are_taken_and_the_others_stay():
 
 def test_an_unknown_section_is_named_beside_the_known_ones():
     assert message({"inputs": {}}) == (
-        "run.toml: unknown section [inputs]; known: input, tokenizer, render, output, limits, run"
+        "run.toml: unknown section [inputs]; known: "
+        "input, tokenizer, render, output, limits, run, sft"
     )
 
 
@@ -83,8 +83,8 @@ def test_a_value_in_the_place_of_a_section_is_refused():
         ("output", "val_fraction", 1.5, "expected between 0.0 and 1.0, found 1.5"),
         ("output", "val_fraction", float("nan"), "expected between 0.0 and 1.0, found nan"),
         ("output", "val_fraction", {"a": 1}, "expected float, found a table ({'a': 1})"),
-        ("output", "part_bytes", 0, "expected at least 1, found 0"),
-        ("output", "part_bytes", "0 B", "expected at least 1, found 0"),
+        ("output", "part_bytes", -1, "expected at least 0, found -1"),
+        ("input", "max_record_bytes", "0 B", "expected between 1 and 1073741824, found 0"),
         ("output", "part_bytes", "many", "expected a size such as 8MiB or 1GB, found 'many'"),
         (
             "input",
@@ -183,8 +183,9 @@ def test_every_setting_has_help_and_says_whether_it_affects_the_output(section, 
 
 @pytest.mark.parametrize(("section", "setting"), SETTINGS, ids=lambda x: getattr(x, "name", x))
 def test_every_default_passes_its_own_check(section, setting):
-    value = plain(Config())[section][setting.name]
-    assert build_config({section: {setting.name: value}}, where="x") == Config()
+    expected = Config(sft=SftSettings()) if section == "sft" else Config()
+    value = plain(expected)[section][setting.name]
+    assert build_config({section: {setting.name: value}}, where="x") == expected
 
 
 def test_the_settings_that_decide_the_bytes_leave_out_paths_speed_and_messages():

@@ -1,34 +1,24 @@
-"""Settings: frozen dataclasses, and a strict loader from TOML.
+"""Settings: frozen dataclasses with their help, choices and ranges.
 
-Precedence: command-line option, environment variable, file, default (the command line resolves the
-first two). An unknown key, a wrong type or a value out of range is a `UsageError` that names the
-file and the key. Fields whose metadata says `affects_output` decide the bytes of the dataset: they
+Fields whose metadata says `affects_output` decide the bytes of the dataset: they
 are kept in the plan, and a run with other values does not continue in the same directory.
 """
 
 from __future__ import annotations
 
 import dataclasses
-import re
-import tomllib
 from dataclasses import dataclass, field
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, get_type_hints
-
-from tokmill.errors import UsageError
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
+from typing import Any
 
 FORMATS = ("auto", "jsonl", "array", "csv", "parquet", "text", "arrow")
 RENDERERS = ("auto", "encyclopedia", "text", "template")
 ENGINES = ("auto", "tokenizers", "gigatoken", "fastokens", "tokenizers+cache")
 DTYPES = ("auto", "uint16", "uint32")
-SIZE_UNITS = {
-    "b": 1,
-    **{f"{prefix}b": 1000**power for power, prefix in enumerate("kmgt", 1)},
-    **{f"{prefix}ib": 1024**power for power, prefix in enumerate("kmgt", 1)},
-}
+SCHEMAS = ("auto", "messages", "conversations", "prompt", "alpaca", "text", "mixed")
+PRESETS = (
+    "tokmill", "trl", "llamafactory", "torchtune", "nanochat", "minimind", "baby-llama2"
+)  # fmt: skip
+TRAINED = ("preset", "train", "mask")
 
 
 def _bytes_setting(default: Any, text: str, **metadata: Any) -> Any:
@@ -105,7 +95,7 @@ class OutputSettings:
     dir: str = _speed_setting("", "Directory to write the dataset to.")
     dtype: str = _bytes_setting("auto", "Type of the ids; auto: uint16 if all fit.", choices=DTYPES)
     part_bytes: int = _bytes_setting(
-        1 << 30, "Input per part, the unit of commit and resume.", minimum=1
+        0, "Input per part, the unit of commit and resume; 0: 1 GiB, 64 MiB for SFT.", minimum=0
     )
     shard_tokens: int = _bytes_setting(
         0, "Tokens per shard at most; 0: 1 GiB of tokens.", minimum=0
@@ -138,7 +128,9 @@ class RunSettings:
     engine: str = _speed_setting(
         "auto", "Encoder; auto: the fastest exact one on this corpus.", choices=ENGINES
     )
-    workers: int = _speed_setting(0, "Worker processes; 0: one.", minimum=0, maximum=256)
+    workers: int = _speed_setting(
+        0, "Worker processes; 0: one, for SFT one per two parts.", minimum=0, maximum=256
+    )
     threads: int = _speed_setting(
         0, "Threads in each worker; 0: the cores divided by the workers.", minimum=0, maximum=256
     )
@@ -151,8 +143,90 @@ class RunSettings:
 
 
 @dataclass(frozen=True, slots=True)
+class SftSettings:
+    """How a conversation becomes a sample, and which of its tokens are trained.
+
+    `preset` fixes what the others leave at `preset`.
+    """
+
+    schema: str = _bytes_setting(
+        "auto", "Shape of the records; auto: by the first ones; mixed: each by its own keys.",
+        choices=SCHEMAS,
+    )  # fmt: skip
+    preset: str = _bytes_setting(
+        "tokmill", "Framework whose rule says what is trained.", choices=PRESETS
+    )
+    template: str = _bytes_setting(
+        "auto",
+        "chatml, llama3, alpaca, plain, nanochat, baby-llama2, tokenizer (its chat template) or a "
+        "Jinja file; auto: as the preset has it, or the tokenizer's.",
+    )
+    spans: str = _bytes_setting(
+        "auto",
+        "How trained spans are found in a Jinja template: by its generation tags, or by rendering "
+        "prefixes; auto: tags where they stand.",
+        choices=("auto", "tags", "prefix"),
+    )
+    boundary: str = _bytes_setting(
+        "preset",
+        "split: a token boundary where training starts and ends; joint: the text is encoded whole.",
+        choices=("preset", "split", "joint"),
+    )
+    straddling: str = _bytes_setting(
+        "train", "With joint, a token on both sides of a boundary.",
+        choices=("train", "mask", "reject"),
+    )  # fmt: skip
+    samples: str = _bytes_setting(
+        "conversation", "A sample per conversation, or per assistant turn with all before it.",
+        choices=("conversation", "turn"),
+    )  # fmt: skip
+    turns: str = _bytes_setting(
+        "preset", "Which turns of the trained roles are trained.",
+        choices=("preset", "all", "last", "after-last-user"),
+    )  # fmt: skip
+    roles: tuple[str, ...] = _bytes_setting(("assistant",), "Roles that are trained.")
+    eot: str = _bytes_setting("preset", "The token that ends a trained turn.", choices=TRAINED)
+    suffix: str = _bytes_setting(
+        "preset", "What the template puts behind it, such as a newline.", choices=TRAINED
+    )
+    header: str = _bytes_setting("preset", "The header of a trained turn.", choices=TRAINED)
+    reasoning: str = _bytes_setting("preset", "Reasoning of a trained turn.", choices=TRAINED)
+    tool_calls: str = _bytes_setting("preset", "Tool calls of a trained turn.", choices=TRAINED)
+    append_eos: str = _bytes_setting(
+        "preset", "Put eos behind every sample.", choices=("preset", "no", "mask", "train")
+    )
+    weights: str = _bytes_setting(
+        "refuse", "Weights other than 0 and 1: refuse, or keep in .weight files of float32.",
+        choices=("refuse", "file"),
+    )  # fmt: skip
+    default_system: str = _bytes_setting(
+        "", "System message of conversations without one; built-in templates only."
+    )
+    instruction: str = _bytes_setting(
+        "newline", "How an Alpaca instruction and its input are joined.",
+        choices=("newline", "blank-line", "stanford"),
+    )  # fmt: skip
+    tool_arguments: str = _bytes_setting(
+        "parse", "Arguments of a tool call that are a string: parsed as JSON, or kept.",
+        choices=("parse", "keep"),
+    )  # fmt: skip
+    date: str = _bytes_setting("", "Date (YYYY-MM-DD) for templates that ask for today's.")
+    too_long: str = _bytes_setting(
+        "drop", "What becomes of samples of more than max_tokens.",
+        choices=("drop", "drop-turns", "truncate-left", "truncate-right", "window"),
+    )  # fmt: skip
+    window_overlap: int = _bytes_setting(
+        0, "Tokens of the window before, repeated untrained.", minimum=0
+    )
+    packing: int = _bytes_setting(
+        0, "Pack samples into rows of this many tokens; 0: no packing.", minimum=0
+    )
+    packed_rows: bool = _bytes_setting(False, "Also write the rows, padded, as shards.")
+
+
+@dataclass(frozen=True, slots=True)
 class Config:
-    """All settings of a run."""
+    """All settings of a run; `sft` is None when it makes a dataset for pretraining."""
 
     input: InputSettings = field(default_factory=InputSettings)
     tokenizer: TokenizerSettings = field(default_factory=TokenizerSettings)
@@ -160,123 +234,36 @@ class Config:
     output: OutputSettings = field(default_factory=OutputSettings)
     limits: LimitSettings = field(default_factory=LimitSettings)
     run: RunSettings = field(default_factory=RunSettings)
-
-
-def read_toml(path: Path) -> dict[str, Any]:
-    """Read a TOML file into nested dicts.
-
-    Raises:
-        UsageError: the file is missing, unreadable, or not TOML.
-    """
-    try:
-        with path.open("rb") as file:
-            return tomllib.load(file)
-    except FileNotFoundError:
-        raise UsageError(f"{path}: no such configuration file") from None
-    except OSError as error:
-        raise UsageError(f"{path}: cannot be read: {error.strerror}") from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise UsageError(f"{path}: not valid TOML: {error}") from None
-
-
-def build_config(values: Mapping[str, Mapping[str, Any]], *, where: str) -> Config:
-    """Build a `Config` from sections of plain values; `where` names their origin in messages.
-
-    Raises:
-        UsageError: an unknown section or key, a wrong type, a value outside its range or choices.
-    """
-    sections = {f.name: f for f in dataclasses.fields(Config)}
-    types = get_type_hints(Config)
-    built: dict[str, Any] = {}
-    for name, section in values.items():
-        if name not in sections:
-            raise UsageError(f"{where}: unknown section [{name}]; known: {', '.join(sections)}")
-        if not isinstance(section, dict):
-            raise UsageError(f"{where}: [{name}] must be a table, found {_kind(section)}")
-        built[name] = _build_section(types[name], section, f"{where}: {name}")
-    return Config(**built)
-
-
-def _build_section(section_type: type, values: Mapping[str, Any], where: str) -> Any:
-    known = {f.name: f for f in dataclasses.fields(section_type)}
-    types = get_type_hints(section_type)
-    checked: dict[str, Any] = {}
-    for key, value in values.items():
-        if key not in known:
-            raise UsageError(f"{where}.{key}: unknown key; known: {', '.join(known)}")
-        checked[key] = _check(types[key], value, known[key].metadata, f"{where}.{key}")
-    low, high = checked.get("min_tokens", 0), checked.get("max_tokens", 0)
-    if high and low > high:
-        raise UsageError(f"{where}.min_tokens: {low} is more than max_tokens, {high}")
-    return section_type(**checked)
-
-
-def _check(expected: Any, value: Any, metadata: Mapping[str, Any], where: str) -> Any:
-    if expected == tuple[str, ...]:
-        if isinstance(value, str) or not isinstance(value, list | tuple):
-            raise UsageError(f"{where}: expected a list of strings, found {_kind(value)}")
-        if any(not isinstance(item, str) for item in value):
-            raise UsageError(f"{where}: expected a list of strings, found {value!r}")
-        return tuple(value)
-    if expected is float and type(value) is int:
-        value = float(value)
-    if expected is int and isinstance(value, str) and where.endswith("_bytes"):
-        value = parse_size(value, where)
-    if type(value) is not expected:
-        raise UsageError(f"{where}: expected {expected.__name__}, found {_kind(value)} ({value!r})")
-    if isinstance(value, str) and not _is_utf8(value):
-        raise UsageError(f"{where}: expected text in UTF-8, found {value!r}")
-    choices, low, high = (metadata.get(key) for key in ("choices", "minimum", "maximum"))
-    if choices is not None and value not in choices:
-        raise UsageError(f"{where}: expected one of {', '.join(choices)}; found {value!r}")
-    if (low is not None and not value >= low) or (high is not None and not value <= high):
-        bounds = f"at least {low}" if high is None else f"between {low} and {high}"
-        raise UsageError(f"{where}: expected {bounds}, found {value!r}")
-    return value
-
-
-def _is_utf8(text: str) -> bool:
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return False
-    return True
-
-
-def _kind(value: Any) -> str:
-    return "a table" if isinstance(value, dict) else type(value).__name__
-
-
-def parse_size(text: str, where: str) -> int:
-    """Read a size such as `8 MiB`, `1GB` or `4096`, in bytes.
-
-    Raises:
-        UsageError: it is not a number with one of the units B, kB, KiB, MB, MiB, GB, GiB, TB, TiB.
-    """
-    match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([A-Za-z]*)", text.strip())
-    factor = None if match is None else SIZE_UNITS.get(match[2].lower() or "b")
-    if match is None or factor is None:
-        raise UsageError(f"{where}: expected a size such as 8MiB or 1GB, found {text!r}")
-    return int(float(match[1]) * factor)
+    sft: SftSettings | None = None
 
 
 def output_settings(config: Config) -> dict[str, dict[str, Any]]:
     """Give the settings that decide the bytes of a dataset, by section, as plain values."""
-    chosen: dict[str, dict[str, Any]] = {}
-    for section in dataclasses.fields(config):
-        value = getattr(config, section.name)
-        kept = {
-            f.name: getattr(value, f.name)
-            for f in dataclasses.fields(value)
+    chosen = {
+        name: {
+            f.name: _as_json(getattr(section, f.name))
+            for f in dataclasses.fields(section)
             if f.metadata["affects_output"]
         }
-        if kept:
-            chosen[section.name] = kept
-    return chosen
+        for name, section in _sections(config).items()
+    }
+    return {name: kept for name, kept in chosen.items() if kept}
 
 
 def plain(config: Config) -> dict[str, dict[str, Any]]:
     """Give every setting as plain values, ready for JSON."""
-    values = dataclasses.asdict(config)
-    values["input"]["paths"] = list(values["input"]["paths"])
-    return values
+    return {
+        name: {f.name: _as_json(getattr(section, f.name)) for f in dataclasses.fields(section)}
+        for name, section in _sections(config).items()
+    }
+
+
+def _sections(config: Config) -> dict[str, Any]:
+    """Give the sections that say something: a run of SFT renders by [sft], others by [render]."""
+    unused = "sft" if config.sft is None else "render"
+    names = [f.name for f in dataclasses.fields(config) if f.name != unused]
+    return {name: getattr(config, name) for name in names}
+
+
+def _as_json(value: Any) -> Any:
+    return list(value) if isinstance(value, tuple) else value

@@ -9,20 +9,21 @@ import click
 import pytest
 from click.testing import CliRunner, Result
 
-from tokmill.cli.options import config_from_options, settings_options
+from tokmill.cli.options import PRETRAIN_SECTIONS, config_from_options, settings_options
 from tokmill.config import Config, InputSettings, OutputSettings, TokenizerSettings, plain
 from tokmill.errors import UsageError
 
 SETTINGS = [
     (section.name, setting)
     for section in dataclasses.fields(Config)
+    if section.name in PRETRAIN_SECTIONS
     for setting in dataclasses.fields(getattr(Config(), section.name))
     if setting.name != "paths"
 ]
 
 
 @click.command()
-@settings_options
+@settings_options(*PRETRAIN_SECTIONS)
 def show(paths: tuple[str, ...], config_file: Path | None, **options: Any) -> None:
     """Print the configuration that the command line gives."""
     click.echo(json.dumps(plain(config_from_options(paths, config_file, options))))
@@ -95,7 +96,6 @@ def test_the_help_shows_defaults_in_words():
     assert "[INPUT]..." in text
     assert "Between a title and what it titles. [default: :]" in text
     assert "[default: 64 MiB]" in text
-    assert "[default: 1024 MiB]" in text
     assert "[default: auto]" not in text
     assert "-t, --tokenizer" in text
     assert "-o, --output" in text

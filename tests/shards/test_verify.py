@@ -1,7 +1,5 @@
 from __future__ import annotations
 
-import copy
-import hashlib
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -9,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tokmill.config import build_config
+from tokmill.config_values import build_config
 from tokmill.executors.run import run
 from tokmill.shards.reader import read_manifest
 from tokmill.shards.record import manifest_sha256
@@ -29,21 +27,6 @@ def problems(directory: Path, manifest: dict[str, Any]) -> list[str]:
 def summed(manifest: dict[str, Any]) -> dict[str, Any]:
     """Give a manifest its right own sum, as a forger would."""
     return {**manifest, "sha256": manifest_sha256(manifest)}
-
-
-def rewrite(
-    directory: Path, manifest: dict[str, Any], name: str, change: Callable[[bytes], bytes]
-) -> dict[str, Any]:
-    """Change a file and make every sum fit again; only what the bytes mean can tell."""
-    path = directory / name
-    data = change(path.read_bytes())
-    path.unlink()
-    path.write_bytes(data)
-    forged = copy.deepcopy(manifest)
-    for entry in forged["files"]:
-        if entry["name"] == name:
-            entry |= {"bytes": len(data), "sha256": hashlib.sha256(data).hexdigest()}
-    return summed(forged)
 
 
 def put(position: int, *values: int) -> Callable[[bytes], bytes]:
@@ -70,19 +53,19 @@ def test_the_lock_file_is_no_problem(make_dataset):
     assert problems(directory, manifest) == []
 
 
-def test_a_changed_byte_is_found(make_dataset):
+def test_a_changed_byte_is_found(make_dataset, rewrite):
     directory, manifest = make_dataset()
     rewrite(directory, manifest, f"{FIRST}.bin", put(2, 9))
     assert problems(directory, manifest) == [f"{FIRST}.bin: its bytes have changed (sha256)"]
 
 
-def test_a_changed_plan_is_found(make_dataset):
+def test_a_changed_plan_is_found(make_dataset, rewrite):
     directory, manifest = make_dataset()
     rewrite(directory, manifest, "plan.json", lambda data: b"[]\n")
     assert problems(directory, manifest) == ["plan.json: its bytes have changed (sha256)"]
 
 
-def test_a_truncated_shard_is_found(make_dataset):
+def test_a_truncated_shard_is_found(make_dataset, rewrite):
     directory, manifest = make_dataset()
     rewrite(directory, manifest, f"{FIRST}.bin", lambda data: data[:-2])
     assert problems(directory, manifest) == [
@@ -95,7 +78,7 @@ def test_a_truncated_shard_is_found(make_dataset):
 
 
 @pytest.mark.parametrize("change", [lambda data: data[:-1], lambda data: b""])
-def test_a_shard_that_cannot_be_mapped_is_found(make_dataset, change):
+def test_a_shard_that_cannot_be_mapped_is_found(make_dataset, change, rewrite):
     directory, manifest = make_dataset()
     rewrite(directory, manifest, f"{FIRST}.bin", change)
     found = problems(directory, manifest)
@@ -198,13 +181,13 @@ def test_a_wrong_count_in_the_manifest_is_found(make_dataset, path, value, expec
     assert len(found) == len(expected) + (not recomputed)
 
 
-def test_a_document_without_eos_is_found_even_if_the_sums_fit(make_dataset):
+def test_a_document_without_eos_is_found_even_if_the_sums_fit(make_dataset, rewrite):
     directory, manifest = make_dataset()
     forged = rewrite(directory, manifest, f"{FIRST}.bin", put(12, 9))
     assert problems(directory, forged) == [f"{FIRST}: document 1 does not end in eos 2 (1 such)"]
 
 
-def test_a_document_without_bos_is_found_even_if_the_sums_fit(make_dataset):
+def test_a_document_without_bos_is_found_even_if_the_sums_fit(make_dataset, rewrite):
     directory, manifest = make_dataset()
     forged = rewrite(directory, manifest, f"{FIRST}.bin", put(8, 9))
     assert problems(directory, forged) == [f"{FIRST}: document 1 does not begin with bos"]
@@ -216,7 +199,7 @@ def test_no_bos_is_looked_for_where_the_tokenizer_puts_none(make_dataset):
     assert problems(directory, summed(manifest)) == []
 
 
-def test_an_id_outside_the_vocabulary_is_found_even_if_the_sums_fit(make_dataset):
+def test_an_id_outside_the_vocabulary_is_found_even_if_the_sums_fit(make_dataset, rewrite):
     directory, manifest = make_dataset()
     forged = rewrite(directory, manifest, f"{FIRST}.bin", put(2, 100))
     assert problems(directory, forged) == [f"{FIRST}: id 100 is outside the vocabulary of 100"]
@@ -229,13 +212,15 @@ def test_an_id_outside_the_vocabulary_is_found_even_if_the_sums_fit(make_dataset
         (50, 6, [f"{FIRST}.idx: its byte offsets are not those of its lengths"]),
     ],
 )
-def test_an_index_that_does_not_fit_its_shard_is_found(make_dataset, position, value, expected):
+def test_an_index_that_does_not_fit_its_shard_is_found(
+    make_dataset, position, value, expected, rewrite
+):
     directory, manifest = make_dataset()
     forged = rewrite(directory, manifest, f"{FIRST}.idx", put(position, value))
     assert problems(directory, forged) == expected
 
 
-def test_lengths_that_cancel_out_are_found(make_dataset):
+def test_lengths_that_cancel_out_are_found(make_dataset, rewrite):
     directory, manifest = make_dataset()
     forged = rewrite(directory, manifest, f"{FIRST}.idx", put(34, 7, 0, 0, 0, 0, 0, 0, 0))
     assert problems(directory, forged) == [
@@ -243,7 +228,7 @@ def test_lengths_that_cancel_out_are_found(make_dataset):
     ]
 
 
-def test_a_broken_index_is_found_even_if_the_sums_fit(make_dataset):
+def test_a_broken_index_is_found_even_if_the_sums_fit(make_dataset, rewrite):
     directory, manifest = make_dataset()
     forged = rewrite(directory, manifest, f"{FIRST}.idx", put(0, 0))
     assert problems(directory, forged)[0] == f"{directory / FIRST}.idx: not an MMIDIDX index"

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any, get_type_hints
 
 import click
 
-from tokmill.config import Config, build_config, parse_size, read_toml
+from tokmill.config import Config
+from tokmill.config_values import build_config, parse_size, read_toml, section_type
 from tokmill.errors import UsageError
 
 if TYPE_CHECKING:
@@ -18,9 +19,13 @@ if TYPE_CHECKING:
 else:
     _IntType = click.ParamType  # no generic class before click 8.4
 
+PRETRAIN_SECTIONS = ("input", "tokenizer", "render", "output", "limits", "run")
+SFT_SECTIONS = ("input", "tokenizer", "sft", "output", "limits", "run")
+
 _NAMES = {("tokenizer", "path"): "tokenizer", ("output", "dir"): "output"}
 _SHORT = {"tokenizer": "-t", "output": "-o"}
 _ESCAPED = ("text_separator", "template", "separator", "terminator", "csv_delimiter")
+_LISTS = ("roles",)
 _ESCAPES = {"\\n": "\n", "\\t": "\t", "\\r": "\r", "\\\\": "\\"}
 
 
@@ -39,19 +44,24 @@ class Size(_IntType):
             self.fail(str(error).removeprefix("size: "), param, ctx)
 
 
-def settings_options(command: Callable[..., None]) -> Callable[..., None]:
-    """Add an input argument, `--config` and an option for every setting to a command."""
-    types = get_type_hints(Config)
-    for section in reversed(dataclasses.fields(Config)):
-        hints = get_type_hints(types[section.name])
-        for setting in reversed(dataclasses.fields(types[section.name])):
-            if setting.name != "paths":
-                command = _option(section.name, setting, hints[setting.name])(command)
-    command = click.option(
-        "--config", "-c", "config_file", type=click.Path(path_type=Path), metavar="FILE",
-        help="Settings in TOML; options and variables win over it.",
-    )(command)  # fmt: skip
-    return click.argument("paths", nargs=-1, metavar="[INPUT]...")(command)
+def settings_options(*sections: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Add an input argument, `--config` and an option for each setting of sections to a command."""
+
+    def add(command: Callable[..., None]) -> Callable[..., None]:
+        types = get_type_hints(Config)
+        for section in reversed(sections):
+            kind = section_type(types[section])
+            hints = get_type_hints(kind)
+            for setting in reversed(dataclasses.fields(kind)):
+                if setting.name != "paths":
+                    command = _option(section, setting, hints[setting.name])(command)
+        command = click.option(
+            "--config", "-c", "config_file", type=click.Path(path_type=Path), metavar="FILE",
+            help="Settings in TOML; options and variables win over it.",
+        )(command)  # fmt: skip
+        return click.argument("paths", nargs=-1, metavar="[INPUT]...")(command)
+
+    return add
 
 
 def _option(
@@ -64,7 +74,12 @@ def _option(
         option_type = click.Choice(choices)
     elif name.endswith("_bytes"):
         option_type = Size()
-    flags = [f"--{name.replace('_', '-')}", f"{section}__{setting.name}"]
+    elif kind == tuple[str, ...]:
+        option_type = str
+    flag = f"--{name.replace('_', '-')}"
+    if kind is bool:
+        flag = f"{flag}/--no-{name.replace('_', '-')}"
+    flags = [flag, f"{section}__{setting.name}"]
     return click.option(
         *flags,
         *([_SHORT[name]] if name in _SHORT else []),
@@ -76,8 +91,10 @@ def _option(
 
 
 def _default(value: Any) -> str:
-    if value in ("", 0, 0.0, "auto"):
+    if value in ("", 0, 0.0, "auto", "preset"):
         return ""
+    if isinstance(value, tuple):
+        return f"  [default: {','.join(value)}]"
     if isinstance(value, int) and value >= 1 << 20:
         return f"  [default: {value >> 20} MiB]"
     return f"  [default: {value}]"
@@ -96,6 +113,8 @@ def config_from_options(paths: tuple[str, ...], config_file: Path | None, option
     for key, value in options.items():
         if value is not None:
             section, name = key.split("__")
+            if name in _LISTS:
+                value = [item.strip() for item in value.split(",")]
             values.setdefault(section, {})[name] = _unescaped(value) if name in _ESCAPED else value
     if paths:
         values.setdefault("input", {})["paths"] = list(paths)

@@ -9,12 +9,12 @@ from typing import Any
 
 import click
 
-from tokmill.cli.options import config_from_options, settings_options
+from tokmill.cli.options import PRETRAIN_SECTIONS, config_from_options, settings_options
 from tokmill.errors import UsageError
 
 
 @click.command("plan")
-@settings_options
+@settings_options(*PRETRAIN_SECTIONS)
 @click.option("--json", "as_json", is_flag=True, help="Print the forecast as JSON.")
 def command(
     paths: tuple[str, ...], config_file: Path | None, as_json: bool, **options: Any
@@ -35,7 +35,6 @@ def command(
     from tokmill.cli.console import print_rows
     from tokmill.executors.run import choose, layout_of_work, prepare, reference_of, sample
     from tokmill.pipeline.forecast import forecast, sample_limits
-    from tokmill.pipeline.spec import RunSpec
     from tokmill.pipeline.survey import add_fragments
     from tokmill.report.forecast import forecast_rows
     from tokmill.storage import free_bytes
@@ -47,7 +46,7 @@ def command(
     found = sample(prepared, in_records)
     add_fragments(prepared.parts, found, in_all)
     engine = choose(prepared, reference_of(prepared), threads)
-    spec = RunSpec(prepared.config, prepared.tokenizer, engine, threads)
+    spec = prepared.spec(engine, threads)
     result = forecast(spec, prepared.parts, found, workers)
     plan = {
         "schema": 1,

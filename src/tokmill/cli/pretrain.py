@@ -8,11 +8,11 @@ from typing import Any
 
 import click
 
-from tokmill.cli.options import config_from_options, settings_options
+from tokmill.cli.options import PRETRAIN_SECTIONS, config_from_options, settings_options
 
 
 @click.command("pretrain")
-@settings_options
+@settings_options(*PRETRAIN_SECTIONS)
 @click.option("--overwrite", is_flag=True, help="Remove the dataset in --output and start anew.")
 @click.option("--json", "as_json", is_flag=True, help="Print the manifest as JSON.")
 @click.option("--profile", is_flag=True, help="Say where the time went, stage by stage.")
