@@ -1,0 +1,1 @@
+"""Conversations to samples: what the records say, how a template writes it, what is trained."""

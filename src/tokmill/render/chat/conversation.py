@@ -1,0 +1,39 @@
+"""A conversation as every template sees it, whatever the record looked like."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+Message = dict[str, Any]
+"""`role` (system, developer, user, assistant, tool) and `content` (str) always; where the record
+has them: `reasoning_content` (str), `tool_calls` (list of {"type": "function", "function": {"name":
+str, "arguments": object}}, `id` where there was one), `name`, `tool_call_id`."""
+
+
+class ChatError(Exception):
+    """A record that cannot become a sample: the short reason of its reject, and a message.
+
+    `is_drop`: it is whole, but a setting leaves it out.
+    """
+
+    def __init__(self, reason: str, message: str, *, is_drop: bool = False) -> None:
+        super().__init__(message)
+        self.reason = reason
+        self.message = message
+        self.is_drop = is_drop
+
+
+@dataclass(frozen=True, slots=True)
+class Conversation:
+    """Messages in order, at least one, and what else the record says.
+
+    `weights`: one for each message, None where the record does not say: the mask rule decides.
+    `tools`: descriptions of functions, or None. `is_flat`: from a record of prompt and answer, an
+    instruction or a text, not of turns.
+    """
+
+    messages: list[Message]
+    weights: list[float | None]
+    tools: list[Any] | None = None
+    is_flat: bool = False

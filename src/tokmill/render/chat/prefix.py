@@ -1,0 +1,80 @@
+"""Verified prefix differencing: trained spans of a template that has no generation tags.
+
+The reply that a model gives stands between what it is asked with and what has been said after it:
+
+    prompt  render(messages[:i], generation prompt)   <|user|>Hi<|assistant|>
+    so far  render(messages[:i + 1])                  <|user|>Hi<|assistant|>Hello<|end|>
+    span of message i                                                        ~~~~~~~~~~~~
+
+That holds only where both are prefixes of the whole rendering. Templates that rewrite earlier
+turns, such as those that drop old reasoning, break it on purpose, and are refused with the turn's
+number. It costs two more renderings of the conversation so far for each reply.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Protocol
+
+from tokmill.render.chat.conversation import ChatError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+_ADVICE = "use a template with generation tags, or one sample per turn (--samples turn)"
+
+
+class RenderPrefix(Protocol):
+    """Renders the first `n_messages` messages, with or without a prompt to reply."""
+
+    def __call__(self, n_messages: int, *, prompt: bool) -> str:
+        """Give the rendering."""
+
+
+def spans_by_prefix(
+    whole: str, render: RenderPrefix, replies: Sequence[int], n_messages: int
+) -> list[tuple[int, int]]:
+    """Give the span of each reply in the rendering of all `n_messages` messages.
+
+    `replies` are numbers of messages, increasing. Spans are start, stop in characters, in order.
+
+    Raises:
+        ChatError: a rendering so far is no prefix of the whole one; or whatever `render` raises.
+    """
+    spans = []
+    previous = 0
+    for i in replies:
+        prompt = render(i, prompt=True)
+        if not whole.startswith(prompt):
+            raise _refusal(whole, render(i, prompt=False), i)
+        # The last reply ends where the conversation does: that rendering is there already.
+        so_far = whole if i + 1 == n_messages else render(i + 1, prompt=False)
+        if not whole.startswith(so_far):
+            raise ChatError(
+                "template rewrites earlier turns",
+                f"message {i}: what the template writes up to its end is not what it writes when "
+                f"more follows, so that its span is unknown: {_ADVICE}",
+            )
+        if len(so_far) < len(prompt) or len(prompt) < previous:
+            raise ChatError(
+                "template drops a turn",
+                f"message {i}: the template writes nothing for it, or less than its prompt: "
+                f"{_ADVICE}",
+            )
+        spans.append((len(prompt), len(so_far)))
+        previous = len(so_far)
+    return spans
+
+
+def _refusal(whole: str, before: str, i: int) -> ChatError:
+    """Say why the prompt for message i is no prefix: earlier turns, or the prompt itself."""
+    if whole.startswith(before):
+        return ChatError(
+            "generation prompt differs",
+            f"message {i}: the template prompts for it with other text than it writes before it, "
+            f"so that its span is unknown: {_ADVICE}",
+        )
+    return ChatError(
+        "template rewrites earlier turns",
+        f"message {i}: the template writes what stands before it in another way when it follows, "
+        f"so that its span is unknown: {_ADVICE}",
+    )

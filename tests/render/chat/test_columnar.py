@@ -1,0 +1,125 @@
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tokmill.batch import SampleBatch
+from tokmill.render.chat import renderer as renderer_module
+from tokmill.render.chat.columnar import ColumnarWriter
+from tokmill.render.chat.regular import read_regular
+
+TEMPLATES = ("chatml", "llama3", "alpaca", "plain", "torchtune", "baby-llama2", "nanochat")
+
+texts = st.text(max_size=8) | st.sampled_from(
+    ["", " ", "\n", "<|im_end|>", "\x1c\u3000x\u2029", "👍"]
+)
+roles = st.sampled_from(["system", "user", "assistant", "developer", "tool", "gpt", "human"])
+dialogs = st.lists(st.fixed_dictionaries({"role": roles, "content": texts}), min_size=1, max_size=4)
+conversations = st.fixed_dictionaries({"messages": dialogs})
+instructions = st.fixed_dictionaries(
+    {"instruction": texts, "output": texts}, optional={"input": texts | st.none(), "id": texts}
+)
+pairs = st.fixed_dictionaries({"prompt": texts, "completion": texts})
+
+
+def equal(left: SampleBatch, right: SampleBatch) -> bool:
+    names = ("offsets", "control", "weights", "turn_ends", "rows")
+    same = [np.array_equal(getattr(left, name), getattr(right, name)) for name in names]
+    return left.text.equals(right.text) and all(same) and list(left.refused) == list(right.refused)
+
+
+def record_by_record(renderer, records, monkeypatch) -> SampleBatch:
+    with monkeypatch.context() as patch:
+        patch.setattr(renderer_module, "read_regular", lambda *_: None)
+        batch: SampleBatch = renderer.render(records)
+    return batch
+
+
+@pytest.mark.parametrize("template", TEMPLATES)
+@pytest.mark.parametrize("default_system", ["", "Be kind."])
+@pytest.mark.parametrize(
+    ("schema", "records"),
+    [("messages", conversations), ("alpaca", instructions), ("prompt", pairs)],
+)
+def test_columns_and_single_records_give_the_same_samples(
+    make_renderer, whole_records, monkeypatch, template, default_system, schema, records
+):
+    renderer = make_renderer(template, schema=schema, default_system=default_system)
+
+    @settings(max_examples=30, deadline=None)
+    @given(st.lists(records, min_size=1, max_size=6))
+    def check(rows):
+        found = whole_records([json.dumps(row, ensure_ascii=False) for row in rows])
+        assert equal(renderer.render(found), record_by_record(renderer, found, monkeypatch))
+
+    check()
+
+
+def columnar(
+    make_renderer, vocabulary, template: str, lines: list[str], schema: str, **settings
+) -> bool:
+    """Say whether lines go the short way."""
+    import pyarrow as pa
+
+    renderer = make_renderer(template, schema=schema, **settings)
+    text = pa.array(lines, pa.large_string())
+    regular = read_regular(text, schema, renderer._settings)
+    writer = ColumnarWriter(renderer._template, vocabulary.control)
+    return regular is not None and writer.write(regular) is not None
+
+
+PAIR = '{"prompt": "p", "completion": "c"}'
+DIALOG = '{"messages": [{"role": "user", "content": "u"}, {"role": "assistant", "content": "a"}]}'
+
+
+@pytest.mark.parametrize(
+    "template", ["chatml", "llama3", "alpaca", "plain", "torchtune", "baby-llama2"]
+)
+def test_regular_blocks_go_the_short_way(make_renderer, vocabulary, template):
+    assert columnar(make_renderer, vocabulary, template, [PAIR, PAIR], "prompt")
+    assert columnar(make_renderer, vocabulary, template, [DIALOG], "messages")
+
+
+@pytest.mark.parametrize(
+    "odd",
+    [
+        '{"prompt": "p", "completion": null}',
+        '{"prompt": ["p"], "completion": "c"}',
+        '{"prompt": "p", "completion": "c", "weight": 0}',
+        '{"prompt": "p", "answer": "c"}',
+        '{"prompt": "p", "completion": "\\ud800"}',
+        '{"prompt": "p", "completion": "c", "prompt": "q"}',
+    ],
+)
+def test_a_block_with_an_odd_record_does_not(make_renderer, vocabulary, odd):
+    assert not columnar(make_renderer, vocabulary, "chatml", [PAIR, odd], "prompt")
+
+
+@pytest.mark.parametrize(
+    "odd",
+    [
+        '{"messages": []}',
+        '{"messages": null}',
+        '{"messages": [{"role": "user", "content": null}]}',
+        '{"messages": [{"role": "user", "content": "u", "train": true}]}',
+        '{"messages": [{"role": "bot", "content": "u"}]}',
+        '{"messages": [{"role": "tool", "content": "u"}]}',
+        '{"messages": [{"role": "user", "content": "u"}], "tools": [{"name": "f"}]}',
+    ],
+)
+def test_nor_does_one_with_an_odd_message(make_renderer, vocabulary, odd):
+    assert not columnar(make_renderer, vocabulary, "chatml", [DIALOG, odd], "messages")
+
+
+def test_settings_that_change_what_a_sample_is_take_the_long_way(make_renderer, vocabulary):
+    assert not columnar(make_renderer, vocabulary, "chatml", [DIALOG], "messages", samples="turn")
+    line = '{"instruction": "i", "input": "j", "output": "o"}'
+    taken = [
+        columnar(make_renderer, vocabulary, "alpaca", [line], "alpaca", instruction=style)
+        for style in ("newline", "stanford")
+    ]
+    assert taken == [True, False]

@@ -1,0 +1,91 @@
+from __future__ import annotations
+
+import pytest
+
+from tokmill.render.chat.conversation import ChatError
+from tokmill.render.chat.prefix import spans_by_prefix
+
+CHAT = ["u:hi|", "a:yo|", "u:well|", "a:bye|"]
+
+
+def plain(n_messages, *, prompt):
+    return "".join(CHAT[:n_messages]) + ("a:" if prompt else "")
+
+
+def spans(render, replies=(1, 3), n_messages=4):
+    whole = render(n_messages, prompt=False)
+    found = spans_by_prefix(whole, render, replies, n_messages)
+    return [whole[start:stop] for start, stop in found]
+
+
+def test_a_span_is_what_a_reply_adds_to_its_prompt():
+    assert spans(plain) == ["yo|", "bye|"]
+
+
+def test_only_the_replies_asked_for_are_found():
+    assert spans(plain, replies=(3,)) == ["bye|"]
+    assert spans(plain, replies=()) == []
+
+
+def test_equal_replies_have_spans_of_their_own():
+    assert spans_by_prefix(
+        "a:x|a:x|", lambda n, *, prompt: "a:x|" * n + "a:" * prompt, (0, 1), 2
+    ) == [
+        (2, 4),
+        (6, 8),
+    ]
+
+
+def test_the_last_reply_costs_no_rendering_of_its_own():
+    calls = []
+
+    def render(n_messages, *, prompt):
+        calls.append((n_messages, prompt))
+        return plain(n_messages, prompt=prompt)
+
+    spans(render)
+    assert calls == [(4, False), (1, True), (2, False), (3, True)]
+
+
+def test_an_empty_reply_has_an_empty_span():
+    assert spans(
+        lambda n, *, prompt: "u:" + "a:" * (prompt or n == 2), replies=(1,), n_messages=2
+    ) == [""]
+
+
+def test_a_template_that_drops_old_reasoning_is_refused_with_the_message():
+    def render(n_messages, *, prompt):
+        drops = n_messages > 2
+        return plain(n_messages, prompt=prompt).replace("a:yo", "a:yo" if drops else "a:(hm)yo")
+
+    with pytest.raises(ChatError, match=r"^message 1: what the template writes up to its") as error:
+        spans(render)
+    assert error.value.reason == "template rewrites earlier turns"
+
+
+def test_a_template_that_changes_what_stands_before_a_reply_is_refused():
+    def render(n_messages, *, prompt):
+        return f"{n_messages} messages: " + plain(n_messages, prompt=prompt)
+
+    with pytest.raises(ChatError, match=r"^message 1: the template writes what stands") as error:
+        spans(render)
+    assert error.value.reason == "template rewrites earlier turns"
+
+
+def test_a_prompt_that_thinks_where_the_rendering_does_not_is_refused():
+    def render(n_messages, *, prompt):
+        return plain(n_messages, prompt=prompt) + ("<think>" if prompt else "")
+
+    with pytest.raises(ChatError, match=r"^message 1: the template prompts for it") as error:
+        spans(render)
+    assert error.value.reason == "generation prompt differs"
+    assert "--samples turn" in error.value.message
+
+
+def test_a_template_that_leaves_a_reply_out_is_refused():
+    def render(n_messages, *, prompt):
+        return "u:" if n_messages < 3 and not prompt else "u:a:"
+
+    with pytest.raises(ChatError, match=r"^message 1: the template writes nothing") as error:
+        spans(render, replies=(1,), n_messages=3)
+    assert error.value.reason == "template drops a turn"

@@ -1,0 +1,351 @@
+from __future__ import annotations
+
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tokmill.config import SCHEMAS, SftSettings
+from tokmill.errors import UsageError
+from tokmill.render.chat.conversation import ChatError, Conversation
+from tokmill.render.chat.schemas import detect_schema, is_flat, parse_record, read_conversation
+
+SETTINGS = SftSettings()
+USER, REPLY = {"role": "user", "content": "q"}, {"role": "assistant", "content": "a"}
+SYSTEM = {"role": "system", "content": "be"}
+DIALOG = Conversation([USER, REPLY], [None, None])
+FLAT = Conversation([USER, REPLY], [None, None], is_flat=True)
+SHAREGPT = [{"from": "human", "value": "q"}, {"from": "gpt", "value": "a"}]
+EXAMPLES = {
+    "messages": ({"messages": [USER, REPLY]}, DIALOG),
+    "conversations": ({"conversations": SHAREGPT}, DIALOG),
+    "prompt": ({"prompt": "q", "completion": "a"}, FLAT),
+    "alpaca": ({"instruction": "q", "input": "", "output": "a"}, FLAT),
+    "text": ({"text": "a"}, Conversation([REPLY], [None], is_flat=True)),
+}
+
+
+def refusal(record, schema="mixed", settings=SETTINGS):
+    with pytest.raises(ChatError) as caught:
+        read_conversation(record, schema, settings)
+    return caught.value.reason, caught.value.message
+
+
+@pytest.mark.parametrize("schema", EXAMPLES)
+def test_every_schema_is_detected_and_read(schema):
+    record, conversation = EXAMPLES[schema]
+    assert detect_schema([record, record]) == schema
+    assert read_conversation(record, schema, SETTINGS) == conversation
+    assert read_conversation(record, "mixed", SETTINGS) == conversation
+
+
+def test_the_table_has_every_schema_that_a_setting_can_name():
+    assert set(SCHEMAS) == {*EXAMPLES, "auto", "mixed"}
+
+
+def test_prompt_alpaca_and_text_are_flat():
+    assert [name for name in SCHEMAS if is_flat(name)] == ["prompt", "alpaca", "text"]
+
+
+@pytest.mark.parametrize(
+    ("record", "schema"),
+    [
+        ({"messages": "[]"}, "messages"),
+        ({"messages": [], "text": "rendered", "prompt": "p", "completion": "c"}, "messages"),
+        ({"messages": None, "conversations": []}, "conversations"),
+        ({"conversations": [], "instruction": "i", "output": "o"}, "conversations"),
+        ({"prompt": [], "completion": []}, "prompt"),
+        ({"question": "q", "answer": "a", "text": "t"}, "prompt"),
+        ({"query": "q", "response": "a"}, "prompt"),
+        ({"prompt": "p", "instruction": "i", "output": "o"}, "prompt"),
+        ({"prompt": None, "instruction": "i", "output": "o"}, "alpaca"),
+        ({"instruction": "i", "response": "o", "context": ""}, "alpaca"),
+        ({"prompt": None, "completion": "c"}, "prompt"),
+        ({"prompt": None, "completion": "c", "text": "t"}, "prompt"),
+        ({"instruction": None, "input": "i", "output": "o"}, "alpaca"),
+        ({"prompt": "p", "completion": None, "text": "t"}, "text"),
+        ({"prompt": "p", "text": "t"}, "text"),
+    ],
+)
+def test_the_first_schema_whose_fields_are_not_null_wins(record, schema):
+    assert detect_schema([record]) == schema
+
+
+def test_no_records_are_messages():
+    assert detect_schema([]) == "messages"
+
+
+def test_records_of_several_schemas_are_mixed():
+    assert detect_schema([EXAMPLES["text"][0], EXAMPLES["alpaca"][0]]) == "mixed"
+
+
+def test_a_record_of_no_schema_among_others_is_refused_when_it_is_read():
+    assert detect_schema([{"id": 1}, {"text": "t"}, {}]) == "text"
+    assert refusal({"id": 1}, "text") == (
+        "no such fields",
+        "record: expected text, found keys id",
+    )
+    assert refusal({"id": 1}) == (
+        "no such fields",
+        "record: expected the fields of a schema, found keys id",
+    )
+
+
+def test_records_of_no_schema_at_all_are_a_mistake_that_names_keys_and_schemas():
+    with pytest.raises(UsageError) as caught:
+        detect_schema([{"input": "q", "output": "a"}, {"input": "q", "label": "x"}], "data.jsonl")
+    assert str(caught.value) == (
+        "data.jsonl: no known schema: found keys input, output, label; known: "
+        "messages: messages; conversations: conversations; "
+        "prompt: prompt | question | query and response | completion | answer | output; "
+        "alpaca: instruction and output; text: text"
+    )
+
+
+@pytest.mark.parametrize(
+    ("record", "key"),
+    [
+        ({"prompt": "p", "chosen": "c", "rejected": "r"}, "chosen"),
+        ({"prompt": "p", "chosen": "c"}, "chosen"),
+        ({"chosen": [REPLY], "rejected": [REPLY]}, "chosen"),
+        ({"messages": [USER, REPLY], "rejected": {"role": "assistant"}}, "rejected"),
+        ({"messages": [USER, REPLY], "rejected_response": "r"}, "rejected_response"),
+        ({"instruction": "i", "output": "o", "kto_tag": False}, "kto_tag"),
+        ({"prompt": "p", "completion": "c", "label": True}, "label of good and bad answers (KTO)"),
+        ({"prompt": "p", "completion": "c", "label": 0}, "label of good and bad answers (KTO)"),
+        ({"question": "p", "answer": "c", "label": "False"}, "label of good and bad answers (KTO)"),
+        ({"messages": [USER], "label": False}, "label of good and bad answers (KTO)"),
+    ],
+)
+def test_preference_data_is_refused_with_the_reason(record, key):
+    with pytest.raises(UsageError, match=r"^records: preference data, found ") as caught:
+        detect_schema([{"text": "t"}, record])
+    assert f"found {key}: expected" in str(caught.value)
+    reason, message = refusal(record)
+    assert (reason, message) == ("preference data", str(caught.value).replace("records", "record"))
+    assert refusal(record, "messages")[0] == "preference data"
+
+
+@pytest.mark.parametrize(
+    ("record", "schema"),
+    [
+        ({"text": "t", "label": 1}, "text"),
+        ({"prompt": "p", "completion": "c", "label": "billing"}, "prompt"),
+        ({"prompt": "p", "completion": "c", "label": None}, "prompt"),
+        ({"messages": [USER], "label": 7}, "messages"),
+        ({"messages": [USER], "rejected": False, "chosen": None}, "messages"),
+        ({"messages": [USER], "kto_tag": None}, "messages"),
+    ],
+)
+def test_a_key_that_only_looks_like_preference_data_is_ignored(record, schema):
+    assert detect_schema([record]) == schema
+    assert read_conversation(record, schema, SETTINGS).weights
+
+
+@pytest.mark.parametrize("schema", ["messages", "conversations"])
+def test_a_conversation_without_messages_is_refused(schema):
+    for empty in ([], "[]"):
+        assert refusal({schema: empty, "system": "be"}, schema) == (
+            "empty conversation",
+            "record: expected messages, found an empty list",
+        )
+    for missing in ({}, {schema: None}):
+        assert refusal({**missing, "id": 1}, schema)[0] == "no such fields"
+    assert refusal({schema: ""}, schema)[0] == "no such fields"
+    assert refusal({schema: {"role": "user"}}, schema)[0] == "wrong type"
+    assert refusal({schema: "hello"}, schema)[0] == "broken messages"
+
+
+def test_messages_may_be_json_text():
+    record = {"messages": json.dumps([USER, REPLY])}
+    assert read_conversation(record, "messages", SETTINGS) == DIALOG
+
+
+@pytest.mark.parametrize(
+    "messages",
+    [[REPLY], [REPLY, USER], [USER], [USER, REPLY, REPLY], [USER, USER], [SYSTEM], [USER] * 330],
+)
+def test_turns_may_come_in_any_order(messages):
+    assert read_conversation({"messages": messages}, "messages", SETTINGS) == Conversation(
+        messages, [None] * len(messages)
+    )
+
+
+@pytest.mark.parametrize("schema", ["messages", "conversations"])
+def test_a_system_text_beside_the_messages_becomes_the_first(schema):
+    record = {schema: [USER], "system": "be"}
+    assert read_conversation(record, schema, SETTINGS) == Conversation([SYSTEM, USER], [None, None])
+
+
+@pytest.mark.parametrize(
+    ("messages", "system"),
+    [
+        ([{"role": "system", "content": "mine"}, USER], "be"),
+        ([{"role": "developer", "content": "mine"}, USER], "be"),
+        ([USER], ""),
+        ([USER], None),
+    ],
+)
+def test_a_system_text_beside_the_messages_gives_way_to_their_own(messages, system):
+    record = {"messages": messages, "system": system}
+    assert read_conversation(record, "messages", SETTINGS).messages == messages
+
+
+def test_a_system_that_is_no_text_is_refused():
+    assert refusal({"messages": [USER], "system": ["be"]}) == (
+        "wrong type",
+        "system: expected text, found a list of 1",
+    )
+
+
+TOOL = {"type": "function", "function": {"name": "f"}}
+
+
+@pytest.mark.parametrize(
+    "record",
+    [
+        {"messages": [USER], "tools": [TOOL]},
+        {"messages": [USER], "functions": json.dumps([{"name": "f"}])},
+        {"messages": [{**USER, "tools": "[{\"name\": \"f\"}]"}]},
+        {"messages": json.dumps([{**USER, "tools": [TOOL]}])},
+    ],
+)  # fmt: skip
+def test_tools_come_from_the_record_or_its_first_message(record):
+    assert read_conversation(record, "messages", SETTINGS) == Conversation([USER], [None], [TOOL])
+
+
+def test_broken_tools_are_refused():
+    assert refusal({"messages": [USER], "tools": "[{]"})[0] == "broken tools"
+
+
+def test_a_conversational_prompt_is_not_trained():
+    record = {"prompt": [USER, REPLY, USER], "completion": [REPLY, {**REPLY, "train": False}]}
+    assert read_conversation(record, "prompt", SETTINGS) == Conversation(
+        [USER, REPLY, USER, REPLY, REPLY], [0.0, 0.0, 0.0, None, 0.0]
+    )
+
+
+def test_a_conversational_prompt_has_tools_and_system_like_messages():
+    record = {"prompt": [USER], "completion": [REPLY], "system": "be", "tools": [TOOL]}
+    assert read_conversation(record, "prompt", SETTINGS) == Conversation(
+        [SYSTEM, USER, REPLY], [0.0, 0.0, None], [TOOL]
+    )
+
+
+@pytest.mark.parametrize(
+    ("record", "expected"),
+    [
+        ({"prompt": [USER], "completion": []}, Conversation([USER], [0.0])),
+        ({"prompt": [], "completion": [REPLY]}, Conversation([REPLY], [None])),
+        ({"prompt": None, "completion": [REPLY]}, Conversation([REPLY], [None])),
+        ({"prompt": [{**USER, "train": False}], "completion": []}, Conversation([USER], [0.0])),
+    ],
+)
+def test_either_half_of_a_conversational_record_may_be_empty(record, expected):
+    assert read_conversation(record, "prompt", SETTINGS) == expected
+
+
+@pytest.mark.parametrize(
+    ("record", "reason", "message"),
+    [
+        ({"prompt": [], "completion": []}, "empty conversation",
+         "record: expected messages, found an empty list"),
+        ({"prompt": [USER], "completion": "a"}, "wrong type",
+         "completion: expected a list of messages, as the other is one, found 'a'"),
+        ({"prompt": "q", "completion": [REPLY]}, "wrong type",
+         "prompt: expected a list of messages, as the other is one, found 'q'"),
+        ({"prompt": [USER], "completion": None}, "no such fields", "record: expected response or "
+         "completion or answer or output, found keys prompt, completion"),
+        ({"prompt": [USER, {**REPLY, "train": True}], "completion": [REPLY]},
+         "contradictory weights", "prompt message 2: expected no weight in a prompt, which is not "
+         "trained, found 1.0"),
+        ({"prompt": [USER], "completion": [{"role": "bot", "content": "a"}]}, "unknown role",
+         "completion message 1: expected a role of system, developer, user, human, assistant, gpt, "
+         "model, chatgpt, bing, bard, tool, function, observation, ipython, function_response, "
+         "function_call, found 'bot'"),
+    ],
+)  # fmt: skip
+def test_broken_conversational_prompts_are_refused(record, reason, message):
+    assert refusal(record, "prompt") == (reason, message)
+
+
+@pytest.mark.parametrize("schema", EXAMPLES)
+def test_a_record_of_weight_0_is_trained_nowhere(schema):
+    record, conversation = EXAMPLES[schema]
+    for weight in (0, 0.0, False):
+        read = read_conversation({**record, "weight": weight}, schema, SETTINGS)
+        assert read.weights == [0.0] * len(conversation.messages)
+        assert read.messages == conversation.messages
+        assert read.is_flat == conversation.is_flat
+    assert read_conversation({**record, "loss_weight": 1}, schema, SETTINGS) == conversation
+
+
+def test_a_record_of_fractional_weight_needs_the_setting():
+    record = {"messages": [USER, REPLY], "weight": 0.5}
+    assert refusal(record)[0] == "fractional weight"
+    read = read_conversation(record, "mixed", SftSettings(weights="file"))
+    assert read.weights == [None, 0.5]
+
+
+def test_a_line_is_parsed_to_its_object():
+    assert parse_record('{"a": [1, 12345678901234567890], "猫": "\\ud83d\\ude00"}') == {
+        "a": [1, 12345678901234567890],
+        "猫": "😀",
+    }
+
+
+@pytest.mark.parametrize(
+    ("text", "reason", "message"),
+    [
+        ("{", "malformed JSON", "record: expected JSON, found '{': expecting property name "
+         "enclosed in double quotes: line 1 column 2 (char 1)"),
+        ("[1]", "wrong type", "record: expected an object, found a list of 1"),
+        ("null", "wrong type", "record: expected an object, found null"),
+        (r'{"a": "\ud83d"}', "lone surrogate", r"record: expected text that can be UTF-8, found "
+         r"'\ud83d' in it"),
+        (r'{"\udc00": 1}', "lone surrogate", r"record: expected text that can be UTF-8, found "
+         r"'\udc00' in it"),
+    ],
+)  # fmt: skip
+def test_a_line_that_is_no_object_of_utf8_is_refused(text, reason, message):
+    with pytest.raises(ChatError) as caught:
+        parse_record(text)
+    assert (caught.value.reason, caught.value.message) == (reason, message)
+
+
+FIELDS = ["messages", "conversations", "prompt", "completion", "instruction", "output", "text"]
+VALUES = st.none() | st.text(max_size=3) | st.integers(0, 2) | st.just([]) | st.just([USER, REPLY])
+RECORDS = st.dictionaries(
+    st.sampled_from([*FIELDS, "input", "history", "system", "tools", "weight", "label", "chosen"]),
+    VALUES,
+    max_size=5,
+)
+
+
+@given(RECORDS)
+def test_every_record_becomes_a_conversation_or_has_a_reason(record):
+    for schema in (*EXAMPLES, "mixed"):
+        try:
+            read = read_conversation(record, schema, SETTINGS)
+        except ChatError as error:
+            outcome = (bool(error.reason), "\n" not in error.message)
+        else:
+            outcome = (len(read.messages) > 0, len(read.messages) == len(read.weights))
+        assert outcome == (True, True)
+
+
+@given(RECORDS)
+def test_mixed_reads_a_record_as_the_schema_that_is_detected_for_it_alone(record):
+    try:
+        schema = detect_schema([record])
+    except UsageError:
+        assert refusal(record)[0] in ("no such fields", "preference data")
+        return
+    results = []
+    for name in (schema, "mixed"):
+        try:
+            results.append(read_conversation(record, name, SETTINGS))
+        except ChatError as error:
+            results.append((error.reason, error.message))
+    assert results[0] == results[1]
