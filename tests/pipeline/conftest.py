@@ -10,7 +10,7 @@ import pytest
 
 from tokmill.pipeline.part import run_part
 from tokmill.pipeline.plan import Plan
-from tokmill.pipeline.road import Road
+from tokmill.pipeline.road import PretrainRoad
 from tokmill.pipeline.spec import Part
 from tokmill.shards.record import PartRecord
 
@@ -34,7 +34,7 @@ def run_alone() -> Callable[..., PartRun]:
         record = run_part(
             plan.spec,
             part or plan.parts[0],
-            lambda: Road(plan.spec),
+            lambda: PretrainRoad(plan.spec),
             report or heard.append,
         )
         return PartRun(record, heard)

@@ -6,8 +6,10 @@ import numpy as np
 import pytest
 
 import tokmill.encode.spot as spot
-from tokmill.pipeline.road import Road
+from tokmill.pipeline.encoded import Encoded, parted
+from tokmill.pipeline.road import PretrainRoad
 from tokmill.sources.open import open_slice
+from tokmill.sources.together import parse_together
 
 FILES = [
     [{"text": "hello"}, b"{bad", {"text": ""}, {"text": "the cat"}],
@@ -26,7 +28,7 @@ def blocks_and_road(tmp_path, configure, plan_of, write_rows):
     def make(**settings):
         paths = [write_rows(tmp_path / f"{i}.jsonl", rows) for i, rows in enumerate(FILES)]
         plan = plan_of(configure(tmp_path / "out", *paths, **settings))
-        road = Road(plan.spec)
+        road = PretrainRoad(plan.spec)
         blocks = []
         for part in plan.parts:
             for piece in part.slices:
@@ -94,3 +96,48 @@ def test_a_reject_of_a_later_block_is_placed_in_its_own_slice(blocks_and_road):
         [4],
         [],
     ]
+
+
+def test_samples_are_parted_with_their_masks_and_weights_and_what_was_noticed(blocks_and_road):
+    blocks, _road = blocks_and_road()
+    parsed = parse_together(blocks)
+    first, second = parsed[0], parsed[1]
+    n_first, n_second = first.batch.num_rows, second.batch.num_rows
+    rows = np.array([0, 0, n_first - 1, n_first, n_first])
+    offsets = np.array([0, 2, 3, 5, 9, 10])
+    mask = np.array([0, 1, 0, 0, 1, 0, 1, 1, 1, 0], np.uint8)
+    whole = Encoded(
+        np.arange(10, dtype=np.uint16),
+        offsets,
+        rows,
+        np.ones(5, np.int64),
+        np.zeros(5, bool),
+        {"long": np.array([0, n_first, n_first])},
+        (),
+        [],
+        np.zeros(0, np.int64),
+        first.lookup,
+        7,
+        {"encode": 1.0},
+        mask,
+        mask * np.float32(0.5),
+        {"straddling tokens": np.array([1, 2, 3, 4, 5])},
+    )
+    parts = parted(whole, [], [first, second], [3, 4])
+    assert (n_first, n_second) == (3, 2)
+    assert [part.rows.tolist() for part in parts] == [[0, 0, 2], [0, 0]]
+    assert [part.mask.tolist() for part in parts] == [[0, 1, 0, 0, 1], [0, 1, 1, 1, 0]]
+    assert [part.loss_weights.tolist() for part in parts] == [
+        [0, 0.5, 0, 0, 0.5],
+        [0, 0.5, 0.5, 0.5, 0],
+    ]
+    assert [part.counters["straddling tokens"].tolist() for part in parts] == [[1, 2, 3], [4, 5]]
+    assert [part.drops["long"].tolist() for part in parts] == [[0], [0, 0]]
+    assert [list(part.sidecars) for part in parts] == [["mask", "weight"]] * 2
+
+
+def test_documents_for_pretraining_have_nothing_beside_their_tokens(blocks_and_road):
+    blocks, road = blocks_and_road()
+    for encoded in road.process(blocks):
+        assert (encoded.mask, encoded.loss_weights, encoded.counters) == (None, None, {})
+        assert encoded.sidecars == {}

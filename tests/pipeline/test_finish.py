@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import dataclasses
 import hashlib
 import json
 import re
@@ -9,9 +10,11 @@ import pytest
 from tokenizers import Tokenizer as Library
 
 from tokmill import __version__
+from tokmill.config import SftSettings
 from tokmill.errors import StateError
 from tokmill.executors.run import run
 from tokmill.pipeline.finish import PROBE_TEXT, committed
+from tokmill.shards.packs import sample_lengths
 from tokmill.shards.verify import verify
 
 FORMAT_PAGE = Path(__file__).parents[2] / "docs" / "format.md"
@@ -170,3 +173,41 @@ def test_what_the_run_took_is_noted(finished):
 def test_verify_finds_nothing_wrong(finished):
     directory, manifest, _ = finished
     assert verify(directory, manifest).problems == []
+
+
+@pytest.fixture
+def packed(tmp_path, configure, listener, write_rows):
+    """Give a function that makes a dataset of packed rows, from prompts and answers."""
+
+    def make(name, **settings):
+        rows = [{"prompt": f"{i}", "completion": " hello" * (1 + i % 9)} for i in range(40)]
+        path = write_rows(tmp_path / "a.jsonl", rows)
+        config = configure(tmp_path / name, path, max_tokens=60, val_fraction=0.3, **settings)
+        sft = SftSettings(template="plain", packing=60, packed_rows=True)
+        return tmp_path / name, run(dataclasses.replace(config, sft=sft), listener)
+
+    return make
+
+
+def test_samples_are_packed_when_all_parts_are_there(packed):
+    directory, manifest = packed("out")
+    assert verify(directory, manifest).problems == []
+    assert set(manifest) == documented_keys() | {"mask", "packs"}
+    assert list(manifest["packs"]) == ["train", "val"]
+    for split, packs in manifest["packs"].items():
+        lengths = sample_lengths(directory, manifest["shards"], split)
+        assert (packs["capacity"], packs["samples"]) == (60, len(lengths))
+        assert packs["tokens"] == lengths.sum()
+        assert [entry["name"] for entry in packs["shards"]] == [f"packed-{split}-0000"]
+        listed = {entry["name"] for entry in manifest["files"]}
+        assert {f"packs-{split}-rows.bin", f"packed-{split}-0000.mask"} <= listed
+
+
+def test_packs_do_not_depend_on_how_a_run_was_cut(packed):
+    directory, _ = packed("out")
+    other, manifest = packed("cut", part_bytes=300, shard_tokens=50)
+    assert len(manifest["shards"]) > 4
+    names = sorted(path.name for path in directory.glob("pack*"))
+    assert len(names) == 2 * 5
+    for name in names:
+        assert (directory / name).read_bytes() == (other / name).read_bytes()

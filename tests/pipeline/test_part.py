@@ -13,7 +13,7 @@ from tokmill.batch import TokenBatch
 from tokmill.errors import ParityError, RecordError, StateError
 from tokmill.laps import Laps
 from tokmill.pipeline.part import run_part
-from tokmill.pipeline.road import Road
+from tokmill.pipeline.road import PretrainRoad
 from tokmill.shards.index import read_index
 
 SAMPLES = Path(__file__).parents[2] / "data_samples"
@@ -189,7 +189,7 @@ def test_a_lying_engine_stops_the_part_and_nothing_is_committed(
 ):
     source = write_rows(tmp_path / "in.jsonl", [{"text": f"document {i}"} for i in range(3000)])
     plan = plan_of(configure(tmp_path / "out", source, engine="fastokens"))
-    road = Road(plan.spec)
+    road = PretrainRoad(plan.spec)
     road.engine = Lying(road.engine)
     with pytest.raises(ParityError) as caught:
         run_part(plan.spec, plan.parts[0], lambda: road, lambda progress: None)

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tokmill.pipeline.encoded import Encoded
-from tokmill.pipeline.road import Road, validation_documents
+from tokmill.pipeline.road import PretrainRoad, validation_documents
 from tokmill.pipeline.spec import RunSpec
 from tokmill.sources.open import open_slice
 
@@ -26,7 +26,7 @@ def process(tmp_path, configure, plan_of, write_rows):
     def run(rows, **settings) -> Encoded:
         source = write_rows(tmp_path / "in.jsonl", rows)
         plan = plan_of(configure(tmp_path / "out", source, **settings))
-        road = Road(plan.spec)
+        road = PretrainRoad(plan.spec)
         (piece,) = plan.parts[0].slices
         with open_slice(piece, plan.spec.config.input, road.renderer.schema, 1 << 20) as reader:
             (block,) = reader.blocks()
@@ -116,12 +116,12 @@ def test_a_road_is_made_of_a_spec_alone(tmp_path, configure, plan_of, write_rows
     source = write_rows(tmp_path / "in.jsonl", [{"text": "a"}])
     spec = plan_of(configure(tmp_path / "out", source, engine="fastokens")).spec
     assert isinstance(spec, RunSpec)
-    road = Road(spec)
+    road = PretrainRoad(spec)
     assert road.reference is not None
     assert road.reference().name == "tokenizers"
     assert road.reference() is road.reference()
     choice = dataclasses.replace(spec.engine, name="tokenizers")
-    assert Road(dataclasses.replace(spec, engine=choice)).reference is None
+    assert PretrainRoad(dataclasses.replace(spec, engine=choice)).reference is None
 
 
 @given(st.lists(st.text(max_size=5), max_size=8), st.floats(0, 1))

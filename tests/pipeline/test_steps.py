@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import dataclasses
 import itertools
 import json
 import tempfile
@@ -47,6 +48,17 @@ def block(lengths, is_val=None, *, first=0, rows=None, drops=None, rejects=()):
         lookup=Rows(first),
         input_bytes=10,
     )
+
+
+def samples(n_samples, lengths, *, weight=0.0, counted=None, **others):
+    """Give a block whose record i gives `n_samples[i]` samples, trained but for first tokens."""
+    rows = np.repeat(np.arange(len(n_samples)), n_samples)
+    made = block(lengths, rows=rows, **others)
+    mask = np.ones(len(made.tokens), np.uint8)
+    mask[made.offsets[:-1]] = 0
+    weights = mask * np.float32(weight) if weight else None
+    counters = {} if counted is None else {"straddling tokens": np.array(counted)}
+    return dataclasses.replace(made, mask=mask, loss_weights=weights, counters=counters)
 
 
 def writer(directory: Path, shard_tokens: int, *, fail: bool = False) -> StepWriter:
@@ -215,6 +227,94 @@ def test_committed_steps_stay_and_are_taken_over(tmp_path):
     assert [path.name for path in tmp_path.glob("parts/*")] == ["0000003.json"]
 
 
+def test_a_step_never_ends_between_two_samples_of_a_record(tmp_path):
+    # Records of 4 + 4, 3 + 3 + 3, 20 + 1 and 2 tokens.
+    made = samples([2, 3, 2, 1], [4, 4, 3, 3, 3, 20, 1, 2])
+    record = write(tmp_path, 10, made)
+    assert shards(record) == [
+        [("train", 2, 8)],
+        [("train", 3, 9)],
+        [("train", 2, 21)],
+        [("train", 1, 2)],
+    ]
+    assert [step.next for step in record.steps] == [
+        Next(0, 2, 10),
+        Next(0, 3, 20),
+        Next(0, 4, 30),
+        None,
+    ]
+
+
+def test_a_record_with_samples_in_both_splits_stays_whole(tmp_path):
+    made = samples([1, 2, 1], [6, 6, 2, 2], is_val=[0, 0, 1, 1])
+    record = write(tmp_path, 10, made)
+    assert shards(record) == [[("train", 1, 6)], [("train", 1, 6), ("val", 2, 4)]]
+
+
+def test_records_are_counted_once_and_their_other_outcomes_as_extra(tmp_path):
+    # Row 0: two samples. Row 1: one sample, two dropped. Row 2: dropped twice. Row 3: a reject.
+    made = dataclasses.replace(
+        samples([2, 1, 0, 0, 1], [3, 3, 3, 9], drops={"long": [1, 1, 2], "empty": [2]}),
+        rejects=[Reject(Place(4, 30), "broken", "why", b"raw")],
+    )
+    steps = writer(tmp_path, 10)
+    progress = steps.add(0, "in.jsonl", made, lambda: ORIGIN)
+    first, second = (step.counts[0] for step in steps.finish().steps)
+    assert (first.records, first.documents, first.extra) == (4, 3, 4)
+    assert (first.drops, first.rejects) == ({"long": 3, "empty": 1}, {"broken": 1})
+    assert (second.records, second.documents, second.extra) == (1, 1, 0)
+    for counts in (first, second):
+        outcomes = counts.documents + sum(counts.drops.values()) + sum(counts.rejects.values())
+        assert counts.records + counts.extra == outcomes
+    assert (progress.records, progress.documents) == (5, 4)
+
+
+def test_documents_for_pretraining_have_no_extra(tmp_path):
+    record = write(tmp_path, 10, block([6, 6], rows=[0, 3], drops={"short": [1, 2]}))
+    assert [step.counts[0].as_json().get("extra") for step in record.steps] == [None, None]
+    assert record.counts().records == 4
+
+
+@pytest.mark.parametrize("weight", [0, 0.5])
+def test_masks_and_weights_go_with_their_tokens(tmp_path, weight):
+    made = samples([1, 1, 1, 1], [2, 3, 4, 5], is_val=[0, 1, 0, 1], weight=weight)
+    record = write(tmp_path, 8, made)
+    endings = ["bin", "idx", "mask", "weight"] if weight else ["bin", "idx", "mask"]
+    assert [
+        [[file.name.split(".")[1] for file in shard.files] for shard in step.shards]
+        for step in record.steps
+    ] == [[endings, endings]]
+    for split, masks in (("train", [0, 1, 0, 1, 1, 1]), ("val", [0, 1, 1, 0, 1, 1, 1, 1])):
+        path = tmp_path / f"{split}-0000003-0000.mask"
+        assert np.fromfile(path, np.uint8).tolist() == masks
+        if weight:
+            found = np.fromfile(path.with_suffix(".weight"), "<f4")
+            assert found.tolist() == [value * 0.5 for value in masks]
+
+
+def test_trained_tokens_and_what_was_noticed_are_counted_where_they_stand(tmp_path):
+    made = samples([2, 1, 1], [4, 4, 5, 3], counted=[1, 0, 0, 2])
+    record = write(tmp_path, 13, made)
+    first, second = (step.counts[0] for step in record.steps)
+    assert (first.trained_tokens, first.counters) == (10, {"straddling tokens": 1})
+    assert (second.trained_tokens, second.counters) == (2, {"straddling tokens": 2})
+
+
+def test_samples_are_counted_the_same_when_a_run_goes_on_in_the_midst_of_a_block(tmp_path):
+    made = samples([2, 1, 2, 1], [3, 3, 5, 4, 4, 2], counted=[1, 1, 1, 1, 1, 1])
+    whole = write(tmp_path / "whole", 8, made)
+    steps = writer(tmp_path / "stopped", 8)
+    steps.add(0, "in.jsonl", made, lambda: ORIGIN)
+    steps.discard()
+    again = writer(tmp_path / "stopped", 8)
+    start, _ = again.resume()
+    assert start == Next(0, 4, 30)
+    rest = dataclasses.replace(samples([1], [2], counted=[1]), lookup=Rows(3))
+    rest.tokens[:] = 4
+    again.add(0, "in.jsonl", rest, lambda: ORIGIN)
+    assert again.finish() == whole
+
+
 def test_steps_of_other_settings_are_refused(tmp_path):
     steps = writer(tmp_path, 10)
     steps.add(0, "a.jsonl", block([6, 6]), lambda: ORIGIN)
@@ -244,3 +344,29 @@ def test_where_steps_end_does_not_depend_on_where_blocks_end(documents, cuts):
         for shard in step.shards:
             assert shard.n_tokens <= 10 or shard.n_documents == 1
     assert sum(s.n_tokens for step in whole.steps for s in step.shards) == sum(lengths)
+
+
+@settings(max_examples=25, deadline=None)
+@given(
+    st.lists(st.lists(st.integers(1, 9), max_size=3), min_size=1, max_size=9),
+    st.sets(st.integers(1, 8)),
+)
+def test_samples_are_cut_at_records_wherever_blocks_end(records, cuts):
+    bounds = [0, *sorted(cut for cut in cuts if cut < len(records)), len(records)]
+
+    def made(start: int, stop: int):
+        own = records[start:stop]
+        lengths = [length for found in own for length in found]
+        n_samples = [len(found) for found in own]
+        drops = {"no trained token": [i for i, n in enumerate(n_samples) if not n]}
+        return samples(n_samples, lengths, first=start, drops=drops, counted=lengths)
+
+    with tempfile.TemporaryDirectory() as name:
+        whole = write(Path(name, "whole"), 10, made(0, len(records)))
+        parts = [made(start, stop) for start, stop in itertools.pairwise(bounds)]
+        assert write(Path(name, "parts"), 10, *parts) == whole
+    counts = whole.counts()
+    assert counts.records == len(records)
+    assert counts.documents + sum(counts.drops.values()) == counts.records + counts.extra
+    assert counts.counters["straddling tokens"] == counts.tokens
+    assert counts.trained_tokens == counts.tokens - counts.documents

@@ -10,6 +10,8 @@ from tokmill.shards.layout import (
     FORMAT_VERSION,
     SHARD_FILE,
     check_format_version,
+    pack_names,
+    packed_stem,
     part_name,
     rejects_name,
     shard_stem,
@@ -23,6 +25,8 @@ def test_names_are_those_of_the_format_page():
     assert part_name(3) == "0000003.json"
     assert step_name(3, 12) == "0000003-0012.json"
     assert rejects_name(3, 12) == "0000003-0012.jsonl"
+    assert packed_stem("val", 12) == "packed-val-0012"
+    assert pack_names("train") == ("packs-train-rows.bin", "packs-train-samples.bin")
 
 
 def test_names_sort_in_the_order_of_the_dataset():
@@ -36,6 +40,14 @@ def test_names_sort_in_the_order_of_the_dataset():
         ("train-0000000-0000.bin", True),
         ("val-1234567-0000.idx", True),
         ("train-0000000-12345.mask", True),
+        ("val-0000000-0000.weight", True),
+        ("packs-train-rows.bin", True),
+        ("packs-val-samples.bin", True),
+        ("packed-train-0000.bin", True),
+        ("packed-val-12345.mask", True),
+        ("packed-train-0000-0000.bin", False),
+        ("packs-train-rows.idx", False),
+        ("packs-test-rows.bin", False),
         ("train-0000000-0000.bin.gz", False),
         ("test-0000000-0000.bin", False),
         ("train-000000-0000.bin", False),

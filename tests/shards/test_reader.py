@@ -126,3 +126,53 @@ def test_an_index_of_another_dtype_is_a_broken_promise(make_dataset):
     directory, manifest = make_dataset({"train-0000000-0000": [[7, 2]]}, dtype="uint16")
     with pytest.raises(VerifyError, match=r"index says 2 bytes per token, manifest uint32$"):
         list(open_shards(directory, {**manifest, "dtype": "uint32"}))
+
+
+@pytest.mark.parametrize("weight", [0, 2])
+def test_masks_and_weights_are_read_beside_their_tokens(make_sft, weight):
+    directory, manifest = make_sft(weight=weight)
+    shards = list(open_shards(directory, manifest))
+    assert [
+        shard.sample_mask(i).tolist() for shard in shards for i in range(len(shard.lengths))
+    ] == [
+        [0, 0, 1, 1],
+        [0, 1, 1],
+        [0, 1, 1],
+        [0, 1],
+        [0, 1, 0, 1, 1],
+    ]
+    assert shards[0].mask is not None
+    with pytest.raises(ValueError, match="read-only"):
+        shards[0].mask[0] = 1
+    if weight:
+        assert [shard.weights[shard.span(0)].tolist() for shard in shards] == [
+            [0, 0, 2, 2],
+            [0, 2, 2],
+            [0, 2],
+        ]
+    else:
+        assert [shard.weights for shard in shards] == [None] * 3
+    assert [set(shard.sidecars) for shard in shards] == [
+        {"mask", "weight"} if weight else {"mask"}
+    ] * 3
+
+
+def test_a_dataset_for_pretraining_has_no_masks(make_dataset):
+    shard = next(open_shards(*make_dataset()))
+    assert (shard.mask, shard.weights, shard.sample_mask(0), shard.sidecars) == (
+        None,
+        None,
+        None,
+        {},
+    )
+
+
+@pytest.mark.parametrize("content", [None, b"", b"\x00\x01"])
+def test_a_mask_that_is_missing_or_of_another_length_is_a_broken_promise(make_sft, content):
+    directory, manifest = make_sft()
+    path = directory / "train-0000000-0000.mask"
+    path.unlink()
+    if content is not None:
+        path.write_bytes(content)
+    with pytest.raises(VerifyError, match=r"train-0000000-0000\.bin: "):
+        next(open_shards(directory, manifest))

@@ -49,12 +49,33 @@ COUNTS = st.builds(
     *[st.integers(0, 1 << 40)] * 5,
     st.dictionaries(st.sampled_from(["short", "long"]), st.integers(1, 9)).map(Counter),
     st.dictionaries(st.sampled_from(["json", "utf8", "空"]), st.integers(1, 9)).map(Counter),
+    *[st.integers(0, 1 << 40)] * 2,
+    st.dictionaries(st.sampled_from(["straddling tokens"]), st.integers(1, 9)).map(Counter),
 )
 
 
 def test_a_step_reads_back():
     for step in (FIRST, LAST):
         assert Step.from_json(json.loads(json.dumps(step.as_json()))) == step
+
+
+def test_counts_of_pretraining_are_written_as_before_there_were_samples():
+    assert list(Counts(records=1, documents=1).as_json()) == [
+        "records",
+        "documents",
+        "tokens",
+        "text_bytes",
+        "input_bytes",
+        "drops",
+        "rejects",
+    ]
+    assert Counts.from_json(Counts(records=1).as_json()) == Counts(records=1)
+
+
+def test_counts_of_samples_are_added():
+    counts = Counts(extra=1, trained_tokens=10, counters=Counter(a=1))
+    counts.add(Counts(extra=2, trained_tokens=5, counters=Counter(a=1, b=3)))
+    assert counts == Counts(extra=3, trained_tokens=15, counters=Counter(a=2, b=3))
 
 
 @given(COUNTS)

@@ -11,6 +11,7 @@ import pytest
 
 from tokmill.errors import StorageError
 from tokmill.shards.index import read_index
+from tokmill.shards.layout import shard_stem
 from tokmill.shards.writer import FileEntry, ShardWriter, write_file
 
 U2, U4 = np.dtype("<u2"), np.dtype("<u4")
@@ -45,7 +46,7 @@ def entry_of(path: Path) -> FileEntry:
     ],
 )
 def test_a_shard_is_its_tokens_end_to_end(tmp_path: Path, dtype, expected):
-    writer = ShardWriter(tmp_path, "train", 7, 1, dtype)
+    writer = ShardWriter(tmp_path, "train", shard_stem("train", 7, 1), dtype)
     writer.append(np.array([1, 65_535, 2], dtype), np.array([3], np.int64))
     writer.append(np.array([3, 2], dtype), np.array([2], np.int64))
     entry = writer.commit()
@@ -59,7 +60,7 @@ def test_a_shard_is_its_tokens_end_to_end(tmp_path: Path, dtype, expected):
 
 
 def test_the_entry_names_size_and_sha256_of_both_files(tmp_path: Path):
-    writer = ShardWriter(tmp_path, "val", 0, 0, U2)
+    writer = ShardWriter(tmp_path, "val", shard_stem("val", 0, 0), U2)
     writer.append(np.array([5, 6, 2], U2), np.array([1, 2], np.int64))
     entry = writer.commit()
     assert entry.files == (
@@ -69,16 +70,16 @@ def test_the_entry_names_size_and_sha256_of_both_files(tmp_path: Path):
 
 
 def test_both_files_are_read_only(tmp_path: Path):
-    writer = ShardWriter(tmp_path, "train", 0, 0, U2)
+    writer = ShardWriter(tmp_path, "train", shard_stem("train", 0, 0), U2)
     writer.append(np.array([2], U2), np.array([1], np.int64))
     writer.commit()
     assert {stat.S_IMODE(path.stat().st_mode) for path in tmp_path.iterdir()} == {0o444}
 
 
 def test_the_bytes_do_not_depend_on_how_documents_are_handed_in(tmp_path: Path):
-    whole = ShardWriter(tmp_path, "train", 0, 0, U2)
+    whole = ShardWriter(tmp_path, "train", shard_stem("train", 0, 0), U2)
     whole.append(np.arange(12, dtype=U2), np.array([4, 3, 5], np.int64))
-    single = ShardWriter(tmp_path, "train", 1, 0, U2)
+    single = ShardWriter(tmp_path, "train", shard_stem("train", 1, 0), U2)
     for start, stop in ((0, 4), (4, 7), (7, 12)):
         single.append(np.arange(start, stop, dtype=U2), np.array([stop - start], np.int64))
     sums = [[file.sha256 for file in writer.commit().files] for writer in (whole, single)]
@@ -86,7 +87,7 @@ def test_the_bytes_do_not_depend_on_how_documents_are_handed_in(tmp_path: Path):
 
 
 def test_a_strided_view_and_an_empty_append_are_written_as_they_read(tmp_path: Path):
-    writer = ShardWriter(tmp_path, "train", 0, 0, U2)
+    writer = ShardWriter(tmp_path, "train", shard_stem("train", 0, 0), U2)
     writer.append(np.zeros(0, U2), np.zeros(0, np.int64))
     writer.append(np.arange(6, dtype=U2)[::2], np.array([3], np.int64))
     writer.commit()
@@ -94,7 +95,7 @@ def test_a_strided_view_and_an_empty_append_are_written_as_they_read(tmp_path: P
 
 
 def test_tokens_of_another_dtype_are_refused_and_never_wrapped(tmp_path: Path):
-    writer = ShardWriter(tmp_path, "train", 0, 0, U2)
+    writer = ShardWriter(tmp_path, "train", shard_stem("train", 0, 0), U2)
     with pytest.raises(TypeError):
         writer.append(np.array([70_000], np.uint32), np.array([1], np.int64))  # would be 4464
     with pytest.raises(TypeError):
@@ -104,14 +105,14 @@ def test_tokens_of_another_dtype_are_refused_and_never_wrapped(tmp_path: Path):
 
 
 def test_big_endian_tokens_are_written_little_endian(tmp_path: Path):
-    writer = ShardWriter(tmp_path, "train", 0, 0, U2)
+    writer = ShardWriter(tmp_path, "train", shard_stem("train", 0, 0), U2)
     writer.append(np.array([1, 2], ">u2"), np.array([2], np.int64))
     writer.commit()
     assert (tmp_path / "train-0000000-0000.bin").read_bytes() == bytes.fromhex("0100 0200")
 
 
 def test_a_discarded_shard_leaves_nothing(tmp_path: Path):
-    writer = ShardWriter(tmp_path, "train", 0, 0, U2)
+    writer = ShardWriter(tmp_path, "train", shard_stem("train", 0, 0), U2)
     writer.append(np.array([1, 2], U2), np.array([2], np.int64))
     assert len(names(tmp_path)) == 2
     writer.discard()
@@ -119,14 +120,14 @@ def test_a_discarded_shard_leaves_nothing(tmp_path: Path):
 
 
 def test_an_open_shard_shows_neither_file_under_its_name(tmp_path: Path):
-    writer = ShardWriter(tmp_path, "train", 0, 0, U2)
+    writer = ShardWriter(tmp_path, "train", shard_stem("train", 0, 0), U2)
     assert all(name.startswith(".") and name.endswith(".tmp") for name in names(tmp_path))
     writer.discard()
 
 
 def test_a_shard_in_a_missing_directory_is_a_storage_error(tmp_path: Path):
     with pytest.raises(StorageError, match="no such file or directory"):
-        ShardWriter(tmp_path / "no", "train", 0, 0, U2)
+        ShardWriter(tmp_path / "no", "train", "train-0000000-0000", U2)
     assert names(tmp_path) == []
 
 
@@ -137,7 +138,7 @@ import numpy as np
 from tokmill.errors import StorageError
 from tokmill.shards.writer import ShardWriter
 resource.setrlimit(resource.RLIMIT_FSIZE, (100, 100))
-writer = ShardWriter(Path(sys.argv[1]), "train", 0, 0, np.dtype("<u2"))
+writer = ShardWriter(Path(sys.argv[1]), "train", "train-0000000-0000", np.dtype("<u2"))
 n_documents = int(sys.argv[2])
 try:
     writer.append(np.ones(int(sys.argv[3]), "<u2"), np.ones(n_documents, np.int64))
@@ -168,7 +169,7 @@ free = os.dup(0)
 os.close(free)
 resource.setrlimit(resource.RLIMIT_NOFILE, (free + 1, free + 1))
 try:
-    ShardWriter(Path(sys.argv[1]), "train", 0, 0, np.dtype("<u2"))
+    ShardWriter(Path(sys.argv[1]), "train", "train-0000000-0000", np.dtype("<u2"))
 except StorageError as error:
     print(error)
 """
@@ -213,12 +214,69 @@ def test_a_small_file_that_cannot_be_written_is_a_storage_error(tmp_path: Path):
 
 def test_many_small_appends_are_as_one(tmp_path: Path):
     tokens = np.arange(100_000, dtype=np.uint32)
-    one = ShardWriter(tmp_path, "train", 0, 0, U4)
+    one = ShardWriter(tmp_path, "train", shard_stem("train", 0, 0), U4)
     one.append(tokens, np.full(1000, 100))
-    many = ShardWriter(tmp_path, "train", 1, 0, U4)
+    many = ShardWriter(tmp_path, "train", shard_stem("train", 1, 0), U4)
     for start in range(0, 100_000, 100):
         many.append(tokens[start : start + 100], np.array([100]))
     entries = one.commit(), many.commit()
     assert entries[0].n_tokens == entries[1].n_tokens == 100_000
     digests = [[file.sha256 for file in entry.files] for entry in entries]
     assert digests[0] == digests[1]
+
+
+@pytest.mark.parametrize("sidecars", [("mask",), ("mask", "weight")])
+def test_sidecars_are_written_token_by_token_and_listed(tmp_path: Path, sidecars):
+    writer = ShardWriter(tmp_path, "train", shard_stem("train", 0, 0), U2, sidecars)
+    for values in ([0, 1, 1], [0, 1]):
+        mask = np.array(values, np.uint8)
+        beside = {"mask": mask, "weight": mask * np.float32(0.5)}
+        n = len(values)
+        writer.append(np.arange(n, dtype=U2), np.array([n]), {end: beside[end] for end in sidecars})
+    entry = writer.commit()
+    endings = ["bin", "idx", *sidecars]
+    paths = [tmp_path / f"train-0000000-0000.{ending}" for ending in endings]
+    assert names(tmp_path) == sorted(path.name for path in paths)
+    assert entry.files == tuple(entry_of(path) for path in paths)
+    assert paths[2].read_bytes() == b"\x00\x01\x01\x00\x01"
+    if len(paths) > 3:
+        assert np.fromfile(paths[3], "<f4").tolist() == [0, 0.5, 0.5, 0, 0.5]
+
+
+def test_sidecars_that_do_not_fit_are_refused(tmp_path: Path):
+    writer = ShardWriter(tmp_path, "train", shard_stem("train", 0, 0), U2, ("mask",))
+    tokens, lengths, mask = np.array([1, 2], U2), np.array([2]), np.array([0, 1], np.uint8)
+    for beside in (None, {}, {"weight": mask}, {"mask": mask[:1]}, {"mask": mask, "weight": mask}):
+        with pytest.raises(ValueError, match=r"^2 tokens with .*, expected \('mask',\)$"):
+            writer.append(tokens, lengths, beside)
+    with pytest.raises(TypeError):
+        writer.append(tokens, lengths, {"mask": mask.astype(np.int64)})
+    with pytest.raises(TypeError):
+        writer.append(tokens, lengths, {"mask": mask.astype(bool)})
+    writer.discard()
+    assert names(tmp_path) == []
+
+
+STOPPED = """
+import os, sys
+from pathlib import Path
+import numpy as np
+from tokmill.shards.writer import ShardWriter
+writer = ShardWriter(Path(sys.argv[1]), "train", "train-0000000-0000", np.dtype("<u2"), ("mask",))
+writer.append(np.ones(2, "<u2"), np.array([2]), {"mask": np.ones(2, "u1")})
+replace, left = Path.replace, [int(sys.argv[2])]
+def stopping(self, target):
+    if not left[0]:
+        os._exit(0)
+    left[0] -= 1
+    return replace(self, target)
+Path.replace = stopping
+writer.commit()
+"""
+
+
+@pytest.mark.parametrize(("n_renamed", "endings"), [(0, []), (1, ["idx"]), (2, ["idx", "mask"])])
+def test_tokens_never_stand_without_index_and_sidecars(tmp_path: Path, n_renamed, endings):
+    run_child(STOPPED, tmp_path, n_renamed)
+    found = [name for name in names(tmp_path) if not name.startswith(".")]
+    assert found == [f"train-0000000-0000.{ending}" for ending in endings]

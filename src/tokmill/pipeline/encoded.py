@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from itertools import accumulate
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
@@ -30,7 +30,14 @@ class Encoded:
 
     `tokens`: (n_tokens,) of the shard's dtype, ends included. `offsets`: (n + 1,) int64. `rows`,
     `text_bytes`, `is_val`: (n,): the record's row, the document's bytes, whether it is validation.
-    `drops` holds rows by reason, `rejects` is in order of place. `stage_s`: seconds by stage.
+    `rows` does not decrease; a record that gives several samples has its row as many times. `drops`
+    holds rows by reason, not decreasing. `rejects` is in order of place; a record that is rejected
+    gives nothing else. `stage_s`: seconds by stage.
+
+    `mask`: (n_tokens,), 1 for a token that is a target; None for pretraining. `loss_weights`:
+    (n_tokens,), 0 where `mask` is 0; None unless weights are kept. `counters`: (n,) int64 by name,
+    what was noticed about each document. A sum for the block would not do: which block a document
+    is in, and whether an earlier attempt has counted it, must not show in what is written.
     """
 
     tokens: npt.NDArray[np.unsignedinteger]
@@ -45,11 +52,20 @@ class Encoded:
     lookup: RecordLookup
     input_bytes: int
     stage_s: Mapping[str, float] = field(default_factory=dict)
+    mask: npt.NDArray[np.uint8] | None = None
+    loss_weights: npt.NDArray[np.float32] | None = None
+    counters: Mapping[str, npt.NDArray[np.int64]] = field(default_factory=dict)
 
     @property
     def n_documents(self) -> int:
         """Give the number of kept documents."""
         return len(self.rows)
+
+    @property
+    def sidecars(self) -> dict[str, npt.NDArray[Any]]:
+        """Give what stands beside the tokens, (n_tokens,) each, by the ending of its file."""
+        bodies = {"mask": self.mask, "weight": self.loss_weights}
+        return {ending: body for ending, body in bodies.items() if body is not None}
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,9 +131,10 @@ def parted(
         spot = slice(*spot_cuts[i : i + 2])
         rejects = [*records.rejects, *(r for _, r in refused[slice(*reject_cuts[i : i + 2])])]
         offsets = whole.offsets[start : stop + 1]
+        tokens = slice(int(offsets[0]), int(offsets[-1]))
         parts.append(
             Encoded(
-                whole.tokens[offsets[0] : offsets[-1]],
+                whole.tokens[tokens],
                 offsets - offsets[0],
                 whole.rows[start:stop] - first,
                 whole.text_bytes[start:stop],
@@ -129,6 +146,9 @@ def parted(
                 records.lookup,
                 input_bytes[i],
                 {} if i else whole.stage_s,
+                None if whole.mask is None else whole.mask[tokens],
+                None if whole.loss_weights is None else whole.loss_weights[tokens],
+                {name: counts[start:stop] for name, counts in whole.counters.items()},
             )
         )
     return parts

@@ -10,8 +10,11 @@ from typing import TYPE_CHECKING, Any
 
 from tokmill import __version__
 from tokmill.errors import StateError
+from tokmill.pipeline.packing import write_packs
 from tokmill.pipeline.plan import resolved_settings
+from tokmill.pipeline.spec import CUT_SAMPLES
 from tokmill.shards.layout import FORMAT_VERSION, MANIFEST, PARTS, PLAN, part_name
+from tokmill.shards.packed_rows import write_packed_rows
 from tokmill.shards.record import (
     Counts,
     file_as_json,
@@ -26,6 +29,7 @@ from tokmill.storage import write_chunks
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
+    from tokmill.config import SftSettings
     from tokmill.pipeline.plan import Plan
     from tokmill.pipeline.spec import Part
     from tokmill.shards.record import PartRecord
@@ -71,7 +75,11 @@ def committed(plan: Plan) -> Iterator[PartRecord]:
 
 
 def finish(
-    plan: Plan, records: Iterable[PartRecord], probe_ids: Sequence[int], usage: Usage
+    plan: Plan,
+    records: Iterable[PartRecord],
+    probe_ids: Sequence[int],
+    usage: Usage,
+    mask: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
     """Write the manifest and give it as plain values.
 
@@ -80,6 +88,7 @@ def finish(
         records: the commit record of every part, in order; gone through once, none is kept.
         probe_ids: ids of `PROBE_TEXT` by the reference.
         usage: what the run took.
+        mask: of a run of SFT, the rule of its masks.
     """
     directory = Path(plan.spec.config.output.dir)
     found = _Found()
@@ -89,6 +98,7 @@ def finish(
     manifest: dict[str, Any] = {
         "format_version": FORMAT_VERSION,
         "tokmill_version": __version__,
+        "kind": plan.spec.kind,
         "config": resolved_settings(plan),
         "tokenizer": {
             "name": tokenizer.name,
@@ -100,6 +110,7 @@ def finish(
             else {"id": tokenizer.bos.id, "token": tokenizer.bos.content},
             "probe": {"text": PROBE_TEXT, "ids": list(probe_ids)},
         },
+        **({} if mask is None else {"mask": {**mask, "cut": found.totals.counters[CUT_SAMPLES]}}),
         "engine": plan.spec.engine.as_json(),
         "dtype": plan.spec.config.output.dtype,
         "totals": found.totals.as_json(),
@@ -118,9 +129,22 @@ def finish(
             "threads": plan.spec.n_threads,
         },
     }
+    if plan.spec.config.sft is not None and plan.spec.config.sft.packing:
+        _pack(directory, manifest, plan.spec.config.sft)
     manifest["sha256"] = manifest_sha256(manifest)
     write_chunks(directory / MANIFEST, laid_out_json(manifest))
     return manifest
+
+
+def _pack(directory: Path, manifest: dict[str, Any], settings: SftSettings) -> None:
+    """Add packs to a manifest: they depend on what all parts hold, and on no worker."""
+    files, manifest["packs"] = write_packs(directory, manifest["shards"], settings.packing)
+    if settings.packed_rows:
+        rows, listed = write_packed_rows(directory, manifest)
+        files += rows
+        for split, shards in listed.items():
+            manifest["packs"][split]["shards"] = shards
+    manifest["files"] += map(file_as_json, files)
 
 
 def _plan_file(directory: Path) -> dict[str, Any]:

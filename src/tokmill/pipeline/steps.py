@@ -1,14 +1,15 @@
 """Cuts a part's documents into steps and commits them: a shard of each split, rejects, a record.
 
-A step ends before the document that would make one of its shards longer than `shard_tokens`; a
-longer document gets a shard of its own. Where a step ends depends on the documents alone.
+A step ends before the record whose documents would make one of its shards longer than
+`shard_tokens`; a longer one gets a shard of its own. Where a step ends depends on the documents
+alone, and never between two samples of a record: the next step begins at a record.
 """
 
 from __future__ import annotations
 
 from collections import Counter
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -16,13 +17,20 @@ from tokmill.errors import RecordError
 from tokmill.laps import add_seconds
 from tokmill.pipeline.rejects import RejectsFile, describe_reject
 from tokmill.pipeline.spec import Progress
-from tokmill.shards.layout import PARTS, SPLITS, part_name, rejects_name, step_name
+from tokmill.shards.layout import (
+    PARTS,
+    SPLITS,
+    part_name,
+    rejects_name,
+    shard_stem,
+    step_name,
+)
 from tokmill.shards.record import Counts, Next, PartRecord, Step, read_committed, read_record
 from tokmill.shards.writer import ShardWriter
 from tokmill.storage import write_whole
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
     import numpy.typing as npt
 
@@ -84,13 +92,13 @@ class StepWriter:
         Raises:
             RecordError: it holds a reject and `on_error` is `fail`.
         """
-        n, start, first_line, first_row = block.n_documents, 0, 0, 0
+        n, start, first_line, first_row, n_records = block.n_documents, 0, 0, 0, 0
         while True:
             stop = self._fitting(block, start)
             cut = None if stop == n else block.lookup.place(int(block.rows[stop]))
             end_row = None if cut is None else int(block.rows[stop])
-            self._write(slice_index, block, start, stop)
-            self._count(slice_index, block, (start, stop), (first_row, end_row))
+            self._write(block, start, stop)
+            n_records += self._count(slice_index, block, (start, stop), (first_row, end_row))
             self._reject(
                 slice_index, source, block, origin, first_line, None if cut is None else cut.line
             )
@@ -106,7 +114,7 @@ class StepWriter:
         return Progress(
             input_bytes=block.input_bytes,
             text_bytes=int(block.text_bytes.sum()),
-            records=n + sum(drops.values()) + len(block.rejects),
+            records=n_records + len(block.rejects),
             documents=n,
             tokens=len(block.tokens),
             drops=drops,
@@ -137,47 +145,57 @@ class StepWriter:
             self._rejects.discard()
 
     def _fitting(self, block: Encoded, start: int) -> int:
-        """Give the first document at or after `start` that opens a new step, or the block's end."""
+        """Give the first document from `start` on whose record opens a new step, or the end."""
         stop = block.n_documents
-        lengths = block.offsets[1:] - block.offsets[:-1]
-        for split, member in zip(SPLITS, (~block.is_val, block.is_val), strict=True):
-            documents = start + np.flatnonzero(member[start:stop])
-            room = self._shard_tokens
+        if start == stop:
+            return stop
+        firsts = np.flatnonzero(np.diff(block.rows[start:], prepend=-1))
+        lengths = np.diff(block.offsets[start:])
+        is_val = block.is_val[start:]
+        n_fitting = len(firsts)
+        for split, member in zip(SPLITS, (~is_val, is_val), strict=True):
+            n_tokens = np.add.reduceat(np.where(member, lengths, 0), firsts)
+            records = np.flatnonzero(n_tokens)
             shard = self._shards.get(split)
-            room -= shard.n_tokens if shard else 0
-            fits = int(np.searchsorted(np.cumsum(lengths[documents]), room, "right"))
+            room = self._shard_tokens - (shard.n_tokens if shard else 0)
+            fits = int(np.searchsorted(np.cumsum(n_tokens[records]), room, "right"))
             if shard is None:
                 fits = max(fits, 1)
-            if fits < len(documents):
-                stop = int(documents[fits])
-        return stop
+            if fits < len(records):
+                n_fitting = min(n_fitting, int(records[fits]))
+        return stop if n_fitting == len(firsts) else start + int(firsts[n_fitting])
 
-    def _write(self, slice_index: int, block: Encoded, start: int, stop: int) -> None:
+    def _write(self, block: Encoded, start: int, stop: int) -> None:
         if start == stop:
             return
-        tokens = block.tokens[block.offsets[start] : block.offsets[stop]]
+        span = slice(int(block.offsets[start]), int(block.offsets[stop]))
+        tokens = block.tokens[span]
+        sidecars = {ending: body[span] for ending, body in block.sidecars.items()}
         lengths = block.offsets[start + 1 : stop + 1] - block.offsets[start:stop]
         is_val = block.is_val[start:stop]
-        if is_val.any():
-            in_val = np.repeat(is_val, lengths)
-            self._append("train", tokens[~in_val], lengths[~is_val])
-            self._append("val", tokens[in_val], lengths[is_val])
-        else:
-            self._append("train", tokens, lengths)
+        if not is_val.any():
+            self._append("train", tokens, lengths, sidecars)
+            return
+        for split, member in zip(SPLITS, (~is_val, is_val), strict=True):
+            own = np.repeat(member, lengths)
+            beside = {ending: body[own] for ending, body in sidecars.items()}
+            self._append(split, tokens[own], lengths[member], beside)
 
     def _append(
         self,
         split: str,
         tokens: npt.NDArray[np.unsignedinteger],
         lengths: npt.NDArray[np.int64],
+        sidecars: Mapping[str, npt.NDArray[Any]],
     ) -> None:
         if not len(lengths):
             return
         if split not in self._shards:
+            stem = shard_stem(split, self._part, len(self._steps))
             self._shards[split] = ShardWriter(
-                self._directory, split, self._part, len(self._steps), self._dtype
+                self._directory, split, stem, self._dtype, tuple(sidecars)
             )
-        self._shards[split].append(tokens, lengths)
+        self._shards[split].append(tokens, lengths, sidecars)
         exponents = np.frexp(lengths.astype(np.float64))[1] - 1
         self._histogram += np.bincount(exponents, minlength=N_LENGTH_BINS)
 
@@ -190,23 +208,26 @@ class StepWriter:
         block: Encoded,
         documents: tuple[int, int],
         rows: tuple[int, int | None],
-    ) -> None:
+    ) -> int:
+        """Count documents, and the drops of `rows`; give how many records they came from."""
         start, stop = documents
+        dropped = {reason: _within(found, rows) for reason, found in block.drops.items()}
+        outcomes = np.concatenate([block.rows[start:stop], *dropped.values()])
+        n_records = len(np.unique(outcomes))
         counts = self._counts_of(slice_index)
         counts.documents += stop - start
-        counts.records += stop - start
+        counts.records += n_records
+        counts.extra += len(outcomes) - n_records
         counts.tokens += int(block.offsets[stop] - block.offsets[start])
         counts.text_bytes += int(block.text_bytes[start:stop].sum())
-        for reason, dropped in block.drops.items():
-            low, high = rows
-            n = int(
-                np.sum(dropped >= low)
-                if high is None
-                else np.sum((dropped >= low) & (dropped < high))
-            )
-            if n:
-                counts.drops[reason] += n
-                counts.records += n
+        counts.drops.update({reason: len(found) for reason, found in dropped.items() if len(found)})
+        if block.mask is not None:
+            mask = block.mask[block.offsets[start] : block.offsets[stop]]
+            counts.trained_tokens += int(np.count_nonzero(mask))
+        for name, noticed in block.counters.items():
+            if n := int(noticed[start:stop].sum()):
+                counts.counters[name] += n
+        return n_records
 
     def _reject(
         self,
@@ -250,3 +271,11 @@ class StepWriter:
 
     def _step_path(self, step: int) -> Path:
         return self._directory / PARTS / step_name(self._part, step)
+
+
+def _within(found: npt.NDArray[np.int64], rows: tuple[int, int | None]) -> npt.NDArray[np.int64]:
+    """Give those of some rows, not decreasing, that are in a range; to the end if it has none."""
+    start, stop = rows
+    return found[
+        np.searchsorted(found, start) : None if stop is None else np.searchsorted(found, stop)
+    ]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -22,12 +22,29 @@ PLAN = "plan.json"
 PARTS = "parts"
 REJECTS = "rejects"
 SPLITS = ("train", "val")
-SHARD_FILE = re.compile(r"(train|val)-\d{7}-\d{4,}\.(bin|idx|mask)")
+SIDECARS: dict[str, np.dtype[Any]] = {"mask": np.dtype("u1"), "weight": np.dtype("<f4")}
+"""What may stand beside a `.bin`, token by token: ending and dtype."""
+
+SHARD_FILE = re.compile(
+    r"(?:(?:train|val)-\d{7}-\d{4,}|packed-(?:train|val)-\d{4,})\.(?:bin|idx|mask|weight)"
+    r"|packs-(?:train|val)-(?:rows|samples)\.bin"
+)
+"""A file of a shard, of a shard of packed rows, or of a pack index."""
 
 
 def shard_stem(split: str, part: int, step: int) -> str:
     """Give a shard's name without ending; names sort in the order of the dataset."""
     return f"{split}-{part:07d}-{step:04d}"
+
+
+def packed_stem(split: str, number: int) -> str:
+    """Give the name, without ending, of a shard of packed rows."""
+    return f"packed-{split}-{number:04d}"
+
+
+def pack_names(split: str) -> tuple[str, str]:
+    """Give the names of a split's pack index: rows, samples."""
+    return f"packs-{split}-rows.bin", f"packs-{split}-samples.bin"
 
 
 def part_name(part: int) -> str:

@@ -11,7 +11,7 @@ import numpy as np
 
 from tokmill.errors import StateError, StorageError, UsageError, VerifyError
 from tokmill.shards.index import read_index
-from tokmill.shards.layout import MANIFEST, PLAN, check_format_version
+from tokmill.shards.layout import MANIFEST, PLAN, SIDECARS, check_format_version
 from tokmill.storage import storage_errors
 
 if TYPE_CHECKING:
@@ -22,10 +22,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Shard:
-    """One `.bin`, mapped read-only, with its index.
+    """One `.bin`, mapped read-only, with its index and sidecars.
 
     `tokens`: (n_tokens,) uint16 or uint32. `lengths`: (n_documents,) int32 in tokens, `offsets`:
-    (n_documents,) int64 in bytes.
+    (n_documents,) int64 in bytes. `mask`: (n_tokens,) uint8, 1 for a token that is a target; None
+    for pretraining. `weights`: (n_tokens,) float32; None where none are kept.
     """
 
     name: str
@@ -33,11 +34,27 @@ class Shard:
     tokens: npt.NDArray[np.unsignedinteger]
     lengths: npt.NDArray[np.int32]
     offsets: npt.NDArray[np.int64]
+    mask: npt.NDArray[np.uint8] | None = None
+    weights: npt.NDArray[np.float32] | None = None
+
+    @property
+    def sidecars(self) -> dict[str, npt.NDArray[Any]]:
+        """Give what stands beside the tokens, by the ending of its file."""
+        bodies = {"mask": self.mask, "weight": self.weights}
+        return {ending: body for ending, body in bodies.items() if body is not None}
+
+    def span(self, i: int) -> slice:
+        """Give where document `i` of the shard stands in `tokens`, `mask` and `weights`."""
+        start = int(self.offsets[i]) // self.tokens.itemsize
+        return slice(start, start + int(self.lengths[i]))
 
     def document(self, i: int) -> npt.NDArray[np.unsignedinteger]:
         """Give document `i` of the shard, eos included."""
-        start = int(self.offsets[i]) // self.tokens.itemsize
-        return self.tokens[start : start + int(self.lengths[i])]
+        return self.tokens[self.span(i)]
+
+    def sample_mask(self, i: int) -> npt.NDArray[np.uint8] | None:
+        """Give the mask of document `i` of the shard; None for pretraining."""
+        return None if self.mask is None else self.mask[self.span(i)]
 
 
 def read_manifest(directory: Path) -> dict[str, Any]:
@@ -79,29 +96,43 @@ def open_shards(directory: Path, manifest: dict[str, Any], split: str = "") -> I
     """Map the shards of a split, or of all, in the order of the dataset.
 
     Raises:
-        VerifyError: a shard's file is missing, or its index is broken or of another dtype.
+        VerifyError: a shard's file is missing, its index is broken or of another dtype, or a
+            sidecar is not as long as its tokens.
     """
-    dtype = np.dtype(manifest["dtype"]).newbyteorder("<")
     for entry in manifest["shards"]:
         if split in ("", entry["split"]):
-            yield open_shard(directory, entry["name"], entry["split"], dtype)
+            yield open_shard(directory, manifest, entry["name"], entry["split"])
 
 
-def open_shard(
-    directory: Path, name: str, split: str, dtype: np.dtype[np.unsignedinteger]
-) -> Shard:
-    """Map one shard; see `open_shards`."""
+def sidecars_of(manifest: dict[str, Any]) -> tuple[str, ...]:
+    """Give the endings of what stands beside every `.bin` of a dataset."""
+    if "mask" not in manifest:
+        return ()
+    return ("mask", "weight") if manifest["config"]["sft"]["weights"] == "file" else ("mask",)
+
+
+def open_shard(directory: Path, manifest: dict[str, Any], name: str, split: str) -> Shard:
+    """Map one shard by its name; see `open_shards`."""
+    dtype = np.dtype(manifest["dtype"]).newbyteorder("<")
     path = directory / f"{name}.bin"
     try:
         tokens = np.memmap(path, dtype=dtype, mode="r")
         lengths, offsets, item_bytes = read_index(path.with_suffix(".idx"))
+        sidecars = {
+            ending: np.memmap(path.with_suffix(f".{ending}"), dtype=SIDECARS[ending], mode="r")
+            for ending in sidecars_of(manifest)
+        }
     except PermissionError as error:
         raise StorageError(f"{path}: {str(error.strerror).lower()}") from None
     except (OSError, ValueError) as error:
         raise VerifyError(f"{path}: {error}") from None
     if item_bytes != dtype.itemsize:
         raise VerifyError(f"{path}: index says {item_bytes} bytes per token, manifest {dtype.name}")
-    return Shard(name, split, tokens, lengths, offsets)
+    for ending, body in sidecars.items():
+        if len(body) != len(tokens):
+            raise VerifyError(f"{path}: {len(tokens)} tokens, but {len(body)} in .{ending}")
+    mask, weights = sidecars.get("mask"), sidecars.get("weight")
+    return Shard(name, split, tokens, lengths, offsets, mask, weights)
 
 
 def find_document(directory: Path, manifest: dict[str, Any], number: int) -> tuple[Shard, int]:
@@ -113,7 +144,6 @@ def find_document(directory: Path, manifest: dict[str, Any], number: int) -> tup
     first = 0
     for entry in manifest["shards"]:
         if first <= number < first + entry["documents"]:
-            dtype = np.dtype(manifest["dtype"]).newbyteorder("<")
-            return open_shard(directory, entry["name"], entry["split"], dtype), number - first
+            return open_shard(directory, manifest, entry["name"], entry["split"]), number - first
         first += entry["documents"]
     raise UsageError(f"{directory}: no document {number}; it holds 0 to {first - 1}")

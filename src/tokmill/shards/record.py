@@ -20,11 +20,17 @@ if TYPE_CHECKING:
 
 _CANONICAL = json.JSONEncoder(sort_keys=True, separators=(",", ":"))
 _CHUNK_BYTES = 1 << 20
+_NUMBERS = ("records", "documents", "tokens", "text_bytes", "input_bytes")
 
 
 @dataclass(slots=True)
 class Counts:
-    """What became of the records of one slice. Documents + drops + rejects = records."""
+    """What became of the records of one slice. Records + extra = documents + drops + rejects.
+
+    `extra`: documents and drops beyond the first of their record, which may give several samples.
+    `trained_tokens`: those that are targets. `counters`: what was noticed, by name. These three
+    are written where they are not 0, so that pretraining has the records that it always had.
+    """
 
     records: int = 0
     documents: int = 0
@@ -33,6 +39,9 @@ class Counts:
     input_bytes: int = 0
     drops: Counter[str] = field(default_factory=Counter)
     rejects: Counter[str] = field(default_factory=Counter)
+    extra: int = 0
+    trained_tokens: int = 0
+    counters: Counter[str] = field(default_factory=Counter)
 
     def add(self, other: Counts) -> None:
         """Add another slice's counts to these."""
@@ -45,31 +54,34 @@ class Counts:
             self.drops.update(other.drops)
         if other.rejects:
             self.rejects.update(other.rejects)
+        self.extra += other.extra
+        self.trained_tokens += other.trained_tokens
+        if other.counters:
+            self.counters.update(other.counters)
 
     def as_json(self) -> dict[str, Any]:
         """Give the counts as plain values, reasons sorted."""
+        counters = dict(sorted(self.counters.items()))
+        optional = {
+            "extra": self.extra,
+            "trained_tokens": self.trained_tokens,
+            "counters": counters,
+        }
         return {
-            "records": self.records,
-            "documents": self.documents,
-            "tokens": self.tokens,
-            "text_bytes": self.text_bytes,
-            "input_bytes": self.input_bytes,
+            **{key: getattr(self, key) for key in _NUMBERS},
             "drops": dict(sorted(self.drops.items())),
             "rejects": dict(sorted(self.rejects.items())),
+            **{key: value for key, value in optional.items() if value},
         }
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Counts:
         """Read what `as_json` gave."""
-        return cls(
-            data["records"],
-            data["documents"],
-            data["tokens"],
-            data["text_bytes"],
-            data["input_bytes"],
-            Counter(data["drops"]),
-            Counter(data["rejects"]),
-        )
+        counts = cls(*(data[key] for key in _NUMBERS))
+        counts.drops, counts.rejects = Counter(data["drops"]), Counter(data["rejects"])
+        counts.extra, counts.trained_tokens = data.get("extra", 0), data.get("trained_tokens", 0)
+        counts.counters = Counter(data.get("counters", {}))
+        return counts
 
 
 @dataclass(frozen=True, slots=True)
@@ -244,8 +256,7 @@ def laid_out_json(data: Mapping[str, Any]) -> Iterator[bytes]:
     n_held = 0
     for text in _texts(data):
         held.append(text)
-        n_held += len(text)
-        if n_held >= _CHUNK_BYTES:
+        if (n_held := n_held + len(text)) >= _CHUNK_BYTES:
             yield "".join(held).encode()
             held, n_held = [], 0
     yield "".join(held).encode()

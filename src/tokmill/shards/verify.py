@@ -1,4 +1,4 @@
-"""Checks every promise that bytes can show: sums, sizes, index, ids, eos, counts."""
+"""Checks every promise that bytes can show: sums, sizes, index, ids, ends, masks, packs, counts."""
 
 from __future__ import annotations
 
@@ -12,6 +12,8 @@ from tokmill.errors import VerifyError
 from tokmill.shards.layout import MANIFEST
 from tokmill.shards.reader import open_shards
 from tokmill.shards.record import manifest_sha256
+from tokmill.shards.verify_masks import MaskTally, check_mask_totals, check_masks
+from tokmill.shards.verify_packs import check_packs
 from tokmill.storage import LOCK_NAME, storage_errors
 
 if TYPE_CHECKING:
@@ -51,17 +53,29 @@ def verify(directory: Path, manifest: dict[str, Any]) -> Findings:
 
 
 def _check_shards(directory: Path, manifest: dict[str, Any], findings: Findings) -> None:
-    totals: dict[str, int] = {"documents": 0, "tokens": 0}
+    rule, tally, is_sound = manifest.get("mask"), MaskTally(), True
+    if (manifest.get("kind") == "sft") != (rule is not None):
+        findings.problems.append(f"{MANIFEST}: its kind and its mask do not agree")
     try:
         for shard, entry in zip(open_shards(directory, manifest), manifest["shards"], strict=True):
-            _check_shard(shard, entry, manifest, findings.problems)
-            totals["documents"] += len(shard.lengths)
-            totals["tokens"] += len(shard.tokens)
+            n_before = len(findings.problems)
+            has_bounds = _check_index(shard, entry, findings.problems)
+            is_sound = is_sound and len(findings.problems) == n_before
+            if has_bounds:
+                _check_tokens(shard, manifest, tally, findings.problems)
+            findings.n_documents += len(shard.lengths)
+            findings.n_tokens += len(shard.tokens)
             findings.n_shards += 1
     except VerifyError as error:
         findings.problems.append(str(error))
-    findings.n_documents, findings.n_tokens = totals["documents"], totals["tokens"]
+        is_sound = False
+    totals = {"documents": findings.n_documents, "tokens": findings.n_tokens}
+    if rule is not None:
+        totals["trained_tokens"] = tally.n_trained
+        check_mask_totals(rule, tally, findings.problems)
     _check_totals(manifest, totals, findings.problems)
+    if "packs" in manifest and is_sound:
+        check_packs(directory, manifest, findings.problems)
 
 
 def _check_files(directory: Path, manifest: dict[str, Any], findings: Findings) -> None:
@@ -96,9 +110,8 @@ def _digest(path: Path) -> tuple[int, str]:
     return n_bytes, digest.hexdigest()
 
 
-def _check_shard(
-    shard: Shard, entry: dict[str, Any], manifest: dict[str, Any], problems: list[str]
-) -> None:
+def _check_index(shard: Shard, entry: dict[str, Any], problems: list[str]) -> bool:
+    """Check an index against its shard; say whether its lengths tell where documents end."""
     name, item_bytes = shard.name, shard.tokens.itemsize
     lengths = shard.lengths.astype(np.int64)
     ends = np.cumsum(lengths)
@@ -109,11 +122,26 @@ def _check_shard(
         )
     if not len(lengths) or int(ends[-1]) != len(shard.tokens) or int(lengths.min()) < 1:
         problems.append(f"{name}.idx: its lengths do not add up to the {len(shard.tokens)} tokens")
-        return
+        return False
     if not np.array_equal(shard.offsets, (ends - lengths) * item_bytes):
         problems.append(f"{name}.idx: its byte offsets are not those of its lengths")
+    return True
+
+
+def _check_tokens(
+    shard: Shard, manifest: dict[str, Any], tally: MaskTally, problems: list[str]
+) -> None:
     tokenizer = manifest["tokenizer"]
     _check_ids(shard, tokenizer["vocab_size"], problems)
+    if "mask" in manifest:
+        check_masks(shard, manifest["mask"], tally, problems)
+    else:
+        _check_ends(shard, tokenizer, problems)
+
+
+def _check_ends(shard: Shard, tokenizer: dict[str, Any], problems: list[str]) -> None:
+    name, lengths = shard.name, shard.lengths.astype(np.int64)
+    ends = np.cumsum(lengths)
     wrong = np.flatnonzero(shard.tokens[ends - 1] != tokenizer["eos"]["id"])
     if len(wrong):
         problems.append(
@@ -138,15 +166,23 @@ def _check_ids(shard: Shard, vocab_size: int, problems: list[str]) -> None:
 def _check_totals(manifest: dict[str, Any], totals: dict[str, int], problems: list[str]) -> None:
     said = manifest["totals"]
     for key, value in totals.items():
-        if said[key] != value:
-            problems.append(f"{MANIFEST}: says {said[key]} {key}, the shards hold {value}")
-        by_source = sum(source[key] for source in manifest["sources"])
+        if said.get(key, 0) != value:
+            problems.append(f"{MANIFEST}: says {said.get(key, 0)} {key}, the shards hold {value}")
+        by_source = sum(source.get(key, 0) for source in manifest["sources"])
         if by_source != value:
             problems.append(f"{MANIFEST}: its sources sum to {by_source} {key}, not {value}")
-    lost = said["documents"] + sum(said["drops"].values()) + sum(said["rejects"].values())
-    if lost != said["records"]:
-        problems.append(
-            f"{MANIFEST}: documents + drops + rejects = {lost}, but {said['records']} records"
-        )
+    _check_records(said, problems)
     if sum(manifest["length_histogram"]) != totals["documents"]:
         problems.append(f"{MANIFEST}: its length histogram does not count every document")
+
+
+def _check_records(said: dict[str, Any], problems: list[str]) -> None:
+    """Check that no record is lost; one that gave several outcomes counts them as `extra`."""
+    outcomes = said["documents"] + sum(said["drops"].values()) + sum(said["rejects"].values())
+    extra = said.get("extra", 0)
+    if outcomes != said["records"] + extra:
+        and_extra = f" and {extra} extra" if extra else ""
+        problems.append(
+            f"{MANIFEST}: documents + drops + rejects = {outcomes}, "
+            f"but {said['records']} records{and_extra}"
+        )

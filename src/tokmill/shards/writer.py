@@ -1,4 +1,4 @@
-"""Writes one shard: `.bin`, `.idx` and their sha256, atomically."""
+"""Writes one shard: `.bin`, its sidecars, `.idx` and their sha256, atomically."""
 
 from __future__ import annotations
 
@@ -12,10 +12,11 @@ import numpy as np
 
 from tokmill.laps import Laps, add_seconds
 from tokmill.shards.index import IndexWriter
-from tokmill.shards.layout import shard_stem
+from tokmill.shards.layout import SIDECARS
 from tokmill.storage import PendingFile
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
     from concurrent.futures import Future
     from pathlib import Path
 
@@ -41,7 +42,7 @@ class FileEntry:
 
 @dataclass(frozen=True, slots=True)
 class ShardEntry:
-    """A committed shard."""
+    """A committed shard; its `.bin` is the first of its files."""
 
     split: str
     n_documents: int
@@ -49,51 +50,89 @@ class ShardEntry:
     files: tuple[FileEntry, ...]
 
 
-class ShardWriter:
-    """An open shard of one split.
+class _Body:
+    """A file with a value for every token, and its sum so far."""
 
-    Hashing and writing happen on a thread of its own, in order; memory is what about `MOST_PENDING`
-    appends bring, and an error of one of them is raised by a later call. `stage_s`: seconds taken
-    so far, by stage.
+    def __init__(self, path: Path, dtype: np.dtype[Any]) -> None:
+        self.dtype = dtype
+        self.pending = PendingFile(path)
+        self._sha256 = hashlib.sha256()
+        self._n_bytes = 0
+
+    def hash(self, data: memoryview) -> None:
+        self._sha256.update(data)
+        self._n_bytes += data.nbytes
+
+    def entry(self) -> FileEntry:
+        return FileEntry(self.pending.path.name, self._n_bytes, self._sha256.hexdigest())
+
+
+class ShardWriter:
+    """An open shard of one split; its name without ending is `stem`.
+
+    `sidecars` are the endings of what stands beside the tokens, see `layout.SIDECARS`. Hashing and
+    writing happen on a thread of its own, in order; memory is what about `MOST_PENDING` appends
+    bring, and an error of one of them is raised by a later call. `stage_s`: seconds taken so far,
+    by stage.
     """
 
     def __init__(
-        self, directory: Path, split: str, part: int, step: int, dtype: np.dtype[np.unsignedinteger]
+        self,
+        directory: Path,
+        split: str,
+        stem: str,
+        dtype: np.dtype[np.unsignedinteger],
+        sidecars: Sequence[str] = (),
     ) -> None:
-        stem = shard_stem(split, part, step)
         self.split = split
         self.n_documents = 0
         self.n_tokens = 0
-        self._dtype = dtype
-        self._sha256 = hashlib.sha256()
+        self._sidecars = tuple(sidecars)
         self._pending: deque[Future[dict[str, float]]] = deque()
-        self._held: list[tuple[npt.NDArray[Any], npt.NDArray[np.int64]]] = []
+        self._held: list[tuple[npt.NDArray[Any], ...]] = []
         self._n_held = 0
-        self._bin = PendingFile(directory / f"{stem}.bin")
+        self._bodies: list[_Body] = []
         try:
+            self._bodies.append(_Body(directory / f"{stem}.bin", dtype))
+            for ending in sidecars:
+                self._bodies.append(_Body(directory / f"{stem}.{ending}", SIDECARS[ending]))
             self._idx = PendingFile(directory / f"{stem}.idx")
         except BaseException:
-            self._bin.discard()
+            self._discard_bodies()
             raise
         self._index = IndexWriter(self._idx, dtype.itemsize)
         self._thread = ThreadPoolExecutor(1, f"tokmill-{stem}")
         self.stage_s: dict[str, float] = {}
 
     def append(
-        self, tokens: npt.NDArray[np.unsignedinteger], lengths: npt.NDArray[np.int64]
+        self,
+        tokens: npt.NDArray[np.unsignedinteger],
+        lengths: npt.NDArray[np.int64],
+        sidecars: Mapping[str, npt.NDArray[Any]] | None = None,
     ) -> None:
         """Add whole documents: their tokens end to end, and the length of each.
 
         Args:
             tokens: (n,) of the shard's dtype, eos included.
             lengths: (n_documents,), summing to n.
+            sidecars: (n,) each, of its own dtype, for exactly the shard's endings.
 
         Raises:
-            TypeError: `tokens` has another dtype; narrowing here would go unchecked.
+            TypeError: a value has another dtype; narrowing here would go unchecked.
+            ValueError: a sidecar is missing, is not the shard's, or has another length.
             StorageError: the bytes cannot be written.
         """
-        tokens = tokens.astype(self._dtype, casting="equiv", copy=False)
-        self._held.append((tokens, lengths))
+        sidecars = sidecars or {}
+        if tuple(sidecars) != self._sidecars or any(
+            len(b) != len(tokens) for b in sidecars.values()
+        ):
+            found = {ending: len(body) for ending, body in sidecars.items()}
+            raise ValueError(f"{len(tokens)} tokens with {found}, expected {self._sidecars}")
+        values = (
+            array.astype(body.dtype, casting="equiv", copy=False)
+            for array, body in zip((tokens, *sidecars.values()), self._bodies, strict=True)
+        )
+        self._held.append((lengths, *values))
         self._n_held += len(tokens)
         self.n_documents += len(lengths)
         self.n_tokens += len(tokens)
@@ -103,20 +142,22 @@ class ShardWriter:
     def _hand_over(self) -> None:
         if not self._held:
             return
-        tokens, lengths = (
+        lengths, *values = (
             parts[0] if len(parts) == 1 else np.concatenate(parts)
             for parts in zip(*self._held, strict=True)
         )
         self._held, self._n_held = [], 0
-        data = np.ascontiguousarray(tokens).view(np.uint8).data
+        data = [np.ascontiguousarray(array).view(np.uint8).data for array in values]
         self._wait(MOST_PENDING - 1)
         self._pending.append(self._thread.submit(self._take, data, lengths))
 
-    def _take(self, data: memoryview, lengths: npt.NDArray[np.int64]) -> dict[str, float]:
+    def _take(self, data: Sequence[memoryview], lengths: npt.NDArray[np.int64]) -> dict[str, float]:
         laps = Laps()
-        self._sha256.update(data)
+        for body, chunk in zip(self._bodies, data, strict=True):
+            body.hash(chunk)
         laps.end("hash")
-        self._bin.write(data)
+        for body, chunk in zip(self._bodies, data, strict=True):
+            body.pending.write(chunk)
         self._index.append(lengths)
         laps.end("write")
         return laps.seconds
@@ -126,7 +167,7 @@ class ShardWriter:
             add_seconds(self.stage_s, self._pending.popleft().result())
 
     def commit(self) -> ShardEntry:
-        """Make both files appear, `.idx` first so that a `.bin` never stands without its index."""
+        """Make all files appear, `.bin` last: it never stands without index and sidecars."""
         self._hand_over()
         self._wait(0)
         self._thread.shutdown()
@@ -135,22 +176,23 @@ class ShardWriter:
         idx_sha256 = _sha256_of(self._idx)
         idx_bytes = self._idx.file.seek(0, 2)
         self._idx.commit()
-        self._bin.commit()
+        for body in reversed(self._bodies):
+            body.pending.commit()
         laps.end("write")
         add_seconds(self.stage_s, laps.seconds)
-        files = (
-            FileEntry(
-                self._bin.path.name, self.n_tokens * self._dtype.itemsize, self._sha256.hexdigest()
-            ),
-            FileEntry(self._idx.path.name, idx_bytes, idx_sha256),
-        )
-        return ShardEntry(self.split, self.n_documents, self.n_tokens, files)
+        tokens, *sidecars = (body.entry() for body in self._bodies)
+        idx = FileEntry(self._idx.path.name, idx_bytes, idx_sha256)
+        return ShardEntry(self.split, self.n_documents, self.n_tokens, (tokens, idx, *sidecars))
 
     def discard(self) -> None:
         """Remove what was written; nothing appears."""
         self._thread.shutdown(cancel_futures=True)
-        self._bin.discard()
+        self._discard_bodies()
         self._idx.discard()
+
+    def _discard_bodies(self) -> None:
+        for body in self._bodies:
+            body.pending.discard()
 
 
 def _sha256_of(pending: PendingFile) -> str:
@@ -163,11 +205,20 @@ def _sha256_of(pending: PendingFile) -> str:
 
 def write_file(directory: Path, name: str, data: bytes) -> FileEntry:
     """Commit a small file of the dataset and describe it."""
+    return write_in_chunks(directory, name, [data])
+
+
+def write_in_chunks(directory: Path, name: str, chunks: Iterable[bytes | memoryview]) -> FileEntry:
+    """Commit a file of the dataset that comes in chunks and describe it."""
+    digest, n_bytes = hashlib.sha256(), 0
     pending = PendingFile(directory / name)
     try:
-        pending.write(data)
+        for chunk in chunks:
+            digest.update(chunk)
+            n_bytes += memoryview(chunk).nbytes
+            pending.write(chunk)
         pending.commit()
     except BaseException:
         pending.discard()
         raise
-    return FileEntry(name, len(data), hashlib.sha256(data).hexdigest())
+    return FileEntry(name, n_bytes, digest.hexdigest())
