@@ -72,6 +72,7 @@ def test_a_tokenizer_json_is_described(tmp_path):
         special_ids=(3, 5),
         chat_template=None,
         max_emittable_id=5,
+        named=(("eos_token", "<eos>"),),
     )
     assert pickle.loads(pickle.dumps(given)) == given
 

@@ -41,9 +41,7 @@ def with_ends(
     Raises:
         TokenizerError: an id does not fit the dtype; NumPy alone would wrap it in silence.
     """
-    largest = max(ends.eos_id, ends.bos_id or 0, int(batch.ids.max(initial=0)))
-    if largest > np.iinfo(ends.dtype).max:
-        raise TokenizerError(f"token id {largest} does not fit {ends.dtype.name}")
+    check_fits(max(ends.eos_id, ends.bos_id or 0, int(batch.ids.max(initial=0))), ends.dtype)
     offsets = batch.offsets + ends.n_added * np.arange(len(batch.offsets), dtype=np.int64)
     tokens = np.empty(int(offsets[-1]), ends.dtype)
     is_text = np.ones(len(tokens), bool)
@@ -55,6 +53,24 @@ def with_ends(
     if ends.bos_id is not None:
         tokens[offsets[:-1]] = ends.bos_id
     return tokens, offsets
+
+
+def narrowed(
+    ids: npt.NDArray[np.uint32], dtype: np.dtype[np.unsignedinteger]
+) -> npt.NDArray[np.unsignedinteger]:
+    """Give ids in the dtype of a shard.
+
+    Raises:
+        TokenizerError: an id does not fit the dtype; NumPy alone would wrap it in silence.
+    """
+    check_fits(int(ids.max(initial=0)), dtype)
+    return ids.astype(dtype)
+
+
+def check_fits(largest: int, dtype: np.dtype[np.unsignedinteger]) -> None:
+    """Make sure that ids up to `largest` can be written; raises `TokenizerError`."""
+    if largest > np.iinfo(dtype).max:
+        raise TokenizerError(f"token id {largest} does not fit {dtype.name}")
 
 
 def select(batch: TokenBatch, keep: npt.NDArray[np.bool_]) -> TokenBatch:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from tokmill.encode.tokenizer_files import read_file
@@ -19,6 +19,9 @@ _LOOKS_LIKE_AN_END = re.compile(
     r"|end\W?_?of\W?_?(text|turn|sentence|document))\W*[>\]]",
     re.IGNORECASE,
 )
+_NAMED = (
+    "bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token"
+)  # fmt: skip
 _EOS_VARIABLE = re.compile(r"\beos_token\b")
 
 
@@ -32,11 +35,15 @@ class Token:
 
 @dataclass(frozen=True, slots=True)
 class Companions:
-    """What the files beside a tokenizer say: eos, who says it, and every chat template by name."""
+    """What the files beside a tokenizer say: eos, who says it, and every chat template by name.
+
+    `named`: the strings of tokens by what they are called there, such as `bos_token`.
+    """
 
     eos: str | None
     eos_source: str
     chat_templates: Mapping[str, str]
+    named: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def chat_template(self) -> str | None:
@@ -54,10 +61,14 @@ def read_companions(folder: Path) -> Companions:
     """
     config = _read_object(folder / "tokenizer_config.json")
     eos, source = None, ""
+    named: dict[str, str] = {}
     for name in ("tokenizer_config.json", "special_tokens_map.json"):
-        eos = eos or _content(_read_object(folder / name).get("eos_token"))
+        said = _read_object(folder / name)
+        eos = eos or _content(said.get("eos_token"))
         source = source or (name if eos else "")
-    return Companions(eos, source, _chat_templates(config.get("chat_template"), folder))
+        found = {key: _content(said.get(key)) for key in _NAMED}
+        named = {key: content for key, content in found.items() if content} | named
+    return Companions(eos, source, _chat_templates(config.get("chat_template"), folder), named)
 
 
 def find_token(text: str, ids: Mapping[str, int], *, where: str, option: str) -> Token:

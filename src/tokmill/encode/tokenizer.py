@@ -37,8 +37,9 @@ class Tokenizer:
     SentencePiece model that has no equal one. `sha256`: of the file as found, and for a tiktoken
     rank file of its pattern's name too. `vocab_size`: largest id + 1. `max_emittable_id`: the
     largest id that a run can write. `rewritten_json`: an equal text that more engines take, or '';
-    `rewrites`: what it says in other words. `spare`: the `tokenizers` object that it was checked
-    with and the `json` it stands for, see `library`.
+    `rewrites`: what it says in other words. `named`: strings of tokens by what the files beside it
+    call them, such as `bos_token`. `spare`: the `tokenizers` object that it was checked with and
+    the `json` it stands for, see `library`.
     """
 
     name: str
@@ -54,6 +55,7 @@ class Tokenizer:
     max_emittable_id: int
     rewritten_json: str = ""
     rewrites: tuple[str, ...] = ()
+    named: tuple[tuple[str, str], ...] = ()
     spare: list[tuple[str, Any]] = field(default_factory=list, compare=False, repr=False)
 
     def __getstate__(self) -> list[Any]:
@@ -130,6 +132,7 @@ def load_tokenizer(settings: TokenizerSettings) -> Tokenizer:
         max_emittable_id=max(emittable),
         rewritten_json=source.rewritten_json,
         rewrites=source.rewrites,
+        named=tuple(sorted(companions.named.items())),
         spare=source.spare,
     )
 

@@ -1,0 +1,156 @@
+from __future__ import annotations
+
+import dataclasses
+import json
+
+import pyarrow as pa
+import pytest
+from tokenizers import AddedToken
+from tokenizers import Tokenizer as Library
+
+from tokmill.encode.continuation import after_control, continuation_tokenizer, prove_continuation
+from tokmill.encode.engine import load_engine
+from tokmill.encode.reference import TokenizersReference
+from tokmill.errors import TokenizerError
+
+PREPEND = {"type": "Prepend", "prepend": "▁"}
+MARK = {"type": "Replace", "pattern": {"String": " "}, "content": "▁"}
+MARKS = {"type": "Sequence", "normalizers": [PREPEND, MARK]}
+META = {"type": "Metaspace", "replacement": "▁", "prepend_scheme": "always", "split": False}
+BYTES = {"type": "ByteLevel", "add_prefix_space": True, "trim_offsets": True, "use_regex": True}
+SPLIT = {"type": "WhitespaceSplit"}
+FLAGS = dict.fromkeys(("single_word", "lstrip", "rstrip", "normalized"), False)
+CONTROL = {"id": 300, "content": "<c>", "special": True} | FLAGS
+
+
+def tokens(tokenizer, text):
+    return tokenizer.library().encode(text, add_special_tokens=False).tokens
+
+
+def engine(tokenizer):
+    return TokenizersReference(tokenizer, parse=False)
+
+
+def test_a_tokenizer_without_a_prefix_is_its_own_continuation(tokenizer):
+    assert continuation_tokenizer(tokenizer) is tokenizer
+    assert prove_continuation(tokenizer, engine(tokenizer), engine(tokenizer)) > 100
+
+
+@pytest.mark.parametrize(
+    "parts",
+    [
+        {"normalizer": MARKS},
+        {"normalizer": PREPEND, "pre_tokenizer": META | {"prepend_scheme": "never"}},
+        {"pre_tokenizer": META},
+        {"pre_tokenizer": META | {"prepend_scheme": "first"}},
+        {"pre_tokenizer": {"type": "Sequence", "pretokenizers": [META]}},
+    ],
+)
+def test_the_prefix_of_a_tokenizer_with_marks_is_left_out(make_tokenizer, marks_model, parts):
+    tokenizer = make_tokenizer(marks_model, **parts)
+    found = continuation_tokenizer(tokenizer)
+    assert (tokens(tokenizer, "ab a"), tokens(found, "ab a")) == (["▁ab", "▁a"], ["ab", "▁a"])
+    assert tokens(found, " ab") == ["▁ab"]
+    assert (found.sha256, found.data) == (tokenizer.sha256, tokenizer.data)
+    assert prove_continuation(tokenizer, engine(tokenizer), engine(found)) > 100
+
+
+def test_the_space_that_byte_level_puts_in_front_is_left_out(make_tokenizer, bytes_model):
+    tokenizer = make_tokenizer(bytes_model(), pre_tokenizer=BYTES)
+    found = continuation_tokenizer(tokenizer)
+    assert (tokens(tokenizer, "a"), tokens(found, "a")) == (["Ġ", "a"], ["a"])
+    assert prove_continuation(tokenizer, engine(tokenizer), engine(found)) > 100
+
+
+def test_the_rewritten_text_is_made_anew(make_tokenizer, marks_model):
+    nested = {"type": "Sequence", "normalizers": [MARKS]}
+    tokenizer = make_tokenizer(marks_model, normalizer=nested)
+    found = continuation_tokenizer(tokenizer)
+    assert tokenizer.rewrites == found.rewrites == ("sequences flattened",)
+    assert json.loads(found.rewritten_json)["normalizer"] == MARK
+
+
+@pytest.mark.parametrize("name", ["gigatoken", "fastokens"])
+def test_fast_engines_take_the_variant(make_tokenizer, marks_model, name):
+    tokenizer = make_tokenizer(marks_model, normalizer=MARKS)
+    found = continuation_tokenizer(tokenizer)
+    fast = load_engine(name, found, control_in_text="text", n_threads=1)
+    texts = pa.array(["ab a", " a", "", "猫\n"], pa.large_string())
+    assert fast.encode(texts).ids.tolist() == engine(found).encode(texts).ids.tolist()
+
+
+def test_a_prefix_before_every_word_cannot_be_left_out(make_tokenizer, marks_model, tokenizer):
+    parts = {"pre_tokenizer": {"type": "Sequence", "pretokenizers": [SPLIT, META]}}
+    assert continuation_tokenizer(make_tokenizer(marks_model, **parts)) is None
+    assert continuation_tokenizer(dataclasses.replace(tokenizer, json="")) is None
+
+
+def test_a_continuation_with_a_prefix_is_not_proven(make_tokenizer, marks_model):
+    tokenizer = make_tokenizer(marks_model, normalizer=MARKS)
+    first = engine(dataclasses.replace(tokenizer, name="x"))
+    with pytest.raises(TokenizerError) as caught:
+        prove_continuation(dataclasses.replace(tokenizer, name="x"), first, first)
+    assert str(caught.value).startswith(
+        "x: text that continues text cannot be encoded apart from it: 'user: hi\\n' and 'Hello, wor"
+    )
+    assert str(caught.value).endswith("; choose boundary joint, or a template that puts control "
+                                      "tokens around what is trained")  # fmt: skip
+
+
+def test_without_a_boundary_nothing_is_proven(make_tokenizer):
+    model = {"type": "WordLevel", "vocab": {"[UNK]": 0, "a": 1}, "unk_token": "[UNK]"}
+    tokenizer = make_tokenizer(model)
+    with pytest.raises(TokenizerError, match="for no text shows it; choose boundary joint"):
+        prove_continuation(tokenizer, engine(tokenizer), engine(tokenizer))
+
+
+@pytest.mark.parametrize(
+    ("parts", "expected"),
+    [
+        ({"normalizer": MARKS}, "first"),
+        ({"pre_tokenizer": META}, "first"),
+        ({"pre_tokenizer": META | {"prepend_scheme": "first"}}, "continuation"),
+        ({"normalizer": MARK}, "first"),
+    ],
+)
+def test_text_behind_a_control_token_is_encoded_as_the_reference_does(
+    make_tokenizer, marks_model, parts, expected
+):
+    tokenizer = make_tokenizer(marks_model, added_tokens=[CONTROL], **parts)
+    found = continuation_tokenizer(tokenizer)
+    assert after_control(tokenizer, found, ["<c>"]) == expected
+    whole = tokens(tokenizer, "<c>ab")
+    assert whole[1:] == tokens({"first": tokenizer, "continuation": found}[expected], "ab")
+
+
+def test_a_control_token_that_swallows_white_space_is_judged_by_what_it_leaves(
+    make_tokenizer, marks_model
+):
+    added = [CONTROL | {"rstrip": True}]
+    tokenizer = make_tokenizer(marks_model, added_tokens=added, normalizer=MARKS)
+    assert after_control(tokenizer, continuation_tokenizer(tokenizer), ["<c>"]) == "first"
+
+
+def test_control_tokens_that_differ_are_refused(make_tokenizer, marks_model):
+    # Found in normalized text, `<d>` comes behind the prefix, and text behind it has none.
+    other = CONTROL | {"id": 301, "content": "<d>", "normalized": True}
+    tokenizer = make_tokenizer(marks_model, added_tokens=[CONTROL, other], normalizer=MARKS)
+    found = continuation_tokenizer(tokenizer)
+    assert after_control(tokenizer, found, ["<c>"]) == "first"
+    assert after_control(tokenizer, found, ["<d>"]) == "continuation"
+    with pytest.raises(TokenizerError, match="neither as a text nor as the continuation of one"):
+        after_control(tokenizer, found, ["<c>", "<d>"])
+    with pytest.raises(TokenizerError, match="neither as a text nor as the continuation of one"):
+        after_control(tokenizer, None, ["<d>"])
+
+
+def test_sentencepiece_itself_encodes_texts_alone(tokenizer):
+    alone = dataclasses.replace(tokenizer, kind="sentencepiece", json="")
+    assert after_control(alone, None, ["<eos>"]) == "first"
+
+
+def test_the_probe_agrees_with_a_token_added_by_the_library(make_tokenizer, marks_model):
+    tokenizer = make_tokenizer(marks_model, normalizer=MARKS)
+    library = Library.from_str(tokenizer.json)
+    library.add_special_tokens([AddedToken("<z>")])
+    assert library.encode("a<z>a b").tokens == ["▁a", "<z>", "▁a", "▁", "b"]
