@@ -3,10 +3,11 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: help install pretrain-bin test check bench oracles clean
+.PHONY: help install pretrain-bin sft-bin test check bench oracles clean
 
 help:
 	@echo "make pretrain-bin  make .venv, install, and turn data_samples/ into shards under out/pretrain"
+	@echo "make sft-bin       the same, and the chats there into shards with loss masks under out/sft"
 	@echo "make test          lint, types, import rules, and all tests"
 	@echo "make check         lint, types and import rules alone"
 	@echo "make bench         run tokmill and its peers in turn, on data_samples/ or on BENCH_DATA"
@@ -26,6 +27,9 @@ install: $(BIN)/tokmill
 
 pretrain-bin: $(BIN)/tokmill
 	$(BIN)/tokmill pretrain --config configs/pretrain.toml
+
+sft-bin: $(BIN)/tokmill
+	$(BIN)/tokmill sft --config configs/sft.toml
 
 check: $(VENV)/dev
 	$(BIN)/ruff format --check .

@@ -15,14 +15,21 @@ else:
     from backports import zstd
 
 ROWS = [{"text": f"hello {i} 猫 " * (i % 13)} for i in range(3000)]
+CHATS: list[object] = [
+    {"messages": [{"role": "user", "content": f"{i}?"}, {"role": "assistant", "content": "猫" * i}]}
+    for i in range(600)
+]
+CHATS[70:70] = [b"{bad", {"messages": []}, {"messages": [{"role": "bot", "content": "?"}]}]
+N_RECORDS = {"parts": 3002, "steps": 3002, "chats": 603}
 ROWS[50:50] = [b"{bad", {"text": 7}]
 
 
 @pytest.fixture(scope="module")
 def arguments(tmp_path_factory, write_rows, tokenizer_dir) -> dict[str, list[object]]:
-    """Two commands without their output: one of many parts, one of a single part of many steps."""
+    """Commands without their output: of many parts, of a part of many steps, of chats."""
     directory = tmp_path_factory.mktemp("input")
     source = write_rows(directory / "in.jsonl", ROWS)
+    chats = write_rows(directory / "chats.jsonl", CHATS)
     packed = directory / "packed.jsonl.zst"
     packed.write_bytes(zstd.compress(source.read_bytes()))
     common: list[object] = [
@@ -32,12 +39,29 @@ def arguments(tmp_path_factory, write_rows, tokenizer_dir) -> dict[str, list[obj
     return {
         "parts": ["pretrain", source, "--part-bytes", 6000, *common],
         "steps": ["pretrain", packed, "--shard-tokens", 1200, *common],
+        "chats": [
+            "sft",
+            chats,
+            "--part-bytes",
+            9000,
+            "--template",
+            "plain",
+            "--max-tokens",
+            32,
+            "--too-long",
+            "window",
+            "--window-overlap",
+            4,
+            "--packing",
+            64,
+            *common,
+        ],
     }
 
 
 @pytest.fixture(scope="module")
 def unbroken(arguments, finish_command, files_of, tmp_path_factory) -> dict[str, dict[str, bytes]]:
-    """The files that each of the two commands makes when nothing stops it."""
+    """The files that each of the commands makes when nothing stops it."""
     found = {}
     for name, command in arguments.items():
         out = tmp_path_factory.mktemp(name)
@@ -45,6 +69,8 @@ def unbroken(arguments, finish_command, files_of, tmp_path_factory) -> dict[str,
         found[name] = files_of(out)
     assert sum(name.startswith("parts/") for name in found["parts"]) > 50
     assert sum(name.startswith("train-") for name in found["steps"]) > 60
+    assert sum(name.endswith(".mask") for name in found["chats"]) > 10
+    assert "packs-train-rows.bin" in found["chats"]
     return found
 
 
@@ -65,7 +91,12 @@ def temporaries(directory: Path) -> list[str]:
 
 @pytest.mark.parametrize(
     ("name", "workers", "moments"),
-    [("parts", 1, [25]), ("parts", 2, [0, 1, 20]), ("steps", 1, [1, 12, 25])],
+    [
+        ("parts", 1, [25]),
+        ("parts", 2, [0, 1, 20]),
+        ("steps", 1, [1, 12, 25]),
+        ("chats", 2, [0, 3]),
+    ],
 )
 def test_a_run_that_is_killed_goes_on_to_the_same_bytes(
     arguments, unbroken, start, finish_command, files_of, tmp_path, name, workers, moments
@@ -88,7 +119,7 @@ def test_a_run_that_is_killed_goes_on_to_the_same_bytes(
     assert files_of(out) == unbroken[name]
     assert committed(out) | kept == committed(out)
     assert temporaries(out) == []
-    assert json.loads((out / "manifest.json").read_bytes())["totals"]["records"] == len(ROWS)
+    assert json.loads((out / "manifest.json").read_bytes())["totals"]["records"] == N_RECORDS[name]
 
 
 @pytest.mark.parametrize(

@@ -27,6 +27,16 @@ def print_rows(rows: Sequence[tuple[str, str]]) -> None:
         click.echo(f"{click.style(label.ljust(width), bold=True)}  {lines}")
 
 
+def _rendering(plan: Plan) -> str:
+    """Say how records become text."""
+    config = plan.spec.config
+    if config.sft is None:
+        return f"renderer: {config.render.renderer}"
+    template = plan.spec.template
+    name = template if len(template.splitlines()) == 1 and "{" not in template else "Jinja"
+    return f"schema: {config.sft.schema}; template: {name}; preset: {config.sft.preset}"
+
+
 class RunDisplay:
     """The screen's view of a run: notes, a progress bar on a terminal, the peak of memory."""
 
@@ -58,7 +68,7 @@ class RunDisplay:
             self.note(f"ignored: {plural(len(ignored), 'file')} of unknown ending ({some})")
         eos = plan.spec.tokenizer.eos
         self.note(
-            f"renderer: {config.render.renderer}; tokenizer: {plan.spec.tokenizer.name}, "
+            f"{_rendering(plan)}; tokenizer: {plan.spec.tokenizer.name}, "
             f"eos {eos.content} = {eos.id}, {config.output.dtype}; "
             f"engine: {engine.name} ({engine.reason})"
         )

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 COMMANDS = {
     "pretrain": ("tokmill.cli.pretrain", "Records to token shards."),
+    "sft": ("tokmill.cli.sft", "Conversations to token shards and loss masks."),
     "plan": ("tokmill.cli.plan", "What a run would make and take; writes nothing."),
     "verify": ("tokmill.cli.verify", "Check a dataset against its manifest."),
     "inspect": ("tokmill.cli.inspect", "Show documents of a dataset, decoded."),
@@ -84,6 +85,7 @@ def cli(ctx: click.Context, no_color: bool) -> None:
     Examples:
       tokmill plan corpus/*.jsonl --tokenizer gpt2/ --output out
       tokmill pretrain corpus/*.jsonl --tokenizer gpt2/ --output out
+      tokmill sft chats.jsonl --tokenizer qwen2.5/ --output out
       tokmill verify out
       tokmill inspect out --sample 3
     """

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 
 from tokmill.errors import WorkerError
 from tokmill.pipeline.part import run_part
-from tokmill.pipeline.road import Road
+from tokmill.pipeline.roads import make_road
 from tokmill.storage import TEMPORARY_SUFFIX, storage_errors
 
 if TYPE_CHECKING:
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from concurrent.futures import Future
     from multiprocessing.queues import SimpleQueue
 
+    from tokmill.pipeline.roads import Road
     from tokmill.pipeline.spec import Part, Progress, RunSpec
     from tokmill.shards.record import PartRecord
 
@@ -134,7 +135,7 @@ def _die_with_parent() -> None:
 
 def _road() -> Road:
     if _Worker.road is None:
-        _Worker.road = Road(_Worker.spec)
+        _Worker.road = make_road(_Worker.spec)
     return _Worker.road
 
 

@@ -39,12 +39,12 @@ from tokmill.pipeline.plan import (
 )
 from tokmill.pipeline.spec import Part, RunSpec
 from tokmill.pipeline.survey import Survey, survey
-from tokmill.render.renderer import Renderer, make_renderer
+from tokmill.render.renderer import make_renderer
 from tokmill.shards.layout import MANIFEST, PARTS, PLAN, REJECTS, part_name
 from tokmill.shards.reader import read_manifest
 from tokmill.shards.record import canonical_json, read_committed, sha256_hex
-from tokmill.sources.files import SourceFile, discover
-from tokmill.sources.open import probe
+from tokmill.sources.files import Discovery, SourceFile, discover
+from tokmill.sources.open import first_records, probe
 from tokmill.storage import locked, make_directory
 
 if TYPE_CHECKING:
@@ -53,6 +53,8 @@ if TYPE_CHECKING:
     from tokmill.config import Config
     from tokmill.encode.engine import Engine
     from tokmill.pipeline.spec import Progress
+    from tokmill.render.chat.renderer import ChatRenderer
+    from tokmill.render.renderer import Renderer
 
 TIMED_FROM_BYTES = 128 << 20
 """Below this much input the first exact engine is taken: timing both costs more than it saves."""
@@ -81,8 +83,13 @@ class Prepared:
     files: tuple[SourceFile, ...]
     ignored: tuple[str, ...]
     tokenizer: Tokenizer
-    renderer: Renderer
+    renderer: Renderer | ChatRenderer
     parts: tuple[Part, ...]
+    template: str = ""
+
+    def spec(self, engine: EngineChoice, n_threads: int) -> RunSpec:
+        """Give the run, once its engine is chosen."""
+        return RunSpec(self.config, self.tokenizer, engine, n_threads, self.template)
 
 
 def prepare(config: Config) -> Prepared:
@@ -97,11 +104,26 @@ def prepare(config: Config) -> Prepared:
         raise UsageError("no tokenizer: give --tokenizer, a file, a directory or a Hub name")
     tokenizer = load_tokenizer(config.tokenizer)
     found = discover(config.input)
+    if config.sft is not None:
+        return _prepare_chat(config, tokenizer, found)
     keys = list(probe(found.files, config.input))
     renderer = make_renderer(config.render, keys)
     resolved = resolve(config, tokenizer, renderer.name)
-    parts = make_parts(found.files, config.output.part_bytes)
+    parts = make_parts(found.files, resolved.output.part_bytes)
     return Prepared(resolved, tuple(found.files), tuple(found.ignored), tokenizer, renderer, parts)
+
+
+def _prepare_chat(config: Config, tokenizer: Tokenizer, found: Discovery) -> Prepared:
+    from tokmill.pipeline.chat import make_chat_renderer, settle
+
+    records = first_records(found.files, config.input)
+    config, tokenizer, template = settle(config, tokenizer, records)
+    resolved = resolve(config, tokenizer, "auto")
+    renderer = make_chat_renderer(resolved, tokenizer, template)
+    parts = make_parts(found.files, resolved.output.part_bytes)
+    return Prepared(
+        resolved, tuple(found.files), tuple(found.ignored), tokenizer, renderer, parts, template
+    )
 
 
 def sample(prepared: Prepared, limit_bytes: int, *, at_random: bool = False) -> Survey:
@@ -172,7 +194,8 @@ def layout_of_work(config: Config, n_parts: int) -> tuple[int, int]:
     """Give (worker processes, threads in each); one process with all threads by default."""
     if "-" in config.input.paths:
         n_parts = 1  # a spawned process has no standard input
-    workers = max(1, min(config.run.workers or 1, n_parts))
+    by_default = 1 if config.sft is None else min(cores(), n_parts // 2)
+    workers = max(1, min(config.run.workers or by_default, n_parts))
     threads = config.run.threads or max(1, cores() // workers)
     return workers, threads
 
@@ -223,7 +246,16 @@ def run(config: Config, observer: Observer, *, overwrite: bool = False) -> dict[
             {"prepare": prepared_s, **watch.stage_s},
         )
         probe_ids = reference().encode(pa.array([PROBE_TEXT], pa.large_string())).ids
-        return finish(plan, records, probe_ids.tolist(), usage)
+        return finish(plan, records, probe_ids.tolist(), usage, _mask(plan, reference))
+
+
+def _mask(plan: Plan, reference: Callable[[], Engine]) -> dict[str, Any] | None:
+    """Give what the manifest says of the masks; None for pretraining."""
+    if plan.spec.config.sft is None:
+        return None
+    from tokmill.pipeline.mask_rule import describe_rule
+
+    return describe_rule(plan.spec, reference())
 
 
 def _plan(
@@ -244,8 +276,7 @@ def _plan(
         refuse_stdin(prepared.files, directory)
         engine = planned_engine(found, prepared.config.run.engine)
         _check_engine(engine, prepared)
-    spec = RunSpec(prepared.config, prepared.tokenizer, engine, n_threads)
-    plan = Plan(spec, prepared.parts)
+    plan = Plan(prepared.spec(engine, n_threads), prepared.parts)
     if found is not None:
         check_same(found, plan, directory)
     else:

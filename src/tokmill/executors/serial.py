@@ -6,12 +6,13 @@ from functools import cache
 from typing import TYPE_CHECKING
 
 from tokmill.pipeline.part import run_part
-from tokmill.pipeline.road import Road
+from tokmill.pipeline.roads import make_road
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
     from tokmill.encode.engine import Engine
+    from tokmill.pipeline.roads import Road
     from tokmill.pipeline.spec import Part, Progress, RunSpec
     from tokmill.shards.record import PartRecord
 
@@ -26,7 +27,7 @@ def run_parts(
 
     @cache
     def road() -> Road:
-        return Road(spec, reference)
+        return make_road(spec, reference)
 
     for part in parts:
         yield run_part(spec, part, road, report)

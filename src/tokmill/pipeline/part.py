@@ -16,7 +16,6 @@ from tokmill.batch import Place
 from tokmill.encode.spot import SpotCheck
 from tokmill.laps import Laps
 from tokmill.pipeline.encoded import Encoded
-from tokmill.pipeline.road import Road
 from tokmill.pipeline.spec import Progress
 from tokmill.pipeline.steps import StepWriter
 from tokmill.shards.layout import PARTS, part_name
@@ -27,6 +26,7 @@ from tokmill.sources.slices import check_unchanged
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
+    from tokmill.pipeline.roads import Road
     from tokmill.pipeline.spec import Part, RunSpec
     from tokmill.shards.record import Next
     from tokmill.sources.blocks import Block, SliceReader
@@ -142,7 +142,7 @@ def _works(spec: RunSpec, part: Part, road: Road, start: Next | None) -> Iterato
     for i, piece in enumerate(part.slices[first:], first):
         place = Place(start.line, start.byte_offset) if start and i == first else None
         settings, run = spec.config.input, spec.config.run
-        with open_slice(piece, settings, road.renderer.schema, run.batch_bytes, place) as reader:
+        with open_slice(piece, settings, road.schema, run.batch_bytes, place) as reader:
             for block in reader.blocks():
                 yield _Work(i, reader, block)
             yield _Work(i, reader, None, is_end=True)

@@ -31,6 +31,10 @@ if TYPE_CHECKING:
 MAX_SLICES = 16_384
 """A part of more would keep their counts in memory, and a million tiny files on one worker."""
 
+PART_BYTES, SFT_PART_BYTES = 1 << 30, 64 << 20
+"""Input per part by default. Reading chats holds the interpreter, so that only processes make it
+faster, and each needs parts of its own."""
+
 
 @dataclass(frozen=True, slots=True)
 class Plan:
@@ -83,9 +87,11 @@ def resolve(config: Config, tokenizer: Tokenizer, renderer: str) -> Config:
         TokenizerError: dtype uint16 is asked for and cannot hold the tokenizer's ids.
     """
     dtype = token_dtype(config.output.dtype, tokenizer.max_emittable_id)
+    part_bytes = PART_BYTES if config.sft is None else SFT_PART_BYTES
     output = replace(
         config.output,
         dtype=dtype.name,
+        part_bytes=config.output.part_bytes or part_bytes,
         shard_tokens=config.output.shard_tokens or SHARD_BYTES // dtype.itemsize,
     )
     return replace(config, output=output, render=replace(config.render, renderer=renderer))
@@ -173,9 +179,9 @@ def check_same(found: dict[str, Any], plan: Plan, directory: Path) -> None:
     asked = json.loads(json.dumps(plan.head(), sort_keys=True))
     changes = list(_changed_settings(found.get("settings", {}), asked["settings"]))
     changes += [
-        f"{key} was {found.get(key)}, is {asked[key]}"
-        for key in ("format_version", "tokenizer_sha256", "eos_id", "bos_id")
-        if found.get(key) != asked[key]
+        f"{key} was {found.get(key)}, is {asked.get(key)}"
+        for key in ("format_version", "tokenizer_sha256", "eos_id", "bos_id", "template_sha256")
+        if found.get(key) != asked.get(key)
     ]
     # Row by row: the rows of a million files are not held twice.
     if not _are_rows(found["files"], plan.files()):

@@ -41,7 +41,7 @@ ENGINE_THREAD_BYTES = 200 << 20
 44 MB of Chinese, and 25 MB with as much English. Below that it would forget and learn again."""
 
 
-class Road:
+class PretrainRoad:
     """Renderer, engine and settings of a run, loaded once per process and shared by its threads.
 
     `reference`: gives the reference engine, where the process may have it already.
@@ -52,6 +52,7 @@ class Road:
         control = config.tokenizer.control_tokens_in_text
         load = partial(load_engine, tokenizer=tokenizer, control_in_text=control)
         self.renderer = make_renderer(config.render, ())
+        self.schema = self.renderer.schema
         self.dtype = token_dtype(config.output.dtype, tokenizer.max_emittable_id)
         self.engine = RenewableEngine(
             partial(load, spec.engine.name, n_threads=spec.n_threads),
@@ -146,15 +147,23 @@ def validation_documents(text: pa.LargeStringArray, fraction: float) -> npt.NDAr
     """
     if fraction <= 0:
         return np.zeros(len(text), bool)
+    data = memoryview(text.buffers()[2] or b"")
+    return validation_texts(data, byte_offsets(text), fraction)
+
+
+def validation_texts(
+    data: memoryview, offsets: npt.NDArray[np.int64], fraction: float
+) -> npt.NDArray[np.bool_]:
+    """Say which texts, cut out of `data` at `offsets` (n + 1,), are validation: (n,) bool."""
     threshold = int(fraction * (1 << 64))
-    offsets, data = byte_offsets(text), memoryview(text.buffers()[2] or b"")
+    n_texts = len(offsets) - 1
     return np.fromiter(
         (
             xxhash.xxh3_64_intdigest(data[offsets[i] : offsets[i + 1]]) < threshold
-            for i in range(len(text))
+            for i in range(n_texts)
         ),
         bool,
-        len(text),
+        n_texts,
     )
 
 

@@ -17,25 +17,44 @@ if TYPE_CHECKING:
     from tokmill.encode.tokenizer import Tokenizer
     from tokmill.sources.files import Slice
 
+CUT_SAMPLES = "cut samples"
+"""Counts samples that a length rule cut, and which may not end as others do."""
+
 
 @dataclass(frozen=True, slots=True)
 class RunSpec:
-    """A run as its workers see it. `config` is resolved: no `auto` where a byte depends on it."""
+    """A run as its workers see it. `config` is resolved: no `auto` where a byte depends on it.
+
+    `template`: of a run of SFT, the name of a built-in template or the source of a Jinja one.
+    """
 
     config: Config
     tokenizer: Tokenizer
     engine: EngineChoice
     n_threads: int
+    template: str = ""
+
+    @property
+    def kind(self) -> str:
+        """Give what the run makes: `pretrain` or `sft`."""
+        return "pretrain" if self.config.sft is None else "sft"
 
     def identity(self) -> dict[str, Any]:
         """Give what decides the bytes, besides the inputs."""
+        chat = {} if self.config.sft is None else {"template_sha256": self.template_sha256}
         return {
+            **chat,
             "format_version": FORMAT_VERSION,
             "settings": output_settings(self.config),
             "tokenizer_sha256": self.tokenizer.sha256,
             "eos_id": self.tokenizer.eos.id,
             "bos_id": None if self.tokenizer.bos is None else self.tokenizer.bos.id,
         }
+
+    @property
+    def template_sha256(self) -> str:
+        """Give the sha256 of the chat template, or of a built-in one's name."""
+        return sha256_hex(self.template.encode())
 
 
 @dataclass(frozen=True, slots=True)

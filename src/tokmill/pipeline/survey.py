@@ -13,10 +13,11 @@ import random
 from bisect import bisect_right
 from collections import Counter
 from dataclasses import dataclass, field, replace
-from itertools import accumulate, islice
+from itertools import accumulate, islice, pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from tokmill.batch import SampleBatch
 from tokmill.pipeline.encoded import joined
 from tokmill.sources.json_lines import JsonBlock
 from tokmill.sources.open import open_slice
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
 
     from tokmill.config import InputSettings
     from tokmill.pipeline.spec import Part
+    from tokmill.render.chat.renderer import ChatRenderer
     from tokmill.render.renderer import Renderer
     from tokmill.sources.blocks import Block
     from tokmill.sources.files import Slice
@@ -102,7 +104,7 @@ class Survey:
 def survey(
     parts: Sequence[Part],
     settings: InputSettings,
-    renderer: Renderer,
+    renderer: Renderer | ChatRenderer,
     limit_bytes: int,
     *,
     at_random: bool = False,
@@ -246,7 +248,11 @@ def _has_byte_ranges(piece: Slice) -> bool:
 
 
 def _read(
-    window: Slice, settings: InputSettings, renderer: Renderer, limit_bytes: int, into: Survey
+    window: Slice,
+    settings: InputSettings,
+    renderer: Renderer | ChatRenderer,
+    limit_bytes: int,
+    into: Survey,
 ) -> Iterator[Block]:
     """Give the blocks of a window, counted."""
     stop = into.input_bytes + limit_bytes
@@ -265,12 +271,27 @@ def _read(
             yield block
 
 
-def _render(blocks: Sequence[Block], renderer: Renderer, into: Survey) -> None:
+def _render(blocks: Sequence[Block], renderer: Renderer | ChatRenderer, into: Survey) -> None:
     """Add the documents of blocks, of 16 KiB mostly: together, since each costs 1 ms alone."""
     parsed = parse_together(blocks)
-    documents = renderer.render(joined(parsed))
-    into.texts += documents.text.to_pylist()
-    into.n_rejects += sum(len(records.rejects) for records in parsed) + len(documents.rejects)
+    rendered = renderer.render(joined(parsed))
+    into.n_rejects += sum(len(records.rejects) for records in parsed)
+    if isinstance(rendered, SampleBatch):
+        into.texts += _sample_texts(rendered)
+        into.n_rejects += len(rendered.refused)
+    else:
+        into.texts += rendered.text.to_pylist()
+        into.n_rejects += len(rendered.rejects)
+
+
+def _sample_texts(samples: SampleBatch) -> Iterator[str]:
+    """Give the text of each sample without its control tokens, which no engine sees."""
+    parts = [
+        text if control < 0 else ""
+        for text, control in zip(samples.text.to_pylist(), samples.control.tolist(), strict=True)
+    ]
+    for start, stop in pairwise(samples.offsets.tolist()):
+        yield "".join(parts[start:stop])
 
 
 def _pieces(data: bytes) -> Iterator[str]:

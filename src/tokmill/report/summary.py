@@ -8,22 +8,27 @@ from typing import TYPE_CHECKING, Any
 from tokmill.report.units import plural, seconds, size
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
 Rows = list[tuple[str, str]]
+
+_MOST_SOURCES = 12
+_KINDS = ("bin", "idx", "mask", "weight")
 
 
 def summary_rows(manifest: Mapping[str, Any], directory: str, free_bytes: int) -> Rows:
     """Give the summary of a dataset, one row a fact."""
     totals, run = manifest["totals"], manifest["run"]
+    is_sft = manifest.get("kind") == "sft"
     n_bytes = sum(entry["bytes"] for entry in manifest["files"])
     return [
-        ("documents", f"{totals['documents']:,} of {totals['records']:,} records"),
+        ("samples" if is_sft else "documents", _documents(totals)),
         ("tokens", _tokens(manifest)),
+        *(_mask_rows(manifest) if is_sft else ()),
         ("bytes per token", _ratio(manifest)),
         ("drops", _by_reason(totals["drops"])),
         ("rejects", _by_reason(totals["rejects"], f"{directory}/rejects")),
-        ("document length", _lengths(manifest["length_histogram"])),
+        ("sample length" if is_sft else "document length", _lengths(manifest["length_histogram"])),
         ("tokenizer", _tokenizer(manifest["tokenizer"])),
         ("engine", describe_engine(manifest["engine"])),
         ("files", _files(manifest)),
@@ -31,6 +36,44 @@ def summary_rows(manifest: Mapping[str, Any], directory: str, free_bytes: int) -
         ("time", _time(run)),
         ("peak memory", size(run["peak_memory_bytes"]) if run["peak_memory_bytes"] else "unknown"),
     ]
+
+
+def _documents(totals: Mapping[str, Any]) -> str:
+    text = f"{totals['documents']:,} of {totals['records']:,} records"
+    return text + (f" ({totals['extra']:,} more than one each)" if totals.get("extra") else "")
+
+
+def _mask_rows(manifest: Mapping[str, Any]) -> Rows:
+    """Say of an SFT dataset what is trained, what was noticed, how it is packed."""
+    mask, totals = manifest["mask"], manifest["totals"]
+    trained = totals.get("trained_tokens", 0)
+    share = trained / totals["tokens"] if totals["tokens"] else 0
+    counters = totals.get("counters", {})
+    rows = [
+        ("trained tokens", f"{trained:,} ({share:.1%})"),
+        ("by source", _shares(manifest["sources"])),
+        ("mask", f"preset {mask['preset']}, boundary {mask['boundary']}, {mask['template']}"),
+        ("noticed", ", ".join(f"{n:,} {name}" for name, n in counters.items() if n) or "nothing"),
+    ]
+    packs = manifest.get("packs", {})
+    rows += [(f"packs, {split}", _pack(pack)) for split, pack in packs.items()]
+    return rows if len(manifest["sources"]) > 1 else [row for row in rows if row[0] != "by source"]
+
+
+def _pack(pack: Mapping[str, Any]) -> str:
+    return (
+        f"{pack['samples']:,} samples in {pack['rows']:,} rows of {pack['capacity']:,} tokens, "
+        f"{pack['fill']:.2%} full; {pack['bytes_per_sample']} bytes of memory a sample"
+    )
+
+
+def _shares(sources: Sequence[Mapping[str, Any]]) -> str:
+    """Give the trained share of the first sources, one a line."""
+    lines = [
+        f"{source['path']}: {source.get('trained_tokens', 0) / max(1, source['tokens']):.1%}"
+        for source in sources[:_MOST_SOURCES]
+    ]
+    return "\n".join(lines + ["…"] * (len(sources) > _MOST_SOURCES))
 
 
 def describe_engine(engine: Mapping[str, Any]) -> str:
@@ -51,7 +94,8 @@ def _tokens(manifest: Mapping[str, Any]) -> str:
     by_split: dict[str, int] = {}
     for shard in manifest["shards"]:
         by_split[shard["split"]] = by_split.get(shard["split"], 0) + shard["tokens"]
-    text = f"{manifest['totals']['tokens']:,}, eos included, as {manifest['dtype']}"
+    ends = "" if manifest.get("kind") == "sft" else ", eos included,"
+    text = f"{manifest['totals']['tokens']:,}{ends} as {manifest['dtype']}"
     if "val" in by_split:
         text += f" (train {by_split.get('train', 0):,}, val {by_split['val']:,})"
     return text
@@ -96,7 +140,7 @@ def _files(manifest: Mapping[str, Any]) -> str:
     for entry in manifest["files"]:
         kind = "rejects" if entry["name"].startswith("rejects/") else entry["name"].split(".")[-1]
         kinds[kind] = kinds.get(kind, 0) + 1
-    listed = [f"{n} .{kind}" for kind, n in sorted(kinds.items()) if kind in ("bin", "idx", "mask")]
+    listed = [f"{n} .{kind}" for kind, n in sorted(kinds.items()) if kind in _KINDS]
     return ", ".join([*listed, "manifest.json", "plan.json"])
 
 

@@ -1,0 +1,107 @@
+"""What a run of SFT is made of: the tokenizer with its control tokens, the template, the rule."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from tokmill.encode.control_variant import added_tokens, with_control_tokens
+from tokmill.errors import UsageError
+from tokmill.render.chat.renderer import ChatRenderer
+from tokmill.render.chat.rule import mask_rule
+from tokmill.render.chat.schemas import detect_schema
+from tokmill.render.chat.templates import (
+    Vocabulary,
+    emitted_strings,
+    make_template,
+    template_source,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from typing import Any
+
+    from tokmill.config import Config, SftSettings
+    from tokmill.encode.tokenizer import Tokenizer
+
+
+def sft_settings(config: Config) -> SftSettings:
+    """Give the settings of SFT; the run is one."""
+    if config.sft is None:
+        raise UsageError("not a run of SFT: the configuration has no [sft]")
+    return config.sft
+
+
+def settle(
+    config: Config, tokenizer: Tokenizer, first_records: Sequence[Mapping[str, Any]]
+) -> tuple[Config, Tokenizer, str]:
+    """Settle what is left open: the schema, the template, which strings are control tokens.
+
+    Returns:
+        the settings with their schema, the tokenizer that takes the strings of control tokens in
+        texts for text, and the template: the name of a built-in one, or its source.
+
+    Raises:
+        UsageError: no schema or template fits.
+    """
+    settings = sft_settings(config)
+    if settings.schema == "auto":
+        settings = replace(settings, schema=detect_schema(first_records))
+    rule = mask_rule(settings)
+    _check_lengths(config, settings)
+    source = template_source(settings, rule.template, tokenizer.chat_template)
+    added = added_tokens(tokenizer)
+    emitted = emitted_strings(source, added)
+    if config.tokenizer.control_tokens_in_text != "parse":
+        tokenizer = with_control_tokens(tokenizer, emitted)
+    tokenizer = replace(tokenizer, max_emittable_id=tokenizer.vocab_size - 1)
+    return replace(config, sft=settings), tokenizer, source
+
+
+def _check_lengths(config: Config, settings: SftSettings) -> None:
+    longest, row = config.limits.max_tokens, settings.packing
+    if row and (not longest or longest > row):
+        raise UsageError(
+            f"sft.packing: rows of {row} tokens cannot hold samples of up to "
+            f"{longest or 'any number of'} tokens: set limits.max_tokens to {row} or less"
+        )
+    if settings.too_long == "window" and longest and settings.window_overlap >= longest:
+        raise UsageError(
+            f"sft.window_overlap: {settings.window_overlap} must be below max_tokens, {longest}"
+        )
+    if settings.packed_rows and not row:
+        raise UsageError("sft.packed_rows: needs sft.packing, the tokens of a row")
+
+
+def vocabulary_of(config: Config, tokenizer: Tokenizer, template: str) -> Vocabulary:
+    """Give what the template needs to know of a settled run's tokenizer."""
+    named = dict(tokenizer.named)
+    added = added_tokens(tokenizer)
+    emitted = emitted_strings(template, added)
+    control = {
+        string: token.id for string, token in added.items() if token.special or string in emitted
+    }
+    control[tokenizer.eos.content] = tokenizer.eos.id
+    bos = named.get("bos_token", "") if tokenizer.bos is None else tokenizer.bos.content
+    if tokenizer.bos is not None:
+        control[bos] = tokenizer.bos.id
+    parse = config.tokenizer.control_tokens_in_text == "parse"
+    return Vocabulary(
+        control,
+        tokenizer.eos.content,
+        bos if bos in control else "",
+        named | {"eos_token": tokenizer.eos.content},
+        parse,
+    )
+
+
+def make_chat_renderer(config: Config, tokenizer: Tokenizer, source: str) -> ChatRenderer:
+    """Give the renderer of a settled run; `source` is its template.
+
+    Raises:
+        UsageError: the template does not fit the tokenizer.
+    """
+    settings = sft_settings(config)
+    vocabulary = vocabulary_of(config, tokenizer, source)
+    template = make_template(source, settings, vocabulary)
+    return ChatRenderer(settings, settings.schema, template, mask_rule(settings), vocabulary)

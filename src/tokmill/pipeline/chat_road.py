@@ -1,0 +1,181 @@
+"""The road of SFT: one block of input to samples, their tokens and masks, on any thread.
+
+As the road of pretraining, pure but for the engines' caches.
+"""
+
+from __future__ import annotations
+
+from functools import cache, partial
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from tokmill.batch import Reject
+from tokmill.encode.control import contains_control, control_strings
+from tokmill.encode.cut_samples import fit
+from tokmill.encode.ends import narrowed
+from tokmill.encode.engine import REFERENCE, load_engine
+from tokmill.encode.offsets import byte_offsets
+from tokmill.encode.spot import candidates
+from tokmill.laps import Laps
+from tokmill.pipeline.chat import make_chat_renderer, sft_settings
+from tokmill.pipeline.chat_encoder import make_sample_encoder
+from tokmill.pipeline.encoded import Encoded, joined, parted
+from tokmill.pipeline.road import ENGINE_THREAD_BYTES, validation_texts
+from tokmill.pipeline.spec import CUT_SAMPLES
+from tokmill.shards.layout import token_dtype
+from tokmill.sources.together import parse_together
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    import numpy.typing as npt
+
+    from tokmill.batch import Records, SampleBatch
+    from tokmill.encode.engine import Engine
+    from tokmill.encode.samples import Encoding
+    from tokmill.pipeline.spec import RunSpec
+    from tokmill.sources.blocks import Block
+
+_TOO_SHORT = "fewer than min_tokens"
+_CONTROL = (
+    "control token in text",
+    "a message holds a control token's string and control_tokens_in_text is reject",
+)
+
+
+class ChatRoad:
+    """Template, mask rule, engines and settings of a run, loaded once per process.
+
+    `reference`: gives the reference engine, where the process may have it already.
+    """
+
+    def __init__(self, spec: RunSpec, reference: Callable[[], Engine] | None = None) -> None:
+        config, tokenizer = spec.config, spec.tokenizer
+        self._settings = sft_settings(config)
+        self._limits = config.limits
+        self._val_fraction = config.output.val_fraction
+        self._renderer = make_chat_renderer(config, tokenizer, spec.template)
+        self.schema = self._renderer.schema
+        self.dtype = token_dtype(config.output.dtype, tokenizer.max_emittable_id)
+        control = config.tokenizer.control_tokens_in_text
+        self._control = control_strings(tokenizer) if control == "reject" else []
+        self.reference: Callable[[], Engine] | None = None
+        if spec.engine.name != REFERENCE:
+            load = partial(load_engine, REFERENCE, tokenizer, control_in_text=control, n_threads=1)
+            self.reference = reference or cache(load)
+        memory_bytes = config.run.engine_memory_bytes or spec.n_threads * ENGINE_THREAD_BYTES
+        self._encoder = make_sample_encoder(spec, memory_bytes)
+
+    def process(self, blocks: Sequence[Block]) -> list[Encoded]:
+        """Parse, render, encode and mask blocks, at least one, as if each came alone."""
+        laps = Laps()
+        parsed = parse_together(blocks)
+        records = joined(parsed)
+        laps.end("parse")
+        samples = self._renderer.render(records)
+        laps.end("render")
+        encoding = self._encoder.encode(samples, laps)
+        refused = self._refused(samples, encoding, records)
+        input_bytes = [block.input_bytes for block in blocks]
+        whole = self._encoded(samples, encoding, refused, records, laps)
+        encoded = parted(whole, sorted(refused.items()), parsed, input_bytes)
+        laps.end("narrow")
+        return encoded
+
+    def _refused(
+        self, samples: SampleBatch, encoding: Encoding, records: Records
+    ) -> dict[int, Reject]:
+        """Give why rows became nothing; of several reasons the first."""
+        refused = dict(samples.refused)
+        found = [(r.sample, r.reason, r.message) for r in encoding.refused]
+        found += [(sample, *_CONTROL) for sample in self._with_control(samples)]
+        for sample, reason, message in found:
+            row = int(samples.rows[sample])
+            place, raw = records.lookup.place(row), records.lookup.raw(row)
+            refused.setdefault(row, Reject(place, reason, message, raw))
+        return refused
+
+    def _with_control(self, samples: SampleBatch) -> list[int]:
+        if not self._control:
+            return []
+        is_text = samples.control < 0
+        found = contains_control(samples.text, self._control) & is_text
+        holders = np.searchsorted(samples.offsets, np.flatnonzero(found), "right") - 1
+        return [int(sample) for sample in np.unique(holders)]
+
+    def _encoded(
+        self,
+        samples: SampleBatch,
+        encoding: Encoding,
+        refused: Mapping[int, Reject],
+        records: Records,
+        laps: Laps,
+    ) -> Encoded:
+        """Fit the samples into their limits; a record that was refused gives none."""
+        settings, limits = self._settings, self._limits
+        keep = ~np.isin(samples.rows[encoding.samples], list(refused))
+        encoding = encoding.selected(keep)
+        fitted = fit(encoding.tokens, limits.max_tokens, settings.too_long, settings.window_overlap)
+        lengths = np.diff(fitted.samples.offsets)
+        long_enough = lengths >= limits.min_tokens
+        drops = self._drops(samples, encoding, fitted.dropped, fitted.source[~long_enough])
+        if not long_enough.all():
+            fitted = fitted.selected(np.flatnonzero(long_enough))
+        source = encoding.samples[fitted.source]
+        is_first = np.ones(len(source), bool)
+        is_first[1:] = source[1:] != source[:-1]
+        tokens = fitted.samples
+        pieces = candidates(encoding.pieces, encoding.piece_tokens) if self.reference else []
+        counters = {
+            name: np.where(is_first, n[fitted.source], 0) for name, n in encoding.noticed.items()
+        }
+        return Encoded(
+            tokens=narrowed(tokens.ids, self.dtype),
+            offsets=tokens.offsets,
+            rows=samples.rows[source],
+            text_bytes=np.where(is_first, _text_bytes(samples)[source], 0),
+            is_val=self._is_val(samples)[source],
+            drops=drops,
+            rejects=(),
+            spot=pieces,
+            spot_rows=samples.rows[encoding.piece_samples[[piece.index for piece in pieces]]],
+            lookup=records.lookup,
+            input_bytes=0,
+            stage_s=laps.seconds,
+            mask=(tokens.weights > 0).astype(np.uint8),
+            loss_weights=tokens.weights if settings.weights == "file" else None,
+            counters={**counters, CUT_SAMPLES: fitted.is_cut.astype(np.int64)},
+        )
+
+    def _drops(
+        self,
+        samples: SampleBatch,
+        encoding: Encoding,
+        dropped: Mapping[str, npt.NDArray[np.int64]],
+        too_short: npt.NDArray[np.int64],
+    ) -> dict[str, npt.NDArray[np.int64]]:
+        """Give the rows of samples that were left out, by reason."""
+        found = {reason: [rows] for reason, rows in samples.drops.items()}
+        lost = {**dropped, _TOO_SHORT: too_short} if len(too_short) else dropped
+        for reason, numbers in lost.items():
+            found.setdefault(reason, []).append(samples.rows[encoding.samples[numbers]])
+        return {reason: np.sort(np.concatenate(rows)) for reason, rows in found.items()}
+
+    def _is_val(self, samples: SampleBatch) -> npt.NDArray[np.bool_]:
+        """Say which samples are validation: by the text of their record's first sample."""
+        if self._val_fraction <= 0:
+            return np.zeros(len(samples.rows), bool)
+        offsets = byte_offsets(samples.text)[samples.offsets]
+        data = memoryview(samples.text.buffers()[2] or b"")
+        found = validation_texts(data, offsets, self._val_fraction)
+        _, first = np.unique(samples.rows, return_index=True)
+        of_row: npt.NDArray[np.bool_] = found[first][
+            np.searchsorted(samples.rows[first], samples.rows)
+        ]
+        return of_row
+
+
+def _text_bytes(samples: SampleBatch) -> npt.NDArray[np.int64]:
+    lengths: npt.NDArray[np.int64] = np.diff(byte_offsets(samples.text)[samples.offsets])
+    return lengths

@@ -1,0 +1,95 @@
+"""What the manifest says of the masks: the rule that made them, and how every sample ends."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from tokmill.pipeline.chat import make_chat_renderer, sft_settings
+from tokmill.render.chat.conversation import ChatError, Conversation
+from tokmill.render.chat.rule import mask_rule
+from tokmill.render.chat.segments import TEXT_ALONE, Kind
+
+if TYPE_CHECKING:
+    from tokmill.batch import SampleBatch
+    from tokmill.encode.engine import Engine
+    from tokmill.pipeline.spec import RunSpec
+    from tokmill.render.chat.renderer import ChatRenderer
+
+_MARK = "\u200bm\u200b"
+_PROBES = (
+    ("user", "assistant"),
+    ("system", "user", "assistant", "user", "assistant"),
+    ("assistant",),
+    ("user", "assistant", "user"),
+    ("user", "assistant", "system"),
+    ("user", "assistant", "tool"),
+    ("user", "assistant", "tool", "assistant"),
+)
+"""Roles of conversations: whatever role the last message has, the sample should end alike."""
+
+
+def describe_rule(spec: RunSpec, reference: Engine) -> dict[str, Any]:
+    """Give the manifest's `mask`, but for what the run counted.
+
+    Args:
+        spec: a run of SFT.
+        reference: its reference engine.
+    """
+    settings = sft_settings(spec.config)
+    rule = mask_rule(settings)
+    renderer = make_chat_renderer(spec.config, spec.tokenizer, spec.template)
+    return {
+        "preset": settings.preset,
+        "boundary": rule.boundary,
+        "alignment": "target",
+        "trained": [kind.name.lower() for kind in Kind if rule.trained[kind]],
+        "turns": rule.turns,
+        "template": renderer.name,
+        "template_sha256": spec.template_sha256,
+        "ends": {
+            "rule": "template" if rule.append_eos == "no" else "eos",
+            "last_ids": last_ids(renderer, reference),
+        },
+    }
+
+
+def last_ids(renderer: ChatRenderer, reference: Engine) -> list[int]:
+    """Give the ids one of which every sample ends with; none where the text may come last."""
+    found: set[int] = set()
+    for roles in _PROBES:
+        messages = [{"role": role, "content": _MARK} for role in roles]
+        try:
+            samples = renderer.render_conversation(Conversation(messages, [None] * len(messages)))
+        except ChatError:  # not for this template
+            continue
+        last = _last_id(samples, reference)
+        if last is None:
+            return []
+        found.add(last)
+    return sorted(found)
+
+
+def _last_id(samples: SampleBatch, reference: Engine) -> int | None:
+    """Give the last id of the last sample; None where that is one of a message's text."""
+    control = samples.control.tolist()
+    if control[-1] >= 0:
+        return int(control[-1])
+    texts: list[str] = []
+    for text, id_ in zip(reversed(samples.text.to_pylist()), reversed(control), strict=True):
+        if id_ >= 0:
+            break
+        texts.insert(0, text)
+        if id_ == TEXT_ALONE:
+            break
+    ending = "".join(texts)
+    if _MARK in ending:
+        ending = ending.rpartition(_MARK)[2]
+        return None if not ending else int(_encoded(reference, "." + ending)[-1])
+    return int(_encoded(reference, ending)[-1])
+
+
+def _encoded(reference: Engine, text: str) -> list[int]:
+    ids: list[int] = reference.encode(pa.array([text], pa.large_string())).ids.tolist()
+    return ids
