@@ -29,11 +29,13 @@ def encoded(tokenizer, text, engine="tokenizers"):
 def test_added_tokens_are_given_by_string_in_the_order_of_ids(make_tokenizer, bytes_model):
     flags = {"single_word": False, "lstrip": True, "rstrip": True, "normalized": True}
     added = [
-        {"id": 257, "content": "<b>", "special": True} | dict.fromkeys(flags, False),
         {"id": 256, "content": "<a>", "special": False} | flags,
+        {"id": 257, "content": "<b>", "special": True} | FLAGS,
+        {"id": 64, "content": "a", "special": False} | FLAGS,
     ]
     tokenizer = make_tokenizer(bytes_model(), added_tokens=added)
     assert list(added_tokens(tokenizer).items()) == [
+        ("a", AddedToken(64, "a", False)),
         ("<a>", AddedToken(256, "<a>", False, True, True, False, True)),
         ("<b>", AddedToken(257, "<b>", True)),
     ]

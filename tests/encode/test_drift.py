@@ -4,7 +4,8 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from tokmill.encode.drift import WINDOW_BYTES, drifts
+from tokmill.encode import drift as module
+from tokmill.encode.drift import Drift
 from tokmill.encode.reference import TokenizersReference
 
 BYTES = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": False}
@@ -35,7 +36,7 @@ def column(texts):
     ],
 )
 def test_a_cut_drifts_where_the_whole_has_other_tokens(engine, left, right, differs):
-    found = drifts(column([left, right]), np.array([1]), engine.encode)
+    found = Drift().find(column([left, right]), np.array([1]), engine.encode)
     assert found.tolist() == [differs]
 
 
@@ -44,7 +45,7 @@ def test_the_same_number_of_other_tokens_is_a_drift(make_tokenizer, bytes_model)
     model = bytes_model(("a", "b"), ("b", "c"))
     engine = TokenizersReference(make_tokenizer(model, pre_tokenizer=BYTES), parse=False)
     texts = column(["a", "bc", "xa", "c", "a", "bc"])
-    assert drifts(texts, np.array([1, 3, 5]), engine.encode).tolist() == [True, False, True]
+    assert Drift().find(texts, np.array([1, 3, 5]), engine.encode).tolist() == [True, False, True]
 
 
 def test_what_stands_around_many_cuts_is_encoded_once(engine):
@@ -55,8 +56,8 @@ def test_what_stands_around_many_cuts_is_encoded_once(engine):
         return engine.encode(text)
 
     texts = column(["x assistant\n", "Hello you", "other words assistant\n", "Hello there"])
-    assert drifts(texts, np.array([1, 3]), encode).tolist() == [False, False]
-    assert asked == [["assistant\n", "Hello", "assistant\nHello"]]
+    assert Drift().find(texts, np.array([1, 3]), encode).tolist() == [False, False]
+    assert asked == [["sistant\n", "Hello", "sistant\nHello"]]
 
 
 def test_a_window_is_a_word_of_whole_characters_within_a_bound(engine):
@@ -66,9 +67,8 @@ def test_a_window_is_a_word_of_whole_characters_within_a_bound(engine):
         asked.extend(text.to_pylist())
         return engine.encode(text)
 
-    drifts(column(["猫" * 20, " \n" + "狗" * 20]), np.array([1]), encode)
-    n = WINDOW_BYTES // 3
-    assert asked[:2] == ["猫" * n, " \n" + "狗" * ((WINDOW_BYTES - 2) // 3)]
+    Drift().find(column(["猫" * 20, " \n" + "狗" * 20]), np.array([1]), encode)
+    assert asked == ["猫猫", " \n狗狗", "猫猫 \n狗狗"]
 
 
 def test_a_window_ends_with_its_piece(engine):
@@ -78,9 +78,27 @@ def test_a_window_ends_with_its_piece(engine):
         asked.extend(text.to_pylist())
         return engine.encode(text)
 
-    drifts(column(["zz", "a", "b", "zz"]).slice(1, 2), np.array([1]), encode)
+    Drift().find(column(["zz", "a", "b", "zz"]).slice(1, 2), np.array([1]), encode)
     assert asked == ["a", "b", "ab"]
 
 
 def test_no_cuts_are_no_drifts(engine):
-    assert drifts(column(["a"]), np.zeros(0, np.int64), engine.encode).tolist() == []
+    assert Drift().find(column(["a"]), np.zeros(0, np.int64), engine.encode).tolist() == []
+
+
+def test_what_was_seen_is_not_asked_again(engine, monkeypatch):
+    asked = []
+
+    def encode(text):
+        asked.append(text.to_pylist())
+        return engine.encode(text)
+
+    drift = Drift()
+    for _ in range(2):
+        found = drift.find(column(["xa", "bx", "xa", "c"]), np.array([1, 3]), encode)
+        assert found.tolist() == [True, False]
+    assert asked == [["xa", "bx", "c", "xabx", "xac"]]
+    monkeypatch.setattr(module, "_MOST_KNOWN", 2)
+    for texts in (["x", "y"], ["xa", "c"]):
+        drift.find(column(texts), np.array([1]), encode)
+    assert asked[1:] == [["x", "y", "xy"], ["xa", "c", "xac"]]

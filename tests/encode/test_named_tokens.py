@@ -149,3 +149,10 @@ def test_an_eos_that_the_template_does_not_use_is_clear():
 def test_names_of_an_end_are_recognised(content):
     message = refusal(lambda: find_eos({content: 9}, companions(), None, where="t"))
     assert message.endswith(f"candidates: id 9 {content}")
+
+
+def test_for_chats_eos_may_be_what_ends_turns():
+    companions = Companions("</s>", "tokenizer_config.json", {"default": "x</s>"})
+    with pytest.raises(TokenizerError, match="eos is ambiguous"):
+        find_eos({"</s>": 2}, companions, None, where="t")
+    assert find_eos({"</s>": 2}, companions, None, where="t", of_turns=True) == Token(2, "</s>")

@@ -5,12 +5,15 @@ from __future__ import annotations
 import json
 import os
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from tokmill.cli.options import PRETRAIN_SECTIONS, config_from_options, settings_options
 from tokmill.errors import UsageError
+
+if TYPE_CHECKING:
+    from tokmill.config import Config
 
 
 @click.command("plan")
@@ -28,7 +31,15 @@ def command(
     Examples:
       tokmill plan baike.jsonl --tokenizer my_tokenizer/ --output out
     """
-    config = config_from_options(paths, config_file, options)
+    show_plan(config_from_options(paths, config_file, options), as_json=as_json)
+
+
+def show_plan(config: Config, *, as_json: bool) -> None:
+    """Print what a run with these settings would make and take.
+
+    Raises:
+        UsageError: the input is standard input.
+    """
     if "-" in config.input.paths:
         raise UsageError("standard input can be read only once: plan needs files")
 
@@ -50,6 +61,7 @@ def command(
     result = forecast(spec, prepared.parts, found, workers)
     plan = {
         "schema": 1,
+        "kind": spec.kind,
         "files": len(prepared.files),
         **result.as_json(),
         "renderer": prepared.renderer.name,

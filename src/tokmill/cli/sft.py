@@ -10,12 +10,14 @@ from typing import Any
 import click
 
 from tokmill.cli.options import SFT_SECTIONS, config_from_options, settings_options
+from tokmill.cli.plan import show_plan
 from tokmill.config import SftSettings
 
 
 @click.command("sft")
 @settings_options(*SFT_SECTIONS)
 @click.option("--overwrite", is_flag=True, help="Remove the dataset in --output and start anew.")
+@click.option("--plan", "plan_only", is_flag=True, help="Say what it would make; write nothing.")
 @click.option("--json", "as_json", is_flag=True, help="Print the manifest as JSON.")
 @click.option("--profile", is_flag=True, help="Say where the time went, stage by stage.")
 @click.option("--quiet", "-q", is_flag=True, help="No progress and no notes.")
@@ -23,6 +25,7 @@ def command(
     paths: tuple[str, ...],
     config_file: Path | None,
     overwrite: bool,
+    plan_only: bool,
     as_json: bool,
     profile: bool,
     quiet: bool,
@@ -44,6 +47,9 @@ def command(
     config = config_from_options(paths, config_file, options)
     if config.sft is None:
         config = replace(config, sft=SftSettings())
+    if plan_only:
+        show_plan(config, as_json=as_json)
+        return
 
     from tokmill.cli.console import RunDisplay, print_rows
     from tokmill.executors.run import run

@@ -11,7 +11,7 @@ from tokmill.encode.sentencepiece_model import control_pieces, read_model
 from tokmill.errors import TokenizerError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection
+    from collections.abc import Callable, Collection, Mapping
 
     from tokmill.encode.tokenizer import Tokenizer
 
@@ -97,13 +97,32 @@ def with_control_tokens(tokenizer: Tokenizer, strings: Collection[str]) -> Token
     ids = {known[string].id for string in strings}
     special_ids = tuple(sorted(ids.union(tokenizer.special_ids)))
     marked = {string for string in strings if not known[string].special}
+    text = _marked(tokenizer.json, marked)
+    if tokenizer.spare and tokenizer.spare[-1][0] is tokenizer.json:
+        tokenizer.spare[-1] = (text, _with_special(tokenizer.spare[-1][1], marked, known))
     return replace(
         tokenizer,
-        json=_marked(tokenizer.json, marked),
+        json=text,
         rewritten_json=_marked(tokenizer.rewritten_json, marked),
         special_ids=special_ids,
         max_emittable_id=max(ids | {tokenizer.max_emittable_id}),
     )
+
+
+def _with_special(library: Any, marked: Collection[str], known: Mapping[str, AddedToken]) -> Any:
+    """Mark added tokens of a library as special: to load 150,000 tokens anew takes 0.5 s."""
+    from tokenizers import AddedToken as LibraryToken
+
+    names = ("lstrip", "rstrip", "single_word", "normalized")
+    library.add_special_tokens(
+        [
+            LibraryToken(
+                string, special=True, **{name: getattr(known[string], name) for name in names}
+            )
+            for string in sorted(marked, key=lambda string: known[string].id)
+        ]
+    )
+    return library
 
 
 def replace_added_tokens(tokenizer_json: str, change: Callable[[_Entries], _Entries]) -> str:

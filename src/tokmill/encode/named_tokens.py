@@ -93,7 +93,12 @@ def find_token(text: str, ids: Mapping[str, int], *, where: str, option: str) ->
 
 
 def find_eos(
-    ids: Mapping[str, int], companions: Companions, model_eos: Token | None, *, where: str
+    ids: Mapping[str, int],
+    companions: Companions,
+    model_eos: Token | None,
+    *,
+    where: str,
+    of_turns: bool = False,
 ) -> Token:
     """Find the end-of-text token that the tokenizer's own files agree on.
 
@@ -102,6 +107,7 @@ def find_eos(
         companions: what the files beside it say.
         model_eos: what the tokenizer's own file says (a SentencePiece model does).
         where: names the tokenizer in messages.
+        of_turns: whether it may be what ends turns too, as it may where turns are all there is.
 
     Raises:
         TokenizerError: no file names one, two files name two, or the chat template ends turns
@@ -124,7 +130,7 @@ def find_eos(
             f"{where}: the model's eos is {_shown(model_eos)}, {companions.eos_source} names "
             f"{_shown(eos)}; choose with --eos-token; {_offer(ids, model_eos, eos)}"
         )
-    if _ends_turns(eos, companions):
+    if not of_turns and _ends_turns(eos, companions):
         raise TokenizerError(
             f"{where}: eos is ambiguous: the chat template uses {eos.content!r} itself, as an end "
             f"of turn; choose with --eos-token; {_offer(ids, eos)}"

@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from tokmill.batch import TokenBatch
 from tokmill.encode.cut_samples import selected
-from tokmill.encode.drift import drifts
+from tokmill.encode.drift import Drift
 from tokmill.encode.mark_tokens import Offsets, find_marks
 from tokmill.encode.sample_layout import lay_out
 from tokmill.encode.sample_tokens import assemble
@@ -146,6 +146,7 @@ class SampleEncoder:
         self._rules = rules
         self._lengths = lengths
         self._offsets = offsets
+        self._drift = Drift()
 
     def encode(self, batch: SampleBatch, laps: Laps) -> Encoding:
         """Encode samples; `laps` counts what is not the engine's as `mask`.
@@ -214,7 +215,7 @@ class SampleEncoder:
         cuts = np.flatnonzero(layout.behind_text)
         if engine is None or not len(cuts):
             return np.zeros(0, np.int64)
-        found = drifts(layout.pieces, cuts, lambda text: engine.encode(text, laps))
+        found = self._drift.find(layout.pieces, cuts, lambda text: engine.encode(text, laps))
         return layout.piece_sample[cuts[found]]
 
 

@@ -100,8 +100,10 @@ class _Source:
     spare: list[tuple[str, Any]] = field(default_factory=list)
 
 
-def load_tokenizer(settings: TokenizerSettings) -> Tokenizer:
+def load_tokenizer(settings: TokenizerSettings, *, for_chat: bool = False) -> Tokenizer:
     """Find, check and describe the tokenizer that the settings name.
+
+    `for_chat`: its eos may be what the chat template ends turns with.
 
     Raises:
         UsageError: nothing of that name is here.
@@ -111,7 +113,7 @@ def load_tokenizer(settings: TokenizerSettings) -> Tokenizer:
     path = find_tokenizer_file(settings.path)
     source = _read(path, settings.pattern)
     companions = read_companions(path.parent)
-    eos = _eos(settings, source, companions)
+    eos = _eos(settings, source, companions, for_chat=for_chat)
     bos = None
     if settings.bos_token:
         bos = find_token(settings.bos_token, source.ids, where=settings.path, option="--bos-token")
@@ -137,11 +139,13 @@ def load_tokenizer(settings: TokenizerSettings) -> Tokenizer:
     )
 
 
-def _eos(settings: TokenizerSettings, source: _Source, companions: Companions) -> Token:
+def _eos(
+    settings: TokenizerSettings, source: _Source, companions: Companions, *, for_chat: bool
+) -> Token:
     where = settings.path
     if settings.eos_token:
         return find_token(settings.eos_token, source.ids, where=where, option="--eos-token")
-    return find_eos(source.ids, companions, source.eos, where=where)
+    return find_eos(source.ids, companions, source.eos, where=where, of_turns=for_chat)
 
 
 def _read(path: Path, pattern: str) -> _Source:

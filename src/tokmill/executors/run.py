@@ -102,7 +102,7 @@ def prepare(config: Config) -> Prepared:
         raise UsageError("no input: name files, directories or globs, or set input.paths")
     if not config.tokenizer.path:
         raise UsageError("no tokenizer: give --tokenizer, a file, a directory or a Hub name")
-    tokenizer = load_tokenizer(config.tokenizer)
+    tokenizer = load_tokenizer(config.tokenizer, for_chat=config.sft is not None)
     found = discover(config.input)
     if config.sft is not None:
         return _prepare_chat(config, tokenizer, found)

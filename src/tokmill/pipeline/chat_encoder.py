@@ -23,6 +23,7 @@ from tokmill.encode.samples import SampleEncoder, SampleRules, offsets_of
 from tokmill.errors import TokenizerError
 from tokmill.pipeline.chat import sft_settings
 from tokmill.render.chat.rule import mask_rule
+from tokmill.render.chat.templates import emitted_strings
 
 if TYPE_CHECKING:
     from tokmill.encode.engine import Engine
@@ -44,10 +45,11 @@ def make_sample_encoder(spec: RunSpec, memory_bytes: int) -> SampleEncoder:
     settings, rule = sft_settings(config), mask_rule(sft_settings(config))
     parse = config.tokenizer.control_tokens_in_text == "parse"
     continuation = continuation_tokenizer(tokenizer)
+    added = added_tokens(tokenizer)
     behind = "first"
     if continuation is not tokenizer:
-        control = {string for string, token in added_tokens(tokenizer).items() if token.special}
-        behind = after_control(tokenizer, continuation, control)
+        emitted = emitted_strings(spec.template, added) | ({tokenizer.eos.content} & set(added))
+        behind = after_control(tokenizer, continuation, emitted)
     engine = RenewableEngine(partial(_load, spec, tokenizer, spec.engine.name), memory_bytes)
     rest: RenewableEngine | None = engine
     if continuation is None:
@@ -58,15 +60,14 @@ def make_sample_encoder(spec: RunSpec, memory_bytes: int) -> SampleEncoder:
     is_joint = rule.boundary == "joint"
     lengths = byte_lengths(tokenizer) if is_joint or settings.too_long == "drop-turns" else None
     offsets = None
-    if is_joint and lengths is None:
+    if is_joint:  # loads nothing until lengths do not add up
         offsets = offsets_of(tokenizer, continuation, parse=parse)
-    added = added_tokens(tokenizer).values()
     rules = SampleRules(
         rule.boundary,
         settings.straddling,
         behind,
-        strips_left=frozenset(token.id for token in added if token.lstrip),
-        strips_right=frozenset(token.id for token in added if token.rstrip),
+        strips_left=frozenset(token.id for token in added.values() if token.lstrip),
+        strips_right=frozenset(token.id for token in added.values() if token.rstrip),
     )
     return SampleEncoder(engine, rest, rules, lengths=lengths, offsets=offsets)
 

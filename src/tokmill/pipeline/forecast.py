@@ -12,6 +12,7 @@ import pyarrow as pa
 from tokmill.encode.engine import load_engine
 from tokmill.errors import UsageError
 from tokmill.pipeline.part import READ_AHEAD_BATCHES
+from tokmill.pipeline.road import ENGINE_THREAD_BYTES
 from tokmill.shards.index import HEADER
 
 if TYPE_CHECKING:
@@ -94,6 +95,8 @@ def forecast(spec: RunSpec, parts: tuple[Part, ...], found: Survey, workers: int
     )
     lengths, speed = _encode(spec, engine, found)
     n_ends = 1 if spec.tokenizer.bos is None else 2
+    if spec.config.sft is not None:
+        n_ends = 0  # the template's, counted with the lengths
     input_bytes = sum(s.n_bytes for part in parts for s in part.slices)
     n_slices = sum(len(part.slices) for part in parts)
     scale = input_bytes / found.input_bytes
@@ -103,7 +106,7 @@ def forecast(spec: RunSpec, parts: tuple[Part, ...], found: Survey, workers: int
     tokens = round(sampled_tokens * scale * _density(engine, found))
     item_bytes = np.dtype(spec.config.output.dtype).itemsize
     shards = max(len(parts), -(-tokens // spec.config.output.shard_tokens))
-    disk = tokens * item_bytes + documents * _INDEX_BYTES
+    disk = tokens * (item_bytes + _sidecar_bytes(spec)) + documents * _INDEX_BYTES
     disk += shards * (HEADER.size + 8 + _RECORD_BYTES) + n_slices * _FILE_ROWS_BYTES
     text_bytes = round(found.text_bytes * scale)
     return Forecast(
@@ -119,6 +122,14 @@ def forecast(spec: RunSpec, parts: tuple[Part, ...], found: Survey, workers: int
         _memory(spec, text_bytes, workers) + n_slices * FILE_BYTES,
         found.n_rejects / (found.n_rejects + len(found.texts)),
     )
+
+
+def _sidecar_bytes(spec: RunSpec) -> int:
+    """Give the bytes that stand beside each token: of the mask, and of weights."""
+    settings = spec.config.sft
+    if settings is None:
+        return 0
+    return 1 + 4 * (settings.weights == "file")
 
 
 def _density(engine: Engine, found: Survey) -> float:
@@ -146,16 +157,18 @@ def _encode(
     batch = engine.encode(text)
     speed = text.nbytes / max(time.perf_counter() - start, 1e-9)
     measured = spec.engine.mb_per_s.get(spec.engine.name)
-    keep = batch.lengths >= limits.min_tokens
+    lengths = batch.lengths + np.array(found.n_control or 0, np.int64)
+    keep = lengths >= limits.min_tokens
     if limits.max_tokens:
-        keep &= batch.lengths <= limits.max_tokens
-    return batch.lengths[keep], measured * 1e6 if measured else speed
+        keep &= lengths <= limits.max_tokens
+    return lengths[keep], measured * 1e6 if measured else speed
 
 
 def _memory(spec: RunSpec, text_bytes: int, workers: int) -> int:
     """Give the bound on the peak: a small corpus fills neither the batches nor the caches."""
     run = spec.config.run
     batches = BATCH_COPIES * min(READ_AHEAD_BATCHES * run.batch_bytes, text_bytes)
-    caches = min(run.engine_memory_bytes, CACHE_BYTES_PER_TEXT_BYTE * text_bytes)
+    most = run.engine_memory_bytes or spec.n_threads * ENGINE_THREAD_BYTES
+    caches = min(most, CACHE_BYTES_PER_TEXT_BYTE * text_bytes)
     engine = caches if spec.engine.name != "tokenizers" else 0
     return workers * (BASE_MEMORY_BYTES + engine + batches)

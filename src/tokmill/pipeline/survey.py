@@ -17,6 +17,8 @@ from itertools import accumulate, islice, pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from tokmill.batch import SampleBatch
 from tokmill.pipeline.encoded import joined
 from tokmill.sources.json_lines import JsonBlock
@@ -50,6 +52,7 @@ _FEWEST_TWINS = 3
 class Survey:
     """A sample of the input, rendered.
 
+    `n_control`: control tokens that the template puts around each text; empty for pretraining.
     `input_bytes` is what the sampled records take in their files, `window_bytes` the ranges that
     they had to start in (0 where there were none); `texts` are their documents,
     `raw` the same records as they stand there, in pieces of the fragments' size. `fragments` are
@@ -65,6 +68,7 @@ class Survey:
     raw: list[str] = field(default_factory=list)
     fragments: list[str] = field(default_factory=list)
     fragment_bytes: int = 0
+    n_control: list[int] = field(default_factory=list)
 
     @property
     def text_bytes(self) -> int:
@@ -278,6 +282,9 @@ def _render(blocks: Sequence[Block], renderer: Renderer | ChatRenderer, into: Su
     into.n_rejects += sum(len(records.rejects) for records in parsed)
     if isinstance(rendered, SampleBatch):
         into.texts += _sample_texts(rendered)
+        into.n_control += np.add.reduceat(
+            rendered.control >= 0, rendered.offsets[:-1], dtype=np.int64
+        ).tolist()
         into.n_rejects += len(rendered.refused)
     else:
         into.texts += rendered.text.to_pylist()

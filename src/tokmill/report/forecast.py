@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
 def forecast_rows(plan: Mapping[str, Any], free_bytes: int) -> Rows:
     """Give a forecast, as `plan --json` prints it, one row a fact."""
+    is_sft = plan.get("kind") == "sft"
     fits = "" if plan["disk_bytes"] < free_bytes else ": TOO LITTLE"
     sampled = f"{size(plan['sampled_bytes'])} of {size(plan['input_bytes'])}"
     if plan["heads_only"]:
@@ -27,8 +28,8 @@ def forecast_rows(plan: Mapping[str, Any], free_bytes: int) -> Rows:
         ("renderer", plan["renderer"]),
         ("tokenizer", f"{plan['tokenizer']}, eos {plan['eos']['token']} = {plan['eos']['id']}"),
         ("engine", describe_engine(plan["engine"])),
-        ("documents", f"about {count(plan['documents'])}"),
-        ("tokens", f"about {count(plan['tokens'])}, eos included"),
+        ("samples" if is_sft else "documents", f"about {count(plan['documents'])}"),
+        ("tokens", f"about {count(plan['tokens'])}" + ("" if is_sft else ", eos included")),
         ("on disk", disk),
         ("time", f"about {seconds(plan['time_s'])}"),
         ("memory", f"up to {size(plan['memory_bytes'])}"),

@@ -17,6 +17,7 @@ STAGES = {
     "wait": "for an engine that takes one batch at a time",
     "load engine": "",
     "encode": "documents to ids",
+    "mask": "of SFT: samples cut into texts, tokens put together, what is trained",
     "narrow": "eos placed, ids narrowed, documents counted",
     "spot check": "some documents encoded again by the reference",
     "hash": "sha256 of the shards",
@@ -36,6 +37,8 @@ def profile_rows(manifest: Mapping[str, Any]) -> list[tuple[str, str]]:
     total_s = sum(stage_s.values()) or 1.0
     rows = []
     for stage, what in STAGES.items():
+        if stage == "mask" and stage not in stage_s:
+            continue
         taken = stage_s.get(stage, 0.0)
         speed = f"{size(text_bytes / taken)}/s" if taken >= 0.001 and text_bytes else ""
         rows.append((stage, f"{taken:8.2f} s {taken / total_s:4.0%}  {speed:>11}  {what}".rstrip()))
