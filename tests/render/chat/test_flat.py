@@ -98,7 +98,7 @@ def test_an_instruction_and_its_input_are_joined_by_a_newline(record, user):
     ("instruction", "user"),
     [
         ("newline", said("user", "do\nit")),
-        ("blank_line", said("user", "do\n\nit")),
+        ("blank-line", said("user", "do\n\nit")),
         ("stanford", {**said("user", "do\nit"), "instruction": "do", "input": "it"}),
     ],
 )

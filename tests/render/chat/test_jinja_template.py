@@ -11,7 +11,7 @@ from tokmill.config import SftSettings
 from tokmill.errors import UsageError
 from tokmill.render.chat.conversation import ChatError, Conversation
 from tokmill.render.chat.jinja_template import JinjaTemplate
-from tokmill.render.chat.segments import ROLES, Segments
+from tokmill.render.chat.segments import ROLES, Kind, Segments
 
 CONTROL = {"<bos>": 0, "<eos>": 1, "<|im_start|>": 2, "<|im_end|>": 3, "<think>": 4, "</think>": 5}
 VARIABLES = {"bos_token": "<bos>", "eos_token": "<eos>"}
@@ -73,10 +73,10 @@ def written(source, *messages, **options):
     """Give each turn: role, then kind and text of each segment, control tokens without quotes."""
     segments = segments_of(source, *messages, **options)
     turns = [[ROLES[role]] for role in segments.roles]
-    for part, id_, kind, turn in zip(
-        segments.parts, segments.ids, segments.kinds, segments.turns, strict=True
-    ):
-        turns[turn].append(f"{kind.name} {part if id_ >= 0 else repr(part)}")
+    columns = segments.columns()
+    text, ids, table = columns.text.to_pylist(), columns.ids, columns.table
+    for part, id_, kind, turn in zip(text, ids, table.kinds, table.turns, strict=True):
+        turns[turn].append(f"{Kind(kind).name} {part if id_ >= 0 else repr(part)}")
     return turns
 
 
@@ -384,8 +384,11 @@ def test_any_text_is_written_whole_and_makes_no_control_token(turns, source):
     segments = segments_of(source, *messages)
     expected = "".join(f"<|im_start|>{role}\n{content}<|im_end|>\n" for role, content in turns)
     assert "".join(segments.parts) == expected
-    assert [id_ for id_ in segments.ids if id_ >= 0] == [2, 3] * len(turns)
+    text, ids, table, _ = segments.columns()
+    assert [id_ for id_ in ids if id_ >= 0] == [2, 3] * len(turns)
     replies = [
-        (segments.parts[i], segments.turns[i]) for i, kind in enumerate(segments.kinds) if kind == 2
+        (part, turn)
+        for part, kind, turn in zip(text.to_pylist(), table.kinds, table.turns, strict=True)
+        if kind == Kind.CONTENT
     ]
     assert [part for part, _ in replies] == [c for role, c in turns if role == "assistant" and c]

@@ -4,7 +4,7 @@ import pytest
 
 from tokmill.render.chat.conversation import ChatError
 from tokmill.render.chat.regions import Around, Cutter, RegionWriter
-from tokmill.render.chat.segments import ROLES, Segments
+from tokmill.render.chat.segments import ROLES, Kind, Segments
 
 CONTROL = {"<s>": 0, "<e>": 1, "<ee>": 2, "<e>!": 3}
 
@@ -17,10 +17,12 @@ def written(regions, roles, weights=None, *, around=None, break_=""):
     weights = weights or [None] * (len(roles) - 1)
     writer.write(regions, roles, weights, segments, break_=break_)
     turns = [[ROLES[role]] for role in segments.roles]
-    for part, id_, kind, turn in zip(
-        segments.parts, segments.ids, segments.kinds, segments.turns, strict=True
-    ):
-        turns[turn].append(f"{kind.name} {part!r}" if id_ < 0 else f"{kind.name} {part}={id_}")
+    columns = segments.columns()
+    text, ids, table = columns.text.to_pylist(), columns.ids, columns.table
+    for part, id_, kind, turn in zip(text, ids, table.kinds, table.turns, strict=True):
+        turns[turn].append(
+            f"{Kind(kind).name} {part!r}" if id_ < 0 else f"{kind.name} {part}={id_}"
+        )
     return turns
 
 
@@ -93,7 +95,7 @@ def test_an_empty_span_is_a_turn_without_segments_and_keeps_its_weight():
     writer.write(["q", "", "", "a", ""], ["user", "tool", "system"], [0.0, 1.0], segments)
     assert [ROLES[role] for role in segments.roles] == ["user", "assistant", "assistant"]
     assert segments.weights == [None, 0.0, 1.0]
-    assert segments.turns == [0, 2]
+    assert segments.columns().table.turns.tolist() == [0, 2]
 
 
 def test_breaks_are_taken_out_of_the_text():

@@ -51,6 +51,7 @@ class ChatML:
         require(control, (START, END), self.name)
         self._literals = Literals(control)
         self.default_system = default_system
+        self._plain_codes: list[int] = []
 
     def render(self, conversation: Conversation, segments: Segments) -> None:
         """Write one sample."""
@@ -97,19 +98,23 @@ class ChatML:
         return int(has_system)
 
     def _plain(self, name: str, content: str, segments: Segments) -> None:
-        segments.control(START, Kind.HEADER)
-        segments.text(name + "\n", Kind.HEADER)
-        segments.text(content, Kind.CONTENT)
-        self._close(segments)
+        codes = self._plain_codes
+        if not codes:
+            around = (("", Kind.HEADER), ("", Kind.CONTENT), (END, Kind.EOT), ("", Kind.SUFFIX))
+            codes += segments.codes((START, Kind.HEADER), *around)
+        segments.add((START, name + "\n", content, END, "\n"), codes)
 
     def _close(self, segments: Segments) -> None:
         segments.control(END, Kind.EOT)
         segments.text("\n", Kind.SUFFIX)
 
     def _assistant(self, message: Message, segments: Segments) -> None:
+        content = message["content"]
+        if len(message) == 2:
+            self._plain("assistant", content, segments)
+            return
         segments.control(START, Kind.HEADER)
         segments.text("assistant\n", Kind.HEADER)
-        content = message["content"]
         if reasoning := message.get("reasoning_content"):
             self._think(reasoning, segments)
         segments.text(content, Kind.CONTENT)

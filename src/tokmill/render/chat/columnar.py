@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tokmill.render.chat.conversation import ChatError, Conversation
-from tokmill.render.chat.segments import ROLES, Segments, SegmentTable
+from tokmill.render.chat.segments import ROLES, Columns, Segments, SegmentTable
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -56,15 +56,6 @@ class _Pattern(NamedTuple):
     first_message: npt.NDArray[np.int64]
     samples: npt.NDArray[np.int64]
     behind: bool
-
-
-class Columns(NamedTuple):
-    """Segments of a block as columns: their text, control ids, mask table, and sample offsets."""
-
-    text: pa.LargeStringArray
-    ids: npt.NDArray[np.int32]
-    table: SegmentTable
-    offsets: npt.NDArray[np.int64]
 
 
 class ColumnarWriter:
@@ -136,18 +127,19 @@ class ColumnarWriter:
             self._template.render(Conversation(messages, [None] * len(messages)), segments)
         except ChatError:
             return None
+        found = segments.columns()
         first_turn = int(behind)
-        first = segments.turns.index(first_turn)
-        parts = segments.parts[first:]
+        here = found.table.turns >= first_turn
+        parts = found.text.filter(pa.array(here)).to_pylist()
         columns = [marks.index(part) if part in marks else -1 for part in parts]
         if sorted(c for c in columns if c >= 0) != list(range(len(roles))):
             return None
         return _Unit(
             parts,
             np.array(columns, np.int64),
-            np.array(segments.ids[first:], np.int32),
-            np.array(segments.kinds[first:], np.int64),
-            np.array(segments.turns[first:], np.int64) - first_turn,
+            found.ids[here],
+            found.table.kinds[here],
+            found.table.turns[here] - first_turn,
             segments.roles[first_turn:],
         )
 

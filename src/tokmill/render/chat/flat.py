@@ -26,7 +26,7 @@ ANSWER_KEYS = ("response", "completion", "answer", "output")
 INPUT_KEYS = ("input", "context")
 """Names of one field each: the first that is not null is it."""
 
-JOINS = {"newline": "\n", "blank_line": "\n\n", "stanford": "\n"}
+JOINS = {"newline": "\n", "blank-line": "\n\n", "stanford": "\n"}
 """What stands between an instruction and its input, neither of them empty."""
 
 

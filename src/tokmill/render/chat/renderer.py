@@ -17,14 +17,19 @@ from tokmill.render.chat.schemas import parse_record, read_conversation
 from tokmill.render.chat.segments import Kind, Segments
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator, Mapping, Sequence
+
+    import numpy.typing as npt
 
     from tokmill.batch import Records
     from tokmill.config import SftSettings
-    from tokmill.render.chat.columnar import Columns
     from tokmill.render.chat.conversation import Conversation
     from tokmill.render.chat.rule import MaskRule
+    from tokmill.render.chat.segments import Columns
     from tokmill.render.chat.templates import ChatTemplate, Vocabulary
+
+_SELDOM = 64
+"""Blocks after which a regular one is looked for again, where there were none."""
 
 
 class ChatRenderer:
@@ -51,15 +56,14 @@ class ChatRenderer:
         self._control = vocabulary.control
         self._eos = vocabulary.eos
         self._columnar = ColumnarWriter(template, vocabulary.control)
+        self._n_blocks = self._next_try = self._in_vain = 0
 
     def render(self, records: Records) -> SampleBatch:
         """Give the samples of a block's records, in order."""
-        regular = read_regular(records.batch.column(0), self._schema_name, self._settings)
-        columns = None
-        if regular is not None and self._rule.append_eos == "no":
-            columns = self._columnar.write(regular)
+        columns = self._by_columns(records.batch.column(0))
         if columns is not None:
-            return self._from_columns(columns)
+            rows = np.arange(len(columns.offsets) - 1)
+            return _samples(columns, self._rule, rows, (), {})
         found = _Found(self._control)
         for row, text in enumerate(records.batch.column(0).to_pylist()):
             try:
@@ -82,18 +86,17 @@ class ChatRenderer:
             self._render(sample, found, 0)
         return found.batch(self._rule)
 
-    def _from_columns(self, columns: Columns) -> SampleBatch:
-        weights, turn_ends = segment_weights(columns.table, self._rule)
-        return SampleBatch(
-            columns.text,
-            columns.offsets,
-            columns.ids,
-            weights,
-            turn_ends,
-            np.arange(len(columns.offsets) - 1),
-            (),
-            {},
-        )
+    def _by_columns(self, text: pa.LargeStringArray) -> Columns | None:
+        """Give the segments of a regular block; None where it is not, or is not likely to be."""
+        self._n_blocks += 1
+        if self._rule.append_eos != "no" or self._n_blocks < self._next_try:
+            return None
+        regular = read_regular(text, self._schema_name, self._settings)
+        columns = None if regular is None else self._columnar.write(regular)
+        # To find that out is a tenth of the work: the more often in vain, the more seldom.
+        self._in_vain = 0 if columns is not None else self._in_vain + 1
+        self._next_try = self._n_blocks + min(1 << self._in_vain, _SELDOM) // 2
+        return columns
 
     def _samples(self, conversation: Conversation) -> Iterator[Conversation]:
         """Give the conversation, or one for each assistant turn, which alone is trained."""
@@ -117,7 +120,7 @@ class ChatRenderer:
         self._template.render(conversation, segments)
         if self._rule.append_eos != "no":
             segments.control(self._eos, Kind.END)
-        if segments.first_segments[-1] == len(segments.parts):
+        if segments.is_empty():
             raise ChatError("empty", "the sample has no text")
         found.rows.append(row)
 
@@ -148,15 +151,19 @@ class _Found:
 
     def batch(self, rule: MaskRule) -> SampleBatch:
         """Give the samples, masked by the rule."""
-        segments = self.segments
-        weights, turn_ends = segment_weights(segments.table(), rule)
-        return SampleBatch(
-            text=pa.array(segments.parts, pa.large_string()),
-            offsets=np.array([*segments.first_segments, len(segments.parts)], np.int64),
-            control=np.array(segments.ids, np.int32),
-            weights=weights,
-            turn_ends=turn_ends,
-            rows=np.array(self.rows, np.int64),
-            refused=self._refused,
-            drops={reason: np.array(rows, np.int64) for reason, rows in self._drops.items()},
-        )
+        drops = {reason: np.array(rows, np.int64) for reason, rows in self._drops.items()}
+        rows = np.array(self.rows, np.int64)
+        return _samples(self.segments.columns(), rule, rows, self._refused, drops)
+
+
+def _samples(
+    columns: Columns,
+    rule: MaskRule,
+    rows: npt.NDArray[np.int64],
+    refused: Sequence[tuple[int, Reject]],
+    drops: Mapping[str, npt.NDArray[np.int64]],
+) -> SampleBatch:
+    weights, turn_ends = segment_weights(columns.table, rule)
+    return SampleBatch(
+        columns.text, columns.offsets, columns.ids, weights, turn_ends, rows, refused, drops
+    )

@@ -6,6 +6,8 @@ from enum import IntEnum
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -53,23 +55,33 @@ class SegmentTable(NamedTuple):
     samples: npt.NDArray[np.int64]
 
 
+class Columns(NamedTuple):
+    """Segments as columns: n of them, none empty.
+
+    `text`: large_string. `ids`: (n,) int32, control token or `TEXT`. `table`: what the mask rule
+    asks. `offsets`: (n_samples + 1,) int64, where samples begin.
+    """
+
+    text: pa.LargeStringArray
+    ids: npt.NDArray[np.int32]
+    table: SegmentTable
+    offsets: npt.NDArray[np.int64]
+
+
 class Segments:
     """Collects the segments of many samples in flat lists; a renderer calls it piece by piece.
 
     Text is given with `text`, a control token by its string with `control`; both belong to the turn
-    opened last. An empty text is not kept. `begin_sample` comes before the first turn of each.
-
-    After all: `parts` (strings), `ids` (control token or -1), `kinds`, `turns` (number of the turn
-    that a segment belongs to), one entry a segment; `first_segments` of every sample; `roles`,
-    `weights` (None: by rule) and `samples` of every turn.
+    opened last. `begin_sample` comes before the first turn of each. `parts` are the strings of all
+    segments, `first_segments` where samples begin in them; `roles`, `weights` (None: by rule) and
+    `samples` say of every turn what it is. An empty text does not count as a segment in `columns`.
     """
 
     def __init__(self, control: Mapping[str, int]) -> None:
         self._control = control
+        self._codes: list[int] = []
+        self._first_of_turn: list[int] = []
         self.parts: list[str] = []
-        self.ids: list[int] = []
-        self.kinds: list[int] = []
-        self.turns: list[int] = []
         self.first_segments: list[int] = []
         self.roles: list[int] = []
         self.weights: list[float | None] = []
@@ -81,54 +93,78 @@ class Segments:
 
     def begin_turn(self, role: str, weight: float | None = None) -> None:
         """Open a turn of the open sample; `weight` None lets the mask rule decide."""
-        self.roles.append(ROLES.index(role))
+        self.roles.append(_ROLE_NUMBERS[role])
         self.weights.append(weight)
         self.samples.append(len(self.first_segments) - 1)
+        self._first_of_turn.append(len(self.parts))
 
     def text(self, text: str, kind: Kind, *, alone: bool = False) -> None:
         """Add text to the open turn; `alone` lets it begin with a token of its own."""
-        if text:
-            self.parts.append(text)
-            self.ids.append(TEXT_ALONE if alone else TEXT)
-            self.kinds.append(kind)
-            self.turns.append(len(self.roles) - 1)
+        self.parts.append(text)
+        self._codes.append(_code(TEXT_ALONE if alone else TEXT, kind))
 
     def control(self, string: str, kind: Kind) -> None:
         """Add the control token that a string names; it is one of the mapping's."""
         self.parts.append(string)
-        self.ids.append(self._control[string])
-        self.kinds.append(kind)
-        self.turns.append(len(self.roles) - 1)
+        self._codes.append(_code(self._control[string], kind))
 
     def pieces(self, pieces: Sequence[str], kind: Kind) -> None:
         """Add text, control token, text, …, text: control tokens stand at odd places."""
-        first = len(self.parts)
-        for i, piece in enumerate(pieces):
-            if i % 2:
-                self.parts.append(piece)
-                self.ids.append(self._control[piece])
-            elif piece:
-                self.parts.append(piece)
-                self.ids.append(TEXT)
-        n_added = len(self.parts) - first
-        self.kinds += [kind] * n_added
-        self.turns += [len(self.roles) - 1] * n_added
+        self.parts += pieces
+        codes = [_code(TEXT, kind)] * len(pieces)
+        for i in range(1, len(pieces), 2):
+            codes[i] = _code(self._control[pieces[i]], kind)
+        self._codes += codes
 
-    def table(self) -> SegmentTable:
-        """Give what the mask rule asks."""
-        return SegmentTable(
-            np.array(self.kinds, np.int64),
-            np.array(self.turns, np.int64),
+    def codes(self, *segments: tuple[str, Kind]) -> list[int]:
+        """Give what `add` wants for segments of these strings; '' stands for any text."""
+        return [_code(self._control.get(string, TEXT), kind) for string, kind in segments]
+
+    def add(self, parts: Sequence[str], codes: Sequence[int]) -> None:
+        """Add several segments to the open turn at once, with the `codes` of such ones."""
+        self.parts += parts
+        self._codes += codes
+
+    def is_empty(self) -> bool:
+        """Say whether the open sample has no text and no control token."""
+        return not any(self.parts[self.first_segments[-1] :])
+
+    def columns(self) -> Columns:
+        """Give all segments as columns, and what the mask rule asks."""
+        text = pa.array(self.parts, pa.large_string())
+        codes = np.array(self._codes, np.int64)
+        n_turns = len(self.roles)
+        lengths = np.diff([*self._first_of_turn, len(codes)])
+        turns = np.repeat(np.arange(n_turns), lengths)
+        offsets = np.array([*self.first_segments, len(codes)], np.int64)
+        filled = pc.binary_length(text).to_numpy() > 0
+        if not filled.all():
+            text, codes, turns = text.filter(pa.array(filled)), codes[filled], turns[filled]
+            offsets = np.concatenate([[0], np.cumsum(filled)])[offsets]
+        table = SegmentTable(
+            codes & _KIND_MASK,
+            turns,
             np.array(self.roles, np.int64),
             np.array([np.nan if w is None else w for w in self.weights], np.float32),
             np.array(self.samples, np.int64),
         )
+        return Columns(text, (codes >> _KIND_BITS).astype(np.int32), table, offsets)
 
     def discard_sample(self) -> None:
         """Take back the open sample: its record could not be rendered to the end."""
         first = self.first_segments.pop()
-        for column in (self.parts, self.ids, self.kinds, self.turns):
-            del column[first:]
+        del self.parts[first:]
+        del self._codes[first:]
         while self.samples and self.samples[-1] >= len(self.first_segments):
-            for turn_column in (self.roles, self.weights, self.samples):
+            for turn_column in (self.roles, self.weights, self.samples, self._first_of_turn):
                 turn_column.pop()
+
+
+_KIND_BITS = 8
+_KIND_MASK = (1 << _KIND_BITS) - 1
+_ROLE_NUMBERS = {role: number for number, role in enumerate(ROLES)}
+
+
+def _code(control: int, kind: int) -> int:
+    """Give one number for what a segment is: lists of one are half as long to fill as of two."""
+    return control * (1 << _KIND_BITS) + kind

@@ -32,11 +32,7 @@ class Literals:
         pieces = self._cut.get(literal)
         if pieces is None:
             pieces = self._cut[literal] = self._pattern.split(literal)
-        for i, piece in enumerate(pieces):
-            if i % 2:
-                segments.control(piece, kind)
-            else:
-                segments.text(piece, kind)
+        segments.pieces(pieces, kind)
 
 
 def require(control: Mapping[str, int], strings: Collection[str], template: str) -> None:
