@@ -20,9 +20,8 @@ def written(regions, roles, weights=None, *, around=None, break_=""):
     columns = segments.columns()
     text, ids, table = columns.text.to_pylist(), columns.ids, columns.table
     for part, id_, kind, turn in zip(text, ids, table.kinds, table.turns, strict=True):
-        turns[turn].append(
-            f"{Kind(kind).name} {part!r}" if id_ < 0 else f"{kind.name} {part}={id_}"
-        )
+        shown = repr(part) if id_ < 0 else f"{part}={id_}"
+        turns[turn].append(f"{Kind(kind).name} {shown}")
     return turns
 
 

@@ -25,14 +25,16 @@ class Literals:
     def __init__(self, control: Collection[str]) -> None:
         longest_first = sorted(control, key=len, reverse=True)
         self._pattern = re.compile("(" + "|".join(map(re.escape, longest_first)) + ")")
-        self._cut: dict[str, list[str]] = {}
+        self._known: dict[tuple[str, Kind], tuple[list[str], list[int]]] = {}
 
     def write(self, segments: Segments, literal: str, kind: Kind) -> None:
         """Add a literal to the open turn."""
-        pieces = self._cut.get(literal)
-        if pieces is None:
-            pieces = self._cut[literal] = self._pattern.split(literal)
-        segments.pieces(pieces, kind)
+        known = self._known.get((literal, kind))
+        if known is None:
+            pieces = self._pattern.split(literal)
+            named = [(piece if i % 2 else "", kind) for i, piece in enumerate(pieces)]
+            known = self._known[literal, kind] = pieces, segments.codes(*named)
+        segments.add(*known)
 
 
 def require(control: Mapping[str, int], strings: Collection[str], template: str) -> None:
