@@ -65,7 +65,8 @@ class Encoding:
     `tokens`: of the n samples that were not refused. `samples`: their indices in the batch, (n,)
     int64, increasing. `noticed`: (n,) int64 by what is counted of each. `refused`: in order.
     `pieces`, `piece_tokens`, `piece_samples`: the texts that engines got, what they gave for them,
-    and the samples that they are of, refused ones too.
+    and the samples that they are of, refused ones too; `piece_continues`: whether it was the engine
+    for continuations, where that is another.
     """
 
     tokens: SampleTokens
@@ -75,6 +76,7 @@ class Encoding:
     pieces: pa.LargeStringArray
     piece_tokens: TokenBatch
     piece_samples: npt.NDArray[np.int64]
+    piece_continues: npt.NDArray[np.bool_]
 
     @property
     def counters(self) -> dict[str, int]:
@@ -180,7 +182,14 @@ class SampleEncoder:
         every = np.arange(n_samples)
         refusals = [Refusal(sample, *refused[sample]) for sample in sorted(refused)]
         encoding = Encoding(
-            samples, every, noticed, refusals, layout.pieces, tokens, layout.piece_sample
+            samples,
+            every,
+            noticed,
+            refusals,
+            layout.pieces,
+            tokens,
+            layout.piece_sample,
+            continues & (self._continuation is not self._engine),
         )
         encoding = encoding.selected(~np.isin(every, list(refused)))
         laps.end("mask")

@@ -35,11 +35,15 @@ _ONE_IN = 512
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """A picked document: its index in the batch, its text as an array of one, the engine's ids."""
+    """A picked document: its index in the batch, its text as an array of one, the engine's ids.
+
+    `continues`: it continues a text, and was encoded as such.
+    """
 
     index: int
     text: pa.LargeStringArray
     ids: npt.NDArray[np.uint32]
+    continues: bool = False
 
 
 def candidates(text: pa.LargeStringArray, tokens: TokenBatch) -> list[Candidate]:
@@ -54,11 +58,15 @@ def candidates(text: pa.LargeStringArray, tokens: TokenBatch) -> list[Candidate]
 class SpotCheck:
     """Re-encodes candidates of one part, in order, within the byte budget.
 
-    `reference` gives the reference engine; it is called when the first candidate comes.
+    `reference` gives the reference engine, `continuation` the one for texts that continue others;
+    each is called when the first candidate comes.
     """
 
-    def __init__(self, reference: Callable[[], Engine]) -> None:
+    def __init__(
+        self, reference: Callable[[], Engine], continuation: Callable[[], Engine] | None = None
+    ) -> None:
         self._reference = reference
+        self._continuation = continuation or reference
         self._budget_bytes = _FIRST_BUDGET_BYTES
         self.n_checked = 0
         self.n_too_long = 0
@@ -81,7 +89,8 @@ class SpotCheck:
             return
         self._budget_bytes -= n_bytes
         self.n_checked += 1
-        expected = self._reference().encode(candidate.text).ids
+        reference = self._continuation if candidate.continues else self._reference
+        expected = reference().encode(candidate.text).ids
         if not np.array_equal(expected, candidate.ids):
             text = candidate.text[0].as_py()
             raise ParityError(describe_difference(text, candidate.ids, expected, where))

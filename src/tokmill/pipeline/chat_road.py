@@ -5,18 +5,20 @@ As the road of pretraining, pure but for the engines' caches.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import cache, partial
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from tokmill.batch import Reject
+from tokmill.encode.continuation import continuation_tokenizer
 from tokmill.encode.control import contains_control, control_strings
 from tokmill.encode.cut_samples import fit
 from tokmill.encode.ends import narrowed
 from tokmill.encode.engine import REFERENCE, load_engine
 from tokmill.encode.offsets import byte_offsets
-from tokmill.encode.spot import candidates
+from tokmill.encode.spot import Candidate, candidates
 from tokmill.laps import Laps
 from tokmill.pipeline.chat import make_chat_renderer, sft_settings
 from tokmill.pipeline.chat_encoder import make_sample_encoder
@@ -61,9 +63,13 @@ class ChatRoad:
         control = config.tokenizer.control_tokens_in_text
         self._control = control_strings(tokenizer) if control == "reject" else []
         self.reference: Callable[[], Engine] | None = None
+        self.continuation: Callable[[], Engine] | None = None
         if spec.engine.name != REFERENCE:
-            load = partial(load_engine, REFERENCE, tokenizer, control_in_text=control, n_threads=1)
-            self.reference = reference or cache(load)
+            load = partial(load_engine, REFERENCE, control_in_text=control, n_threads=1)
+            self.reference = reference or cache(partial(load, tokenizer))
+            other = continuation_tokenizer(tokenizer)
+            if other is not None and other is not tokenizer:
+                self.continuation = cache(partial(load, other))
         memory_bytes = config.run.engine_memory_bytes or spec.n_threads * ENGINE_THREAD_BYTES
         self._encoder = make_sample_encoder(spec, memory_bytes)
 
@@ -126,7 +132,7 @@ class ChatRoad:
         is_first = np.ones(len(source), bool)
         is_first[1:] = source[1:] != source[:-1]
         tokens = fitted.samples
-        pieces = candidates(encoding.pieces, encoding.piece_tokens) if self.reference else []
+        pieces = self._candidates(encoding)
         counters = {
             name: np.where(is_first, n[fitted.source], 0) for name, n in encoding.noticed.items()
         }
@@ -147,6 +153,14 @@ class ChatRoad:
             loss_weights=tokens.weights if settings.weights == "file" else None,
             counters={**counters, CUT_SAMPLES: fitted.is_cut.astype(np.int64)},
         )
+
+    def _candidates(self, encoding: Encoding) -> list[Candidate]:
+        if self.reference is None:
+            return []
+        return [
+            replace(piece, continues=bool(encoding.piece_continues[piece.index]))
+            for piece in candidates(encoding.pieces, encoding.piece_tokens)
+        ]
 
     def _drops(
         self,

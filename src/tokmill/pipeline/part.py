@@ -112,7 +112,7 @@ def _write_blocks(
     laps: Laps,
     report: Callable[[Progress], None],
 ) -> None:
-    spot = None if road.reference is None else SpotCheck(road.reference)
+    spot = None if road.reference is None else SpotCheck(road.reference, road.continuation)
     with ThreadPoolExecutor(spec.n_threads, "tokmill") as pool:
         works = _timed(_works(spec, part, road, start), laps)
         for work, encoded in _in_order(pool, road, works, spec):

@@ -58,6 +58,7 @@ class PretrainRoad:
             partial(load, spec.engine.name, n_threads=spec.n_threads),
             config.run.engine_memory_bytes or spec.n_threads * ENGINE_THREAD_BYTES,
         )
+        self.continuation: Callable[[], Engine] | None = None
         self.reference: Callable[[], Engine] | None = None
         if spec.engine.name != REFERENCE:
             self.reference = reference or cache(partial(load, REFERENCE, n_threads=1))
