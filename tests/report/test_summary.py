@@ -165,3 +165,83 @@ def test_what_is_not_there_is_said_in_words(changes, label, expected):
 )
 def test_an_engine_is_described_with_its_proof_and_the_others_refusal(changes, expected):
     assert describe_engine({**ENGINE, **changes}) == expected
+
+
+MASK = {"preset": "trl", "boundary": "joint", "template": "messages as chatml"}
+PACK = {
+    "capacity": 4096,
+    "rows": 1200,
+    "samples": 10_000,
+    "tokens": 4_900_000,
+    "fill": 0.99691,
+    "bytes_per_sample": 45,
+}
+SOURCES = [
+    {"path": "a.jsonl", "tokens": 20_000, "trained_tokens": 12_345},
+    {"path": "b.jsonl", "tokens": 5000},
+    {"path": "c.jsonl", "tokens": 0},
+]
+COUNTERS = {"straddling tokens": 1234, "cut samples": 0, "samples whose joint ids differ": 2}
+SFT = {
+    "kind": "sft",
+    "mask": MASK,
+    "sources": SOURCES,
+    "packs": {"train": PACK},
+    "totals__trained_tokens": 12_345,
+    "totals__counters": COUNTERS,
+    "totals__extra": 1010,
+    "totals__documents": 2010,
+}
+
+
+def test_the_summary_of_sft_says_what_is_trained_noticed_and_packed():
+    found = rows(**SFT)
+    alike = {label: text for label, text in rows().items() if not label.startswith("document")}
+    assert found == {
+        **alike,
+        "samples": "2,010 of 1,008 records (1,010 more than one each)",
+        "tokens": "25,000 as uint16 (train 24,000, val 1,000)",
+        "trained tokens": "12,345 (49.4%)",
+        "by source": "a.jsonl: 61.7%\nb.jsonl: 0.0%\nc.jsonl: 0.0%",
+        "mask": "preset trl, boundary joint, messages as chatml",
+        "noticed": "1,234 straddling tokens, 2 samples whose joint ids differ",
+        "packs, train": "10,000 samples in 1,200 rows of 4,096 tokens, 99.69% full; "
+        "45 bytes of memory a sample",
+        "sample length": "median below 8, 99 % below 16, longest below 64 tokens",
+    }
+    assert list(found)[:4] == ["samples", "tokens", "trained tokens", "by source"]
+
+
+@pytest.mark.parametrize(
+    ("changes", "label", "expected"),
+    [
+        ({"totals__counters": {}}, "noticed", "nothing"),
+        ({"totals__counters": {"cut samples": 0}}, "noticed", "nothing"),
+        ({"totals__trained_tokens": 0}, "trained tokens", "0 (0.0%)"),
+        ({"totals__tokens": 0, "totals__trained_tokens": 0}, "trained tokens", "0 (0.0%)"),
+        ({"totals__extra": 0, "totals__documents": 900}, "samples", "900 of 1,008 records"),
+        ({"sources": SOURCES[:1]}, "by source", None),
+        (
+            {"sources": SOURCES[:1] * 13},
+            "by source",
+            "a.jsonl: 61.7%\n" * 12 + "…",
+        ),
+        ({"packs": {}}, "packs, train", None),
+        (
+            {"packs": {"val": {**PACK, "samples": 1, "rows": 1}}},
+            "packs, val",
+            "1 samples in 1 rows of 4,096 tokens, 99.69% full; 45 bytes of memory a sample",
+        ),
+        (
+            {"files": [{"name": f"x.{kind}", "bytes": 1} for kind in ("mask", "weight", "bin")]},
+            "files",
+            "1 .bin, 1 .mask, 1 .weight, manifest.json, plan.json",
+        ),
+    ],
+)
+def test_what_sft_lacks_is_said_in_words_or_left_out(changes, label, expected):
+    assert rows(**{**SFT, **changes}).get(label) == expected
+
+
+def test_pretraining_says_nothing_of_masks():
+    assert rows(kind="pretrain") == rows()

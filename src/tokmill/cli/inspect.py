@@ -3,62 +3,80 @@
 from __future__ import annotations
 
 import json
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from tokmill.config import TokenizerSettings
-from tokmill.errors import UsageError
+from tokmill.errors import UsageError, VerifyError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Iterator, Sequence
 
+    from tokmill.cli.sample_text import Look
     from tokmill.encode.tokenizer import Tokenizer
+    from tokmill.report.samples import Sample, SampleReader
 
 
 @click.command("inspect")
 @click.argument("directory", type=click.Path(path_type=Path))
-@click.option("--document", "-n", type=int, help="Show this document, counted from 0.")
+@click.option("--document", "-n", type=int, help="Show this document or sample, counted from 0.")
 @click.option("--sample", type=int, help="Show this many, spread evenly.  [default: 3]")
+@click.option("--row", type=int, help="Show the samples in this row of packed train, from 0.")
 @click.option("--tokenizer", "-t", default="", help="The tokenizer, if it has moved.")
 @click.option("--max-chars", default=2000, show_default=True, help="Cut longer texts; 0: never.")
+@click.option("--tokens", "by_token", is_flag=True, help="Show where each token ends.")
 @click.option("--ids", "show_ids", is_flag=True, help="Show the ids too.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object a document.")
+@click.option("--html", type=click.Path(path_type=Path), help="Write a web page to this file.")
 def command(
     directory: Path,
     document: int | None,
     sample: int | None,
+    row: int | None,
     tokenizer: str,
     max_chars: int,
+    by_token: bool,
     show_ids: bool,
     as_json: bool,
+    html: Path | None,
 ) -> None:
     """Show documents of a dataset, decoded; control tokens stand out.
+
+    Of samples of SFT it shows which tokens are trained.
 
     \b
     Examples:
       tokmill inspect out --sample 3
       tokmill inspect out --document 1234 --ids
+      tokmill inspect out --row 0 --html row.html
     """
-    from tokmill.encode.decode import load_decoder
-    from tokmill.shards.reader import check_complete, find_document, read_manifest
+    from tokmill.cli.sample_text import Look
+    from tokmill.report.samples import SampleReader
+    from tokmill.shards.reader import check_complete, read_manifest
 
+    if row is not None and (document is not None or sample is not None):
+        raise UsageError("--row shows the samples of one row: leave --document and --sample out")
+    if as_json and html is not None:
+        raise UsageError("--json prints and --html writes a page: choose one")
     manifest = read_manifest(directory)
     check_complete(manifest, directory)
+    if manifest.get("kind") == "sft" and not isinstance(manifest.get("mask"), dict):
+        raise VerifyError(f"{directory / 'manifest.json'}: damaged manifest: no mask")
+    if html is not None:
+        _check_target(html, directory, manifest)
     loaded = _load(manifest, tokenizer)
-    decode = load_decoder(loaded)
-    for number in _numbers(manifest["totals"]["documents"], document, sample):
-        shard, i = find_document(directory, manifest, number)
-        ids = [int(token) for token in shard.document(i)]
-        where = {"document": number, "shard": shard.name, "tokens": len(ids)}
-        if as_json:
-            click.echo(json.dumps({**where, "ids": ids, "text": decode(ids)}, ensure_ascii=False))
-            continue
-        click.secho(f"document {number} ({shard.name}, {len(ids):,} tokens)", bold=True)
-        if show_ids:
-            click.echo(" ".join(map(str, ids)))
-        click.echo(_shown(ids, loaded, decode, max_chars) + "\n")
+    reader = SampleReader(directory, manifest, loaded, by_token=by_token and not as_json)
+    heading, samples = _chosen(reader, manifest, document=document, sample=sample, row=row)
+    if html is not None:
+        _write_page(html, directory, manifest, heading, list(samples), max_chars, show_ids)
+    elif as_json:
+        for found in samples:
+            click.echo(json.dumps(_as_json(found, reader, row), ensure_ascii=False))
+    else:
+        _print(heading, samples, Look(_in_colour(), by_token, max_chars), manifest, show_ids)
 
 
 def _load(manifest: dict[str, Any], moved: str) -> Tokenizer:
@@ -80,6 +98,37 @@ def _load(manifest: dict[str, Any], moved: str) -> Tokenizer:
     return loaded
 
 
+def _check_target(path: Path, directory: Path, manifest: dict[str, Any]) -> None:
+    """Make sure that a page may be written there; raises `UsageError`."""
+    if path.exists() and not path.is_file():
+        raise UsageError(f"{path}: not a file: --html wants the name of a file to write")
+    own = {"manifest.json", *(entry["name"] for entry in manifest.get("files", ()))}
+    if path.resolve() in {(directory / name).resolve() for name in own}:
+        raise UsageError(f"{path}: a file of the dataset: --html wants the name of another")
+
+
+def _chosen(
+    reader: SampleReader,
+    manifest: dict[str, Any],
+    *,
+    document: int | None,
+    sample: int | None,
+    row: int | None,
+) -> tuple[str, Iterator[Sample]]:
+    """Give the samples asked for, read as they are needed, and what they are."""
+    if row is not None:
+        samples = reader.read_row(row)
+        capacity = manifest["packs"]["train"]["capacity"]
+        n_tokens = sum(len(found.ids) for found in samples)
+        heading = (
+            f"row {row} of train: {len(samples):,} samples, {n_tokens:,} of {capacity:,} tokens "
+            f"({n_tokens / capacity:.1%})"
+        )
+        return heading, iter(samples)
+    numbers = _numbers(manifest["totals"]["documents"], document, sample)
+    return "", (reader.read(number) for number in numbers)
+
+
 def _numbers(total: int, document: int | None, sample: int | None) -> Sequence[int]:
     if document is not None:
         return [document]
@@ -87,19 +136,58 @@ def _numbers(total: int, document: int | None, sample: int | None) -> Sequence[i
     return [i * total // wanted for i in range(wanted)]
 
 
-def _shown(
-    ids: list[int], tokenizer: Tokenizer, decode: Callable[[Sequence[int]], str], max_chars: int
-) -> str:
-    from tokmill.encode.decode import runs
+def _as_json(sample: Sample, reader: SampleReader, row: int | None) -> dict[str, Any]:
+    if sample.mask is None:
+        where = {"document": sample.number, "shard": sample.shard, "tokens": len(sample.ids)}
+        return {**where, "ids": sample.ids, "text": reader.decoder.decode(sample.ids)}
+    in_row = {} if row is None else {"row": row, "row_start": sample.row_start}
+    return {**in_row, **sample.as_json()}
 
-    control = [*tokenizer.special_ids, tokenizer.eos.id]
-    pieces, used = [], 0
-    for is_control, run in runs(ids, control):
-        text = decode(run)
-        if max_chars and used + len(text) > max_chars:
-            text = text[: max_chars - used] + f"… ({len(ids):,} tokens in all)"
-            pieces.append(text)
-            break
-        used += len(text)
-        pieces.append(click.style(text, fg="magenta", bold=True) if is_control else text)
-    return "".join(pieces)
+
+def _in_colour() -> bool:
+    color = click.get_current_context().color
+    return sys.stdout.isatty() if color is None else color
+
+
+def _print(
+    heading: str,
+    samples: Iterator[Sample],
+    look: Look,
+    manifest: dict[str, Any],
+    show_ids: bool,
+) -> None:
+    from tokmill.cli.sample_text import legend, sample_text
+
+    if heading:
+        click.secho(heading, bold=True)
+    if manifest.get("kind") == "sft":
+        click.echo(legend(look) + "\n")
+    for sample in samples:
+        click.secho(f"{sample.kind} {sample.number} ({', '.join(sample.facts())})", bold=True)
+        if show_ids:
+            click.echo(" ".join(map(str, sample.ids)))
+        click.echo(sample_text(sample, look) + "\n")
+
+
+def _write_page(
+    path: Path,
+    directory: Path,
+    manifest: dict[str, Any],
+    heading: str,
+    samples: list[Sample],
+    max_chars: int,
+    show_ids: bool,
+) -> None:
+    from tokmill.report.sample_page import sample_page
+    from tokmill.report.units import plural, size
+    from tokmill.storage import storage_errors, write_whole
+
+    page = sample_page(
+        str(directory), manifest, samples, heading=heading, max_chars=max_chars, show_ids=show_ids
+    ).encode()
+    target = path.resolve() if path.is_symlink() else path
+    write_whole(target, page)
+    with storage_errors(path):
+        target.chmod(0o644)  # no file of a dataset: its owner may change it
+    kind = "sample" if manifest.get("kind") == "sft" else "document"
+    click.echo(f"{path}: {plural(len(samples), kind)}, {size(len(page))}")

@@ -61,7 +61,7 @@ mark { background: none; color: inherit; }
 .t .c { color: var(--both-ink); background: var(--both); }
 .t[data-weight]::after { content: attr(data-weight); color: var(--odd); font-size: .75em;
   vertical-align: super; margin-left: .15em; }
-.nl::before, .tab::before { color: var(--mark); }
+.nl::before, .tab::before { color: var(--trained-edge); }
 .nl::before { content: "\\23CE"; }
 .tab::before { content: "\\21E5"; }
 .sp { background: radial-gradient(circle, var(--mark) .09em, transparent .11em) center no-repeat; }
@@ -75,7 +75,7 @@ details code { font-family: var(--mono); overflow-wrap: anywhere; }
 code { font-family: var(--mono); }
 @media (max-width: 40rem) {
   .bar { position: static; }
-  article header, .text { padding-left: .7rem; padding-right: .7rem; }
+  article header, .text, .note, details { padding-left: .7rem; padding-right: .7rem; }
 }
 @media print {
   .t, .c, .strip i { -webkit-print-color-adjust: exact; print-color-adjust: exact; }

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from tokmill.config import SftSettings
 from tokmill.encode.control_variant import added_tokens
 from tokmill.encode.decode import Run, TokenDecoder, escaped
-from tokmill.errors import UsageError
+from tokmill.errors import UsageError, VerifyError
 from tokmill.render.chat.rule import mask_rule
 from tokmill.render.chat.templates import emitted_strings, template_source
 from tokmill.shards.packs import open_packs
@@ -60,7 +60,8 @@ class Sample:
         """Say where it stands, and its counts."""
         facts = [self.shard, f"{len(self.ids):,} tokens"]
         if self.mask is not None:
-            facts += [f"{self.n_trained:,} trained", f"{self.n_trained / len(self.ids):.1%}"]
+            share = self.n_trained / max(1, len(self.ids))
+            facts += [f"{self.n_trained:,} trained", f"{share:.1%}"]
         if self.row_start is not None:
             facts.append(f"from token {self.row_start:,} of the row")
         return facts
@@ -172,7 +173,11 @@ def _template(manifest: Mapping[str, Any], tokenizer: Tokenizer) -> str:
 def numbers_in_dataset(
     manifest: Mapping[str, Any], split: str, numbers: Sequence[int]
 ) -> list[int]:
-    """Give the numbers in the dataset of samples that are numbered within a split."""
+    """Give the numbers in the dataset of samples that are numbered within a split.
+
+    Raises:
+        VerifyError: the split has no sample of such a number.
+    """
     starts, firsts, in_split, in_dataset = [], [], 0, 0
     for shard in manifest["shards"]:
         if shard["split"] == split:
@@ -180,5 +185,8 @@ def numbers_in_dataset(
             firsts.append(in_dataset)
             in_split += shard["documents"]
         in_dataset += shard["documents"]
+    wrong = [number for number in numbers if not 0 <= number < in_split]
+    if wrong:
+        raise VerifyError(f"packs of {split}: sample {wrong[0]} is none of its {in_split}")
     at = [bisect.bisect_right(starts, number) - 1 for number in numbers]
     return [firsts[i] + number - starts[i] for i, number in zip(at, numbers, strict=True)]

@@ -128,3 +128,22 @@ def test_what_torchtune_cannot_write_is_refused(show_messages):
 def test_a_tokenizer_without_the_control_tokens_is_refused():
     with pytest.raises(UsageError, match=r"chatml needs the control tokens <\|im_start\|>"):
         make_template("chatml", SftSettings(), Vocabulary({"<eos>": 0}, "<eos>", "", {}))
+
+
+def test_minimind_takes_think_tags_in_a_reply_for_its_reasoning_if_tags_are_parsed(vocabulary):
+    from dataclasses import replace
+
+    from tokmill.render.chat.conversation import Conversation
+    from tokmill.render.chat.segments import Segments
+
+    reply = {"role": "assistant", "content": "<think>\nwhy\n</think>\n\nA"}
+    written = []
+    for parse in (True, False):
+        template = make_template("minimind", SftSettings(), replace(vocabulary, parse=parse))
+        segments = Segments(vocabulary.control)
+        segments.begin_sample()
+        template.render(Conversation([reply], [None]), segments)
+        written.append("".join(segments.parts))
+    head = "<|im_start|>assistant\n<think>\n"
+    assert written[0] == head + "why\n</think>\n\nA<|im_end|>\n"
+    assert written[1] == head + "\n</think>\n\n<think>\nwhy\n</think>\n\nA<|im_end|>\n"

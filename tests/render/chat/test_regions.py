@@ -114,3 +114,11 @@ def test_a_token_across_the_edge_of_a_span_is_refused():
 def test_tokens_that_meet_at_an_edge_are_two():
     assert written(["<s>", "<e>", "<s>"], ["user", "user"])[1] == ["assistant", "EOT <e>=1"]
     assert written(["e>", "<", "e"], ["user", "user"])[1] == ["assistant", "CONTENT '<'"]
+
+
+def test_white_space_behind_a_span_that_has_its_end_is_its_suffix():
+    assert written(["q", "a<e>", "\n\nb"], ["user", "user"]) == [
+        ["user", "OTHER 'q'"],
+        ["assistant", "CONTENT 'a'", "EOT <e>=1", "SUFFIX_OUTSIDE '\\n\\n'"],
+        ["user", "OTHER 'b'"],
+    ]

@@ -154,16 +154,30 @@ class ChatML:
 
 
 class Minimind(ChatML):
-    """The template of minimind: every reply has think tags, empty ones too."""
+    """The template of minimind: every reply has think tags, empty ones too.
+
+    With `parse`, think tags in a reply's content are its reasoning, as minimind takes them; without
+    it they are text, as every control token's string is.
+    """
 
     name = "minimind"
     verbatim = False
 
+    def __init__(
+        self, control: Mapping[str, int], default_system: str = "", *, parse: bool = False
+    ) -> None:
+        super().__init__(control, default_system)
+        self._parse = parse
+
     def _assistant(self, message: Message, segments: Segments) -> None:
         segments.control(START, Kind.HEADER)
         segments.text("assistant\n", Kind.HEADER)
-        self._think(message.get("reasoning_content") or "", segments)
-        content = message["content"]
+        reasoning, content = message.get("reasoning_content"), message["content"]
+        if self._parse and reasoning is None and "</think>" in content:
+            before, content = content.split("</think>")[0], content.split("</think>")[-1]
+            reasoning = before.rstrip("\n").split("<think>")[-1].lstrip("\n")
+            content = content.lstrip("\n")
+        self._think(reasoning or "", segments)
         segments.text(content.lstrip("\n"), Kind.CONTENT)
         if calls := message.get("tool_calls"):
             self._calls(calls, segments, after_content=bool(content))

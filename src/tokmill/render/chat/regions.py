@@ -95,6 +95,8 @@ class RegionWriter:
             pieces = self._pieces(before[: -len(header)] if has_header else before, break_)
             if not has_ended:
                 pieces = self._write_end(pieces, segments)
+            elif i:
+                pieces = _write_suffix(pieces, segments)
             if len(pieces) > 1 or pieces[0]:
                 segments.begin_turn(role)
                 segments.pieces(pieces, Kind.OTHER)
@@ -134,6 +136,11 @@ class RegionWriter:
         if len(pieces) == 1 or pieces[0] or pieces[1] in self._around.openers:
             return pieces
         segments.control(pieces[1], Kind.EOT_OUTSIDE)
-        rest = pieces[2].lstrip()
-        segments.text(pieces[2][: len(pieces[2]) - len(rest)], Kind.SUFFIX_OUTSIDE)
-        return [rest, *pieces[3:]]
+        return _write_suffix(pieces[2:], segments)
+
+
+def _write_suffix(pieces: list[str], segments: Segments) -> list[str]:
+    """Write the white space that stands behind a reply, if any; give the pieces left."""
+    rest = pieces[0].lstrip()
+    segments.text(pieces[0][: len(pieces[0]) - len(rest)], Kind.SUFFIX_OUTSIDE)
+    return [rest, *pieces[1:]]

@@ -124,7 +124,7 @@ BUILT_IN: dict[str, Callable[[Vocabulary, str], ChatTemplate]] = {
     "llama3": lambda v, system: Llama3(v.control, v.bos, system),
     "alpaca": lambda v, system: Alpaca(v.eos, system),
     "plain": lambda v, system: Plain(v.eos, system),
-    "minimind": lambda v, system: Minimind(v.control, system),
+    "minimind": lambda v, system: Minimind(v.control, system, parse=v.parse),
     "torchtune": lambda v, system: Torchtune(v.control, system),
     "nanochat": lambda v, _: Nanochat(v.control),
     "baby-llama2": lambda v, _: BabyLlama2(v.bos, v.eos),

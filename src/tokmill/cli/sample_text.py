@@ -1,0 +1,176 @@
+"""Samples on a terminal: in colour, or with marks where there is none."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from tokmill.encode.decode import escaped
+from tokmill.report.stretches import stretches
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from tokmill.encode.decode import Run
+    from tokmill.report.samples import Sample
+    from tokmill.report.stretches import Stretch
+
+_TRAINED = ("«»", "⟦⟧", "⟪⟫")
+_CONTROL = ("‹›", "⟨⟩", "⦅⦆")
+_SEPARATORS = ("·", "|", "¦", "╎")
+"""Marks to choose from: the first that do not stand in the text themselves."""
+
+_EDGES = str.maketrans({"\n": "⏎\n", "\t": "⇥\t", "\r": "␍"})
+_UNSHOWN = re.compile(
+    "[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u200b\u200e\u200f\u2028-\u202e\u2060\u2066-\u2069\ufeff]"
+    r"|\r(?!\n)"
+)
+"""Characters that drive a terminal, turn its text round, or are nothing to see."""
+
+_STYLES: dict[tuple[bool, bool], dict[str, Any]] = {
+    (False, False): {},
+    (False, True): {"fg": "magenta", "bold": True},
+    (True, False): {"fg": 16, "bg": 151},
+    (True, True): {"fg": 16, "bg": 222},
+}
+"""By (trained, control). Black on pale green and on pale orange, of the 256 colours that no theme
+changes: readable whatever the terminal's own two colours are."""
+
+_SEPARATOR_STYLES: dict[bool, dict[str, Any]] = {False: {"fg": 167}, True: {"fg": 124, "bg": 151}}
+"""By whether it stands between trained tokens."""
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """How samples are shown.
+
+    `in_colour`: by colours, else by marks. `by_token`: with separators between tokens. `max_chars`:
+    of text; 0: all.
+    """
+
+    in_colour: bool
+    by_token: bool
+    max_chars: int
+
+
+@dataclass(frozen=True, slots=True)
+class Marks:
+    """What stands around trained text and around control tokens, two characters or none each.
+
+    `separator`: between tokens, or ''.
+    """
+
+    trained: str
+    control: str
+    separator: str
+
+
+def legend(look: Look) -> str:
+    """Say in one line what is what in samples of SFT."""
+    return _legend(look, _marks("", look))
+
+
+def sample_text(sample: Sample, look: Look) -> str:
+    """Give the text of a sample; a line before it says so where other marks than usual are used."""
+    whole = escaped("".join(run.text for run in sample.runs))  # its characters, however cut
+    marks = _marks(whole, look)
+    if sample.mask is None:
+        marks = Marks("", "", marks.separator)
+    shown, is_cut = stretches(sample.runs, look.max_chars)
+    text = _joined(shown, look, marks)
+    if is_cut:
+        text += f"… ({len(sample.ids):,} tokens in all)"
+    if sample.mask is not None and marks != _marks("", look):
+        text = f"here: {_legend(look, marks)}\n{text}"
+    return text
+
+
+def _legend(look: Look, marks: Marks) -> str:
+    words = [
+        _around(_kind("trained", look, marks, is_trained=True), marks.trained),
+        "untrained",
+        _kind("control", look, marks, is_control=True),
+        _around(
+            _kind("trained control", look, marks, is_trained=True, is_control=True),
+            marks.trained,
+        ),
+        "⏎ newline at a trained edge",
+        r"\x.. split character",
+        *([f"{marks.separator} between tokens"] if look.by_token else ()),
+    ]
+    return "  ".join(words)
+
+
+def _marks(text: str, look: Look) -> Marks:
+    """Choose marks that do not stand in a text."""
+
+    def first_free(choices: Sequence[str]) -> str:
+        return next((c for c in choices if not set(c).intersection(text)), choices[0])
+
+    separator = first_free(_SEPARATORS) if look.by_token else ""
+    if look.in_colour:
+        return Marks("", "", separator)
+    return Marks(first_free(_TRAINED), first_free(_CONTROL), separator)
+
+
+def _joined(shown: Sequence[Stretch], look: Look, marks: Marks) -> str:
+    out: list[str] = []
+    is_open = False
+    for stretch in shown:
+        if out:
+            out.append(_separator(look, marks, is_trained=is_open))
+        if stretch.opens:
+            out.append(marks.trained[:1])
+        separator = _separator(look, marks, is_trained=stretch.run.is_trained)
+        out.append(separator.join(_texts(stretch, look, marks)))
+        is_open = stretch.run.is_trained and not stretch.closes
+        if stretch.closes:
+            out.append(marks.trained[1:] + _weight(stretch.run))
+    return "".join(out) + (marks.trained[1:] if is_open else "")
+
+
+def _texts(stretch: Stretch, look: Look, marks: Marks) -> list[str]:
+    run, texts = stretch.run, []
+    for parts in stretch.parts():
+        plain = [text.translate(_EDGES) if is_edge else text for text, is_edge in parts]
+        text = _UNSHOWN.sub(_code, escaped("".join(plain)))
+        texts.append(_kind(text, look, marks, is_trained=run.is_trained, is_control=run.is_control))
+    return texts
+
+
+def _kind(
+    text: str, look: Look, marks: Marks, *, is_trained: bool = False, is_control: bool = False
+) -> str:
+    """Give a text in the look of its kind, but for the marks around trained text.
+
+    It is styled line by line: a colour that reaches over a line's end fills the next line.
+    """
+    style = _STYLES[is_trained, is_control]
+    if look.in_colour and style:
+        return "\n".join(click.style(line, **style) if line else "" for line in text.split("\n"))
+    return _around(text, marks.control) if is_control else text
+
+
+def _separator(look: Look, marks: Marks, *, is_trained: bool) -> str:
+    if not look.in_colour or not marks.separator:
+        return marks.separator
+    return click.style(marks.separator, **_SEPARATOR_STYLES[is_trained])
+
+
+def _around(text: str, marks: str) -> str:
+    return marks[:1] + text + marks[1:]
+
+
+def _weight(run: Run) -> str:
+    return "" if run.weight == 1 else f"×{run.weight:g}"
+
+
+def _code(found: re.Match[str]) -> str:
+    """Write a character that is nothing to see by its number."""
+    number = ord(found[0])
+    if number == ord("\r"):
+        return "␍"
+    return f"\\x{number:02x}" if number < 0x100 else f"\\u{number:04x}"

@@ -1,0 +1,273 @@
+"""`tokmill inspect` on a dataset of SFT and on one for pretraining, as a user types it."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import stat
+from collections.abc import Callable
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from tokenizers import Tokenizer as Library
+
+TEMPLATE = """\
+{%- for message in messages -%}
+{{- '<|im_start|>' + message.role + '\n' -}}
+{%- if message.role == 'assistant' -%}
+{%- generation -%}{{- message.content + '<eos>' -}}{%- endgeneration -%}
+{%- else -%}
+{{- message.content + '<eos>' -}}
+{%- endif -%}
+{{- '\n' -}}
+{%- endfor -%}"""
+
+CHATS = [
+    ("hello", "there"),
+    ("what is <eos>?", "\n猫 <script>alert(1)</script>\n"),
+    ("the cat", "  the hat </style>\n"),
+    ("123", "هلا 123 «ok»"),
+    ("狗狗", "\n"),
+]
+
+
+@pytest.fixture
+def sft(tmp_path: Path, tokenizer_dir: Path, tokmill: Any) -> Path:
+    """Make a packed dataset of `CHATS`, and give its directory."""
+    (tmp_path / "t.jinja").write_text(TEMPLATE)
+    rows = [
+        {"messages": [{"role": "user", "content": q}, {"role": "assistant", "content": a}]}
+        for q, a in CHATS
+    ]
+    (tmp_path / "chats.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    outcome = tokmill(
+        *("sft", tmp_path / "chats.jsonl", "-o", tmp_path / "out", "-t", tokenizer_dir),
+        *("--template", tmp_path / "t.jinja", "--max-tokens", "200", "--packing", "200"),
+        *("--engine", "tokenizers", "--threads", "1", "--quiet"),
+    )
+    assert outcome.code == 0, outcome.err
+    return tmp_path / "out"
+
+
+def files_of_shard(directory: Path) -> tuple[np.ndarray, np.ndarray]:
+    path = directory / "train-0000000-0000.bin"
+    return np.fromfile(path, "<u2"), np.fromfile(path.with_suffix(".mask"), "u1")
+
+
+def test_a_sample_is_shown_with_what_is_trained(tokmill: Callable[..., Any], sft: Path) -> None:
+    outcome = tokmill("inspect", sft, "--document", "1")
+    assert outcome.code == 0
+    counts = json.loads(tokmill("inspect", sft, "-n", "1", "--json").out)
+    n_tokens, n_trained = counts["tokens"], counts["trained_tokens"]
+    assert outcome.out.split("\n") == [
+        "«trained»  untrained  ‹control›  «‹trained control›»  "
+        r"⏎ newline at a trained edge  \x.. split character",
+        "",
+        f"sample 1 (train-0000000-0000, {n_tokens} tokens, {n_trained} trained, "
+        f"{n_trained / n_tokens:.1%})",
+        "‹<|im_start|>›user",
+        "what is <eos>?‹<eos>›",
+        "‹<|im_start|>›assistant",
+        "«⏎",
+        "猫 <script>alert(1)</script>",
+        "‹<eos>›»",
+        "",
+        "",
+        "",
+    ]
+
+
+def test_json_has_the_mask_and_the_trained_text_as_the_files_have_them(
+    tokmill: Callable[..., Any], sft: Path, tokenizer_dir: Path
+) -> None:
+    lines = tokmill("inspect", sft, "--sample", "9", "--json", "--tokens").out.splitlines()
+    found = [json.loads(line) for line in lines]
+    ids, mask = files_of_shard(sft)
+    assert [id_ for values in found for id_ in values["ids"]] == ids.tolist()
+    assert [value for values in found for value in values["mask"]] == mask.tolist()
+    assert [values["trained_text"] for values in found] == [a + "<eos>" for _, a in CHATS]
+    assert all(set(values) == {*found[0]} for values in found)
+    library = Library.from_file(str(tokenizer_dir / "tokenizer.json"))
+    texts = [library.decode(values["ids"], skip_special_tokens=False) for values in found]
+    assert [values["text"] for values in found] == texts
+
+
+def test_ids_are_shown_on_request(tokmill: Callable[..., Any], sft: Path) -> None:
+    (values,) = map(json.loads, tokmill("inspect", sft, "-n", "0", "--json").out.splitlines())
+    lines = tokmill("inspect", sft, "-n", "0", "--ids").out.splitlines()
+    assert lines[3] == " ".join(map(str, values["ids"]))
+
+
+def test_token_boundaries_are_shown_on_request(tokmill: Callable[..., Any], sft: Path) -> None:
+    out = tokmill("inspect", sft, "-n", "0", "--tokens").out
+    assert "\n‹<|im_start|>›·" in out
+    assert "·«" in out
+    assert "·‹<eos>›»·\n" in out
+
+
+def test_a_row_shows_its_samples_one_after_the_other(
+    tokmill: Callable[..., Any], sft: Path
+) -> None:
+    lines = tokmill("inspect", sft, "--row", "0", "--json").out.splitlines()
+    found = [json.loads(line) for line in lines]
+    starts, rows = 0, {values["row"] for values in found}
+    assert rows == {0}
+    for values in found:
+        assert values["row_start"] == starts
+        starts += values["tokens"]
+    out = tokmill("inspect", sft, "--row", "0").out
+    assert out.startswith(
+        f"row 0 of train: {len(found)} samples, {starts} of 200 tokens ({starts / 200:.1%})\n"
+    )
+    numbers = [line.split(" ")[1] for line in out.splitlines() if line.startswith("sample ")]
+    assert numbers == [str(values["document"]) for values in found]
+    assert f", from token {found[1]['row_start']} of the row)" in out
+
+
+# The page
+
+
+class Trained(HTMLParser):
+    """Collects the text in elements of class `t` inside those of class `text`."""
+
+    def __init__(self, html: str) -> None:
+        super().__init__(convert_charrefs=True)
+        self.open: list[str] = []
+        self.tags: set[str] = set()
+        self.text = ""
+        self.feed(html)
+        self.close()
+        assert not self.open
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.add(tag)
+        if tag != "meta":
+            self.open.append(dict(attrs).get("class") or "")
+
+    def handle_endtag(self, tag: str) -> None:
+        self.open.pop()
+
+    def handle_data(self, data: str) -> None:
+        if "text" in self.open and "t" in self.open:
+            self.text += data
+
+
+def with_bytes(text: str) -> str:
+    """Put the bytes back that are written as escapes."""
+    byte = re.compile(rb"\\x([0-9a-f]{2})")
+    return byte.sub(lambda found: bytes([int(found[1], 16)]), text.encode()).decode()
+
+
+@pytest.mark.parametrize("flags", [(), ("--tokens", "--ids")])
+def test_the_page_has_the_trained_text_of_the_files(
+    tokmill: Callable[..., Any],
+    sft: Path,
+    tokenizer_dir: Path,
+    tmp_path: Path,
+    flags: tuple[str, ...],
+) -> None:
+    outcome = tokmill("inspect", sft, "--sample", "5", "--html", tmp_path / "p.html", *flags)
+    assert outcome.code == 0
+    assert outcome.out.startswith(f"{tmp_path / 'p.html'}: 5 samples, ")
+    page = Trained((tmp_path / "p.html").read_text(encoding="utf-8"))
+    assert "script" not in page.tags
+    ids, mask = files_of_shard(sft)
+    library = Library.from_file(str(tokenizer_dir / "tokenizer.json"))
+    decoded = library.decode(ids[mask == 1].tolist(), skip_special_tokens=False)
+    assert with_bytes(page.text) == decoded
+    assert decoded == "".join(a + "<eos>" for _, a in CHATS)
+
+
+def test_a_page_of_a_row_is_named_after_it(
+    tokmill: Callable[..., Any], sft: Path, tmp_path: Path
+) -> None:
+    assert tokmill("inspect", sft, "--row", "0", "--html", tmp_path / "p.html").code == 0
+    assert "<h2>row 0 of train: " in (tmp_path / "p.html").read_text()
+
+
+def test_a_page_of_documents(
+    pretrain: Callable[..., Any], tokmill: Callable[..., Any], tmp_path: Path
+) -> None:
+    record = {"title": "t", "summary": "</style> & <b>", "sections": []}
+    (tmp_path / "a.jsonl").write_text(json.dumps(record) + "\n")
+    assert pretrain(tmp_path / "a.jsonl").code == 0
+    outcome = tokmill("inspect", tmp_path / "out", "--html", tmp_path / "p.html")
+    assert outcome.code == 0
+    page = (tmp_path / "p.html").read_text()
+    assert "t:&lt;/style&gt; &amp; &lt;b&gt;" in page
+    assert not Trained(page).text
+
+
+def test_a_page_replaces_a_file_as_a_whole_and_belongs_to_its_owner(
+    tokmill: Callable[..., Any], sft: Path, tmp_path: Path
+) -> None:
+    (tmp_path / "real.html").write_text("old" * 100_000)
+    (tmp_path / "link.html").symlink_to(tmp_path / "real.html")
+    assert tokmill("inspect", sft, "--html", tmp_path / "link.html").code == 0
+    assert (tmp_path / "link.html").is_symlink()
+    assert (tmp_path / "real.html").read_text().endswith("</html>\n")
+    assert stat.S_IMODE((tmp_path / "real.html").stat().st_mode) == 0o644
+    assert not list(tmp_path.glob(".*.tmp"))
+
+
+def test_a_page_is_not_written_over_what_is_no_file_or_the_dataset_s_own(
+    tokmill: Callable[..., Any], sft: Path, tmp_path: Path
+) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    for path in (tmp_path, tmp_path / "pipe"):
+        outcome = tokmill("inspect", sft, "--html", path)
+        assert outcome.code == 2
+        assert outcome.error == f"{path}: not a file: --html wants the name of a file to write"
+    before = (sft / "manifest.json").read_bytes()
+    for name in ("manifest.json", "train-0000000-0000.bin", "packs-train-rows.bin"):
+        outcome = tokmill("inspect", sft, "--html", sft / name)
+        assert outcome.code == 2
+        assert "a file of the dataset" in outcome.error
+    assert (sft / "manifest.json").read_bytes() == before
+    assert tokmill("inspect", sft, "--html", tmp_path / "no" / "p.html").code == 5
+
+
+# What cannot be
+
+
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        (("--row", "1", "-n", "0"), "--row shows the samples of one row"),
+        (("--row", "1", "--sample", "2"), "--row shows the samples of one row"),
+        (("--json", "--html", "p.html"), "choose one"),
+        (("--row", "99"), "no row 99 of train; it holds 0 to 0"),
+        (("-n", "5"), "no document 5; it holds 0 to 4"),
+    ],
+)
+def test_what_cannot_be_shown_is_a_line(
+    tokmill: Callable[..., Any], sft: Path, flags: tuple[str, ...], message: str
+) -> None:
+    outcome = tokmill("inspect", sft, *flags)
+    assert outcome.code == 2
+    assert message in outcome.error
+
+
+def test_a_dataset_without_packs_has_no_rows(
+    pretrain: Callable[..., Any], tokmill: Callable[..., Any], tmp_path: Path
+) -> None:
+    (tmp_path / "a.jsonl").write_text('{"title": "t", "summary": "s", "sections": []}\n')
+    assert pretrain(tmp_path / "a.jsonl").code == 0
+    outcome = tokmill("inspect", tmp_path / "out", "--row", "0")
+    assert (outcome.code, "not packed" in outcome.error) == (2, True)
+
+
+def test_a_manifest_of_sft_without_a_mask_is_damaged(
+    tokmill: Callable[..., Any], sft: Path
+) -> None:
+    path = sft / "manifest.json"
+    manifest = json.loads(path.read_bytes())
+    del manifest["mask"]
+    path.unlink()
+    path.write_text(json.dumps(manifest))
+    outcome = tokmill("inspect", sft)
+    assert (outcome.code, "damaged manifest: no mask" in outcome.error) == (1, True)

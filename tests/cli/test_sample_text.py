@@ -1,0 +1,111 @@
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from tokmill.cli.sample_text import Look, legend, sample_text
+from tokmill.encode.decode import Run
+from tokmill.report.samples import Sample
+
+PLAIN = Look(in_colour=False, by_token=False, max_chars=0)
+COLOUR = Look(in_colour=True, by_token=False, max_chars=0)
+BY_TOKEN = Look(in_colour=False, by_token=True, max_chars=0)
+
+
+def run(*texts: str, weight: float = 0, is_control: bool = False) -> Run:
+    return Run(tuple(range(len(texts))), is_control, weight, texts)
+
+
+def sample(*runs: Run, is_sft: bool = True) -> Sample:
+    ids = tuple(id_ for run in runs for id_ in run.ids)
+    mask = tuple(int(run.is_trained) for run in runs for _ in run.ids)
+    return Sample(0, "train-0000000-0000", ids, mask if is_sft else None, None, runs)
+
+
+CHAT = sample(
+    run("<s>", is_control=True),
+    run("user\nhi"),
+    run("</s>", is_control=True),
+    run("yes\n", weight=1),
+    run("</s>", weight=1, is_control=True),
+    run("\n"),
+)
+
+
+def test_without_colour_trained_text_and_control_tokens_stand_between_marks() -> None:
+    assert sample_text(CHAT, PLAIN) == "‹<s>›user\nhi‹</s>›«yes\n‹</s>›»\n"
+    assert legend(PLAIN) == (
+        "«trained»  untrained  ‹control›  «‹trained control›»  "
+        r"⏎ newline at a trained edge  \x.. split character"
+    )
+
+
+def test_in_colour_each_kind_has_its_own_and_no_colour_reaches_over_a_line() -> None:
+    black, orange, magenta = "\x1b[38;5;16m\x1b[48;5;151m", "\x1b[48;5;222m", "\x1b[35m\x1b[1m"
+    text = sample_text(CHAT, COLOUR)
+    assert text == (
+        f"{magenta}<s>\x1b[0muser\nhi{magenta}</s>\x1b[0m"
+        f"{black}yes\x1b[0m\n\x1b[38;5;16m{orange}</s>\x1b[0m\n"
+    )
+    assert re.sub(r"\x1b\[[\d;]*m", "", text) == "<s>user\nhi</s>yes\n</s>\n"
+    assert "«" not in legend(COLOUR)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("\nhi\n", "«⏎\nhi⏎\n»"),
+        ("\n\n", "«⏎\n⏎\n»"),
+        (" \t hi", "« ⇥\t hi»"),
+        ("a\nb", "«a\nb»"),
+        ("hi\r\n", "«hi␍⏎\n»"),
+        ("  hi ", "«  hi »"),
+    ],
+)
+def test_white_space_at_a_trained_edge_is_seen(text: str, expected: str) -> None:
+    assert sample_text(sample(run("x\n"), run(text, weight=1), run("\ny")), PLAIN) == (
+        f"x\n{expected}\ny"
+    )
+
+
+def test_marks_that_stand_in_the_text_are_replaced_and_a_line_says_so() -> None:
+    text = sample_text(sample(run("« ‹⟦"), run("oui", weight=1)), PLAIN)
+    assert text.splitlines() == [
+        "here: ⟪trained⟫  untrained  ⟨control⟩  ⟪⟨trained control⟩⟫  "
+        r"⏎ newline at a trained edge  \x.. split character",
+        "« ‹⟦⟪oui⟫",
+    ]
+    assert sample_text(sample(run("« ‹⟦"), run("oui", weight=1)), COLOUR).startswith("« ‹⟦")
+
+
+def test_a_separator_stands_between_all_tokens() -> None:
+    shown = sample(
+        run("<s>", "<s>", is_control=True), run("a", " b"), run("c", "d", weight=1), run("e")
+    )
+    assert sample_text(shown, BY_TOKEN) == "‹<s>›·‹<s>›·a· b·«c·d»·e"
+    assert legend(BY_TOKEN).endswith("· between tokens")
+    assert sample_text(sample(run("1·2", "3")), BY_TOKEN).endswith("\n1·2|3")
+    assert sample_text(sample(run("\udcc2", "\udcb7")), BY_TOKEN).endswith("\n\\xc2|\\xb7")
+
+
+def test_what_would_drive_a_terminal_or_is_not_seen_is_written_by_its_number() -> None:
+    text = "a\x1b[31m\x00\x85\u202e\ufeff\udce7\rb\tc\r\nd"
+    assert sample_text(sample(run(text)), PLAIN) == (
+        r"a\x1b[31m\x00\x85\u202e\ufeff\xe7␍b" + "\tc\r\nd"
+    )
+
+
+def test_a_weight_other_than_1_is_said_behind_its_span() -> None:
+    shown = sample(run("a", weight=0.5), run("</s>", weight=0.5, is_control=True), run("b"))
+    assert sample_text(shown, PLAIN) == "«a‹</s>›»×0.5b"
+
+
+def test_a_long_text_is_cut_and_its_marks_close() -> None:
+    shown = sample(run("0123"), run("4567", weight=1))
+    assert sample_text(shown, Look(False, False, 6)) == "0123«45»… (2 tokens in all)"
+
+
+def test_documents_have_no_marks() -> None:
+    shown = sample(run("<s>", is_control=True), run("« text\n"), is_sft=False)
+    assert sample_text(shown, PLAIN) == "<s>« text\n"
