@@ -9,14 +9,13 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from tokmill.config import TokenizerSettings
+from tokmill.cli.dataset import spread, tokenizer_of
 from tokmill.errors import UsageError, VerifyError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from tokmill.cli.sample_text import Look
-    from tokmill.encode.tokenizer import Tokenizer
     from tokmill.report.samples import Sample, SampleReader
 
 
@@ -67,7 +66,7 @@ def command(
         raise VerifyError(f"{directory / 'manifest.json'}: damaged manifest: no mask")
     if html is not None:
         _check_target(html, directory, manifest)
-    loaded = _load(manifest, tokenizer)
+    loaded = tokenizer_of(manifest, tokenizer)
     reader = SampleReader(directory, manifest, loaded, by_token=by_token and not as_json)
     heading, samples = _chosen(reader, manifest, document=document, sample=sample, row=row)
     if html is not None:
@@ -77,25 +76,6 @@ def command(
             click.echo(json.dumps(_as_json(found, reader, row), ensure_ascii=False))
     else:
         _print(heading, samples, Look(_in_colour(), by_token, max_chars), manifest, show_ids)
-
-
-def _load(manifest: dict[str, Any], moved: str) -> Tokenizer:
-    from tokmill.encode.tokenizer import load_tokenizer
-
-    settings = manifest["config"]["tokenizer"]
-    loaded = load_tokenizer(
-        TokenizerSettings(
-            path=moved or settings["path"],
-            pattern=settings["pattern"],
-            eos_token=str(manifest["tokenizer"]["eos"]["id"]),
-        )
-    )
-    if loaded.sha256 != manifest["tokenizer"]["sha256"]:
-        raise UsageError(
-            f"{moved or settings['path']}: not the tokenizer of this dataset (sha256 differs): "
-            "name the right one with --tokenizer"
-        )
-    return loaded
 
 
 def _check_target(path: Path, directory: Path, manifest: dict[str, Any]) -> None:
@@ -132,8 +112,7 @@ def _chosen(
 def _numbers(total: int, document: int | None, sample: int | None) -> Sequence[int]:
     if document is not None:
         return [document]
-    wanted = min(3 if sample is None else sample, total)
-    return [i * total // wanted for i in range(wanted)]
+    return spread(total, 3 if sample is None else sample)
 
 
 def _as_json(sample: Sample, reader: SampleReader, row: int | None) -> dict[str, Any]:

@@ -5,20 +5,24 @@ from __future__ import annotations
 import json
 from dataclasses import asdict
 from pathlib import Path
+from typing import Any
 
 import click
 
-from tokmill.errors import VerifyError
+from tokmill.cli.dataset import spread, tokenizer_of
+from tokmill.errors import TokmillError, VerifyError
 
 
 @click.command("verify")
 @click.argument("directory", type=click.Path(path_type=Path))
+@click.option("--tokenizer", "-t", default="", help="The tokenizer, if it has moved.")
 @click.option("--json", "as_json", is_flag=True, help="Print the findings as JSON.")
-def command(directory: Path, as_json: bool) -> None:
+def command(directory: Path, tokenizer: str, as_json: bool) -> None:
     """Check a dataset against its manifest; exit 1 at a lie.
 
     Hashes every file again; checks each index against its shard, ids against the vocabulary, eos
-    at every document's end, and all counts.
+    at every document's end, and all counts; of chats the masks, and on samples spread over them
+    the trained text, decoded.
     """
     from tokmill.report.units import size
     from tokmill.shards.reader import read_manifest
@@ -26,16 +30,35 @@ def command(directory: Path, as_json: bool) -> None:
 
     manifest = read_manifest(directory)
     findings = verify(directory, manifest)
+    note = ""
+    if manifest.get("kind") == "sft" and not findings.problems:
+        note = _check_text(directory, manifest, tokenizer, findings.problems)
     if as_json:
         click.echo(json.dumps(asdict(findings), ensure_ascii=False))
     else:
         for problem in findings.problems:
             click.echo(f"{click.style('lie:', fg='red', bold=True)} {problem}")
         click.echo(
-            f"{findings.n_files:,} files ({size(findings.n_bytes)}) hashed, {findings.n_shards:,} "
-            f"shards, {findings.n_documents:,} documents, {findings.n_tokens:,} tokens checked"
+            f"{findings.n_files:,} files ({size(findings.n_bytes)}) hashed, "
+            f"{findings.n_shards:,} shards, {findings.n_documents:,} documents, "
+            f"{findings.n_tokens:,} tokens checked{note}"
         )
     if findings.problems:
         raise VerifyError(f"{directory}: {len(findings.problems)} promises do not hold")
     if not as_json:
         click.echo(f"{directory}: every promise that its bytes can show holds")
+
+
+def _check_text(directory: Path, manifest: dict[str, Any], moved: str, problems: list[str]) -> str:
+    """Look at the trained text of some samples; say how many, or why none."""
+    from tokmill.report.trained_text import MOST_SAMPLES, check_trained_text
+
+    try:
+        loaded = tokenizer_of(manifest, moved)
+    except TokmillError as error:
+        if moved:
+            raise
+        return f"; trained text not decoded: {error}"
+    numbers = spread(manifest["totals"]["documents"], MOST_SAMPLES)
+    problems += check_trained_text(directory, manifest, loaded, numbers)
+    return f"; {len(numbers):,} samples decoded"

@@ -101,6 +101,11 @@ class TokenDecoder:
         is_first = self._drops_first and (not is_sft or _is_first_behind(tokenizer))
         self._drops_behind_control = is_first
 
+    @property
+    def has_bytes(self) -> bool:
+        """Say whether tokens have bytes of their own, so that texts of runs are exact."""
+        return self._bytes is not None
+
     def runs(
         self, ids: Sequence[int], weights: Sequence[float], *, by_token: bool = False
     ) -> list[Run]:

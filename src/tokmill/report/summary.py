@@ -28,7 +28,10 @@ def summary_rows(manifest: Mapping[str, Any], directory: str, free_bytes: int) -
         ("bytes per token", _ratio(manifest)),
         ("drops", _by_reason(totals["drops"])),
         ("rejects", _by_reason(totals["rejects"], f"{directory}/rejects")),
-        ("sample length" if is_sft else "document length", _lengths(manifest["length_histogram"])),
+        (
+            "sample length" if is_sft else "document length",
+            _lengths(manifest["length_histogram"], "samples" if is_sft else "documents"),
+        ),
         ("tokenizer", _tokenizer(manifest["tokenizer"])),
         ("engine", describe_engine(manifest["engine"])),
         ("files", _files(manifest)),
@@ -115,10 +118,10 @@ def _by_reason(reasons: Mapping[str, int], where: str = "") -> str:
     return f"{sum(reasons.values()):,}: {listed}" + (f" (see {where})" if where else "")
 
 
-def _lengths(histogram: list[int]) -> str:
+def _lengths(histogram: list[int], what: str) -> str:
     total = sum(histogram)
     if not total:
-        return "no documents"
+        return f"no {what}"
     texts = []
     for name, fraction in (("median", 0.5), ("99 %", 0.99), ("longest", 1.0)):
         running = itertools.accumulate(histogram)
