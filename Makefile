@@ -11,7 +11,7 @@ help:
 	@echo "make test          lint, types, import rules, and all tests"
 	@echo "make check         lint, types and import rules alone"
 	@echo "make bench         run tokmill and its peers in turn, on data_samples/ or on BENCH_DATA"
-	@echo "make oracles       also install what some tests compare with: torch, megatron-core, …"
+	@echo "make oracles       also install what some tests compare with: torch, megatron-core, trl, …"
 	@echo "make clean         remove .venv and out/"
 
 $(BIN)/tokmill: pyproject.toml
@@ -53,6 +53,10 @@ oracles: $(VENV)/dev
 	-$(BIN)/python -m pip install --quiet --disable-pip-version-check torch==2.13.0
 	-$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps megatron-core==0.16.1
 	-$(BIN)/python -m pip install --quiet --disable-pip-version-check -e ".[hub]" tiktoken
+	-$(BIN)/python -m pip install --quiet --disable-pip-version-check trl==1.16.0 transformers==5.23.0
+	-$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps ai2-olmo-core==3.0.0 \
+		bettermap==1.3.1 cached_path==1.8.10 dataclass-extensions==0.5.0
+	-$(BIN)/python -m pip install --quiet --disable-pip-version-check boto3 google-cloud-storage
 
 clean:
 	rm -rf $(VENV) out

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import struct
 import warnings
 from pathlib import Path
 
@@ -120,3 +122,23 @@ def test_megatron_s_builder_writes_the_same_bytes(request, tmp_path, dataset, dt
         for ending in (".bin", ".idx"):
             ours = (directory / shard.name).with_suffix(ending).read_bytes()
             assert theirs.with_suffix(ending).read_bytes() == ours
+
+
+def test_a_mask_beside_its_tokens_is_read_as_their_twin(make_chats, tmp_path):
+    chats = make_chats()
+    for shard in chats.shards:
+        n, name = len(shard.lengths), tmp_path / f"{shard.name}_mask"
+        os.link(chats.directory / f"{shard.name}.mask", name.with_suffix(".bin"))
+        starts = np.array([shard.span(i).start for i in range(n)], "<i8")
+        head = struct.pack("<9sQBQQ", b"MMIDIDX\0\0", 1, 1, n, n + 1)  # code 1: uint8
+        numbers = np.arange(n + 1, dtype="<i8")
+        index = head + shard.lengths.tobytes() + starts.tobytes() + numbers.tobytes()
+        name.with_suffix(".idx").write_bytes(index)
+        tokens = indexed.IndexedDataset(str(chats.directory / shard.name))
+        twin = indexed.IndexedDataset(str(name))
+        assert twin.index.dtype is np.uint8
+        assert twin.sequence_lengths.tolist() == tokens.sequence_lengths.tolist()
+        assert twin.document_indices.tolist() == tokens.document_indices.tolist()
+        for i in range(n):
+            assert tokens[i].tolist() == shard.document(i).tolist()
+            assert twin[i].tolist() == shard.sample_mask(i).tolist()

@@ -102,3 +102,8 @@ def test_nanochat_s_python_stands_in_the_reply_and_its_output_is_not_trained(sho
 def test_nanochat_wants_user_and_assistant_in_turn(show_messages, messages):
     (refused,) = show_messages("nanochat", *messages)
     assert refused.startswith("not in this template: message ")
+
+
+def test_a_developer_s_message_stands_for_plain_s_default_one(show_messages):
+    turns = [("developer", "D"), ("user", "U"), ("assistant", "A")]
+    assert show_messages("plain", *turns, default_system="S") == ["DU«A<eos>»"]

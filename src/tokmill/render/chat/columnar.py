@@ -105,7 +105,8 @@ class ColumnarWriter:
     def _needs_no_system(self, regular: Regular) -> bool:
         if not self._default_system:
             return True
-        return bool((regular.roles[regular.offsets[:-1]] == ROLES.index("system")).all())
+        first = regular.roles[regular.offsets[:-1]]
+        return bool(np.isin(first, [ROLES.index("system"), ROLES.index("developer")]).all())
 
     def _unit(self, roles: tuple[int, ...], *, behind: bool) -> _Unit | None:
         key = roles, behind

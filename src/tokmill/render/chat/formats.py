@@ -138,7 +138,8 @@ class Plain:
 
     def render(self, conversation: Conversation, segments: Segments) -> None:
         """Write one sample."""
-        if self.default_system and conversation.messages[0]["role"] != "system":
+        first = conversation.messages[0]["role"]
+        if self.default_system and first not in ("system", "developer"):
             segments.begin_turn("system")
             segments.text(self.default_system, Kind.CONTENT)
         for i, message in enumerate(conversation.messages):

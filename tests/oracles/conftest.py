@@ -1,0 +1,78 @@
+"""What the oracles of SFT are given: the sample chats as tokens and masks, in several shards."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+
+from tokmill.config import SftSettings
+from tokmill.executors.run import run
+from tokmill.shards.reader import Shard, open_shards
+
+SAMPLES = Path(__file__).parents[2] / "data_samples"
+
+
+class Silent:
+    """An observer that keeps nothing."""
+
+    def started(self, plan: Any, n_done: int, ignored: Any) -> None: ...
+
+    def progressed(self, progress: Any) -> None: ...
+
+    def peak_memory_bytes(self) -> int:
+        return 0
+
+
+@dataclass(frozen=True)
+class Chats:
+    """A dataset of SFT: its directory, its manifest, the shards of its train split."""
+
+    directory: Path
+    manifest: dict[str, Any]
+    shards: list[Shard]
+
+    @property
+    def eos_id(self) -> int:
+        return int(self.manifest["tokenizer"]["eos"]["id"])
+
+    @property
+    def dtype(self) -> npt.DTypeLike:
+        return np.dtype(self.manifest["dtype"]).type
+
+    def files(self, ending: str) -> list[Path]:
+        """Give the files of the shards that have an ending."""
+        return [self.directory / f"{shard.name}.{ending}" for shard in self.shards]
+
+    def samples(self) -> list[tuple[list[int], list[int]]]:
+        """Give the ids and labels of every sample, -100 where a token is not trained."""
+        found = []
+        for shard in self.shards:
+            ids = shard.tokens.astype(np.int64)
+            labels = np.where(shard.mask, ids, -100)
+            spans = map(shard.span, range(len(shard.lengths)))
+            found += [(ids[span].tolist(), labels[span].tolist()) for span in spans]
+        return found
+
+
+@pytest.fixture(scope="session")
+def make_chats(
+    tmp_path_factory: pytest.TempPathFactory, configure: Callable[..., Any]
+) -> Callable[..., Chats]:
+    """Make the dataset of `data_samples/sft/chats.jsonl`; settings may be others."""
+
+    def make(sft: SftSettings | None = None, **settings: Any) -> Chats:
+        directory = tmp_path_factory.mktemp("chats") / "out"
+        chosen = {"path": str(SAMPLES / "tokenizer"), "shard_tokens": 20_000} | settings
+        config = configure(
+            directory, SAMPLES / "sft" / "chats.jsonl", sft=sft or SftSettings(), **chosen
+        )
+        manifest = run(config, Silent())
+        return Chats(directory, manifest, list(open_shards(directory, manifest, "train")))
+
+    return make
