@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import json
 import signal
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from tokmill.cli.main import main
+
+SAMPLES = Path(__file__).parents[2] / "data_samples"
 
 
 @dataclass(frozen=True)
@@ -62,5 +66,36 @@ def pretrain(
             *("pretrain", "-o", tmp_path / "out", "-t", tokenizer_dir),
             *("--engine", "tokenizers", "--threads", "1", *arguments),
         )
+
+    return run
+
+
+@pytest.fixture
+def sft(tokmill: Callable[..., Any], tmp_path: Path) -> Callable[..., Any]:
+    """Run `sft` into `tmp_path/out` with the tokenizer of the samples and the reference engine."""
+
+    def run(*arguments: str | Path) -> Any:
+        return tokmill(
+            *("sft", "-o", tmp_path / "out", "-t", SAMPLES / "tokenizer"),
+            *("--engine", "tokenizers", "--threads", "1", "-q", *arguments),
+        )
+
+    return run
+
+
+@pytest.fixture
+def totals(
+    sft: Callable[..., Any], tokmill: Callable[..., Any], tmp_path: Path
+) -> Callable[..., dict[str, Any]]:
+    """Make a dataset, verify it, check that nothing is lost, and give its totals."""
+
+    def run(*arguments: str | Path) -> dict[str, Any]:
+        outcome = sft(*arguments, "--max-reject-fraction", "1")
+        assert outcome.code == 0, outcome.err
+        assert tokmill("verify", tmp_path / "out").code == 0
+        found: dict[str, Any] = json.loads((tmp_path / "out/manifest.json").read_bytes())["totals"]
+        lost = sum(found["drops"].values()) + sum(found["rejects"].values())
+        assert found["records"] == found["documents"] - found.get("extra", 0) + lost
+        return found
 
     return run

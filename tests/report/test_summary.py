@@ -199,7 +199,7 @@ def test_the_summary_of_sft_says_what_is_trained_noticed_and_packed():
     alike = {label: text for label, text in rows().items() if not label.startswith("document")}
     assert found == {
         **alike,
-        "samples": "2,010 of 1,008 records (1,010 more than one each)",
+        "samples": "2,010 of 1,008 records (1,010 more than one each, drops included)",
         "tokens": "25,000 as uint16 (train 24,000, val 1,000)",
         "trained tokens": "12,345 (49.4%)",
         "by source": "a.jsonl: 61.7%\nb.jsonl: 0.0%\nc.jsonl: 0.0%",

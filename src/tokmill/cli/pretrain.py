@@ -9,6 +9,7 @@ from typing import Any
 import click
 
 from tokmill.cli.options import PRETRAIN_SECTIONS, config_from_options, settings_options
+from tokmill.errors import UsageError
 
 
 @click.command("pretrain")
@@ -38,6 +39,8 @@ def command(
       tokmill pretrain --config configs/pretrain.toml
     """
     config = config_from_options(paths, config_file, options)
+    if config.sft is not None:
+        raise UsageError(f"{config_file}: [sft] is for tokmill sft, this is tokmill pretrain")
 
     from tokmill.cli.console import RunDisplay, print_rows
     from tokmill.executors.run import run

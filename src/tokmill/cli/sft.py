@@ -11,7 +11,8 @@ import click
 
 from tokmill.cli.options import SFT_SECTIONS, config_from_options, settings_options
 from tokmill.cli.plan import show_plan
-from tokmill.config import SftSettings
+from tokmill.config import RenderSettings, SftSettings
+from tokmill.errors import UsageError
 
 
 @click.command("sft")
@@ -47,6 +48,8 @@ def command(
     config = config_from_options(paths, config_file, options)
     if config.sft is None:
         config = replace(config, sft=SftSettings())
+    if config.render != RenderSettings():
+        raise UsageError("[render] is for tokmill pretrain: what sft writes is set in [sft]")
     if plan_only:
         show_plan(config, as_json=as_json)
         return

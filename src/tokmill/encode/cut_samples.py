@@ -23,15 +23,20 @@ class Fitted:
 
     `samples`: n of them. `source`: (n,) int64, not decreasing: which sample each came from.
     `is_cut`: (n,) bool, whether it is not the whole of that one. `dropped`: samples of which
-    nothing stays, by reason, in order. `n_untrained_windows`: windows without a trained token, left
-    out of samples of which others stay.
+    nothing stays, by reason, in order. `untrained_windows`: which samples windows without a trained
+    token came from that were left out, while others of the sample stay.
     """
 
     samples: SampleTokens
     source: npt.NDArray[np.int64]
     is_cut: npt.NDArray[np.bool_]
     dropped: dict[str, npt.NDArray[np.int64]] = field(default_factory=dict)
-    n_untrained_windows: int = 0
+    untrained_windows: npt.NDArray[np.int64] = field(default_factory=lambda: np.zeros(0, np.int64))
+
+    @property
+    def n_untrained_windows(self) -> int:
+        """Give the number of windows without a trained token that were left out."""
+        return len(self.untrained_windows)
 
     @property
     def n_cut(self) -> int:
@@ -170,14 +175,14 @@ def _trained(
     samples = _without_first(samples)
     n_trained = np.concatenate([[0], np.cumsum(samples.weights > 0)])[samples.offsets]
     has_trained = np.diff(n_trained) > 0
-    n_untrained = 0
+    untrained = np.zeros(0, np.int64)
     if not has_trained.all():
         gone = np.setdiff1d(source, source[has_trained])
-        n_untrained = int((~has_trained & ~np.isin(source, gone)).sum())
+        untrained = source[~has_trained & ~np.isin(source, gone)]
         if len(gone):
             dropped = {**dropped, UNTRAINED: gone}
         samples, source = selected(samples, np.flatnonzero(has_trained)), source[has_trained]
-    return Fitted(samples, source, is_long[source], dropped, n_untrained)
+    return Fitted(samples, source, is_long[source], dropped, untrained)
 
 
 def _without_first(samples: SampleTokens) -> SampleTokens:

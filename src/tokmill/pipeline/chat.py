@@ -25,6 +25,10 @@ if TYPE_CHECKING:
     from tokmill.encode.tokenizer import Tokenizer
 
 
+_LONGEST_ROW = 1 << 28
+"""Tokens of a row: padded rows take that much on disk, and lengths are sorted by counting."""
+
+
 def sft_settings(config: Config) -> SftSettings:
     """Give the settings of SFT; the run is one."""
     if config.sft is None:
@@ -46,7 +50,8 @@ def settle(
     """
     settings = sft_settings(config)
     if settings.schema == "auto":
-        settings = replace(settings, schema=detect_schema(first_records))
+        where = f"first records of {config.input.paths[0]}"
+        settings = replace(settings, schema=detect_schema(first_records, where))
     rule = mask_rule(settings)
     _check_lengths(config, settings)
     source = template_source(settings, rule.template, tokenizer.chat_template)
@@ -60,10 +65,17 @@ def settle(
 
 def _check_lengths(config: Config, settings: SftSettings) -> None:
     longest, row = config.limits.max_tokens, settings.packing
+    if row > _LONGEST_ROW:
+        raise UsageError(f"sft.packing: expected at most {_LONGEST_ROW} tokens a row, found {row}")
     if row and (not longest or longest > row):
         raise UsageError(
             f"sft.packing: rows of {row} tokens cannot hold samples of up to "
             f"{longest or 'any number of'} tokens: set limits.max_tokens to {row} or less"
+        )
+    if settings.too_long == "window" and longest == 1:
+        raise UsageError(
+            "sft.too_long: a window of 1 token has no target, as the first token of a sample is "
+            "none: raise limits.max_tokens"
         )
     if settings.too_long == "window" and longest and settings.window_overlap >= longest:
         raise UsageError(

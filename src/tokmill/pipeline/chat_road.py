@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from tokmill.sources.blocks import Block
 
 _TOO_SHORT = "fewer than min_tokens"
+_UNTRAINED_WINDOWS = "windows without a trained token left out"
 _CONTROL = (
     "control token in text",
     "a message holds a control token's string and control_tokens_in_text is reject",
@@ -131,11 +132,11 @@ class ChatRoad:
         source = encoding.samples[fitted.source]
         is_first = np.ones(len(source), bool)
         is_first[1:] = source[1:] != source[:-1]
+        n_windows = np.bincount(fitted.untrained_windows, minlength=len(encoding.samples))
+        noticed = {**encoding.noticed, _UNTRAINED_WINDOWS: n_windows}
         tokens = fitted.samples
         pieces = self._candidates(encoding)
-        counters = {
-            name: np.where(is_first, n[fitted.source], 0) for name, n in encoding.noticed.items()
-        }
+        counters = {name: np.where(is_first, n[fitted.source], 0) for name, n in noticed.items()}
         return Encoded(
             tokens=narrowed(tokens.ids, self.dtype),
             offsets=tokens.offsets,

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from tokmill.batch import SampleBatch
     from tokmill.encode.engine import Engine
     from tokmill.pipeline.spec import RunSpec
+    from tokmill.render.chat.conversation import Message
     from tokmill.render.chat.renderer import ChatRenderer
 
 _MARK = "\u200bm\u200b"
@@ -26,8 +27,13 @@ _PROBES = (
     ("user", "assistant", "system"),
     ("user", "assistant", "tool"),
     ("user", "assistant", "tool", "assistant"),
+    ("user", "call"),
+    ("user", "empty"),
 )
-"""Roles of conversations: whatever role the last message has, the sample should end alike."""
+"""Roles of conversations: whatever role the last message has, the sample should end alike. "call"
+is a tool call of the assistant, "empty" a reply that says nothing."""
+_BEFORE = (".", "a", "1", " ", "\n", "\t", ":\n", ">", '"', ")", "\u3002", "\u00e9")
+"""What a text may end with: a tokenizer may merge it with what the template writes behind it."""
 
 
 def describe_rule(spec: RunSpec, reference: Engine) -> dict[str, Any]:
@@ -59,7 +65,7 @@ def last_ids(renderer: ChatRenderer, reference: Engine) -> list[int]:
     """Give the ids one of which every sample ends with; none where the text may come last."""
     found: set[int] = set()
     for roles in _PROBES:
-        messages = [{"role": role, "content": _MARK} for role in roles]
+        messages = [_message(role) for role in roles]
         try:
             samples = renderer.render_conversation(Conversation(messages, [None] * len(messages)))
         except ChatError:  # not for this template
@@ -71,8 +77,18 @@ def last_ids(renderer: ChatRenderer, reference: Engine) -> list[int]:
     return sorted(found)
 
 
+def _message(role: str) -> Message:
+    if role == "call":
+        function = {"name": "f", "arguments": {"x": _MARK}}
+        calls = [{"type": "function", "function": function}]
+        return {"role": "assistant", "content": "", "tool_calls": calls}
+    if role == "empty":
+        return {"role": "assistant", "content": ""}
+    return {"role": role, "content": _MARK}
+
+
 def _last_id(samples: SampleBatch, reference: Engine) -> int | None:
-    """Give the last id of the last sample; None where that is one of a message's text."""
+    """Give the last id of the last sample; None where it depends on a message's text."""
     control = samples.control.tolist()
     if control[-1] >= 0:
         return int(control[-1])
@@ -84,10 +100,11 @@ def _last_id(samples: SampleBatch, reference: Engine) -> int | None:
         if id_ == TEXT_ALONE:
             break
     ending = "".join(texts)
-    if _MARK in ending:
-        ending = ending.rpartition(_MARK)[2]
-        return None if not ending else int(_encoded(reference, "." + ending)[-1])
-    return int(_encoded(reference, ending)[-1])
+    if _MARK not in ending:
+        return int(_encoded(reference, ending)[-1])
+    ending = ending.rpartition(_MARK)[2]
+    found = {_encoded(reference, before + ending)[-1] for before in _BEFORE} if ending else set()
+    return found.pop() if len(found) == 1 else None
 
 
 def _encoded(reference: Engine, text: str) -> list[int]:

@@ -201,6 +201,10 @@ def _are_rows(found: Sequence[Any], asked: Iterable[Any]) -> bool:
 
 
 def _changed_settings(found: dict[str, Any], asked: dict[str, Any]) -> Iterable[str]:
+    if ("sft" in found) != ("sft" in asked):
+        made, wanted = ("sft", "pretrain") if "sft" in found else ("pretrain", "sft")
+        yield f"it was made by tokmill {made}, this is tokmill {wanted}"
+        return
     for section, values in asked.items():
         for key, value in values.items():
             before = found.get(section, {}).get(key)

@@ -43,7 +43,10 @@ def summary_rows(manifest: Mapping[str, Any], directory: str, free_bytes: int) -
 
 def _documents(totals: Mapping[str, Any]) -> str:
     text = f"{totals['documents']:,} of {totals['records']:,} records"
-    return text + (f" ({totals['extra']:,} more than one each)" if totals.get("extra") else "")
+    if totals.get("extra"):
+        drops = ", drops included" if totals["drops"] else ""
+        text += f" ({totals['extra']:,} more than one each{drops})"
+    return text
 
 
 def _mask_rows(manifest: Mapping[str, Any]) -> Rows:

@@ -69,7 +69,7 @@ def _one_by_one(batch: pa.RecordBatch) -> tuple[pa.RecordBatch, dict[int, str]]:
 
 
 def _as_json(row: dict[str, Any]) -> str:
-    return json.dumps(row, ensure_ascii=False, default=_plain, allow_nan=False)
+    return json.dumps(row, ensure_ascii=False, default=_plain)
 
 
 def _plain(value: Any) -> Any:

@@ -2,7 +2,8 @@ from __future__ import annotations
 
 import pytest
 
-from tokmill.render.chat.around import look_around
+from tokmill.errors import UsageError
+from tokmill.render.chat.around import ENDLESS, check_written, look_around
 from tokmill.render.chat.conversation import ChatError
 from tokmill.render.chat.regions import Around, Cutter
 
@@ -61,3 +62,27 @@ def test_of_a_template_that_refuses_everything_nothing_is_known(role):
         raise ChatError("template error", role)
 
     assert look_around(refuse, refuse, CUT) == ("", Around())
+
+
+def test_a_template_that_leaves_replies_out_is_refused_before_any_record():
+    def render(messages, *, prompt):
+        return "".join(m["content"] for m in messages if m["role"] == "user")
+
+    with pytest.raises(UsageError, match=r"^own\.jinja: writes nothing of a reply that is a text"):
+        check_written(render, "own.jinja")
+
+
+def test_a_template_that_changes_the_letters_of_replies_or_refuses_the_probe_is_taken():
+    def refuse(messages, *, prompt):
+        raise ChatError("template error", "the chat template raises: no tools")
+
+    check_written(lambda messages, *, prompt: messages[-1]["content"].upper(), "own.jinja")
+    check_written(refuse, "own.jinja")
+
+
+def test_a_template_that_does_not_end_is_refused_before_any_record():
+    def render(messages, *, prompt):
+        raise ChatError(ENDLESS, "the chat template is stopped: on and on")
+
+    with pytest.raises(UsageError, match=r"^own\.jinja: the chat template is stopped: on and on$"):
+        check_written(render, "own.jinja")

@@ -99,7 +99,7 @@ def test_records_of_no_schema_at_all_are_a_mistake_that_names_keys_and_schemas()
         "data.jsonl: no known schema: found keys input, output, label; known: "
         "messages: messages; conversations: conversations; "
         "prompt: prompt | question | query and response | completion | answer | output; "
-        "alpaca: instruction and output; text: text"
+        "alpaca: instruction and output; text: text: rename the fields"
     )
 
 
@@ -349,3 +349,13 @@ def test_mixed_reads_a_record_as_the_schema_that_is_detected_for_it_alone(record
         except ChatError as error:
             results.append((error.reason, error.message))
     assert results[0] == results[1]
+
+
+def test_a_record_of_another_schema_says_which_and_what_to_do():
+    with pytest.raises(ChatError) as caught:
+        read_conversation({"instruction": "a", "output": "b"}, "messages", SftSettings())
+    assert caught.value.reason == "no such fields"
+    assert caught.value.message == (
+        "record: expected messages, found keys instruction, output: a record of schema alpaca "
+        "among those of messages: use --schema mixed"
+    )

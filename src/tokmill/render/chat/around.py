@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Protocol
 
+from tokmill.errors import UsageError
 from tokmill.render.chat.conversation import ChatError
 from tokmill.render.chat.regions import Around
 
@@ -13,8 +14,12 @@ if TYPE_CHECKING:
     from tokmill.render.chat.conversation import Message
     from tokmill.render.chat.regions import Cutter
 
+ENDLESS = "endless template"
+"""Why a record whose rendering does not end is refused."""
+
 _QUESTIONS = ("Qx1", "Qy2")
 _REPLY = "Rz3"
+_REPLIED = {"role": "assistant", "content": _REPLY}
 
 
 class Render(Protocol):
@@ -41,12 +46,34 @@ def look_around(
     prompt = prompts.pop() if len(prompts) == 1 else ""
     openers = frozenset((*cut(prompt)[1:2], *(cut(before)[-2:-1] if question else ())))
     try:
-        replied = regions([*asks[0], {"role": "assistant", "content": _REPLY}])
+        replied = regions([*asks[0], _REPLIED])
     except ChatError:
         replied = []
     if len(replied) < 3:
         return prompt, Around(prompt, openers)
     return prompt, Around(_header(replied[-3], prompt), openers, _ends(cut(replied[-2])))
+
+
+def check_written(render: Render, where: str) -> None:
+    """Make sure that a template writes replies; one that refuses this conversation may.
+
+    Templates of models that see images may take contents as lists of parts alone, and write
+    nothing at all for a text.
+
+    Raises:
+        UsageError: it leaves the reply out, or does not end; `where` names the template.
+    """
+    try:
+        written = render([{"role": "user", "content": _QUESTIONS[0]}, _REPLIED], prompt=False)
+    except ChatError as error:
+        if error.reason == ENDLESS:
+            raise UsageError(f"{where}: {error.message}") from None
+        return
+    if _REPLY.casefold() not in written.casefold():
+        raise UsageError(
+            f"{where}: writes nothing of a reply that is a text, so that nothing would be trained: "
+            "it may be for contents of typed parts, such as images; use another --template"
+        )
 
 
 def _header(before: str, prompt: str) -> str:

@@ -1,9 +1,9 @@
 """The Jinja environment of chat templates: that of transformers, with marks around trained spans.
 
 Templates are written for `apply_chat_template`, so sandbox, filters, globals and white space are as
-in transformers 5.23.0 (`utils/chat_template_utils.py`). Three things differ: generation tags wrap
-what their block gives in two marks, today's date is an argument, and there is no chance: neither
-the filter `random` nor the global `lipsum`.
+in transformers 5.23.0 (`utils/chat_template_utils.py`). Four things differ: generation tags wrap
+what their block gives in two marks, today's date is an argument, there is no chance (neither the
+filter `random` nor the global `lipsum`), and there is an end (see `jinja_limits`).
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import jinja2
 from jinja2 import nodes
 from jinja2.ext import Extension, loopcontrols
-from jinja2.sandbox import ImmutableSandboxedEnvironment
 from jinja2.utils import Namespace
 
 from tokmill.errors import UsageError
+from tokmill.render.chat.jinja_limits import LimitedEnvironment, limited
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -56,7 +56,7 @@ def compile_template(source: str, *, date: str, where: str) -> CompiledTemplate:
     environment = _environment(_clock(date, where))
     try:
         tree = environment.parse(source)
-        template = environment.from_string(source)
+        template = environment.from_string(limited(tree, environment))
     except jinja2.TemplateSyntaxError as error:
         raise UsageError(f"{where}:{error.lineno}: not a Jinja template: {error.message}") from None
     except (jinja2.TemplateError, SyntaxError, RecursionError) as error:
@@ -83,7 +83,7 @@ def emitted_tokens(source: str, added: Iterable[str]) -> set[str]:
     """
     try:
         literals = _literals(_environment(_clock("", "")).parse(source))
-    except jinja2.TemplateError:
+    except (jinja2.TemplateError, RecursionError):
         return set()
     return {token for token in added if token.strip() and token in literals}
 
@@ -106,8 +106,8 @@ class _GenerationTags(Extension):
         return marked
 
 
-def _environment(clock: Callable[[str], str]) -> ImmutableSandboxedEnvironment:
-    environment = ImmutableSandboxedEnvironment(
+def _environment(clock: Callable[[str], str]) -> LimitedEnvironment:
+    environment = LimitedEnvironment(
         trim_blocks=True, lstrip_blocks=True, extensions=[_GenerationTags, loopcontrols]
     )
     environment.filters["tojson"] = _tojson

@@ -6,9 +6,10 @@ from itertools import chain, pairwise
 from typing import TYPE_CHECKING, Any
 
 from tokmill.errors import UsageError
-from tokmill.render.chat.around import look_around
+from tokmill.render.chat.around import ENDLESS, check_written, look_around
 from tokmill.render.chat.conversation import ChatError
 from tokmill.render.chat.jinja_env import MARKS, compile_template, emitted_tokens
+from tokmill.render.chat.jinja_limits import STEPS, EndlessError, steps_for
 from tokmill.render.chat.prefix import spans_by_prefix
 from tokmill.render.chat.regions import Cutter, RegionWriter
 from tokmill.render.chat.shield import Shield, escaped_forms
@@ -94,6 +95,10 @@ class JinjaTemplate:
         roles = _roles_between(messages, replies, len(regions) // 2)
         self._writer.write(regions, roles, weights, segments, break_=break_)
 
+    def check_written(self) -> None:
+        """Make sure that it writes what replies say, as `check_written` does."""
+        check_written(self._ask, self.name)
+
     def _prepared(self, messages: Sequence[Message]) -> list[Message]:
         """Give messages as transformers gives them to templates."""
         prepared = []
@@ -146,9 +151,12 @@ class JinjaTemplate:
             "tools": tools,
             "add_generation_prompt": prompt,
             MARKS: marks[:2],
+            STEPS: steps_for(len(messages)),
         }
         try:
             return self._compiled.template.render(variables)
+        except EndlessError as error:
+            raise ChatError(ENDLESS, f"the chat template is stopped: {error}") from None
         except Exception as error:  # a template is a program: it may raise anything
             words = str(error).strip().partition("\n")[0] or type(error).__name__
             raise ChatError("template error", f"the chat template raises: {words}") from None
@@ -171,7 +179,7 @@ def _check(settings: SftSettings, where: str, *, has_tags: bool, has_header: boo
             f"{where}: has no generation tags, and sft.spans asks for them: use --spans prefix, or "
             "a template with tags"
         )
-    if settings.roles != ("assistant",):
+    if set(settings.roles) != {"assistant"}:
         raise UsageError(
             "sft.roles: a Jinja template shows what the assistant says alone, found "
             f"{', '.join(settings.roles) or 'no role'}: use a built-in --template"

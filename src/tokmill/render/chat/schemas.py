@@ -73,7 +73,9 @@ def detect_schema(records: Sequence[Mapping[str, Any]], where: str = "records") 
     if records and not found:
         keys = list(dict.fromkeys(key for record in records for key in record))
         known = "; ".join(f"{name}: {schema.fields}" for name, schema in _TABLE.items())
-        raise UsageError(f"{where}: no known schema: found {shown_keys(keys)}; known: {known}")
+        raise UsageError(
+            f"{where}: no known schema: found {shown_keys(keys)}; known: {known}: rename the fields"
+        )
     return "messages" if not records else found.pop() if len(found) == 1 else MIXED
 
 
@@ -92,11 +94,25 @@ def read_conversation(
     name = _recognise(record) if schema == MIXED else schema
     if name is None:
         raise no_such_fields("the fields of a schema", record)
-    conversation = _TABLE[name].read(record, settings)
+    try:
+        conversation = _TABLE[name].read(record, settings)
+    except ChatError as error:
+        raise _of_other_schema(record, name, error) from None
     weights = weigh_sample(record, conversation.messages, conversation.weights, settings)
     if weights is conversation.weights:
         return conversation
     return dataclasses.replace(conversation, weights=weights)
+
+
+def _of_other_schema(record: Mapping[str, Any], name: str, error: ChatError) -> ChatError:
+    """Give the error of a record that lacks a schema's fields, and what to do if it has another."""
+    other = _recognise(record)
+    if error.reason != "no such fields" or other in (None, name):
+        return error
+    return ChatError(
+        error.reason,
+        f"{error.message}: a record of schema {other} among those of {name}: use --schema mixed",
+    )
 
 
 def is_flat(schema: str) -> bool:

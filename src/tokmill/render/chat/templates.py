@@ -73,7 +73,7 @@ def template_source(settings: SftSettings, preset_template: str, own: str | None
     if name in BUILT_IN:
         return name
     try:
-        return Path(name).read_text(encoding="utf-8")
+        return Path(name).read_text(encoding="utf-8-sig")  # a mark at the start is no text
     except FileNotFoundError:
         raise UsageError(
             f"{name}: no such template; built in are {', '.join(BUILT_IN)}, or name a Jinja file"
@@ -104,7 +104,7 @@ def make_template(source: str, settings: SftSettings, vocabulary: Vocabulary) ->
     from tokmill.render.chat.jinja_template import JinjaTemplate
 
     where = settings.template if settings.template != "auto" else "the tokenizer's chat template"
-    return JinjaTemplate(
+    template = JinjaTemplate(
         source,
         control=vocabulary.control,
         variables=vocabulary.named,
@@ -112,6 +112,8 @@ def make_template(source: str, settings: SftSettings, vocabulary: Vocabulary) ->
         where=where,
         parse=vocabulary.parse,
     )
+    template.check_written()
+    return template
 
 
 _TAGS = (

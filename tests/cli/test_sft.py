@@ -1,0 +1,205 @@
+"""`tokmill sft` as a user types it."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+SAMPLES = Path(__file__).parents[2] / "data_samples"
+N_CHATS = len((SAMPLES / "sft" / "chats.jsonl").read_bytes().splitlines())
+PAIR = {"prompt": "hello", "completion": "there"}
+
+
+@pytest.fixture
+def sft(tokmill: Callable[..., Any], tmp_path: Path) -> Callable[..., Any]:
+    """Run `sft` into `tmp_path/out` with the tokenizer of the samples and the reference engine."""
+
+    def run(*arguments: str | Path) -> Any:
+        return tokmill(
+            *("sft", "-o", tmp_path / "out", "-t", SAMPLES / "tokenizer"),
+            *("--engine", "tokenizers", "--threads", "1", *arguments),
+        )
+
+    return run
+
+
+@pytest.fixture
+def pairs(tmp_path: Path) -> Path:
+    """Prompts and completions, and a broken record behind them."""
+    path = tmp_path / "pairs.jsonl"
+    path.write_text((json.dumps(PAIR) + "\n") * 150 + "{bad\n")
+    return path
+
+
+def manifest(directory: Path) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads((directory / "manifest.json").read_bytes())
+    return found
+
+
+def rows(out: str) -> dict[str, str]:
+    """The rows of a summary by label."""
+    return dict(re.findall(r"^(\S[\w ,]*?)  +(.*)$", out, re.MULTILINE))
+
+
+def test_sft_prints_a_summary_on_stdout_and_notes_on_stderr(
+    sft: Callable[..., Any], tmp_path: Path
+) -> None:
+    outcome = sft(SAMPLES / "sft" / "chats.jsonl", "--max-tokens", "4096", "--packing", "4096")
+    assert outcome.code == 0
+    found = rows(outcome.out)
+    totals = manifest(tmp_path / "out")["totals"]
+    assert found["samples"] == f"{N_CHATS - 1} of {N_CHATS} records"
+    assert found["drops"] == "1: 1 more than max_tokens"
+    assert found["tokens"] == f"{totals['tokens']:,} as uint16"
+    assert found["trained tokens"].startswith(f"{totals['trained_tokens']:,} (")
+    assert found["mask"].startswith("preset tokmill, boundary split, messages as ")
+    assert re.fullmatch(
+        rf"{N_CHATS - 1} samples in \d+ rows of 4,096 tokens, .*", found["packs, train"]
+    )
+    assert "schema: messages; template: Jinja; preset: tokmill; " in outcome.err
+    assert "\x1b" not in outcome.out + outcome.err
+
+
+def test_what_is_printed_is_what_the_files_hold(sft: Callable[..., Any], tmp_path: Path) -> None:
+    outcome = sft(SAMPLES / "sft" / "chats.jsonl", "--json", "--preset", "trl")
+    assert outcome.code == 0
+    assert outcome.err == ""
+    found = json.loads(outcome.out)
+    assert found == manifest(tmp_path / "out")
+    assert found["kind"] == "sft"
+    assert (found["mask"]["preset"], found["mask"]["boundary"]) == ("trl", "joint")
+    masks = [np.fromfile(path, np.uint8) for path in sorted((tmp_path / "out").glob("*.mask"))]
+    assert sum(int(mask.sum()) for mask in masks) == found["totals"]["trained_tokens"]
+
+
+def test_quiet_prints_no_notes_and_profile_where_the_time_went(
+    sft: Callable[..., Any], pairs: Path
+) -> None:
+    outcome = sft(pairs, "--template", "alpaca", "--quiet", "--profile")
+    assert outcome.code == 0
+    assert outcome.err == ""
+    summary, profile = outcome.out.split("\n\n")
+    assert "samples " in summary
+    assert {"render", "mask", "encode"} <= {line.split()[0] for line in profile.splitlines()}
+
+
+def test_the_same_command_continues_and_another_one_is_refused(
+    sft: Callable[..., Any], pairs: Path, tmp_path: Path
+) -> None:
+    assert sft(pairs, "--template", "plain").code == 0
+    before = (tmp_path / "out" / "manifest.json").stat().st_mtime_ns
+    assert sft(pairs, "--template", "plain", "--batch-bytes", "10").code == 0
+    assert (tmp_path / "out" / "manifest.json").stat().st_mtime_ns == before
+    outcome = sft(pairs, "--template", "plain", "--eot", "mask")
+    assert outcome.code == 6
+    assert "eot" in outcome.error
+    assert sft(pairs, "--template", "plain", "--eot", "mask", "--overwrite").code == 0
+    assert manifest(tmp_path / "out")["config"]["sft"]["eot"] == "mask"
+
+
+def test_another_template_of_the_same_name_is_another_run(
+    sft: Callable[..., Any], pairs: Path, tmp_path: Path
+) -> None:
+    template = tmp_path / "own.jinja"
+    template.write_text("{% for m in messages %}{{ m.content }}{{ eos_token }}{% endfor %}")
+    assert sft(pairs, "--template", template, "--spans", "prefix").code == 0
+    template.write_text("{% for m in messages %}: {{ m.content }}{{ eos_token }}{% endfor %}")
+    assert sft(pairs, "--template", template, "--spans", "prefix").code == 6
+
+
+def test_the_file_says_what_the_options_do_not(
+    sft: Callable[..., Any], pairs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TOKMILL_TURNS", "last")
+    monkeypatch.setenv("TOKMILL_TEMPLATE", "chatml")
+    config = tmp_path / "run.toml"
+    config.write_text("[sft]\npreset = 'trl'\nturns = 'all'\nroles = ['user', 'assistant']\n")
+    assert sft(pairs, "-c", config, "--template", "plain", "--boundary", "split").code == 0
+    found = manifest(tmp_path / "out")["config"]["sft"]
+    chosen = {name: found[name] for name in ("preset", "turns", "roles", "template", "boundary")}
+    assert chosen == {
+        "preset": "trl",
+        "turns": "last",
+        "roles": ["user", "assistant"],
+        "template": "plain",
+        "boundary": "split",
+    }
+
+
+def test_the_records_are_read_as_the_option_says(
+    sft: Callable[..., Any], tmp_path: Path, pairs: Path
+) -> None:
+    outcome = sft(pairs, "--schema", "messages", "--template", "plain")
+    assert outcome.code == 3
+    assert re.search(r"pairs\.jsonl", outcome.error)
+    assert not (tmp_path / "out" / "manifest.json").exists()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (("--template", "llama3"), "template llama3 needs the control tokens"),
+        (("--template", "none.jinja"), "none.jinja: no such template"),
+        (("--packing", "64"), "sft.packing: rows of 64 tokens cannot hold samples of up to any"),
+        (("--packed-rows",), "sft.packed_rows: needs sft.packing"),
+        (("--roles", "bot"), "sft.roles: unknown role 'bot'"),
+        (("--default-system", "x"), "sft.default_system: only built-in templates take it"),
+    ],
+)
+def test_settings_that_do_not_go_together_cost_one_line(
+    sft: Callable[..., Any], pairs: Path, tmp_path: Path, arguments: tuple[str, ...], words: str
+) -> None:
+    outcome = sft(pairs, *arguments)
+    assert outcome.code == 2
+    assert outcome.error.startswith(words)
+    assert not (tmp_path / "out" / "plan.json").exists()
+
+
+def test_preference_data_is_refused_with_a_reason(sft: Callable[..., Any], tmp_path: Path) -> None:
+    path = tmp_path / "dpo.jsonl"
+    path.write_text(json.dumps({"prompt": "a", "chosen": "b", "rejected": "c"}) + "\n")
+    outcome = sft(path, "--template", "plain")
+    assert outcome.code == 2
+    assert "preference data, found chosen" in outcome.error
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        (),
+        ("--preset", "trl", "--weights", "file"),
+        ("--samples", "turn", "--too-long", "window", "--max-tokens", "200"),
+        ("--template", "chatml", "--append-eos", "train", "--packing", "900"),
+    ],
+)
+def test_what_sft_writes_verify_believes_and_inspect_shows(
+    sft: Callable[..., Any],
+    tokmill: Callable[..., Any],
+    tmp_path: Path,
+    settings: tuple[str, ...],
+) -> None:
+    limits = () if "--max-tokens" in settings else ("--max-tokens", "900")
+    chats = SAMPLES / "sft" / "chats.jsonl"
+    assert sft(chats, *limits, *settings, "--val-fraction", "0.1").code == 0
+    outcome = tokmill("verify", tmp_path / "out")
+    assert (outcome.code, outcome.err) == (0, "")
+    assert tokmill("inspect", tmp_path / "out", "--sample", "2").code == 0
+
+
+def test_the_configured_samples_become_a_dataset(
+    tokmill: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    root = SAMPLES.parent
+    monkeypatch.chdir(root)
+    outcome = tokmill("sft", "--config", "configs/sft.toml", "-o", tmp_path / "out", "--json")
+    assert outcome.code == 0
+    found = json.loads(outcome.out)
+    assert found["totals"]["records"] == N_CHATS
+    assert found["totals"]["rejects"] == {}
+    assert {"train", "val"} == set(found["packs"])
