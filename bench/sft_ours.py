@@ -1,0 +1,217 @@
+"""tokmill's side of a comparison of loss masks: its road's own pieces, in process, or its shards.
+
+The pieces are those of `tokmill.pipeline.chat_road`, but for what drops samples: limits of length,
+and samples without a trained token.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import json
+from dataclasses import replace
+from functools import cache
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from bench.sft_values import Case, DataSet, Outcome, Refused, Sample
+from tokmill.batch import WHOLE_RECORD, Place, Records
+from tokmill.config import (
+    Config,
+    InputSettings,
+    LimitSettings,
+    OutputSettings,
+    SftSettings,
+    TokenizerSettings,
+)
+from tokmill.encode.choose import EngineChoice
+from tokmill.encode.engine import REFERENCE
+from tokmill.encode.tokenizer import load_tokenizer
+from tokmill.errors import TokmillError
+from tokmill.laps import Laps
+from tokmill.pipeline.chat import make_chat_renderer, settle
+from tokmill.pipeline.chat_encoder import make_sample_encoder
+from tokmill.pipeline.plan import resolve
+from tokmill.pipeline.spec import RunSpec
+from tokmill.render.chat.conversation import ChatError
+from tokmill.render.chat.rule import mask_rule
+from tokmill.render.chat.schemas import detect_schema, parse_record, read_conversation
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+    from tokmill.batch import SampleBatch
+    from tokmill.encode.samples import SampleEncoder
+    from tokmill.encode.tokenizer import Tokenizer
+    from tokmill.render.chat.conversation import Conversation
+    from tokmill.render.chat.renderer import ChatRenderer
+
+_ENGINE_MEMORY_BYTES = 400 << 20
+_BATCH = 500
+
+
+def read_data(path: Path, limit: int) -> DataSet:
+    """Read JSON Lines: all, or `limit` records spread evenly; what is no conversation is an error.
+
+    Raises:
+        ChatError: a record has no known shape.
+    """
+    with path.open(encoding="utf-8", newline="\n") as lines:
+        texts = [line for line in lines if line.strip()]
+    if limit and len(texts) > limit:
+        texts = [texts[i * len(texts) // limit] for i in range(limit)]
+    records = [parse_record(text) for text in texts]
+    schema = detect_schema(records)
+    settings = SftSettings()
+    return DataSet(
+        path.stem, texts, [read_conversation(record, schema, settings) for record in records]
+    )
+
+
+def today() -> str:
+    """Give the date that templates which ask for today's are told by their own framework."""
+    return dt.datetime.now().astimezone().date().isoformat()
+
+
+class Ours:
+    """Makes samples of records as a run with these settings does."""
+
+    def __init__(self, case: Case, *, parse: bool) -> None:
+        control = "parse" if parse else "text"
+        self._parse = parse
+        self._config = Config(
+            input=InputSettings(paths=("records",)),  # for messages
+            sft=replace(case.settings, date=today()),
+            tokenizer=TokenizerSettings(
+                path=str(case.tokenizer),
+                eos_token=case.eos,
+                bos_token=case.bos,
+                control_tokens_in_text=control,
+            ),
+        )
+        self.tokenizer = _tokenizer(self._config.tokenizer)
+        self._alone: tuple[ChatRenderer, SampleEncoder] | None = None
+
+    def outcomes(self, texts: Sequence[str]) -> list[Outcome]:
+        """Give the sample of each record, or why there is none."""
+        try:
+            renderer, encoder = self._prepared([parse_record(text) for text in texts[:100]])
+        except (ChatError, TokmillError) as error:
+            return [Refused(f"the run: {error}")] * len(texts)
+        found: list[Outcome] = []
+        for start in range(0, len(texts), _BATCH):
+            some = texts[start : start + _BATCH]
+            column = pa.array(some, pa.large_string())
+            records = Records(pa.record_batch([column], [WHOLE_RECORD]), _Lookup(some), ())
+            found += _outcomes(renderer.render(records), encoder, len(some))
+        return found
+
+    def outcome(self, conversation: Conversation) -> Outcome:
+        """Give the sample of one conversation, or why there is none."""
+        try:
+            self._alone = self._alone or self._prepared([])
+            renderer, encoder = self._alone
+            return _outcomes(renderer.render_conversation(conversation), encoder, 1)[0]
+        except ChatError as error:
+            return Refused(f"{error.reason}: {error.message}")
+        except TokmillError as error:
+            return Refused(f"the run: {error}")
+
+    def _prepared(
+        self, first_records: Sequence[dict[str, Any]]
+    ) -> tuple[ChatRenderer, SampleEncoder]:
+        config, tokenizer, source = settle(self._config, self.tokenizer, first_records)
+        spec = RunSpec(resolve(config, tokenizer, "auto"), tokenizer, _REFERENCE, 1, source)
+        return make_chat_renderer(config, tokenizer, source), _encoder(spec)
+
+
+def _outcomes(batch: SampleBatch, encoder: SampleEncoder, n_rows: int) -> list[Outcome]:
+    """Encode samples; give what became of each row."""
+    encoding = encoder.encode(batch, Laps())
+    found: list[Outcome] = [Refused("no sample")] * n_rows
+    for row, reject in batch.refused:
+        found[row] = Refused(f"{reject.reason}: {reject.message}")
+    for refusal in encoding.refused:
+        found[int(batch.rows[refusal.sample])] = Refused(f"{refusal.reason}: {refusal.message}")
+    tokens = encoding.tokens
+    for number, sample in enumerate(encoding.samples.tolist()):
+        span = slice(*tokens.offsets[number : number + 2].tolist())
+        mask = (tokens.weights[span] > 0).astype(int).tolist()
+        found[int(batch.rows[sample])] = Sample(tokens.ids[span].tolist(), mask)
+    return found
+
+
+def written(case: Case, paths: Sequence[Path], directory: Path) -> list[Sample]:
+    """Write a dataset of whole files with a run of tokmill, and read its samples back."""
+    from tokmill.executors.run import run
+    from tokmill.shards.reader import open_shards
+
+    config = Config(
+        input=InputSettings(paths=tuple(map(str, paths))),
+        output=OutputSettings(dir=str(directory)),
+        limits=LimitSettings(max_reject_fraction=1.0),
+        sft=replace(case.settings, date=today(), schema="mixed"),
+        tokenizer=TokenizerSettings(
+            path=str(case.tokenizer), eos_token=case.eos, bos_token=case.bos
+        ),
+    )
+    manifest = run(config, _Silent(), overwrite=True)
+    found = []
+    for shard in open_shards(directory, manifest):
+        for i in range(len(shard.lengths)):
+            mask = shard.sample_mask(i)
+            assert mask is not None
+            found.append(Sample(shard.document(i).tolist(), mask.tolist()))
+    return found
+
+
+_REFERENCE = EngineChoice(REFERENCE, "", "asked for")
+
+
+@cache
+def _tokenizer(settings: TokenizerSettings) -> Tokenizer:
+    return load_tokenizer(settings)
+
+
+_encoders: dict[tuple[object, ...], SampleEncoder] = {}
+
+
+def _encoder(spec: RunSpec) -> SampleEncoder:
+    """Give an encoder; templates with the same control tokens share one, as loading takes 1 s."""
+    assert spec.config.sft is not None
+    boundary = mask_rule(spec.config.sft).boundary
+    tokenizer, settings = spec.tokenizer, spec.config.tokenizer
+    key = (settings, boundary, spec.config.sft.straddling, tokenizer.special_ids)
+    if key not in _encoders:
+        if len(_encoders) > 3:  # 100 MB each
+            _encoders.clear()
+        _encoders[key] = make_sample_encoder(spec, _ENGINE_MEMORY_BYTES)
+    return _encoders[key]
+
+
+class _Lookup:
+    """Says of a record where it stands: its number."""
+
+    def __init__(self, texts: Sequence[str]) -> None:
+        self._texts = texts
+
+    def place(self, row: int) -> Place:
+        return Place(row + 1, -1)
+
+    def raw(self, row: int) -> bytes:
+        return self._texts[row].encode()[:100]
+
+    def keys(self, row: int) -> list[str]:
+        return list(json.loads(self._texts[row]))
+
+
+class _Silent:
+    """An observer that keeps nothing."""
+
+    def started(self, plan: object, n_done: int, ignored: Sequence[str]) -> None: ...
+
+    def progressed(self, progress: object) -> None: ...
+
+    def peak_memory_bytes(self) -> int:
+        return 0
