@@ -28,7 +28,6 @@ from tokmill.render.chat.conversation import ChatError
 from tokmill.render.chat.schemas import detect_schema, read_conversation
 
 ROOT = Path(__file__).resolve().parents[1]
-TARGET_BYTES = 40 << 20
 QWEN_SYSTEM = "You are Qwen, created by Alibaba Cloud. You are a helpful assistant."
 
 
@@ -70,11 +69,12 @@ def main() -> None:
     parser.add_argument("template")
     parser.add_argument("--rounds", type=int, default=2)
     parser.add_argument("--python", default=sys.executable)
-    parser.add_argument("--only", default="")
+    parser.add_argument("--only", default="", help="of the cases, those with this in their name")
+    parser.add_argument("--megabytes", type=int, default=160, help="size of each file of rows")
     given = parser.parse_args()
     with tempfile.TemporaryDirectory() as directory:
         work = Path(directory)
-        files = write_rows(given.data, work)
+        files = write_rows(given.data, work, given.megabytes * 1_000_000)
         for case in CASES:
             if given.only in case.name:
                 print(measure(case, files[case.rows], given, work), flush=True)
@@ -125,7 +125,7 @@ def run_trl(case: Case, data: Path, given: argparse.Namespace, out: Path) -> dic
     return found
 
 
-def write_rows(folder: Path, work: Path) -> dict[str, Path]:
+def write_rows(folder: Path, work: Path, n_bytes: int) -> dict[str, Path]:
     """Write the sets as rows that both sides read: pairs, messages of text, others with tools."""
     kinds: dict[str, list[str]] = {"pairs": [], "plain": [], "tools": []}
     for path in sorted(folder.glob("*.jsonl")):
@@ -135,7 +135,7 @@ def write_rows(folder: Path, work: Path) -> dict[str, Path]:
     for kind, rows in kinds.items():
         block = "\n".join(rows) + "\n"
         files[kind] = work / f"{kind}.jsonl"
-        files[kind].write_text(block * (1 + TARGET_BYTES // len(block.encode())), encoding="utf-8")
+        files[kind].write_text(block * (1 + n_bytes // len(block.encode())), encoding="utf-8")
     return files
 
 

@@ -95,7 +95,7 @@ class OutputSettings:
     dir: str = _speed_setting("", "Directory to write the dataset to.")
     dtype: str = _bytes_setting("auto", "Type of the ids; auto: uint16 if all fit.", choices=DTYPES)
     part_bytes: int = _bytes_setting(
-        0, "Input per part, the unit of commit and resume; 0: 1 GiB, 64 MiB for SFT.", minimum=0
+        1 << 30, "Input per part, the unit of commit and resume.", minimum=1
     )
     shard_tokens: int = _bytes_setting(
         0, "Tokens per shard at most; 0: 1 GiB of tokens.", minimum=0
@@ -110,10 +110,10 @@ class LimitSettings:
     """What is left out, and when a run that eats the wrong file stops."""
 
     min_tokens: int = _bytes_setting(
-        0, "Drop documents of fewer tokens (eos not counted).", minimum=0
+        0, "Drop documents of fewer tokens (eos not counted; of chats all).", minimum=0
     )
     max_tokens: int = _bytes_setting(
-        0, "Drop documents of more tokens (eos not counted); 0: no limit.", minimum=0
+        0, "Drop documents of more tokens (eos not counted; of chats all); 0: no limit.", minimum=0
     )
     on_error: str = _speed_setting("skip", "What a broken record does.", choices=("skip", "fail"))
     max_reject_fraction: float = _speed_setting(
@@ -128,9 +128,7 @@ class RunSettings:
     engine: str = _speed_setting(
         "auto", "Encoder; auto: the fastest exact one on this corpus.", choices=ENGINES
     )
-    workers: int = _speed_setting(
-        0, "Worker processes; 0: one, for SFT one per two parts.", minimum=0, maximum=256
-    )
+    workers: int = _speed_setting(0, "Worker processes; 0: one.", minimum=0, maximum=256)
     threads: int = _speed_setting(
         0, "Threads in each worker; 0: the cores divided by the workers.", minimum=0, maximum=256
     )

@@ -96,6 +96,7 @@ def test_the_help_shows_defaults_in_words():
     assert "[INPUT]..." in text
     assert "Between a title and what it titles. [default: :]" in text
     assert "[default: 64 MiB]" in text
+    assert "[default: 1024 MiB]" in text
     assert "[default: auto]" not in text
     assert "-t, --tokenizer" in text
     assert "-o, --output" in text

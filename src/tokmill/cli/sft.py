@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -11,22 +10,20 @@ import click
 
 from tokmill.cli.options import SFT_SECTIONS, config_from_options, settings_options
 from tokmill.cli.plan import show_plan
+from tokmill.cli.running import run_and_show, run_options
 from tokmill.config import RenderSettings, SftSettings
 from tokmill.errors import UsageError
 
 
 @click.command("sft")
 @settings_options(*SFT_SECTIONS)
-@click.option("--overwrite", is_flag=True, help="Remove the dataset in --output and start anew.")
+@run_options
 @click.option("--plan", "plan_only", is_flag=True, help="Say what it would make; write nothing.")
-@click.option("--json", "as_json", is_flag=True, help="Print the manifest as JSON.")
-@click.option("--profile", is_flag=True, help="Say where the time went, stage by stage.")
-@click.option("--quiet", "-q", is_flag=True, help="No progress and no notes.")
 def command(
     paths: tuple[str, ...],
     config_file: Path | None,
-    overwrite: bool,
     plan_only: bool,
+    overwrite: bool,
     as_json: bool,
     profile: bool,
     quiet: bool,
@@ -53,25 +50,4 @@ def command(
     if plan_only:
         show_plan(config, as_json=as_json)
         return
-
-    from tokmill.cli.console import RunDisplay, print_rows
-    from tokmill.executors.run import run
-    from tokmill.measure.process_tree import PeakMemory
-    from tokmill.report.profile import profile_rows
-    from tokmill.report.summary import summary_rows
-    from tokmill.storage import free_bytes
-
-    with PeakMemory() as memory:
-        display = RunDisplay(memory, quiet=quiet or as_json)
-        try:
-            manifest = run(config, display, overwrite=overwrite)
-        finally:
-            display.close()
-    if as_json:
-        click.echo(json.dumps(manifest))
-        return
-    directory = manifest["config"]["output"]["dir"]
-    print_rows(summary_rows(manifest, directory, free_bytes(Path(directory))))
-    if profile:
-        click.echo()
-        print_rows(profile_rows(manifest))
+    run_and_show(config, overwrite=overwrite, as_json=as_json, profile=profile, quiet=quiet)

@@ -109,7 +109,7 @@ def prepare(config: Config) -> Prepared:
     keys = list(probe(found.files, config.input))
     renderer = make_renderer(config.render, keys)
     resolved = resolve(config, tokenizer, renderer.name)
-    parts = make_parts(found.files, resolved.output.part_bytes)
+    parts = make_parts(found.files, config.output.part_bytes)
     return Prepared(resolved, tuple(found.files), tuple(found.ignored), tokenizer, renderer, parts)
 
 
@@ -194,8 +194,7 @@ def layout_of_work(config: Config, n_parts: int) -> tuple[int, int]:
     """Give (worker processes, threads in each); one process with all threads by default."""
     if "-" in config.input.paths:
         n_parts = 1  # a spawned process has no standard input
-    by_default = 1 if config.sft is None else min(cores(), n_parts // 2)
-    workers = max(1, min(config.run.workers or by_default, n_parts))
+    workers = max(1, min(config.run.workers or 1, n_parts))
     threads = config.run.threads or max(1, cores() // workers)
     return workers, threads
 

@@ -116,4 +116,4 @@ def make_chat_renderer(config: Config, tokenizer: Tokenizer, source: str) -> Cha
     settings = sft_settings(config)
     vocabulary = vocabulary_of(config, tokenizer, source)
     template = make_template(source, settings, vocabulary)
-    return ChatRenderer(settings, settings.schema, template, mask_rule(settings), vocabulary)
+    return ChatRenderer(settings, template, mask_rule(settings), vocabulary)

@@ -20,9 +20,10 @@ from tokmill.encode.engine import REFERENCE, load_engine
 from tokmill.encode.offsets import byte_offsets
 from tokmill.encode.spot import Candidate, candidates
 from tokmill.laps import Laps
-from tokmill.pipeline.chat import make_chat_renderer, sft_settings
+from tokmill.pipeline.chat import make_chat_renderer, sft_settings, vocabulary_of
 from tokmill.pipeline.chat_encoder import make_sample_encoder
 from tokmill.pipeline.encoded import Encoded, joined, parted
+from tokmill.pipeline.render_pool import RenderPool
 from tokmill.pipeline.road import ENGINE_THREAD_BYTES, validation_texts
 from tokmill.pipeline.spec import CUT_SAMPLES
 from tokmill.shards.layout import token_dtype
@@ -59,6 +60,12 @@ class ChatRoad:
         self._limits = config.limits
         self._val_fraction = config.output.val_fraction
         self._renderer = make_chat_renderer(config, tokenizer, spec.template)
+        self._pool = RenderPool(
+            self._renderer.writer,
+            (self._settings, spec.template, vocabulary_of(config, tokenizer, spec.template)),
+            spec.n_threads,
+        )
+        self._renderer.write = self._pool.write
         self.schema = self._renderer.schema
         self.dtype = token_dtype(config.output.dtype, tokenizer.max_emittable_id)
         control = config.tokenizer.control_tokens_in_text

@@ -31,10 +31,6 @@ if TYPE_CHECKING:
 MAX_SLICES = 16_384
 """A part of more would keep their counts in memory, and a million tiny files on one worker."""
 
-PART_BYTES, SFT_PART_BYTES = 1 << 30, 64 << 20
-"""Input per part by default. Reading chats holds the interpreter, so that only processes make it
-faster, and each needs parts of its own."""
-
 
 @dataclass(frozen=True, slots=True)
 class Plan:
@@ -87,11 +83,9 @@ def resolve(config: Config, tokenizer: Tokenizer, renderer: str) -> Config:
         TokenizerError: dtype uint16 is asked for and cannot hold the tokenizer's ids.
     """
     dtype = token_dtype(config.output.dtype, tokenizer.max_emittable_id)
-    part_bytes = PART_BYTES if config.sft is None else SFT_PART_BYTES
     output = replace(
         config.output,
         dtype=dtype.name,
-        part_bytes=config.output.part_bytes or part_bytes,
         shard_tokens=config.output.shard_tokens or SHARD_BYTES // dtype.itemsize,
     )
     return replace(config, output=output, render=replace(config.render, renderer=renderer))

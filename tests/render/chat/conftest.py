@@ -57,7 +57,7 @@ def make_renderer(vocabulary: Vocabulary) -> Callable[..., ChatRenderer]:
     def make(template: str, schema: str = "messages", **settings: Any) -> ChatRenderer:
         chosen = SftSettings(template=template, schema=schema, **settings)
         written = make_template(template, chosen, vocabulary)
-        return ChatRenderer(chosen, schema, written, mask_rule(chosen), vocabulary)
+        return ChatRenderer(chosen, written, mask_rule(chosen), vocabulary)
 
     return make
 

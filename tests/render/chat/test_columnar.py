@@ -9,7 +9,6 @@ from hypothesis import strategies as st
 
 from tokmill.batch import SampleBatch
 from tokmill.render.chat import renderer as renderer_module
-from tokmill.render.chat.columnar import ColumnarWriter
 from tokmill.render.chat.regular import read_regular
 
 TEMPLATES = ("chatml", "llama3", "alpaca", "plain", "torchtune", "baby-llama2", "nanochat")
@@ -68,7 +67,7 @@ def columnar(
     renderer = make_renderer(template, schema=schema, **settings)
     text = pa.array(lines, pa.large_string())
     regular = read_regular(text, schema, renderer._settings)
-    writer = ColumnarWriter(renderer._template, vocabulary.control)
+    writer = renderer._columnar
     return regular is not None and writer.write(regular) is not None
 
 

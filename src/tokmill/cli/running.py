@@ -1,0 +1,58 @@
+"""What `pretrain` and `sft` share: options, progress, and what they print at the end."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from tokmill.config import Config
+
+
+def run_options(command: Callable[..., None]) -> Callable[..., None]:
+    """Add the options of `run_and_show` to a command."""
+    options = (
+        click.option("--overwrite", is_flag=True, help="Remove the dataset in --output first."),
+        click.option("--json", "as_json", is_flag=True, help="Print the manifest as JSON."),
+        click.option("--profile", is_flag=True, help="Say where the time went, stage by stage."),
+        click.option("--quiet", "-q", is_flag=True, help="No progress and no notes."),
+    )
+    for option in reversed(options):
+        command = option(command)
+    return command
+
+
+def run_and_show(
+    config: Config, *, overwrite: bool, as_json: bool, profile: bool, quiet: bool
+) -> None:
+    """Make a dataset, or continue one, and print what it holds.
+
+    Raises:
+        TokmillError: see `executors.run.run`.
+    """
+    from tokmill.cli.console import RunDisplay, print_rows
+    from tokmill.executors.run import run
+    from tokmill.measure.process_tree import PeakMemory
+    from tokmill.report.profile import profile_rows
+    from tokmill.report.summary import summary_rows
+    from tokmill.storage import free_bytes
+
+    with PeakMemory() as memory:
+        display = RunDisplay(memory, quiet=quiet or as_json)
+        try:
+            manifest = run(config, display, overwrite=overwrite)
+        finally:
+            display.close()
+    if as_json:
+        click.echo(json.dumps(manifest))
+        return
+    directory = manifest["config"]["output"]["dir"]
+    print_rows(summary_rows(manifest, directory, free_bytes(Path(directory))))
+    if profile:
+        click.echo()
+        print_rows(profile_rows(manifest))

@@ -1,0 +1,130 @@
+"""Records of chats to segments, one after the other: the long way, which takes any record."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from tokmill.render.chat.conversation import ChatError
+from tokmill.render.chat.schemas import parse_record, read_conversation
+from tokmill.render.chat.segments import Kind, Segments
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    import numpy.typing as npt
+    import pyarrow as pa
+
+    from tokmill.config import SftSettings
+    from tokmill.render.chat.conversation import Conversation
+    from tokmill.render.chat.rule import MaskRule
+    from tokmill.render.chat.segments import Columns
+    from tokmill.render.chat.templates import ChatTemplate, Vocabulary
+
+
+class Written(NamedTuple):
+    """What records became; plain values, so that another process may have written them.
+
+    `rows`: (n_samples,) int64, the record of each. `refused`: row, reason and message of each
+    record that became none. `drops`: rows by reason.
+    """
+
+    columns: Columns
+    rows: npt.NDArray[np.int64]
+    refused: list[tuple[int, str, str]]
+    drops: dict[str, list[int]]
+
+
+class RecordWriter:
+    """Writes whole records as a template does; pure, so threads may share one."""
+
+    def __init__(
+        self,
+        settings: SftSettings,
+        template: ChatTemplate,
+        rule: MaskRule,
+        vocabulary: Vocabulary,
+    ) -> None:
+        self._settings = settings
+        self._template = template
+        self._append_eos = rule.append_eos != "no"
+        self._vocabulary = vocabulary
+
+    def write(self, text: pa.LargeStringArray) -> Written:
+        """Give the segments of n records, each the text of an object in JSON."""
+        found = _Found(self._vocabulary.control)
+        for row, record in enumerate(text.to_pylist()):
+            try:
+                conversation = read_conversation(
+                    parse_record(record), self._settings.schema, self._settings
+                )
+                self._write(conversation, found, row)
+            except ChatError as error:
+                found.refuse(row, error)
+        return found.written()
+
+    def write_conversation(self, conversation: Conversation) -> Written:
+        """Give the segments of one conversation.
+
+        Raises:
+            ChatError: it cannot be written.
+        """
+        found = _Found(self._vocabulary.control)
+        self._write(conversation, found, 0)
+        return found.written()
+
+    def _write(self, conversation: Conversation, found: _Found, row: int) -> None:
+        segments = found.segments
+        for sample in self._samples(conversation):
+            segments.begin_sample()
+            self._template.render(sample, segments)
+            if self._append_eos:
+                segments.control(self._vocabulary.eos, Kind.END)
+            if segments.is_empty():
+                raise ChatError("empty", "the sample has no text")
+            found.rows.append(row)
+
+    def _samples(self, conversation: Conversation) -> Iterator[Conversation]:
+        """Give the conversation, or one for each assistant turn, which alone is trained."""
+        if self._settings.samples == "conversation":
+            yield conversation
+            return
+        found = False
+        for i, message in enumerate(conversation.messages):
+            if message["role"] == "assistant" and conversation.weights[i] != 0:
+                found = True
+                weights: list[float | None] = [*([0.0] * i), conversation.weights[i]]
+                yield replace(
+                    conversation, messages=conversation.messages[: i + 1], weights=weights
+                )
+        if not found:
+            raise ChatError("no trained token", "it has no assistant turn", is_drop=True)
+
+
+class _Found:
+    """Collects the samples of several records."""
+
+    def __init__(self, control: Mapping[str, int]) -> None:
+        self.segments = Segments(control)
+        self.rows: list[int] = []
+        self._refused: list[tuple[int, str, str]] = []
+        self._drops: dict[str, list[int]] = {}
+
+    def refuse(self, row: int, error: ChatError) -> None:
+        """Take back what the record gave, and note why."""
+        while len(self.segments.first_segments) > len(self.rows):
+            self.segments.discard_sample()
+        while self.rows and self.rows[-1] == row:
+            self.segments.discard_sample()
+            self.rows.pop()
+        if error.is_drop:
+            self._drops.setdefault(error.reason, []).append(row)
+        else:
+            self._refused.append((row, error.reason, error.message))
+
+    def written(self) -> Written:
+        """Give what was collected."""
+        rows = np.array(self.rows, np.int64)
+        return Written(self.segments.columns(), rows, self._refused, self._drops)

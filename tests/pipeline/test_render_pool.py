@@ -1,0 +1,104 @@
+from __future__ import annotations
+
+import json
+import os
+import signal
+
+import pyarrow as pa
+import pytest
+
+from tokmill.config import SftSettings
+from tokmill.errors import WorkerError
+from tokmill.pipeline import render_pool
+from tokmill.pipeline.render_pool import RenderPool
+from tokmill.render.chat.records import RecordWriter, Written
+from tokmill.render.chat.rule import mask_rule
+from tokmill.render.chat.templates import Vocabulary, make_template
+
+SETTINGS = SftSettings(schema="messages", template="plain", samples="turn")
+VOCABULARY = Vocabulary({"<eos>": 2}, "<eos>", "", {"eos_token": "<eos>"})
+TEXT = pa.array(
+    [
+        json.dumps({"messages": [{"role": "user", "content": "U"}, *reply]})
+        for reply in (
+            [{"role": "assistant", "content": "猫"}],
+            [],
+            [{"role": "bot", "content": "?"}],
+            [{"role": "assistant", "content": ""}, {"role": "assistant", "content": "B"}],
+        )
+    ],
+    pa.large_string(),
+)
+
+
+def make_pool(n_processes: int) -> RenderPool:
+    template = make_template("plain", SETTINGS, VOCABULARY)
+    writer = RecordWriter(SETTINGS, template, mask_rule(SETTINGS), VOCABULARY)
+    return RenderPool(writer, (SETTINGS, "plain", VOCABULARY), n_processes)
+
+
+def plain(written: Written) -> tuple[object, ...]:
+    columns = written.columns
+    table = [column.tolist() for column in columns.table]
+    return (
+        columns.text.to_pylist(),
+        columns.ids.tolist(),
+        str(table),
+        columns.offsets.tolist(),
+        written.rows.tolist(),
+        written.refused,
+        written.drops,
+    )
+
+
+@pytest.fixture
+def at_once(monkeypatch):
+    """Start processes with the second call."""
+    monkeypatch.setattr(render_pool, "START_AFTER_S", -1.0)
+
+
+def n_processes(pool: RenderPool) -> int:
+    return len(pool._processes)
+
+
+def test_processes_write_what_this_one_writes(at_once):
+    here, pool = make_pool(1), make_pool(2)
+    expected = plain(here.write(TEXT))
+    assert expected[4] == [0, 3, 3]
+    assert [plain(pool.write(TEXT)) for _ in range(3)] == [expected] * 3
+    assert (n_processes(here), n_processes(pool)) == (0, 2)
+    pool.close()
+
+
+def test_a_little_work_is_done_here():
+    pool = make_pool(2)
+    pool.write(TEXT)
+    assert n_processes(pool) == 0
+
+
+def test_a_process_that_died_is_an_error(at_once):
+    pool = make_pool(2)
+    pool.write(TEXT)
+    for process in pool._processes:
+        os.kill(process.pid, signal.SIGKILL)
+        process.wait()
+    with pytest.raises(WorkerError, match=r"renders chats died \(exit status -9\)"):
+        pool.write(TEXT)
+    pool.close()
+
+
+def test_processes_end_with_the_pool(at_once):
+    pool = make_pool(2)
+    pool.write(TEXT)
+    processes = list(pool._processes)
+    pool.close()
+    assert [process.poll() is not None for process in processes] == [True, True]
+
+
+def test_a_process_ends_with_its_input(at_once):
+    pool = make_pool(2)
+    pool.write(TEXT)
+    process = pool._processes[0]
+    process.stdin.close()
+    assert process.wait(timeout=30) == 0
+    pool.close()
