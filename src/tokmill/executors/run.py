@@ -59,6 +59,9 @@ if TYPE_CHECKING:
 TIMED_FROM_BYTES = 128 << 20
 """Below this much input the first exact engine is taken: timing both costs more than it saves."""
 
+TIMED_FROM_BYTES_PER_ID = 2 << 10
+"""The same for each id of the vocabulary, which is what the engines' loading takes its time for."""
+
 TIMED_SAMPLE_BYTES = 4 << 20
 
 
@@ -154,7 +157,8 @@ def choose(prepared: Prepared, reference: Callable[[], Engine], n_threads: int) 
     config = prepared.config
     asked, control = config.run.engine, config.tokenizer.control_tokens_in_text
     n_bytes = sum(file.n_bytes for file in prepared.files)
-    timed = n_bytes >= TIMED_FROM_BYTES
+    per_id = TIMED_FROM_BYTES_PER_ID * prepared.tokenizer.vocab_size
+    timed = n_bytes >= max(TIMED_FROM_BYTES, per_id)
     corpus = [[file.path, file.n_bytes, file.mtime_ns] for file in prepared.files] if timed else []
     key = choice_key(
         prepared.tokenizer, asked, control, str(n_threads), sha256_hex(canonical_json(corpus))
