@@ -6,11 +6,18 @@ import pytest
 
 from tokmill.config import Config, SftSettings
 from tokmill.encode.tokenizer import load_tokenizer
-from tokmill.errors import UsageError
-from tokmill.pipeline.chat import make_chat_renderer, settle, sft_settings, vocabulary_of
+from tokmill.errors import TokenizerError, UsageError
+from tokmill.pipeline.chat import (
+    check_boundary,
+    make_chat_renderer,
+    settle,
+    sft_settings,
+    vocabulary_of,
+)
 
 CHAT = {"messages": [{"role": "user", "content": "hi"}]}
 ALPACA = {"instruction": "say hi", "output": "hi"}
+METASPACE = {"type": "Metaspace", "replacement": "▁", "prepend_scheme": "always"}
 THINKING = "{% for m in messages %}<think>{{ m.content }}</think>{{ eos_token }}{% endfor %}"
 
 
@@ -166,3 +173,19 @@ def test_a_template_whose_tokens_are_missing_is_refused(settled):
     config, tokenizer, template = settled(sft=SftSettings(template="llama3"))
     with pytest.raises(UsageError, match="template llama3 needs the control tokens bos, "):
         make_chat_renderer(config, tokenizer, template)
+
+
+def boundary_checked(settled, path: str, template: str, **sft: str) -> None:
+    chosen = SftSettings(template=template, **sft)
+    config, tokenizer, source = settled(ALPACA, chosen, path=path, bos_token="<bos>")
+    check_boundary(config, tokenizer, make_chat_renderer(config, tokenizer, source))
+
+
+def test_a_reply_that_continues_text_needs_a_tokenizer_that_can(settled, chat_tokenizer):
+    words = {"type": "Sequence", "pretokenizers": [{"type": "WhitespaceSplit"}, METASPACE]}
+    path = str(chat_tokenizer(pre_tokenizer=words))
+    with pytest.raises(TokenizerError, match=r"boundary split cuts text .*--boundary joint"):
+        boundary_checked(settled, path, "alpaca")
+    boundary_checked(settled, path, "alpaca", boundary="joint")
+    boundary_checked(settled, path, "baby-llama2")
+    boundary_checked(settled, str(chat_tokenizer()), "alpaca")

@@ -117,12 +117,13 @@ def prepare(config: Config) -> Prepared:
 
 
 def _prepare_chat(config: Config, tokenizer: Tokenizer, found: Discovery) -> Prepared:
-    from tokmill.pipeline.chat import make_chat_renderer, settle
+    from tokmill.pipeline.chat import check_boundary, make_chat_renderer, settle
 
     records = first_records(found.files, config.input)
     config, tokenizer, template = settle(config, tokenizer, records)
     resolved = resolve(config, tokenizer, "auto")
     renderer = make_chat_renderer(resolved, tokenizer, template)
+    check_boundary(resolved, tokenizer, renderer)
     parts = make_parts(found.files, resolved.output.part_bytes)
     return Prepared(
         resolved, tuple(found.files), tuple(found.ignored), tokenizer, renderer, parts, template

@@ -5,8 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from tokmill.encode.continuation import continuation_tokenizer
 from tokmill.encode.control_variant import added_tokens, with_control_tokens
-from tokmill.errors import UsageError
+from tokmill.errors import TokenizerError, UsageError
+from tokmill.render.chat.conversation import ChatError, Conversation
 from tokmill.render.chat.renderer import ChatRenderer
 from tokmill.render.chat.rule import mask_rule
 from tokmill.render.chat.schemas import detect_schema
@@ -23,6 +25,7 @@ if TYPE_CHECKING:
 
     from tokmill.config import Config, SftSettings
     from tokmill.encode.tokenizer import Tokenizer
+    from tokmill.render.chat.conversation import Message
 
 
 _LONGEST_ROW = 1 << 28
@@ -105,6 +108,32 @@ def vocabulary_of(config: Config, tokenizer: Tokenizer, template: str) -> Vocabu
         named | {"eos_token": tokenizer.eos.content},
         parse,
     )
+
+
+def check_boundary(config: Config, tokenizer: Tokenizer, renderer: ChatRenderer) -> None:
+    """Make sure that the tokenizer can encode what the boundary cuts off.
+
+    Raises:
+        TokenizerError: a reply continues text of the template, and nothing encodes it so.
+    """
+    if mask_rule(sft_settings(config)).boundary != "split":
+        return
+    messages: list[Message] = [
+        {"role": "user", "content": "a"},
+        {"role": "assistant", "content": "a"},
+    ]
+    try:
+        samples = renderer.render_conversation(Conversation(messages, [None, None]))
+    except ChatError:  # not for this template
+        return
+    is_text, weights = samples.control < 0, samples.weights
+    cuts_text = is_text[1:] & is_text[:-1] & (weights[1:] != weights[:-1])
+    if cuts_text.any() and continuation_tokenizer(tokenizer) is None:
+        raise TokenizerError(
+            f"{tokenizer.name}: boundary split cuts text of template {renderer.name}, and this "
+            "tokenizer cannot encode the rest apart: choose --boundary joint, or a template that "
+            "puts control tokens around replies"
+        )
 
 
 def make_chat_renderer(config: Config, tokenizer: Tokenizer, source: str) -> ChatRenderer:
