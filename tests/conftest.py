@@ -145,6 +145,25 @@ class Listener:
         return 12345
 
 
+class Silent:
+    """Hears of a run and keeps nothing."""
+
+    def started(self, plan: Any, n_done: int, ignored: Sequence[str]) -> None:
+        pass
+
+    def progressed(self, progress: Any) -> None:
+        pass
+
+    def peak_memory_bytes(self) -> int:
+        return 0
+
+
+@pytest.fixture(scope="session")
+def silent() -> Silent:
+    """Give an observer of runs for tests that look at what was written alone."""
+    return Silent()
+
+
 @pytest.fixture
 def listener() -> Listener:
     """Give an observer of runs."""

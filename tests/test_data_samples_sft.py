@@ -35,19 +35,8 @@ SCHEMAS = {
 CONTAINERS = ("alpaca_array.json", "alpaca.csv", "alpaca.parquet")
 
 
-class Observer:
-    def started(self, plan, n_done, ignored):
-        pass
-
-    def progressed(self, progress):
-        pass
-
-    def peak_memory_bytes(self):
-        return 0
-
-
 @pytest.fixture
-def make(tmp_path):
+def make(tmp_path, silent):
     """Give a function that writes the dataset of some sample files and gives its manifest."""
 
     def make_dataset(*names: str, schema: str = "auto", directory: Path = tmp_path):
@@ -59,7 +48,7 @@ def make(tmp_path):
             run=RunSettings(engine="tokenizers", threads=1),
             sft=SftSettings(schema=schema),
         )
-        return run(config, Observer())
+        return run(config, silent)
 
     return make_dataset
 

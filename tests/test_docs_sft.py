@@ -21,19 +21,8 @@ BLOCK = re.compile(r"^```python(?: (\w+))?\n(.*?)^```$", re.MULTILINE | re.DOTAL
 CAPACITY = 700
 
 
-class Silent:
-    """An observer that keeps nothing."""
-
-    def started(self, plan: Any, n_done: int, ignored: Any) -> None: ...
-
-    def progressed(self, progress: Any) -> None: ...
-
-    def peak_memory_bytes(self) -> int:
-        return 0
-
-
 @pytest.fixture(scope="module")
-def dataset(tmp_path_factory, configure):
+def dataset(tmp_path_factory, configure, silent):
     """The sample chats in several shards of both splits, packed, as `out/sft` of a directory."""
     directory = tmp_path_factory.mktemp("docs")
     config = configure(
@@ -45,7 +34,7 @@ def dataset(tmp_path_factory, configure):
         val_fraction=0.1,
         sft=SftSettings(packing=CAPACITY, packed_rows=True),
     )
-    return directory, run(config, Silent())
+    return directory, run(config, silent)
 
 
 @pytest.fixture(scope="module")

@@ -34,18 +34,8 @@ RUNS = {
 
 
 @pytest.fixture(scope="module")
-def make(configure, files_of, tmp_path_factory):
+def make(configure, files_of, silent, tmp_path_factory):
     """Give a function that runs one of `RUNS`, and gives the files that it wrote."""
-
-    class Observer:
-        def started(self, plan, n_done, ignored):
-            pass
-
-        def progressed(self, progress):
-            pass
-
-        def peak_memory_bytes(self):
-            return 0
 
     def make_dataset(name: str, **settings) -> dict[str, bytes]:
         names, sft, limits = RUNS[name]
@@ -59,7 +49,7 @@ def make(configure, files_of, tmp_path_factory):
             | limits
             | settings,
         )
-        run(config, Observer())
+        run(config, silent)
         return files_of(directory)
 
     return make_dataset

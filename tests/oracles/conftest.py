@@ -18,17 +18,6 @@ from tokmill.shards.reader import Shard, open_shards
 SAMPLES = Path(__file__).parents[2] / "data_samples"
 
 
-class Silent:
-    """An observer that keeps nothing."""
-
-    def started(self, plan: Any, n_done: int, ignored: Any) -> None: ...
-
-    def progressed(self, progress: Any) -> None: ...
-
-    def peak_memory_bytes(self) -> int:
-        return 0
-
-
 @dataclass(frozen=True)
 class Chats:
     """A dataset of SFT: its directory, its manifest, the shards of its train split."""
@@ -62,7 +51,7 @@ class Chats:
 
 @pytest.fixture(scope="session")
 def make_chats(
-    tmp_path_factory: pytest.TempPathFactory, configure: Callable[..., Any]
+    tmp_path_factory: pytest.TempPathFactory, configure: Callable[..., Any], silent: Any
 ) -> Callable[..., Chats]:
     """Make the dataset of `data_samples/sft/chats.jsonl`; settings may be others."""
 
@@ -72,7 +61,7 @@ def make_chats(
         config = configure(
             directory, SAMPLES / "sft" / "chats.jsonl", sft=sft or SftSettings(), **chosen
         )
-        manifest = run(config, Silent())
+        manifest = run(config, silent)
         return Chats(directory, manifest, list(open_shards(directory, manifest, "train")))
 
     return make

@@ -29,17 +29,6 @@ SAMPLES = Path(__file__).parents[2] / "data_samples"
 N_WORDS = 70_000
 
 
-class Silent:
-    """An observer that keeps nothing."""
-
-    def started(self, plan, n_done, ignored) -> None: ...
-
-    def progressed(self, progress) -> None: ...
-
-    def peak_memory_bytes(self) -> int:
-        return 0
-
-
 @pytest.fixture(scope="module")
 def wide_tokenizer(tmp_path_factory) -> Path:
     """A tokenizer of 70,000 words, w0 to w69999, and <eos>."""
@@ -54,7 +43,7 @@ def wide_tokenizer(tmp_path_factory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def narrow(tmp_path_factory, configure):
+def narrow(tmp_path_factory, configure, silent):
     """The sample records as uint16, in several shards of both splits."""
     out = tmp_path_factory.mktemp("narrow") / "out"
     config = configure(
@@ -65,17 +54,17 @@ def narrow(tmp_path_factory, configure):
         val_fraction=0.2,
         bos_token="<bos>",
     )
-    return out, run(config, Silent())
+    return out, run(config, silent)
 
 
 @pytest.fixture(scope="module")
-def wide(tmp_path_factory, configure, wide_tokenizer, write_rows):
+def wide(tmp_path_factory, configure, wide_tokenizer, write_rows, silent):
     """Documents of ids above 65,535, as uint32."""
     out = tmp_path_factory.mktemp("wide") / "out"
     rows = [{"text": " ".join(f"w{N_WORDS - 1 - j * i}" for j in range(i))} for i in range(1, 99)]
     source = write_rows(out.parent / "in.jsonl", rows)
     config = configure(out, source, path=str(wide_tokenizer), shard_tokens=1000)
-    return out, run(config, Silent())
+    return out, run(config, silent)
 
 
 @pytest.mark.parametrize("mmap", [True, False])

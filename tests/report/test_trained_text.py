@@ -15,18 +15,8 @@ SAMPLES = Path(__file__).parents[2] / "data_samples"
 
 
 @pytest.fixture(scope="module")
-def make(configure, tmp_path_factory):
+def make(configure, silent, tmp_path_factory):
     """Give a function that makes a dataset of chats, and gives its directory and manifest."""
-
-    class Observer:
-        def started(self, plan, n_done, ignored):
-            pass
-
-        def progressed(self, progress):
-            pass
-
-        def peak_memory_bytes(self):
-            return 0
 
     def make_dataset(*replies: str, **settings):
         directory = tmp_path_factory.mktemp("chats")
@@ -39,7 +29,7 @@ def make(configure, tmp_path_factory):
             path=str(SAMPLES / "tokenizer"),
             sft=SftSettings(template="chatml", **settings),
         )
-        return directory / "out", run(config, Observer())
+        return directory / "out", run(config, silent)
 
     return make_dataset
 

@@ -250,19 +250,8 @@ def test_a_part_that_is_lost_with_a_sum_that_fits_is_no_finding_but_an_error(mak
         verify(directory, summed(manifest))
 
 
-class Silent:
-    """Hears what a run tells, and keeps nothing."""
-
-    def started(self, plan: object, n_done: int, ignored: object) -> None: ...
-
-    def progressed(self, progress: object) -> None: ...
-
-    def peak_memory_bytes(self) -> int:
-        return 0
-
-
 @pytest.mark.parametrize("output", [{}, {"val_fraction": 0.5}, {"shard_tokens": 8}])
-def test_what_a_run_makes_has_no_problem(tmp_path: Path, tokenizer_dir: Path, output):
+def test_what_a_run_makes_has_no_problem(tmp_path: Path, tokenizer_dir: Path, silent, output):
     lines = [json.dumps({"text": f"hello {i}"}) for i in range(20)]
     (tmp_path / "corpus.jsonl").write_text("\n".join([*lines[:10], "[1]", *lines[10:]]))
     config = build_config(
@@ -274,7 +263,7 @@ def test_what_a_run_makes_has_no_problem(tmp_path: Path, tokenizer_dir: Path, ou
         },
         where="test",
     )
-    run(config, Silent())
+    run(config, silent)
     found = check(tmp_path / "out", read_manifest(tmp_path / "out"))
     assert found.problems == []
     assert found.n_documents == 20
