@@ -17,7 +17,7 @@ from tokmill.config import Config
 from tokmill.encode.choose import EngineChoice
 from tokmill.encode.tokenizer import Token, Tokenizer
 from tokmill.errors import VerifyError
-from tokmill.executors.run import Prepared, sample
+from tokmill.executors.prepare import Prepared, sample
 from tokmill.pipeline.finish import Usage, committed, finish
 from tokmill.pipeline.plan import Plan, check_same, make_parts, read_plan, resolve, write_plan
 from tokmill.pipeline.spec import Part, RunSpec

@@ -22,7 +22,7 @@ from tokmill.config import Config, SftSettings, TokenizerSettings
 from tokmill.encode.choose import EngineChoice
 from tokmill.encode.engine import engine_version
 from tokmill.encode.tokenizer import Tokenizer, load_tokenizer
-from tokmill.executors.run import prepare
+from tokmill.executors.prepare import prepare
 from tokmill.pipeline.plan import Plan
 from tokmill.pipeline.spec import RunSpec
 

@@ -7,6 +7,7 @@ arrays from there to the shard. Nothing here reads, writes or decides.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
@@ -136,6 +137,14 @@ class SampleBatch:
     rows: npt.NDArray[np.int64]
     refused: Sequence[tuple[int, Reject]]
     drops: Mapping[str, npt.NDArray[np.int64]]
+
+    def texts(self) -> list[str]:
+        """Give the text of each sample without its control tokens, which no engine sees."""
+        parts = [
+            text if control < 0 else ""
+            for text, control in zip(self.text.to_pylist(), self.control.tolist(), strict=True)
+        ]
+        return ["".join(parts[start:stop]) for start, stop in pairwise(self.offsets.tolist())]
 
 
 @dataclass(frozen=True, slots=True)

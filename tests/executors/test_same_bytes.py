@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 from tokmill.executors import processes, serial
-from tokmill.executors.run import prepare, reference_of, run
+from tokmill.executors.prepare import prepare, reference_of
+from tokmill.executors.run import run
 from tokmill.pipeline.plan import write_plan
 
 SAMPLES = Path(__file__).parents[2] / "data_samples"

@@ -14,7 +14,7 @@ from tokenizers.pre_tokenizers import ByteLevel
 from tokmill.config import Config, SftSettings
 from tokmill.encode.choose import EngineChoice
 from tokmill.encode.engine import engine_version
-from tokmill.executors.run import prepare
+from tokmill.executors.prepare import prepare
 from tokmill.pipeline.part import run_part
 from tokmill.pipeline.plan import Plan
 from tokmill.pipeline.road import PretrainRoad

@@ -9,7 +9,8 @@ import pytest
 
 from tokmill.config import Config
 from tokmill.errors import UsageError
-from tokmill.executors.run import prepare, run
+from tokmill.executors.prepare import prepare
+from tokmill.executors.run import run
 from tokmill.pipeline.forecast import Forecast, forecast, sample_limits
 from tokmill.pipeline.survey import Survey, add_fragments, survey
 

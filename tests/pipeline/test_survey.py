@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tokmill.executors.run import prepare
+from tokmill.executors.prepare import prepare
 from tokmill.pipeline.survey import Survey, add_fragments, survey
 
 ROWS = [{"text": f"{i:05d} " + "word " * (i * 7 % 40)} for i in range(4000)]

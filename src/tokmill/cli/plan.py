@@ -44,7 +44,8 @@ def show_plan(config: Config, *, as_json: bool) -> None:
         raise UsageError("standard input can be read only once: plan needs files")
 
     from tokmill.cli.console import print_rows
-    from tokmill.executors.run import choose, layout_of_work, prepare, reference_of, sample
+    from tokmill.executors.prepare import choose, prepare, reference_of, sample
+    from tokmill.executors.run import layout_of_work
     from tokmill.pipeline.forecast import forecast, sample_limits
     from tokmill.pipeline.survey import add_fragments
     from tokmill.report.forecast import forecast_rows

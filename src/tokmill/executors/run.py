@@ -4,19 +4,13 @@ from __future__ import annotations
 
 import os
 import time
-from contextlib import suppress
-from dataclasses import dataclass
-from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 import pyarrow as pa
 
-from tokmill.encode.cache import choice_key, remember, remembered
-from tokmill.encode.candidate import TIMED_OUT
-from tokmill.encode.choose import PARITY_BYTES, EngineChoice, Sample, choose_engine
-from tokmill.encode.engine import REFERENCE, engine_version, load_engine
-from tokmill.encode.tokenizer import Tokenizer, load_tokenizer
+from tokmill.encode.choose import EngineChoice
+from tokmill.encode.engine import engine_version
 from tokmill.errors import StateError, UsageError
 from tokmill.executors import serial
 from tokmill.executors.directory import (
@@ -26,25 +20,20 @@ from tokmill.executors.directory import (
     refuse_stdin,
     sweep,
 )
+from tokmill.executors.prepare import Prepared, choose, prepare, reference_of
 from tokmill.executors.watch import RejectWatch
 from tokmill.pipeline.finish import PROBE_TEXT, Usage, finish
 from tokmill.pipeline.plan import (
     Plan,
     check_same,
-    make_parts,
     planned_engine,
     read_plan,
-    resolve,
     write_plan,
 )
-from tokmill.pipeline.spec import Part, RunSpec
-from tokmill.pipeline.survey import Survey, survey
-from tokmill.render.renderer import make_renderer
+from tokmill.pipeline.spec import Part
 from tokmill.shards.layout import MANIFEST, PARTS, PLAN, REJECTS, part_name
 from tokmill.shards.reader import read_manifest
-from tokmill.shards.record import canonical_json, read_committed, sha256_hex
-from tokmill.sources.files import Discovery, SourceFile, discover
-from tokmill.sources.open import first_records, probe
+from tokmill.shards.record import read_committed
 from tokmill.storage import locked, make_directory
 
 if TYPE_CHECKING:
@@ -53,16 +42,6 @@ if TYPE_CHECKING:
     from tokmill.config import Config
     from tokmill.encode.engine import Engine
     from tokmill.pipeline.spec import Progress
-    from tokmill.render.chat.renderer import ChatRenderer
-    from tokmill.render.renderer import Renderer
-
-TIMED_FROM_BYTES = 128 << 20
-"""Below this much input the first exact engine is taken: timing both costs more than it saves."""
-
-TIMED_FROM_BYTES_PER_ID = 2 << 10
-"""The same for each id of the vocabulary, which is what the engines' loading takes its time for."""
-
-TIMED_SAMPLE_BYTES = 4 << 20
 
 
 class Observer(Protocol):
@@ -76,116 +55,6 @@ class Observer(Protocol):
 
     def peak_memory_bytes(self) -> int:
         """Give the peak so far of the process tree's memory, 0 if unknown."""
-
-
-@dataclass(frozen=True, slots=True)
-class Prepared:
-    """Inputs, tokenizer and renderer of a run, before an engine is chosen."""
-
-    config: Config
-    files: tuple[SourceFile, ...]
-    ignored: tuple[str, ...]
-    tokenizer: Tokenizer
-    renderer: Renderer | ChatRenderer
-    parts: tuple[Part, ...]
-    template: str = ""
-
-    def spec(self, engine: EngineChoice, n_threads: int) -> RunSpec:
-        """Give the run, once its engine is chosen."""
-        return RunSpec(self.config, self.tokenizer, engine, n_threads, self.template)
-
-
-def prepare(config: Config) -> Prepared:
-    """Find the inputs, load the tokenizer, settle the renderer and cut the parts; writes nothing.
-
-    Raises:
-        TokmillError: a path, the tokenizer, its eos, the renderer or the dtype is wrong.
-    """
-    if not config.input.paths:
-        raise UsageError("no input: name files, directories or globs, or set input.paths")
-    if not config.tokenizer.path:
-        raise UsageError("no tokenizer: give --tokenizer, a file, a directory or a Hub name")
-    tokenizer = load_tokenizer(config.tokenizer, for_chat=config.sft is not None)
-    found = discover(config.input)
-    if config.sft is not None:
-        return _prepare_chat(config, tokenizer, found)
-    keys = list(probe(found.files, config.input))
-    renderer = make_renderer(config.render, keys)
-    resolved = resolve(config, tokenizer, renderer.name)
-    parts = make_parts(found.files, config.output.part_bytes)
-    return Prepared(resolved, tuple(found.files), tuple(found.ignored), tokenizer, renderer, parts)
-
-
-def _prepare_chat(config: Config, tokenizer: Tokenizer, found: Discovery) -> Prepared:
-    from tokmill.pipeline.chat import check_boundary, make_chat_renderer, settle
-
-    records = first_records(found.files, config.input)
-    config, tokenizer, template = settle(config, tokenizer, records)
-    resolved = resolve(config, tokenizer, "auto")
-    renderer = make_chat_renderer(resolved, tokenizer, template)
-    check_boundary(resolved, tokenizer, renderer)
-    parts = make_parts(found.files, resolved.output.part_bytes)
-    return Prepared(
-        resolved, tuple(found.files), tuple(found.ignored), tokenizer, renderer, parts, template
-    )
-
-
-def sample(prepared: Prepared, limit_bytes: int, *, at_random: bool = False) -> Survey:
-    """Sample the input; nothing from a source that can be read only once."""
-    if any(file.path == "-" for file in prepared.files):
-        return Survey()
-    settings = prepared.config.input
-    return survey(prepared.parts, settings, prepared.renderer, limit_bytes, at_random=at_random)
-
-
-def reference_of(prepared: Prepared) -> Callable[[], Engine]:
-    """Give what loads the engine that the others are held against, once."""
-    control = prepared.config.tokenizer.control_tokens_in_text
-
-    @cache
-    def load() -> Engine:
-        return load_engine(REFERENCE, prepared.tokenizer, control_in_text=control, n_threads=1)
-
-    return load
-
-
-def choose(prepared: Prepared, reference: Callable[[], Engine], n_threads: int) -> EngineChoice:
-    """Choose the engine for a corpus, or remember what was chosen for it on this machine.
-
-    A corpus of some size has the candidates timed on a sample of its own; for less, the first
-    exact one will do, and that depends on the tokenizer alone.
-    """
-    config = prepared.config
-    asked, control = config.run.engine, config.tokenizer.control_tokens_in_text
-    n_bytes = sum(file.n_bytes for file in prepared.files)
-    per_id = TIMED_FROM_BYTES_PER_ID * prepared.tokenizer.vocab_size
-    timed = n_bytes >= max(TIMED_FROM_BYTES, per_id)
-    corpus = [[file.path, file.n_bytes, file.mtime_ns] for file in prepared.files] if timed else []
-    key = choice_key(
-        prepared.tokenizer, asked, control, str(n_threads), sha256_hex(canonical_json(corpus))
-    )
-    known = remembered(key)
-    if known is not None:
-        with suppress(TypeError):  # kept by another version
-            return EngineChoice.from_json(known)
-
-    def take() -> Sample:
-        found = sample(prepared, TIMED_SAMPLE_BYTES if timed else PARITY_BYTES, at_random=timed)
-        text_bytes = n_bytes * found.text_bytes // max(1, found.input_bytes)
-        return Sample(found.texts, text_bytes, found.new_share(n_bytes) if timed else 1.0)
-
-    choice = choose_engine(
-        prepared.tokenizer,
-        reference,
-        take,
-        asked=asked,
-        control_in_text=control,
-        n_threads=n_threads,
-        timed=timed,
-    )
-    if not any(reason.startswith(TIMED_OUT) for reason in choice.refused.values()):
-        remember(key, choice.as_json())
-    return choice
 
 
 def cores() -> int:

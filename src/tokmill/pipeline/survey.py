@@ -13,7 +13,7 @@ import random
 from bisect import bisect_right
 from collections import Counter
 from dataclasses import dataclass, field, replace
-from itertools import accumulate, islice, pairwise
+from itertools import accumulate, islice
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -281,7 +281,7 @@ def _render(blocks: Sequence[Block], renderer: Renderer | ChatRenderer, into: Su
     rendered = renderer.render(joined(parsed))
     into.n_rejects += sum(len(records.rejects) for records in parsed)
     if isinstance(rendered, SampleBatch):
-        into.texts += _sample_texts(rendered)
+        into.texts += rendered.texts()
         into.n_control += np.add.reduceat(
             rendered.control >= 0, rendered.offsets[:-1], dtype=np.int64
         ).tolist()
@@ -289,16 +289,6 @@ def _render(blocks: Sequence[Block], renderer: Renderer | ChatRenderer, into: Su
     else:
         into.texts += rendered.text.to_pylist()
         into.n_rejects += len(rendered.rejects)
-
-
-def _sample_texts(samples: SampleBatch) -> Iterator[str]:
-    """Give the text of each sample without its control tokens, which no engine sees."""
-    parts = [
-        text if control < 0 else ""
-        for text, control in zip(samples.text.to_pylist(), samples.control.tolist(), strict=True)
-    ]
-    for start, stop in pairwise(samples.offsets.tolist()):
-        yield "".join(parts[start:stop])
 
 
 def _pieces(data: bytes) -> Iterator[str]:
