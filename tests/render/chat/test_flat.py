@@ -16,7 +16,7 @@ def said(role, content):
 
 
 def flat(*messages, tools=None):
-    return Conversation(list(messages), [None] * len(messages), tools, is_flat=True)
+    return Conversation(list(messages), [None] * len(messages), tools)
 
 
 def refusal(reader, record):

@@ -9,20 +9,20 @@ from hypothesis import strategies as st
 from tokmill.config import SCHEMAS, SftSettings
 from tokmill.errors import UsageError
 from tokmill.render.chat.conversation import ChatError, Conversation
-from tokmill.render.chat.schemas import detect_schema, is_flat, parse_record, read_conversation
+from tokmill.render.chat.schemas import detect_schema, parse_record, read_conversation
 
 SETTINGS = SftSettings()
 USER, REPLY = {"role": "user", "content": "q"}, {"role": "assistant", "content": "a"}
 SYSTEM = {"role": "system", "content": "be"}
 DIALOG = Conversation([USER, REPLY], [None, None])
-FLAT = Conversation([USER, REPLY], [None, None], is_flat=True)
+FLAT = Conversation([USER, REPLY], [None, None])
 SHAREGPT = [{"from": "human", "value": "q"}, {"from": "gpt", "value": "a"}]
 EXAMPLES = {
     "messages": ({"messages": [USER, REPLY]}, DIALOG),
     "conversations": ({"conversations": SHAREGPT}, DIALOG),
     "prompt": ({"prompt": "q", "completion": "a"}, FLAT),
     "alpaca": ({"instruction": "q", "input": "", "output": "a"}, FLAT),
-    "text": ({"text": "a"}, Conversation([REPLY], [None], is_flat=True)),
+    "text": ({"text": "a"}, Conversation([REPLY], [None])),
 }
 
 
@@ -42,10 +42,6 @@ def test_every_schema_is_detected_and_read(schema):
 
 def test_the_table_has_every_schema_that_a_setting_can_name():
     assert set(SCHEMAS) == {*EXAMPLES, "auto", "mixed"}
-
-
-def test_prompt_alpaca_and_text_are_flat():
-    assert [name for name in SCHEMAS if is_flat(name)] == ["prompt", "alpaca", "text"]
 
 
 @pytest.mark.parametrize(
@@ -277,7 +273,6 @@ def test_a_record_of_weight_0_is_trained_nowhere(schema):
         read = read_conversation({**record, "weight": weight}, schema, SETTINGS)
         assert read.weights == [0.0] * len(conversation.messages)
         assert read.messages == conversation.messages
-        assert read.is_flat == conversation.is_flat
     assert read_conversation({**record, "loss_weight": 1}, schema, SETTINGS) == conversation
 
 

@@ -29,11 +29,9 @@ class Conversation:
     """Messages in order, at least one, and what else the record says.
 
     `weights`: one for each message, None where the record does not say: the mask rule decides.
-    `tools`: descriptions of functions, or None. `is_flat`: from a record of prompt and answer, an
-    instruction or a text, not of turns.
+    `tools`: descriptions of functions, or None.
     """
 
     messages: list[Message]
     weights: list[float | None]
     tools: list[Any] | None = None
-    is_flat: bool = False

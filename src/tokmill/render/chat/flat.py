@@ -69,7 +69,7 @@ def read_text(record: Mapping[str, Any], _settings: SftSettings) -> Conversation
     text = record.get("text")
     if text is None:
         raise no_such_fields("text", record)
-    return Conversation([_said("assistant", text_of(text, "text"))], [None], is_flat=True)
+    return Conversation([_said("assistant", text_of(text, "text"))], [None])
 
 
 def no_such_fields(expected: str, record: Mapping[str, Any]) -> ChatError:
@@ -80,7 +80,7 @@ def no_such_fields(expected: str, record: Mapping[str, Any]) -> ChatError:
 
 
 def _flat(messages: list[Message], record: Mapping[str, Any]) -> Conversation:
-    return Conversation(messages, [None] * len(messages), read_tools(record), is_flat=True)
+    return Conversation(messages, [None] * len(messages), read_tools(record))
 
 
 def _said(role: str, content: str) -> Message:

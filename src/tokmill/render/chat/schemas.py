@@ -115,11 +115,6 @@ def _of_other_schema(record: Mapping[str, Any], name: str, error: ChatError) -> 
     )
 
 
-def is_flat(schema: str) -> bool:
-    """Say whether a schema has a field for each text; a prompt may still be a list of messages."""
-    return schema in _TABLE and _TABLE[schema].is_flat
-
-
 def _recognise(record: Mapping[str, Any]) -> str | None:
     """Give the schema whose fields a record has, first of the table wins.
 
@@ -218,7 +213,6 @@ class _Schema:
     fields: str
     keys: tuple[tuple[str, ...], ...]
     read: Reader
-    is_flat: bool = False
 
     def fits(self, record: Mapping[str, Any]) -> bool:
         return all(first_present(record, keys) is not None for keys in self.keys)
@@ -229,10 +223,10 @@ _TABLE = {
     "conversations": _Schema("conversations", (("conversations",),), _read_conversations),
     "prompt": _Schema(
         f"{' | '.join(PROMPT_KEYS)} and {' | '.join(ANSWER_KEYS)}",
-        (PROMPT_KEYS, ANSWER_KEYS), _read_prompt, is_flat=True,
+        (PROMPT_KEYS, ANSWER_KEYS), _read_prompt,
     ),
     "alpaca": _Schema(
-        "instruction and output", (("instruction",), ANSWER_KEYS), read_alpaca, is_flat=True
+        "instruction and output", (("instruction",), ANSWER_KEYS), read_alpaca
     ),
-    "text": _Schema("text", (("text",),), read_text, is_flat=True),
+    "text": _Schema("text", (("text",),), read_text),
 }  # fmt: skip
