@@ -93,7 +93,7 @@ def records() -> Callable[[Sequence[Mapping[str, Any]], pa.Schema], Records]:
 SECTION_OF = {
     setting.name: section.name
     for section in dataclasses.fields(Config)
-    if section.name != "sft"
+    if getattr(Config(), section.name) is not None
     for setting in dataclasses.fields(getattr(Config(), section.name))
 }
 

@@ -10,6 +10,9 @@ import dataclasses
 from dataclasses import dataclass, field
 from typing import Any
 
+from tokmill.budget_settings import InferenceSettings, ModelSettings, TrainingSettings
+from tokmill.setting import bytes_setting, speed_setting
+
 FORMATS = ("auto", "jsonl", "array", "csv", "parquet", "text", "arrow")
 RENDERERS = ("auto", "encyclopedia", "text", "template")
 ENGINES = ("auto", "tokenizers", "gigatoken", "fastokens", "tokenizers+cache")
@@ -21,31 +24,21 @@ PRESETS = (
 TRAINED = ("preset", "train", "mask")
 
 
-def _bytes_setting(default: Any, text: str, **metadata: Any) -> Any:
-    """Declare a setting that decides the bytes of the dataset; `text` is its help."""
-    return field(default=default, metadata={"affects_output": True, "help": text, **metadata})
-
-
-def _speed_setting(default: Any, text: str, **metadata: Any) -> Any:
-    """Declare a setting that decides speed, memory or messages, and never a byte of the dataset."""
-    return field(default=default, metadata={"affects_output": False, "help": text, **metadata})
-
-
 @dataclass(frozen=True, slots=True)
 class InputSettings:
     """Where records come from. The order of `paths` is the order of the dataset."""
 
     # The plan's slices fix the inputs, and its tokenizer's sha256 the tokenizer; paths do not.
-    paths: tuple[str, ...] = _speed_setting((), "Files, globs, directories, hf:NAME, or - (stdin).")
-    format: str = _bytes_setting("auto", "Format of the input; auto: by ending.", choices=FORMATS)
-    text_separator: str = _bytes_setting(
+    paths: tuple[str, ...] = speed_setting((), "Files, globs, directories, hf:NAME, or - (stdin).")
+    format: str = bytes_setting("auto", "Format of the input; auto: by ending.", choices=FORMATS)
+    text_separator: str = bytes_setting(
         "", "What separates documents in plain text; empty: one document per file."
     )
-    csv_delimiter: str = _bytes_setting(",", "Delimiter of CSV files.")
-    hub_config: str = _bytes_setting("", "Configuration of a Hub dataset.")
-    hub_split: str = _bytes_setting("train", "Split of a Hub dataset.")
-    hub_revision: str = _bytes_setting("", "Revision of a Hub dataset.")
-    max_record_bytes: int = _bytes_setting(
+    csv_delimiter: str = bytes_setting(",", "Delimiter of CSV files.")
+    hub_config: str = bytes_setting("", "Configuration of a Hub dataset.")
+    hub_split: str = bytes_setting("train", "Split of a Hub dataset.")
+    hub_revision: str = bytes_setting("", "Revision of a Hub dataset.")
+    max_record_bytes: int = bytes_setting(
         64 << 20,
         "A longer record is a reject, never held in memory.",
         minimum=1,
@@ -57,31 +50,31 @@ class InputSettings:
 class RenderSettings:
     """How a record becomes a document."""
 
-    renderer: str = _bytes_setting(
+    renderer: str = bytes_setting(
         "auto", "How a record becomes text; auto: by the first records' keys.", choices=RENDERERS
     )
-    title_field: str = _bytes_setting("title", "Key of the title.")
-    summary_field: str = _bytes_setting("summary", "Key of the summary.")
-    sections_field: str = _bytes_setting("sections", "Key of the list of sections.")
-    section_title_field: str = _bytes_setting("title", "Key of a section's title.")
-    section_content_field: str = _bytes_setting("content", "Key of a section's content.")
-    separator: str = _bytes_setting(":", "Between a title and what it titles.")
-    terminator: str = _bytes_setting("。", "After every section.")
-    text_field: str = _bytes_setting("text", "Key of the text, for the text renderer.")
-    template: str = _bytes_setting("", "Format string over keys, such as '{title}\\n{body}'.")
+    title_field: str = bytes_setting("title", "Key of the title.")
+    summary_field: str = bytes_setting("summary", "Key of the summary.")
+    sections_field: str = bytes_setting("sections", "Key of the list of sections.")
+    section_title_field: str = bytes_setting("title", "Key of a section's title.")
+    section_content_field: str = bytes_setting("content", "Key of a section's content.")
+    separator: str = bytes_setting(":", "Between a title and what it titles.")
+    terminator: str = bytes_setting("。", "After every section.")
+    text_field: str = bytes_setting("text", "Key of the text, for the text renderer.")
+    template: str = bytes_setting("", "Format string over keys, such as '{title}\\n{body}'.")
 
 
 @dataclass(frozen=True, slots=True)
 class TokenizerSettings:
     """Which tokenizer, and the tokens placed around documents. Empty means: from its own files."""
 
-    path: str = _speed_setting(
+    path: str = speed_setting(
         "", "tokenizer.json, a directory, a SentencePiece .model, a tiktoken file or a Hub name."
     )
-    eos_token: str = _bytes_setting("", "Token appended to every document; empty: as configured.")
-    bos_token: str = _bytes_setting("", "Token put before every document; empty: none.")
-    pattern: str = _bytes_setting("", "Split pattern of a tiktoken file, by name.")
-    control_tokens_in_text: str = _bytes_setting(
+    eos_token: str = bytes_setting("", "Token appended to every document; empty: as configured.")
+    bos_token: str = bytes_setting("", "Token put before every document; empty: none.")
+    pattern: str = bytes_setting("", "Split pattern of a tiktoken file, by name.")
+    control_tokens_in_text: str = bytes_setting(
         "text",
         "What a control token's string inside a record becomes.",
         choices=("text", "parse", "reject"),
@@ -92,15 +85,13 @@ class TokenizerSettings:
 class OutputSettings:
     """Where the dataset goes, and how it is cut."""
 
-    dir: str = _speed_setting("", "Directory to write the dataset to.")
-    dtype: str = _bytes_setting("auto", "Type of the ids; auto: uint16 if all fit.", choices=DTYPES)
-    part_bytes: int = _bytes_setting(
+    dir: str = speed_setting("", "Directory to write the dataset to.")
+    dtype: str = bytes_setting("auto", "Type of the ids; auto: uint16 if all fit.", choices=DTYPES)
+    part_bytes: int = bytes_setting(
         1 << 30, "Input per part, the unit of commit and resume.", minimum=1
     )
-    shard_tokens: int = _bytes_setting(
-        0, "Tokens per shard at most; 0: 1 GiB of tokens.", minimum=0
-    )
-    val_fraction: float = _bytes_setting(
+    shard_tokens: int = bytes_setting(0, "Tokens per shard at most; 0: 1 GiB of tokens.", minimum=0)
+    val_fraction: float = bytes_setting(
         0.0, "Fraction of documents that go to val shards.", minimum=0.0, maximum=1.0
     )
 
@@ -109,14 +100,14 @@ class OutputSettings:
 class LimitSettings:
     """What is left out, and when a run that eats the wrong file stops."""
 
-    min_tokens: int = _bytes_setting(
+    min_tokens: int = bytes_setting(
         0, "Drop documents of fewer tokens (eos not counted; of chats all).", minimum=0
     )
-    max_tokens: int = _bytes_setting(
+    max_tokens: int = bytes_setting(
         0, "Drop documents of more tokens (eos not counted; of chats all); 0: no limit.", minimum=0
     )
-    on_error: str = _speed_setting("skip", "What a broken record does.", choices=("skip", "fail"))
-    max_reject_fraction: float = _speed_setting(
+    on_error: str = speed_setting("skip", "What a broken record does.", choices=("skip", "fail"))
+    max_reject_fraction: float = speed_setting(
         0.01, "Stop when more than this fraction is rejected.", minimum=0.0, maximum=1.0
     )
 
@@ -125,15 +116,15 @@ class LimitSettings:
 class RunSettings:
     """How the work is done; nothing here changes a byte."""
 
-    engine: str = _speed_setting(
+    engine: str = speed_setting(
         "auto", "Encoder; auto: the fastest exact one on this corpus.", choices=ENGINES
     )
-    workers: int = _speed_setting(0, "Worker processes; 0: one.", minimum=0, maximum=256)
-    threads: int = _speed_setting(
+    workers: int = speed_setting(0, "Worker processes; 0: one.", minimum=0, maximum=256)
+    threads: int = speed_setting(
         0, "Threads in each worker; 0: the cores divided by the workers.", minimum=0, maximum=256
     )
-    batch_bytes: int = _speed_setting(4 << 20, "Input per batch.", minimum=1)
-    engine_memory_bytes: int = _speed_setting(
+    batch_bytes: int = speed_setting(4 << 20, "Input per batch.", minimum=1)
+    engine_memory_bytes: int = speed_setting(
         0,
         "Renew the engine when its caches have grown by this; 0: 200 MiB a thread.",
         minimum=0,
@@ -147,84 +138,87 @@ class SftSettings:
     `preset` fixes what the others leave at `preset`.
     """
 
-    schema: str = _bytes_setting(
+    schema: str = bytes_setting(
         "auto", "Shape of the records; auto: by the first ones; mixed: each by its own keys.",
         choices=SCHEMAS,
     )  # fmt: skip
-    preset: str = _bytes_setting(
+    preset: str = bytes_setting(
         "tokmill", "Framework whose rule says what is trained.", choices=PRESETS
     )
-    template: str = _bytes_setting(
+    template: str = bytes_setting(
         "auto",
         "chatml, llama3, alpaca, plain, nanochat, baby-llama2, tokenizer (its chat template) or a "
         "Jinja file; auto: as the preset has it, or the tokenizer's.",
     )
-    spans: str = _bytes_setting(
+    spans: str = bytes_setting(
         "auto",
         "How trained spans are found in a Jinja template: by its generation tags, or by rendering "
         "prefixes; auto: tags where they stand.",
         choices=("auto", "tags", "prefix"),
     )
-    boundary: str = _bytes_setting(
+    boundary: str = bytes_setting(
         "preset",
         "split: a token boundary where training starts and ends; joint: the text is encoded whole.",
         choices=("preset", "split", "joint"),
     )
-    straddling: str = _bytes_setting(
+    straddling: str = bytes_setting(
         "train", "With joint, a token on both sides of a boundary.",
         choices=("train", "mask", "reject"),
     )  # fmt: skip
-    samples: str = _bytes_setting(
+    samples: str = bytes_setting(
         "conversation", "A sample per conversation, or per assistant turn with all before it.",
         choices=("conversation", "turn"),
     )  # fmt: skip
-    turns: str = _bytes_setting(
+    turns: str = bytes_setting(
         "preset", "Which turns of the trained roles are trained.",
         choices=("preset", "all", "last", "after-last-user"),
     )  # fmt: skip
-    roles: tuple[str, ...] = _bytes_setting(("assistant",), "Roles that are trained.")
-    eot: str = _bytes_setting("preset", "The token that ends a trained turn.", choices=TRAINED)
-    suffix: str = _bytes_setting(
+    roles: tuple[str, ...] = bytes_setting(("assistant",), "Roles that are trained.")
+    eot: str = bytes_setting("preset", "The token that ends a trained turn.", choices=TRAINED)
+    suffix: str = bytes_setting(
         "preset", "What the template puts behind it, such as a newline.", choices=TRAINED
     )
-    header: str = _bytes_setting("preset", "The header of a trained turn.", choices=TRAINED)
-    reasoning: str = _bytes_setting("preset", "Reasoning of a trained turn.", choices=TRAINED)
-    tool_calls: str = _bytes_setting("preset", "Tool calls of a trained turn.", choices=TRAINED)
-    append_eos: str = _bytes_setting(
+    header: str = bytes_setting("preset", "The header of a trained turn.", choices=TRAINED)
+    reasoning: str = bytes_setting("preset", "Reasoning of a trained turn.", choices=TRAINED)
+    tool_calls: str = bytes_setting("preset", "Tool calls of a trained turn.", choices=TRAINED)
+    append_eos: str = bytes_setting(
         "preset", "Put eos behind every sample.", choices=("preset", "no", "mask", "train")
     )
-    weights: str = _bytes_setting(
+    weights: str = bytes_setting(
         "refuse", "Weights other than 0 and 1: refuse, or keep in .weight files of float32.",
         choices=("refuse", "file"),
     )  # fmt: skip
-    default_system: str = _bytes_setting(
+    default_system: str = bytes_setting(
         "", "System message of conversations without one; built-in templates only."
     )
-    instruction: str = _bytes_setting(
+    instruction: str = bytes_setting(
         "newline", "How an Alpaca instruction and its input are joined.",
         choices=("newline", "blank-line", "stanford"),
     )  # fmt: skip
-    tool_arguments: str = _bytes_setting(
+    tool_arguments: str = bytes_setting(
         "parse", "Arguments of a tool call that are a string: parsed as JSON, or kept.",
         choices=("parse", "keep"),
     )  # fmt: skip
-    date: str = _bytes_setting("", "Date (YYYY-MM-DD) for templates that ask for today's.")
-    too_long: str = _bytes_setting(
+    date: str = bytes_setting("", "Date (YYYY-MM-DD) for templates that ask for today's.")
+    too_long: str = bytes_setting(
         "drop", "What becomes of samples of more than max_tokens.",
         choices=("drop", "drop-turns", "truncate-left", "truncate-right", "window"),
     )  # fmt: skip
-    window_overlap: int = _bytes_setting(
+    window_overlap: int = bytes_setting(
         0, "Tokens of the window before, repeated untrained.", minimum=0
     )
-    packing: int = _bytes_setting(
+    packing: int = bytes_setting(
         0, "Pack samples into rows of this many tokens; 0: no packing.", minimum=0
     )
-    packed_rows: bool = _bytes_setting(False, "Also write the rows, padded, as shards.")
+    packed_rows: bool = bytes_setting(False, "Also write the rows, padded, as shards.")
 
 
 @dataclass(frozen=True, slots=True)
 class Config:
-    """All settings of a run; `sft` is None when it makes a dataset for pretraining."""
+    """All settings of a run; `sft` is None when it makes a dataset for pretraining.
+
+    `model`, `training` and `inference` say what the bill is for; None where nobody said.
+    """
 
     input: InputSettings = field(default_factory=InputSettings)
     tokenizer: TokenizerSettings = field(default_factory=TokenizerSettings)
@@ -233,6 +227,9 @@ class Config:
     limits: LimitSettings = field(default_factory=LimitSettings)
     run: RunSettings = field(default_factory=RunSettings)
     sft: SftSettings | None = None
+    model: ModelSettings | None = None
+    training: TrainingSettings | None = None
+    inference: InferenceSettings | None = None
 
 
 def output_settings(config: Config) -> dict[str, dict[str, Any]]:
@@ -258,9 +255,9 @@ def plain(config: Config) -> dict[str, dict[str, Any]]:
 
 def _sections(config: Config) -> dict[str, Any]:
     """Give the sections that say something: a run of SFT renders by [sft], others by [render]."""
-    unused = "sft" if config.sft is None else "render"
-    names = [f.name for f in dataclasses.fields(config) if f.name != unused]
-    return {name: getattr(config, name) for name in names}
+    unused = set() if config.sft is None else {"render"}
+    sections = {f.name: getattr(config, f.name) for f in dataclasses.fields(config)}
+    return {k: v for k, v in sections.items() if v is not None and k not in unused}
 
 
 def _as_json(value: Any) -> Any:

@@ -1,0 +1,134 @@
+"""A model as the bill sees it: its shape, and every tensor that it holds.
+
+All counts derive from the tensors: parameters by module, what an adapter adapts, what tensor
+parallelism splits, what an optimizer keeps of each matrix. `families` makes the tensors from a
+configuration; names and shapes are those of the Hugging Face implementation.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Literal
+
+Kind = Literal["embedding", "linear", "experts", "vector"]
+"""embedding: a lookup table (vocabulary or positions). linear: a matrix of nn.Linear or Conv1D.
+experts: matrices of all experts of a layer, stacked on the first axis. vector: biases, norms."""
+
+Split = Literal["columns", "rows", "vocabulary", "none"]
+"""What tensor parallelism does with a tensor: output features, input features, ids, or nothing."""
+
+Module = Literal["embedding", "attention", "mlp", "experts", "router", "norm", "head"]
+
+
+@dataclass(frozen=True, slots=True)
+class Tensor:
+    """A parameter that stands once, or once in each of some layers.
+
+    `name` is the Hugging Face name with "{}" for the layer's number. `shape` is as stored. A linear
+    maps `n_in` to `n_out` features whichever way it is stored (experts: each of them). `layers` are
+    those that hold it; None for a tensor outside the layers.
+    """
+
+    name: str
+    shape: tuple[int, ...]
+    module: Module
+    kind: Kind
+    split: Split = "none"
+    n_in: int = 0
+    n_out: int = 0
+    layers: tuple[int, ...] | None = None
+
+    @property
+    def size(self) -> int:
+        """Elements of one copy."""
+        return math.prod(self.shape)
+
+    @property
+    def copies(self) -> int:
+        """Layers that hold it, or 1."""
+        return 1 if self.layers is None else len(self.layers)
+
+    @property
+    def count(self) -> int:
+        """Elements in the whole model."""
+        return self.size * self.copies
+
+
+@dataclass(frozen=True, slots=True)
+class Attention:
+    """The shape of attention. `windows[i]` is the sliding window of layer i in tokens, 0 for none.
+
+    MLA (DeepSeek) has `kv_rank` > 0: `q_rank` (0: queries are not compressed), `rope_dim`,
+    `nope_dim`, `value_dim`; heads and kv_heads are then equal.
+    """
+
+    heads: int
+    kv_heads: int
+    head_dim: int
+    windows: tuple[int, ...] = ()
+    kv_rank: int = 0
+    q_rank: int = 0
+    rope_dim: int = 0
+    nope_dim: int = 0
+    value_dim: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Experts:
+    """The shape of a mixture: `count` experts of width `ffn`, `active` for a token.
+
+    `shared_ffn` is the width of what every token passes (0: nothing). `layers` hold experts.
+    """
+
+    count: int
+    active: int
+    ffn: int
+    shared_ffn: int
+    layers: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Model:
+    """Shape and tensors. `tied`: the head is the embedding, which then stands once in `tensors`.
+
+    `activation` is the name of the feed-forward's activation function as in the configuration;
+    `dropout` the largest of its dropout probabilities; `buffers` the bytes of tensors that are no
+    parameters and live on the GPU all the time.
+    """
+
+    name: str
+    family: str
+    layers: int
+    hidden: int
+    ffn: int
+    vocabulary: int
+    positions: int
+    tied: bool
+    activation: str
+    attention: Attention
+    tensors: tuple[Tensor, ...]
+    experts: Experts | None = None
+    dropout: float = 0.0
+    buffer_bytes: int = 0
+
+    @property
+    def parameters(self) -> int:
+        """P: elements of all tensors, a tied one counted once."""
+        return sum(tensor.count for tensor in self.tensors)
+
+    @property
+    def active_parameters(self) -> int:
+        """Parameters that one token passes: all but the experts that it does not choose."""
+        if self.experts is None:
+            return self.parameters
+        idle = 1 - self.experts.active / self.experts.count
+        stacked = sum(t.count for t in self.tensors if t.kind == "experts")
+        return self.parameters - round(stacked * idle)
+
+    def by_module(self) -> dict[str, int]:
+        """Give the parameters of each module, in the order of the model."""
+        found: dict[str, int] = {}
+        for tensor in self.tensors:
+            found[tensor.module] = found.get(tensor.module, 0) + tensor.count
+        return found
