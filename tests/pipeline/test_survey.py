@@ -3,12 +3,14 @@ from __future__ import annotations
 import dataclasses
 import gzip
 import json
+import random
 from pathlib import Path
 
 import pytest
 
 from tokmill.executors.prepare import prepare
 from tokmill.pipeline.survey import Survey, add_fragments, survey
+from tokmill.sources.streams import zstd
 
 ROWS = [{"text": f"{i:05d} " + "word " * (i * 7 % 40)} for i in range(4000)]
 
@@ -81,6 +83,31 @@ def test_compressed_files_are_sampled_at_their_heads(surveyed, tmp_path):
     assert found.fragments == []
 
 
+@pytest.mark.parametrize("ending", ["gz", "zst"])
+def test_a_compressed_file_is_as_large_as_it_says_however_its_head_is_packed(
+    ending, surveyed, tmp_path
+):
+    pack = {"gz": gzip.compress, "zst": zstd.compress}[ending]
+    generator = random.Random(1)
+    noise = [{"text": generator.randbytes(500).hex()} for _ in range(1200)]
+    rows = noise + [{"text": "a" * 1000}] * 800
+    lines = "".join(json.dumps(row) + "\n" for row in rows).encode()
+    path = tmp_path / f"a.jsonl.{ending}"
+    path.write_bytes(pack(lines))
+    found = surveyed(100_000, path)
+    size = path.stat().st_size
+    assert found.input_bytes < found.stored_bytes == found.read_bytes < size
+    assert found.records_per_byte * size == pytest.approx(2000, rel=0.01)
+
+
+def test_a_size_that_cannot_be_that_of_the_whole_file_is_not_believed(surveyed, tmp_path):
+    lines = "".join(json.dumps(row) + "\n" for row in ROWS).encode()
+    path = tmp_path / "a.jsonl.gz"
+    path.write_bytes(gzip.compress(lines) + gzip.compress(lines[: len(lines) // 2]))
+    found = surveyed(40_000, path)
+    assert found.input_bytes == found.stored_bytes
+
+
 def test_a_survey_is_the_same_every_time(surveyed, tmp_path, write_rows):
     path = write_rows(tmp_path / "a.jsonl", ROWS)
     assert surveyed(50_000, path) == surveyed(50_000, path)
@@ -128,13 +155,13 @@ def test_files_of_one_record_are_sampled_like_one_file_of_all_records(
 
 
 def test_no_more_files_are_opened_than_there_are_windows(surveyed, tmp_path, monkeypatch):
-    monkeypatch.setattr("tokmill.pipeline.survey._MAX_WINDOWS", 50)
+    monkeypatch.setattr("tokmill.pipeline.windows._MAX_WINDOWS", 50)
     folder = many_files(tmp_path / "many", ROWS[:300])
     assert 20 <= len(surveyed(1 << 20, folder).texts) <= 50
 
 
 def test_whole_files_have_the_same_chance_whatever_their_size(surveyed, tmp_path, monkeypatch):
-    monkeypatch.setattr("tokmill.pipeline.survey._MAX_WINDOWS", 100)
+    monkeypatch.setattr("tokmill.pipeline.windows._MAX_WINDOWS", 100)
     (tmp_path / "many").mkdir()
     for i in range(300):
         (tmp_path / "many" / f"{i:03d}.txt").write_text("x" * (1000 if i % 3 == 0 else 10))

@@ -8,12 +8,8 @@ thousand pieces of raw input, which show the mix of languages and kinds far more
 
 from __future__ import annotations
 
-import math
-import random
-from bisect import bisect_right
 from collections import Counter
-from dataclasses import dataclass, field, replace
-from itertools import accumulate, islice
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -21,10 +17,18 @@ import numpy as np
 
 from tokmill.batch import SampleBatch
 from tokmill.pipeline.encoded import joined
+from tokmill.pipeline.windows import (
+    finest,
+    golden,
+    has_byte_ranges,
+    places,
+    stretch,
+    windows,
+)
 from tokmill.sources.json_lines import JsonBlock
 from tokmill.sources.open import open_slice
-from tokmill.sources.slices import cut
 from tokmill.sources.together import parse_together
+from tokmill.sources.unpacked import unpacked_bytes
 from tokmill.storage import storage_errors
 
 if TYPE_CHECKING:
@@ -37,13 +41,12 @@ if TYPE_CHECKING:
     from tokmill.sources.blocks import Block
     from tokmill.sources.files import Slice
 
-_GOLDEN = (math.sqrt(5) - 1) / 2
-_WINDOW_BYTES = 16 << 10
-_MAX_WINDOWS = 4096
-_FILES_PER_WINDOW = 4
 _HEAD_BATCH_BYTES = 64 << 10
 _MOST_HELD = 64
 _FRAGMENT_BYTES = 1 << 10
+_TIGHTER, _LOOSER = 3, 1.2
+"""A file is packed at most so many times tighter, or looser, than its head."""
+
 _FEWEST_TWINS = 3
 """Fewer documents met twice say nothing of how many there are."""
 
@@ -53,8 +56,10 @@ class Survey:
     """A sample of the input, rendered.
 
     `n_control`: control tokens that the template puts around each text; empty for pretraining.
-    `input_bytes` is what the sampled records take in their files, `window_bytes` the ranges that
-    they had to start in (0 where there were none); `texts` are their documents,
+    `input_bytes` is what the sampled records take in their files, as far as that is known, and
+    `stored_bytes` what was read for them: the head of a compressed file packs worse than the rest.
+    `window_bytes` are the ranges that they had to start in (0 where there were none); `texts` are
+    their documents,
     `raw` the same records as they stand there, in pieces of the fragments' size. `fragments` are
     pieces from all over the input, of `fragment_bytes` in all; both are empty where files can be
     read only from their heads.
@@ -62,6 +67,7 @@ class Survey:
 
     texts: list[str] = field(default_factory=list)
     input_bytes: int = 0
+    stored_bytes: int = 0
     window_bytes: int = 0
     n_rejects: int = 0
     heads_only: bool = False
@@ -102,7 +108,7 @@ class Survey:
     @property
     def read_bytes(self) -> int:
         """Give the bytes of input that the sample read."""
-        return self.input_bytes + self.fragment_bytes
+        return self.stored_bytes + self.fragment_bytes
 
 
 def survey(
@@ -119,14 +125,14 @@ def survey(
     evenly, so that two copies of a text are as likely to be met as any two.
     """
     result = Survey()
-    slices = _finest(_slices(parts))
+    slices = finest(_slices(parts))
     share = max(1, limit_bytes // len(slices)) if slices else 0
     held: list[Block] = []
-    for window in _windows(slices, limit_bytes, at_random=at_random):
-        if result.input_bytes >= limit_bytes:
+    for window in windows(slices, limit_bytes, at_random=at_random):
+        left = limit_bytes - result.stored_bytes
+        if left <= 0:
             break
-        left = limit_bytes - result.input_bytes
-        limit = left if _has_byte_ranges(window) else share
+        limit = left if has_byte_ranges(window) else share
         held += _read(window, settings, renderer, limit, result)
         if len(held) >= _MOST_HELD:
             _render(held, renderer, result)
@@ -141,10 +147,10 @@ def add_fragments(parts: Sequence[Part], found: Survey, limit_bytes: int) -> Non
     if found.heads_only or not found.raw:
         return
     slices = _slices(parts)
-    n_fragments = max(0, limit_bytes - found.input_bytes) // _FRAGMENT_BYTES
-    for index, start in _places(slices, _golden(slices, n_fragments)):
+    n_fragments = max(0, limit_bytes - found.stored_bytes) // _FRAGMENT_BYTES
+    for index, start in places(slices, golden(slices, n_fragments)):
         data = bytearray()
-        for piece in _stretch(slices, index, start, _FRAGMENT_BYTES):
+        for piece in stretch(slices, index, start, _FRAGMENT_BYTES):
             found.fragment_bytes += piece.n_bytes
             data += _raw(piece)
         found.fragments.append(data.decode(errors="ignore"))
@@ -163,116 +169,46 @@ def _slices(parts: Sequence[Part]) -> list[Slice]:
     return [piece for part in parts for piece in part.slices]
 
 
-def _finest(slices: list[Slice]) -> list[Slice]:
-    """Take files of rows apart into their row groups, so that not only the first is sampled."""
-    if len(slices) > _MAX_WINDOWS:
-        return slices
-    return [
-        finer
-        for piece in slices
-        for finer in (
-            cut(piece.file, 1)
-            if piece.is_whole and piece.file.format in ("parquet", "arrow")
-            else [piece]
-        )
-    ]
-
-
-def _golden(slices: Sequence[Slice], n: int) -> Iterator[int]:
-    """Give `n` positions in the bytes of all slices, spread as evenly as can be."""
-    n_bytes = sum(piece.n_bytes for piece in slices)
-    return (int(i * _GOLDEN % 1 * n_bytes) for i in range(1, n + 1))
-
-
-def _random(slices: Sequence[Slice], n: int, window_bytes: int) -> Iterator[int]:
-    """Give up to `n` positions at random, always the same, of windows that share no byte."""
-    n_windows = sum(piece.n_bytes for piece in slices) // window_bytes
-    picked = random.Random(0).sample(range(n_windows), min(n, n_windows))  # noqa: S311 no secret
-    return (index * window_bytes for index in picked)
-
-
-def _places(slices: Sequence[Slice], positions: Iterator[int]) -> Iterator[tuple[int, int]]:
-    """Give for each position the slice's number and the byte in its file."""
-    ends = list(accumulate(piece.n_bytes for piece in slices))
-    for position in positions:
-        index = bisect_right(ends, position)
-        piece = slices[index]
-        yield index, piece.start + position - (ends[index] - piece.n_bytes)
-
-
-def _stretch(slices: Sequence[Slice], index: int, start: int, n_bytes: int) -> Iterator[Slice]:
-    """Give `n_bytes` of input from a position on.
-
-    Over the ends of files: else a file of one record, which seldom starts where a window does,
-    would never be seen.
-    """
-    while n_bytes and index < len(slices) and _has_byte_ranges(slices[index]):
-        piece = slices[index]
-        start = max(start, piece.start)
-        stop = min(start + n_bytes, piece.start + piece.n_bytes)
-        if stop > start:
-            yield replace(piece, start=start, stop=stop, n_bytes=stop - start)
-        n_bytes -= stop - start
-        index, start = index + 1, 0
-
-
-def _windows(slices: Sequence[Slice], limit_bytes: int, *, at_random: bool) -> Iterator[Slice]:
-    if len(slices) <= _MAX_WINDOWS and sum(piece.n_bytes for piece in slices) <= limit_bytes:
-        yield from slices
-    else:
-        yield from islice(_spread(slices, at_random=at_random), _MAX_WINDOWS)
-
-
-def _spread(slices: Sequence[Slice], *, at_random: bool) -> Iterator[Slice]:
-    """Give windows; of small files, each takes a few."""
-    mean_bytes = sum(piece.n_bytes for piece in slices) // len(slices)
-    if mean_bytes <= _WINDOW_BYTES and not any(map(_has_byte_ranges, slices)):
-        # Read whole: each file must have the same chance, whatever its size.
-        picked = (int(i * _GOLDEN % 1 * len(slices)) for i in range(1, _MAX_WINDOWS + 1))
-        yield from (slices[index] for index in dict.fromkeys(picked))
-        return
-    window_bytes = max(1, min(_WINDOW_BYTES, _FILES_PER_WINDOW * mean_bytes))
-    seen: set[int] = set()
-    positions = (
-        _random(slices, _MAX_WINDOWS, window_bytes) if at_random else _golden(slices, _MAX_WINDOWS)
-    )
-    for index, start in _places(slices, positions):
-        if _has_byte_ranges(slices[index]):
-            yield from _stretch(slices, index, start, window_bytes)
-        elif index not in seen:
-            seen.add(index)
-            yield slices[index]
-        elif len(seen) == len(slices):
-            return
-
-
-def _has_byte_ranges(piece: Slice) -> bool:
-    file = piece.file
-    return file.format == "jsonl" and not file.compression and file.path != "-"
-
-
 def _read(
     window: Slice,
     settings: InputSettings,
     renderer: Renderer | ChatRenderer,
     limit_bytes: int,
     into: Survey,
-) -> Iterator[Block]:
+) -> list[Block]:
     """Give the blocks of a window, counted."""
-    stop = into.input_bytes + limit_bytes
-    by_range = _has_byte_ranges(window)
-    into.heads_only |= not by_range
-    into.window_bytes += window.n_bytes if by_range else 0
+    by_range = has_byte_ranges(window)
+    found: list[Block] = []
+    stored = 0
     with open_slice(window, settings, renderer.schema, _HEAD_BATCH_BYTES) as reader:
         for block in reader.blocks():
             # One read may feed several blocks, and is charged to the first of them.
-            if block.input_bytes and into.input_bytes >= stop:
-                return
+            if block.input_bytes and stored >= limit_bytes:
+                break
             # A window's last record may be far longer than the window: count what was read.
-            into.input_bytes += block.n_bytes if by_range else block.input_bytes
+            stored += block.n_bytes if by_range else block.input_bytes
             if isinstance(block, JsonBlock) and by_range:
                 into.raw += _pieces(block.raw.data)
-            yield block
+            found.append(block)
+    into.heads_only |= not by_range
+    into.window_bytes += window.n_bytes if by_range else 0
+    into.stored_bytes += stored
+    into.input_bytes += _share_of_file(window, sum(block.n_bytes for block in found), stored)
+    return found
+
+
+def _share_of_file(window: Slice, n_bytes: int, stored: int) -> int:
+    """Give the stored bytes that `n_bytes` of a window's content make up, of which `stored` read.
+
+    If the file is as tightly packed everywhere, `stored`; of a compressed one its own size says
+    better. What gzip says may be the size of a last member alone, which then seems too small.
+    """
+    unpacked = unpacked_bytes(window)
+    if not unpacked:
+        return stored
+    share = round(window.n_bytes * n_bytes / unpacked)
+    is_known = window.file.compression == "zst" or stored / _TIGHTER <= share <= stored * _LOOSER
+    return share if is_known else stored
 
 
 def _render(blocks: Sequence[Block], renderer: Renderer | ChatRenderer, into: Survey) -> None:

@@ -1,0 +1,112 @@
+"""Where a sample of the input is taken: windows at positions spread over all of its bytes."""
+
+from __future__ import annotations
+
+import math
+import random
+from bisect import bisect_right
+from dataclasses import replace
+from itertools import accumulate, islice
+from typing import TYPE_CHECKING
+
+from tokmill.sources.slices import cut
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from tokmill.sources.files import Slice
+
+_GOLDEN = (math.sqrt(5) - 1) / 2
+_WINDOW_BYTES = 16 << 10
+_MAX_WINDOWS = 4096
+_FILES_PER_WINDOW = 4
+
+
+def windows(slices: Sequence[Slice], limit_bytes: int, *, at_random: bool) -> Iterator[Slice]:
+    """Give the windows of a sample of about `limit_bytes`; all slices if they are no more."""
+    if len(slices) <= _MAX_WINDOWS and sum(piece.n_bytes for piece in slices) <= limit_bytes:
+        yield from slices
+    else:
+        yield from islice(_spread(slices, at_random=at_random), _MAX_WINDOWS)
+
+
+def _spread(slices: Sequence[Slice], *, at_random: bool) -> Iterator[Slice]:
+    """Give windows; of small files, each takes a few."""
+    mean_bytes = sum(piece.n_bytes for piece in slices) // len(slices)
+    if mean_bytes <= _WINDOW_BYTES and not any(map(has_byte_ranges, slices)):
+        # Read whole: each file must have the same chance, whatever its size.
+        picked = (int(i * _GOLDEN % 1 * len(slices)) for i in range(1, _MAX_WINDOWS + 1))
+        yield from (slices[index] for index in dict.fromkeys(picked))
+        return
+    window_bytes = max(1, min(_WINDOW_BYTES, _FILES_PER_WINDOW * mean_bytes))
+    seen: set[int] = set()
+    positions = (
+        _random(slices, _MAX_WINDOWS, window_bytes) if at_random else golden(slices, _MAX_WINDOWS)
+    )
+    for index, start in places(slices, positions):
+        if has_byte_ranges(slices[index]):
+            yield from stretch(slices, index, start, window_bytes)
+        elif index not in seen:
+            seen.add(index)
+            yield slices[index]
+        elif len(seen) == len(slices):
+            return
+
+
+def finest(slices: list[Slice]) -> list[Slice]:
+    """Take files of rows apart into their row groups, so that not only the first is sampled."""
+    if len(slices) > _MAX_WINDOWS:
+        return slices
+    return [
+        finer
+        for piece in slices
+        for finer in (
+            cut(piece.file, 1)
+            if piece.is_whole and piece.file.format in ("parquet", "arrow")
+            else [piece]
+        )
+    ]
+
+
+def places(slices: Sequence[Slice], positions: Iterator[int]) -> Iterator[tuple[int, int]]:
+    """Give for each position the slice's number and the byte in its file."""
+    ends = list(accumulate(piece.n_bytes for piece in slices))
+    for position in positions:
+        index = bisect_right(ends, position)
+        piece = slices[index]
+        yield index, piece.start + position - (ends[index] - piece.n_bytes)
+
+
+def golden(slices: Sequence[Slice], n: int) -> Iterator[int]:
+    """Give `n` positions in the bytes of all slices, spread as evenly as can be."""
+    n_bytes = sum(piece.n_bytes for piece in slices)
+    return (int(i * _GOLDEN % 1 * n_bytes) for i in range(1, n + 1))
+
+
+def _random(slices: Sequence[Slice], n: int, window_bytes: int) -> Iterator[int]:
+    """Give up to `n` positions at random, always the same, of windows that share no byte."""
+    n_windows = sum(piece.n_bytes for piece in slices) // window_bytes
+    picked = random.Random(0).sample(range(n_windows), min(n, n_windows))  # noqa: S311 no secret
+    return (index * window_bytes for index in picked)
+
+
+def stretch(slices: Sequence[Slice], index: int, start: int, n_bytes: int) -> Iterator[Slice]:
+    """Give `n_bytes` of input from a position on.
+
+    Over the ends of files: else a file of one record, which seldom starts where a window does,
+    would never be seen.
+    """
+    while n_bytes and index < len(slices) and has_byte_ranges(slices[index]):
+        piece = slices[index]
+        start = max(start, piece.start)
+        stop = min(start + n_bytes, piece.start + piece.n_bytes)
+        if stop > start:
+            yield replace(piece, start=start, stop=stop, n_bytes=stop - start)
+        n_bytes -= stop - start
+        index, start = index + 1, 0
+
+
+def has_byte_ranges(piece: Slice) -> bool:
+    """Say whether records can be read from anywhere in a slice."""
+    file = piece.file
+    return file.format == "jsonl" and not file.compression and file.path != "-"
