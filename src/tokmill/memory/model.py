@@ -93,8 +93,8 @@ class Model:
     """Shape and tensors. `tied`: the head is the embedding, which then stands once in `tensors`.
 
     `activation` is the name of the feed-forward's activation function as in the configuration;
-    `dropout` the largest of its dropout probabilities; `buffers` the bytes of tensors that are no
-    parameters and live on the GPU all the time.
+    `dropout` the largest of its dropout probabilities; `buffer_bytes` those of tensors that are no
+    parameters and live on the GPU all the time. `leaves_out` names what of it is not counted.
     """
 
     name: str
@@ -111,6 +111,7 @@ class Model:
     experts: Experts | None = None
     dropout: float = 0.0
     buffer_bytes: int = 0
+    leaves_out: tuple[str, ...] = ()
 
     @property
     def parameters(self) -> int:

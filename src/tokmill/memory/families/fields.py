@@ -1,0 +1,111 @@
+"""The values of a model's configuration, read with their types; a wrong one is a clear error.
+
+Keys are the common names of Hugging Face configurations (hidden_size, num_hidden_layers, …);
+messages show a family's own name for them (n_embd, n_layer, …).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from tokmill.errors import UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+LARGEST = 1 << 31
+MOST = {"num_hidden_layers": 10_000, "num_experts": 100_000}
+"""No model has more; more is a slip of the keyboard, and its list of layers would fill memory."""
+
+
+@dataclass(frozen=True, slots=True)
+class Fields:
+    """The values of a configuration under common keys, and the keys that were read (`used`).
+
+    `where` begins every message; `shown` maps a common key to the one that the user wrote.
+    """
+
+    values: Mapping[str, Any]
+    family: str
+    name: str
+    where: str
+    shown: Mapping[str, str] = field(default_factory=dict)
+    used: set[str] = field(default_factory=set)
+
+    def count(self, key: str, default: int = 0) -> int:
+        """Give a whole number of at least 1; a default of 0 means that it is needed.
+
+        Raises:
+            UsageError: it is needed and missing, or it is no such number.
+        """
+        found = self._value(key)
+        if found is None and default > 0:
+            return default
+        if found is None:
+            raise UsageError(f"{self.where}: no {self.label(key)}, which {self.family} needs")
+        return self._whole(key, found, 1)
+
+    def size(self, key: str) -> int:
+        """Give a whole number; null and missing are 0."""
+        found = self._value(key)
+        return 0 if found is None else self._whole(key, found, 0)
+
+    def flag(self, key: str) -> bool:
+        """Give true or false; null and missing are false."""
+        found = self._value(key)
+        if found is not None and not isinstance(found, bool):
+            raise self.wrong(key, "true or false", found)
+        return bool(found)
+
+    def text(self, key: str) -> str:
+        """Give a string; null and missing are ''."""
+        found = self._value(key)
+        if found is not None and not isinstance(found, str):
+            raise self.wrong(key, "a string", found)
+        return found or ""
+
+    def share(self, key: str, default: float = 0.0) -> float:
+        """Give a number from 0 to 1."""
+        found = self._value(key)
+        if found is None:
+            return default
+        number = isinstance(found, int | float) and not isinstance(found, bool)
+        if not number or not 0 <= found <= 1:
+            raise self.wrong(key, "a number from 0 to 1", found)
+        return float(found)
+
+    def items(self, key: str, kind: type) -> list[Any] | None:
+        """Give a list of strings or whole numbers, or None if there is none."""
+        found = self._value(key)
+        if found is None:
+            return None
+        if not isinstance(found, list | tuple) or not all(type(item) is kind for item in found):
+            raise self.wrong(key, f"a list of {kind.__name__}", found)
+        return list(found)
+
+    def table(self, key: str) -> Mapping[str, Any]:
+        """Give an object; null and missing are empty."""
+        found = self._value(key)
+        if found is not None and not isinstance(found, dict):
+            raise self.wrong(key, "an object", found)
+        return found or {}
+
+    def label(self, key: str) -> str:
+        """Give the key as the user wrote it."""
+        return self.shown.get(key, key)
+
+    def wrong(self, key: str, expected: str, found: object) -> UsageError:
+        """Make the error of a value that is not what it must be."""
+        shown = repr(found) if len(repr(found)) <= 60 else repr(found)[:57] + "..."
+        return UsageError(f"{self.where}: {self.label(key)}: expected {expected}, found {shown}")
+
+    def _value(self, key: str) -> Any:
+        self.used.add(key)
+        return self.values.get(key)
+
+    def _whole(self, key: str, found: object, least: int) -> int:
+        most = MOST.get(key, LARGEST)
+        if type(found) is not int or not least <= found <= most:
+            raise self.wrong(key, f"a whole number from {least} to {most}", found)
+        return found

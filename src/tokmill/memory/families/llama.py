@@ -1,0 +1,215 @@
+"""Families with RMSNorm, rotary positions and a gated feed-forward layer: Llama and its kin."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tokmill.memory.families.family import Family
+from tokmill.memory.families.parts import (
+    Part,
+    attention,
+    embedding,
+    gated_mlp,
+    head,
+    head_norms,
+    in_layers,
+    linear,
+    norms,
+)
+from tokmill.memory.families.shape import (
+    FLOAT_BYTES,
+    all_windows,
+    largest_share,
+    layer_types,
+    make_model,
+    read_shape,
+    rotary_bytes,
+    typed_windows,
+)
+
+if TYPE_CHECKING:
+    from tokmill.memory.families.fields import Fields
+    from tokmill.memory.families.shape import Shape
+    from tokmill.memory.model import Model
+
+PRE_NORMS = ("input_layernorm", "post_attention_layernorm")
+FOUR_NORMS = (*PRE_NORMS, "pre_feedforward_layernorm", "post_feedforward_layernorm")
+
+
+def decoder_tensors(s: Shape, *layers: Part, tied: bool) -> Part:
+    """Give the tensors of a model of Llama's kind around its layers."""
+    return (
+        *embedding("model.embed_tokens", s.vocabulary, s.hidden),
+        *(tensor for part in layers for tensor in part),
+        *norms(s, "model.norm"),
+        *head(s, tied=tied),
+    )
+
+
+def decoder(
+    f: Fields,
+    s: Shape,
+    *block: Part,
+    windows: tuple[int, ...] = (),
+    buffer_bytes: int | None = None,
+    leaves_out: tuple[str, ...] = (),
+) -> Model:
+    """Make a model of equal layers; its buffers are by default those of rotary positions."""
+    tied = f.flag("tie_word_embeddings")
+    rotary = rotary_bytes(f, s.head_dim) if buffer_bytes is None else buffer_bytes
+    return make_model(
+        f,
+        s,
+        decoder_tensors(s, in_layers("model.layers", range(s.layers), *block), tied=tied),
+        tied=tied,
+        windows=windows,
+        dropout=largest_share(f, "attention_dropout", "dropout", "resid_pdrop", "embd_pdrop"),
+        buffer_bytes=rotary,
+        leaves_out=leaves_out,
+    )
+
+
+def _mlp(s: Shape) -> Part:
+    return gated_mlp(s.hidden, s.ffn)
+
+
+def _llama(f: Fields) -> Model:
+    s, bias = read_shape(f), f.flag("attention_bias")
+    mlp = gated_mlp(s.hidden, s.ffn, bias=f.flag("mlp_bias"))
+    return decoder(f, s, attention(s, bias=bias, out_bias=bias), mlp, norms(s, *PRE_NORMS))
+
+
+def _mistral(f: Fields) -> Model:
+    s = read_shape(f)
+    windows = all_windows(f, s.layers)
+    return decoder(f, s, attention(s), _mlp(s), norms(s, *PRE_NORMS), windows=windows)
+
+
+def _qwen2(f: Fields) -> Model:
+    s = read_shape(f)
+    return decoder(
+        f, s, attention(s, bias=True), _mlp(s), norms(s, *PRE_NORMS), windows=_qwen_windows(f, s)
+    )
+
+
+def _qwen3(f: Fields) -> Model:
+    s, bias = read_shape(f), f.flag("attention_bias")
+    block = (attention(s, bias=bias, out_bias=bias), head_norms(s.head_dim), _mlp(s))
+    return decoder(f, s, *block, norms(s, *PRE_NORMS), windows=_qwen_windows(f, s))
+
+
+def _qwen_windows(f: Fields, s: Shape) -> tuple[int, ...]:
+    first = f.size("max_window_layers")
+    if not f.flag("use_sliding_window"):
+        return ()
+    return typed_windows(f, s.layers, lambda layer: layer >= first)
+
+
+def _olmo2(f: Fields) -> Model:
+    s, bias = read_shape(f), f.flag("attention_bias")
+    block = (attention(s, bias=bias, out_bias=bias), head_norms(s.query_width, s.kv_width))
+    return decoder(f, s, *block, _mlp(s), norms(s, *FOUR_NORMS[1::2]))
+
+
+def _gemma(f: Fields) -> Model:
+    s, bias = read_shape(f), f.flag("attention_bias")
+    buffers = rotary_bytes(f, s.head_dim) + FLOAT_BYTES  # and the embedding's scale
+    block = (attention(s, bias=bias, out_bias=bias), _mlp(s), norms(s, *PRE_NORMS))
+    return decoder(f, s, *block, buffer_bytes=buffers)
+
+
+def _gemma2(f: Fields) -> Model:
+    s, bias = read_shape(f), f.flag("attention_bias")
+    return decoder(
+        f,
+        s,
+        attention(s, bias=bias, out_bias=bias),
+        _mlp(s),
+        norms(s, *FOUR_NORMS),
+        windows=typed_windows(f, s.layers, lambda layer: layer % 2 == 0),
+        buffer_bytes=rotary_bytes(f, s.head_dim) + FLOAT_BYTES,
+    )
+
+
+def _gemma3(f: Fields) -> Model:
+    s, bias = read_shape(f), f.flag("attention_bias")
+    period = f.count("sliding_window_pattern", 6)
+
+    def slides(layer: int) -> bool:
+        return (layer + 1) % period > 0
+
+    kinds = len(set(layer_types(f, s.layers, slides)))
+    return decoder(
+        f,
+        s,
+        attention(s, bias=bias, out_bias=bias),
+        head_norms(s.head_dim),
+        _mlp(s),
+        norms(s, *FOUR_NORMS),
+        windows=typed_windows(f, s.layers, slides),
+        buffer_bytes=kinds * rotary_bytes(f, s.head_dim) + FLOAT_BYTES,
+    )
+
+
+def _phi3(f: Fields) -> Model:
+    s = read_shape(f)
+    qkv = s.query_width + 2 * s.kv_width
+    block = (
+        *linear("self_attn.o_proj", s.query_width, s.hidden, "attention", "rows"),
+        *linear("self_attn.qkv_proj", s.hidden, qkv, "attention", "columns"),
+        *linear("mlp.gate_up_proj", s.hidden, 2 * s.ffn, "mlp", "columns"),
+        *linear("mlp.down_proj", s.ffn, s.hidden, "mlp", "rows"),
+    )
+    return decoder(f, s, block, norms(s, *PRE_NORMS), windows=all_windows(f, s.layers))
+
+
+_QWEN2 = {
+    "vocab_size": 151936, "intermediate_size": 22016, "num_attention_heads": 32,
+    "num_key_value_heads": 32, "hidden_act": "silu", "max_position_embeddings": 32768,
+    "max_window_layers": 28, "sliding_window": 4096,
+}  # fmt: skip
+_LLAMA = {
+    "vocab_size": 32000, "intermediate_size": 11008, "num_attention_heads": 32,
+    "hidden_act": "silu", "max_position_embeddings": 2048,
+}  # fmt: skip
+_GEMMA = {
+    "vocab_size": 256000, "num_attention_heads": 8, "num_key_value_heads": 4, "head_dim": 256,
+    "intermediate_size": 9216, "hidden_act": "gelu_pytorch_tanh", "max_position_embeddings": 8192,
+    "tie_word_embeddings": True, "sliding_window": 4096,
+}  # fmt: skip
+_GEMMA_NAMES = {"hidden_activation": "hidden_act"}
+
+FAMILIES = {
+    "llama": Family(_llama, "LlamaForCausalLM", _LLAMA),
+    "mistral": Family(
+        _mistral, "MistralForCausalLM",
+        {
+            **_LLAMA, "intermediate_size": 14336, "num_key_value_heads": 8,
+            "max_position_embeddings": 131072, "sliding_window": 4096,
+        },
+        implied={"sliding_window": 0},
+    ),
+    "qwen2": Family(_qwen2, "Qwen2ForCausalLM", _QWEN2),
+    "qwen3": Family(_qwen3, "Qwen3ForCausalLM", {**_QWEN2, "head_dim": 128}),
+    "gemma": Family(
+        _gemma, "GemmaForCausalLM",
+        {
+            **_GEMMA, "num_attention_heads": 16, "num_key_value_heads": 16,
+            "intermediate_size": 24576,
+        },
+    ),
+    "gemma2": Family(_gemma2, "Gemma2ForCausalLM", _GEMMA, _GEMMA_NAMES),
+    "gemma3_text": Family(
+        _gemma3, "Gemma3ForCausalLM",
+        {**_GEMMA, "vocab_size": 262208, "max_position_embeddings": 131072},
+        {**_GEMMA_NAMES, "_sliding_window_pattern": "sliding_window_pattern"},
+    ),
+    "phi3": Family(
+        _phi3, "Phi3ForCausalLM",
+        {
+            **_LLAMA, "vocab_size": 32064, "intermediate_size": 8192,
+            "max_position_embeddings": 4096,
+        },
+    ),
+    "olmo2": Family(_olmo2, "Olmo2ForCausalLM", {**_LLAMA, "vocab_size": 50304}),
+}  # fmt: skip

@@ -1,0 +1,211 @@
+"""Families whose layers hold experts: Mixtral, Qwen MoE, gpt-oss."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tokmill.errors import UsageError
+from tokmill.memory.families.family import MIXED, Family
+from tokmill.memory.families.llama import PRE_NORMS, decoder_tensors
+from tokmill.memory.families.parts import (
+    Part,
+    attention,
+    experts,
+    gated_mlp,
+    head_norms,
+    in_layers,
+    linear,
+    norms,
+    router,
+    vector,
+)
+from tokmill.memory.families.shape import (
+    all_windows,
+    make_model,
+    read_shape,
+    rotary_bytes,
+    typed_windows,
+)
+from tokmill.memory.model import Attention, Experts, Tensor
+
+if TYPE_CHECKING:
+    from tokmill.memory.families.fields import Fields
+    from tokmill.memory.families.shape import Shape
+    from tokmill.memory.model import Model
+
+
+def read_experts(
+    f: Fields, layers: tuple[int, ...], *, shared_ffn: int = 0, ffn: int = 0
+) -> Experts:
+    """Read the shape of the experts that stand in `layers`; `ffn` is their width if none is said.
+
+    Raises:
+        UsageError: a number is missing, or a token passes more experts than there are.
+    """
+    count, active = f.count("num_experts"), f.count("num_experts_per_tok")
+    if active > count:
+        raise UsageError(
+            f"{f.where}: {f.label('num_experts_per_tok')} {active} is above "
+            f"{f.label('num_experts')} {count}"
+        )
+    return Experts(count, active, f.count("moe_intermediate_size", ffn), shared_ffn, layers)
+
+
+def mixture(
+    f: Fields,
+    s: Shape,
+    common: Part,
+    choosing: Part,
+    mixed: Experts,
+    *,
+    windows: tuple[int, ...] = (),
+    mla: Attention | None = None,
+    buffer_bytes: int,
+    leaves_out: tuple[str, ...] = (),
+) -> Model:
+    """Make a model whose layers hold `common` and either `choosing` or a dense gated layer."""
+    tied = f.flag("tie_word_embeddings")
+    dense = sorted(set(range(s.layers)) - set(mixed.layers))
+    tensors = decoder_tensors(
+        s,
+        in_layers("model.layers", range(s.layers), common),
+        in_layers("model.layers", dense, gated_mlp(s.hidden, s.ffn)),
+        in_layers("model.layers", mixed.layers, choosing),
+        tied=tied,
+    )
+    return make_model(
+        f,
+        s,
+        tensors,
+        tied=tied,
+        attention=mla,
+        windows=windows,
+        experts=mixed if mixed.layers else None,
+        dropout=f.share("attention_dropout"),
+        buffer_bytes=buffer_bytes,
+        leaves_out=leaves_out,
+    )
+
+
+def _mixtral(f: Fields) -> Model:
+    s = read_shape(f, ffn=f.count("moe_intermediate_size"))
+    mixed = read_experts(f, tuple(range(s.layers)))
+    common = (*attention(s), *norms(s, *PRE_NORMS))
+    choosing = (*router(s.hidden, mixed.count), *experts(s.hidden, mixed.ffn, mixed.count))
+    windows = all_windows(f, s.layers)
+    rotary = rotary_bytes(f, s.head_dim)
+    return mixture(f, s, common, choosing, mixed, windows=windows, buffer_bytes=rotary)
+
+
+def _qwen2_moe(f: Fields) -> Model:
+    s = read_shape(f, ffn=f.size("intermediate_size") or f.count("moe_intermediate_size"))
+    shared = f.count("shared_expert_intermediate_size")
+    mixed = read_experts(f, _sparse_layers(f, s.layers), shared_ffn=shared)
+    choosing = (
+        *router(s.hidden, mixed.count),
+        *experts(s.hidden, mixed.ffn, mixed.count),
+        *gated_mlp(s.hidden, shared, "mlp.shared_expert"),
+        *linear("mlp.shared_expert_gate", s.hidden, 1, "mlp"),
+    )
+    common = (*attention(s, bias=f.flag("qkv_bias")), *norms(s, *PRE_NORMS))
+    first = f.size("max_window_layers")
+    windows = typed_windows(f, s.layers, lambda layer: layer % 2 == 0 and layer < first)
+    windows = windows if f.flag("use_sliding_window") else ()
+    rotary = rotary_bytes(f, s.head_dim)
+    return mixture(f, s, common, choosing, mixed, windows=windows, buffer_bytes=rotary)
+
+
+def _qwen3_moe(f: Fields) -> Model:
+    s = read_shape(f, ffn=f.size("intermediate_size") or f.count("moe_intermediate_size"))
+    mixed, bias = read_experts(f, _sparse_layers(f, s.layers)), f.flag("attention_bias")
+    common = (
+        *attention(s, bias=bias, out_bias=bias),
+        *head_norms(s.head_dim),
+        *norms(s, *PRE_NORMS),
+    )
+    choosing = (*experts(s.hidden, mixed.ffn, mixed.count), *router(s.hidden, mixed.count))
+    windows = all_windows(f, s.layers) if f.flag("use_sliding_window") else ()
+    rotary = rotary_bytes(f, s.head_dim)
+    return mixture(f, s, common, choosing, mixed, windows=windows, buffer_bytes=rotary)
+
+
+def _sparse_layers(f: Fields, layers: int) -> tuple[int, ...]:
+    """Give the layers with experts: each `decoder_sparse_step`-th, less `mlp_only_layers`."""
+    step, dense = f.count("decoder_sparse_step", 1), f.items("mlp_only_layers", int) or []
+    return tuple(i for i in range(layers) if i not in dense and (i + 1) % step == 0)
+
+
+def _gpt_oss(f: Fields) -> Model:
+    s = read_shape(f, ffn=f.count("moe_intermediate_size"))
+    mixed, bias = read_experts(f, tuple(range(s.layers))), f.flag("attention_bias")
+    common = (
+        *vector("self_attn.sinks", s.heads, "attention", "columns"),
+        *attention(s, bias=bias, out_bias=bias),
+        *norms(s, *PRE_NORMS),
+    )
+    choosing = (
+        *router(s.hidden, mixed.count, "mlp.router", bias=True),
+        *_biased_experts(s.hidden, mixed.ffn, mixed.count),
+    )
+    windows = typed_windows(f, s.layers, lambda layer: layer % 2 == 0)
+    rotary = rotary_bytes(f, s.head_dim)
+    return mixture(f, s, common, choosing, mixed, windows=windows, buffer_bytes=rotary)
+
+
+def _biased_experts(hidden: int, ffn: int, count: int) -> Part:
+    """Give experts stored as input by output, each matrix with a bias of the expert."""
+    up, down, name = (count, hidden, 2 * ffn), (count, ffn, hidden), "mlp.experts"
+    return (
+        Tensor(f"{name}.gate_up_proj", up, "experts", "experts", "columns", hidden, 2 * ffn),
+        Tensor(f"{name}.gate_up_proj_bias", (count, 2 * ffn), "experts", "experts", "columns"),
+        Tensor(f"{name}.down_proj", down, "experts", "experts", "rows", ffn, hidden),
+        Tensor(f"{name}.down_proj_bias", (count, hidden), "experts", "experts"),
+    )
+
+
+_MIXTRAL_NAMES = {"num_local_experts": "num_experts", "intermediate_size": "moe_intermediate_size"}
+_QWEN_MOE = {
+    "vocab_size": 151936, "max_position_embeddings": 32768, "hidden_act": "silu",
+    "decoder_sparse_step": 1, "sliding_window": 4096,
+}  # fmt: skip
+
+FAMILIES = {
+    "mixtral": Family(
+        _mixtral, "MixtralForCausalLM",
+        {
+            "vocab_size": 32000, "moe_intermediate_size": 14336, "num_attention_heads": 32,
+            "num_key_value_heads": 8, "hidden_act": "silu", "max_position_embeddings": 131072,
+            "num_experts_per_tok": 2, "num_experts": 8,
+        },
+        _MIXTRAL_NAMES, MIXED,
+    ),
+    "qwen2_moe": Family(
+        _qwen2_moe, "Qwen2MoeForCausalLM",
+        {
+            **_QWEN_MOE, "intermediate_size": 5632, "num_attention_heads": 16,
+            "num_key_value_heads": 16, "max_window_layers": 28, "moe_intermediate_size": 1408,
+            "shared_expert_intermediate_size": 5632, "num_experts_per_tok": 4, "num_experts": 60,
+            "qkv_bias": True,
+        },
+        {}, (),
+    ),
+    "qwen3_moe": Family(
+        _qwen3_moe, "Qwen3MoeForCausalLM",
+        {
+            **_QWEN_MOE, "intermediate_size": 6144, "num_attention_heads": 32,
+            "num_key_value_heads": 4, "moe_intermediate_size": 768, "num_experts_per_tok": 8,
+            "num_experts": 128,
+        },
+        {"num_local_experts": "num_experts"}, MIXED,
+    ),
+    "gpt_oss": Family(
+        _gpt_oss, "GptOssForCausalLM",
+        {
+            "vocab_size": 201088, "moe_intermediate_size": 2880, "head_dim": 64,
+            "num_attention_heads": 64, "num_key_value_heads": 8, "sliding_window": 128,
+            "hidden_act": "silu", "max_position_embeddings": 131072, "num_experts_per_tok": 4,
+            "num_experts": 128, "attention_bias": True,
+        },
+        _MIXTRAL_NAMES, MIXED,
+    ),
+}  # fmt: skip

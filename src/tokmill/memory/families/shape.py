@@ -1,0 +1,156 @@
+"""The numbers that all families share, and the model that they and its tensors make."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from tokmill.errors import UsageError
+from tokmill.memory.model import Attention, Experts, Model
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from tokmill.memory.families.fields import Fields
+    from tokmill.memory.families.parts import Part
+
+FLOAT_BYTES = 4
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """Layers, widths and heads of a model."""
+
+    layers: int
+    hidden: int
+    heads: int
+    kv_heads: int
+    head_dim: int
+    ffn: int
+    vocabulary: int
+
+    @property
+    def query_width(self) -> int:
+        """Features of the queries of all heads, a * h."""
+        return self.heads * self.head_dim
+
+    @property
+    def kv_width(self) -> int:
+        """Features of the keys, or of the values, k * h."""
+        return self.kv_heads * self.head_dim
+
+
+def read_shape(
+    f: Fields, *, grouped: bool = True, ffn: int = 0, kv_heads: int = 0, head_dim: int = 0
+) -> Shape:
+    """Read the shape; `ffn`, `kv_heads` and `head_dim` are given where the family fixes them.
+
+    Not `grouped`: every head has a key-value head, and is an equal share of the hidden size.
+
+    Raises:
+        UsageError: a number is missing or wrong, or heads do not divide.
+    """
+    heads, hidden = f.count("num_attention_heads"), f.count("hidden_size")
+    kv_heads = kv_heads or (f.count("num_key_value_heads", heads) if grouped else heads)
+    if heads % kv_heads:
+        raise UsageError(
+            f"{f.where}: {f.label('num_attention_heads')} {heads} is no multiple of "
+            f"{f.label('num_key_value_heads')} {kv_heads}"
+        )
+    head_dim = head_dim or (f.size("head_dim") if grouped else 0)
+    return Shape(
+        layers=f.count("num_hidden_layers"),
+        hidden=hidden,
+        heads=heads,
+        kv_heads=kv_heads,
+        head_dim=head_dim or _equal_share(f, hidden, heads),
+        ffn=ffn or f.count("intermediate_size"),
+        vocabulary=f.count("vocab_size"),
+    )
+
+
+def _equal_share(f: Fields, hidden: int, heads: int) -> int:
+    if hidden % heads:
+        raise UsageError(
+            f"{f.where}: {f.label('hidden_size')} {hidden} is no multiple of "
+            f"{f.label('num_attention_heads')} {heads}, and no size of a head is given"
+        )
+    return hidden // heads
+
+
+def make_model(
+    f: Fields,
+    shape: Shape,
+    tensors: Part,
+    *,
+    tied: bool,
+    activation: str = "",
+    attention: Attention | None = None,
+    windows: tuple[int, ...] = (),
+    experts: Experts | None = None,
+    dropout: float = 0.0,
+    buffer_bytes: int = 0,
+    leaves_out: tuple[str, ...] = (),
+) -> Model:
+    """Make the model of a shape and its tensors; attention is by default what the shape says."""
+    return Model(
+        name=f.name,
+        family=f.family,
+        layers=shape.layers,
+        hidden=shape.hidden,
+        ffn=shape.ffn,
+        vocabulary=shape.vocabulary,
+        positions=f.size("max_position_embeddings"),
+        tied=tied,
+        activation=activation or f.text("hidden_act"),
+        attention=attention or Attention(shape.heads, shape.kv_heads, shape.head_dim, windows),
+        tensors=tensors,
+        experts=experts,
+        dropout=dropout,
+        buffer_bytes=buffer_bytes,
+        leaves_out=leaves_out,
+    )
+
+
+def largest_share(f: Fields, *keys: str) -> float:
+    """Give the largest of some probabilities."""
+    return max(f.share(key) for key in keys)
+
+
+def rotary_bytes(f: Fields, head_dim: int, default: float = 1.0) -> int:
+    """Give the bytes of the two fp32 buffers of rotary positions, half a value per rotated feature.
+
+    `default` is the rotated share of a head where the configuration says none.
+    """
+    scaling = f.table("rope_scaling") or f.table("rope_parameters")
+    shares = (scaling.get("partial_rotary_factor"), f.share("partial_rotary_factor", default))
+    rotated = int(head_dim * next(share for share in shares if isinstance(share, float | int)))
+    return 2 * FLOAT_BYTES * -(-rotated // 2)
+
+
+def all_windows(f: Fields, layers: int) -> tuple[int, ...]:
+    """Give the window of every layer, where one window holds for all: none is ()."""
+    window = f.size("sliding_window")
+    return (window,) * layers if window else ()
+
+
+def typed_windows(f: Fields, layers: int, slides: Callable[[int], bool]) -> tuple[int, ...]:
+    """Give the window of each layer by `layer_types`, and without them by the family's rule.
+
+    Raises:
+        UsageError: layer_types are not as many as layers, or one is neither full nor sliding.
+    """
+    window, types = f.size("sliding_window"), layer_types(f, layers, slides)
+    windows = tuple(window if kind == "sliding_attention" else 0 for kind in types)
+    return windows if any(windows) else ()
+
+
+def layer_types(f: Fields, layers: int, slides: Callable[[int], bool]) -> list[str]:
+    """Give what each layer attends to: sliding_attention or full_attention."""
+    names = ("full_attention", "sliding_attention")
+    found = f.items("layer_types", str)
+    if found is None:
+        return [names[slides(layer)] for layer in range(layers)]
+    if len(found) != layers or set(found) - set(names):
+        raise f.wrong("layer_types", f"{layers} of {' or '.join(names)}", found)
+    return found
