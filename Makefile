@@ -54,6 +54,8 @@ oracles: $(VENV)/dev
 	-$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps megatron-core==0.16.1
 	-$(BIN)/python -m pip install --quiet --disable-pip-version-check -e ".[hub]" tiktoken
 	-$(BIN)/python -m pip install --quiet --disable-pip-version-check trl==1.16.0 transformers==5.23.0
+	-$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps \
+		peft==0.21.2 bitsandbytes==0.50.2
 	-$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps ai2-olmo-core==3.0.0 \
 		bettermap==1.3.1 cached_path==1.8.10 dataclass-extensions==0.5.0
 	-$(BIN)/python -m pip install --quiet --disable-pip-version-check boto3 google-cloud-storage

@@ -19,7 +19,9 @@ WEIGHTS = ("auto", "fp32", "bf16", "fp16", "fp8", "int8", "int4", "nf4", "nf4-do
 OPTIMIZERS = (
     "adamw", "adam", "sgd", "momentum", "adamw-8bit", "adafactor", "lion", "muon"
 )  # fmt: skip
-LOADING = ("memmap", "read", "concatenate", "int64", "lists", "copies")
+LOADING = ("memmap", "lazy", "read", "concatenate", "int64", "lists", "copies")
+LAZY_LOADING = ("lazy", "copies")
+"""These open the dataset where the first sample is taken: in each worker."""
 LARGEST = 1 << 40
 """No count of layers, tokens or GPUs is above this."""
 
@@ -85,10 +87,15 @@ class TrainingSettings:
     )  # fmt: skip
     accumulation: int = speed_setting(1, "Micro batches before a step.", minimum=1, maximum=1 << 24)
     attention: str = speed_setting(
-        "flash", "flash (also sdpa) keeps no scores; eager keeps them.", choices=("flash", "eager")
+        "flash",
+        "flash (also sdpa) keeps no scores; sdpa-mask, sdpa given a mask of padding, repeats keys "
+        "and values for all heads and keeps the mask; eager keeps the scores.",
+        choices=("flash", "sdpa-mask", "eager"),
     )
     checkpointing: str = speed_setting(
-        "none", "Activations computed again: none, selective (attention's), full (layers).",
+        "none",
+        "Activations computed again: none; selective (Megatron: attention's scores, else all but "
+        "attention's result and every second product); full (layers).",
         choices=("none", "selective", "full"),
     )  # fmt: skip
     loss: str = speed_setting(
@@ -132,7 +139,12 @@ class TrainingSettings:
         "full", "Every process makes the model in fp32; meta: none does; rank0: one does.",
         choices=("full", "meta", "rank0"),
     )  # fmt: skip
-    loading: str = speed_setting("memmap", "How the dataset gets into memory.", choices=LOADING)
+    loading: str = speed_setting(
+        "memmap",
+        "How the dataset gets into memory: mapped at once, or lazily in each worker; read; read "
+        "and concatenated; cast to int64; Python lists; read by each worker (copies).",
+        choices=LOADING,
+    )
     loader_workers: int = speed_setting(
         0, "DataLoader workers of a process.", minimum=0, maximum=1 << 10
     )
@@ -171,3 +183,7 @@ class InferenceSettings:
     serving_gpus: int = speed_setting(
         1, "GPUs that share the model (tensor parallel).", minimum=1, maximum=4096
     )
+    logits: str = speed_setting(
+        "last", "Logits of each sequence's last token, or of all tokens (to score text).",
+        choices=("last", "all"),
+    )  # fmt: skip

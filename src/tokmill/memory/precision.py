@@ -1,0 +1,80 @@
+"""What a parameter weighs: the named precision schemes, and the types of frozen weights.
+
+"20 bytes per parameter" has two meanings. One is the scheme mixed-20: fp16 weights and gradients, a
+fp32 copy of the gradients, a fp32 copy of the weights and Adam's two moments, 2 + 2 + 4 + 12. The
+other is fp32 with AdamW, 4 + 4 + 8, at the moment of a foreach step, which takes 4 more for a
+while.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from tokmill.budget_settings import TrainingSettings
+
+
+@dataclass(frozen=True, slots=True)
+class Scheme:
+    """Bytes of a trained element: what is kept of it, and what a layer computes with.
+
+    `master` is a copy of the weight in fp32, `main_gradient` one of the gradient; both live with
+    the optimizer. `moment` is an element of a moment. `computed` is a weight as matrices are
+    multiplied.
+    """
+
+    weight: int
+    gradient: int
+    master: int
+    main_gradient: int
+    moment: int
+    computed: int
+
+
+SCHEMES = {
+    "fp32": Scheme(4, 4, 0, 0, 4, 4),
+    "amp": Scheme(4, 4, 0, 0, 4, 2),
+    "pure-16": Scheme(2, 2, 0, 0, 2, 2),
+    "mixed-16": Scheme(2, 2, 4, 0, 4, 2),
+    "mixed-18": Scheme(2, 4, 4, 0, 4, 2),
+    "mixed-20": Scheme(2, 2, 4, 4, 4, 2),
+    "bf16-states": Scheme(4, 4, 0, 0, 2, 4),
+}
+
+WEIGHT_BYTES = {
+    "fp32": 4,
+    "bf16": 2,
+    "fp16": 2,
+    "fp8": 1,
+    "int8": 1,
+    "int4": 0.5 + (2 + 0.5) / 128,
+    "nf4": 0.5 + 4 / 64,
+    "nf4-double": 0.5 + 1 / 64 + 4 / (64 * 256),
+}
+"""Bytes of a weight with the scales of its group. int4 (GPTQ, AWQ): a fp16 scale and a 4-bit zero
+for 128 weights. nf4 (bitsandbytes): a fp32 scale for 64 weights; doubly quantized, a byte for 64
+and a fp32 for 256 of those. fp8 and int8 have a scale for a matrix or a row, which is left out."""
+
+QUANTIZED = ("fp8", "int8", "int4", "nf4", "nf4-double")
+"""Types that only linear layers take; what else a model has stays in 16 bit."""
+
+
+def scheme_of(training: TrainingSettings) -> Scheme:
+    """Give the scheme of what is trained.
+
+    Adapters on a 16-bit base are fp32: peft makes them so (`autocast_adapter_dtype`).
+    """
+    if training.adapter != "none" and training.precision == "pure-16":
+        return SCHEMES["amp"]
+    return SCHEMES[training.precision]
+
+
+def frozen_type(training: TrainingSettings) -> str:
+    """Give the type of weights that are not trained: as asked, or the one that layers compute in.
+
+    The scheme amp takes a 16-bit base: what is not trained needs no more.
+    """
+    if training.weights != "auto":
+        return training.weights
+    return "bf16" if SCHEMES[training.precision].computed == WEIGHT_BYTES["bf16"] else "fp32"
