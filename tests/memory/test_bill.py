@@ -35,6 +35,8 @@ def test_a_bill_is_plain_values():
         "formula": "q * P",
         "symbols": {"q": 2, "P": 100},
         "note": "",
+        "source": "arithmetic",
+        "error": "",
     }
     assert plain["leaves_out"] == ["fp8"]
 

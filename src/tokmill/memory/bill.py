@@ -43,17 +43,6 @@ class Bill:
             "bytes": self.n_bytes,
             "low_bytes": self.low_bytes,
             "high_bytes": self.high_bytes,
-            "lines": [
-                {
-                    "name": line.name,
-                    "bytes": line.n_bytes,
-                    "low_bytes": line.low_bytes,
-                    "high_bytes": line.high_bytes,
-                    "formula": line.formula,
-                    "symbols": dict(line.symbols),
-                    "note": line.note,
-                }
-                for line in self.lines
-            ],
+            "lines": [line.as_json() for line in self.lines],
             "leaves_out": list(self.leaves_out),
         }

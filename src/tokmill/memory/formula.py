@@ -12,7 +12,7 @@ import math
 import operator
 from dataclasses import dataclass, field
 from functools import cache
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from tokmill.errors import TokmillError
 
@@ -35,7 +35,7 @@ class Line:
     """An amount of memory: what it is for, how much, between which bounds, and why.
 
     `formula` evaluated over `symbols` gives `n_bytes` (rounded). `low_bytes` <= `n_bytes` <=
-    `high_bytes`.
+    `high_bytes`. `source` and `error` are those of the `Formula`.
     """
 
     name: str
@@ -45,6 +45,22 @@ class Line:
     formula: str
     symbols: Mapping[str, float] = field(default_factory=dict)
     note: str = ""
+    source: str = ""
+    error: str = ""
+
+    def as_json(self) -> dict[str, Any]:
+        """Give the line as plain values."""
+        return {
+            "name": self.name,
+            "bytes": self.n_bytes,
+            "low_bytes": self.low_bytes,
+            "high_bytes": self.high_bytes,
+            "formula": self.formula,
+            "symbols": dict(self.symbols),
+            "note": self.note,
+            "source": self.source,
+            "error": self.error,
+        }
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +92,9 @@ class Formula:
         low = n_bytes if low_bytes is None else min(low_bytes, n_bytes)
         high = n_bytes if high_bytes is None else max(high_bytes, n_bytes)
         used = {name: symbols[name] for name in names_in(self.expression)}
-        return Line(self.name, n_bytes, low, high, self.expression, used, note)
+        return Line(
+            self.name, n_bytes, low, high, self.expression, used, note, self.source, self.error
+        )
 
 
 def evaluate(expression: str, symbols: Mapping[str, float]) -> float:

@@ -1,0 +1,77 @@
+"""Lines of a bill from rows: what layers keep, what one layer takes while it runs backward."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING
+
+from tokmill.memory.formula import Formula
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from tokmill.memory.activations.layers import Part
+    from tokmill.memory.formula import Line
+
+STEPS = "sum of the rows that are named in the note; each is a formula of its own"
+
+CHECKPOINTS = Formula(
+    "activations: inputs of checkpointed layers", "n * layers_kept * x * d",
+    "torch.utils.checkpoint, not reentrant; seen on fake tensors", "exact",
+)  # fmt: skip
+
+CHECKPOINTS_SPLIT = Formula(
+    "activations: inputs of checkpointed layers", "n * layers_kept * x * d / t",
+    "sequence parallelism: a layer's input lies split between the GPUs", "not measured",
+)  # fmt: skip
+
+
+def summed(rows: Sequence[Formula]) -> str:
+    """Give the expression of a sum of rows; equal ones are multiplied."""
+    counted = Counter(row.expression for row in rows)
+    return " + ".join(f"{n} * ({text})" if n > 1 else text for text, n in counted.items())
+
+
+def rows_line(
+    name: str, rows: Sequence[Formula], symbols: Mapping[str, float], *, factor: str = "n"
+) -> Line:
+    """Give the line of rows, in bytes per token, times `factor`; its note names them."""
+    errors = ", ".join(sorted({row.error for row in rows if row.error}))
+    sources = ", ".join(sorted({row.source for row in rows if row.source}))
+    formula = Formula(name, f"{factor} * ({summed(rows)})", sources, errors)
+    counted = Counter(row.name for row in rows)
+    note = "; ".join(f"{n} x {text}" if n > 1 else text for text, n in counted.items())
+    return formula.line(symbols, note=note)
+
+
+def kept_lines(
+    parts: Sequence[Part], kept: float, symbols: Mapping[str, float]
+) -> tuple[Line, ...]:
+    """Give what `kept` layers keep, counted over micro batches, a line for each part."""
+    layers = max(part.n_layers for part in parts)
+    return tuple(
+        rows_line(
+            f"activations: {part.name}",
+            part.saved,
+            {**symbols, "layers_kept": kept * part.n_layers / layers},
+            factor="n * layers_kept",
+        )
+        for part in parts
+    )
+
+
+def work_lines(
+    parts: Sequence[Part], at: int, symbols: Mapping[str, float], *, recomputed: bool
+) -> tuple[Line, ...]:
+    """Give one layer at the greatest moment of part `at`'s backward: what is kept, and gradients.
+
+    The input of a recomputed layer stands among the checkpoints already.
+    """
+    kept = [row for part in parts[:at] for row in part.saved] + list(parts[at].left)
+    if recomputed and parts[0].shared in kept:
+        kept.remove(parts[0].shared)
+    named = (
+        ("activations: layer in backward", kept),
+        ("gradients inside the layer", parts[at].gradients),
+    )
+    return tuple(rows_line(name, rows, symbols) for name, rows in named if rows)

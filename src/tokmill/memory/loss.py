@@ -1,0 +1,95 @@
+"""Logits and loss: what is kept of them, and what is there for a moment."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tokmill.memory.formula import Formula
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from tokmill.budget_settings import TrainingSettings
+    from tokmill.memory.formula import Line
+
+FP32_BYTES = 4
+SEEN = "torch's MemTracker on fake tensors, transformers 5.23"
+
+PROBABILITIES = Formula(
+    "loss: logarithms of probabilities in fp32, for all tokens", "4 * n * V", SEEN, "exact"
+)
+LOGITS_FORWARD = Formula(
+    "logits, and the same in fp32", "q * n * V + 4 * n * V", SEEN, "exact; the first is the second "
+    "where q is 4",
+)  # fmt: skip
+LOGITS_FP32 = Formula("logits in fp32", "4 * n * V", SEEN, "exact")
+LOSS_GRADIENTS = Formula("gradients of the loss in fp32, twice", "8 * n * V", SEEN, "exact")
+CAPPED_LOGITS = Formula("tanh of the capped logits", "q * n * V", SEEN, "exact")
+FUSED_LOSS = Formula(
+    "fused loss: a chunk's logits, gradients of the hidden states and of the head",
+    "q * chunk * V + q * n * d + 2 * q * V * d",
+    "Liger-Kernel, fused_linear_cross_entropy: chunks of n * d / V tokens, to a power of two",
+    "not measured",
+)
+PARALLEL_PROBABILITIES = Formula(
+    "loss: probabilities in fp32, a share of the ids", "4 * n * V / t",
+    "Korthikanti et al. 2022, section 4.3; loss_parallel of torch 2.13", "not measured",
+)  # fmt: skip
+PARALLEL_FORWARD = Formula(
+    "logits, the same in fp32, and shifted", "q * n * V / t + 8 * n * V / t",
+    "read from loss_parallel of torch 2.13", "not measured",
+)  # fmt: skip
+PARALLEL_GRADIENTS = Formula(
+    "gradients of the loss in fp32, three times", "12 * n * V / t",
+    "read from loss_parallel of torch 2.13", "71.9 GiB published for Llama-3.1-70B: 8 % below",
+)  # fmt: skip
+MEGATRON_GRADIENTS = Formula(
+    "gradients of the logits", "q * n * V / t", "Megatron-LM's vocab_parallel_cross_entropy",
+    "not measured",
+)  # fmt: skip
+
+
+def loss_lines(
+    training: TrainingSettings, symbols: Mapping[str, float], *, capped: bool
+) -> tuple[Line, ...]:
+    """Give what is kept of logits and loss until backward starts.
+
+    Megatron's loss, and torch's where the sequence is split, are split over the ids.
+    """
+    if training.framework == "megatron" or training.sequence_parallel:
+        return (PARALLEL_PROBABILITIES.line(symbols),)
+    if training.loss == "fused":
+        return ()
+    kept = (PROBABILITIES, CAPPED_LOGITS) if capped else (PROBABILITIES,)
+    return tuple(formula.line(symbols) for formula in kept)
+
+
+def forward_line(training: TrainingSettings, symbols: Mapping[str, float]) -> Line:
+    """Give what is there beside the kept, for a moment, at the end of forward."""
+    if training.framework == "megatron":
+        return MEGATRON_GRADIENTS.line(symbols)
+    if training.sequence_parallel:
+        return PARALLEL_FORWARD.line(symbols)
+    if training.loss == "fused":
+        chunk = fused_chunk(symbols["n"], symbols["d"], symbols["V"])
+        return FUSED_LOSS.line({**symbols, "chunk": chunk})
+    formula = LOGITS_FP32 if symbols["q"] == FP32_BYTES else LOGITS_FORWARD
+    return formula.line(symbols)
+
+
+def backward_line(training: TrainingSettings, symbols: Mapping[str, float]) -> Line:
+    """Give what is there beside the kept, for a moment, at the start of backward."""
+    if training.framework == "megatron":
+        return MEGATRON_GRADIENTS.line(symbols)
+    if training.sequence_parallel:
+        return PARALLEL_GRADIENTS.line(symbols)
+    if training.loss == "fused":
+        return forward_line(training, symbols)
+    return LOSS_GRADIENTS.line(symbols)
+
+
+def fused_chunk(tokens: float, hidden: float, vocabulary: float) -> int:
+    """Give the tokens of a chunk: n d / V, to the next power of two, n at most."""
+    chunks = -(-vocabulary // hidden)
+    size = 1 << (int(-(-tokens // chunks)) - 1).bit_length()
+    return min(int(tokens), size)

@@ -1,0 +1,114 @@
+"""GPU memory of training over a step: forward, loss, backward layer by layer, the optimizer's step.
+
+The bill is that of the fullest rank at the moment when most is there; `moments` says which there
+are, and what is alive then.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from tokmill.memory.activations import megatron
+from tokmill.memory.activations.layers import Part, layer_parts
+from tokmill.memory.activations.limits import left_out
+from tokmill.memory.activations.situation import situation
+from tokmill.memory.activations.symbols import activation_symbols, default_sequence
+from tokmill.memory.bill import Bill
+from tokmill.memory.moments import Stage, moments_of
+from tokmill.memory.overhead import CUDA_CONTEXT, FRAGMENTATION, overhead_lines
+from tokmill.memory.states import rank_states
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from tokmill.budget_settings import TrainingSettings
+    from tokmill.memory.activations.situation import Situation
+    from tokmill.memory.formula import Line
+    from tokmill.memory.model import Model
+    from tokmill.memory.states import States
+
+
+@dataclass(frozen=True, slots=True)
+class TrainingBill:
+    """The moment of the peak, and all moments of a step in their order."""
+
+    peak: Bill
+    moments: tuple[Bill, ...]
+
+    @property
+    def allocated_bytes(self) -> int:
+        """The peak's tensors alone, as torch.cuda.max_memory_allocated and MemTracker see them."""
+        return max(allocated_bytes(moment) for moment in self.moments)
+
+
+def allocated_bytes(moment: Bill) -> int:
+    """Give the bytes of a moment's tensors: all but what the allocator and the driver take."""
+    outside = (FRAGMENTATION.name, CUDA_CONTEXT.name)
+    return sum(line.n_bytes for line in moment.lines if line.name not in outside)
+
+
+def training_bill(model: Model, training: TrainingSettings) -> TrainingBill:
+    """Give GPU memory of the fullest rank over a training step, from the second step on.
+
+    Raises:
+        UsageError: settings contradict each other or the model.
+    """
+    training = replace(training, sequence=training.sequence or default_sequence(model))
+    states = rank_states(model, training)
+    bills = [
+        tuple(_bill(model, states, stage, title, lines) for title, lines in moments_of(stage))
+        for stage in _stages(model, training, states)
+    ]
+    moments = max(bills, key=lambda moments: max(bill.n_bytes for bill in moments))
+    return TrainingBill(max(moments, key=lambda bill: bill.n_bytes), moments)
+
+
+def _bill(model: Model, states: States, stage: Stage, title: str, lines: tuple[Line, ...]) -> Bill:
+    there = tuple(line for line in lines if line.high_bytes)
+    allocated = sum(line.n_bytes for line in there)
+    high = sum(line.high_bytes for line in there)
+    leaves_out = dict.fromkeys(
+        (*model.leaves_out, *states.leaves_out, *left_out(stage.at, stage.training))
+    )
+    return Bill(
+        f"GPU memory, training: {title}",
+        (*there, *overhead_lines(allocated, high)),
+        tuple(leaves_out),
+    )
+
+
+def _stages(model: Model, training: TrainingSettings, states: States) -> Iterator[Stage]:
+    """Give the stages that may hold most: the first has the most micro batches, the last the loss.
+
+    One forward, one backward (1F1B): the first keeps as many micro batches as there are stages.
+    Interleaved (Narayanan et al. 2021) it keeps (p - 1) / v more, and the last p - (p - 1) / v.
+    """
+    at = situation(model, training)
+    stages, chunks = training.pipeline_parallel, training.virtual_stages
+    share = (stages - 1) / chunks
+    first = stages + (share if chunks > 1 else 0)
+    last = stages - share if chunks > 1 else 1
+    for held, has_loss in dict.fromkeys(((first, stages == 1), (last, True))):
+        yield Stage(
+            model=model,
+            training=training,
+            states=states,
+            parts=_parts(at, training),
+            at=at,
+            symbols=activation_symbols(model, training, at) | _gradient_symbols(states),
+            layers=-(-model.layers // stages),
+            held=min(held, training.accumulation),
+            has_loss=has_loss,
+        )
+
+
+def _gradient_symbols(states: States) -> dict[str, float]:
+    return {"q_gradient": states.gradients.symbols["q_gradient"]}
+
+
+def _parts(at: Situation, training: TrainingSettings) -> tuple[Part, ...]:
+    if training.framework == "hf":
+        return layer_parts(at)
+    rows = megatron.layer_rows(training, gated=at.style.gated)
+    return (Part("layers", "mlp", rows, rows, (), at.model.layers),)

@@ -1,0 +1,60 @@
+"""The stored measurements of torch's MemTracker against the bill as the code makes it now.
+
+Categories are MemTracker's, at the moment of the peak: weights (and buffers), gradients of weights,
+optimizer (its states, and what a step takes), activations (all that forward made and that is still
+there: what layers keep, casts, what the loss keeps) and temporary (what backward makes that is no
+gradient of a weight). Those of less than 1 % of the peak do not count. `bench.memory_measure`
+says how the tool was corrected, and which artefacts are subtracted.
+"""
+
+from __future__ import annotations
+
+import pytest
+
+from bench.memory_cases import CASES, Measured
+from bench.memory_grid import Score, scores_of, stored, table
+from tokmill.budget_settings import TrainingSettings
+
+TOLERANCE = 0.03
+GRID = stored()
+
+
+@pytest.mark.parametrize("measured", GRID, ids=lambda measured: measured.case.name)
+def test_peak_and_categories_are_met_within_3_percent(measured: Measured) -> None:
+    wrong = {s.category: s.error for s in scores_of(measured) if s.counted}
+    assert {name: error for name, error in wrong.items() if abs(error) > TOLERANCE} == {}
+
+
+def test_the_grid_holds_every_case_of_the_program_and_30_at_least() -> None:
+    assert [measured.case for measured in GRID] == list(CASES)
+    assert len(GRID) >= 30
+
+
+def test_the_grid_varies_all_that_it_promises() -> None:
+    for setting in ("model", "precision", "optimizer", "step", "batch", "sequence", "attention"):
+        assert len({getattr(measured.case, setting) for measured in GRID}) >= 3, setting
+    assert {"none", "full"} == {measured.case.checkpointing for measured in GRID}
+    assert {"", "q_proj,v_proj", "all-linear"} == {measured.case.lora for measured in GRID}
+
+
+def test_a_category_that_is_missed_does_not_pass() -> None:
+    measured = GRID[0]
+    categories = {**measured.categories, "activations": measured.categories["activations"] * 2}
+    peak = measured.peak + measured.categories["activations"]
+    scores = scores_of(Measured(measured.case, peak, categories))
+    assert {s.category for s in scores if s.counted and abs(s.error) > TOLERANCE} == {
+        "peak",
+        "activations",
+    }
+
+
+def test_artefacts_are_subtracted_in_sight() -> None:
+    score = Score("case", "peak", measured=120, artefact=20, predicted=103, counted=True)
+    assert (score.net, round(score.error, 4)) == (100, 0.03)
+    line = next(line for line in table([score]) if line.startswith("| case | peak"))
+    assert line.endswith("| 1.0300 |")
+
+
+def test_settings_of_the_cases_exist() -> None:
+    assert {m.case.attention for m in GRID} <= {"flash", "sdpa-mask", "eager"}
+    assert TrainingSettings(precision=GRID[0].case.precision)
