@@ -1,0 +1,125 @@
+"""GPUs by name: the memory that a program can have, and the peak speed of matrix products.
+
+Memory is `torch.cuda.get_device_properties(0).total_memory` as recent drivers report it and as
+torch prints it ("total capacity of 79.18 GiB"): less than the number on the box, by what ECC and
+the driver keep, and up to 0.2 GiB different from one driver to another. Speed is the makers' dense
+16-bit peak with sums in fp32, which is half the advertised one on GeForce cards.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from functools import cache
+
+from tokmill.errors import UsageError
+
+_GIB = 1 << 30
+_UNITS = {
+    "mb": 10**6, "mib": 1 << 20, "gb": 10**9, "gib": _GIB, "tb": 10**12, "tib": 1 << 40
+}  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Gpu:
+    """A GPU: memory in bytes, dense peak in floating-point operations a second (0: not known).
+
+    `matrix_type` is the type of that peak: fp16 where the GPU has no bf16 matrix units.
+    """
+
+    name: str
+    memory_bytes: int
+    flops: float = 0.0
+    matrix_type: str = "bf16"
+
+
+def find_gpu(text: str) -> Gpu:
+    """Give the GPU that is meant by a name ("a100-80", "NVIDIA L40S", "4090") or a size ("80GiB").
+
+    GB is 10^9 bytes, GiB 2^30. A name that stands for several sizes gives the smallest.
+
+    Raises:
+        UsageError: neither a size with its unit nor a known name.
+    """
+    if size := re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([mgt]i?b)\s*", text.lower()):
+        return _of_size(float(size[1]), size[2], text)
+    found = _by_key().get(_key(text))
+    if found is None:
+        names = ", ".join(gpu.name for gpu in known_gpus())
+        raise UsageError(f"gpu: {text!r} is not known; give its memory (24GiB) or one of: {names}")
+    return found
+
+
+@cache
+def known_gpus() -> tuple[Gpu, ...]:
+    """Give the built-in GPUs, by maker and age."""
+    return tuple(
+        Gpu(name, round(gib * _GIB), teraflops * 1e12, matrix_type)
+        for name, gib, teraflops, matrix_type, _ in _ROWS
+    )
+
+
+def _of_size(number: float, unit: str, text: str) -> Gpu:
+    n_bytes = round(number * _UNITS[unit])
+    if n_bytes < 1 << 28:
+        raise UsageError(f"gpu: {text!r} is less than 256 MiB; expected a GPU's memory (24GiB)")
+    return Gpu(text.strip(), n_bytes)
+
+
+@cache
+def _by_key() -> dict[str, Gpu]:
+    found: dict[str, Gpu] = {}
+    for gpu, (name, _, _, _, other_names) in zip(known_gpus(), _ROWS, strict=True):
+        for key in (name, *other_names):
+            found[_key(key)] = gpu
+    return found
+
+
+_NOISE = re.compile(
+    r"nvidia|geforce|tesla|quadro|amd|instinct|rtx|gpu|generation|blackwell|workstation|server"
+    r"|edition|grace|hopper|hbm\w*|sxm\d?|oam"
+)
+
+
+def _key(text: str) -> str:
+    """Give what tells GPUs apart in a name: NVIDIA A100-SXM4-80GB -> a10080."""
+    name = _NOISE.sub(" ", text.lower())
+    return re.sub(r"[^a-z0-9]", "", re.sub(r"(?<![a-z0-9])(\d+)\s*g(?:i?b)?\b", r"\1", name))
+
+
+# Name, GiB that a program sees, dense peak in 10^12 operations a second, its type, other names.
+# GiB: out-of-memory messages of torch in public repositories and issues (2022-2026); MI250 is one
+# of its two dies, which is what a process gets. Peaks: the makers' data sheets and white papers.
+_ROWS: tuple[tuple[str, float, float, str, tuple[str, ...]], ...] = (
+    ("V100 16GB", 15.77, 125, "fp16", ("V100", "V100 PCIe 16GB")),
+    ("V100 32GB", 31.73, 125, "fp16", ("V100 PCIe 32GB", "V100S PCIe 32GB")),
+    ("T4", 14.57, 65, "fp16", ()),
+    ("A10", 22.05, 125, "bf16", ()),
+    ("A10G", 22.05, 70, "bf16", ()),
+    ("A40", 44.34, 149.7, "bf16", ()),
+    ("A100 40GB", 39.38, 312, "bf16", ("A100", "A100 PCIe 40GB")),
+    ("A100 80GB", 79.14, 312, "bf16", ("A100 PCIe 80GB", "A100 80GB PCIe", "A800 80GB", "A800")),
+    ("A6000", 47.40, 154.8, "bf16", ("A6000 48GB",)),
+    ("L4", 22.03, 121, "bf16", ()),
+    ("L40S", 44.39, 362, "bf16", ("L40S 48GB",)),
+    ("H100 SXM", 79.18, 989.4, "bf16", ("H100", "H100 80GB", "H800")),
+    ("H100 PCIe", 79.18, 756, "bf16", ("H100 PCIe 80GB", "H100 80GB PCIe")),
+    ("H100 NVL", 93.09, 835, "bf16", ("H100 NVL 94GB",)),
+    ("H20", 95.00, 148, "bf16", ("H20 96GB",)),
+    ("H200", 139.72, 989.4, "bf16", ("H200 141GB",)),
+    ("GH200", 94.50, 989.4, "bf16", ("GH200 96GB", "GH200 480GB")),
+    ("B200", 178.35, 2250, "bf16", ("B200 180GB", "B200 192GB")),
+    ("RTX 2080 Ti", 10.75, 56.9, "fp16", ("2080Ti 11GB",)),
+    ("RTX 3060", 11.63, 25.6, "bf16", ("3060 12GB",)),
+    ("RTX 3090", 23.56, 71.2, "bf16", ("3090 24GB",)),
+    ("RTX 4060", 7.62, 30.2, "bf16", ("4060 8GB",)),
+    ("RTX 4070", 11.62, 58.3, "bf16", ("4070 12GB",)),
+    ("RTX 4080", 15.60, 97.5, "bf16", ("4080 16GB",)),
+    ("RTX 4090", 23.52, 165.2, "bf16", ("4090 24GB",)),
+    ("RTX 5080", 15.47, 112.6, "bf16", ("5080 16GB",)),
+    ("RTX 5090", 31.36, 209.5, "bf16", ("5090 32GB",)),
+    ("RTX 6000 Ada", 47.37, 364.2, "bf16", ("6000 Ada 48GB",)),
+    ("RTX PRO 6000", 94.97, 503.8, "bf16", ("PRO 6000 96GB",)),
+    ("MI250", 63.98, 181, "bf16", ("MI250X", "MI250 64GB")),
+    ("MI300X", 191.69, 1307.4, "bf16", ("MI300X 192GB",)),
+)

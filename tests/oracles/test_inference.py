@@ -1,0 +1,134 @@
+"""What generating with Hugging Face's models really holds, against the bill: cache and prompt."""
+
+import weakref
+
+import pytest
+
+from tokmill.budget_settings import InferenceSettings
+from tokmill.memory.inference import inference_bill
+from tokmill.memory.kv_cache import kv_cache_lines
+from tokmill.memory.load import model_from_config
+
+torch = pytest.importorskip("torch")
+transformers = pytest.importorskip("transformers")
+
+from torch.utils._python_dispatch import TorchDispatchMode  # noqa: E402
+from torch.utils._pytree import tree_leaves  # noqa: E402
+
+TOKENS = 256
+COMMON = {
+    "num_hidden_layers": 3, "num_attention_heads": 4, "num_key_value_heads": 2,
+    "vocab_size": 64, "max_position_embeddings": 512,
+}  # fmt: skip
+MOE = {"num_experts_per_tok": 2, "moe_intermediate_size": 128}
+MLA = {
+    "model_type": "deepseek_v3", "hidden_size": 128, "intermediate_size": 512, **COMMON,
+    "num_attention_heads": 16, "num_key_value_heads": 16, "n_routed_experts": 4, **MOE,
+    "n_group": 1, "topk_group": 1, "first_k_dense_replace": 1, "q_lora_rank": 32,
+    "kv_lora_rank": 32, "qk_nope_head_dim": 32, "qk_rope_head_dim": 16, "v_head_dim": 32,
+}  # fmt: skip
+LLAMA = {"model_type": "llama", "hidden_size": 128, "intermediate_size": 512, **COMMON}
+
+
+class LiveBytes(TorchDispatchMode):
+    """Counts the bytes of tensors made inside it that are alive, and their peak."""
+
+    def __init__(self, there_before):
+        super().__init__()
+        self.sizes = dict.fromkeys((t.untyped_storage()._cdata for t in there_before), 0)
+        self.now = self.peak = 0
+
+    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+        result = function(*args, **(kwargs or {}))
+        for tensor in tree_leaves(result):
+            if isinstance(tensor, torch.Tensor):
+                self.count(tensor.untyped_storage())
+        self.peak = max(self.peak, self.now)
+        return result
+
+    def count(self, storage):
+        if storage._cdata not in self.sizes:
+            self.sizes[storage._cdata] = storage.nbytes()
+            self.now += storage.nbytes()
+            weakref.finalize(storage, self.forget, storage._cdata)
+
+    def forget(self, key):
+        self.now -= self.sizes.pop(key)
+
+
+def kernel(module, query, key, value, attention_mask, **settings):
+    """Attention that keeps no scores, as kernels on a GPU."""
+    batch, heads, tokens, _ = query.shape
+    return query.new_zeros(batch, tokens, heads, value.shape[-1]), None
+
+
+def prompt(config):
+    """Give the peak bytes of a prompt's pass in bf16, and those of its cache."""
+    torch.manual_seed(0)
+    torch.set_num_threads(1)
+    transformers.AttentionInterface.register("kernel", kernel)
+    settings = transformers.AutoConfig.for_model(**config)
+    model = transformers.AutoModelForCausalLM.from_config(
+        settings, dtype=torch.bfloat16, attn_implementation="kernel"
+    ).eval()
+    ids = torch.ones(1, TOKENS, dtype=torch.long)
+    cache = transformers.DynamicCache(config=model.config)
+    live = LiveBytes([*model.parameters(), *model.buffers(), ids])
+    with torch.no_grad(), live:
+        model(ids, past_key_values=cache, use_cache=True, logits_to_keep=1)
+    kept = sum(t.nbytes for layer in cache.layers for t in (layer.keys, layer.values))
+    return live.peak, kept
+
+
+@pytest.mark.parametrize(
+    "config",
+    [
+        LLAMA,
+        {**LLAMA, "model_type": "qwen2"},
+        {**LLAMA, "model_type": "mistral", "sliding_window": 65},
+        {**LLAMA, "model_type": "gemma2", "sliding_window": 65, "head_dim": 32},
+        {**LLAMA, "model_type": "gemma2", "sliding_window": 1000, "head_dim": 32},
+        MLA,
+    ],
+    ids=["full", "biases", "sliding", "every other sliding", "short", "compressed"],
+)
+def test_the_cache_is_what_the_bill_says(config):
+    _, kept = prompt(config)
+    lines = kv_cache_lines(model_from_config(config), InferenceSettings(), TOKENS)
+    assert kept == sum(line.n_bytes for line in lines) - one_token(lines)
+
+
+def one_token(lines):
+    """Hugging Face's sliding layers keep the window less the token that comes next."""
+    return sum(line.n_bytes // 65 for line in lines if line.symbols["tokens"] == 65)
+
+
+@pytest.mark.parametrize(
+    ("config", "off"),
+    [
+        (LLAMA, 0.05),
+        ({**LLAMA, "model_type": "qwen2", "intermediate_size": 384}, 0.05),
+        (
+            {"model_type": "gpt_neox", "hidden_size": 128, "intermediate_size": 512, **COMMON},
+            0.06,
+        ),
+        ({"model_type": "gpt2", "n_embd": 128, "n_layer": 3, "n_head": 4, "vocab_size": 64}, 0.15),
+        (
+            {**LLAMA, "model_type": "mixtral", "num_local_experts": 4, "num_experts_per_tok": 2,
+             "intermediate_size": 256},
+            0.05,
+        ),
+        ({**LLAMA, "model_type": "phi3", "pad_token_id": 0}, 0.05),
+        ({**LLAMA, "model_type": "phi"}, 0.05),
+        ({**LLAMA, "model_type": "gemma2", "head_dim": 32, "sliding_window": 1000}, 0.05),
+        ({**LLAMA, "model_type": "gpt_oss", "num_local_experts": 4, **MOE, "head_dim": 32}, 0.1),
+        ({**LLAMA, "model_type": "qwen3_moe", "num_experts": 8, **MOE, "head_dim": 32}, 0.08),
+        (MLA, 0.05),
+    ],
+    ids=lambda value: value.get("model_type") if isinstance(value, dict) else "",
+)  # fmt: skip
+def test_the_largest_layer_of_a_prompt_is_near_what_the_bill_says(config, off):
+    peak, kept = prompt(config)
+    bill = inference_bill(model_from_config(config), InferenceSettings(), context=TOKENS)
+    line = next(each for each in bill.lines if each.name.startswith("activations"))
+    assert line.n_bytes == pytest.approx(peak - kept, rel=off)
