@@ -1,0 +1,12 @@
+"""Settings of training from other programs' files: DeepSpeed, Transformers, axolotl.
+
+Precedence: option, settings file, tokmill's configuration file, default. A file gives only what it
+says; what it says and tokmill does not model is listed, never dropped.
+"""
+
+from tokmill.memory.settings_files.axolotl import read_axolotl
+from tokmill.memory.settings_files.deepspeed import read_deepspeed
+from tokmill.memory.settings_files.findings import ReadSettings
+from tokmill.memory.settings_files.training_arguments import read_training_arguments
+
+__all__ = ["ReadSettings", "read_axolotl", "read_deepspeed", "read_training_arguments"]

@@ -1,0 +1,59 @@
+"""What was found in a settings file, in tokmill's words."""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass, field
+from typing import Any
+
+from tokmill.budget_settings import TrainingSettings
+from tokmill.errors import UsageError
+
+_FIELDS = {f.name: f for f in dataclasses.fields(TrainingSettings)}
+
+
+@dataclass(frozen=True, slots=True)
+class ReadSettings:
+    """What a settings file says.
+
+    `training` and `model` hold values for fields of `TrainingSettings` and `ModelSettings`, only
+    those that the file says. `notes` say what was assumed. `not_understood` are the keys, by their
+    path and with a plain value, that may touch memory and that nothing here models.
+    """
+
+    training: dict[str, Any]
+    model: dict[str, Any]
+    notes: tuple[str, ...] = ()
+    not_understood: tuple[str, ...] = ()
+
+
+@dataclass(slots=True)
+class Findings:
+    """`ReadSettings` while a file is being read."""
+
+    training: dict[str, Any] = field(default_factory=dict)
+    model: dict[str, Any] = field(default_factory=dict)
+    notes: list[str] = field(default_factory=list)
+    not_understood: list[str] = field(default_factory=list)
+
+    def set(self, name: str, value: Any, where: str) -> None:
+        """Keep a value of a training setting, unless it is None; `where` is for the message.
+
+        Raises:
+            UsageError: the value is outside the setting's range.
+        """
+        if value is None:
+            return
+        low, high = (_FIELDS[name].metadata.get(key) for key in ("minimum", "maximum"))
+        if (low is not None and value < low) or (high is not None and value > high):
+            raise UsageError(f"{where}: expected between {low} and {high}, found {value}")
+        self.training[name] = value
+
+    def settled(self) -> ReadSettings:
+        """Give what was found; each note and each key once."""
+        return ReadSettings(
+            self.training,
+            self.model,
+            tuple(dict.fromkeys(self.notes)),
+            tuple(dict.fromkeys(self.not_understood)),
+        )

@@ -1,0 +1,192 @@
+"""Settings of training from Transformers' TrainingArguments, as JSON or YAML.
+
+The file is what `TrainingArguments.to_json_string()` gives, or the YAML of a training script whose
+keys are those arguments. Keys and meanings are those of transformers 5.23.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tokmill.errors import UsageError
+from tokmill.memory.settings_files.common import (
+    attention_settings,
+    follow_deepspeed,
+    length_settings,
+    named_settings,
+    note_what_is_missing,
+    optimizer_settings,
+)
+from tokmill.memory.settings_files.findings import Findings, ReadSettings
+from tokmill.memory.settings_files.fsdp import fsdp_settings
+from tokmill.memory.settings_files.section import Section, read_section
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+_NAMED = {
+    "per_device_train_batch_size": ("micro_batch", Section.whole),
+    "gradient_accumulation_steps": ("accumulation", Section.whole),
+    "dataloader_num_workers": ("loader_workers", Section.whole),
+    "dataloader_prefetch_factor": ("prefetch", Section.whole),
+    "dataloader_pin_memory": ("pin_memory", Section.flag),
+}
+_NEEDED = {
+    "micro_batch": "per_device_train_batch_size", "optimizer": "optim", "precision": "bf16",
+}  # fmt: skip
+_SEQUENCE = ("max_length", "max_seq_length", "block_size", "cutoff_len", "model_max_length")
+_CHECKPOINTING = ("gradient_checkpointing", "activation_checkpointing")
+HARMLESS = frozenset({
+    "output_dir", "learning_rate", "lr_scheduler_type", "lr_scheduler_kwargs", "warmup_steps",
+    "warmup_ratio", "optim_args", "weight_decay", "adam_beta1", "adam_beta2", "adam_epsilon",
+    "average_tokens_across_devices", "max_grad_norm", "bf16_full_eval", "fp16_full_eval", "tf32",
+    "torch_compile_backend", "torch_compile_mode", "torch_empty_cache_steps", "logging_dir",
+    "logging_strategy", "logging_steps", "logging_first_step", "log_on_each_node",
+    "logging_nan_inf_filter", "include_num_input_tokens_seen", "log_level", "log_level_replica",
+    "disable_tqdm", "report_to", "run_name", "project", "trackio_space_id", "trackio_bucket_id",
+    "trackio_static_space_id", "eval_steps", "eval_delay", "eval_on_start", "evaluation_strategy",
+    "eval_do_concat_batches", "eval_use_gather_object", "batch_eval_metrics", "save_steps",
+    "prediction_loss_only", "save_on_each_node", "save_safetensors", "enable_jit_checkpoint",
+    "push_to_hub", "hub_token", "hub_private_repo", "hub_model_id", "hub_strategy",
+    "hub_always_push", "hub_revision", "metric_for_best_model", "greater_is_better",
+    "ignore_data_skip", "restore_callback_states_from_checkpoint", "full_determinism", "seed",
+    "data_seed", "dataloader_drop_last", "dataloader_persistent_workers", "dataloader_in_order",
+    "remove_unused_columns", "label_names", "train_sampling_strategy", "group_by_length",
+    "length_column_name", "ddp_find_unused_parameters", "ddp_broadcast_buffers", "ddp_backend",
+    "ddp_static_graph", "ddp_timeout", "debug", "skip_memory_metrics", "do_train", "do_eval",
+    "do_predict", "resume_from_checkpoint", "local_rank", "overwrite_output_dir",
+})  # fmt: skip
+"""Arguments that do not touch the memory of training."""
+NOT_MODELLED = frozenset({
+    "optim_target_modules", "label_smoothing_factor", "torch_compile", "use_cache",
+    "neftune_noise_alpha", "auto_find_batch_size", "eval_accumulation_steps",
+    "include_for_metrics", "save_only_model", "use_cpu", "ddp_bucket_cap_mb",
+})  # fmt: skip
+"""Arguments that do, if their value asks for something."""
+_ACCELERATOR_HARMLESS = {
+    "split_batches", "dispatch_batches", "even_batches", "use_seedable_sampler", "non_blocking",
+    "use_configured_state",
+}  # fmt: skip
+_CHECKPOINTING_HARMLESS = {
+    "use_reentrant", "preserve_rng_state", "determinism_check", "early_stop",
+}  # fmt: skip
+
+_PARALLELISM_HARMLESS = {
+    "tp_handler", "cp_handler", "sp_handler", "cp_backend", "sp_backend", "device_mesh",
+}  # fmt: skip
+
+
+def read_training_arguments(path: Path | str) -> ReadSettings:
+    """Read Transformers' TrainingArguments from JSON or YAML, and the DeepSpeed file they name.
+
+    Raises:
+        UsageError: a file is missing or no object, or a value has another type or range.
+    """
+    section = read_section(path)
+    if section.has("log_history"):
+        raise UsageError(
+            f"{path}: expected TrainingArguments, found the state of a trainer; "
+            "write args.to_json_string() to a file"
+        )
+    found = Findings()
+    training_arguments(section, found)
+    return found.settled()
+
+
+def training_arguments(section: Section, found: Findings) -> None:
+    """Read a table of TrainingArguments."""
+    named_settings(section, found, _NAMED)
+    _read_start_method(section, found)
+    _read_model(section, found)
+    optimizer_settings(section, "optim", found)
+    _read_checkpointing(section, found)
+    _read_liger(section, found)
+    length_settings(section, "num_train_epochs", found)
+    _read_evaluation(section, found)
+    _read_parallelism(section, found)
+    half = _read_precision(section, found)
+    fsdp_settings(section, found, config_is_enough=False)
+    follow_deepspeed(section, found, half)
+    found.not_understood += section.left(NOT_MODELLED, HARMLESS)
+    note_what_is_missing(section, found, _NEEDED)
+
+
+def _read_start_method(section: Section, found: Findings) -> None:
+    key = "dataloader_multiprocessing_context"
+    method = section.word(key)
+    if method in ("fork", "spawn"):
+        found.set("start_method", method, section.where(key))
+    elif method:
+        found.not_understood.append(section.said(key))
+
+
+def _read_model(section: Section, found: Findings) -> None:
+    """Read what scripts and TRL keep beside the arguments."""
+    name = section.word("model_name_or_path")
+    if name:
+        found.model["name"] = name
+    for key in _SEQUENCE:
+        found.set("sequence", section.count(key), section.where(key))
+    attention_settings(section, "attn_implementation", found)
+
+
+def _read_checkpointing(section: Section, found: Findings) -> None:
+    for key in _CHECKPOINTING:
+        flag = section.flag(key)
+        if flag is not None and found.training.get("checkpointing") != "full":
+            found.set("checkpointing", "full" if flag else "none", section.where(key))
+        options = section.section(f"{key}_kwargs")
+        if options is not None:
+            found.not_understood += options.left((), _CHECKPOINTING_HARMLESS)
+
+
+def _read_liger(section: Section, found: Findings) -> None:
+    flag = section.flag("use_liger_kernel")
+    options = section.section("liger_kernel_config")
+    chosen = None if options is None else options.flag("fused_linear_cross_entropy")
+    if flag:
+        fused = chosen is not False
+        found.set("loss", "fused" if fused else "full", section.where("use_liger_kernel"))
+        found.notes.append("use_liger_kernel: its norms and SwiGLU save less than is counted")
+
+
+def _read_evaluation(section: Section, found: Findings) -> None:
+    batch = section.count("per_device_eval_batch_size")
+    strategy = section.choice("eval_strategy")
+    if batch and strategy not in (None, "no") and batch > found.training.get("micro_batch", 1):
+        found.not_understood.append(section.said("per_device_eval_batch_size"))
+
+
+def _read_parallelism(section: Section, found: Findings) -> None:
+    accelerator = section.section("accelerator_config")
+    if accelerator is not None:
+        found.not_understood += accelerator.left(
+            {"gradient_accumulation_kwargs"}, _ACCELERATOR_HARMLESS
+        )
+    sizes = section.section("parallelism_config")
+    if sizes is None:
+        return
+    found.set("tensor_parallel", sizes.whole("tp_size"), sizes.where("tp_size"))
+    found.set("context_parallel", sizes.whole("cp_size"), sizes.where("cp_size"))
+    gpus = 1
+    for key in ("dp_replicate_size", "dp_shard_size", "tp_size", "cp_size"):
+        gpus *= sizes.count(key) or 1
+    found.set("gpus", gpus, sizes.where("dp_shard_size"))
+    if sizes.count("sp_size") not in (None, 1):
+        found.not_understood.append(sizes.said("sp_size"))
+    found.not_understood += sizes.left((), _PARALLELISM_HARMLESS)
+
+
+def _read_precision(section: Section, found: Findings) -> str:
+    """Give "bf16" or "fp16" where the trainer computes in it."""
+    half = "".join([key for key in ("fp16", "bf16") if section.flag(key)][:1])
+    if half:
+        found.set("precision", "amp", section.where(half))
+        if section.get("deepspeed") is None:
+            found.notes.append(
+                f"{half}: autocast over weights in fp32; for a model loaded in 16 bit, add "
+                "--precision pure-16"
+            )
+    elif section.has("bf16") or section.has("fp16"):
+        found.set("precision", "fp32", section.where("bf16"))
+    return half

@@ -1,0 +1,38 @@
+"""Transformers' own arguments: none of them is lost in silence."""
+
+import dataclasses
+import json
+
+import pytest
+
+from tokmill.errors import UsageError
+from tokmill.memory.settings_files import read_training_arguments
+
+pytest.importorskip("torch", reason="torch is not installed: make oracles")
+transformers = pytest.importorskip("transformers", reason="transformers is missing: make oracles")
+
+
+def test_every_argument_is_read_or_known_to_matter_or_not(tmp_path):
+    path = tmp_path / "args.json"
+    unknown = []
+    for field in dataclasses.fields(transformers.TrainingArguments):
+        path.write_text(json.dumps({field.name: False}), encoding="utf-8")
+        try:
+            unknown += read_training_arguments(path).not_understood
+        except UsageError as error:
+            assert f"{field.name}: expected" in str(error)  # noqa: PT017 - one of many
+    assert unknown == []
+
+
+def test_the_dump_of_the_defaults_is_understood(tmp_path):
+    pytest.importorskip("accelerate", reason="accelerate is not installed")
+    arguments = transformers.TrainingArguments(output_dir=str(tmp_path), report_to=[])
+    path = tmp_path / "args.json"
+    path.write_text(arguments.to_json_string(), encoding="utf-8")
+    found = read_training_arguments(path)
+    assert found.training == {
+        "micro_batch": 8, "accumulation": 1, "loader_workers": 0,
+        "pin_memory": arguments.dataloader_pin_memory, "optimizer": "adamw",
+        "optimizer_step": "fused", "checkpointing": "none", "epochs": 3.0, "precision": "fp32",
+    }  # fmt: skip
+    assert (found.notes, found.not_understood) == ((), ())
