@@ -160,6 +160,13 @@ def test_experts_are_shared_by_the_ranks_that_hold_the_same_ones() -> None:
     assert held.optimizer.n_bytes == 12 * (rest // 16 + experts // 8 // 2)
 
 
+def test_states_of_t0_3b_are_most_of_the_47_gb_that_peft_measured() -> None:
+    """Its batch and length are not said: activations are not in."""
+    full = summed(states(of_size(2_850_000_000), precision="fp32"))
+    assert full < 47.14e9
+    assert full == pytest.approx(47.14e9, rel=0.15)
+
+
 @pytest.mark.parametrize(("precision", "gibibytes"), [("mixed-16", 14.02), ("mixed-18", 15.78)])
 def test_what_fsdp_saves_from_8_to_128_gpus_is_near_torchtitans_15_gib(
     precision: str, gibibytes: float
