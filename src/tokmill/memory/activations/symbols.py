@@ -25,7 +25,6 @@ def activation_symbols(model: Model, training: TrainingSettings, at: Situation) 
     ranks = 1 if training.framework == "megatron" else training.tensor_parallel
     attention, experts = model.attention, model.experts
     return {
-        "L": model.layers,
         "V": model.vocabulary,
         "a": attention.heads / ranks,
         "b": training.micro_batch,
