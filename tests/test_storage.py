@@ -15,6 +15,7 @@ from tokmill.errors import StateError, StorageError
 from tokmill.storage import (
     LOCK_NAME,
     PendingFile,
+    file_sizes,
     free_bytes,
     locked,
     make_directory,
@@ -271,3 +272,27 @@ def test_a_long_file_is_whole_though_it_is_synced_and_leaves_the_cache_on_the_wa
         pending.write(bytes([i]) * 700)
     pending.commit()
     assert (tmp_path / "long").read_bytes() == b"".join(bytes([i]) * 700 for i in range(10))
+
+
+def test_the_sizes_of_all_files_are_listed_by_path(tmp_path: Path):
+    (tmp_path / "parts" / "deep").mkdir(parents=True)
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "b.bin").write_bytes(bytes(5))
+    (tmp_path / ".lock").write_bytes(b"")
+    (tmp_path / "parts" / "0.json").write_bytes(bytes(7))
+    (tmp_path / "parts" / "deep" / "x").write_bytes(bytes(1))
+    (tmp_path / "away").symlink_to(tmp_path.parent)
+    sizes = file_sizes(tmp_path)
+    link = sizes.pop("away")
+    assert link == (tmp_path / "away").lstat().st_size
+    assert list(sizes.items()) == [
+        (".lock", 0),
+        ("b.bin", 5),
+        ("parts/0.json", 7),
+        ("parts/deep/x", 1),
+    ]
+
+
+def test_a_directory_that_is_not_there_has_no_sizes(tmp_path: Path):
+    with pytest.raises(StorageError, match="no such file or directory"):
+        file_sizes(tmp_path / "gone")

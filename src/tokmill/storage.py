@@ -174,3 +174,23 @@ def free_bytes(path: Path) -> int:
         path = path.parent
     status = os.statvfs(path)
     return status.f_bavail * status.f_frsize
+
+
+def file_sizes(directory: Path) -> dict[str, int]:
+    """Give the bytes of every file in a directory and its folders, by path relative to it.
+
+    Raises:
+        StorageError: a folder cannot be read.
+    """
+    sizes: dict[str, int] = {}
+    pending = [""]
+    while pending:
+        folder = pending.pop()
+        with storage_errors(directory / folder), os.scandir(directory / folder) as entries:
+            for entry in entries:
+                name = f"{folder}{entry.name}"
+                if entry.is_dir(follow_symlinks=False):
+                    pending.append(f"{name}/")
+                else:
+                    sizes[name] = entry.stat(follow_symlinks=False).st_size
+    return dict(sorted(sizes.items()))

@@ -69,9 +69,9 @@ def test_an_unknown_name_lists_the_known_ones(text):
         find_gpu(text)
 
 
-@pytest.mark.parametrize("text", ["0GiB", "1MB"])
+@pytest.mark.parametrize("text", ["0GiB", "1MB", "2000TiB", "9" * 400 + "GiB"])
 def test_a_size_that_no_gpu_has_is_refused(text):
-    with pytest.raises(UsageError, match="less than 256 MiB"):
+    with pytest.raises(UsageError, match=r"of one \(24GiB, 256MiB or more\), found"):
         find_gpu(text)
 
 

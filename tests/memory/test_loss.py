@@ -37,6 +37,11 @@ def test_a_fused_loss_takes_a_chunk_of_logits() -> None:
     assert amounts(SYMBOLS, loss="fused") == [0, fused, fused]
 
 
+def test_a_fused_loss_of_a_frozen_head_has_no_gradient_of_it() -> None:
+    frozen = 2 * 1 * 1000 + 2 * 100 * 10
+    assert amounts(SYMBOLS, loss="fused", adapter="lora") == [0, frozen, frozen]
+
+
 @pytest.mark.parametrize(
     ("tokens", "hidden", "vocabulary", "chunk"),
     [(8192, 4096, 128256, 256), (8192, 768, 50257, 128), (10, 4096, 128, 10), (6, 10, 20, 4)],

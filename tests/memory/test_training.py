@@ -166,6 +166,14 @@ def test_a_tied_embedding_sums_two_gradients_at_the_end() -> None:
     assert amount(end, "gradients") - 3 * table == 4 * named("gpt2").parameters - table
 
 
+def test_a_tied_embedding_that_is_narrower_than_the_layers_counts_by_its_own_width() -> None:
+    model = named("opt-350m")
+    end = moment("end of backward", model, precision="fp32", sequence=16)
+    table = 4 * 50272 * 512
+    assert amount(end, "gradients of the tied") == 3 * table
+    assert amount(end, "gradients") - 3 * table == 4 * model.parameters - table
+
+
 def test_checkpointed_autocast_holds_all_casts_only_in_forward() -> None:
     settings = {"precision": "amp", "sequence": 16, "checkpointing": "full"}
     forward = moment("end of forward", named("gpt2"), **settings)

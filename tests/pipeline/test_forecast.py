@@ -7,9 +7,17 @@ from pathlib import Path
 
 import pytest
 
-from tokmill.config import Config
+from tokmill.config import (
+    Config,
+    InputSettings,
+    LimitSettings,
+    OutputSettings,
+    RunSettings,
+    SftSettings,
+    TokenizerSettings,
+)
 from tokmill.errors import UsageError
-from tokmill.executors.prepare import prepare
+from tokmill.executors.prepare import choose, prepare, reference_of, sample
 from tokmill.executors.run import run
 from tokmill.pipeline.forecast import Forecast, forecast, sample_limits
 from tokmill.pipeline.survey import Survey, add_fragments, survey
@@ -79,6 +87,7 @@ def test_a_twentieth_of_the_input_predicts_tokens_and_disk_within_three_percent(
     assert predicted.disk_bytes == pytest.approx(on_disk, rel=0.05)
     assert predicted.parts == len(listener.plans[0].parts)
     assert not predicted.heads_only
+    assert predicted.disk.low_bytes < predicted.disk_bytes < predicted.disk.high_bytes
 
 
 def test_a_small_input_is_predicted_from_all_of_it(tmp_path, configure, plan_of, write_rows):
@@ -131,3 +140,32 @@ def test_a_forecast_reads_at_most_a_twentieth_and_16_mib(tmp_path, configure, pl
     (piece,) = part.slices
     huge = dataclasses.replace(part, slices=(dataclasses.replace(piece, n_bytes=1 << 40),))
     assert sample_limits((huge,)) == (8 << 20, 16 << 20)
+
+
+def test_packing_and_its_rows_are_part_of_the_predicted_disk(tmp_path, silent):
+    chats = SAMPLES / "sft" / "chats.jsonl"
+    source = tmp_path / "in.jsonl"
+    source.write_bytes(chats.read_bytes() * 15)
+    sft = SftSettings(packing=4096, packed_rows=True)
+    config = Config(
+        input=InputSettings(paths=(str(source),)),
+        tokenizer=TokenizerSettings(path=str(SAMPLES / "tokenizer")),
+        output=OutputSettings(dir=str(tmp_path / "out")),
+        limits=LimitSettings(max_tokens=4096),
+        run=RunSettings(engine="tokenizers", threads=1),
+        sft=sft,
+    )
+    prepared = prepare(config)
+    in_records, in_all = sample_limits(prepared.parts)
+    found = sample(prepared, in_records)
+    add_fragments(prepared.parts, found, in_all)
+    engine = choose(prepared, reference_of(prepared), 1)
+    predicted = forecast(prepared.spec(engine, 1), prepared.parts, found, 1)
+    manifest = run(config, silent)
+    on_disk = sum(file["bytes"] for file in manifest["files"])
+    # Of so few chats the long ones decide the tokens; what a token takes does not vary so.
+    a_token = on_disk / manifest["totals"]["tokens"]
+    assert predicted.disk_bytes / predicted.tokens == pytest.approx(a_token, rel=0.03)
+    assert predicted.size.capacity == 4096
+    assert sum(predicted.size.length_histogram) == pytest.approx(predicted.documents, abs=9)
+    assert len(predicted.size.length_histogram) <= len(manifest["length_histogram"])

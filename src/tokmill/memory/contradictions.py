@@ -27,7 +27,7 @@ def check_parallelism(model: Model, training: TrainingSettings) -> None:
     for problems in (_of_ranks, _of_tensors, _of_stages, _of_experts, _of_sequences, _of_sharing):
         for problem in problems(model, training):
             raise UsageError(problem)
-    for problem in _of_adapters(training):
+    for problem in (*_of_adapters(training), *_of_loss(training)):
         raise UsageError(problem)
 
 
@@ -125,3 +125,10 @@ def _of_adapters(training: TrainingSettings) -> Iterator[str]:
             f"weights: {training.weights} is for weights that are not trained, but adapter is "
             f"none and all are; choose an adapter, or set precision instead"
         )
+
+
+def _of_loss(training: TrainingSettings) -> Iterator[str]:
+    split = "sequence_parallel" if training.sequence_parallel else ""
+    split = "framework megatron" if training.framework == "megatron" else split
+    if training.loss == "fused" and split:
+        yield f"loss: fused needs logits of all ids, which {split} splits; choose full"

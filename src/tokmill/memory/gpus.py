@@ -60,10 +60,10 @@ def known_gpus() -> tuple[Gpu, ...]:
 
 
 def _of_size(number: float, unit: str, text: str) -> Gpu:
-    n_bytes = round(number * _UNITS[unit])
-    if n_bytes < 1 << 28:
-        raise UsageError(f"gpu: {text!r} is less than 256 MiB; expected a GPU's memory (24GiB)")
-    return Gpu(text.strip(), n_bytes)
+    n_bytes = number * _UNITS[unit]
+    if not 1 << 28 <= n_bytes <= 1 << 50:
+        raise UsageError(f"gpu: expected the memory of one (24GiB, 256MiB or more), found {text!r}")
+    return Gpu(text.strip(), round(n_bytes))
 
 
 @cache

@@ -31,6 +31,12 @@ FUSED_LOSS = Formula(
     "Liger-Kernel, fused_linear_cross_entropy: chunks of n * d / V tokens, to a power of two",
     "not measured",
 )
+FUSED_LOSS_FROZEN = Formula(
+    "fused loss: a chunk's logits, gradients of the hidden states",
+    "q * chunk * V + q * n * d",
+    "Liger-Kernel, fused_linear_cross_entropy: a head that is not trained gets no gradient",
+    "not measured",
+)
 PARALLEL_PROBABILITIES = Formula(
     "loss: probabilities in fp32, a share of the ids", "4 * n * V / t",
     "Korthikanti et al. 2022, section 4.3; loss_parallel of torch 2.13", "not measured",
@@ -72,7 +78,8 @@ def forward_line(training: TrainingSettings, symbols: Mapping[str, float]) -> Li
         return PARALLEL_FORWARD.line(symbols)
     if training.loss == "fused":
         chunk = fused_chunk(symbols["n"], symbols["d"], symbols["V"])
-        return FUSED_LOSS.line({**symbols, "chunk": chunk})
+        formula = FUSED_LOSS if training.adapter == "none" else FUSED_LOSS_FROZEN
+        return formula.line({**symbols, "chunk": chunk})
     formula = LOGITS_FP32 if symbols["q"] == FP32_BYTES else LOGITS_FORWARD
     return formula.line(symbols)
 

@@ -15,6 +15,7 @@ SYMBOLS: dict[str, str] = {
     "P_quantized": "elements of quantized matrices, of `shards` ranks",
     "P_root": "elements outside the layers",
     "P_step": "elements that a copy of the optimizer's step covers",
+    "P_table": "elements of the table of ids",
     "P_trained": "trained elements, of `shards` ranks",
     "P_unit": "elements of the largest layer, module or matrix that is made whole",
     "P_used": "parameters that a token is multiplied with: active ones, no lookup tables",

@@ -60,6 +60,14 @@ def test_rotary_buffers_hold_a_value_per_pair_twice(config: dict[str, Any], expe
     assert rotary_bytes(fields(**config), 10) == expected
 
 
+@pytest.mark.parametrize("share", [float("nan"), 1e308, -0.5, "half", True])
+def test_a_rotated_share_that_is_none_is_refused_wherever_it_stands(share: object) -> None:
+    for config in ({"rope_scaling": {"partial_rotary_factor": share}},
+                   {"partial_rotary_factor": share}):  # fmt: skip
+        with pytest.raises(UsageError, match="partial_rotary_factor: expected a number from 0 to"):
+            rotary_bytes(fields(**config), 10)
+
+
 def test_one_window_holds_for_all_layers_or_none() -> None:
     assert all_windows(fields(sliding_window=7), 3) == (7, 7, 7)
     assert all_windows(fields(sliding_window=None), 3) == ()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from tokmill.errors import UsageError
@@ -123,8 +123,8 @@ def rotary_bytes(f: Fields, head_dim: int, default: float = 1.0) -> int:
     `default` is the rotated share of a head where the configuration says none.
     """
     scaling = f.table("rope_scaling") or f.table("rope_parameters")
-    shares = (scaling.get("partial_rotary_factor"), f.share("partial_rotary_factor", default))
-    rotated = int(head_dim * next(share for share in shares if isinstance(share, float | int)))
+    own = f.share("partial_rotary_factor", default)
+    rotated = int(head_dim * replace(f, values=scaling).share("partial_rotary_factor", own))
     return 2 * FLOAT_BYTES * -(-rotated // 2)
 
 

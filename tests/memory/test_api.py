@@ -1,0 +1,133 @@
+"""The functions of `tokmill.memory`: plain values in and out."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tokmill import memory
+from tokmill.errors import UsageError
+from tokmill.shards.record import manifest_sha256
+
+TINY = {"model_type": "gpt2", "n_layer": 2, "n_embd": 64, "n_head": 4, "vocab_size": 100}
+P = 100 * 64 + 1024 * 64 + 2 * (12 * 64**2 + 13 * 64) + 2 * 64
+HEAVY = ("numpy", "torch", "transformers", "pyarrow", "click", "rich", "tokmill.config")
+
+
+def lines(bill: dict[str, Any]) -> dict[str, int]:
+    assert bill["bytes"] == sum(line["bytes"] for line in bill["lines"])
+    return {line["name"]: line["bytes"] for line in bill["lines"]}
+
+
+@pytest.fixture
+def dataset(tmp_path: Path) -> Path:
+    """A finished dataset as far as its sizes go: 100 tokens in 4 documents."""
+    stem = tmp_path / "train-0000000-0000"
+    stem.with_suffix(".bin").write_bytes(bytes(200))
+    stem.with_suffix(".idx").write_bytes(bytes(42 + 80))
+    (tmp_path / "plan.json").write_bytes(b"{}")
+    manifest: dict[str, Any] = {
+        "format_version": 1,
+        "kind": "pretrain",
+        "config": {},
+        "tokenizer": {"vocab_size": 100},
+        "dtype": "uint16",
+        "totals": {"tokens": 100, "documents": 4},
+        "length_histogram": [0, 0, 0, 0, 4],
+        "sources": [{"path": "a", "tokens": 100, "documents": 4}],
+        "shards": [{"name": stem.name, "split": "train", "tokens": 100, "documents": 4}],
+        "files": [
+            {"name": "plan.json", "bytes": 2},
+            {"name": f"{stem.name}.bin", "bytes": 200},
+            {"name": f"{stem.name}.idx", "bytes": 122},
+        ],
+    }
+    manifest["sha256"] = manifest_sha256(manifest)
+    (tmp_path / "manifest.json").write_text(json.dumps(manifest))
+    return tmp_path
+
+
+def test_the_package_imports_nothing_heavy():
+    program = f"import sys, tokmill.memory; print([m for m in {HEAVY!r} if m in sys.modules])"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert done.stdout == "[]\n", done.stderr
+
+
+def test_every_function_says_what_it_takes_and_raises():
+    for name in memory.__all__:
+        assert "Raises:" in (getattr(memory, name).__doc__ or ""), name
+
+
+def test_parameters_are_counted_by_name_path_or_configuration(tmp_path: Path):
+    assert memory.count_parameters("gpt2") == 124_439_808
+    assert memory.count_parameters(TINY) == P == sum(memory.parameters_by_module(TINY).values())
+    (tmp_path / "config.json").write_text(json.dumps(TINY))
+    assert memory.count_parameters(str(tmp_path)) == P
+
+
+def test_training_has_a_peak_that_is_the_largest_moment():
+    found = memory.training_memory(TINY, precision="fp32", optimizer="sgd", micro_batch=2)
+    assert lines(found["peak"])["weights"] == 4 * P
+    assert found["peak"]["bytes"] == max(moment["bytes"] for moment in found["moments"])
+    adam = memory.training_memory(TINY, precision="fp32", optimizer="adamw", micro_batch=2)
+    assert lines(adam["peak"])["optimizer states"] == 8 * P
+
+
+def test_inference_has_weights_and_a_cache_of_all_tokens():
+    found = lines(memory.inference_memory(TINY, batch=3, context=512, kv_type="bf16"))
+    assert found["weights"] == 2 * P
+    assert found["KV cache"] == 2 * 2 * 64 * 512 * 3 * 2
+    assert lines(memory.inference_memory(TINY))["KV cache"] == 2 * 2 * 64 * 1024 * 2
+
+
+def test_host_ram_is_of_a_model_a_dataset_or_both(dataset: Path):
+    model = memory.host_memory(TINY, gpus=2)
+    (initial, *_) = [bill for bill in model["moments"] if "initialisation" in bill["title"]]
+    assert lines(initial)["model, made by each process"] == 4 * P * 2
+    data = memory.host_memory(directory=dataset, loading="int64")
+    assert 8 * 100 in lines(data["peak"]).values()
+    assert not [bill for bill in data["moments"] if "initialisation" in bill["title"]]
+    both = memory.host_memory(TINY, dataset, loading="int64")
+    assert both["peak"]["bytes"] > max(model["peak"]["bytes"] // 2, data["peak"]["bytes"])
+
+
+def test_disk_is_the_sum_of_the_files(dataset: Path):
+    found = memory.disk_memory(dataset)
+    assert found["bytes"] == sum(path.stat().st_size for path in dataset.iterdir())
+    assert lines(found)["tokens (.bin)"] == 200
+
+
+@pytest.mark.parametrize(
+    ("call", "expected"),
+    [
+        (lambda: memory.training_memory(TINY, precision="fp31"), "settings: training.precision"),
+        (lambda: memory.training_memory(TINY, batch=1), "settings: training.batch: unknown key"),
+        (lambda: memory.inference_memory(TINY, batch=0), "inference.batch: expected between 1"),
+        (lambda: memory.count_parameters({"model_type": "gpt9"}), "gpt9"),
+        (lambda: memory.disk_memory("no/such/place"), "no/such/place: not a tokmill dataset"),
+    ],
+)
+def test_a_mistake_is_a_usage_error(call: Any, expected: str):
+    with pytest.raises(UsageError) as caught:
+        call()
+    assert expected in str(caught.value)
+
+
+def test_a_sequence_is_as_said_or_packed_or_as_long_as_the_positions():
+    from tokmill.budget_settings import TrainingSettings
+    from tokmill.memory.api import with_sequence
+    from tokmill.memory.dataset import DatasetSize
+    from tokmill.memory.load import model_from_config
+
+    tiny = model_from_config({**TINY, "n_positions": 77})
+    packed = DatasetSize("sft", 10, 1, 2, capacity=33)
+    said = TrainingSettings(sequence=5)
+    assert with_sequence(said, tiny, packed).sequence == 5
+    assert with_sequence(TrainingSettings(), tiny, packed).sequence == 33
+    assert with_sequence(TrainingSettings(), tiny, None).sequence == 77
+    assert with_sequence(TrainingSettings(), None, None).sequence == 2048
