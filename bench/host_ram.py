@@ -1,0 +1,207 @@
+"""Host RAM of loading a dataset, predicted and measured, over the whole matrix of ways to load it.
+
+    python -m bench.host_ram DIR [SMALLER_DIR ...] --json bench/host_ram.json
+    python -m bench.host_ram DIR --make 500e6          # first make a dataset with so many tokens
+
+Strategies x 0, 2, 4 workers x fork, spawn x with masks, without. A case that takes too much memory
+for this machine runs on the next, smaller dataset. A prediction holds within 5 % + 32 MiB.
+`most_tokens_read` in the JSON: so many are read, spread over the dataset; of lists, all.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+from importlib.metadata import version
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from bench.machine import described
+from tokmill.budget_settings import LOADING, TrainingSettings
+from tokmill.measure.compare import Comparison, compare_loading
+from tokmill.measure.loading import MOST_TOKENS, has_torch, measure_interpreter
+from tokmill.measure.machine import this_machine
+from tokmill.memory.dataset import dataset_size
+from tokmill.memory.machine import Machine
+from tokmill.shards.layout import MANIFEST, shard_stem
+from tokmill.shards.reader import read_manifest
+from tokmill.shards.writer import ShardWriter
+
+MIB = 1 << 20
+SHARDS = 4
+DOCUMENT = 1 << 14
+"""Tokens of a document of a made dataset."""
+CHUNK = 1 << 22
+VOCABULARY = 32_000
+
+
+def make_dataset(directory: Path, n_tokens: int) -> None:
+    """Write a dataset of random ids, small ones more often, a third of them trained."""
+    directory.mkdir(parents=True, exist_ok=True)
+    random = np.random.default_rng(0)
+    shards = []
+    for part in range(SHARDS):
+        stem = shard_stem("train", part, 0)
+        writer = ShardWriter(directory, "train", stem, np.dtype("<u2"), ("mask",))
+        left = n_tokens // SHARDS
+        while left:
+            n = min(left, CHUNK)
+            ids = (random.random(n, dtype=np.float32) ** 3 * VOCABULARY).astype("<u2")
+            mask = (random.random(n, dtype=np.float32) < 1 / 3).astype(np.uint8)
+            whole, rest = divmod(n, DOCUMENT)
+            lengths = np.array([DOCUMENT] * whole + [rest] * bool(rest), np.int64)
+            writer.append(ids, lengths, {"mask": mask})
+            left -= n
+        entry = writer.commit()
+        shards.append(
+            {"name": stem, "split": "train", "documents": entry.n_documents,
+             "tokens": entry.n_tokens}
+        )  # fmt: skip
+    _write_manifest(directory, shards)
+
+
+def _write_manifest(directory: Path, shards: list[dict[str, Any]]) -> None:
+    totals = {key: sum(shard[key] for shard in shards) for key in ("tokens", "documents")}
+    histogram = [0] * DOCUMENT.bit_length()
+    histogram[-1] = totals["documents"]
+    manifest = {
+        "format_version": 1, "kind": "sft", "config": {"sft": {"weights": "none", "packing": 0}},
+        "mask": {}, "dtype": "uint16", "tokenizer": {"vocab_size": VOCABULARY}, "totals": totals,
+        "length_histogram": histogram, "shards": shards,
+    }  # fmt: skip
+    (directory / MANIFEST).write_text(json.dumps(manifest, indent=1), encoding="utf-8")
+
+
+def cases(options: argparse.Namespace) -> Iterator[tuple[TrainingSettings, bool]]:
+    """Give the matrix; without workers there is no way to start them."""
+    for loading, workers, start, masked in product(
+        options.loading, options.workers, options.start, (False, True)
+    ):
+        if workers or start == options.start[0]:
+            yield (
+                TrainingSettings(
+                    loading=loading, loader_workers=workers, start_method=start,
+                    micro_batch=options.micro_batch, sequence=options.sequence,
+                ),
+                masked,
+            )  # fmt: skip
+
+
+def compared(
+    case: tuple[TrainingSettings, bool], directories: list[Path], machine: Machine, *, torch: bool
+) -> tuple[Path, Comparison]:
+    """Compare one case on the first dataset whose prediction fits into free memory."""
+    training, masked = case
+    for directory in directories:
+        now = replace(machine, available_bytes=this_machine().available_bytes)
+        size = dataset_size(read_manifest(directory))
+        found = compare_loading(directory, training, size, now, torch=torch, masked=masked)
+        if found.measured is not None:
+            break
+    return directory, found
+
+
+def row_of(directory: Path, found: Comparison, seconds: float) -> dict[str, Any]:
+    """Give a case as plain values, memory in bytes."""
+    training, measured = found.training, found.measured
+    size = dataset_size(read_manifest(directory))
+    row: dict[str, Any] = {
+        "loading": training.loading,
+        "workers": training.loader_workers,
+        "start_method": training.start_method if training.loader_workers else "",
+        "masked": found.masked,
+        "tokens": size.tokens,
+        "dataset_bytes": size.tokens * (size.item_bytes + found.masked),
+        "moment": found.predicted.title,
+        "predicted": found.predicted.n_bytes,
+        "skipped": found.skipped,
+    }
+    if measured is not None:
+        row |= {
+            "measured": measured.peak.committed,
+            "anonymous": measured.peak.anonymous,
+            "shared": measured.peak.shared,
+            "file": max(usage.file for usage in measured.at.values()),
+            "steady": measured.at["read"].committed,
+            "difference": found.difference,
+            "holds": found.holds,
+            "looks_per_s": round(measured.looks_per_s),
+            "seconds": round(seconds, 1),
+        }
+    return row
+
+
+def show(row: dict[str, Any]) -> None:
+    """Print a case as a row of Markdown, memory in MiB."""
+    name = [row["loading"], row["workers"], row["start_method"], "yes" if row["masked"] else "no"]
+    tokens = f"{row['tokens'] / 1e6:,.0f}"
+    if row["skipped"]:
+        cells = [*name, tokens, f"{row['predicted'] / MIB:,.0f}", row["skipped"]]
+    else:
+        shown = (f"{row[key] / MIB:,.0f}" for key in ("predicted", "measured", "difference"))
+        cells = [*name, tokens, *shown, "holds" if row["holds"] else "FAILS"]
+    print("| " + " | ".join(map(str, cells)) + " |", flush=True)
+
+
+def options_of(arguments: list[str]) -> argparse.Namespace:
+    """Read the command line."""
+    parser = argparse.ArgumentParser(prog="bench.host_ram")
+    parser.add_argument("directories", type=Path, nargs="+")
+    parser.add_argument("--make", type=float, help="tokens of a dataset to make in DIR")
+    parser.add_argument("--loading", nargs="+", choices=LOADING, default=LOADING)
+    parser.add_argument("--workers", type=int, nargs="+", default=[0, 2, 4])
+    parser.add_argument("--start", nargs="+", choices=("fork", "spawn"), default=["fork", "spawn"])
+    parser.add_argument("--micro-batch", type=int, default=64)
+    parser.add_argument("--sequence", type=int, default=2048)
+    parser.add_argument("--plain", action="store_true", help="without torch")
+    parser.add_argument("--json", type=Path)
+    return parser.parse_args(arguments)
+
+
+def main(arguments: list[str]) -> int:
+    """Make a dataset, or run the matrix; 1 if a prediction fails."""
+    options = options_of(arguments)
+    if options.make:
+        make_dataset(options.directories[0], int(options.make))
+        return 0
+    torch = has_torch() and not options.plain
+    interpreter = measure_interpreter(torch=torch)
+    machine = replace(this_machine(), interpreter_bytes=interpreter)
+    print(f"interpreter {interpreter / MIB:,.1f} MiB, torch {torch}; memory in MiB\n")
+    head = ("loading", "workers", "start", "masks", "M tokens", "predicted", "measured",
+            "difference", "")  # fmt: skip
+    print("| " + " | ".join(head) + " |\n" + "|---" * len(head) + "|")
+    report: dict[str, Any] = {
+        "schema": 1,
+        "machine": {**described(), "versions": _versions(torch=torch)},
+        "torch": torch,
+        "interpreter": interpreter,
+        "micro_batch": options.micro_batch,
+        "sequence": options.sequence,
+        "most_tokens_read": MOST_TOKENS,
+        "rows": [],
+    }
+    for case in cases(options):
+        start = time.perf_counter()
+        directory, found = compared(case, options.directories, machine, torch=torch)
+        row = row_of(directory, found, time.perf_counter() - start)
+        show(row)
+        report["rows"].append(row)
+        if options.json:  # after each: the whole matrix takes an hour
+            options.json.write_text(json.dumps(report, indent=1) + "\n", encoding="utf-8")
+    return 1 if any(not row.get("holds", True) for row in report["rows"]) else 0
+
+
+def _versions(*, torch: bool) -> dict[str, str]:
+    return {name: version(name) for name in ("numpy", "psutil", *(["torch"] * torch))}
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,180 @@
+"""Measures what loading a dataset takes: a small trainer in a child process, watched from here."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import IO, TYPE_CHECKING
+
+from tokmill.errors import UsageError, WorkerError
+from tokmill.measure.child import MARKS, MODULE, Run
+from tokmill.measure.machine import cgroup_memory
+from tokmill.measure.usage import Usage, Watch
+from tokmill.shards.reader import check_complete, read_manifest
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from tokmill.budget_settings import TrainingSettings
+
+SEQUENCE = 2048
+"""Tokens of a sequence where neither settings nor packing say."""
+
+MOST_TOKENS = 1 << 26
+"""Read of a dataset, spread over all of it: more would take longer and no more memory. Lists are
+read whole: their workers copy what they read."""
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """Memory of a trainer with its workers, in bytes: at each of its marks, and the largest seen.
+
+    `torch`: it had a DataLoader of torch, else NumPy and multiprocessing alone. `looks_per_s`: how
+    often it was looked at. `cgroup`: what its cgroup counts at the end, see `cgroup_memory`.
+    """
+
+    at: Mapping[str, Usage]
+    peak: Usage
+    torch: bool
+    looks_per_s: float
+    cgroup: Mapping[str, int] = field(default_factory=dict)
+
+
+def has_torch() -> bool:
+    """Say whether torch is installed, so that the trainer can be one of torch."""
+    return importlib.util.find_spec("torch") is not None
+
+
+def measure_interpreter(*, torch: bool) -> int:
+    """Give the committed bytes of a trainer that has imported its packages and nothing else."""
+    run = Run((), "<u2", False, "memmap", 1, 1, 0, "fork", 1, torch)
+    return measure(run).at["started"].committed
+
+
+def measure_loading(
+    directory: Path, training: TrainingSettings, *, torch: bool, masked: bool = True
+) -> Measured:
+    """Load a dataset in a child process as the settings say, read from it, and measure.
+
+    Args:
+        directory: a finished dataset.
+        training: `loading`, `loader_workers`, `start_method`, `prefetch`, `micro_batch` and
+            `sequence` are followed; there is one process, not one for each GPU.
+        torch: the batches come from torch's DataLoader, else from NumPy and multiprocessing.
+        masked: the masks are loaded too, if the dataset has any.
+
+    Raises:
+        UsageError: there is no dataset, it holds less than a batch, or memory cannot be read.
+        StateError: the dataset is not finished.
+        VerifyError: its manifest is damaged.
+        WorkerError: the child failed.
+    """
+    run = run_of(directory, training, torch=torch, masked=masked)
+    return measure(run)
+
+
+def run_of(directory: Path, training: TrainingSettings, *, torch: bool, masked: bool) -> Run:
+    """Give what the child does; see `measure_loading`."""
+    manifest = read_manifest(directory)
+    check_complete(manifest, directory)
+    packing = (manifest["config"].get("sft") or {}).get("packing", 0)
+    sequence = training.sequence or packing or SEQUENCE
+    tokens = sum(shard["tokens"] // sequence for shard in manifest["shards"]) * sequence
+    if tokens < sequence * training.micro_batch:
+        raise UsageError(
+            f"{directory}: {tokens} tokens in whole sequences of {sequence}, expected a batch of "
+            f"{training.micro_batch}: set a smaller --sequence or --micro-batch"
+        )
+    return Run(
+        paths=tuple(str(directory / f"{shard['name']}.bin") for shard in manifest["shards"]),
+        dtype={"uint16": "<u2", "uint32": "<u4"}[manifest["dtype"]],
+        masked=masked and "mask" in manifest,
+        loading=training.loading,
+        micro_batch=training.micro_batch,
+        sequence=sequence,
+        workers=training.loader_workers,
+        start_method=training.start_method,
+        prefetch=training.prefetch,
+        torch=torch,
+        most_tokens=0 if training.loading == "lists" else MOST_TOKENS,
+    )
+
+
+def measure(run: Run) -> Measured:
+    """Run the child, and look at it and all that it starts.
+
+    Raises:
+        UsageError: its memory cannot be read.
+        WorkerError: it failed.
+    """
+    with (
+        tempfile.TemporaryFile() as errors,
+        subprocess.Popen(
+            [sys.executable, "-m", MODULE],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=errors,
+            text=True,
+            start_new_session=True,
+        ) as child,
+    ):
+        try:
+            return _watched(child, run)
+        except (BrokenPipeError, EOFError):
+            child.wait()
+            errors.seek(0)
+            raise WorkerError(_why(child.returncode, errors.read().decode())) from None
+        finally:
+            with suppress(ProcessLookupError):  # with workers that outlived it
+                os.killpg(child.pid, signal.SIGKILL)
+
+
+def _watched(child: subprocess.Popen[str], run: Run) -> Measured:
+    at: dict[str, Usage] = {}
+    start = time.perf_counter()
+    with Watch(child.pid) as watch:
+        _tell(child, run.as_line())
+        while "ended" not in at:
+            mark = _mark(child)  # first: from here on the child stands still
+            at[mark] = watch.sample()
+            _tell(child, "")
+        child.wait()
+    if watch.error is not None:
+        raise watch.error
+    rate = watch.looks / (time.perf_counter() - start)
+    return Measured(at, watch.peak, run.torch, rate, cgroup_memory())
+
+
+def _tell(child: subprocess.Popen[str], line: str) -> None:
+    pipe = _open(child.stdin)
+    pipe.write(f"{line}\n")
+    pipe.flush()
+
+
+def _mark(child: subprocess.Popen[str]) -> str:
+    mark = _open(child.stdout).readline().strip()
+    if mark not in MARKS:
+        raise EOFError
+    return mark
+
+
+def _open(pipe: IO[str] | None) -> IO[str]:
+    if pipe is None:
+        raise WorkerError("the measured trainer has no pipe: this is a fault of tokmill")
+    return pipe
+
+
+def _why(code: int, errors: str) -> str:
+    lines = errors.strip().splitlines()
+    said = f": {lines[-1]}" if lines else ""
+    if code == -9:
+        said = ": killed by the system, most likely for lack of memory"
+    return f"the measured trainer ended with code {code}{said}"

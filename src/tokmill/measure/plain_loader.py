@@ -1,0 +1,70 @@
+"""What torch's DataLoader does, with NumPy and the standard library, where torch is not there.
+
+Batches come in order; worker i makes batches i, i + workers, …, holds `prefetch` ready, and stays
+until all are read.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from multiprocessing.queues import Queue
+    from multiprocessing.synchronize import Event
+
+    import numpy.typing as npt
+
+    from tokmill.measure.strategies import Samples
+
+    Batch = tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]
+
+DEAD_S = 600.0
+"""A worker that gives nothing for so long is taken for dead."""
+
+
+def batches(
+    samples: Samples, micro_batch: int, workers: int, start_method: str, prefetch: int
+) -> Iterator[Batch]:
+    """Give ids and labels, (micro_batch, sequence) int64 each; the last few samples are left out.
+
+    Raises:
+        queue.Empty: a worker died.
+    """
+    n_batches = len(samples) // micro_batch
+    if not workers:
+        yield from (_batch(samples, i, micro_batch) for i in range(n_batches))
+        return
+    context: Any = multiprocessing.get_context(start_method)
+    queues: list[Queue[Batch]] = [context.Queue(prefetch) for _ in range(workers)]
+    is_read = context.Event()
+    started = []
+    for first, queue in enumerate(queues):
+        numbers = range(first, n_batches, workers)
+        worker = context.Process(
+            target=_make, args=(samples, numbers, micro_batch, queue, is_read), daemon=True
+        )
+        worker.start()
+        started.append(worker)
+    for i in range(n_batches):
+        yield queues[i % workers].get(timeout=DEAD_S)
+    is_read.set()
+    for worker in started:
+        worker.join()
+
+
+def _make(
+    samples: Samples, numbers: range, micro_batch: int, queue: Queue[Batch], is_read: Event
+) -> None:
+    for i in numbers:
+        queue.put(_batch(samples, i, micro_batch))
+    is_read.wait()
+
+
+def _batch(samples: Samples, number: int, micro_batch: int) -> Batch:
+    chosen = [samples[i] for i in range(number * micro_batch, (number + 1) * micro_batch)]
+    ids, labels = zip(*chosen, strict=True)
+    return np.stack(ids), np.stack(labels)
