@@ -133,6 +133,10 @@ class Listener:
         self.plans: list[Any] = []
         self.n_done: list[int] = []
         self.heard: list[Any] = []
+        self.warnings: list[str] = []
+
+    def warned(self, text: str) -> None:
+        self.warnings.append(text)
 
     def started(self, plan: Any, n_done: int, ignored: Sequence[str]) -> None:
         self.plans.append(plan)
@@ -147,6 +151,9 @@ class Listener:
 
 class Silent:
     """Hears of a run and keeps nothing."""
+
+    def warned(self, text: str) -> None:
+        pass
 
     def started(self, plan: Any, n_done: int, ignored: Sequence[str]) -> None:
         pass

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tokmill.report.units import count, seconds, size
+from tokmill.report.units import count, memory, scale, seconds, size
 
 
 @pytest.mark.parametrize(
@@ -75,3 +75,27 @@ def test_no_number_is_shown_with_an_exponent(n):
     assert "e" not in size(n)
     assert "e+" not in count(n)
     assert "e" not in seconds(n)
+
+
+@pytest.mark.parametrize(
+    ("n_bytes", "expected"),
+    [
+        (0, "0.0 MiB"),
+        (1 << 20, "1.0 MiB"),
+        ((1 << 30) - 1, "1,024.0 MiB"),
+        (1 << 30, "1.00 GiB"),
+        (25 * 10**9, "23.28 GiB"),
+        (5 << 40, "5.00 TiB"),
+        (5 << 50, "5,120.00 TiB"),
+    ],
+)
+def test_memory_is_in_powers_of_1024(n_bytes, expected):
+    assert memory(n_bytes) == expected
+
+
+def test_a_column_has_the_unit_of_its_largest_amount():
+    assert scale(999, binary=False) == (1.0, "B", 0)
+    assert scale(1000, binary=False) == (1000.0, "kB", 1)
+    assert scale(10**15, binary=False) == (1e12, "TB", 2)
+    assert scale((1 << 30) - 1, binary=True) == (1 << 20, "MiB", 1)
+    assert scale(1 << 30, binary=True) == (1 << 30, "GiB", 2)

@@ -7,12 +7,25 @@ import numpy as np
 import pytest
 
 from tokmill.errors import StateError, StorageError, UsageError, VerifyError
-from tokmill.shards.reader import find_document, open_shards, read_manifest
+from tokmill.shards.reader import (
+    find_document,
+    open_shards,
+    read_intact_manifest,
+    read_manifest,
+)
 
 
 def test_a_manifest_is_read_as_it_was_written(make_dataset):
     directory, manifest = make_dataset()
     assert read_manifest(directory) == manifest
+
+
+def test_a_manifest_that_was_changed_is_not_intact(make_dataset):
+    directory, manifest = make_dataset()
+    assert read_intact_manifest(directory) == manifest
+    (directory / "manifest.json").write_text(json.dumps({**manifest, "dtype": "uint32"}))
+    with pytest.raises(VerifyError, match=r"manifest\.json: its own sha256 does not match"):
+        read_intact_manifest(directory)
 
 
 def test_shards_come_in_the_order_of_the_dataset(make_dataset):

@@ -53,6 +53,10 @@ class RunDisplay:
         if not self._quiet:
             click.echo(text, err=True)
 
+    def warned(self, text: str) -> None:
+        """See `Observer`; a quiet run warns too."""
+        click.echo(f"{click.style('warning:', fg='yellow', bold=True)} {text}", err=True)
+
     def started(self, plan: Plan, n_done: int, ignored: Sequence[str]) -> None:
         """See `Observer`."""
         config, engine = plan.spec.config, plan.spec.engine

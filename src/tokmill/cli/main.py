@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import importlib
 import os
 import signal
@@ -11,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from tokmill import __version__
-from tokmill.errors import EXIT_CLOSED_PIPE, EXIT_INTERRUPTED, TokmillError
+from tokmill.errors import EXIT_CLOSED_PIPE, EXIT_INTERRUPTED, StorageError, TokmillError
 
 if TYPE_CHECKING:
     from types import FrameType
@@ -20,6 +21,8 @@ COMMANDS = {
     "pretrain": ("tokmill.cli.pretrain", "Records to token shards."),
     "sft": ("tokmill.cli.sft", "Conversations to token shards and loss masks."),
     "plan": ("tokmill.cli.plan", "What a run would make and take; writes nothing."),
+    "report": ("tokmill.cli.report", "What a dataset takes: disk, host RAM, GPU memory."),
+    "memory": ("tokmill.cli.memory", "What a model takes: GPU memory and host RAM."),
     "verify": ("tokmill.cli.verify", "Check a dataset against its manifest."),
     "inspect": ("tokmill.cli.inspect", "Show documents of a dataset, decoded."),
 }
@@ -61,8 +64,14 @@ class LazyGroup(click.Group):
         try:
             return super().invoke(ctx)
         except BrokenPipeError:
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            _drop_output()
             sys.exit(EXIT_CLOSED_PIPE)
+        except OSError as error:
+            if error.errno != errno.ENOSPC:
+                raise
+            _drop_output()
+            place = error.filename or "standard output"
+            raise StorageError(f"{place}: {str(error.strerror).lower()}") from None
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """List the verbs without importing them."""
@@ -86,6 +95,8 @@ def cli(ctx: click.Context, no_color: bool) -> None:
       tokmill plan corpus/*.jsonl --tokenizer gpt2/ --output out
       tokmill pretrain corpus/*.jsonl --tokenizer gpt2/ --output out
       tokmill sft chats.jsonl --tokenizer qwen2.5/ --output out
+      tokmill report out --model llama-3.2-1b --gpu 'RTX 4090'
+      tokmill memory --model llama-3-8b --gpu H100
       tokmill verify out
       tokmill inspect out --sample 3
     """
@@ -128,6 +139,11 @@ def fail(message: str, code: int) -> None:
     color = False if os.environ.get("NO_COLOR") else None
     click.echo(f"{click.style('error:', fg='red', bold=True)} {line}", err=True, color=color)
     sys.exit(code)
+
+
+def _drop_output() -> None:
+    """Send to nowhere what is left of standard output: Python writes it when it exits."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _terminated(number: int, frame: FrameType | None) -> None:

@@ -13,7 +13,7 @@ from tokmill.config_values import build_config, parse_size, read_toml, section_t
 from tokmill.errors import UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Collection, Mapping
 
     _IntType = click.ParamType[int]
 else:
@@ -22,8 +22,14 @@ else:
 PRETRAIN_SECTIONS = ("input", "tokenizer", "render", "output", "limits", "run")
 SFT_SECTIONS = ("input", "tokenizer", "sft", "output", "limits", "run")
 
-_NAMES = {("tokenizer", "path"): "tokenizer", ("output", "dir"): "output"}
-_SHORT = {"tokenizer": "-t", "output": "-o"}
+BUDGET_SECTIONS = ("model", "training", "inference")
+
+_NAMES = {
+    ("tokenizer", "path"): "tokenizer",
+    ("output", "dir"): "output",
+    ("model", "name"): "model",
+}
+_SHORT = {"tokenizer": "-t", "output": "-o", "model": "-m"}
 _ESCAPED = ("text_separator", "template", "separator", "terminator", "csv_delimiter")
 _LISTS = ("roles",)
 _ESCAPES = {"\\n": "\n", "\\t": "\t", "\\r": "\r", "\\\\": "\\"}
@@ -48,18 +54,35 @@ def settings_options(*sections: str) -> Callable[[Callable[..., None]], Callable
     """Add an input argument, `--config` and an option for each setting of sections to a command."""
 
     def add(command: Callable[..., None]) -> Callable[..., None]:
+        command = config_option(section_options(*sections)(command))
+        return click.argument("paths", nargs=-1, metavar="[INPUT]...")(command)
+
+    return add
+
+
+def config_option(command: Callable[..., None]) -> Callable[..., None]:
+    """Add `--config` to a command."""
+    return click.option(
+        "--config", "-c", "config_file", type=click.Path(path_type=Path), metavar="FILE",
+        help="Settings in TOML; options and variables win over it.",
+    )(command)  # fmt: skip
+
+
+def section_options(
+    *sections: str, only: Collection[str] = ()
+) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Add an option for each setting of sections to a command, or for those of the flags named."""
+
+    def add(command: Callable[..., None]) -> Callable[..., None]:
         types = get_type_hints(Config)
         for section in reversed(sections):
             kind = section_type(types[section])
             hints = get_type_hints(kind)
             for setting in reversed(dataclasses.fields(kind)):
-                if setting.name != "paths":
+                name = _NAMES.get((section, setting.name), setting.name)
+                if setting.name != "paths" and (not only or name in only):
                     command = _option(section, setting, hints[setting.name])(command)
-        command = click.option(
-            "--config", "-c", "config_file", type=click.Path(path_type=Path), metavar="FILE",
-            help="Settings in TOML; options and variables win over it.",
-        )(command)  # fmt: skip
-        return click.argument("paths", nargs=-1, metavar="[INPUT]...")(command)
+        return command
 
     return add
 
@@ -100,25 +123,57 @@ def _default(value: Any) -> str:
     return f"  [default: {value}]"
 
 
-def config_from_options(paths: tuple[str, ...], config_file: Path | None, options: Any) -> Config:
+def config_from_options(
+    paths: tuple[str, ...], config_file: Path | None, options: Mapping[str, Any]
+) -> Config:
     """Build the configuration: option, variable, file, default, in this order.
 
     Raises:
         UsageError: see `build_config`.
     """
+    values = option_values(options)
+    if paths:
+        values.setdefault("input", {})["paths"] = list(paths)
+    return build_config(overlaid(file_values(config_file), values), where="options")
+
+
+def file_values(config_file: Path | None) -> dict[str, dict[str, Any]]:
+    """Give the settings of a file, checked, as plain values by section.
+
+    Raises:
+        UsageError: see `read_toml` and `build_config`.
+    """
+    if config_file is None:
+        return {}
+    values = read_toml(config_file)
+    build_config(values, where=str(config_file))
+    return values
+
+
+def option_values(options: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+    """Give the settings that options and variables name, as plain values by section."""
     values: dict[str, dict[str, Any]] = {}
-    if config_file is not None:
-        values = read_toml(config_file)
-        build_config(values, where=str(config_file))
     for key, value in options.items():
         if value is not None:
             section, name = key.split("__")
             if name in _LISTS:
                 value = [item.strip() for item in value.split(",")]
             values.setdefault(section, {})[name] = _unescaped(value) if name in _ESCAPED else value
-    if paths:
-        values.setdefault("input", {})["paths"] = list(paths)
-    return build_config(values, where="options")
+    return values
+
+
+def overlaid(*layers: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
+    """Give settings by section, of which those of a later layer win.
+
+    A layer that names another model lets go of the numbers of the one before.
+    """
+    values: dict[str, dict[str, Any]] = {}
+    for layer in layers:
+        for section, settings in layer.items():
+            if section == "model" and {"name", "family"} & set(settings):
+                values.pop(section, None)
+            values.setdefault(section, {}).update(settings)
+    return values
 
 
 def _unescaped(text: str) -> str:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from tokmill.cli.budget_options import model_options
 from tokmill.cli.options import PRETRAIN_SECTIONS, config_from_options, settings_options
 from tokmill.errors import UsageError
 
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
 
 @click.command("plan")
 @settings_options(*PRETRAIN_SECTIONS)
+@model_options
 @click.option("--json", "as_json", is_flag=True, help="Print the forecast as JSON.")
 def command(
     paths: tuple[str, ...], config_file: Path | None, as_json: bool, **options: Any
@@ -43,11 +45,16 @@ def show_plan(config: Config, *, as_json: bool) -> None:
     if "-" in config.input.paths:
         raise UsageError("standard input can be read only once: plan needs files")
 
+    from tokmill.cli.budgets import make_budgets, settings_of
     from tokmill.cli.console import print_rows
+    from tokmill.cli.tables import print_tables
     from tokmill.executors.prepare import choose, prepare, reference_of, sample
     from tokmill.executors.run import layout_of_work
     from tokmill.pipeline.forecast import forecast, sample_limits
     from tokmill.pipeline.survey import add_fragments
+    from tokmill.report.budget_text import budget_tables
+    from tokmill.report.budgets import OnDisk
+    from tokmill.report.budgets import as_json as plain
     from tokmill.report.forecast import forecast_rows
     from tokmill.storage import free_bytes
 
@@ -60,6 +67,9 @@ def show_plan(config: Config, *, as_json: bool) -> None:
     engine = choose(prepared, reference_of(prepared), threads)
     spec = prepared.spec(engine, threads)
     result = forecast(spec, prepared.parts, found, workers)
+    free = free_bytes(Path(config.output.dir or "."))
+    disk = OnDisk(config.output.dir or ".", result.size, result.disk, free)
+    budgets = make_budgets(settings_of(config), disk)
     plan = {
         "schema": 1,
         "kind": spec.kind,
@@ -70,8 +80,11 @@ def show_plan(config: Config, *, as_json: bool) -> None:
         "eos": {"id": prepared.tokenizer.eos.id, "token": prepared.tokenizer.eos.content},
         "dtype": prepared.config.output.dtype,
         "engine": engine.as_json(),
+        "budgets": plain(budgets),
     }
     if as_json:
         click.echo(json.dumps(plan, ensure_ascii=False))
         return
-    print_rows(forecast_rows(plan, free_bytes(Path(config.output.dir or "."))))
+    print_rows(forecast_rows(plan, free))
+    click.echo()
+    print_tables(budget_tables(budgets, compact=True))

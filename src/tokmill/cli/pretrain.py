@@ -7,6 +7,7 @@ from typing import Any
 
 import click
 
+from tokmill.cli.budget_options import model_options
 from tokmill.cli.options import PRETRAIN_SECTIONS, config_from_options, settings_options
 from tokmill.cli.running import run_and_show, run_options
 from tokmill.errors import UsageError
@@ -14,6 +15,7 @@ from tokmill.errors import UsageError
 
 @click.command("pretrain")
 @settings_options(*PRETRAIN_SECTIONS)
+@model_options
 @run_options
 def command(
     paths: tuple[str, ...],

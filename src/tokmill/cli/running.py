@@ -30,18 +30,19 @@ def run_options(command: Callable[..., None]) -> Callable[..., None]:
 def run_and_show(
     config: Config, *, overwrite: bool, as_json: bool, profile: bool, quiet: bool
 ) -> None:
-    """Make a dataset, or continue one, and print what it holds.
+    """Make a dataset, or continue one, and print what it holds and what it takes.
 
     Raises:
         TokmillError: see `executors.run.run`.
     """
+    from tokmill.cli.budgets import check_budgets, show_at_end
     from tokmill.cli.console import RunDisplay, print_rows
     from tokmill.executors.run import run
     from tokmill.measure.process_tree import PeakMemory
     from tokmill.report.profile import profile_rows
     from tokmill.report.summary import summary_rows
-    from tokmill.storage import free_bytes
 
+    check_budgets(config)
     with PeakMemory() as memory:
         display = RunDisplay(memory, quiet=quiet or as_json)
         try:
@@ -52,7 +53,8 @@ def run_and_show(
         click.echo(json.dumps(manifest))
         return
     directory = manifest["config"]["output"]["dir"]
-    print_rows(summary_rows(manifest, directory, free_bytes(Path(directory))))
+    print_rows(summary_rows(manifest, directory))
     if profile:
         click.echo()
         print_rows(profile_rows(manifest))
+    show_at_end(config, Path(directory), manifest)

@@ -8,6 +8,7 @@ from typing import Any
 
 import click
 
+from tokmill.cli.budget_options import model_options
 from tokmill.cli.options import SFT_SECTIONS, config_from_options, settings_options
 from tokmill.cli.plan import show_plan
 from tokmill.cli.running import run_and_show, run_options
@@ -17,6 +18,7 @@ from tokmill.errors import UsageError
 
 @click.command("sft")
 @settings_options(*SFT_SECTIONS)
+@model_options
 @run_options
 @click.option("--plan", "plan_only", is_flag=True, help="Say what it would make; write nothing.")
 def command(

@@ -21,6 +21,7 @@ from tokmill.executors.directory import (
     sweep,
 )
 from tokmill.executors.prepare import Prepared, choose, prepare, reference_of
+from tokmill.executors.space import check_space
 from tokmill.executors.watch import RejectWatch
 from tokmill.pipeline.finish import PROBE_TEXT, Usage, finish
 from tokmill.pipeline.plan import (
@@ -46,6 +47,9 @@ if TYPE_CHECKING:
 
 class Observer(Protocol):
     """What a run tells about itself while it goes on."""
+
+    def warned(self, text: str) -> None:
+        """Hear what may go wrong, before the run begins."""
 
     def started(self, plan: Plan, n_done: int, ignored: Sequence[str]) -> None:
         """Hear that the plan stands; `n_done` parts are already committed."""
@@ -89,6 +93,8 @@ def run(config: Config, observer: Observer, *, overwrite: bool = False) -> dict[
         workers, threads = layout_of_work(prepared.config, len(prepared.parts))
         os.environ.setdefault("RAYON_NUM_THREADS", str(threads))
         reference = reference_of(prepared)
+        if overwrite or not (directory / MANIFEST).exists():
+            check_space(prepared, reference, directory, observer.warned)
         plan = _plan(prepared, reference, directory, threads, overwrite=overwrite)
         done = [part for part in plan.parts if _is_done(plan, part, directory)]
         observer.started(plan, len(done), prepared.ignored)

@@ -16,11 +16,10 @@ _MOST_SOURCES = 12
 _KINDS = ("bin", "idx", "mask", "weight")
 
 
-def summary_rows(manifest: Mapping[str, Any], directory: str, free_bytes: int) -> Rows:
-    """Give the summary of a dataset, one row a fact."""
+def summary_rows(manifest: Mapping[str, Any], directory: str) -> Rows:
+    """Give the summary of a dataset, one row a fact; what it takes on disk is in the budgets."""
     totals, run = manifest["totals"], manifest["run"]
     is_sft = manifest.get("kind") == "sft"
-    n_bytes = sum(entry["bytes"] for entry in manifest["files"])
     return [
         ("samples" if is_sft else "documents", _documents(totals)),
         ("tokens", _tokens(manifest)),
@@ -35,7 +34,6 @@ def summary_rows(manifest: Mapping[str, Any], directory: str, free_bytes: int) -
         ("tokenizer", _tokenizer(manifest["tokenizer"])),
         ("engine", describe_engine(manifest["engine"])),
         ("files", _files(manifest)),
-        ("on disk", f"{size(n_bytes)} in {directory}; {size(free_bytes)} free there"),
         ("time", _time(run)),
         ("peak memory", size(run["peak_memory_bytes"]) if run["peak_memory_bytes"] else "unknown"),
     ]

@@ -1,4 +1,7 @@
-"""Numbers as a person reads them. Sizes are in B, kB, MB, GB, TB: powers of 1,000."""
+"""Numbers as a person reads them.
+
+Files are in B, kB, MB, GB, TB: powers of 1,000. Memory is in MiB, GiB, TiB: powers of 1,024.
+"""
 
 from __future__ import annotations
 
@@ -13,6 +16,28 @@ def size(n_bytes: float) -> str:
             return f"{n_bytes:.0f} B" if unit == "B" else f"{n_bytes:.3g} {unit}"
         n_bytes /= 1000
     return f"{_three_figures(n_bytes)} TB"
+
+
+def memory(n_bytes: float) -> str:
+    """Give an amount of memory such as `23.6 GiB`."""
+    divisor, unit, digits = scale(n_bytes, binary=True)
+    return f"{n_bytes / divisor:,.{digits}f} {unit}"
+
+
+_SCALES = {
+    True: (1024.0, 1024.0**2, (("MiB", 1), ("GiB", 2), ("TiB", 2))),
+    False: (1000.0, 1.0, (("B", 0), ("kB", 1), ("MB", 1), ("GB", 2), ("TB", 2))),
+}
+
+
+def scale(n_bytes: float, *, binary: bool) -> tuple[float, str, int]:
+    """Give divisor, unit and decimals for a column of amounts whose largest is `n_bytes`."""
+    step, divisor, units = _SCALES[binary]
+    for unit, digits in units[:-1]:
+        if n_bytes / divisor < step:
+            return divisor, unit, digits
+        divisor *= step
+    return divisor, *units[-1]
 
 
 def count(n: float) -> str:

@@ -12,6 +12,7 @@ import numpy as np
 from tokmill.errors import StateError, StorageError, UsageError, VerifyError
 from tokmill.shards.index import read_index
 from tokmill.shards.layout import MANIFEST, PLAN, SIDECARS, check_format_version
+from tokmill.shards.record import manifest_sha256
 from tokmill.storage import storage_errors
 
 if TYPE_CHECKING:
@@ -82,6 +83,21 @@ def read_manifest(directory: Path) -> dict[str, Any]:
         raise VerifyError(f"{path}: damaged manifest: {error}") from None
     check_format_version(version, path)
     return dict(manifest)
+
+
+def read_intact_manifest(directory: Path) -> dict[str, Any]:
+    """Read the manifest of a finished dataset that nobody has changed since.
+
+    Raises:
+        TokmillError: see `read_manifest`; also VerifyError: its own sha256 does not match.
+    """
+    manifest = read_manifest(directory)
+    if manifest.get("sha256") != manifest_sha256(manifest):
+        raise VerifyError(
+            f"{directory / MANIFEST}: its own sha256 does not match: it was changed; "
+            "see tokmill verify"
+        )
+    return manifest
 
 
 def check_complete(manifest: dict[str, Any], directory: Path) -> None:

@@ -1,0 +1,99 @@
+"""Options of the bill: the model, how it is trained and served, and where else settings come from.
+
+Of two sources the first wins: option, variable, settings file of another program, `--config`, the
+dataset's own configuration, default.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from tokmill.cli.options import (
+    BUDGET_SECTIONS,
+    config_option,
+    file_values,
+    option_values,
+    overlaid,
+    section_options,
+)
+from tokmill.config_values import build_config
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from tokmill.memory.settings_files import ReadSettings
+    from tokmill.report.budgets import BudgetSettings
+
+_FILES = {
+    "deepspeed": "A DeepSpeed configuration (JSON).",
+    "training_args": "TrainingArguments of Hugging Face (JSON or YAML).",
+    "axolotl": "An axolotl configuration (YAML).",
+}
+
+
+def budget_options(command: Callable[..., None]) -> Callable[..., None]:
+    """Add `--config`, every setting of the bill, and the settings files to a command."""
+    for name, text in reversed(_FILES.items()):
+        flag = f"--{name.replace('_', '-')}"
+        path = click.Path(path_type=Path)
+        command = click.option(flag, name, type=path, metavar="FILE", help=text)(command)
+    return config_option(section_options(*BUDGET_SECTIONS)(command))
+
+
+def show_options(command: Callable[..., None]) -> Callable[..., None]:
+    """Add the options of how budgets are shown to a command."""
+    options = (
+        click.option("--explain", is_flag=True, help="Show the formula behind every amount."),
+        click.option("--json", "as_json", is_flag=True, help="Print one JSON object."),
+    )
+    for option in reversed(options):
+        command = option(command)
+    return command
+
+
+def model_options(command: Callable[..., None]) -> Callable[..., None]:
+    """Add `--model` and `--gpu` alone to a command; the rest is in its `--config`."""
+    return section_options(*BUDGET_SECTIONS, only=("model", "gpu"))(command)
+
+
+def settled(
+    config_file: Path | None,
+    options: Mapping[str, Any],
+    base: Mapping[str, Mapping[str, Any]] | None = None,
+) -> BudgetSettings:
+    """Give the settings of a bill from all their sources; `base` is the dataset's own.
+
+    Raises:
+        UsageError: a file cannot be read, or a value is wrong.
+    """
+    from tokmill.report.budgets import BudgetSettings
+
+    read = [_read(name, options[name]) for name in _FILES if options.get(name) is not None]
+    given = {key: value for key, value in options.items() if key not in _FILES}
+    values = overlaid(
+        base or {},
+        file_values(config_file),
+        *({"model": found.model, "training": found.training} for found in read),
+        option_values(given),
+    )
+    own = {section: values[section] for section in BUDGET_SECTIONS if section in values}
+    return replace(
+        BudgetSettings.of(build_config(own, where="options")),
+        notes=tuple(note for found in read for note in found.notes),
+        not_understood=tuple(key for found in read for key in found.not_understood),
+    )
+
+
+def _read(name: str, path: Path) -> ReadSettings:
+    from tokmill.memory import settings_files
+
+    readers = {
+        "deepspeed": settings_files.read_deepspeed,
+        "training_args": settings_files.read_training_arguments,
+        "axolotl": settings_files.read_axolotl,
+    }
+    return readers[name](path)

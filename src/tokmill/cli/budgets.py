@@ -1,0 +1,80 @@
+"""Makes and prints budgets, for the commands that end with them."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from tokmill.cli.tables import print_tables
+from tokmill.errors import TokmillError
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from tokmill.cli.measuring import Row
+    from tokmill.config import Config
+    from tokmill.report.budgets import Budgets, BudgetSettings, OnDisk
+
+
+def make_budgets(settings: BudgetSettings, disk: OnDisk | None) -> Budgets:
+    """Give the budgets of a dataset, a model, or both, on this machine.
+
+    Raises:
+        UsageError: see `report.budgets.budgets`.
+    """
+    from tokmill.measure.machine import this_machine
+    from tokmill.report.budgets import budgets
+
+    return budgets(settings, disk, this_machine())
+
+
+def show_budgets(
+    found: Budgets, *, as_json: bool, explain: bool, rows: list[Row] | None = None
+) -> None:
+    """Print budgets as tables or as one JSON object; `rows` are measured strategies of loading."""
+    if as_json:
+        from tokmill.report.budgets import as_json as plain
+
+        measured = {} if rows is None else {"measured": [asdict(row) for row in rows]}
+        click.echo(json.dumps({**plain(found), **measured}, ensure_ascii=False))
+        return
+    from tokmill.report.budget_text import budget_tables
+
+    print_tables(budget_tables(found, explain=explain))
+    if rows is not None:
+        from tokmill.cli.measuring import measured_table
+
+        click.echo()
+        print_tables([measured_table(rows, found.settings.training)])
+
+
+def settings_of(config: Config) -> BudgetSettings:
+    """Give the settings of the bill from those of a run."""
+    from tokmill.report.budgets import BudgetSettings
+
+    return BudgetSettings.of(config)
+
+
+def check_budgets(config: Config) -> None:
+    """Make sure before a run that its end can give the budgets; raises `UsageError`."""
+    if config.model is not None or config.training is not None:
+        from tokmill.report.budgets import check
+
+        check(settings_of(config))
+
+
+def show_at_end(config: Config, directory: Path, manifest: dict[str, Any]) -> None:
+    """Print the budgets of the dataset that a run has made; a failure is only a warning."""
+    from tokmill.report.budget_text import budget_tables
+    from tokmill.report.dataset import on_disk
+
+    click.echo()
+    try:
+        found = make_budgets(settings_of(config), on_disk(directory, manifest))
+    except TokmillError as error:
+        click.echo(f"warning: no budgets: {error}", err=True)
+        return
+    print_tables(budget_tables(found, compact=True))

@@ -1,0 +1,86 @@
+"""`tokmill report --measure`: host RAM of every loading strategy, predicted beside measured."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+import click
+
+from tokmill.budget_settings import LOADING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from rich.console import RenderableType
+
+    from tokmill.budget_settings import TrainingSettings
+    from tokmill.memory.dataset import DatasetSize
+    from tokmill.memory.machine import Machine
+
+MOST = 0.8
+"""What would take more than this of the memory that is free is not run."""
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """A strategy: committed bytes predicted and measured, page cache; None if it was not run."""
+
+    loading: str
+    predicted_bytes: int
+    measured_bytes: int | None = None
+    page_cache_bytes: int | None = None
+    why_not: str = ""
+
+
+def measured_rows(directory: Path, training: TrainingSettings, size: DatasetSize) -> Iterator[Row]:
+    """Load a dataset in every way in a child process, one after the other, and give what it took.
+
+    The trainer is one process with the workers of the settings, of torch if that is installed; what
+    its bare interpreter takes is measured first and is part of the prediction.
+
+    Raises:
+        UsageError: memory cannot be read, or the dataset holds less than a batch.
+        WorkerError: a child failed.
+    """
+    from tokmill.measure.loading import has_torch, measure_interpreter, measure_loading
+    from tokmill.measure.machine import this_machine
+
+    torch = has_torch()
+    machine = replace(this_machine(), interpreter_bytes=measure_interpreter(torch=torch))
+    for loading in LOADING:
+        how = replace(training, loading=loading, gpus=1, gpus_per_node=0, pin_memory=False)
+        predicted = _predicted(how, size, machine)
+        if predicted > MOST * machine.available_bytes:
+            yield Row(loading, predicted, why_not="more than is free")
+            continue
+        click.echo(f"measuring: {loading}", err=True)
+        peak = measure_loading(directory, how, torch=torch).peak
+        yield Row(loading, predicted, peak.committed, peak.file)
+
+
+def _predicted(training: TrainingSettings, size: DatasetSize, machine: Machine) -> int:
+    from tokmill.memory.host import host_budget
+
+    return host_budget(None, training, size, machine).peak.n_bytes
+
+
+def measured_table(rows: list[Row], training: TrainingSettings) -> RenderableType:
+    """Give the rows as a table."""
+    from tokmill.report.bill import rows_table
+    from tokmill.report.units import memory
+
+    def texts(row: Row) -> tuple[str, ...]:
+        if row.measured_bytes is None:
+            return (row.loading, memory(row.predicted_bytes), "not run", "", row.why_not)
+        change = row.measured_bytes / max(1, row.predicted_bytes) - 1
+        cache = memory(row.page_cache_bytes or 0)
+        return (
+            row.loading, memory(row.predicted_bytes), memory(row.measured_bytes), f"{change:+.1%}",
+            cache,
+        )  # fmt: skip
+
+    workers = f"{training.loader_workers} workers, {training.start_method}"
+    title = f"host RAM, one process, {workers}, committed"
+    return rows_table(title, ("predicted", "measured", "", "page cache"), map(texts, rows))

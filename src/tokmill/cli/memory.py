@@ -1,0 +1,67 @@
+"""`tokmill memory`."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from tokmill.cli.budget_options import budget_options, settled, show_options
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+@click.command("memory")
+@budget_options
+@show_options
+@click.option("--models", "list_models", is_flag=True, help="List the built-in models.")
+@click.option("--known-gpus", "list_gpus", is_flag=True, help="List the built-in GPUs.")
+def command(
+    config_file: Path | None,
+    as_json: bool,
+    explain: bool,
+    list_models: bool,
+    list_gpus: bool,
+    **options: Any,
+) -> None:
+    """Say what a model takes: GPU memory and host RAM, of training and of serving.
+
+    From formulas alone, without GPU, network or dataset; --explain shows them.
+
+    \b
+    Examples:
+      tokmill memory --model llama-3-8b --gpu H100 --precision pure-16 --checkpointing full
+      tokmill memory --model config.json --gpu 24GiB --adapter lora --weights nf4
+      tokmill memory --family llama --layers 8 --hidden 512 --heads 8 --ffn 1408 --vocabulary 6400
+      tokmill memory --model llama-3-8b --gpus 8 --deepspeed ds_config.json --explain
+    """
+    if list_models or list_gpus:
+        _list(models=list_models, gpus=list_gpus, as_json=as_json)
+        return
+    from tokmill.cli.budgets import make_budgets, show_budgets
+    from tokmill.memory.load import load_model
+
+    settings = settled(config_file, options)
+    if not settings.names_a_model:
+        load_model(settings.model)  # says what is missing
+    show_budgets(make_budgets(settings, None), as_json=as_json, explain=explain)
+
+
+def _list(*, models: bool, gpus: bool, as_json: bool) -> None:
+    from tokmill.cli.console import print_rows
+    from tokmill.memory.gpus import known_gpus
+    from tokmill.memory.known import known_models
+    from tokmill.report.units import memory
+
+    names = known_models() if models else ()
+    sizes = {gpu.name: gpu.memory_bytes for gpu in known_gpus()} if gpus else {}
+    if as_json:
+        listed = {"models": list(names)} if models else {}
+        click.echo(json.dumps({"schema": 1, **listed, **({"gpus": sizes} if gpus else {})}))
+        return
+    for name in names:
+        click.echo(name)
+    if sizes:
+        print_rows([(name, memory(n_bytes)) for name, n_bytes in sizes.items()])

@@ -1,0 +1,63 @@
+"""`tokmill report`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from tokmill.cli.budget_options import budget_options, settled, show_options
+
+if TYPE_CHECKING:
+    from tokmill.report.budgets import OnDisk
+
+
+@click.command("report")
+@click.argument("directory", type=click.Path(path_type=Path))
+@budget_options
+@show_options
+@click.option("--measure", is_flag=True, help="Also load the dataset, and measure host RAM.")
+def command(
+    directory: Path,
+    config_file: Path | None,
+    as_json: bool,
+    explain: bool,
+    measure: bool,
+    **options: Any,
+) -> None:
+    """Say what a dataset takes on disk, in host RAM and, with a model, on a GPU.
+
+    Settings that are not given are those of the dataset's own configuration.
+
+    \b
+    Examples:
+      tokmill report out
+      tokmill report out --model llama-3.2-1b --gpu 'RTX 4090' --micro-batch 4
+      tokmill report out --model config.json --axolotl run.yml --explain
+      tokmill report out --loading int64 --loader-workers 4 --measure
+    """
+    from tokmill.cli.budgets import make_budgets, show_budgets
+
+    disk, own_config = _read(directory)
+    settings = settled(config_file, options, own_config)
+    found = make_budgets(settings, disk)
+    rows = None
+    if measure:
+        from tokmill.cli.measuring import measured_rows
+
+        rows = list(measured_rows(directory, found.settings.training, disk.size))
+    show_budgets(found, as_json=as_json, explain=explain, rows=rows)
+
+
+def _read(directory: Path) -> tuple[OnDisk, dict[str, Any]]:
+    """Give what lies in the directory of a finished dataset, and its configuration.
+
+    Raises:
+        TokmillError: there is none, it is not finished, or it is damaged.
+    """
+    from tokmill.report.dataset import on_disk
+    from tokmill.shards.reader import read_intact_manifest
+
+    manifest = read_intact_manifest(directory)
+    return on_disk(directory, manifest), manifest["config"]

@@ -1,0 +1,32 @@
+"""Prints tables: as wide as the terminal, plain where there is none; rich is imported only then."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING
+
+import click
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from rich.console import RenderableType
+
+_PLAIN_WIDTH = 110
+_LEAST_WIDTH = 40
+"""In less, tables would lose figures; COLUMNS=0, which some programs set, would print nothing."""
+
+
+def print_tables(tables: Iterable[RenderableType]) -> None:
+    """Print what rich can render on standard output."""
+    from rich.console import Console
+
+    console = Console(no_color=click.get_current_context().color is False, highlight=False)
+    is_told = console.is_terminal or "COLUMNS" in os.environ
+    console.width = max(console.width, _LEAST_WIDTH) if is_told else _PLAIN_WIDTH
+    # Captured: printing to a closed pipe, rich would exit with 1, which means a lie here.
+    with console.capture() as captured:
+        for table in tables:
+            console.print(table)
+    for line in captured.get().splitlines():
+        click.echo(line.rstrip())

@@ -1,0 +1,154 @@
+"""A user's mistakes about budgets, through the command line: one clear line, or a note beside."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tokmill.memory.load import known_models
+
+GPT2 = ("memory", "--model", "gpt2")
+
+
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        (("--model", "lama-3-8b"), "model lama-3-8b: no file and no built-in model (near: llama-3"),
+        (("--model", "no/such/config.json"), "no/such/config.json: no such file; give a config"),
+        (("--layers", "2"), "no model: give --model (tokmill memory --models lists names), or "),
+        (("--family", "llama"), "family llama: a model by numbers needs --layers, --hidden"),
+        ((*GPT2[1:], "--family", "llama"), "model gpt2: its family is gpt2, not llama; leave out "),
+        ((*GPT2[1:], "--experts", "8"), "model gpt2: --experts 8 has no meaning for gpt2"),
+        ((*GPT2[1:], "--layers", "9" * 12), "model gpt2: --layers: expected a whole number from"),
+        ((*GPT2[1:], "--micro-batch", "-3"), "options: training.micro_batch: expected between 1"),
+        ((*GPT2[1:], "--epochs", "nan"), "options: training.epochs: expected between 0.0 and 10"),
+        ((*GPT2[1:], "--gpu", "0GiB"), "gpu: expected the memory of one (24GiB, 256MiB or more),"),
+        ((*GPT2[1:], "--gpu", "9" * 400 + "GiB"), "gpu: expected the memory of one (24GiB, 256MiB"),
+        ((*GPT2[1:], "--gpu", "-5GiB"), "gpu: '-5GiB' is not known; give its memory (24GiB) or"),
+        ((*GPT2[1:], "--weights", "nf4"), "weights: nf4 is for weights that are not trained, but"),
+        ((*GPT2[1:], "--offload", "all"), "offload: all needs sharding zero-1, zero-2, zero-3 or"),
+        ((*GPT2[1:], "--serving-gpus", "5"), "serving_gpus: expected a divisor of the model's 12"),
+        (
+            (*GPT2[1:], "--gpus", "3", "--tensor-parallel", "2"),
+            "gpus: expected a multiple of 2 (tensor_parallel 2 x pipeline_parallel 1 x",
+        ),
+        (
+            (*GPT2[1:], "--gpus", "5", "--tensor-parallel", "5"),
+            "tensor_parallel: expected a divisor of the 12 heads of a layer, found 5",
+        ),
+        (
+            (*GPT2[1:], "--gpus", "2", "--pipeline-parallel", "2", "--sharding", "zero-3"),
+            "sharding: zero-3 does not work with pipeline stages, found pipeline_parallel 2",
+        ),
+        (
+            (*GPT2[1:], "--framework", "megatron", "--loss", "fused"),
+            "loss: fused needs logits of all ids, which framework megatron splits; choose full",
+        ),
+        (
+            (*GPT2[1:], "--gpus", "3", "--context-parallel", "3"),
+            "sequence: expected a multiple of 3, the GPUs that share it",
+        ),
+    ],
+)
+def test_a_mistake_is_one_line(
+    tokmill: Callable[..., Any], options: tuple[str, ...], expected: str
+) -> None:
+    outcome = tokmill("memory", *options)
+    assert outcome.code == 2
+    assert outcome.error.startswith(expected)
+    assert outcome.out == ""
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        (b"", "not JSON (Expecting value: line 1 column 1 (char 0))"),
+        (b"[]", "expected a JSON object, found list"),
+        (b"\xff\x00", "expected JSON, found bytes that are no UTF-8"),
+        (b"[" * 100_000, "not JSON (maximum recursion depth exceeded"),
+        (b'{"model_type": "bert"}', "cannot count the parameters of bert; known: plain, gpt2,"),
+        (b'{"model_type": null}', "cannot count the parameters of neither model_type nor archit"),
+        (b'{"model_type": ["llama"]}', "model_type and architectures: expected a string and a"),
+        (b'{"model_type": "llama"}', "no hidden_size, which llama needs"),
+        (b'{"model_type": "llava", "text_config": {}}', "cannot count the parameters of llava;"),
+        (b'{"model_type": "llama", "hidden_size": NaN}', "hidden_size: expected a whole number f"),
+        (b'{"model_type": "llama", "hidden_size": "64"}', "hidden_size: expected a whole number f"),
+        (b'{"model_type": "llama", "hidden_size": -64}', "hidden_size: expected a whole number f"),
+        (b'{"model_type": "gpt2", "n_embd": 1e308}', "n_embd: expected a whole number from 1 to"),
+    ],
+)
+def test_a_configuration_that_is_none_is_one_line(
+    tokmill: Callable[..., Any], tmp_path: Path, text: bytes, expected: str
+) -> None:
+    path = tmp_path / "config.json"
+    path.write_bytes(text)
+    outcome = tokmill("memory", "--model", path)
+    assert outcome.code == 2
+    assert outcome.error.removeprefix(f"{path}: ").startswith(expected)
+
+
+def test_lengths_beyond_the_positions_are_said(tokmill: Callable[..., Any]) -> None:
+    options = (*GPT2, "--sequence", "4096", "--context", "1025")
+    expected = [
+        "sequence: 4,096 tokens are more than the model's 1,024 positions",
+        "context: 1,025 tokens are more than the model's 1,024 positions",
+    ]
+    assert json.loads(tokmill(*options, "--json").out)["notes"] == expected
+    assert "\n".join(f"note: {note}" for note in expected) in tokmill(*options).out
+    assert "positions" not in tokmill(*GPT2, "--sequence", "1024").out
+
+
+@pytest.mark.parametrize("options", [(), ("--json",), ("--explain",)])
+def test_output_that_finds_no_room_is_one_line(options: tuple[str, ...]) -> None:
+    with Path("/dev/full").open("wb") as full:
+        done = subprocess.run(
+            [sys.executable, "-m", "tokmill", *GPT2, *options], stdout=full, stderr=subprocess.PIPE
+        )
+    assert done.returncode == 5
+    assert done.stderr == b"error: standard output: no space left on device\n"
+
+
+def test_output_that_is_closed_is_no_error() -> None:
+    words = f"{sys.executable} -m tokmill memory --model gpt2 >&-"
+    done = subprocess.run(["/bin/sh", "-c", words], stderr=subprocess.PIPE)
+    assert (done.returncode, done.stderr) == (0, b"")
+
+
+def test_no_figure_is_lost_in_a_terminal_of_40_columns(
+    tokmill: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def figures(width: int) -> list[str]:
+        monkeypatch.setenv("COLUMNS", str(width))
+        out = tokmill("memory", "--model", "llama-3-8b", "--gpu", "T4").out
+        assert max(map(len, out.splitlines())) <= width
+        return sorted(word for word in out.split() if re.fullmatch(r"\d+\.\d+", word))
+
+    assert figures(40) == figures(200)
+
+
+def test_every_built_in_model_has_a_bill_that_adds_up(tokmill: Callable[..., Any]) -> None:
+    for name in known_models()[::12]:
+        found = json.loads(tokmill("memory", "--model", name, "--json").out)
+        bills = [*found["training"]["moments"], found["inference"], found["disk"]["checkpoints"]]
+        for bill in (*bills, *found["host"]["moments"]):
+            assert bill["bytes"] == sum(line["bytes"] for line in bill["lines"])
+            for line in bill["lines"]:
+                assert 0 <= line["low_bytes"] <= line["bytes"] <= line["high_bytes"]
+
+
+def test_an_unknown_gpu_is_said_where_no_model_is_named(
+    tokmill: Callable[..., Any], pretrain: Callable[..., Any], tmp_path: Path
+) -> None:
+    records = tmp_path / "in.jsonl"
+    records.write_text('{"title": "a", "summary": "b", "sections": []}\n')
+    assert pretrain(records).code == 0
+    outcome = tokmill("report", tmp_path / "out", "--gpu", "H1000")
+    assert outcome.code == 2
+    assert outcome.error.startswith("gpu: 'H1000' is not known; give its memory (24GiB) or one of")

@@ -1,0 +1,140 @@
+"""Where the settings of the bill come from, and which source wins."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from pathlib import Path
+from typing import Any
+
+import click
+import pytest
+from click.testing import CliRunner
+
+from tokmill.budget_settings import InferenceSettings, ModelSettings, TrainingSettings
+from tokmill.cli.budget_options import budget_options, model_options, settled
+from tokmill.cli.options import BUDGET_SECTIONS, config_from_options
+from tokmill.config import Config
+from tokmill.errors import UsageError
+from tokmill.report.budgets import BudgetSettings
+
+BASE: dict[str, dict[str, Any]] = {
+    "model": {"family": "llama", "layers": 8, "hidden": 512},
+    "training": {"micro_batch": 2, "sequence": 64, "gpu": "T4"},
+}
+
+
+@click.command()
+@budget_options
+def show(config_file: Path | None, **options: Any) -> None:
+    """Print the settings that the command line gives over those of a dataset."""
+    found = settled(config_file, options, BASE)
+    click.echo(json.dumps(dataclasses.asdict(found)))
+
+
+def given(*arguments: str | Path, **variables: str) -> dict[str, Any]:
+    result = CliRunner().invoke(show, [str(argument) for argument in arguments], env=variables)
+    assert result.exit_code == 0, result.output
+    found: dict[str, Any] = json.loads(result.output)
+    return found
+
+
+@pytest.fixture
+def config_file(tmp_path: Path) -> Path:
+    path = tmp_path / "run.toml"
+    path.write_text("[training]\nmicro_batch = 3\nsequence = 128\n[inference]\nbatch = 5\n")
+    return path
+
+
+@pytest.fixture
+def deepspeed(tmp_path: Path) -> Path:
+    path = tmp_path / "ds.json"
+    path.write_text(json.dumps({"train_micro_batch_size_per_gpu": 4, "frobnication": 1}))
+    return path
+
+
+def test_every_setting_of_the_bill_is_an_option_and_a_variable_once():
+    options = [option for option in show.params if isinstance(option, click.Option)]
+    kinds = (ModelSettings, TrainingSettings, InferenceSettings)
+    settings = {
+        f"{section}__{setting.name}"
+        for section, kind in zip(BUDGET_SECTIONS, kinds, strict=True)
+        for setting in dataclasses.fields(kind)
+    }
+    names = {option.name for option in options}
+    assert names == settings | {"config_file", "deepspeed", "training_args", "axolotl"}
+    flags = [flag for option in options for flag in option.opts]
+    variables = [option.envvar for option in options if option.envvar]
+    assert len(flags) == len(set(flags))
+    assert len(variables) == len(set(variables)) == len(settings)
+    assert all(option.help for option in options)
+
+
+def test_without_options_the_settings_are_those_of_the_dataset():
+    found = given()
+    assert found["model"] == dataclasses.asdict(ModelSettings(**BASE["model"]))
+    assert found["training"] == dataclasses.asdict(TrainingSettings(**BASE["training"]))
+    assert found["inference"] == dataclasses.asdict(InferenceSettings())
+
+
+def test_an_option_wins_over_a_variable_a_settings_file_the_config_and_the_dataset(
+    config_file: Path, deepspeed: Path
+):
+    def micro_batch(*arguments: str | Path, **variables: str) -> int:
+        size: int = given(*arguments, **variables)["training"]["micro_batch"]
+        return size
+
+    files = ("-c", config_file, "--deepspeed", deepspeed)
+    assert micro_batch() == 2
+    assert micro_batch("-c", config_file) == 3
+    assert micro_batch(*files) == 4
+    assert micro_batch(*files, TOKMILL_MICRO_BATCH="5") == 5
+    assert micro_batch(*files, "--micro-batch", "6", TOKMILL_MICRO_BATCH="5") == 6
+
+
+def test_what_a_later_source_does_not_say_stays(config_file: Path):
+    found = given("-c", config_file)
+    assert (found["training"]["sequence"], found["training"]["gpu"]) == (128, "T4")
+    assert (found["inference"]["batch"], found["model"]["layers"]) == (5, 8)
+
+
+def test_another_model_keeps_no_number_of_the_one_before():
+    assert given("--model", "gpt2")["model"] == dataclasses.asdict(ModelSettings(name="gpt2"))
+    assert given("--layers", "9")["model"]["hidden"] == 512
+    other = given("--model", "gpt2", "--layers", "9")["model"]
+    assert (other["layers"], other["hidden"]) == (9, 0)
+
+
+def test_a_named_model_takes_the_place_of_the_numbers_of_a_run(tmp_path: Path):
+    path = tmp_path / "run.toml"
+    path.write_text('[model]\nfamily = "llama"\nlayers = 8\n')
+    config = config_from_options((), path, {"model__name": "gpt2", "training__gpu": "T4"})
+    assert config.model == ModelSettings(name="gpt2")
+    assert config.training == TrainingSettings(gpu="T4")
+
+
+def test_what_a_settings_file_says_and_nobody_understands_is_listed(deepspeed: Path):
+    (key,) = given("--deepspeed", deepspeed)["not_understood"]
+    assert "frobnication" in key
+
+
+def test_a_wrong_value_is_named_by_its_key():
+    with pytest.raises(UsageError, match=r"options: training\.micro_batch: expected between 1 and"):
+        settled(None, {"training__micro_batch": 0})
+
+
+def test_only_model_and_gpu_are_options_of_a_run():
+    @click.command()
+    @model_options
+    def run(**options: Any) -> None: ...
+
+    names = {option.name for option in run.params}
+    assert names == {"model__name", "training__gpu"}
+
+
+def test_sections_that_a_run_does_not_have_are_the_defaults():
+    assert BudgetSettings.of(Config()) == BudgetSettings(
+        ModelSettings(), TrainingSettings(), InferenceSettings()
+    )
+    assert not BudgetSettings.of(Config()).names_a_model
+    assert BudgetSettings.of(Config(model=ModelSettings(family="llama"))).names_a_model

@@ -1,0 +1,80 @@
+"""`tokmill report --measure`: every loading strategy in a child process."""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tokmill.budget_settings import LOADING, TrainingSettings
+from tokmill.cli.measuring import Row, measured_rows, measured_table
+from tokmill.cli.tables import print_tables
+from tokmill.memory.dataset import DatasetSize
+
+MIB = 1 << 20
+
+
+@pytest.fixture
+def made(pretrain: Callable[..., Any], tmp_path: Path) -> Path:
+    path = tmp_path / "in.jsonl"
+    path.write_text("".join(json.dumps({"text": f"hello {i}"}) + "\n" for i in range(400)))
+    assert pretrain(path).code == 0
+    return tmp_path / "out"
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only RSS can be read here")
+def test_every_strategy_is_measured_beside_its_prediction(
+    tokmill: Callable[..., Any], made: Path
+) -> None:
+    outcome = tokmill("report", made, "--sequence", "16", "--measure", "--json")
+    assert outcome.code == 0, outcome.err
+    rows = json.loads(outcome.out)["measured"]
+    assert [row["loading"] for row in rows] == list(LOADING)
+    for row in rows:
+        assert row["measured_bytes"] == pytest.approx(
+            row["predicted_bytes"], rel=0.05, abs=32 * MIB
+        )
+        assert row["page_cache_bytes"] > 0
+    assert "measuring: memmap" in outcome.err
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only RSS can be read here")
+def test_what_would_take_more_than_is_free_is_not_run(made: Path) -> None:
+    huge = DatasetSize("pretrain", 10**13, 1, 2, shards=1, largest_shard_tokens=10**13)
+    rows = {row.loading: row for row in measured_rows(made, TrainingSettings(sequence=16), huge)}
+    assert rows["memmap"].measured_bytes
+    for loading in ("read", "int64", "lists"):
+        assert rows[loading].predicted_bytes > 10**13
+        assert rows[loading].measured_bytes is None
+        assert rows[loading].why_not == "more than is free"
+
+
+def test_a_dataset_of_less_than_a_batch_is_one_line(
+    tokmill: Callable[..., Any], made: Path
+) -> None:
+    outcome = tokmill("report", made, "--sequence", "100000", "--measure")
+    assert outcome.code == 2
+    assert "expected a batch of 1: set a smaller --sequence or --micro-batch" in outcome.error
+    assert outcome.out == ""
+
+
+def test_rows_say_by_how_much_they_differ_or_why_they_were_not_run(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    import click
+
+    rows = [
+        Row("memmap", 100 * MIB, 110 * MIB, 7 * MIB),
+        Row("lists", 9000 * MIB, why_not="more than is free"),
+    ]
+    with click.Context(click.Command("x")):
+        print_tables([measured_table(rows, TrainingSettings(loader_workers=2))])
+    head, mapped, listed = capsys.readouterr().out.splitlines()
+    assert head.startswith("host RAM, one process, 2 workers, fork, committed  predicted")
+    assert re.fullmatch(r"  memmap +100\.0 MiB +110\.0 MiB +\+10\.0% +7\.0 MiB", mapped)
+    assert re.fullmatch(r"  lists +8\.79 GiB +not run +more than is free", listed)

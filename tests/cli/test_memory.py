@@ -1,0 +1,194 @@
+"""`tokmill memory`: what a model takes, from formulas alone."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+HEAVY = ("torch", "transformers", "numpy", "pyarrow", "tokenizers", "huggingface_hub")
+GPT2 = ("memory", "--model", "gpt2")
+
+
+def in_a_process(*arguments: str) -> subprocess.CompletedProcess[str]:
+    listed = f"print(end.code, [name for name in {HEAVY!r} if name in sys.modules])"
+    program = f"import sys; sys.argv[1:] = {list(arguments)!r}\ntry:\n    from tokmill.cli.main import main\n    main()\nexcept SystemExit as end:\n    {listed}"  # noqa: E501
+    return subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        (*GPT2, "--gpu", "T4"),
+        ("memory", "--model", "llama-3-8b", "--gpu", "H100", "--explain"),
+        ("memory", "--models"),
+    ],
+)
+def test_it_imports_nothing_heavy(arguments: tuple[str, ...]) -> None:
+    done = in_a_process(*arguments)
+    assert done.stdout.splitlines()[-1] == "0 []", done.stderr
+
+
+def test_it_answers_in_half_a_second() -> None:
+    """In seconds of processor, the best of some: a busy machine is no fault of ours."""
+    words = [sys.executable, "-m", "tokmill", "memory", "--model", "llama-3-8b", "--gpu", "H100"]
+
+    def taken() -> float:
+        before = os.times()
+        subprocess.run(words, capture_output=True, check=True)
+        after = os.times()
+        spent = (after.children_user, after.children_system)
+        return sum(spent) - before.children_user - before.children_system
+
+    assert min(taken() for _ in range(4)) < 0.5
+
+
+def test_a_named_model_has_its_exact_parameters(tokmill: Callable[..., Any]) -> None:
+    outcome = tokmill(*GPT2)
+    assert outcome.code == 0
+    assert outcome.out.startswith("model: gpt2, 124,439,808 parameters: ")
+    assert outcome.err == ""
+
+
+def test_every_place_has_a_table_whose_lines_add_up_to_its_total(
+    tokmill: Callable[..., Any],
+) -> None:
+    out = tokmill(*GPT2, "--gpu", "RTX 4090").out
+    assert "GPU memory, training" in out
+    assert "GPU memory, inference" in out
+    assert "host RAM" in out
+    assert "disk: checkpoints" in out
+    tables = re.split(r"\n\n", out)
+    n_tables = 0
+    for table in tables:
+        rows = re.findall(r"^  (.*?)  +([<\d., ]+)$", table, re.MULTILINE)
+        amounts = [
+            (name, re.sub(r"< [\d.]+", "0", text).replace(",", "").split()) for name, text in rows
+        ]
+        totals = [numbers for name, numbers in amounts if name == "total"]
+        if not totals:
+            continue
+        n_tables += 1
+        for column, total in enumerate(totals[0]):
+            lines = [float(numbers[column]) for name, numbers in amounts if name != "total"]
+            assert sum(lines) == pytest.approx(float(total), abs=0.06 * len(lines)), table
+    assert n_tables >= 4
+
+
+def test_without_a_gpu_there_is_no_verdict_but_a_line_that_says_how_to_get_one(
+    tokmill: Callable[..., Any],
+) -> None:
+    out = tokmill(*GPT2).out
+    assert "name a GPU with --gpu to see whether it fits" in out
+    assert "fits on" not in out
+
+
+def test_a_verdict_says_how_much_is_left(tokmill: Callable[..., Any]) -> None:
+    out = tokmill(*GPT2, "--gpu", "80GiB").out
+    assert re.search(r"^  fits on 80GiB \(80\.00 GiB\): 7\d\.\d\d GiB left$", out, re.MULTILINE)
+    assert re.search(r"at most [\d,]+ sequences of 1,024 tokens fit", out)
+
+
+def test_what_does_not_fit_comes_with_what_would(tokmill: Callable[..., Any]) -> None:
+    out = tokmill("memory", "--model", "llama-3-8b", "--gpu", "24GiB").out
+    assert re.search(r"^  does not fit on 24GiB \(24\.00 GiB\): .* GiB too little$", out, re.M)
+    assert re.search(r"^  it fits with --", out, re.MULTILINE)
+    assert "measures, each alone" in out
+    assert "not here: " in out
+
+
+def test_explained_amounts_have_formula_symbols_and_source(tokmill: Callable[..., Any]) -> None:
+    plain, explained = tokmill(*GPT2).out, tokmill(*GPT2, "--explain").out
+    assert "source:" not in plain
+    assert "source:" in explained
+    assert "  KV cache" in explained
+    assert re.search(r"P_trained = 124,439,808", explained)
+
+
+def test_json_is_one_object_with_a_schema_whose_lines_add_up(tokmill: Callable[..., Any]) -> None:
+    outcome = tokmill(*GPT2, "--gpu", "T4", "--json")
+    found = json.loads(outcome.out)
+    assert outcome.err == ""
+    assert found["schema"] == 1
+    assert set(found) == {
+        "schema", "settings", "notes", "not_understood", "model", "gpu", "training", "inference",
+        "advice", "compute", "long_documents", "host", "disk",
+    }  # fmt: skip
+    assert found["model"]["parameters"] == 124_439_808
+    assert sum(found["model"]["by_module"].values()) == 124_439_808
+    assert found["settings"]["training"]["sequence"] == 1024
+    assert found["gpu"]["name"] == "T4"
+    for bill in (found["training"]["peak"], found["inference"], *found["training"]["moments"]):
+        assert bill["bytes"] == sum(line["bytes"] for line in bill["lines"])
+        assert bill["low_bytes"] <= bill["bytes"] <= bill["high_bytes"]
+        assert all(line["formula"] for line in bill["lines"])
+    peak = max(bill["bytes"] for bill in found["training"]["moments"])
+    assert found["training"]["peak"]["bytes"] == peak
+    assert found["compute"] is None
+    assert found["disk"]["dataset"] is None
+    weights = found["disk"]["checkpoints"]["lines"][0]
+    assert weights["bytes"] == 3 * 4 * 124_439_808
+
+
+def test_a_model_may_be_given_by_numbers(tokmill: Callable[..., Any]) -> None:
+    words = (
+        *("--family", "llama", "--layers", "8", "--hidden", "512", "--heads", "8"),
+        *("--kv-heads", "2", "--ffn", "1408", "--vocabulary", "6400", "--tied", "yes"),
+    )
+    found = json.loads(tokmill("memory", *words, "--json").out)
+    layer = 2 * 512 * 512 + 2 * 512 * 128 + 3 * 512 * 1408 + 2 * 512
+    assert found["model"]["parameters"] == 8 * layer + 512 + 6400 * 512
+
+
+def test_a_model_may_be_a_configuration(tokmill: Callable[..., Any], tmp_path: Path) -> None:
+    config = {"model_type": "gpt2", "n_layer": 2, "n_embd": 64, "n_head": 4, "vocab_size": 100}
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    found = json.loads(tokmill("memory", "--model", tmp_path, "--json").out)
+    assert found["model"]["parameters"] == 100 * 64 + 1024 * 64 + 2 * (12 * 64**2 + 13 * 64) + 128
+
+
+def test_settings_come_from_the_files_of_other_trainers(
+    tokmill: Callable[..., Any], tmp_path: Path
+) -> None:
+    path = tmp_path / "ds.json"
+    path.write_text(json.dumps({"zero_optimization": {"stage": 2}, "frobnication": 3}))
+    outcome = tokmill(*GPT2, "--gpus", "4", "--deepspeed", path)
+    assert "4 GPUs, zero-2" in outcome.out
+    assert re.search(r"^not understood: .*frobnication", outcome.out, re.MULTILINE)
+
+
+def test_the_built_in_models_and_gpus_are_listed(tokmill: Callable[..., Any]) -> None:
+    assert "gpt2" in tokmill("memory", "--models").out.splitlines()
+    assert re.search(r"^T4 +1\d\.\d\d GiB$", tokmill("memory", "--known-gpus").out, re.MULTILINE)
+    listed = json.loads(tokmill("memory", "--models", "--known-gpus", "--json").out)
+    assert "gpt2" in listed["models"]
+    assert listed["gpus"]["T4"] > 14 << 30
+    assert listed["schema"] == 1
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        ((), "no model: give --model"),
+        (("--model", "gpt2", "--gpu", "Voodoo"), "gpu: 'Voodoo' is not known"),
+        (("--model", "gpt2", "--layers", "-1"), "options: model.layers: expected between 0 and"),
+        (("--model", "gpt2", "--tensor-parallel", "5", "--gpus", "5"), "5"),
+        (("--model", "gpt2", "-c", "no.toml"), "no.toml: no such configuration file"),
+        (("--model", "gpt2", "--deepspeed", "no.json"), "no.json: "),
+        (("--family", "llama", "--layers", "2"), "--hidden"),
+    ],
+)
+def test_a_mistake_is_one_line(
+    tokmill: Callable[..., Any], arguments: tuple[str, ...], expected: str
+) -> None:
+    outcome = tokmill("memory", *arguments)
+    assert outcome.code == 2
+    assert expected in outcome.error
+    assert outcome.out == ""

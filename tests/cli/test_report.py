@@ -1,0 +1,272 @@
+"""`tokmill report`: what a finished dataset takes; and the budgets that runs and plans end with."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+SAMPLES = Path(__file__).parents[2] / "data_samples"
+CHATS = SAMPLES / "sft" / "chats.jsonl"
+GOOD = [{"title": f"t{i}", "summary": "hello world", "sections": []} for i in range(40)]
+MODEL = """
+[model]
+family = "llama"
+layers = 2
+hidden = 64
+heads = 4
+ffn = 128
+tied = "yes"
+[training]
+gpu = "T4"
+sequence = 32
+micro_batch = 2
+"""
+
+
+@pytest.fixture
+def good(tmp_path: Path) -> Path:
+    path = tmp_path / "good.jsonl"
+    path.write_text("".join(json.dumps(row) + "\n" for row in GOOD) + "{bad\n")
+    return path
+
+
+@pytest.fixture
+def made(pretrain: Callable[..., Any], good: Path, tmp_path: Path) -> Path:
+    """A dataset for pretraining of two splits, with a reject."""
+    assert pretrain(good, "--val-fraction", "0.5", "--max-reject-fraction", "1").code == 0
+    return tmp_path / "out"
+
+
+def sizes(directory: Path) -> int:
+    return sum(path.stat().st_size for path in directory.rglob("*") if path.is_file())
+
+
+def test_the_disk_of_a_dataset_is_the_sum_of_its_files_to_the_byte(
+    tokmill: Callable[..., Any], made: Path
+) -> None:
+    disk = json.loads(tokmill("report", made, "--json").out)["disk"]
+    assert disk["dataset"]["bytes"] == sizes(made)
+    assert sum(share["n_bytes"] for share in disk["found"]["splits"]) == sizes(made)
+    assert sum(share["n_bytes"] for share in disk["found"]["sources"]) == sizes(made)
+    assert {share["name"] for share in disk["found"]["splits"]} == {"train", "val", "neither"}
+    assert disk["found"]["unlisted"] == [".lock"]
+    assert {line["name"] for line in disk["dataset"]["lines"]} == {
+        "tokens (.bin)", "document index (.idx)", "rejects", "commit records (parts)",
+        "manifest and plan",
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        (),
+        ("--packing", "4096"),
+        ("--packing", "4096", "--packed-rows", "--weights", "file", "--val-fraction", "0.3"),
+        ("--part-bytes", "20kB", "--shard-tokens", "3000"),
+    ],
+)
+def test_the_disk_of_chats_is_the_sum_of_their_files_to_the_byte(
+    sft: Callable[..., Any],
+    tokmill: Callable[..., Any],
+    tmp_path: Path,
+    settings: tuple[str, ...],
+) -> None:
+    assert sft(CHATS, "--max-tokens", "4096", *settings).code == 0
+    disk = json.loads(tokmill("report", tmp_path / "out", "--json").out)["disk"]
+    assert disk["dataset"]["bytes"] == sizes(tmp_path / "out")
+    assert disk["dataset"]["low_bytes"] == disk["dataset"]["high_bytes"]
+
+
+def test_leftovers_of_a_killed_run_are_counted_and_named(
+    tokmill: Callable[..., Any], made: Path
+) -> None:
+    (made / ".train-0000000-0009.bin.1-ab.tmp").write_bytes(bytes(1234))
+    out = tokmill("report", made).out
+    assert re.search(r"^  not in the manifest +1\.2$", out, re.MULTILINE)
+    assert ".train-0000000-0009.bin.1-ab.tmp" in out
+
+
+def test_a_report_says_ratios_shares_and_what_choices_would_add(
+    tokmill: Callable[..., Any], made: Path
+) -> None:
+    outcome = tokmill("report", made)
+    assert (outcome.code, outcome.err) == (0, "")
+    for expected in (
+        r"^disk: the dataset, kB$",
+        r"^  \S+ [kMGT]?B free in ",
+        r"^  train +\d+ +\d+ +\S+ ",
+        r"good\.jsonl +40 +\d+ +\S+ ",
+        r"^  bytes per token +\d+\.\d{3} \(uint16\)$",
+        r"^  of the text +\d+\.\d% of ",
+        r"^  of the input as it lies +\d+\.\d% of ",
+        r"^  uint32 in place of uint16 ",
+        r"^  loss masks ",
+        r"^host RAM",
+        r"^GPU memory: name a model with --model",
+    ):
+        assert re.search(expected, outcome.out, re.MULTILINE), expected
+
+
+def test_the_settings_of_a_run_are_the_defaults_of_its_report(
+    pretrain: Callable[..., Any], tokmill: Callable[..., Any], good: Path, tmp_path: Path
+) -> None:
+    (tmp_path / "run.toml").write_text(MODEL)
+    words = ("-c", tmp_path / "run.toml", "--max-reject-fraction", "1")
+    assert pretrain(good, *words).code == 0
+    found = json.loads(tokmill("report", tmp_path / "out", "--json").out)
+    vocabulary = json.loads((tmp_path / "out/manifest.json").read_bytes())["tokenizer"][
+        "vocab_size"
+    ]
+    layer = 4 * 64 * 64 + 3 * 64 * 128 + 2 * 64
+    assert found["model"]["parameters"] == vocabulary * 64 + 2 * layer + 64
+    assert found["gpu"]["name"] == "T4"
+    assert found["settings"]["training"]["sequence"] == 32
+    assert found["compute"]["step_sequences"] == 2
+    assert found["long_documents"]["context"] == 32
+    other = tokmill("report", tmp_path / "out", "--model", "gpt2", "--gpu", "80GiB", "--json")
+    asked = json.loads(other.out)
+    assert asked["model"]["parameters"] == 124_439_808
+    assert asked["gpu"]["name"] == "80GiB"
+    assert asked["settings"]["training"]["micro_batch"] == 2
+
+
+def test_a_packed_dataset_is_trained_on_its_rows(
+    sft: Callable[..., Any], tokmill: Callable[..., Any], tmp_path: Path
+) -> None:
+    assert sft(CHATS, "--max-tokens", "512", "--packing", "512").code == 0
+    found = json.loads(tokmill("report", tmp_path / "out", "--model", "gpt2", "--json").out)
+    assert found["settings"]["training"]["sequence"] == 512
+
+
+# Runs and plans
+
+
+def test_a_run_with_a_model_ends_with_all_three_budgets(
+    pretrain: Callable[..., Any], good: Path, tmp_path: Path
+) -> None:
+    (tmp_path / "run.toml").write_text(MODEL)
+    out = pretrain(good, "-c", tmp_path / "run.toml", "--max-reject-fraction", "1").out
+    places = [
+        "documents",
+        "model: llama, ",
+        "disk: the dataset",
+        "host RAM",
+        "GPU memory, training",
+    ]
+    assert [out.index(place) for place in places] == sorted(out.index(place) for place in places)
+    assert re.search(r"^  fits on T4 \(14\.57 GiB\): ", out, re.MULTILINE)
+
+
+def test_a_run_without_a_model_ends_with_disk_host_and_how_to_name_one(
+    pretrain: Callable[..., Any], good: Path
+) -> None:
+    out = pretrain(good, "--max-reject-fraction", "1").out
+    assert "disk: the dataset" in out
+    assert "host RAM" in out
+    assert out.splitlines()[-1].endswith("built-in ones)")
+    assert "GPU memory, training" not in out
+
+
+def test_a_run_of_chats_takes_model_and_gpu_as_options(sft: Callable[..., Any]) -> None:
+    out = sft(CHATS, "--max-tokens", "4096", "--model", "gpt2", "--gpu", "T4").out
+    assert "model: gpt2, 124,439,808 parameters" in out
+    assert "on T4 (14.57 GiB)" in out
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        (("--gpu", "Voodoo"), "gpu: 'Voodoo' is not known"),
+        (("--model", "no-such-model-xyz"), "no-such-model-xyz"),
+    ],
+)
+def test_a_wrong_model_or_gpu_stops_a_run_before_it_begins(
+    pretrain: Callable[..., Any],
+    good: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    words: tuple[str, ...],
+    expected: str,
+) -> None:
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    outcome = pretrain(good, *words)
+    assert outcome.code == 2
+    assert expected in outcome.error
+    assert not (tmp_path / "out").exists()
+
+
+def test_another_model_for_a_finished_run_changes_no_byte_of_it(
+    pretrain: Callable[..., Any], good: Path, tmp_path: Path
+) -> None:
+    words = (good, "--max-reject-fraction", "1")
+    assert pretrain(*words).code == 0
+    before = {path: path.read_bytes() for path in (tmp_path / "out").rglob("*.*")}
+    outcome = pretrain(*words, "--model", "gpt2")
+    assert "model: gpt2" in outcome.out
+    assert {path: path.read_bytes() for path in (tmp_path / "out").rglob("*.*")} == before
+
+
+def test_a_plan_shows_the_same_budgets_before_a_token_is_written(
+    tokmill: Callable[..., Any], tokenizer_dir: Path, good: Path, tmp_path: Path
+) -> None:
+    (tmp_path / "run.toml").write_text(MODEL)
+    words = ("plan", good, "-t", tokenizer_dir, "-o", tmp_path / "out", "--engine", "tokenizers")
+    outcome = tokmill(*words, "-c", tmp_path / "run.toml")
+    assert outcome.code == 0
+    assert "disk: the dataset" in outcome.out
+    assert "  fits on T4 (14.57 GiB): " in outcome.out
+    assert not (tmp_path / "out").exists()
+    planned = json.loads(tokmill(*words, "-c", tmp_path / "run.toml", "--json").out)
+    assert planned["budgets"]["schema"] == 1
+    assert planned["budgets"]["disk"]["dataset"]["bytes"] == planned["disk_bytes"]
+    assert planned["budgets"]["compute"]["tokens"] == planned["tokens"]
+    assert planned["budgets"]["disk"]["found"] is None
+
+
+def test_a_plan_of_chats_knows_their_packing(tokmill: Callable[..., Any], tmp_path: Path) -> None:
+    words = ("sft", CHATS, "-t", SAMPLES / "tokenizer", "-o", tmp_path / "out", "--plan")
+    out = tokmill(*words, "--max-tokens", "512", "--packing", "512", "--model", "gpt2").out
+    assert re.search(r"^  pack index ", out, re.MULTILINE)
+    assert "sequence 512" in out
+
+
+# Bad input
+
+
+def test_what_is_no_dataset_is_one_line(tokmill: Callable[..., Any], tmp_path: Path) -> None:
+    outcome = tokmill("report", tmp_path)
+    assert outcome.code == 2
+    assert outcome.error == f"{tmp_path}: not a tokmill dataset: no manifest.json there"
+
+
+def test_an_unfinished_run_is_one_line(tokmill: Callable[..., Any], made: Path) -> None:
+    (made / "manifest.json").unlink()
+    outcome = tokmill("report", made)
+    assert outcome.code == 6
+    assert "its run is not finished" in outcome.error
+
+
+def test_a_missing_file_is_a_lie(tokmill: Callable[..., Any], made: Path) -> None:
+    (made / "val-0000000-0000.idx").unlink()
+    outcome = tokmill("report", made)
+    assert outcome.code == 1
+    assert outcome.error.startswith("val-0000000-0000.idx: the manifest says ")
+
+
+@pytest.mark.parametrize("key", ["totals", "files", "length_histogram", "tokenizer", "sources"])
+def test_a_changed_manifest_is_one_line(tokmill: Callable[..., Any], made: Path, key: str) -> None:
+    path = made / "manifest.json"
+    found = json.loads(path.read_bytes())
+    found[key] = 7
+    path.chmod(0o644)
+    path.write_text(json.dumps(found))
+    outcome = tokmill("report", made)
+    assert outcome.code == 1
+    assert outcome.error == (
+        f"{path}: its own sha256 does not match: it was changed; see tokmill verify"
+    )
