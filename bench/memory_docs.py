@@ -1,0 +1,192 @@
+"""Writes the tables of docs/memory.md: formulas, symbols, precision schemes, what was measured.
+
+    python -m bench.memory_docs
+
+What stands between `<!-- NAME: begin -->` and `<!-- NAME: end -->` is replaced; a test holds the
+page equal to what would be written.
+"""
+
+from __future__ import annotations
+
+import ast
+import importlib
+import inspect
+import pkgutil
+import re
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import tokmill.memory
+from bench import memory_grid
+from tokmill.memory.formula import Formula, names_in
+from tokmill.memory.precision import SCHEMES
+from tokmill.memory.symbols import SYMBOLS
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from types import ModuleType
+
+PAGE = Path(__file__).parents[1] / "docs" / "memory.md"
+_BLOCK = re.compile(r"<!-- (\S+): begin -->\n(.*?)<!-- \1: end -->", re.DOTALL)
+
+
+@dataclass(frozen=True, slots=True)
+class Declared:
+    """A module of the bill and the formulas that it declares, in their order."""
+
+    module: ModuleType
+    formulas: tuple[Formula, ...]
+
+    @property
+    def path(self) -> str:
+        """Its file below src/tokmill, such as memory/states.py."""
+        return self.module.__name__.removeprefix("tokmill.").replace(".", "/") + ".py"
+
+
+def main() -> int:
+    """Write the page."""
+    page = PAGE.read_text(encoding="utf-8")
+    PAGE.write_text(rewritten(page), encoding="utf-8")
+    return 0
+
+
+def rewritten(page: str) -> str:
+    """Give the page with each of its generated blocks as the code has it.
+
+    Raises:
+        ValueError: a block is missing, unknown, or there twice.
+    """
+    found = [match[1] for match in _BLOCK.finditer(page)]
+    if sorted(found) != sorted(BLOCKS):
+        raise ValueError(f"expected the blocks {', '.join(BLOCKS)}, found {', '.join(found)}")
+
+    def block(match: re.Match[str]) -> str:
+        name = match[1]
+        return f"<!-- {name}: begin -->\n{BLOCKS[name]()}\n<!-- {name}: end -->"
+
+    return _BLOCK.sub(block, page)
+
+
+def declared() -> tuple[Declared, ...]:
+    """Give every module of tokmill.memory that declares formulas, by name."""
+    names = [
+        info.name for info in pkgutil.walk_packages(tokmill.memory.__path__, "tokmill.memory.")
+    ]
+    modules = [importlib.import_module(name) for name in sorted(names)]
+    found = [Declared(module, tuple(_formulas(module))) for module in modules]
+    return tuple(one for one in found if one.formulas)
+
+
+def used_symbols() -> dict[str, list[str]]:
+    """Give each symbol that a formula uses, with the names of those formulas."""
+    found: dict[str, list[str]] = {}
+    for one in declared():
+        for formula in one.formulas:
+            for symbol in names_in(formula.expression):
+                found.setdefault(symbol, []).append(formula.name)
+    return found
+
+
+def _formulas(module: ModuleType) -> Iterator[Formula]:
+    """Give the formulas that a module assigns to names of its own, not those that it imports."""
+    for node in ast.parse(inspect.getsource(module)).body:
+        targets = node.targets if isinstance(node, ast.Assign) else []
+        if isinstance(node, ast.AnnAssign):
+            targets = [node.target]
+        for target in targets:
+            if isinstance(target, ast.Name):
+                yield from _formulas_in(getattr(module, target.id, None))
+
+
+def _formulas_in(value: Any) -> Iterator[Formula]:
+    if isinstance(value, Formula):
+        yield value
+    elif isinstance(value, dict):
+        for item in value.values():
+            yield from _formulas_in(item)
+    elif isinstance(value, tuple | list):
+        for item in value:
+            yield from _formulas_in(item)
+
+
+def _formula_tables() -> str:
+    return "\n\n".join(_formula_table(one) for one in declared())
+
+
+def _formula_table(one: Declared) -> str:
+    title = (one.module.__doc__ or "").strip().splitlines()[0]
+    rows = [
+        (_cell(f.name), f"`{f.expression}`", _cell(f.source), _cell(f.error or "not known"))
+        for f in dict.fromkeys(one.formulas)
+    ]
+    head = ("amount", "formula", "source", "known error")
+    return f"### {one.path}\n\n{title}\n\n{_table(head, rows)}"
+
+
+def _symbol_table() -> str:
+    return _table(("symbol", "meaning"), [(f"`{k}`", _cell(v)) for k, v in SYMBOLS.items()])
+
+
+def _scheme_table() -> str:
+    head = ("scheme", "weight", "gradient", "its copy", "master", "Adam", "sum", "computed in")
+    rows = [
+        (
+            f"`{name}`",
+            *map(str, (s.weight, s.gradient, s.main_gradient, s.master, 2 * s.moment)),
+            str(s.weight + s.gradient + s.main_gradient + s.master + 2 * s.moment),
+            {2: "16 bit", 4: "32 bit"}[s.computed],
+        )
+        for name, s in SCHEMES.items()
+    ]
+    return _table(head, rows)
+
+
+def _grid_table() -> str:
+    """Score the stored grid of MemTracker with the formulas as they are."""
+    head = ("case", "measured, MiB", "formula, MiB", "error", "greatest error of a category")
+    rows, peaks, parts = [], [], []
+    for measured in memory_grid.stored():
+        peak, *categories = memory_grid.scores_of(measured)
+        worst = max((s for s in categories if s.counted), key=lambda score: abs(score.error))
+        amounts = (f"{amount / memory_grid.MIB:,.1f}" for amount in (peak.net, peak.predicted))
+        rows.append(
+            (
+                peak.case,
+                *amounts,
+                _percent(peak.error),
+                f"{_percent(worst.error)} ({worst.category})",
+            )
+        )
+        peaks.append(abs(peak.error))
+        parts.append(abs(worst.error))
+    return (
+        f"{_table(head, rows)}\n\n{len(rows)} cases: greatest error of a peak {max(peaks):.2%}, "
+        f"of a category that is at least 1 % of it {max(parts):.2%}."
+    )
+
+
+def _percent(error: float) -> str:
+    return f"{round(error, 4) + 0.0:+.2%}"  # The sum takes the sign of a zero away.
+
+
+def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """Lay out a Markdown table of texts, which are too long to be aligned."""
+    lines = (head, ["---"] * len(head), *rows)
+    return "\n".join(f"| {' | '.join(cells)} |" for cells in lines)
+
+
+def _cell(text: str) -> str:
+    return text.replace("|", "\\|")
+
+
+BLOCKS: Mapping[str, Callable[[], str]] = {
+    "formulas": _formula_tables,
+    "symbols": _symbol_table,
+    "schemes": _scheme_table,
+    "grid": _grid_table,
+}
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,47 @@
+"""Host RAM with a DataLoader of torch: predicted against measured."""
+
+from __future__ import annotations
+
+import sys
+
+import numpy as np
+import pytest
+
+from bench.host_ram import make_dataset
+from tokmill.budget_settings import TrainingSettings
+from tokmill.measure.compare import compare_loading
+from tokmill.measure.loading import measure_interpreter
+from tokmill.measure.machine import this_machine
+from tokmill.memory.dataset import dataset_size
+from tokmill.memory.machine import TORCH_BYTES, Machine
+from tokmill.shards.reader import read_manifest
+
+pytest.importorskip("torch")
+if sys.platform != "linux":
+    pytest.skip("elsewhere only RSS is known", allow_module_level=True)
+
+
+@pytest.fixture(scope="module")
+def machine() -> Machine:
+    bare = measure_interpreter(torch=True)
+    return Machine(available_bytes=this_machine().available_bytes, interpreter_bytes=bare)
+
+
+@pytest.mark.parametrize(
+    ("loading", "workers", "start"),
+    [("lists", 2, "fork"), ("int64", 2, "spawn")],
+)
+def test_predictions_hold_with_torch(
+    tmp_path, machine: Machine, loading: str, workers: int, start: str
+):
+    make_dataset(tmp_path, 4 << 20)
+    training = TrainingSettings(
+        loading=loading, loader_workers=workers, start_method=start, sequence=2048, micro_batch=8
+    )
+    size = dataset_size(read_manifest(tmp_path))
+    found = compare_loading(tmp_path, training, size, machine, torch=True, masked=True)
+    assert found.holds, (found.predicted.n_bytes, found.measured)
+
+
+def test_torch_takes_what_the_constant_says(machine: Machine):
+    assert np.isclose(machine.interpreter_bytes, TORCH_BYTES, rtol=0.25)
