@@ -51,7 +51,7 @@ def test_what_would_take_more_than_is_free_is_not_run(made: Path) -> None:
     for loading in ("read", "int64", "lists"):
         assert rows[loading].predicted_bytes > 10**13
         assert rows[loading].measured_bytes is None
-        assert rows[loading].why_not == "more than is free"
+        assert rows[loading].note == "too little memory is free to measure it"
 
 
 def test_a_dataset_of_less_than_a_batch_is_one_line(
@@ -70,11 +70,13 @@ def test_rows_say_by_how_much_they_differ_or_why_they_were_not_run(
 
     rows = [
         Row("memmap", 100 * MIB, 110 * MIB, 7 * MIB),
-        Row("lists", 9000 * MIB, why_not="more than is free"),
+        Row("lists", 9000 * MIB, note="more than is free"),
+        Row("read", 100 * MIB, 200 * MIB, note="not told apart"),
     ]
     with click.Context(click.Command("x")):
         print_tables([measured_table(rows, TrainingSettings(loader_workers=2))])
-    head, mapped, listed = capsys.readouterr().out.splitlines()
+    head, mapped, listed, read = capsys.readouterr().out.splitlines()
     assert head.startswith("host RAM, one process, 2 workers, fork, committed  predicted")
     assert re.fullmatch(r"  memmap +100\.0 MiB +110\.0 MiB +\+10\.0% +7\.0 MiB", mapped)
     assert re.fullmatch(r"  lists +8\.79 GiB +not run +more than is free", listed)
+    assert re.fullmatch(r"  read +100\.0 MiB +200\.0 MiB +\+100\.0% +not told apart", read)

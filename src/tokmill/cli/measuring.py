@@ -17,21 +17,22 @@ if TYPE_CHECKING:
 
     from tokmill.budget_settings import TrainingSettings
     from tokmill.memory.dataset import DatasetSize
-    from tokmill.memory.machine import Machine
 
-MOST = 0.8
-"""What would take more than this of the memory that is free is not run."""
+NOT_EXACT = "not told apart: all resident pages, shared ones once for each process"
 
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """A strategy: committed bytes predicted and measured, page cache; None if it was not run."""
+    """A strategy: committed bytes predicted and measured, page cache; None if it is not known.
+
+    `note` says why.
+    """
 
     loading: str
     predicted_bytes: int
     measured_bytes: int | None = None
     page_cache_bytes: int | None = None
-    why_not: str = ""
+    note: str = ""
 
 
 def measured_rows(directory: Path, training: TrainingSettings, size: DatasetSize) -> Iterator[Row]:
@@ -44,26 +45,23 @@ def measured_rows(directory: Path, training: TrainingSettings, size: DatasetSize
         UsageError: memory cannot be read, or the dataset holds less than a batch.
         WorkerError: a child failed.
     """
-    from tokmill.measure.loading import has_torch, measure_interpreter, measure_loading
+    from tokmill.measure.compare import compare_loading
+    from tokmill.measure.loading import has_torch, measure_interpreter
     from tokmill.measure.machine import this_machine
 
     torch = has_torch()
     machine = replace(this_machine(), interpreter_bytes=measure_interpreter(torch=torch))
     for loading in LOADING:
-        how = replace(training, loading=loading, gpus=1, gpus_per_node=0, pin_memory=False)
-        predicted = _predicted(how, size, machine)
-        if predicted > MOST * machine.available_bytes:
-            yield Row(loading, predicted, why_not="more than is free")
-            continue
         click.echo(f"measuring: {loading}", err=True)
-        peak = measure_loading(directory, how, torch=torch).peak
-        yield Row(loading, predicted, peak.committed, peak.file)
-
-
-def _predicted(training: TrainingSettings, size: DatasetSize, machine: Machine) -> int:
-    from tokmill.memory.host import host_budget
-
-    return host_budget(None, training, size, machine).peak.n_bytes
+        how = replace(training, loading=loading, gpus=1, gpus_per_node=0)
+        found = compare_loading(directory, how, size, machine, torch=torch, masked=size.mask)
+        predicted, measured = found.predicted.n_bytes, found.measured
+        if measured is None:
+            yield Row(loading, predicted, note=found.skipped)
+        else:
+            peak = measured.peak
+            cache, note = (peak.file, "") if peak.exact else (None, NOT_EXACT)
+            yield Row(loading, predicted, peak.committed, cache, note)
 
 
 def measured_table(rows: list[Row], training: TrainingSettings) -> RenderableType:
@@ -73,9 +71,9 @@ def measured_table(rows: list[Row], training: TrainingSettings) -> RenderableTyp
 
     def texts(row: Row) -> tuple[str, ...]:
         if row.measured_bytes is None:
-            return (row.loading, memory(row.predicted_bytes), "not run", "", row.why_not)
+            return (row.loading, memory(row.predicted_bytes), "not run", "", row.note)
         change = row.measured_bytes / max(1, row.predicted_bytes) - 1
-        cache = memory(row.page_cache_bytes or 0)
+        cache = row.note if row.page_cache_bytes is None else memory(row.page_cache_bytes)
         return (
             row.loading, memory(row.predicted_bytes), memory(row.measured_bytes), f"{change:+.1%}",
             cache,
