@@ -69,3 +69,20 @@ def test_a_trainer_that_fails_is_one_clear_line(make_dataset):
         "the measured trainer ended with code 1: FileNotFoundError:"
     )
     assert "\n" not in str(caught.value)
+
+
+def test_workers_of_a_trainer_that_was_killed_do_not_keep_us_waiting(tmp_path, monkeypatch):
+    (tmp_path / "dying_trainer.py").write_text(
+        "import os, signal, subprocess, sys\n"
+        "subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(3600)'])\n"
+        "os.kill(os.getpid(), signal.SIGKILL)\n"
+    )
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    monkeypatch.setattr("tokmill.measure.loading.MODULE", "dying_trainer")
+    with pytest.raises(WorkerError, match="ended with code -9: killed by the system"):
+        measure_interpreter(torch=False)
+
+
+def test_a_dataset_without_tokens_has_nothing_to_load(make_dataset):
+    with pytest.raises(UsageError, match="the dataset has no tokens: there is nothing to load"):
+        run_of(make_dataset([]), SMALL, torch=False, masked=True)

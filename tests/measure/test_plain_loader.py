@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import pytest
 
+from tokmill.errors import WorkerError
 from tokmill.measure.plain_loader import batches
 from tokmill.measure.strategies import Files, Samples
 
@@ -15,3 +16,12 @@ def test_batches_come_whole_and_in_order_for_any_number_of_workers(
     samples = Samples.of(files, "lazy", sequence=2, most_tokens=0)
     found = [ids.tolist() for ids, _ in batches(samples, 2, workers, start, prefetch=1)]
     assert found == [[[0, 1], [2, 3]], [[4, 5], [6, 7]]]
+
+
+def test_a_worker_that_ends_is_an_error_and_no_wait(make_dataset):
+    directory = make_dataset(list(range(11)))
+    (path,) = directory.glob("*.bin")
+    samples = Samples.of(Files((path,), "<u2", masked=False), "lazy", sequence=2, most_tokens=0)
+    path.unlink()
+    with pytest.raises(WorkerError, match="a loader worker ended with code 1"):
+        list(batches(samples, 2, 1, "spawn", prefetch=1))

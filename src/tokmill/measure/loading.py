@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -88,6 +89,8 @@ def run_of(directory: Path, training: TrainingSettings, *, torch: bool, masked: 
     packing = (manifest["config"].get("sft") or {}).get("packing", 0)
     sequence = training.sequence or packing or SEQUENCE
     tokens = sum(shard["tokens"] // sequence for shard in manifest["shards"]) * sequence
+    if not manifest["totals"]["tokens"]:
+        raise UsageError(f"{directory}: the dataset has no tokens: there is nothing to load")
     if tokens < sequence * training.micro_batch:
         raise UsageError(
             f"{directory}: {tokens} tokens in whole sequences of {sequence}, expected a batch of "
@@ -115,17 +118,8 @@ def measure(run: Run) -> Measured:
         UsageError: its memory cannot be read.
         WorkerError: it failed.
     """
-    with (
-        tempfile.TemporaryFile() as errors,
-        subprocess.Popen(
-            [sys.executable, "-m", MODULE],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=errors,
-            text=True,
-            start_new_session=True,
-        ) as child,
-    ):
+    with tempfile.TemporaryFile() as errors, _started(errors) as child:
+        threading.Thread(target=_end_workers, args=(child,), daemon=True).start()
         try:
             return _watched(child, run)
         except (BrokenPipeError, EOFError):
@@ -133,8 +127,32 @@ def measure(run: Run) -> Measured:
             errors.seek(0)
             raise WorkerError(_why(child.returncode, errors.read().decode())) from None
         finally:
-            with suppress(ProcessLookupError):  # with workers that outlived it
-                os.killpg(child.pid, signal.SIGKILL)
+            _kill_group(child)
+
+
+def _started(errors: IO[bytes]) -> subprocess.Popen[str]:
+    try:
+        return subprocess.Popen(
+            [sys.executable, "-m", MODULE],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=errors,
+            text=True,
+            start_new_session=True,
+        )
+    except OSError as error:
+        raise WorkerError(f"the measured trainer cannot be started: {error.strerror}") from None
+
+
+def _end_workers(child: subprocess.Popen[str]) -> None:
+    """End the workers of a child that has gone: they hold its pipe open, and we read from it."""
+    child.wait()
+    _kill_group(child)
+
+
+def _kill_group(child: subprocess.Popen[str]) -> None:
+    with suppress(ProcessLookupError):
+        os.killpg(child.pid, signal.SIGKILL)
 
 
 def _watched(child: subprocess.Popen[str], run: Run) -> Measured:

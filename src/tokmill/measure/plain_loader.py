@@ -7,12 +7,17 @@ until all are read.
 from __future__ import annotations
 
 import multiprocessing
+from contextlib import suppress
+from queue import Empty
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from tokmill.errors import WorkerError
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from multiprocessing.process import BaseProcess
     from multiprocessing.queues import Queue
     from multiprocessing.synchronize import Event
 
@@ -22,8 +27,8 @@ if TYPE_CHECKING:
 
     Batch = tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]
 
-DEAD_S = 600.0
-"""A worker that gives nothing for so long is taken for dead."""
+LOOK_S = 1.0
+"""So often is looked whether a worker that gives nothing is alive."""
 
 
 def batches(
@@ -32,7 +37,7 @@ def batches(
     """Give ids and labels, (micro_batch, sequence) int64 each; the last few samples are left out.
 
     Raises:
-        queue.Empty: a worker died.
+        WorkerError: a worker died.
     """
     n_batches = len(samples) // micro_batch
     if not workers:
@@ -50,10 +55,18 @@ def batches(
         worker.start()
         started.append(worker)
     for i in range(n_batches):
-        yield queues[i % workers].get(timeout=DEAD_S)
+        yield _next(queues[i % workers], started[i % workers])
     is_read.set()
     for worker in started:
         worker.join()
+
+
+def _next(queue: Queue[Batch], worker: BaseProcess) -> Batch:
+    while True:
+        with suppress(Empty):
+            return queue.get(timeout=LOOK_S)
+        if not worker.is_alive():  # it stays until all batches are read
+            raise WorkerError(f"a loader worker ended with code {worker.exitcode}")
 
 
 def _make(
