@@ -291,3 +291,26 @@ def test_adapters_that_run_again_may_take_more_than_a_layers_backward() -> None:
     peak = training_bill(model, training).peak
     assert amount(peak, "gradients inside the layer") == 2 * 2048 * (2 + 2 * 4) * 3072
     assert any(line.name == "activations: layer in forward" for line in peak.lines)
+
+
+def test_megatron_holds_no_mask_for_checkpointed_layers() -> None:
+    settings = {"checkpointing": "full", "attention": "eager", "sequence": 1024}
+    model = named("gpt2")
+    held = {
+        framework: amount(
+            moment("end of forward", model, framework=framework, **settings), "activations: mask"
+        )
+        for framework in ("hf", "megatron")
+    }
+    assert held == {"hf": 4 * 1024 * 1024, "megatron": 0}
+
+
+def test_gathering_a_frozen_base_does_not_widen_what_lies_between_the_layers() -> None:
+    settings: dict[str, Any] = {
+        "precision": "fp32", "adapter": "lora", "weights": "int8", "gpus": 8, "sequence": 1024,
+    }  # fmt: skip
+    kept = [
+        amount(moment("end of forward", named("llama-3.2-1b"), **settings, sharding=how), "activ")
+        for how in ("zero-2", "zero-3")
+    ]
+    assert kept[0] == kept[1]

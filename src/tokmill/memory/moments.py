@@ -128,7 +128,7 @@ def _kept_of(stage: Stage, layers: float) -> tuple[Line, ...]:
     if not stage.recomputed:
         return kept_lines(stage.parts, layers, stage.symbols)
     inputs = CHECKPOINTS_SPLIT if stage.training.sequence_parallel else CHECKPOINTS
-    mask = held_mask(stage.at)
+    mask = held_mask(stage.at) if stage.training.framework == "hf" else ()
     held = (rows_line("activations: mask", mask, stage.symbols),) if mask else ()
     return (inputs.line(symbols), *held)
 

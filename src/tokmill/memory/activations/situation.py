@@ -101,8 +101,10 @@ def _residual_bytes(training: TrainingSettings, *, trained: bool) -> int:
 
     Sharded weights are gathered in the type of the products (FSDP's mixed precision).
     """
-    if training.sharding in SHARDED_WEIGHTS:
-        return SCHEMES[training.precision].computed
     if trained:
-        return scheme_of(training).weight
-    return FP32_BYTES if frozen_type(training) == "fp32" else HALF_BYTES
+        held = scheme_of(training).weight
+    else:
+        held = FP32_BYTES if frozen_type(training) == "fp32" else HALF_BYTES
+    if training.sharding in SHARDED_WEIGHTS:
+        return min(held, SCHEMES[training.precision].computed)
+    return held
