@@ -11,6 +11,7 @@ from __future__ import annotations
 import ast
 import importlib
 import inspect
+import json
 import pkgutil
 import re
 import sys
@@ -20,6 +21,7 @@ from typing import TYPE_CHECKING, Any
 
 import tokmill.memory
 from bench import memory_grid
+from bench.memory_grid import MIB
 from tokmill.memory.formula import Formula, names_in
 from tokmill.memory.precision import SCHEMES
 from tokmill.memory.symbols import SYMBOLS
@@ -29,6 +31,7 @@ if TYPE_CHECKING:
     from types import ModuleType
 
 PAGE = Path(__file__).parents[1] / "docs" / "memory.md"
+HOST_RAM = Path(__file__).with_name("host_ram.json")
 _BLOCK = re.compile(r"<!-- (\S+): begin -->\n(.*?)<!-- \1: end -->", re.DOTALL)
 
 
@@ -181,11 +184,38 @@ def _cell(text: str) -> str:
     return text.replace("|", "\\|")
 
 
+def _host_table() -> str:
+    """Give the measured matrix of loading strategies; its predictions are those of its day."""
+    stored = json.loads(HOST_RAM.read_text(encoding="utf-8"))
+    head = ("strategy", "ids", "cases", "measured, MiB", "greatest difference, MiB", "in percent")
+    groups: dict[tuple[str, int], list[dict[str, Any]]] = {}
+    for row in stored["rows"]:
+        groups.setdefault((row["loading"], row["tokens"]), []).append(row)
+    rows = []
+    for (loading, tokens), cases in groups.items():
+        sizes = [case["measured"] / MIB for case in cases]
+        worst = max(cases, key=lambda case: abs(case["difference"]))
+        share = max(abs(case["difference"]) / case["measured"] for case in cases)
+        rows.append(
+            (
+                loading,
+                f"{tokens / 1e6:,.0f} million",
+                str(len(cases)),
+                f"{min(sizes):,.0f} to {max(sizes):,.0f}",
+                f"{worst['difference'] / MIB:+.1f}",
+                f"{share:.1%}",
+            )
+        )
+    held = sum(case["holds"] for case in stored["rows"])
+    return f"{_table(head, rows)}\n\n{held} of {len(stored['rows'])} cases within 5 % + 32 MiB."
+
+
 BLOCKS: Mapping[str, Callable[[], str]] = {
     "formulas": _formula_tables,
     "symbols": _symbol_table,
     "schemes": _scheme_table,
     "grid": _grid_table,
+    "host": _host_table,
 }
 
 if __name__ == "__main__":

@@ -17,7 +17,7 @@ def test_the_page_is_what_the_program_writes():
 def test_a_page_without_a_block_is_refused():
     page = PAGE.read_text(encoding="utf-8").replace("<!-- symbols: begin -->", "")
     with pytest.raises(
-        ValueError, match="expected the blocks formulas, symbols, schemes, grid, found"
+        ValueError, match="expected the blocks formulas, symbols, schemes, grid, host, found"
     ):
         rewritten(page)
 
