@@ -52,6 +52,11 @@ def test_the_model_and_the_settings_stand_first():
     assert lines[2:4] == ["note: a note", "not understood: zero.x = 1"]
 
 
+def test_nothing_empty_stands_first():
+    assert text()[:5] == "model"
+    assert text(PLANNED, model=ModelSettings())[:5] == "disk:"
+
+
 def test_active_parameters_are_said_where_they_are_others():
     assert ", 12,879,925,248 active a token: " in text(model=ModelSettings(name="mixtral-8x7b"))
     assert "active" not in text().splitlines()[0]

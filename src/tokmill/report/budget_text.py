@@ -42,6 +42,14 @@ def budget_tables(
     `explain`: also the formula, symbols and source of every amount. `compact`: only what a run
     should end with.
     """
+    tables = _all_tables(found, explain=explain, compact=compact)
+    first = next(tables)
+    if first != Text(""):  # without a model a table is the first
+        yield first
+    yield from tables
+
+
+def _all_tables(found: Budgets, *, explain: bool, compact: bool) -> Iterator[RenderableType]:
     if found.of_model is not None:
         yield _model_line(found.of_model.model)
         yield from _settings_lines(found.settings)
