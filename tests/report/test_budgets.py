@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import asdict
 from typing import Any
 
 import pytest
@@ -32,6 +33,16 @@ def test_a_model_by_numbers_has_the_vocabulary_of_the_dataset():
     assert found is not None
     layer = 4 * 64 * 64 + 3 * 64 * 128 + 2 * 64
     assert found.model.parameters == 300 * 64 + 2 * layer + 64
+
+
+def test_a_dataset_with_more_ids_than_the_model_is_noted():
+    small = ModelSettings(**{**asdict(NUMBERS), "vocabulary": 299})
+    assert made(small).settings.notes == (
+        "note",
+        "vocabulary: the dataset's tokenizer has 300 ids, the model's embedding 299: "
+        "it cannot be trained on this dataset as it is",
+    )
+    assert made().settings.notes == ("note",)
 
 
 def test_sequences_are_as_long_as_packed_rows_unless_the_settings_say():

@@ -122,7 +122,9 @@ def budgets(settings: BudgetSettings, disk: OnDisk | None, machine: Machine) -> 
     model = load_model(settings.model, vocabulary=vocabulary) if settings.names_a_model else None
     training = with_sequence(settings.training, model, size)
     settings = replace(settings, training=training)
-    settings = replace(settings, notes=(*settings.notes, *_beyond_positions(model, settings)))
+    if model is not None:
+        odd = (*_beyond_positions(model, settings), *_beyond_vocabulary(model, vocabulary))
+        settings = replace(settings, notes=(*settings.notes, *odd))
     more = additions(size, sequence=training.sequence, epochs=training.epochs) if size else ()
     of_model = None if model is None else _of_model(model, settings, size, gpu)
     return Budgets(settings, host_budget(model, training, size, machine), of_model, disk, more)
@@ -141,9 +143,18 @@ def check(settings: BudgetSettings) -> None:
         training_bill(model, with_sequence(settings.training, model, None))
 
 
-def _beyond_positions(model: Model | None, settings: BudgetSettings) -> Iterator[str]:
+def _beyond_vocabulary(model: Model, ids: int) -> Iterator[str]:
+    """Say that the dataset's tokenizer has more ids than the model's embedding."""
+    if ids > model.vocabulary:
+        yield (
+            f"vocabulary: the dataset's tokenizer has {ids:,} ids, the model's embedding "
+            f"{model.vocabulary:,}: it cannot be trained on this dataset as it is"
+        )
+
+
+def _beyond_positions(model: Model, settings: BudgetSettings) -> Iterator[str]:
     """Say which lengths are more than the model has positions for."""
-    most = 0 if model is None else model.positions
+    most = model.positions
     lengths = {"sequence": settings.training.sequence, "context": settings.inference.context}
     for name, tokens in lengths.items():
         if tokens > most > 0:
