@@ -27,7 +27,8 @@ CLOSE = "5 % + 32 MiB for the whole bill"
 
 PROCESSES = Formula(
     "processes with their packages", "interpreter * R", MEASURED,
-    "of the CPU build of torch; CUDA and more packages come on top",
+    "of torch built for CUDA 13 (277 MiB; for the CPU alone 144); a context and more packages come "
+    "on top",
 )  # fmt: skip
 FORKED = Formula("forked workers", "forked * w * R", MEASURED, CLOSE)
 SPAWNED = Formula("spawned workers", "(interpreter * w + tracker) * R", MEASURED, CLOSE)
