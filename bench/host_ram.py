@@ -173,7 +173,7 @@ def main(arguments: list[str]) -> int:
         return 0
     torch = has_torch() and not options.plain
     interpreter = measure_interpreter(torch=torch)
-    machine = replace(this_machine(), interpreter_bytes=interpreter)
+    machine = replace(this_machine(torch=torch), interpreter_bytes=interpreter)
     print(f"interpreter {interpreter / MIB:,.1f} MiB, torch {torch}; memory in MiB\n")
     head = ("loading", "workers", "start", "masks", "M tokens", "predicted", "measured",
             "difference", "")  # fmt: skip

@@ -74,4 +74,6 @@ def test_this_machine_has_memory():
     found = this_machine()
     assert found.memory_bytes == psutil.virtual_memory().total
     assert 0 < found.available_bytes < found.memory_bytes
-    assert this_machine(torch=False).interpreter_bytes < found.interpreter_bytes
+    bare = this_machine(torch=False)
+    assert bare.interpreter_bytes < found.interpreter_bytes
+    assert bare.forked_bytes < found.forked_bytes

@@ -131,6 +131,13 @@ def test_a_spawned_worker_is_an_interpreter_and_a_forked_one_is_not():
     assert total(process_lines(*symbols_of("read", None, 2, "spawn"))) == (300 + 6) * MIB
 
 
+def test_what_a_forked_worker_makes_its_own_is_the_machines():
+    training = TrainingSettings(loader_workers=2, sequence=10)
+    machine = Machine(interpreter_bytes=MIB, forked_bytes=3 * MIB)
+    lines = process_lines(training, loading_symbols(training, None, machine))
+    assert total(lines) == (1 + 2 * 3) * MIB
+
+
 def test_every_process_of_a_machine_has_its_own():
     training = TrainingSettings(
         gpus=16, gpus_per_node=4, loading="read", loader_workers=1, sequence=10

@@ -50,7 +50,8 @@ def measured_rows(directory: Path, training: TrainingSettings, size: DatasetSize
     from tokmill.measure.machine import this_machine
 
     torch = has_torch()
-    machine = replace(this_machine(), interpreter_bytes=measure_interpreter(torch=torch))
+    bare = measure_interpreter(torch=torch)
+    machine = replace(this_machine(torch=torch), interpreter_bytes=bare)
     for loading in LOADING:
         click.echo(f"measuring: {loading}", err=True)
         how = replace(training, loading=loading, gpus=1, gpus_per_node=0)

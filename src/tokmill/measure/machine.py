@@ -8,7 +8,13 @@ from pathlib import Path
 import psutil
 
 from tokmill.measure.usage import SHM
-from tokmill.memory.machine import BARE_BYTES, TORCH_BYTES, Machine
+from tokmill.memory.machine import (
+    BARE_BYTES,
+    BARE_FORKED_BYTES,
+    FORKED_BYTES,
+    TORCH_BYTES,
+    Machine,
+)
 
 CGROUPS = Path("/sys/fs/cgroup")
 MEMBERSHIP = Path("/proc/self/cgroup")
@@ -36,6 +42,7 @@ def this_machine(*, torch: bool = True) -> Machine:
         limit_bytes=memory_limit(),
         shm_bytes=_size_of(SHM),
         interpreter_bytes=TORCH_BYTES if torch else BARE_BYTES,
+        forked_bytes=FORKED_BYTES if torch else BARE_FORKED_BYTES,
     )
 
 

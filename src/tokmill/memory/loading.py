@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from tokmill.budget_settings import LAZY_LOADING
 from tokmill.memory.formula import Formula
-from tokmill.memory.machine import FORKED_BYTES, TRACKER_BYTES
+from tokmill.memory.machine import TRACKER_BYTES
 from tokmill.memory.parallel import ranks_per_node
 
 if TYPE_CHECKING:
@@ -112,7 +112,7 @@ def loading_symbols(
         "n": training.micro_batch * training.sequence,
         "prefetch": training.prefetch,
         "interpreter": machine.interpreter_bytes,
-        "forked": FORKED_BYTES,
+        "forked": machine.forked_bytes,
         "tracker": TRACKER_BYTES,
         "T": size.tokens if size else 0,
         "T_shard": size.largest_shard_tokens if size else 0,

@@ -15,6 +15,8 @@ TORCH_CPU_BYTES = 144 * MIB
 
 FORKED_BYTES = 12 * MIB
 """Anonymous memory that a forked worker of a DataLoader makes its own (the same machine)."""
+BARE_FORKED_BYTES = 7 * MIB // 2
+"""The same of a worker of NumPy and multiprocessing alone."""
 TRACKER_BYTES = 6 * MIB
 """Anonymous memory of the process that watches the semaphores of spawned workers."""
 
@@ -25,7 +27,8 @@ class Machine:
 
     `limit_bytes` is the smallest limit of the process's cgroup and all above it; `shm_bytes` the
     size of /dev/shm. `interpreter_bytes` is the anonymous memory of a process that has imported
-    what a trainer imports and done nothing.
+    what a trainer imports and done nothing, `forked_bytes` what a worker forked from it makes its
+    own.
     """
 
     memory_bytes: int = 0
@@ -33,6 +36,7 @@ class Machine:
     limit_bytes: int = 0
     shm_bytes: int = 0
     interpreter_bytes: int = TORCH_BYTES
+    forked_bytes: int = FORKED_BYTES
 
     @property
     def usable_bytes(self) -> int:
