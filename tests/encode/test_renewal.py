@@ -24,7 +24,8 @@ linux_only = pytest.mark.skipif(sys.platform != "linux", reason="memory is read 
 def touched_pages(n_bytes: int) -> mmap.mmap:
     """Give memory that really goes back to the system when it is dropped."""
     pages = mmap.mmap(-1, n_bytes, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
-    pages.write(b"x" * n_bytes)
+    for start in range(0, n_bytes, mmap.PAGESIZE):  # no copy, which could stay in malloc's arena
+        pages[start : start + 1] = b"x"
     return pages
 
 
