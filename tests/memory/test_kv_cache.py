@@ -1,7 +1,7 @@
 import pytest
 
 from tokmill.budget_settings import InferenceSettings, ModelSettings
-from tokmill.memory.kv_cache import KV_BYTES, kv_cache_lines, kv_token_bytes
+from tokmill.memory.kv_cache import KV_BYTES, kv_cache_lines
 from tokmill.memory.load import load_model
 from tokmill.memory.model import Attention, Model
 
@@ -34,19 +34,19 @@ def test_published_sizes_are_given_exactly(name, context, gib):
 def test_a_token_of_gpt_oss_takes_what_its_server_logs():
     model = load_model(ModelSettings(name="gpt-oss-120b"))
 
-    assert kv_token_bytes(model, InferenceSettings()) == 73_728
+    assert cache(model, 1) == 73_728
     assert round(5.38 * GIB / 73_728) == 78_352
 
 
 def test_deepseek_keeps_a_compressed_vector_or_expanded_heads():
     model = load_model(ModelSettings(name="deepseek-v3"))
 
-    assert kv_token_bytes(model, InferenceSettings()) == 70_272
-    assert kv_token_bytes(model, InferenceSettings(mla_cache="expanded")) == 4_997_120
+    assert cache(model, 1) == 70_272
+    assert cache(model, 1, mla_cache="expanded") == 4_997_120
 
 
 def test_a_token_takes_keys_and_values_of_the_key_value_heads_in_every_layer():
-    assert kv_token_bytes(a_model(), InferenceSettings()) == 2 * 3 * 2 * 8 * 2
+    assert cache(a_model(), 1) == 2 * 3 * 2 * 8 * 2
     assert cache(a_model(), 10, batch=5) == 2 * 3 * 2 * 8 * 2 * 10 * 5
 
 

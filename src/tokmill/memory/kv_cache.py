@@ -73,12 +73,6 @@ def kv_cache_lines(model: Model, settings: InferenceSettings, context: int) -> t
     return tuple(lines)
 
 
-def kv_token_bytes(model: Model, settings: InferenceSettings) -> int:
-    """Give the bytes that a token adds on one GPU while no sliding window is full."""
-    symbols = {**_symbols(model, settings), "L_kv": model.layers, "tokens": 1, "b": 1}
-    return _formula(model, settings, is_sliding=False).evaluate(symbols)
-
-
 def _formula(model: Model, settings: InferenceSettings, *, is_sliding: bool) -> Formula:
     if not model.attention.kv_rank:
         return KV_CACHE_WINDOW if is_sliding else KV_CACHE

@@ -10,8 +10,6 @@ BARE_BYTES = 15 * MIB
 """Anonymous memory of Python with NumPy (Linux, x86-64, Python 3.11, NumPy 2.4, 2026-11)."""
 TORCH_BYTES = 277 * MIB
 """The same with torch 2.13 built for CUDA 13, which trainers on GPUs run on, before any context."""
-TORCH_CPU_BYTES = 144 * MIB
-"""The same with torch 2.13 built for the CPU alone."""
 
 FORKED_BYTES = 12 * MIB
 """Anonymous memory that a forked worker of a DataLoader makes its own (the same machine)."""

@@ -127,11 +127,6 @@ def rank_states(model: Model, training: TrainingSettings) -> States:
     )
 
 
-def gradient_bytes(held: RankTensor, training: TrainingSettings) -> int:
-    """Give the bytes of the gradient of one copy of a tensor, before it is shared; 0 if frozen."""
-    return held.size * scheme_of(training).gradient if held.trained else 0
-
-
 def _shards(training: TrainingSettings, sharded: bool) -> int:
     return state_ranks(training) if sharded else 1
 
