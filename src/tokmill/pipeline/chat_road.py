@@ -20,11 +20,12 @@ from tokmill.encode.engine import REFERENCE, load_engine
 from tokmill.encode.offsets import byte_offsets
 from tokmill.encode.spot import Candidate, candidates
 from tokmill.laps import Laps
+from tokmill.pipeline.bounds import engine_bytes
 from tokmill.pipeline.chat import make_chat_renderer, sft_settings, vocabulary_of
 from tokmill.pipeline.chat_encoder import make_sample_encoder
 from tokmill.pipeline.encoded import Encoded, joined, parted
 from tokmill.pipeline.render_pool import RenderPool
-from tokmill.pipeline.road import ENGINE_THREAD_BYTES, validation_texts
+from tokmill.pipeline.road import validation_texts
 from tokmill.pipeline.spec import CUT_SAMPLES
 from tokmill.shards.layout import token_dtype
 from tokmill.sources.together import parse_together
@@ -78,8 +79,7 @@ class ChatRoad:
             other = continuation_tokenizer(tokenizer)
             if other is not None and other is not tokenizer:
                 self.continuation = cache(partial(load, other))
-        memory_bytes = config.run.engine_memory_bytes or spec.n_threads * ENGINE_THREAD_BYTES
-        self._encoder = make_sample_encoder(spec, memory_bytes)
+        self._encoder = make_sample_encoder(spec, engine_bytes(spec))
 
     def process(self, blocks: Sequence[Block]) -> list[Encoded]:
         """Parse, render, encode and mask blocks, at least one, as if each came alone."""

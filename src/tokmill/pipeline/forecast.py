@@ -13,8 +13,7 @@ from tokmill.encode.engine import load_engine
 from tokmill.errors import UsageError
 from tokmill.memory.dataset import DatasetSize
 from tokmill.memory.disk import predicted_disk
-from tokmill.pipeline.part import READ_AHEAD_BATCHES
-from tokmill.pipeline.road import ENGINE_THREAD_BYTES
+from tokmill.pipeline.bounds import BASE_BYTES, BLOCK_COPIES, ahead_bytes, engine_bytes
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -33,12 +32,6 @@ SAMPLE_LIMIT_BYTES = 16 << 20
 
 START_S = 1.5
 """Starting, choosing an engine and loading it, as measured with a vocabulary of 50,000."""
-
-BASE_MEMORY_BYTES = 230 << 20
-"""A worker before its first batch: interpreter, Arrow, tokenizer, two engines loaded."""
-
-BATCH_COPIES = 6
-"""A batch in flight stands as bytes, columns, text, ids and tokens."""
 
 CACHE_BYTES_PER_TEXT_BYTE = 16
 """Engine caches per byte of text whose words are all new, at most, as measured."""
@@ -219,10 +212,8 @@ def _kept_lengths(config: Config, engine: Engine, found: Survey) -> npt.NDArray[
 
 
 def _memory(spec: RunSpec, text_bytes: int, workers: int) -> int:
-    """Give the bound on the peak: a small corpus fills neither the batches nor the caches."""
-    run = spec.config.run
-    batches = BATCH_COPIES * min(READ_AHEAD_BATCHES * run.batch_bytes, text_bytes)
-    most = run.engine_memory_bytes or spec.n_threads * ENGINE_THREAD_BYTES
-    caches = min(most, CACHE_BYTES_PER_TEXT_BYTE * text_bytes)
+    """Return the bound on the peak: a small corpus fills neither the blocks nor the caches."""
+    blocks = BLOCK_COPIES * min(ahead_bytes(spec), text_bytes)
+    caches = min(engine_bytes(spec), CACHE_BYTES_PER_TEXT_BYTE * text_bytes)
     engine = caches if spec.engine.name != "tokenizers" else 0
-    return workers * (BASE_MEMORY_BYTES + engine + batches)
+    return workers * (BASE_BYTES + engine + blocks)

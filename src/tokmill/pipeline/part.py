@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from tokmill.batch import Place
 from tokmill.encode.spot import SpotCheck
 from tokmill.laps import Laps
+from tokmill.pipeline.bounds import ahead_bytes
 from tokmill.pipeline.encoded import Encoded
 from tokmill.pipeline.spec import Progress
 from tokmill.pipeline.steps import StepWriter
@@ -30,9 +31,6 @@ if TYPE_CHECKING:
     from tokmill.pipeline.spec import Part, RunSpec
     from tokmill.shards.record import Next
     from tokmill.sources.blocks import Block, SliceReader
-
-READ_AHEAD_BATCHES = 4
-"""Blocks in flight hold at most this many times `batch_bytes`; one larger block goes alone."""
 
 _BUNDLE_BYTES = 256 << 10
 _MOST_BUNDLED = 1024
@@ -153,7 +151,7 @@ def _in_order(
 ) -> Iterator[tuple[_Work, Encoded | None]]:
     """Process blocks on the pool, a bounded number ahead, and give the results in order."""
     pending: deque[tuple[_Bundle, Future[list[Encoded]]]] = deque()
-    limit_bytes = READ_AHEAD_BATCHES * spec.config.run.batch_bytes
+    limit_bytes = ahead_bytes(spec)
     in_flight = 0
     try:
         for bundle in _bundles(works):

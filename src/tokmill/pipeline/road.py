@@ -19,6 +19,7 @@ from tokmill.encode.offsets import byte_offsets
 from tokmill.encode.renewal import RenewableEngine
 from tokmill.encode.spot import candidates
 from tokmill.laps import Laps
+from tokmill.pipeline.bounds import engine_bytes
 from tokmill.pipeline.encoded import Encoded, joined, parted
 from tokmill.render.renderer import make_renderer
 from tokmill.shards.layout import token_dtype
@@ -36,11 +37,6 @@ if TYPE_CHECKING:
     from tokmill.sources.blocks import Block
 
 
-ENGINE_THREAD_BYTES = 200 << 20
-"""Memory for what an engine learns, for each thread: gigatoken with gpt2 fills 100 MB of it with
-44 MB of Chinese, and 25 MB with as much English. Below that it would forget and learn again."""
-
-
 class PretrainRoad:
     """Renderer, engine and settings of a run, loaded once per process and shared by its threads.
 
@@ -56,7 +52,7 @@ class PretrainRoad:
         self.dtype = token_dtype(config.output.dtype, tokenizer.max_emittable_id)
         self.engine = RenewableEngine(
             partial(load, spec.engine.name, n_threads=spec.n_threads),
-            config.run.engine_memory_bytes or spec.n_threads * ENGINE_THREAD_BYTES,
+            engine_bytes(spec),
         )
         self.continuation: Callable[[], Engine] | None = None
         self.reference: Callable[[], Engine] | None = None

@@ -26,6 +26,7 @@ class RunSpec:
     """A run as its workers see it. `config` is resolved: no `auto` where a byte depends on it.
 
     `template`: of a run of SFT, the name of a built-in template or the source of a Jinja one.
+    `memory_bytes`: what one worker may take of the machine's memory; 0: not known.
     """
 
     config: Config
@@ -33,6 +34,7 @@ class RunSpec:
     engine: EngineChoice
     n_threads: int
     template: str = ""
+    memory_bytes: int = 0
 
     @property
     def kind(self) -> str:
