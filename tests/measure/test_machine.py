@@ -1,11 +1,18 @@
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import psutil
 import pytest
 
-from tokmill.measure.machine import cgroup_memory, memory_limit, this_machine
+from tokmill.measure.machine import (
+    cgroup_memory,
+    memory_limit,
+    this_machine,
+    usable_cores,
+    usable_memory,
+)
 
 GIB = 1 << 30
 
@@ -77,3 +84,47 @@ def test_this_machine_has_memory():
     bare = this_machine(torch=False)
     assert bare.interpreter_bytes < found.interpreter_bytes
     assert bare.forked_bytes < found.forked_bytes
+    assert usable_memory() == found.usable_bytes
+
+
+@pytest.fixture
+def eight_cores(monkeypatch):
+    monkeypatch.setattr(os, "sched_getaffinity", lambda pid: set(range(8)), raising=False)
+
+
+@pytest.mark.usefixtures("eight_cores")
+@pytest.mark.parametrize(
+    ("quota", "expected"),
+    [
+        ("max 100000", 8),
+        ("200000 100000", 2),
+        ("150000 100000", 2),
+        ("1000 100000", 1),
+        ("6400000 100000", 8),
+        ("", 8),
+    ],
+)
+def test_a_cpu_quota_of_version_2_is_that_many_cores_rounded_up(root: Path, quota, expected):
+    write(root / "a/cpu.max", f"{quota}\n")
+    assert usable_cores(membership(root, "0::/a\n"), root) == expected
+
+
+@pytest.mark.usefixtures("eight_cores")
+@pytest.mark.parametrize("tree", ["cpu", "cpu,cpuacct"])
+@pytest.mark.parametrize(("quota", "expected"), [(-1, 8), (250_000, 3), (1_000, 1)])
+def test_a_cpu_quota_of_version_1_is_that_many_cores_rounded_up(root: Path, tree, quota, expected):
+    write(root / tree / "a/cpu.cfs_quota_us", f"{quota}\n")
+    write(root / tree / "a/cpu.cfs_period_us", "100000\n")
+    write(root / "memory/a/cpu.cfs_quota_us", "100000\n")  # another controller's tree
+    text = "5:cpu,cpuacct:/a\n4:memory:/a\n"
+    assert usable_cores(membership(root, text), root) == expected
+
+
+@pytest.mark.usefixtures("eight_cores")
+def test_the_smallest_cpu_quota_of_all_ancestors_holds(root: Path):
+    write(root / "a/b/cpu.max", "max 100000\n")
+    write(root / "a/cpu.max", "300000 100000\n")
+    write(root / "cpu.max", "500000 100000\n")
+    assert usable_cores(membership(root, "0::/a/b\n"), root) == 3
+    assert usable_cores(membership(root, "0::/docker/1234\n"), root) == 5
+    assert usable_cores(root / "missing", root) == 8

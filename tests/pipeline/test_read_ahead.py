@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import dataclasses
 import threading
 
 import numpy as np
@@ -111,13 +110,3 @@ def test_bytes_in_flight_stay_in_their_bound(plan, n_threads):
     run_part(made.spec, made.parts[0], lambda: holding, holding.written)
     assert n_threads * BATCH_BYTES < holding.most_bytes <= limit
     assert holding.n_bytes == 0
-
-
-def test_in_little_memory_fewer_blocks_are_in_flight(plan):
-    spec = plan(64, 1).spec
-    run = dataclasses.replace(spec.config.run, batch_bytes=4 << 20)
-    spec = dataclasses.replace(spec, config=dataclasses.replace(spec.config, run=run))
-    assert ahead_bytes(spec) == 66 * (5 << 20)
-    assert ahead_bytes(dataclasses.replace(spec, memory_bytes=64 << 30)) == 66 * (5 << 20)
-    assert ahead_bytes(dataclasses.replace(spec, memory_bytes=2 << 30)) == (2 << 30) // 24
-    assert ahead_bytes(dataclasses.replace(spec, memory_bytes=1 << 20)) == 2 * (5 << 20)

@@ -16,6 +16,7 @@ PLAN = {
     "disk_bytes": 5_000_000_000,
     "time_s": 61.0,
     "memory_bytes": 800_000_000,
+    "usable_memory_bytes": 4_000_000_000,
     "reject_fraction": 0.0012,
     "renderer": "text",
     "tokenizer": "my_tokenizer",
@@ -47,7 +48,7 @@ def test_a_forecast_says_every_fact_once():
         "tokens": "about 2.5 billion, eos included",
         "on disk": "about 5 GB as uint16; 1 TB free",
         "time": "about 1 min 01 s",
-        "memory": "up to 800 MB",
+        "memory": "up to 800 MB; 4 GB usable",
         "rejects": "0.12% of the sampled records",
     }
 
@@ -55,6 +56,12 @@ def test_a_forecast_says_every_fact_once():
 @pytest.mark.parametrize("free_bytes", [4_999_999_999, 5_000_000_000])
 def test_a_disk_that_is_too_small_is_said_aloud(free_bytes):
     assert rows(free_bytes)["on disk"] == ("about 5 GB as uint16; 5 GB free: TOO LITTLE")
+
+
+def test_a_plan_of_more_memory_than_there_is_says_what_to_lower():
+    assert rows(memory_bytes=4_100_000_000)["memory"] == (
+        "up to 4.1 GB; 4 GB usable: TOO LITTLE; lower --workers, --threads or --engine-memory-bytes"
+    )
 
 
 def test_a_sample_of_heads_alone_says_so():

@@ -50,6 +50,7 @@ def show_plan(config: Config, *, as_json: bool) -> None:
     from tokmill.cli.tables import print_tables
     from tokmill.executors.prepare import choose, prepare, reference_of, sample
     from tokmill.executors.run import layout_of_work
+    from tokmill.measure.machine import usable_memory
     from tokmill.pipeline.forecast import forecast, sample_limits
     from tokmill.pipeline.survey import add_fragments
     from tokmill.report.budget_text import budget_tables
@@ -65,7 +66,8 @@ def show_plan(config: Config, *, as_json: bool) -> None:
     found = sample(prepared, in_records)
     add_fragments(prepared.parts, found, in_all)
     engine = choose(prepared, reference_of(prepared), threads)
-    spec = prepared.spec(engine, threads)
+    memory_bytes = usable_memory()
+    spec = prepared.spec(engine, threads, memory_bytes // workers)
     result = forecast(spec, prepared.parts, found, workers)
     free = free_bytes(Path(config.output.dir or "."))
     disk = OnDisk(config.output.dir or ".", result.size, result.disk, free)
@@ -75,6 +77,7 @@ def show_plan(config: Config, *, as_json: bool) -> None:
         "kind": spec.kind,
         "files": len(prepared.files),
         **result.as_json(),
+        "usable_memory_bytes": memory_bytes,
         "renderer": prepared.renderer.name,
         "tokenizer": prepared.tokenizer.name,
         "eos": {"id": prepared.tokenizer.eos.id, "token": prepared.tokenizer.eos.content},

@@ -50,9 +50,9 @@ class Prepared:
     parts: tuple[Part, ...]
     template: str = ""
 
-    def spec(self, engine: EngineChoice, n_threads: int) -> RunSpec:
-        """Give the run, once its engine is chosen."""
-        return RunSpec(self.config, self.tokenizer, engine, n_threads, self.template)
+    def spec(self, engine: EngineChoice, n_threads: int, memory_bytes: int = 0) -> RunSpec:
+        """Return the run, once its engine is chosen; see `RunSpec`."""
+        return RunSpec(self.config, self.tokenizer, engine, n_threads, self.template, memory_bytes)
 
 
 def prepare(config: Config) -> Prepared:

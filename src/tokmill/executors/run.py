@@ -23,6 +23,7 @@ from tokmill.executors.directory import (
 from tokmill.executors.prepare import Prepared, choose, prepare, reference_of
 from tokmill.executors.space import check_space
 from tokmill.executors.watch import RejectWatch
+from tokmill.measure.machine import usable_cores, usable_memory
 from tokmill.pipeline.finish import PROBE_TEXT, Usage, finish
 from tokmill.pipeline.plan import (
     Plan,
@@ -61,19 +62,12 @@ class Observer(Protocol):
         """Give the peak so far of the process tree's memory, 0 if unknown."""
 
 
-def cores() -> int:
-    """Give the number of processors that this process may use."""
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
-
-
 def layout_of_work(config: Config, n_parts: int) -> tuple[int, int]:
     """Give (worker processes, threads in each); one process with all threads by default."""
     if "-" in config.input.paths:
         n_parts = 1  # a spawned process has no standard input
     workers = max(1, min(config.run.workers or 1, n_parts))
-    threads = config.run.threads or max(1, cores() // workers)
+    threads = config.run.threads or max(1, usable_cores() // workers)
     return workers, threads
 
 
@@ -95,7 +89,8 @@ def run(config: Config, observer: Observer, *, overwrite: bool = False) -> dict[
         reference = reference_of(prepared)
         if overwrite or not (directory / MANIFEST).exists():
             check_space(prepared, reference, directory, observer.warned)
-        plan = _plan(prepared, reference, directory, threads, overwrite=overwrite)
+        memory_bytes = usable_memory() // workers
+        plan = _plan(prepared, reference, directory, threads, memory_bytes, overwrite=overwrite)
         done = [part for part in plan.parts if _is_done(plan, part, directory)]
         observer.started(plan, len(done), prepared.ignored)
         prepared_s = time.perf_counter() - start_wall
@@ -142,6 +137,7 @@ def _plan(
     reference: Callable[[], Engine],
     directory: Path,
     n_threads: int,
+    memory_bytes: int,
     *,
     overwrite: bool,
 ) -> Plan:
@@ -155,7 +151,7 @@ def _plan(
         refuse_stdin(prepared.files, directory)
         engine = planned_engine(found, prepared.config.run.engine)
         _check_engine(engine, prepared)
-    plan = Plan(prepared.spec(engine, n_threads), prepared.parts)
+    plan = Plan(prepared.spec(engine, n_threads, memory_bytes), prepared.parts)
     if found is not None:
         check_same(found, plan, directory)
     else:

@@ -1,7 +1,8 @@
-"""What this machine has: memory, the limits of its cgroups, /dev/shm."""
+"""What this machine has: memory, processors, the limits of its cgroups, /dev/shm."""
 
 from __future__ import annotations
 
+import math
 import os
 from pathlib import Path
 
@@ -46,8 +47,36 @@ def this_machine(*, torch: bool = True) -> Machine:
     )
 
 
+def usable_memory() -> int:
+    """Return the bytes that this process may take: of the machine, or of its cgroup if less."""
+    return this_machine(torch=False).usable_bytes
+
+
+def usable_cores(membership: Path = MEMBERSHIP, root: Path = CGROUPS) -> int:
+    """Return the number of processors that this process may keep busy, at least 1.
+
+    The smallest of its affinity and of the CPU quotas of its cgroup and all above it, rounded up.
+    """
+    has_affinity = hasattr(os, "sched_getaffinity")
+    n_cores = len(os.sched_getaffinity(0)) if has_affinity else os.cpu_count() or 1
+    quotas = [_cpu_quota(one) for one in _cgroups("cpu", membership, root)]
+    return max(1, min([n_cores, *(math.ceil(quota) for quota in quotas if quota > 0)]))
+
+
+def _cpu_quota(directory: Path) -> float:
+    """Return the processors' worth of time that a cgroup gets; 0 for no limit.
+
+    Version 2 keeps `QUOTA PERIOD` in `cpu.max`, version 1 each in a file of its own.
+    """
+    texts = _text(directory / "cpu.max").split()
+    if len(texts) != 2:
+        texts = [_text(directory / f"cpu.cfs_{name}_us").strip() for name in ("quota", "period")]
+    quota, period = (int(text) if text.isdigit() else 0 for text in texts)
+    return quota / period if period else 0
+
+
 def memory_limit(membership: Path = MEMBERSHIP, root: Path = CGROUPS) -> int:
-    """Give the smallest memory limit of this process's cgroup and all above it; 0 for none.
+    """Return the smallest memory limit of this process's cgroup and all above it; 0 for none.
 
     Version 2 keeps it in `memory.max`, version 1 in `memory.limit_in_bytes`.
     """
@@ -84,20 +113,27 @@ def cgroup_memory(membership: Path = MEMBERSHIP, root: Path = CGROUPS) -> dict[s
 
 
 def memory_cgroups(membership: Path, root: Path) -> list[Path]:
-    """Give the directories of this process's memory cgroup and of all above it, nearest first.
+    """Return the directories of this process's memory cgroup and of all above it, nearest first."""
+    found = _cgroups("memory", membership, root)
+    return [one for one in found if any((one / name).exists() for name in _LIMITS)]
 
-    A container that has a namespace of its own sees itself at the root, whatever path it is told;
-    directories that are not there are passed over.
+
+def _cgroups(controller: str, membership: Path, root: Path) -> list[Path]:
+    """Return where this process's cgroup and all above it may be, nearest first.
+
+    A container that has a namespace of its own sees itself at the root, whatever path it is told:
+    some of the directories may not be there. Version 1 has a tree for each controller.
     """
     found = []
     for line in _text(membership).splitlines():
         _, controllers, path = line.split(":", 2)
-        if controllers and "memory" not in controllers.split(","):
+        if controllers and controller not in controllers.split(","):
             continue
-        top = root / "memory" if controllers else root
-        inner = top / path.lstrip("/")
-        found += [one for one in (inner, *inner.parents) if one == top or top in one.parents]
-    return [one for one in found if any((one / name).exists() for name in _LIMITS)]
+        # Linked controllers share a tree under all their names; `cpu` may be missing as a link.
+        for top in (root / controller, root / controllers) if controllers else (root,):
+            inner = top / path.lstrip("/")
+            found += [one for one in (inner, *inner.parents) if one == top or top in one.parents]
+    return list(dict.fromkeys(found))
 
 
 def _size_of(directory: Path) -> int:

@@ -32,6 +32,13 @@ def forecast_rows(plan: Mapping[str, Any], free_bytes: int) -> Rows:
         ("tokens", f"about {count(plan['tokens'])}" + ("" if is_sft else ", eos included")),
         ("on disk", disk),
         ("time", f"about {seconds(plan['time_s'])}"),
-        ("memory", f"up to {size(plan['memory_bytes'])}"),
+        ("memory", _memory(plan["memory_bytes"], plan["usable_memory_bytes"])),
         ("rejects", f"{plan['reject_fraction']:.2%} of the sampled records"),
     ]
+
+
+def _memory(needed: int, usable: int) -> str:
+    text = f"up to {size(needed)}; {size(usable)} usable"
+    if needed <= usable:
+        return text
+    return f"{text}: TOO LITTLE; lower --workers, --threads or --engine-memory-bytes"
