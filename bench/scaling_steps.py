@@ -13,7 +13,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
-from tokmill.config import Config
+from tokmill.config import BLAKE3, Config
 from tokmill.encode.choose import EngineChoice
 from tokmill.encode.tokenizer import Token, Tokenizer
 from tokmill.errors import VerifyError
@@ -22,6 +22,7 @@ from tokmill.pipeline.finish import Usage, committed, finish
 from tokmill.pipeline.plan import Plan, check_same, make_parts, read_plan, resolve, write_plan
 from tokmill.pipeline.spec import Part, RunSpec
 from tokmill.render.renderer import make_renderer
+from tokmill.shards.checksum import Checksum, FileEntry
 from tokmill.shards.layout import MANIFEST, PARTS, PLAN, part_name, shard_stem
 from tokmill.shards.reader import find_document, read_manifest
 from tokmill.shards.record import (
@@ -32,7 +33,7 @@ from tokmill.shards.record import (
     read_committed,
     sha256_hex,
 )
-from tokmill.shards.writer import FileEntry, ShardEntry
+from tokmill.shards.writer import ShardEntry
 from tokmill.sources.files import SourceFile, discover
 from tokmill.sources.open import probe
 
@@ -197,9 +198,9 @@ def _commit(plan: Plan, part: Part) -> None:
         total.add(one)
     stem, out = shard_stem("train", part.index, 0), Path(plan.spec.config.output.dir)
     sizes = {"bin": total.tokens * BYTES_PER_TOKEN, "idx": 42 + 20 * total.documents}
-    entries = []
+    entries, checksum = [], Checksum(BLAKE3, sha256_hex(stem.encode()))
     for kind, n_bytes in sizes.items():
-        entries.append(FileEntry(f"{stem}.{kind}", n_bytes, sha256_hex(stem.encode())))
+        entries.append(FileEntry(f"{stem}.{kind}", n_bytes, checksum))
         with (out / f"{stem}.{kind}").open("wb") as file:
             file.truncate(n_bytes)
     shard = ShardEntry("train", total.documents, total.tokens, tuple(entries))

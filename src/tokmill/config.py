@@ -21,6 +21,8 @@ SCHEMAS = ("auto", "messages", "conversations", "prompt", "alpaca", "text", "mix
 PRESETS = (
     "tokmill", "trl", "llamafactory", "torchtune", "nanochat", "minimind", "baby-llama2"
 )  # fmt: skip
+BLAKE3, SHA256 = "blake3", "sha256"
+CHECKSUMS = (BLAKE3, SHA256)
 TRAINED = ("preset", "train", "mask")
 
 
@@ -93,6 +95,9 @@ class OutputSettings:
     shard_tokens: int = bytes_setting(0, "Tokens per shard at most; 0: 1 GiB of tokens.", minimum=0)
     val_fraction: float = bytes_setting(
         0.0, "Fraction of documents that go to val shards.", minimum=0.0, maximum=1.0
+    )
+    checksum: str = speed_setting(
+        BLAKE3, "Sums of the files; sha256: for sha256sum, and slower.", choices=CHECKSUMS
     )
 
 

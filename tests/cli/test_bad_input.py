@@ -620,10 +620,10 @@ def flipped(path: Path) -> bytes:
 @pytest.mark.parametrize(
     ("name", "damage", "said"),
     [
-        ("train-0000000-0000.bin", "flip", "its bytes have changed (sha256)"),
+        ("train-0000000-0000.bin", "flip", "its bytes have changed (blake3)"),
         ("train-0000000-0000.bin", "cut", "the manifest says"),
         ("train-0000000-0000.bin", "remove", "train-0000000-0000.bin: missing"),
-        ("train-0000000-0000.idx", "flip", "its bytes have changed (sha256)"),
+        ("train-0000000-0000.idx", "flip", "its bytes have changed (blake3)"),
         ("train-0000000-0000.idx", "cut", "bytes do not fit 40 documents"),
         ("train-0000000-0000.idx", "remove", "train-0000000-0000.idx: missing"),
         ("parts/0000000.json", "remove", "parts/0000000.json: missing"),

@@ -7,6 +7,7 @@ import pytest
 
 from tokmill.errors import RecordError, StateError, UsageError
 from tokmill.executors.run import layout_of_work, run
+from tokmill.shards.verify import verify
 
 
 def test_a_run_tells_its_plan_and_every_record_and_gives_its_manifest(out, make_config, listener):
@@ -106,6 +107,39 @@ def test_overwrite_starts_anew(out, make_config, listener, begun, files_of, fini
     fresh = out.parent / "fresh"
     run(make_config(**change, dir=str(fresh)), listener)
     assert files_of(out) == files_of(fresh)
+
+
+def algorithms(manifest) -> set[str]:
+    """Give the algorithms by which a dataset's files have their sums."""
+    return {key for entry in manifest["files"] for key in entry if key not in ("name", "bytes")}
+
+
+@pytest.mark.parametrize("began", ["blake3", "sha256"])
+@pytest.mark.parametrize("asked", ["blake3", "sha256"])
+def test_a_run_ends_with_the_sums_that_it_began_with(out, make_config, listener, began, asked):
+    manifest = run(make_config(checksum=began), listener)
+    whole = {entry["name"]: entry for entry in manifest["files"]}
+    assert algorithms(manifest) == {began}
+    assert json.loads((out / "plan.json").read_bytes())["checksum"] == began
+    (out / "manifest.json").unlink()
+    max((out / "parts").iterdir()).unlink()
+    again = run(make_config(checksum=asked), listener)
+    assert {entry["name"]: entry for entry in again["files"]} == whole
+    assert again["config"]["output"]["checksum"] == began
+    assert verify(out, again).problems == []
+    said = f"{out}: began with sums by {began}, and ends with them, not {asked}"
+    was_asked_for = asked != "blake3"  # the default cannot be told from no wish
+    assert listener.warnings == (
+        [f"{said}: --overwrite starts anew"] if asked != began and was_asked_for else []
+    )
+
+
+def test_a_plan_with_sums_of_an_unknown_algorithm_is_refused(out, make_config, listener, begun):
+    plan = (out / "plan.json").read_bytes()
+    (out / "plan.json").chmod(0o644)
+    (out / "plan.json").write_bytes(plan.replace(b'"blake3"', b'"blake4"'))
+    with pytest.raises(StateError, match=r"sums by 'blake4', this tokmill knows blake3, sha256: "):
+        run(make_config(), listener)
 
 
 def test_overwrite_takes_over_a_damaged_plan_and_a_newer_format(out, make_config, listener, begun):

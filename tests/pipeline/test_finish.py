@@ -6,6 +6,7 @@ import json
 import re
 from pathlib import Path
 
+import blake3
 import pytest
 from tokenizers import Tokenizer as Library
 
@@ -93,10 +94,10 @@ def test_every_other_file_is_listed_with_its_size_and_sum(finished):
         for path in directory.rglob("*")
         if path.is_file() and path.name not in ("manifest.json", ".lock")
     }
-    listed = {entry["name"]: (entry["bytes"], entry["sha256"]) for entry in manifest["files"]}
+    listed = {entry["name"]: (entry["bytes"], entry["blake3"]) for entry in manifest["files"]}
     assert len(listed) == len(manifest["files"])
     assert listed == {
-        name: (len(data), hashlib.sha256(data).hexdigest()) for name, data in found.items()
+        name: (len(data), blake3.blake3(data).hexdigest()) for name, data in found.items()
     }
     assert {name.split("/")[0].split("-")[0] for name in found} == {
         "train",

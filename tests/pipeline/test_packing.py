@@ -130,7 +130,7 @@ def test_packs_of_every_split_are_written_and_described(tmp_path: Path):
         shard(tmp_path, "val", 0, [9]),
         shard(tmp_path, "train", 1, [6, 4]),
     ]
-    files, found = write_packs(tmp_path, shards, 10)
+    files, found = write_packs(tmp_path, shards, 10, "blake3")
     assert [entry.name for entry in files] == [
         "packs-train-rows.bin",
         "packs-train-samples.bin",
@@ -148,14 +148,14 @@ def test_packs_of_every_split_are_written_and_described(tmp_path: Path):
 
 
 def test_a_dataset_without_samples_has_no_packs(tmp_path: Path):
-    assert write_packs(tmp_path, [], 10) == ([], {})
+    assert write_packs(tmp_path, [], 10, "blake3") == ([], {})
     assert list(tmp_path.iterdir()) == []
 
 
 def test_a_sample_longer_than_a_row_writes_nothing(tmp_path: Path):
     shards = [shard(tmp_path, "train", 0, [3, 11])]
     with pytest.raises(UsageError, match="sample 1: 11 tokens"):
-        write_packs(tmp_path, shards, 10)
+        write_packs(tmp_path, shards, 10, "blake3")
     assert not list(tmp_path.glob("packs-*"))
 
 
@@ -163,7 +163,7 @@ def test_a_missing_index_is_a_broken_promise(tmp_path: Path):
     entry = shard(tmp_path, "train", 0, [3])
     (tmp_path / "train-0000000-0000.idx").unlink()
     with pytest.raises(VerifyError, match=r"0000000-0000\.idx"):
-        write_packs(tmp_path, [entry], 10)
+        write_packs(tmp_path, [entry], 10, "blake3")
 
 
 @pytest.mark.parametrize("longest", [2, 10, 20])
@@ -173,7 +173,7 @@ def test_a_sample_takes_the_memory_that_is_said(tmp_path: Path, longest):
     entry = shard(tmp_path, "train", 0, lengths.tolist())
     tracemalloc.start()
     try:
-        write_packs(tmp_path, [entry], 20)
+        write_packs(tmp_path, [entry], 20, "blake3")
         peak = tracemalloc.get_traced_memory()[1]
     finally:
         tracemalloc.stop()

@@ -9,6 +9,7 @@ import pytest
 
 from tokmill.batch import Place, Reject
 from tokmill.pipeline.rejects import RejectsFile, describe_reject
+from tokmill.shards.checksum import Checksum
 
 NAME = "0000001-0000.jsonl"
 
@@ -24,7 +25,7 @@ def reject(raw: bytes = b"{bad") -> Reject:
 
 
 def test_rejects_are_json_lines_with_place_reason_and_bytes(directory):
-    rejects = RejectsFile(directory, NAME)
+    rejects = RejectsFile(directory, NAME, "sha256")
     rejects.append("a.jsonl", Place(7, 99), reject("猫{".encode()))
     rejects.append("b.parquet", Place(8, -1), reject(b"\xff\x00"))
     entry = rejects.commit()
@@ -49,11 +50,11 @@ def test_rejects_are_json_lines_with_place_reason_and_bytes(directory):
     ]
     assert data.isascii()
     assert (entry.name, entry.n_bytes) == (f"rejects/{NAME}", len(data))
-    assert entry.sha256 == hashlib.sha256(data).hexdigest()
+    assert entry.checksum == Checksum("sha256", hashlib.sha256(data).hexdigest())
 
 
 def test_raw_line_ends_stay_inside_their_line(directory):
-    rejects = RejectsFile(directory, NAME)
+    rejects = RejectsFile(directory, NAME, "sha256")
     rejects.append("a.jsonl", Place(1, 0), reject("a\nb\r\u2028c".encode()))
     rejects.commit()
     (line,) = (directory / "rejects" / NAME).read_text().splitlines()
@@ -61,7 +62,7 @@ def test_raw_line_ends_stay_inside_their_line(directory):
 
 
 def test_nothing_appears_before_the_commit_and_nothing_after_a_discard(directory):
-    rejects = RejectsFile(directory, NAME)
+    rejects = RejectsFile(directory, NAME, "sha256")
     rejects.append("a.jsonl", Place(1, 0), reject())
     assert not (directory / "rejects" / NAME).exists()
     rejects.discard()

@@ -71,6 +71,7 @@ def writer(directory: Path, shard_tokens: int, *, fail: bool = False) -> StepWri
         dtype=np.dtype("<u2"),
         shard_tokens=shard_tokens,
         fail_on_reject=fail,
+        algorithm="blake3",
     )
 
 
@@ -320,7 +321,13 @@ def test_steps_of_other_settings_are_refused(tmp_path):
     steps.add(0, "a.jsonl", block([6, 6]), lambda: ORIGIN)
     steps.discard()
     other = StepWriter(
-        tmp_path, 3, "0" * 64, dtype=np.dtype("<u2"), shard_tokens=10, fail_on_reject=False
+        tmp_path,
+        3,
+        "0" * 64,
+        dtype=np.dtype("<u2"),
+        shard_tokens=10,
+        fail_on_reject=False,
+        algorithm="blake3",
     )
     with pytest.raises(StateError, match=r"0000003-0000\.json: was written from other inputs"):
         other.resume()

@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 import copy
-import hashlib
 import json
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+import blake3
 import numpy as np
 import pytest
 
 from tokmill.shards.layout import MANIFEST, PLAN
 from tokmill.shards.packed_rows import write_packed_rows
 from tokmill.shards.packs import summary, write_pack_index
-from tokmill.shards.record import file_as_json, manifest_sha256
-from tokmill.shards.writer import ShardWriter, write_file
+from tokmill.shards.record import manifest_sha256
+from tokmill.shards.writer import ShardWriter, write_in_chunks
 
 EOS, BOS, VOCAB_SIZE = 2, 1, 100
 
@@ -79,7 +79,7 @@ def shard(
         "documents": entry.n_documents,
         "tokens": entry.n_tokens,
     }
-    return listed, [file_as_json(file) for file in entry.files]
+    return listed, [file.as_json() for file in entry.files]
 
 
 @pytest.fixture
@@ -91,7 +91,7 @@ def make_dataset(tmp_path: Path) -> Callable[..., tuple[Path, dict[str, Any]]]:
     ) -> tuple[Path, dict[str, Any]]:
         directory = tmp_path / "out"
         directory.mkdir()
-        files = [file_as_json(write_file(directory, PLAN, b"{}\n"))]
+        files = [write_in_chunks(directory, PLAN, [b"{}\n"], "blake3").as_json()]
         shards = []
         for name, texts in documents.items():
             listed, written = shard(directory, name, texts, dtype)
@@ -144,7 +144,7 @@ def make_sft(tmp_path: Path) -> Callable[..., tuple[Path, dict[str, Any]]]:
     ) -> tuple[Path, dict[str, Any]]:
         directory = tmp_path / "sft"
         directory.mkdir()
-        files = [file_as_json(write_file(directory, PLAN, b"{}\n"))]
+        files = [write_in_chunks(directory, PLAN, [b"{}\n"], "blake3").as_json()]
         shards = []
         for name, pairs in samples.items():
             ids, masks = zip(*pairs, strict=True)
@@ -174,14 +174,14 @@ def add_packs(directory: Path, manifest: dict[str, Any], capacity: int) -> list[
     files: list[Any] = []
     packs = manifest["packs"] = {}
     for split, (offsets, numbers) in ROWS.items():
-        files += write_pack_index(directory, split, np.array(offsets), np.array(numbers))
+        files += write_pack_index(directory, split, np.array(offsets), np.array(numbers), "blake3")
         own = [entry for entry in manifest["shards"] if entry["split"] == split]
         n_tokens = sum(entry["tokens"] for entry in own)
         packs[split] = summary(len(offsets) - 1, len(numbers), n_tokens, capacity)
-    rows, listed = write_packed_rows(directory, manifest, shard_bytes=20)
+    rows, listed = write_packed_rows(directory, manifest, "blake3", shard_bytes=20)
     for split, shards in listed.items():
         packs[split]["shards"] = shards
-    return [file_as_json(entry) for entry in [*files, *rows]]
+    return [entry.as_json() for entry in [*files, *rows]]
 
 
 @pytest.fixture
@@ -198,7 +198,7 @@ def rewrite() -> Callable[..., dict[str, Any]]:
         forged = copy.deepcopy(manifest)
         for entry in forged["files"]:
             if entry["name"] == name:
-                entry |= {"bytes": len(data), "sha256": hashlib.sha256(data).hexdigest()}
+                entry |= {"bytes": len(data), "blake3": blake3.blake3(data).hexdigest()}
         return {**forged, "sha256": manifest_sha256(forged)}
 
     return change_file

@@ -47,7 +47,7 @@ def test_a_shard_ends_before_the_row_that_would_not_fit(make_sft):
 
 def test_a_row_of_more_than_a_shard_stands_alone(make_sft):
     directory, manifest = make_sft(packed=5)
-    _files, listed = write_packed_rows(directory, manifest, shard_bytes=1)
+    _files, listed = write_packed_rows(directory, manifest, "blake3", shard_bytes=1)
     assert [entry["documents"] for entry in listed["train"]] == [1, 1, 1]
 
 
@@ -69,9 +69,9 @@ def test_rows_and_their_lengths_are_gathered_from_any_range(make_sft):
 
 def test_the_bytes_do_not_depend_on_how_many_rows_are_gathered_at_a_time(make_sft, monkeypatch):
     directory, manifest = make_sft(packed=5)
-    together, _ = write_packed_rows(directory, manifest)
+    together, _ = write_packed_rows(directory, manifest, "blake3")
     monkeypatch.setattr(packed_rows, "BLOCK_TOKENS", 1)
-    assert write_packed_rows(directory, manifest)[0] == together
+    assert write_packed_rows(directory, manifest, "blake3")[0] == together
 
 
 def test_rows_that_cannot_be_gathered_leave_nothing(make_sft):
@@ -79,7 +79,7 @@ def test_rows_that_cannot_be_gathered_leave_nothing(make_sft):
     before = sorted(path.name for path in directory.iterdir())
     packs = {split: {**found, "capacity": 4} for split, found in manifest["packs"].items()}
     with pytest.raises(VerifyError, match=r"^pack index: a row of 5 tokens, not 4$"):
-        write_packed_rows(directory, {**manifest, "packs": packs})
+        write_packed_rows(directory, {**manifest, "packs": packs}, "blake3")
     assert sorted(path.name for path in directory.iterdir()) == before
 
 

@@ -15,7 +15,9 @@ from tokmill.shards.packs import (
 
 
 def test_the_index_is_two_files_of_eight_byte_numbers(tmp_path: Path):
-    entries = write_pack_index(tmp_path, "train", np.array([0, 2, 3]), np.array([0, 2, 1]))
+    entries = write_pack_index(
+        tmp_path, "train", np.array([0, 2, 3]), np.array([0, 2, 1]), "blake3"
+    )
     assert [(entry.name, entry.n_bytes) for entry in entries] == [
         ("packs-train-rows.bin", 24),
         ("packs-train-samples.bin", 24),
@@ -30,14 +32,14 @@ def test_the_index_is_two_files_of_eight_byte_numbers(tmp_path: Path):
 
 
 def test_an_index_is_written_over_what_a_stopped_attempt_left(tmp_path: Path):
-    write_pack_index(tmp_path, "val", np.array([0, 1]), np.array([0]))
-    write_pack_index(tmp_path, "val", np.array([0, 2]), np.array([0, 1]))
+    write_pack_index(tmp_path, "val", np.array([0, 1]), np.array([0]), "blake3")
+    write_pack_index(tmp_path, "val", np.array([0, 2]), np.array([0, 1]), "blake3")
     assert open_packs(tmp_path, "val").samples.tolist() == [0, 1]
 
 
 @pytest.mark.parametrize("name", ["packs-train-rows.bin", "packs-train-samples.bin"])
 def test_a_broken_index_is_a_broken_promise(tmp_path: Path, name):
-    write_pack_index(tmp_path, "train", np.array([0, 1]), np.array([0]))
+    write_pack_index(tmp_path, "train", np.array([0, 1]), np.array([0]), "blake3")
     for data in (None, b"", bytes(7)):
         (tmp_path / name).unlink()
         if data is not None:
@@ -52,7 +54,7 @@ def test_a_broken_index_is_a_broken_promise(tmp_path: Path, name):
 
 def test_an_index_that_cannot_be_written_is_a_storage_error(tmp_path: Path):
     with pytest.raises(StorageError, match="no such file or directory"):
-        write_pack_index(tmp_path / "no", "train", np.array([0, 1]), np.array([0]))
+        write_pack_index(tmp_path / "no", "train", np.array([0, 1]), np.array([0]), "blake3")
 
 
 def test_lengths_are_those_of_a_split_in_the_order_of_the_dataset(make_sft):

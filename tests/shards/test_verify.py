@@ -47,6 +47,17 @@ def test_a_sound_dataset_has_no_problem_and_is_counted(make_dataset, dtype):
     )
 
 
+@pytest.mark.parametrize("sums", [{}, {"blake3": "00", "sha256": "00"}])
+def test_a_file_without_one_known_sum_is_found(make_dataset, sums):
+    directory, manifest = make_dataset()
+    entry = next(e for e in manifest["files"] if e["name"] == "plan.json")
+    del entry["blake3"]
+    entry |= sums
+    assert problems(directory, summed(manifest)) == [
+        f"manifest.json: plan.json: expected one sum, blake3 or sha256, found {len(sums)}"
+    ]
+
+
 def test_the_lock_file_is_no_problem(make_dataset):
     directory, manifest = make_dataset()
     (directory / ".lock").write_bytes(b"")
@@ -56,13 +67,13 @@ def test_the_lock_file_is_no_problem(make_dataset):
 def test_a_changed_byte_is_found(make_dataset, rewrite):
     directory, manifest = make_dataset()
     rewrite(directory, manifest, f"{FIRST}.bin", put(2, 9))
-    assert problems(directory, manifest) == [f"{FIRST}.bin: its bytes have changed (sha256)"]
+    assert problems(directory, manifest) == [f"{FIRST}.bin: its bytes have changed (blake3)"]
 
 
 def test_a_changed_plan_is_found(make_dataset, rewrite):
     directory, manifest = make_dataset()
     rewrite(directory, manifest, "plan.json", lambda data: b"[]\n")
-    assert problems(directory, manifest) == ["plan.json: its bytes have changed (sha256)"]
+    assert problems(directory, manifest) == ["plan.json: its bytes have changed (blake3)"]
 
 
 def test_a_truncated_shard_is_found(make_dataset, rewrite):

@@ -62,7 +62,7 @@ def test_a_changed_mask_is_found_by_its_sum_and_by_what_it_means(make_sft, rewri
     directory, manifest = make_sft()
     rewrite(directory, manifest, f"{FIRST}.mask", put(3, b"\x02"))
     assert problems(directory, manifest) == [
-        f"{FIRST}.mask: its bytes have changed (sha256)",
+        f"{FIRST}.mask: its bytes have changed (blake3)",
         f"{FIRST}.mask: token 3 has 2, neither 0 nor 1 (1 such)",
     ]
 
@@ -71,7 +71,7 @@ def test_a_changed_weight_is_found_by_its_sum_and_by_what_it_means(make_sft, rew
     directory, manifest = make_sft(weight=0.5)
     rewrite(directory, manifest, f"{FIRST}.weight", put(15, b"\xbf"))
     assert problems(directory, manifest) == [
-        f"{FIRST}.weight: its bytes have changed (sha256)",
+        f"{FIRST}.weight: its bytes have changed (blake3)",
         f"{FIRST}.weight: token 3 has weight -0.5",
     ]
 

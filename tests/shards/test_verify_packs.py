@@ -59,7 +59,7 @@ def test_a_pack_index_needs_no_rows_that_are_written(make_sft):
 def test_a_changed_byte_is_found_by_its_sum(make_sft, rewrite, name):
     directory, manifest = make_sft(packed=5)
     rewrite(directory, manifest, name, put(1, 78))
-    assert problems(directory, manifest)[0] == f"{name}: its bytes have changed (sha256)"
+    assert problems(directory, manifest)[0] == f"{name}: its bytes have changed (blake3)"
 
 
 @pytest.mark.parametrize(

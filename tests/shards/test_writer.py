@@ -10,9 +10,10 @@ import numpy as np
 import pytest
 
 from tokmill.errors import StorageError
+from tokmill.shards.checksum import Checksum, Digest, FileEntry
 from tokmill.shards.index import read_index
 from tokmill.shards.layout import shard_stem
-from tokmill.shards.writer import FileEntry, ShardWriter, write_file
+from tokmill.shards.writer import ShardWriter, write_in_chunks
 
 U2, U4 = np.dtype("<u2"), np.dtype("<u4")
 
@@ -33,9 +34,10 @@ def run_child(code: str, *arguments: object) -> subprocess.CompletedProcess[str]
     return child
 
 
-def entry_of(path: Path) -> FileEntry:
-    data = path.read_bytes()
-    return FileEntry(path.name, len(data), hashlib.sha256(data).hexdigest())
+def entry_of(path: Path, algorithm: str) -> FileEntry:
+    digest = Digest(algorithm)
+    digest.update(path.read_bytes())
+    return digest.entry(path.name)
 
 
 @pytest.mark.parametrize(
@@ -59,13 +61,14 @@ def test_a_shard_is_its_tokens_end_to_end(tmp_path: Path, dtype, expected):
     assert (entry.split, entry.n_documents, entry.n_tokens) == ("train", 2, 5)
 
 
-def test_the_entry_names_size_and_sha256_of_both_files(tmp_path: Path):
-    writer = ShardWriter(tmp_path, "val", shard_stem("val", 0, 0), U2)
+@pytest.mark.parametrize("algorithm", ["blake3", "sha256"])
+def test_the_entry_names_size_and_sum_of_both_files(tmp_path: Path, algorithm):
+    writer = ShardWriter(tmp_path, "val", shard_stem("val", 0, 0), U2, algorithm=algorithm)
     writer.append(np.array([5, 6, 2], U2), np.array([1, 2], np.int64))
     entry = writer.commit()
     assert entry.files == (
-        entry_of(tmp_path / "val-0000000-0000.bin"),
-        entry_of(tmp_path / "val-0000000-0000.idx"),
+        entry_of(tmp_path / "val-0000000-0000.bin", algorithm),
+        entry_of(tmp_path / "val-0000000-0000.idx", algorithm),
     )
 
 
@@ -82,7 +85,7 @@ def test_the_bytes_do_not_depend_on_how_documents_are_handed_in(tmp_path: Path):
     single = ShardWriter(tmp_path, "train", shard_stem("train", 1, 0), U2)
     for start, stop in ((0, 4), (4, 7), (7, 12)):
         single.append(np.arange(start, stop, dtype=U2), np.array([stop - start], np.int64))
-    sums = [[file.sha256 for file in writer.commit().files] for writer in (whole, single)]
+    sums = [[file.checksum for file in writer.commit().files] for writer in (whole, single)]
     assert sums[0] == sums[1]
 
 
@@ -185,10 +188,10 @@ FULL_FOR_SMALL_FILES = """
 import resource, sys
 from pathlib import Path
 from tokmill.errors import StorageError
-from tokmill.shards.writer import write_file
+from tokmill.shards.writer import write_in_chunks
 resource.setrlimit(resource.RLIMIT_FSIZE, (100, 100))
 try:
-    write_file(Path(sys.argv[1]), "a", bytes(101))
+    write_in_chunks(Path(sys.argv[1]), "a", [bytes(101)], "blake3")
 except StorageError as error:
     print(error)
 """
@@ -202,14 +205,15 @@ def test_a_small_file_on_a_full_disk_leaves_nothing(tmp_path: Path):
 
 def test_a_small_file_is_committed_and_described(tmp_path: Path):
     (tmp_path / "rejects").mkdir()
-    entry = write_file(tmp_path, "rejects/0000000-0000.jsonl", b"{}\n")
-    assert entry == FileEntry("rejects/0000000-0000.jsonl", 3, hashlib.sha256(b"{}\n").hexdigest())
+    entry = write_in_chunks(tmp_path, "rejects/0000000-0000.jsonl", [b"{", b"}\n"], "sha256")
+    checksum = Checksum("sha256", hashlib.sha256(b"{}\n").hexdigest())
+    assert entry == FileEntry("rejects/0000000-0000.jsonl", 3, checksum)
     assert (tmp_path / entry.name).read_bytes() == b"{}\n"
 
 
 def test_a_small_file_that_cannot_be_written_is_a_storage_error(tmp_path: Path):
     with pytest.raises(StorageError, match="no such file or directory"):
-        write_file(tmp_path, "rejects/x", b"")
+        write_in_chunks(tmp_path, "rejects/x", [b""], "blake3")
 
 
 def test_many_small_appends_are_as_one(tmp_path: Path):
@@ -221,7 +225,7 @@ def test_many_small_appends_are_as_one(tmp_path: Path):
         many.append(tokens[start : start + 100], np.array([100]))
     entries = one.commit(), many.commit()
     assert entries[0].n_tokens == entries[1].n_tokens == 100_000
-    digests = [[file.sha256 for file in entry.files] for entry in entries]
+    digests = [[file.checksum for file in entry.files] for entry in entries]
     assert digests[0] == digests[1]
 
 
@@ -237,7 +241,7 @@ def test_sidecars_are_written_token_by_token_and_listed(tmp_path: Path, sidecars
     endings = ["bin", "idx", *sidecars]
     paths = [tmp_path / f"train-0000000-0000.{ending}" for ending in endings]
     assert names(tmp_path) == sorted(path.name for path in paths)
-    assert entry.files == tuple(entry_of(path) for path in paths)
+    assert entry.files == tuple(entry_of(path, "blake3") for path in paths)
     assert paths[2].read_bytes() == b"\x00\x01\x01\x00\x01"
     if len(paths) > 3:
         assert np.fromfile(paths[3], "<f4").tolist() == [0, 0.5, 0.5, 0, 0.5]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from typing import TYPE_CHECKING
 
@@ -53,6 +53,11 @@ class Prepared:
     def spec(self, engine: EngineChoice, n_threads: int, memory_bytes: int = 0) -> RunSpec:
         """Return the run, once its engine is chosen; see `RunSpec`."""
         return RunSpec(self.config, self.tokenizer, engine, n_threads, self.template, memory_bytes)
+
+    def with_checksum(self, algorithm: str) -> Prepared:
+        """Return the same with sums of files by another algorithm."""
+        output = replace(self.config.output, checksum=algorithm)
+        return replace(self, config=replace(self.config, output=output))
 
 
 def prepare(config: Config) -> Prepared:

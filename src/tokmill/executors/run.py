@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import pyarrow as pa
 
+from tokmill.config import OutputSettings
 from tokmill.encode.choose import EngineChoice
 from tokmill.encode.engine import engine_version
 from tokmill.errors import StateError, UsageError
@@ -28,6 +29,7 @@ from tokmill.pipeline.finish import PROBE_TEXT, Usage, finish
 from tokmill.pipeline.plan import (
     Plan,
     check_same,
+    planned_checksum,
     planned_engine,
     read_plan,
     write_plan,
@@ -90,7 +92,8 @@ def run(config: Config, observer: Observer, *, overwrite: bool = False) -> dict[
         if overwrite or not (directory / MANIFEST).exists():
             check_space(prepared, reference, directory, observer.warned)
         memory_bytes = usable_memory() // workers
-        plan = _plan(prepared, reference, directory, threads, memory_bytes, overwrite=overwrite)
+        means = (threads, memory_bytes, observer.warned)
+        plan = _plan(prepared, reference, directory, *means, overwrite=overwrite)
         done = [part for part in plan.parts if _is_done(plan, part, directory)]
         observer.started(plan, len(done), prepared.ignored)
         prepared_s = time.perf_counter() - start_wall
@@ -138,6 +141,7 @@ def _plan(
     directory: Path,
     n_threads: int,
     memory_bytes: int,
+    warn: Callable[[str], None],
     *,
     overwrite: bool,
 ) -> Plan:
@@ -151,6 +155,7 @@ def _plan(
         refuse_stdin(prepared.files, directory)
         engine = planned_engine(found, prepared.config.run.engine)
         _check_engine(engine, prepared)
+        prepared = _with_planned_checksum(found, prepared, directory, warn)
     plan = Plan(prepared.spec(engine, n_threads, memory_bytes), prepared.parts)
     if found is not None:
         check_same(found, plan, directory)
@@ -161,6 +166,19 @@ def _plan(
         make_directory(directory / name)
     sweep(directory)
     return plan
+
+
+def _with_planned_checksum(
+    found: dict[str, Any], prepared: Prepared, directory: Path, warn: Callable[[str], None]
+) -> Prepared:
+    """Go on with the sums that a run began with: a dataset has them by one algorithm."""
+    began, asked = planned_checksum(found), prepared.config.output.checksum
+    if asked not in (began, OutputSettings().checksum):
+        warn(
+            f"{directory}: began with sums by {began}, and ends with them, not {asked}: "
+            "--overwrite starts anew"
+        )
+    return prepared.with_checksum(began)
 
 
 def _check_engine(engine: EngineChoice, prepared: Prepared) -> None:

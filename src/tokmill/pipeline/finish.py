@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections import Counter
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -13,17 +12,15 @@ from tokmill.errors import StateError
 from tokmill.pipeline.packing import write_packs
 from tokmill.pipeline.plan import resolved_settings
 from tokmill.pipeline.spec import CUT_SAMPLES
+from tokmill.shards.checksum import Digest
 from tokmill.shards.layout import FORMAT_VERSION, MANIFEST, PARTS, PLAN, part_name
 from tokmill.shards.packed_rows import write_packed_rows
 from tokmill.shards.record import (
     Counts,
-    file_as_json,
     laid_out_json,
     manifest_sha256,
     read_record,
-    sha256_hex,
 )
-from tokmill.shards.writer import FileEntry
 from tokmill.storage import write_chunks
 
 if TYPE_CHECKING:
@@ -91,7 +88,8 @@ def finish(
         mask: of a run of SFT, the rule of its masks.
     """
     directory = Path(plan.spec.config.output.dir)
-    found = _Found()
+    algorithm = plan.spec.config.output.checksum
+    found = _Found(algorithm)
     for part, record in zip(plan.parts, records, strict=True):
         found.add(part, record)
     tokenizer = plan.spec.tokenizer
@@ -117,7 +115,7 @@ def finish(
         "length_histogram": found.length_histogram(),
         "sources": list(found.sources.values()),
         "shards": found.shards,
-        "files": [_plan_file(directory), *found.files],
+        "files": [_plan_file(directory, algorithm), *found.files],
         "run": {
             "wall_s": round(usage.wall_s, 3),
             "cpu_s": round(usage.cpu_s, 3),
@@ -130,39 +128,42 @@ def finish(
         },
     }
     if plan.spec.config.sft is not None and plan.spec.config.sft.packing:
-        _pack(directory, manifest, plan.spec.config.sft)
+        _pack(directory, manifest, plan.spec.config.sft, algorithm)
     manifest["sha256"] = manifest_sha256(manifest)
     write_chunks(directory / MANIFEST, laid_out_json(manifest))
     return manifest
 
 
-def _pack(directory: Path, manifest: dict[str, Any], settings: SftSettings) -> None:
+def _pack(directory: Path, manifest: dict[str, Any], settings: SftSettings, algorithm: str) -> None:
     """Add packs to a manifest: they depend on what all parts hold, and on no worker."""
-    files, manifest["packs"] = write_packs(directory, manifest["shards"], settings.packing)
+    files, manifest["packs"] = write_packs(
+        directory, manifest["shards"], settings.packing, algorithm
+    )
     if settings.packed_rows:
-        rows, listed = write_packed_rows(directory, manifest)
+        rows, listed = write_packed_rows(directory, manifest, algorithm)
         files += rows
         for split, shards in listed.items():
             manifest["packs"][split]["shards"] = shards
-    manifest["files"] += map(file_as_json, files)
+    manifest["files"] += [entry.as_json() for entry in files]
 
 
-def _plan_file(directory: Path) -> dict[str, Any]:
-    digest, n_bytes = hashlib.sha256(), 0
+def _plan_file(directory: Path, algorithm: str) -> dict[str, Any]:
+    digest = Digest(algorithm)
     with (directory / PLAN).open("rb") as file:
         while chunk := file.read(_CHUNK_BYTES):
             digest.update(chunk)
-            n_bytes += len(chunk)
-    return file_as_json(FileEntry(PLAN, n_bytes, digest.hexdigest()))
+    return digest.entry(PLAN).as_json()
 
 
 @dataclass(slots=True)
 class _Found:
     """What the parts hold, part by part: as the rows of the manifest, which a million files fill.
 
+    `algorithm`: of the sums of the parts' records.
     `sources` are rows by path, in the order of the plan; `files` all but the plan and the manifest.
     """
 
+    algorithm: str
     totals: Counts = field(default_factory=Counts)
     histogram: Counter[int] = field(default_factory=Counter)
     sources: dict[str, dict[str, Any]] = field(default_factory=dict)
@@ -177,10 +178,10 @@ class _Found:
                 self._add_source(part.slices[i].file.path, counts)
             for i, n in enumerate(step.length_histogram):
                 self.histogram[i] += n
-        self.files += map(file_as_json, record.files())
-        data = record.as_bytes()
-        name = f"{PARTS}/{part_name(record.part)}"
-        self.files.append(file_as_json(FileEntry(name, len(data), sha256_hex(data))))
+        self.files += (entry.as_json() for entry in record.files())
+        digest = Digest(self.algorithm)
+        digest.update(record.as_bytes())
+        self.files.append(digest.entry(f"{PARTS}/{part_name(record.part)}").as_json())
 
     def _add_source(self, path: str, counts: Counts) -> None:
         row = self.sources.get(path)

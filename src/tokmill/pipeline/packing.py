@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
     import numpy.typing as npt
 
-    from tokmill.shards.writer import FileEntry
+    from tokmill.shards.checksum import FileEntry
 
 
 MEMORY_BYTES_PER_SAMPLE = 45
@@ -82,7 +82,7 @@ def pack(lengths: npt.NDArray[np.integer], capacity: int) -> Packing:
 
 
 def write_packs(
-    directory: Path, shards: Sequence[Mapping[str, Any]], capacity: int
+    directory: Path, shards: Sequence[Mapping[str, Any]], capacity: int, algorithm: str
 ) -> tuple[list[FileEntry], dict[str, Any]]:
     """Pack every split of a dataset whose parts are committed, and write its pack index.
 
@@ -92,6 +92,7 @@ def write_packs(
         directory: the dataset.
         shards: as the manifest lists them.
         capacity: tokens of a row.
+        algorithm: of the files' sums.
 
     Returns:
         The files written, and what the manifest says of every split that has samples: its
@@ -109,7 +110,7 @@ def write_packs(
         if not len(lengths):
             continue
         packing = pack(lengths, capacity)
-        files += write_pack_index(directory, split, packing.row_offsets, packing.order)
+        files += write_pack_index(directory, split, packing.row_offsets, packing.order, algorithm)
         n_tokens = int(lengths.sum(dtype=np.int64))
         found = summary(packing.n_rows, len(lengths), n_tokens, capacity)
         packs[split] = {**found, "bytes_per_sample": MEMORY_BYTES_PER_SAMPLE}

@@ -86,6 +86,7 @@ def run_part(
         dtype=loaded.dtype,
         shard_tokens=spec.config.output.shard_tokens,
         fail_on_reject=spec.config.limits.on_error == "fail",
+        algorithm=spec.config.output.checksum,
     )
     try:
         start, counts = writer.resume()

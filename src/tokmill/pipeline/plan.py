@@ -12,7 +12,7 @@ from itertools import zip_longest
 from typing import TYPE_CHECKING, Any
 
 from tokmill import __version__
-from tokmill.config import Config, plain
+from tokmill.config import CHECKSUMS, SHA256, Config, plain
 from tokmill.encode.choose import EngineChoice
 from tokmill.errors import StateError
 from tokmill.pipeline.spec import Part, RunSpec
@@ -44,6 +44,7 @@ class Plan:
         return {
             **self.spec.identity(),
             "tokmill_version": __version__,
+            "checksum": self.spec.config.output.checksum,
             "engine": self.spec.engine.as_json(),
         }
 
@@ -157,6 +158,21 @@ def planned_engine(data: dict[str, Any], asked: str) -> EngineChoice:
             "leave --engine out to continue, or run with --overwrite to start anew"
         )
     return engine
+
+
+def planned_checksum(data: dict[str, Any]) -> str:
+    """Return the algorithm of the files' sums that an earlier attempt fixed.
+
+    Raises:
+        StateError: the plan is damaged, or names an algorithm that this version does not know.
+    """
+    algorithm = data.get("checksum", SHA256)  # what was used before plans named it
+    if algorithm not in CHECKSUMS:
+        raise StateError(
+            f"{PLAN}: its files have sums by {algorithm!r}, this tokmill knows "
+            f"{', '.join(CHECKSUMS)}: install a newer tokmill, or run with --overwrite"
+        )
+    return str(algorithm)
 
 
 def write_plan(directory: Path, plan: Plan) -> None:

@@ -3,28 +3,27 @@
 from __future__ import annotations
 
 import base64
-import hashlib
 import json
 from typing import TYPE_CHECKING
 
+from tokmill.shards.checksum import Digest
 from tokmill.shards.layout import REJECTS
-from tokmill.shards.writer import FileEntry
 from tokmill.storage import PendingFile
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from tokmill.batch import Place, Reject
+    from tokmill.shards.checksum import FileEntry
 
 
 class RejectsFile:
     """The rejects of one step, one JSON object a line."""
 
-    def __init__(self, directory: Path, name: str) -> None:
+    def __init__(self, directory: Path, name: str, algorithm: str) -> None:
         self._name = f"{REJECTS}/{name}"
         self._pending = PendingFile(directory / self._name)
-        self._sha256 = hashlib.sha256()
-        self._n_bytes = 0
+        self._digest = Digest(algorithm)
 
     def append(self, source: str, place: Place, reject: Reject) -> None:
         """Add one reject; raw bytes that are not UTF-8 are kept as base64."""
@@ -40,14 +39,13 @@ class RejectsFile:
         except UnicodeDecodeError:
             entry["raw_base64"] = base64.b64encode(reject.raw).decode()
         line = json.dumps(entry, ensure_ascii=True).encode() + b"\n"
-        self._sha256.update(line)
-        self._n_bytes += len(line)
+        self._digest.update(line)
         self._pending.write(line)
 
     def commit(self) -> FileEntry:
         """Make the file appear."""
         self._pending.commit()
-        return FileEntry(self._name, self._n_bytes, self._sha256.hexdigest())
+        return self._digest.entry(self._name)
 
     def discard(self) -> None:
         """Remove it."""

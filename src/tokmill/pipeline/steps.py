@@ -55,6 +55,7 @@ class StepWriter:
         dtype: np.dtype[np.unsignedinteger],
         shard_tokens: int,
         fail_on_reject: bool,
+        algorithm: str,
     ) -> None:
         self._directory = directory
         self._part = part
@@ -62,6 +63,7 @@ class StepWriter:
         self._dtype = dtype
         self._shard_tokens = shard_tokens
         self._fail_on_reject = fail_on_reject
+        self._algorithm = algorithm
         self._steps: list[Step] = []
         self.stage_s: dict[str, float] = {}
         self._open_step()
@@ -193,7 +195,12 @@ class StepWriter:
         if split not in self._shards:
             stem = shard_stem(split, self._part, len(self._steps))
             self._shards[split] = ShardWriter(
-                self._directory, split, stem, self._dtype, tuple(sidecars)
+                self._directory,
+                split,
+                stem,
+                self._dtype,
+                tuple(sidecars),
+                algorithm=self._algorithm,
             )
         self._shards[split].append(tokens, lengths, sidecars)
         exponents = np.frexp(lengths.astype(np.float64))[1] - 1
@@ -248,7 +255,7 @@ class StepWriter:
                 raise RecordError(f"{message}; --on-error skip counts it and goes on")
             if self._rejects is None:
                 name = rejects_name(self._part, len(self._steps))
-                self._rejects = RejectsFile(self._directory, name)
+                self._rejects = RejectsFile(self._directory, name, self._algorithm)
             self._rejects.append(source, place, reject)
             counts = self._counts_of(slice_index)
             counts.rejects[reject.reason] += 1

@@ -20,7 +20,7 @@ STAGES = {
     "mask": "of SFT: samples cut into texts, tokens put together, what is trained",
     "narrow": "eos placed, ids narrowed, documents counted",
     "spot check": "some documents encoded again by the reference",
-    "hash": "sha256 of the shards",
+    "hash": "sums of the shards",
     "write": "shards written and made durable",
 }
 """The stages in the order of a record's way, and what each does."""

@@ -21,9 +21,10 @@ if TYPE_CHECKING:
 
     import numpy.typing as npt
 
+    from tokmill.shards.checksum import FileEntry
     from tokmill.shards.packs import Packs
     from tokmill.shards.reader import Shard
-    from tokmill.shards.writer import FileEntry, ShardEntry
+    from tokmill.shards.writer import ShardEntry
 
 BLOCK_TOKENS = 1 << 20
 """Rows are gathered about this many tokens at a time."""
@@ -140,7 +141,7 @@ def open_rows(directory: Path, manifest: dict[str, Any], split: str) -> RowSourc
 
 
 def write_packed_rows(
-    directory: Path, manifest: dict[str, Any], *, shard_bytes: int = SHARD_BYTES
+    directory: Path, manifest: dict[str, Any], algorithm: str, *, shard_bytes: int = SHARD_BYTES
 ) -> tuple[list[FileEntry], dict[str, list[dict[str, Any]]]]:
     """Write every packed row of a dataset, padded with eos; each is one document of its `.idx`.
 
@@ -149,6 +150,7 @@ def write_packed_rows(
     Args:
         directory: the dataset; its pack index is written.
         manifest: with `dtype`, `tokenizer`, `shards`, `mask`, and `packs` as `write_packs` gave it.
+        algorithm: of the files' sums.
         shard_bytes: most bytes of a `.bin`, but at least one row.
 
     Returns:
@@ -166,7 +168,9 @@ def write_packed_rows(
         n_rows = max(1, shard_bytes // (source.capacity * dtype.itemsize))
         for number, start in enumerate(range(0, source.packs.n_rows, n_rows)):
             stem = packed_stem(split, number)
-            writer = ShardWriter(directory, split, stem, dtype, sidecars_of(manifest))
+            writer = ShardWriter(
+                directory, split, stem, dtype, sidecars_of(manifest), algorithm=algorithm
+            )
             entry = _write(writer, source, start, min(start + n_rows, source.packs.n_rows))
             files += entry.files
             listed.setdefault(split, []).append(

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     import numpy.typing as npt
 
-    from tokmill.shards.writer import FileEntry
+    from tokmill.shards.checksum import FileEntry
 
 _CHUNK_ITEMS = 1 << 20
 
@@ -56,10 +56,11 @@ def write_pack_index(
     split: str,
     row_offsets: npt.NDArray[np.int64],
     samples: npt.NDArray[np.int64],
+    algorithm: str,
 ) -> list[FileEntry]:
     """Commit the two files of a split and describe them; raises `StorageError`."""
     return [
-        write_in_chunks(directory, name, _chunks(values))
+        write_in_chunks(directory, name, _chunks(values), algorithm)
         for name, values in zip(pack_names(split), (row_offsets, samples), strict=True)
     ]
 

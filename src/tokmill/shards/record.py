@@ -11,8 +11,9 @@ from stat import S_ISREG
 from typing import TYPE_CHECKING, Any
 
 from tokmill.errors import StateError
+from tokmill.shards.checksum import FileEntry
 from tokmill.shards.layout import FORMAT_VERSION
-from tokmill.shards.writer import FileEntry, ShardEntry
+from tokmill.shards.writer import ShardEntry
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -115,11 +116,11 @@ class Step:
                     "split": shard.split,
                     "documents": shard.n_documents,
                     "tokens": shard.n_tokens,
-                    "files": [file_as_json(entry) for entry in shard.files],
+                    "files": [entry.as_json() for entry in shard.files],
                 }
                 for shard in self.shards
             ],
-            "rejects": None if self.rejects is None else file_as_json(self.rejects),
+            "rejects": None if self.rejects is None else self.rejects.as_json(),
             "slices": [{"slice": i, **counts.as_json()} for i, counts in self.counts.items()],
             "length_histogram": list(self.length_histogram),
             "next": None
@@ -140,11 +141,11 @@ class Step:
                     shard["split"],
                     shard["documents"],
                     shard["tokens"],
-                    tuple(file_from_json(entry) for entry in shard["files"]),
+                    tuple(map(FileEntry.from_json, shard["files"])),
                 )
                 for shard in data["shards"]
             ),
-            None if data["rejects"] is None else file_from_json(data["rejects"]),
+            None if data["rejects"] is None else FileEntry.from_json(data["rejects"]),
             {entry["slice"]: Counts.from_json(entry) for entry in data["slices"]},
             tuple(data["length_histogram"]),
             None if data["next"] is None else Next(**data["next"]),
@@ -229,16 +230,6 @@ def _stands(entry: FileEntry, directory: Path) -> bool:
     except (FileNotFoundError, NotADirectoryError):
         return False
     return S_ISREG(stat.st_mode) and stat.st_size == entry.n_bytes
-
-
-def file_as_json(entry: FileEntry) -> dict[str, Any]:
-    """Give a file entry as plain values."""
-    return {"name": entry.name, "bytes": entry.n_bytes, "sha256": entry.sha256}
-
-
-def file_from_json(data: Mapping[str, Any]) -> FileEntry:
-    """Read what `file_as_json` gave."""
-    return FileEntry(data["name"], data["bytes"], data["sha256"])
 
 
 def canonical_json(data: Any) -> bytes:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import hashlib
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from tokmill.errors import VerifyError
+from tokmill.shards.checksum import Digest, FileEntry
 from tokmill.shards.layout import MANIFEST
 from tokmill.shards.reader import open_shards
 from tokmill.shards.record import manifest_sha256
@@ -90,24 +90,29 @@ def _check_files(directory: Path, manifest: dict[str, Any], findings: Findings) 
         if not path.is_file():
             findings.problems.append(f"{entry['name']}: missing")
             continue
-        n_bytes, sha256 = _digest(path)
+        try:
+            said = FileEntry.from_json(entry)
+        except ValueError as error:
+            findings.problems.append(f"{MANIFEST}: {error}")
+            continue
+        found = _digest(path, said.checksum.algorithm).entry(said.name)
         findings.n_files += 1
-        findings.n_bytes += n_bytes
-        if n_bytes != entry["bytes"]:
+        findings.n_bytes += found.n_bytes
+        if found.n_bytes != said.n_bytes:
             findings.problems.append(
-                f"{entry['name']}: {n_bytes} bytes, the manifest says {entry['bytes']}"
+                f"{said.name}: {found.n_bytes} bytes, the manifest says {said.n_bytes}"
             )
-        elif sha256 != entry["sha256"]:
-            findings.problems.append(f"{entry['name']}: its bytes have changed (sha256)")
+        elif found.checksum != said.checksum:
+            algorithm = said.checksum.algorithm
+            findings.problems.append(f"{said.name}: its bytes have changed ({algorithm})")
 
 
-def _digest(path: Path) -> tuple[int, str]:
-    digest, n_bytes = hashlib.sha256(), 0
+def _digest(path: Path, algorithm: str) -> Digest:
+    digest = Digest(algorithm)
     with storage_errors(path), path.open("rb") as file:
         while chunk := file.read(_CHUNK_BYTES):
             digest.update(chunk)
-            n_bytes += len(chunk)
-    return n_bytes, digest.hexdigest()
+    return digest
 
 
 def _check_index(shard: Shard, entry: dict[str, Any], problems: list[str]) -> bool:

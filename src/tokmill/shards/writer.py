@@ -1,8 +1,7 @@
-"""Writes one shard: `.bin`, its sidecars, `.idx` and their sha256, atomically."""
+"""Writes one shard: `.bin`, its sidecars, `.idx` and their sums, atomically."""
 
 from __future__ import annotations
 
-import hashlib
 from collections import deque
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -10,7 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from tokmill.config import BLAKE3
 from tokmill.laps import Laps, add_seconds
+from tokmill.shards.checksum import Digest, FileEntry
 from tokmill.shards.index import IndexWriter
 from tokmill.shards.layout import SIDECARS
 from tokmill.storage import PendingFile
@@ -32,15 +33,6 @@ _HASH_CHUNK_BYTES = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
-class FileEntry:
-    """A committed file: name relative to the dataset, size, sha256 in hex."""
-
-    name: str
-    n_bytes: int
-    sha256: str
-
-
-@dataclass(frozen=True, slots=True)
 class ShardEntry:
     """A committed shard; its `.bin` is the first of its files."""
 
@@ -53,24 +45,20 @@ class ShardEntry:
 class _Body:
     """A file with a value for every token, and its sum so far."""
 
-    def __init__(self, path: Path, dtype: np.dtype[Any]) -> None:
+    def __init__(self, path: Path, dtype: np.dtype[Any], algorithm: str) -> None:
         self.dtype = dtype
         self.pending = PendingFile(path)
-        self._sha256 = hashlib.sha256()
-        self._n_bytes = 0
-
-    def hash(self, data: memoryview) -> None:
-        self._sha256.update(data)
-        self._n_bytes += data.nbytes
+        self.digest = Digest(algorithm)
 
     def entry(self) -> FileEntry:
-        return FileEntry(self.pending.path.name, self._n_bytes, self._sha256.hexdigest())
+        return self.digest.entry(self.pending.path.name)
 
 
 class ShardWriter:
     """An open shard of one split; its name without ending is `stem`.
 
-    `sidecars` are the endings of what stands beside the tokens, see `layout.SIDECARS`. Hashing and
+    `sidecars` are the endings of what stands beside the tokens, see `layout.SIDECARS`; `algorithm`
+    is that of the files' sums. Hashing and
     writing happen on a thread of its own, in order; memory is what about `MOST_PENDING` appends
     bring, and an error of one of them is raised by a later call. `stage_s`: seconds taken so far,
     by stage.
@@ -83,8 +71,11 @@ class ShardWriter:
         stem: str,
         dtype: np.dtype[np.unsignedinteger],
         sidecars: Sequence[str] = (),
+        *,
+        algorithm: str = BLAKE3,
     ) -> None:
         self.split = split
+        self._algorithm = algorithm
         self.n_documents = 0
         self.n_tokens = 0
         self._sidecars = tuple(sidecars)
@@ -93,9 +84,10 @@ class ShardWriter:
         self._n_held = 0
         self._bodies: list[_Body] = []
         try:
-            self._bodies.append(_Body(directory / f"{stem}.bin", dtype))
+            self._bodies.append(_Body(directory / f"{stem}.bin", dtype, algorithm))
             for ending in sidecars:
-                self._bodies.append(_Body(directory / f"{stem}.{ending}", SIDECARS[ending]))
+                path = directory / f"{stem}.{ending}"
+                self._bodies.append(_Body(path, SIDECARS[ending], algorithm))
             self._idx = PendingFile(directory / f"{stem}.idx")
         except BaseException:
             self._discard_bodies()
@@ -154,7 +146,7 @@ class ShardWriter:
     def _take(self, data: Sequence[memoryview], lengths: npt.NDArray[np.int64]) -> dict[str, float]:
         laps = Laps()
         for body, chunk in zip(self._bodies, data, strict=True):
-            body.hash(chunk)
+            body.digest.update(chunk)
         laps.end("hash")
         for body, chunk in zip(self._bodies, data, strict=True):
             body.pending.write(chunk)
@@ -173,15 +165,13 @@ class ShardWriter:
         self._thread.shutdown()
         laps = Laps()
         self._index.finish()
-        idx_sha256 = _sha256_of(self._idx)
-        idx_bytes = self._idx.file.seek(0, 2)
+        idx = _digest_of(self._idx, self._algorithm).entry(self._idx.path.name)
         self._idx.commit()
         for body in reversed(self._bodies):
             body.pending.commit()
         laps.end("write")
         add_seconds(self.stage_s, laps.seconds)
         tokens, *sidecars = (body.entry() for body in self._bodies)
-        idx = FileEntry(self._idx.path.name, idx_bytes, idx_sha256)
         return ShardEntry(self.split, self.n_documents, self.n_tokens, (tokens, idx, *sidecars))
 
     def discard(self) -> None:
@@ -195,30 +185,26 @@ class ShardWriter:
             body.pending.discard()
 
 
-def _sha256_of(pending: PendingFile) -> str:
+def _digest_of(pending: PendingFile, algorithm: str) -> Digest:
     pending.file.seek(0)
-    digest = hashlib.sha256()
+    digest = Digest(algorithm)
     while chunk := pending.file.read(_HASH_CHUNK_BYTES):
         digest.update(chunk)
-    return digest.hexdigest()
+    return digest
 
 
-def write_file(directory: Path, name: str, data: bytes) -> FileEntry:
-    """Commit a small file of the dataset and describe it."""
-    return write_in_chunks(directory, name, [data])
-
-
-def write_in_chunks(directory: Path, name: str, chunks: Iterable[bytes | memoryview]) -> FileEntry:
+def write_in_chunks(
+    directory: Path, name: str, chunks: Iterable[bytes | memoryview], algorithm: str
+) -> FileEntry:
     """Commit a file of the dataset that comes in chunks and describe it."""
-    digest, n_bytes = hashlib.sha256(), 0
+    digest = Digest(algorithm)
     pending = PendingFile(directory / name)
     try:
         for chunk in chunks:
             digest.update(chunk)
-            n_bytes += memoryview(chunk).nbytes
             pending.write(chunk)
         pending.commit()
     except BaseException:
         pending.discard()
         raise
-    return FileEntry(name, n_bytes, digest.hexdigest())
+    return digest.entry(name)
