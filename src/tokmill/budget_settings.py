@@ -116,7 +116,7 @@ class TrainingSettings:
     )  # fmt: skip
     tensor_parallel: int = speed_setting(1, "GPUs that share each layer.", minimum=1, maximum=4096)
     sequence_parallel: bool = speed_setting(
-        False, "They also share what lies between the layers' matrices."
+        False, "Also split activations between matrices across tensor-parallel GPUs."
     )
     pipeline_parallel: int = speed_setting(1, "Pipeline stages.", minimum=1, maximum=4096)
     virtual_stages: int = speed_setting(

@@ -14,7 +14,7 @@ class TokmillError(Exception):
 
 
 class VerifyError(TokmillError):
-    """The bytes of a dataset do not keep a promise of its manifest."""
+    """The files of a dataset are not what its manifest says."""
 
     exit_code = 1
 

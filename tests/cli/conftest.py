@@ -77,7 +77,7 @@ def sft(tokmill: Callable[..., Any], tmp_path: Path) -> Callable[..., Any]:
     def run(*arguments: str | Path) -> Any:
         return tokmill(
             *("sft", "-o", tmp_path / "out", "-t", SAMPLES / "tokenizer"),
-            *("--engine", "tokenizers", "--threads", "1", "-q", *arguments),
+            *("--engine", "tokenizers", "--threads", "1", *arguments),
         )
 
     return run

@@ -9,6 +9,7 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -96,14 +97,81 @@ def test_pretrain_prints_a_summary_on_stdout_and_notes_on_stderr(
 ) -> None:
     outcome = pretrain(good)
     assert outcome.code == 0
-    assert re.search(r"^documents +40 of 40 records$", outcome.out, re.MULTILINE)
-    assert re.search(r"^rejects +none$", outcome.out, re.MULTILINE)
+    assert re.search(
+        r"^records +40 = 40 documents \+ 0 drops \+ 0 rejects$", outcome.out, re.MULTILINE
+    )
     assert "renderer: encyclopedia;" in outcome.err
     assert "\x1b" not in outcome.out + outcome.err
 
 
-def test_quiet_prints_no_notes(pretrain: Callable[..., Any], good: Path) -> None:
-    assert pretrain(good, "--quiet").err == ""
+def test_quiet_prints_nothing(pretrain: Callable[..., Any], good: Path) -> None:
+    outcome = pretrain(good, "--quiet", "--profile", "--model", "gpt2")
+    assert (outcome.code, outcome.out, outcome.err) == (0, "", "")
+
+
+def test_quiet_prints_errors_and_what_json_asks_for(
+    pretrain: Callable[..., Any], good: Path, tmp_path: Path
+) -> None:
+    outcome = pretrain(good, "--quiet", "--json")
+    assert (json.loads(outcome.out), outcome.err) == (manifest(tmp_path / "out"), "")
+    refused = pretrain(good, "--quiet", "--min-tokens", "2")
+    assert (refused.code, refused.out) == (6, "")
+    assert "limits.min_tokens was 0, is 2" in refused.error
+
+
+def test_quiet_prints_no_warning(
+    pretrain: Callable[..., Any], good: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(os, "statvfs", lambda path: SimpleNamespace(f_bavail=3000, f_frsize=1))
+    assert "warning: " in pretrain(good).err
+    assert pretrain(good, "--overwrite", "--quiet").err == ""
+
+
+def paragraphs(out: str) -> list[list[str]]:
+    return [block.splitlines() for block in out.split("\n\n")]
+
+
+MANY_REJECTS = [
+    "{bad", "[1]", "7", '"x"', "{}", '{"title": 1}', '{"title": "t", "summary": 2}',
+    '{"title": "t", "summary": "s", "sections": 7}', '{"title": "a"}{"title": "b"}', "\\",
+]  # fmt: skip
+
+
+def test_a_run_ends_in_at_most_ten_lines(
+    pretrain: Callable[..., Any], good: Path, tmp_path: Path
+) -> None:
+    with good.open("a") as file:
+        file.write("\n".join(MANY_REJECTS))
+    words = ("--max-reject-fraction", "1", "--max-tokens", "11", "--val-fraction", "0.3")
+    outcome = pretrain(good, *words)
+    assert outcome.code == 0
+    (summary,) = paragraphs(outcome.out)
+    assert 5 <= len(summary) <= 10
+    totals = manifest(tmp_path / "out")["totals"]
+    drops, rejects = (sum(totals[name].values()) for name in ("drops", "rejects"))
+    assert summary[0] == (
+        f"records  {totals['records']:,} = {totals['documents']:,} documents + {drops:,} drops + "
+        f"{rejects:,} rejects"
+    )
+    assert totals["records"] == totals["documents"] + drops + rejects
+    assert f"{rejects:,}: " in next(line for line in summary if line.startswith("rejects"))
+    assert "GPU" not in outcome.out
+    assert "RAM" not in outcome.out
+
+
+def test_a_model_adds_at_most_ten_lines(pretrain: Callable[..., Any], good: Path) -> None:
+    out = pretrain(good, "--model", "gpt2", "--gpu", "T4").out
+    summary, bill = paragraphs(out)
+    assert len(summary) <= 10
+    assert 5 <= len(bill) <= 10
+    assert [line.split("  ")[0].strip() for line in bill if line[0] != " "] == [
+        "model", "training", "disk", "host RAM", "GPU memory", "epoch",
+    ]  # fmt: skip
+    assert "on T4 (14.57 GiB)" in out
+
+
+def test_text_bytes_per_token_are_said_so(pretrain: Callable[..., Any], good: Path) -> None:
+    assert re.search(r"; text bytes per token \d\.\d\d$", pretrain(good).out, re.MULTILINE)
 
 
 def test_json_prints_the_manifest_and_nothing_else(
@@ -249,7 +317,7 @@ def test_verify_says_what_it_checked(
     assert pretrain(good).code == 0
     outcome = tokmill("verify", tmp_path / "out")
     assert outcome.code == 0
-    assert "1 shard" in outcome.out
+    assert "1 shard," in outcome.out
     assert "40 documents" in outcome.out
     findings = json.loads(tokmill("verify", tmp_path / "out", "--json").out)
     assert (findings["n_documents"], findings["problems"]) == (40, [])

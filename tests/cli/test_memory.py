@@ -93,7 +93,9 @@ def test_without_a_gpu_there_is_no_verdict_but_a_line_that_says_how_to_get_one(
 def test_a_verdict_says_how_much_is_left(tokmill: Callable[..., Any]) -> None:
     out = tokmill(*GPT2, "--gpu", "80GiB").out
     assert re.search(r"^  fits on 80GiB \(80\.00 GiB\): 7\d\.\d\d GiB left$", out, re.MULTILINE)
-    assert re.search(r"at most [\d,]+ sequences of 1,024 tokens fit", out)
+    assert re.search(
+        r"largest that fits: micro batch [\d,]+ at sequence 1,024; at micro batch 1, the model", out
+    )
 
 
 def test_what_does_not_fit_comes_with_what_would(tokmill: Callable[..., Any]) -> None:

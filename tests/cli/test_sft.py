@@ -54,14 +54,11 @@ def test_sft_prints_a_summary_on_stdout_and_notes_on_stderr(
     assert outcome.code == 0
     found = rows(outcome.out)
     totals = manifest(tmp_path / "out")["totals"]
-    assert found["samples"] == f"{N_CHATS - 1} of {N_CHATS} records"
-    assert found["drops"] == "1: 1 more than max_tokens"
-    assert found["tokens"] == f"{totals['tokens']:,} as uint16"
-    assert found["trained tokens"].startswith(f"{totals['trained_tokens']:,} (")
-    assert found["mask"].startswith("preset tokmill, boundary split, messages as ")
-    assert re.fullmatch(
-        rf"{N_CHATS - 1} samples in \d+ rows of 4,096 tokens, .*", found["packs, train"]
-    )
+    assert found["records"] == f"{N_CHATS} = {N_CHATS - 1} samples + 1 drop + 0 rejects"
+    assert found["drops"] == "1 more than max_tokens"
+    assert found["tokens"].startswith(f"{totals['tokens']:,}; text bytes per token ")
+    assert found["trained"].startswith(f"{totals['trained_tokens']:,} (")
+    assert re.fullmatch(r"train \d+ rows of 4,096 tokens, .* full", found["packing"])
     assert "schema: messages; template: Jinja; preset: tokmill; " in outcome.err
     assert "\x1b" not in outcome.out + outcome.err
 
@@ -78,13 +75,49 @@ def test_what_is_printed_is_what_the_files_hold(sft: Callable[..., Any], tmp_pat
     assert sum(int(mask.sum()) for mask in masks) == found["totals"]["trained_tokens"]
 
 
-def test_quiet_prints_no_notes_and_profile_where_the_time_went(
-    sft: Callable[..., Any], pairs: Path
+def test_a_run_of_chats_ends_in_at_most_ten_lines_and_ten_of_the_bill(
+    sft: Callable[..., Any], tmp_path: Path
 ) -> None:
-    outcome = sft(pairs, "--template", "alpaca", "--quiet", "--profile")
+    chats = tmp_path / "chats.jsonl"
+    broken = ["{bad", "[1]", "7", "{}", '{"messages": 7}', '{"messages": []}']
+    chats.write_text((SAMPLES / "sft/chats.jsonl").read_text() + "\n".join(broken))
+    words = ("--preset", "trl", "--max-tokens", "500", "--packing", "512", "--val-fraction", "0.2")
+    more = ("--too-long", "window", "--min-tokens", "100", "--max-reject-fraction", "1")
+    outcome = sft(chats, *words, *more, "--model", "gpt2", "--gpu", "T4")
     assert outcome.code == 0
-    assert outcome.err == ""
-    summary, profile, *_ = outcome.out.split("\n\n")
+    summary, bill = (block.splitlines() for block in outcome.out.split("\n\n"))
+    assert [line.split("  ")[0] for line in summary] == [
+        "records", "drops", "rejects", "tokens", "trained", "packing", "engine", "time", "output",
+    ]  # fmt: skip
+    assert len(bill) <= 10
+    totals = manifest(tmp_path / "out")["totals"]
+    read, made = totals["records"], totals["documents"]
+    drops, rejects = (sum(totals[name].values()) for name in ("drops", "rejects"))
+    extra = totals["extra"]
+    assert extra > 0
+    assert read + extra == made + drops + rejects
+    assert rows(outcome.out)["records"] == (
+        f"{read} + {extra} more made from them = {made} samples + {drops} drops + {rejects} rejects"
+    )
+
+
+def test_a_report_has_the_rest_of_the_summary(
+    sft: Callable[..., Any], tokmill: Callable[..., Any], tmp_path: Path
+) -> None:
+    words = ("--max-tokens", "4096", "--packing", "4096")
+    assert sft(SAMPLES / "sft" / "chats.jsonl", *words).code == 0
+    found = rows(tokmill("report", tmp_path / "out").out)
+    assert found["mask"].startswith("preset tokmill, boundary split, messages as ")
+    assert re.fullmatch(
+        rf"{N_CHATS - 1} samples in \d+ rows of 4,096 tokens, .*", found["packs, train"]
+    )
+    assert found["rejects"] == "none"
+
+
+def test_profile_prints_where_the_time_went(sft: Callable[..., Any], pairs: Path) -> None:
+    outcome = sft(pairs, "--template", "alpaca", "--profile")
+    assert outcome.code == 0
+    summary, profile = outcome.out.split("\n\n")
     assert "samples " in summary
     assert {"render", "mask", "encode"} <= {line.split()[0] for line in profile.splitlines()}
 

@@ -8,6 +8,7 @@ from tokmill.memory.advice import advise, built_in_smaller, training_peak, verdi
 from tokmill.memory.bill import Bill
 from tokmill.memory.formula import Line
 from tokmill.memory.gpus import Gpu, find_gpu
+from tokmill.memory.host_verdict import BARELY
 from tokmill.memory.load import load_model
 from tokmill.memory.model import Attention, Model
 
@@ -45,7 +46,7 @@ def plan(*arguments, **settings):
 
 @pytest.mark.parametrize(
     ("memory_bytes", "said"),
-    [(9926, "fits"), (9925, "fits, barely (high does not)"), (9024, "fits, barely (high does not)"),
+    [(9926, "fits"), (9925, BARELY), (9024, BARELY),
      (9023, "does not fit")],
 )  # fmt: skip
 def test_the_verdict_is_of_the_expected_and_of_the_upper_bound(memory_bytes, said):
@@ -116,7 +117,7 @@ def test_with_one_gpu_nothing_is_shared_and_that_is_said():
 
 def test_what_barely_fits_gets_measures_but_needs_no_plan():
     found = advice(9024 + 100)
-    assert found.verdict == "fits, barely (high does not)"
+    assert found.verdict == BARELY
     assert len(found.steps) == 22
     assert found.plan == ()
 

@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 from tokmill.budget_settings import TrainingSettings
-from tokmill.memory.host_verdict import Need, Verdict, host_verdict
+from tokmill.memory.host_verdict import BARELY, NOT_NOW, Need, Verdict, host_verdict
 from tokmill.memory.machine import Machine
 
 GIB = 1 << 30
@@ -25,11 +25,11 @@ def judged(machine: Machine, **settings: object) -> Verdict:
 def test_what_is_needed_fits_or_fits_barely():
     assert str(judged(Machine(memory_bytes=64 * GIB))) == "fits: 10.0 GiB of 64.0 GiB"
     barely = judged(Machine(memory_bytes=16 * GIB))
-    assert barely.said == "fits, barely"
-    assert barely.text == "fits, barely: 10.0 GiB of 16.0 GiB, at most 20.0 GiB"
+    assert barely.said == BARELY
+    assert barely.text == f"{BARELY}: 10.0 GiB of 16.0 GiB, at most 20.0 GiB"
     busy = judged(Machine(memory_bytes=64 * GIB, available_bytes=4 * GIB))
     assert busy.text == "fits: 10.0 GiB of 64.0 GiB, but only 4.0 GiB are free now"
-    assert busy.said == "fits, barely"
+    assert busy.said == NOT_NOW
 
 
 def test_a_limit_of_the_cgroup_is_named():

@@ -86,9 +86,9 @@ def test_llama_3_8b_keeps_56_gib_at_8192_tokens_and_takes_8_for_the_loss() -> No
         attention="sdpa-mask",
     )  # fmt: skip
     masks = 2 * 8192**2 * 32
-    kept = amount(bill, "activations") + amount(bill, "loss") - masks
+    kept = amount(bill, "activations") + amount(bill, "loss:") - masks
     assert kept / GIB == pytest.approx(56.2, abs=0.05)
-    assert amount(bill, "gradients of the loss") / GIB == pytest.approx(7.8, abs=0.05)
+    assert amount(bill, "loss backward") / GIB == pytest.approx(7.8, abs=0.05)
 
 
 @pytest.mark.parametrize(
@@ -152,9 +152,7 @@ def test_allocated_is_the_bill_without_reserve_and_context() -> None:
 def test_gradients_come_in_backward_unless_they_are_accumulated() -> None:
     def at_start(accumulation: int) -> int:
         settings = {"precision": "fp32", "sequence": 16, "accumulation": accumulation}
-        return amount(moment("start of backward", named("gpt2"), **settings), "gradients") - 8 * (
-            16 * 50257
-        )
+        return amount(moment("start of backward", named("gpt2"), **settings), "gradients")
 
     assert (at_start(1), at_start(2)) == (0, 4 * named("gpt2").parameters)
 

@@ -84,15 +84,6 @@ def test_what_would_make_it_fit_is_said_with_every_measure_alone():
     assert re.search(r"^  not here: .*; mixed precision \(products are 16", explained, re.MULTILINE)
 
 
-def test_a_run_ends_with_less_than_is_said_on_request():
-    whole, compact = (text(PLANNED, gpu="2GiB", settings={"compact": c}) for c in (False, True))
-    for title in ("measures, each alone", "moments of a step", "what choices would add"):
-        assert title in whole
-        assert title not in compact
-    for title in ("disk: the dataset", "host RAM", "GPU memory, training", "the dataset for this"):
-        assert title in compact
-
-
 def test_formulas_are_shown_on_request_each_once():
     shown = text(settings={"explain": True})
     assert "source: " not in text()

@@ -20,12 +20,12 @@ PLANNED = OnDisk("out", SIZE, predicted_disk(SIZE, slices=1), 50 * 10**9)
 FOUND = DatasetDisk(PLANNED.bill, (), (), (".lock",), "uint16", 10_000_000, 10**7, 0)
 
 
-def text(disk: OnDisk | None, *, compact: bool = False, told: set[str] | None = None) -> str:
+def text(disk: OnDisk | None, *, told: set[str] | None = None) -> str:
     training, inference = TrainingSettings(precision="fp32"), InferenceSettings()
     settings = BudgetSettings(ModelSettings(name="gpt2"), training, inference)
     found = budgets(settings, disk, Machine())
     console = Console(file=io.StringIO(), width=150, color_system=None)
-    for table in disk_tables(found, told=told, compact=compact):
+    for table in disk_tables(found, told=told):
         console.print(table)
     assert isinstance(console.file, io.StringIO)
     return "\n".join(line.rstrip() for line in console.file.getvalue().splitlines())
@@ -62,7 +62,7 @@ def test_ratios_are_those_that_can_be_told():
     assert re.search(r"^  bytes per token +2\.004 \(uint16\)$", shown, re.MULTILINE)
     assert re.search(r"^  of the text +200\.4% of 10 MB$", shown, re.MULTILINE)
     assert re.search(r"^  not in the manifest +\.lock$", shown, re.MULTILINE)
-    assert "as it lies" not in shown
+    assert "as it is stored" not in shown
 
 
 def test_without_a_dataset_there_are_checkpoints_alone():
@@ -76,10 +76,3 @@ def test_formulas_of_amounts_and_choices_are_told_once():
     told: set[str] = set()
     assert "q * T + 1024 * files" in text(PLANNED, told=told)
     assert "q * T" not in text(PLANNED, told=told)
-
-
-def test_a_run_ends_with_what_is_there_alone():
-    shown = text(replace(PLANNED, found=FOUND), compact=True)
-    assert "tokens (.bin)" in shown
-    assert "by split" not in shown
-    assert "choices" not in shown

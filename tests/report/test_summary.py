@@ -4,7 +4,7 @@ import copy
 
 import pytest
 
-from tokmill.report.summary import describe_engine, summary_rows
+from tokmill.report.summary import MOST_ROWS, describe_engine, detail_rows, summary_rows
 
 ENGINE = {
     "name": "gigatoken",
@@ -57,7 +57,7 @@ MANIFEST = {
 }
 
 
-def rows(**changes) -> dict[str, str]:
+def changed(**changes) -> dict:
     manifest = copy.deepcopy(MANIFEST)
     for key, value in changes.items():
         section, _, name = key.partition("__")
@@ -65,26 +65,79 @@ def rows(**changes) -> dict[str, str]:
             manifest[section][name] = value
         else:
             manifest[section] = value
-    found = summary_rows(manifest, "out")
+    return manifest
+
+
+def rows(**changes) -> dict[str, str]:
+    found = summary_rows(changed(**changes), "out", 66_000)
+    assert len(dict(found)) == len(found) <= MOST_ROWS
+    assert not any("\n" in text for _, text in found)
+    return dict(found)
+
+
+def details(**changes) -> dict[str, str]:
+    found = detail_rows(changed(**changes), "out")
     assert len(dict(found)) == len(found)
     return dict(found)
 
 
-def test_the_summary_of_a_run_says_every_fact_once():
+def test_the_summary_of_a_run_says_what_a_person_wants_to_see_first():
     assert rows() == {
-        "documents": "1,000 of 1,008 records",
-        "tokens": "25,000, eos included, as uint16 (train 24,000, val 1,000)",
-        "bytes per token": "4.00 bytes of text",
+        "records": "1,008 = 1,000 documents + 7 drops + 1 reject",
         "drops": "7: 5 duplicate, 2 too short",
-        "rejects": "1: 1 not JSON (see out/rejects)",
-        "document length": "median below 8, 99 % below 16, longest below 64 tokens",
+        "rejects": "1 not JSON (see out/rejects)",
+        "tokens": "25,000 (eos included, 1,000 of them in val); text bytes per token 4.00",
+        "engine": "gigatoken 0.10.0 (fastest on a sample); "
+        "ids equal to the reference's on 1,234 texts",
+        "time": "12.3 s, 162 MB of text per second, peak memory 512 MB",
+        "output": "66 kB as uint16 in out; tokmill report has the rest",
+    }
+
+
+def test_the_details_of_a_run_say_every_fact_once():
+    assert details() == {
+        "records": "1,008 = 1,000 documents + 7 drops + 1 reject",
+        "drops": "7: 5 duplicate, 2 too short",
+        "rejects": "1 not JSON (see out/rejects)",
+        "tokens": "25,000 (eos included, 1,000 of them in val); text bytes per token 4.00",
         "tokenizer": "gpt2/, 50,257 ids, eos <|endoftext|> = 50256",
         "engine": "gigatoken 0.10.0 (fastest on a sample: gigatoken 195 MB/s, fastokens 171 MB/s; "
         "ids equal to the reference's on 1,234 texts)",
         "files": "2 .bin, 2 .idx, manifest.json, plan.json",
-        "time": "12.3 s, 162 MB of text per second",
-        "peak memory": "512 MB",
+        "time": "12.3 s, 162 MB of text per second, peak memory 512 MB",
     }
+
+
+@pytest.mark.parametrize(
+    ("changes", "label", "expected"),
+    [
+        ({"totals__drops": {}}, "drops", None),
+        ({"totals__rejects": {}}, "rejects", None),
+        (
+            {"totals__rejects": {"b": 2000, "a": 1}},
+            "rejects",
+            "2,001: 2,000 b, 1 a (see out/rejects)",
+        ),
+        (
+            {"totals__rejects": {"a": 5, "b": 4, "c": 4, "d": 2, "e": 1}},
+            "rejects",
+            "16: 5 a, 4 b, 4 c, 3 of 2 other reasons (see out/rejects)",
+        ),
+        ({"totals__tokens": 0}, "tokens", "0 (eos included, 1,000 of them in val)"),
+        (
+            {"run__peak_memory_bytes": 0, "run__resumed_parts": 3},
+            "time",
+            "12.3 s, 162 MB of text per second (already there: 3 parts)",
+        ),
+        (
+            {"shards": [{"split": "train", "tokens": 25_000}]},
+            "tokens",
+            "25,000 (eos included); text bytes per token 4.00",
+        ),
+    ],
+)
+def test_what_is_not_there_is_left_out(changes, label, expected):
+    assert rows(**changes).get(label) == expected
 
 
 @pytest.mark.parametrize(
@@ -93,47 +146,19 @@ def test_the_summary_of_a_run_says_every_fact_once():
         ({"totals__drops": {}}, "drops", "none"),
         ({"totals__rejects": {}}, "rejects", "none"),
         (
-            {"totals__rejects": {"b": 2000, "a": 1}},
+            {"totals__rejects": {"a": 5, "b": 4, "c": 4, "d": 2, "e": 1}},
             "rejects",
-            "2,001: 1 a, 2,000 b (see out/rejects)",
-        ),
-        ({"totals__tokens": 0}, "bytes per token", "no tokens"),
-        ({"length_histogram": []}, "document length", "no documents"),
-        (
-            {"length_histogram": [1]},
-            "document length",
-            "median below 2, 99 % below 2, longest below 2 tokens",
-        ),
-        (
-            {"length_histogram": [0] * 15 + [99, 1]},
-            "document length",
-            "median below 65,536, 99 % below 65,536, longest below 131,072 tokens",
-        ),
-        ({"run__peak_memory_bytes": 0}, "peak memory", "unknown"),
-        (
-            {"run__resumed_parts": 3},
-            "time",
-            "12.3 s, 162 MB of text per second (already there: 3 parts)",
+            "16: 5 a, 4 b, 4 c, 2 d, 1 e (see out/rejects)",
         ),
         (
             {"tokenizer__bos": {"id": 1, "token": "<s>"}},
             "tokenizer",
             "gpt2/, 50,257 ids, eos <|endoftext|> = 50256, bos <s> = 1",
         ),
-        (
-            {"shards": [{"split": "train", "tokens": 25_000}]},
-            "tokens",
-            "25,000, eos included, as uint16",
-        ),
-        (
-            {"shards": [{"split": "val", "tokens": 25_000}]},
-            "tokens",
-            "25,000, eos included, as uint16 (train 0, val 25,000)",
-        ),
     ],
 )
-def test_what_is_not_there_is_said_in_words(changes, label, expected):
-    assert rows(**changes)[label] == expected
+def test_details_say_in_words_what_is_not_there(changes, label, expected):
+    assert details(**changes)[label] == expected
 
 
 @pytest.mark.parametrize(
@@ -195,20 +220,26 @@ SFT = {
 
 def test_the_summary_of_sft_says_what_is_trained_noticed_and_packed():
     found = rows(**SFT)
-    alike = {label: text for label, text in rows().items() if not label.startswith("document")}
     assert found == {
-        **alike,
-        "samples": "2,010 of 1,008 records (1,010 more than one each, drops included)",
-        "tokens": "25,000 as uint16 (train 24,000, val 1,000)",
-        "trained tokens": "12,345 (49.4%)",
-        "by source": "a.jsonl: 61.7%\nb.jsonl: 0.0%\nc.jsonl: 0.0%",
-        "mask": "preset trl, boundary joint, messages as chatml",
-        "noticed": "1,234 straddling tokens, 2 samples whose joint ids differ",
-        "packs, train": "10,000 samples in 1,200 rows of 4,096 tokens, 99.69% full; "
-        "45 bytes of memory a sample",
-        "sample length": "median below 8, 99 % below 16, longest below 64 tokens",
+        **rows(),
+        "records": "1,008 + 1,010 more made from them = 2,010 samples + 7 drops + 1 reject",
+        "tokens": "25,000 (1,000 of them in val); text bytes per token 4.00",
+        "trained": "12,345 (49.4%); noticed 1,236: 1,234 straddling tokens, "
+        "2 samples whose joint ids differ",
+        "packing": "train 1,200 rows of 4,096 tokens, 99.69% full",
     }
-    assert list(found)[:4] == ["samples", "tokens", "trained tokens", "by source"]
+    assert list(found)[3:6] == ["tokens", "trained", "packing"]
+
+
+def test_the_details_of_sft_say_the_rule_the_sources_and_the_packs():
+    found = details(**SFT)
+    assert found["trained tokens"] == "12,345 (49.4%)"
+    assert found["by source"] == "a.jsonl: 61.7%\nb.jsonl: 0.0%\nc.jsonl: 0.0%"
+    assert found["mask"] == "preset trl, boundary joint, messages as chatml"
+    assert found["noticed"] == "1,234 straddling tokens, 2 samples whose joint ids differ"
+    assert found["packs, train"] == (
+        "10,000 samples in 1,200 rows of 4,096 tokens, 99.69% full; 45 bytes of memory a sample"
+    )
 
 
 @pytest.mark.parametrize(
@@ -218,7 +249,6 @@ def test_the_summary_of_sft_says_what_is_trained_noticed_and_packed():
         ({"totals__counters": {"cut samples": 0}}, "noticed", "nothing"),
         ({"totals__trained_tokens": 0}, "trained tokens", "0 (0.0%)"),
         ({"totals__tokens": 0, "totals__trained_tokens": 0}, "trained tokens", "0 (0.0%)"),
-        ({"totals__extra": 0, "totals__documents": 900}, "samples", "900 of 1,008 records"),
         ({"sources": SOURCES[:1]}, "by source", None),
         (
             {"sources": SOURCES[:1] * 13},
@@ -229,7 +259,7 @@ def test_the_summary_of_sft_says_what_is_trained_noticed_and_packed():
         (
             {"packs": {"val": {**PACK, "samples": 1, "rows": 1}}},
             "packs, val",
-            "1 samples in 1 rows of 4,096 tokens, 99.69% full; 45 bytes of memory a sample",
+            "1 sample in 1 row of 4,096 tokens, 99.69% full; 45 bytes of memory a sample",
         ),
         (
             {"files": [{"name": f"x.{kind}", "bytes": 1} for kind in ("mask", "weight", "bin")]},
@@ -239,8 +269,16 @@ def test_the_summary_of_sft_says_what_is_trained_noticed_and_packed():
     ],
 )
 def test_what_sft_lacks_is_said_in_words_or_left_out(changes, label, expected):
-    assert rows(**{**SFT, **changes}).get(label) == expected
+    assert details(**{**SFT, **changes}).get(label) == expected
+
+
+def test_two_packs_stand_in_one_line():
+    packs = {"train": PACK, "val": {**PACK, "rows": 1, "fill": 0.5}}
+    assert rows(**{**SFT, "packs": packs})["packing"] == (
+        "train 1,200 rows of 4,096 tokens, 99.69% full; val 1 row of 4,096 tokens, 50.00% full"
+    )
 
 
 def test_pretraining_says_nothing_of_masks():
     assert rows(kind="pretrain") == rows()
+    assert details(kind="pretrain") == details()

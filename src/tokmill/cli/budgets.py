@@ -67,14 +67,21 @@ def check_budgets(config: Config) -> None:
 
 
 def show_at_end(config: Config, directory: Path, manifest: dict[str, Any]) -> None:
-    """Print the budgets of the dataset that a run has made; a failure is only a warning."""
-    from tokmill.report.budget_text import budget_tables
+    """Print the bill of a model for the dataset that a run has made, if a model is named.
+
+    A failure is only a warning.
+    """
+    settings = settings_of(config)
+    if not settings.names_a_model:
+        return
+    from tokmill.cli.console import print_rows
+    from tokmill.report.bill_rows import bill_rows
     from tokmill.report.dataset import on_disk
 
-    click.echo()
     try:
-        found = make_budgets(settings_of(config), on_disk(directory, manifest))
+        rows = bill_rows(make_budgets(settings, on_disk(directory, manifest)))
     except TokmillError as error:
-        click.echo(f"warning: no budgets: {error}", err=True)
+        click.echo(f"warning: no bill: {error}", err=True)
         return
-    print_tables(budget_tables(found, compact=True))
+    click.echo()
+    print_rows(rows)

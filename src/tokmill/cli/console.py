@@ -40,22 +40,23 @@ def _rendering(plan: Plan) -> str:
 class RunDisplay:
     """The screen's view of a run: notes, a progress bar on a terminal, the peak of memory."""
 
-    def __init__(self, memory: PeakMemory, *, quiet: bool) -> None:
+    def __init__(self, memory: PeakMemory, *, notes: bool, warnings: bool) -> None:
         self._memory = memory
-        self._quiet = quiet
-        self._bar = None if quiet or not sys.stderr.isatty() else Bar()
+        self._notes, self._warnings = notes, warnings
+        self._bar = Bar() if notes and sys.stderr.isatty() else None
         self._start = time.perf_counter()
         self._input_bytes = self._tokens = self._drops = self._rejects = 0
         self._fresh_bytes = self._fresh_tokens = 0
 
     def note(self, text: str) -> None:
-        """Print a line for the person, unless the run is quiet."""
-        if not self._quiet:
+        """Print a line for the person who watches the run."""
+        if self._notes:
             click.echo(text, err=True)
 
     def warned(self, text: str) -> None:
-        """See `Observer`; a quiet run warns too."""
-        click.echo(f"{click.style('warning:', fg='yellow', bold=True)} {text}", err=True)
+        """See `Observer`."""
+        if self._warnings:
+            click.echo(f"{click.style('warning:', fg='yellow', bold=True)} {text}", err=True)
 
     def started(self, plan: Plan, n_done: int, ignored: Sequence[str]) -> None:
         """See `Observer`."""

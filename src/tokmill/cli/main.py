@@ -30,7 +30,7 @@ COMMANDS = {
 EXIT_CODES = """\b
 Exit codes:
   0    done
-  1    verify found a lie
+  1    verify found a mismatch
   2    an option, a setting or a path is wrong
   3    broken records: too many, or one with --on-error fail
   4    the tokenizer: it does not load, its eos is unknown, an id does not fit
@@ -60,7 +60,7 @@ class LazyGroup(click.Group):
         return command
 
     def invoke(self, ctx: click.Context) -> Any:
-        """Run a verb; click itself would answer a closed pipe with 1, which means a lie here."""
+        """Run a verb; click itself would answer a closed pipe with 1, the code of a mismatch."""
         try:
             return super().invoke(ctx)
         except BrokenPipeError:

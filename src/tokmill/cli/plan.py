@@ -47,13 +47,12 @@ def show_plan(config: Config, *, as_json: bool) -> None:
 
     from tokmill.cli.budgets import make_budgets, settings_of
     from tokmill.cli.console import print_rows
-    from tokmill.cli.tables import print_tables
     from tokmill.executors.prepare import choose, prepare, reference_of, sample
     from tokmill.executors.run import layout_of_work
     from tokmill.measure.machine import usable_memory
     from tokmill.pipeline.forecast import forecast, sample_limits
     from tokmill.pipeline.survey import add_fragments
-    from tokmill.report.budget_text import budget_tables
+    from tokmill.report.bill_rows import bill_rows
     from tokmill.report.budgets import OnDisk
     from tokmill.report.budgets import as_json as plain
     from tokmill.report.forecast import forecast_rows
@@ -89,5 +88,6 @@ def show_plan(config: Config, *, as_json: bool) -> None:
         click.echo(json.dumps(plan, ensure_ascii=False))
         return
     print_rows(forecast_rows(plan, free))
-    click.echo()
-    print_tables(budget_tables(budgets, compact=True))
+    if rows := bill_rows(budgets):
+        click.echo()
+        print_rows(rows)

@@ -26,7 +26,7 @@ def command(
     measure: bool,
     **options: Any,
 ) -> None:
-    """Say what a dataset takes on disk, in host RAM and, with a model, on a GPU.
+    """Say what a dataset holds, what it takes on disk, in host RAM and, with a model, on a GPU.
 
     Settings that are not given are those of the dataset's own configuration.
 
@@ -38,20 +38,25 @@ def command(
       tokmill report out --loading int64 --loader-workers 4 --measure
     """
     from tokmill.cli.budgets import make_budgets, show_budgets
+    from tokmill.cli.console import print_rows
+    from tokmill.report.summary import detail_rows
 
-    disk, own_config = _read(directory)
-    settings = settled(config_file, options, own_config)
+    disk, manifest = _read(directory)
+    settings = settled(config_file, options, manifest["config"])
     found = make_budgets(settings, disk)
     rows = None
     if measure:
         from tokmill.cli.measuring import measured_rows
 
         rows = list(measured_rows(directory, found.settings.training, disk.size))
+    if not as_json:
+        print_rows(detail_rows(manifest, str(directory)))
+        click.echo()
     show_budgets(found, as_json=as_json, explain=explain, rows=rows)
 
 
 def _read(directory: Path) -> tuple[OnDisk, dict[str, Any]]:
-    """Give what lies in the directory of a finished dataset, and its configuration.
+    """Return what is in the directory of a finished dataset, and its manifest.
 
     Raises:
         TokmillError: there is none, it is not finished, or it is damaged.
@@ -60,4 +65,4 @@ def _read(directory: Path) -> tuple[OnDisk, dict[str, Any]]:
     from tokmill.shards.reader import read_intact_manifest
 
     manifest = read_intact_manifest(directory)
-    return on_disk(directory, manifest), manifest["config"]
+    return on_disk(directory, manifest), manifest

@@ -20,7 +20,9 @@ def run_options(command: Callable[..., None]) -> Callable[..., None]:
         click.option("--overwrite", is_flag=True, help="Remove the dataset in --output first."),
         click.option("--json", "as_json", is_flag=True, help="Print the manifest as JSON."),
         click.option("--profile", is_flag=True, help="Say where the time went, stage by stage."),
-        click.option("--quiet", "-q", is_flag=True, help="No progress and no notes."),
+        click.option(
+            "--quiet", "-q", is_flag=True, help="Print errors only, and what --json asks for."
+        ),
     )
     for option in reversed(options):
         command = option(command)
@@ -41,10 +43,11 @@ def run_and_show(
     from tokmill.measure.process_tree import PeakMemory
     from tokmill.report.profile import profile_rows
     from tokmill.report.summary import summary_rows
+    from tokmill.shards.layout import MANIFEST
 
     check_budgets(config)
     with PeakMemory() as memory:
-        display = RunDisplay(memory, quiet=quiet or as_json)
+        display = RunDisplay(memory, notes=not (quiet or as_json), warnings=not quiet)
         try:
             manifest = run(config, display, overwrite=overwrite)
         finally:
@@ -52,9 +55,13 @@ def run_and_show(
     if as_json:
         click.echo(json.dumps(manifest))
         return
-    directory = manifest["config"]["output"]["dir"]
-    print_rows(summary_rows(manifest, directory))
+    if quiet:
+        return
+    directory = Path(manifest["config"]["output"]["dir"])
+    n_bytes = sum(file["bytes"] for file in manifest["files"])
+    n_bytes += (directory / MANIFEST).stat().st_size
+    print_rows(summary_rows(manifest, str(directory), n_bytes))
     if profile:
         click.echo()
         print_rows(profile_rows(manifest))
-    show_at_end(config, Path(directory), manifest)
+    show_at_end(config, directory, manifest)

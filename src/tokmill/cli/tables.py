@@ -24,7 +24,7 @@ def print_tables(tables: Iterable[RenderableType]) -> None:
     console = Console(no_color=click.get_current_context().color is False, highlight=False)
     is_told = console.is_terminal or "COLUMNS" in os.environ
     console.width = max(console.width, _LEAST_WIDTH) if is_told else _PLAIN_WIDTH
-    # Captured: printing to a closed pipe, rich would exit with 1, which means a lie here.
+    # Captured: printing to a closed pipe, rich would exit with 1, the code of a mismatch.
     with console.capture() as captured:
         for table in tables:
             console.print(table)

@@ -18,13 +18,13 @@ from tokmill.errors import TokmillError, VerifyError
 @click.option("--tokenizer", "-t", default="", help="The tokenizer, if it has moved.")
 @click.option("--json", "as_json", is_flag=True, help="Print the findings as JSON.")
 def command(directory: Path, tokenizer: str, as_json: bool) -> None:
-    """Check a dataset against its manifest; exit 1 at a lie.
+    """Check a dataset against its manifest; exit 1 at a mismatch.
 
     Hashes every file again; checks each index against its shard, ids against the vocabulary, eos
     at every document's end, and all counts; of chats the masks, and on samples spread over them
     the trained text, decoded.
     """
-    from tokmill.report.units import size
+    from tokmill.report.units import plural, size
     from tokmill.shards.reader import read_manifest
     from tokmill.shards.verify import verify
 
@@ -37,16 +37,18 @@ def command(directory: Path, tokenizer: str, as_json: bool) -> None:
         click.echo(json.dumps(asdict(findings), ensure_ascii=False))
     else:
         for problem in findings.problems:
-            click.echo(f"{click.style('lie:', fg='red', bold=True)} {problem}")
+            click.echo(f"{click.style('mismatch:', fg='red', bold=True)} {problem}")
         click.echo(
-            f"{findings.n_files:,} files ({size(findings.n_bytes)}) hashed, "
-            f"{findings.n_shards:,} shards, {findings.n_documents:,} documents, "
+            f"{plural(findings.n_files, 'file')} ({size(findings.n_bytes)}) hashed, "
+            f"{plural(findings.n_shards, 'shard')}, {plural(findings.n_documents, 'document')}, "
             f"{findings.n_tokens:,} tokens checked{note}"
         )
     if findings.problems:
-        raise VerifyError(f"{directory}: {len(findings.problems)} promises do not hold")
+        raise VerifyError(
+            f"{directory}: verification failed, {plural(len(findings.problems), 'problem')}"
+        )
     if not as_json:
-        click.echo(f"{directory}: every promise that its bytes can show holds")
+        click.echo(f"{directory}: no mismatch")
 
 
 def _check_text(directory: Path, manifest: dict[str, Any], moved: str, problems: list[str]) -> str:

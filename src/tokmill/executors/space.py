@@ -38,7 +38,7 @@ def check_space(
     Nothing is known of standard input.
 
     Raises:
-        StorageError: it surely does not fit; where it only may not, `warn` hears so.
+        StorageError: the output cannot fit; where it only may not, `warn` hears so.
     """
     held, free = sum(file_sizes(directory).values()), free_bytes(directory)
     n_bytes = sum(file.n_bytes for file in prepared.files)

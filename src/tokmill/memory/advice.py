@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from tokmill.budget_settings import TrainingSettings
 from tokmill.errors import UsageError
 from tokmill.memory.activations.symbols import default_sequence
+from tokmill.memory.host_verdict import BARELY
 from tokmill.memory.known import known_config, known_models
 from tokmill.memory.load import model_from_config
 from tokmill.memory.measures import Case, Measure, difference, measures, options
@@ -54,10 +55,10 @@ class Step:
 class Advice:
     """Whether training fits, and what to do.
 
-    `verdict` is "fits", "fits, barely (high does not)" or "does not fit"; `free_bytes` what the
-    expected peak leaves (below 0: lacks). The largest micro batch (sequences) and sequence (tokens)
-    are those that fit with all else equal, 0 if none does; `is_bounded` tells that the sequence is
-    the model's last position and more would fit. `steps` are all measures, each applied alone;
+    `verdict` is "fits", BARELY or "does not fit"; `free_bytes` what the expected peak leaves (below
+    0: lacks). The largest micro batch (sequences) and sequence (tokens) are those that fit with all
+    else equal, 0 if none does; `is_bounded` tells that the sequence is the model's maximum, and
+    more would fit. `steps` are all measures, each applied alone;
     `plan` those that together make it fit, the cheapest first, each of them needed; () if it fits
     or nothing helps.
     """
@@ -82,7 +83,7 @@ def verdict(bill: Bill, gpu: Gpu) -> str:
     if bill.n_bytes > gpu.memory_bytes:
         return "does not fit"
     if bill.high_bytes > gpu.memory_bytes:
-        return "fits, barely (high does not)"
+        return BARELY
     return "fits"
 
 

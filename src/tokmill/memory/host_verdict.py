@@ -14,6 +14,9 @@ if TYPE_CHECKING:
 
 _UNITS = ("MiB", "GiB", "TiB")
 
+BARELY = "fits by the estimate, not by the upper bound"
+NOT_NOW = "fits once memory is freed"
+
 
 @dataclass(frozen=True, slots=True)
 class Need:
@@ -35,7 +38,9 @@ class Remedy:
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """Whether a need fits: "fits", "fits, barely", "does not fit", or "unknown"; and a sentence.
+    """Whether a need fits, and a sentence.
+
+    `said` is "fits", BARELY, NOT_NOW, "does not fit", or "unknown".
 
     `remedies` are the settings that help, in order of what they cost; `together`: options that make
     it fit, () where nothing has to be done or nothing is enough.
@@ -77,12 +82,10 @@ def host_verdict(
 def _fitting(needed: Need, machine: Machine) -> Verdict:
     room = f"{_memory(needed.n_bytes)} of {_memory(machine.usable_bytes)}{_limited(machine)}"
     if needed.high_bytes > machine.usable_bytes:
-        return Verdict(
-            "fits, barely", f"fits, barely: {room}, at most {_memory(needed.high_bytes)}"
-        )
+        return Verdict(BARELY, f"{BARELY}: {room}, at most {_memory(needed.high_bytes)}")
     if 0 < machine.available_bytes < needed.n_bytes:
         available = _memory(machine.available_bytes)
-        return Verdict("fits, barely", f"fits: {room}, but only {available} are free now")
+        return Verdict(NOT_NOW, f"fits: {room}, but only {available} are free now")
     return Verdict("fits", f"fits: {room}")
 
 

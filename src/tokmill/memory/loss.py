@@ -23,7 +23,9 @@ LOGITS_FORWARD = Formula(
     "where q is 4",
 )  # fmt: skip
 LOGITS_FP32 = Formula("logits in fp32", "4 * n * V", SEEN, "exact")
-LOSS_GRADIENTS = Formula("gradients of the loss in fp32, twice", "8 * n * V", SEEN, "exact")
+LOSS_GRADIENTS = Formula(
+    "loss backward: two fp32 tensors the size of the logits", "8 * n * V", SEEN, "exact"
+)
 CAPPED_LOGITS = Formula("tanh of the capped logits", "q * n * V", SEEN, "exact")
 FUSED_LOSS = Formula(
     "fused loss: a chunk's logits, gradients of the hidden states and of the head",
@@ -46,7 +48,7 @@ PARALLEL_FORWARD = Formula(
     "read from loss_parallel of torch 2.13", "not measured",
 )  # fmt: skip
 PARALLEL_GRADIENTS = Formula(
-    "gradients of the loss in fp32, three times", "12 * n * V / t",
+    "loss backward: three fp32 tensors the size of the logits", "12 * n * V / t",
     "read from loss_parallel of torch 2.13", "71.9 GiB published for Llama-3.1-70B: 8 % below",
 )  # fmt: skip
 MEGATRON_GRADIENTS = Formula(

@@ -9,6 +9,7 @@ from rich.text import Text
 
 from tokmill.memory.advice import verdict
 from tokmill.report.bill import bill_table, explanation, indented, left_out, rows_table
+from tokmill.report.bill_rows import largest_text
 from tokmill.report.disk_text import disk_tables
 from tokmill.report.lengths import lengths_table
 from tokmill.report.units import count, memory, seconds
@@ -31,32 +32,29 @@ NO_MODEL = (
 )
 
 _STYLES = {"fits": "green", "does not fit": "red", "unknown": ""}
-"""Of verdicts; what barely fits is yellow."""
+"""Of verdicts; all others are yellow."""
 
 
-def budget_tables(
-    found: Budgets, *, explain: bool = False, compact: bool = False
-) -> Iterator[RenderableType]:
-    """Give all budgets, an empty line between two tables.
+def budget_tables(found: Budgets, *, explain: bool = False) -> Iterator[RenderableType]:
+    """Yield all budgets, an empty line between two tables.
 
-    `explain`: also the formula, symbols and source of every amount. `compact`: only what a run
-    should end with.
+    `explain`: also the formula, symbols and source of every amount.
     """
-    tables = _all_tables(found, explain=explain, compact=compact)
+    tables = _all_tables(found, explain=explain)
     first = next(tables)
     if first != Text(""):  # without a model a table is the first
         yield first
     yield from tables
 
 
-def _all_tables(found: Budgets, *, explain: bool, compact: bool) -> Iterator[RenderableType]:
+def _all_tables(found: Budgets, *, explain: bool) -> Iterator[RenderableType]:
     if found.of_model is not None:
         yield _model_line(found.of_model.model)
         yield from _settings_lines(found.settings)
     told: set[str] | None = set() if explain else None
-    yield from disk_tables(found, told=told, compact=compact)
-    yield from _host_tables(found, told=told, compact=compact)
-    if found.disk is not None and not compact:
+    yield from disk_tables(found, told=told)
+    yield from _host_tables(found, told=told)
+    if found.disk is not None:
         size, context = found.disk.size, found.settings.training.sequence
         what = "samples" if size.kind == "sft" else "documents"
         yield Text("")
@@ -65,7 +63,7 @@ def _all_tables(found: Budgets, *, explain: bool, compact: bool) -> Iterator[Ren
         yield Text("")
         yield Text(NO_MODEL)
     else:
-        yield from _gpu_tables(found.of_model, found.settings, told=told, compact=compact)
+        yield from _gpu_tables(found.of_model, found.settings, told=told)
 
 
 def _model_line(model: Model) -> Text:
@@ -94,7 +92,7 @@ def _settings_lines(settings: BudgetSettings) -> Iterator[Text]:
 
 
 def _gpu_tables(
-    found: ModelBudgets, settings: BudgetSettings, *, told: set[str] | None, compact: bool
+    found: ModelBudgets, settings: BudgetSettings, *, told: set[str] | None
 ) -> Iterator[RenderableType]:
     peak = found.training.peak
     yield from bill_view(peak, told=told)
@@ -102,13 +100,12 @@ def _gpu_tables(
         yield indented("name a GPU with --gpu to see whether it fits")
     elif found.advice is not None:
         yield from _verdict(peak, found.gpu)
-        yield from _advice(found.advice, settings, explain=told is not None, compact=compact)
-    if not compact:
-        yield Text("")
-        moments = (
-            (bill.title.partition(": ")[2], memory(bill.n_bytes)) for bill in found.training.moments
-        )
-        yield rows_table("GPU memory, training: moments of a step", ("expected",), moments)
+        yield from _advice(found.advice, settings, explain=told is not None)
+    yield Text("")
+    moments = (
+        (bill.title.partition(": ")[2], memory(bill.n_bytes)) for bill in found.training.moments
+    )
+    yield rows_table("GPU memory, training: moments of a step", ("expected",), moments)
     yield from bill_view(found.inference, told=told)
     if found.gpu is not None:
         yield from _verdict(found.inference, found.gpu)
@@ -129,22 +126,16 @@ def bill_view(
         yield from explanation(bill.lines, told)
 
 
-def _host_tables(
-    found: Budgets, *, told: set[str] | None, compact: bool
-) -> Iterator[RenderableType]:
-    """Give host RAM: its peak, or every moment; then what the system may drop, and the verdict."""
+def _host_tables(found: Budgets, *, told: set[str] | None) -> Iterator[RenderableType]:
+    """Yield host RAM at every moment; then what the system may drop, and the verdict."""
     host = found.host
-    moments = (host.peak,) if compact else host.moments
-    for bill in moments:
+    for bill in host.moments:
         # All moments leave out the same: said once.
-        shown = bill if bill is moments[-1] else replace(bill, leaves_out=())
+        shown = bill if bill is host.moments[-1] else replace(bill, leaves_out=())
         yield from bill_view(shown, told=told)
-    if not compact:
-        for bill in (host.shared, host.page_cache):
-            if bill.n_bytes:
-                yield from bill_view(bill, told=told)
-    elif host.page_cache.n_bytes:
-        yield indented(f"page cache, which the system may drop: {memory(host.page_cache.n_bytes)}")
+    for bill in (host.shared, host.page_cache):
+        if bill.n_bytes:
+            yield from bill_view(bill, told=told)
     yield indented(str(host.verdict), _STYLES.get(host.verdict.said, "yellow"))
 
 
@@ -156,24 +147,17 @@ def _verdict(bill: Bill, gpu: Gpu) -> Iterator[RenderableType]:
     yield indented(f"{said} on {gpu.name} ({memory(gpu.memory_bytes)}): {rest}", style)
 
 
-def _advice(
-    advice: Advice, settings: BudgetSettings, *, explain: bool, compact: bool
-) -> Iterator[RenderableType]:
+def _advice(advice: Advice, settings: BudgetSettings, *, explain: bool) -> Iterator[RenderableType]:
     """Give what more would fit, or what would make it fit; `explain`: why other measures do not."""
-    how = settings.training
     if advice.largest_micro_batch:
-        end = ", the model's last position" if advice.is_bounded else ""
-        yield indented(
-            f"at most {advice.largest_micro_batch:,} sequences of {how.sequence:,} tokens fit, "
-            f"or {how.micro_batch:,} of {advice.largest_sequence:,}{end}"
-        )
+        yield indented(largest_text(advice, settings))
     if advice.plan:
         options = " ".join(option for step in advice.plan for option in step.options)
         peak = memory(advice.plan[-1].peak_bytes)
         yield indented(f"it fits with {options} ({peak})", "bold")
     elif advice.verdict == "does not fit":
         yield indented("no measure makes it fit", "red")
-    if advice.steps and not compact:
+    if advice.steps:
         yield Text("")
         yield _measures(advice.steps)
         idle = [step for step in advice.steps if step.why_not]

@@ -70,7 +70,7 @@ class BudgetSettings:
 class OnDisk:
     """A dataset, finished or planned, and where it lies.
 
-    `bill` is by kind of file; `found` what lies there, None of a planned dataset. `free_bytes` are
+    `bill` is by kind of file; `found` what is there, None of a planned dataset. `free_bytes` are
     those of its file system.
     """
 
@@ -233,7 +233,7 @@ def _disk_json(found: Budgets) -> dict[str, Any]:
 
 
 def _found_json(found: DatasetDisk) -> dict[str, Any]:
-    """Give what lies there beside the bill: shares, and what ratios are made of."""
+    """Give what is there beside the bill: shares, and what ratios are made of."""
     plain = asdict(found)
     del plain["bill"]
     return {**plain, "bytes_per_token": found.bill.n_bytes / max(1, found.tokens)}

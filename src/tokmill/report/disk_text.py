@@ -29,10 +29,8 @@ _MOST_SOURCES = 12
 _HEADINGS = ("documents", "tokens", "on disk")
 
 
-def disk_tables(
-    found: Budgets, *, told: set[str] | None, compact: bool
-) -> Iterator[RenderableType]:
-    """Give what dataset and checkpoints take, what choices would add, and what is free.
+def disk_tables(found: Budgets, *, told: set[str] | None) -> Iterator[RenderableType]:
+    """Yield what dataset and checkpoints take, what choices would add, and what is free.
 
     `told`: formulas that have been explained; None: none is.
     """
@@ -51,13 +49,12 @@ def disk_tables(
     if disk is None:
         return
     yield from _room(disk, bills)
-    if disk.found is not None and not compact:
+    if disk.found is not None:
         yield from _shares(disk.found)
-    if not compact:
-        yield Text("")
-        yield amounts_table("disk: what choices would add", found.additions, binary=False)
-        if told is not None:
-            yield from explanation(found.additions, told)
+    yield Text("")
+    yield amounts_table("disk: what choices would add", found.additions, binary=False)
+    if told is not None:
+        yield from explanation(found.additions, told)
 
 
 def _room(disk: OnDisk, bills: list[Bill]) -> Iterator[RenderableType]:
@@ -91,7 +88,7 @@ def _row(share: Share) -> tuple[str, ...]:
 def _facts(disk: DatasetDisk) -> Iterator[tuple[str, str]]:
     n_bytes = disk.bill.n_bytes
     yield ("bytes per token", f"{n_bytes / max(1, disk.tokens):.3f} ({disk.dtype})")
-    of = {"of the text": disk.text_bytes, "of the input as it lies": disk.input_bytes}
+    of = {"of the text": disk.text_bytes, "of the input as it is stored": disk.input_bytes}
     for name, whole in of.items():
         if whole:
             yield (name, f"{n_bytes / whole:.1%} of {size(whole)}")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from tokmill.report.summary import describe_engine
+from tokmill.report.summary import engine_line
 from tokmill.report.units import count, plural, seconds, size
 
 if TYPE_CHECKING:
@@ -14,20 +14,20 @@ if TYPE_CHECKING:
 
 
 def forecast_rows(plan: Mapping[str, Any], free_bytes: int) -> Rows:
-    """Give a forecast, as `plan --json` prints it, one row a fact."""
+    """Return a forecast, as `plan --json` prints it, in ten rows of a line."""
     is_sft = plan.get("kind") == "sft"
     fits = "" if plan["disk_bytes"] < free_bytes else ": TOO LITTLE"
-    sampled = f"{size(plan['sampled_bytes'])} of {size(plan['input_bytes'])}"
+    sampled = size(plan["sampled_bytes"])
     if plan["heads_only"]:
         sampled += ", at the heads of files that cannot be read from the middle"
     files, parts = plural(plan["files"], "file"), plural(plan["parts"], "part")
     disk = f"about {size(plan['disk_bytes'])} as {plan['dtype']}; {size(free_bytes)} free{fits}"
+    eos = f"eos {plan['eos']['token']} = {plan['eos']['id']}"
     return [
-        ("input", f"{files}, {size(plan['input_bytes'])}, in {parts}"),
-        ("sampled", sampled),
+        ("input", f"{files}, {size(plan['input_bytes'])}, in {parts}; sampled {sampled}"),
         ("renderer", plan["renderer"]),
-        ("tokenizer", f"{plan['tokenizer']}, eos {plan['eos']['token']} = {plan['eos']['id']}"),
-        ("engine", describe_engine(plan["engine"])),
+        ("tokenizer", f"{plan['tokenizer']}, {eos}"),
+        ("engine", engine_line(plan["engine"])),
         ("samples" if is_sft else "documents", f"about {count(plan['documents'])}"),
         ("tokens", f"about {count(plan['tokens'])}" + ("" if is_sft else ", eos included")),
         ("on disk", disk),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from typing import TYPE_CHECKING, Any
 
 from tokmill.report.units import plural, seconds, size
@@ -12,67 +11,112 @@ if TYPE_CHECKING:
 
 Rows = list[tuple[str, str]]
 
+MOST_ROWS = 10
+"""A run ends with at most so many lines; `tokmill report` has the rest."""
+
+_MOST_REASONS = 4
 _MOST_SOURCES = 12
 _KINDS = ("bin", "idx", "mask", "weight")
 
 
-def summary_rows(manifest: Mapping[str, Any], directory: str) -> Rows:
-    """Give the summary of a dataset, one row a fact; what it takes on disk is in the budgets."""
-    totals, run = manifest["totals"], manifest["run"]
-    is_sft = manifest.get("kind") == "sft"
-    return [
-        ("samples" if is_sft else "documents", _documents(totals)),
-        ("tokens", _tokens(manifest)),
-        *(_mask_rows(manifest) if is_sft else ()),
-        ("bytes per token", _ratio(manifest)),
+def summary_rows(manifest: Mapping[str, Any], directory: str, n_bytes: int) -> Rows:
+    """Return what a person wants to see first of a run, one line a row, `MOST_ROWS` at most.
+
+    Rows that would only say "none" are left out: the first row has every sum. `n_bytes`: of all
+    files.
+    """
+    totals = manifest["totals"]
+    packs = manifest.get("packs", {})
+    rows = [
+        ("records", _records(manifest)),
         ("drops", _by_reason(totals["drops"])),
         ("rejects", _by_reason(totals["rejects"], f"{directory}/rejects")),
+        ("tokens", _tokens(manifest)),
+        ("trained", _trained(totals) if _is_sft(manifest) else ""),
+        ("packing", "; ".join(_rows_of_pack(split, pack) for split, pack in packs.items())),
+        ("engine", engine_line(manifest["engine"])),
+        ("time", _time(manifest["run"])),
         (
-            "sample length" if is_sft else "document length",
-            _lengths(manifest["length_histogram"], "samples" if is_sft else "documents"),
+            "output",
+            f"{size(n_bytes)} as {manifest['dtype']} in {directory}; tokmill report has the rest",
         ),
+    ]
+    return [(label, text) for label, text in rows if text]
+
+
+def detail_rows(manifest: Mapping[str, Any], directory: str) -> Rows:
+    """Return everything about a run that its manifest says, but for its lengths and sizes."""
+    totals, run = manifest["totals"], manifest["run"]
+    packs = manifest.get("packs", {})
+    return [
+        ("records", _records(manifest)),
+        ("drops", _by_reason(totals["drops"], most=None) or "none"),
+        ("rejects", _by_reason(totals["rejects"], f"{directory}/rejects", most=None) or "none"),
+        ("tokens", _tokens(manifest)),
+        *(_mask_rows(manifest) if _is_sft(manifest) else ()),
+        *((f"packs, {split}", _pack(pack)) for split, pack in packs.items()),
         ("tokenizer", _tokenizer(manifest["tokenizer"])),
         ("engine", describe_engine(manifest["engine"])),
         ("files", _files(manifest)),
         ("time", _time(run)),
-        ("peak memory", size(run["peak_memory_bytes"]) if run["peak_memory_bytes"] else "unknown"),
     ]
 
 
-def _documents(totals: Mapping[str, Any]) -> str:
-    text = f"{totals['documents']:,} of {totals['records']:,} records"
-    if totals.get("extra"):
-        drops = ", drops included" if totals["drops"] else ""
-        text += f" ({totals['extra']:,} more than one each{drops})"
-    return text
+def _is_sft(manifest: Mapping[str, Any]) -> bool:
+    return bool(manifest.get("kind") == "sft")
+
+
+def _records(manifest: Mapping[str, Any]) -> str:
+    """Say where every record went; a record that made several samples counts for each of them."""
+    totals = manifest["totals"]
+    extra = totals.get("extra", 0)
+    outcomes = (
+        plural(totals["documents"], "sample" if _is_sft(manifest) else "document"),
+        plural(sum(totals["drops"].values()), "drop"),
+        plural(sum(totals["rejects"].values()), "reject"),
+    )
+    more = f" + {extra:,} more made from them" if extra else ""
+    return f"{totals['records']:,}{more} = {' + '.join(outcomes)}"
 
 
 def _mask_rows(manifest: Mapping[str, Any]) -> Rows:
-    """Say of an SFT dataset what is trained, what was noticed, how it is packed."""
+    """Say of an SFT dataset what is trained, and what was noticed."""
     mask, totals = manifest["mask"], manifest["totals"]
-    trained = totals.get("trained_tokens", 0)
-    share = trained / totals["tokens"] if totals["tokens"] else 0
     counters = totals.get("counters", {})
     rows = [
-        ("trained tokens", f"{trained:,} ({share:.1%})"),
+        ("trained tokens", _share(totals)),
         ("by source", _shares(manifest["sources"])),
         ("mask", f"preset {mask['preset']}, boundary {mask['boundary']}, {mask['template']}"),
         ("noticed", ", ".join(f"{n:,} {name}" for name, n in counters.items() if n) or "nothing"),
     ]
-    packs = manifest.get("packs", {})
-    rows += [(f"packs, {split}", _pack(pack)) for split, pack in packs.items()]
     return rows if len(manifest["sources"]) > 1 else [row for row in rows if row[0] != "by source"]
+
+
+def _trained(totals: Mapping[str, Any]) -> str:
+    noticed = _by_reason({name: n for name, n in totals.get("counters", {}).items() if n})
+    return _share(totals) + (f"; noticed {noticed}" if noticed else "")
+
+
+def _share(totals: Mapping[str, Any]) -> str:
+    trained = totals.get("trained_tokens", 0)
+    return f"{trained:,} ({trained / max(1, totals['tokens']):.1%})"
+
+
+def _rows_of_pack(split: str, pack: Mapping[str, Any]) -> str:
+    rows = plural(pack["rows"], "row")
+    return f"{split} {rows} of {pack['capacity']:,} tokens, {pack['fill']:.2%} full"
 
 
 def _pack(pack: Mapping[str, Any]) -> str:
     return (
-        f"{pack['samples']:,} samples in {pack['rows']:,} rows of {pack['capacity']:,} tokens, "
-        f"{pack['fill']:.2%} full; {pack['bytes_per_sample']} bytes of memory a sample"
+        f"{plural(pack['samples'], 'sample')} in {plural(pack['rows'], 'row')} of "
+        f"{pack['capacity']:,} tokens, {pack['fill']:.2%} full; "
+        f"{pack['bytes_per_sample']} bytes of memory a sample"
     )
 
 
 def _shares(sources: Sequence[Mapping[str, Any]]) -> str:
-    """Give the trained share of the first sources, one a line."""
+    """Return the trained share of the first sources, one a line."""
     lines = [
         f"{source['path']}: {source.get('trained_tokens', 0) / max(1, source['tokens']):.1%}"
         for source in sources[:_MOST_SOURCES]
@@ -87,48 +131,52 @@ def describe_engine(engine: Mapping[str, Any]) -> str:
     if speeds:
         text += ": " + ", ".join(f"{name} {speed:.0f} MB/s" for name, speed in speeds.items())
     if engine["n_checked"]:
-        text += f"; ids equal to the reference's on {engine['n_checked']:,} texts"
+        text += f"; {_checked(engine)}"
     text += ")"
     for name, reason in engine["refused"].items():
         text += f"\n{name} not used: {reason}"
     return text
 
 
+def engine_line(engine: Mapping[str, Any]) -> str:
+    """Say in one line which engine encoded, and how it was checked."""
+    checked = f"; {_checked(engine)}" if engine["n_checked"] else ""
+    return f"{engine['name']} {engine['version'].split()[-1]} ({engine['reason']}){checked}"
+
+
+def _checked(engine: Mapping[str, Any]) -> str:
+    return f"ids equal to the reference's on {plural(engine['n_checked'], 'text')}"
+
+
 def _tokens(manifest: Mapping[str, Any]) -> str:
     by_split: dict[str, int] = {}
     for shard in manifest["shards"]:
         by_split[shard["split"]] = by_split.get(shard["split"], 0) + shard["tokens"]
-    ends = "" if manifest.get("kind") == "sft" else ", eos included,"
-    text = f"{manifest['totals']['tokens']:,}{ends} as {manifest['dtype']}"
-    if "val" in by_split:
-        text += f" (train {by_split.get('train', 0):,}, val {by_split['val']:,})"
+    totals = manifest["totals"]
+    parts = [] if _is_sft(manifest) else ["eos included"]
+    parts += [f"{by_split['val']:,} of them in val"] if "val" in by_split else []
+    text = f"{totals['tokens']:,}" + (f" ({', '.join(parts)})" if parts else "")
+    if totals["tokens"]:
+        text += f"; text bytes per token {totals['text_bytes'] / totals['tokens']:.2f}"
     return text
 
 
-def _ratio(manifest: Mapping[str, Any]) -> str:
-    totals = manifest["totals"]
-    if not totals["tokens"]:
-        return "no tokens"
-    return f"{totals['text_bytes'] / totals['tokens']:.2f} bytes of text"
-
-
-def _by_reason(reasons: Mapping[str, int], where: str = "") -> str:
+def _by_reason(
+    reasons: Mapping[str, int], where: str = "", *, most: int | None = _MOST_REASONS
+) -> str:
+    """Return counts by reason, the largest first; those after the first `most` are one sum."""
     if not reasons:
-        return "none"
-    listed = ", ".join(f"{n:,} {reason}" for reason, n in sorted(reasons.items()))
-    return f"{sum(reasons.values()):,}: {listed}" + (f" (see {where})" if where else "")
-
-
-def _lengths(histogram: list[int], what: str) -> str:
-    total = sum(histogram)
-    if not total:
-        return f"no {what}"
-    texts = []
-    for name, fraction in (("median", 0.5), ("99 %", 0.99), ("longest", 1.0)):
-        running = itertools.accumulate(histogram)
-        reached = next(i for i, seen in enumerate(running) if seen >= fraction * total)
-        texts.append(f"{name} below {2 << reached:,}")
-    return ", ".join(texts) + " tokens"
+        return ""
+    ordered = sorted(reasons.items(), key=lambda row: (-row[1], row[0]))
+    shown = ordered if most is None or len(ordered) <= most else ordered[: most - 1]
+    listed = [f"{n:,} {reason}" for reason, n in shown]
+    rest = ordered[len(shown) :]
+    if rest:
+        listed.append(f"{sum(n for _, n in rest):,} of {len(rest)} other reasons")
+    text = ", ".join(listed)
+    if len(ordered) > 1:
+        text = f"{sum(reasons.values()):,}: {text}"
+    return text + (f" (see {where})" if where else "")
 
 
 def _tokenizer(tokenizer: Mapping[str, Any]) -> str:
@@ -150,6 +198,8 @@ def _files(manifest: Mapping[str, Any]) -> str:
 
 def _time(run: Mapping[str, Any]) -> str:
     text = f"{seconds(run['wall_s'])}, {size(run['text_bytes_per_s'])} of text per second"
+    if run["peak_memory_bytes"]:
+        text += f", peak memory {size(run['peak_memory_bytes'])}"
     if run["resumed_parts"]:
         text += f" (already there: {plural(run['resumed_parts'], 'part')})"
     return text

@@ -58,7 +58,7 @@ def test_a_template_that_drops_old_reasoning_is_refused_with_the_message():
         drops = n_messages > 2
         return plain(n_messages, prompt=prompt).replace("a:yo", "a:yo" if drops else "a:(hm)yo")
 
-    with pytest.raises(ChatError, match=r"^message 1: what the template writes up to its") as error:
+    with pytest.raises(ChatError, match=r"^message 1: this turn renders diff") as error:
         spans(render)
     assert error.value.reason == "template rewrites earlier turns"
 
@@ -67,7 +67,7 @@ def test_a_template_that_changes_what_stands_before_a_reply_is_refused():
     def render(n_messages, *, prompt):
         return f"{n_messages} messages: " + plain(n_messages, prompt=prompt)
 
-    with pytest.raises(ChatError, match=r"^message 1: the template writes what stands") as error:
+    with pytest.raises(ChatError, match=r"^message 1: earlier turns render differently") as error:
         spans(render)
     assert error.value.reason == "template rewrites earlier turns"
 
@@ -76,7 +76,9 @@ def test_a_prompt_that_thinks_where_the_rendering_does_not_is_refused():
     def render(n_messages, *, prompt):
         return plain(n_messages, prompt=prompt) + ("<think>" if prompt else "")
 
-    with pytest.raises(ChatError, match=r"^message 1: the template prompts for it") as error:
+    with pytest.raises(
+        ChatError, match=r"^message 1: the template's generation prompt is not"
+    ) as error:
         spans(render)
     assert error.value.reason == "generation prompt differs"
     assert "--samples turn" in error.value.message

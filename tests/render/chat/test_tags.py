@@ -45,5 +45,5 @@ def test_regions_that_are_not_the_rendering_without_marks_are_refused():
 def test_the_last_span_is_kept_alone_if_it_is_that_of_the_last_reply():
     assert last_alone(["a", "b", "c", "d", "e"], 2) == ["abc", "d", "e"]
     assert last_alone(["a"], 0) == ["a"]
-    with pytest.raises(ChatError, match="has 2 replies, and the template marks 1 spans"):
+    with pytest.raises(ChatError, match="1 generation blocks for 2 assistant messages"):
         last_alone(["a", "b", "c"], 2)

@@ -22,7 +22,7 @@ CHECKPOINTS = Formula(
 
 CHECKPOINTS_SPLIT = Formula(
     "activations: inputs of checkpointed layers", "n * layers_kept * x * d / t",
-    "sequence parallelism: a layer's input lies split between the GPUs", "not measured",
+    "sequence parallelism: a layer's input is split between the GPUs", "not measured",
 )  # fmt: skip
 
 

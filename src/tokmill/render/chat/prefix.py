@@ -51,8 +51,8 @@ def spans_by_prefix(
         if not whole.startswith(so_far):
             raise ChatError(
                 "template rewrites earlier turns",
-                f"message {i}: what the template writes up to its end is not what it writes when "
-                f"more follows, so that its span is unknown: {_ADVICE}",
+                f"message {i}: this turn renders differently once later turns follow (is old "
+                f"reasoning dropped?): {_ADVICE}",
             )
         if len(so_far) < len(prompt) or len(prompt) < previous:
             raise ChatError(
@@ -70,11 +70,11 @@ def _refusal(whole: str, before: str, i: int) -> ChatError:
     if whole.startswith(before):
         return ChatError(
             "generation prompt differs",
-            f"message {i}: the template prompts for it with other text than it writes before it, "
-            f"so that its span is unknown: {_ADVICE}",
+            f"message {i}: the template's generation prompt is not the text that it writes before "
+            f"this turn: {_ADVICE}",
         )
     return ChatError(
         "template rewrites earlier turns",
-        f"message {i}: the template writes what stands before it in another way when it follows, "
-        f"so that its span is unknown: {_ADVICE}",
+        f"message {i}: earlier turns render differently once this turn follows (is old reasoning "
+        f"dropped?): {_ADVICE}",
     )

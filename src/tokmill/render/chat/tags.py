@@ -67,8 +67,7 @@ def count_differs(n_replies: int, n_spans: int) -> ChatError:
     """Give the error of a template that does not mark one span for each reply."""
     return ChatError(
         "turns and spans differ",
-        f"the conversation has {n_replies} replies, and the template marks {n_spans} spans: which "
-        "is whose is unknown",
+        f"{n_spans} generation blocks for {n_replies} assistant messages: cannot match them",
     )
 
 
