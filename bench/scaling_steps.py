@@ -22,17 +22,11 @@ from tokmill.pipeline.finish import Usage, committed, finish
 from tokmill.pipeline.plan import Plan, check_same, make_parts, read_plan, resolve, write_plan
 from tokmill.pipeline.spec import Part, RunSpec
 from tokmill.render.renderer import make_renderer
+from tokmill.shards.canonical import manifest_sha256, sha256_hex
 from tokmill.shards.checksum import Checksum, FileEntry
 from tokmill.shards.layout import MANIFEST, PARTS, PLAN, part_name, shard_stem
 from tokmill.shards.reader import find_document, read_manifest
-from tokmill.shards.record import (
-    Counts,
-    PartRecord,
-    Step,
-    manifest_sha256,
-    read_committed,
-    sha256_hex,
-)
+from tokmill.shards.record import Counts, PartRecord, Step, read_committed
 from tokmill.shards.writer import ShardEntry
 from tokmill.sources.files import SourceFile, discover
 from tokmill.sources.open import probe

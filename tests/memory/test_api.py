@@ -12,7 +12,7 @@ import pytest
 
 from tokmill import memory
 from tokmill.errors import UsageError
-from tokmill.shards.record import manifest_sha256
+from tokmill.shards.canonical import manifest_sha256
 
 TINY = {"model_type": "gpt2", "n_layer": 2, "n_embd": 64, "n_head": 4, "vocab_size": 100}
 P = 100 * 64 + 1024 * 64 + 2 * (12 * 64**2 + 13 * 64) + 2 * 64

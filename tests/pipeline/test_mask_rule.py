@@ -6,7 +6,7 @@ from tokmill.config import SftSettings
 from tokmill.encode.engine import REFERENCE, load_engine
 from tokmill.pipeline.chat import make_chat_renderer
 from tokmill.pipeline.mask_rule import describe_rule, last_ids
-from tokmill.shards.record import sha256_hex
+from tokmill.shards.canonical import sha256_hex
 
 CHAT = {"messages": [{"role": "user", "content": "hi"}]}
 

@@ -20,7 +20,7 @@ from tokmill.pipeline.plan import (
     resolved_settings,
     write_plan,
 )
-from tokmill.shards.record import canonical_json
+from tokmill.shards.canonical import canonical_json
 from tokmill.sources.files import SourceFile
 
 

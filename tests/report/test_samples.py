@@ -6,7 +6,7 @@ import pytest
 
 from tokmill.errors import UsageError, VerifyError
 from tokmill.report.samples import SampleReader, control_ids, numbers_in_dataset
-from tokmill.shards.record import sha256_hex
+from tokmill.shards.canonical import sha256_hex
 
 
 @pytest.fixture

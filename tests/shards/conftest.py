@@ -12,10 +12,10 @@ import blake3
 import numpy as np
 import pytest
 
+from tokmill.shards.canonical import manifest_sha256
 from tokmill.shards.layout import MANIFEST, PLAN
 from tokmill.shards.packed_rows import write_packed_rows
 from tokmill.shards.packs import summary, write_pack_index
-from tokmill.shards.record import manifest_sha256
 from tokmill.shards.writer import ShardWriter, write_in_chunks
 
 EOS, BOS, VOCAB_SIZE = 2, 1, 100

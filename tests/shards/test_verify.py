@@ -9,8 +9,8 @@ import pytest
 
 from tokmill.config_values import build_config
 from tokmill.executors.run import run
+from tokmill.shards.canonical import manifest_sha256
 from tokmill.shards.reader import read_manifest
-from tokmill.shards.record import manifest_sha256
 from tokmill.shards.verify import Findings, verify
 
 FIRST = "train-0000000-0000"

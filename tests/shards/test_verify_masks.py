@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tokmill.shards.canonical import manifest_sha256
 from tokmill.shards.reader import open_shards
-from tokmill.shards.record import manifest_sha256
 from tokmill.shards.verify import Findings, verify
 from tokmill.shards.verify_masks import MaskTally, check_masks
 

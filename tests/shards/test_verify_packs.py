@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tokmill.shards.record import manifest_sha256
+from tokmill.shards.canonical import manifest_sha256
 from tokmill.shards.verify import verify
 
 ROWS, SAMPLES = "packs-train-rows.bin", "packs-train-samples.bin"

@@ -17,7 +17,7 @@ from tokmill.pipeline.plan import make_parts, resolve
 from tokmill.pipeline.spec import Part, RunSpec
 from tokmill.pipeline.survey import Survey, survey
 from tokmill.render.renderer import make_renderer
-from tokmill.shards.record import canonical_json, sha256_hex
+from tokmill.shards.canonical import canonical_json, sha256_hex
 from tokmill.sources.files import Discovery, SourceFile, discover
 from tokmill.sources.open import first_records, probe
 

@@ -12,15 +12,11 @@ from tokmill.errors import StateError
 from tokmill.pipeline.packing import write_packs
 from tokmill.pipeline.plan import resolved_settings
 from tokmill.pipeline.spec import CUT_SAMPLES
+from tokmill.shards.canonical import laid_out_json, manifest_sha256
 from tokmill.shards.checksum import Digest
 from tokmill.shards.layout import FORMAT_VERSION, MANIFEST, PARTS, PLAN, part_name
 from tokmill.shards.packed_rows import write_packed_rows
-from tokmill.shards.record import (
-    Counts,
-    laid_out_json,
-    manifest_sha256,
-    read_record,
-)
+from tokmill.shards.record import Counts, read_record
 from tokmill.storage import write_chunks
 
 if TYPE_CHECKING:

@@ -16,8 +16,8 @@ from tokmill.config import CHECKSUMS, SHA256, Config, plain
 from tokmill.encode.choose import EngineChoice
 from tokmill.errors import StateError
 from tokmill.pipeline.spec import Part, RunSpec
+from tokmill.shards.canonical import canonical_json, laid_out_json
 from tokmill.shards.layout import PLAN, SHARD_BYTES, check_format_version, token_dtype
-from tokmill.shards.record import canonical_json, laid_out_json
 from tokmill.sources.files import Slice, SourceFile, cut
 from tokmill.storage import storage_errors, write_chunks
 

@@ -6,8 +6,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from tokmill.config import output_settings
+from tokmill.shards.canonical import canonical_json, sha256_hex
 from tokmill.shards.layout import FORMAT_VERSION
-from tokmill.shards.record import canonical_json, sha256_hex
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -13,9 +13,9 @@ from tokmill.encode.decode import Run, TokenDecoder, escaped
 from tokmill.errors import UsageError, VerifyError
 from tokmill.render.chat.rule import mask_rule
 from tokmill.render.chat.templates import emitted_strings, template_source
+from tokmill.shards.canonical import sha256_hex
 from tokmill.shards.packs import open_packs
 from tokmill.shards.reader import find_document
-from tokmill.shards.record import sha256_hex
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tokmill.errors import StateError, StorageError, UsageError, VerifyError
+from tokmill.shards.canonical import manifest_sha256
 from tokmill.shards.index import read_index
 from tokmill.shards.layout import MANIFEST, PLAN, SIDECARS, check_format_version
-from tokmill.shards.record import manifest_sha256
 from tokmill.storage import storage_errors
 
 if TYPE_CHECKING:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 from collections import Counter
 from collections.abc import Iterator
@@ -11,16 +10,15 @@ from stat import S_ISREG
 from typing import TYPE_CHECKING, Any
 
 from tokmill.errors import StateError
+from tokmill.shards.canonical import canonical_json
 from tokmill.shards.checksum import FileEntry
 from tokmill.shards.layout import FORMAT_VERSION
 from tokmill.shards.writer import ShardEntry
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Mapping
     from pathlib import Path
 
-_CANONICAL = json.JSONEncoder(sort_keys=True, separators=(",", ":"))
-_CHUNK_BYTES = 1 << 20
 _NUMBERS = ("records", "documents", "tokens", "text_bytes", "input_bytes")
 
 
@@ -230,61 +228,3 @@ def _stands(entry: FileEntry, directory: Path) -> bool:
     except (FileNotFoundError, NotADirectoryError):
         return False
     return S_ISREG(stat.st_mode) and stat.st_size == entry.n_bytes
-
-
-def canonical_json(data: Any) -> bytes:
-    """Give JSON whose bytes depend on the values alone: sorted keys, no spaces, one line end."""
-    return _CANONICAL.encode(data).encode() + b"\n"
-
-
-def laid_out_json(data: Mapping[str, Any]) -> Iterator[bytes]:
-    """Give canonical JSON with a line for each key, and for each entry of a list of rows.
-
-    A list, or an iterator, of lists or dicts is rows. Without its line ends it is the canonical
-    JSON, since a line end inside a string is escaped. Memory: about 1 MiB, and a row.
-    """
-    held: list[str] = []
-    n_held = 0
-    for text in _texts(data):
-        held.append(text)
-        if (n_held := n_held + len(text)) >= _CHUNK_BYTES:
-            yield "".join(held).encode()
-            held, n_held = [], 0
-    yield "".join(held).encode()
-
-
-def _texts(data: Mapping[str, Any]) -> Iterator[str]:
-    yield "{"
-    for i, key in enumerate(sorted(data)):
-        yield f"{',' if i else ''}\n{_CANONICAL.encode(key)}:"
-        value = data[key]
-        if isinstance(value, Iterator) or (
-            isinstance(value, list) and value and isinstance(value[0], list | dict)
-        ):
-            yield from _rows(value)
-        else:
-            yield _CANONICAL.encode(value)
-    yield "\n}\n"
-
-
-def _rows(rows: Iterable[Any]) -> Iterator[str]:
-    start = "[\n"
-    for row in rows:
-        yield start
-        yield _CANONICAL.encode(row)
-        start = ",\n"
-    yield "[]" if start == "[\n" else "\n]"
-
-
-def sha256_hex(data: bytes) -> str:
-    """Give the sha256 of some bytes."""
-    return hashlib.sha256(data).hexdigest()
-
-
-def manifest_sha256(manifest: Mapping[str, Any]) -> str:
-    """Give the sha256 of a manifest's canonical JSON without its own `sha256` key."""
-    digest = hashlib.sha256()
-    for chunk in laid_out_json({k: v for k, v in manifest.items() if k != "sha256"}):
-        digest.update(chunk.replace(b"\n", b""))
-    digest.update(b"\n")
-    return digest.hexdigest()

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tokmill.errors import VerifyError
+from tokmill.shards.canonical import manifest_sha256
 from tokmill.shards.checksum import Digest, FileEntry
 from tokmill.shards.layout import MANIFEST
 from tokmill.shards.reader import open_shards
-from tokmill.shards.record import manifest_sha256
 from tokmill.shards.verify_masks import MaskTally, check_mask_totals, check_masks
 from tokmill.shards.verify_packs import check_packs
 from tokmill.storage import LOCK_NAME, storage_errors

@@ -1,0 +1,77 @@
+"""JSON whose bytes depend on the values alone, and the sums that a file holds of itself."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+_CANONICAL = json.JSONEncoder(sort_keys=True, separators=(",", ":"))
+_CHUNK_BYTES = 1 << 20
+
+
+def canonical_json(data: Any) -> bytes:
+    """Return JSON whose bytes depend on the values alone: sorted keys, no spaces, one line end."""
+    return _CANONICAL.encode(data).encode() + b"\n"
+
+
+def laid_out_json(data: Mapping[str, Any]) -> Iterator[bytes]:
+    """Return canonical JSON with a line for each key, and for each entry of a list of rows.
+
+    A list, or an iterator, of lists or dicts is rows. Without its line ends it is the canonical
+    JSON, since a line end inside a string is escaped. Memory: about 1 MiB, and a row.
+    """
+    held: list[str] = []
+    n_held = 0
+    for text in _texts(data):
+        held.append(text)
+        if (n_held := n_held + len(text)) >= _CHUNK_BYTES:
+            yield "".join(held).encode()
+            held, n_held = [], 0
+    yield "".join(held).encode()
+
+
+def _texts(data: Mapping[str, Any]) -> Iterator[str]:
+    yield "{"
+    for i, key in enumerate(sorted(data)):
+        yield f"{',' if i else ''}\n{_CANONICAL.encode(key)}:"
+        value = data[key]
+        if isinstance(value, Iterator) or (
+            isinstance(value, list) and value and isinstance(value[0], list | dict)
+        ):
+            yield from _rows(value)
+        else:
+            yield _CANONICAL.encode(value)
+    yield "\n}\n"
+
+
+def _rows(rows: Iterable[Any]) -> Iterator[str]:
+    start = "[\n"
+    for row in rows:
+        yield start
+        yield _CANONICAL.encode(row)
+        start = ",\n"
+    yield "[]" if start == "[\n" else "\n]"
+
+
+def sha256_hex(data: bytes) -> str:
+    """Return the sha256 of some bytes."""
+    return hashlib.sha256(data).hexdigest()
+
+
+def manifest_sha256(manifest: Mapping[str, Any]) -> str:
+    """Return the sha256 of a manifest's canonical JSON without its own `sha256` key."""
+    return own_sha256(manifest, "sha256")
+
+
+def own_sha256(data: Mapping[str, Any], key: str) -> str:
+    """Return the sha256 of the canonical JSON of `data` without `key`, under which it stands."""
+    digest = hashlib.sha256()
+    for chunk in laid_out_json({k: v for k, v in data.items() if k != key}):
+        digest.update(chunk.replace(b"\n", b""))
+    digest.update(b"\n")
+    return digest.hexdigest()
