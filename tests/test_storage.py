@@ -19,7 +19,6 @@ from tokmill.storage import (
     free_bytes,
     locked,
     make_directory,
-    remove_temporaries,
     storage_errors,
     sync_directory,
     write_chunks,
@@ -73,13 +72,13 @@ def test_a_pending_file_is_not_there_under_its_name(tmp_path: Path):
 
 def test_two_attempts_at_one_file_do_not_meet(tmp_path: Path):
     first, second = PendingFile(tmp_path / "a"), PendingFile(tmp_path / "a")
-    first.write(b"first")
-    second.write(b"second")
+    first.write(b"same")
+    second.write(b"same")
     assert len(names(tmp_path)) == 2
     second.commit()
     first.commit()
     assert names(tmp_path) == ["a"]
-    assert (tmp_path / "a").read_bytes() == b"first"
+    assert (tmp_path / "a").read_bytes() == b"same"
 
 
 def test_discarding_after_a_commit_leaves_the_file(tmp_path: Path):
@@ -98,10 +97,37 @@ def test_every_byte_of_any_buffer_is_written(tmp_path: Path, data):
     assert (tmp_path / "a").read_bytes() == bytes(data)
 
 
-def test_a_rewrite_takes_the_place_of_the_old_file(tmp_path: Path):
+def test_a_rewrite_takes_the_place_of_the_old_file_where_it_is_asked_for(tmp_path: Path):
     write_whole(tmp_path / "a", b"old")
-    assert write_whole(tmp_path / "a", b"new") is True
+    assert write_whole(tmp_path / "a", b"new", replace=True) is True
     assert (tmp_path / "a").read_bytes() == b"new"
+
+
+def test_what_a_killed_attempt_left_is_committed_again(tmp_path: Path):
+    for _ in range(2):
+        assert write_whole(tmp_path / "a", b"same") is True
+    assert names(tmp_path) == ["a"]
+
+
+@pytest.mark.parametrize("kind", ["other bytes", "link", "directory"])
+def test_something_else_under_the_name_is_not_replaced(tmp_path: Path, kind):
+    path = tmp_path / "a"
+    if kind == "link":
+        (tmp_path / "b").write_bytes(b"same")
+        path.symlink_to(tmp_path / "b")
+    elif kind == "directory":
+        path.mkdir()
+    else:
+        path.write_bytes(b"mine")
+    before = names(tmp_path)
+    with pytest.raises(StateError) as caught:
+        write_whole(path, b"same")
+    assert str(caught.value) == (
+        f"{path}: something stands there that this run did not write: "
+        "move it away and run the same command again"
+    )
+    assert names(tmp_path) == before
+    assert kind != "other bytes" or path.read_bytes() == b"mine"
 
 
 def test_the_first_commit_wins_where_it_is_asked_for(tmp_path: Path):
@@ -122,7 +148,7 @@ def test_a_missing_directory_is_one_clear_line(tmp_path: Path):
 def test_nothing_is_left_when_the_final_name_is_taken_by_a_directory(tmp_path: Path):
     (tmp_path / "a").mkdir()
     with pytest.raises(StorageError, match="a: is a directory"):
-        write_whole(tmp_path / "a", b"x")
+        write_whole(tmp_path / "a", b"x", replace=True)
     assert names(tmp_path) == ["a"]
 
 
@@ -179,14 +205,6 @@ def test_a_file_in_the_way_of_a_directory_is_named(tmp_path: Path):
     (tmp_path / "a").write_bytes(b"")
     with pytest.raises(StorageError, match="a: file exists"):
         make_directory(tmp_path / "a")
-
-
-def test_only_temporaries_are_cleared_away(tmp_path: Path):
-    PendingFile(tmp_path / "train-0000000-0000.bin").file.close()
-    for name in ("kept.bin", "kept.tmp", ".lock"):
-        (tmp_path / name).write_bytes(b"")
-    remove_temporaries(tmp_path)
-    assert names(tmp_path) == [".lock", "kept.bin", "kept.tmp"]
 
 
 def test_the_lock_is_free_again_after_the_run(tmp_path: Path):

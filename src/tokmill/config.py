@@ -131,7 +131,7 @@ class RunSettings:
     batch_bytes: int = speed_setting(4 << 20, "Input per batch.", minimum=1)
     engine_memory_bytes: int = speed_setting(
         0,
-        "Renew the engine when its caches have grown by this; 0: 200 MiB a thread, if memory allows.",
+        "Renew the engine when its caches have grown by this; 0: 200 MiB a thread, or what fits.",
         minimum=0,
     )
 

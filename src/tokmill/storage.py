@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import filecmp
 import os
 import secrets
 from pathlib import Path
@@ -61,7 +62,7 @@ class PendingFile:
         self._temporary = path.parent / f".{path.name}.{attempt}{TEMPORARY_SUFFIX}"
         self._n_bytes = self._n_synced = 0
         with storage_errors(path):
-            self.file: BinaryIO = self._temporary.open("w+b", buffering=0)
+            self.file: BinaryIO = self._temporary.open("x+b", buffering=0)
 
     def write(self, data: bytes | memoryview) -> None:
         """Append all of `data`; raises `StorageError`."""
@@ -81,10 +82,14 @@ class PendingFile:
         if self._n_bytes > CACHED_BYTES and hasattr(os, "posix_fadvise"):
             os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
 
-    def commit(self, *, first_wins: bool = False) -> bool:
+    def commit(self, *, first_wins: bool = False, replace: bool = False) -> bool:
         """Make the file appear under its name, whole, durable and read-only.
 
         With `first_wins`, a file of that name that is already there stays, and the answer is False.
+        Else it must hold the same bytes, as what a killed attempt left does, or `replace` be set.
+
+        Raises:
+            StateError: another file stands there; it stays.
         """
         with storage_errors(self.path):
             os.fchmod(self.file.fileno(), 0o444)
@@ -98,6 +103,8 @@ class PendingFile:
                 finally:
                     self._temporary.unlink()
             else:
+                if not replace:
+                    _refuse_other(self.path, self._temporary)
                 self._temporary.replace(self.path)
             sync_directory(self.path.parent)
             return True
@@ -108,18 +115,33 @@ class PendingFile:
         self._temporary.unlink(missing_ok=True)
 
 
-def write_whole(path: Path, data: bytes, *, first_wins: bool = False) -> bool:
-    """Write a small file atomically; see `PendingFile.commit` for `first_wins` and the answer."""
-    return write_chunks(path, (data,), first_wins=first_wins)
+def _refuse_other(path: Path, temporary: Path) -> None:
+    """Refuse to replace a file whose bytes are not those of `temporary`; raises `StateError`."""
+    if not os.path.lexists(path):
+        return
+    if path.is_symlink() or not path.is_file() or not filecmp.cmp(path, temporary, shallow=False):
+        raise StateError(
+            f"{path}: something stands there that this run did not write: "
+            "move it away and run the same command again"
+        )
 
 
-def write_chunks(path: Path, chunks: Iterable[bytes], *, first_wins: bool = False) -> bool:
+def write_whole(
+    path: Path, data: bytes, *, first_wins: bool = False, replace: bool = False
+) -> bool:
+    """Write a small file atomically; see `PendingFile.commit` for the options and the answer."""
+    return write_chunks(path, (data,), first_wins=first_wins, replace=replace)
+
+
+def write_chunks(
+    path: Path, chunks: Iterable[bytes], *, first_wins: bool = False, replace: bool = False
+) -> bool:
     """Write a file that is never held whole; see `write_whole`."""
     pending = PendingFile(path)
     try:
         for chunk in chunks:
             pending.write(chunk)
-        return pending.commit(first_wins=first_wins)
+        return pending.commit(first_wins=first_wins, replace=replace)
     except BaseException:
         pending.discard()
         raise
@@ -138,13 +160,6 @@ def make_directory(path: Path) -> None:
     """Create a directory and its parents; raises `StorageError` where a file is in the way."""
     with storage_errors(path):
         path.mkdir(parents=True, exist_ok=True)
-
-
-def remove_temporaries(directory: Path) -> None:
-    """Remove what killed attempts left; only the holder of the lock may call this."""
-    with storage_errors(directory):
-        for path in directory.glob(f".*{TEMPORARY_SUFFIX}"):
-            path.unlink(missing_ok=True)
 
 
 @contextlib.contextmanager

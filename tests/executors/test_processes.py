@@ -1,18 +1,21 @@
 from __future__ import annotations
 
 import dataclasses
+import errno
 import multiprocessing
 import os
 import pickle
+import re
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 
 import psutil
 import pytest
 
-from tokmill.errors import RecordError, WorkerError
+from tokmill.errors import RecordError, StorageError, WorkerError
 from tokmill.executors import processes
 from tokmill.executors.run import run
 
@@ -75,6 +78,30 @@ def test_all_workers_killed_is_the_same_error(plan):
     with pytest.raises(WorkerError):
         list(processes.run_parts(plan.spec, plan.parts, kill_all, 2))
     assert workers() == []
+
+
+def test_what_workers_unpickle_has_no_name_in_a_directory_of_others(
+    plan, tmp_path, monkeypatch, tmp_path_factory
+):
+    place = tmp_path_factory.mktemp("anyone")
+    place.chmod(0o777)
+    monkeypatch.setattr(tempfile, "tempdir", str(place))
+    names: set[str] = set()
+
+    def look(progress) -> None:
+        names.update(path.name for path in (*place.rglob("*"), *(tmp_path / "out").iterdir()))
+
+    assert list(processes.run_parts(plan.spec, plan.parts, look, 2))
+    assert not [name for name in names if re.search(r"spec|pickle|^tmp", name)], names
+
+
+def test_a_full_place_for_temporary_files_is_one_line(plan, monkeypatch):
+    def full() -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(tempfile, "TemporaryFile", full)
+    with pytest.raises(StorageError, match=f"^{tempfile.gettempdir()}: no space left on device"):
+        list(processes.run_parts(plan.spec, plan.parts, print, 2))
 
 
 def test_what_a_part_raises_reaches_the_caller_and_stops_the_others(

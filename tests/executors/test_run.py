@@ -7,6 +7,7 @@ import pytest
 
 from tokmill.errors import RecordError, StateError, UsageError
 from tokmill.executors.run import layout_of_work, run
+from tokmill.shards.plan_file import plan_fingerprint
 from tokmill.shards.verify import verify
 
 
@@ -45,9 +46,9 @@ def test_stale_temporaries_are_removed_and_other_hidden_files_are_not(
     out, make_config, listener, begun
 ):
     stale = [
-        out / ".train-0000000-0000.bin.1-ab.tmp",
-        out / "parts" / ".x.tmp",
-        out / "rejects" / ".y.tmp",
+        out / ".train-0000000-0000.bin.1-0123abcd.tmp",
+        out / "parts" / ".0000000.json.1-0123abcd.tmp",
+        out / "rejects" / ".0000000-0000.jsonl.1-0123abcd.tmp",
     ]
     for path in [*stale, out / ".notes"]:
         path.write_bytes(b"x")
@@ -88,8 +89,9 @@ def test_a_dataset_that_is_being_mended_has_no_manifest(out, make_config, listen
 def test_a_plan_of_which_nothing_is_committed_gives_way_to_another(
     out, make_config, listener, begun
 ):
-    for path in (out / "parts").iterdir():
-        path.unlink()
+    for path in out.rglob("*"):
+        if path.is_file() and path.name not in ("plan.json", ".lock"):
+            path.unlink()
     manifest = run(make_config(min_tokens=2), listener)
     assert manifest["config"]["limits"]["min_tokens"] == 2
     listed = {entry["name"] for entry in manifest["files"]}
@@ -135,15 +137,17 @@ def test_a_run_ends_with_the_sums_that_it_began_with(out, make_config, listener,
 
 
 def test_a_plan_with_sums_of_an_unknown_algorithm_is_refused(out, make_config, listener, begun):
-    plan = (out / "plan.json").read_bytes()
+    plan = json.loads((out / "plan.json").read_bytes()) | {"checksum": "blake4"}
+    plan["fingerprint"] = plan_fingerprint(plan)
     (out / "plan.json").chmod(0o644)
-    (out / "plan.json").write_bytes(plan.replace(b'"blake3"', b'"blake4"'))
+    (out / "plan.json").write_text(json.dumps(plan))
     with pytest.raises(StateError, match=r"sums by 'blake4', this tokmill knows blake3, sha256: "):
         run(make_config(), listener)
 
 
 def test_overwrite_takes_over_a_damaged_plan_and_a_newer_format(out, make_config, listener, begun):
-    for data in (b"{", b'{"format_version": 99}'):
+    newer = b'{"format": "tokmill plan", "format_version": 99}'
+    for data in ((out / "plan.json").read_bytes()[:99], newer):
         (out / "plan.json").unlink()
         (out / "plan.json").write_bytes(data)
         config = make_config()

@@ -11,6 +11,7 @@ import pytest
 
 from tokmill.errors import StateError
 from tokmill.executors.run import run
+from tokmill.shards.plan_file import plan_fingerprint
 
 CHANGED_SETTINGS = [
     ({"shard_tokens": 151}, "output.shard_tokens was 150, is 151"),
@@ -99,7 +100,7 @@ def test_files_of_others_in_the_output_are_never_touched(out, make_config, liste
     with pytest.raises(StateError) as caught:
         run(make_config(), listener, overwrite=overwrite)
     assert str(caught.value) == (
-        f"{out}: holds files but no plan of a run (thesis.tex, …): choose an empty or new directory"
+        f"{out}: holds files but no plan of a run (thesis.tex): choose an empty or new directory"
     )
     assert (out / "thesis.tex").read_text() == "years of work"
 
@@ -110,7 +111,7 @@ def test_overwrite_beside_files_of_others_removes_nothing(out, make_config, list
     with pytest.raises(StateError) as caught:
         run(make_config(), listener, overwrite=True)
     assert str(caught.value) == (
-        f"{out}: holds more than the dataset to overwrite (thesis.tex, …): "
+        f"{out}: holds more than this dataset (thesis.tex): nothing was changed; "
         "move that away, or choose another --output"
     )
     assert sorted(out.rglob("*")) == before
@@ -121,6 +122,7 @@ def test_another_version_of_the_engine_is_refused(out, make_config, listener, be
     installed = plan["engine"]["version"]
     plan["engine"]["version"] = "0.0.1"
     (out / "plan.json").unlink()
+    plan["fingerprint"] = plan_fingerprint(plan)
     (out / "plan.json").write_text(json.dumps(plan))
     with pytest.raises(StateError) as caught:
         run(make_config(), listener)

@@ -192,9 +192,25 @@ def test_another_engine_than_the_plan_s_is_refused(plan):
 @pytest.mark.parametrize(
     "data", [b"", b"{", b"\xff", b"[]", b"7", b"[" * 100_000, b"{}", b'{"format_version": 1}']
 )
-def test_a_damaged_plan_is_an_error_that_says_so(tmp_path, data):
+def test_somebody_s_plan_is_an_error_that_says_so(tmp_path, data):
     (tmp_path / "plan.json").write_bytes(data)
-    with pytest.raises(StateError, match=r"plan\.json: damaged \(.*\): run with --overwrite"):
+    with pytest.raises(StateError, match=r"plan\.json: not written by tokmill \(.*\): nothing was"):
+        read_plan(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("change", "problem"),
+    [
+        (lambda data: data[:-3], "Expecting ',' delimiter"),
+        (lambda data: data[:20], "Unterminated string"),
+        (lambda data: data.replace(b'"eos_id":0', b'"eos_id":1'), "its fingerprint does not match"),
+        (lambda data: b" " + data.replace(b'"eos_id":0', b'"eos_id":1'), "its fingerprint does"),
+    ],
+)
+def test_a_damaged_plan_is_an_error_that_says_so(tmp_path, plan, change, problem):
+    (tmp_path / "plan.json").write_bytes(change(plan.as_bytes()))
+    expected = rf"plan\.json: damaged \({problem}.*\): run with --overwrite to start anew"
+    with pytest.raises(StateError, match=expected):
         read_plan(tmp_path)
 
 
@@ -206,7 +222,7 @@ def test_a_damaged_engine_in_a_plan_is_an_error_that_says_so(plan, engine):
 
 
 def test_a_plan_of_a_newer_format_names_both_versions(tmp_path):
-    (tmp_path / "plan.json").write_text('{"format_version": 2}')
+    (tmp_path / "plan.json").write_text('{"format": "tokmill plan", "format_version": 2}')
     with pytest.raises(StateError, match=r"format version 2 is newer than version 1"):
         read_plan(tmp_path)
 

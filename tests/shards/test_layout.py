@@ -7,8 +7,8 @@ import pytest
 
 from tokmill.errors import StateError, TokenizerError
 from tokmill.shards.layout import (
+    DATASET_FILE,
     FORMAT_VERSION,
-    SHARD_FILE,
     check_format_version,
     pack_names,
     packed_stem,
@@ -35,7 +35,7 @@ def test_names_sort_in_the_order_of_the_dataset():
 
 
 @pytest.mark.parametrize(
-    ("name", "is_shard"),
+    ("name", "is_known"),
     [
         ("train-0000000-0000.bin", True),
         ("val-1234567-0000.idx", True),
@@ -51,11 +51,19 @@ def test_names_sort_in_the_order_of_the_dataset():
         ("train-0000000-0000.bin.gz", False),
         ("test-0000000-0000.bin", False),
         ("train-000000-0000.bin", False),
+        ("parts/0000000.json", True),
+        ("parts/0000000-0012.json", True),
+        ("rejects/0000000-0000.jsonl", True),
+        ("rejects/0000000.jsonl", False),
+        ("parts/../0000000.json", False),
+        ("../train-0000000-0000.bin", False),
+        ("train-0000000-0000.bin\n", False),
+        ("train-\u0661000000-0000.bin", False),
         ("manifest.json", False),
     ],
 )
-def test_a_shard_file_is_known_by_its_name(name, is_shard):
-    assert (SHARD_FILE.fullmatch(name) is not None) is is_shard
+def test_a_file_of_a_dataset_is_known_by_its_name(name, is_known):
+    assert (DATASET_FILE.fullmatch(name) is not None) is is_known
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 
@@ -45,8 +47,15 @@ def test_a_shard_ends_before_the_row_that_would_not_fit(make_sft):
     }
 
 
+def remove_rows(directory: Path) -> None:
+    """Remove the packed rows: other ones under their names would be refused."""
+    for path in directory.glob("packed-*"):
+        path.unlink()
+
+
 def test_a_row_of_more_than_a_shard_stands_alone(make_sft):
     directory, manifest = make_sft(packed=5)
+    remove_rows(directory)
     _files, listed = write_packed_rows(directory, manifest, "blake3", shard_bytes=1)
     assert [entry["documents"] for entry in listed["train"]] == [1, 1, 1]
 
@@ -69,6 +78,7 @@ def test_rows_and_their_lengths_are_gathered_from_any_range(make_sft):
 
 def test_the_bytes_do_not_depend_on_how_many_rows_are_gathered_at_a_time(make_sft, monkeypatch):
     directory, manifest = make_sft(packed=5)
+    remove_rows(directory)
     together, _ = write_packed_rows(directory, manifest, "blake3")
     monkeypatch.setattr(packed_rows, "BLOCK_TOKENS", 1)
     assert write_packed_rows(directory, manifest, "blake3")[0] == together

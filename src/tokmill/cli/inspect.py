@@ -165,7 +165,7 @@ def _write_page(
         str(directory), manifest, samples, heading=heading, max_chars=max_chars, show_ids=show_ids
     ).encode()
     target = path.resolve() if path.is_symlink() else path
-    write_whole(target, page)
+    write_whole(target, page, replace=True)
     with storage_errors(path):
         target.chmod(0o644)  # no file of a dataset: its owner may change it
     kind = "sample" if manifest.get("kind") == "sft" else "document"

@@ -58,7 +58,7 @@ def remember(key: str, choice: dict[str, Any]) -> None:
     path = cache_path()
     with contextlib.suppress(OSError, StorageError):
         path.parent.mkdir(parents=True, exist_ok=True)
-        write_whole(path, json.dumps(kept, indent=1).encode())
+        write_whole(path, json.dumps(kept, indent=1).encode(), replace=True)
 
 
 def _read() -> dict[str, Any]:

@@ -1,25 +1,47 @@
-"""What may stand in an output directory, and what is removed from it."""
+"""What may stand in an output directory, and what is removed from it.
+
+Files are removed by name, one by one, and only those that the directory's own plan explains. Names
+that begin with a dot are left alone, but for tokmill's own temporary files and checkpoints.
+"""
 
 from __future__ import annotations
 
-import shutil
+import os
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from tokmill.errors import StateError
-from tokmill.shards.layout import MANIFEST, PARTS, PLAN, REJECTS, SHARD_FILE
-from tokmill.storage import remove_temporaries, storage_errors
+from tokmill.shards.layout import MANIFEST, PARTS, PLAN, PRIVATE_FILE, REJECTS
+from tokmill.shards.plan_file import Owned
+from tokmill.storage import storage_errors
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Iterator
     from pathlib import Path
 
     from tokmill.sources.files import SourceFile
 
+_FOLDERS = (PARTS, REJECTS)
+
+_MANIFEST_BEGINNING = b'{\n"config":'
+
 
 def sweep(directory: Path) -> None:
     """Remove what stopped attempts left under temporary names."""
-    for place in (directory, directory / PARTS, directory / REJECTS):
-        remove_temporaries(place)
+    with storage_errors(directory):
+        for name, entry in _entries(directory):
+            if _is_temporary(name) and entry.is_file(follow_symlinks=False):
+                (directory / name).unlink(missing_ok=True)
+
+
+def _is_temporary(name: str) -> bool:
+    """Say whether a name, relative to the directory, is one of `storage.PendingFile`."""
+    folder, _, last = name.rpartition("/")
+    found = PRIVATE_FILE.fullmatch(last)
+    if found is None or found["name"] is None:
+        return False
+    final = f"{folder}/{found['name']}" if folder else found["name"]
+    return Owned().has(final) or PRIVATE_FILE.fullmatch(found["name"]) is not None
 
 
 def refuse_stdin(files: Iterable[SourceFile], directory: Path) -> None:
@@ -31,54 +53,107 @@ def refuse_stdin(files: Iterable[SourceFile], directory: Path) -> None:
         )
 
 
-def refuse_foreign(directory: Path) -> None:
-    """Refuse to write among files that no plan explains; raises `StateError`."""
-    foreign = _visible_names(directory)
-    if foreign:
-        raise StateError(
-            f"{directory}: holds files but no plan of a run ({foreign[0]}, …): "
-            "choose an empty or new directory"
-        )
+def refuse_foreign(directory: Path, owned: Owned | None) -> None:
+    """Refuse to write among files that are not of the run in a directory.
 
-
-def _visible_names(directory: Path) -> list[str]:
-    return sorted(path.name for path in directory.iterdir() if not path.name.startswith("."))
-
-
-def clear(directory: Path) -> None:
-    """Remove a dataset's files from a directory that holds one.
-
-    The manifest and the records go first: stopped in between, they must not vouch for what is gone.
+    Args:
+        directory: the output directory.
+        owned: the names of its plan; None if it has no plan: then every visible file is foreign.
 
     Raises:
-        StateError: it holds files of others.
+        StateError: names the first such file; nothing was changed.
     """
-    if not (directory / PLAN).exists():
-        return
-    own = {MANIFEST, PLAN, PARTS, REJECTS}
-    foreign = [n for n in _visible_names(directory) if n not in own and not SHARD_FILE.fullmatch(n)]
-    if foreign:
-        raise StateError(
-            f"{directory}: holds more than the dataset to overwrite ({foreign[0]}, …): "
-            "move that away, or choose another --output"
-        )
     with storage_errors(directory):
-        (directory / MANIFEST).unlink(missing_ok=True)
-        for name in (PARTS, REJECTS):
-            _remove_folder(directory / name)
-        for path in directory.iterdir():
-            if SHARD_FILE.fullmatch(path.name):
-                path.unlink()
-        (directory / PLAN).unlink()
+        foreign = [name for name, entry in _entries(directory) if _is_foreign(name, entry, owned)]
+    if not foreign:
+        return
+    names = f"{foreign[0]} and {len(foreign) - 1} more" if len(foreign) > 1 else foreign[0]
+    if owned is None:
+        raise StateError(
+            f"{directory}: holds files but no plan of a run ({names}): "
+            "choose an empty or new directory"
+        )
+    raise StateError(
+        f"{directory}: holds more than this dataset ({names}): nothing was changed; "
+        "move that away, or choose another --output"
+    )
 
 
-def _remove_folder(folder: Path) -> None:
-    if folder.is_dir():
-        shutil.rmtree(folder)
-    else:
-        folder.unlink(missing_ok=True)
+def _is_foreign(name: str, entry: os.DirEntry[str], owned: Owned | None) -> bool:
+    """Say whether something that stands in an output directory cannot be of its run."""
+    if entry.name.startswith("."):
+        return False
+    if owned is None:
+        return True
+    if name in _FOLDERS:
+        return not entry.is_dir(follow_symlinks=False)
+    if not entry.is_file(follow_symlinks=False) or not owned.has(name):
+        return True
+    return name == MANIFEST and not _begins_as_manifest(entry.path)
+
+
+def _begins_as_manifest(path: str) -> bool:
+    with open(path, "rb") as file:  # noqa: PTH123  an entry of a directory has a string
+        return file.read(len(_MANIFEST_BEGINNING)) == _MANIFEST_BEGINNING
+
+
+def _entries(directory: Path) -> Iterator[tuple[str, os.DirEntry[str]]]:
+    """Yield what stands in an output directory and its two folders, by name relative to it.
+
+    A link in place of a folder is not followed. One folder's names are held at a time.
+    """
+    for folder in ("", *_FOLDERS):
+        place = directory / folder
+        if folder and (place.is_symlink() or not place.is_dir()):
+            continue
+        with os.scandir(place) as entries:
+            found = sorted(entries, key=lambda entry: entry.name)
+        for entry in found:
+            yield (f"{folder}/{entry.name}" if folder else entry.name), entry
+
+
+def clear(directory: Path, owned: Owned | None) -> None:
+    """Remove the files of a run from its directory, name by name; see `refuse_foreign`.
+
+    The manifest and the records go first: stopped in between, they must not vouch for what is gone.
+    The plan goes last: without it, nothing would explain the rest.
+
+    Raises:
+        StateError: it holds files that are not of this run; nothing was removed.
+    """
+    refuse_foreign(directory, owned)
+    with storage_errors(directory):
+        names = [name for name, entry in _entries(directory) if _is_removable(name, entry)]
+        for name in sorted(names, key=_order_of_removal):
+            if name != PLAN:
+                (directory / name).unlink()
+        for folder in _FOLDERS:
+            with suppress(OSError):  # not there, or somebody's hidden file stands in it
+                (directory / folder).rmdir()
+        (directory / PLAN).unlink(missing_ok=True)
+
+
+def _is_removable(name: str, entry: os.DirEntry[str]) -> bool:
+    """Say whether to remove an entry of a directory in which nothing is foreign."""
+    if not entry.is_file(follow_symlinks=False):
+        return False
+    if not entry.name.startswith("."):
+        return True
+    return PRIVATE_FILE.fullmatch(entry.name) is not None and (
+        name.startswith(f"{PARTS}/") or _is_temporary(name)
+    )
+
+
+def _order_of_removal(name: str) -> tuple[bool, bool]:
+    return name != MANIFEST, not name.startswith(f"{PARTS}/")
 
 
 def is_unstarted(directory: Path) -> bool:
-    """Say whether a directory holds a plan of which nothing is committed yet."""
-    return (directory / PLAN).exists() and not any((directory / PARTS).glob("*.json"))
+    """Say whether a directory holds a plan and nothing that its run has made since."""
+    if not os.path.lexists(directory / PLAN):
+        return False
+    kept = {PLAN, *_FOLDERS}
+    return not any(
+        name not in kept and (not entry.name.startswith(".") or entry.name.endswith(".checkpoint"))
+        for name, entry in _entries(directory)
+    )

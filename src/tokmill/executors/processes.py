@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import multiprocessing
 import os
 import pickle
@@ -11,14 +10,15 @@ import tempfile
 import threading
 from concurrent.futures import FIRST_COMPLETED, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
+from contextlib import closing
 from multiprocessing.connection import wait as wait_for_connections
-from pathlib import Path
-from typing import TYPE_CHECKING
+from multiprocessing.reduction import DupFd
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 from tokmill.errors import WorkerError
 from tokmill.pipeline.part import run_part
 from tokmill.pipeline.roads import make_road
-from tokmill.storage import TEMPORARY_SUFFIX, storage_errors
+from tokmill.storage import storage_errors
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -52,34 +52,58 @@ def run_parts(
         WorkerError: a worker died.
         TokmillError: whatever a part raised; parts under way are stopped.
     """
-    with _spec_file(spec) as path:
-        yield from _run_on_pool(path, parts, report, n_workers)
+    with storage_errors(tempfile.gettempdir()):
+        handed = Handed.of(pickle.dumps(spec))
+    with closing(handed):
+        yield from _run_on_pool(handed, parts, report, n_workers)
 
 
-@contextlib.contextmanager
-def _spec_file(spec: RunSpec) -> Iterator[Path]:
-    """Keep the spec in a temporary file of the output directory while the workers need it.
+class Handed:
+    """Bytes that spawned processes read through the descriptor of a file that has no name.
 
-    Handed to a process at its start, its megabytes go through a pipe of 64 KiB whose reading end
-    the parent holds too: it would wait forever for a worker that died before it had read them.
+    Given to a process at its start, megabytes go through a pipe of 64 KiB whose reading end the
+    parent holds too: it would wait forever for a worker that died before it had read them. And what
+    has no name cannot be put there by others: workers unpickle it.
     """
-    directory = spec.config.output.dir
-    with contextlib.ExitStack() as stack:
-        with storage_errors(directory):
-            file = stack.enter_context(
-                tempfile.NamedTemporaryFile(dir=directory, prefix=".spec.", suffix=TEMPORARY_SUFFIX)
-            )
-            file.write(pickle.dumps(spec))
-            file.flush()
-        yield Path(file.name)
+
+    def __init__(self, file: BinaryIO) -> None:
+        self._file = file
+
+    @classmethod
+    def of(cls, data: bytes) -> Handed:
+        """Write bytes to such a file; raises `OSError`."""
+        handed = cls(tempfile.TemporaryFile())  # noqa: SIM115  `close` closes it
+        handed._file.write(data)
+        handed._file.flush()
+        return handed
+
+    def __reduce__(self) -> tuple[Callable[[Any], Handed], tuple[Any]]:
+        """Travel to a process that is being spawned, as a descriptor."""
+        return _from_descriptor, (DupFd(self._file.fileno()),)
+
+    def read(self) -> bytes:
+        """Return all bytes; the place in the file, common to all processes, is not used."""
+        size, chunks, n_read = os.fstat(self._file.fileno()).st_size, [], 0
+        while n_read < size:
+            chunks.append(os.pread(self._file.fileno(), size - n_read, n_read))
+            n_read += len(chunks[-1])
+        return b"".join(chunks)
+
+    def close(self) -> None:
+        """Close the file here, which removes it when all have."""
+        self._file.close()
+
+
+def _from_descriptor(descriptor: Any) -> Handed:
+    return Handed(os.fdopen(descriptor.detach(), "rb"))
 
 
 def _run_on_pool(
-    spec_file: Path, parts: Sequence[Part], report: Callable[[Progress], None], n_workers: int
+    handed: Handed, parts: Sequence[Part], report: Callable[[Progress], None], n_workers: int
 ) -> Iterator[PartRecord]:
     context = multiprocessing.get_context("spawn")
     reports: SimpleQueue[Progress] = context.SimpleQueue()
-    pool = ProcessPoolExecutor(n_workers, context, _start, (spec_file, reports))
+    pool = ProcessPoolExecutor(n_workers, context, _start, (handed, reports))
     waiting = iter(parts)
     running: set[Future[PartRecord]] = set()
     finished = False
@@ -118,10 +142,11 @@ def _kill(pool: ProcessPoolExecutor) -> None:
         process.kill()
 
 
-def _start(spec_file: Path, reports: SimpleQueue[Progress]) -> None:
+def _start(handed: Handed, reports: SimpleQueue[Progress]) -> None:
     """Prepare a worker: the parent alone answers Ctrl-C, and the worker dies with its parent."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    _Worker.spec = pickle.loads(spec_file.read_bytes())  # noqa: S301  the parent wrote it
+    _Worker.spec = pickle.loads(handed.read())  # noqa: S301  see `Handed`
+    handed.close()
     _Worker.reports = reports
     threading.Thread(target=_die_with_parent, daemon=True).start()
 

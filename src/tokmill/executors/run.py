@@ -35,7 +35,8 @@ from tokmill.pipeline.plan import (
     write_plan,
 )
 from tokmill.pipeline.spec import Part
-from tokmill.shards.layout import MANIFEST, PARTS, PLAN, REJECTS, part_name
+from tokmill.shards.layout import MANIFEST, PARTS, REJECTS, part_name
+from tokmill.shards.plan_file import Owned, owned_names
 from tokmill.shards.reader import read_manifest
 from tokmill.shards.record import read_committed
 from tokmill.storage import locked, make_directory
@@ -99,6 +100,7 @@ def run(config: Config, observer: Observer, *, overwrite: bool = False) -> dict[
         prepared_s = time.perf_counter() - start_wall
         if len(done) == len(plan.parts) and (directory / MANIFEST).exists():
             return read_manifest(directory)
+        refuse_foreign(directory, Owned(len(plan.parts), config.sft is not None))
         (directory / MANIFEST).unlink(missing_ok=True)  # files of it were gone: not complete now
         watch = RejectWatch(plan, observer.progressed)
         if workers == 1:
@@ -147,9 +149,9 @@ def _plan(
 ) -> Plan:
     anew = overwrite or is_unstarted(directory)
     found = None if anew else read_plan(directory)
+    owned = owned_names(directory) if found is None else None
     if found is None:
-        if not (directory / PLAN).exists():
-            refuse_foreign(directory)
+        refuse_foreign(directory, owned)
         engine = choose(prepared, reference, n_threads)
     else:
         refuse_stdin(prepared.files, directory)
@@ -160,7 +162,7 @@ def _plan(
     if found is not None:
         check_same(found, plan, directory)
     else:
-        clear(directory)  # as late as this: what fails before leaves the old dataset whole
+        clear(directory, owned)  # as late as this: what fails before leaves the old dataset whole
         write_plan(directory, plan)  # first: files without a plan are taken for somebody else's
     for name in (PARTS, REJECTS):
         make_directory(directory / name)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 from dataclasses import dataclass, replace
 from itertools import zip_longest
 from typing import TYPE_CHECKING, Any
@@ -17,9 +18,10 @@ from tokmill.encode.choose import EngineChoice
 from tokmill.errors import StateError
 from tokmill.pipeline.spec import Part, RunSpec
 from tokmill.shards.canonical import canonical_json, laid_out_json
-from tokmill.shards.layout import PLAN, SHARD_BYTES, check_format_version, token_dtype
+from tokmill.shards.layout import PLAN, SHARD_BYTES, token_dtype
+from tokmill.shards.plan_file import PLAN_FORMAT, load_plan, plan_fingerprint
 from tokmill.sources.files import Slice, SourceFile, cut
-from tokmill.storage import storage_errors, write_chunks
+from tokmill.storage import write_chunks
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -69,8 +71,17 @@ class Plan:
         return numbers
 
     def chunks(self) -> Iterator[bytes]:
-        """Give the bytes of `plan.json`, about 1 MiB at a time."""
-        return laid_out_json({**self.head(), "files": self.files(), "parts": self.rows_of_parts()})
+        """Return the bytes of `plan.json`, about 1 MiB at a time."""
+        return laid_out_json({**self._body(), "fingerprint": plan_fingerprint(self._body())})
+
+    def _body(self) -> dict[str, Any]:
+        """Return what the fingerprint is over; files and parts can be gone through once."""
+        return {
+            **self.head(),
+            "format": PLAN_FORMAT,
+            "files": self.files(),
+            "parts": self.rows_of_parts(),
+        }
 
     def as_bytes(self) -> bytes:
         """Give the plan as the bytes of `plan.json`."""
@@ -125,21 +136,12 @@ def read_plan(directory: Path) -> dict[str, Any] | None:
     """Read the plan of an output directory; None if it holds none.
 
     Raises:
-        StateError: it is damaged, or of a newer format.
+        StateError: it is damaged, not tokmill's, or of a newer format.
     """
     path = directory / PLAN
-    if not path.exists():
+    if not os.path.lexists(path):
         return None
-    try:
-        with storage_errors(path):
-            data: dict[str, Any] = json.loads(path.read_bytes())
-        check_format_version(data["format_version"], path)
-        missing = {"settings", "engine", "files", "parts"} - set(data)
-        if missing:
-            raise ValueError(f"it lacks {', '.join(sorted(missing))}")
-    except (ValueError, KeyError, TypeError, RecursionError) as error:
-        raise StateError(f"{path}: damaged ({error}): run with --overwrite") from None
-    return data
+    return load_plan(path)
 
 
 def planned_engine(data: dict[str, Any], asked: str) -> EngineChoice:

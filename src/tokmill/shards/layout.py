@@ -25,11 +25,20 @@ SPLITS = ("train", "val")
 SIDECARS: dict[str, np.dtype[Any]] = {"mask": np.dtype("u1"), "weight": np.dtype("<f4")}
 """What may stand beside a `.bin`, token by token: ending and dtype."""
 
-SHARD_FILE = re.compile(
-    r"(?:(?:train|val)-\d{7}-\d{4,}|packed-(?:train|val)-\d{4,})\.(?:bin|idx|mask|weight)"
+DATASET_FILE = re.compile(
+    r"(?:train|val)-(?P<shard>[0-9]{7,})-[0-9]{4,}\.(?:bin|idx|mask|weight)"
+    r"|parts/(?P<record>[0-9]{7,})(?:-[0-9]{4,})?\.json"
+    r"|rejects/(?P<rejects>[0-9]{7,})-[0-9]{4,}\.jsonl"
+    r"|packed-(?:train|val)-[0-9]{4,}\.(?:bin|idx|mask|weight)"
     r"|packs-(?:train|val)-(?:rows|samples)\.bin"
 )
-"""A file of a shard, of a shard of packed rows, or of a pack index."""
+"""A file that a run writes besides plan and manifest, relative to its directory."""
+
+PRIVATE_FILE = re.compile(
+    r"\.(?P<name>.+)\.[0-9]+-[0-9a-f]{8}\.tmp"  # see storage.PendingFile
+    r"|\.[0-9]{7,}\.checkpoint"
+)
+"""The name, without its folder, of a file that is outside the dataset and that a run may remove."""
 
 
 def shard_stem(split: str, part: int, step: int) -> str:

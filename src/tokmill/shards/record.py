@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from tokmill.errors import StateError
 from tokmill.shards.canonical import canonical_json
 from tokmill.shards.checksum import FileEntry
-from tokmill.shards.layout import FORMAT_VERSION
+from tokmill.shards.layout import DATASET_FILE, FORMAT_VERSION
 from tokmill.shards.writer import ShardEntry
 
 if TYPE_CHECKING:
@@ -210,21 +210,35 @@ def read_record(path: Path, fingerprint: str) -> PartRecord | None:
 def read_committed(path: Path, fingerprint: str, directory: Path) -> PartRecord | None:
     """Read a record whose files stand in `directory` as it says, or None.
 
-    A record that vouches for a file that is gone or cut is removed: its part is made anew.
+    A record that vouches for a file that is gone or cut is removed, behind those of its files that
+    are cut: its part is made anew, and nothing stands in the way.
 
     Raises:
         StateError: see `read_record`.
     """
     record = read_record(path, fingerprint)
-    if record is None or all(_stands(entry, directory) for entry in record.files()):
+    if record is None:
+        return None
+    wrong = [entry for entry in record.files() if not stands(entry, directory)]
+    if not wrong:
         return record
+    for entry in wrong:
+        remove_cut(entry.name, directory)
     path.unlink()
     return None
 
 
-def _stands(entry: FileEntry, directory: Path) -> bool:
+def stands(entry: FileEntry, directory: Path) -> bool:
+    """Say whether a file is there as itself, not as a link, with its size."""
     try:
-        stat = (directory / entry.name).stat()
+        stat = (directory / entry.name).lstat()
     except (FileNotFoundError, NotADirectoryError):
         return False
     return S_ISREG(stat.st_mode) and stat.st_size == entry.n_bytes
+
+
+def remove_cut(name: str, directory: Path) -> None:
+    """Remove a file of a dataset, whose size is wrong; what else stands there stays."""
+    path = directory / name
+    if DATASET_FILE.fullmatch(name) and not path.is_symlink() and path.is_file():
+        path.unlink()

@@ -1,0 +1,91 @@
+"""Files of others in an output directory survive every kind of run; see `executors.directory`."""
+
+from __future__ import annotations
+
+import pytest
+
+from tokmill.errors import StateError
+from tokmill.executors.run import run
+
+FIRST = "train-0000000-0000"
+
+
+def test_a_directory_of_somebody_s_plan_is_not_emptied(out, make_config, listener):
+    (out / "parts").mkdir(parents=True)
+    (out / "plan.json").write_text('{"steps": ["buy milk"]}')
+    (out / "parts" / "precious.txt").write_text("years of work")
+    with pytest.raises(StateError, match=r"plan\.json: not written by tokmill"):
+        run(make_config(), listener, overwrite=True)
+    assert (out / "parts" / "precious.txt").read_text() == "years of work"
+    assert (out / "plan.json").read_text() == '{"steps": ["buy milk"]}'
+
+
+@pytest.mark.parametrize("overwrite", [True, False])
+@pytest.mark.parametrize("name", ["thesis.tex", "parts/precious.txt", "rejects/mine"])
+def test_a_run_goes_on_among_its_own_files_alone(
+    out, make_config, listener, begun, name, overwrite
+):
+    (out / name).write_text("years of work")
+    before = {path: path.stat().st_mtime_ns for path in out.rglob("*") if path.is_file()}
+    with pytest.raises(StateError, match=rf"holds more than this dataset \({name}\): nothing was"):
+        run(make_config(), listener, overwrite=overwrite)
+    assert {p: p.stat().st_mtime_ns for p in out.rglob("*") if p.is_file()} == before
+
+
+def test_a_resume_does_not_replace_a_foreign_file_with_the_name_of_a_shard(
+    out, make_config, listener, begun
+):
+    last = max(out.glob("train-*.bin"))
+    (out / "parts" / f"{last.name[6:13]}.json").unlink(missing_ok=True)
+    last.unlink()
+    last.write_bytes(b"years of work")
+    with pytest.raises(StateError) as caught:
+        run(make_config(), listener)
+    assert str(caught.value) == (
+        f"{last}: something stands there that this run did not write: "
+        "move it away and run the same command again"
+    )
+    assert last.read_bytes() == b"years of work"
+    last.unlink()
+    assert run(make_config(), listener)["files"] == begun["files"]
+
+
+@pytest.mark.parametrize("folder", ["parts", "rejects"])
+@pytest.mark.parametrize("overwrite", [True, False])
+def test_a_folder_that_is_a_link_to_elsewhere_is_refused(
+    out, make_config, listener, begun, tmp_path, folder, overwrite
+):
+    (out / folder).rename(tmp_path / "elsewhere")
+    (out / folder).symlink_to(tmp_path / "elsewhere")
+    before = sorted((tmp_path / "elsewhere").iterdir())
+    with pytest.raises(StateError, match=rf"holds more than this dataset \({folder}\)"):
+        run(make_config(), listener, overwrite=overwrite)
+    assert sorted((tmp_path / "elsewhere").iterdir()) == before
+
+
+def test_the_output_may_be_a_link_to_a_directory(out, make_config, listener, tmp_path):
+    (tmp_path / "large-disk").mkdir()
+    out.symlink_to(tmp_path / "large-disk")
+    first = run(make_config(), listener)
+    assert run(make_config(), listener, overwrite=True)["files"] == first["files"]
+    assert out.is_symlink()
+
+
+def test_a_shard_that_was_cut_behind_its_record_is_made_again(out, make_config, listener, begun):
+    shard = out / f"{FIRST}.bin"
+    data = shard.read_bytes()
+    shard.unlink()
+    shard.write_bytes(data[:-2])
+    assert run(make_config(), listener)["files"] == begun["files"]
+    assert shard.read_bytes() == data
+
+
+def test_shards_without_records_are_not_removed_for_other_settings(
+    out, make_config, listener, begun
+):
+    for record in (out / "parts").iterdir():
+        record.unlink()
+    before = sorted(out.rglob("*"))
+    with pytest.raises(StateError, match="holds a run of other inputs or settings"):
+        run(make_config(min_tokens=3), listener)
+    assert sorted(out.rglob("*")) == before
