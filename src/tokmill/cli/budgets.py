@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
-import click
-
+from tokmill.cli.screen import show, show_json, show_labelled, show_rows
 from tokmill.cli.tables import print_tables
 from tokmill.errors import TokmillError
 
@@ -39,7 +37,7 @@ def show_budgets(
         from tokmill.report.budgets import as_json as plain
 
         measured = {} if rows is None else {"measured": [asdict(row) for row in rows]}
-        click.echo(json.dumps({**plain(found), **measured}, ensure_ascii=False))
+        show_json({**plain(found), **measured})
         return
     from tokmill.report.budget_text import budget_tables
 
@@ -47,7 +45,7 @@ def show_budgets(
     if rows is not None:
         from tokmill.cli.measuring import measured_table
 
-        click.echo()
+        show()
         print_tables([measured_table(rows, found.settings.training)])
 
 
@@ -74,14 +72,13 @@ def show_at_end(config: Config, directory: Path, manifest: dict[str, Any]) -> No
     settings = settings_of(config)
     if not settings.names_a_model:
         return
-    from tokmill.cli.console import print_rows
     from tokmill.report.bill_rows import bill_rows
     from tokmill.report.dataset import on_disk
 
     try:
         rows = bill_rows(make_budgets(settings, on_disk(directory, manifest)))
     except TokmillError as error:
-        click.echo(f"warning: no bill: {error}", err=True)
+        show_labelled("warning:", f"no bill: {error}", colour="yellow", err=True)
         return
-    click.echo()
-    print_rows(rows)
+    show()
+    show_rows(rows)

@@ -1,4 +1,4 @@
-"""What the commands share on the screen: tables on stdout, progress on stderr."""
+"""What a run shows while it goes on: notes, warnings and a progress bar on stderr."""
 
 from __future__ import annotations
 
@@ -6,9 +6,8 @@ import sys
 import time
 from typing import TYPE_CHECKING
 
-import click
-
 from tokmill.cli.bar import Bar
+from tokmill.cli.screen import show, show_labelled
 from tokmill.report.units import count, plural, size
 
 if TYPE_CHECKING:
@@ -17,14 +16,6 @@ if TYPE_CHECKING:
     from tokmill.measure.process_tree import PeakMemory
     from tokmill.pipeline.plan import Plan
     from tokmill.pipeline.spec import Progress as Increments
-
-
-def print_rows(rows: Sequence[tuple[str, str]]) -> None:
-    """Print (label, text) rows, the texts in one column."""
-    width = max(len(label) for label, _ in rows)
-    for label, text in rows:
-        lines = text.replace("\n", "\n" + " " * (width + 2))
-        click.echo(f"{click.style(label.ljust(width), bold=True)}  {lines}")
 
 
 def _rendering(plan: Plan) -> str:
@@ -51,12 +42,12 @@ class RunDisplay:
     def note(self, text: str) -> None:
         """Print a line for the person who watches the run."""
         if self._notes:
-            click.echo(text, err=True)
+            show(text, err=True)
 
     def warned(self, text: str) -> None:
         """See `Observer`."""
         if self._warnings:
-            click.echo(f"{click.style('warning:', fg='yellow', bold=True)} {text}", err=True)
+            show_labelled("warning:", text, colour="yellow", err=True)
 
     def started(self, plan: Plan, n_done: int, ignored: Sequence[str]) -> None:
         """See `Observer`."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -10,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from tokmill.cli.dataset import spread, tokenizer_of
+from tokmill.cli.screen import show, show_json, show_styled
 from tokmill.errors import UsageError, VerifyError
 
 if TYPE_CHECKING:
@@ -73,7 +73,7 @@ def command(
         _write_page(html, directory, manifest, heading, list(samples), max_chars, show_ids)
     elif as_json:
         for found in samples:
-            click.echo(json.dumps(_as_json(found, reader, row), ensure_ascii=False))
+            show_json(_as_json(found, reader, row))
     else:
         _print(heading, samples, Look(_in_colour(), by_token, max_chars), manifest, show_ids)
 
@@ -138,14 +138,14 @@ def _print(
     from tokmill.cli.sample_text import legend, sample_text
 
     if heading:
-        click.secho(heading, bold=True)
+        show(heading, bold=True)
     if manifest.get("kind") == "sft":
-        click.echo(legend(look) + "\n")
+        show_styled(legend(look) + "\n")
     for sample in samples:
-        click.secho(f"{sample.kind} {sample.number} ({', '.join(sample.facts())})", bold=True)
+        show(f"{sample.kind} {sample.number} ({', '.join(sample.facts())})", bold=True)
         if show_ids:
-            click.echo(" ".join(map(str, sample.ids)))
-        click.echo(sample_text(sample, look) + "\n")
+            show(" ".join(map(str, sample.ids)))
+        show_styled(sample_text(sample, look) + "\n")
 
 
 def _write_page(
@@ -169,4 +169,4 @@ def _write_page(
     with storage_errors(path):
         target.chmod(0o644)  # no file of a dataset: its owner may change it
     kind = "sample" if manifest.get("kind") == "sft" else "document"
-    click.echo(f"{path}: {plural(len(samples), kind)}, {size(len(page))}")
+    show(f"{path}: {plural(len(samples), kind)}, {size(len(page))}")

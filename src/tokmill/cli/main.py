@@ -7,12 +7,15 @@ import importlib
 import os
 import signal
 import sys
+import traceback
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from tokmill import __version__
+from tokmill.cli.screen import show, show_labelled, show_styled
 from tokmill.errors import EXIT_CLOSED_PIPE, EXIT_INTERRUPTED, StorageError, TokmillError
+from tokmill.report.printable import printable, printable_lines
 
 if TYPE_CHECKING:
     from types import FrameType
@@ -118,8 +121,7 @@ def main() -> None:
         answer: Any = cli(standalone_mode=False)
         sys.exit(answer if isinstance(answer, int) else 0)
     except click.ClickException as error:
-        error.show()
-        sys.exit(error.exit_code)
+        _refuse_words(error)
     except TokmillError as error:
         fail(str(error), error.exit_code)
     except (click.Abort, KeyboardInterrupt):
@@ -127,18 +129,28 @@ def main() -> None:
     except SystemExit:
         raise
     except BaseException:  # a panic of native code is no Exception
-        sys.excepthook(*sys.exc_info())
+        show_styled(printable_lines(traceback.format_exc().rstrip()), err=True)
         fail("this is a bug in tokmill; please report the lines above", TokmillError.exit_code)
 
 
 def fail(message: str, code: int) -> None:
-    """Print one line on stderr and exit; bytes of the input in it cannot drive the terminal."""
-    line = "".join(c if c.isprintable() else repr(c)[1:-1] for c in message)
+    """Print one line on stderr and exit."""
+    line = printable(message)
     if len(line) > MAX_MESSAGE:
         line = line[: MAX_MESSAGE - 1] + "…"
-    color = False if os.environ.get("NO_COLOR") else None
-    click.echo(f"{click.style('error:', fg='red', bold=True)} {line}", err=True, color=color)
+    show_labelled("error:", line, colour="red", err=True)
     sys.exit(code)
+
+
+def _refuse_words(error: click.ClickException) -> None:
+    """Say which words of the command line are wrong, or print the help if there are none; exit."""
+    if type(error).__name__ == "NoArgsIsHelpError":  # click has it since 8.2
+        show_styled(error.format_message(), err=True)
+        sys.exit(error.exit_code)
+    if isinstance(error, click.UsageError) and error.ctx is not None:
+        show_styled(printable_lines(error.ctx.get_usage()), err=True)
+        show(f"Try '{error.ctx.command_path} --help' for help.", err=True)
+    fail(error.format_message(), error.exit_code)
 
 
 def _drop_output() -> None:

@@ -5,9 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-import click
-
 from tokmill.budget_settings import LOADING
+from tokmill.cli.screen import show
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -53,7 +52,7 @@ def measured_rows(directory: Path, training: TrainingSettings, size: DatasetSize
     bare = measure_interpreter(torch=torch)
     machine = replace(this_machine(torch=torch), interpreter_bytes=bare)
     for loading in LOADING:
-        click.echo(f"measuring: {loading}", err=True)
+        show(f"measuring: {loading}", err=True)
         how = replace(training, loading=loading, gpus=1, gpus_per_node=0)
         found = compare_loading(directory, how, size, machine, torch=torch, masked=size.mask)
         predicted, measured = found.predicted.n_bytes, found.measured

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from tokmill.cli.budget_options import budget_options, settled, show_options
+from tokmill.cli.screen import show, show_json, show_rows
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -50,7 +50,6 @@ def command(
 
 
 def _list(*, models: bool, gpus: bool, as_json: bool) -> None:
-    from tokmill.cli.console import print_rows
     from tokmill.memory.gpus import known_gpus
     from tokmill.memory.known import known_models
     from tokmill.report.units import memory
@@ -59,9 +58,9 @@ def _list(*, models: bool, gpus: bool, as_json: bool) -> None:
     sizes = {gpu.name: gpu.memory_bytes for gpu in known_gpus()} if gpus else {}
     if as_json:
         listed = {"models": list(names)} if models else {}
-        click.echo(json.dumps({"schema": 1, **listed, **({"gpus": sizes} if gpus else {})}))
+        show_json({"schema": 1, **listed, **({"gpus": sizes} if gpus else {})})
         return
     for name in names:
-        click.echo(name)
+        show(name)
     if sizes:
-        print_rows([(name, memory(n_bytes)) for name, n_bytes in sizes.items()])
+        show_rows([(name, memory(n_bytes)) for name, n_bytes in sizes.items()])

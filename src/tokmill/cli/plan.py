@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -11,6 +10,7 @@ import click
 
 from tokmill.cli.budget_options import model_options
 from tokmill.cli.options import PRETRAIN_SECTIONS, config_from_options, settings_options
+from tokmill.cli.screen import show, show_json, show_rows
 from tokmill.errors import UsageError
 
 if TYPE_CHECKING:
@@ -46,7 +46,6 @@ def show_plan(config: Config, *, as_json: bool) -> None:
         raise UsageError("standard input can be read only once: plan needs files")
 
     from tokmill.cli.budgets import make_budgets, settings_of
-    from tokmill.cli.console import print_rows
     from tokmill.executors.prepare import choose, prepare, reference_of, sample
     from tokmill.executors.run import layout_of_work
     from tokmill.measure.machine import usable_memory
@@ -85,9 +84,9 @@ def show_plan(config: Config, *, as_json: bool) -> None:
         "budgets": plain(budgets),
     }
     if as_json:
-        click.echo(json.dumps(plan, ensure_ascii=False))
+        show_json(plan)
         return
-    print_rows(forecast_rows(plan, free))
+    show_rows(forecast_rows(plan, free))
     if rows := bill_rows(budgets):
-        click.echo()
-        print_rows(rows)
+        show()
+        show_rows(rows)

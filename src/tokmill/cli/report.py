@@ -38,7 +38,7 @@ def command(
       tokmill report out --loading int64 --loader-workers 4 --measure
     """
     from tokmill.cli.budgets import make_budgets, show_budgets
-    from tokmill.cli.console import print_rows
+    from tokmill.cli.screen import show, show_rows
     from tokmill.report.summary import detail_rows
 
     disk, manifest = _read(directory)
@@ -50,8 +50,8 @@ def command(
 
         rows = list(measured_rows(directory, found.settings.training, disk.size))
     if not as_json:
-        print_rows(detail_rows(manifest, str(directory)))
-        click.echo()
+        show_rows(detail_rows(manifest, str(directory)))
+        show()
     show_budgets(found, as_json=as_json, explain=explain, rows=rows)
 
 

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
+
+from tokmill.cli.screen import show, show_json, show_rows
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -38,7 +39,7 @@ def run_and_show(
         TokmillError: see `executors.run.run`.
     """
     from tokmill.cli.budgets import check_budgets, show_at_end
-    from tokmill.cli.console import RunDisplay, print_rows
+    from tokmill.cli.console import RunDisplay
     from tokmill.executors.run import run
     from tokmill.measure.process_tree import PeakMemory
     from tokmill.report.profile import profile_rows
@@ -53,15 +54,15 @@ def run_and_show(
         finally:
             display.close()
     if as_json:
-        click.echo(json.dumps(manifest))
+        show_json(manifest)
         return
     if quiet:
         return
     directory = Path(manifest["config"]["output"]["dir"])
     n_bytes = sum(file["bytes"] for file in manifest["files"])
     n_bytes += (directory / MANIFEST).stat().st_size
-    print_rows(summary_rows(manifest, str(directory), n_bytes))
+    show_rows(summary_rows(manifest, str(directory), n_bytes))
     if profile:
-        click.echo()
-        print_rows(profile_rows(manifest))
+        show()
+        show_rows(profile_rows(manifest))
     show_at_end(config, directory, manifest)

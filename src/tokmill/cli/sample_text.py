@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from tokmill.encode.decode import escaped
+from tokmill.report.printable import printable
 from tokmill.report.stretches import stretches
 
 if TYPE_CHECKING:
@@ -25,7 +26,8 @@ _SEPARATORS = ("·", "|", "¦", "╎")
 
 _EDGES = str.maketrans({"\n": "⏎\n", "\t": "⇥\t", "\r": "␍"})
 _UNSHOWN = re.compile(
-    "[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u200b\u200e\u200f\u2028-\u202e\u2060\u2066-\u2069\ufeff]"
+    "[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\xad\u061c\u200b\u200e\u200f\u2028-\u202e\u2060-\u206f\ufeff"
+    "\ufff9-\ufffb\U000e0001-\U000e007f]"
     r"|\r(?!\n)"
 )
 """Characters that drive a terminal, turn its text round, or are nothing to see."""
@@ -170,7 +172,4 @@ def _weight(run: Run) -> str:
 
 def _code(found: re.Match[str]) -> str:
     """Write a character that is nothing to see by its number."""
-    number = ord(found[0])
-    if number == ord("\r"):
-        return "␍"
-    return f"\\x{number:02x}" if number < 0x100 else f"\\u{number:04x}"
+    return "␍" if found[0] == "\r" else printable(found[0])

@@ -7,10 +7,14 @@ from typing import TYPE_CHECKING
 
 import click
 
+from tokmill.cli.screen import show_styled
+from tokmill.report.printable import printable_lines
+
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Iterator
 
     from rich.console import RenderableType
+    from rich.segment import Segment
 
 _PLAIN_WIDTH = 110
 _LEAST_WIDTH = 40
@@ -20,6 +24,7 @@ _LEAST_WIDTH = 40
 def print_tables(tables: Iterable[RenderableType]) -> None:
     """Print what rich can render on standard output."""
     from rich.console import Console
+    from rich.segment import Segments
 
     console = Console(no_color=click.get_current_context().color is False, highlight=False)
     is_told = console.is_terminal or "COLUMNS" in os.environ
@@ -27,6 +32,12 @@ def print_tables(tables: Iterable[RenderableType]) -> None:
     # Captured: printing to a closed pipe, rich would exit with 1, the code of a mismatch.
     with console.capture() as captured:
         for table in tables:
-            console.print(table)
-    for line in captured.get().splitlines():
-        click.echo(line.rstrip())
+            console.print(Segments(_printable(console.render(table))), soft_wrap=True, end="")
+    for line in captured.get().split("\n")[:-1]:
+        show_styled(line.rstrip())
+
+
+def _printable(segments: Iterable[Segment]) -> Iterator[Segment]:
+    """Yield pieces of laid out text whose characters drive no terminal; colours are beside them."""
+    for segment in segments:
+        yield segment._replace(text=printable_lines(segment.text))

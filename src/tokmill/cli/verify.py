@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -10,6 +9,7 @@ from typing import Any
 import click
 
 from tokmill.cli.dataset import spread, tokenizer_of
+from tokmill.cli.screen import show, show_json, show_labelled
 from tokmill.errors import TokmillError, VerifyError
 
 
@@ -34,11 +34,11 @@ def command(directory: Path, tokenizer: str, as_json: bool) -> None:
     if manifest.get("kind") == "sft" and not findings.problems:
         note = _check_text(directory, manifest, tokenizer, findings.problems)
     if as_json:
-        click.echo(json.dumps(asdict(findings), ensure_ascii=False))
+        show_json(asdict(findings))
     else:
         for problem in findings.problems:
-            click.echo(f"{click.style('mismatch:', fg='red', bold=True)} {problem}")
-        click.echo(
+            show_labelled("mismatch:", problem, colour="red")
+        show(
             f"{plural(findings.n_files, 'file')} ({size(findings.n_bytes)}) hashed, "
             f"{plural(findings.n_shards, 'shard')}, {plural(findings.n_documents, 'document')}, "
             f"{findings.n_tokens:,} tokens checked{note}"
@@ -48,7 +48,7 @@ def command(directory: Path, tokenizer: str, as_json: bool) -> None:
             f"{directory}: verification failed, {plural(len(findings.problems), 'problem')}"
         )
     if not as_json:
-        click.echo(f"{directory}: no mismatch")
+        show(f"{directory}: no mismatch")
 
 
 def _check_text(directory: Path, manifest: dict[str, Any], moved: str, problems: list[str]) -> str:

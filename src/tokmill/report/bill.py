@@ -8,6 +8,7 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
+from tokmill.report.printable import printable
 from tokmill.report.units import scale
 
 if TYPE_CHECKING:
@@ -64,7 +65,7 @@ def rows_table(
     """Give rows of a name and texts; those under the headings in `words` are no figures."""
     table = _table(title, headings, words)
     for name, *texts in rows:
-        table.add_row(indented(name), *map(Text, texts))
+        table.add_row(indented(name), *map(one_line, texts))
     return table
 
 
@@ -94,7 +95,12 @@ def explanation(lines: Iterable[Line], told: set[str]) -> Iterator[RenderableTyp
 
 def indented(text: str, style: str = "", *, by: int = 2) -> Padding:
     """Give a line that is set in, and so is what it goes on with on the next."""
-    return Padding(Text(text, style=style), (0, 0, 0, by))
+    return Padding(one_line(text, style), (0, 0, 0, by))
+
+
+def one_line(text: str, style: str = "") -> Text:
+    """Return text that no name in it can break into a line of its own."""
+    return Text(printable(text), style=style)
 
 
 def _table(title: str, headings: Sequence[str], words: Collection[str] = ()) -> Table:

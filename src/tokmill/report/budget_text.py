@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from rich.text import Text
 
 from tokmill.memory.advice import verdict
-from tokmill.report.bill import bill_table, explanation, indented, left_out, rows_table
+from tokmill.report.bill import bill_table, explanation, indented, left_out, one_line, rows_table
 from tokmill.report.bill_rows import largest_text
 from tokmill.report.disk_text import disk_tables
 from tokmill.report.lengths import lengths_table
@@ -71,7 +71,7 @@ def _model_line(model: Model) -> Text:
     of_token = f", {active:,} active a token" if active != model.parameters else ""
     modules = ", ".join(f"{name} {n:,}" for name, n in model.by_module().items())
     named = f"{model.name} ({model.family})" if model.name != model.family else model.name
-    return Text(f"model: {named}, {model.parameters:,} parameters{of_token}: {modules}")
+    return one_line(f"model: {named}, {model.parameters:,} parameters{of_token}: {modules}")
 
 
 def _settings_lines(settings: BudgetSettings) -> Iterator[Text]:
@@ -84,11 +84,11 @@ def _settings_lines(settings: BudgetSettings) -> Iterator[Text]:
     ]  # fmt: skip
     parts += [f"{how.adapter} of rank {how.adapter_rank}"] if how.adapter != "none" else []
     parts += [f"{how.gpus:,} GPUs, {how.sharding}"] if how.gpus > 1 else []
-    yield Text(f"training: {', '.join(parts)}")
+    yield one_line(f"training: {', '.join(parts)}")
     for note in settings.notes:
-        yield Text(f"note: {note}")
+        yield one_line(f"note: {note}")
     if settings.not_understood:
-        yield Text(f"not understood: {', '.join(settings.not_understood)}", style="yellow")
+        yield one_line(f"not understood: {', '.join(settings.not_understood)}", style="yellow")
 
 
 def _gpu_tables(

@@ -1,0 +1,188 @@
+"""Whatever a name, a message or a record holds, nothing that is printed drives the terminal."""
+
+from __future__ import annotations
+
+import io
+import json
+import re
+import shutil
+import unicodedata
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tokmill.report.printable import json_text, printable
+from tokmill.shards.record import manifest_sha256
+
+CLI = Path(__file__).parents[2] / "src/tokmill/cli"
+SAMPLES = Path(__file__).parents[2] / "data_samples"
+HOSTILE = "\x1b]0;owned\x07\x1b[8m\r\x9b31m\u202e\u2028\u2066\n\x7f\u200f"
+DRIVING = {"Cc", "Cf", "Cs", "Zl", "Zp"}
+
+
+def driving(text: str) -> set[str]:
+    """The characters of a text that a terminal would obey."""
+    return {c for c in text if unicodedata.category(c) in DRIVING and c != "\n"}
+
+
+@pytest.fixture
+def hostile(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A directory to work in, of which every name is hostile."""
+    place = tmp_path / f"d{HOSTILE}"
+    place.mkdir()
+    monkeypatch.chdir(place)
+    return place
+
+
+def write_records(path: Path) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    rows = [
+        {"title": f"t{i}", "summary": f"hello {HOSTILE.replace(chr(10), '')}", "sections": []}
+        for i in range(4)
+    ]
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows) + "{bad\n")
+    return path
+
+
+def check(outcome: Any, code: int = 0) -> Any:
+    assert outcome.code == code, outcome.err
+    assert driving(outcome.out + outcome.err) == set()
+    assert "owned" in outcome.out + outcome.err, "the name is said, not left out"
+    assert not re.search(r"^\\x7f", outcome.out + outcome.err, re.MULTILINE), "no new line"
+    return outcome
+
+
+@pytest.mark.parametrize("text", ["a b", "汉字\u3000é", "\\", ""])
+def test_plain_text_stays_as_it_is(text: str) -> None:
+    assert printable(text) == text
+    assert json.loads(json_text(text)) == text
+
+
+def test_what_drives_a_terminal_is_written_by_its_number() -> None:
+    assert printable("a\x1b[0m\r\x9b\u202e\u2028\n\udc80\U000e0041") == (
+        r"a\x1b[0m\r\x9b\u202e\u2028\n\udc80\U000e0041"
+    )
+    value = {f"k{HOSTILE}\U000e0041汉": [HOSTILE, "\udc80"]}
+    assert driving(json_text(value)) == set()
+    assert "汉" in json_text(value)
+    assert json.loads(json_text(value)) == value
+
+
+def test_only_one_module_prints() -> None:
+    called = re.compile(r"click\.s?echo\(|(?<![\w.])print\(|\.write\(|error\.show\(")
+    files = sorted(path for path in CLI.rglob("*.py") if path.name != "screen.py")
+    assert [path.name for path in files if called.search(path.read_text(encoding="utf-8"))] == []
+
+
+def test_a_run_and_its_dataset_print_hostile_names_by_number(
+    tokmill: Callable[..., Any], tokenizer_dir: Path, hostile: Path
+) -> None:
+    write_records(hostile / f"in{HOSTILE}" / f"a{HOSTILE}.jsonl")
+    (hostile / f"in{HOSTILE}" / f"b{HOSTILE}.exe").write_bytes(b"x")
+    shutil.copytree(tokenizer_dir, hostile / f"t{HOSTILE}")
+    words = (f"in{HOSTILE}", "-t", f"t{HOSTILE}", "-o", f"out{HOSTILE}", "--engine", "tokenizers")
+    out = hostile / f"out{HOSTILE}"
+    check(tokmill("plan", *words))
+    check(tokmill("pretrain", *words, "--model", "gpt2"), 0)
+    check(tokmill("pretrain", *words, "--min-tokens", "9"), 6)
+    check(tokmill("inspect", out))
+    page = check(tokmill("inspect", out, "--html", f"page{HOSTILE}.html"))
+    assert page.out.count("\n") == 1
+    check(tokmill("report", out))
+    check(tokmill("report", out, "--model", f"m{HOSTILE}"), 2)
+    check(tokmill("verify", out))
+    (out / f"extra{HOSTILE}.bin").write_bytes(b"x")
+    problems = check(tokmill("verify", out), 1)
+    assert problems.out.count("\n") == 2
+    (out / "train-0000000-0000.bin").unlink()
+    check(tokmill("verify", out), 1)
+    assert driving(tokmill("report", out).err) == set()
+
+
+def test_json_keeps_hostile_names_exactly_and_escaped(
+    tokmill: Callable[..., Any], tokenizer_dir: Path, hostile: Path
+) -> None:
+    source = write_records(hostile / f"a{HOSTILE}.jsonl")
+    words = (source, "-t", tokenizer_dir, "-o", f"out{HOSTILE}", "--engine", "tokenizers", "--json")
+    assert json.loads(check(tokmill("plan", *words)).out)["budgets"]["disk"]["directory"] == (
+        f"out{HOSTILE}"
+    )
+    assert json.loads(check(tokmill("pretrain", *words)).out)["sources"][0]["path"] == str(source)
+    out = hostile / f"out{HOSTILE}"
+    lines = check(tokmill("inspect", out, "--json")).out.splitlines()
+    assert [json.loads(line)["document"] for line in lines] == [0, 1, 2]
+    assert json.loads(check(tokmill("report", out, "--json")).out)["disk"]["directory"] == str(out)
+    (out / f"extra{HOSTILE}").write_bytes(b"x")
+    problems = json.loads(check(tokmill("verify", out, "--json"), 1).out)["problems"]
+    assert any(HOSTILE in problem for problem in problems)
+
+
+def poisoned(value: Any) -> Any:
+    """A value in which every text and every free key is hostile."""
+    if isinstance(value, dict):
+        return {key: poisoned(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [poisoned(item) for item in value]
+    return value + HOSTILE if isinstance(value, str) else value
+
+
+@pytest.mark.parametrize(
+    "key", ["sources", "shards", "files", "tokenizer", "engine", "totals", "config", "mask", "kind"]
+)
+def test_a_forged_manifest_drives_no_terminal(
+    tokmill: Callable[..., Any], sft: Callable[..., Any], tmp_path: Path, key: str
+) -> None:
+    chats = SAMPLES / "sft" / "chats.jsonl"
+    assert sft(chats, "--max-tokens", "4096").code == 0
+    path = tmp_path / "out" / "manifest.json"
+    found = json.loads(path.read_bytes())
+    found[key] = poisoned(found[key])
+    if key == "totals":
+        found[key]["rejects"] = {HOSTILE: 1}
+        found[key]["drops"] = {HOSTILE: 1}
+        found[key]["counters"] = {HOSTILE: 1}
+    found["sha256"] = manifest_sha256(found)
+    path.chmod(0o644)
+    path.write_text(json.dumps(found))
+    for words in (("verify",), ("inspect",), ("report",), ("report", "--model", "gpt2")):
+        outcome = tokmill(words[0], tmp_path / "out", *words[1:])
+        assert driving(outcome.out + outcome.err) == set()
+        assert outcome.code in (0, 1, 2, 4)
+    outcome = sft(chats, "--max-tokens", "4096")
+    assert driving(outcome.out + outcome.err) == set()
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        (f"verb{HOSTILE}",),
+        ("pretrain", f"--option{HOSTILE}"),
+        ("pretrain", "--threads", f"1{HOSTILE}"),
+        ("pretrain", "--format", f"jsonl{HOSTILE}"),
+        ("pretrain", f"missing{HOSTILE}.jsonl", "-t", f"t{HOSTILE}", "-o", "out"),
+        ("pretrain", "-c", f"missing{HOSTILE}.toml"),
+        ("verify", f"missing{HOSTILE}"),
+        ("verify", "a", f"b{HOSTILE}"),
+    ],
+)
+def test_an_error_drives_no_terminal(
+    tokmill: Callable[..., Any], hostile: Path, words: tuple[str, ...]
+) -> None:
+    outcome = check(tokmill(*words), 2)
+    assert "owned" in outcome.error
+
+
+def test_a_traceback_of_ours_drives_no_terminal(
+    tokmill: Callable[..., Any], hostile: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(*arguments: Any, **options: Any) -> Any:
+        raise RuntimeError(HOSTILE)
+
+    monkeypatch.setattr(io, "open", broken)
+    monkeypatch.setattr(Path, "exists", broken)
+    outcome = tokmill("verify", "out")
+    assert outcome.code == 70
+    assert driving(outcome.err) == set()
+    assert r"RuntimeError: \x1b]0;owned" in outcome.err
