@@ -6,6 +6,8 @@ import json
 import random
 from pathlib import Path
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from tokmill.executors.prepare import prepare
@@ -106,6 +108,22 @@ def test_a_size_that_cannot_be_that_of_the_whole_file_is_not_believed(surveyed, 
     path.write_bytes(gzip.compress(lines) + gzip.compress(lines[: len(lines) // 2]))
     found = surveyed(40_000, path)
     assert found.input_bytes == found.stored_bytes
+
+
+@pytest.mark.parametrize("ending", ["jsonl.gz", "jsonl.zst", "parquet"])
+def test_a_file_that_decodes_to_far_more_than_it_stores_is_not_sampled_whole(
+    ending, surveyed, tmp_path
+):
+    path, n_records = tmp_path / f"a.{ending}", 20_000
+    if ending == "parquet":
+        pq.write_table(pa.table({"text": ["a" * 1000] * n_records}), path)
+    else:
+        pack = {"jsonl.gz": gzip.compress, "jsonl.zst": zstd.compress}[ending]
+        path.write_bytes(pack((json.dumps({"text": "a" * 1000}) + "\n").encode() * n_records))
+    limit_bytes = 100_000
+    found = surveyed(limit_bytes, path)
+    assert path.stat().st_size < limit_bytes
+    assert 0 < found.text_bytes < 20 * limit_bytes < 1000 * n_records
 
 
 def test_a_survey_is_the_same_every_time(surveyed, tmp_path, write_rows):

@@ -47,6 +47,10 @@ _FRAGMENT_BYTES = 1 << 10
 _TIGHTER, _LOOSER = 3, 1.2
 """A file is packed at most so many times tighter, or looser, than its head."""
 
+_MOST_DECODED = 16
+"""What is sampled of a file decodes to at most so many times the limit: 290 MB of one text, again
+and again, are a .gz of 1 MB."""
+
 _FEWEST_TWINS = 3
 """Fewer documents met twice say nothing of how many there are."""
 
@@ -176,15 +180,18 @@ def _read(
     limit_bytes: int,
     into: Survey,
 ) -> list[Block]:
-    """Give the blocks of a window, counted."""
+    """Return the blocks of a window, and count them in `into`."""
     by_range = has_byte_ranges(window)
     found: list[Block] = []
-    stored = 0
+    stored = decoded = 0
     with open_slice(window, settings, renderer.schema, _HEAD_BATCH_BYTES) as reader:
         for block in reader.blocks():
             # One read may feed several blocks, and is charged to the first of them.
             if block.input_bytes and stored >= limit_bytes:
                 break
+            if decoded >= _MOST_DECODED * limit_bytes:
+                break
+            decoded += block.n_bytes
             # A window's last record may be far longer than the window: count what was read.
             stored += block.n_bytes if by_range else block.input_bytes
             if isinstance(block, JsonBlock) and by_range:
@@ -193,7 +200,7 @@ def _read(
     into.heads_only |= not by_range
     into.window_bytes += window.n_bytes if by_range else 0
     into.stored_bytes += stored
-    into.input_bytes += _share_of_file(window, sum(block.n_bytes for block in found), stored)
+    into.input_bytes += _share_of_file(window, decoded, stored)
     return found
 
 
