@@ -2,15 +2,18 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import re
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, get_type_hints
 
 import click
 import pytest
 from click.testing import CliRunner, Result
 
-from tokmill.cli.options import PRETRAIN_SECTIONS, config_from_options, settings_options
+from tokmill.cli.options import PRETRAIN_SECTIONS, config_from_options, settings_options, variable
 from tokmill.config import Config, InputSettings, OutputSettings, TokenizerSettings, plain
+from tokmill.config_values import section_type
 from tokmill.errors import UsageError
 
 SETTINGS = [
@@ -76,10 +79,57 @@ def test_every_setting_is_an_option_with_help_and_a_variable(section, setting):
     option = option_of(f"{section}__{setting.name}")
     assert option.help
     assert option.help.startswith(setting.metadata["help"])
-    assert (
-        str(option.envvar)
-        == "TOKMILL_" + option.opts[0].removeprefix("--").replace("-", "_").upper()
-    )
+    named = option.opts[0].removeprefix("--").replace("-", "_").upper()
+    assert option.envvar in (f"TOKMILL_{named}", f"TOKMILL_{section.upper()}_{named}")
+
+
+def test_one_variable_means_one_setting_of_all_sections():
+    variables = [
+        variable(section, setting.name)
+        for section, hint in get_type_hints(Config).items()
+        for setting in dataclasses.fields(section_type(hint))
+    ]
+    assert len(variables) == len(set(variables))
+    assert "TOKMILL_CACHE_DIR" not in variables
+    assert {"TOKMILL_SFT_TEMPLATE", "TOKMILL_RENDER_TEMPLATE"} <= set(variables)
+    assert {"TOKMILL_SFT_WEIGHTS", "TOKMILL_TRAINING_WEIGHTS"} <= set(variables)
+
+
+@pytest.mark.parametrize(
+    ("words", "old", "new"),
+    [
+        (("pretrain",), "TOKMILL_TEMPLATE", "TOKMILL_RENDER_TEMPLATE or TOKMILL_SFT_TEMPLATE"),
+        (("sft",), "TOKMILL_WEIGHTS", "TOKMILL_SFT_WEIGHTS or TOKMILL_TRAINING_WEIGHTS"),
+        (("memory",), "TOKMILL_WEIGHTS", "TOKMILL_SFT_WEIGHTS or TOKMILL_TRAINING_WEIGHTS"),
+    ],
+)
+def test_a_variable_that_may_mean_two_settings_is_refused_with_their_names(
+    tokmill: Callable[..., Any],
+    monkeypatch: pytest.MonkeyPatch,
+    words: tuple[str, ...],
+    old: str,
+    new: str,
+) -> None:
+    monkeypatch.setenv(old, "x")
+    outcome = tokmill(*words)
+    assert outcome.code == 2
+    assert outcome.error == f"{old}: there are two settings of this name: set {new} instead"
+
+
+def test_a_variable_of_sft_is_none_of_report(
+    tokmill: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TOKMILL_SFT_WEIGHTS", "file")
+    monkeypatch.setenv("TOKMILL_TRAINING_WEIGHTS", "nf4")
+    outcome = tokmill("memory", "--model", "gpt2", "--json")
+    assert json.loads(outcome.out)["settings"]["training"]["weights"] == "nf4"
+
+
+def test_help_names_the_variables_that_are_not_named_after_their_option_alone(
+    tokmill: Callable[..., Any],
+) -> None:
+    shown = re.findall(r"\[env\s+var:\s+(\w+)", tokmill("sft", "--help").out)
+    assert shown == ["TOKMILL_SFT_TEMPLATE", "TOKMILL_SFT_WEIGHTS"]
 
 
 def test_every_option_and_variable_is_there_once():
@@ -173,7 +223,7 @@ def test_the_tokenizer_and_the_output_have_variables_of_their_own():
 )
 def test_escapes_in_a_template_are_what_a_shell_cannot_type(given, expected):
     assert settings("--template", given)["render"]["template"] == expected
-    assert settings(TOKMILL_TEMPLATE=given)["render"]["template"] == expected
+    assert settings(TOKMILL_RENDER_TEMPLATE=given)["render"]["template"] == expected
 
 
 def test_a_tab_can_be_named_as_a_delimiter():

@@ -150,7 +150,7 @@ def test_the_file_says_what_the_options_do_not(
     sft: Callable[..., Any], pairs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("TOKMILL_TURNS", "last")
-    monkeypatch.setenv("TOKMILL_TEMPLATE", "chatml")
+    monkeypatch.setenv("TOKMILL_SFT_TEMPLATE", "chatml")
     config = tmp_path / "run.toml"
     config.write_text("[sft]\npreset = 'trl'\nturns = 'all'\nroles = ['user', 'assistant']\n")
     assert sft(pairs, "-c", config, "--template", "plain", "--boundary", "split").code == 0

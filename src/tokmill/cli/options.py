@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
+import os
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_type_hints
 
@@ -64,7 +66,8 @@ def config_option(command: Callable[..., None]) -> Callable[..., None]:
     """Add `--config` to a command."""
     return click.option(
         "--config", "-c", "config_file", type=click.Path(path_type=Path), metavar="FILE",
-        help="Settings in TOML; options and variables win over it.",
+        help="Settings in TOML. An option wins over it, and so does a variable: TOKMILL_ and the "
+        "option's name, such as TOKMILL_MAX_TOKENS.",
     )(command)  # fmt: skip
 
 
@@ -79,7 +82,7 @@ def section_options(
             kind = section_type(types[section])
             hints = get_type_hints(kind)
             for setting in reversed(dataclasses.fields(kind)):
-                name = _NAMES.get((section, setting.name), setting.name)
+                name = _option_name(section, setting.name)
                 if setting.name != "paths" and (not only or name in only):
                     command = _option(section, setting, hints[setting.name])(command)
         return command
@@ -90,7 +93,7 @@ def section_options(
 def _option(
     section: str, setting: dataclasses.Field[Any], kind: Any
 ) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    name = _NAMES.get((section, setting.name), setting.name)
+    name = _option_name(section, setting.name)
     choices = setting.metadata.get("choices")
     option_type: Any = kind
     if choices:
@@ -108,9 +111,47 @@ def _option(
         *([_SHORT[name]] if name in _SHORT else []),
         type=option_type,
         default=None,
-        envvar=f"TOKMILL_{name.upper()}",
+        envvar=variable(section, setting.name),
+        show_envvar=name in _shared(),
         help=f"{setting.metadata['help']}{_default(setting.default)}",
     )
+
+
+def variable(section: str, name: str) -> str:
+    """Return the environment variable of a setting; every setting has its own.
+
+    It is named after the option; where two sections have an option of one name, it carries the
+    section: TOKMILL_MAX_TOKENS, but TOKMILL_SFT_TEMPLATE and TOKMILL_RENDER_TEMPLATE.
+    """
+    option = _option_name(section, name)
+    return (
+        f"TOKMILL_{section}_{option}".upper()
+        if option in _shared()
+        else f"TOKMILL_{option.upper()}"
+    )
+
+
+def _option_name(section: str, name: str) -> str:
+    return _NAMES.get((section, name), name)
+
+
+@cache
+def _shared() -> dict[str, list[str]]:
+    """Return the names that options of several sections have, with those sections."""
+    sections: dict[str, list[str]] = {}
+    for section, hint in get_type_hints(Config).items():
+        for setting in dataclasses.fields(section_type(hint)):
+            sections.setdefault(_option_name(section, setting.name), []).append(section)
+    return {name: found for name, found in sections.items() if len(found) > 1}
+
+
+def _refuse_ambiguous(options: Mapping[str, Any]) -> None:
+    """Raise `UsageError` if a variable is set that does not say which of two settings it means."""
+    for name, sections in _shared().items():
+        old = f"TOKMILL_{name.upper()}"
+        if old in os.environ and any(f"{section}__{name}" in options for section in sections):
+            named = " or ".join(variable(section, name) for section in sections)
+            raise UsageError(f"{old}: there are two settings of this name: set {named} instead")
 
 
 def _default(value: Any) -> str:
@@ -151,7 +192,12 @@ def file_values(config_file: Path | None) -> dict[str, dict[str, Any]]:
 
 
 def option_values(options: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
-    """Give the settings that options and variables name, as plain values by section."""
+    """Return the settings that options and variables name, as plain values by section.
+
+    Raises:
+        UsageError: a variable is set that does not say which of two settings it means.
+    """
+    _refuse_ambiguous(options)
     values: dict[str, dict[str, Any]] = {}
     for key, value in options.items():
         if value is not None:
