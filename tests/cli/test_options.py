@@ -121,7 +121,7 @@ def test_a_variable_of_sft_is_none_of_report(
 ) -> None:
     monkeypatch.setenv("TOKMILL_SFT_WEIGHTS", "file")
     monkeypatch.setenv("TOKMILL_TRAINING_WEIGHTS", "nf4")
-    outcome = tokmill("memory", "--model", "gpt2", "--json")
+    outcome = tokmill("memory", "--model", "gpt2", "--adapter", "lora", "--json")
     assert json.loads(outcome.out)["settings"]["training"]["weights"] == "nf4"
 
 

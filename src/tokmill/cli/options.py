@@ -124,11 +124,8 @@ def variable(section: str, name: str) -> str:
     section: TOKMILL_MAX_TOKENS, but TOKMILL_SFT_TEMPLATE and TOKMILL_RENDER_TEMPLATE.
     """
     option = _option_name(section, name)
-    return (
-        f"TOKMILL_{section}_{option}".upper()
-        if option in _shared()
-        else f"TOKMILL_{option.upper()}"
-    )
+    words = ("tokmill", section, option) if option in _shared() else ("tokmill", option)
+    return "_".join(words).upper()
 
 
 def _option_name(section: str, name: str) -> str:
