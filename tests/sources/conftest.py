@@ -88,3 +88,31 @@ def read_piece() -> Callable[..., Read]:
 @pytest.fixture
 def schema() -> pa.Schema:
     return SCHEMA
+
+
+_POOLS: list[pa.MemoryPool] = []
+"""Kept to the end: what was allocated from a pool may outlive the test."""
+
+
+class Allocated:
+    """Arrow's memory while a context is open: `peak_bytes` at most at once."""
+
+    def __enter__(self) -> Allocated:
+        self._before = pa.default_memory_pool()
+        self._pool = pa.proxy_memory_pool(self._before)
+        _POOLS.append(self._pool)
+        pa.set_memory_pool(self._pool)
+        return self
+
+    def __exit__(self, *exc_info: object) -> None:
+        pa.set_memory_pool(self._before)
+
+    @property
+    def peak_bytes(self) -> int:
+        return self._pool.max_memory()
+
+
+@pytest.fixture
+def allocated() -> type[Allocated]:
+    """Give a context that says how much memory Arrow took inside it."""
+    return Allocated

@@ -4,9 +4,11 @@ import pyarrow as pa
 import pytest
 
 from tokmill.batch import Place
+from tokmill.config import InputSettings
 from tokmill.errors import StorageError
 from tokmill.sources.arrow import arrow_schema, batch_rows
 from tokmill.sources.files import Slice, SourceFile
+from tokmill.sources.open import open_slice
 from tokmill.sources.slices import cut
 
 TITLES = pa.schema([("title", pa.string())])
@@ -56,3 +58,43 @@ def test_a_stream_that_is_cut_short_is_a_storage_error(tmp_path, read):
     path.write_bytes(path.read_bytes()[: file.n_bytes // 2])
     with pytest.raises(StorageError, match="expected a whole Arrow file"):
         read(path, schema=TITLES)
+
+
+LONG = "x" * 10_000
+
+
+def repeated(n_rows):
+    """Return a column of one long text, which a dictionary holds once."""
+    return pa.DictionaryArray.from_arrays(pa.array([0] * n_rows, pa.int32()), pa.array([LONG]))
+
+
+@pytest.mark.parametrize("make", [pa.ipc.new_file, pa.ipc.new_stream])
+def test_a_batch_of_a_dictionary_is_decoded_a_block_at_a_time(make, tmp_path, allocated):
+    table = pa.table({"title": repeated(30_000)})
+    path = tmp_path / "a.arrow"
+    with make(path, table.schema) as writer:
+        writer.write_table(table)
+    assert path.stat().st_size < 200_000
+    file = SourceFile(path.as_posix(), "arrow", "", path.stat().st_size, 0, "")
+    piece = Slice(file, 0, -1, file.n_bytes)
+    n_rows = 0
+    with allocated() as memory, open_slice(piece, InputSettings(), TITLES, 1 << 20) as reader:
+        for block in reader.blocks():
+            assert block.n_bytes <= 1 << 20
+            n_rows += block.parse().batch.num_rows
+    assert n_rows == 30_000
+    assert memory.peak_bytes < 12 << 20  # of 300 MB
+
+
+def test_rows_of_several_batches_of_dictionaries_make_one_block(tmp_path, read):
+    batches = [
+        pa.RecordBatch.from_pydict({"title": pa.array(texts).dictionary_encode()})
+        for texts in (["a", "b", "a"], ["b", None], ["c"])
+    ]
+    path = tmp_path / "a.arrow"
+    with pa.ipc.new_stream(path, batches[0].schema) as writer:
+        for batch in batches:
+            writer.write_batch(batch)
+    expected = [{"title": text} for text in ("a", "b", "a", "b", None, "c")]
+    for batch_bytes in (1, 20, 1 << 20):
+        assert read(path, schema=TITLES, batch_bytes=batch_bytes).rows == expected

@@ -1,12 +1,15 @@
 from __future__ import annotations
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 
 from tokmill.batch import Place
+from tokmill.config import InputSettings
 from tokmill.errors import StorageError, UsageError
 from tokmill.sources.files import Slice, SourceFile
+from tokmill.sources.open import open_slice
 from tokmill.sources.slices import cut
 
 TITLES = pa.schema([("title", pa.string())])
@@ -70,3 +73,91 @@ def test_nested_columns_are_read_by_their_name(tmp_path, read, schema):
         {"title": None, "sections": [{"title": "t", "content": "c"}]},
         {"title": None, "sections": None},
     ]
+
+
+TEXT = pa.schema([("text", pa.string())])
+SECTIONS = pa.list_(pa.struct([("title", pa.string()), ("content", pa.string())]))
+LONG = "x" * 10_000
+BATCH_BYTES = 1 << 20
+
+
+def blocks_of(path, schema=TEXT, batch_bytes=BATCH_BYTES):
+    """Yield the blocks of a file, parsed and dropped one after the other."""
+    file = SourceFile(path.as_posix(), "parquet", "", path.stat().st_size, 0, "")
+    piece = Slice(file, 0, -1, file.n_bytes)
+    with open_slice(piece, InputSettings(), schema, batch_bytes) as reader:
+        for block in reader.blocks():
+            yield block, block.parse()
+
+
+def test_a_dictionary_of_one_text_is_decoded_a_block_at_a_time(tmp_path, allocated):
+    path = tmp_path / "a.parquet"
+    pq.write_table(pa.table({"text": [LONG] * 30_000}), path)
+    assert path.stat().st_size < 10_000
+    with allocated() as memory:
+        n_rows = 0
+        for block, records in blocks_of(path):
+            assert block.n_bytes <= BATCH_BYTES
+            n_rows += records.batch.num_rows
+    assert n_rows == 30_000
+    assert memory.peak_bytes < 12 * BATCH_BYTES  # of 300 MB
+
+
+def test_a_column_written_as_a_dictionary_is_decoded_a_block_at_a_time(tmp_path, allocated):
+    path = tmp_path / "a.parquet"
+    texts = pa.DictionaryArray.from_arrays(pa.array([0] * 30_000), pa.array([LONG]))
+    pq.write_table(pa.table({"text": texts}), path)
+    with allocated() as memory:
+        assert sum(records.batch.num_rows for _, records in blocks_of(path)) == 30_000
+    assert memory.peak_bytes < 12 * BATCH_BYTES
+
+
+def test_texts_in_lists_are_decoded_a_block_at_a_time(tmp_path, allocated):
+    path = tmp_path / "a.parquet"
+    row = [{"title": "t", "content": LONG}] * 10
+    table = pa.table({"sections": pa.array([row] * 3_000, SECTIONS)})
+    pq.write_table(table, path)
+    del table
+    schema = pa.schema([("sections", SECTIONS)])
+    with allocated() as memory:
+        assert sum(records.batch.num_rows for _, records in blocks_of(path, schema)) == 3_000
+    assert memory.peak_bytes < 24 * BATCH_BYTES
+
+
+@pytest.mark.parametrize("use_dictionary", [True, False])
+def test_long_rows_behind_short_ones_are_read_few_at_a_time(tmp_path, allocated, use_dictionary):
+    path = tmp_path / "a.parquet"
+    texts = ["short"] * 100_000 + [f"{i}" * 100_000 for i in range(500)]
+    table = pa.table({"text": texts})
+    # A page is decoded whole: small ones, so that the size of batches is what shows.
+    pq.write_table(table, path, use_dictionary=use_dictionary, write_batch_size=1)
+    del table
+    with allocated() as memory:
+        lengths = [n for _, records in blocks_of(path) for n in text_lengths(records)]
+    assert lengths == list(map(len, texts))
+    assert memory.peak_bytes < 16 * BATCH_BYTES  # of 145 MB
+
+
+def text_lengths(records):
+    return pc.binary_length(records.batch.column(0)).to_pylist()
+
+
+@pytest.mark.parametrize("batch_bytes", [1, 100, 5_000, 1 << 20])
+def test_rows_and_places_do_not_depend_on_the_size_of_blocks(tmp_path, read, batch_bytes):
+    path = tmp_path / "a.parquet"
+    texts = [None if i % 7 == 0 else "y" * (i % 50) for i in range(1_500)]
+    pq.write_table(pa.table({"text": texts}), path, row_group_size=400)
+    found = read(path, schema=TEXT, batch_bytes=batch_bytes)
+    assert [row["text"] for row in found.rows] == texts
+    assert found.places == [Place(i + 1, -1) for i in range(1_500)]
+    assert found.input_bytes == path.stat().st_size
+
+
+def test_a_row_over_the_limit_is_one_reject(tmp_path, read):
+    path = tmp_path / "a.parquet"
+    pq.write_table(pa.table({"text": ["a", "b" * 3_000, "c"]}), path)
+    found = read(path, schema=TEXT, max_record_bytes=2_000, batch_bytes=1_000)
+    assert [row["text"] for row in found.rows] == ["a", "c"]
+    ((line, _, reason, raw),) = found.rejects
+    assert (line, reason) == (2, "record too large")
+    assert raw == b'{"text": "' + b"b" * (1024 - 10)

@@ -3,17 +3,9 @@ from __future__ import annotations
 import pyarrow as pa
 
 from tokmill.batch import Place
-from tokmill.sources.rows import RowBlock, dropped, sliced
+from tokmill.sources.rows import RowBlock, dropped
 
 BATCH = pa.RecordBatch.from_pydict({"t": ["a", "b", "c", "d", "e"], "n": [1, 2, 3, 4, 5]})
-
-
-def test_slices_are_about_as_large_as_asked_and_lose_nothing():
-    for n_bytes in (1, 20, 40, 1000):
-        parts = list(sliced(BATCH, n_bytes))
-        assert pa.Table.from_batches(parts).to_pylist() == BATCH.to_pylist()
-        assert len(parts) == {1: 5, 20: 3, 40: 2, 1000: 1}[n_bytes]
-    assert list(sliced(BATCH.slice(0, 0), 10)) == []
 
 
 def test_the_first_rows_are_dropped_over_batches():
@@ -24,7 +16,7 @@ def test_the_first_rows_are_dropped_over_batches():
 
 def test_a_row_answers_for_itself():
     schema = pa.schema([("t", pa.string())])
-    records = RowBlock(BATCH, schema, 10, ["t", "n"], 100, 7, "f").parse()
+    records = RowBlock([BATCH], schema, 10, ["t", "n"], 100, 7, "f", 65).parse()
     assert records.batch.to_pylist() == [{"t": t} for t in "abcde"]
     assert records.lookup.place(2) == Place(13, -1)
     assert records.lookup.raw(2) == b'{"t": "c", "n": 3}'
@@ -34,7 +26,27 @@ def test_a_row_answers_for_itself():
 def test_a_rejected_row_shows_its_bytes():
     texts = pa.array([b"a", b"x\xff"]).view(pa.string())
     batch = pa.RecordBatch.from_arrays([texts], ["t"])
-    block = RowBlock(batch, pa.schema([("t", pa.string())]), 0, ["t"], 100, 7, "f")
+    block = RowBlock([batch], pa.schema([("t", pa.string())]), 0, ["t"], 100, 7, "f", 11)
     (reject,) = block.parse().rejects
     assert reject.place == Place(2, -1)
     assert reject.raw == b'{"t": "x\\\\xff"}'
+
+
+def test_a_row_that_no_offset_of_32_bits_could_hold_is_refused_unseen():
+    schema = pa.schema([("t", pa.string())])
+    batch = pa.RecordBatch.from_pydict({"t": pa.array(["x" * 2000], pa.large_string())})
+    block = RowBlock([batch], schema, 10, ["t"], 100, 7, "f", 3 << 30)
+    records = block.parse()
+    assert records.batch.num_rows == 0
+    assert records.batch.schema == schema
+    (reject,) = records.rejects
+    assert reject.place == Place(11, -1)
+    assert reject.reason == "record too large"
+    assert reject.message == "3221225472 bytes, over max_record_bytes = 100"
+    assert reject.raw == b'{"t": "' + b"x" * 1017
+
+
+def test_a_shown_text_of_a_dictionary_is_its_value():
+    batch = pa.RecordBatch.from_pydict({"t": pa.array(["a", None]).dictionary_encode()})
+    records = RowBlock([batch], pa.schema([("t", pa.string())]), 0, ["t"], 9, 1, "f", 9).parse()
+    assert [records.lookup.raw(row) for row in range(2)] == [b'{"t": "a"}', b'{"t": null}']

@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol, Self
+from typing import TYPE_CHECKING, Any, Protocol, Self
+
+import pyarrow as pa
 
 from tokmill.batch import RAW_LIMIT_BYTES, Place
 
@@ -17,11 +19,12 @@ if TYPE_CHECKING:
 
     import numpy as np
     import numpy.typing as npt
-    import pyarrow as pa
 
     from tokmill.batch import Records
 
 Bytes = bytes | bytearray
+
+_MOST_LOOKED_AT = 1 << 20
 
 
 class Block(Protocol):
@@ -124,14 +127,24 @@ class RowLookup:
 
 
 def row_as_json(batch: pa.RecordBatch, row: int) -> bytes:
-    """Give the first `RAW_LIMIT_BYTES` bytes of a row as JSON, what is not UTF-8 escaped."""
+    """Return the first `RAW_LIMIT_BYTES` bytes of a row as JSON, what is not UTF-8 escaped."""
     values = {}
     for name, column in zip(batch.schema.names, batch.columns, strict=True):
         try:
-            values[name] = column[row].as_py()
+            values[name] = _value(column[row])
         except UnicodeDecodeError as error:
             values[name] = error.object.decode("utf-8", "backslashreplace")
     return json.dumps(values, ensure_ascii=False, default=repr).encode()[:RAW_LIMIT_BYTES]
+
+
+def _value(cell: pa.Scalar) -> Any:
+    """Return a cell as Python has it; of a long text far more than is shown, but not all."""
+    if isinstance(cell, pa.DictionaryScalar):
+        cell = cell.value
+    if not isinstance(cell, pa.BinaryScalar) or not cell.is_valid:
+        return cell.as_py()
+    data = cell.as_buffer()[:_MOST_LOOKED_AT].to_pybytes()
+    return data.decode("utf-8", "backslashreplace") if isinstance(cell, pa.StringScalar) else data
 
 
 def first_bytes(data: Bytes, start: int, stop: int) -> bytes:

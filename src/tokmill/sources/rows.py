@@ -5,53 +5,70 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Self
 
+import pyarrow as pa
+
 from tokmill.batch import Place, Records, Reject
 from tokmill.sources.blocks import RowLookup, row_as_json
 from tokmill.sources.columns import fit_columns
+from tokmill.sources.lines import too_large_message
+from tokmill.sources.row_bytes import slices
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
-    import pyarrow as pa
-
     from tokmill.sources.blocks import Block
+
+
+MOST_FITTED_BYTES = 1 << 30
+"""A row of more is refused as it stands: its copies would need offsets of more than 32 bits."""
 
 
 @dataclass(frozen=True, slots=True)
 class RowBlock:
-    """Rows of a table; `first` is the 0-based number of row 0 in the slice."""
+    """Rows of a table, in several batches; `first` is the 0-based number of row 0 in the slice.
 
-    batch: pa.RecordBatch
+    `n_bytes`: what the rows take decoded, the weight of the block in memory.
+    """
+
+    batches: Sequence[pa.RecordBatch]
     schema: pa.Schema
     first: int
     names: Sequence[str]
     max_record_bytes: int
     input_bytes: int
     where: str
-
-    @property
-    def n_bytes(self) -> int:
-        """Give the weight of the block in memory."""
-        return int(self.batch.nbytes)
+    n_bytes: int
 
     def parse(self) -> Records:
-        """Give the records of the block.
+        """Return the records of the block.
 
         Raises:
             UsageError: a column has a type that does not fit.
         """
-        fitted = fit_columns(self.batch, self.schema, self.max_record_bytes, self.where)
+        batch = _joined(self.batches)
+        if self.n_bytes > MOST_FITTED_BYTES and batch.num_rows == 1:
+            return self._refused(batch)
+        fitted = fit_columns(batch, self.schema, self.max_record_bytes, self.where)
         rejects = [
             Reject(
                 Place(self.first + bad.row + 1, -1),
                 bad.reason,
                 bad.message,
-                row_as_json(self.batch, bad.row),
+                row_as_json(batch, bad.row),
             )
             for bad in fitted.bad
         ]
-        lookup = RowLookup(self.batch, fitted.rows, self.first, self.names)
+        lookup = RowLookup(batch, fitted.rows, self.first, self.names)
         return Records(fitted.batch, lookup, rejects)
+
+    def _refused(self, batch: pa.RecordBatch) -> Records:
+        """Return no record but the reject of the one row, which is too large to be looked at."""
+        message = too_large_message(self.n_bytes, self.max_record_bytes)
+        place = Place(self.first + 1, -1)
+        reject = Reject(place, "record too large", message, row_as_json(batch, 0))
+        nothing = fit_columns(batch.slice(0, 0), self.schema, self.max_record_bytes, self.where)
+        lookup = RowLookup(batch, nothing.rows, self.first, self.names)
+        return Records(nothing.batch, lookup, [reject])
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +90,10 @@ class RowSource:
 
 
 class RowReader:
-    """Reads the rows of a slice as blocks of about `batch_bytes`; larger batches are sliced."""
+    """Reads the rows of a slice as blocks of at most `batch_bytes`, decoded.
+
+    Larger batches are sliced and smaller ones put together; a row that is larger goes alone.
+    """
 
     def __init__(
         self,
@@ -90,21 +110,29 @@ class RowReader:
         self._first = start.line - 1 if start else 0
 
     def blocks(self) -> Iterator[Block]:
-        """Give the blocks in order; to be called once."""
-        source, first = self._source, self._first
-        for batch in source.batches(first):
-            for part in sliced(batch, self._batch_bytes):
-                stop = first + part.num_rows
-                n_bytes = self._input_bytes(stop, part) - self._input_bytes(first, None)
-                limits = (self._max_record_bytes, n_bytes, source.where)
-                yield RowBlock(part, self._schema, first, source.names, *limits)
-                first = stop
+        """Yield the blocks in order; to be called once."""
+        held: list[pa.RecordBatch] = []
+        n_held = 0
+        for batch in self._source.batches(self._first):
+            for part, n_bytes in slices(batch, self._batch_bytes):
+                if held and n_held + n_bytes > self._batch_bytes:
+                    yield self._block(held, n_held)
+                    held, n_held = [], 0
+                held.append(part)
+                n_held += n_bytes
+        if held:
+            yield self._block(held, n_held)
 
-    def _input_bytes(self, n_rows: int, batch: pa.RecordBatch | None) -> int:
-        """Give the input that the first rows stand for; without a file, the batch's own bytes."""
-        if self._source.n_rows:
-            return self._source.n_bytes * n_rows // self._source.n_rows
-        return int(batch.nbytes) if batch is not None else 0
+    def _block(self, batches: Sequence[pa.RecordBatch], n_bytes: int) -> RowBlock:
+        source, first = self._source, self._first
+        self._first += sum(batch.num_rows for batch in batches)
+        # Without a file the rows' own bytes are the input.
+        input_bytes = n_bytes
+        if source.n_rows:
+            before, stop = (source.n_bytes * n // source.n_rows for n in (first, self._first))
+            input_bytes = stop - before
+        limits = (self._max_record_bytes, input_bytes, source.where, n_bytes)
+        return RowBlock(batches, self._schema, first, source.names, *limits)
 
     def origin(self) -> Place:
         """Give the rows before the slice; rows have no byte offset."""
@@ -123,12 +151,24 @@ class RowReader:
         self.close()
 
 
-def sliced(batch: pa.RecordBatch, batch_bytes: int) -> Iterator[pa.RecordBatch]:
-    """Give slices of a batch of about `batch_bytes` each, without a copy."""
-    n_slices = max(1, min(batch.num_rows, -(-batch.nbytes // batch_bytes)))
-    step = -(-batch.num_rows // n_slices) or 1
-    for start in range(0, batch.num_rows, step):
-        yield batch.slice(start, step)
+def _joined(batches: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
+    """Return the rows of several batches as one; of a dictionary, only the values that they have.
+
+    To put dictionaries together costs as much as they hold, for however few rows.
+    """
+    if len(batches) == 1:
+        return batches[0]
+    return pa.concat_batches([_decoded(batch) for batch in batches])
+
+
+def _decoded(batch: pa.RecordBatch) -> pa.RecordBatch:
+    if not any(map(pa.types.is_dictionary, batch.schema.types)):
+        return batch
+    columns = [
+        column.dictionary_decode() if pa.types.is_dictionary(column.type) else column
+        for column in batch.columns
+    ]
+    return pa.RecordBatch.from_arrays(columns, batch.schema.names)
 
 
 def dropped(batches: Iterable[pa.RecordBatch], n_rows: int) -> Iterator[pa.RecordBatch]:
