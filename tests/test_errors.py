@@ -10,6 +10,7 @@ EXIT_CODES = {
     "VerifyError": 1,
     "UsageError": 2,
     "RecordError": 3,
+    "UnreadInputError": 3,
     "TokenizerError": 4,
     "ParityError": 4,
     "StorageError": 5,
@@ -42,6 +43,11 @@ def test_an_error_survives_the_way_between_processes(name):
     assert type(received) is type(sent)
     assert str(received) == "corpus.jsonl:3: broken"
     assert received.exit_code == sent.exit_code
+
+
+def test_unread_input_keeps_its_files_between_processes():
+    sent = errors.UnreadInputError("why", ("a.gz: byte 3", "b.gz: byte 4"))
+    assert pickle.loads(pickle.dumps(sent)).files == sent.files
 
 
 def test_a_parity_error_is_a_tokenizer_error():

@@ -52,6 +52,23 @@ class Reject:
     raw: bytes
 
 
+@dataclass(frozen=True, slots=True)
+class UnreadInput:
+    """Input behind a break, from which no record can be read.
+
+    `place`: of the first record that is not whole. `text_bytes`: from there to the break, or to the
+    end if the text itself is broken. `stored_byte`: where unpacking stopped in a compressed file,
+    else -1; `stored_bytes`: from there to the end of the slice, never unpacked.
+    """
+
+    place: Place
+    reason: str
+    message: str
+    text_bytes: int
+    stored_byte: int = -1
+    stored_bytes: int = 0
+
+
 class RecordLookup(Protocol):
     """Answers questions about single records of a batch; for rejects only, so it may be slow."""
 
@@ -70,12 +87,13 @@ class Records:
     """Records of one block: one row each, with exactly the columns asked for, and what was refused.
 
     `rejects` are in order of place. A column that the source lacks is all null. Strings are valid
-    UTF-8: sources check, engines trust.
+    UTF-8: sources check, engines trust. `unread`: the break behind the last record, if any.
     """
 
     batch: pa.RecordBatch
     lookup: RecordLookup
     rejects: Sequence[Reject]
+    unread: UnreadInput | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -112,6 +112,12 @@ class LimitSettings:
         0, "Drop documents of more tokens (eos not counted; of chats all); 0: no limit.", minimum=0
     )
     on_error: str = speed_setting("skip", "What a broken record does.", choices=("skip", "fail"))
+    on_unread: str = speed_setting(
+        "error",
+        "What input does that cannot be read to its end (cut off, corrupt, an open quote, a lost "
+        "array): the run does all the rest and fails, or it is left out and counted.",
+        choices=("error", "skip"),
+    )
     max_reject_fraction: float = speed_setting(
         0.01, "Stop when more than this fraction is rejected.", minimum=0.0, maximum=1.0
     )

@@ -31,6 +31,14 @@ class RecordError(TokmillError):
     exit_code = 3
 
 
+class UnreadInputError(RecordError):
+    """Input could not be read to its end; `files` says where and why, a line for each break."""
+
+    def __init__(self, message: str, files: tuple[str, ...] = ()) -> None:
+        super().__init__(message)
+        self.files = files
+
+
 class TokenizerError(TokmillError):
     """A tokenizer does not load, its eos is unknown, or an id does not fit the dtype."""
 

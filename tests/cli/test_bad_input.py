@@ -337,29 +337,83 @@ def compressed(kind: str) -> bytes:
 
 @pytest.mark.parametrize("kind", ["gz", "zst"])
 @pytest.mark.parametrize("damage", ["cut", "not compressed"])
-def test_a_compressed_file_that_breaks_off_is_a_counted_reject(
-    pretrain: Callable[..., Any], tmp_path: Path, kind: str, damage: str
+def test_a_compressed_file_that_breaks_off_fails_the_run_until_it_is_accepted(
+    pretrain: Callable[..., Any], good: Path, tmp_path: Path, kind: str, damage: str
 ) -> None:
     path = tmp_path / f"in.jsonl.{kind}"
     path.write_bytes(compressed(kind)[:-9] if damage == "cut" else b"plain text\n")
-    assert pretrain(path).code == 0
-    assert manifest(tmp_path / "out")["totals"]["rejects"] == {"truncated input": 1}
-    assert "1 truncated input" in pretrain(path).out
-    assert pretrain(path, "--overwrite", "--on-error", "fail").code == 3
+    outcome = pretrain(good, path, "-q")
+    assert outcome.code == 3
+    assert outcome.error.startswith(f"input breaks off: {path.as_posix()}: byte ")
+    assert "run the same command with --on-unread skip" in outcome.error
+    assert nothing_half_written(tmp_path / "out")
+    kept = data_files(tmp_path / "out")
+    assert pretrain(good, path, "-q").error == outcome.error
+    accepted = pretrain(good, path, "--on-unread", "skip")
+    assert accepted.code == 0
+    assert "1 file not read to the end" in accepted.out
+    assert data_files(tmp_path / "out") == kept
+    found = manifest(tmp_path / "out")
+    assert found["totals"]["unread"]["files"] == 1
+    assert found["totals"]["rejects"] == {}
+    (entry,) = found["sources"][1]["unread"]
+    stored = len(compressed(kind)) - 9 if damage == "cut" else 0
+    assert (entry["stored_byte"], entry["reason"]) == (
+        stored,
+        "cut off" if damage == "cut" else "corrupt data",
+    )
+    assert entry["stored_bytes"] == path.stat().st_size - stored
+
+
+def test_every_file_that_breaks_off_is_named_however_many(
+    pretrain: Callable[..., Any], good: Path, tmp_path: Path
+) -> None:
+    folder = tmp_path / "many"
+    folder.mkdir()
+    for i in range(60):
+        (folder / f"{i:02d}.jsonl.gz").write_bytes(compressed("gz")[:-9])
+    outcome = pretrain(folder, good, "-q")
+    assert outcome.code == 3
+    lines = [line for line in outcome.err.splitlines() if line.startswith("unread: ")]
+    assert [line.split(": ")[1] for line in lines] == [
+        (folder / f"{i:02d}.jsonl.gz").as_posix() for i in range(60)
+    ]
+    assert all(": not read: " in line.replace("; ", ": ") for line in lines)
+    assert outcome.error.startswith("60 of 61 input files break off, not read: ")
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ('[{"title": "a"}, {"title": "b"}', "the JSON array has no closing bracket"),
+        ('[{"title": "a"}, {"title": "b', "the JSON array has no closing bracket"),
+        ('[{"title": "a"}] xyz', "text behind the closing bracket of the array: found b'x'"),
+    ],
+)
+def test_a_lost_array_fails_the_run_and_keeps_its_whole_records(
+    pretrain: Callable[..., Any], tmp_path: Path, text: str, said: str
+) -> None:
+    (tmp_path / "in.json").write_text(text)
+    outcome = pretrain(tmp_path / "in.json", "-q")
+    assert outcome.code == 3
+    assert said in outcome.error
+    assert ": record 2, byte 1" in outcome.error
+    assert pretrain(tmp_path / "in.json", "--on-unread", "skip").code == 0
+    totals = manifest(tmp_path / "out")["totals"]
+    assert (totals["documents"], totals["rejects"]) == (1, {})
+    assert totals["unread"]["files"] == 1
 
 
 @pytest.mark.parametrize(
     ("text", "n_documents", "rejects"),
     [
-        ('[{"title": "a"}, {"title": "b"}', 1, {"truncated input": 1}),
-        ('[{"title": "a"}, {"title": "b', 1, {"truncated input": 1}),
-        ('[{"title": "a"}] xyz', 1, {"malformed JSON": 1}),
         ('[{"title": oops}, {"title": "b"}]', 1, {"malformed JSON": 1}),
         ('[1, null, {"title": "b"}]', 1, {"not an object": 2}),
-        ("[]", 0, {}),
+        ('[{"title":"a"}},{"title":"b"},{"title":"c"}]', 2, {"malformed JSON": 1}),
+        ('[{"title":"a"}],{"title":"b"},{"title":"c"}]', 2, {"not an object": 1}),
     ],
 )
-def test_a_broken_array_gives_its_whole_records_and_counts_the_rest(
+def test_a_broken_element_of_an_array_is_a_reject_and_its_neighbours_stay(
     pretrain: Callable[..., Any],
     tmp_path: Path,
     text: str,
@@ -379,13 +433,28 @@ def test_csv_rows_of_other_widths_are_rejects(pretrain: Callable[..., Any], tmp_
     assert (totals["documents"], totals["rejects"]) == (1, {"malformed CSV": 2})
 
 
-def test_a_csv_quote_that_is_never_closed_is_a_reject(
-    pretrain: Callable[..., Any], tmp_path: Path
+@pytest.mark.parametrize(
+    ("text", "place"),
+    [
+        ('title,summary\na,b\nc,"d\n' + "e,f\n" * 20, "record 2, byte 18"),
+        ('title,"summary\na,b\nc,d\n' + "e,f\n" * 20, "record 1, byte 0"),
+    ],
+)
+def test_a_csv_quote_that_is_never_closed_fails_the_run(
+    pretrain: Callable[..., Any],
+    tokmill: Callable[..., Any],
+    tokenizer_dir: Path,
+    tmp_path: Path,
+    text: str,
+    place: str,
 ) -> None:
-    (tmp_path / "in.csv").write_text('title,summary\na,b\nc,"d\ne,f\n')
-    assert pretrain(tmp_path / "in.csv").code == 0
-    totals = manifest(tmp_path / "out")["totals"]
-    assert (totals["documents"], totals["rejects"]) == (1, {"malformed CSV": 1})
+    (tmp_path / "in.csv").write_text(text)
+    outcome = pretrain(tmp_path / "in.csv", "-q")
+    assert outcome.code == 3
+    assert f"in.csv: {place} of the text: a quoted field is not closed" in outcome.error
+    planned = tokmill("plan", tmp_path / "in.csv", "-t", tokenizer_dir)
+    assert planned.code == 3
+    assert "a quoted field is not closed" in planned.error
 
 
 def parquet(**columns: list[Any]) -> bytes:
@@ -429,35 +498,95 @@ def test_a_parquet_file_that_is_none_or_of_other_columns_is_refused(
         ("empty.jsonl.zst", ""),
     ],
 )
-def test_an_empty_input_makes_an_empty_dataset_that_verifies(
-    pretrain: Callable[..., Any],
-    tokmill: Callable[..., Any],
-    tmp_path: Path,
-    name: str,
-    text: str,
+def test_an_input_without_a_record_is_an_error(
+    pretrain: Callable[..., Any], tmp_path: Path, name: str, text: str
 ) -> None:
     (tmp_path / name).write_text(text)
-    assert pretrain(tmp_path / name).code == 0
-    assert manifest(tmp_path / "out")["totals"]["records"] == 0
-    assert tokmill("verify", tmp_path / "out").code == 0
-    assert tokmill("inspect", tmp_path / "out").code == 0
-    outcome = tokmill("inspect", tmp_path / "out", "--document", "0")
-    assert outcome.code == 2
-    assert "no document 0" in outcome.error
+    outcome = pretrain(tmp_path / name, "-q")
+    assert outcome.code == 3
+    path = (tmp_path / name).as_posix()
+    said = f"the run made no document: 1 input file without a record ({path})"
+    assert outcome.error == said
+    assert nothing_half_written(tmp_path / "out")
 
 
-@pytest.mark.parametrize("limit", [("--min-tokens", "99999"), ("--max-tokens", "1")])
-def test_limits_that_drop_everything_are_no_error(
-    pretrain: Callable[..., Any],
-    tokmill: Callable[..., Any],
-    good: Path,
-    tmp_path: Path,
-    limit: tuple[str, str],
+def test_an_empty_file_beside_others_is_none(
+    pretrain: Callable[..., Any], good: Path, tmp_path: Path
 ) -> None:
-    assert pretrain(good, *limit).code == 0
-    totals = manifest(tmp_path / "out")["totals"]
-    assert (totals["documents"], sum(totals["drops"].values())) == (0, 40)
-    assert tokmill("verify", tmp_path / "out").code == 0
+    (tmp_path / "empty.jsonl").touch()
+    assert pretrain(tmp_path / "empty.jsonl", good).code == 0
+
+
+@pytest.mark.parametrize(
+    ("limit", "reason"),
+    [
+        (("--min-tokens", "99999"), "fewer than min_tokens"),
+        (("--max-tokens", "1"), "more than max_tokens"),
+    ],
+)
+def test_limits_that_drop_everything_are_an_error(
+    pretrain: Callable[..., Any], good: Path, tmp_path: Path, limit: tuple[str, str], reason: str
+) -> None:
+    outcome = pretrain(good, *limit, "-q")
+    assert outcome.code == 3
+    said = f"the run made no document of 40 records (40 dropped: {reason})"
+    assert outcome.error == said
+    assert nothing_half_written(tmp_path / "out")
+
+
+def test_a_run_whose_few_records_were_all_rejected_names_the_first(
+    pretrain: Callable[..., Any], tmp_path: Path
+) -> None:
+    path = write_lines(tmp_path / "in.jsonl", [b"{bad}"] * 3)
+    outcome = pretrain(path, "-q")
+    assert outcome.code == 3
+    assert outcome.error.startswith(
+        "the run made no document of 3 records (3 rejected: malformed JSON); the first: "
+        f"{path.as_posix()}:1 (byte 0): malformed JSON: "
+    )
+    assert pretrain(path, "--max-reject-fraction", "1").code == 3
+
+
+def test_one_of_several_sources_whose_records_were_all_rejected_is_an_error(
+    pretrain: Callable[..., Any], good: Path, tmp_path: Path
+) -> None:
+    path = write_lines(tmp_path / "in.jsonl", [b"{bad}"])
+    outcome = pretrain(good, path, "-q", "--max-reject-fraction", "0.5")
+    assert outcome.code == 3
+    assert outcome.error.startswith(
+        f"every record of 1 of 2 input files was rejected ({path.as_posix()}): 1 malformed JSON; "
+        f"the first: {path.as_posix()}:1 (byte 0): malformed JSON: "
+    )
+    assert "--max-reject-fraction 1" in outcome.error
+    assert pretrain(good, path, "--max-reject-fraction", "1").code == 0
+
+
+def test_where_most_files_are_one_record_such_a_file_is_judged_as_one(
+    pretrain: Callable[..., Any], tmp_path: Path
+) -> None:
+    folder = tmp_path / "texts"
+    folder.mkdir()
+    for i in range(12):
+        (folder / f"{i:02d}.txt").write_bytes(b"hello \xff" if i == 5 else b"hello")
+    assert pretrain(folder, "-q").code == 0
+    assert manifest(tmp_path / "out")["totals"]["rejects"] == {"invalid UTF-8": 1}
+
+
+def test_a_text_over_the_limit_is_told_what_to_do(
+    pretrain: Callable[..., Any], tmp_path: Path
+) -> None:
+    (tmp_path / "book.txt").write_text("hello world\n\n" * 100)
+    outcome = pretrain(tmp_path / "book.txt", "-q", "--max-record-bytes", "1000")
+    assert outcome.code == 3
+    assert (
+        "record too large: 1300 bytes, over max_record_bytes = 1000: the file is one document; "
+        "name a --text-separator, or raise --max-record-bytes"
+    ) in outcome.error
+    limits = ("--max-record-bytes", "1000", "--text-separator", "\\n\\n", "--overwrite")
+    assert pretrain(tmp_path / "book.txt", *limits).code == 0
+
+
+# What plan foresees
 
 
 def test_plan_on_nothing_says_that_there_is_nothing_to_predict_from(
@@ -465,8 +594,32 @@ def test_plan_on_nothing_says_that_there_is_nothing_to_predict_from(
 ) -> None:
     (tmp_path / "empty.jsonl").write_bytes(b"")
     outcome = tokmill("plan", tmp_path / "empty.jsonl", "-t", tokenizer_dir)
-    assert outcome.code == 2
+    assert outcome.code == 3
     assert "nothing to predict from" in outcome.error
+
+
+def test_plan_fails_where_the_run_would_and_prints_what_it_knows(
+    tokmill: Callable[..., Any], tokenizer_dir: Path, pretrain: Callable[..., Any], tmp_path: Path
+) -> None:
+    rows = [row for i in range(100) for row in ([GOOD[i % 40], b"{bad}"] if i % 7 else [b"{bad}"])]
+    path = write_lines(tmp_path / "in.jsonl", rows)
+    assert pretrain(path).code == 3
+    outcome = tokmill("plan", path, "-t", tokenizer_dir, "--engine", "tokenizers")
+    assert outcome.code == 3
+    assert outcome.error.startswith("the run would stop: ")
+    assert "sampled records were rejected" in outcome.error
+    assert "rejects" in outcome.out
+    allowed = ("--engine", "tokenizers", "--max-reject-fraction", "0.9")
+    assert tokmill("plan", path, "-t", tokenizer_dir, *allowed).code == 0
+
+
+def test_plan_fails_where_every_sampled_record_was_rejected(
+    tokmill: Callable[..., Any], tokenizer_dir: Path, tmp_path: Path
+) -> None:
+    path = write_lines(tmp_path / "in.jsonl", [b"{bad}"] * 30)
+    outcome = tokmill("plan", path, "-t", tokenizer_dir, "--renderer", "text")
+    assert outcome.code == 3
+    assert outcome.error.startswith("every sampled record was rejected (")
 
 
 # The output directory
@@ -629,6 +782,7 @@ def flipped(path: Path) -> bytes:
         ("parts/0000000.json", "remove", "parts/0000000.json: missing"),
         ("plan.json", "remove", "plan.json: missing"),
         ("parts/new.json", "add", "parts/new.json: not listed in the manifest"),
+        (".hidden", "add", ".hidden: not listed in the manifest"),
     ],
 )
 def test_verify_names_every_lie_and_exits_1(

@@ -1,10 +1,14 @@
 from __future__ import annotations
 
+from collections import Counter
+
 import pytest
 
-from tokmill.errors import RecordError
-from tokmill.executors.watch import RejectWatch
+from tokmill.config import LimitSettings
+from tokmill.errors import RecordError, UnreadInputError
+from tokmill.executors.watch import RejectWatch, check_sample
 from tokmill.pipeline.spec import Progress
+from tokmill.pipeline.survey import Survey
 
 
 @pytest.fixture
@@ -80,6 +84,47 @@ def test_the_message_names_the_commonest_reasons_and_the_first_reject(watch):
         "0.5 allows; the first: in.jsonl:11: a: why; if that is the right input, raise "
         "--max-reject-fraction"
     )
+
+
+@pytest.mark.parametrize(
+    ("n_rejects", "n_good", "n_records", "stops"),
+    [
+        (0, 100, 10**6, False),
+        (11, 40, 51, True),
+        (8, 6, 300, True),  # far more than by chance, and more than 10 are expected
+        (8, 6, 14, False),  # the whole input: 10 rejects are allowed
+        (1, 20, 10**6, False),  # may be chance
+        (10, 990, 10**6, False),
+        (11, 990, 10**6, True),
+    ],
+)
+def test_a_sample_tells_that_a_run_would_stop(n_rejects, n_good, n_records, stops):
+    rejects = Counter({"malformed JSON": n_rejects} if n_rejects else {})
+    found = Survey(["a"] * n_good, rejects=rejects, first_reject="malformed JSON: why")
+    if not stops:
+        check_sample(LimitSettings(), found, n_records)
+        return
+    with pytest.raises(RecordError) as caught:
+        check_sample(LimitSettings(), found, n_records)
+    assert str(caught.value) == (
+        f"the run would stop: {n_rejects} of {n_rejects + n_good:,} sampled records were rejected "
+        f"({n_rejects} malformed JSON), more than max_reject_fraction 0.01 allows; the first: "
+        "malformed JSON: why; if that is the right input, raise --max-reject-fraction"
+    )
+    check_sample(LimitSettings(max_reject_fraction=1.0), found, n_records)
+
+
+def test_one_reject_in_a_sample_tells_enough_if_the_run_stops_at_the_first():
+    found = Survey(["a"] * 9, rejects=Counter({"b": 1}), first_reject="b: why")
+    with pytest.raises(RecordError, match="would stop at a broken record: b: why"):
+        check_sample(LimitSettings(on_error="fail"), found, 10)
+
+
+def test_a_break_in_a_sample_tells_that_the_run_would_fail():
+    found = Survey(["a"], unread=["a.gz: byte 7: why"])
+    with pytest.raises(UnreadInputError, match=r"the run would fail: a\.gz: byte 7: why"):
+        check_sample(LimitSettings(), found, 10)
+    check_sample(LimitSettings(on_unread="skip"), found, 10)
 
 
 def test_everything_is_forwarded_and_only_fresh_text_counts_as_speed(watch):

@@ -16,7 +16,7 @@ from tokmill.config import (
     SftSettings,
     TokenizerSettings,
 )
-from tokmill.errors import UsageError
+from tokmill.errors import RecordError
 from tokmill.executors.prepare import choose, prepare, reference_of, sample
 from tokmill.executors.run import run
 from tokmill.pipeline.forecast import Forecast, forecast, sample_limits
@@ -128,7 +128,7 @@ def test_every_small_file_takes_time_memory_and_disk(tmp_path, configure, predic
 def test_a_sample_without_documents_predicts_nothing(tmp_path, configure, plan_of, write_rows):
     source = write_rows(tmp_path / "in.jsonl", [{"text": "a"}])
     plan = plan_of(configure(tmp_path / "out", source))
-    with pytest.raises(UsageError, match="the sampled records hold no document"):
+    with pytest.raises(RecordError, match="the sample of the input holds no record"):
         forecast(plan.spec, plan.parts, Survey(), 1)
 
 

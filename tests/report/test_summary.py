@@ -113,6 +113,15 @@ def test_the_details_of_a_run_say_every_fact_once():
     [
         ({"totals__drops": {}}, "drops", None),
         ({"totals__rejects": {}}, "rejects", None),
+        ({}, "unread", None),
+        (
+            {
+                "totals__unread": {"files": 2, "text_bytes": 1312, "stored_bytes": 0},
+                "sources": [{"path": "a.gz", "unread": [{}]}, {"path": "b", "unread": [{}]}],
+            },
+            "unread",
+            "2 files not read to the end, 1,312 bytes of text: a.gz, b",
+        ),
         (
             {"totals__rejects": {"b": 2000, "a": 1}},
             "rejects",

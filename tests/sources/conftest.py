@@ -25,7 +25,10 @@ SCHEMA = pa.schema(
 
 
 class Read(NamedTuple):
-    """Rows, the place of each in the file, and rejects as (line, byte offset, reason, raw)."""
+    """Rows, the place of each in the file, and rejects as (line, byte offset, reason, raw).
+
+    `unread` is (line, byte offset, reason, bytes of text, stored byte, stored bytes).
+    """
 
     rows: list[dict[str, Any]]
     places: list[Place]
@@ -34,6 +37,7 @@ class Read(NamedTuple):
     slice_places: list[Place]
     input_bytes: int
     messages: list[str]
+    unread: list[tuple[int, int, str, int, int, int]]
 
 
 def read_slice(
@@ -44,7 +48,7 @@ def read_slice(
     batch_bytes: int = 1 << 20,
     start: Place | None = None,
 ) -> Read:
-    found = Read([], [], [], [], [], 0, [])
+    found = Read([], [], [], [], [], 0, [], [])
     n_bytes = 0
     with open_slice(piece, settings or InputSettings(), schema, batch_bytes, start) as reader:
         for block in reader.blocks():
@@ -62,6 +66,12 @@ def read_slice(
                 place = reject.place.shifted(reader.origin())
                 found.rejects.append((place.line, place.byte_offset, reject.reason, reject.raw))
                 found.messages.append(reject.message)
+            if records.unread is not None:
+                broken = records.unread
+                place = broken.place.shifted(reader.origin())
+                numbers = (broken.text_bytes, broken.stored_byte, broken.stored_bytes)
+                found.unread.append((place.line, place.byte_offset, broken.reason, *numbers))
+                found.messages.append(broken.message)
     return found._replace(input_bytes=n_bytes)
 
 

@@ -3,6 +3,7 @@ from __future__ import annotations
 import gzip
 import io
 import json
+from itertools import pairwise
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -111,6 +112,7 @@ def check_slices(file, bounds, whole, batch_bytes, read_piece):
     assert [row for part in parts for row in part.rows] == whole.rows
     assert [place for part in parts for place in part.places] == whole.places
     assert [reject for part in parts for reject in part.rejects] == whole.rejects
+    assert [unread for part in parts for unread in part.unread] == whole.unread
 
 
 def test_slices_of_any_equal_size_give_each_record_once(tmp_path, read_piece):
@@ -171,7 +173,7 @@ def test_a_record_of_just_the_limit_is_read(tmp_path, read):
 
 
 @pytest.mark.parametrize("ending", ["gz", "zst"])
-def test_cut_compressed_data_gives_the_whole_lines_and_one_reject(ending, tmp_path, read):
+def test_cut_compressed_data_gives_the_whole_lines_and_says_what_is_left(ending, tmp_path, read):
     lines = [b'{"title": "%d %s"}\n' % (i, bytes(str(hash((i, 1))), "ascii")) for i in range(300)]
     compress = gzip.compress if ending == "gz" else zstd.compress
     data = compress(b"".join(lines))
@@ -179,24 +181,66 @@ def test_cut_compressed_data_gives_the_whole_lines_and_one_reject(ending, tmp_pa
     path.write_bytes(data[: len(data) - 5])
     found = read(path)
     assert found.raw == [line[:-1] for line in lines[: len(found.raw)]]
-    (reject,) = found.rejects
-    assert reject[2] == "truncated input"
-    assert reject[:2] == (len(found.raw) + 1, sum(map(len, lines[: len(found.raw)])))
-    assert found.messages[0].endswith("ends before its end mark")
+    assert found.rejects == []
+    ((line, offset, reason, _, stored_byte, stored_bytes),) = found.unread
+    assert (line, offset) == (len(found.raw) + 1, sum(map(len, lines[: len(found.raw)])))
+    assert (reason, stored_byte, stored_bytes) == ("cut off", len(data) - 5, 0)
+    assert found.messages[0].endswith("ends before its end mark: the file was cut off")
     for batch_bytes in (1, 100):
         again = read(path, batch_bytes=batch_bytes)
-        assert (again.raw, again.rejects) == (found.raw, found.rejects)
+        assert (again.raw, again.unread) == (found.raw, found.unread)
+    for start in found.slice_places[:: 1 + len(found.raw) // 3]:
+        assert read(path, start=start).unread == found.unread
 
 
 @pytest.mark.parametrize("ending", ["gz", "zst"])
-def test_corrupt_compressed_data_is_one_reject(ending, tmp_path, read):
+def test_corrupt_compressed_data_is_unread_from_there_on(ending, tmp_path, read):
     compress = gzip.compress if ending == "gz" else zstd.compress
     path = tmp_path / f"a.jsonl.{ending}"
-    path.write_bytes(compress(b'{"title": "a"}\n') + b"no codec's data at all")
-    found = read(path)
-    assert [row["title"] for row in found.rows] == ["a"]
-    assert [(line, reason) for line, _, reason, _ in found.rejects] == [(2, "truncated input")]
-    assert "data is corrupt" in found.messages[0]
+    whole = compress(b'{"title": "a"}\n{"title": "b')
+    path.write_bytes(whole + b"no codec's data at all")
+    for batch_bytes in (1, 1 << 20):
+        found = read(path, batch_bytes=batch_bytes)
+        assert [row["title"] for row in found.rows] == ["a"]
+        assert found.rejects == []
+        assert found.unread == [(2, 15, "corrupt data", 12, len(whole), 22)]
+        assert "data is corrupt" in found.messages[0]
+
+
+def text_of(n_lines, first=0):
+    return b"".join(b'{"title": "%06d"}\n' % i for i in range(first, first + n_lines))
+
+
+@pytest.mark.parametrize("aligned", [True, False])
+def test_a_corrupt_frame_costs_its_slice_alone_and_every_byte_is_counted(
+    aligned, tmp_path, read_piece
+):
+    text = text_of(4000)
+    step = len(text) // 4 + (0 if aligned else 7)
+    stored = [zstd.compress(text[i : i + step]) for i in range(0, len(text), step)]
+    starts = [sum(map(len, stored[:i])) for i in range(len(stored))]
+    damaged = bytearray(b"".join(stored))
+    damaged[starts[1] + 4 : starts[1] + 12] = bytes(8)  # nothing of it can be unpacked
+    path = tmp_path / "a.jsonl.zst"
+    path.write_bytes(damaged)
+    file = SourceFile(path.as_posix(), "jsonl", "zst", len(damaged), 0, "")
+    bounds = [*starts, len(damaged)]
+    pieces = [Slice(file, a, b, b - a) for a, b in pairwise(bounds)]
+    found = [read_piece(piece) for piece in pieces]
+    assert [reject for part in found for reject in part.rejects] == []
+    lost = [unread for part in found for unread in part.unread]
+    # The line that runs into the broken frame is text that was read; the frame was not.
+    open_bytes = 0 if aligned else len(text[:step]) % len(text_of(1))
+    assert sum(unread[3] for unread in lost) == open_bytes
+    assert sum(unread[5] for unread in lost) == starts[2] - starts[1]
+    assert [len(part.unread) for part in found] == [
+        0 if aligned else 1,
+        1,
+        *([0] * (len(found) - 2)),
+    ]
+    for batch_bytes in (1, 1000):
+        again = [read_piece(piece, batch_bytes=batch_bytes) for piece in reversed(pieces)]
+        assert again[::-1] == found
 
 
 def test_zero_padding_behind_gzip_data_is_no_error(tmp_path, read):

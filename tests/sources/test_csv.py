@@ -47,10 +47,20 @@ def test_bad_rows_are_rejects_with_their_places(batch_bytes, read_csv):
 
 
 @pytest.mark.parametrize("batch_bytes", [1, 9, 1 << 20])
-def test_an_open_quote_gives_the_rows_before_and_one_reject(batch_bytes, read_csv):
-    found = read_csv(b'a,b\n1,2\n3,"4\n5,6\n', batch_bytes=batch_bytes)
+@pytest.mark.parametrize("limit", [5, 1 << 20])
+def test_an_open_quote_gives_the_rows_before_and_the_rest_is_unread(batch_bytes, limit, read_csv):
+    data = b'a,b\n1,2\n3,"4\n5,6\n'
+    found = read_csv(data, batch_bytes=batch_bytes, max_record_bytes=limit)
     assert [row["a"] for row in found.rows] == ["1"]
-    assert found.rejects == [(2, 8, "malformed CSV", b'3,"4\n5,6\n')]
+    assert found.rejects == []
+    assert found.unread == [(2, 8, "open quote", 9, -1, 0)]
+    assert found.messages == ["a quoted field is not closed before the end of the file"]
+
+
+def test_a_header_with_an_open_quote_is_unread_and_no_column(read_csv):
+    found = read_csv(b'a,"b\n1,2\n3,4\n')
+    assert (found.rows, found.rejects) == ([], [])
+    assert found.unread == [(1, 0, "open quote", 13, -1, 0)]
 
 
 @pytest.mark.parametrize("batch_bytes", [1, 9, 1 << 20])
@@ -102,8 +112,9 @@ def test_text_where_sections_are_wanted_is_parsed_as_json(read_csv, schema):
     assert [reject[2] for reject in found.rejects] == ["wrong type", "several records on a line"]
 
 
-def test_cut_compressed_data_is_one_reject(read_csv):
+def test_cut_compressed_data_is_unread(read_csv):
     data = gzip.compress(b"a,b\n1,2\n3,4\n")
     found = read_csv(data[:-9], "a.csv.gz")
-    assert [reject[2] for reject in found.rejects] == ["truncated input"]
-    assert read_csv(data[:11], "a.csv.gz").rejects == [(1, 0, "truncated input", b"")]
+    assert found.rejects == []
+    assert [(u[2], *u[4:]) for u in found.unread] == [("cut off", len(data) - 9, 0)]
+    assert read_csv(data[:11], "a.csv.gz").unread == [(1, 0, "cut off", 0, 11, 0)]

@@ -3,16 +3,30 @@ from __future__ import annotations
 import json
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tokmill.sources.json_array import array_lines
 from tokmill.sources.streams import BrokenInputError
 
 
-def rewrite(data, size=1 << 20, *, inside=False):
+def pieces(data, size, *, inside=False):
     chunks = (data[i : i + size] for i in range(0, len(data), size))
-    return b"".join(array_lines(chunks, inside=inside))
+    return array_lines(chunks, inside=inside)
+
+
+def rewrite(data, size=1 << 20, *, inside=False):
+    return b"".join(pieces(data, size, inside=inside))
+
+
+def consumed(data, size):
+    """Read to the end or the break; give all lines, and why it broke off."""
+    lines = []
+    try:
+        lines.extend(pieces(data, size))
+    except BrokenInputError as error:
+        return lines, (error.reason, error.message)
+    return lines, None
 
 
 @pytest.mark.parametrize(
@@ -57,33 +71,94 @@ def test_reading_can_begin_at_an_element():
 
 
 @pytest.mark.parametrize(
-    ("array", "reason", "message"),
+    ("array", "message"),
     [
-        (b'{"a": 1}', "malformed JSON", "expected [ at the start of a JSON array, found b'{'"),
-        (b'[{"a": 1}', "truncated input", "the JSON array has no closing bracket"),
-        (b"[", "truncated input", "the JSON array has no closing bracket"),
-        (b'[{"a": 1}]\n x', "malformed JSON", "text behind the closing bracket of the array"),
-        (b'[{"a": 1}},{}]', "malformed JSON", "text behind the closing bracket of the array"),
+        (b'{"a": 1}', "expected [ at the start of a JSON array, found b'{'"),
+        (b'[{"a": 1}', "the JSON array has no closing bracket"),
+        (b"[", "the JSON array has no closing bracket"),
+        (b'[{"a": 1}]\n x', "text behind the closing bracket of the array: found b'x'"),
+        (b'[{"a": 1}]\n [{}]', "text behind the closing bracket of the array: found b'['"),
+        (b'[{"a": 1}, {{"a": 2}, {"a": 3}]', "the JSON array has no closing bracket"),
     ],
 )
-def test_what_is_no_whole_array_breaks_off(array, reason, message):
+def test_what_is_no_whole_array_breaks_off_and_all_of_it_is_given(array, message):
     for size in range(1, len(array) + 1):
-        with pytest.raises(BrokenInputError) as caught:
-            rewrite(array, size)
-        assert (caught.value.reason, caught.value.message) == (reason, message)
+        given_, error = consumed(array, size)
+        assert error == ("lost array", message)
+        assert sum(map(len, given_)) == len(array)
+
+
+@pytest.mark.parametrize(
+    ("array", "lines"),
+    [
+        (b'[{"a":1}},{"a":2},{"a":3}]', [b' {"a":1}}', b'{"a":2}', b'{"a":3}']),
+        (b'[{"a":1}] , {"a":2}]', [b' {"a":1}] ', b' {"a":2}']),
+        (b'[{"a":1}]],{"a":2}]', [b' {"a":1}]]', b'{"a":2}']),
+        (b'[{"a":1}]]', [b' {"a":1}]']),
+        (b'[{"a":1}}}}}},\n{"a":[2]}}] ', [b' {"a":1}}}}}}', b' {"a":[2]}}']),
+        (b'["a":1},{"a":2}]', [b' "a":1}', b'{"a":2}']),
+        (b'[{"a":1]},{"a":2}]', [b' {"a":1]}', b'{"a":2}']),
+    ],
+)
+def test_a_closing_bracket_too_many_stays_in_its_line_and_counting_goes_on(array, lines):
+    for size in range(1, len(array) + 1):
+        assert [line for line in rewrite(array, size).split(b"\n") if line.strip()] == lines
+
+
+def test_a_stray_bracket_costs_one_record(tmp_path, read):
+    path = tmp_path / "a.json"
+    path.write_bytes(b'[{"title":"a"}},{"title":"b"},{"title":"c"}]')
+    found = read(path)
+    assert [row["title"] for row in found.rows] == ["b", "c"]
+    assert found.rejects == [(1, 1, "malformed JSON", b'{"title":"a"}}')]
+    assert found.unread == []
 
 
 @pytest.mark.parametrize("batch_bytes", [1, 8, 1 << 20])
-def test_broken_arrays_give_their_whole_elements_and_one_reject(batch_bytes, tmp_path, read):
+def test_a_lost_array_gives_its_whole_elements_and_says_what_is_left(batch_bytes, tmp_path, read):
     path = tmp_path / "a.json"
     path.write_bytes(b'[{"title": "a"},\n{"title": "b"}, {"title": "c"')
     found = read(path, batch_bytes=batch_bytes)
     assert [row["title"] for row in found.rows] == ["a", "b"]
-    assert found.rejects == [(3, 32, "truncated input", b' {"title": "c"')]
-    path.write_bytes(b'[{"title": "a"}, {"title": "b"}]  {"title": "c"}')
+    assert found.unread == [(3, 32, "lost array", 14, -1, 0)]
+    path.write_bytes(b'[{"title": "a"}, {"title": "b"}]  {"title": "c"}\n')
     found = read(path, batch_bytes=batch_bytes)
     assert [row["title"] for row in found.rows] == ["a", "b"]
-    assert [reject[2:] for reject in found.rejects] == [("malformed JSON", b'{"title": "c"}')]
+    assert found.unread == [(3, 32, "lost array", 17, -1, 0)]
+    assert found.rejects == []
+
+
+@given(
+    st.lists(
+        st.dictionaries(st.sampled_from(["title", "x"]), values, max_size=2), min_size=1, max_size=5
+    ),
+    st.data(),
+)
+@settings(deadline=None)
+def test_one_byte_too_many_or_too_few_gives_the_same_whatever_the_chunks(records, data):
+    array = json.dumps(records, ensure_ascii=False).encode()
+    at = data.draw(st.integers(0, len(array) - 1))
+    byte = data.draw(st.sampled_from([b"", *(bytes([c]) for c in b'{}[],"\\ \nx')]))
+    array = array[:at] + byte + array[at + (not byte) :]
+    whole = consumed(array, len(array))
+    for size in (1, 2, 3, 7):
+        given_, error = consumed(array, size)
+        assert (b"".join(given_), error) == (b"".join(whole[0]), whole[1])
+    if whole[1] is not None:
+        assert len(b"".join(whole[0])) == len(array)
+
+
+@given(st.integers(1, 6), st.data())
+def test_a_closing_bracket_anywhere_between_elements_costs_at_most_one(n_records, data):
+    elements = [b'{"a": [%d, "]}"]}' % i for i in range(n_records)]
+    at = data.draw(st.integers(0, n_records - 1))
+    stray = data.draw(st.sampled_from([b"}", b"]", b"}}", b"]]", b" } ]"]))
+    array = b"[" + b",".join(e + stray * (i == at) for i, e in enumerate(elements)) + b"]"
+    lines = rewrite(array, 3).split(b"\n")
+    assert len(lines) == n_records + 1
+    assert [line.strip() for i, line in enumerate(lines[:-1]) if i != at] == [
+        element for i, element in enumerate(elements) if i != at
+    ]
 
 
 def test_an_illegal_line_break_in_a_string_costs_one_record(tmp_path, read):

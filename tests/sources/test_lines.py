@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from tokmill.batch import Place
+from tokmill.batch import Place, UnreadInput
 from tokmill.sources.lines import (
     LineSplitter,
     after_first_line,
@@ -31,15 +31,32 @@ def test_a_line_over_the_limit_is_not_held():
     assert blocks[-1].origin == Place(4, 122)
 
 
-def test_input_that_breaks_off_gives_its_whole_lines_and_one_reject():
-    def broken():
-        yield b"a\nbc"
-        raise BrokenInputError("truncated input", "why")
+def broken(*chunks):
+    yield from chunks
+    raise BrokenInputError("cut off", "why", 7)
 
-    blocks = list(cut_blocks(broken(), LineSplitter(), 100, 100, Place(0, 0)))
+
+def test_input_that_breaks_off_gives_its_whole_lines_and_says_what_is_left():
+    blocks = list(cut_blocks(broken(b"a\nbc"), LineSplitter(), 100, 100, Place(0, 0)))
     assert [bytes(block.data) for block in blocks] == [b"a\n", b""]
-    (reject,) = blocks[1].after
-    assert (reject.place, reject.message, reject.raw) == (Place(2, 2), "why", b"bc")
+    assert [block.after for block in blocks] == [(), ()]
+    assert blocks[1].unread == UnreadInput(Place(2, 2), "cut off", "why", 2, 7)
+
+
+@pytest.mark.parametrize("batch_bytes", [1, 8, 100])
+def test_a_record_over_the_limit_that_breaks_off_is_unread_and_no_reject(batch_bytes):
+    chunks = broken(b"a\n", b"x" * 15, b"y" * 90)
+    blocks = list(cut_blocks(chunks, LineSplitter(), batch_bytes, 10, Place(0, 0)))
+    assert b"".join(block.data for block in blocks) == b"a\n"
+    assert all(not block.after for block in blocks)
+    assert blocks[-1].unread == UnreadInput(Place(2, 2), "cut off", "why", 105, 7)
+
+
+def test_input_that_breaks_off_in_its_first_line_raises_for_whoever_reads_on():
+    offset, rest = after_first_line(broken(b"ab"))
+    assert offset == 2
+    with pytest.raises(BrokenInputError, match="why"):
+        next(rest)
 
 
 @pytest.mark.parametrize(

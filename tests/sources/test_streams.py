@@ -58,6 +58,41 @@ def test_a_range_is_read_and_then_what_is_beyond(tmp_path):
     stream.close()
 
 
+def broken_at(path, codec, start=0):
+    stream = ByteStream(str(path), codec, start)
+    given = []
+    with pytest.raises(BrokenInputError) as caught:
+        given.extend(stream.inside())
+    stream.close()
+    return caught.value.reason, caught.value.stored_byte
+
+
+def with_checksum(data: bytes) -> bytes:
+    return bytes(zstd.compress(data, options={zstd.CompressionParameter.checksum_flag: 1}))
+
+
+@pytest.mark.parametrize(("codec", "compress"), [("gz", gzip.compress), ("zst", with_checksum)])
+def test_a_break_is_told_by_the_stored_byte_where_unpacking_stopped(codec, compress, tmp_path):
+    path = tmp_path / "a"
+    whole = compress(os.urandom(200_000))
+    path.write_bytes(whole[:-7])
+    assert broken_at(path, codec) == ("cut off", len(whole) - 7)
+    path.write_bytes(whole + b"no codec's data at all")
+    assert broken_at(path, codec) == ("corrupt data", len(whole))
+    # Of a wrong checksum the piece of 64 KiB that it ends is given up.
+    path.write_bytes(whole[:-8] + bytes(8))
+    assert broken_at(path, codec) == ("corrupt data", len(whole) >> 16 << 16)
+
+
+def test_a_break_stands_at_the_same_byte_wherever_reading_begins(tmp_path):
+    frames = [with_checksum(os.urandom(n)) for n in (70_001, 200_000)]
+    damaged = bytearray(frames[1])
+    damaged[100_000] ^= 1
+    (tmp_path / "a").write_bytes(frames[0] + damaged + frames[0])
+    from_frame = broken_at(tmp_path / "a", "zst", len(frames[0]))
+    assert broken_at(tmp_path / "a", "zst") == from_frame
+
+
 def test_skippable_frames_are_skipped(tmp_path):
     skippable = b"\x50\x2a\x4d\x18" + (4).to_bytes(4, "little") + b"note"
     (tmp_path / "a").write_bytes(skippable + zstd.compress(b"ab") + skippable + zstd.compress(b"c"))
@@ -83,7 +118,7 @@ def test_standard_input_can_be_looked_at_and_still_read(monkeypatch):
 
 def fail_after(*chunks):
     yield from chunks
-    raise BrokenInputError("truncated input", "why")
+    raise BrokenInputError("cut off", "why")
 
 
 def test_a_byte_order_mark_is_taken_off_over_chunks():

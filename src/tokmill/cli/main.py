@@ -14,7 +14,13 @@ import click
 
 from tokmill import __version__
 from tokmill.cli.screen import show, show_labelled, show_styled
-from tokmill.errors import EXIT_CLOSED_PIPE, EXIT_INTERRUPTED, StorageError, TokmillError
+from tokmill.errors import (
+    EXIT_CLOSED_PIPE,
+    EXIT_INTERRUPTED,
+    StorageError,
+    TokmillError,
+    UnreadInputError,
+)
 from tokmill.report.printable import printable, printable_lines
 
 if TYPE_CHECKING:
@@ -35,7 +41,7 @@ Exit codes:
   0    done
   1    verify found a mismatch
   2    an option, a setting or a path is wrong
-  3    broken records: too many, or one with --on-error fail
+  3    broken records: too many, or one with --on-error fail; input that breaks off; no document
   4    the tokenizer: it does not load, its eos is unknown, an id does not fit
   5    storage: no space, no permission, an unreadable file
   6    the output directory holds another run, is in use, or is of a newer format
@@ -122,6 +128,11 @@ def main() -> None:
         sys.exit(answer if isinstance(answer, int) else 0)
     except click.ClickException as error:
         _refuse_words(error)
+    except UnreadInputError as error:
+        if len(error.files) > 1 or len(str(error)) > MAX_MESSAGE:
+            for line in error.files:  # however many: each is a file that the user has to look at
+                show_labelled("unread:", line, colour="yellow", err=True)
+        fail(str(error), error.exit_code)
     except TokmillError as error:
         fail(str(error), error.exit_code)
     except (click.Abort, KeyboardInterrupt):

@@ -41,6 +41,7 @@ def show_plan(config: Config, *, as_json: bool) -> None:
 
     Raises:
         UsageError: the input is standard input.
+        RecordError: a run with these settings would stop; what it would make is printed before.
     """
     if "-" in config.input.paths:
         raise UsageError("standard input can be read only once: plan needs files")
@@ -48,6 +49,7 @@ def show_plan(config: Config, *, as_json: bool) -> None:
     from tokmill.cli.budgets import make_budgets, settings_of
     from tokmill.executors.prepare import choose, prepare, reference_of, sample
     from tokmill.executors.run import layout_of_work
+    from tokmill.executors.watch import check_sample
     from tokmill.measure.machine import usable_memory
     from tokmill.pipeline.forecast import forecast, sample_limits
     from tokmill.pipeline.survey import add_fragments
@@ -85,8 +87,10 @@ def show_plan(config: Config, *, as_json: bool) -> None:
     }
     if as_json:
         show_json(plan)
-        return
-    show_rows(forecast_rows(plan, free))
-    if rows := bill_rows(budgets):
-        show()
-        show_rows(rows)
+    else:
+        show_rows(forecast_rows(plan, free))
+        if rows := bill_rows(budgets):
+            show()
+            show_rows(rows)
+    n_records = round(found.records_per_byte * result.input_bytes)
+    check_sample(prepared.config.limits, found, n_records)

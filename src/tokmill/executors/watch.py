@@ -3,19 +3,26 @@
 from __future__ import annotations
 
 from collections import Counter
+from math import comb
 from typing import TYPE_CHECKING
 
-from tokmill.errors import RecordError
+from tokmill.errors import RecordError, UnreadInputError
 from tokmill.laps import add_seconds
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from tokmill.config import LimitSettings
     from tokmill.pipeline.plan import Plan
     from tokmill.pipeline.spec import Progress
+    from tokmill.pipeline.survey import Survey
 
 FRACTION_CHECKED_FROM = 1000
 REJECTS_ALLOWED = 10
+
+
+_CHANCE = 0.01
+"""A sample of few rejects must be less likely than this, were the share of rejects allowed."""
 
 
 class RejectWatch:
@@ -50,13 +57,45 @@ class RejectWatch:
             self._check()
 
     def _check(self) -> None:
-        n_rejects = self._reasons.total()
-        if n_rejects <= self._limit * self._n_records:
-            return
-        reasons = ", ".join(f"{n:,} {reason}" for reason, n in self._reasons.most_common(3))
-        first = f"; the first: {self._first}" if self._first else ""
-        raise RecordError(
-            f"{n_rejects:,} of {self._n_records:,} records were rejected ({reasons}), more than "
-            f"max_reject_fraction {self._limit:g} allows{first}; if that is the right input, "
-            "raise --max-reject-fraction"
+        if self._reasons.total() > self._limit * self._n_records:
+            raise RecordError(
+                _too_many(self._reasons, f"{self._n_records:,} records", self._limit, self._first)
+            )
+
+
+def check_sample(limits: LimitSettings, found: Survey, n_records: int) -> None:
+    """Raise `RecordError` if the run would stop: a sample of its `n_records` says so."""
+    if found.unread and limits.on_unread == "error":
+        raise UnreadInputError(
+            f"the run would fail: {found.unread[0]}; --on-unread skip does without what is lost",
+            tuple(found.unread),
         )
+    n_rejects, n_sampled = found.n_rejects, found.n_rejects + len(found.texts)
+    if n_rejects and limits.on_error == "fail":
+        raise RecordError(f"the run would stop at a broken record: {found.first_reject}")
+    allowed = limits.max_reject_fraction
+    if n_rejects <= allowed * n_sampled:
+        return
+    if n_rejects <= REJECTS_ALLOWED:
+        if n_rejects * n_records <= REJECTS_ALLOWED * n_sampled:
+            return
+        fewer = (
+            comb(n_sampled, k) * allowed**k * (1 - allowed) ** (n_sampled - k)
+            for k in range(n_rejects)
+        )
+        if 1 - sum(fewer) > _CHANCE:
+            return
+    sampled = f"{n_sampled:,} sampled records"
+    raise RecordError(
+        f"the run would stop: {_too_many(found.rejects, sampled, allowed, found.first_reject)}"
+    )
+
+
+def _too_many(reasons: Counter[str], records: str, allowed: float, first: str) -> str:
+    named = ", ".join(f"{n:,} {reason}" for reason, n in reasons.most_common(3))
+    first = f"; the first: {first}" if first else ""
+    return (
+        f"{reasons.total():,} of {records} were rejected ({named}), more than "
+        f"max_reject_fraction {allowed:g} allows{first}; if that is the right input, "
+        "raise --max-reject-fraction"
+    )

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     import numpy.typing as npt
 
-    from tokmill.batch import RecordLookup, Reject
+    from tokmill.batch import RecordLookup, Reject, UnreadInput
     from tokmill.encode.spot import Candidate
 
 
@@ -38,6 +38,8 @@ class Encoded:
     (n_tokens,), 0 where `mask` is 0; None unless weights are kept. `counters`: (n,) int64 by name,
     what was noticed about each document. A sum for the block would not do: which block a document
     is in, and whether an earlier attempt has counted it, must not show in what is written.
+
+    `unread`: the break behind all records of the block's slice, if there is one.
     """
 
     tokens: npt.NDArray[np.unsignedinteger]
@@ -55,6 +57,7 @@ class Encoded:
     mask: npt.NDArray[np.uint8] | None = None
     loss_weights: npt.NDArray[np.float32] | None = None
     counters: Mapping[str, npt.NDArray[np.int64]] = field(default_factory=dict)
+    unread: UnreadInput | None = None
 
     @property
     def n_documents(self) -> int:
@@ -149,6 +152,7 @@ def parted(
                 None if whole.mask is None else whole.mask[tokens],
                 None if whole.loss_weights is None else whole.loss_weights[tokens],
                 {name: counts[start:stop] for name, counts in whole.counters.items()},
+                records.unread,
             )
         )
     return parts

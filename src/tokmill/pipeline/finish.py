@@ -9,12 +9,13 @@ from typing import TYPE_CHECKING, Any
 
 from tokmill import __version__
 from tokmill.errors import StateError
+from tokmill.pipeline.outcome import check_outcome, summed_unread
 from tokmill.pipeline.packing import write_packs
 from tokmill.pipeline.plan import resolved_settings
 from tokmill.pipeline.spec import CUT_SAMPLES
 from tokmill.shards.canonical import laid_out_json, manifest_sha256
 from tokmill.shards.checksum import Digest
-from tokmill.shards.layout import FORMAT_VERSION, MANIFEST, PARTS, PLAN, part_name
+from tokmill.shards.layout import FORMAT_VERSION, MANIFEST, PARTS, PLAN, REJECTS, part_name
 from tokmill.shards.packed_rows import write_packed_rows
 from tokmill.shards.record import Counts, read_record
 from tokmill.storage import write_chunks
@@ -74,7 +75,7 @@ def finish(
     usage: Usage,
     mask: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
-    """Write the manifest and give it as plain values.
+    """Write the manifest and return it as plain values.
 
     Args:
         plan: the plan that the run followed.
@@ -82,12 +83,17 @@ def finish(
         probe_ids: ids of `PROBE_TEXT` by the reference.
         usage: what the run took.
         mask: of a run of SFT, the rule of its masks.
+
+    Raises:
+        RecordError: see `check_outcome`; no manifest is written.
     """
     directory = Path(plan.spec.config.output.dir)
     algorithm = plan.spec.config.output.checksum
     found = _Found(algorithm)
     for part, record in zip(plan.parts, records, strict=True):
         found.add(part, record)
+    sources = list(found.sources.values())
+    check_outcome(plan.spec.config.limits, found.totals, sources, found.rejects(directory))
     tokenizer = plan.spec.tokenizer
     manifest: dict[str, Any] = {
         "format_version": FORMAT_VERSION,
@@ -107,9 +113,9 @@ def finish(
         **({} if mask is None else {"mask": {**mask, "cut": found.totals.counters[CUT_SAMPLES]}}),
         "engine": plan.spec.engine.as_json(),
         "dtype": plan.spec.config.output.dtype,
-        "totals": found.totals.as_json(),
+        "totals": _totals(found.totals, sources),
         "length_histogram": found.length_histogram(),
-        "sources": list(found.sources.values()),
+        "sources": sources,
         "shards": found.shards,
         "files": [_plan_file(directory, algorithm), *found.files],
         "run": {
@@ -187,8 +193,18 @@ class _Found:
             counts = before
         self.sources[path] = {"path": path, **counts.as_json()}
 
+    def rejects(self, directory: Path) -> list[Path]:
+        names = (entry["name"] for entry in self.files)
+        return [directory / name for name in names if name.startswith(f"{REJECTS}/")]
+
     def length_histogram(self) -> list[int]:
         return [self.histogram[i] for i in range(max(self.histogram, default=-1) + 1)]
+
+
+def _totals(totals: Counts, sources: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """Return the counts of the run; where a break stands, each file says itself."""
+    unread = summed_unread(sources)
+    return {**totals.as_json(), **({"unread": unread} if unread else {})}
 
 
 def _shard_row(shard: ShardEntry) -> dict[str, Any]:

@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 
 from tokmill.encode.engine import load_engine
-from tokmill.errors import UsageError
+from tokmill.errors import RecordError
 from tokmill.memory.dataset import DatasetSize
 from tokmill.memory.disk import predicted_disk
 from tokmill.pipeline.bounds import BASE_BYTES, BLOCK_COPIES, ahead_bytes, engine_bytes
@@ -85,10 +85,10 @@ def forecast(spec: RunSpec, parts: tuple[Part, ...], found: Survey, workers: int
     """Predict a run from its sample.
 
     Raises:
-        UsageError: the sample holds no document.
+        RecordError: the sample holds no document.
     """
     if not found.texts:
-        raise UsageError("the sampled records hold no document: nothing to predict from")
+        raise RecordError(_no_document(found))
     engine = load_engine(
         spec.engine.name,
         spec.tokenizer,
@@ -115,6 +115,14 @@ def forecast(spec: RunSpec, parts: tuple[Part, ...], found: Survey, workers: int
         size,
         disk,
     )
+
+
+def _no_document(found: Survey) -> str:
+    if not found.n_rejects:
+        what = f" ({found.unread[0]})" if found.unread else ""
+        return f"the sample of the input holds no record{what}: nothing to predict from"
+    reasons = ", ".join(f"{n:,} {reason}" for reason, n in found.rejects.most_common(3))
+    return f"every sampled record was rejected ({reasons}); the first: {found.first_reject}"
 
 
 def expected_size(

@@ -8,6 +8,7 @@ alone, and never between two samples of a record: the next step begins at a reco
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -108,6 +109,9 @@ class StepWriter:
                 break
             self._commit_step(Next(slice_index, cut.line, cut.byte_offset))
             start, first_line, first_row = stop, cut.line, end_row
+        if block.unread is not None:
+            unread = replace(block.unread, place=block.unread.place.shifted(origin()))
+            self._counts_of(slice_index).unread.append(unread)
         drops = {reason: len(rows) for reason, rows in block.drops.items()}
         first = ""
         if block.rejects:

@@ -17,6 +17,7 @@ import numpy as np
 
 from tokmill.batch import SampleBatch
 from tokmill.pipeline.encoded import joined
+from tokmill.pipeline.outcome import describe_unread
 from tokmill.pipeline.windows import (
     finest,
     golden,
@@ -63,7 +64,7 @@ class Survey:
     `input_bytes` is what the sampled records take in their files, as far as that is known, and
     `stored_bytes` what was read for them: the head of a compressed file packs worse than the rest.
     `window_bytes` are the ranges that they had to start in (0 where there were none); `texts` are
-    their documents,
+    their documents, `rejects` counts what was refused by reason, `unread` describes breaks;
     `raw` the same records as they stand there, in pieces of the fragments' size. `fragments` are
     pieces from all over the input, of `fragment_bytes` in all; both are empty where files can be
     read only from their heads.
@@ -73,12 +74,19 @@ class Survey:
     input_bytes: int = 0
     stored_bytes: int = 0
     window_bytes: int = 0
-    n_rejects: int = 0
     heads_only: bool = False
     raw: list[str] = field(default_factory=list)
     fragments: list[str] = field(default_factory=list)
     fragment_bytes: int = 0
     n_control: list[int] = field(default_factory=list)
+    rejects: Counter[str] = field(default_factory=Counter)
+    first_reject: str = ""
+    unread: list[str] = field(default_factory=list)
+
+    @property
+    def n_rejects(self) -> int:
+        """Return the number of sampled records that were rejected."""
+        return self.rejects.total()
 
     @property
     def text_bytes(self) -> int:
@@ -131,13 +139,14 @@ def survey(
     result = Survey()
     slices = finest(_slices(parts))
     share = max(1, limit_bytes // len(slices)) if slices else 0
-    held: list[Block] = []
+    held: list[tuple[str, Block]] = []
     for window in windows(slices, limit_bytes, at_random=at_random):
         left = limit_bytes - result.stored_bytes
         if left <= 0:
             break
         limit = left if has_byte_ranges(window) else share
-        held += _read(window, settings, renderer, limit, result)
+        blocks = _read(window, settings, renderer, limit, result)
+        held += [(window.file.path, block) for block in blocks]
         if len(held) >= _MOST_HELD:
             _render(held, renderer, result)
             held = []
@@ -218,20 +227,28 @@ def _share_of_file(window: Slice, n_bytes: int, stored: int) -> int:
     return share if is_known else stored
 
 
-def _render(blocks: Sequence[Block], renderer: Renderer | ChatRenderer, into: Survey) -> None:
+def _render(
+    held: Sequence[tuple[str, Block]], renderer: Renderer | ChatRenderer, into: Survey
+) -> None:
     """Add the documents of blocks, of 16 KiB mostly: together, since each costs 1 ms alone."""
-    parsed = parse_together(blocks)
+    parsed = parse_together([block for _, block in held])
     rendered = renderer.render(joined(parsed))
-    into.n_rejects += sum(len(records.rejects) for records in parsed)
+    rejects = [reject for records in parsed for reject in records.rejects]
+    for (path, _), records in zip(held, parsed, strict=True):
+        if records.unread is not None:
+            into.unread.append(describe_unread(path, records.unread))
     if isinstance(rendered, SampleBatch):
         into.texts += rendered.texts()
         into.n_control += np.add.reduceat(
             rendered.control >= 0, rendered.offsets[:-1], dtype=np.int64
         ).tolist()
-        into.n_rejects += len(rendered.refused)
+        rejects += [reject for _, reject in rendered.refused]
     else:
         into.texts += rendered.text.to_pylist()
-        into.n_rejects += len(rendered.rejects)
+        rejects += rendered.rejects
+    if rejects and not into.rejects:
+        into.first_reject = f"{rejects[0].reason}: {rejects[0].message}"
+    into.rejects.update(reject.reason for reject in rejects)
 
 
 def _pieces(data: bytes) -> Iterator[str]:

@@ -16,6 +16,7 @@ MOST_ROWS = 10
 
 _MOST_REASONS = 4
 _MOST_SOURCES = 12
+_MOST_UNREAD = 3
 _KINDS = ("bin", "idx", "mask", "weight")
 
 
@@ -31,6 +32,7 @@ def summary_rows(manifest: Mapping[str, Any], directory: str, n_bytes: int) -> R
         ("records", _records(manifest)),
         ("drops", _by_reason(totals["drops"])),
         ("rejects", _by_reason(totals["rejects"], f"{directory}/rejects")),
+        ("unread", _unread(manifest)),
         ("tokens", _tokens(manifest)),
         ("trained", _trained(totals) if _is_sft(manifest) else ""),
         ("packing", "; ".join(_rows_of_pack(split, pack) for split, pack in packs.items())),
@@ -52,6 +54,7 @@ def detail_rows(manifest: Mapping[str, Any], directory: str) -> Rows:
         ("records", _records(manifest)),
         ("drops", _by_reason(totals["drops"], most=None) or "none"),
         ("rejects", _by_reason(totals["rejects"], f"{directory}/rejects", most=None) or "none"),
+        *((label, text) for label, text in [("unread", _unread(manifest))] if text),
         ("tokens", _tokens(manifest)),
         *(_mask_rows(manifest) if _is_sft(manifest) else ()),
         *((f"packs, {split}", _pack(pack)) for split, pack in packs.items()),
@@ -60,6 +63,18 @@ def detail_rows(manifest: Mapping[str, Any], directory: str) -> Rows:
         ("files", _files(manifest)),
         ("time", _time(run)),
     ]
+
+
+def _unread(manifest: Mapping[str, Any]) -> str:
+    """Say which input files were not read to their end, if any."""
+    totals = manifest["totals"].get("unread")
+    if not totals:
+        return ""
+    paths = [source["path"] for source in manifest["sources"] if "unread" in source]
+    named = ", ".join(paths[:_MOST_UNREAD]) + (", …" if len(paths) > _MOST_UNREAD else "")
+    amounts = [(totals["text_bytes"], "bytes of text"), (totals["stored_bytes"], "stored bytes")]
+    lost = " and ".join(f"{n:,} {what}" for n, what in amounts if n)
+    return f"{plural(totals['files'], 'file')} not read to the end{lost and f', {lost}'}: {named}"
 
 
 def _is_sft(manifest: Mapping[str, Any]) -> bool:

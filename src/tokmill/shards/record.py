@@ -5,10 +5,11 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from stat import S_ISREG
 from typing import TYPE_CHECKING, Any
 
+from tokmill.batch import Place, UnreadInput
 from tokmill.errors import StateError
 from tokmill.shards.canonical import canonical_json
 from tokmill.shards.checksum import FileEntry
@@ -27,8 +28,9 @@ class Counts:
     """What became of the records of one slice. Records + extra = documents + drops + rejects.
 
     `extra`: documents and drops beyond the first of their record, which may give several samples.
-    `trained_tokens`: those that are targets. `counters`: what was noticed, by name. These three
-    are written where they are not 0, so that pretraining has the records that it always had.
+    `trained_tokens`: those that are targets. `counters`: what was noticed, by name. `unread`: the
+    breaks, placed in their files. These four are written where they are not 0, so that runs without
+    them have the records that they always had.
     """
 
     records: int = 0
@@ -41,6 +43,7 @@ class Counts:
     extra: int = 0
     trained_tokens: int = 0
     counters: Counter[str] = field(default_factory=Counter)
+    unread: list[UnreadInput] = field(default_factory=list)
 
     def add(self, other: Counts) -> None:
         """Add another slice's counts to these."""
@@ -57,6 +60,7 @@ class Counts:
         self.trained_tokens += other.trained_tokens
         if other.counters:
             self.counters.update(other.counters)
+        self.unread.extend(other.unread)
 
     def as_json(self) -> dict[str, Any]:
         """Give the counts as plain values, reasons sorted."""
@@ -65,6 +69,7 @@ class Counts:
             "extra": self.extra,
             "trained_tokens": self.trained_tokens,
             "counters": counters,
+            "unread": [_unread_as_json(unread) for unread in self.unread],
         }
         return {
             **{key: getattr(self, key) for key in _NUMBERS},
@@ -80,7 +85,21 @@ class Counts:
         counts.drops, counts.rejects = Counter(data["drops"]), Counter(data["rejects"])
         counts.extra, counts.trained_tokens = data.get("extra", 0), data.get("trained_tokens", 0)
         counts.counters = Counter(data.get("counters", {}))
+        counts.unread = [unread_from_json(entry) for entry in data.get("unread", ())]
         return counts
+
+
+def _unread_as_json(unread: UnreadInput) -> dict[str, Any]:
+    data = asdict(unread)
+    place = data.pop("place")
+    return {**data, **place}
+
+
+def unread_from_json(data: Mapping[str, Any]) -> UnreadInput:
+    """Read one entry of what `Counts.as_json` has under `unread`."""
+    rest = dict(data)
+    place = Place(rest.pop("line"), rest.pop("byte_offset"))
+    return UnreadInput(place, **rest)
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import chain
 from typing import TYPE_CHECKING, Self
 
 from tokmill.batch import Place
-from tokmill.sources.lines import Splitter, after_first_line, cut_blocks, through_first_line
+from tokmill.sources.lines import (
+    LineSplitter,
+    Splitter,
+    after_first_line,
+    cut_blocks,
+    through_first_line,
+)
+from tokmill.sources.origins import ORIGINS
 from tokmill.sources.streams import BrokenInputError, ByteStream, without_bom
 
 if TYPE_CHECKING:
@@ -58,13 +65,16 @@ class ByteReader:
         self._batch_bytes = batch_bytes
         self._max_record_bytes = max_record_bytes
         self._start = start
+        self._origin: Place | None = None
+        self._is_whole = True  # nothing broke off so far
+        self._broke_beyond = False
         file = piece.file
         self._stream = ByteStream(
             file.path, file.compression, piece.start, piece.stop, opened=opened
         )
 
     def blocks(self) -> Iterator[Block]:
-        """Give the blocks in order; to be called once."""
+        """Yield the blocks in order; to be called once."""
         chunks, origin = self._owned()
         if self._format.rewrite is not None:
             resumed = self._start is not None and self._start.byte_offset > 0
@@ -75,14 +85,15 @@ class ByteReader:
             consumed = self._stream.consumed
             if self._slice.n_bytes:  # what is read beyond the slice is the next one's
                 consumed = min(consumed, self._slice.n_bytes)
-            yield self._format.make_block(raw, consumed - told)
+            yield self._format.make_block(self._told(raw), consumed - told)
             told = consumed
+        if self._is_whole:
+            self._learn(origin)
 
     def _owned(self) -> tuple[Iterator[bytes], Place]:
-        """Give the bytes of this slice's records, and the place before the first of them."""
+        """Return the bytes of this slice's records, and the place before the first of them."""
         start = self._start or _FIRST
-        inside = self._stream.inside(start.byte_offset)
-        beyond = through_first_line(self._stream.beyond())
+        inside, beyond = self._stream.inside(start.byte_offset), self._beyond()
         origin = Place(start.line - 1, start.byte_offset)
         if start.byte_offset:
             return chain(inside, beyond), origin
@@ -93,22 +104,38 @@ class ByteReader:
         n_bom, own = without_bom(chain(inside, beyond))
         return own, Place(0, n_bom)
 
-    def origin(self) -> Place:
-        """Give the lines before this slice's first, and the bytes before the slice."""
-        if not self._slice.start:
-            return Place(0, 0)
-        file = self._slice.file
-        before = ByteStream(file.path, file.compression, 0, self._slice.start)
-        n_lines, n_bytes = 1, 0  # the line that runs into the slice is the one before's
+    def _beyond(self) -> Iterator[bytes]:
         try:
-            for chunk in before.inside():
-                n_lines += chunk.count(b"\n")
-                n_bytes += len(chunk)
-        except BrokenInputError:  # reported by the slice that owns it
-            pass
-        finally:
-            before.close()
-        return Place(n_lines, n_bytes)
+            yield from through_first_line(self._stream.beyond())
+        except BrokenInputError:
+            self._broke_beyond = True
+            raise
+
+    def _told(self, raw: RawBlock) -> RawBlock:
+        """Return a block that says what of the file stands behind a break, if there is one."""
+        if raw.unread is None:
+            return raw
+        self._is_whole = False
+        if self._broke_beyond and not raw.unread.text_bytes:
+            return replace(raw, unread=None)  # no byte of it is this slice's: the next one says so
+        if raw.unread.stored_byte < 0:
+            return raw
+        stop = self._slice.file.n_bytes if self._slice.stop < 0 else self._slice.stop
+        stored_bytes = max(0, stop - raw.unread.stored_byte)
+        return replace(raw, unread=replace(raw.unread, stored_bytes=stored_bytes))
+
+    def _learn(self, origin: Place) -> None:
+        """Keep where the next slice begins, since this one has been read to its end."""
+        splitter = self._format.splitter
+        if self._slice.stop >= 0 and isinstance(splitter, LineSplitter):
+            n_lines = origin.line + splitter.n_newlines
+            ORIGINS.learn(self._slice, n_lines, self._stream.unpacked)
+
+    def origin(self) -> Place:
+        """Return the lines before this slice's first, and the bytes before the slice."""
+        if self._origin is None:
+            self._origin = ORIGINS.find(self._slice) if self._slice.start else Place(0, 0)
+        return self._origin
 
     def close(self) -> None:
         """Close the file."""

@@ -76,9 +76,11 @@ def _find_header(stream: ByteStream, delimiter: str, max_record_bytes: int, path
             if stop or len(head) > max_record_bytes:
                 break
         else:  # a file of one line without an end, or of none
+            if splitter.unfinished():
+                return Header((), 0)
             return Header(_header_names(bytes(head), delimiter, path), n_bom + len(head))
     except BrokenInputError:
-        return Header((), 0)  # reported as the one reject of the file
+        return Header((), 0)  # whoever reads the records from there meets the break too
     if not stop:
         raise UsageError(f"{path}: the CSV header is longer than max_record_bytes")
     return Header(_header_names(bytes(head[:stop]), delimiter, path), n_bom + stop)
@@ -144,9 +146,8 @@ class CsvBlock:
         ]
         rows = parsed[fitted.rows]
         lookup = SpanLookup(data, starts[rows], stops[rows], rows, origin, self._keys)
-        return Records(
-            fitted.batch, lookup, [*(shift(r, origin) for r in rejects), *self.raw.after]
-        )
+        found = [*(shift(r, origin) for r in rejects), *self.raw.after]
+        return Records(fitted.batch, lookup, found, self.raw.unread)
 
     def _keys(self, _: bytes) -> list[str]:
         return list(self.names)

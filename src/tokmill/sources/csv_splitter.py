@@ -23,6 +23,7 @@ class CsvSplitter:
     r"""A record ends at a line end (\n, \r) outside quotes; empty records are not counted."""
 
     mark_bytes = 1
+    advice = ""
 
     def __init__(self, delimiter: str) -> None:
         self._delimiter = ord(delimiter)

@@ -2,69 +2,99 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from tokmill.batch import RAW_LIMIT_BYTES
 from tokmill.sources.streams import BrokenInputError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Generator, Iterator
 
     import numpy.typing as npt
 
-_WHITE = b" \t\r\n"
+_BLACK = re.compile(rb"[^ \t\r\n]")
 _QUOTE, _BACKSLASH, _COMMA, _NEWLINE, _RETURN = (ord(c) for c in '"\\,\n\r')
 _OPEN, _CLOSE = ord("{"), ord("}")  # with bit 0x20 set, [ and ] look the same
+_END = ord("]")
 _SCAN_BYTES = 128 << 10  # the work arrays of one step stay in the cache
 
 
 def array_lines(chunks: Iterator[bytes], *, inside: bool) -> Iterator[bytes]:
-    r"""Give the chunks of an array as lines: an element a line, every byte at its old offset.
+    r"""Yield the chunks of an array as lines: an element a line, every byte at its old offset.
 
     Commas between elements and the closing bracket become newlines, the opening bracket and line
     breaks between tokens become blanks. A line break within a string, which JSON forbids, becomes
     byte 1, which the parser refuses: it costs one record, not the cut between two. So
     `[{"a": 1},\n {"b": 2}]` gives ` {"a": 1}`, `  {"b": 2}`, and nothing behind.
 
-    Brackets are counted, not checked, so a record with one too many ends the array; the rest is
-    one reject. With `inside`, the stream begins at an element, not at the opening bracket.
+    Brackets are counted, not matched. A closing one too many stays in its line, which the parser
+    refuses, and counting goes on between two elements: so does `}` there, and `]` unless it ends
+    the array, which it does not in front of a comma or of another `]`. Behind an opening one too
+    many, or a closing one too few, all the rest is one element without an end.
+
+    With `inside`, the stream begins at an element, not at the opening bracket.
 
     Raises:
-        BrokenInputError: no array, an array that does not end, or text behind it.
+        BrokenInputError: no array, an array that does not end, or text behind it. All of the stream
+            has been given then, and behind the last whole element without a newline.
     """
-    state = _Scanner(depth=1 if inside else 0)
+    scanner = _Scanner(depth=1 if inside else 0)
     steps = (c[i : i + _SCAN_BYTES] for c in chunks for i in range(0, len(c), _SCAN_BYTES))
-    for step in steps:
-        if not state.depth:
-            _check_opening(step)
-        lines, stop = state.rewrite(step)
-        if stop < 0:
-            yield lines
-            continue
-        yield lines[:stop]
-        _check_tail(step[stop:], steps)
-        return
-    if state.depth:
-        raise BrokenInputError("truncated input", "the JSON array has no closing bracket")
+    lost, n_held = "", 0  # bytes from a ] on that may end the array, and blanks behind it
+    try:
+        for step in steps:
+            if not lost and not scanner.depth:
+                step, lost = yield from scanner.opened(step)
+            if n_held and not lost and (found := _BLACK.search(step)):
+                is_stray = found[0] in b",]"
+                yield from _shown(n_held, b"]" if is_stray else b"\n")
+                n_held, lost = 0, "" if is_stray else _text_behind(found[0])
+            if lost:
+                yield step.replace(b"\n", b" ")
+            elif n_held:
+                n_held += len(step)
+            elif step:
+                lines, stop, found = scanner.rewrite(step)
+                yield lines
+                if found:
+                    lost = _text_behind(found[0])
+                elif stop >= 0:
+                    n_held = len(step) - stop
+    except BrokenInputError:
+        if n_held:
+            yield from _shown(n_held, b"\n")
+        raise
+    if n_held:
+        yield b"\n"
+    elif lost or scanner.depth:
+        raise BrokenInputError("lost array", lost or "the JSON array has no closing bracket")
 
 
-def _check_opening(step: bytes) -> None:
-    head = step.lstrip(_WHITE)[:1]
-    if head not in (b"", b"["):
-        message = f"expected [ at the start of a JSON array, found {head!r}"
-        raise BrokenInputError("malformed JSON", message)
+def _shown(n_bytes: int, bracket: bytes) -> Iterator[bytes]:
+    """Yield the bytes held back: what became of the bracket, and blanks."""
+    yield bracket
+    for start in range(1, n_bytes, _SCAN_BYTES):
+        yield b" " * min(_SCAN_BYTES, n_bytes - start)
 
 
-def _check_tail(rest: bytes, steps: Iterator[bytes]) -> None:
-    while not rest.strip(_WHITE):
-        following = next(steps, None)
-        if following is None:
-            return
-        rest = following
-    message = "text behind the closing bracket of the array"
-    raise BrokenInputError("malformed JSON", message, rest.lstrip(_WHITE)[:RAW_LIMIT_BYTES])
+def _text_behind(found: bytes) -> str:
+    return f"text behind the closing bracket of the array: found {found!r}"
+
+
+def _ended(
+    chunk: bytes, out: npt.NDArray[np.uint8], ends: npt.NDArray[np.int64]
+) -> tuple[bytes, int, re.Match[bytes] | None]:
+    """Find out which of the brackets that may end the array does; see `_Scanner.rewrite`."""
+    for end in ends.tolist():
+        found = _BLACK.search(chunk, end + 1)
+        if found is None:
+            return out[:end].tobytes(), end, None
+        if found[0] not in b",]":
+            rest = chunk[end + 1 :].replace(b"\n", b" ")
+            return out[:end].tobytes() + b"\n" + rest, end, found
+    return out.tobytes(), -1, None
 
 
 class _Scanner:
@@ -75,12 +105,27 @@ class _Scanner:
         self.in_string = 0
         self.escaping = False
 
-    def rewrite(self, chunk: bytes) -> tuple[bytes, int]:
-        """Give the chunk as lines, and where the array ends in it: behind its close, or -1."""
+    def opened(self, step: bytes) -> Generator[bytes, None, tuple[bytes, str]]:
+        """Yield blanks up to the opening bracket, and it; return the rest, and why it is none."""
+        found = _BLACK.search(step)
+        if found is None:
+            yield b" " * len(step)
+            return b"", ""
+        if found[0] != b"[":
+            return step, f"expected [ at the start of a JSON array, found {found[0]!r}"
+        self.depth = 1
+        yield b" " * found.end()
+        return step[found.end() :], ""
+
+    def rewrite(self, chunk: bytes) -> tuple[bytes, int, re.Match[bytes] | None]:
+        """Return the chunk as lines; where the array may end in it, or -1; what stands behind.
+
+        If nothing stands behind it in this chunk, the lines end in front of the closing bracket.
+        """
         view = np.frombuffer(chunk, dtype=np.uint8)
         at = self._tokens(chunk, view)
         if not len(at):
-            return chunk, -1
+            return chunk, -1, None
         kinds = view[at]
         quotes = kinds == _QUOTE
         in_string = (np.cumsum(quotes) + self.in_string) & 1  # behind the byte; a quote is neither
@@ -88,27 +133,20 @@ class _Scanner:
         closes = outside & (kinds | 0x20 == _CLOSE)
         opens = outside & (kinds | 0x20 == _OPEN)
         depth = self.depth + np.cumsum(opens.astype(np.int64) - closes)
+        ends = np.zeros(0, np.int64)
+        if depth.min() < 1:
+            lowest = np.minimum.accumulate(np.minimum(depth, 1))
+            strays = np.flatnonzero(np.diff(lowest, prepend=1))
+            ends = at[strays[kinds[strays] == _END]]
+            depth -= lowest - 1
         out = view.copy()
         out[at[outside & (kinds == _COMMA) & (depth == 1)]] = _NEWLINE
         breaks = (kinds == _NEWLINE) | (kinds == _RETURN)
         out[at[outside & breaks]] = ord(" ")
         out[at[~outside & (kinds == _NEWLINE)]] = 1
-        if not self.depth and opens.any():
-            out[at[np.argmax(opens)]] = ord(" ")
         self.in_string = int(in_string[-1])
         self.depth = int(depth[-1])
-        return self._end(out, at, closes & (depth <= 0))
-
-    @staticmethod
-    def _end(
-        out: npt.NDArray[np.uint8], at: npt.NDArray[np.int64], ends: npt.NDArray[np.bool_]
-    ) -> tuple[bytes, int]:
-        if not ends.any():
-            return out.tobytes(), -1
-        last = int(at[np.argmax(ends)])
-        if out[last] == ord("]"):  # a } stays: it is one too many of the last record's
-            out[last] = _NEWLINE
-        return out.tobytes(), last + 1
+        return _ended(chunk, out, ends)
 
     def _tokens(self, chunk: bytes, view: npt.NDArray[np.uint8]) -> npt.NDArray[np.int64]:
         """Give the positions of quotes that are not escaped, brackets, commas and line breaks."""

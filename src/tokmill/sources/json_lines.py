@@ -91,7 +91,7 @@ class JsonBlock:
         parsed = parse_block(data, self.schema, self.max_record_bytes)
         lookup = SpanLookup(data, parsed.starts, parsed.stops, parsed.rows, origin, json_keys)
         rejects = [shift(reject, origin) for reject in parsed.rejects]
-        return Records(parsed.batch, lookup, [*rejects, *self.raw.after])
+        return Records(parsed.batch, lookup, [*rejects, *self.raw.after], self.raw.unread)
 
 
 def shift(reject: Reject, origin: Place) -> Reject:

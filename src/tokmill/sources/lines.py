@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 import numpy as np
 
-from tokmill.batch import RAW_LIMIT_BYTES, Place, Reject
-from tokmill.sources.streams import BrokenInputError
+from tokmill.batch import RAW_LIMIT_BYTES, Place, Reject, UnreadInput
+from tokmill.sources.streams import BrokenInputError, broken_off
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -33,6 +33,9 @@ class Splitter(Protocol):
     mark_bytes: int
     """Length of an end mark; a record's size is counted without it."""
 
+    advice: str
+    """What to do about a record that is too large, to end its message; may be empty."""
+
     def feed(self, chunk: bytes) -> Cuts:
         """Give the cuts of the next chunk; a mark belongs to the chunk that its last byte is in."""
 
@@ -41,17 +44,21 @@ class Splitter(Protocol):
 
 
 class LineSplitter:
-    """A record ends at a newline; the end of the stream ends one too."""
+    """A record ends at a newline; the end of the stream ends one too. `n_newlines`: those met."""
 
     mark_bytes = 1
+    advice = ""
+
+    def __init__(self) -> None:
+        self.n_newlines = 0
 
     def feed(self, chunk: bytes) -> Cuts:
-        """Give the cuts of the next chunk."""
+        """Return the cuts of the next chunk."""
         last = chunk.rfind(b"\n") + 1
         if not last:
             return Cuts(0, 0, 0)
-        # bytes.count() looks at one byte at a time: this is four times as fast
-        n_newlines = int(np.count_nonzero(np.frombuffer(chunk, np.uint8) == _NEWLINE))
+        n_newlines = count_newlines(chunk)
+        self.n_newlines += n_newlines
         return Cuts(chunk.find(b"\n") + 1, last, n_newlines)
 
     def unfinished(self) -> str:
@@ -59,16 +66,24 @@ class LineSplitter:
         return ""
 
 
+def count_newlines(chunk: bytes) -> int:
+    """Return the number of newlines in a chunk."""
+    # bytes.count() looks at one byte at a time: this is four times as fast
+    return int(np.count_nonzero(np.frombuffer(chunk, np.uint8) == _NEWLINE))
+
+
 @dataclass(frozen=True, slots=True)
 class RawBlock:
     """Whole records as bytes. `origin` shifts places counted in `data` to the slice.
 
-    `after`: what was refused right behind `data`, placed in the slice.
+    `after`: what was refused right behind `data`, placed in the slice. `unread`: the break behind
+    all that, which is the last block's.
     """
 
     data: bytes
     origin: Place
     after: tuple[Reject, ...] = ()
+    unread: UnreadInput | None = None
 
 
 def cut_blocks(
@@ -81,15 +96,16 @@ def cut_blocks(
     """Give blocks of about `batch_bytes`; only a record that is longer makes a longer one.
 
     A record over `max_record_bytes` is read past without being held. Input that breaks off gives
-    the whole records before, then one reject. Memory: a block, a chunk, and the start of the next.
+    the whole records before, then a block that says so. Memory: a block, a chunk, and the start of
+    the next.
     """
     cutter = _Cutter(splitter, batch_bytes, max_record_bytes, origin)
     try:
         for chunk in chunks:
             for piece in _pieces(chunk, batch_bytes):
                 yield from cutter.feed(piece)
-        broken = "" if cutter.skipped else splitter.unfinished()
-        error = BrokenInputError("malformed CSV", broken) if broken else None
+        broken = splitter.unfinished()
+        error = BrokenInputError("open quote", broken) if broken else None
     except BrokenInputError as caught:
         error = caught
     yield from cutter.finish(error)
@@ -149,15 +165,16 @@ class _Cutter:
             self._replace([self._head()])
 
     def finish(self, error: BrokenInputError | None) -> Iterator[RawBlock]:
+        if error is not None:
+            if self.whole:
+                yield self._block()
+            yield self._unread(error)
+            return
         if self.skipped:
             yield self._too_large(self.skipped)
-        if error is None:
-            self.whole = self.n_bytes
+        self.whole = self.n_bytes
         if self.whole:
             yield self._block()
-        if error is not None:
-            raw = (self._head() + error.raw)[:RAW_LIMIT_BYTES]
-            yield self._refuse(error.reason, error.message, raw)
 
     def _block(self) -> RawBlock:
         data, tail = _divided(self.chunks, self.whole)
@@ -169,9 +186,11 @@ class _Cutter:
         return block
 
     def _too_large(self, n_bytes: int) -> RawBlock:
-        message = too_large_message(n_bytes, self.max_record_bytes)
+        message = too_large_message(n_bytes, self.max_record_bytes, self.splitter.advice)
         raw = self._head()[:n_bytes]
-        block = self._refuse("record too large", message, raw)
+        place = Place(1, 0).shifted(self.origin)
+        reject = Reject(place, "record too large", message, raw)
+        block = RawBlock(b"", self.origin, (reject,))
         self.origin = Place(1, self.skipped).shifted(self.origin)
         self._replace([])
         self.skipped = 0
@@ -194,9 +213,11 @@ class _Cutter:
             head += chunk[:RAW_LIMIT_BYTES]
         return head[:RAW_LIMIT_BYTES]
 
-    def _refuse(self, reason: str, message: str, raw: bytes) -> RawBlock:
-        reject = Reject(Place(1, 0).shifted(self.origin), reason, message, raw)
-        return RawBlock(b"", self.origin, (reject,))
+    def _unread(self, error: BrokenInputError) -> RawBlock:
+        place = Place(1, 0).shifted(self.origin)
+        n_bytes = self.skipped or self.n_bytes
+        unread = UnreadInput(place, error.reason, error.message, n_bytes, error.stored_byte)
+        return RawBlock(b"", self.origin, unread=unread)
 
 
 def _divided(chunks: list[bytes], n_bytes: int) -> tuple[bytes, list[bytes]]:
@@ -210,15 +231,15 @@ def _divided(chunks: list[bytes], n_bytes: int) -> tuple[bytes, list[bytes]]:
     return b"".join([*chunks[:index], memoryview(last)[:n_bytes]]), [*rest, *chunks[index + 1 :]]
 
 
-def too_large_message(n_bytes: int, max_record_bytes: int) -> str:
-    """Give the message for a record of `n_bytes` that is over the limit."""
-    return f"{n_bytes} bytes, over max_record_bytes = {max_record_bytes}"
+def too_large_message(n_bytes: int, max_record_bytes: int, advice: str = "") -> str:
+    """Return the message for a record of `n_bytes` that is over the limit."""
+    return f"{n_bytes} bytes, over max_record_bytes = {max_record_bytes}{advice}"
 
 
 def after_first_line(chunks: Iterator[bytes]) -> tuple[int, Iterator[bytes] | None]:
-    """Give the offset behind the first newline, and the chunks from there; None if there is none.
+    """Return the offset behind the first newline, and the chunks from there; None if there is none.
 
-    Input that breaks off before is none: whoever owns the line before reports it.
+    Input that breaks off before gives chunks that raise at once.
     """
     offset = 0
     try:
@@ -227,8 +248,8 @@ def after_first_line(chunks: Iterator[bytes]) -> tuple[int, Iterator[bytes] | No
             if stop:
                 return offset + stop, chain((chunk[stop:],) if chunk[stop:] else (), chunks)
             offset += len(chunk)
-    except BrokenInputError:
-        pass
+    except BrokenInputError as error:
+        return offset, broken_off(error)
     return offset, None
 
 

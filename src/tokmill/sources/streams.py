@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 CHUNK_BYTES = 1 << 20
 """No chunk is larger; readers hold a few."""
 
-# How much is handed to a decoder at once. A constant, since a decoder that finds corrupt data keeps
-# back what it made of its last input: what is lost must not depend on the settings.
+# Pieces handed to a decoder end at multiples of this. A decoder that finds corrupt data keeps back
+# what it made of its last piece: what is lost depends neither on the settings nor on the start.
 _ENCODED_BYTES = 64 << 10
 
 _BOM = b"\xef\xbb\xbf"
@@ -33,20 +33,33 @@ _peeked: weakref.WeakKeyDictionary[BinaryIO, bytes] = weakref.WeakKeyDictionary(
 
 
 class BrokenInputError(Exception):
-    """The rest of a source cannot be read; becomes one reject. Never leaves this room."""
+    """The rest of a source cannot be read; becomes `UnreadInput`. Never leaves this room.
 
-    def __init__(self, reason: str, message: str, raw: bytes = b"") -> None:
+    `stored_byte`: where unpacking stopped, -1 if it is the text that is broken.
+    """
+
+    def __init__(self, reason: str, message: str, stored_byte: int = -1) -> None:
         super().__init__(message)
         self.reason = reason
         self.message = message
-        self.raw = raw
+        self.stored_byte = stored_byte
+
+
+class _CodecError(Exception):
+    """Compressed data is broken; `n_left`: bytes of the last input that may not be unpacked."""
+
+    def __init__(self, reason: str, message: str, n_left: int = 0) -> None:
+        super().__init__(message)
+        self.reason = reason
+        self.n_left = n_left
 
 
 class ByteStream:
     """Reads the bytes `start` to `stop` (-1: the end) of a file, and then on beyond them.
 
     Offsets are those of the file as stored; what is given is decompressed. `consumed` counts the
-    stored bytes read. `opened` is read in place of the file, if given.
+    stored bytes read, `unpacked` the decompressed bytes of the range. `opened` is read in place of
+    the file, if given.
     """
 
     def __init__(
@@ -59,6 +72,7 @@ class ByteStream:
         opened: BinaryIO | None = None,
     ) -> None:
         self.consumed = 0
+        self.unpacked = 0
         self._path = path
         self._decode = _DECODERS[compression]
         self._position = start
@@ -79,22 +93,35 @@ class ByteStream:
         if skip and self._decode is _copy and self._path != "-":
             self._file.seek(skip, 1)
             self._position += skip
+            self.unpacked = skip
             skip = 0
-        return _skipped(self._decode(self._stored(self._stop)), skip)
+        return _skipped(self._counted(self._decoded(self._stop)), skip)
 
     def beyond(self) -> Iterator[bytes]:
         """Give the chunks from the end of the range to the end of the file; raises the same."""
-        return self._decode(self._stored(-1)) if self._stop >= 0 else iter(())
+        return self._decoded(-1) if self._stop >= 0 else iter(())
 
     def close(self) -> None:
         """Close the file, unless it is standard input."""
         if self._path != "-":
             self._file.close()
 
+    def _counted(self, chunks: Iterator[bytes]) -> Iterator[bytes]:
+        for chunk in chunks:
+            self.unpacked += len(chunk)
+            yield chunk
+
+    def _decoded(self, stop: int) -> Iterator[bytes]:
+        try:
+            yield from self._decode(self._stored(stop))
+        except _CodecError as error:
+            stored_byte = self._position - error.n_left
+            raise BrokenInputError(error.reason, str(error), stored_byte) from None
+
     def _stored(self, stop: int) -> Iterator[bytes]:
         while stop < 0 or self._position < stop:
-            left = self._chunk_bytes if stop < 0 else stop - self._position
-            chunk = self._read(min(left, self._chunk_bytes))
+            left = self._chunk_bytes - self._position % self._chunk_bytes
+            chunk = self._read(left if stop < 0 else min(left, stop - self._position))
             if not chunk:
                 return
             self._position += len(chunk)
@@ -162,6 +189,11 @@ def without_bom(chunks: Iterator[bytes]) -> tuple[int, Iterator[bytes]]:
     return n_bytes, _again(head[n_bytes:], broken, chunks)
 
 
+def broken_off(error: BrokenInputError) -> Iterator[bytes]:
+    """Return chunks of which there are none: the first one asked for raises."""
+    return _again(b"", error, iter(()))
+
+
 def _again(head: bytes, broken: BrokenInputError | None, rest: Iterator[bytes]) -> Iterator[bytes]:
     if head:
         yield head
@@ -185,7 +217,7 @@ def _copy(stored: Iterator[bytes]) -> Iterator[bytes]:
 
 def _gunzip(stored: Iterator[bytes]) -> Iterator[bytes]:
     decoder = None
-    n_members = 0
+    n_members = n_left = 0
     for data in stored:
         while data or decoder is not None:
             if decoder is None:
@@ -193,10 +225,11 @@ def _gunzip(stored: Iterator[bytes]) -> Iterator[bytes]:
                 if not data:
                     break
                 decoder = zlib.decompressobj(wbits=31)
+            n_left = len(data) or n_left
             try:
                 out = decoder.decompress(data, CHUNK_BYTES)
             except zlib.error as error:
-                raise _corrupt("gzip", error) from None
+                raise _corrupt("gzip", error, n_left) from None
             if out:
                 yield out
             if decoder.eof:
@@ -211,13 +244,15 @@ def _gunzip(stored: Iterator[bytes]) -> Iterator[bytes]:
 
 def _unzstd(stored: Iterator[bytes]) -> Iterator[bytes]:
     decoder = None
+    n_left = 0
     for data in stored:
         while data or decoder is not None:
             decoder = decoder or zstd.ZstdDecompressor()
+            n_left = len(data) or n_left
             try:
                 out = decoder.decompress(data, CHUNK_BYTES)
             except zstd.ZstdError as error:
-                raise _corrupt("zstandard", error) from None
+                raise _corrupt("zstandard", error, n_left) from None
             if out:
                 yield out
             data = b""
@@ -229,12 +264,12 @@ def _unzstd(stored: Iterator[bytes]) -> Iterator[bytes]:
         raise _cut_short("zstandard")
 
 
-def _corrupt(codec: str, error: Exception) -> BrokenInputError:
-    return BrokenInputError("truncated input", f"{codec} data is corrupt: {error}".rstrip("."))
+def _corrupt(codec: str, error: Exception, n_left: int) -> _CodecError:
+    return _CodecError("corrupt data", f"{codec} data is corrupt: {error}".rstrip("."), n_left)
 
 
-def _cut_short(codec: str) -> BrokenInputError:
-    return BrokenInputError("truncated input", f"{codec} data ends before its end mark")
+def _cut_short(codec: str) -> _CodecError:
+    return _CodecError("cut off", f"{codec} data ends before its end mark: the file was cut off")
 
 
 _DECODERS = {"": _copy, "gz": _gunzip, "zst": _unzstd}

@@ -25,11 +25,14 @@ if TYPE_CHECKING:
 
 TEXT_COLUMN = "text"
 
+_WHOLE_FILE = ": the file is one document; name a --text-separator, or raise --max-record-bytes"
+
 
 class TextSplitter:
     """A record ends at the separator; without one, at the end of the stream."""
 
     def __init__(self, separator: bytes) -> None:
+        self.advice = _advice(separator)
         self.mark_bytes = len(separator)
         self._separator = separator
         self._carried = b""
@@ -50,6 +53,10 @@ class TextSplitter:
     def unfinished(self) -> str:
         """Say ''."""
         return ""
+
+
+def _advice(separator: bytes) -> str:
+    return "" if separator else _WHOLE_FILE
 
 
 def _marks(data: Bytes, separator: bytes) -> Iterator[int]:
@@ -95,7 +102,8 @@ class TextBlock:
         rows = np.delete(rows, sorted(refused))
         lookup = SpanLookup(data, starts[rows], stops[rows], rows, origin, _keys)
         batch = self._batch(starts[rows], stops[rows])
-        return Records(batch, lookup, [*(shift(r, origin) for r in rejects), *self.raw.after])
+        found = [*(shift(r, origin) for r in rejects), *self.raw.after]
+        return Records(batch, lookup, found, self.raw.unread)
 
     def _spans(self) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
         data, mark = self.raw.data, len(self.separator)
@@ -107,14 +115,14 @@ class TextBlock:
     def _refused(
         self, starts: npt.NDArray[np.int64], stops: npt.NDArray[np.int64]
     ) -> dict[int, tuple[str, str]]:
-        limit = self.max_record_bytes
+        limit, advice = self.max_record_bytes, _advice(self.separator)
         sizes = stops - starts
         refused = {}
         for i in invalid_spans(self.raw.data, starts, stops):
             piece = bytes(memoryview(self.raw.data)[starts[i] : stops[i]])
             refused[i] = "invalid UTF-8", utf8_message(piece)
         for i in np.flatnonzero(sizes > limit).tolist():
-            refused[i] = "record too large", too_large_message(int(sizes[i]), limit)
+            refused[i] = "record too large", too_large_message(int(sizes[i]), limit, advice)
         return refused
 
     def _batch(self, starts: npt.NDArray[np.int64], stops: npt.NDArray[np.int64]) -> pa.RecordBatch:

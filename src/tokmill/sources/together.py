@@ -72,4 +72,4 @@ def _records(
     )
     batch = parsed.batch.slice(rows.start, rows.stop - rows.start)
     shifted = [shift(reject, own) for reject in parsed.rejects[rejects]]
-    return Records(batch, lookup, [*shifted, *block.raw.after])
+    return Records(batch, lookup, [*shifted, *block.raw.after], block.raw.unread)

@@ -1,0 +1,99 @@
+from __future__ import annotations
+
+import dataclasses
+import os
+from itertools import pairwise
+
+import psutil
+import pytest
+
+from tokmill.batch import Place
+from tokmill.config import InputSettings
+from tokmill.sources.open import open_slice
+from tokmill.sources.origins import Origins
+from tokmill.sources.slices import Slice, SourceFile, cut
+from tokmill.sources.streams import CHUNK_BYTES, zstd
+
+LINE = b'{"title": "0123456789012345678901234567890123456789"}\n'
+N_LINES = 100_000
+N_BAD = 300
+
+
+@pytest.fixture
+def large(tmp_path) -> SourceFile:
+    """A file of 5 MB whose last lines are broken."""
+    path = tmp_path / "a.jsonl"
+    path.write_bytes(LINE * (N_LINES - N_BAD) + b"{bad}\n" * N_BAD)
+    return SourceFile(path.as_posix(), "jsonl", "", path.stat().st_size, 0, "")
+
+
+def read_bytes() -> int:
+    """Count what this process has read from files so far, whether from a disk or not."""
+    counters = psutil.Process().io_counters()
+    return int(counters.read_chars)
+
+
+def places_of_rejects(pieces, schema) -> list[Place]:
+    found = []
+    for piece in pieces:
+        with open_slice(piece, InputSettings(), schema, 1 << 20) as reader:
+            for block in reader.blocks():
+                found += [r.place.shifted(reader.origin()) for r in block.parse().rejects]
+    return found
+
+
+def expected(file) -> list[Place]:
+    first = (N_LINES - N_BAD) * len(LINE)
+    return [Place(N_LINES - N_BAD + i + 1, first + i * len(b"{bad}\n")) for i in range(N_BAD)]
+
+
+def test_slices_read_in_order_are_never_read_again_for_places(large, schema):
+    pieces = cut(large, large.n_bytes // 6)
+    before = read_bytes()
+    assert places_of_rejects(pieces, schema) == expected(large)
+    run_on = len(pieces) * CHUNK_BYTES  # each slice reads a chunk more to end its last line
+    assert read_bytes() - before < large.n_bytes + run_on
+
+
+def test_a_slice_alone_reads_what_is_before_it_once(large, schema):
+    other = dataclasses.replace(large, mtime_ns=1)
+    pieces = cut(other, other.n_bytes // 6)
+    before = read_bytes()
+    assert places_of_rejects(pieces[-1:], schema) == expected(large)
+    assert read_bytes() - before < 1.2 * large.n_bytes
+    before = read_bytes()
+    assert places_of_rejects(pieces[-1:], schema) == expected(large)
+    assert read_bytes() - before < 0.4 * large.n_bytes
+
+
+def test_an_origin_is_the_same_whatever_was_known_before(tmp_path):
+    lines = [b"a\n", b"bb\n", b"ccc" * 9, b"\n", b"", b"dd\nee\nf", b"g\nhh\n"]
+    frames = [zstd.compress(line) for line in lines]
+    bounds = [sum(map(len, frames[:i])) for i in range(len(frames) + 1)]
+    damaged = bytearray(b"".join(frames))
+    for name, data in (("whole", bytes(damaged)), ("damaged", damaged)):
+        if name == "damaged":
+            data[bounds[3] + 4 : bounds[4]] = os.urandom(bounds[4] - bounds[3] - 4)
+        path = tmp_path / f"{name}.zst"
+        path.write_bytes(data)
+        file = SourceFile(path.as_posix(), "jsonl", "zst", len(data), 0, "")
+        pieces = [Slice(file, a, b, b - a) for a, b in pairwise(bounds)][1:]
+        alone = [Origins().find(piece) for piece in pieces]
+        for order in (pieces, pieces[::-1], pieces[2:] + pieces[:2]):
+            kept = Origins()
+            found = {piece.start: kept.find(piece) for piece in order}
+            assert [found[piece.start] for piece in pieces] == alone
+
+
+def test_what_a_reader_learns_is_what_counting_finds(tmp_path, schema):
+    text = b"".join(b'{"title": "%d"}\n' % 7**i for i in range(60)) + b"{bad}\n" * 5
+    path = tmp_path / "a.jsonl"
+    path.write_bytes(text)
+    file = SourceFile(path.as_posix(), "jsonl", "", len(text), 0, "")
+    for part_bytes in (1, 7, 100, 1000):
+        in_order = dataclasses.replace(file, mtime_ns=part_bytes)
+        learned = places_of_rejects(cut(in_order, part_bytes), schema)
+        backwards = dataclasses.replace(file, mtime_ns=-part_bytes)
+        counted = places_of_rejects(cut(backwards, part_bytes)[::-1], schema)
+        assert learned == sorted(counted)
+        assert [place.line for place in learned] == [61, 62, 63, 64, 65]
