@@ -166,7 +166,9 @@ def test_a_damaged_plan_of_tokmill_is_cleared_with_its_dataset_alone(directory):
 
 def test_clear_refuses_a_directory_without_a_plan(directory):
     (directory / "plan.json").unlink()
-    assert "holds files but no plan of a run (manifest.json and 14 more)" in refusal(directory)
+    assert "holds a dataset without its plan.json: restore" in refusal(directory)
+    (directory / "manifest.json").unlink()
+    assert "holds files but no plan of a run (packed-train-0000.bin and" in refusal(directory)
 
 
 HIDDEN = [".DS_Store", ".notes.tmp", ".thesis.tex.1-0123abcd.tmp", "parts/.x.tmp", ".x.checkpoint"]

@@ -8,16 +8,17 @@ from __future__ import annotations
 
 import os
 from contextlib import suppress
+from pathlib import Path
+from stat import S_ISREG
 from typing import TYPE_CHECKING
 
 from tokmill.errors import StateError
 from tokmill.shards.layout import MANIFEST, PARTS, PLAN, PRIVATE_FILE, REJECTS
 from tokmill.shards.plan_file import Owned
-from tokmill.storage import storage_errors
+from tokmill.storage import open_regular, storage_errors
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
-    from pathlib import Path
 
     from tokmill.sources.files import SourceFile
 
@@ -68,6 +69,11 @@ def refuse_foreign(directory: Path, owned: Owned | None) -> None:
     if not foreign:
         return
     names = f"{foreign[0]} and {len(foreign) - 1} more" if len(foreign) > 1 else foreign[0]
+    if owned is None and _is_manifest(directory / MANIFEST):
+        raise StateError(
+            f"{directory}: holds a dataset without its {PLAN}: restore that file from a copy, "
+            "or choose another --output"
+        )
     if owned is None:
         raise StateError(
             f"{directory}: holds files but no plan of a run ({names}): "
@@ -89,11 +95,14 @@ def _is_foreign(name: str, entry: os.DirEntry[str], owned: Owned | None) -> bool
         return not entry.is_dir(follow_symlinks=False)
     if not entry.is_file(follow_symlinks=False) or not owned.has(name):
         return True
-    return name == MANIFEST and not _begins_as_manifest(entry.path)
+    return name == MANIFEST and not _is_manifest(Path(entry.path))
 
 
-def _begins_as_manifest(path: str) -> bool:
-    with open(path, "rb") as file:  # noqa: PTH123  an entry of a directory has a string
+def _is_manifest(path: Path) -> bool:
+    """Say whether a file begins as every manifest of tokmill does."""
+    if not os.path.lexists(path) or not S_ISREG(path.lstat().st_mode):
+        return False
+    with open_regular(path) as file:
         return file.read(len(_MANIFEST_BEGINNING)) == _MANIFEST_BEGINNING
 
 

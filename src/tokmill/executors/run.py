@@ -14,6 +14,7 @@ from tokmill.encode.choose import EngineChoice
 from tokmill.encode.engine import engine_version
 from tokmill.errors import StateError, UsageError
 from tokmill.executors import serial
+from tokmill.executors.complete import complete_manifest
 from tokmill.executors.directory import (
     clear,
     is_unstarted,
@@ -37,7 +38,6 @@ from tokmill.pipeline.plan import (
 from tokmill.pipeline.spec import Part
 from tokmill.shards.layout import MANIFEST, PARTS, REJECTS, part_name
 from tokmill.shards.plan_file import Owned, owned_names
-from tokmill.shards.reader import read_manifest
 from tokmill.shards.record import read_committed
 from tokmill.storage import locked, make_directory
 
@@ -95,11 +95,12 @@ def run(config: Config, observer: Observer, *, overwrite: bool = False) -> dict[
         memory_bytes = usable_memory() // workers
         means = (threads, memory_bytes, observer.warned)
         plan = _plan(prepared, reference, directory, *means, overwrite=overwrite)
+        complete = complete_manifest(directory, observer.warned)
         done = [part for part in plan.parts if _is_done(plan, part, directory)]
         observer.started(plan, len(done), prepared.ignored)
         prepared_s = time.perf_counter() - start_wall
-        if len(done) == len(plan.parts) and (directory / MANIFEST).exists():
-            return read_manifest(directory)
+        if complete is not None and len(done) == len(plan.parts):
+            return complete
         refuse_foreign(directory, Owned(len(plan.parts), config.sft is not None))
         (directory / MANIFEST).unlink(missing_ok=True)  # files of it were gone: not complete now
         watch = RejectWatch(plan, observer.progressed)
