@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import errno
+import fcntl
 import os
 import stat
 import subprocess
@@ -211,6 +212,36 @@ def test_the_lock_is_free_again_after_the_run(tmp_path: Path):
     for _ in range(2):
         with locked(tmp_path):
             assert names(tmp_path) == [LOCK_NAME]
+
+
+@pytest.mark.parametrize("number", [errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP])
+def test_a_file_system_without_locks_is_not_another_run(tmp_path: Path, monkeypatch, number):
+    def no_locks(file: int, operation: int) -> None:
+        raise OSError(number, os.strerror(number))
+
+    monkeypatch.setattr(fcntl, "flock", no_locks)
+    with pytest.raises(StorageError) as caught, locked(tmp_path):
+        pass
+    assert str(caught.value) == (
+        f"{tmp_path}: its file system has no locks ({os.strerror(number).lower()}), so two runs "
+        "could write over each other: choose an --output on another disk"
+    )
+
+
+def test_an_error_of_the_lock_itself_is_a_storage_error(tmp_path: Path, monkeypatch):
+    def broken(file: int, operation: int) -> None:
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    monkeypatch.setattr(fcntl, "flock", broken)
+    with pytest.raises(StorageError, match=r"input/output error$"), locked(tmp_path):
+        pass
+
+
+def test_a_link_in_place_of_the_lock_is_not_followed(tmp_path: Path):
+    (tmp_path / ".lock").symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(StorageError, match=r"\.lock: "), locked(tmp_path):
+        pass
+    assert not (tmp_path / "elsewhere").exists()
 
 
 def test_the_lock_is_free_again_after_an_error(tmp_path: Path):

@@ -29,6 +29,9 @@ virtual machine that takes every page of a large file anew spends 2 ms a MB on t
 TEMPORARY_SUFFIX = ".tmp"
 LOCK_NAME = ".lock"
 
+LACKING = (errno.ENOSYS, errno.EOPNOTSUPP, errno.ENOTSUP, errno.ENOLCK)
+"""Errors by which a file system says that it cannot do something at all."""
+
 
 @contextlib.contextmanager
 def storage_errors(path: Path | str) -> Iterator[None]:
@@ -168,19 +171,37 @@ def locked(directory: Path) -> Iterator[None]:
 
     Raises:
         StateError: another process holds it.
+        StorageError: the file system has no locks, or the directory cannot be written to.
     """
     import fcntl
 
-    with storage_errors(directory):
-        file = (directory / LOCK_NAME).open("a")
-    with file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            raise StateError(
-                f"{directory}: another run is writing here; wait for it or choose another --output"
-            ) from None
+    flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
+    with storage_errors(directory / LOCK_NAME):
+        descriptor = os.open(directory / LOCK_NAME, flags, 0o666)
+    try:
+        with storage_errors(directory):
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except OSError as error:
+                _explain_lock(directory, error)
+                raise
         yield
+    finally:
+        os.close(descriptor)
+
+
+def _explain_lock(directory: Path, error: OSError) -> None:
+    """Raise what a refused lock means, if that is known."""
+    if error.errno in (errno.EWOULDBLOCK, errno.EAGAIN, errno.EACCES):
+        raise StateError(
+            f"{directory}: another run is writing here; wait for it or choose another --output"
+        ) from None
+    if error.errno in (*LACKING, errno.EINVAL):
+        reason = (error.strerror or str(error)).lower()
+        raise StorageError(
+            f"{directory}: its file system has no locks ({reason}), so two runs could write over "
+            "each other: choose an --output on another disk"
+        ) from None
 
 
 def free_bytes(path: Path) -> int:

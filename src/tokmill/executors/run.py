@@ -22,6 +22,7 @@ from tokmill.executors.directory import (
     refuse_stdin,
     sweep,
 )
+from tokmill.executors.file_system import check_file_system
 from tokmill.executors.prepare import Prepared, choose, prepare, reference_of
 from tokmill.executors.space import check_space
 from tokmill.executors.watch import RejectWatch
@@ -91,6 +92,7 @@ def run(config: Config, observer: Observer, *, overwrite: bool = False) -> dict[
         os.environ.setdefault("RAYON_NUM_THREADS", str(threads))
         reference = reference_of(prepared)
         if overwrite or not (directory / MANIFEST).exists():
+            check_file_system(directory)
             check_space(prepared, reference, directory, observer.warned)
         memory_bytes = usable_memory() // workers
         means = (threads, memory_bytes, observer.warned)
