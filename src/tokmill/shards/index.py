@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from tokmill.errors import VerifyError
+from tokmill.errors import RecordError, VerifyError
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -34,6 +34,9 @@ MAGIC = b"MMIDIDX\x00\x00"
 HEADER = struct.Struct("<9sQBQQ")
 DTYPE_CODES = {2: 8, 4: 4}
 """Bytes per token to Megatron's code. It has no unsigned 32-bit code: ids stay below 2^31."""
+
+MAX_LENGTH = (1 << 31) - 1
+"""The longest document in tokens: its length is an int32 there, and must not wrap."""
 
 _CHUNK_DOCUMENTS = 1 << 20
 
@@ -48,7 +51,16 @@ class IndexWriter:
         file.write(bytes(HEADER.size))
 
     def append(self, lengths: npt.NDArray[np.int64]) -> None:
-        """Add documents by their lengths in tokens, below 2^31: a record has at most 2^30 bytes."""
+        """Add documents by their lengths in tokens.
+
+        Raises:
+            RecordError: one is longer than an index can say.
+        """
+        if len(lengths) and not 0 <= int(lengths.min()) <= int(lengths.max()) <= MAX_LENGTH:
+            raise RecordError(
+                f"{self._file.path}: expected documents of at most {MAX_LENGTH:,} tokens, found "
+                f"one of {int(lengths.max()):,}: set --max-tokens to leave it out"
+            )
         self._file.write(lengths.astype("<i4").tobytes())
         self._n_documents += len(lengths)
 
