@@ -57,10 +57,12 @@ def test_the_index_of_two_documents_has_exactly_these_bytes(tmp_path: Path):
 
 @pytest.mark.parametrize("length", [1 << 31, 1 << 32, (1 << 32) + 5, 1 << 62])
 def test_a_length_that_an_index_cannot_say_is_not_narrowed(tmp_path: Path, length):
-    writer = IndexWriter(PendingFile(tmp_path / "a.idx"), 2)
+    pending = PendingFile(tmp_path / "a.idx")
+    writer = IndexWriter(pending, 2)
     writer.append(np.array([1, (1 << 31) - 1], np.int64))
     with pytest.raises(RecordError) as caught:
         writer.append(np.array([3, length, 3], np.int64))
+    pending.discard()
     assert str(caught.value) == (
         f"{tmp_path}/a.idx: expected documents of at most 2,147,483,647 tokens, found one of "
         f"{length:,}: set --max-tokens to leave it out"
