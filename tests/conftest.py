@@ -224,3 +224,33 @@ def plan_of() -> Callable[[Config], Plan]:
         return Plan(spec, prepared.parts)
 
     return make
+
+
+@pytest.fixture(scope="session")
+def make_manifest() -> Callable[..., dict[str, Any]]:
+    """Make a manifest of the right shape from what is known of it: counts, shards, other keys."""
+
+    def make(counts: Mapping[str, Any], **entries: Any) -> dict[str, Any]:
+        zeros = dict.fromkeys(("records", "documents", "tokens", "text_bytes", "input_bytes"), 0)
+        totals = {**zeros, "drops": {}, "rejects": {}, **counts}
+        text = {"path": "t", "pattern": "", "control_tokens_in_text": "text"}
+        token = {"id": 2, "token": "<eos>"}
+        tokenizer = {"name": "t", "sha256": "0" * 64, "vocab_size": 100, "eos": token, "bos": None}
+        engine = {"name": "tokenizers", "version": "1", "reason": "asked for"}
+        engine |= {"mb_per_s": {}, "n_checked": 0, "refused": {}}
+        run = {"wall_s": 1, "text_bytes_per_s": 1, "peak_memory_bytes": 1, "resumed_parts": 0}
+        given = {"sources": [{"path": "a", **totals}], "tokenizer": tokenizer, **entries}
+        return {
+            "format_version": 1,
+            "config": {"tokenizer": text, **given.pop("config", {})},
+            "engine": engine,
+            "dtype": "uint16",
+            "totals": totals,
+            "length_histogram": [],
+            "shards": [],
+            "files": [],
+            "run": run,
+            **given,
+        }
+
+    return make

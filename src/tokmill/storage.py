@@ -12,6 +12,7 @@ import filecmp
 import os
 import secrets
 from pathlib import Path
+from stat import S_ISREG
 from typing import TYPE_CHECKING, BinaryIO
 
 from tokmill.errors import StateError, StorageError
@@ -157,6 +158,19 @@ def sync_directory(path: Path) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
+
+
+def open_regular(path: Path, *, follow_links: bool = False) -> BinaryIO:
+    """Open a file for reading; raises `OSError` where a pipe would block or a link leads elsewhere.
+
+    With `follow_links`, a link to a file is opened as that file.
+    """
+    links = 0 if follow_links else os.O_NOFOLLOW
+    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | links)
+    if not S_ISREG(os.fstat(descriptor).st_mode):
+        os.close(descriptor)
+        raise OSError(errno.EINVAL, "not a regular file")
+    return os.fdopen(descriptor, "rb")
 
 
 def make_directory(path: Path) -> None:

@@ -270,4 +270,7 @@ def test_a_manifest_of_sft_without_a_mask_is_damaged(
     path.unlink()
     path.write_text(json.dumps(manifest))
     outcome = tokmill("inspect", sft)
-    assert (outcome.code, "damaged manifest: no mask" in outcome.error) == (1, True)
+    assert (
+        outcome.code,
+        "damaged manifest: its kind, its mask and config.sft" in outcome.error,
+    ) == (1, True)

@@ -3,15 +3,22 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
 MakeDataset = Callable[..., Path]
+MASK = {
+    **dict.fromkeys(("preset", "boundary", "template", "alignment", "template_sha256"), "x"),
+    "trained": [],
+    "ends": {"rule": "eot", "last_ids": []},
+    "cut": 0,
+}
 
 
 @pytest.fixture
-def make_dataset(tmp_path: Path) -> MakeDataset:
+def make_dataset(tmp_path: Path, make_manifest: Callable[..., dict[str, Any]]) -> MakeDataset:
     """Write a small dataset: ids of each shard, masks, and a manifest with what loading needs."""
 
     def make(*shards: list[int], masks: list[list[int]] | None = None) -> Path:
@@ -22,13 +29,13 @@ def make_dataset(tmp_path: Path) -> MakeDataset:
             if masks is not None:
                 np.array(masks[number], "u1").tofile(tmp_path / f"{stem}.mask")
             rows.append({"name": stem, "split": "train", "documents": 1, "tokens": len(ids)})
-        manifest = {
-            "format_version": 1, "kind": "pretrain", "config": {}, "dtype": "uint16",
-            "shards": rows, "tokenizer": {"vocab_size": 70}, "length_histogram": [],
-            "totals": {"tokens": sum(map(len, shards)), "documents": len(shards)},
-        }  # fmt: skip
+        counts = {"tokens": sum(map(len, shards)), "documents": len(shards)}
+        manifest = make_manifest(counts, shards=[row for row in rows if row["tokens"]])
         if masks is not None:
-            manifest |= {"mask": {}, "config": {"sft": {"packing": 0, "weights": "none"}}}
+            manifest |= {"kind": "sft", "mask": MASK}
+            manifest["config"]["sft"] = {
+                "packing": 0, "weights": "refuse", "too_long": "drop", "packed_rows": False
+            }  # fmt: skip
         (tmp_path / "manifest.json").write_text(json.dumps(manifest))
         return tmp_path
 

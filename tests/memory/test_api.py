@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -25,28 +26,20 @@ def lines(bill: dict[str, Any]) -> dict[str, int]:
 
 
 @pytest.fixture
-def dataset(tmp_path: Path) -> Path:
+def dataset(tmp_path: Path, make_manifest: Callable[..., dict[str, Any]]) -> Path:
     """A finished dataset as far as its sizes go: 100 tokens in 4 documents."""
     stem = tmp_path / "train-0000000-0000"
     stem.with_suffix(".bin").write_bytes(bytes(200))
     stem.with_suffix(".idx").write_bytes(bytes(42 + 80))
     (tmp_path / "plan.json").write_bytes(b"{}")
-    manifest: dict[str, Any] = {
-        "format_version": 1,
-        "kind": "pretrain",
-        "config": {},
-        "tokenizer": {"vocab_size": 100},
-        "dtype": "uint16",
-        "totals": {"tokens": 100, "documents": 4},
-        "length_histogram": [0, 0, 0, 0, 4],
-        "sources": [{"path": "a", "tokens": 100, "documents": 4}],
-        "shards": [{"name": stem.name, "split": "train", "tokens": 100, "documents": 4}],
-        "files": [
-            {"name": "plan.json", "bytes": 2},
-            {"name": f"{stem.name}.bin", "bytes": 200},
-            {"name": f"{stem.name}.idx", "bytes": 122},
-        ],
-    }
+    counts = {"tokens": 100, "documents": 4}
+    names = {"plan.json": 2, f"{stem.name}.bin": 200, f"{stem.name}.idx": 122}
+    manifest = make_manifest(
+        counts,
+        length_histogram=[0, 0, 0, 0, 4],
+        shards=[{"name": stem.name, "split": "train", **counts}],
+        files=[{"name": name, "bytes": n, "blake3": "0" * 64} for name, n in names.items()],
+    )
     manifest["sha256"] = manifest_sha256(manifest)
     (tmp_path / "manifest.json").write_text(json.dumps(manifest))
     return tmp_path

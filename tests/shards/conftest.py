@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import json
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -12,7 +11,7 @@ import blake3
 import numpy as np
 import pytest
 
-from tokmill.shards.canonical import manifest_sha256
+from tokmill.shards.canonical import laid_out_json, manifest_sha256
 from tokmill.shards.layout import MANIFEST, PLAN
 from tokmill.shards.packed_rows import write_packed_rows
 from tokmill.shards.packs import summary, write_pack_index
@@ -40,6 +39,8 @@ RULE = {
     "preset": "tokmill",
     "boundary": "split",
     "alignment": "target",
+    "template": "plain",
+    "trained": ["content"],
     "template_sha256": "0" * 64,
     "ends": {"rule": "eot", "last_ids": [3]},
     "cut": 0,
@@ -49,7 +50,7 @@ RULE = {
 def write_manifest(directory: Path, manifest: dict[str, Any]) -> dict[str, Any]:
     """Write a manifest with the sum that fits it, and give it."""
     manifest["sha256"] = manifest_sha256(manifest)
-    (directory / MANIFEST).write_text(json.dumps(manifest))
+    (directory / MANIFEST).write_bytes(b"".join(laid_out_json(manifest)))
     return manifest
 
 
@@ -110,6 +111,8 @@ def described(lengths: Sequence[int], dtype: str, **counted: int) -> dict[str, A
         "records": len(lengths) + 3,
         "documents": len(lengths),
         "tokens": sum(lengths),
+        "text_bytes": 0,
+        "input_bytes": 0,
         "drops": {"short": 2},
         "rejects": {"json": 1},
         **counted,
@@ -117,7 +120,19 @@ def described(lengths: Sequence[int], dtype: str, **counted: int) -> dict[str, A
     bins = [length.bit_length() - 1 for length in lengths]
     return {
         "format_version": 1,
+        "config": {"tokenizer": {"path": "t", "pattern": "", "control_tokens_in_text": "text"}},
+        "engine": {
+            "name": "tokenizers",
+            "version": "1",
+            "reason": "asked for",
+            "mb_per_s": {},
+            "n_checked": 0,
+            "refused": {},
+        },
+        "run": {"wall_s": 1, "text_bytes_per_s": 1, "peak_memory_bytes": 1, "resumed_parts": 0},
         "tokenizer": {
+            "name": "t",
+            "sha256": "0" * 64,
             "vocab_size": VOCAB_SIZE,
             "eos": {"id": EOS, "token": "<eos>"},
             "bos": {"id": BOS, "token": "<bos>"},
@@ -153,10 +168,16 @@ def make_sft(tmp_path: Path) -> Callable[..., tuple[Path, dict[str, Any]]]:
             files += written
         pairs = [pair for found in samples.values() for pair in found]
         n_trained = sum(sum(mask) for _, mask in pairs)
+        said = described([len(ids) for ids, _ in pairs], "uint16", trained_tokens=n_trained)
+        said["config"]["sft"] = {
+            "weights": "file" if weight else "refuse",
+            "too_long": "drop",
+            "packing": packed,
+            "packed_rows": bool(packed),
+        }
         manifest = {
-            **described([len(ids) for ids, _ in pairs], "uint16", trained_tokens=n_trained),
+            **said,
             "kind": "sft",
-            "config": {"sft": {"weights": "file" if weight else "refuse"}},
             "mask": RULE,
             "shards": shards,
             "files": files,
@@ -177,7 +198,8 @@ def add_packs(directory: Path, manifest: dict[str, Any], capacity: int) -> list[
         files += write_pack_index(directory, split, np.array(offsets), np.array(numbers), "blake3")
         own = [entry for entry in manifest["shards"] if entry["split"] == split]
         n_tokens = sum(entry["tokens"] for entry in own)
-        packs[split] = summary(len(offsets) - 1, len(numbers), n_tokens, capacity)
+        counted = summary(len(offsets) - 1, len(numbers), n_tokens, capacity)
+        packs[split] = {**counted, "bytes_per_sample": 8}
     rows, listed = write_packed_rows(directory, manifest, "blake3", shard_bytes=20)
     for split, shards in listed.items():
         packs[split]["shards"] = shards

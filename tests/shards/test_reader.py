@@ -108,7 +108,7 @@ def test_a_damaged_manifest_is_refused(tmp_path: Path, content):
 
 def test_a_manifest_that_is_a_directory_is_a_storage_error(tmp_path: Path):
     (tmp_path / "manifest.json").mkdir()
-    with pytest.raises(StorageError, match=r"manifest\.json: is a directory$"):
+    with pytest.raises(StorageError, match=r"manifest\.json: not a regular file$"):
         read_manifest(tmp_path)
 
 

@@ -10,7 +10,7 @@ import click
 
 from tokmill.cli.dataset import spread, tokenizer_of
 from tokmill.cli.screen import show, show_json, show_styled
-from tokmill.errors import UsageError, VerifyError
+from tokmill.errors import UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -62,8 +62,6 @@ def command(
         raise UsageError("--json prints and --html writes a page: choose one")
     manifest = read_manifest(directory)
     check_complete(manifest, directory)
-    if manifest.get("kind") == "sft" and not isinstance(manifest.get("mask"), dict):
-        raise VerifyError(f"{directory / 'manifest.json'}: damaged manifest: no mask")
     if html is not None:
         _check_target(html, directory, manifest)
     loaded = tokenizer_of(manifest, tokenizer)

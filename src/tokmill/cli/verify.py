@@ -12,6 +12,8 @@ from tokmill.cli.dataset import spread, tokenizer_of
 from tokmill.cli.screen import show, show_json, show_labelled
 from tokmill.errors import TokmillError, VerifyError
 
+_MOST_NAMED = 5
+
 
 @click.command("verify")
 @click.argument("directory", type=click.Path(path_type=Path))
@@ -28,7 +30,7 @@ def command(directory: Path, tokenizer: str, as_json: bool) -> None:
     from tokmill.shards.reader import read_manifest
     from tokmill.shards.verify import verify
 
-    manifest = read_manifest(directory)
+    manifest = read_manifest(directory, follow_links=False)
     findings = verify(directory, manifest)
     note = ""
     if manifest.get("kind") == "sft" and not findings.problems:
@@ -38,6 +40,8 @@ def command(directory: Path, tokenizer: str, as_json: bool) -> None:
     else:
         for problem in findings.problems:
             show_labelled("mismatch:", problem, colour="red")
+        if findings.notes:
+            show(f"note: outside the dataset, not checked: {_listed(findings.notes)}")
         show(
             f"{plural(findings.n_files, 'file')} ({size(findings.n_bytes)}) hashed, "
             f"{plural(findings.n_shards, 'shard')}, {plural(findings.n_documents, 'document')}, "
@@ -49,6 +53,12 @@ def command(directory: Path, tokenizer: str, as_json: bool) -> None:
         )
     if not as_json:
         show(f"{directory}: no mismatch")
+
+
+def _listed(names: list[str]) -> str:
+    """Return the first names, and how many more there are."""
+    more = f" and {len(names) - _MOST_NAMED} more" if len(names) > _MOST_NAMED else ""
+    return ", ".join(sorted(names)[:_MOST_NAMED]) + more
 
 
 def _check_text(directory: Path, manifest: dict[str, Any], moved: str, problems: list[str]) -> str:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from tokmill.config import SftSettings
+from tokmill.config_values import build_config
 from tokmill.encode.control_variant import added_tokens
 from tokmill.encode.decode import Run, TokenDecoder, escaped
 from tokmill.errors import UsageError, VerifyError
@@ -156,13 +157,9 @@ def control_ids(manifest: Mapping[str, Any], tokenizer: Tokenizer) -> frozenset[
 def _template(manifest: Mapping[str, Any], tokenizer: Tokenizer) -> str:
     """Give the template of a run of SFT, or '' where what is found is another one."""
     known = {field.name for field in dataclasses.fields(SftSettings)}
-    values: dict[str, Any] = {
-        name: tuple(value) if isinstance(value, list) else value
-        for name, value in manifest["config"].get("sft", {}).items()
-        if name in known
-    }
+    sft = {k: v for k, v in manifest["config"].get("sft", {}).items() if k in known}
     try:
-        settings = SftSettings(**values)
+        settings = build_config({"sft": sft}, where="the manifest").sft or SftSettings()
         source = template_source(settings, mask_rule(settings).template, tokenizer.chat_template)
     except (UsageError, KeyError):
         return ""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -10,13 +11,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tokmill.errors import StateError, StorageError, UsageError, VerifyError
-from tokmill.shards.canonical import manifest_sha256
+from tokmill.shards.canonical import laid_out_json, manifest_sha256
 from tokmill.shards.index import read_index
-from tokmill.shards.layout import MANIFEST, PLAN, SIDECARS, check_format_version
-from tokmill.storage import storage_errors
+from tokmill.shards.layout import DATASET_FILE, MANIFEST, PLAN, SIDECARS, check_format_version
+from tokmill.shards.manifest_shape import shape_problem
+from tokmill.storage import open_regular, storage_errors
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
     import numpy.typing as npt
 
@@ -58,31 +60,38 @@ class Shard:
         return None if self.mask is None else self.mask[self.span(i)]
 
 
-def read_manifest(directory: Path) -> dict[str, Any]:
+def read_manifest(directory: Path, *, follow_links: bool = True) -> dict[str, Any]:
     """Read the manifest of a finished dataset.
 
     Raises:
         UsageError: there is no dataset.
         StateError: the run that writes it is not finished, or the format is newer than this reader.
-        VerifyError: the manifest is damaged.
+        VerifyError: the manifest is damaged, or a link that is not to be followed.
+        StorageError: it cannot be read.
     """
     path = directory / MANIFEST
-    if not path.exists():
+    if not os.path.lexists(path):
         if (directory / PLAN).exists():
             raise StateError(
                 f"{directory}: its run is not finished (no {MANIFEST}): "
                 "run the same command again to continue it"
             )
         raise UsageError(f"{directory}: not a tokmill dataset: no {MANIFEST} there")
+    if path.is_symlink() and not follow_links:
+        raise VerifyError(f"{path}: a link, not a file of the dataset")
     try:
-        with storage_errors(path):
-            text = path.read_bytes().decode()  # the bytes are let go: a manifest may be large
-        manifest = json.loads(text)
+        with storage_errors(path), open_regular(path, follow_links=follow_links) as file:
+            text = file.read().decode()  # the bytes are let go: a manifest may be large
+        manifest = json.loads(text, parse_constant=_refuse_constant)
         version = manifest["format_version"]
     except (ValueError, KeyError, TypeError, RecursionError) as error:
         raise VerifyError(f"{path}: damaged manifest: {error}") from None
     check_format_version(version, path)
     return dict(manifest)
+
+
+def _refuse_constant(name: str) -> None:
+    raise ValueError(f"{name} is no JSON")
 
 
 def read_intact_manifest(directory: Path) -> dict[str, Any]:
@@ -92,20 +101,38 @@ def read_intact_manifest(directory: Path) -> dict[str, Any]:
         TokmillError: see `read_manifest`; also VerifyError: its own sha256 does not match.
     """
     manifest = read_manifest(directory)
-    if manifest.get("sha256") != manifest_sha256(manifest):
+    if not is_intact(manifest):
         raise VerifyError(
             f"{directory / MANIFEST}: its own sha256 does not match: it was changed; "
             "see tokmill verify"
         )
+    check_complete(manifest, directory)
     return manifest
+
+
+def is_intact(manifest: dict[str, Any]) -> bool:
+    """Say whether a manifest's own sum is that of what it says."""
+    try:
+        return bool(manifest.get("sha256") == manifest_sha256(manifest))
+    except RecursionError:  # what can be read can be nested too deeply to be written
+        return False
+
+
+def is_canonical(directory: Path, manifest: dict[str, Any]) -> bool:
+    """Say whether the bytes of a manifest's file are those that a run writes for what it says.
+
+    Other spellings of the same values (blanks, escapes, keys twice) are not. Holds about 1 MiB.
+    """
+    path = directory / MANIFEST
+    with storage_errors(path), open_regular(path, follow_links=True) as file:
+        chunks = laid_out_json(manifest)
+        return all(file.read(len(chunk)) == chunk for chunk in chunks) and not file.read(1)
 
 
 def check_complete(manifest: dict[str, Any], directory: Path) -> None:
     """Make sure that a manifest has what reading documents takes; raises `VerifyError`."""
-    kinds = {"config": dict, "dtype": str, "shards": list, "tokenizer": dict, "totals": dict}
-    wrong = [key for key, kind in kinds.items() if not isinstance(manifest.get(key), kind)]
-    if wrong:
-        raise VerifyError(f"{directory / MANIFEST}: damaged manifest: no {', '.join(wrong)}")
+    if problem := shape_problem(manifest):
+        raise VerifyError(f"{directory / MANIFEST}: damaged manifest: {problem}")
 
 
 def open_shards(directory: Path, manifest: dict[str, Any], split: str = "") -> Iterator[Shard]:
@@ -120,7 +147,7 @@ def open_shards(directory: Path, manifest: dict[str, Any], split: str = "") -> I
             yield open_shard(directory, manifest, entry["name"], entry["split"])
 
 
-def sidecars_of(manifest: dict[str, Any]) -> tuple[str, ...]:
+def sidecars_of(manifest: Mapping[str, Any]) -> tuple[str, ...]:
     """Give the endings of what stands beside every `.bin` of a dataset."""
     if "mask" not in manifest:
         return ()
@@ -128,7 +155,9 @@ def sidecars_of(manifest: dict[str, Any]) -> tuple[str, ...]:
 
 
 def open_shard(directory: Path, manifest: dict[str, Any], name: str, split: str) -> Shard:
-    """Map one shard by its name; see `open_shards`."""
+    """Map one shard by its name, which leads nowhere else; see `open_shards`."""
+    if not DATASET_FILE.fullmatch(f"{name}.bin"):
+        raise VerifyError(f"{directory / MANIFEST}: {name!r} is not the name of a shard")
     dtype = np.dtype(manifest["dtype"]).newbyteorder("<")
     path = directory / f"{name}.bin"
     try:
@@ -156,10 +185,17 @@ def find_document(directory: Path, manifest: dict[str, Any], number: int) -> tup
 
     Raises:
         UsageError: there is no such document.
+        VerifyError: see `open_shards`; also, the shard has other documents than the manifest says.
     """
     first = 0
     for entry in manifest["shards"]:
         if first <= number < first + entry["documents"]:
-            return open_shard(directory, manifest, entry["name"], entry["split"]), number - first
+            shard = open_shard(directory, manifest, entry["name"], entry["split"])
+            if len(shard.lengths) != entry["documents"]:
+                raise VerifyError(
+                    f"{directory / entry['name']}.idx: {len(shard.lengths)} documents, the "
+                    f"manifest says {entry['documents']}"
+                )
+            return shard, number - first
         first += entry["documents"]
     raise UsageError(f"{directory}: no document {number}; it holds 0 to {first - 1}")

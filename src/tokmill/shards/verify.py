@@ -8,15 +8,15 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tokmill.errors import VerifyError
-from tokmill.shards.canonical import manifest_sha256
-from tokmill.shards.checksum import Digest, FileEntry
-from tokmill.shards.layout import MANIFEST
-from tokmill.shards.reader import open_shards
+from tokmill.shards.layout import MANIFEST, pack_names
+from tokmill.shards.manifest_shape import shape_problem
+from tokmill.shards.reader import is_canonical, is_intact, open_shard, sidecars_of
+from tokmill.shards.verify_files import check_files
 from tokmill.shards.verify_masks import MaskTally, check_mask_totals, check_masks
 from tokmill.shards.verify_packs import check_packs
-from tokmill.storage import LOCK_NAME, storage_errors
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from pathlib import Path
 
     from tokmill.shards.reader import Shard
@@ -26,7 +26,10 @@ _CHUNK_BYTES = 8 << 20
 
 @dataclass(slots=True)
 class Findings:
-    """What a verification saw. `problems` is empty for a dataset that keeps its promises."""
+    """What a verification saw. `problems` is empty for a dataset that keeps its promises.
+
+    `notes`: what stands in the directory outside the dataset, and was not looked at.
+    """
 
     n_files: int = 0
     n_bytes: int = 0
@@ -34,85 +37,67 @@ class Findings:
     n_documents: int = 0
     n_tokens: int = 0
     problems: list[str] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
 
 
 def verify(directory: Path, manifest: dict[str, Any]) -> Findings:
-    """Check a dataset against its manifest; forgery with recomputed sums is out of scope."""
+    """Check a dataset against its manifest; forgery with recomputed sums is out of scope.
+
+    Opens nothing but regular files of the directory, and follows no link in it.
+    """
     findings = Findings()
-    is_intact = manifest.get("sha256") == manifest_sha256(manifest)
-    if not is_intact:
+    if not is_intact(manifest):
         findings.problems.append(f"{MANIFEST}: its own sha256 does not match: it was changed")
-    try:
-        _check_files(directory, manifest, findings)
-        _check_shards(directory, manifest, findings)
-    except (AttributeError, KeyError, TypeError, ValueError) as error:
-        if is_intact:
-            raise
-        findings.problems.append(f"{MANIFEST}: cannot be checked further: {error!r}")
+    elif not is_canonical(directory, manifest):
+        findings.problems.append(
+            f"{MANIFEST}: its bytes are not the ones that were written: it was changed"
+        )
+    if problem := shape_problem(manifest):
+        findings.problems.append(f"{MANIFEST}: cannot be checked further: {problem}")
+        return findings
+    present = check_files(directory, manifest, findings)
+    _check_shards(directory, manifest, present, findings)
     return findings
 
 
-def _check_shards(directory: Path, manifest: dict[str, Any], findings: Findings) -> None:
-    rule, tally, is_sound = manifest.get("mask"), MaskTally(), True
-    if (manifest.get("kind") == "sft") != (rule is not None):
-        findings.problems.append(f"{MANIFEST}: its kind and its mask do not agree")
-    try:
-        for shard, entry in zip(open_shards(directory, manifest), manifest["shards"], strict=True):
-            n_before = len(findings.problems)
-            has_bounds = _check_index(shard, entry, findings.problems)
-            is_sound = is_sound and len(findings.problems) == n_before
-            if has_bounds:
-                _check_tokens(shard, manifest, tally, findings.problems)
-            findings.n_documents += len(shard.lengths)
-            findings.n_tokens += len(shard.tokens)
-            findings.n_shards += 1
-    except VerifyError as error:
-        findings.problems.append(str(error))
-        is_sound = False
+def _check_shards(
+    directory: Path, manifest: dict[str, Any], present: set[str], findings: Findings
+) -> None:
+    rule, tally, n_before = manifest.get("mask"), MaskTally(), len(findings.problems)
+    endings, n_read = ("bin", "idx", *sidecars_of(manifest)), 0
+    for entry in manifest["shards"]:
+        if not present.issuperset(f"{entry['name']}.{ending}" for ending in endings):
+            continue  # `check_files` has said so
+        try:
+            shard = open_shard(directory, manifest, entry["name"], entry["split"])
+        except VerifyError as error:
+            findings.problems.append(str(error))
+            continue
+        if _check_index(shard, entry, findings.problems):
+            _check_tokens(shard, manifest, tally, findings.problems)
+        findings.n_documents += len(shard.lengths)
+        findings.n_tokens += len(shard.tokens)
+        n_read += 1
+    findings.n_shards = n_read
+    if n_read < len(manifest["shards"]):
+        return
+    is_sound = len(findings.problems) == n_before
     totals = {"documents": findings.n_documents, "tokens": findings.n_tokens}
     if rule is not None:
         totals["trained_tokens"] = tally.n_trained
         check_mask_totals(rule, tally, findings.problems)
     _check_totals(manifest, totals, findings.problems)
-    if "packs" in manifest and is_sound:
+    if "packs" in manifest and is_sound and present.issuperset(_pack_files(manifest)):
         check_packs(directory, manifest, findings.problems)
 
 
-def _check_files(directory: Path, manifest: dict[str, Any], findings: Findings) -> None:
-    listed = {entry["name"] for entry in manifest["files"]}
-    present = {str(p.relative_to(directory)) for p in directory.rglob("*") if p.is_file()}
-    findings.problems += [
-        f"{name}: not listed in the manifest"
-        for name in sorted(present - listed - {MANIFEST, LOCK_NAME})
-    ]
-    for entry in manifest["files"]:
-        path = directory / entry["name"]
-        if not path.is_file():
-            findings.problems.append(f"{entry['name']}: missing")
-            continue
-        try:
-            said = FileEntry.from_json(entry)
-        except ValueError as error:
-            findings.problems.append(f"{MANIFEST}: {error}")
-            continue
-        found = _digest(path, said.checksum.algorithm).entry(said.name)
-        findings.n_files += 1
-        findings.n_bytes += found.n_bytes
-        if found.n_bytes != said.n_bytes:
-            findings.problems.append(
-                f"{said.name}: {found.n_bytes} bytes, the manifest says {said.n_bytes}"
-            )
-        elif found.checksum != said.checksum:
-            algorithm = said.checksum.algorithm
-            findings.problems.append(f"{said.name}: its bytes have changed ({algorithm})")
-
-
-def _digest(path: Path, algorithm: str) -> Digest:
-    digest = Digest(algorithm)
-    with storage_errors(path), path.open("rb") as file:
-        while chunk := file.read(_CHUNK_BYTES):
-            digest.update(chunk)
-    return digest
+def _pack_files(manifest: dict[str, Any]) -> Iterator[str]:
+    """Yield the names of all files that `check_packs` opens besides the shards."""
+    for split, pack in manifest["packs"].items():
+        yield from pack_names(split)
+        for entry in pack.get("shards", ()):
+            for ending in ("bin", "idx", *sidecars_of(manifest)):
+                yield f"{entry['name']}.{ending}"
 
 
 def _check_index(shard: Shard, entry: dict[str, Any], problems: list[str]) -> bool:
