@@ -26,6 +26,7 @@ from tokmill.config import (
 )
 from tokmill.encode.choose import EngineChoice
 from tokmill.encode.engine import REFERENCE
+from tokmill.encode.renewal import EngineMemory
 from tokmill.encode.tokenizer import load_tokenizer
 from tokmill.errors import TokmillError
 from tokmill.laps import Laps
@@ -186,7 +187,7 @@ def _encoder(spec: RunSpec) -> SampleEncoder:
     if key not in _encoders:
         if len(_encoders) > 3:  # 100 MB each
             _encoders.clear()
-        _encoders[key] = make_sample_encoder(spec, _ENGINE_MEMORY_BYTES)
+        _encoders[key] = make_sample_encoder(spec, EngineMemory(_ENGINE_MEMORY_BYTES))
     return _encoders[key]
 
 

@@ -186,6 +186,7 @@ def read_files(directory: Path) -> dict[str, bytes]:
     }
     plan = json.loads(files["plan.json"])
     plan.pop("engine")
+    plan.pop("fingerprint")  # of all of it, the engine too
     return files | {"plan.json": json.dumps(plan, sort_keys=True).encode()}
 
 

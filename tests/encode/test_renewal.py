@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 from tokmill.batch import TokenBatch
-from tokmill.encode.renewal import RenewableEngine, anonymous_bytes
+from tokmill.encode.renewal import EngineMemory, RenewableEngine, anonymous_bytes
 from tokmill.laps import Laps
 
 if TYPE_CHECKING:
@@ -84,7 +84,7 @@ class Meeting(Hoarder):
 
 def test_the_engine_is_loaded_once_and_answers(tmp_path):
     load = Loader(0)
-    engine = RenewableEngine(load, 1 << 40)
+    engine = RenewableEngine(load, EngineMemory(1 << 40))
     batches = [encode(engine) for _ in range(3)]
     assert [batch.ids.tolist() for batch in batches] == [[1, 2, 3]] * 3
     assert load.n_loads == 1
@@ -97,7 +97,7 @@ def encode(engine: RenewableEngine) -> TokenBatch:
 @linux_only
 def test_an_engine_that_outgrows_its_bound_is_loaded_anew():
     load = Loader(4 * MEMORY_BYTES)
-    engine = RenewableEngine(load, MEMORY_BYTES)
+    engine = RenewableEngine(load, EngineMemory(MEMORY_BYTES))
     for _ in range(3):
         assert encode(engine).ids.tolist() == [1, 2, 3]
     assert engine.n_loads == 3
@@ -106,7 +106,7 @@ def test_an_engine_that_outgrows_its_bound_is_loaded_anew():
 
 @linux_only
 def test_renewal_gives_the_memory_back():
-    engine = RenewableEngine(Loader(16 * MEMORY_BYTES), MEMORY_BYTES)
+    engine = RenewableEngine(Loader(16 * MEMORY_BYTES), EngineMemory(MEMORY_BYTES))
     before = anonymous_bytes()
     for _ in range(8):
         encode(engine)
@@ -116,7 +116,7 @@ def test_renewal_gives_the_memory_back():
 @linux_only
 def test_the_engine_is_kept_below_its_bound():
     load = Loader(1024)
-    engine = RenewableEngine(load, 1 << 40)
+    engine = RenewableEngine(load, EngineMemory(1 << 40))
     for _ in range(50):
         encode(engine)
     assert load.n_loads == 1
@@ -125,7 +125,7 @@ def test_the_engine_is_kept_below_its_bound():
 @linux_only
 def test_an_engine_that_cannot_be_renewed_is_kept():
     load = Loader(4 * MEMORY_BYTES, renewable=False)
-    engine = RenewableEngine(load, MEMORY_BYTES)
+    engine = RenewableEngine(load, EngineMemory(MEMORY_BYTES))
     for _ in range(3):
         encode(engine)
     assert load.n_loads == 1
@@ -143,7 +143,7 @@ def in_threads(n: int, work: Callable[[], None]) -> None:
 @pytest.mark.parametrize("concurrent", [False, True])
 def test_threads_share_one_engine_between_renewals(concurrent):
     load = Loader(4 * MEMORY_BYTES, concurrent=concurrent)
-    engine = RenewableEngine(load, MEMORY_BYTES)
+    engine = RenewableEngine(load, EngineMemory(MEMORY_BYTES))
     lengths: list[int] = []
     in_threads(4, lambda: lengths.extend(len(encode(engine).ids) for _ in range(4)))
     assert lengths == [3] * 16
@@ -153,14 +153,14 @@ def test_threads_share_one_engine_between_renewals(concurrent):
 
 def test_a_concurrent_engine_encodes_on_several_threads_at_once():
     library = Meeting(3, concurrent=True)
-    engine = RenewableEngine(lambda: library, 1 << 40)
+    engine = RenewableEngine(lambda: library, EngineMemory(1 << 40))
     in_threads(3, lambda: encode(engine) and None)
     assert library.most_at_once == 3
 
 
 def test_an_engine_with_its_own_threads_gets_one_batch_at_a_time():
     library = Meeting(1, concurrent=False)
-    engine = RenewableEngine(lambda: library, 1 << 40)
+    engine = RenewableEngine(lambda: library, EngineMemory(1 << 40))
     in_threads(3, lambda: encode(engine) and None)
     assert library.most_at_once == 1
 
@@ -170,7 +170,9 @@ def test_an_engine_that_raises_leaves_room_for_the_next_batch():
         def encode(self, text: pa.LargeStringArray) -> TokenBatch:
             raise ValueError("no")
 
-    engine = RenewableEngine(lambda: Failing(0, renewable=False, concurrent=False), 1 << 40)
+    engine = RenewableEngine(
+        lambda: Failing(0, renewable=False, concurrent=False), EngineMemory(1 << 40)
+    )
     for _ in range(2):
         with pytest.raises(ValueError, match="no"):
             encode(engine)
@@ -184,3 +186,68 @@ def test_anonymous_memory_grows_with_what_is_held():
     held.close()
     assert 28 << 20 <= grown <= 48 << 20
     assert anonymous_bytes() - before < 16 << 20
+
+
+@linux_only
+def test_a_block_in_work_does_not_look_like_a_cache_that_has_grown():
+    memory = EngineMemory(MEMORY_BYTES)
+    block: list[mmap.mmap] = []
+    engine = RenewableEngine(Loader(0), memory)
+    for _ in range(3):
+        encode(engine)
+        with memory.holding(16 * MEMORY_BYTES):
+            block.append(touched_pages(12 * MEMORY_BYTES))
+            encode(engine)
+            block.pop().close()
+    assert engine.n_loads == 1
+
+
+@linux_only
+def test_an_engine_loaded_beside_a_large_block_is_held_to_its_bound_when_that_is_gone():
+    memory = EngineMemory(MEMORY_BYTES)
+    block = [touched_pages(16 * MEMORY_BYTES)]
+    engine = RenewableEngine(Loader(3 * MEMORY_BYTES), memory)
+    with memory.holding(20 * MEMORY_BYTES):
+        encode(engine)
+    assert engine.n_loads == 1
+    block.pop().close()
+    encode(engine)  # sees that what was there is gone
+    for _ in range(3):
+        encode(engine)
+    assert engine.n_loads >= 3
+
+
+@linux_only
+def test_memory_that_no_renewal_frees_costs_one_renewal():
+    engine = RenewableEngine(Loader(0), EngineMemory(MEMORY_BYTES))
+    encode(engine)
+    kept = touched_pages(8 * MEMORY_BYTES)
+    for _ in range(10):
+        encode(engine)
+    kept.close()
+    assert engine.n_loads == 2
+
+
+@linux_only
+def test_two_engines_share_one_bound_and_are_renewed_together():
+    memory = EngineMemory(8 * MEMORY_BYTES)
+    first, second = (RenewableEngine(Loader(3 * MEMORY_BYTES), memory) for _ in range(2))
+    for engine in (first, second, first):
+        encode(engine)
+    assert (first.n_loads, second.n_loads) == (1, 1)
+    assert first.is_loaded is second.is_loaded is False  # 9 of 8: neither has 8 alone
+    for engine in (first, second):
+        encode(engine)
+    assert (first.n_loads, second.n_loads) == (2, 2)
+
+
+@linux_only
+def test_beside_an_engine_that_cannot_be_renewed_the_other_one_is():
+    memory = EngineMemory(MEMORY_BYTES)
+    kept = RenewableEngine(Loader(0, renewable=False), memory)
+    renewed = RenewableEngine(Loader(3 * MEMORY_BYTES), memory)
+    for _ in range(3):
+        encode(kept)
+        encode(renewed)
+    assert kept.n_loads == 1
+    assert renewed.n_loads == 3

@@ -11,7 +11,7 @@ from tokmill.encode.byte_lengths import byte_lengths
 from tokmill.encode.continuation import continuation_tokenizer
 from tokmill.encode.control_variant import added_tokens, with_control_tokens
 from tokmill.encode.reference import TokenizersReference
-from tokmill.encode.renewal import RenewableEngine
+from tokmill.encode.renewal import EngineMemory, RenewableEngine
 from tokmill.encode.samples import (
     DRIFTING_SAMPLES,
     STRADDLING_TOKENS,
@@ -35,7 +35,9 @@ FLAGS = dict.fromkeys(("single_word", "lstrip", "rstrip", "normalized"), False)
 
 
 def engine(tokenizer):
-    return RenewableEngine(lambda: TokenizersReference(tokenizer, parse=False), 1 << 40)
+    return RenewableEngine(
+        lambda: TokenizersReference(tokenizer, parse=False), EngineMemory(1 << 40)
+    )
 
 
 def encoder(tokenizer, boundary, *, by="lengths, offsets", **rules):

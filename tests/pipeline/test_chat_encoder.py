@@ -6,6 +6,7 @@ import pytest
 
 from tokmill.batch import SampleBatch
 from tokmill.config import SftSettings
+from tokmill.encode.renewal import EngineMemory
 from tokmill.encode.samples import DRIFTING_SAMPLES, STRADDLING_TOKENS
 from tokmill.laps import Laps
 from tokmill.pipeline.chat_encoder import make_sample_encoder
@@ -35,7 +36,7 @@ def encode(chat_run):
 
     def run(*segments, sft: SftSettings | None = None, **settings):
         spec = chat_run([CHAT], sft or SftSettings(template="plain"), **settings).spec
-        encoding = make_sample_encoder(spec, MEMORY).encode(batch(*segments), Laps())
+        encoding = make_sample_encoder(spec, EngineMemory(MEMORY)).encode(batch(*segments), Laps())
         if encoding.refused:
             return [refusal.reason for refusal in encoding.refused]
         return encoding.tokens.ids.tolist(), encoding.tokens.weights.tolist(), encoding.counters

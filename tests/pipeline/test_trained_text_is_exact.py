@@ -14,6 +14,7 @@ from tokenizers import Tokenizer as Library
 from tokmill.config import Config, InputSettings, SftSettings, TokenizerSettings
 from tokmill.encode.choose import EngineChoice
 from tokmill.encode.cut_samples import fit
+from tokmill.encode.renewal import EngineMemory
 from tokmill.encode.tokenizer import load_tokenizer
 from tokmill.laps import Laps
 from tokmill.pipeline.chat import make_chat_renderer, settle
@@ -57,7 +58,7 @@ class Chat:
         spec = RunSpec(resolve(config, tokenizer, "auto"), tokenizer, engine, 1, template)
         self._settings = spec.config.sft
         self._renderer = make_chat_renderer(spec.config, tokenizer, template)
-        self._encoder = make_sample_encoder(spec, 1 << 30)
+        self._encoder = make_sample_encoder(spec, EngineMemory(1 << 30))
 
     def tokens(self, messages: list[tuple[str, str]]) -> tuple[list[int], list[bool]]:
         record = {"messages": [{"role": role, "content": text} for role, text in messages]}

@@ -18,7 +18,7 @@ from tokmill.encode.control import control_strings
 from tokmill.encode.control_variant import added_tokens
 from tokmill.encode.engine import REFERENCE, load_engine
 from tokmill.encode.hostile import hostile_texts
-from tokmill.encode.renewal import RenewableEngine
+from tokmill.encode.renewal import EngineMemory, RenewableEngine
 from tokmill.encode.samples import SampleEncoder, SampleRules, offsets_of
 from tokmill.errors import TokenizerError
 from tokmill.pipeline.chat import sft_settings
@@ -31,12 +31,12 @@ if TYPE_CHECKING:
     from tokmill.pipeline.spec import RunSpec
 
 
-def make_sample_encoder(spec: RunSpec, memory_bytes: int) -> SampleEncoder:
+def make_sample_encoder(spec: RunSpec, memory: EngineMemory) -> SampleEncoder:
     """Give the encoder that a run's settings describe.
 
     Args:
         spec: the run.
-        memory_bytes: what the caches of each engine may take.
+        memory: what its engines share.
 
     Raises:
         TokenizerError: the boundary asked for cannot be had with this tokenizer.
@@ -50,13 +50,13 @@ def make_sample_encoder(spec: RunSpec, memory_bytes: int) -> SampleEncoder:
     if continuation is not tokenizer:
         emitted = emitted_strings(spec.template, added) | ({tokenizer.eos.content} & set(added))
         behind = after_control(tokenizer, continuation, emitted)
-    engine = RenewableEngine(partial(_load, spec, tokenizer, spec.engine.name), memory_bytes)
+    engine = RenewableEngine(partial(_load, spec, tokenizer, spec.engine.name), memory)
     rest: RenewableEngine | None = engine
     if continuation is None:
         rest = None
     elif continuation is not tokenizer:
         name = _prove(spec, continuation)
-        rest = RenewableEngine(partial(_load, spec, continuation, name), memory_bytes)
+        rest = RenewableEngine(partial(_load, spec, continuation, name), memory)
     is_joint = rule.boundary == "joint"
     lengths = byte_lengths(tokenizer) if is_joint or settings.too_long == "drop-turns" else None
     offsets = None

@@ -18,9 +18,10 @@ from tokmill.encode.cut_samples import fit
 from tokmill.encode.ends import narrowed
 from tokmill.encode.engine import REFERENCE, load_engine
 from tokmill.encode.offsets import byte_offsets
+from tokmill.encode.renewal import EngineMemory
 from tokmill.encode.spot import Candidate, candidates
 from tokmill.laps import Laps
-from tokmill.pipeline.bounds import engine_bytes
+from tokmill.pipeline.bounds import BLOCK_COPIES, engine_bytes
 from tokmill.pipeline.chat import make_chat_renderer, sft_settings, vocabulary_of
 from tokmill.pipeline.chat_encoder import make_sample_encoder
 from tokmill.pipeline.encoded import Encoded, joined, parted
@@ -79,10 +80,15 @@ class ChatRoad:
             other = continuation_tokenizer(tokenizer)
             if other is not None and other is not tokenizer:
                 self.continuation = cache(partial(load, other))
-        self._encoder = make_sample_encoder(spec, engine_bytes(spec))
+        self._memory = EngineMemory(engine_bytes(spec))
+        self._encoder = make_sample_encoder(spec, self._memory)
 
     def process(self, blocks: Sequence[Block]) -> list[Encoded]:
         """Parse, render, encode and mask blocks, at least one, as if each came alone."""
+        with self._memory.holding(BLOCK_COPIES * sum(block.n_bytes for block in blocks)):
+            return self._process(blocks)
+
+    def _process(self, blocks: Sequence[Block]) -> list[Encoded]:
         laps = Laps()
         parsed = parse_together(blocks)
         records = joined(parsed)

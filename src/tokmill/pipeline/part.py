@@ -125,6 +125,7 @@ def _write_blocks(
             laps.end("spot check")
             progress = writer.add(work.slice_index, source.path, encoded, work.reader.origin)
             report(replace(progress, n_checked=n_checked, stage_s=encoded.stage_s))
+            del encoded  # or a long record's tokens would stay beside the next block
 
 
 def _timed(works: Iterator[_Work], laps: Laps) -> Iterator[_Work]:

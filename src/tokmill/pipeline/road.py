@@ -16,10 +16,10 @@ from tokmill.encode.control import contains_control, control_strings
 from tokmill.encode.ends import Ends, select, with_ends
 from tokmill.encode.engine import REFERENCE, load_engine
 from tokmill.encode.offsets import byte_offsets
-from tokmill.encode.renewal import RenewableEngine
+from tokmill.encode.renewal import EngineMemory, RenewableEngine
 from tokmill.encode.spot import candidates
 from tokmill.laps import Laps
-from tokmill.pipeline.bounds import engine_bytes
+from tokmill.pipeline.bounds import BLOCK_COPIES, engine_bytes
 from tokmill.pipeline.encoded import Encoded, joined, parted
 from tokmill.render.renderer import make_renderer
 from tokmill.shards.layout import token_dtype
@@ -50,9 +50,9 @@ class PretrainRoad:
         self.renderer = make_renderer(config.render, ())
         self.schema = self.renderer.schema
         self.dtype = token_dtype(config.output.dtype, tokenizer.max_emittable_id)
+        self._memory = EngineMemory(engine_bytes(spec))
         self.engine = RenewableEngine(
-            partial(load, spec.engine.name, n_threads=spec.n_threads),
-            engine_bytes(spec),
+            partial(load, spec.engine.name, n_threads=spec.n_threads), self._memory
         )
         self.continuation: Callable[[], Engine] | None = None
         self.reference: Callable[[], Engine] | None = None
@@ -66,6 +66,10 @@ class PretrainRoad:
 
     def process(self, blocks: Sequence[Block]) -> list[Encoded]:
         """Parse, render and encode blocks, at least one, as if each came alone."""
+        with self._memory.holding(BLOCK_COPIES * sum(block.n_bytes for block in blocks)):
+            return self._process(blocks)
+
+    def _process(self, blocks: Sequence[Block]) -> list[Encoded]:
         laps = Laps()
         parsed = parse_together(blocks)
         records = joined(parsed)
