@@ -134,7 +134,7 @@ class RunSettings:
     threads: int = speed_setting(
         0, "Threads in each worker; 0: the cores divided by the workers.", minimum=0, maximum=256
     )
-    batch_bytes: int = speed_setting(4 << 20, "Input per batch.", minimum=1)
+    batch_bytes: int = speed_setting(4 << 20, "Input per batch.", minimum=1, maximum=256 << 20)
     engine_memory_bytes: int = speed_setting(
         0,
         "Renew the engine when its caches have grown by this; 0: 200 MiB a thread, or what fits.",

@@ -119,6 +119,10 @@ def test_a_setting_that_cannot_be_is_a_usage_error(
         (b"[input]\npaths = 'a.jsonl'\n", "input.paths: expected a list of strings, found str"),
         (b"[limits]\non_error = 'x'\n", "limits.on_error: expected one of skip, fail; found 'x'"),
         (b"[run]\nbatch_bytes = '8 potatoes'\n", "run.batch_bytes: expected a size such as 8MiB"),
+        (
+            b"[run]\nbatch_bytes = '1 GiB'\n",
+            "run.batch_bytes: expected between 1 and 268435456, found 1073741824",
+        ),
         (b"run: 1\n", "not valid TOML"),
         (b"#\xff\n", "not valid TOML"),
     ],

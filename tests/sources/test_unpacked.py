@@ -4,6 +4,7 @@ import gzip
 
 import pytest
 
+from tokmill.sources import streams
 from tokmill.sources.slices import Slice, SourceFile, cut
 from tokmill.sources.streams import zstd
 from tokmill.sources.unpacked import unpacked_bytes
@@ -50,3 +51,21 @@ def test_a_frame_that_was_streamed_says_nothing(tmp_path):
 )
 def test_what_is_not_compressed_or_broken_is_not_known(data, compression, tmp_path):
     assert unpacked_bytes(whole(tmp_path / "a", data, compression)) == 0
+
+
+def test_slices_of_a_file_look_at_each_of_its_frames_once(tmp_path, monkeypatch):
+    frames = [zstd.compress(b"x" * i) for i in range(200)]
+    file = source(tmp_path / "a", b"".join(frames), "zst")
+    pieces = cut(file, file.n_bytes // 50)
+    n_bytes = []
+    size_of = streams.zstd.get_frame_size
+
+    def counted(data):
+        n_bytes.append(size_of(data))
+        return n_bytes[-1]
+
+    monkeypatch.setattr(streams.zstd, "get_frame_size", counted)
+    assert len(pieces) > 30
+    assert sum(map(unpacked_bytes, pieces)) == sum(range(200))
+    assert len(n_bytes) == 200
+    assert sum(n_bytes) == file.n_bytes

@@ -275,21 +275,26 @@ def _cut_short(codec: str) -> _CodecError:
 _DECODERS = {"": _copy, "gz": _gunzip, "zst": _unzstd}
 
 
-def frame_starts(path: str) -> list[int]:
-    """Give the byte offset of every zstandard frame of a file, as far as frames can be told.
+def frame_starts(path: str, start: int = 0, stop: int = -1) -> list[int]:
+    """Return where zstandard frames begin in the bytes `start` to `stop` (-1: the end) of a file.
+
+    `start` is where a frame begins. What comes behind a frame that cannot be told is left out.
 
     Raises:
         StorageError: the file cannot be read.
     """
-    file_bytes = Path(path).stat().st_size
-    starts = [0]
+    stop = Path(path).stat().st_size if stop < 0 else stop
+    starts: list[int] = []
+    if start >= stop:
+        return starts
     with (
         open_binary(path) as file,
         mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as mapped,
         memoryview(mapped) as data,
         suppress(zstd.ZstdError),  # a frame that is cut short has no size: it ends the list
     ):
-        while starts[-1] < file_bytes:
-            with data[starts[-1] :] as rest:
-                starts.append(starts[-1] + zstd.get_frame_size(rest))
-    return starts[:-1] if starts[-1] >= file_bytes else starts
+        while start < stop:
+            starts.append(start)
+            with data[start:] as rest:
+                start += zstd.get_frame_size(rest)
+    return starts

@@ -44,13 +44,12 @@ def unpacked_bytes(piece: Slice) -> int:
             return int.from_bytes(file.read(4), "little")
         stop = piece.file.n_bytes if piece.stop < 0 else piece.stop
         total = 0
-        for start in frame_starts(path):
-            if piece.start <= start < stop:
-                file.seek(start)
-                n_bytes = _frame_bytes(file.read(_HEADER_BYTES))
-                if n_bytes is None:
-                    return 0
-                total += n_bytes
+        for start in frame_starts(path, piece.start, stop):
+            file.seek(start)
+            n_bytes = _frame_bytes(file.read(_HEADER_BYTES))
+            if n_bytes is None:
+                return 0
+            total += n_bytes
         return total
 
 
