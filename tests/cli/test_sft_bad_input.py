@@ -186,12 +186,24 @@ def test_a_number_that_is_none_beside_the_texts_of_a_parquet_file_costs_no_recor
 
 
 @pytest.mark.parametrize("text", ["", "\n \n"])
-def test_an_empty_input_is_an_empty_dataset(
-    totals: Callable[..., Any], sft: Callable[..., Any], tmp_path: Path, text: str
+def test_an_input_without_a_record_is_an_error(
+    sft: Callable[..., Any], tmp_path: Path, text: str
 ) -> None:
     (tmp_path / "in.jsonl").write_text(text)
     words = ("--packing", "64", "--max-tokens", "64", "--packed-rows")
-    assert totals(tmp_path / "in.jsonl", *words)["records"] == 0
+    outcome = sft(tmp_path / "in.jsonl", *words)
+    assert outcome.code == 3
+    assert "the run made no document: 1 input file without a record" in outcome.error
+
+
+def test_chats_that_were_all_dropped_are_an_error(
+    sft: Callable[..., Any], good: Path, tmp_path: Path
+) -> None:
+    outcome = sft(good, "--max-tokens", "2")
+    assert outcome.code == 3
+    assert outcome.error.startswith("the run made no document of ")
+    assert " dropped: " in outcome.error
+    assert not (tmp_path / "out/manifest.json").exists()
 
 
 def test_windows_without_a_target_are_left_out_and_counted(
