@@ -8,8 +8,10 @@ from tokmill.pipeline.bounds import (
     BASE_BYTES,
     BLOCK_COPIES,
     LEAST_ENGINE_BYTES,
+    WRITER_BYTES,
     ahead_bytes,
     engine_bytes,
+    n_writers,
 )
 
 MIB, GIB = 1 << 20, 1 << 30
@@ -54,3 +56,23 @@ def test_blocks_in_flight_take_a_quarter_of_the_memory_but_never_less_than_two(s
     assert ahead_bytes(spec(64, 64 * GIB)) == 66 * 5 * MIB
     assert ahead_bytes(spec(64, 2 * GIB)) == 2 * GIB // 24
     assert ahead_bytes(spec(64, MIB)) == 2 * 5 * MIB
+
+
+@pytest.mark.parametrize(
+    ("n_threads", "memory_bytes", "expected"),
+    [(1, 0, 0), (2, 0, 2), (64, 0, 64), (64, 64 * GIB, 64), (64, 4 * GIB, 12), (64, 512 * MIB, 0)],
+)
+def test_as_many_processes_write_chats_as_there_are_threads_and_memory(
+    chat_run, n_threads, memory_bytes, expected
+):
+    made = chat_run([{"messages": [{"role": "user", "content": "a"}]}]).spec
+    made = dataclasses.replace(made, n_threads=n_threads, memory_bytes=memory_bytes)
+    assert n_writers(made) == expected
+    if memory_bytes == 4 * GIB:
+        blocks = BLOCK_COPIES * ahead_bytes(made)
+        total = BASE_BYTES + engine_bytes(made) + blocks + WRITER_BYTES * expected
+        assert total <= memory_bytes * 3 // 4
+
+
+def test_pretraining_has_no_process_that_writes_chats(spec):
+    assert n_writers(spec(64, 0)) == 0

@@ -22,6 +22,9 @@ ENGINE_THREAD_BYTES = 200 << 20
 LEAST_ENGINE_BYTES = 100 << 20
 """The default gives engines this much, however little memory there is."""
 
+WRITER_BYTES = 80 << 20
+"""A process that writes records of chats."""
+
 _WAITING_BLOCKS = 2
 """Blocks in flight beyond one for each thread: the next to write, and the next to encode."""
 
@@ -40,6 +43,17 @@ def ahead_bytes(spec: RunSpec) -> int:
     return min(wanted, max(spec.memory_bytes // (4 * BLOCK_COPIES), 2 * block_bytes))
 
 
+def n_writers(spec: RunSpec) -> int:
+    """Return how many processes may write records of chats: as many as a quarter of memory holds.
+
+    No more than threads; 0 where there are none, which is for pretraining and for one thread.
+    """
+    wanted = spec.n_threads
+    if spec.memory_bytes:
+        wanted = min(wanted, spec.memory_bytes // (4 * WRITER_BYTES))
+    return 0 if spec.config.sft is None or wanted < 2 else wanted
+
+
 def engine_bytes(spec: RunSpec) -> int:
     """Return the bytes that a worker's engines, together, may learn.
 
@@ -52,5 +66,5 @@ def engine_bytes(spec: RunSpec) -> int:
     wanted = spec.n_threads * ENGINE_THREAD_BYTES
     if not spec.memory_bytes:
         return wanted
-    room = spec.memory_bytes * 3 // 4 - BASE_BYTES - BLOCK_COPIES * ahead_bytes(spec)
-    return min(wanted, max(room, LEAST_ENGINE_BYTES))
+    rest = BASE_BYTES + BLOCK_COPIES * ahead_bytes(spec) + WRITER_BYTES * n_writers(spec)
+    return min(wanted, max(spec.memory_bytes * 3 // 4 - rest, LEAST_ENGINE_BYTES))

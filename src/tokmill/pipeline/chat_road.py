@@ -21,7 +21,7 @@ from tokmill.encode.offsets import byte_offsets
 from tokmill.encode.renewal import EngineMemory
 from tokmill.encode.spot import Candidate, candidates
 from tokmill.laps import Laps
-from tokmill.pipeline.bounds import BLOCK_COPIES, engine_bytes
+from tokmill.pipeline.bounds import BLOCK_COPIES, engine_bytes, n_writers
 from tokmill.pipeline.chat import make_chat_renderer, sft_settings, vocabulary_of
 from tokmill.pipeline.chat_encoder import make_sample_encoder
 from tokmill.pipeline.encoded import Encoded, joined, parted
@@ -65,7 +65,7 @@ class ChatRoad:
         self._pool = RenderPool(
             self._renderer.writer,
             (self._settings, spec.template, vocabulary_of(config, tokenizer, spec.template)),
-            spec.n_threads,
+            n_writers(spec),
         )
         self._renderer.write = self._pool.write
         self.schema = self._renderer.schema

@@ -13,7 +13,14 @@ from tokmill.encode.engine import load_engine
 from tokmill.errors import RecordError
 from tokmill.memory.dataset import DatasetSize
 from tokmill.memory.disk import predicted_disk
-from tokmill.pipeline.bounds import BASE_BYTES, BLOCK_COPIES, ahead_bytes, engine_bytes
+from tokmill.pipeline.bounds import (
+    BASE_BYTES,
+    BLOCK_COPIES,
+    WRITER_BYTES,
+    ahead_bytes,
+    engine_bytes,
+    n_writers,
+)
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -35,6 +42,9 @@ START_S = 1.5
 
 CACHE_BYTES_PER_TEXT_BYTE = 16
 """Engine caches per byte of text whose words are all new, at most, as measured."""
+
+WRITERS_FROM_BYTES = 4 << 20
+"""Fewer bytes of chats are written before processes for it would be started."""
 
 FILE_S = 130e-6
 """To find, open, read, check and count one more small file, as measured with a million."""
@@ -224,4 +234,5 @@ def _memory(spec: RunSpec, text_bytes: int, workers: int) -> int:
     blocks = BLOCK_COPIES * min(ahead_bytes(spec), text_bytes)
     caches = min(engine_bytes(spec), CACHE_BYTES_PER_TEXT_BYTE * text_bytes)
     engine = caches if spec.engine.name != "tokenizers" else 0
-    return workers * (BASE_BYTES + engine + blocks)
+    writers = WRITER_BYTES * n_writers(spec) if text_bytes >= WRITERS_FROM_BYTES else 0
+    return workers * (BASE_BYTES + engine + blocks + writers)
