@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import fcntl
 import filecmp
 import os
 import secrets
@@ -18,7 +19,7 @@ from typing import TYPE_CHECKING, BinaryIO
 from tokmill.errors import StateError, StorageError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Collection, Iterable, Iterator
 
 SYNC_BYTES = 32 << 20
 """A file is made durable this much at a time: a sync at the end would have all of it to write."""
@@ -58,15 +59,30 @@ def _describe(path: Path | str, error: OSError) -> str:
 
 
 class PendingFile:
-    """A file under a temporary name in its final directory, until it is committed or discarded."""
+    """A file under a temporary name in its final directory, until it is committed or discarded.
 
-    def __init__(self, path: Path) -> None:
+    `left`: the temporary name under which an earlier attempt left it; it is cut back to its first
+    `n_bytes`, and writing goes on behind them. Then a `StorageError` also says that it is not
+    there, shorter, or that a process still has it open for writing.
+    """
+
+    def __init__(self, path: Path, *, left: str = "", n_bytes: int = 0) -> None:
         self.path = path
         attempt = f"{os.getpid()}-{secrets.token_hex(4)}"
-        self._temporary = path.parent / f".{path.name}.{attempt}{TEMPORARY_SUFFIX}"
-        self._n_bytes = self._n_synced = 0
+        self.temporary = left or f".{path.name}.{attempt}{TEMPORARY_SUFFIX}"
+        self._n_bytes = self._n_synced = n_bytes
         with storage_errors(path):
-            self.file: BinaryIO = self._temporary.open("x+b", buffering=0)
+            self.file: BinaryIO = (
+                _reopened(self._temporary, n_bytes)
+                if left
+                else self._temporary.open("x+b", buffering=0)
+            )
+            with contextlib.suppress(OSError):  # then nobody waits for the lock either
+                _lock(self.file)
+
+    @property
+    def _temporary(self) -> Path:
+        return self.path.parent / self.temporary
 
     def write(self, data: bytes | memoryview) -> None:
         """Append all of `data`; raises `StorageError`."""
@@ -78,11 +94,18 @@ class PendingFile:
             if self._n_bytes - self._n_synced >= SYNC_BYTES:
                 self._sync()
 
+    def sync(self) -> None:
+        """Make durable what is written; raises `StorageError`."""
+        with storage_errors(self.path):
+            self._sync()
+
     def _sync(self) -> None:
         descriptor = self.file.fileno()
         self._n_synced = self._n_bytes
         if hasattr(os, "fdatasync"):
             os.fdatasync(descriptor)
+        else:
+            os.fsync(descriptor)
         if self._n_bytes > CACHED_BYTES and hasattr(os, "posix_fadvise"):
             os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
 
@@ -113,10 +136,33 @@ class PendingFile:
             sync_directory(self.path.parent)
             return True
 
-    def discard(self) -> None:
-        """Close and remove the temporary file, if it is still there."""
+    def discard(self, keep: Collection[str] = ()) -> None:
+        """Close the file, and remove it unless it is committed or its temporary name is kept."""
         self.file.close()
-        self._temporary.unlink(missing_ok=True)
+        if self.temporary not in keep:
+            self._temporary.unlink(missing_ok=True)
+
+
+def _reopened(path: Path, n_bytes: int) -> BinaryIO:
+    """Open the first `n_bytes` of a file that this process alone may write; raises `OSError`."""
+    descriptor = os.open(path, os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC)
+    file = open(descriptor, "r+b", buffering=0)  # noqa: PTH123, SIM115  the caller closes it
+    try:
+        status = os.fstat(descriptor)
+        if not S_ISREG(status.st_mode) or status.st_size < n_bytes:
+            raise OSError(errno.ENODATA, "shorter than it was")
+        _lock(file)
+        os.ftruncate(descriptor, n_bytes)
+        file.seek(n_bytes)
+    except BaseException:
+        file.close()
+        raise
+    return file
+
+
+def _lock(file: BinaryIO) -> None:
+    """Lock a file until it is closed: a worker may outlive its parent by a moment."""
+    fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
 
 
 def _refuse_other(path: Path, temporary: Path) -> None:
@@ -187,8 +233,6 @@ def locked(directory: Path) -> Iterator[None]:
         StateError: another process holds it.
         StorageError: the file system has no locks, or the directory cannot be written to.
     """
-    import fcntl
-
     flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
     with storage_errors(directory / LOCK_NAME):
         descriptor = os.open(directory / LOCK_NAME, flags, 0o666)

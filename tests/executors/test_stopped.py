@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gzip
 import json
+import re
 import signal
 import sys
 from pathlib import Path
@@ -85,6 +87,15 @@ def committed(directory: Path) -> dict[str, tuple[int, int]]:
     return {name: (stat.st_ino, stat.st_mtime_ns) for name, stat in stats.items()}
 
 
+def named_by_checkpoints(directory: Path) -> int:
+    """Give the number of temporary files that checkpoints name."""
+    n_files = 0
+    for path in directory.glob("parts/.*.checkpoint"):
+        step = json.loads(path.read_bytes())["step"]
+        n_files += sum(len(shard["files"]) for shard in step["shards"]) + bool(step["rejects"])
+    return n_files
+
+
 def temporaries(directory: Path) -> list[str]:
     return [path.name for path in directory.rglob(".*.tmp")]
 
@@ -133,12 +144,93 @@ def test_an_interrupted_run_says_so_leaves_no_temporaries_and_goes_on(
     command = start(*full)
     status = command.stop_when(lambda: len(list(out.glob("parts/*.json"))) >= 10, stop)
     assert status == 130
-    assert command.errors().strip() == (
-        "error: interrupted; what is committed is kept: the same command continues"
+    said = re.fullmatch(
+        r"error: interrupted; ([0-9]+) of [0-9]+ parts( and [0-9,]+ records of others)? are kept: "
+        r"the same command continues",
+        command.errors().strip(),
     )
-    assert temporaries(out) == []
+    assert said is not None, command.errors()
+    assert int(said[1]) >= 10
+    assert len(temporaries(out)) == named_by_checkpoints(out)
     assert not (out / "manifest.json").exists()
     kept = committed(out)
     finish_command(*full)
     assert files_of(out) == unbroken["parts"]
     assert committed(out) | kept == committed(out)
+
+
+@pytest.fixture(scope="module")
+def large(arguments, tmp_path_factory, write_rows) -> dict[str, list[object]]:
+    """Commands over some MB in one part, which take a second or two."""
+    directory = tmp_path_factory.mktemp("large")
+    texts = [f"hello {i} 猫 " * (i % 13) for i in range(40_000)]
+    lines = write_rows(directory / "in.jsonl", [{"text": text} for text in texts])
+    packed = directory / "packed.jsonl.gz"
+    packed.write_bytes(gzip.compress(lines.read_bytes(), 1))
+    chats = [
+        {"messages": [{"role": "user", "content": "?"}, {"role": "assistant", "content": text}]}
+        for text in texts[:20_000]
+    ]
+    talk = write_rows(directory / "chats.jsonl", chats)
+    common = arguments["parts"][arguments["parts"].index("--tokenizer") :]
+    common = [*common, "--batch-bytes", 300_000, "--threads", 1]
+    return {
+        "plain": ["pretrain", lines, *common],
+        "gzip": ["pretrain", packed, *common],
+        "chats": ["sft", talk, "--template", "plain", *common],
+    }
+
+
+@pytest.mark.parametrize(
+    ("name", "other"),
+    [("plain", []), ("gzip", ["--threads", 2]), ("chats", ["--threads", 3, "--workers", 2])],
+)
+def test_an_interrupt_inside_the_first_shard_keeps_what_was_made(
+    large, start, finish_command, files_of, tmp_path, name, other
+):
+    finish_command(*large[name], "-o", tmp_path / "unbroken")
+    out = tmp_path / "out"
+    running = start(*large[name], "-o", out)
+    status = running.stop_when(
+        lambda: any(path.stat().st_size > 200_000 for path in out.glob(".train-*.bin.*")),
+        signal.SIGINT,
+    )
+    assert status == 130
+    said = re.fullmatch(
+        r"error: interrupted; ([0-9,]+) records are kept: the same command continues",
+        running.errors().strip(),
+    )
+    assert said is not None, running.errors()
+    assert len(temporaries(out)) == named_by_checkpoints(out) > 0
+    assert list(out.glob("*.bin")) == []
+    assert max(path.stat().st_size for path in out.glob(".train-*.bin.*")) > 200_000
+    finish_command(*large[name], *other, "-o", out)
+    assert files_of(out) == files_of(tmp_path / "unbroken")
+    assert temporaries(out) == []
+    assert named_by_checkpoints(out) == 0
+    records = json.loads((out / "manifest.json").read_bytes())["totals"]["records"]
+    assert 1000 < int(said[1].replace(",", "")) < records
+
+
+def test_an_interrupt_before_anything_is_made_says_so(arguments, start, tmp_path):
+    out = tmp_path / "out"
+    running = start(*arguments["parts"], "-o", out)
+    assert running.stop_when(lambda: (out / "plan.json").exists(), signal.SIGINT) == 130
+    assert running.errors().strip().startswith("error: interrupted")
+
+
+def test_step_records_that_a_kill_left_are_removed_by_the_next_run(
+    arguments, unbroken, start, finish_command, files_of, tmp_path
+):
+    out = tmp_path / "out"
+    command = [*arguments["steps"], "-o", out]
+    start(*command).stop_when(
+        lambda: len(list(out.glob("parts/0000000-*.json"))) > 5, signal.SIGKILL
+    )
+    left = {path: path.read_bytes() for path in out.glob("parts/0000000-*.json")}
+    finish_command(*command)
+    (out / "manifest.json").unlink()
+    for path, data in list(left.items())[1:]:  # as if the kill had come between two removals
+        path.write_bytes(data)
+    finish_command(*command)
+    assert files_of(out) == unbroken["steps"]

@@ -14,6 +14,7 @@ from tokmill.executors.run import run
 from tokmill.shards.canonical import laid_out_json, manifest_sha256
 from tokmill.shards.reader import read_manifest
 from tokmill.shards.verify import Findings, verify
+from tokmill.shards.writer import write_in_chunks
 
 FIRST = "train-0000000-0000"
 
@@ -67,6 +68,15 @@ def test_the_lock_file_is_no_problem(make_dataset):
     directory, manifest = make_dataset()
     (directory / ".lock").write_bytes(b"")
     assert problems(directory, manifest) == []
+
+
+def test_a_step_record_left_beside_its_parts_record_is_no_problem(make_dataset):
+    directory, manifest = make_dataset()
+    (directory / "parts").mkdir()
+    (directory / "parts" / "0000000-0003.json").write_bytes(b"{}\n")
+    assert problems(directory, manifest) == ["parts/0000000-0003.json: not listed in the manifest"]
+    entry = write_in_chunks(directory, "parts/0000000.json", [b"{}\n"], "blake3").as_json()
+    assert problems(directory, summed({**manifest, "files": [*manifest["files"], entry]})) == []
 
 
 def test_a_changed_byte_is_found(make_dataset, rewrite):

@@ -135,8 +135,9 @@ def main() -> None:
         fail(str(error), error.exit_code)
     except TokmillError as error:
         fail(str(error), error.exit_code)
-    except (click.Abort, KeyboardInterrupt):
-        fail("interrupted; what is committed is kept: the same command continues", EXIT_INTERRUPTED)
+    except (click.Abort, KeyboardInterrupt) as error:
+        cause = error.__cause__ if isinstance(error, click.Abort) else error
+        fail(str(cause or "") or "interrupted", EXIT_INTERRUPTED)
     except SystemExit:
         raise
     except BaseException:  # a panic of native code is no Exception

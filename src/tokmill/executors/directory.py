@@ -13,7 +13,15 @@ from stat import S_ISREG
 from typing import TYPE_CHECKING
 
 from tokmill.errors import StateError
-from tokmill.shards.layout import MANIFEST, PARTS, PLAN, PRIVATE_FILE, REJECTS
+from tokmill.shards.checkpoint import remove_stale_checkpoints
+from tokmill.shards.layout import (
+    MANIFEST,
+    PARTS,
+    PLAN,
+    PRIVATE_FILE,
+    REJECTS,
+    is_of_finished_part,
+)
 from tokmill.shards.plan_file import Owned
 from tokmill.storage import open_regular, storage_errors
 
@@ -28,10 +36,18 @@ _MANIFEST_BEGINNING = b'{\n"config":'
 
 
 def sweep(directory: Path) -> None:
-    """Remove what stopped attempts left under temporary names."""
+    """Remove what stopped attempts left: temporary files, but those that a checkpoint names.
+
+    Also checkpoints that a commit has overtaken, and the records of steps whose part has its own: a
+    kill came before they were removed.
+    """
+    kept = remove_stale_checkpoints(directory)
     with storage_errors(directory):
         for name, entry in _entries(directory):
-            if _is_temporary(name) and entry.is_file(follow_symlinks=False):
+            is_left = (_is_temporary(name) and name not in kept) or is_of_finished_part(
+                name, lambda record: (directory / record).is_file()
+            )
+            if is_left and entry.is_file(follow_symlinks=False):
                 (directory / name).unlink(missing_ok=True)
 
 

@@ -25,6 +25,7 @@ from tokmill.executors.directory import (
 from tokmill.executors.file_system import check_file_system
 from tokmill.executors.prepare import Prepared, choose, prepare, reference_of
 from tokmill.executors.space import check_space
+from tokmill.executors.stopped import telling_what_is_kept
 from tokmill.executors.watch import RejectWatch
 from tokmill.measure.machine import usable_cores, usable_memory
 from tokmill.pipeline.finish import PROBE_TEXT, Usage, finish
@@ -79,7 +80,8 @@ def run(config: Config, observer: Observer, *, overwrite: bool = False) -> dict[
     """Make a dataset, or continue one, and give its manifest.
 
     Raises:
-        TokmillError: see `errors`; what is committed stays, nothing half-written does.
+        TokmillError: see `errors`; what is committed stays, and what a checkpoint names.
+        KeyboardInterrupt: says what is kept.
     """
     if not config.output.dir:
         raise UsageError("no output: give --output, a directory to write the dataset to")
@@ -112,23 +114,24 @@ def run(config: Config, observer: Observer, *, overwrite: bool = False) -> dict[
             from tokmill.executors import processes  # costs 0.1 s
 
             found = processes.run_parts(plan.spec, plan.parts, watch.progressed, workers)
-        try:
-            records = sorted(found, key=lambda record: record.part)
-        except BaseException:
-            sweep(directory)  # workers that were stopped could not
-            raise
-        watch.check_at_end()
-        usage = Usage(
-            time.perf_counter() - start_wall,
-            _cpu_s() - start_cpu,
-            observer.peak_memory_bytes(),
-            len(done),
-            watch.text_bytes,
-            workers,
-            {"prepare": prepared_s, **watch.stage_s},
-        )
-        probe_ids = reference().encode(pa.array([PROBE_TEXT], pa.large_string())).ids
-        return finish(plan, records, probe_ids.tolist(), usage, _mask(plan, reference))
+        with telling_what_is_kept(plan, directory):
+            try:
+                records = sorted(found, key=lambda record: record.part)
+            except BaseException:
+                sweep(directory)  # workers that were stopped could not
+                raise
+            watch.check_at_end()
+            usage = Usage(
+                time.perf_counter() - start_wall,
+                _cpu_s() - start_cpu,
+                observer.peak_memory_bytes(),
+                len(done),
+                watch.text_bytes,
+                workers,
+                {"prepare": prepared_s, **watch.stage_s},
+            )
+            probe_ids = reference().encode(pa.array([PROBE_TEXT], pa.large_string())).ids
+            return finish(plan, records, probe_ids.tolist(), usage, _mask(plan, reference))
 
 
 def _mask(plan: Plan, reference: Callable[[], Engine]) -> dict[str, Any] | None:

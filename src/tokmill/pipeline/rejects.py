@@ -6,11 +6,11 @@ import base64
 import json
 from typing import TYPE_CHECKING
 
-from tokmill.shards.checksum import Digest
 from tokmill.shards.layout import REJECTS
-from tokmill.storage import PendingFile
+from tokmill.shards.writer import open_pending
 
 if TYPE_CHECKING:
+    from collections.abc import Collection
     from pathlib import Path
 
     from tokmill.batch import Place, Reject
@@ -18,12 +18,16 @@ if TYPE_CHECKING:
 
 
 class RejectsFile:
-    """The rejects of one step, one JSON object a line."""
+    """The rejects of one step, one JSON object a line.
 
-    def __init__(self, directory: Path, name: str, algorithm: str) -> None:
+    `left`: what `checkpoint` gave in an earlier attempt, to go on behind it.
+    """
+
+    def __init__(
+        self, directory: Path, name: str, algorithm: str, left: FileEntry | None = None
+    ) -> None:
         self._name = f"{REJECTS}/{name}"
-        self._pending = PendingFile(directory / self._name)
-        self._digest = Digest(algorithm)
+        self._pending, self._digest = open_pending(directory / self._name, algorithm, left)
 
     def append(self, source: str, place: Place, reject: Reject) -> None:
         """Add one reject; raw bytes that are not UTF-8 are kept as base64."""
@@ -47,9 +51,14 @@ class RejectsFile:
         self._pending.commit()
         return self._digest.entry(self._name)
 
-    def discard(self) -> None:
-        """Remove it."""
-        self._pending.discard()
+    def checkpoint(self) -> FileEntry:
+        """Make durable what is written, and return it under its temporary name."""
+        self._pending.sync()
+        return self._digest.entry(f"{REJECTS}/{self._pending.temporary}")
+
+    def discard(self, keep: Collection[str] = ()) -> None:
+        """Close and remove it, unless its temporary name is kept."""
+        self._pending.discard(keep)
 
 
 def describe_reject(source: str, place: Place, reject: Reject) -> str:

@@ -42,13 +42,17 @@ _CHUNK_DOCUMENTS = 1 << 20
 
 
 class IndexWriter:
-    """Writes an index as its documents come; holds one chunk, however many documents there are."""
+    """Writes an index as its documents come; holds one chunk, however many documents there are.
 
-    def __init__(self, file: PendingFile, item_bytes: int) -> None:
+    `n_documents`: those whose lengths an earlier attempt has written to the file.
+    """
+
+    def __init__(self, file: PendingFile, item_bytes: int, n_documents: int = 0) -> None:
         self._file = file
         self._item_bytes = item_bytes
-        self._n_documents = 0
-        file.write(bytes(HEADER.size))
+        self._n_documents = n_documents
+        if not n_documents:
+            file.write(bytes(HEADER.size))
 
     def append(self, lengths: npt.NDArray[np.int64]) -> None:
         """Add documents by their lengths in tokens.

@@ -10,6 +10,7 @@ import numpy as np
 from tokmill.errors import StateError, TokenizerError
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
 
 
@@ -33,6 +34,8 @@ DATASET_FILE = re.compile(
     r"|packs-(?:train|val)-(?:rows|samples)\.bin"
 )
 """A file that a run writes besides plan and manifest, relative to its directory."""
+
+_STEP_RECORD = re.compile(r"parts/(?P<part>[0-9]{7,})-[0-9]{4,}\.json")
 
 PRIVATE_FILE = re.compile(
     r"\.(?P<name>.+)\.[0-9]+-[0-9a-f]{8}\.tmp"  # see storage.PendingFile
@@ -64,6 +67,20 @@ def part_name(part: int) -> str:
 def step_name(part: int, step: int) -> str:
     """Give the name of one step's commit record inside `parts/`, while its part is unfinished."""
     return f"{part:07d}-{step:04d}.json"
+
+
+def is_part_record(name: str) -> bool:
+    """Say whether a name inside `parts/` is that of a part's record."""
+    return re.fullmatch(r"[0-9]{7,}\.json", name) is not None
+
+
+def is_of_finished_part(name: str, is_there: Callable[[str], bool]) -> bool:
+    """Say whether `name` is the record of a step whose part has its record, which says it all.
+
+    Names are relative to the dataset. A kill can leave one; it says nothing new.
+    """
+    found = _STEP_RECORD.fullmatch(name)
+    return found is not None and is_there(f"{PARTS}/{found['part']}.json")
 
 
 def rejects_name(part: int, step: int) -> str:

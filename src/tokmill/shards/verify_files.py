@@ -7,7 +7,7 @@ from collections import Counter
 from typing import TYPE_CHECKING, Any, Protocol
 
 from tokmill.shards.checksum import Digest, FileEntry
-from tokmill.shards.layout import MANIFEST, PARTS, REJECTS, pack_names
+from tokmill.shards.layout import MANIFEST, PARTS, REJECTS, is_of_finished_part, pack_names
 from tokmill.shards.reader import sidecars_of
 from tokmill.storage import LOCK_NAME, open_regular, storage_errors
 
@@ -31,7 +31,8 @@ class FileFindings(Protocol):
 def check_files(directory: Path, manifest: Mapping[str, Any], findings: FileFindings) -> set[str]:
     """Check every file against the manifest, whose shape is sound; return those that are there.
 
-    Names that begin with a dot are outside the dataset: noted, and not opened. So is the lock.
+    Names that begin with a dot are outside the dataset: noted, and not opened. So are the lock, and
+    a step's record that a kill left beside its part's.
     """
     listed = Counter(entry["name"] for entry in manifest["files"])
     kinds = dict(_tree(directory, findings.notes))
@@ -39,6 +40,8 @@ def check_files(directory: Path, manifest: Mapping[str, Any], findings: FileFind
     for name, kind in sorted(kinds.items()):
         if kind != _FILE:
             findings.problems.append(f"{name}: {kind}, not a file of the dataset")
+        elif is_of_finished_part(name, listed.__contains__):
+            findings.notes.append(name)
         elif name not in listed and name != MANIFEST:
             findings.problems.append(f"{name}: not listed in the manifest")
     findings.problems += [

@@ -10,14 +10,15 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tokmill.config import BLAKE3
+from tokmill.errors import StorageError
 from tokmill.laps import Laps, add_seconds
 from tokmill.shards.checksum import Digest, FileEntry
 from tokmill.shards.index import IndexWriter
 from tokmill.shards.layout import SIDECARS
-from tokmill.storage import PendingFile
+from tokmill.storage import PendingFile, storage_errors
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Collection, Iterable, Mapping, Sequence
     from concurrent.futures import Future
     from pathlib import Path
 
@@ -45,10 +46,11 @@ class ShardEntry:
 class _Body:
     """A file with a value for every token, and its sum so far."""
 
-    def __init__(self, path: Path, dtype: np.dtype[Any], algorithm: str) -> None:
+    def __init__(
+        self, path: Path, dtype: np.dtype[Any], algorithm: str, left: FileEntry | None = None
+    ) -> None:
         self.dtype = dtype
-        self.pending = PendingFile(path)
-        self.digest = Digest(algorithm)
+        self.pending, self.digest = open_pending(path, algorithm, left)
 
     def entry(self) -> FileEntry:
         return self.digest.entry(self.pending.path.name)
@@ -58,7 +60,8 @@ class ShardWriter:
     """An open shard of one split; its name without ending is `stem`.
 
     `sidecars` are the endings of what stands beside the tokens, see `layout.SIDECARS`; `algorithm`
-    is that of the files' sums. Hashing and
+    is that of the files' sums. `left`: what `checkpoint` gave in an earlier attempt, whose files
+    are gone on with; a `StorageError` says that they are not as they were. Hashing and
     writing happen on a thread of its own, in order; memory is what about `MOST_PENDING` appends
     bring, and an error of one of them is raised by a later call. `stage_s`: seconds taken so far,
     by stage.
@@ -73,26 +76,29 @@ class ShardWriter:
         sidecars: Sequence[str] = (),
         *,
         algorithm: str = BLAKE3,
+        left: ShardEntry | None = None,
     ) -> None:
         self.split = split
         self._algorithm = algorithm
-        self.n_documents = 0
-        self.n_tokens = 0
+        self.n_documents = left.n_documents if left else 0
+        self.n_tokens = left.n_tokens if left else 0
         self._sidecars = tuple(sidecars)
         self._pending: deque[Future[dict[str, float]]] = deque()
         self._held: list[tuple[npt.NDArray[Any], ...]] = []
         self._n_held = 0
         self._bodies: list[_Body] = []
+        endings = ("bin", "idx", *sidecars)
+        parts = dict(zip(endings, left.files, strict=True)) if left else {}
         try:
-            self._bodies.append(_Body(directory / f"{stem}.bin", dtype, algorithm))
-            for ending in sidecars:
+            for ending in ("bin", *sidecars):
+                kind = dtype if ending == "bin" else SIDECARS[ending]
                 path = directory / f"{stem}.{ending}"
-                self._bodies.append(_Body(path, SIDECARS[ending], algorithm))
-            self._idx = PendingFile(directory / f"{stem}.idx")
+                self._bodies.append(_Body(path, kind, algorithm, parts.get(ending)))
+            self._idx, _ = open_pending(directory / f"{stem}.idx", algorithm, parts.get("idx"))
         except BaseException:
             self._discard_bodies()
             raise
-        self._index = IndexWriter(self._idx, dtype.itemsize)
+        self._index = IndexWriter(self._idx, dtype.itemsize, self.n_documents)
         self._thread = ThreadPoolExecutor(1, f"tokmill-{stem}")
         self.stage_s: dict[str, float] = {}
 
@@ -174,15 +180,46 @@ class ShardWriter:
         tokens, *sidecars = (body.entry() for body in self._bodies)
         return ShardEntry(self.split, self.n_documents, self.n_tokens, (tokens, idx, *sidecars))
 
-    def discard(self) -> None:
-        """Remove what was written; nothing appears."""
-        self._thread.shutdown(cancel_futures=True)
-        self._discard_bodies()
-        self._idx.discard()
-
-    def _discard_bodies(self) -> None:
+    def checkpoint(self) -> ShardEntry:
+        """Make durable what is written, and return it: its files by their temporary names."""
+        self._hand_over()
+        self._wait(0)
         for body in self._bodies:
-            body.pending.discard()
+            body.pending.sync()
+        self._idx.sync()
+        idx = _digest_of(self._idx, self._algorithm).entry(self._idx.temporary)
+        tokens, *sidecars = (body.digest.entry(body.pending.temporary) for body in self._bodies)
+        return ShardEntry(self.split, self.n_documents, self.n_tokens, (tokens, idx, *sidecars))
+
+    def discard(self, keep: Collection[str] = ()) -> None:
+        """Close the files and remove them, but those whose temporary names are kept."""
+        self._thread.shutdown(cancel_futures=True)
+        self._discard_bodies(keep)
+        self._idx.discard(keep)
+
+    def _discard_bodies(self, keep: Collection[str] = ()) -> None:
+        for body in self._bodies:
+            body.pending.discard(keep)
+
+
+def open_pending(
+    path: Path, algorithm: str, left: FileEntry | None = None
+) -> tuple[PendingFile, Digest]:
+    """Open a new file, or one that an earlier attempt left, which is read to sum it again.
+
+    Raises:
+        StorageError: it cannot be opened, or does not hold what was left.
+    """
+    if left is None:
+        return PendingFile(path), Digest(algorithm)
+    temporary = left.name.rpartition("/")[2]
+    pending = PendingFile(path, left=temporary, n_bytes=left.n_bytes)
+    with storage_errors(path):
+        digest = _digest_of(pending, algorithm)
+    if digest.checksum() != left.checksum:
+        pending.discard()
+        raise StorageError(f"{path}: its temporary file has changed since the checkpoint")
+    return pending, digest
 
 
 def _digest_of(pending: PendingFile, algorithm: str) -> Digest:

@@ -1,0 +1,36 @@
+"""What a run that is interrupted tells: what is kept of its work, and how to go on."""
+
+from __future__ import annotations
+
+import contextlib
+from typing import TYPE_CHECKING
+
+from tokmill.shards.checkpoint import unfinished_records
+from tokmill.shards.layout import PARTS, is_part_record
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from tokmill.pipeline.plan import Plan
+
+
+@contextlib.contextmanager
+def telling_what_is_kept(plan: Plan, directory: Path) -> Iterator[None]:
+    """Give an interrupt a message that says what the directory holds, in plain words."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        raise KeyboardInterrupt(_message(plan, directory)) from None
+
+
+def _message(plan: Plan, directory: Path) -> str:
+    if any(piece.file.path == "-" for part in plan.parts[:1] for piece in part.slices):
+        return "interrupted; standard input cannot be continued: begin anew, with --overwrite"
+    n_done = sum(is_part_record(path.name) for path in (directory / PARTS).iterdir())
+    n_records = unfinished_records(directory)
+    kept = [f"{n_done:,} of {len(plan.parts):,} parts"] if n_done else []
+    kept += [f"{n_records:,} records{' of others' if n_done else ''}"] if n_records else []
+    if not kept:
+        return "interrupted; nothing is kept yet: the same command begins anew"
+    return f"interrupted; {' and '.join(kept)} are kept: the same command continues"

@@ -1,0 +1,58 @@
+from __future__ import annotations
+
+import os
+import signal
+
+import pytest
+
+from tokmill.pipeline.held import interrupts_held
+
+
+@pytest.fixture(params=[signal.SIGINT, signal.SIGTERM])
+def number(request):
+    """A signal that raises KeyboardInterrupt, as it does in a run."""
+    before = signal.signal(request.param, signal.default_int_handler)
+    yield request.param
+    signal.signal(request.param, before)
+
+
+def test_an_interrupt_is_raised_at_the_end_of_what_must_not_be_cut(number):
+    done = []
+
+    def work() -> None:
+        with interrupts_held():
+            os.kill(os.getpid(), number)
+            done.append("first")
+            done.append("second")
+
+    with pytest.raises(KeyboardInterrupt):
+        work()
+    assert done == ["first", "second"]
+    assert signal.getsignal(number) is signal.default_int_handler
+
+
+def test_a_second_interrupt_does_not_wait(number):
+    done = []
+
+    def work() -> None:
+        with interrupts_held():
+            os.kill(os.getpid(), number)
+            done.append("first")
+            os.kill(os.getpid(), number)
+            done.append("second")
+
+    with pytest.raises(KeyboardInterrupt):
+        work()
+    assert done == ["first"]
+
+
+def test_an_ignored_signal_stays_ignored(number):
+    signal.signal(number, signal.SIG_IGN)
+    with interrupts_held():
+        os.kill(os.getpid(), number)
+    assert signal.getsignal(number) is signal.SIG_IGN
+
+
+def test_without_an_interrupt_nothing_is_raised_and_an_error_passes():
+    with pytest.raises(ValueError, match="one"), interrupts_held():
+        raise ValueError("one")
