@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import signal
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -27,6 +28,16 @@ from tokmill.pipeline.plan import Plan
 from tokmill.pipeline.spec import RunSpec
 
 TRAINING_TEXTS = ["hello world hello there", "the cat, the hat; 123 123", "猫猫 狗狗 维基百科"]
+
+
+@pytest.fixture(autouse=True)
+def answered_sigint() -> Iterator[None]:
+    """Children answer Ctrl-C though these tests were started with it ignored (`make test &`)."""
+    before = signal.getsignal(signal.SIGINT)
+    if before is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -16,6 +16,7 @@ EXIT_CODES = {
     "StorageError": 5,
     "StateError": 6,
     "WorkerError": 7,
+    "Interrupted": 130,
     "TokmillError": 70,
 }
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import signal
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -36,23 +36,28 @@ class Outcome:
 @pytest.fixture
 def tokmill(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> Iterator[Callable[..., Outcome]]:
+) -> Callable[..., Outcome]:
     """Run the command line in this process; its exit code is what a shell would see."""
     monkeypatch.setenv("RAYON_NUM_THREADS", "1")
     monkeypatch.setenv("NO_COLOR", "")
-    before = signal.getsignal(signal.SIGTERM)
+    handled = (signal.SIGINT, signal.SIGTERM, signal.SIGALRM)
 
     def run(*arguments: str | Path) -> Outcome:
         monkeypatch.setattr(sys, "argv", ["tokmill", *map(str, arguments)])
         capsys.readouterr()
-        with pytest.raises(SystemExit) as stopped:
-            main()
+        before = [signal.getsignal(number) for number in handled], sys.unraisablehook
+        try:
+            with pytest.raises(SystemExit) as stopped:
+                main()
+        finally:
+            for number, handler in zip(handled, before[0], strict=True):
+                signal.signal(number, handler)
+            sys.unraisablehook = before[1]
         captured = capsys.readouterr()
         assert isinstance(stopped.value.code, int)
         return Outcome(stopped.value.code, captured.out, captured.err)
 
-    yield run
-    signal.signal(signal.SIGTERM, before)
+    return run
 
 
 @pytest.fixture

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from tokmill.report.printable import json_text, printable
-from tokmill.shards.record import manifest_sha256
+from tokmill.shards.canonical import manifest_sha256
 
 CLI = Path(__file__).parents[2] / "src/tokmill/cli"
 SAMPLES = Path(__file__).parents[2] / "data_samples"

@@ -2,10 +2,11 @@ from __future__ import annotations
 
 import json
 import os
+from pathlib import Path
 
 import pytest
 
-from tokmill.errors import RecordError, StateError, UsageError
+from tokmill.errors import RecordError, StateError, StorageError, UsageError
 from tokmill.executors.run import layout_of_work, run
 from tokmill.shards.plan_file import plan_fingerprint
 from tokmill.shards.verify import verify
@@ -211,3 +212,42 @@ def test_a_choice_kept_by_another_version_is_made_again(
     kept.write_text(json.dumps({key: {"colour": "red"} for key in choices}))
     run(configure(tmp_path / "two", rows, engine="auto"), listener)
     assert json.loads(kept.read_bytes()) == choices
+
+
+@pytest.mark.parametrize(
+    ("name", "change", "found"),
+    [
+        ("train-0000000-0000.bin", Path.unlink, "it is gone"),
+        ("train-0000000-0000.idx", lambda path: os.truncate(path, 7), "found 7"),
+    ],
+)
+def test_a_file_that_is_removed_or_cut_during_the_run_is_an_error_at_its_end(
+    out, make_config, listener, files_of, name, change, found
+):
+    path = out / name
+
+    class Vandal:
+        """Changes a file that is committed, once."""
+
+        is_done = False
+
+        def progressed(self, progress):
+            if path.exists() and not self.is_done:
+                self.is_done = True
+                path.chmod(0o644)
+                change(path)
+
+        def __getattr__(self, name):
+            return getattr(listener, name)
+
+    with pytest.raises(StorageError) as caught:
+        run(make_config(), Vandal())
+    assert str(caught.value).startswith(f"{path}: changed while the run went on: expected ")
+    assert str(caught.value).endswith(
+        f" bytes, {found}: run the same command again to make it anew"
+    )
+    assert not (out / "manifest.json").exists()
+    run(make_config(), listener)
+    fresh = out.parent / "fresh"
+    run(make_config(dir=str(fresh)), listener)
+    assert files_of(out) == files_of(fresh)

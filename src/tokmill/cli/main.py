@@ -5,10 +5,9 @@ from __future__ import annotations
 import errno
 import importlib
 import os
-import signal
 import sys
 import traceback
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
@@ -16,15 +15,15 @@ from tokmill import __version__
 from tokmill.cli.screen import show, show_labelled, show_styled
 from tokmill.errors import (
     EXIT_CLOSED_PIPE,
+    EXIT_INTERNAL,
     EXIT_INTERRUPTED,
+    Interrupted,
     StorageError,
     TokmillError,
     UnreadInputError,
 )
+from tokmill.interrupts import answer_signals, explanation, ignore_signals, is_asked
 from tokmill.report.printable import printable, printable_lines
-
-if TYPE_CHECKING:
-    from types import FrameType
 
 COMMANDS = {
     "pretrain": ("tokmill.cli.pretrain", "Records to token shards."),
@@ -47,7 +46,7 @@ Exit codes:
   6    the output directory holds another run, is in use, or is of a newer format
   7    a worker process died
   70   a bug in tokmill
-  130  interrupted; the same command continues
+  130  interrupted, by Ctrl-C or SIGTERM
   141  whoever read the output has gone"""
 
 MAX_MESSAGE = 900
@@ -68,10 +67,19 @@ class LazyGroup(click.Group):
         command: click.Command = importlib.import_module(module).command
         return command
 
+    def make_context(self, *arguments: Any, **options: Any) -> click.Context:
+        """Read the command line; click itself would answer Ctrl-C with an empty line."""
+        try:
+            return super().make_context(*arguments, **options)
+        except KeyboardInterrupt as error:
+            raise Interrupted(str(error)) from None
+
     def invoke(self, ctx: click.Context) -> Any:
         """Run a verb; click itself would answer a closed pipe with 1, the code of a mismatch."""
         try:
             return super().invoke(ctx)
+        except KeyboardInterrupt as error:
+            raise Interrupted(str(error)) from None
         except BrokenPipeError:
             _drop_output()
             sys.exit(EXIT_CLOSED_PIPE)
@@ -122,53 +130,67 @@ def main() -> None:
             "error: tokmill needs POSIX file locks and atomic renames over open files, which "
             "Windows lacks: run it in WSL"
         )
-    signal.signal(signal.SIGTERM, _terminated)
+    answer_signals()
+    try:
+        code = _run()
+    except KeyboardInterrupt:  # while an error was printed
+        code = _interrupted()
+    ignore_signals()
+    sys.exit(code)
+
+
+def _run() -> int:
+    """Run the command line, print its error if it ends with one, and return its exit code."""
     try:
         answer: Any = cli(standalone_mode=False)
-        sys.exit(answer if isinstance(answer, int) else 0)
+        return answer if isinstance(answer, int) else 0
+    except SystemExit as error:
+        return error.code if isinstance(error.code, int) else 0
     except click.ClickException as error:
-        _refuse_words(error)
-    except UnreadInputError as error:
-        if len(error.files) > 1 or len(str(error)) > MAX_MESSAGE:
-            for line in error.files:  # however many: each is a file that the user has to look at
-                show_labelled("unread:", line, colour="yellow", err=True)
-        fail(str(error), error.exit_code)
-    except TokmillError as error:
-        fail(str(error), error.exit_code)
-    except (click.Abort, KeyboardInterrupt) as error:
-        cause = error.__cause__ if isinstance(error, click.Abort) else error
-        fail(str(cause or "") or "interrupted", EXIT_INTERRUPTED)
-    except SystemExit:
-        raise
-    except BaseException:  # a panic of native code is no Exception
+        return _refuse_words(error)
+    except BaseException as error:  # a panic of native code is no Exception
+        if isinstance(error, KeyboardInterrupt | Interrupted) or is_asked():
+            return _interrupted(str(error) if isinstance(error, Interrupted) else "")
+        if isinstance(error, UnreadInputError):
+            _list_unread(error)
+        if isinstance(error, TokmillError):
+            return _fail(str(error), error.exit_code)
         show_styled(printable_lines(traceback.format_exc().rstrip()), err=True)
-        fail("this is a bug in tokmill; please report the lines above", TokmillError.exit_code)
+        return _fail("this is a bug in tokmill; please report the lines above", EXIT_INTERNAL)
 
 
-def fail(message: str, code: int) -> None:
-    """Print one line on stderr and exit."""
+def _interrupted(message: str = "") -> int:
+    ignore_signals()  # the line is printed once
+    return _fail(message or explanation(), EXIT_INTERRUPTED)
+
+
+def _list_unread(error: UnreadInputError) -> None:
+    """Print every file that breaks off, however many: the user has to look at each."""
+    if len(error.files) > 1 or len(str(error)) > MAX_MESSAGE:
+        for line in error.files:
+            show_labelled("unread:", line, colour="yellow", err=True)
+
+
+def _fail(message: str, code: int) -> int:
+    """Print one line on stderr; return the code."""
     line = printable(message)
     if len(line) > MAX_MESSAGE:
         line = line[: MAX_MESSAGE - 1] + "…"
     show_labelled("error:", line, colour="red", err=True)
-    sys.exit(code)
+    return code
 
 
-def _refuse_words(error: click.ClickException) -> None:
-    """Say which words of the command line are wrong, or print the help if there are none; exit."""
+def _refuse_words(error: click.ClickException) -> int:
+    """Say which words of the command line are wrong, or print the help if there are none."""
     if type(error).__name__ == "NoArgsIsHelpError":  # click has it since 8.2
         show_styled(error.format_message(), err=True)
-        sys.exit(error.exit_code)
+        return error.exit_code
     if isinstance(error, click.UsageError) and error.ctx is not None:
         show_styled(printable_lines(error.ctx.get_usage()), err=True)
         show(f"Try '{error.ctx.command_path} --help' for help.", err=True)
-    fail(error.format_message(), error.exit_code)
+    return _fail(error.format_message(), error.exit_code)
 
 
 def _drop_output() -> None:
     """Send to nowhere what is left of standard output: Python writes it when it exits."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-
-
-def _terminated(number: int, frame: FrameType | None) -> None:
-    raise KeyboardInterrupt

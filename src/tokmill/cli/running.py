@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from tokmill.cli.screen import show, show_json, show_rows
+from tokmill.interrupts import STOPPED, explain
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -47,6 +48,7 @@ def run_and_show(
     from tokmill.shards.layout import MANIFEST
 
     check_budgets(config)
+    explain(_what_an_interrupt_means(config))
     with PeakMemory() as memory:
         display = RunDisplay(memory, notes=not (quiet or as_json), warnings=not quiet)
         try:
@@ -66,3 +68,11 @@ def run_and_show(
         show()
         show_rows(profile_rows(manifest))
     show_at_end(config, directory, manifest)
+
+
+def _what_an_interrupt_means(config: Config) -> str:
+    from tokmill.executors.stopped import STDIN_STOPPED
+
+    if "-" in config.input.paths:
+        return STDIN_STOPPED
+    return f"{STOPPED}; what is committed is kept: the same command continues"

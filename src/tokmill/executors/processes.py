@@ -11,11 +11,13 @@ import threading
 from concurrent.futures import FIRST_COMPLETED, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import closing
+from multiprocessing import resource_tracker
 from multiprocessing.connection import wait as wait_for_connections
 from multiprocessing.reduction import DupFd
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 from tokmill.errors import WorkerError
+from tokmill.interrupts import children_spared
 from tokmill.pipeline.part import run_part
 from tokmill.pipeline.roads import make_road
 from tokmill.storage import storage_errors
@@ -102,6 +104,7 @@ def _run_on_pool(
     handed: Handed, parts: Sequence[Part], report: Callable[[Progress], None], n_workers: int
 ) -> Iterator[PartRecord]:
     context = multiprocessing.get_context("spawn")
+    _start_tracker()
     reports: SimpleQueue[Progress] = context.SimpleQueue()
     pool = ProcessPoolExecutor(n_workers, context, _start, (handed, reports))
     waiting = iter(parts)
@@ -110,7 +113,8 @@ def _run_on_pool(
     try:
         while True:
             for part in waiting:
-                running.add(pool.submit(_run, part))
+                with children_spared():
+                    running.add(pool.submit(_run, part))
                 if len(running) > n_workers:
                     break
             if not running:
@@ -130,6 +134,22 @@ def _run_on_pool(
         if not finished:
             _kill(pool)
         pool.shutdown(cancel_futures=True)
+
+
+def _start_tracker() -> None:
+    """Start the process that removes semaphores after us; after a second Ctrl-C without a warning.
+
+    It takes its filters of warnings from the variable, before there is a worker to inherit it.
+    """
+    before = os.environ.get("PYTHONWARNINGS")
+    os.environ["PYTHONWARNINGS"] = "ignore::UserWarning:multiprocessing.resource_tracker"
+    try:
+        resource_tracker.ensure_running()
+    finally:
+        if before is None:
+            del os.environ["PYTHONWARNINGS"]
+        else:
+            os.environ["PYTHONWARNINGS"] = before
 
 
 def _drain(reports: SimpleQueue[Progress], report: Callable[[Progress], None]) -> None:

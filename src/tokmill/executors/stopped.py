@@ -14,6 +14,8 @@ if TYPE_CHECKING:
 
     from tokmill.pipeline.plan import Plan
 
+STDIN_STOPPED = "interrupted; standard input cannot be continued: begin anew, with --overwrite"
+
 
 @contextlib.contextmanager
 def telling_what_is_kept(plan: Plan, directory: Path) -> Iterator[None]:
@@ -26,7 +28,7 @@ def telling_what_is_kept(plan: Plan, directory: Path) -> Iterator[None]:
 
 def _message(plan: Plan, directory: Path) -> str:
     if any(piece.file.path == "-" for part in plan.parts[:1] for piece in part.slices):
-        return "interrupted; standard input cannot be continued: begin anew, with --overwrite"
+        return STDIN_STOPPED
     n_done = sum(is_part_record(path.name) for path in (directory / PARTS).iterdir())
     n_records = unfinished_records(directory)
     kept = [f"{n_done:,} of {len(plan.parts):,} parts"] if n_done else []

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tokmill import __version__
-from tokmill.errors import StateError
+from tokmill.errors import StateError, StorageError
 from tokmill.pipeline.outcome import check_outcome, summed_unread
 from tokmill.pipeline.packing import write_packs
 from tokmill.pipeline.plan import resolved_settings
@@ -17,7 +17,7 @@ from tokmill.shards.canonical import laid_out_json, manifest_sha256
 from tokmill.shards.checksum import Digest
 from tokmill.shards.layout import FORMAT_VERSION, MANIFEST, PARTS, PLAN, REJECTS, part_name
 from tokmill.shards.packed_rows import write_packed_rows
-from tokmill.shards.record import Counts, read_record
+from tokmill.shards.record import Counts, read_record, stands
 from tokmill.storage import write_chunks
 
 if TYPE_CHECKING:
@@ -86,11 +86,13 @@ def finish(
 
     Raises:
         RecordError: see `check_outcome`; no manifest is written.
+        StorageError: a file of a record is not there any more, or has another size.
     """
     directory = Path(plan.spec.config.output.dir)
     algorithm = plan.spec.config.output.checksum
     found = _Found(algorithm)
     for part, record in zip(plan.parts, records, strict=True):
+        _check_files(record, directory)
         found.add(part, record)
     sources = list(found.sources.values())
     check_outcome(plan.spec.config.limits, found.totals, sources, found.rejects(directory))
@@ -134,6 +136,18 @@ def finish(
     manifest["sha256"] = manifest_sha256(manifest)
     write_chunks(directory / MANIFEST, laid_out_json(manifest))
     return manifest
+
+
+def _check_files(record: PartRecord, directory: Path) -> None:
+    """Raise `StorageError` if somebody removed or cut a file while the run went on."""
+    for entry in record.files():
+        if not stands(entry, directory):
+            path = directory / entry.name
+            found = f"found {path.stat().st_size:,}" if path.is_file() else "it is gone"
+            raise StorageError(
+                f"{path}: changed while the run went on: expected {entry.n_bytes:,} bytes, "
+                f"{found}: run the same command again to make it anew"
+            )
 
 
 def _pack(directory: Path, manifest: dict[str, Any], settings: SftSettings, algorithm: str) -> None:

@@ -16,6 +16,7 @@ from queue import SimpleQueue
 from typing import TYPE_CHECKING
 
 from tokmill.errors import WorkerError
+from tokmill.interrupts import children_spared
 from tokmill.render.chat.worker import receive, send
 
 if TYPE_CHECKING:
@@ -79,11 +80,12 @@ class RenderPool:
         with self._lock:
             if not self._processes and self._here_s > START_AFTER_S:
                 for _ in range(self._n_processes):
-                    process = subprocess.Popen(
-                        [sys.executable, "-m", "tokmill.render.chat.worker"],
-                        stdin=subprocess.PIPE,
-                        stdout=subprocess.PIPE,
-                    )
+                    with children_spared():
+                        process = subprocess.Popen(
+                            [sys.executable, "-m", "tokmill.render.chat.worker"],
+                            stdin=subprocess.PIPE,
+                            stdout=subprocess.PIPE,
+                        )
                     self._processes.append(process)
                     if process.stdin is not None:
                         send(process.stdin, self._how)
