@@ -100,9 +100,7 @@ def planner_steps(n_files: int, directory: Path) -> list[Row]:
         found = steps.time("discover", lambda: discover(config.input))
         steps.time("probe", lambda: list(probe(found.files, config.input)))
         parts = steps.time("make parts", lambda: make_parts(found.files, config.output.part_bytes))
-        prepared = Prepared(
-            config, tuple(found.files), (), TOKENIZER, make_renderer(config.render, ()), parts
-        )
+        prepared = Prepared(config, found, TOKENIZER, make_renderer(config.render, ()), parts)
         steps.time("sample", lambda: sample(prepared, 4 << 20))
         _from_plan_to_manifest(steps, config, parts)
     return steps.rows

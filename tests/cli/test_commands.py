@@ -245,7 +245,9 @@ def test_documents_are_split_by_their_text(
 def test_an_input_given_twice_is_read_twice(
     pretrain: Callable[..., Any], tokmill: Callable[..., Any], good: Path, tmp_path: Path
 ) -> None:
-    assert pretrain(good, good).code == 0
+    outcome = pretrain(good, good)
+    assert outcome.code == 0
+    assert f"a file is named more than once, and read as often ({good.as_posix()})" in outcome.err
     assert manifest(tmp_path / "out")["totals"]["documents"] == 80
     assert tokmill("verify", tmp_path / "out").code == 0
 
@@ -269,10 +271,10 @@ def test_a_directory_gives_its_files_by_name_without_hidden_and_unknown_ones(
     outcome = pretrain(corpus)
     assert outcome.code == 0
     found = [source["path"] for source in manifest(tmp_path / "out")["sources"]]
-    assert found == [
-        f"{corpus.as_posix()}/{name}" for name in ("a/x.jsonl", "b.jsonl", "link.jsonl")
-    ]
+    assert found == [f"{corpus.as_posix()}/{name}" for name in ("a/x.jsonl", "b.jsonl")]
+    assert "1 file of unknown ending" in outcome.err
     assert "notes.doc" in outcome.err
+    assert "1 file reached a second time" in outcome.err
 
 
 def test_records_come_from_standard_input(

@@ -4,6 +4,8 @@ import gzip
 import io
 import json
 import os
+from glob import glob
+from pathlib import Path
 
 import pytest
 
@@ -53,7 +55,7 @@ def test_arguments_keep_their_order_and_each_expands_sorted(tmp_path):
     result = found(tmp_path / "z.jsonl", tmp_path / "d", tmp_path / "g" / "*.jsonl")
     names = ["z.jsonl", "d/a.csv", "d/a/z.txt", "d/b.jsonl", "g/10.jsonl", "g/2.jsonl"]
     assert short(result.files, tmp_path) == names
-    assert result.ignored == [f"{tmp_path.as_posix()}/d/README"]
+    assert result.ignored == [f"ignored: 1 file of unknown ending ({tmp_path.as_posix()}/d/README)"]
 
 
 def test_a_directory_is_walked_in_the_order_of_whole_paths(tmp_path):
@@ -69,7 +71,7 @@ def test_a_path_below_here_is_written_without_a_dot(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     result = found(".")
     assert [file.path for file in result.files] == ["a.jsonl", "d/e/b.jsonl"]
-    assert result.ignored == ["d/README"]
+    assert result.ignored == ["ignored: 1 file of unknown ending (d/README)"]
     assert [file.path for file in found("./d/").files] == ["d/e/b.jsonl"]
 
 
@@ -106,13 +108,13 @@ def test_the_first_byte_of_json_tells_arrays_from_lines(data, expected, tmp_path
 
 def test_a_format_given_is_the_format_of_every_file(tmp_path):
     make(tmp_path, "a", "b.txt", "c.gz")
-    files = found(tmp_path, tmp_path / "a", format="jsonl").files
+    files = found(tmp_path, format="jsonl").files
     assert [(file.format, file.compression) for file in files] == [
         ("jsonl", ""),
         ("jsonl", ""),
         ("jsonl", "gz"),
-        ("jsonl", ""),
     ]
+    assert [file.format for file in found(tmp_path / "a", format="jsonl").files] == ["jsonl"]
 
 
 def test_stdin_and_hub_names_are_taken_as_they_are():
@@ -195,12 +197,189 @@ def test_a_saved_dataset_without_a_good_state_is_an_error(tmp_path):
         found(tmp_path)
 
 
-def test_linked_directories_are_listed_as_ignored(tmp_path):
-    make(tmp_path, "d/a.jsonl")
-    (tmp_path / "d" / "loop").symlink_to(tmp_path / "d", target_is_directory=True)
+def lines(result, folder):
+    """Return what is said of ignored names, without the directory they are in."""
+    return [line.replace(f"{folder.as_posix()}/", "") for line in result.ignored]
+
+
+def test_links_to_files_and_directories_are_followed(tmp_path):
+    make(tmp_path, "d/b.jsonl", "elsewhere/sub/x.jsonl", "one.jsonl")
+    (tmp_path / "d" / "a.jsonl").symlink_to(tmp_path / "one.jsonl")
+    (tmp_path / "d" / "linked").symlink_to(tmp_path / "elsewhere")
     result = found(tmp_path / "d")
-    assert short(result.files, tmp_path) == ["d/a.jsonl"]
-    assert result.ignored == [f"{tmp_path.as_posix()}/d/loop"]
+    assert short(result.files, tmp_path) == ["d/a.jsonl", "d/b.jsonl", "d/linked/sub/x.jsonl"]
+    assert result.ignored == []
+
+
+def test_a_directory_linked_from_inside_itself_does_not_loop(tmp_path):
+    make(tmp_path, "d/e/a.jsonl")
+    (tmp_path / "d" / "e" / "loop").symlink_to(tmp_path / "d")
+    (tmp_path / "d" / "e" / "self").symlink_to(tmp_path / "d" / "e")
+    result = found(tmp_path / "d")
+    assert short(result.files, tmp_path) == ["d/e/a.jsonl"]
+    assert lines(result, tmp_path) == [
+        "ignored: 2 links to directories read already (d/e/loop, d/e/self)"
+    ]
+
+
+def test_a_recursive_glob_ends_where_links_lead_back(tmp_path):
+    make(tmp_path, "d/e/a.jsonl", "d/e/b.csv", "x/c.jsonl")
+    for name in ("one", "two", "three"):  # followed to every depth, there would be 3^40 paths
+        (tmp_path / "d" / "e" / name).symlink_to(tmp_path / "d")
+    (tmp_path / "d" / "x").symlink_to(tmp_path / "x")
+    result = found(f"{tmp_path}/d/**/*.jsonl")
+    assert short(result.files, tmp_path) == ["d/e/a.jsonl", "d/x/c.jsonl"]
+    assert lines(result, tmp_path) == [
+        "ignored: 3 links to directories read already (d/e/one, d/e/three, d/e/two)"
+    ]
+
+
+PATTERNS = [
+    "**", "**/*", "**/*.jsonl", "d/**", "d/**/*.jsonl", "d/**/e/*", "d/**/e/**/*.csv",
+    "d/*.jsonl", "**/d/**/*.csv", "d/**/[ab]*", "d/**/?.csv", "**/.h/*.csv", "d/**/.h/**",
+    "./d/**/*.csv", "d/**/*e*/*", "d/**/**/*.csv", "d/**/[(.*)]*", "d//**/*.csv", "d/**/[!a].csv",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("absolute", [True, False])
+@pytest.mark.parametrize("pattern", PATTERNS)
+def test_a_glob_matches_the_files_that_the_standard_library_s_does(
+    tmp_path, monkeypatch, pattern, absolute
+):
+    make(tmp_path, "d/a.jsonl", "d/e/b.csv", "d/e/f/a.csv", "d/x.e/c.csv", "d/.h/d.csv", "e/g.csv")
+    make(tmp_path, "d/.hidden.csv", "d/e/e/h.jsonl", "z.csv", "d/e/(a).csv", "d/e/d/e/q.csv")
+    monkeypatch.chdir(tmp_path)
+    if absolute:
+        pattern = f"{tmp_path}/{pattern}"
+    matched = glob(pattern, recursive=True)  # noqa: PTH207  what is compared
+    expected = {Path(path).as_posix() for path in matched if Path(path).is_file()}
+    result = [file.path for file in found(pattern).files] if expected else []
+    assert result == sorted(expected)
+    assert expected or "h/" in pattern
+
+
+def test_directories_linked_to_each_other_do_not_loop(tmp_path):
+    make(tmp_path, "d/a/1.jsonl", "d/b/2.jsonl", "x/3.jsonl", "y/4.jsonl")
+    for one, other in (("d/a", "d/b"), ("d/b", "d/a"), ("x", "y"), ("y", "x"), ("d", "x")):
+        (tmp_path / one / "to").symlink_to(tmp_path / other)
+    result = found(tmp_path / "d")
+    assert short(result.files, tmp_path) == [
+        "d/a/1.jsonl", "d/b/2.jsonl", "d/to/3.jsonl", "d/to/to/4.jsonl"
+    ]  # fmt: skip
+
+
+def test_a_file_that_links_reach_again_is_read_once_under_its_own_name(tmp_path):
+    make(tmp_path, "d/m.jsonl", "d/sub/x.jsonl")
+    (tmp_path / "d" / "a.jsonl").symlink_to("m.jsonl")
+    (tmp_path / "d" / "z.jsonl").symlink_to("m.jsonl")
+    (tmp_path / "d" / "also").symlink_to("sub")
+    result = found(tmp_path / "d")
+    assert short(result.files, tmp_path) == ["d/m.jsonl", "d/sub/x.jsonl"]
+    assert lines(result, tmp_path) == [
+        "ignored: 3 files reached a second time (d/a.jsonl, d/also/x.jsonl, d/z.jsonl)"
+    ]
+    assert result.warnings == []
+
+
+def test_a_file_that_only_links_reach_is_read_at_the_first_of_them(tmp_path):
+    make(tmp_path, "real.jsonl")
+    (tmp_path / "d").mkdir()
+    for name in ("b", "a"):
+        (tmp_path / "d" / f"{name}.jsonl").symlink_to(tmp_path / "real.jsonl")
+    assert short(found(tmp_path / "d").files, tmp_path) == ["d/a.jsonl"]
+
+
+def test_links_that_lead_nowhere_and_pipes_are_named_and_counted(tmp_path):
+    make(tmp_path, "d/a.jsonl")
+    (tmp_path / "d" / "self.jsonl").symlink_to("self.jsonl")
+    (tmp_path / "d" / "gone.jsonl").symlink_to("nothing")
+    os.mkfifo(tmp_path / "d" / "pipe.jsonl")
+    expected = [
+        "ignored: 2 links that lead nowhere (d/gone.jsonl, d/self.jsonl)",
+        "ignored: 1 pipe, socket or device (d/pipe.jsonl)",
+    ]
+    for path in (tmp_path / "d", f"{tmp_path}/d/*", f"{tmp_path}/**/*.jsonl"):
+        result = found(path)
+        assert short(result.files, tmp_path) == ["d/a.jsonl"]
+        assert lines(result, tmp_path) == expected
+
+
+def test_a_link_to_itself_that_is_named_is_one_line(tmp_path):
+    (tmp_path / "self.jsonl").symlink_to("self.jsonl")
+    with pytest.raises((UsageError, StorageError), match=r"self\.jsonl: "):
+        found(tmp_path / "self.jsonl")
+
+
+def test_a_file_that_is_named_twice_is_read_twice_and_said_so(tmp_path, monkeypatch):
+    make(tmp_path, "a.jsonl", "b.jsonl")
+    (tmp_path / "c.jsonl").symlink_to("b.jsonl")
+    monkeypatch.chdir(tmp_path)
+    once = found("a.jsonl", "b.jsonl")
+    assert once.warnings == []
+    twice = found("a.jsonl", "./a.jsonl")
+    assert [file.path for file in twice.files] == ["a.jsonl", "a.jsonl"]
+    assert twice.warnings == ["a file is named more than once, and read as often (a.jsonl)"]
+    linked = found("a.jsonl", "b.jsonl", "c.jsonl", tmp_path / "a.jsonl")
+    assert len(linked.files) == 4
+    assert linked.warnings == [
+        "2 files are named more than once, and read as often (a.jsonl, b.jsonl)"
+    ]
+
+
+def test_what_overlapping_globs_and_directories_bring_again_is_read_once(tmp_path):
+    make(tmp_path, "d/a.jsonl", "d/b.jsonl", "d/e/c.jsonl")
+    for paths in (["d/*.jsonl", "d/a*"], ["d", "d"], ["d/a.jsonl", "d"], ["**/*.jsonl", "d/e"]):
+        result = found(*(f"{tmp_path}/{path}" for path in paths))
+        names = short(result.files, tmp_path)
+        assert sorted(set(names)) == sorted(names), paths
+        assert result.ignored[0].startswith("ignored: ")
+        assert "reached a second time" in result.ignored[0]
+        assert result.warnings == []
+    again = found(tmp_path / "d", tmp_path / "d" / "a.jsonl")
+    assert short(again.files, tmp_path) == ["d/b.jsonl", "d/e/c.jsonl", "d/a.jsonl"]
+
+
+def made_by_tokmill(folder):
+    make(folder, "rejects/0000000-0000.jsonl", "parts/0000000.json", "manifest.json")
+    (folder / "plan.json").write_bytes(b'{\n"bos_id":null,\n')
+
+
+def test_globs_do_not_take_what_tokmill_wrote(tmp_path):
+    make(tmp_path, "corpus/a.jsonl", "corpus/sub/b.jsonl")
+    made_by_tokmill(tmp_path / "corpus" / "out")
+    made_by_tokmill(tmp_path / "corpus" / "sub" / "out")
+    for pattern in ("corpus/**/*.jsonl", "corpus/**", "corpus/*", "corpus"):
+        result = found(f"{tmp_path}/{pattern}")
+        assert short(result.files, tmp_path) == ["corpus/a.jsonl", "corpus/sub/b.jsonl"], pattern
+        assert lines(result, tmp_path) == [
+            "ignored: 2 datasets that tokmill made (corpus/out, corpus/sub/out)"
+        ]
+
+
+def test_a_pattern_of_nothing_but_what_tokmill_wrote_says_so(tmp_path):
+    made_by_tokmill(tmp_path / "corpus" / "out")
+    with pytest.raises(UsageError) as caught:
+        found(f"{tmp_path}/corpus/*/rejects/*.jsonl")
+    assert str(caught.value) == (
+        f"{tmp_path}/corpus/*/rejects/*.jsonl: no file matches; what a dataset of tokmill holds is "
+        "not matched"
+    )
+
+
+def test_rejects_that_are_asked_for_are_read(tmp_path):
+    made_by_tokmill(tmp_path / "out")
+    name = "out/rejects/0000000-0000.jsonl"
+    for path in (name, "out/rejects", "out/rejects/*.jsonl"):
+        assert short(found(tmp_path / path).files, tmp_path) == [name]
+    with pytest.raises(UsageError, match="out: a dataset that tokmill made, expected a corpus"):
+        found(tmp_path / "out")
+
+
+def test_somebody_s_plan_does_not_hide_a_directory(tmp_path):
+    make(tmp_path, "corpus/x/a.jsonl", "corpus/x/parts/b.jsonl")
+    (tmp_path / "corpus" / "x" / "plan.json").write_bytes(b'{"text": "x"}')
+    names = ["corpus/x/a.jsonl", "corpus/x/parts/b.jsonl", "corpus/x/plan.json"]
+    assert short(found(tmp_path / "corpus").files, tmp_path) == names
 
 
 def test_standard_input_is_not_read_by_looking_for_files(monkeypatch):

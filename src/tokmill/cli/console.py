@@ -59,9 +59,8 @@ class RunDisplay:
             f"in {plural(len(plan.parts), 'part')}"
             + (f"; already there: {plural(n_done, 'part')}" if n_done else "")
         )
-        if ignored:
-            some = ", ".join(ignored[:3]) + (", …" if len(ignored) > 3 else "")
-            self.note(f"ignored: {plural(len(ignored), 'file')} of unknown ending ({some})")
+        for line in ignored:
+            self.note(line)
         eos = plan.spec.tokenizer.eos
         self.note(
             f"{_rendering(plan)}; tokenizer: {plan.spec.tokenizer.name}, "

@@ -10,7 +10,7 @@ import click
 
 from tokmill.cli.budget_options import model_options
 from tokmill.cli.options import PRETRAIN_SECTIONS, config_from_options, settings_options
-from tokmill.cli.screen import show, show_json, show_rows
+from tokmill.cli.screen import show, show_json, show_labelled, show_rows
 from tokmill.errors import UsageError
 
 if TYPE_CHECKING:
@@ -60,6 +60,8 @@ def show_plan(config: Config, *, as_json: bool) -> None:
     from tokmill.storage import free_bytes
 
     prepared = prepare(config)
+    for warning in prepared.found.warnings:
+        show_labelled("warning:", warning, colour="yellow", err=True)
     workers, threads = layout_of_work(prepared.config, len(prepared.parts))
     os.environ.setdefault("RAYON_NUM_THREADS", str(threads))
     in_records, in_all = sample_limits(prepared.parts)

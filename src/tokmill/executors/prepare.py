@@ -22,7 +22,7 @@ from tokmill.sources.files import Discovery, SourceFile, discover
 from tokmill.sources.open import first_records, probe
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from tokmill.config import Config
     from tokmill.encode.engine import Engine
@@ -43,12 +43,16 @@ class Prepared:
     """Inputs, tokenizer and renderer of a run, before an engine is chosen."""
 
     config: Config
-    files: tuple[SourceFile, ...]
-    ignored: tuple[str, ...]
+    found: Discovery
     tokenizer: Tokenizer
     renderer: Renderer | ChatRenderer
     parts: tuple[Part, ...]
     template: str = ""
+
+    @property
+    def files(self) -> Sequence[SourceFile]:
+        """Return the input files, in order."""
+        return self.found.files
 
     def spec(self, engine: EngineChoice, n_threads: int, memory_bytes: int = 0) -> RunSpec:
         """Return the run, once its engine is chosen; see `RunSpec`."""
@@ -78,7 +82,7 @@ def prepare(config: Config) -> Prepared:
     renderer = make_renderer(config.render, keys)
     resolved = resolve(config, tokenizer, renderer.name)
     parts = make_parts(found.files, config.output.part_bytes)
-    return Prepared(resolved, tuple(found.files), tuple(found.ignored), tokenizer, renderer, parts)
+    return Prepared(resolved, found, tokenizer, renderer, parts)
 
 
 def _prepare_chat(config: Config, tokenizer: Tokenizer, found: Discovery) -> Prepared:
@@ -90,9 +94,7 @@ def _prepare_chat(config: Config, tokenizer: Tokenizer, found: Discovery) -> Pre
     renderer = make_chat_renderer(resolved, tokenizer, template)
     check_boundary(resolved, tokenizer, renderer)
     parts = make_parts(found.files, resolved.output.part_bytes)
-    return Prepared(
-        resolved, tuple(found.files), tuple(found.ignored), tokenizer, renderer, parts, template
-    )
+    return Prepared(resolved, found, tokenizer, renderer, parts, template)
 
 
 def sample(prepared: Prepared, limit_bytes: int, *, at_random: bool = False) -> Survey:

@@ -58,7 +58,7 @@ class Observer(Protocol):
         """Hear what may go wrong, before the run begins."""
 
     def started(self, plan: Plan, n_done: int, ignored: Sequence[str]) -> None:
-        """Hear that the plan stands; `n_done` parts are already committed."""
+        """Hear that the plan stands; `n_done` parts are done, `ignored`: what is not read."""
 
     def progressed(self, progress: Progress) -> None:
         """Hear increments."""
@@ -87,6 +87,8 @@ def run(config: Config, observer: Observer, *, overwrite: bool = False) -> dict[
         raise UsageError("no output: give --output, a directory to write the dataset to")
     start_wall, start_cpu = time.perf_counter(), _cpu_s()
     prepared = prepare(config)
+    for warning in prepared.found.warnings:
+        observer.warned(warning)
     directory = Path(config.output.dir)
     make_directory(directory)
     with locked(directory):
@@ -101,7 +103,7 @@ def run(config: Config, observer: Observer, *, overwrite: bool = False) -> dict[
         plan = _plan(prepared, reference, directory, *means, overwrite=overwrite)
         complete = complete_manifest(directory, observer.warned)
         done = [part for part in plan.parts if _is_done(plan, part, directory)]
-        observer.started(plan, len(done), prepared.ignored)
+        observer.started(plan, len(done), prepared.found.ignored)
         prepared_s = time.perf_counter() - start_wall
         if complete is not None and len(done) == len(plan.parts):
             return complete

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from tokmill.errors import StateError
 from tokmill.shards.canonical import own_sha256
 from tokmill.shards.layout import DATASET_FILE, FORMAT_VERSION, MANIFEST, PLAN, check_format_version
-from tokmill.storage import storage_errors
+from tokmill.storage import open_regular, storage_errors
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -142,3 +142,12 @@ def owned_names(directory: Path) -> Owned | None:
         return Owned()
     plan = found.plan if not found.problem else load_plan(path)
     return Owned(len(plan["parts"]), "template_sha256" in plan)
+
+
+def begins_as_plan(path: Path) -> bool:
+    """Say whether a file begins as every plan of tokmill does; it is not looked at further."""
+    try:
+        with open_regular(path) as file:
+            return file.read(len(_BEGINNING)) == _BEGINNING
+    except OSError:
+        return False

@@ -1,0 +1,129 @@
+"""What looking for input finds: each file once, whatever links, globs and directories lead to it.
+
+A file that the user names is read each time that it is named. One that a directory, a glob or a
+link brings again is read once: at the place of its own name rather than at that of a link, and at
+the first such place.
+"""
+
+from __future__ import annotations
+
+import os
+from array import array
+from enum import Enum, IntEnum
+from itertools import groupby
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    import numpy.typing as npt
+
+    from tokmill.sources.slices import SourceFile
+
+_MOST_NAMED = 3
+
+
+class Way(IntEnum):
+    """How a file was reached; of several ways to one file, the least counts."""
+
+    NAMED = 0
+    LISTED = 1
+    LINKED = 2
+
+
+class Ignored(Enum):
+    """Why something was passed over: what it is called, for one and for several."""
+
+    UNKNOWN = ("file of unknown ending", "files of unknown ending")
+    DATASET = ("dataset that tokmill made", "datasets that tokmill made")
+    NOWHERE = ("link that leads nowhere", "links that lead nowhere")
+    LOOP = ("link to a directory read already", "links to directories read already")
+    SPECIAL = ("pipe, socket or device", "pipes, sockets or devices")
+    AGAIN = ("file reached a second time", "files reached a second time")
+
+
+class Found:
+    """Gathers files in order; takes 9 bytes a file besides the files themselves."""
+
+    def __init__(self) -> None:
+        self.files: list[SourceFile] = []
+        self._keys = array("q")
+        self._ways = bytearray()
+        self._ignored: dict[Ignored, list[str]] = {}
+
+    def add(self, file: SourceFile, way: Way, identity: tuple[object, ...]) -> None:
+        """Add a file; `identity` is its device and inode, or what else tells it from others."""
+        self.files.append(file)
+        self._keys.append(hash(identity))
+        self._ways.append(way)
+
+    def ignore(self, path: str, why: Ignored) -> None:
+        """Note what is passed over."""
+        self._ignored.setdefault(why, []).append(path)
+
+    def n_ignored(self, why: Ignored) -> int:
+        """Return how often something was passed over for a reason."""
+        return len(self._ignored.get(why, ()))
+
+    def notes(self) -> list[str]:
+        """Return a line for each reason why something was passed over."""
+        lines = []
+        for why in Ignored:
+            if paths := sorted(self._ignored.get(why, ())):
+                words = why.value[len(paths) > 1]
+                lines.append(f"ignored: {len(paths):,} {words} ({_some(paths)})")
+        return lines
+
+    def settle(self) -> list[str]:
+        """Let go of files that came again; return a warning for those that the user named again."""
+        named: list[str] = []
+        dropped: set[int] = set()
+        for group in self._same():
+            best = min(self._ways[i] for i in group)
+            kept = [i for i in group if self._ways[i] == best]
+            if best == Way.NAMED:
+                named += [self.files[kept[0]].path] * (len(kept) > 1)
+            else:
+                kept = kept[:1]
+            dropped.update(set(group) - set(kept))
+        for i in sorted(dropped):
+            self.ignore(self.files[i].path, Ignored.AGAIN)
+        if dropped:
+            self.files = [file for i, file in enumerate(self.files) if i not in dropped]
+        if not named:
+            return []
+        words = "a file is" if len(named) == 1 else f"{len(named):,} files are"
+        return [f"{words} named more than once, and read as often ({_some(named)})"]
+
+    def _same(self) -> Iterator[list[int]]:
+        """Yield the numbers of files that are one file; equal keys may be those of two."""
+        keys = np.frombuffer(self._keys, np.int64) if self._keys else np.zeros(0, np.int64)
+        for numbers in _repeated(keys):
+            by_file = sorted(numbers, key=lambda i: (_identity(self.files[i].path), i))
+            for _, group in groupby(by_file, key=lambda i: _identity(self.files[i].path)):
+                if len(same := list(group)) > 1:
+                    yield same
+
+
+def _repeated(keys: npt.NDArray[np.int64]) -> Iterator[list[int]]:
+    order = np.argsort(keys, kind="stable")
+    bounds = np.flatnonzero(np.diff(keys[order])) + 1
+    if len(bounds) + 1 < len(keys):
+        for group in np.split(order, bounds):
+            if len(group) > 1:
+                yield group.tolist()
+
+
+def _identity(path: str) -> tuple[str, int, int]:
+    """Return what tells a file from others; a name that is no file's is its own."""
+    try:
+        stat = os.stat(path)  # noqa: PTH116  strings are what is at hand
+    except OSError:
+        return path, 0, 0
+    return "", stat.st_dev, stat.st_ino
+
+
+def _some(paths: list[str]) -> str:
+    return ", ".join(paths[:_MOST_NAMED]) + (", …" if len(paths) > _MOST_NAMED else "")

@@ -1,0 +1,183 @@
+"""The files of a directory, at any depth, in the order of their paths; links are followed once."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from tokmill.errors import StorageError, UsageError
+from tokmill.shards.plan_file import begins_as_plan
+from tokmill.sources.found import Found, Ignored, Way
+from tokmill.sources.names import classify, describe
+from tokmill.sources.streams import unreadable
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+
+class Walk:
+    """Adds the files of directories to what is found.
+
+    Of a directory that links lead to, the first way is taken; a link to a directory on the way to
+    itself is none.
+    """
+
+    def __init__(self, found: Found, forced: str) -> None:
+        self._found = found
+        self._forced = forced
+        self._linked: set[tuple[int, int]] = set()
+
+    def add(self, directory: str, way: Way) -> None:
+        """Add a directory that is named or matched; it may be a link itself."""
+        self._linked = set()
+        self._add(directory, way, (_key(directory),))
+
+    def below(self, directory: str, *, hidden: bool) -> Iterator[tuple[str, Way]]:
+        """Yield all that is no directory, at any depth, in the order of paths, and its way."""
+        self._linked = set()
+        return self._below(directory, Way.LISTED, (_key(directory),), hidden=hidden)
+
+    def _below(
+        self, directory: str, way: Way, above: tuple[tuple[int, int], ...], *, hidden: bool
+    ) -> Iterator[tuple[str, Way]]:
+        for entry in sorted(_entries(directory).values(), key=_order):
+            if entry.name.startswith(".") and not hidden:
+                continue
+            path = entry.path.removeprefix("./")
+            reached = Way.LINKED if entry.is_symlink() else way
+            if not _is(entry.is_dir):
+                yield path, reached
+            elif self._may_enter(path, entry, above):
+                yield from self._below(path, reached, (*above, _key(path)), hidden=hidden)
+
+    def _add(self, directory: str, way: Way, above: tuple[tuple[int, int], ...]) -> None:
+        """Add a directory; no list of its files is sorted, only one of its entries.
+
+        Among its neighbours a directory stands where its name with a slash does, and everything in
+        it begins with that: so one directory after the other gives the order of whole paths.
+        """
+        entries = _entries(directory)
+        if "dataset_dict.json" in entries:
+            directory = _only_split(Path(directory)).as_posix()
+            entries = _entries(directory)
+        if "state.json" in entries and "dataset_info.json" in entries:
+            for path in _saved_dataset(Path(directory)):
+                self._take(path, "arrow", "", way)
+            return
+        for entry in sorted(entries.values(), key=_order):
+            if not entry.name.startswith("."):
+                self._add_entry(entry, way, above)
+
+    def _add_entry(
+        self, entry: os.DirEntry[str], way: Way, above: tuple[tuple[int, int], ...]
+    ) -> None:
+        path = entry.path.removeprefix("./")  # as `Path` writes it
+        way = Way.LINKED if entry.is_symlink() else way
+        if _is(entry.is_dir):
+            if self._may_enter(path, entry, above):
+                self._add(path, way, (*above, _key(path)))
+        elif not _is(entry.is_file):
+            is_link = entry.is_symlink() and not os.path.exists(entry.path)  # noqa: PTH110
+            self._found.ignore(path, Ignored.NOWHERE if is_link else Ignored.SPECIAL)
+        else:
+            data_format, compression = classify(entry.name)
+            is_known = bool(data_format) and not _is_readme(entry.name)
+            if self._forced == "auto" and not is_known:
+                self._found.ignore(path, Ignored.UNKNOWN)
+            else:
+                taken = data_format if self._forced == "auto" else self._forced
+                self._take(entry, taken, compression, way)
+
+    def _may_enter(
+        self, path: str, entry: os.DirEntry[str], above: tuple[tuple[int, int], ...]
+    ) -> bool:
+        """Say whether to go into a directory; a link is followed to each directory once."""
+        if is_tokmill_dataset(path):
+            self._found.ignore(path, Ignored.DATASET)
+            return False
+        if not entry.is_symlink():
+            return True
+        key = _key(path)
+        if key in above or key in self._linked:
+            self._found.ignore(path, Ignored.LOOP)
+            return False
+        self._linked.add(key)
+        return True
+
+    def _take(
+        self, path: Path | os.DirEntry[str], data_format: str, compression: str, way: Way
+    ) -> None:
+        file, identity = describe(path, data_format, compression)
+        self._found.add(file, way, identity)
+
+
+def _is(asked: Callable[[], bool]) -> bool:
+    """Ask an entry for its kind; a link in a circle has none."""
+    try:
+        return asked()
+    except OSError as error:
+        if error.errno == errno.ELOOP:
+            return False
+        raise
+
+
+def _key(directory: str) -> tuple[int, int]:
+    try:
+        stat = os.stat(directory)  # noqa: PTH116  strings are what is at hand
+    except OSError as error:
+        raise unreadable(directory, error) from None
+    return stat.st_dev, stat.st_ino
+
+
+def _entries(directory: str) -> dict[str, os.DirEntry[str]]:
+    """Return what stands in a directory, by name."""
+    try:
+        with os.scandir(directory) as entries:
+            return {entry.name: entry for entry in entries}
+    except OSError as error:
+        raise unreadable(directory, error) from None
+
+
+def _order(entry: os.DirEntry[str]) -> str:
+    return f"{entry.name}/" if _is(entry.is_dir) else entry.name
+
+
+def is_tokmill_dataset(directory: str) -> bool:
+    """Say whether a directory is what a run writes, which may stand among its own inputs."""
+    return begins_as_plan(Path(directory) / "plan.json")
+
+
+def _is_readme(name: str) -> bool:
+    return name.lower().endswith(".md")
+
+
+def _only_split(directory: Path) -> Path:
+    splits = _read_json(directory / "dataset_dict.json").get("splits")
+    if not isinstance(splits, list) or not splits:
+        raise UsageError(f"{directory.as_posix()}/dataset_dict.json: names no splits")
+    if len(splits) > 1:
+        named = ", ".join(f"{directory.as_posix()}/{split}" for split in splits)
+        raise UsageError(f"{directory.as_posix()}: a dataset of several splits; give one: {named}")
+    return directory / str(splits[0])
+
+
+def _saved_dataset(directory: Path) -> list[Path]:
+    """Return the files of a dataset made by `save_to_disk`, in the order of its state."""
+    data_files = _read_json(directory / "state.json").get("_data_files")
+    names = [item.get("filename") for item in data_files] if isinstance(data_files, list) else []
+    if not names:
+        raise UsageError(f"{directory.as_posix()}/state.json: names no data files")
+    return [directory / str(name) for name in names]
+
+
+def _read_json(path: Path) -> dict[str, object]:
+    try:
+        value = json.loads(path.read_bytes())
+    except OSError as error:
+        raise unreadable(path.as_posix(), error) from None
+    except ValueError as error:
+        raise StorageError(f"{path.as_posix()}: not valid JSON: {error}") from None
+    return value if isinstance(value, dict) else {}
