@@ -20,6 +20,7 @@ from pyarrow import parquet as pq
 
 from tokmill.config import SftSettings
 from tokmill.encode.choose import EngineChoice
+from tokmill.errors import ParityError
 from tokmill.executors.prepare import prepare
 from tokmill.pipeline.part import run_part
 from tokmill.pipeline.plan import Plan
@@ -81,6 +82,9 @@ def as_arrow() -> bytes:
 SOURCES: dict[str, Callable[[], dict[str, bytes]]] = {
     "lines": lambda: {"a.jsonl": JSONL},
     "gzip": lambda: {"a.jsonl.gz": gzip.compress(JSONL, mtime=0)},
+    "cut gzip": lambda: {"a.jsonl.gz": gzip.compress(JSONL, mtime=0)[:-12]},
+    "open quote": lambda: {"a.csv": as_csv() + b'1,"never closed\n2,b\n'},
+    "lost array": lambda: {"a.json": b"[" + b",".join(json.dumps(r).encode() for r in ROWS)},
     "zstd": lambda: {"a.jsonl.zst": zstd.compress(JSONL)},
     "array": lambda: {"a.json": b"[\n" + b",\n".join(json.dumps(r).encode() for r in ROWS) + b"]"},
     "csv": lambda: {"a.csv": as_csv()},
@@ -239,6 +243,12 @@ def test_what_is_stopped_by_a_bug_goes_on_from_its_last_checkpoint(planner, tmp_
         shutil.rmtree(tmp_path / "out")
     assert kept == sorted(kept)
     assert kept[-1] > unbroken.n_encoded / 2
+
+
+def test_tokens_of_an_engine_that_was_found_wrong_are_not_gone_on_with(planner, tmp_path):
+    plan = planner(SOURCES["lines"](), shard_tokens=100_000)
+    Attempt(plan("out"), stop_at=5, error=ParityError)
+    assert files(tmp_path / "out") == {}
 
 
 def test_without_a_checkpoint_yet_nothing_is_left_behind(planner, tmp_path):

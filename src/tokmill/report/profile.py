@@ -21,6 +21,7 @@ STAGES = {
     "narrow": "eos placed, ids narrowed, documents counted",
     "spot check": "some documents encoded again by the reference",
     "hash": "sums of the shards",
+    "checkpoint": "making an open shard durable",
     "write": "shards written and made durable",
 }
 """The stages in the order of a record's way, and what each does."""
@@ -37,7 +38,7 @@ def profile_rows(manifest: Mapping[str, Any]) -> list[tuple[str, str]]:
     total_s = sum(stage_s.values()) or 1.0
     rows = []
     for stage, what in STAGES.items():
-        if stage == "mask" and stage not in stage_s:
+        if stage in ("mask", "checkpoint") and stage not in stage_s:
             continue
         taken = stage_s.get(stage, 0.0)
         speed = f"{size(text_bytes / taken)}/s" if taken >= 0.001 and text_bytes else ""
