@@ -22,7 +22,7 @@ from tokmill.sources.files import Discovery, SourceFile, discover
 from tokmill.sources.open import first_records, probe
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from tokmill.config import Config
     from tokmill.encode.engine import Engine
@@ -64,8 +64,10 @@ class Prepared:
         return replace(self, config=replace(self.config, output=output))
 
 
-def prepare(config: Config) -> Prepared:
+def prepare(config: Config, commits: Mapping[str, str] | None = None) -> Prepared:
     """Find the inputs, load the tokenizer, settle the renderer and cut the parts; writes nothing.
+
+    `commits`: of datasets of the Hub, by path, where an earlier attempt has fixed them.
 
     Raises:
         TokmillError: a path, the tokenizer, its eos, the renderer or the dtype is wrong.
@@ -75,7 +77,7 @@ def prepare(config: Config) -> Prepared:
     if not config.tokenizer.path:
         raise UsageError("no tokenizer: give --tokenizer, a file, a directory or a Hub name")
     tokenizer = load_tokenizer(config.tokenizer, for_chat=config.sft is not None)
-    found = discover(config.input)
+    found = discover(config.input, commits)
     if config.sft is not None:
         return _prepare_chat(config, tokenizer, found)
     keys = list(probe(found.files, config.input))

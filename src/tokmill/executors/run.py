@@ -33,6 +33,7 @@ from tokmill.pipeline.plan import (
     Plan,
     check_same,
     planned_checksum,
+    planned_commits,
     planned_engine,
     read_plan,
     write_plan,
@@ -41,6 +42,7 @@ from tokmill.pipeline.spec import Part
 from tokmill.shards.layout import MANIFEST, PARTS, REJECTS, part_name
 from tokmill.shards.plan_file import Owned, owned_names
 from tokmill.shards.record import read_committed
+from tokmill.sources.hub_commit import HUB_PREFIX
 from tokmill.storage import locked, make_directory
 
 if TYPE_CHECKING:
@@ -86,10 +88,10 @@ def run(config: Config, observer: Observer, *, overwrite: bool = False) -> dict[
     if not config.output.dir:
         raise UsageError("no output: give --output, a directory to write the dataset to")
     start_wall, start_cpu = time.perf_counter(), _cpu_s()
-    prepared = prepare(config)
+    directory = Path(config.output.dir)
+    prepared = prepare(config, _planned_commits(config, directory, overwrite=overwrite))
     for warning in prepared.found.warnings:
         observer.warned(warning)
-    directory = Path(config.output.dir)
     make_directory(directory)
     with locked(directory):
         workers, threads = layout_of_work(prepared.config, len(prepared.parts))
@@ -134,6 +136,14 @@ def run(config: Config, observer: Observer, *, overwrite: bool = False) -> dict[
             )
             probe_ids = reference().encode(pa.array([PROBE_TEXT], pa.large_string())).ids
             return finish(plan, records, probe_ids.tolist(), usage, _mask(plan, reference))
+
+
+def _planned_commits(config: Config, directory: Path, *, overwrite: bool) -> dict[str, str]:
+    """Return the commits of Hub datasets that a run which is continued began with."""
+    from_hub = any(path.startswith(HUB_PREFIX) for path in config.input.paths)
+    if not from_hub or overwrite or is_unstarted(directory):
+        return {}
+    return planned_commits(read_plan(directory) or {})
 
 
 def _mask(plan: Plan, reference: Callable[[], Engine]) -> dict[str, Any] | None:

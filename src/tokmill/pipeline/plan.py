@@ -144,6 +144,12 @@ def read_plan(directory: Path) -> dict[str, Any] | None:
     return load_plan(path)
 
 
+def planned_commits(data: dict[str, Any]) -> dict[str, str]:
+    """Return the commits of the datasets of the Hub that a plan names, by path."""
+    rows = (row for row in data.get("files", ()) if isinstance(row, list) and len(row) == 6)
+    return {str(row[0]): str(row[5]) for row in rows if row[1] == "hub"}
+
+
 def planned_engine(data: dict[str, Any], asked: str) -> EngineChoice:
     """Give the engine that an earlier attempt fixed.
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from tokmill.errors import UsageError
 from tokmill.sources.found import Found, Ignored, Way
+from tokmill.sources.hub_commit import HUB_PREFIX, commit_of
 from tokmill.sources.names import BINARY_FORMATS, ENDINGS, classify, describe
 from tokmill.sources.patterns import matches
 from tokmill.sources.slices import Slice, SourceFile, cut
@@ -16,11 +17,12 @@ from tokmill.sources.streams import unreadable
 from tokmill.sources.walk import Walk, is_tokmill_dataset
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from tokmill.config import InputSettings
 
 __all__ = ["Discovery", "Slice", "SourceFile", "cut", "discover"]
 
-HUB_PREFIX = "hf:"
 STDIN = "-"
 
 
@@ -35,7 +37,7 @@ class Discovery(NamedTuple):
     warnings: list[str]
 
 
-def discover(settings: InputSettings) -> Discovery:
+def discover(settings: InputSettings, commits: Mapping[str, str] | None = None) -> Discovery:
     """Find the files to read.
 
     The order is that of `settings.paths`; a glob or a directory stands for its files, at any depth,
@@ -44,7 +46,8 @@ def discover(settings: InputSettings) -> Discovery:
     tokmill's own datasets are listed as ignored; and a dataset made by `save_to_disk` gives its own
     files in its own order. Links are followed; see `Found` for files that are reached twice. With a
     `settings.format` other than auto, every file is taken as that format. Files of zero bytes hold
-    no records.
+    no records. A dataset of the Hub is read at the commit that `commits` has for its path, else at
+    the one that its revision is at now.
 
     Raises:
         UsageError: no path given, nothing found, or an ending that says no format.
@@ -56,6 +59,9 @@ def discover(settings: InputSettings) -> Discovery:
     walk = Walk(found, settings.format)
     for path in settings.paths:
         try:
+            if path.startswith(HUB_PREFIX):
+                found.add(_hub(path, settings, commits or {}), Way.NAMED, (path,))
+                continue
             _add_path(path, settings, found, walk)
         except PermissionError as error:
             raise unreadable(path, error) from None
@@ -66,9 +72,6 @@ def discover(settings: InputSettings) -> Discovery:
 def _add_path(path: str, settings: InputSettings, found: Found, walk: Walk) -> None:
     if path == STDIN:
         found.add(_stdin(settings), Way.NAMED, (path,))
-    elif path.startswith(HUB_PREFIX):
-        file = SourceFile(path, "hub", "", 0, 0, settings.hub_revision)
-        found.add(file, Way.NAMED, (path,))
     elif Path(path).is_dir():
         if is_tokmill_dataset(path):
             raise UsageError(f"{path}: a dataset that tokmill made, expected a corpus")
@@ -77,6 +80,13 @@ def _add_path(path: str, settings: InputSettings, found: Found, walk: Walk) -> N
         _add_glob(path, settings, found, walk)
     else:
         _add_file(Path(path), settings.format, Way.NAMED, found)
+
+
+def _hub(path: str, settings: InputSettings, commits: Mapping[str, str]) -> SourceFile:
+    commit = commits.get(path)
+    if commit is None:
+        commit = commit_of(path, settings.hub_revision)
+    return SourceFile(path, "hub", "", 0, 0, commit)
 
 
 def _stdin(settings: InputSettings) -> SourceFile:

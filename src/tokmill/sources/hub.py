@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from tokmill.errors import StorageError, UsageError
+from tokmill.sources.hub_commit import HUB_PREFIX, missing, unreachable
 from tokmill.sources.rows import RowReader, RowSource
 
 if TYPE_CHECKING:
@@ -14,9 +14,8 @@ if TYPE_CHECKING:
 
     from tokmill.batch import Place
     from tokmill.config import InputSettings
-    from tokmill.sources.slices import Slice
+    from tokmill.sources.slices import Slice, SourceFile
 
-_PREFIX = "hf:"
 _ROWS = 256  # rows asked for at once; blocks are cut from them by their bytes
 
 
@@ -30,7 +29,7 @@ def open_hub(
         StorageError: the dataset cannot be reached or read.
     """
     where = piece.file.path
-    dataset = _load(where, settings)
+    dataset = _load(piece.file, settings)
 
     def batches(first: int) -> Iterator[pa.RecordBatch]:
         wanted = dataset.skip(first) if first else dataset
@@ -38,7 +37,7 @@ def open_hub(
             for table in wanted.with_format("arrow").iter(batch_size=_ROWS):
                 yield from pa.table(table).combine_chunks().to_batches()
         except Exception as error:  # whatever the network and the dataset's readers raise
-            raise _unreachable(where, error) from error
+            raise unreachable(where, error) from error
 
     source = RowSource(
         batches=batches,
@@ -52,37 +51,32 @@ def open_hub(
     return RowReader(source, schema, batch_bytes, settings.max_record_bytes, start)
 
 
-def hub_schema(path: str, settings: InputSettings) -> pa.Schema:
-    """Give the schema of a Hub dataset, of its first row if it declares none; raises the same."""
-    dataset = _load(path, settings)
+def hub_schema(file: SourceFile, settings: InputSettings) -> pa.Schema:
+    """Return the schema of a Hub dataset, of its first row if it declares none; raises the same."""
+    dataset = _load(file, settings)
     if dataset.features is not None:
         return dataset.features.arrow_schema.remove_metadata()
     try:
         for table in dataset.with_format("arrow").iter(batch_size=1):
             return table.schema.remove_metadata()
     except Exception as error:
-        raise _unreachable(path, error) from error
+        raise unreachable(file.path, error) from error
     return pa.schema([])
 
 
-def _load(path: str, settings: InputSettings) -> Any:
+def _load(file: SourceFile, settings: InputSettings) -> Any:
+    """Open the commit that the plan names."""
     try:
         import datasets
     except ImportError:
-        message = f"{path}: reading the Hub needs the datasets package; install tokmill[hub]"
-        raise UsageError(message) from None
+        raise missing(file.path, "datasets") from None
     try:
         return datasets.load_dataset(
-            path.removeprefix(_PREFIX),
+            file.path.removeprefix(HUB_PREFIX),
             settings.hub_config or None,
             split=settings.hub_split,
-            revision=settings.hub_revision or None,
+            revision=file.stamp or None,
             streaming=True,
         )
     except Exception as error:
-        raise _unreachable(path, error) from error
-
-
-def _unreachable(path: str, error: Exception) -> StorageError:
-    lines = str(error).splitlines() or [type(error).__name__]
-    return StorageError(f"{path}: cannot be read from the Hub: {lines[0].rstrip('.')}")
+        raise unreachable(file.path, error) from error

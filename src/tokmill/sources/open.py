@@ -180,7 +180,7 @@ def _columns(file: SourceFile, settings: InputSettings) -> dict[str, pa.DataType
 
 def _table_schema(file: SourceFile, settings: InputSettings) -> pa.Schema:
     if file.format == "hub":
-        return hub_schema(file.path, settings)
+        return hub_schema(file, settings)
     if file.format == "arrow":
         return arrow_schema(file.path)
     with open_file(file.path) as parquet:

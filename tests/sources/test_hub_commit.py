@@ -1,0 +1,157 @@
+"""Which commit of a Hub dataset is read: with stand-ins for the packages, without a network."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from types import ModuleType, SimpleNamespace
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from tokmill.errors import StorageError, UsageError
+from tokmill.executors.prepare import prepare
+from tokmill.executors.run import run
+from tokmill.pipeline.plan import planned_commits
+from tokmill.sources.hub_commit import commit_of
+
+OLD, NEW = "a" * 40, "b" * 40
+NAME = "hf:org/name"
+
+
+class Hub:
+    """A Hub of one dataset whose branches move; says what it was asked for."""
+
+    def __init__(self) -> None:
+        self.branches = {None: OLD, "side": "c" * 40}
+        self.asked: list[str | None] = []
+        self.read: list[str | None] = []
+
+    def dataset_info(self, name: str, *, revision: str | None) -> Any:
+        assert name == "org/name"
+        self.asked.append(revision)
+        if revision not in self.branches:
+            raise OSError("Revision Not Found.\nmore")
+        return SimpleNamespace(sha=self.branches[revision])
+
+    def load_dataset(self, name: str, config: str | None, **how: Any) -> Any:
+        assert (name, how["streaming"]) == ("org/name", True)
+        self.read.append(how["revision"])
+        text = f"hello {how['revision']}"
+        return Rows([{"text": f"{text} {i}"} for i in range(40)])
+
+
+class Rows:
+    """As much of an IterableDataset as is used."""
+
+    features = None
+
+    def __init__(self, rows: list[dict[str, str]]) -> None:
+        self.rows, self.column_names = rows, ["text"]
+
+    def skip(self, n: int) -> Rows:
+        return Rows(self.rows[n:])
+
+    def with_format(self, _: str) -> Rows:
+        return self
+
+    def iter(self, batch_size: int) -> Iterator[pa.Table]:
+        for i in range(0, len(self.rows), batch_size):
+            yield pa.Table.from_pylist(self.rows[i : i + batch_size])
+
+
+@pytest.fixture
+def hub(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Hub:
+    hub = Hub()
+    for name, attribute, value in (
+        ("huggingface_hub", "HfApi", lambda: hub),
+        ("datasets", "load_dataset", hub.load_dataset),
+    ):
+        module = ModuleType(name)
+        setattr(module, attribute, value)
+        monkeypatch.setitem(sys.modules, name, module)
+    monkeypatch.chdir(tmp_path)
+    return hub
+
+
+def stamps(out: Path) -> list[str]:
+    return [row[5] for row in json.loads((out / "plan.json").read_bytes())["files"]]
+
+
+@pytest.mark.parametrize(("asked", "commit"), [("", OLD), ("side", "c" * 40)])
+def test_a_revision_is_resolved_to_a_commit_that_the_plan_names_and_that_is_read(
+    hub, configure, listener, tmp_path, asked, commit
+):
+    run(configure(tmp_path / "out", NAME, hub_revision=asked), listener)
+    assert stamps(tmp_path / "out") == [commit]
+    assert hub.asked == [asked or None]
+    assert set(hub.read) == {commit}
+
+
+def test_a_commit_stands_for_itself_and_the_hub_is_not_asked(hub):
+    assert commit_of(NAME, NEW) == NEW
+    assert hub.asked == []
+
+
+def test_a_run_that_is_continued_reads_the_commit_that_it_began_with(
+    hub, configure, listener, tmp_path, files_of
+):
+    sources = [NAME, tmp_path / "b.jsonl"]
+    sources[1].write_text('{"text": "hello"}\n' * 40)
+    out = tmp_path / "out"
+    config = configure(out, *sources, part_bytes=100)
+    run(config, listener)
+    before = files_of(out)
+    hub.branches[None] = NEW
+    hub.read.clear()
+    (out / "manifest.json").unlink()
+    (out / "train-0000000-0000.bin").unlink()
+    run(config, listener)
+    assert files_of(out) == before
+    assert hub.asked == [None]
+    assert set(hub.read) == {OLD}
+    run(config, listener, overwrite=True)
+    assert stamps(out)[0] == NEW
+
+
+def test_a_hub_that_names_no_commit_is_an_error_before_anything_is_written(
+    hub, configure, listener, tmp_path
+):
+    hub.branches[None] = ""
+    with pytest.raises(StorageError, match="names no commit"):
+        run(configure(tmp_path / "out", NAME), listener)
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_plan_of_before_that_names_no_commit_goes_on_as_it_began(hub, configure, tmp_path):
+    commits = planned_commits(
+        {"files": [[NAME, "hub", "", 0, 0, ""], ["a", "jsonl", "", 1, 2, ""]]}
+    )
+    assert commits == {NAME: ""}
+    prepared = prepare(configure(tmp_path / "out", NAME), commits)
+    assert [file.stamp for file in prepared.files] == [""]
+    assert (hub.asked, set(hub.read)) == ([], {None})
+
+
+@pytest.mark.parametrize(
+    ("revision", "message"),
+    [("gone", r"^hf:org/name: cannot be read from the Hub: Revision Not Found$")],
+)
+def test_what_the_hub_does_not_know_is_one_line(hub, revision, message):
+    with pytest.raises(StorageError, match=message):
+        commit_of(NAME, revision)
+
+
+def test_a_missing_package_names_the_extra(monkeypatch):
+    monkeypatch.setitem(sys.modules, "huggingface_hub", None)
+    with pytest.raises(UsageError, match=r"the huggingface_hub package; install tokmill\[hub"):
+        commit_of(NAME, "")
+
+
+def test_a_local_path_has_no_commit(hub, tmp_path):
+    (tmp_path / "org/name").mkdir(parents=True)
+    with pytest.raises(UsageError, match="found a local path, which has no commit"):
+        commit_of(NAME, "")
