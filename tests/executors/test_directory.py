@@ -171,7 +171,14 @@ def test_clear_refuses_a_directory_without_a_plan(directory):
     assert "holds files but no plan of a run (packed-train-0000.bin and" in refusal(directory)
 
 
-HIDDEN = [".DS_Store", ".notes.tmp", ".thesis.tex.1-0123abcd.tmp", "parts/.x.tmp", ".x.checkpoint"]
+HIDDEN = [
+    "parts/.my.checkpoint",
+    ".DS_Store",
+    ".notes.tmp",
+    ".thesis.tex.1-0123abcd.tmp",
+    "parts/.x.tmp",
+    ".x.checkpoint",
+]
 TEMPORARY = [
     ".train-0000000-0001.bin.1-0123abcd.tmp",
     ".manifest.json.77-00000000.tmp",
@@ -193,6 +200,18 @@ def test_clear_leaves_hidden_files_of_others_and_removes_tokmill_s(directory):
         (directory / name).write_bytes(b"x")
     clear_owned(directory)
     assert names(directory) == {".lock", *HIDDEN}
+
+
+def test_what_only_looks_like_a_checkpoint_is_neither_followed_nor_opened(
+    directory, tmp_path_factory
+):
+    precious = tmp_path_factory.mktemp("elsewhere") / "precious"
+    precious.touch()
+    (directory / "parts" / ".0000000.checkpoint").symlink_to(precious)
+    os.mkfifo(directory / "parts" / ".0000001.checkpoint")
+    before = names(directory)
+    sweep(directory)
+    assert names(directory) == before
 
 
 def test_a_link_with_the_name_of_a_temporary_stays(directory, tmp_path_factory):

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import os
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -76,11 +77,19 @@ def test_a_run_that_may_not_fit_warns_and_goes_on_and_a_finished_one_is_not_chec
     tmp_path, configure, write_rows, listener, monkeypatch
 ):
     source = write_rows(tmp_path / "in.jsonl", [{"text": "hello world " * 20}] * 60)
-    monkeypatch.setattr(os, "statvfs", lambda path: SimpleNamespace(f_bavail=10_000, f_frsize=1))
+    asked: list[object] = []
+    of_system = os.statvfs
+
+    def statvfs(path):
+        if tmp_path not in Path(path).parents:
+            return of_system(path)
+        asked.append(path)
+        return SimpleNamespace(f_bavail=10_000, f_frsize=1)
+
+    monkeypatch.setattr(os, "statvfs", statvfs)
     config = configure(tmp_path / "out", source)
     run(config, listener)
     assert len(listener.warnings) == 1
-    asked: list[object] = []
-    monkeypatch.setattr(os, "statvfs", asked.append)
+    asked.clear()
     run(config, listener)
     assert asked == []

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
+from stat import S_ISREG
 from typing import TYPE_CHECKING, Any
 
 from tokmill.shards.canonical import canonical_json, sha256_hex
@@ -22,7 +23,7 @@ from tokmill.shards.layout import (
     step_name,
 )
 from tokmill.shards.record import Step
-from tokmill.storage import storage_errors, sync_directory, write_whole
+from tokmill.storage import open_regular, storage_errors, sync_directory, write_whole
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -78,7 +79,8 @@ def write_checkpoint(directory: Path, checkpoint: Checkpoint) -> None:
 def read_checkpoint(path: Path) -> Checkpoint | None:
     """Read a checkpoint; None if it is not there, damaged, or of another version."""
     try:
-        data: dict[str, Any] = json.loads(path.read_bytes())
+        with open_regular(path) as file:
+            data: dict[str, Any] = json.loads(file.read())
         written = data.pop("sha256")
         if data["version"] != _VERSION or written != sha256_hex(canonical_json(data)):
             return None
@@ -110,9 +112,15 @@ def remove_checkpoint(directory: Path, part: int) -> None:
         path.unlink(missing_ok=True)
 
 
+def _checkpoint_paths(directory: Path) -> list[Path]:
+    """Return what has exactly a checkpoint's name, and is a file: others are not tokmill's."""
+    paths = sorted((directory / PARTS).glob(f".*{_SUFFIX}"))
+    return [p for p in paths if PRIVATE_FILE.fullmatch(p.name) and S_ISREG(p.lstat().st_mode)]
+
+
 def _open_checkpoints(directory: Path) -> Iterator[Checkpoint]:
     """Yield the checkpoints of an output directory that no committed step has overtaken."""
-    for path in sorted((directory / PARTS).glob(f".*{_SUFFIX}")):
+    for path in _checkpoint_paths(directory):
         found = read_checkpoint(path)
         if found is None or path != checkpoint_path(directory, found.part):
             continue
@@ -137,7 +145,7 @@ def remove_stale_checkpoints(directory: Path) -> set[str]:
     kept = list(_open_checkpoints(directory))
     paths = {checkpoint_path(directory, checkpoint.part) for checkpoint in kept}
     with storage_errors(directory):
-        for path in (directory / PARTS).glob(f".*{_SUFFIX}"):
+        for path in _checkpoint_paths(directory):
             if path not in paths:
                 path.unlink(missing_ok=True)
     return {name for checkpoint in kept for name in checkpoint.names()}
