@@ -78,24 +78,25 @@ class Found:
 
     def settle(self) -> list[str]:
         """Let go of files that came again; return a warning for those that the user named again."""
-        named: list[str] = []
+        named: list[int] = []
         dropped: set[int] = set()
         for group in self._same():
             best = min(self._ways[i] for i in group)
             kept = [i for i in group if self._ways[i] == best]
             if best == Way.NAMED:
-                named += [self.files[kept[0]].path] * (len(kept) > 1)
+                named += kept[:1] * (len(kept) > 1)
             else:
                 kept = kept[:1]
             dropped.update(set(group) - set(kept))
+        paths = [self.files[i].path for i in sorted(named)]
         for i in sorted(dropped):
             self.ignore(self.files[i].path, Ignored.AGAIN)
         if dropped:
             self.files = [file for i, file in enumerate(self.files) if i not in dropped]
         if not named:
             return []
-        words = "a file is" if len(named) == 1 else f"{len(named):,} files are"
-        return [f"{words} named more than once, and read as often ({_some(named)})"]
+        words = "a file is" if len(paths) == 1 else f"{len(paths):,} files are"
+        return [f"{words} named more than once, and read as often ({_some(paths)})"]
 
     def _same(self) -> Iterator[list[int]]:
         """Yield the numbers of files that are one file; equal keys may be those of two."""
