@@ -28,8 +28,9 @@ def command(
 ) -> None:
     """Turn records into token shards.
 
-    The same command continues a run that was stopped. INPUT may be files, globs, directories,
-    hf:NAME for a Hugging Face dataset, or - for standard input; the dataset keeps their order.
+    The same command continues a run that was stopped, unless it reads standard input. INPUT may be
+    files, globs, directories, hf:NAME for a Hugging Face dataset, or - for standard input; the
+    dataset keeps their order.
 
     \b
     Examples:

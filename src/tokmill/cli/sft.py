@@ -35,7 +35,7 @@ def command(
 
     Records may be OpenAI messages, ShareGPT conversations, prompt and completion, Alpaca
     instructions or text, also mixed. The mask says of every token whether it counts in the loss.
-    The same command continues a run that was stopped.
+    The same command continues a run that was stopped, unless it reads standard input.
 
     \b
     Examples:
