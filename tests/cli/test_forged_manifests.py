@@ -47,9 +47,9 @@ def forge(manifest: dict[str, Any], chance: random.Random) -> dict[str, Any]:
         if edit < 0.2:
             del container[key]
         elif edit < 0.3 and isinstance(container, list):
-            container.append(container[key])
+            container.append(copy.deepcopy(container[key]))
         else:
-            container[key] = chance.choice(HOSTILE)
+            container[key] = copy.deepcopy(chance.choice(HOSTILE))
         if not forged:
             break
     if chance.random() < 0.8:
