@@ -5,7 +5,7 @@ import signal
 
 import pytest
 
-from tokmill.pipeline.held import interrupts_held
+from tokmill.pipeline.held import Interrupts
 
 
 @pytest.fixture(params=[signal.SIGINT, signal.SIGTERM])
@@ -20,7 +20,7 @@ def test_an_interrupt_is_raised_at_the_end_of_what_must_not_be_cut(number):
     done = []
 
     def work() -> None:
-        with interrupts_held():
+        with Interrupts() as interrupts, interrupts.held():
             os.kill(os.getpid(), number)
             done.append("first")
             done.append("second")
@@ -31,11 +31,27 @@ def test_an_interrupt_is_raised_at_the_end_of_what_must_not_be_cut(number):
     assert signal.getsignal(number) is signal.default_int_handler
 
 
+def test_an_interrupt_between_two_blocks_is_answered_at_once(number):
+    done = []
+
+    def work() -> None:
+        with Interrupts() as interrupts:
+            with interrupts.held():
+                done.append("block")
+            os.kill(os.getpid(), number)
+            done.append("behind it")
+
+    with pytest.raises(KeyboardInterrupt):
+        work()
+    assert done == ["block"]
+    assert signal.getsignal(number) is signal.default_int_handler
+
+
 def test_a_second_interrupt_does_not_wait(number):
     done = []
 
     def work() -> None:
-        with interrupts_held():
+        with Interrupts() as interrupts, interrupts.held():
             os.kill(os.getpid(), number)
             done.append("first")
             os.kill(os.getpid(), number)
@@ -48,11 +64,11 @@ def test_a_second_interrupt_does_not_wait(number):
 
 def test_an_ignored_signal_stays_ignored(number):
     signal.signal(number, signal.SIG_IGN)
-    with interrupts_held():
+    with Interrupts() as interrupts, interrupts.held():
         os.kill(os.getpid(), number)
     assert signal.getsignal(number) is signal.SIG_IGN
 
 
 def test_without_an_interrupt_nothing_is_raised_and_an_error_passes():
-    with pytest.raises(ValueError, match="one"), interrupts_held():
+    with pytest.raises(ValueError, match="one"), Interrupts() as interrupts, interrupts.held():
         raise ValueError("one")

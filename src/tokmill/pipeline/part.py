@@ -19,7 +19,7 @@ from tokmill.encode.spot import SpotCheck
 from tokmill.errors import ParityError, TokmillError
 from tokmill.laps import Laps
 from tokmill.pipeline.ahead import Ahead, Work
-from tokmill.pipeline.held import interrupts_held
+from tokmill.pipeline.held import Interrupts
 from tokmill.pipeline.spec import Progress
 from tokmill.pipeline.steps import CHECKPOINT_S, StepWriter
 from tokmill.shards.layout import PARTS, part_name
@@ -101,18 +101,18 @@ def _write_blocks(
     report: Callable[[Progress], None],
 ) -> None:
     spot = None if road.reference is None else SpotCheck(road.reference, road.continuation)
-    with ThreadPoolExecutor(spec.n_threads, "tokmill") as pool:
+    with ThreadPoolExecutor(spec.n_threads, "tokmill") as pool, Interrupts() as interrupts:
         ahead = Ahead(pool, road, _timed(_works(spec, part, road, start), laps), spec)
         try:
             for work, encoded in ahead:
                 laps.skip()
                 source = part.slices[work.slice_index].file
                 if encoded is None:
-                    _end_slice(writer, part, work)
+                    _end_slice(writer, part, work, interrupts)
                     continue
                 n_checked = 0 if spot is None else _spot_check(spot, work, encoded, source.path)
                 laps.end("spot check")
-                with interrupts_held():
+                with interrupts.held():
                     progress = writer.add(
                         work.slice_index, source.path, encoded, work.reader.origin
                     )
@@ -120,20 +120,20 @@ def _write_blocks(
                 del encoded  # or a long record's tokens would stay beside the next block
         except (KeyboardInterrupt, TokmillError) as error:
             if not isinstance(error, ParityError):
-                _keep_all(writer, part, ahead)
+                _keep_all(writer, part, ahead, interrupts)
             raise
         finally:
             ahead.cancel()
 
 
-def _end_slice(writer: StepWriter, part: Part, work: Work) -> None:
+def _end_slice(writer: StepWriter, part: Part, work: Work, interrupts: Interrupts) -> None:
     piece = part.slices[work.slice_index]
     check_unchanged(piece.file)
-    with interrupts_held():
+    with interrupts.held():
         writer.end_slice(work.slice_index, piece.n_bytes)
 
 
-def _keep_all(writer: StepWriter, part: Part, ahead: Ahead) -> None:
+def _keep_all(writer: StepWriter, part: Part, ahead: Ahead, interrupts: Interrupts) -> None:
     """Make a last checkpoint, if the place of the record to go on with is known.
 
     It waits for a block that is under way, as the pool would in any case.
@@ -145,7 +145,7 @@ def _keep_all(writer: StepWriter, part: Part, ahead: Ahead) -> None:
             if encoded is not None:
                 writer.checkpoint_before(work.slice_index, encoded)
                 return
-            _end_slice(writer, part, work)
+            _end_slice(writer, part, work, interrupts)
 
 
 def _timed(works: Iterator[Work], laps: Laps) -> Iterator[Work]:
