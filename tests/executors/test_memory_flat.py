@@ -1,0 +1,82 @@
+"""A corpus is larger than the memory that its run takes, whatever its container."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+pytest.importorskip("gigatoken")
+
+TEXT = "the cat, the hat; hello world 猫猫 狗狗 维基百科 " * 40
+N_RECORDS = 120_000
+"""290 MB of text."""
+
+PEAK_LIMIT_BYTES = 224 << 20
+"""An interpreter with its libraries and one engine takes 90 MB, blocks in flight some more."""
+
+
+def jsonl(path: Path, n_records: int) -> Path:
+    line = json.dumps({"text": TEXT}, ensure_ascii=False).encode() + b"\n"
+    path = path.with_suffix(".jsonl")
+    path.write_bytes(line * n_records)
+    return path
+
+
+def gz(path: Path, n_records: int) -> Path:
+    plain = jsonl(path, n_records)
+    packed = plain.with_suffix(".jsonl.gz")
+    packed.write_bytes(gzip.compress(plain.read_bytes(), 1))
+    return packed
+
+
+def array(path: Path, n_records: int) -> Path:
+    path = path.with_suffix(".json")
+    path.write_text(json.dumps([{"text": TEXT}] * n_records, ensure_ascii=False))
+    return path
+
+
+def csv(path: Path, n_records: int) -> Path:
+    path = path.with_suffix(".csv")
+    path.write_text("text\n" + f'"{TEXT}"\n' * n_records)
+    return path
+
+
+def parquet(path: Path, n_records: int) -> Path:
+    """One row group, and a dictionary that holds the one text once."""
+    path = path.with_suffix(".parquet")
+    pq.write_table(pa.table({"text": [TEXT] * n_records}), path, row_group_size=n_records)
+    return path
+
+
+def arrow(path: Path, n_records: int) -> Path:
+    """Batches that name a text in a dictionary of one."""
+    path = path.with_suffix(".arrow")
+    column = pa.array([TEXT] * n_records).dictionary_encode()
+    table = pa.table({"text": column})
+    with pa.OSFile(str(path), "wb") as file, pa.ipc.new_file(file, table.schema) as writer:
+        writer.write_table(table)
+    return path
+
+
+@pytest.mark.parametrize("container", [jsonl, gz, array, csv, parquet, arrow])
+def test_a_corpus_is_never_held(
+    container: Callable[[Path, int], Path],
+    finish_command: Callable[..., None],
+    tokenizer_dir: Path,
+    tmp_path: Path,
+) -> None:
+    out = tmp_path / "out"
+    finish_command(
+        *("pretrain", container(tmp_path / "corpus", N_RECORDS), "-t", tokenizer_dir, "-o", out),
+        *("--renderer", "text", "--engine", "gigatoken"),
+        *("--threads", "1", "--batch-bytes", "256KiB"),
+    )
+    manifest = json.loads((out / "manifest.json").read_bytes())
+    assert manifest["totals"]["text_bytes"] > PEAK_LIMIT_BYTES
+    assert manifest["run"]["peak_memory_bytes"] < PEAK_LIMIT_BYTES

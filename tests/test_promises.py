@@ -1,0 +1,136 @@
+"""The promises of tokmill, each with the tests that hold it.
+
+A promise whose tests are renamed or removed fails here, so that none is lost unseen.
+"""
+
+from __future__ import annotations
+
+import ast
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+TESTS = Path(__file__).parent
+
+PROMISES = {
+    "the same bytes for any number of workers, threads and blocks, and any engine": [
+        "executors/test_same_bytes.py::test_engine_threads_and_batches_change_no_byte",
+        "executors/test_same_bytes.py::test_workers_change_no_byte",
+        "executors/test_sft_same_bytes.py::test_engine_workers_threads_and_batches_change_no_byte",
+        "pipeline/test_steps.py::test_where_steps_end_does_not_depend_on_where_blocks_end",
+    ],
+    "the same bytes for a run that was killed and started again": [
+        "executors/test_stopped.py::test_a_run_that_is_killed_goes_on_to_the_same_bytes",
+        "executors/test_serial.py::test_a_run_stopped_at_any_report_goes_on_to_the_same_bytes",
+        "pipeline/test_part_resume.py::test_a_part_stopped_at_any_report_goes_on_to_the_same_bytes",
+        "pipeline/test_part_killed.py::test_a_part_killed_before_any_call_goes_on_to_the_same_bytes",
+    ],
+    "an interrupt keeps what was made, and no byte depends on when": [
+        "executors/test_stopped.py::test_an_interrupt_inside_the_first_shard_keeps_what_was_made",
+        "pipeline/test_part_checkpoint.py::test_an_interrupted_part_goes_on_from_where_it_was_to_the_same_bytes",
+        "pipeline/test_part_checkpoint.py::test_a_part_stopped_again_and_again_encodes_no_document_twice",
+        "pipeline/test_part_checkpoint.py::test_a_damaged_checkpoint_is_ignored_and_the_step_begins_anew",
+    ],
+    "the same tokens for every container of the same records": [
+        "executors/test_same_bytes.py::test_all_containers_of_the_records_give_the_same_tokens",
+        "executors/test_sft_same_bytes.py::test_containers_of_the_same_records_give_the_same_samples",
+    ],
+    "every file is absent or whole, and the first commit of a part wins": [
+        "test_storage.py::test_a_committed_file_is_whole_and_read_only",
+        "test_storage.py::test_chunks_become_one_file_or_none",
+        "test_storage.py::test_the_first_commit_wins_where_it_is_asked_for",
+        "shards/test_writer.py::test_tokens_never_stand_without_index_and_sidecars",
+        "pipeline/test_part_resume.py::test_an_attempt_that_comes_second_takes_the_record_of_the_first",
+    ],
+    "a complete directory holds every file of its manifest and passes verify": [
+        "shards/test_verify.py::test_what_a_run_makes_has_no_problem",
+        "executors/test_complete.py::test_every_file_that_is_gone_or_cut_is_made_again",
+        "executors/test_run.py::test_a_dataset_that_is_being_mended_has_no_manifest",
+        "executors/test_run.py::test_a_file_that_is_removed_or_cut_during_the_run_is_an_error_at_its_end",
+        "shards/test_verify.py::test_a_step_record_left_beside_its_parts_record_is_no_problem",
+    ],
+    "files that are not of the run's own plan are never removed, replaced or opened": [
+        "executors/test_directory.py::test_clear_removes_nothing_where_more_than_a_dataset_stands",
+        "executors/test_directory.py::test_clear_follows_no_link",
+        "executors/test_foreign_files.py::test_a_directory_of_somebody_s_plan_is_not_emptied",
+        "executors/test_foreign_files.py::test_a_resume_does_not_replace_a_foreign_file_with_the_name_of_a_shard",
+        "shards/test_verify.py::test_a_name_that_no_dataset_has_is_never_opened",
+        "shards/test_verify.py::test_a_link_in_place_of_a_file_is_not_followed",
+    ],
+    "other inputs, settings or tokenizers are an error that names what changed": [
+        "executors/test_run_refused.py::test_a_changed_setting_is_named",
+        "executors/test_run_refused.py::test_a_changed_tokenizer_is_named",
+        "executors/test_run_refused.py::test_a_file_that_grew_is_named_with_both_sizes",
+        "executors/test_run_refused.py::test_a_removed_an_added_and_a_reordered_file_are_named",
+        "sources/test_hub_commit.py::test_a_run_that_is_continued_reads_the_commit_that_it_began_with",
+    ],
+    "a dataset of an earlier version opens, and a run of one continues or names the version": [
+        "upgrades/test_upgrades.py::test_a_finished_dataset_of_an_earlier_version_verifies_and_inspects",
+        "upgrades/test_upgrades.py::test_a_half_finished_dataset_of_an_earlier_version_goes_on_to_the_same_bytes",
+        "upgrades/test_upgrades.py::test_a_half_finished_dataset_of_another_engine_is_refused_in_one_line_naming_it",
+    ],
+    "records in = documents + drops + rejects, by reason": [
+        "pipeline/test_part.py::test_what_is_reported_adds_up_to_the_record",
+        "pipeline/test_steps.py::test_records_are_counted_once_and_their_other_outcomes_as_extra",
+        "shards/test_verify.py::test_a_wrong_count_in_the_manifest_is_found",
+    ],
+    "input that cannot be read is an error, and counted in bytes where it is allowed": [
+        "executors/test_unread.py::test_every_break_is_told_once_whatever_the_settings",
+        "executors/test_unread.py::test_a_run_that_accepts_what_is_lost_goes_on_and_counts_it",
+        "executors/test_unread.py::test_chats_that_break_off_are_told_too",
+        "sources/test_byte_reader.py::test_a_corrupt_frame_costs_its_slice_alone_and_every_byte_is_counted",
+        "sources/test_json_array.py::test_one_byte_too_many_or_too_few_gives_the_same_whatever_the_chunks",
+    ],
+    "a run that made no document is an error, and so is a loss over the limit": [
+        "pipeline/test_outcome.py::test_no_document_is_an_error_that_counts_what_became_of_the_records",
+        "pipeline/test_outcome.py::test_a_source_of_rejects_alone_is_an_error_with_its_first",
+        "cli/test_bad_input.py::test_a_run_that_eats_the_wrong_file_is_stopped_unless_it_is_the_right_one",
+        "executors/test_watch.py::test_a_sample_tells_that_a_run_would_stop",
+    ],
+    "peak memory does not grow with the corpus, whatever the container": [
+        "executors/test_memory_flat.py::test_a_corpus_is_never_held",
+        "sources/test_parquet.py::test_a_dictionary_of_one_text_is_decoded_a_block_at_a_time",
+        "pipeline/test_read_ahead.py::test_bytes_in_flight_stay_in_their_bound",
+        "encode/test_renewal.py::test_two_engines_share_one_bound_and_are_renewed_together",
+    ],
+    "a dead worker is an error within seconds": [
+        "executors/test_processes.py::test_a_killed_worker_is_an_error_at_once_and_what_is_committed_stays",
+        "executors/test_processes.py::test_all_workers_killed_is_the_same_error",
+        "executors/test_processes.py::test_workers_vanish_with_their_parent",
+    ],
+    "tokens equal the reference tokenizer's, document by document, plus eos": [
+        "pipeline/test_part.py::test_every_document_is_what_the_library_gives_and_eos",
+        "pipeline/test_part.py::test_a_lying_engine_stops_the_part_and_nothing_is_committed",
+        "pipeline/test_part.py::test_with_a_bos_and_wide_ids_documents_are_bos_ids_eos",
+    ],
+    "in split mode the trained tokens decode to the text to be trained": [
+        "pipeline/test_trained_text_is_exact.py::test_the_trained_text_is_the_replies_and_their_ends",
+    ],
+    "one user mistake is one line and a documented exit code": [
+        "cli/test_bad_input.py::test_an_input_that_is_not_there_is_a_usage_error",
+        "cli/test_bad_input.py::test_a_setting_that_cannot_be_is_a_usage_error",
+        "cli/test_bad_input.py::test_a_directory_with_files_of_others_is_left_alone",
+        "cli/test_bad_input.py::test_no_space_is_one_line_and_the_same_command_completes_with_more",
+        "cli/test_forged_manifests.py::test_a_forged_manifest_is_a_message_and_no_traceback",
+        "cli/test_screen.py::test_an_error_drives_no_terminal",
+        "executors/test_interrupts.py::test_signals_in_any_number_at_any_moment_end_with_130_and_one_line",
+    ],
+}
+
+
+@cache
+def names_in(path: Path) -> frozenset[str]:
+    """Return the names of the test functions of a file."""
+    tree = ast.parse(path.read_bytes())
+    return frozenset(node.name for node in ast.walk(tree) if isinstance(node, ast.FunctionDef))
+
+
+@pytest.mark.parametrize("promise", PROMISES)
+def test_a_promise_is_held_by_tests_that_exist(promise: str) -> None:
+    held_by = PROMISES[promise]
+    assert held_by
+    for test in held_by:
+        file, name = test.split("::")
+        assert name.startswith("test_")
+        assert name in names_in(TESTS / file), f"{promise}: {test} does not exist"
