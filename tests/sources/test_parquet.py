@@ -8,6 +8,7 @@ import pytest
 from tokmill.batch import Place
 from tokmill.config import InputSettings
 from tokmill.errors import StorageError, UsageError
+from tokmill.sources import row_bytes, rows
 from tokmill.sources.files import Slice, SourceFile
 from tokmill.sources.open import open_slice
 from tokmill.sources.slices import cut
@@ -110,6 +111,31 @@ def test_a_column_written_as_a_dictionary_is_decoded_a_block_at_a_time(tmp_path,
     with allocated() as memory:
         assert sum(records.batch.num_rows for _, records in blocks_of(path)) == 30_000
     assert memory.peak_bytes < 12 * BATCH_BYTES
+
+
+@pytest.mark.parametrize("nested", [False, True])
+def test_a_dictionary_larger_than_a_block_does_not_make_batches_small(
+    tmp_path, nested, monkeypatch
+):
+    texts = pa.array([f"{i:05} " + "a" * 100 for i in range(20_000)]).dictionary_encode()
+    if nested:
+        texts = pa.StructArray.from_arrays([texts], ["inside"])
+    path = tmp_path / "a.parquet"
+    pq.write_table(pa.table({"text": texts}), path)
+    wanted = pa.struct([("inside", pa.string())]) if nested else pa.string()
+    slices, n_rows = row_bytes.slices, []
+
+    def counted(batch, n_bytes):
+        n_rows.append(batch.num_rows)
+        return slices(batch, n_bytes)
+
+    monkeypatch.setattr(rows, "slices", counted)
+    file = SourceFile(path.as_posix(), "parquet", "", path.stat().st_size, 0, "")
+    schema = pa.schema([("text", wanted)])
+    with open_slice(Slice(file, 0, -1, 1), InputSettings(), schema, 256 << 10) as reader:
+        assert sum(block.parse().batch.num_rows for block in reader.blocks()) == 20_000
+    assert sum(n_rows) == 20_000
+    assert len(n_rows) < 100
 
 
 def test_texts_in_lists_are_decoded_a_block_at_a_time(tmp_path, allocated):

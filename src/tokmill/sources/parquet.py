@@ -8,6 +8,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from tokmill.errors import StorageError
+from tokmill.sources.row_bytes import dictionary_bytes
 from tokmill.sources.rows import RowReader, RowSource, dropped
 from tokmill.sources.streams import unreadable
 from tokmill.sources.whole import wanted_names
@@ -23,6 +24,10 @@ _READ_BYTES = 1 << 20
 _FIRST_ROWS = 32
 _MOST_ROWS = 512
 """Batches of more rows are not read faster, as measured with rows of 4 kB."""
+
+_MOST_DICTIONARY_ROWS = 1 << 15
+"""The same where all columns are dictionaries: each batch brings a copy of them, and its rows are
+numbers of four bytes until a block decodes them."""
 
 
 def open_parquet(
@@ -91,16 +96,17 @@ def group_bytes(path: str) -> list[int]:
 def _batches(
     file: pq.ParquetFile, groups: list[int], wanted: list[str], batch_bytes: int
 ) -> Iterator[pa.RecordBatch]:
-    """Yield the rows of row groups in batches of at most about `batch_bytes`, decoded.
+    """Yield the rows of row groups in batches of at most about `batch_bytes`, dictionaries apart.
 
     Nothing in a file says how large its next rows are: a dictionary holds 10 kB once for a million
     rows, and long rows may follow short ones. So a batch has at most twice the rows of the one
     before, `_MOST_ROWS`, and what the last batch and the rest of the row group let expect.
     """
     found: Iterator[pa.RecordBatch] | None = None
-    rows = _FIRST_ROWS
+    rows, plain = _FIRST_ROWS, _plain_columns(file, wanted)
+    most = _MOST_ROWS if plain or not wanted else _MOST_DICTIONARY_ROWS
     for i in groups:
-        left_rows, left_bytes = _group_size(file.metadata.row_group(i), wanted)
+        left_rows, left_bytes = _group_size(file.metadata.row_group(i), plain)
         while left_rows > 0:
             expected = batch_bytes * left_rows // max(left_bytes, 1)
             rows = max(1, min(rows, expected, left_rows))
@@ -112,19 +118,25 @@ def _batches(
             if batch is None:
                 return
             yield batch
+            n_bytes = max(1, batch.nbytes - sum(map(dictionary_bytes, batch.columns)))
             left_rows -= batch.num_rows
-            left_bytes = max(0, left_bytes - batch.nbytes)
-            seen = batch_bytes * batch.num_rows // max(batch.nbytes, 1)
-            rows = min(2 * rows, _MOST_ROWS, seen)
+            left_bytes = max(0, left_bytes - n_bytes)
+            rows = min(2 * rows, most, batch_bytes * batch.num_rows // n_bytes)
 
 
-def _group_size(group: pq.RowGroupMetaData, wanted: list[str]) -> tuple[int, int]:
-    """Return the rows of a row group, and the bytes of its wanted columns, encoded."""
+def _plain_columns(file: pq.ParquetFile, wanted: list[str]) -> list[str]:
+    """Return the wanted columns that are not read as dictionaries."""
+    kinds = dict(zip(file.schema_arrow.names, file.schema_arrow.types, strict=True))
+    return [name for name in wanted if not pa.types.is_dictionary(kinds[name])]
+
+
+def _group_size(group: pq.RowGroupMetaData, names: list[str]) -> tuple[int, int]:
+    """Return the rows of a row group, and the bytes of some of its columns, encoded."""
     columns = (group.column(j) for j in range(group.num_columns))
     n_bytes = sum(
         column.total_uncompressed_size
         for column in columns
-        if column.path_in_schema.split(".")[0] in wanted
+        if column.path_in_schema.split(".")[0] in names
     )
     return group.num_rows, n_bytes
 

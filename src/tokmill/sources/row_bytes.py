@@ -58,6 +58,20 @@ def row_bytes(batch: pa.RecordBatch) -> npt.NDArray[np.int64]:
     return sum((_sizes(column) for column in batch.columns), np.ones(batch.num_rows, np.int64))
 
 
+def dictionary_bytes(array: pa.Array) -> int:
+    """Return what the dictionaries of an array take: all their values, whichever its rows have."""
+    kind = array.type
+    if isinstance(array, pa.ExtensionArray):
+        return dictionary_bytes(array.storage)
+    if pa.types.is_dictionary(kind):
+        return int(array.dictionary.nbytes)
+    if pa.types.is_struct(kind):
+        return sum(dictionary_bytes(array.field(i)) for i in range(kind.num_fields))
+    if pa.types.is_list(kind) or pa.types.is_large_list(kind):
+        return dictionary_bytes(array.values)
+    return 0
+
+
 def _is_plain(kind: pa.DataType) -> bool:
     """Say whether arrays of a type take as much memory as their values do, decoded."""
     if pa.types.is_struct(kind):
