@@ -68,13 +68,35 @@ def make_dataset(directory: Path, n_tokens: int) -> None:
 
 
 def _write_manifest(directory: Path, shards: list[dict[str, Any]]) -> None:
-    totals = {key: sum(shard[key] for shard in shards) for key in ("tokens", "documents")}
+    """Write a manifest that says of a run only what has to be said: none made these shards."""
+    numbers = ("records", "documents", "tokens", "text_bytes", "input_bytes")
+    totals: dict[str, Any] = {**dict.fromkeys(numbers, 0), "drops": {}, "rejects": {}}
+    totals |= {key: sum(shard[key] for shard in shards) for key in ("tokens", "documents")}
     histogram = [0] * DOCUMENT.bit_length()
     histogram[-1] = totals["documents"]
+    names = ("preset", "boundary", "template", "alignment", "template_sha256")
+    sft = {"weights": "none", "packing": 0, "too_long": "drop", "packed_rows": False}
     manifest = {
-        "format_version": 1, "kind": "sft", "config": {"sft": {"weights": "none", "packing": 0}},
-        "mask": {}, "dtype": "uint16", "tokenizer": {"vocab_size": VOCABULARY}, "totals": totals,
-        "length_histogram": histogram, "shards": shards,
+        "format_version": 1, "kind": "sft", "dtype": "uint16", "totals": totals,
+        "config": {
+            "tokenizer": {"path": "", "pattern": "", "control_tokens_in_text": "text"}, "sft": sft
+        },
+        "mask": {
+            **dict.fromkeys(names, ""), "trained": [], "cut": 0,
+            "ends": {"rule": "", "last_ids": []},
+        },
+        "tokenizer": {
+            "name": "", "sha256": "", "vocab_size": VOCABULARY, "eos": {"id": 0, "token": ""},
+            "bos": None,
+        },
+        "engine": {
+            "name": "none", "version": "0", "reason": "random ids", "mb_per_s": {}, "n_checked": 0,
+            "refused": {},
+        },
+        "run": dict.fromkeys(
+            ("wall_s", "text_bytes_per_s", "peak_memory_bytes", "resumed_parts"), 0
+        ),
+        "length_histogram": histogram, "sources": [], "shards": shards, "files": [],
     }  # fmt: skip
     (directory / MANIFEST).write_text(json.dumps(manifest, indent=1), encoding="utf-8")
 

@@ -56,7 +56,8 @@ def test_a_child_that_ended_and_is_not_waited_for_counts_nothing():
         os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)
         assert psutil.Process(child.pid).status() == psutil.STATUS_ZOMBIE
         with_zombie = tree_memory_bytes()
-    assert abs(with_zombie - tree_memory_bytes()) < MIB
+    # A live interpreter takes some 5 MiB, and this process changes a little by itself.
+    assert abs(with_zombie - tree_memory_bytes()) < 3 * MIB
 
 
 def test_the_peak_stays_when_the_memory_is_gone():

@@ -6,7 +6,9 @@ import csv
 import gzip
 import io
 import json
+import os
 import shutil
+import signal
 import sys
 from collections.abc import Callable, Sequence
 from importlib.metadata import version
@@ -249,6 +251,23 @@ def test_tokens_of_an_engine_that_was_found_wrong_are_not_gone_on_with(planner, 
     plan = planner(SOURCES["lines"](), shard_tokens=100_000)
     Attempt(plan("out"), stop_at=5, error=ParityError)
     assert files(tmp_path / "out") == {}
+
+
+def test_an_interrupt_during_the_last_commit_waits_until_the_part_has_its_record(
+    planner, tmp_path, monkeypatch
+):
+    plan, link = planner(SOURCES["lines"](), shard_tokens=100_000)("out"), os.link
+
+    def interrupted_link(source: Path, target: Path, **options: Any) -> None:
+        os.kill(os.getpid(), signal.SIGINT)
+        link(source, target, **options)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "link", interrupted_link)  # which the part's record is committed with
+        with pytest.raises(KeyboardInterrupt):
+            run_part(plan.spec, plan.parts[0], lambda: make_road(plan.spec), lambda _: None)
+    assert (tmp_path / "out/parts/0000000.json").exists()
+    assert Attempt(plan).n_encoded == 0
 
 
 def test_without_a_checkpoint_yet_nothing_is_left_behind(planner, tmp_path):

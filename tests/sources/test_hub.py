@@ -37,9 +37,9 @@ from tokmill.sources.files import Slice, discover
 from tokmill.sources.open import open_slice, probe
 
 settings = InputSettings(paths=(sys.argv[1],), hub_revision=sys.argv[2])
-(file,) = discover(settings).files
 schema = pa.schema([("title", pa.string())])
 try:
+    (file,) = discover(settings).files
     names = list(probe([file], settings))
     found = []
     for start in (None, Place(4, -1)):

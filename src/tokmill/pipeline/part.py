@@ -80,7 +80,9 @@ def run_part(
             report(_resumed(counts))
         laps = Laps()
         _write_blocks(spec, part, loaded, writer, start, laps, report)
-        record = writer.finish()
+        with Interrupts() as interrupts, interrupts.held():
+            # Cut here, the shards would stand without a record, and the open step begin anew.
+            record = writer.finish()
         report(Progress(stage_s={**laps.seconds, **writer.stage_s}))
         return record
     except ParityError:
@@ -112,6 +114,8 @@ def _write_blocks(
                     continue
                 n_checked = 0 if spot is None else _spot_check(spot, work, encoded, source.path)
                 laps.end("spot check")
+                if encoded.rejects or encoded.unread is not None:
+                    work.reader.origin()  # may read the file up to here: not while held
                 with interrupts.held():
                     progress = writer.add(
                         work.slice_index, source.path, encoded, work.reader.origin
