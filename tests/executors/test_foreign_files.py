@@ -63,6 +63,48 @@ def test_a_folder_that_is_a_link_to_elsewhere_is_refused(
     assert sorted((tmp_path / "elsewhere").iterdir()) == before
 
 
+@pytest.mark.parametrize("kept", [True, False])
+def test_nothing_is_removed_behind_a_folder_that_is_a_link(
+    out, make_config, listener, tmp_path, kept
+):
+    run(make_config(), listener)
+    for path in [*out.glob("train-*.bin"), *([] if kept else [out / "manifest.json"])]:
+        path.unlink()
+    elsewhere = tmp_path / "elsewhere"
+    (out / "parts").rename(elsewhere)
+    (elsewhere / ".0000000.checkpoint").write_bytes(b"{}")
+    (out / "parts").symlink_to(elsewhere)
+    before = sorted([*elsewhere.iterdir(), *out.iterdir()])
+    with pytest.raises(StateError, match=r"holds more than this dataset \(parts\): nothing was"):
+        run(make_config(), listener)
+    assert sorted([*elsewhere.iterdir(), *out.iterdir()]) == before
+
+
+@pytest.mark.parametrize("lost", ["train-*.bin", "parts/*.json", "manifest.json"])
+def test_what_is_cut_stays_beside_a_file_of_somebody(out, make_config, listener, lost):
+    run(make_config(), listener)
+    for path in out.glob(lost):
+        path.unlink()
+    cut = next(out.glob("train-*.idx"))
+    cut.chmod(0o644)
+    cut.write_bytes(b"cut")
+    (out / "rejects").rename(out / "notes")
+    before = sorted(out.rglob("*"))
+    with pytest.raises(StateError, match=r"holds more than this dataset \(notes\): nothing was"):
+        run(make_config(), listener)
+    assert sorted(out.rglob("*")) == before
+
+
+@pytest.mark.parametrize("overwrite", [True, False])
+@pytest.mark.parametrize("name", ["thesis.tex", "plan.json", "train-0000000-0000.bin"])
+def test_a_directory_of_somebody_gets_no_lock(out, make_config, listener, name, overwrite):
+    out.mkdir()
+    (out / name).write_text("years of work")
+    with pytest.raises(StateError):
+        run(make_config(), listener, overwrite=overwrite)
+    assert [path.name for path in out.iterdir()] == [name]
+
+
 def test_the_output_may_be_a_link_to_a_directory(out, make_config, listener, tmp_path):
     (tmp_path / "large-disk").mkdir()
     out.symlink_to(tmp_path / "large-disk")

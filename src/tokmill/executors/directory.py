@@ -22,8 +22,8 @@ from tokmill.shards.layout import (
     REJECTS,
     is_of_finished_part,
 )
-from tokmill.shards.plan_file import Owned
-from tokmill.storage import open_regular, storage_errors
+from tokmill.shards.plan_file import Owned, owned_names
+from tokmill.storage import LOCK_NAME, open_regular, storage_errors
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -70,18 +70,38 @@ def refuse_stdin(files: Iterable[SourceFile], directory: Path) -> None:
         )
 
 
-def refuse_foreign(directory: Path, owned: Owned | None) -> None:
-    """Refuse to write among files that are not of the run in a directory.
+def refuse_somebody_s(directory: Path) -> None:
+    """Refuse a directory that has no plan of a run but files, before a lock is put into it.
 
-    Args:
-        directory: the output directory.
-        owned: the names of its plan; None if it has no plan: then every visible file is foreign.
+    Where there is a lock, a run may be at work, and what stands there changes: `refuse_foreign`
+    looks once the lock is held.
 
     Raises:
         StateError: names the first such file; nothing was changed.
     """
     with storage_errors(directory):
-        foreign = [name for name, entry in _entries(directory) if _is_foreign(name, entry, owned)]
+        may_look = directory.is_dir() and not os.path.lexists(directory / LOCK_NAME)
+    if may_look and owned_names(directory) is None:
+        refuse_foreign(directory, None)
+
+
+def refuse_foreign(directory: Path, owned: Owned | None, *, folders_alone: bool = False) -> None:
+    """Refuse to write among files that are not of the run in a directory.
+
+    Args:
+        directory: the output directory.
+        owned: the names of its plan; None if it has no plan: then every visible file is foreign.
+        folders_alone: look only for what stands in place of the run's own folders.
+
+    Raises:
+        StateError: names the first such file; nothing was changed.
+    """
+    with storage_errors(directory):
+        foreign = [
+            name
+            for name, entry in _entries(directory)
+            if (name in _FOLDERS or not folders_alone) and _is_foreign(name, entry, owned)
+        ]
     if not foreign:
         return
     names = f"{foreign[0]} and {len(foreign) - 1} more" if len(foreign) > 1 else foreign[0]

@@ -19,6 +19,7 @@ from tokmill.executors.directory import (
     clear,
     is_unstarted,
     refuse_foreign,
+    refuse_somebody_s,
     refuse_stdin,
     sweep,
 )
@@ -92,6 +93,7 @@ def run(config: Config, observer: Observer, *, overwrite: bool = False) -> dict[
     prepared = prepare(config, _planned_commits(config, directory, overwrite=overwrite))
     for warning in prepared.found.warnings:
         observer.warned(warning)
+    refuse_somebody_s(directory)
     make_directory(directory)
     with locked(directory):
         workers, threads = layout_of_work(prepared.config, len(prepared.parts))
@@ -103,13 +105,17 @@ def run(config: Config, observer: Observer, *, overwrite: bool = False) -> dict[
         memory_bytes = usable_memory() // workers
         means = (threads, memory_bytes, observer.warned)
         plan = _plan(prepared, reference, directory, *means, overwrite=overwrite)
-        complete = complete_manifest(directory, observer.warned)
+        owned = Owned(len(plan.parts), config.sft is not None)
+        complete = complete_manifest(directory, owned, observer.warned)
+        for name in (PARTS, REJECTS):
+            make_directory(directory / name)
+        sweep(directory)
         done = [part for part in plan.parts if _is_done(plan, part, directory)]
         observer.started(plan, len(done), prepared.found.ignored)
         prepared_s = time.perf_counter() - start_wall
         if complete is not None and len(done) == len(plan.parts):
             return complete
-        refuse_foreign(directory, Owned(len(plan.parts), config.sft is not None))
+        refuse_foreign(directory, owned)  # a whole manifest beside records that are gone
         (directory / MANIFEST).unlink(missing_ok=True)  # files of it were gone: not complete now
         watch = RejectWatch(plan, observer.progressed)
         if workers == 1:
@@ -182,9 +188,6 @@ def _plan(
     else:
         clear(directory, owned)  # as late as this: what fails before leaves the old dataset whole
         write_plan(directory, plan)  # first: files without a plan are taken for somebody else's
-    for name in (PARTS, REJECTS):
-        make_directory(directory / name)
-    sweep(directory)
     return plan
 
 
