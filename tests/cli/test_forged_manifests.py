@@ -60,7 +60,9 @@ def forge(manifest: dict[str, Any], chance: random.Random) -> dict[str, Any]:
 @pytest.fixture(scope="module", params=["pretrain", "sft"])
 def dataset(request, tmp_path_factory, configure, silent, write_rows) -> Path:
     directory = tmp_path_factory.mktemp("forged")
-    settings: dict[str, Any] = {"val_fraction": 0.3, "max_reject_fraction": 1.0}
+    settings: dict[str, Any] = {
+        "val_fraction": 0.3, "max_reject_fraction": 1.0, "on_unread": "skip"
+    }  # fmt: skip
     rows: list[Any] = [{"text": f"hello {i}"} for i in range(40)]
     if request.param == "sft":
         settings["sft"] = SftSettings(template="plain", packing=64, packed_rows=True)
@@ -68,7 +70,9 @@ def dataset(request, tmp_path_factory, configure, silent, write_rows) -> Path:
         turns = [{"role": "user", "content": "?"}, {"role": "assistant", "content": "yes"}]
         rows = [{"messages": turns, "n": i} for i in range(40)]
     source = write_rows(directory / "in.jsonl", [*rows, b"{bad"])
-    run(configure(directory / "out", source, **settings), silent)
+    broken = directory / "broken.json"
+    broken.write_text('{"no": "array"}')
+    run(configure(directory / "out", source, broken, **settings), silent)
     os.mkfifo(directory / "x")  # opened by a name that leads outside, it would not return
     return directory / "out"
 

@@ -64,6 +64,43 @@ def test_a_file_without_one_known_sum_is_found(make_dataset, sums):
     ]
 
 
+UNREAD = {
+    "line": 3, "byte_offset": 40, "reason": "cut off", "message": "ends", "text_bytes": 9,
+    "stored_byte": -1, "stored_bytes": 0,
+}  # fmt: skip
+UNREAD_SUMS = {"files": 1, "text_bytes": 9, "stored_bytes": 0}
+
+
+@pytest.mark.parametrize(
+    ("totals", "unread", "problem"),
+    [
+        (UNREAD_SUMS, [UNREAD], ""),
+        ("x", [UNREAD], "totals.unread: expected an object, found 'x'"),
+        (5, [UNREAD], "totals.unread: expected an object, found 5"),
+        ({"files": 1}, [UNREAD], "totals.unread.text_bytes: missing"),
+        (UNREAD_SUMS, {}, "sources[0].unread: expected a list, found an object"),
+        (
+            UNREAD_SUMS,
+            [{**UNREAD, "stored_byte": -2}],
+            "sources[0].unread[0].stored_byte: expected a whole number from -1, found -2",
+        ),
+        (
+            UNREAD_SUMS,
+            [{**UNREAD, "message": 0}],
+            "sources[0].unread[0].message: expected a string, found 0",
+        ),
+    ],
+)
+def test_what_a_manifest_says_of_unread_input_must_be_of_its_kind(
+    make_dataset, totals, unread, problem
+):
+    directory, manifest = make_dataset()
+    manifest["totals"]["unread"] = totals
+    manifest["sources"][0]["unread"] = unread
+    expected = [f"manifest.json: cannot be checked further: {problem}"] if problem else []
+    assert problems(directory, summed(manifest)) == expected
+
+
 def test_the_lock_file_is_no_problem(make_dataset):
     directory, manifest = make_dataset()
     (directory / ".lock").write_bytes(b"")

@@ -72,6 +72,7 @@ _TEXT = _Leaf("a string", lambda value: isinstance(value, str))
 _WORDS = _Leaf("a string that is not blank", lambda v: isinstance(v, str) and bool(v.strip()))
 _FLAG = _Leaf("true or false", lambda value: isinstance(value, bool))
 _SPLIT = _Leaf(" or ".join(SPLITS), lambda value: value in SPLITS)
+_PLACE = _whole(-1, 1 << 63)
 _TOKEN = {"id": _ID, "token": _TEXT}
 _COUNTS = {
     **dict.fromkeys(("records", "documents", "tokens", "text_bytes", "input_bytes"), _COUNT),
@@ -79,6 +80,12 @@ _COUNTS = {
     **dict.fromkeys(("extra", "trained_tokens"), _Optional(_COUNT)),
     "counters": _Optional(_Map(_COUNT)),
 }
+_UNREAD = {
+    **dict.fromkeys(("line", "text_bytes", "stored_bytes"), _COUNT),
+    **dict.fromkeys(("byte_offset", "stored_byte"), _PLACE),
+    **dict.fromkeys(("reason", "message"), _TEXT),
+}
+_UNREAD_SUMS = dict.fromkeys(("files", "text_bytes", "stored_bytes"), _COUNT)
 
 
 def _shards(names: re.Pattern[str]) -> _List:
@@ -111,9 +118,9 @@ _SHAPE = {
         "refused": _Map(_TEXT),
     },
     "dtype": _Leaf("uint16 or uint32", lambda value: value in ("uint16", "uint32")),
-    "totals": _COUNTS,
+    "totals": {**_COUNTS, "unread": _Optional(_UNREAD_SUMS)},
     "length_histogram": _List(_COUNT),
-    "sources": _List({"path": _TEXT, **_COUNTS}),
+    "sources": _List({"path": _TEXT, **_COUNTS, "unread": _Optional(_List(_UNREAD))}),
     "shards": _shards(_SHARD),
     "files": _List(
         {
