@@ -3,6 +3,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import sys
 
 import pyarrow as pa
 import pytest
@@ -31,10 +32,10 @@ TEXT = pa.array(
 )
 
 
-def make_pool(n_processes: int) -> RenderPool:
+def make_pool(n_processes: int, vocabulary: Vocabulary = VOCABULARY) -> RenderPool:
     template = make_template("plain", SETTINGS, VOCABULARY)
     writer = RecordWriter(SETTINGS, template, mask_rule(SETTINGS), VOCABULARY)
-    return RenderPool(writer, (SETTINGS, "plain", VOCABULARY), n_processes)
+    return RenderPool(writer, (SETTINGS, "plain", vocabulary), n_processes)
 
 
 def plain(written: Written) -> tuple[object, ...]:
@@ -84,6 +85,21 @@ def test_a_process_that_died_is_an_error(at_once):
         process.wait()
     with pytest.raises(WorkerError, match=r"renders chats died \(exit status -9\)"):
         pool.write(TEXT)
+    pool.close()
+
+
+def test_a_process_that_dies_at_its_start_is_the_same_error_for_everyone(
+    at_once, tmp_path, monkeypatch
+):
+    python = tmp_path / "python"
+    python.write_text("#!/bin/sh\nexit 7\n")
+    python.chmod(0o755)
+    monkeypatch.setattr(sys, "executable", str(python))
+    too_long_for_a_pipe = {f"token {i}": i for i in range(100_000)}
+    pool = make_pool(2, Vocabulary(too_long_for_a_pipe, "<eos>", "", {"eos_token": "<eos>"}))
+    for _ in range(3):
+        with pytest.raises(WorkerError, match=r"renders chats died \(exit status 7\)"):
+            pool.write(TEXT)
     pool.close()
 
 

@@ -11,7 +11,7 @@ import sys
 import threading
 import time
 import weakref
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from queue import SimpleQueue
 from typing import TYPE_CHECKING
 
@@ -20,7 +20,7 @@ from tokmill.interrupts import children_spared
 from tokmill.render.chat.worker import receive, send
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     import pyarrow as pa
 
@@ -60,7 +60,7 @@ class RenderPool:
         """Ends the processes; the pool's own end does so too."""
 
     def write(self, text: pa.LargeStringArray) -> Written:
-        """Give the segments of n records.
+        """Return the segments of n records.
 
         Raises:
             WorkerError: a process died.
@@ -87,9 +87,8 @@ class RenderPool:
                             stdout=subprocess.PIPE,
                         )
                     self._processes.append(process)
-                    if process.stdin is not None:
-                        send(process.stdin, self._how)
-                    self._idle.put(process)
+                    self._idle.put(process)  # a dead one too: others must not wait for it
+                    _tell(process, self._how)
             return bool(self._processes)
 
 
@@ -105,15 +104,29 @@ def _end(processes: list[_Process]) -> None:
 
 
 def _answer(process: _Process, text: pa.LargeStringArray) -> Written:
-    try:
-        if process.stdin is None or process.stdout is None:
+    _tell(process, text)
+    with _death_told(process):
+        if process.stdout is None:
             raise EOFError
-        send(process.stdin, text)
         written: Written = receive(process.stdout)
+    return written
+
+
+def _tell(process: _Process, message: object) -> None:
+    with _death_told(process):
+        if process.stdin is None:
+            raise EOFError
+        send(process.stdin, message)
+
+
+@contextmanager
+def _death_told(process: _Process) -> Iterator[None]:
+    """Turn the end of a pipe into a `WorkerError`: its process has died."""
+    try:
+        yield
     except (EOFError, BrokenPipeError):
         status = process.wait()
         raise WorkerError(
             f"a process that renders chats died (exit status {status}): run the same command "
             "again, with --threads 1 if it does so again"
         ) from None
-    return written
