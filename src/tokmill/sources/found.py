@@ -102,9 +102,9 @@ class Found:
         """Yield the numbers of files that are one file; equal keys may be those of two."""
         keys = np.frombuffer(self._keys, np.int64) if self._keys else np.zeros(0, np.int64)
         for numbers in _repeated(keys):
-            by_file = sorted(numbers, key=lambda i: (_identity(self.files[i].path), i))
-            for _, group in groupby(by_file, key=lambda i: _identity(self.files[i].path)):
-                if len(same := list(group)) > 1:
+            by_file = sorted((_identity(self.files[i].path), i) for i in numbers)
+            for _, group in groupby(by_file, key=lambda pair: pair[0]):
+                if len(same := [i for _, i in group]) > 1:
                     yield same
 
 
@@ -117,13 +117,18 @@ def _repeated(keys: npt.NDArray[np.int64]) -> Iterator[list[int]]:
                 yield group.tolist()
 
 
-def _identity(path: str) -> tuple[str, int, int]:
-    """Return what tells a file from others; a name that is no file's is its own."""
+def _identity(path: str) -> tuple[str, int, int, int, int]:
+    """Return what tells a file from others; a name that is no file's is its own.
+
+    Some mounts give several files one inode: then size and time still tell most of them apart, and
+    to read a file twice is better than to lose one. Inode 0 is none.
+    """
     try:
         stat = os.stat(path)  # noqa: PTH116  strings are what is at hand
     except OSError:
-        return path, 0, 0
-    return "", stat.st_dev, stat.st_ino
+        return path, 0, 0, 0, 0
+    name = "" if stat.st_ino else os.path.realpath(path)
+    return name, stat.st_dev, stat.st_ino, stat.st_size, stat.st_mtime_ns
 
 
 def _some(paths: list[str]) -> str:

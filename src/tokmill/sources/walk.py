@@ -17,6 +17,8 @@ from tokmill.sources.streams import unreadable
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
+_Key = tuple[str, int, int]
+
 
 class Walk:
     """Adds the files of directories to what is found.
@@ -28,7 +30,7 @@ class Walk:
     def __init__(self, found: Found, forced: str) -> None:
         self._found = found
         self._forced = forced
-        self._linked: set[tuple[int, int]] = set()
+        self._linked: set[_Key] = set()
 
     def add(self, directory: str, way: Way) -> None:
         """Add a directory that is named or matched; it may be a link itself."""
@@ -41,7 +43,7 @@ class Walk:
         return self._below(directory, Way.LISTED, (_key(directory),), hidden=hidden)
 
     def _below(
-        self, directory: str, way: Way, above: tuple[tuple[int, int], ...], *, hidden: bool
+        self, directory: str, way: Way, above: tuple[_Key, ...], *, hidden: bool
     ) -> Iterator[tuple[str, Way]]:
         for entry in sorted(_entries(directory).values(), key=_order):
             if entry.name.startswith(".") and not hidden:
@@ -53,7 +55,7 @@ class Walk:
             elif self._may_enter(path, entry, above):
                 yield from self._below(path, reached, (*above, _key(path)), hidden=hidden)
 
-    def _add(self, directory: str, way: Way, above: tuple[tuple[int, int], ...]) -> None:
+    def _add(self, directory: str, way: Way, above: tuple[_Key, ...]) -> None:
         """Add a directory; no list of its files is sorted, only one of its entries.
 
         Among its neighbours a directory stands where its name with a slash does, and everything in
@@ -71,9 +73,7 @@ class Walk:
             if not entry.name.startswith("."):
                 self._add_entry(entry, way, above)
 
-    def _add_entry(
-        self, entry: os.DirEntry[str], way: Way, above: tuple[tuple[int, int], ...]
-    ) -> None:
+    def _add_entry(self, entry: os.DirEntry[str], way: Way, above: tuple[_Key, ...]) -> None:
         path = entry.path.removeprefix("./")  # as `Path` writes it
         way = Way.LINKED if entry.is_symlink() else way
         if _is(entry.is_dir):
@@ -91,9 +91,7 @@ class Walk:
                 taken = data_format if self._forced == "auto" else self._forced
                 self._take(entry, taken, compression, way)
 
-    def _may_enter(
-        self, path: str, entry: os.DirEntry[str], above: tuple[tuple[int, int], ...]
-    ) -> bool:
+    def _may_enter(self, path: str, entry: os.DirEntry[str], above: tuple[_Key, ...]) -> bool:
         """Say whether to go into a directory; a link is followed to each directory once."""
         if is_tokmill_dataset(path):
             self._found.ignore(path, Ignored.DATASET)
@@ -124,12 +122,13 @@ def _is(asked: Callable[[], bool]) -> bool:
         raise
 
 
-def _key(directory: str) -> tuple[int, int]:
+def _key(directory: str) -> _Key:
+    """Return what tells a directory from others; inode 0, as on some mounts, says nothing."""
     try:
         stat = os.stat(directory)  # noqa: PTH116  strings are what is at hand
     except OSError as error:
         raise unreadable(directory, error) from None
-    return stat.st_dev, stat.st_ino
+    return "" if stat.st_ino else os.path.realpath(directory), stat.st_dev, stat.st_ino
 
 
 def _entries(directory: str) -> dict[str, os.DirEntry[str]]:
