@@ -204,7 +204,7 @@ def test_a_directory_is_made_with_its_parents_and_may_be_there(tmp_path: Path):
 
 def test_a_file_in_the_way_of_a_directory_is_named(tmp_path: Path):
     (tmp_path / "a").write_bytes(b"")
-    with pytest.raises(StorageError, match="a: file exists"):
+    with pytest.raises(StorageError, match="a: expected a directory, a file is in its place"):
         make_directory(tmp_path / "a")
 
 

@@ -12,6 +12,7 @@ import contextlib
 import os
 import signal
 import sys
+import time
 from typing import TYPE_CHECKING, NoReturn
 
 from tokmill.errors import EXIT_INTERRUPTED
@@ -25,11 +26,15 @@ _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 _SHOW_CURSOR = b"\x1b[?25h"
 _AGAIN_S = 0.01
 
+TOGETHER_S = 0.5
+"""Signals so soon after the first belong to it: `timeout` signals a command, then its group."""
+
 
 class _State:
     """What has arrived so far, and the one line that says what it means for the work."""
 
     is_asked = False
+    since_s = 0.0
     line = STOPPED
 
 
@@ -95,8 +100,10 @@ def leave() -> NoReturn:
 
 def _stop(number: int, frame: FrameType | None) -> None:
     if _State.is_asked:
+        if time.monotonic() - _State.since_s < TOGETHER_S:
+            return
         leave()
-    _State.is_asked = True
+    _State.is_asked, _State.since_s = True, time.monotonic()
     raise KeyboardInterrupt
 
 

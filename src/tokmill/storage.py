@@ -222,7 +222,10 @@ def open_regular(path: Path, *, follow_links: bool = False) -> BinaryIO:
 def make_directory(path: Path) -> None:
     """Create a directory and its parents; raises `StorageError` where a file is in the way."""
     with storage_errors(path):
-        path.mkdir(parents=True, exist_ok=True)
+        try:
+            path.mkdir(parents=True, exist_ok=True)
+        except (FileExistsError, NotADirectoryError):
+            raise StorageError(f"{path}: expected a directory, a file is in its place") from None
 
 
 @contextlib.contextmanager

@@ -145,3 +145,20 @@ def test_a_run_without_a_break_says_nothing_of_it(configure, silent, tmp_path, w
     assert "unread" not in manifest["sources"][0]
     (record,) = (tmp_path / "out/parts").glob("*.json")
     assert b"unread" not in record.read_bytes()
+
+
+@pytest.mark.parametrize("ending", ["gz", "zst"])
+def test_a_compressed_file_of_no_bytes_was_cut_off(ending, configure, tmp_path, silent):
+    (tmp_path / f"a.jsonl.{ending}").write_bytes(b"")
+    (tmp_path / "b.jsonl").write_bytes(lines_of(ROWS))
+    config = configure(tmp_path / "out", tmp_path / f"a.jsonl.{ending}", tmp_path / "b.jsonl")
+    with pytest.raises(UnreadInputError, match=rf"a\.jsonl\.{ending}: byte 0: {ending} data ends"):
+        run(config, silent)
+
+
+def test_damage_is_told_before_the_many_rejects_that_it_made(configure, tmp_path, silent):
+    (tmp_path / "a.jsonl").write_bytes(lines_of(ROWS) + b"{bad\n" * 50)
+    (tmp_path / "b.jsonl.gz").write_bytes(gzip.compress(lines_of(ROWS))[:-300])
+    config = configure(tmp_path / "out", tmp_path / "a.jsonl", tmp_path / "b.jsonl.gz")
+    with pytest.raises(UnreadInputError, match=r"input breaks off: .*b\.jsonl\.gz"):
+        run(config, silent)

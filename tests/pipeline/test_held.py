@@ -47,7 +47,22 @@ def test_an_interrupt_between_two_blocks_is_answered_at_once(number):
     assert signal.getsignal(number) is signal.default_int_handler
 
 
-def test_a_second_interrupt_does_not_wait(number):
+def test_a_second_signal_at_once_is_part_of_the_first(number):
+    done = []
+
+    def work() -> None:
+        with Interrupts() as interrupts, interrupts.held():
+            os.kill(os.getpid(), number)
+            os.kill(os.getpid(), number)
+            done.append("block")
+
+    with pytest.raises(KeyboardInterrupt):
+        work()
+    assert done == ["block"]
+
+
+def test_a_second_interrupt_does_not_wait(number, monkeypatch):
+    monkeypatch.setattr("tokmill.interrupts.TOGETHER_S", 0)
     done = []
 
     def work() -> None:

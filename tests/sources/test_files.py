@@ -127,6 +127,13 @@ def test_stdin_and_hub_names_are_taken_as_they_are():
         found("-", format="parquet")
 
 
+def test_standard_input_named_twice_and_an_empty_name_are_usage_errors():
+    with pytest.raises(UsageError, match="standard input is named twice"):
+        found("-", "-")
+    with pytest.raises(UsageError, match="an input is an empty name"):
+        found("")
+
+
 @pytest.mark.parametrize(
     ("name", "message"),
     [

@@ -75,4 +75,4 @@ def _what_an_interrupt_means(config: Config) -> str:
 
     if "-" in config.input.paths:
         return STDIN_STOPPED
-    return f"{STOPPED}; what is committed is kept: the same command continues"
+    return f"{STOPPED}; from what is kept, the same command continues"

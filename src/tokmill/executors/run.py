@@ -12,7 +12,7 @@ import pyarrow as pa
 from tokmill.config import OutputSettings
 from tokmill.encode.choose import EngineChoice
 from tokmill.encode.engine import engine_version
-from tokmill.errors import StateError, UsageError
+from tokmill.errors import RecordError, StateError, UsageError
 from tokmill.executors import serial
 from tokmill.executors.complete import complete_manifest
 from tokmill.executors.directory import (
@@ -29,7 +29,7 @@ from tokmill.executors.space import check_space
 from tokmill.executors.stopped import telling_what_is_kept
 from tokmill.executors.watch import RejectWatch
 from tokmill.measure.machine import usable_cores, usable_memory
-from tokmill.pipeline.finish import PROBE_TEXT, Usage, finish
+from tokmill.pipeline.finish import PROBE_TEXT, Usage, check_all_read, finish
 from tokmill.pipeline.plan import (
     Plan,
     check_same,
@@ -130,7 +130,11 @@ def run(config: Config, observer: Observer, *, overwrite: bool = False) -> dict[
             except BaseException:
                 sweep(directory)  # workers that were stopped could not
                 raise
-            watch.check_at_end()
+            try:
+                watch.check_at_end()
+            except RecordError:
+                check_all_read(plan, records)  # damage explains rejects, and is no advice to take
+                raise
             usage = Usage(
                 time.perf_counter() - start_wall,
                 _cpu_s() - start_cpu,

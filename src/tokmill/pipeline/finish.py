@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from tokmill import __version__
 from tokmill.errors import StateError, StorageError
-from tokmill.pipeline.outcome import check_outcome, summed_unread
+from tokmill.pipeline.outcome import check_outcome, check_read, summed_unread
 from tokmill.pipeline.packing import write_packs
 from tokmill.pipeline.plan import resolved_settings
 from tokmill.pipeline.spec import CUT_SAMPLES
@@ -66,6 +66,14 @@ def committed(plan: Plan) -> Iterator[PartRecord]:
         if record is None:
             raise StateError(f"{path}: gone: run the same command again to make it anew")
         yield record
+
+
+def check_all_read(plan: Plan, records: Iterable[PartRecord]) -> None:
+    """Make sure that all input was read to its end; raises `UnreadInputError`."""
+    found = _Found(plan.spec.config.output.checksum)
+    for part, record in zip(plan.parts, records, strict=True):
+        found.add(part, record)
+    check_read(plan.spec.config.limits, list(found.sources.values()))
 
 
 def finish(

@@ -5,7 +5,10 @@ from __future__ import annotations
 import contextlib
 import signal
 import threading
+import time
 from typing import TYPE_CHECKING, Self
+
+from tokmill import interrupts
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -25,6 +28,7 @@ class Interrupts:
         self._handlers: dict[int, Callable[[int, FrameType | None], object]] = {}
         self._is_held = False
         self._arrived = 0
+        self._since_s = 0.0
 
     def __enter__(self) -> Self:
         """Take over the signals that somebody answers."""
@@ -43,8 +47,8 @@ class Interrupts:
 
     def _answer(self, number: int, frame: FrameType | None) -> None:
         if self._is_held and not self._arrived:
-            self._arrived = number
-        else:
+            self._arrived, self._since_s = number, time.monotonic()
+        elif not self._is_held or time.monotonic() - self._since_s >= interrupts.TOGETHER_S:
             self._handlers[number](number, frame)
 
     @contextlib.contextmanager

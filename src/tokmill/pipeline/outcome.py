@@ -20,7 +20,8 @@ if TYPE_CHECKING:
     Rows = Sequence[Mapping[str, Any]]
 
 _ONE_RECORD_FILES = 10
-"""Where more files than this hold one record, and most do, such a file is judged as a record."""
+"""Where more files than this hold one record, and most do, a file is judged as a record: as many
+as `max_reject_fraction` of them may be rejected."""
 
 _NAMED = 3
 
@@ -40,13 +41,18 @@ def check_outcome(
         UnreadInputError: input was not read to its end, and `on_unread` is `error`.
         RecordError: there is no document, or every record of one of several sources was rejected.
     """
-    unread = [row for row in sources if "unread" in row]
-    if unread and limits.on_unread == "error":
-        raise _unread_error(unread, len(sources))
+    check_read(limits, sources)
     if not totals.documents:
         raise RecordError(_no_document(totals, sources, rejects))
     if len(sources) > 1 and limits.max_reject_fraction < 1:
-        _check_sources(sources, rejects)
+        _check_sources(limits.max_reject_fraction, sources, rejects)
+
+
+def check_read(limits: LimitSettings, sources: Rows) -> None:
+    """Make sure that input was read to its end; raises `UnreadInputError` as `check_outcome`."""
+    unread = [row for row in sources if "unread" in row]
+    if unread and limits.on_unread == "error":
+        raise _unread_error(unread, len(sources))
 
 
 def describe_unread(path: str, unread: UnreadInput) -> str:
@@ -109,15 +115,14 @@ def _no_document(totals: Counts, sources: Rows, rejects: Sequence[Path]) -> str:
     return f"{made} of {records} ({'; '.join(losses)}){_first(rejects)}"
 
 
-def _check_sources(sources: Rows, rejects: Sequence[Path]) -> None:
+def _check_sources(fraction: float, sources: Rows, rejects: Sequence[Path]) -> None:
     """Refuse sources without a record that was not rejected."""
+    lost = [row for row in sources if 0 < row["records"] == sum(row["rejects"].values())]
     n_single = sum(row["records"] == 1 for row in sources)
-    are_records = n_single > max(_ONE_RECORD_FILES, len(sources) // 2)
-    lost = [
-        row
-        for row in sources
-        if row["records"] > are_records and sum(row["rejects"].values()) == row["records"]
-    ]
+    if n_single > max(_ONE_RECORD_FILES, len(sources) // 2):
+        n_lost_single = sum(row["records"] == 1 for row in lost)
+        if n_lost_single <= fraction * len(sources):
+            lost = [row for row in lost if row["records"] > 1]
     if lost:
         reasons = ", ".join(f"{n:,} {reason}" for reason, n in lost[0]["rejects"].items())
         raise RecordError(

@@ -57,6 +57,10 @@ def discover(settings: InputSettings, commits: Mapping[str, str] | None = None) 
         raise UsageError("no input: expected a file, a directory, a glob, hf:NAME or - for stdin")
     found = Found()
     walk = Walk(found, settings.format)
+    if "" in settings.paths:
+        raise UsageError("an input is an empty name: expected a path (is a variable not set?)")
+    if settings.paths.count(STDIN) > 1:
+        raise UsageError("-: standard input is named twice, and can be read once")
     for path in settings.paths:
         try:
             if path.startswith(HUB_PREFIX):

@@ -8,7 +8,8 @@ from itertools import accumulate, pairwise
 from typing import TYPE_CHECKING
 
 from tokmill.errors import StorageError
-from tokmill.sources.streams import frame_starts, unreadable
+from tokmill.sources.frames import frame_starts
+from tokmill.sources.streams import unreadable
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import mmap
 import sys
 import weakref
 import zlib
-from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
 
@@ -114,6 +112,8 @@ class ByteStream:
     def _decoded(self, stop: int) -> Iterator[bytes]:
         try:
             yield from self._decode(self._stored(stop))
+            if not self._position and self._decode is not _copy:
+                raise _cut_short(self._path.rpartition(".")[2])  # nothing, packed, is some bytes
         except _CodecError as error:
             stored_byte = self._position - error.n_left
             raise BrokenInputError(error.reason, str(error), stored_byte) from None
@@ -273,28 +273,3 @@ def _cut_short(codec: str) -> _CodecError:
 
 
 _DECODERS = {"": _copy, "gz": _gunzip, "zst": _unzstd}
-
-
-def frame_starts(path: str, start: int = 0, stop: int = -1) -> list[int]:
-    """Return where zstandard frames begin in the bytes `start` to `stop` (-1: the end) of a file.
-
-    `start` is where a frame begins. What comes behind a frame that cannot be told is left out.
-
-    Raises:
-        StorageError: the file cannot be read.
-    """
-    stop = Path(path).stat().st_size if stop < 0 else stop
-    starts: list[int] = []
-    if start >= stop:
-        return starts
-    with (
-        open_binary(path) as file,
-        mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as mapped,
-        memoryview(mapped) as data,
-        suppress(zstd.ZstdError),  # a frame that is cut short has no size: it ends the list
-    ):
-        while start < stop:
-            starts.append(start)
-            with data[start:] as rest:
-                start += zstd.get_frame_size(rest)
-    return starts

@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tokmill.sources.streams import frame_starts
+from tokmill.sources.frames import frame_starts
 from tokmill.storage import storage_errors
 
 if sys.version_info >= (3, 14):
