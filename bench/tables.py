@@ -123,13 +123,15 @@ def readme_block(
     rows: Sequence[Sequence[str]], machine: Mapping[str, Any], others: float, pairs: int
 ) -> str:
     """Give what stands between the README's two comments."""
+    runs = f"median (least-greatest) of {pairs}" if pairs > 1 else "one run each"
     what = (
         f"`make bench`, {machine['date']}, {machine['cpu']}, {machine['cores']} cores, "
-        f"{others:.2f} of them taken by other processes meanwhile; median (least-greatest) of "
-        f"{pairs}. tokmill is the whole command, JSONL to committed shards, its peers their work "
-        "alone, without loading."
+        f"{others:.2f} of them taken by other processes meanwhile; {runs}. tokmill is the whole "
+        "command, JSONL to committed shards, its peers their work alone, without loading."
     )
-    return f"{BEGIN}\n{table(SUMMARY_HEAD, rows)}\n\n{what}\n{END}"
+    measured = [i for i in range(len(SUMMARY_HEAD)) if any(row[i] != "-" for row in rows)]
+    head, *found = ([row[i] for i in measured] for row in (SUMMARY_HEAD, *rows))
+    return f"{BEGIN}\n{table(head, found)}\n\n{what}\n{END}"
 
 
 def rewrite_readme(path: Path, block: str) -> None:
