@@ -505,8 +505,6 @@ def test_a_parquet_file_that_is_none_or_of_other_columns_is_refused(
         ("empty.json", ""),
         ("empty.csv", ""),
         ("empty.parquet", ""),
-        ("empty.jsonl.gz", ""),
-        ("empty.jsonl.zst", ""),
     ],
 )
 def test_an_input_without_a_record_is_an_error(
@@ -577,9 +575,13 @@ def test_where_most_files_are_one_record_such_a_file_is_judged_as_one(
 ) -> None:
     folder = tmp_path / "texts"
     folder.mkdir()
-    for i in range(12):
+    for i in range(99):
         (folder / f"{i:02d}.txt").write_bytes(b"hello \xff" if i == 5 else b"hello")
-    assert pretrain(folder, "-q").code == 0
+    outcome = pretrain(folder, "-q")
+    assert outcome.code == 3
+    assert "every record of 1 of 99 input files was rejected" in outcome.error
+    (folder / "99.txt").write_bytes(b"hello")  # now one in a hundred
+    assert pretrain(folder, "-q", "--overwrite").code == 0
     assert manifest(tmp_path / "out")["totals"]["rejects"] == {"invalid UTF-8": 1}
 
 
