@@ -16,6 +16,7 @@ from tokmill.errors import StateError, StorageError
 from tokmill.storage import (
     LOCK_NAME,
     PendingFile,
+    begins_with,
     file_sizes,
     free_bytes,
     locked,
@@ -200,6 +201,14 @@ def test_a_directory_is_made_with_its_parents_and_may_be_there(tmp_path: Path):
     make_directory(tmp_path / "a" / "b")
     assert (tmp_path / "a" / "b").is_dir()
     sync_directory(tmp_path / "a" / "b")
+
+
+def test_only_a_file_that_can_be_read_begins_with_something(tmp_path: Path):
+    (tmp_path / "a").write_bytes(b"begun")
+    (tmp_path / "link").symlink_to("a")
+    assert begins_with(tmp_path / "a", b"beg")
+    assert not begins_with(tmp_path / "a", b"begun and more")
+    assert not any(begins_with(tmp_path / name, b"") for name in ("link", "none", "."))
 
 
 def test_a_file_in_the_way_of_a_directory_is_named(tmp_path: Path):

@@ -61,12 +61,12 @@ def ignore_signals() -> None:
 
 
 def is_asked() -> bool:
-    """Say whether the work is to stop: whatever error follows comes from that."""
+    """Return whether the work is to stop: whatever error follows comes from that."""
     return _State.is_asked
 
 
 def explain(line: str) -> None:
-    """Say beforehand, in a line, what an interrupt from here on means for the work."""
+    """Set the line that is printed if an interrupt comes from here on."""
     _State.line = line
 
 

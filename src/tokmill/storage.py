@@ -219,6 +219,15 @@ def open_regular(path: Path, *, follow_links: bool = False) -> BinaryIO:
     return os.fdopen(descriptor, "rb")
 
 
+def begins_with(path: Path, beginning: bytes) -> bool:
+    """Return whether a path is a file, no link, that can be read and begins with some bytes."""
+    try:
+        with open_regular(path) as file:
+            return file.read(len(beginning)) == beginning
+    except OSError:
+        return False
+
+
 def make_directory(path: Path) -> None:
     """Create a directory and its parents; raises `StorageError` where a file is in the way."""
     with storage_errors(path):

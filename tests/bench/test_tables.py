@@ -13,6 +13,7 @@ from bench.tables import (
     END,
     figure,
     ratio_table,
+    readme_block,
     rewrite_readme,
     same_work,
     spread,
@@ -81,6 +82,17 @@ def test_a_summary_row_has_a_dash_for_what_was_not_run():
     assert ratio is not None
     row = summary_row("en", "gpt2", "byte-level BPE", found, [ratio])
     assert row == ["en, gpt2 (byte-level BPE)", "1", "2.00", "-", "10.0", "-", "-"]
+
+
+@pytest.mark.parametrize(("pairs", "runs"), [(1, "one run each"), (3, "(least-greatest) of 3")])
+def test_the_readme_says_how_often_it_ran_and_leaves_out_what_nobody_measured(pairs, runs):
+    rows = [["en, a", "142", "65.7", "13.4", "20.6", "-", "0.19"], ["zh, a", *"1234", "-", "0.3"]]
+    block = readme_block(rows, {"date": "d", "cpu": "c", "cores": 2}, 0.03, pairs)
+    head, _, first = block.splitlines()[1:4]
+    assert "plain loop" not in head
+    assert head.count("|") == first.count("|") == 7
+    assert "0.19" in first
+    assert runs in block
 
 
 def test_the_readme_keeps_what_stands_around_the_table(tmp_path: Path):

@@ -39,7 +39,7 @@ def write_lines(path: Path, rows: Sequence[dict[str, Any] | bytes]) -> Path:
 
 
 def nothing_half_written(directory: Path) -> bool:
-    """Say whether there is no manifest, and no temporary file but those of checkpoints."""
+    """Return whether there is no manifest, and no temporary file but those of checkpoints."""
     named: set[str] = set()
     for path in directory.glob("parts/.*.checkpoint"):
         step = json.loads(path.read_bytes())["step"]

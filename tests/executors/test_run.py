@@ -113,7 +113,7 @@ def test_overwrite_starts_anew(out, make_config, listener, begun, files_of, fini
 
 
 def algorithms(manifest) -> set[str]:
-    """Give the algorithms by which a dataset's files have their sums."""
+    """Return the algorithms by which a dataset's files have their sums."""
     return {key for entry in manifest["files"] for key in entry if key not in ("name", "bytes")}
 
 

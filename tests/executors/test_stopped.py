@@ -88,7 +88,7 @@ def committed(directory: Path) -> dict[str, tuple[int, int]]:
 
 
 def named_by_checkpoints(directory: Path) -> int:
-    """Give the number of temporary files that checkpoints name."""
+    """Return the number of temporary files that checkpoints name."""
     n_files = 0
     for path in directory.glob("parts/.*.checkpoint"):
         step = json.loads(path.read_bytes())["step"]

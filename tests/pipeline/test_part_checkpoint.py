@@ -173,7 +173,7 @@ def checkpoints(directory: Path) -> list[Path]:
 
 @pytest.fixture
 def planner(tmp_path, configure, plan_of):
-    """Give what plans a run of one part over some files, into a directory of a given name."""
+    """Return what plans a run of one part over some files, into a directory of a given name."""
 
     def make(sources: dict[str, bytes], sft: SftSettings | None = None, **fixed: Any):
         (tmp_path / "in").mkdir()

@@ -124,5 +124,5 @@ class Allocated:
 
 @pytest.fixture
 def allocated() -> type[Allocated]:
-    """Give a context that says how much memory Arrow took inside it."""
+    """Return a context that says how much memory Arrow took inside it."""
     return Allocated

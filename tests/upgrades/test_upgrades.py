@@ -51,7 +51,7 @@ def tokmill(folder: Path) -> Callable[..., subprocess.CompletedProcess[str]]:
 
 
 def files(directory: Path) -> dict[str, bytes]:
-    """Give what a dataset holds, but what differs from run to run."""
+    """Return what a dataset holds, but what differs from run to run."""
     return {
         path.relative_to(directory).as_posix(): path.read_bytes()
         for path in directory.rglob("*")

@@ -26,7 +26,7 @@ def command(
     measure: bool,
     **options: Any,
 ) -> None:
-    """Say what a dataset holds, what it takes on disk, in host RAM and, with a model, on a GPU.
+    """Show what a dataset holds and takes: disk, host RAM and, with a model, GPU memory.
 
     Settings that are not given are those of the dataset's own configuration.
 

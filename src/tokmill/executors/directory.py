@@ -9,28 +9,25 @@ from __future__ import annotations
 import os
 from contextlib import suppress
 from pathlib import Path
-from stat import S_ISREG
 from typing import TYPE_CHECKING
 
 from tokmill.errors import StateError
 from tokmill.shards.checkpoint import remove_stale_checkpoints
+from tokmill.shards.entries import FOLDERS, dataset_entries
 from tokmill.shards.layout import (
     MANIFEST,
     PARTS,
     PLAN,
     PRIVATE_FILE,
-    REJECTS,
     is_of_finished_part,
 )
 from tokmill.shards.plan_file import Owned, owned_names
-from tokmill.storage import LOCK_NAME, open_regular, storage_errors
+from tokmill.storage import LOCK_NAME, begins_with, storage_errors
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable
 
     from tokmill.sources.files import SourceFile
-
-_FOLDERS = (PARTS, REJECTS)
 
 _MANIFEST_BEGINNING = b'{\n"config":'
 
@@ -43,7 +40,7 @@ def sweep(directory: Path) -> None:
     """
     kept = remove_stale_checkpoints(directory)
     with storage_errors(directory):
-        for name, entry in _entries(directory):
+        for name, entry in dataset_entries(directory):
             is_left = (_is_temporary(name) and name not in kept) or is_of_finished_part(
                 name, lambda record: (directory / record).is_file()
             )
@@ -52,7 +49,7 @@ def sweep(directory: Path) -> None:
 
 
 def _is_temporary(name: str) -> bool:
-    """Say whether a name, relative to the directory, is one of `storage.PendingFile`."""
+    """Return whether a name, relative to the directory, is one of `storage.PendingFile`."""
     folder, _, last = name.rpartition("/")
     found = PRIVATE_FILE.fullmatch(last)
     if found is None or found["name"] is None:
@@ -99,8 +96,8 @@ def refuse_foreign(directory: Path, owned: Owned | None, *, folders_alone: bool 
     with storage_errors(directory):
         foreign = [
             name
-            for name, entry in _entries(directory)
-            if (name in _FOLDERS or not folders_alone) and _is_foreign(name, entry, owned)
+            for name, entry in dataset_entries(directory)
+            if (name in FOLDERS or not folders_alone) and _is_foreign(name, entry, owned)
         ]
     if not foreign:
         return
@@ -122,12 +119,12 @@ def refuse_foreign(directory: Path, owned: Owned | None, *, folders_alone: bool 
 
 
 def _is_foreign(name: str, entry: os.DirEntry[str], owned: Owned | None) -> bool:
-    """Say whether something that stands in an output directory cannot be of its run."""
+    """Return whether something that stands in an output directory cannot be of its run."""
     if entry.name.startswith("."):
         return False
     if owned is None:
         return True
-    if name in _FOLDERS:
+    if name in FOLDERS:
         return not entry.is_dir(follow_symlinks=False)
     if not entry.is_file(follow_symlinks=False) or not owned.has(name):
         return True
@@ -135,26 +132,8 @@ def _is_foreign(name: str, entry: os.DirEntry[str], owned: Owned | None) -> bool
 
 
 def _is_manifest(path: Path) -> bool:
-    """Say whether a file begins as every manifest of tokmill does."""
-    if not os.path.lexists(path) or not S_ISREG(path.lstat().st_mode):
-        return False
-    with open_regular(path) as file:
-        return file.read(len(_MANIFEST_BEGINNING)) == _MANIFEST_BEGINNING
-
-
-def _entries(directory: Path) -> Iterator[tuple[str, os.DirEntry[str]]]:
-    """Yield what stands in an output directory and its two folders, by name relative to it.
-
-    A link in place of a folder is not followed. One folder's names are held at a time.
-    """
-    for folder in ("", *_FOLDERS):
-        place = directory / folder
-        if folder and (place.is_symlink() or not place.is_dir()):
-            continue
-        with os.scandir(place) as entries:
-            found = sorted(entries, key=lambda entry: entry.name)
-        for entry in found:
-            yield (f"{folder}/{entry.name}" if folder else entry.name), entry
+    """Return whether a file begins as every manifest of tokmill does."""
+    return begins_with(path, _MANIFEST_BEGINNING)
 
 
 def clear(directory: Path, owned: Owned | None) -> None:
@@ -168,18 +147,18 @@ def clear(directory: Path, owned: Owned | None) -> None:
     """
     refuse_foreign(directory, owned)
     with storage_errors(directory):
-        names = [name for name, entry in _entries(directory) if _is_removable(name, entry)]
+        names = [name for name, entry in dataset_entries(directory) if _is_removable(name, entry)]
         for name in sorted(names, key=_order_of_removal):
             if name != PLAN:
                 (directory / name).unlink()
-        for folder in _FOLDERS:
+        for folder in FOLDERS:
             with suppress(OSError):  # not there, or somebody's hidden file stands in it
                 (directory / folder).rmdir()
         (directory / PLAN).unlink(missing_ok=True)
 
 
 def _is_removable(name: str, entry: os.DirEntry[str]) -> bool:
-    """Say whether to remove an entry of a directory in which nothing is foreign."""
+    """Return whether to remove an entry of a directory in which nothing is foreign."""
     if not entry.is_file(follow_symlinks=False):
         return False
     if not entry.name.startswith("."):
@@ -194,11 +173,11 @@ def _order_of_removal(name: str) -> tuple[bool, bool]:
 
 
 def is_unstarted(directory: Path) -> bool:
-    """Say whether a directory holds a plan and nothing that its run has made since."""
+    """Return whether a directory holds a plan and nothing that its run has made since."""
     if not os.path.lexists(directory / PLAN):
         return False
-    kept = {PLAN, *_FOLDERS}
+    kept = {PLAN, *FOLDERS}
     return not any(
         name not in kept and (not entry.name.startswith(".") or entry.name.endswith(".checkpoint"))
-        for name, entry in _entries(directory)
+        for name, entry in dataset_entries(directory)
     )

@@ -19,7 +19,7 @@ STDIN_STOPPED = "interrupted; standard input cannot be continued: begin anew, wi
 
 @contextlib.contextmanager
 def telling_what_is_kept(plan: Plan, directory: Path) -> Iterator[None]:
-    """Give an interrupt a message that says what the directory holds, in plain words."""
+    """Raise an interrupt again with a message that says what the directory holds."""
     try:
         yield
     except KeyboardInterrupt:

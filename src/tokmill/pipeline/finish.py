@@ -14,7 +14,7 @@ from tokmill.pipeline.packing import write_packs
 from tokmill.pipeline.plan import resolved_settings
 from tokmill.pipeline.spec import CUT_SAMPLES
 from tokmill.shards.canonical import laid_out_json, manifest_sha256
-from tokmill.shards.checksum import Digest
+from tokmill.shards.checksum import Digest, digest_of
 from tokmill.shards.layout import FORMAT_VERSION, MANIFEST, PARTS, PLAN, REJECTS, part_name
 from tokmill.shards.packed_rows import write_packed_rows
 from tokmill.shards.record import Counts, read_record, stands
@@ -28,8 +28,6 @@ if TYPE_CHECKING:
     from tokmill.pipeline.spec import Part
     from tokmill.shards.record import PartRecord
     from tokmill.shards.writer import ShardEntry
-
-_CHUNK_BYTES = 1 << 20
 
 PROBE_TEXT = "Hello, 世界! 123\n\tx = {}"
 """Encoded into the manifest, so that another tokenizer of the same name is noticed."""
@@ -172,11 +170,8 @@ def _pack(directory: Path, manifest: dict[str, Any], settings: SftSettings, algo
 
 
 def _plan_file(directory: Path, algorithm: str) -> dict[str, Any]:
-    digest = Digest(algorithm)
     with (directory / PLAN).open("rb") as file:
-        while chunk := file.read(_CHUNK_BYTES):
-            digest.update(chunk)
-    return digest.entry(PLAN).as_json()
+        return digest_of(file, algorithm).entry(PLAN).as_json()
 
 
 @dataclass(slots=True)

@@ -41,7 +41,7 @@ class Interrupts:
         return self
 
     def __exit__(self, *exc_info: object) -> None:
-        """Give the signals back."""
+        """Restore the handlers that were there before."""
         for number, handler in self._handlers.items():
             signal.signal(number, handler)
 

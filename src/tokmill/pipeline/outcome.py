@@ -56,7 +56,7 @@ def check_read(limits: LimitSettings, sources: Rows) -> None:
 
 
 def describe_unread(path: str, unread: UnreadInput) -> str:
-    """Say in one line where a file breaks off, why, and how much of it was not read."""
+    """Return a line: where a file breaks off, why, and how much of it was not read."""
     where = f"byte {unread.stored_byte:,}"
     if unread.stored_byte < 0:
         where = f"record {unread.place.line:,}, byte {unread.place.byte_offset:,} of the text"
@@ -73,7 +73,7 @@ def summed_unread(sources: Rows) -> dict[str, int]:
 
 
 def _amount(found: Sequence[UnreadInput]) -> str:
-    """Say how much was not read; of a file that was cut off, nobody knows."""
+    """Return how much was not read; of a file that was cut off, nobody knows."""
     text_bytes = sum(unread.text_bytes for unread in found)
     stored_bytes = sum(unread.stored_bytes for unread in found)
     parts = [f"{text_bytes:,} bytes of text"] if text_bytes else []

@@ -184,7 +184,7 @@ class StepWriter:
 
     @property
     def is_between_blocks(self) -> bool:
-        """Say whether all that was taken is written: an interrupt may come in the middle."""
+        """Return whether all that was taken is written: an interrupt may come in the middle."""
         return not self._is_half_taken
 
     def checkpoint_before(self, slice_index: int, block: Encoded) -> None:

@@ -90,7 +90,7 @@ def _advice(advice: Advice, settings: BudgetSettings) -> str:
 
 
 def largest_text(advice: Advice, settings: BudgetSettings) -> str:
-    """Say the largest micro batch and the longest sequence that fit."""
+    """Return the largest micro batch and the longest sequence that fit, in words."""
     how = settings.training
     most = "the model's maximum of " if advice.is_bounded else "sequence "
     return (

@@ -233,7 +233,7 @@ def _disk_json(found: Budgets) -> dict[str, Any]:
 
 
 def _found_json(found: DatasetDisk) -> dict[str, Any]:
-    """Give what is there beside the bill: shares, and what ratios are made of."""
+    """Return what is there beside the bill: shares, and what ratios are made of."""
     plain = asdict(found)
     del plain["bill"]
     return {**plain, "bytes_per_token": found.bill.n_bytes / max(1, found.tokens)}

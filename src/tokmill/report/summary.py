@@ -66,7 +66,7 @@ def detail_rows(manifest: Mapping[str, Any], directory: str) -> Rows:
 
 
 def _unread(manifest: Mapping[str, Any]) -> str:
-    """Say which input files were not read to their end, if any."""
+    """Return which input files were not read to their end, or ''."""
     totals = manifest["totals"].get("unread")
     if not totals:
         return ""
@@ -82,7 +82,7 @@ def _is_sft(manifest: Mapping[str, Any]) -> bool:
 
 
 def _records(manifest: Mapping[str, Any]) -> str:
-    """Say where every record went; a record that made several samples counts for each of them."""
+    """Return where every record went; one that made several samples counts for each of them."""
     totals = manifest["totals"]
     extra = totals.get("extra", 0)
     outcomes = (
@@ -95,7 +95,7 @@ def _records(manifest: Mapping[str, Any]) -> str:
 
 
 def _mask_rows(manifest: Mapping[str, Any]) -> Rows:
-    """Say of an SFT dataset what is trained, and what was noticed."""
+    """Return rows on an SFT dataset: what is trained, and what was noticed."""
     mask, totals = manifest["mask"], manifest["totals"]
     counters = totals.get("counters", {})
     rows = [
@@ -154,7 +154,7 @@ def describe_engine(engine: Mapping[str, Any]) -> str:
 
 
 def engine_line(engine: Mapping[str, Any]) -> str:
-    """Say in one line which engine encoded, and how it was checked."""
+    """Return which engine encoded and how it was checked, in one line."""
     checked = f"; {_checked(engine)}" if engine["n_checked"] else ""
     return f"{engine['name']} {engine['version'].split()[-1]} ({engine['reason']}){checked}"
 

@@ -16,6 +16,9 @@ from tokmill.config import BLAKE3, CHECKSUMS, SHA256
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
+    from typing import BinaryIO
+
+_CHUNK_BYTES = 1 << 20
 
 _NEW: dict[str, Callable[[], Any]] = {BLAKE3: blake3.blake3, SHA256: hashlib.sha256}
 
@@ -76,3 +79,11 @@ class Digest:
     def entry(self, name: str) -> FileEntry:
         """Return the entry of a file of these bytes."""
         return FileEntry(name, self.n_bytes, self.checksum())
+
+
+def digest_of(file: BinaryIO, algorithm: str) -> Digest:
+    """Read an open file to its end, and return the digest of what it holds from here on."""
+    digest = Digest(algorithm)
+    while chunk := file.read(_CHUNK_BYTES):
+        digest.update(chunk)
+    return digest

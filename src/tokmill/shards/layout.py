@@ -70,12 +70,12 @@ def step_name(part: int, step: int) -> str:
 
 
 def is_part_record(name: str) -> bool:
-    """Say whether a name inside `parts/` is that of a part's record."""
+    """Return whether a name inside `parts/` is that of a part's record."""
     return re.fullmatch(r"[0-9]{7,}\.json", name) is not None
 
 
 def is_of_finished_part(name: str, is_there: Callable[[str], bool]) -> bool:
-    """Say whether `name` is the record of a step whose part has its record, which says it all.
+    """Return whether `name` is the record of a step whose part has its record, which says it all.
 
     Names are relative to the dataset. A kill can leave one; it says nothing new.
     """

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from tokmill.errors import StateError
 from tokmill.shards.canonical import own_sha256
 from tokmill.shards.layout import DATASET_FILE, FORMAT_VERSION, MANIFEST, PLAN, check_format_version
-from tokmill.storage import open_regular, storage_errors
+from tokmill.storage import begins_with, storage_errors
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -48,7 +48,7 @@ class Owned:
     is_sft: bool | None = None
 
     def has(self, name: str) -> bool:
-        """Say whether `name`, relative to the directory, can be a file of this run."""
+        """Return whether `name`, relative to the directory, can be a file of this run."""
         if name in (PLAN, MANIFEST):
             return True
         found = DATASET_FILE.fullmatch(name)
@@ -145,9 +145,5 @@ def owned_names(directory: Path) -> Owned | None:
 
 
 def begins_as_plan(path: Path) -> bool:
-    """Say whether a file begins as every plan of tokmill does; it is not looked at further."""
-    try:
-        with open_regular(path) as file:
-            return file.read(len(_BEGINNING)) == _BEGINNING
-    except OSError:
-        return False
+    """Return whether a file begins as every plan of tokmill does; it is not looked at further."""
+    return begins_with(path, _BEGINNING)

@@ -111,7 +111,7 @@ def read_intact_manifest(directory: Path) -> dict[str, Any]:
 
 
 def is_intact(manifest: dict[str, Any]) -> bool:
-    """Say whether a manifest's own sum is that of what it says."""
+    """Return whether a manifest's own sum is that of what it says."""
     try:
         return bool(manifest.get("sha256") == manifest_sha256(manifest))
     except RecursionError:  # what can be read can be nested too deeply to be written
@@ -119,7 +119,7 @@ def is_intact(manifest: dict[str, Any]) -> bool:
 
 
 def is_canonical(directory: Path, manifest: dict[str, Any]) -> bool:
-    """Say whether the bytes of a manifest's file are those that a run writes for what it says.
+    """Return whether the bytes of a manifest's file are those that a run writes for what it says.
 
     Other spellings of the same values (blanks, escapes, keys twice) are not. Holds about 1 MiB.
     """

@@ -248,7 +248,7 @@ def read_committed(path: Path, fingerprint: str, directory: Path) -> PartRecord 
 
 
 def stands(entry: FileEntry, directory: Path) -> bool:
-    """Say whether a file is there as itself, not as a link, with its size."""
+    """Return whether a file is there as itself, not as a link, with its size."""
     try:
         stat = (directory / entry.name).lstat()
     except (FileNotFoundError, NotADirectoryError):

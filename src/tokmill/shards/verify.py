@@ -8,15 +8,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tokmill.errors import VerifyError
-from tokmill.shards.layout import MANIFEST, pack_names
+from tokmill.shards.layout import MANIFEST
 from tokmill.shards.manifest_shape import shape_problem
 from tokmill.shards.reader import is_canonical, is_intact, open_shard, sidecars_of
-from tokmill.shards.verify_files import check_files
+from tokmill.shards.verify_files import check_files, files_of_packs
 from tokmill.shards.verify_masks import MaskTally, check_mask_totals, check_masks
 from tokmill.shards.verify_packs import check_packs
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
     from pathlib import Path
 
     from tokmill.shards.reader import Shard
@@ -87,17 +86,8 @@ def _check_shards(
         totals["trained_tokens"] = tally.n_trained
         check_mask_totals(rule, tally, findings.problems)
     _check_totals(manifest, totals, findings.problems)
-    if "packs" in manifest and is_sound and present.issuperset(_pack_files(manifest)):
+    if "packs" in manifest and is_sound and present.issuperset(files_of_packs(manifest)):
         check_packs(directory, manifest, findings.problems)
-
-
-def _pack_files(manifest: dict[str, Any]) -> Iterator[str]:
-    """Yield the names of all files that `check_packs` opens besides the shards."""
-    for split, pack in manifest["packs"].items():
-        yield from pack_names(split)
-        for entry in pack.get("shards", ()):
-            for ending in ("bin", "idx", *sidecars_of(manifest)):
-                yield f"{entry['name']}.{ending}"
 
 
 def _check_index(shard: Shard, entry: dict[str, Any], problems: list[str]) -> bool:

@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-import os
 from collections import Counter
 from typing import TYPE_CHECKING, Any, Protocol
 
-from tokmill.shards.checksum import Digest, FileEntry
-from tokmill.shards.layout import MANIFEST, PARTS, REJECTS, is_of_finished_part, pack_names
+from tokmill.shards.checksum import FileEntry, digest_of
+from tokmill.shards.entries import FOLDERS, dataset_entries
+from tokmill.shards.layout import MANIFEST, is_of_finished_part, pack_names
 from tokmill.shards.reader import sidecars_of
 from tokmill.storage import LOCK_NAME, open_regular, storage_errors
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    import os
+    from collections.abc import Iterable, Iterator, Mapping
     from pathlib import Path
 
-_CHUNK_BYTES = 8 << 20
 _FILE = "a file"
 
 
@@ -59,19 +59,12 @@ def check_files(directory: Path, manifest: Mapping[str, Any], findings: FileFind
 
 
 def _tree(directory: Path, notes: list[str]) -> Iterator[tuple[str, str]]:
-    """Yield the name and kind of what stands in a dataset; its two folders are gone through."""
-    pending = [""]
-    while pending:
-        folder = pending.pop()
-        with storage_errors(directory / folder), os.scandir(directory / folder) as entries:
-            for entry in entries:
-                name = f"{folder}{entry.name}"
-                if entry.name.startswith("."):
-                    notes += [] if name == LOCK_NAME else [name]
-                elif name in (PARTS, REJECTS) and entry.is_dir(follow_symlinks=False):
-                    pending.append(f"{name}/")
-                else:
-                    yield name, _kind(entry)
+    """Yield the name and kind of what stands in a dataset; add what is outside it to the notes."""
+    for name, entry in dataset_entries(directory):
+        if entry.name.startswith("."):
+            notes += [] if name == LOCK_NAME else [name]
+        elif name not in FOLDERS or not entry.is_dir(follow_symlinks=False):
+            yield name, _kind(entry)
 
 
 def _kind(entry: os.DirEntry[str]) -> str:
@@ -83,17 +76,27 @@ def _kind(entry: os.DirEntry[str]) -> str:
 
 
 def _files_of_shards(manifest: Mapping[str, Any]) -> Iterator[str]:
-    packs = manifest.get("packs", {})
-    packed = (entry for pack in packs.values() for entry in pack.get("shards", ()))
-    for entry in (*manifest["shards"], *packed):
+    yield from _files_of(manifest["shards"], manifest)
+    yield from files_of_packs(manifest)
+
+
+def files_of_packs(manifest: Mapping[str, Any]) -> Iterator[str]:
+    """Yield the names of all files of packs: their index, and the rows that were written."""
+    for split, pack in manifest.get("packs", {}).items():
+        yield from pack_names(split)
+        yield from _files_of(pack.get("shards", ()), manifest)
+
+
+def _files_of(shards: Iterable[Mapping[str, Any]], manifest: Mapping[str, Any]) -> Iterator[str]:
+    for entry in shards:
         for ending in ("bin", "idx", *sidecars_of(manifest)):
             yield f"{entry['name']}.{ending}"
-    for split in packs:
-        yield from pack_names(split)
 
 
 def _check_file(directory: Path, said: FileEntry, findings: FileFindings) -> None:
-    found = _digest(directory / said.name, said.checksum.algorithm).entry(said.name)
+    path = directory / said.name
+    with storage_errors(path), open_regular(path) as file:
+        found = digest_of(file, said.checksum.algorithm).entry(said.name)
     findings.n_files += 1
     findings.n_bytes += found.n_bytes
     if found.n_bytes != said.n_bytes:
@@ -103,11 +106,3 @@ def _check_file(directory: Path, said: FileEntry, findings: FileFindings) -> Non
     elif found.checksum != said.checksum:
         algorithm = said.checksum.algorithm
         findings.problems.append(f"{said.name}: its bytes have changed ({algorithm})")
-
-
-def _digest(path: Path, algorithm: str) -> Digest:
-    digest = Digest(algorithm)
-    with storage_errors(path), open_regular(path) as file:
-        while chunk := file.read(_CHUNK_BYTES):
-            digest.update(chunk)
-    return digest

@@ -12,7 +12,7 @@ import numpy as np
 from tokmill.config import BLAKE3
 from tokmill.errors import StorageError
 from tokmill.laps import Laps, add_seconds
-from tokmill.shards.checksum import Digest, FileEntry
+from tokmill.shards.checksum import Digest, FileEntry, digest_of
 from tokmill.shards.index import IndexWriter
 from tokmill.shards.layout import SIDECARS
 from tokmill.storage import PendingFile, storage_errors
@@ -29,8 +29,6 @@ MOST_PENDING = 3
 
 _LEAST_TOKENS = 32 << 10
 """Fewer are held until more come: handing work to a thread costs 50 us."""
-
-_HASH_CHUNK_BYTES = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -224,10 +222,7 @@ def open_pending(
 
 def _digest_of(pending: PendingFile, algorithm: str) -> Digest:
     pending.file.seek(0)
-    digest = Digest(algorithm)
-    while chunk := pending.file.read(_HASH_CHUNK_BYTES):
-        digest.update(chunk)
-    return digest
+    return digest_of(pending.file, algorithm)
 
 
 def write_in_chunks(

@@ -42,7 +42,7 @@ def matches(pattern: str, found: Found, walk: Walk) -> Iterator[tuple[str, Way]]
 
 
 def _fits(names: list[str], parts: list[str]) -> bool:
-    """Say whether a path below the fixed beginning fits; a dot at a start must be named."""
+    """Return whether a path below the fixed beginning fits; a dot at a start must be named."""
     if not parts or not names:
         return not parts and not names
     if parts[0] != _ANY_DEPTH:

@@ -73,7 +73,7 @@ def dictionary_bytes(array: pa.Array) -> int:
 
 
 def _is_plain(kind: pa.DataType) -> bool:
-    """Say whether arrays of a type take as much memory as their values do, decoded."""
+    """Return whether arrays of a type take as much memory as their values do, decoded."""
     if pa.types.is_struct(kind):
         return all(_is_plain(kind.field(i).type) for i in range(kind.num_fields))
     if pa.types.is_list(kind) or pa.types.is_large_list(kind):

@@ -92,7 +92,7 @@ class Walk:
                 self._take(entry, taken, compression, way)
 
     def _may_enter(self, path: str, entry: os.DirEntry[str], above: tuple[_Key, ...]) -> bool:
-        """Say whether to go into a directory; a link is followed to each directory once."""
+        """Return whether to go into a directory; a link is followed to each directory once."""
         if is_tokmill_dataset(path):
             self._found.ignore(path, Ignored.DATASET)
             return False
@@ -145,7 +145,7 @@ def _order(entry: os.DirEntry[str]) -> str:
 
 
 def is_tokmill_dataset(directory: str) -> bool:
-    """Say whether a directory is what a run writes, which may stand among its own inputs."""
+    """Return whether a directory is what a run writes, which may stand among its own inputs."""
     return begins_as_plan(Path(directory) / "plan.json")
 
 
