@@ -122,6 +122,7 @@ def test_samples_are_parted_with_their_masks_and_weights_and_what_was_noticed(bl
         mask,
         mask * np.float32(0.5),
         {"straddling tokens": np.array([1, 2, 3, 4, 5])},
+        checks={"checked": np.array([1, 0, 0, 0, 1])},
     )
     parts = parted(whole, [], [first, second], [3, 4])
     assert (n_first, n_second) == (3, 2)
@@ -132,6 +133,7 @@ def test_samples_are_parted_with_their_masks_and_weights_and_what_was_noticed(bl
         [0, 0.5, 0.5, 0.5, 0],
     ]
     assert [part.counters["straddling tokens"].tolist() for part in parts] == [[1, 2, 3], [4, 5]]
+    assert [part.checks["checked"].tolist() for part in parts] == [[1, 0, 0], [0, 1]]
     assert [part.drops["long"].tolist() for part in parts] == [[0], [0, 0]]
     assert [list(part.sidecars) for part in parts] == [["mask", "weight"]] * 2
 

@@ -301,6 +301,14 @@ def test_trained_tokens_and_what_was_noticed_are_counted_where_they_stand(tmp_pa
     assert (second.trained_tokens, second.counters) == (2, {"straddling tokens": 2})
 
 
+def test_checked_and_routed_documents_are_counted_in_the_step_and_slice_where_they_stand(tmp_path):
+    checks = {"checked": np.array([1, 0, 1]), "routed": np.zeros(3, np.int64)}
+    made = dataclasses.replace(block([4, 4, 5]), checks=checks)
+    record = write(tmp_path, 8, made)
+    assert [step.counts[0].checks for step in record.steps] == [{"checked": 1}, {"checked": 1}]
+    assert "routed" not in record.as_bytes().decode()
+
+
 def test_samples_are_counted_the_same_when_a_run_goes_on_in_the_midst_of_a_block(tmp_path):
     made = samples([2, 1, 2, 1], [3, 3, 5, 4, 4, 2], counted=[1, 1, 1, 1, 1, 1])
     whole = write(tmp_path / "whole", 8, made)

@@ -4,7 +4,7 @@ import copy
 
 import pytest
 
-from tokmill.report.summary import MOST_ROWS, describe_engine, detail_rows, summary_rows
+from tokmill.report.summary import MOST_ROWS, detail_rows, summary_rows
 
 ENGINE = {
     "name": "gigatoken",
@@ -168,36 +168,6 @@ def test_what_is_not_there_is_left_out(changes, label, expected):
 )
 def test_details_say_in_words_what_is_not_there(changes, label, expected):
     assert details(**changes)[label] == expected
-
-
-@pytest.mark.parametrize(
-    ("changes", "expected"),
-    [
-        (
-            {"reason": "asked for", "mb_per_s": {}, "n_checked": 0},
-            "gigatoken 0.10.0 (asked for)",
-        ),
-        (
-            {"reason": "first exact", "mb_per_s": {}, "n_checked": 184},
-            "gigatoken 0.10.0 (first exact; ids equal to the reference's on 184 texts)",
-        ),
-        (
-            {
-                "name": "tokenizers",
-                "version": "sentencepiece 0.2.1",
-                "reason": "no fast engine gives its ids here",
-                "mb_per_s": {},
-                "n_checked": 0,
-                "refused": {"gigatoken": "not installed", "fastokens": "ids differ"},
-            },
-            "tokenizers 0.2.1 (no fast engine gives its ids here)\n"
-            "gigatoken not used: not installed\n"
-            "fastokens not used: ids differ",
-        ),
-    ],
-)
-def test_an_engine_is_described_with_its_proof_and_the_others_refusal(changes, expected):
-    assert describe_engine({**ENGINE, **changes}) == expected
 
 
 MASK = {"preset": "trl", "boundary": "joint", "template": "messages as chatml"}

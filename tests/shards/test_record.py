@@ -11,6 +11,8 @@ from hypothesis import strategies as st
 from tokmill.errors import StateError
 from tokmill.shards.checksum import Checksum, FileEntry
 from tokmill.shards.record import (
+    CHECKED,
+    ROUTED,
     Counts,
     Next,
     PartRecord,
@@ -46,6 +48,7 @@ COUNTS = st.builds(
     st.dictionaries(st.sampled_from(["json", "utf8", "空"]), st.integers(1, 9)).map(Counter),
     *[st.integers(0, 1 << 40)] * 2,
     st.dictionaries(st.sampled_from(["straddling tokens"]), st.integers(1, 9)).map(Counter),
+    checks=st.dictionaries(st.sampled_from([CHECKED, ROUTED]), st.integers(1, 9)).map(Counter),
 )
 
 
@@ -90,6 +93,7 @@ def test_counts_add_up_field_by_field(first, second):
     assert total.input_bytes == first.input_bytes + second.input_bytes
     assert total.drops == first.drops + second.drops
     assert total.rejects == first.rejects + second.rejects
+    assert total.checks == first.checks + second.checks
 
 
 def test_reasons_are_listed_in_order():

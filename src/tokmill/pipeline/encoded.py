@@ -39,6 +39,9 @@ class Encoded:
     what was noticed about each document. A sum for the block would not do: which block a document
     is in, and whether an earlier attempt has counted it, must not show in what is written.
 
+    `checks`: (n,) int64 by the names of `Counts.checks`, how each document was held against the
+    reference.
+
     `unread`: the break behind all records of the block's slice, if there is one.
     """
 
@@ -58,6 +61,7 @@ class Encoded:
     loss_weights: npt.NDArray[np.float32] | None = None
     counters: Mapping[str, npt.NDArray[np.int64]] = field(default_factory=dict)
     unread: UnreadInput | None = None
+    checks: Mapping[str, npt.NDArray[np.int64]] = field(default_factory=dict)
 
     @property
     def n_documents(self) -> int:
@@ -153,6 +157,7 @@ def parted(
                 None if whole.loss_weights is None else whole.loss_weights[tokens],
                 {name: counts[start:stop] for name, counts in whole.counters.items()},
                 records.unread,
+                {name: counts[start:stop] for name, counts in whole.checks.items()},
             )
         )
     return parts

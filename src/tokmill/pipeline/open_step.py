@@ -151,9 +151,10 @@ class OpenStep:
         if block.mask is not None:
             mask = block.mask[block.offsets[start] : block.offsets[stop]]
             counts.trained_tokens += int(np.count_nonzero(mask))
-        for name, noticed in block.counters.items():
-            if n := int(noticed[start:stop].sum()):
-                counts.counters[name] += n
+        for sums, found in ((counts.counters, block.counters), (counts.checks, block.checks)):
+            for name, of_documents in found.items():
+                if n := int(of_documents[start:stop].sum()):
+                    sums[name] += n
         return n_records
 
     def reject(self, slice_index: int, source: str, place: Place, reject: Reject) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from tokmill.report.summary import engine_line
+from tokmill.report.engine_text import engine_line
 from tokmill.report.units import count, plural, seconds, size
 
 if TYPE_CHECKING:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from tokmill.report.engine_text import describe_engine, engine_line
 from tokmill.report.units import plural, seconds, size
 
 if TYPE_CHECKING:
@@ -36,7 +37,7 @@ def summary_rows(manifest: Mapping[str, Any], directory: str, n_bytes: int) -> R
         ("tokens", _tokens(manifest)),
         ("trained", _trained(totals) if _is_sft(manifest) else ""),
         ("packing", "; ".join(_rows_of_pack(split, pack) for split, pack in packs.items())),
-        ("engine", engine_line(manifest["engine"])),
+        ("engine", engine_line(manifest["engine"], totals.get("checks"))),
         ("time", _time(manifest["run"])),
         (
             "output",
@@ -59,7 +60,7 @@ def detail_rows(manifest: Mapping[str, Any], directory: str) -> Rows:
         *(_mask_rows(manifest) if _is_sft(manifest) else ()),
         *((f"packs, {split}", _pack(pack)) for split, pack in packs.items()),
         ("tokenizer", _tokenizer(manifest["tokenizer"])),
-        ("engine", describe_engine(manifest["engine"])),
+        ("engine", describe_engine(manifest["engine"], totals.get("checks"))),
         ("files", _files(manifest)),
         ("time", _time(run)),
     ]
@@ -137,30 +138,6 @@ def _shares(sources: Sequence[Mapping[str, Any]]) -> str:
         for source in sources[:_MOST_SOURCES]
     ]
     return "\n".join(lines + ["…"] * (len(sources) > _MOST_SOURCES))
-
-
-def describe_engine(engine: Mapping[str, Any]) -> str:
-    """Say which engine encoded, how it was checked, and why the others did not."""
-    text = f"{engine['name']} {engine['version'].split()[-1]} ({engine['reason']}"
-    speeds = engine["mb_per_s"]
-    if speeds:
-        text += ": " + ", ".join(f"{name} {speed:.0f} MB/s" for name, speed in speeds.items())
-    if engine["n_checked"]:
-        text += f"; {_checked(engine)}"
-    text += ")"
-    for name, reason in engine["refused"].items():
-        text += f"\n{name} not used: {reason}"
-    return text
-
-
-def engine_line(engine: Mapping[str, Any]) -> str:
-    """Return which engine encoded and how it was checked, in one line."""
-    checked = f"; {_checked(engine)}" if engine["n_checked"] else ""
-    return f"{engine['name']} {engine['version'].split()[-1]} ({engine['reason']}){checked}"
-
-
-def _checked(engine: Mapping[str, Any]) -> str:
-    return f"ids equal to the reference's on {plural(engine['n_checked'], 'text')}"
 
 
 def _tokens(manifest: Mapping[str, Any]) -> str:

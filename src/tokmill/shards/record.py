@@ -22,6 +22,13 @@ if TYPE_CHECKING:
 
 _NUMBERS = ("records", "documents", "tokens", "text_bytes", "input_bytes")
 
+CHECKED, CHECKED_BYTES, ROUTED = "checked", "checked_bytes", "routed"
+"""Of `Counts.checks`: documents whose ids were compared with the reference's, the bytes of their
+text that were, and documents that the reference encoded because the run's engine may not."""
+
+SKIPPED = "skipped: "
+"""Of `Counts.checks`: before the reason why picked documents could not be compared."""
+
 
 @dataclass(slots=True)
 class Counts:
@@ -29,8 +36,9 @@ class Counts:
 
     `extra`: documents and drops beyond the first of their record, which may give several samples.
     `trained_tokens`: those that are targets. `counters`: what was noticed, by name. `unread`: the
-    breaks, placed in their files. These four are written where they are not 0, so that runs without
-    them have the records that they always had.
+    breaks, placed in their files. `checks`: how documents were held against the reference, by the
+    names above. These five are written where they are not 0, so that runs without them have the
+    records that they always had.
     """
 
     records: int = 0
@@ -44,6 +52,7 @@ class Counts:
     trained_tokens: int = 0
     counters: Counter[str] = field(default_factory=Counter)
     unread: list[UnreadInput] = field(default_factory=list)
+    checks: Counter[str] = field(default_factory=Counter)
 
     def add(self, other: Counts) -> None:
         """Add another slice's counts to these."""
@@ -61,15 +70,17 @@ class Counts:
         if other.counters:
             self.counters.update(other.counters)
         self.unread.extend(other.unread)
+        if other.checks:
+            self.checks.update(other.checks)
 
     def as_json(self) -> dict[str, Any]:
         """Give the counts as plain values, reasons sorted."""
-        counters = dict(sorted(self.counters.items()))
         optional = {
             "extra": self.extra,
             "trained_tokens": self.trained_tokens,
-            "counters": counters,
+            "counters": dict(sorted(self.counters.items())),
             "unread": [_unread_as_json(unread) for unread in self.unread],
+            "checks": dict(sorted(self.checks.items())),
         }
         return {
             **{key: getattr(self, key) for key in _NUMBERS},
@@ -86,6 +97,7 @@ class Counts:
         counts.extra, counts.trained_tokens = data.get("extra", 0), data.get("trained_tokens", 0)
         counts.counters = Counter(data.get("counters", {}))
         counts.unread = [unread_from_json(entry) for entry in data.get("unread", ())]
+        counts.checks = Counter(data.get("checks", {}))
         return counts
 
 
