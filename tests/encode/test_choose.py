@@ -3,6 +3,7 @@ from __future__ import annotations
 import json
 import pickle
 import sys
+import threading
 from pathlib import Path
 
 import pytest
@@ -76,6 +77,27 @@ def test_without_timing_the_first_exact_engine_is_taken(tokenizer):
     assert choice.reason == "first exact"
     assert choice.n_checked > 150
     assert (choice.mb_per_s, choice.refused) == ({}, {})
+
+
+@needs_fast_engines
+def test_no_clock_of_a_candidate_runs_while_the_corpus_is_sampled(tokenizer):
+    reference = load_engine(REFERENCE, tokenizer, control_in_text="text", n_threads=1)
+    clocks = []
+
+    def sample() -> Sample:
+        clocks.extend(t for t in threading.enumerate() if isinstance(t, threading.Timer))
+        return Sample(SAMPLE)
+
+    choice = choose_engine(
+        tokenizer,
+        lambda: reference,
+        sample,
+        asked="auto",
+        control_in_text="text",
+        n_threads=1,
+        timed=False,
+    )
+    assert (clocks, choice.name) == ([], FAST_ENGINES[0])
 
 
 @needs_fast_engines

@@ -11,6 +11,7 @@ import pickle
 import subprocess
 import sys
 import tempfile
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from threading import Timer
@@ -19,11 +20,14 @@ from typing import TYPE_CHECKING, Any, Self
 from tokmill.encode.engine import is_installed
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     from tokmill.encode.tokenizer import Tokenizer
 
 PROBE_TIMEOUT_S = 120
+"""For one answer, loading included. Counted while the parent waits for it: before, the parent
+samples and encodes, and a slow file system is no fault of the engine."""
+
 TIMED_OUT = "did not finish"
 
 
@@ -84,9 +88,6 @@ class Candidate:
                 stderr=stderr,
                 text=True,
             )
-        self._timer = Timer(PROBE_TIMEOUT_S, self._stop)
-        self._timer.daemon = True
-        self._timer.start()
 
     def __enter__(self) -> Self:
         """Give the candidate."""
@@ -95,7 +96,6 @@ class Candidate:
     def __exit__(self, *_: object) -> None:
         """End the child."""
         if hasattr(self, "_child"):
-            self._timer.cancel()
             self._child.kill()
             self._child.communicate()
             self._directory.cleanup()
@@ -114,16 +114,29 @@ class Candidate:
         """Give the answer to the task begun last; nothing, and `refused`, if it has none."""
         if self.refused or self._child.stdout is None:
             return {}
-        line = self._child.stdout.readline()
+        with self._clock():
+            line = self._child.stdout.readline()
         answer: dict[str, Any] = json.loads(line) if line.endswith("\n") else self._why_it_ended()
-        self.refused = answer.get("refused", "")
-        return answer
+        self.refused = self.refused or answer.get("refused", "")
+        return {} if self.refused else answer
 
     def _keep(self, name: str, value: object) -> str:
         """Give a file that holds a value: a pipe would keep the parent until the child reads."""
         path = Path(self._directory.name) / name
         path.write_bytes(pickle.dumps(value))
         return str(path)
+
+    @contextmanager
+    def _clock(self) -> Iterator[None]:
+        """Stop the child if the context is open for too long."""
+        timer = Timer(PROBE_TIMEOUT_S, self._stop)
+        timer.daemon = True
+        timer.start()
+        try:
+            yield
+        finally:
+            timer.cancel()
+            timer.join()  # or `_stop` might come behind the answer
 
     def _stop(self) -> None:
         self.refused = f"{TIMED_OUT} within {PROBE_TIMEOUT_S} s"
