@@ -58,18 +58,20 @@ def test_a_template_that_drops_old_reasoning_is_refused_with_the_message():
         drops = n_messages > 2
         return plain(n_messages, prompt=prompt).replace("a:yo", "a:yo" if drops else "a:(hm)yo")
 
-    with pytest.raises(ChatError, match=r"^message 1: this turn renders diff") as error:
+    with pytest.raises(ChatError, match=r"^message 2: this turn renders diff") as error:
         spans(render)
     assert error.value.reason == "template rewrites earlier turns"
+    assert error.value.message.endswith("or one sample per turn (--samples turn)")
 
 
 def test_a_template_that_changes_what_stands_before_a_reply_is_refused():
     def render(n_messages, *, prompt):
         return f"{n_messages} messages: " + plain(n_messages, prompt=prompt)
 
-    with pytest.raises(ChatError, match=r"^message 1: earlier turns render differently") as error:
+    with pytest.raises(ChatError, match=r"^message 2: earlier turns render differently") as error:
         spans(render)
     assert error.value.reason == "template rewrites earlier turns"
+    assert error.value.message.endswith(": use a template with generation tags")
 
 
 def test_a_prompt_that_thinks_where_the_rendering_does_not_is_refused():
@@ -77,17 +79,41 @@ def test_a_prompt_that_thinks_where_the_rendering_does_not_is_refused():
         return plain(n_messages, prompt=prompt) + ("<think>" if prompt else "")
 
     with pytest.raises(
-        ChatError, match=r"^message 1: the template's generation prompt is not"
+        ChatError, match=r"^message 2: the template's generation prompt is not"
     ) as error:
         spans(render)
     assert error.value.reason == "generation prompt differs"
-    assert "--samples turn" in error.value.message
+    assert error.value.message.endswith(": use a template with generation tags")
+
+
+def test_a_sample_per_turn_is_advised_where_it_helps_against_a_prompt_of_its_own():
+    def render(n_messages, *, prompt):
+        thinks = prompt or n_messages == 2  # before the last reply alone
+        return plain(n_messages, prompt=prompt).replace("a:", "a:()" if thinks else "a:")
+
+    with pytest.raises(ChatError) as error:
+        spans(render)
+    assert error.value.reason == "generation prompt differs"
+    assert error.value.message.endswith("or one sample per turn (--samples turn)")
+    assert spans(render, replies=(1,), n_messages=2) == ["yo|"]
+
+
+def test_a_template_that_refuses_shorter_chats_is_still_told_why_this_one_fails():
+    def render(n_messages, *, prompt):
+        if n_messages == 2:
+            raise ChatError("template error", "the chat template raises: too short")
+        return plain(n_messages, prompt=prompt) + ("<think>" if prompt else "")
+
+    with pytest.raises(ChatError) as error:
+        spans(render)
+    assert error.value.reason == "generation prompt differs"
 
 
 def test_a_template_that_leaves_a_reply_out_is_refused():
     def render(n_messages, *, prompt):
         return "u:" if n_messages < 3 and not prompt else "u:a:"
 
-    with pytest.raises(ChatError, match=r"^message 1: the template writes nothing") as error:
+    with pytest.raises(ChatError, match=r"^message 2: the template writes nothing") as error:
         spans(render, replies=(1,), n_messages=3)
     assert error.value.reason == "template drops a turn"
+    assert "--samples" not in error.value.message

@@ -221,8 +221,8 @@ def _check_weights(conversation: Conversation) -> None:
         if weight and role != "assistant":
             raise ChatError(
                 "weight of another role",
-                f"message {i} ({role}) has weight {weight}, and a Jinja template shows what the "
-                "assistant says alone: use a built-in --template",
+                f"message {i + 1} ({role}) has weight {weight}, and a Jinja template shows what "
+                "the assistant says alone: use a built-in --template",
             )
 
 

@@ -8,7 +8,7 @@ The reply that a model gives stands between what it is asked with and what has b
 
 That holds only where both are prefixes of the whole rendering. Templates that rewrite earlier
 turns, such as those that drop old reasoning, break it on purpose, and are refused with the turn's
-number. It costs two more renderings of the conversation so far for each reply.
+number, from 1. It costs two more renderings of the conversation so far for each reply.
 """
 
 from __future__ import annotations
@@ -20,7 +20,8 @@ from tokmill.render.chat.conversation import ChatError
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-_ADVICE = "use a template with generation tags, or one sample per turn (--samples turn)"
+_TAGS = "use a template with generation tags"
+_TAGS_OR_TURNS = f"{_TAGS}, or one sample per turn (--samples turn)"
 
 
 class RenderPrefix(Protocol):
@@ -35,7 +36,7 @@ def spans_by_prefix(
 ) -> list[tuple[int, int]]:
     """Give the span of each reply in the rendering of all `n_messages` messages.
 
-    `replies` are numbers of messages, increasing. Spans are start, stop in characters, in order.
+    `replies` are indices of messages, increasing. Spans are start, stop in characters, in order.
 
     Raises:
         ChatError: a rendering so far is no prefix of the whole one; or whatever `render` raises.
@@ -45,36 +46,46 @@ def spans_by_prefix(
     for i in replies:
         prompt = render(i, prompt=True)
         if not whole.startswith(prompt):
-            raise _refusal(whole, render(i, prompt=False), i)
+            raise _refusal(whole, prompt, render, i)
         # The last reply ends where the conversation does: that rendering is there already.
         so_far = whole if i + 1 == n_messages else render(i + 1, prompt=False)
         if not whole.startswith(so_far):
             raise ChatError(
                 "template rewrites earlier turns",
-                f"message {i}: this turn renders differently once later turns follow (is old "
-                f"reasoning dropped?): {_ADVICE}",
+                f"message {i + 1}: this turn renders differently once later turns follow (is old "
+                f"reasoning dropped?): {_advice(so_far, prompt)}",
             )
         if len(so_far) < len(prompt) or len(prompt) < previous:
             raise ChatError(
                 "template drops a turn",
-                f"message {i}: the template writes nothing for it, or less than its prompt: "
-                f"{_ADVICE}",
+                f"message {i + 1}: the template writes nothing for it, or less than its prompt: "
+                f"{_TAGS}",
             )
         spans.append((len(prompt), len(so_far)))
         previous = len(so_far)
     return spans
 
 
-def _refusal(whole: str, before: str, i: int) -> ChatError:
-    """Say why the prompt for message i is no prefix: earlier turns, or the prompt itself."""
-    if whole.startswith(before):
+def _refusal(whole: str, prompt: str, render: RenderPrefix, i: int) -> ChatError:
+    """Return why the prompt for a reply is no prefix: earlier turns, or the prompt itself."""
+    try:
+        so_far = render(i + 1, prompt=False)
+    except ChatError:  # then a sample that ends there is refused as well
+        so_far = ""
+    advice = _advice(so_far, prompt)
+    if whole.startswith(render(i, prompt=False)):
         return ChatError(
             "generation prompt differs",
-            f"message {i}: the template's generation prompt is not the text that it writes before "
-            f"this turn: {_ADVICE}",
+            f"message {i + 1}: the template's generation prompt is not the text that it writes "
+            f"before this turn: {advice}",
         )
     return ChatError(
         "template rewrites earlier turns",
-        f"message {i}: earlier turns render differently once this turn follows (is old reasoning "
-        f"dropped?): {_ADVICE}",
+        f"message {i + 1}: earlier turns render differently once this turn follows (is old "
+        f"reasoning dropped?): {advice}",
     )
+
+
+def _advice(so_far: str, prompt: str) -> str:
+    """Return what helps: a sample that ends with this turn, only if its prompt is a prefix."""
+    return _TAGS_OR_TURNS if so_far.startswith(prompt) else _TAGS
