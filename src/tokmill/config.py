@@ -203,9 +203,11 @@ class SftSettings:
         "", "System message of conversations without one; built-in templates only."
     )
     instruction: str = bytes_setting(
-        "newline", "How an Alpaca instruction and its input are joined.",
-        choices=("newline", "blank-line", "stanford"),
-    )  # fmt: skip
+        "auto",
+        "How an Alpaca instruction and its input are joined; stanford: by the heading ### Input:; "
+        "auto: stanford with template alpaca, else newline.",
+        choices=("auto", "newline", "blank-line", "stanford"),
+    )
     tool_arguments: str = bytes_setting(
         "parse", "Arguments of a tool call that are a string: parsed as JSON, or kept.",
         choices=("parse", "keep"),
@@ -219,7 +221,10 @@ class SftSettings:
         0, "Tokens of the window before, repeated untrained.", minimum=0
     )
     packing: int = bytes_setting(
-        0, "Pack samples into rows of this many tokens; 0: no packing.", minimum=0
+        0,
+        "Pack samples into rows of this many tokens, the longest sample unless max_tokens says "
+        "less; 0: no packing.",
+        minimum=0,
     )
     packed_rows: bool = bytes_setting(False, "Also write the rows, padded, as shards.")
 

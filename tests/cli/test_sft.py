@@ -179,7 +179,7 @@ def test_the_records_are_read_as_the_option_says(
     [
         (("--template", "llama3"), "template llama3 needs the control tokens"),
         (("--template", "none.jinja"), "none.jinja: no such template"),
-        (("--packing", "64"), "sft.packing: rows of 64 tokens cannot hold samples of up to any"),
+        (("--packing", "8", "--max-tokens", "9"), "sft.packing: rows of 8 tokens cannot hold"),
         (("--packed-rows",), "sft.packed_rows: needs sft.packing"),
         (("--roles", "bot"), "sft.roles: unknown role 'bot'"),
         (("--default-system", "x"), "sft.default_system: only built-in templates take it"),

@@ -67,9 +67,9 @@ def test_the_template_is_named_or_the_tokenizer_s(settled, chat_tokenizer, sft, 
     [
         (
             {"packing": 8},
-            {},
-            "sft.packing: rows of 8 tokens cannot hold samples of up to any number of tokens: "
-            "set limits.max_tokens to 8 or less",
+            {"min_tokens": 9},
+            "sft.packing: no sample of limits.min_tokens, 9, fits into rows of 8 tokens: set "
+            "limits.min_tokens to 8 or less",
         ),
         (
             {"packing": 8},
@@ -102,10 +102,32 @@ def test_lengths_that_contradict_each_other_are_refused(settled, sft, limits, me
     assert str(caught.value) == message
 
 
+def test_without_a_longest_sample_it_is_a_row_of_packing(settled):
+    assert settled(sft=SftSettings(packing=8))[0].limits.max_tokens == 8
+    assert settled(sft=SftSettings(packing=8), max_tokens=7)[0].limits.max_tokens == 7
+    assert settled()[0].limits.max_tokens == 0
+
+
+@pytest.mark.parametrize(
+    ("template", "asked", "style"),
+    [
+        ("alpaca", "auto", "stanford"),
+        ("chatml", "auto", "newline"),
+        ("alpaca", "newline", "newline"),
+        ("chatml", "stanford", "stanford"),
+    ],
+)
+def test_an_input_has_its_heading_in_template_alpaca_unless_it_is_said(
+    settled, template, asked, style
+):
+    config, _, _ = settled(ALPACA, SftSettings(template=template, instruction=asked))
+    assert config.sft.instruction == style
+
+
 def test_lengths_that_go_together_are_taken(settled):
     sft = SftSettings(packing=8, packed_rows=True, too_long="window", window_overlap=7)
-    assert settled(sft=sft, max_tokens=8)[0].sft == SftSettings(
-        schema="messages", packing=8, packed_rows=True, too_long="window", window_overlap=7
+    assert settled(sft=sft, max_tokens=8)[0].sft == dataclasses.replace(
+        sft, schema="messages", instruction="newline"
     )
     settled(sft=SftSettings(window_overlap=9, too_long="window"))  # nothing is too long
 

@@ -9,10 +9,12 @@ from tokmill.encode.continuation import continuation_tokenizer
 from tokmill.encode.control_variant import added_tokens, with_control_tokens
 from tokmill.errors import TokenizerError, UsageError
 from tokmill.render.chat.conversation import ChatError, Conversation
+from tokmill.render.chat.flat import STANFORD
 from tokmill.render.chat.renderer import ChatRenderer
 from tokmill.render.chat.rule import mask_rule
 from tokmill.render.chat.schemas import detect_schema
 from tokmill.render.chat.templates import (
+    ALPACA,
     Vocabulary,
     emitted_strings,
     make_template,
@@ -56,8 +58,11 @@ def settle(
         where = f"first records of {config.input.paths[0]}"
         settings = replace(settings, schema=detect_schema(first_records, where))
     rule = mask_rule(settings)
-    _check_lengths(config, settings)
+    config = _with_lengths(config, settings)
     source = template_source(settings, rule.template, tokenizer.chat_template)
+    if settings.instruction == "auto":
+        style = STANFORD if source == ALPACA else "newline"
+        settings = replace(settings, instruction=style)
     added = added_tokens(tokenizer)
     emitted = emitted_strings(source, added)
     if config.tokenizer.control_tokens_in_text != "parse":
@@ -66,14 +71,25 @@ def settle(
     return replace(config, sft=settings), tokenizer, source
 
 
-def _check_lengths(config: Config, settings: SftSettings) -> None:
-    longest, row = config.limits.max_tokens, settings.packing
+def _with_lengths(config: Config, settings: SftSettings) -> Config:
+    """Return the settings with the longest sample, which without a limit is a row of packing.
+
+    Raises:
+        UsageError: the settings of lengths contradict each other.
+    """
+    row = settings.packing
+    longest = config.limits.max_tokens or row
     if row > _LONGEST_ROW:
         raise UsageError(f"sft.packing: expected at most {_LONGEST_ROW} tokens a row, found {row}")
-    if row and (not longest or longest > row):
+    if row and longest > row:
         raise UsageError(
-            f"sft.packing: rows of {row} tokens cannot hold samples of up to "
-            f"{longest or 'any number of'} tokens: set limits.max_tokens to {row} or less"
+            f"sft.packing: rows of {row} tokens cannot hold samples of up to {longest} tokens: "
+            f"set limits.max_tokens to {row} or less"
+        )
+    if row and config.limits.min_tokens > longest:
+        raise UsageError(
+            f"sft.packing: no sample of limits.min_tokens, {config.limits.min_tokens}, fits into "
+            f"rows of {row} tokens: set limits.min_tokens to {longest} or less"
         )
     if settings.too_long == "window" and longest == 1:
         raise UsageError(
@@ -86,6 +102,7 @@ def _check_lengths(config: Config, settings: SftSettings) -> None:
         )
     if settings.packed_rows and not row:
         raise UsageError("sft.packed_rows: needs sft.packing, the tokens of a row")
+    return replace(config, limits=replace(config.limits, max_tokens=longest))
 
 
 def vocabulary_of(config: Config, tokenizer: Tokenizer, template: str) -> Vocabulary:

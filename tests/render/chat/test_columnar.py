@@ -41,13 +41,18 @@ def record_by_record(renderer, records, monkeypatch) -> SampleBatch:
 @pytest.mark.parametrize("template", TEMPLATES)
 @pytest.mark.parametrize("default_system", ["", "Be kind."])
 @pytest.mark.parametrize(
-    ("schema", "records"),
-    [("messages", conversations), ("alpaca", instructions), ("prompt", pairs)],
+    ("schema", "records", "join"),
+    [
+        ("messages", conversations, {}),
+        ("alpaca", instructions, {}),
+        ("alpaca", instructions, {"instruction": "stanford"}),
+        ("prompt", pairs, {}),
+    ],
 )
 def test_columns_and_single_records_give_the_same_samples(
-    make_renderer, whole_records, monkeypatch, template, default_system, schema, records
+    make_renderer, whole_records, monkeypatch, template, default_system, schema, records, join
 ):
-    renderer = make_renderer(template, schema=schema, default_system=default_system)
+    renderer = make_renderer(template, schema=schema, default_system=default_system, **join)
 
     @settings(max_examples=30, deadline=None)
     @given(st.lists(records, min_size=1, max_size=6))
@@ -116,9 +121,17 @@ def test_nor_does_one_with_an_odd_message(make_renderer, vocabulary, odd):
 
 def test_settings_that_change_what_a_sample_is_take_the_long_way(make_renderer, vocabulary):
     assert not columnar(make_renderer, vocabulary, "chatml", [DIALOG], "messages", samples="turn")
-    line = '{"instruction": "i", "input": "j", "output": "o"}'
-    taken = [
-        columnar(make_renderer, vocabulary, "alpaca", [line], "alpaca", instruction=style)
-        for style in ("newline", "stanford")
+
+
+@pytest.mark.parametrize("instruction", ["newline", "blank-line", "stanford"])
+def test_instructions_go_the_short_way_however_they_are_joined(
+    make_renderer, vocabulary, instruction
+):
+    lines = [
+        '{"instruction": "i", "input": "j", "output": "o"}',
+        '{"instruction": "i", "input": null, "output": "o"}',
     ]
-    assert taken == [True, False]
+    for template in ("alpaca", "chatml"):
+        assert columnar(
+            make_renderer, vocabulary, template, lines, "alpaca", instruction=instruction
+        )

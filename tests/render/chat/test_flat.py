@@ -99,7 +99,7 @@ def test_an_instruction_and_its_input_are_joined_by_a_newline(record, user):
     [
         ("newline", said("user", "do\nit")),
         ("blank-line", said("user", "do\n\nit")),
-        ("stanford", {**said("user", "do\nit"), "instruction": "do", "input": "it"}),
+        ("stanford", {**said("user", "do\n\n### Input:\nit"), "with_input": True}),
     ],
 )
 def test_the_join_of_an_instruction_is_a_setting(instruction, user):
@@ -108,13 +108,19 @@ def test_the_join_of_an_instruction_is_a_setting(instruction, user):
     assert read_alpaca(record, settings).messages == [user, said("assistant", "a")]
 
 
-def test_stanford_keeps_an_empty_input_as_such():
+def test_stanford_s_heading_stands_before_an_input_without_an_instruction():
+    record = {"instruction": "", "input": "it", "output": "a"}
+    (user, _) = read_alpaca(record, SftSettings(instruction="stanford")).messages
+    assert user == {**said("user", "\n\n### Input:\nit"), "with_input": True}
+
+
+def test_stanford_has_no_heading_for_an_empty_input():
     settings = SftSettings(instruction="stanford")
     record = {"instruction": "do", "output": "a", "history": [["p", "r"]]}
     assert read_alpaca(record, settings).messages == [
         said("user", "p"),
         said("assistant", "r"),
-        {**said("user", "do"), "instruction": "do", "input": ""},
+        said("user", "do"),
         said("assistant", "a"),
     ]
 

@@ -54,14 +54,26 @@ def test_alpaca_s_system_message_is_the_preamble_and_turns_follow_a_blank_line(s
     ]
 
 
-def test_stanford_s_input_has_a_heading_of_its_own(make_renderer, whole_records, shown):
-    line = '{"instruction": "Add.", "input": "1, 2", "output": "3"}'
+def test_alpaca_s_default_system_message_is_set_apart_as_that_of_a_record(show_messages):
+    turns = [("user", "U"), ("assistant", "A")]
+    by_default = show_messages("alpaca", *turns, default_system="S")
+    assert by_default == show_messages("alpaca", ("system", "S"), *turns)
+    assert by_default == ["S\n\n### Instruction:\nU\n\n### Response:\n«A<eos>»"]
+
+
+def test_alpaca_and_stanford_s_input_are_the_published_prompts(make_renderer, whole_records, shown):
+    lines = [
+        '{"instruction": "Add.", "input": "1, 2", "output": "3"}',
+        '{"instruction": "Go.", "input": "", "output": "Gone."}',
+    ]
     renderer = make_renderer("alpaca", schema="alpaca", instruction="stanford")
-    (text,) = shown(renderer.render(whole_records([line])))
-    assert text.endswith(
+    assert shown(renderer.render(whole_records(lines))) == [
+        "Below is an instruction that describes a task, paired with an input that provides "
         "further context. Write a response that appropriately completes the request.\n\n"
-        "### Instruction:\nAdd.\n\n### Input:\n1, 2\n\n### Response:\n«3<eos>»"
-    )
+        "### Instruction:\nAdd.\n\n### Input:\n1, 2\n\n### Response:\n«3<eos>»",
+        "Below is an instruction that describes a task. Write a response that appropriately "
+        "completes the request.\n\n### Instruction:\nGo.\n\n### Response:\n«Gone.<eos>»",
+    ]
 
 
 def test_plain_is_contents_end_to_end(show_messages):

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
     import numpy.typing as npt
 
+    from tokmill.render.chat.conversation import Message
     from tokmill.render.chat.regular import Regular
     from tokmill.render.chat.templates import ChatTemplate
 
@@ -43,19 +44,28 @@ class _Unit:
     roles: Sequence[int]
 
 
+class _Shape(NamedTuple):
+    """A kind of unit: the roles of its messages, and how it is learnt.
+
+    `behind`: behind another message. `with_input`: the first message is an instruction with input.
+    """
+
+    roles: tuple[int, ...]
+    behind: bool = False
+    with_input: bool = False
+
+
 class _Pattern(NamedTuple):
     """How a block is made of units.
 
-    `kinds`: the roles of the messages of each kind of unit. `of_unit`: (n,) the kind of each unit,
-    `first_message`: (n,) the number of its first message. `samples`: (n_samples + 1,) the first
-    unit of every sample, and n. `behind`: whether a unit is learnt behind another message.
+    `kinds`: every kind of unit. `of_unit`: (n,) the kind of each unit, `first_message`: (n,) the
+    number of its first message. `samples`: (n_samples + 1,) the first unit of every sample, and n.
     """
 
-    kinds: Sequence[tuple[int, ...]]
+    kinds: Sequence[_Shape]
     of_unit: npt.NDArray[np.int64]
     first_message: npt.NDArray[np.int64]
     samples: npt.NDArray[np.int64]
-    behind: bool
 
 
 class ColumnarWriter:
@@ -65,7 +75,7 @@ class ColumnarWriter:
         self._template = template
         self._control = control
         self._default_system = bool(getattr(template, "default_system", ""))
-        self._units: dict[tuple[tuple[int, ...], bool], _Unit | None] = {}
+        self._units: dict[_Shape, _Unit | None] = {}
 
     def write(self, regular: Regular) -> Columns | None:
         """Give the segments of a block; None where the template is not written that way."""
@@ -73,8 +83,8 @@ class ColumnarWriter:
         if pattern is None:
             return None
         units = []
-        for roles in pattern.kinds:
-            unit = self._unit(roles, behind=pattern.behind)
+        for shape in pattern.kinds:
+            unit = self._unit(shape)
             if unit is None:
                 return None
             units.append(unit)
@@ -90,8 +100,8 @@ class ColumnarWriter:
         independent = getattr(self._template, "independent", ())
         if {ROLES[k] for k in kinds} <= set(independent) and self._needs_no_system(regular):
             number = np.arange(len(of_unit))
-            behind = bool(self._default_system)
-            return _Pattern([(int(k),) for k in kinds], of_unit, number, offsets, behind=behind)
+            shapes = [_Shape((int(k),), behind=self._default_system) for k in kinds]
+            return _Pattern(shapes, of_unit, number, offsets)
         n_samples, width = len(offsets) - 1, int(offsets[1])
         if width > _LONGEST_UNIT or (np.diff(offsets) != width).any():
             return None
@@ -100,7 +110,10 @@ class ColumnarWriter:
             return None
         whole = tuple(int(role) for role in shape[0])
         number = np.arange(n_samples + 1)
-        return _Pattern([whole], np.zeros(n_samples, np.int64), offsets[:-1], number, behind=False)
+        if regular.with_input is None:
+            return _Pattern([_Shape(whole)], np.zeros(n_samples, np.int64), offsets[:-1], number)
+        shapes = [_Shape(whole, with_input=found) for found in (False, True)]
+        return _Pattern(shapes, regular.with_input.astype(np.int64), offsets[:-1], number)
 
     def _needs_no_system(self, regular: Regular) -> bool:
         if not self._default_system:
@@ -108,32 +121,34 @@ class ColumnarWriter:
         first = regular.roles[regular.offsets[:-1]]
         return bool(np.isin(first, [ROLES.index("system"), ROLES.index("developer")]).all())
 
-    def _unit(self, roles: tuple[int, ...], *, behind: bool) -> _Unit | None:
-        key = roles, behind
-        if key not in self._units:
-            self._units[key] = self._learnt(roles, behind=behind)
-        return self._units[key]
+    def _unit(self, shape: _Shape) -> _Unit | None:
+        if shape not in self._units:
+            self._units[shape] = self._learnt(shape)
+        return self._units[shape]
 
-    def _learnt(self, roles: tuple[int, ...], *, behind: bool) -> _Unit | None:
+    def _learnt(self, shape: _Shape) -> _Unit | None:
         """Learn a unit; `behind` another message, so that no default one goes before it."""
-        marks = [f"\ue000{i}\ue001" for i in range(len(roles))]
-        messages = [
-            {"role": ROLES[role], "content": mark} for role, mark in zip(roles, marks, strict=True)
+        marks = [f"\ue000{i}\ue001" for i in range(len(shape.roles))]
+        messages: list[Message] = [
+            {"role": ROLES[role], "content": mark}
+            for role, mark in zip(shape.roles, marks, strict=True)
         ]
+        if shape.with_input:
+            messages[0]["with_input"] = True
         segments = Segments(self._control)
         segments.begin_sample()
-        if behind:
+        if shape.behind:
             messages.insert(0, {"role": "system", "content": "-"})
         try:
             self._template.render(Conversation(messages, [None] * len(messages)), segments)
         except ChatError:
             return None
         found = segments.columns()
-        first_turn = int(behind)
+        first_turn = int(shape.behind)
         here = found.table.turns >= first_turn
         parts = found.text.filter(pa.array(here)).to_pylist()
         columns = [marks.index(part) if part in marks else -1 for part in parts]
-        if sorted(c for c in columns if c >= 0) != list(range(len(roles))):
+        if sorted(c for c in columns if c >= 0) != list(range(len(marks))):
             return None
         return _Unit(
             parts,

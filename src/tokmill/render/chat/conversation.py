@@ -8,7 +8,8 @@ from typing import Any
 Message = dict[str, Any]
 """`role` (system, developer, user, assistant, tool) and `content` (str) always; where the record
 has them: `reasoning_content` (str), `tool_calls` (list of {"type": "function", "function": {"name":
-str, "arguments": object}}, `id` where there was one), `name`, `tool_call_id`."""
+str, "arguments": object}}, `id` where there was one), `name`, `tool_call_id`,
+`with_input` (true where it is an instruction with an input under a heading)."""
 
 
 class ChatError(Exception):

@@ -26,8 +26,10 @@ ANSWER_KEYS = ("response", "completion", "answer", "output")
 INPUT_KEYS = ("input", "context")
 """Names of one field each: the first that is not null is it."""
 
-JOINS = {"newline": "\n", "blank-line": "\n\n", "stanford": "\n"}
-"""What stands between an instruction and its input, neither of them empty."""
+STANFORD = "stanford"
+JOINS = {"auto": "\n", "newline": "\n", "blank-line": "\n\n", STANFORD: "\n\n### Input:\n"}
+"""What stands between an instruction and its input, neither of them empty. Stanford's heading
+stands before every input, behind an empty instruction too; template alpaca makes it of `auto`."""
 
 
 def read_pair(record: Mapping[str, Any], _settings: SftSettings) -> Conversation:
@@ -44,18 +46,19 @@ def read_pair(record: Mapping[str, Any], _settings: SftSettings) -> Conversation
 def read_alpaca(record: Mapping[str, Any], settings: SftSettings) -> Conversation:
     """Give the conversation of an instruction, its input and output, behind system and history.
 
-    With `instruction = "stanford"` the last user message also has `instruction` and `input`, which
-    the template of that name writes under headings.
+    With `instruction = "stanford"` the last user message also says `with_input` where it has one,
+    for which template alpaca has other words at its beginning.
 
     Raises:
         ChatError: "no such fields", "wrong type" or "broken tools".
     """
     instruction = text_of(record.get("instruction"), "instruction")
     context = text_of(first_present(record, INPUT_KEYS), "input")
-    joined = JOINS[settings.instruction].join(filter(None, (instruction, context)))
-    user = _said("user", joined)
-    if settings.instruction == "stanford":
-        user.update(instruction=instruction, input=context)
+    join = JOINS[settings.instruction]
+    if settings.instruction == STANFORD and context:
+        user: Message = {**_said("user", instruction + join + context), "with_input": True}
+    else:
+        user = _said("user", join.join(filter(None, (instruction, context))))
     history = _history(record.get("history"))
     return _flat([*_system(record), *history, user, _said("assistant", _answer(record))], record)
 

@@ -67,18 +67,20 @@ class Llama3:
 class Alpaca:
     """Stanford Alpaca's form, with the reply on a line of its own and eos behind it.
 
-    Several turns follow each other after a blank line, as in LLaMA-Factory's template.
+    Its two preambles, for an instruction with and without an input, are those that Stanford has
+    published; a system message stands in their place. Several turns follow each other after a blank
+    line, as in LLaMA-Factory's template.
     """
 
     name = "alpaca"
     verbatim = True
     _PREAMBLE = (
         "Below is an instruction that describes a task. "
-        "Write a response that appropriately completes the request.\n\n"
+        "Write a response that appropriately completes the request."
     )
     _PREAMBLE_WITH_INPUT = (
         "Below is an instruction that describes a task, paired with an input that provides "
-        "further context. Write a response that appropriately completes the request.\n\n"
+        "further context. Write a response that appropriately completes the request."
     )
 
     def __init__(self, eos: str, default_system: str = "") -> None:
@@ -88,14 +90,9 @@ class Alpaca:
     def render(self, conversation: Conversation, segments: Segments) -> None:
         """Write one sample."""
         messages, weights = conversation.messages, conversation.weights
-        is_input = bool(messages[0].get("input"))
-        preamble = self.default_system or (
-            self._PREAMBLE_WITH_INPUT if is_input else self._PREAMBLE
-        )
-        if messages[0]["role"] in ("system", "developer"):
-            preamble = messages[0]["content"] + "\n\n"
         segments.begin_turn("system")
-        segments.text(preamble, Kind.OTHER)
+        segments.text(self._preamble(messages[0]), Kind.OTHER)
+        segments.text("\n\n", Kind.OTHER)
         for i, message in enumerate(messages):
             refuse(message, i + 1, _NO_TOOLS, self.name)
             role = message["role"]
@@ -104,7 +101,8 @@ class Alpaca:
             segments.begin_turn(role, weights[i])
             if role == "user":
                 segments.text("### Instruction:\n", Kind.HEADER)
-                self._instruction(message, segments)
+                segments.text(message["content"], Kind.CONTENT)
+                segments.text("\n\n", Kind.SUFFIX)
             elif role == "assistant":
                 segments.text("### Response:\n", Kind.HEADER)
                 segments.text(message["content"], Kind.CONTENT)
@@ -116,13 +114,12 @@ class Alpaca:
                     "not in this template", f"message {i + 1}: template alpaca has no role {role}"
                 )
 
-    def _instruction(self, message: Message, segments: Segments) -> None:
-        if message.get("input"):
-            content = f"{message['instruction']}\n\n### Input:\n{message['input']}"
-        else:
-            content = message["content"]
-        segments.text(content, Kind.CONTENT)
-        segments.text("\n\n", Kind.SUFFIX)
+    def _preamble(self, first: Message) -> str:
+        if first["role"] in ("system", "developer"):
+            return str(first["content"])
+        if self.default_system:
+            return self.default_system
+        return self._PREAMBLE_WITH_INPUT if first.get("with_input") else self._PREAMBLE
 
 
 class Plain:
@@ -203,8 +200,10 @@ class Nanochat:
             weights = weights[1:]
         segments.begin_turn("user", weights[0])
         segments.control("<|bos|>", Kind.OTHER)
+        n_joined = len(conversation.messages) - len(messages)
         expected = "user"
         for i, message in enumerate(messages):
+            number = i + 1 + n_joined
             role = message["role"]
             if role == "tool" and expected == "user" and i:
                 self._output(message, segments)
@@ -213,9 +212,9 @@ class Nanochat:
             if role != expected.split()[0]:
                 raise ChatError(
                     "not in this template",
-                    f"message {i + 1} is of role {role}, template nanochat expects {expected}",
+                    f"message {number} is of role {role}, template nanochat expects {expected}",
                 )
-            refuse(message, i + 1, ("reasoning_content",), self.name)
+            refuse(message, number, ("reasoning_content",), self.name)
             follows = messages[i + 1]["role"] if i + 1 < len(messages) else ""
             if i and expected != "assistant again":
                 segments.begin_turn(role, weights[i])

@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.json
 
-from tokmill.render.chat.flat import ANSWER_KEYS, INPUT_KEYS, JOINS, PROMPT_KEYS
+from tokmill.render.chat.flat import ANSWER_KEYS, INPUT_KEYS, JOINS, PROMPT_KEYS, STANFORD
 from tokmill.render.chat.messages import ROLE_NAMES
 from tokmill.render.chat.segments import ROLES
 
@@ -43,12 +43,14 @@ class Regular(NamedTuple):
     """Contents of a regular block: message by message, all samples end to end.
 
     `contents`: string array of n messages. `roles`: (n,) int64, index in `ROLES`. `offsets`:
-    (n_samples + 1,) int64.
+    (n_samples + 1,) int64. `with_input`: (n_samples,), whether the first message of each is an
+    instruction with an input; None where no template asks.
     """
 
     contents: pa.StringArray
     roles: npt.NDArray[np.int64]
     offsets: npt.NDArray[np.int64]
+    with_input: npt.NDArray[np.bool_] | None = None
 
 
 def read_regular(text: pa.LargeStringArray, schema: str, settings: SftSettings) -> Regular | None:
@@ -64,9 +66,11 @@ def read_regular(text: pa.LargeStringArray, schema: str, settings: SftSettings) 
         texts = _one_of(table, ("text",))
         return None if texts is None else _flat([texts], ("assistant",))
     answer = _one_of(table, ANSWER_KEYS)
-    if answer is None or (schema == "alpaca" and settings.instruction == "stanford"):
+    if answer is None:
         return None
-    prompt = _instruction(table, settings) if schema == "alpaca" else _one_of(table, PROMPT_KEYS)
+    if schema == "alpaca":
+        return _instructions(table, answer, settings.instruction)
+    prompt = _one_of(table, PROMPT_KEYS)
     return None if prompt is None else _flat([prompt, answer], ("user", "assistant"))
 
 
@@ -107,18 +111,22 @@ def _one_of(table: pa.Table, names: Sequence[str]) -> pa.StringArray | None:
     return _column(table, filled[0])
 
 
-def _instruction(table: pa.Table, settings: SftSettings) -> pa.StringArray | None:
+def _instructions(table: pa.Table, answer: pa.StringArray, style: str) -> Regular | None:
     instruction = _one_of(table, ("instruction",))
     inputs = [name for name in INPUT_KEYS if table[name].null_count < table.num_rows]
     if instruction is None or len(inputs) > 1:
         return None
+    roles = ("user", "assistant")
     if not inputs:
-        return instruction
+        return _flat([instruction, answer], roles)
     context = pc.fill_null(_column(table, inputs[0]), "")
-    join = pa.scalar(JOINS[settings.instruction], _STRING)
-    both = pc.binary_join_element_wise(instruction, context, join)
-    joined = pc.if_else(pc.equal(context, ""), instruction, both)
-    return pc.if_else(pc.equal(instruction, ""), context, joined)
+    has_input = pc.not_equal(context, "")
+    both = pc.binary_join_element_wise(instruction, context, pa.scalar(JOINS[style], _STRING))
+    prompt = pc.if_else(has_input, both, instruction)
+    if style == STANFORD:
+        with_input = has_input.to_numpy(zero_copy_only=False)
+        return _flat([prompt, answer], roles)._replace(with_input=with_input)
+    return _flat([pc.if_else(pc.equal(instruction, ""), context, prompt), answer], roles)
 
 
 def _flat(columns: Sequence[pa.StringArray], roles: Sequence[str]) -> Regular:

@@ -116,6 +116,8 @@ def make_template(source: str, settings: SftSettings, vocabulary: Vocabulary) ->
     return template
 
 
+ALPACA = "alpaca"
+
 _TAGS = (
     "<think>", "</think>", "<tool_call>", "</tool_call>", "<tool_response>", "</tool_response>"
 )  # fmt: skip
@@ -124,7 +126,7 @@ _TAGS = (
 BUILT_IN: dict[str, Callable[[Vocabulary, str], ChatTemplate]] = {
     "chatml": lambda v, system: ChatML(v.control, system),
     "llama3": lambda v, system: Llama3(v.control, v.bos, system),
-    "alpaca": lambda v, system: Alpaca(v.eos, system),
+    ALPACA: lambda v, system: Alpaca(v.eos, system),
     "plain": lambda v, system: Plain(v.eos, system),
     "minimind": lambda v, system: Minimind(v.control, system, parse=v.parse),
     "torchtune": lambda v, system: Torchtune(v.control, system),
