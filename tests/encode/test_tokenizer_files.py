@@ -1,10 +1,22 @@
 from __future__ import annotations
 
+import sys
+from pathlib import Path
+from types import ModuleType
+
 import pytest
 from huggingface_hub import constants
 
 from tokmill.encode.tokenizer_files import find_tokenizer_file, read_file
 from tokmill.errors import StorageError, TokenizerError, UsageError
+
+
+class RepositoryNotFoundError(OSError):
+    """As the Hub's client has it."""
+
+
+class GatedRepoError(RepositoryNotFoundError):
+    """As the Hub's client has it."""
 
 
 def write(folder, *names):
@@ -63,12 +75,16 @@ def test_a_directory_without_a_tokenizer_says_what_was_looked_for(tmp_path):
 
 @pytest.mark.parametrize(
     "path",
-    ["gone", "./org/name", "/gone/x", "a/b/c", "data/tokenizer.json", "data/x.model", "~x/y"],
+    ["./gone", "gone/", "./org/name", "/gone/x", "a/b/c", "gpt2.json", "data/x.model", "~x/y"],
 )
 def test_a_missing_path_that_is_no_hub_name_is_a_usage_error(tmp_path, monkeypatch, path):
     monkeypatch.chdir(tmp_path)
-    with pytest.raises(UsageError, match="no such tokenizer file or directory"):
+    with pytest.raises(UsageError) as caught:
         find_tokenizer_file(path)
+    assert str(caught.value) == (
+        f"{path}: no such tokenizer file or directory, and not a name on the Hugging Face Hub, "
+        "such as gpt2 or Qwen/Qwen2.5-0.5B"
+    )
 
 
 def test_no_path_at_all_is_a_usage_error():
@@ -86,12 +102,82 @@ def test_a_local_directory_wins_over_a_hub_name(cache, tmp_path):
     assert find_tokenizer_file("org/name").name == "tokenizer.model"
 
 
-def test_a_hub_name_that_is_not_to_be_had_is_one_line(cache):
+@pytest.mark.parametrize("name", ["org/other", "gpt2"])
+def test_a_hub_name_that_is_not_to_be_had_is_one_line_that_says_both_possibilities(cache, name):
     with pytest.raises(TokenizerError) as caught:
-        find_tokenizer_file("org/other")
-    message = str(caught.value)
-    assert message.startswith("org/other: no such file or directory, and the Hugging Face Hub gave")
-    assert "\n" not in message
+        find_tokenizer_file(name)
+    assert str(caught.value) == (
+        f"{name}: no such file or directory here, and the Hugging Face Hub cannot be reached, or "
+        "HF_HUB_OFFLINE is set, and its cache has no such model"
+    )
+
+
+@pytest.fixture
+def hub(tmp_path, monkeypatch):
+    """A Hub of the one model gpt2, without an organisation; says what it was asked for."""
+    monkeypatch.chdir(tmp_path)
+    snapshot, asked = tmp_path / "snapshot", []
+    snapshot.mkdir()
+    write(snapshot, "tokenizer.json")
+
+    def download(name, *, allow_patterns):
+        asked.append(name)
+        if name == "gpt2":
+            return str(snapshot)
+        kinds = {"secret": GatedRepoError, "broken": OSError}
+        raise kinds.get(name, RepositoryNotFoundError)("401 Client Error.\n\nA paragraph.")
+
+    module = ModuleType("huggingface_hub")
+    module.snapshot_download = download
+    monkeypatch.setitem(sys.modules, "huggingface_hub", module)
+    return asked
+
+
+def test_a_hub_name_needs_no_organisation(hub, tmp_path):
+    assert find_tokenizer_file("gpt2") == tmp_path / "snapshot" / "tokenizer.json"
+    assert hub == ["gpt2"]
+
+
+@pytest.mark.parametrize("name", ["gpt2", "gpt2/", "./gpt2"])
+def test_what_lies_here_under_a_hub_name_wins_and_the_hub_is_not_asked(hub, tmp_path, name):
+    (tmp_path / "gpt2").mkdir()
+    write(tmp_path / "gpt2", "tokenizer.model")
+    assert find_tokenizer_file(name).parent == Path("gpt2")
+    assert hub == []
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("typo/gpt2", "and the Hugging Face Hub has no public model of this name"),
+        ("secret", "gives it only to whoever accepted its licence there: accept it, then log in"),
+        ("broken", "and the Hugging Face Hub gave none: 401 Client Error"),
+    ],
+)
+def test_a_refusal_of_the_hub_is_said_in_our_words(hub, name, said):
+    with pytest.raises(TokenizerError) as caught:
+        find_tokenizer_file(name)
+    assert str(caught.value).startswith(f"{name}: no such file or directory here, and ")
+    assert said in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("name", ["./tokenizrs", "tokenizrs"])
+def test_a_name_that_is_misspelt_is_answered_with_what_lies_here(hub, tmp_path, name):
+    (tmp_path / "tokenizers").mkdir()
+    with pytest.raises((TokenizerError, UsageError), match=r"did you mean tokenizers\?$"):
+        find_tokenizer_file(name)
+
+
+def test_without_the_hub_s_client_a_hub_name_is_one_clear_line(monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setitem(sys.modules, "huggingface_hub", None)
+    with pytest.raises(TokenizerError) as caught:
+        find_tokenizer_file("gpt2")
+    assert str(caught.value) == (
+        "gpt2: no such file or directory here; to look for it on the Hugging Face Hub, install "
+        "tokmill[hub]"
+    )
 
 
 def test_a_file_that_cannot_be_read_is_a_storage_error(tmp_path):

@@ -61,6 +61,8 @@ class RunDisplay:
         )
         for line in ignored:
             self.note(line)
+        if plan.spec.tokenizer.eos_note:
+            self.note(plan.spec.tokenizer.eos_note)
         eos = plan.spec.tokenizer.eos
         self.note(
             f"{_rendering(plan)}; tokenizer: {plan.spec.tokenizer.name}, "

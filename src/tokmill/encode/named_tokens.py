@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -14,15 +13,9 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
-_LOOKS_LIKE_AN_END = re.compile(
-    r"</s>|\[SEP\]|[<\[]\W*(eos|eod|eot|eom|eot_id|eom_id|end|im_end|return"
-    r"|end\W?_?of\W?_?(text|turn|sentence|document))\W*[>\]]",
-    re.IGNORECASE,
-)
 _NAMED = (
     "bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token"
 )  # fmt: skip
-_EOS_VARIABLE = re.compile(r"\beos_token\b")
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,91 +62,6 @@ def read_companions(folder: Path) -> Companions:
         found = {key: _content(said.get(key)) for key in _NAMED}
         named = {key: content for key, content in found.items() if content} | named
     return Companions(eos, source, _chat_templates(config.get("chat_template"), folder), named)
-
-
-def find_token(text: str, ids: Mapping[str, int], *, where: str, option: str) -> Token:
-    """Find the token that an option names, by its string or by its id in digits.
-
-    Digits are always an id: a number's own token is no end or begin of anything.
-
-    Raises:
-        TokenizerError: the vocabulary has no such token.
-    """
-    if text.isascii() and text.isdigit():
-        wanted = int(text)
-        content = next((content for content, id_ in ids.items() if id_ == wanted), None)
-        if content is None:
-            raise TokenizerError(f"{where}: {option} names id {wanted}, which no token has")
-        return Token(wanted, content)
-    if text not in ids:
-        raise TokenizerError(
-            f"{where}: {option} names {text!r}, which is not in the vocabulary; {_offer(ids)}"
-        )
-    return Token(ids[text], text)
-
-
-def find_eos(
-    ids: Mapping[str, int],
-    companions: Companions,
-    model_eos: Token | None,
-    *,
-    where: str,
-    of_turns: bool = False,
-) -> Token:
-    """Find the end-of-text token that the tokenizer's own files agree on.
-
-    Args:
-        ids: every token's id by its string.
-        companions: what the files beside it say.
-        model_eos: what the tokenizer's own file says (a SentencePiece model does).
-        where: names the tokenizer in messages.
-        of_turns: whether it may be what ends turns too, as it may where turns are all there is.
-
-    Raises:
-        TokenizerError: no file names one, two files name two, or the chat template ends turns
-            with it, so that it is ambiguous what an end of text is.
-    """
-    eos = model_eos
-    if companions.eos is not None:
-        if companions.eos not in ids:
-            raise TokenizerError(
-                f"{where}: {companions.eos_source} names eos {companions.eos!r}, which is not in "
-                f"the vocabulary; choose with --eos-token; {_offer(ids)}"
-            )
-        eos = Token(ids[companions.eos], companions.eos)
-    if eos is None:
-        raise TokenizerError(
-            f"{where}: no file names an end-of-text token; choose with --eos-token; {_offer(ids)}"
-        )
-    if model_eos is not None and eos != model_eos:
-        raise TokenizerError(
-            f"{where}: the model's eos is {_shown(model_eos)}, {companions.eos_source} names "
-            f"{_shown(eos)}; choose with --eos-token; {_offer(ids, model_eos, eos)}"
-        )
-    if not of_turns and _ends_turns(eos, companions):
-        raise TokenizerError(
-            f"{where}: eos is ambiguous: the chat template uses {eos.content!r} itself, as an end "
-            f"of turn; choose with --eos-token; {_offer(ids, eos)}"
-        )
-    return eos
-
-
-def _ends_turns(eos: Token, companions: Companions) -> bool:
-    templates = companions.chat_templates.values()
-    return any(eos.content in text or _EOS_VARIABLE.search(text) for text in templates)
-
-
-def _offer(ids: Mapping[str, int], *also: Token) -> str:
-    """List the tokens that look like an end of text, and `also`, by id."""
-    alike = {Token(id_, text) for text, id_ in ids.items() if _LOOKS_LIKE_AN_END.fullmatch(text)}
-    tokens = sorted(alike.union(also), key=lambda token: token.id)
-    if not tokens:
-        return "no token looks like one"
-    return "candidates: " + ", ".join(_shown(token) for token in tokens)
-
-
-def _shown(token: Token) -> str:
-    return f"id {token.id} {token.content}"
 
 
 def _chat_templates(value: Any, folder: Path) -> dict[str, str]:

@@ -8,7 +8,8 @@ import re
 from dataclasses import dataclass, field, fields, replace
 from typing import TYPE_CHECKING, Any
 
-from tokmill.encode.named_tokens import Token, find_eos, find_token, read_companions
+from tokmill.encode.end_of_text import FoundEos, find_eos, find_token
+from tokmill.encode.named_tokens import Token, read_companions
 from tokmill.encode.rewrite import rewrite
 from tokmill.encode.sentencepiece_model import PieceType, read_model, sentencepiece_to_json
 from tokmill.encode.tiktoken_file import is_rank_file, tiktoken_to_json
@@ -38,7 +39,8 @@ class Tokenizer:
     rank file of its pattern's name too. `vocab_size`: largest id + 1. `max_emittable_id`: the
     largest id that a run can write. `rewritten_json`: an equal text that more engines take, or '';
     `rewrites`: what it says in other words. `named`: strings of tokens by what the files beside it
-    call them, such as `bos_token`. `spare`: the `tokenizers` object that it was checked with and
+    call them, such as `bos_token`. `eos_note`: a line for the user if no file names eos plainly.
+    `spare`: the `tokenizers` object that it was checked with and
     the `json` it stands for, see `library`.
     """
 
@@ -56,6 +58,7 @@ class Tokenizer:
     rewritten_json: str = ""
     rewrites: tuple[str, ...] = ()
     named: tuple[tuple[str, str], ...] = ()
+    eos_note: str = ""
     spare: list[tuple[str, Any]] = field(default_factory=list, compare=False, repr=False)
 
     def __getstate__(self) -> list[Any]:
@@ -113,7 +116,8 @@ def load_tokenizer(settings: TokenizerSettings, *, for_chat: bool = False) -> To
     path = find_tokenizer_file(settings.path)
     source = _read(path, settings.pattern)
     companions = read_companions(path.parent)
-    eos = _eos(settings, source, companions, for_chat=for_chat)
+    found = _eos(settings, source, companions, for_chat=for_chat)
+    eos = found.token
     bos = None
     if settings.bos_token:
         bos = find_token(settings.bos_token, source.ids, where=settings.path, option="--bos-token")
@@ -135,17 +139,20 @@ def load_tokenizer(settings: TokenizerSettings, *, for_chat: bool = False) -> To
         rewritten_json=source.rewritten_json,
         rewrites=source.rewrites,
         named=tuple(sorted(companions.named.items())),
+        eos_note=found.note,
         spare=source.spare,
     )
 
 
 def _eos(
     settings: TokenizerSettings, source: _Source, companions: Companions, *, for_chat: bool
-) -> Token:
+) -> FoundEos:
     where = settings.path
     if settings.eos_token:
-        return find_token(settings.eos_token, source.ids, where=where, option="--eos-token")
-    return find_eos(source.ids, companions, source.eos, where=where, of_turns=for_chat)
+        token = find_token(settings.eos_token, source.ids, where=where, option="--eos-token")
+        return FoundEos(token)
+    ids, special = source.ids, source.special_ids
+    return find_eos(ids, companions, source.eos, where=where, special=special, of_turns=for_chat)
 
 
 def _read(path: Path, pattern: str) -> _Source:

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import re
+from difflib import get_close_matches
 from pathlib import Path
 
 from tokmill.errors import StorageError, TokenizerError, UsageError
 
-_HUB_NAME = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*")
+_HUB_NAME = re.compile(r"[A-Za-z0-9][\w.-]*(/[A-Za-z0-9][\w.-]*)?", re.ASCII)
+"""With or without an organisation: `gpt2` is a name too."""
+
 _FILE_SUFFIXES = (".json", ".model", ".tiktoken")
 _WANTED = ("tokenizer.json", "tokenizer.model", "*.model", "*.tiktoken")
 """In the order in which a directory is searched."""
@@ -35,7 +38,8 @@ def find_tokenizer_file(path: str) -> Path:
         raise StorageError(f"{path}: cannot be read: {error.strerror}") from None
     if _HUB_NAME.fullmatch(path) is None or path.endswith(_FILE_SUFFIXES):
         raise UsageError(
-            f"{path}: no such tokenizer file or directory, and not a Hub name like org/name"
+            f"{path}: no such tokenizer file or directory, and not a name on the Hugging Face Hub, "
+            f"such as gpt2 or Qwen/Qwen2.5-0.5B{_alike(local)}"
         )
     return _find_in_directory(_fetch(path), where=path)
 
@@ -64,17 +68,48 @@ def _find_in_directory(directory: Path, *, where: str) -> Path:
 
 
 def _fetch(name: str) -> Path:
-    """Give the local snapshot of a Hub repository's tokenizer files, all of one commit.
+    """Return the local snapshot of a Hub repository's tokenizer files, all of one commit.
 
     Raises:
         TokenizerError: the Hub cannot be reached and its cache lacks a file, or it refuses.
     """
-    from huggingface_hub import snapshot_download
-
+    here = f"{name}: no such file or directory here"
+    try:
+        from huggingface_hub import snapshot_download
+    except ImportError:
+        raise TokenizerError(
+            f"{here}; to look for it on the Hugging Face Hub, install tokmill[hub]"
+            f"{_alike(Path(name))}"
+        ) from None
     try:
         return Path(snapshot_download(name, allow_patterns=[*_WANTED, *_COMPANIONS]))
     except Exception as error:  # the Hub client raises its own, its HTTP library's and OSError
-        reason = next(iter(str(error).splitlines()), "") or type(error).__name__
-        raise TokenizerError(
-            f"{name}: no such file or directory, and the Hugging Face Hub gave none: {reason}"
-        ) from None
+        raise TokenizerError(f"{here}, and {_refusal(error)}{_alike(Path(name))}") from None
+
+
+_REFUSALS = {
+    "GatedRepoError": "the Hugging Face Hub gives it only to whoever accepted its licence there: "
+    "accept it, then log in (hf auth login, or HF_TOKEN)",
+    "RepositoryNotFoundError": "the Hugging Face Hub has no public model of this name",
+    "LocalEntryNotFoundError": "the Hugging Face Hub cannot be reached, or HF_HUB_OFFLINE is set, "
+    "and its cache has no such model",
+}
+"""What errors of the Hub's client mean, by class: their own texts are paragraphs."""
+
+
+def _refusal(error: Exception) -> str:
+    for kind in type(error).__mro__:
+        if kind.__name__ in _REFUSALS:
+            return _REFUSALS[kind.__name__]
+    reason = next(iter(str(error).splitlines()), "") or type(error).__name__
+    return f"the Hugging Face Hub gave none: {reason.rstrip('.')}"
+
+
+def _alike(path: Path) -> str:
+    """Return what of the same directory is spelt like a path that is not there, as a question."""
+    try:
+        names = [entry.name for entry in path.parent.iterdir() if not entry.name.startswith(".")]
+    except OSError:
+        return ""
+    close = get_close_matches(path.name, names, n=1)
+    return f"; did you mean {path.parent / close[0]}?" if close else ""
