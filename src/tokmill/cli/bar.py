@@ -3,6 +3,19 @@
 from __future__ import annotations
 
 import os
+import sys
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+_BAR_FROM_WIDTH = 80
+_SHORT_BAR, _LONG_BAR = 10, 20
+
+
+def can_draw() -> bool:
+    """Return whether stderr is a terminal that a line can be drawn over."""
+    return sys.stderr.isatty() and os.environ.get("TERM", "dumb") not in ("dumb", "unknown", "")
 
 
 class Bar:
@@ -10,22 +23,18 @@ class Bar:
 
     def __init__(self) -> None:
         from rich.console import Console
-        from rich.progress import (
-            BarColumn,
-            Progress,
-            TaskProgressColumn,
-            TextColumn,
-            TimeRemainingColumn,
-        )
+        from rich.progress import BarColumn, Progress, TextColumn
+        from rich.table import Column
 
-        self._progress = Progress(
-            BarColumn(20),
-            TaskProgressColumn(),
-            TextColumn("{task.fields[line]}"),
-            TimeRemainingColumn(compact=True),
-            console=Console(stderr=True, no_color=bool(os.environ.get("NO_COLOR"))),
-            transient=True,
+        self._console = Console(stderr=True, no_color=bool(os.environ.get("NO_COLOR")))
+        width = self._console.width
+        self._bar_width = _LONG_BAR if width > _BAR_FROM_WIDTH else _SHORT_BAR
+        figures = TextColumn(
+            "{task.fields[line]}", markup=False, table_column=Column(no_wrap=True, overflow="crop")
         )
+        shown = [BarColumn(self._bar_width)] if width >= _BAR_FROM_WIDTH else []
+        self._bar_width = self._bar_width + 1 if shown else 0
+        self._progress = Progress(*shown, figures, console=self._console, transient=True)
         self._task = self._progress.add_task("", total=None, line="")
 
     def start(self, total_bytes: int) -> None:
@@ -33,9 +42,10 @@ class Bar:
         self._progress.update(self._task, total=total_bytes or None)
         self._progress.start()
 
-    def update(self, done_bytes: int, line: str) -> None:
-        """Move the bar."""
-        self._progress.update(self._task, completed=done_bytes, line=line)
+    def update(self, done_bytes: int, line: Callable[[int], str]) -> None:
+        """Move the bar; `line` returns the figures for the width that is left for them."""
+        room = self._console.width - self._bar_width
+        self._progress.update(self._task, completed=done_bytes, line=line(room))
 
     def stop(self) -> None:
         """Take the bar off the screen."""

@@ -1,17 +1,17 @@
-"""What a run shows while it goes on: notes, warnings and a progress bar on stderr."""
+"""What a run shows while it goes on, on stderr: notes, warnings, and how far it is."""
 
 from __future__ import annotations
 
-import sys
 import time
 from typing import TYPE_CHECKING
 
-from tokmill.cli.bar import Bar
+from tokmill.cli.bar import Bar, can_draw
+from tokmill.cli.progress import Figures
 from tokmill.cli.screen import show, show_labelled
-from tokmill.report.units import count, plural, size
+from tokmill.report.units import plural, size
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from tokmill.measure.process_tree import PeakMemory
     from tokmill.pipeline.plan import Plan
@@ -28,16 +28,30 @@ def _rendering(plan: Plan) -> str:
     return f"schema: {config.sft.schema}; template: {name}; preset: {config.sft.preset}"
 
 
-class RunDisplay:
-    """The screen's view of a run: notes, a progress bar on a terminal, the peak of memory."""
+LINE_EVERY_S = 30.0
+"""Where no bar can be drawn, as in a log of Slurm or nohup, lines are so far apart."""
 
-    def __init__(self, memory: PeakMemory, *, notes: bool, warnings: bool) -> None:
-        self._memory = memory
+
+class RunDisplay:
+    """The screen's view of a run: notes, a bar or lines of progress, the peak of memory.
+
+    `clock` returns seconds; lines of progress are `line_every_s` of it apart.
+    """
+
+    def __init__(
+        self,
+        memory: PeakMemory,
+        *,
+        notes: bool,
+        warnings: bool,
+        clock: Callable[[], float] = time.perf_counter,
+        line_every_s: float = LINE_EVERY_S,
+    ) -> None:
+        self._memory, self._clock, self._line_every_s = memory, clock, line_every_s
         self._notes, self._warnings = notes, warnings
-        self._bar = Bar() if notes and sys.stderr.isatty() else None
-        self._start = time.perf_counter()
-        self._input_bytes = self._tokens = self._drops = self._rejects = 0
-        self._fresh_bytes = self._fresh_tokens = 0
+        self._bar = Bar() if notes and can_draw() else None
+        self._start = self._last_line = clock()
+        self._figures = Figures()
 
     def note(self, text: str) -> None:
         """Print a line for the person who watches the run."""
@@ -71,27 +85,20 @@ class RunDisplay:
         )
         if self._bar is not None:
             self._bar.start(n_bytes)
-        self._start = time.perf_counter()
+        self._figures.total_bytes = n_bytes
+        self._start = self._last_line = self._clock()
 
     def progressed(self, progress: Increments) -> None:
         """See `Observer`."""
-        self._input_bytes += progress.input_bytes
-        self._tokens += progress.tokens
-        self._drops += sum(progress.drops.values())
-        self._rejects += sum(progress.rejects.values())
-        if not progress.resumed:
-            self._fresh_bytes += progress.text_bytes
-            self._fresh_tokens += progress.tokens
+        self._figures.add(progress)
+        now = self._clock()
+        elapsed_s = now - self._start
         if self._bar is not None:
-            self._bar.update(self._input_bytes, self._line())
-
-    def _line(self) -> str:
-        elapsed = max(time.perf_counter() - self._start, 1e-9)
-        return (
-            f"{size(self._input_bytes)}  {self._fresh_bytes / elapsed / 1e6:.1f} MB/s of text  "
-            f"{count(self._tokens)} tokens  {self._fresh_tokens / elapsed / 1e6:.2f} Mtok/s  "
-            f"{self._drops:,} drops  {self._rejects:,} rejects"
-        )
+            figures = self._figures
+            self._bar.update(figures.input_bytes, lambda width: figures.line(elapsed_s, width))
+        elif now - self._last_line >= self._line_every_s:
+            self._last_line = now
+            self.note(f"progress: {self._figures.line(elapsed_s).strip()}")
 
     def peak_memory_bytes(self) -> int:
         """See `Observer`."""

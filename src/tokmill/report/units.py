@@ -8,6 +8,9 @@ from __future__ import annotations
 _ROUNDS_TO_1000 = 999.5
 """From here on, three figures would be `1e+03`."""
 
+ROUNDED_FROM = 1e7
+"""From here on, a count is written in words."""
+
 
 def size(n_bytes: float) -> str:
     """Give a size such as `1.39 GB`."""
@@ -42,7 +45,7 @@ def scale(n_bytes: float, *, binary: bool) -> tuple[float, str, int]:
 
 def count(n: float) -> str:
     """Give a count such as `12,345` or `1.39 billion`."""
-    if n < 1e7:
+    if n < ROUNDED_FROM:
         return f"{n:,.0f}"
     for scale, name in ((1e6, "million"), (1e9, "billion")):
         if n / scale < _ROUNDS_TO_1000:

@@ -1,0 +1,69 @@
+from __future__ import annotations
+
+import os
+import pty
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pytest
+
+from tokmill.cli.bar import Bar, can_draw
+from tokmill.cli.progress import Figures
+
+FULL = Figures(
+    total_bytes=2 * 10**12,
+    input_bytes=10**12,
+    tokens=10**11,
+    drops=10**7,
+    rejects=1_234_567,
+    fresh_input_bytes=10**12,
+    fresh_text_bytes=10**12,
+    fresh_tokens=10**11,
+)
+
+
+@contextmanager
+def terminal(monkeypatch: pytest.MonkeyPatch, *, columns: int = 80) -> Iterator[list[str]]:
+    """Make stderr a terminal; the lines that were drawn on it, without codes, are there at exit."""
+    lines: list[str] = []
+    ours, theirs = pty.openpty()
+    with os.fdopen(theirs, "w") as stderr, monkeypatch.context() as patch:
+        patch.setattr("sys.stderr", stderr)
+        patch.setenv("TERM", "xterm")
+        patch.setenv("COLUMNS", str(columns))
+        yield lines
+        stderr.write("end")
+        stderr.flush()
+        text = b""
+        while not text.endswith(b"end"):
+            text += os.read(ours, 1 << 16)
+    os.close(ours)
+    lines += re.split(r"[\r\n]+", re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", text.decode()))
+
+
+@pytest.mark.parametrize(("columns", "bar"), [(60, 0), (79, 0), (80, 10), (120, 20), (200, 20)])
+def test_percentage_speed_time_left_and_rejects_stand_uncut_on_a_terminal_of_any_width(
+    monkeypatch: pytest.MonkeyPatch, columns: int, bar: int
+) -> None:
+    with terminal(monkeypatch, columns=columns) as lines:
+        shown = Bar()
+        shown.start(FULL.total_bytes)
+        shown.update(FULL.input_bytes, lambda width: FULL.line(10_000.0, width))
+        shown.stop()
+    figures = [line for line in lines if "MB/s" in line]
+    assert figures
+    for line in figures:
+        assert len(line) <= columns
+        assert len(re.findall("[━╸╺]", line)) == bar
+        assert re.search(r" 50%  (1 TB  )?100.0 MB/s  eta 2:46:40  1,234,567 rejects", line)
+
+
+@pytest.mark.parametrize("kind", ["dumb", "unknown", ""])
+def test_nothing_is_drawn_on_a_terminal_that_cannot_move_its_cursor(
+    monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
+    with terminal(monkeypatch):
+        assert can_draw()
+        monkeypatch.setenv("TERM", kind)
+        assert not can_draw()

@@ -1,0 +1,85 @@
+from __future__ import annotations
+
+import pytest
+
+from tokmill.cli.progress import Figures, clock
+from tokmill.pipeline.spec import Progress
+
+LARGEST = Figures(
+    total_bytes=10**13,
+    input_bytes=10**13 - 10**12,
+    tokens=10**12,
+    drops=10**9,
+    rejects=123_456_789,
+    fresh_input_bytes=10**8,
+    fresh_text_bytes=10**10,
+    fresh_tokens=10**9,
+)
+
+
+def half_done() -> Figures:
+    figures = Figures(total_bytes=2_000_000_000)
+    figures.add(Progress(input_bytes=500_000_000, text_bytes=1, tokens=5, resumed=True))
+    figures.add(
+        Progress(
+            input_bytes=500_000_000,
+            text_bytes=400_000_000,
+            tokens=90_000_000,
+            drops={"too short": 1},
+            rejects={"malformed JSON": 1, "no text": 11},
+        )
+    )
+    return figures
+
+
+def test_a_wide_line_has_every_figure() -> None:
+    assert half_done().line(10.0) == (
+        " 50%  1 GB  40.0 MB/s  eta 0:20  12 rejects  1 drop  90 million tokens  9.00 Mtok/s"
+    )
+
+
+@pytest.mark.parametrize(
+    ("width", "line"),
+    [
+        (68, " 50%  1 GB  40.0 MB/s  eta 0:20  12 rejects  90 million tokens"),
+        (50, " 50%  40.0 MB/s  eta 0:20  12 rejects"),
+        (20, " 50%  40.0 MB/s"),
+        (3, " 50"),
+    ],
+)
+def test_what_does_not_fit_is_left_out_whole_the_least_important_first(
+    width: int, line: str
+) -> None:
+    assert half_done().line(10.0, width) == line
+
+
+def test_percentage_speed_time_left_and_rejects_fit_into_60_characters_of_any_run() -> None:
+    line = LARGEST.line(10.0, 60)
+    assert line == " 90%  1000.0 MB/s  eta 27:46:40  123,456,789 rejects"
+
+
+def test_what_an_earlier_attempt_did_makes_this_one_no_faster() -> None:
+    figures = Figures(total_bytes=100)
+    figures.add(Progress(input_bytes=50, text_bytes=50, tokens=50, resumed=True))
+    assert figures.line(10.0) == (
+        " 50%  50 B  0.0 MB/s  eta -:--  0 rejects  0 drops  50 tokens  0.00 Mtok/s"
+    )
+
+
+def test_an_input_of_unknown_size_has_neither_percentage_nor_time_left() -> None:
+    figures = Figures()
+    figures.add(Progress(input_bytes=50, text_bytes=50, tokens=1))
+    assert figures.line(0.0, 40) == "50 B  50000.0 MB/s  0 rejects  1 token"
+
+
+def test_all_of_the_input_is_100_percent_and_less_is_not() -> None:
+    assert Figures(total_bytes=1000, input_bytes=999).percentage == 99
+    assert Figures(total_bytes=1000, input_bytes=1000).percentage == 100
+    assert Figures(total_bytes=1000, input_bytes=1001).percentage == 100
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"), [(0, "0:00"), (59.2, "1:00"), (3599, "59:59"), (3600, "1:00:00")]
+)
+def test_a_duration_is_read_as_on_a_clock(seconds: float, text: str) -> None:
+    assert clock(seconds) == text
