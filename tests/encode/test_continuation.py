@@ -2,13 +2,21 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import re
+from itertools import pairwise
 
 import pyarrow as pa
 import pytest
 from tokenizers import AddedToken
 from tokenizers import Tokenizer as Library
 
-from tokmill.encode.continuation import after_control, continuation_tokenizer, prove_continuation
+from tokmill.encode.continuation import (
+    after_control,
+    closed_texts,
+    continuation_tokenizer,
+    prove_continuation,
+)
+from tokmill.encode.control_variant import added_tokens
 from tokmill.encode.engine import load_engine
 from tokmill.encode.reference import TokenizersReference
 from tokmill.errors import TokenizerError
@@ -93,8 +101,58 @@ def test_a_continuation_with_a_prefix_is_not_proven(make_tokenizer, marks_model)
     assert str(caught.value).startswith(
         "x: text that continues text cannot be encoded apart from it: 'user: hi\\n' and 'Hello, wor"
     )
-    assert str(caught.value).endswith("; choose boundary joint, or a template that puts control "
-                                      "tokens around what is trained")  # fmt: skip
+    assert str(caught.value).endswith("; choose boundary joint")
+
+
+ASSISTANT = CONTROL | {"content": "<|assistant|>", "rstrip": True}
+INST = CONTROL | {"id": 301, "content": "[/INST]"}
+
+
+@pytest.mark.parametrize(
+    "parts", [{"normalizer": MARKS}, {"pre_tokenizer": META}, {"pre_tokenizer": BYTES}]
+)
+def test_parsed_control_tokens_of_phi_3_and_mistral_do_not_stand_in_the_way_of_the_proof(
+    make_tokenizer, marks_model, bytes_model, parts
+):
+    model = bytes_model() if BYTES in parts.values() else marks_model
+    tokenizer = make_tokenizer(model, added_tokens=[ASSISTANT, INST], **parts)
+    found = continuation_tokenizer(tokenizer)
+    parsing = [TokenizersReference(chosen, parse=True) for chosen in (tokenizer, found)]
+    assert prove_continuation(tokenizer, *parsing, parse=True) > 100
+
+
+def closed_ends(pattern, text):
+    return [match.end() for match in re.finditer(pattern, text) if match.lastindex]
+
+
+@pytest.mark.parametrize(
+    ("text", "ends"),
+    [
+        ("a<|assistant|>", [14]),
+        ("a<|assistant|> \n\u3000ab", [17]),
+        ("a[/INST] ab", [8]),
+        ("<|assistant|>a[/INST]", [13, 21]),
+        ("<|assistant|>s|>a", []),
+        ("a", []),
+    ],
+)
+def test_a_text_is_closed_by_a_control_token_and_the_white_space_that_it_swallows(
+    make_tokenizer, marks_model, text, ends
+):
+    longer = CONTROL | {"id": 302, "content": "<|assistant|>s|>", "normalized": True}
+    tokenizer = make_tokenizer(
+        marks_model, added_tokens=[ASSISTANT, INST, longer], normalizer=MARKS
+    )
+    pattern = closed_texts(tokenizer, added_tokens(tokenizer))
+    assert closed_ends(pattern, text) == ends
+    parts = [text[start:stop] for start, stop in pairwise([0, *ends, len(text)])]
+    assert tokens(tokenizer, text) == [token for part in parts for token in tokens(tokenizer, part)]
+
+
+def test_no_text_is_closed_where_text_behind_control_tokens_continues(make_tokenizer, marks_model):
+    first = {"pre_tokenizer": META | {"prepend_scheme": "first"}}
+    tokenizer = make_tokenizer(marks_model, added_tokens=[INST], **first)
+    assert closed_texts(tokenizer, added_tokens(tokenizer)) == ""
 
 
 def test_without_a_boundary_nothing_is_proven(make_tokenizer):

@@ -1,5 +1,8 @@
 from __future__ import annotations
 
+import json
+from pathlib import Path
+
 import numpy as np
 import pyarrow as pa
 import pytest
@@ -8,9 +11,11 @@ from tokmill.batch import SampleBatch
 from tokmill.config import SftSettings
 from tokmill.encode.renewal import EngineMemory
 from tokmill.encode.samples import DRIFTING_SAMPLES, STRADDLING_TOKENS
+from tokmill.errors import TokenizerError
 from tokmill.laps import Laps
 from tokmill.pipeline.chat_encoder import make_sample_encoder
 
+ADDED = ("<eos>", "<|im_start|>", "<|im_end|>", "<bos>", "<think>", "</think>")
 CHAT = {"messages": [{"role": "user", "content": "hi"}]}
 MEMORY = 1 << 30
 METASPACE = {"type": "Metaspace", "replacement": "▁", "prepend_scheme": "first", "split": False}
@@ -28,6 +33,18 @@ def batch(*segments: tuple[str | int, float]) -> SampleBatch:
         refused=[],
         drops={},
     )
+
+
+@pytest.fixture
+def phi(chat_tokenizer, marks):
+    """Give a tokenizer of phi-3's shape, and its ids: `<|im_start|>` strips to its right."""
+    _, ids = marks["every"]
+    flags = {"<|im_start|>": {"rstrip": True}, "<|im_end|>": {"rstrip": True}}
+    content = json.loads((Path(marks["every"][0]) / "tokenizer.json").read_text())
+    parts = {key: content[key] for key in ("model", "normalizer", "pre_tokenizer")}
+    added = {token["content"]: token["id"] for token in content["added_tokens"]}
+    parts["model"]["vocab"] = added | ids
+    return str(chat_tokenizer(flags, **parts)), added | ids
 
 
 @pytest.fixture
@@ -112,6 +129,35 @@ def test_joint_has_the_ids_of_the_text_encoded_whole(encode, marks, prefix, engi
     assert found == [ids["▁"], ids["ab"], ids["ab"]]
     assert weights == [0, 0, 1]
     assert counters == {STRADDLING_TOKENS: 0}
+
+
+@pytest.mark.parametrize("engine", ["tokenizers", "gigatoken"])
+@pytest.mark.parametrize("boundary", ["split", "joint"])
+def test_where_control_tokens_are_parsed_text_behind_one_is_the_first_of_a_text(
+    encode, phi, engine, boundary
+):
+    path, ids = phi
+    sft = SftSettings(template="plain", boundary=boundary)
+    found, weights, counters = encode(
+        ("ab<|im_start|>\n", 0), ("ab", 1), ("ab", 0),
+        path=path, engine=engine, sft=sft, control_tokens_in_text="parse",
+    )  # fmt: skip
+    start, prefix, ab = ids["<|im_start|>"], ids["▁"], ids["ab"]
+    assert found == [prefix, ab, start, prefix, ab, ab]
+    assert weights == [0, 0, 0, 1, 1, 0]
+    assert not any(counters.values())
+
+
+def test_joint_needs_no_proof_that_text_can_be_continued(encode, chat_tokenizer, marks):
+    added = {token: i for i, token in enumerate(ADDED)}
+    model = {"type": "WordLevel", "vocab": added | {"[UNK]": 6, "▁abab": 7}, "unk_token": "[UNK]"}
+    normalizer = json.loads((Path(marks["every"][0]) / "tokenizer.json").read_text())["normalizer"]
+    path = str(chat_tokenizer(model=model, pre_tokenizer=None, normalizer=normalizer))
+    with pytest.raises(TokenizerError, match=r"cannot be encoded apart from it.*boundary joint$"):
+        encode(("ab", 0), ("ab", 1), path=path)
+    joint = SftSettings(template="plain", boundary="joint")
+    found, weights, _ = encode((1, 0), ("ab", 0), ("ab", 1), path=path, sft=joint)
+    assert (found, weights) == ([1, 7], [0, 1])
 
 
 def test_where_every_word_gets_a_prefix_a_text_cannot_be_continued(encode, chat_tokenizer):

@@ -8,17 +8,21 @@ built-in pairs holds the two together against the text encoded whole.
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import replace
 from itertools import product
 from typing import TYPE_CHECKING, Any
 
 from tokmill.encode.byte_lengths import adds_prefix, steps
+from tokmill.encode.control_variant import added_tokens
+from tokmill.encode.cuts import WHITE_SPACE
 from tokmill.encode.rewrite import rewrite
 from tokmill.errors import TokenizerError
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Sequence
+    from collections.abc import Callable, Collection, Mapping, Sequence
 
+    from tokmill.encode.control_variant import AddedToken
     from tokmill.encode.engine import Engine
     from tokmill.encode.tokenizer import Tokenizer
 
@@ -66,7 +70,8 @@ def prove_continuation(
     """Hold split encoding against whole texts, and give the number of pairs that agreed.
 
     Of the built-in pairs (a, b) those count in which the tokens of a + b have a boundary between
-    them, by the offsets of the reference.
+    them, by the offsets of the reference. With `parse`, b behind a control token's string is no
+    continuation: `closed_texts` judges these.
 
     Args:
         tokenizer: the one that `first` encodes with.
@@ -113,20 +118,9 @@ def after_control(
     """
     if tokenizer.kind == "sentencepiece" and not tokenizer.json:
         return "first"
-    whole = tokenizer.library()
-    whole.encode_special_tokens = False
-    ids = {string: whole.token_to_id(string) for string in sorted(strings)}
-    behind = {
-        string: [_ids_behind(whole, string + text, ids[string]) for text in _PROBES]
-        for string in ids
-    }
+    behind = _behind(tokenizer, strings)
     for name, variant in (("first", tokenizer), ("continuation", continuation)):
-        if variant is None:
-            continue
-        library = variant.library()
-        expected = [library.encode(text, add_special_tokens=False).ids for text in _PROBES]
-        stripped = [library.encode(text.lstrip(), add_special_tokens=False).ids for text in _PROBES]
-        if all(found in (expected, stripped) for found in behind.values()):
+        if variant is not None and all(map(_encodes_so(variant), behind.values())):
             return name
     raise TokenizerError(
         f"{tokenizer.name}: text behind its control tokens is encoded neither as a text nor as the "
@@ -134,8 +128,26 @@ def after_control(
     )
 
 
+def closed_texts(tokenizer: Tokenizer, added: Mapping[str, AddedToken]) -> str:
+    """Return a pattern of parsed control tokens; '' if text behind them is never a first text.
+
+    Those behind which the reference encodes text as it does the first of a text are groups of it,
+    with the white space that they swallow. Of strings that begin together the longest is the token.
+    """
+    is_first = _encodes_so(tokenizer)
+    closing = {string for string, ids in _behind(tokenizer, added).items() if is_first(ids)}
+    if not closing:
+        return ""
+    choices = []
+    for string in sorted(added, key=len, reverse=True):
+        swallowed = f"[{WHITE_SPACE}]*" if added[string].rstrip else ""
+        choice = re.escape(string) + swallowed
+        choices.append(f"({choice})" if string in closing else choice)
+    return "|".join(choices)
+
+
 _NOT_PROVEN = "text that continues text cannot be encoded apart from it"
-_ADVICE = "choose boundary joint, or a template that puts control tokens around what is trained"
+_ADVICE = "choose boundary joint"
 
 
 def _without_model(tokenizer_json: str) -> dict[str, Any] | None:
@@ -179,7 +191,9 @@ def _as_text(content: dict[str, Any]) -> str:
 
 def _pairs_with_boundary(tokenizer: Tokenizer, *, parse: bool) -> list[tuple[str, str]]:
     """Give the pairs between which a token of their whole text ends and the next begins."""
-    pairs = list(product(_LEFT, _RIGHT))
+    parsed = tuple(added_tokens(tokenizer)) if parse else ()
+    left = [text for text in _LEFT if not text.rstrip().endswith(parsed)]
+    pairs = list(product(left, _RIGHT))
     library = tokenizer.library()
     library.encode_special_tokens = not parse
     encodings = library.encode_batch([a + b for a, b in pairs], add_special_tokens=False)
@@ -188,6 +202,26 @@ def _pairs_with_boundary(tokenizer: Tokenizer, *, parse: bool) -> list[tuple[str
         for (a, b), encoding in zip(pairs, encodings, strict=True)
         if all(stop <= len(a) or start >= len(a) for start, stop in encoding.offsets)
     ]
+
+
+def _behind(tokenizer: Tokenizer, strings: Collection[str]) -> dict[str, list[Sequence[int]]]:
+    """Return the ids that the reference has for each probe behind each control token."""
+    whole = tokenizer.library()
+    whole.encode_special_tokens = False
+    ids = {string: whole.token_to_id(string) for string in sorted(strings)}
+    return {
+        string: [_ids_behind(whole, string + text, ids[string]) for text in _PROBES]
+        for string in ids
+    }
+
+
+def _encodes_so(tokenizer: Tokenizer) -> Callable[[list[Sequence[int]]], bool]:
+    """Return what says of the probes' ids whether a tokenizer has them, for white space taken off
+    as well."""  # noqa: D205, D209
+    library = tokenizer.library()
+    expected = [library.encode(text, add_special_tokens=False).ids for text in _PROBES]
+    stripped = [library.encode(text.lstrip(), add_special_tokens=False).ids for text in _PROBES]
+    return lambda found: found in (expected, stripped)
 
 
 def _ids_behind(library: Any, text: str, control_id: int) -> Sequence[int]:

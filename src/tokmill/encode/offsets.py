@@ -21,6 +21,15 @@ def byte_offsets(text: pa.LargeStringArray) -> npt.NDArray[np.int64]:
     return offsets[text.offset : text.offset + len(text) + 1]
 
 
+def column_of(text: pa.LargeStringArray, offsets: npt.NDArray[np.int64]) -> pa.LargeStringArray:
+    """View the bytes of a column as other texts, cut at `offsets` of its buffer."""
+    import pyarrow as pa
+
+    data = text.buffers()[2] or pa.py_buffer(b"")
+    buffers = [None, pa.py_buffer(offsets), data]
+    return pa.Array.from_buffers(pa.large_string(), len(offsets) - 1, buffers)
+
+
 def pieces(text: pa.LargeStringArray, n_bytes: int) -> Iterator[pa.LargeStringArray]:
     """View a column as pieces of whole documents, each of `n_bytes` at most or one document."""
     offsets = byte_offsets(text)

@@ -9,24 +9,25 @@ marks are rare; with joint they are what has to be found in the tokens.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
-import pyarrow as pa
 
-from tokmill.encode.cuts import WHITE_SPACE
-from tokmill.encode.offsets import byte_offsets
+from tokmill.encode.closed_text import cut_at, find_closed
+from tokmill.encode.offsets import byte_offsets, column_of
+from tokmill.encode.sample_segments import TEXT_ALONE, segments_of
 
 if TYPE_CHECKING:
     from collections.abc import Collection
 
     import numpy.typing as npt
+    import pyarrow as pa
 
     from tokmill.batch import SampleBatch
+    from tokmill.encode.sample_segments import TextSegments
 
 
-TEXT_ALONE = -2
-"""What stands for the control token of a text that begins with a token of its own."""
+_NOWHERE = np.zeros(0, np.int64)
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +35,7 @@ class Layout:
     """Pieces and items of a batch, both in order; no piece and no item is empty.
 
     `pieces`: large_string of n_pieces texts. For each: `piece_sample` int64; `behind_text` and
-    `behind_control` bool, by what stands before it in its sample.
+    `behind_control` bool, by what stands before it in its sample: a closed text is neither.
     For each of n_items: `control` (int32, -1 for text), `weights` (float32), `sample` (int64),
     `ends_turn` (bool), `is_mark`: a text item that does not begin its piece.
     For each mark, in order: `mark_piece`, and `mark_bytes`: where in its piece it begins; int64.
@@ -53,23 +54,13 @@ class Layout:
     mark_bytes: npt.NDArray[np.int64]
 
 
-@dataclass(frozen=True, slots=True)
-class _Segments:
-    """Segments as flat arrays; `text` holds those of text alone."""
-
-    text: pa.LargeStringArray
-    control: npt.NDArray[np.int32]
-    weights: npt.NDArray[np.float32]
-    ends_turn: npt.NDArray[np.bool_]
-    sample: npt.NDArray[np.int64]
-
-
 def lay_out(
     batch: SampleBatch,
     *,
     split: bool,
     strips_left: Collection[int] = (),
     strips_right: Collection[int] = (),
+    closed: str = "",
 ) -> Layout:
     """Lay the segments of a batch out.
 
@@ -78,8 +69,31 @@ def lay_out(
         split: whether a piece ends where the weight changes.
         strips_left: ids of control tokens that swallow the white space before them.
         strips_right: ids of control tokens that swallow the white space behind them.
+        closed: what closes a text, see `closed_texts`: there a piece ends, and none goes on.
     """
-    segments = _without_empty(_segments(batch, strips_left, strips_right))
+    segments = segments_of(batch, strips_left, strips_right)
+    joints = _joints(segments, split=split)
+    closed_at = find_closed(segments, joints.goes_on, closed) if closed else _NOWHERE
+    if len(closed_at):
+        segments = cut_at(segments, closed_at)
+        joints = _joints(segments, split=split)
+    return _layout(segments, joints, closed_at)
+
+
+class _Joints(NamedTuple):
+    """What stands at the beginning of n segments: (n,) bool each.
+
+    `is_text`: of the segment itself. `follows`: it is text behind text. `goes_on`: that of its own
+    piece. `is_item`: it begins an item.
+    """
+
+    is_text: npt.NDArray[np.bool_]
+    follows: npt.NDArray[np.bool_]
+    goes_on: npt.NDArray[np.bool_]
+    is_item: npt.NDArray[np.bool_]
+
+
+def _joints(segments: TextSegments, *, split: bool) -> _Joints:
     is_text = segments.control < 0
     follows = np.zeros(len(is_text), bool)
     same_sample = segments.sample[1:] == segments.sample[:-1]
@@ -90,17 +104,11 @@ def lay_out(
     goes_on = follows & ~(alone | changes if split else alone)
     ends_turn = np.zeros(len(is_text), bool)
     ends_turn[1:] = segments.ends_turn[:-1]
-    is_item = ~follows | changes | ends_turn | alone
-    return _layout(segments, is_text, follows, goes_on, is_item)
+    return _Joints(is_text, follows, goes_on, ~follows | changes | ends_turn | alone)
 
 
-def _layout(
-    segments: _Segments,
-    is_text: npt.NDArray[np.bool_],
-    follows: npt.NDArray[np.bool_],
-    goes_on: npt.NDArray[np.bool_],
-    is_item: npt.NDArray[np.bool_],
-) -> Layout:
+def _layout(segments: TextSegments, joints: _Joints, closed_at: npt.NDArray[np.int64]) -> Layout:
+    is_text, follows, goes_on, is_item = joints
     sample, text_segments = segments.sample, np.flatnonzero(is_text)
     offsets = byte_offsets(segments.text)
     begins_piece = ~goes_on.take(text_segments)
@@ -115,9 +123,9 @@ def _layout(
     behind_text = follows.take(first_segment)
     starts = offsets.take(first_text)
     return Layout(
-        pieces=_column(segments.text, np.append(starts, offsets[-1])),
+        pieces=column_of(segments.text, np.append(starts, offsets[-1])),
         piece_sample=sample.take(first_segment),
-        behind_text=behind_text,
+        behind_text=behind_text & ~np.isin(starts, closed_at) if len(closed_at) else behind_text,
         behind_control=~(behind_text | begins_sample.take(first_segment)),
         control=segments.control.take(items),
         weights=segments.weights.take(items),
@@ -127,86 +135,3 @@ def _layout(
         mark_piece=mark_piece,
         mark_bytes=offsets.take(marked) - starts.take(mark_piece),
     )
-
-
-def _column(text: pa.LargeStringArray, offsets: npt.NDArray[np.int64]) -> pa.LargeStringArray:
-    """View the bytes of a column as other texts, cut at `offsets` of its buffer."""
-    data = text.buffers()[2] or pa.py_buffer(b"")
-    buffers = [None, pa.py_buffer(offsets), data]
-    return pa.Array.from_buffers(pa.large_string(), len(offsets) - 1, buffers)
-
-
-def _segments(
-    batch: SampleBatch, strips_left: Collection[int], strips_right: Collection[int]
-) -> _Segments:
-    control = batch.control
-    n_samples = len(batch.offsets) - 1
-    sample = np.repeat(np.arange(n_samples), np.diff(batch.offsets))
-    text = batch.text
-    for strips, step in ((strips_right, 1), (strips_left, -1)):
-        at = np.flatnonzero(np.isin(control, list(strips))) if strips else ()
-        if len(at):
-            text = _stripped(text, control < 0, sample, np.asarray(at), step)
-    text = text.filter(pa.array(control < 0))
-    return _Segments(text, control, batch.weights, batch.turn_ends, sample)
-
-
-def _stripped(
-    text: pa.LargeStringArray,
-    is_text: npt.NDArray[np.bool_],
-    sample: npt.NDArray[np.int64],
-    at: npt.NDArray[np.int64],
-    step: int,
-) -> pa.LargeStringArray:
-    """Take the white space off that follows (step 1) or precedes (-1) the segments `at`.
-
-    Where a segment was nothing else, that of its neighbour goes too.
-    """
-    import pyarrow.compute as pc
-
-    trim = pc.utf8_ltrim if step == 1 else pc.utf8_rtrim
-    while len(at):
-        behind = at + step
-        inside = (behind >= 0) & (behind < len(sample))
-        at, behind = at[inside], behind[inside]
-        at = behind[is_text[behind] & (sample[behind] == sample[at])]
-        mask = np.zeros(len(sample), bool)
-        mask[at] = True
-        trimmed = trim(text.filter(pa.array(mask)), characters=WHITE_SPACE)
-        text = pc.replace_with_mask(text, pa.array(mask), trimmed)
-        at = at[np.diff(byte_offsets(text))[at] == 0]
-    return text
-
-
-def _without_empty(segments: _Segments) -> _Segments:
-    """Drop texts of no bytes: a turn that ends with one ends with the segment before it.
-
-    What is to begin with a token of its own is then the text behind it.
-    """
-    lengths = np.diff(byte_offsets(segments.text))
-    if lengths.all():
-        return segments
-    keep = np.ones(len(segments.control), bool)
-    keep[segments.control < 0] = lengths > 0
-    kept = np.flatnonzero(keep)
-    sample = segments.sample.take(kept)
-    ends_turn = segments.ends_turn.take(kept)
-    control = segments.control.take(kept)
-    gone = np.flatnonzero(segments.ends_turn & ~keep)
-    before = np.searchsorted(kept, gone) - 1
-    ends_turn[before[_is_of(sample, before, segments.sample[gone])]] = True
-    gone = np.flatnonzero((segments.control == TEXT_ALONE) & ~keep)
-    behind = np.searchsorted(kept, gone)
-    behind = behind[_is_of(sample, behind, segments.sample[gone])]
-    control[behind[control[behind] < 0]] = TEXT_ALONE
-    text = segments.text.filter(pa.array(lengths > 0))
-    return _Segments(text, control, segments.weights.take(kept), ends_turn, sample)
-
-
-def _is_of(
-    sample: npt.NDArray[np.int64], at: npt.NDArray[np.int64], wanted: npt.NDArray[np.int64]
-) -> npt.NDArray[np.bool_]:
-    """Say of n indices, which may lie outside, whether they are of the samples `wanted`: (n,)."""
-    inside = (at >= 0) & (at < len(sample))
-    inside[inside] = sample[at[inside]] == wanted[inside]
-    return inside

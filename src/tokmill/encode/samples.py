@@ -102,7 +102,8 @@ class SampleRules:
     `boundary`: split or joint. `straddling`: what a token on both sides of a joint boundary is:
     train, mask or reject. `after_control`: whether text behind a control token is encoded as the
     `first` of a text or as a `continuation`. `strips_left`, `strips_right`: ids of the control
-    tokens that swallow the white space before and behind them. `count_drift`: whether samples are
+    tokens that swallow the white space before and behind them. `closed`: what closes a text where
+    control tokens are parsed, see `continuation.closed_texts`. `count_drift`: whether samples are
     counted whose joint ids differ from the split ones.
     """
 
@@ -111,6 +112,7 @@ class SampleRules:
     after_control: str = "first"
     strips_left: frozenset[int] = frozenset()
     strips_right: frozenset[int] = frozenset()
+    closed: str = ""
     count_drift: bool = True
 
 
@@ -162,6 +164,7 @@ class SampleEncoder:
             split=rules.boundary == "split",
             strips_left=rules.strips_left,
             strips_right=rules.strips_right,
+            closed=rules.closed,
         )
         refused: dict[int, tuple[str, str]] = {}
         continues = self._continues(layout, refused)

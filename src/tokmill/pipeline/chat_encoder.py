@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext, suppress
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -11,6 +12,7 @@ import pyarrow as pa
 from tokmill.encode.byte_lengths import byte_lengths
 from tokmill.encode.continuation import (
     after_control,
+    closed_texts,
     continuation_tokenizer,
     prove_continuation,
 )
@@ -46,6 +48,7 @@ def make_sample_encoder(spec: RunSpec, memory: EngineMemory) -> SampleEncoder:
     parse = config.tokenizer.control_tokens_in_text == "parse"
     continuation = continuation_tokenizer(tokenizer)
     added = added_tokens(tokenizer)
+    is_joint = rule.boundary == "joint"
     behind = "first"
     if continuation is not tokenizer:
         emitted = emitted_strings(spec.template, added) | ({tokenizer.eos.content} & set(added))
@@ -55,9 +58,12 @@ def make_sample_encoder(spec: RunSpec, memory: EngineMemory) -> SampleEncoder:
     if continuation is None:
         rest = None
     elif continuation is not tokenizer:
-        name = _prove(spec, continuation)
-        rest = RenewableEngine(partial(_load, spec, continuation, name), memory)
-    is_joint = rule.boundary == "joint"
+        rest = None
+        # Joint boundaries cut no text, so that only text behind control tokens may need it.
+        with suppress(TokenizerError) if is_joint and behind == "first" else nullcontext():
+            name = _prove(spec, continuation)
+            rest = RenewableEngine(partial(_load, spec, continuation, name), memory)
+    is_variant = continuation is not None and continuation is not tokenizer
     lengths = byte_lengths(tokenizer) if is_joint or settings.too_long == "drop-turns" else None
     offsets = None
     if is_joint:  # loads nothing until lengths do not add up
@@ -68,6 +74,7 @@ def make_sample_encoder(spec: RunSpec, memory: EngineMemory) -> SampleEncoder:
         behind,
         strips_left=frozenset(token.id for token in added.values() if token.lstrip),
         strips_right=frozenset(token.id for token in added.values() if token.rstrip),
+        closed=closed_texts(tokenizer, added) if parse and is_variant else "",
     )
     return SampleEncoder(engine, rest, rules, lengths=lengths, offsets=offsets)
 

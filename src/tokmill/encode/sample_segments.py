@@ -1,0 +1,109 @@
+"""The segments of samples as flat arrays, as they are encoded: white space stripped, none empty."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from tokmill.encode.cuts import WHITE_SPACE
+from tokmill.encode.offsets import byte_offsets
+
+if TYPE_CHECKING:
+    from collections.abc import Collection
+
+    import numpy.typing as npt
+
+    from tokmill.batch import SampleBatch
+
+TEXT_ALONE = -2
+"""What stands for the control token of a text that begins with a token of its own."""
+
+
+@dataclass(frozen=True, slots=True)
+class TextSegments:
+    """Segments as flat arrays; `text` holds those of text alone."""
+
+    text: pa.LargeStringArray
+    control: npt.NDArray[np.int32]
+    weights: npt.NDArray[np.float32]
+    ends_turn: npt.NDArray[np.bool_]
+    sample: npt.NDArray[np.int64]
+
+
+def segments_of(
+    batch: SampleBatch, strips_left: Collection[int], strips_right: Collection[int]
+) -> TextSegments:
+    """Return the segments of a batch; control tokens of these ids strip white space beside them."""
+    control = batch.control
+    n_samples = len(batch.offsets) - 1
+    sample = np.repeat(np.arange(n_samples), np.diff(batch.offsets))
+    text = batch.text
+    for strips, step in ((strips_right, 1), (strips_left, -1)):
+        at = np.flatnonzero(np.isin(control, list(strips))) if strips else ()
+        if len(at):
+            text = _stripped(text, control < 0, sample, np.asarray(at), step)
+    text = text.filter(pa.array(control < 0))
+    return _without_empty(TextSegments(text, control, batch.weights, batch.turn_ends, sample))
+
+
+def _stripped(
+    text: pa.LargeStringArray,
+    is_text: npt.NDArray[np.bool_],
+    sample: npt.NDArray[np.int64],
+    at: npt.NDArray[np.int64],
+    step: int,
+) -> pa.LargeStringArray:
+    """Take the white space off that follows (step 1) or precedes (-1) the segments `at`.
+
+    Where a segment was nothing else, that of its neighbour goes too.
+    """
+    trim = pc.utf8_ltrim if step == 1 else pc.utf8_rtrim
+    while len(at):
+        behind = at + step
+        inside = (behind >= 0) & (behind < len(sample))
+        at, behind = at[inside], behind[inside]
+        at = behind[is_text[behind] & (sample[behind] == sample[at])]
+        mask = np.zeros(len(sample), bool)
+        mask[at] = True
+        trimmed = trim(text.filter(pa.array(mask)), characters=WHITE_SPACE)
+        text = pc.replace_with_mask(text, pa.array(mask), trimmed)
+        at = at[np.diff(byte_offsets(text))[at] == 0]
+    return text
+
+
+def _without_empty(segments: TextSegments) -> TextSegments:
+    """Drop texts of no bytes: a turn that ends with one ends with the segment before it.
+
+    What is to begin with a token of its own is then the text behind it.
+    """
+    lengths = np.diff(byte_offsets(segments.text))
+    if lengths.all():
+        return segments
+    keep = np.ones(len(segments.control), bool)
+    keep[segments.control < 0] = lengths > 0
+    kept = np.flatnonzero(keep)
+    sample = segments.sample.take(kept)
+    ends_turn = segments.ends_turn.take(kept)
+    control = segments.control.take(kept)
+    gone = np.flatnonzero(segments.ends_turn & ~keep)
+    before = np.searchsorted(kept, gone) - 1
+    ends_turn[before[_is_of(sample, before, segments.sample[gone])]] = True
+    gone = np.flatnonzero((segments.control == TEXT_ALONE) & ~keep)
+    behind = np.searchsorted(kept, gone)
+    behind = behind[_is_of(sample, behind, segments.sample[gone])]
+    control[behind[control[behind] < 0]] = TEXT_ALONE
+    text = segments.text.filter(pa.array(lengths > 0))
+    return TextSegments(text, control, segments.weights.take(kept), ends_turn, sample)
+
+
+def _is_of(
+    sample: npt.NDArray[np.int64], at: npt.NDArray[np.int64], wanted: npt.NDArray[np.int64]
+) -> npt.NDArray[np.bool_]:
+    """Say of n indices, which may lie outside, whether they are of the samples `wanted`: (n,)."""
+    inside = (at >= 0) & (at < len(sample))
+    inside[inside] = sample[at[inside]] == wanted[inside]
+    return inside
