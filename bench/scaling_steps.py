@@ -29,7 +29,7 @@ from tokmill.shards.reader import find_document, read_manifest
 from tokmill.shards.record import Counts, PartRecord, Step, read_committed
 from tokmill.shards.writer import ShardEntry
 from tokmill.sources.files import SourceFile, discover
-from tokmill.sources.open import probe
+from tokmill.sources.first import sample_fields
 
 Row = dict[str, Any]
 Result = TypeVar("Result")
@@ -98,9 +98,9 @@ def planner_steps(n_files: int, directory: Path) -> list[Row]:
             (folder / f"{i:08d}.jsonl").write_text(f'{{"text": "record {i}"}}\n')
         config = _config(place / "out", (str(many),))
         found = steps.time("discover", lambda: discover(config.input))
-        steps.time("probe", lambda: list(probe(found.files, config.input)))
+        steps.time("probe", lambda: list(sample_fields(found.files, config.input).keys))
         parts = steps.time("make parts", lambda: make_parts(found.files, config.output.part_bytes))
-        prepared = Prepared(config, found, TOKENIZER, make_renderer(config.render, ()), parts)
+        prepared = Prepared(config, found, TOKENIZER, make_renderer(config.render), parts)
         steps.time("sample", lambda: sample(prepared, 4 << 20))
         _from_plan_to_manifest(steps, config, parts)
     return steps.rows

@@ -149,7 +149,7 @@ class Listener:
     def warned(self, text: str) -> None:
         self.warnings.append(text)
 
-    def started(self, plan: Any, n_done: int, ignored: Sequence[str]) -> None:
+    def started(self, plan: Any, n_done: int, notes: Sequence[str]) -> None:
         self.plans.append(plan)
         self.n_done.append(n_done)
 
@@ -166,7 +166,7 @@ class Silent:
     def warned(self, text: str) -> None:
         pass
 
-    def started(self, plan: Any, n_done: int, ignored: Sequence[str]) -> None:
+    def started(self, plan: Any, n_done: int, notes: Sequence[str]) -> None:
         pass
 
     def progressed(self, progress: Any) -> None:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
+    from typing import Any
 
     import numpy as np
     import numpy.typing as npt
@@ -88,12 +89,15 @@ class Records:
 
     `rejects` are in order of place. A column that the source lacks is all null. Strings are valid
     UTF-8: sources check, engines trust. `unread`: the break behind the last record, if any.
+    `samples`: some rows in order, each with its whole record, to see which fields are left out;
+    which rows those are depends on their places in the slice alone.
     """
 
     batch: pa.RecordBatch
     lookup: RecordLookup
     rejects: Sequence[Reject]
     unread: UnreadInput | None = None
+    samples: Sequence[tuple[int, Mapping[str, Any]]] = ()
 
 
 @dataclass(frozen=True, slots=True)

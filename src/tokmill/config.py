@@ -53,7 +53,9 @@ class RenderSettings:
     """How a record becomes a document."""
 
     renderer: str = bytes_setting(
-        "auto", "How a record becomes text; auto: by the first records' keys.", choices=RENDERERS
+        "auto",
+        "How a record becomes text; auto: by where the first ones have it.",
+        choices=RENDERERS,
     )
     title_field: str = bytes_setting("title", "Key of the title.")
     summary_field: str = bytes_setting("summary", "Key of the summary.")

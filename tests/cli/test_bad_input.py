@@ -322,13 +322,15 @@ def test_a_record_over_the_limit_is_a_reject_and_its_neighbours_stay(
     assert (totals["documents"], totals["rejects"]) == (2, {"record too large": 1})
 
 
-def test_records_without_any_known_key_name_the_keys_that_they_have(
+def test_records_with_text_under_several_keys_have_them_listed_with_what_to_do(
     pretrain: Callable[..., Any], tmp_path: Path
 ) -> None:
-    outcome = pretrain(write_lines(tmp_path / "in.jsonl", [{"foo": "a", "bar": 1}]))
+    record = {"Unnamed: 0": 1, "foo": "hello", "my bar": "world " * 3, "url": "https://a.b"}
+    outcome = pretrain(write_lines(tmp_path / "in.jsonl", [record]))
     assert outcome.code == 2
-    assert "no renderer fits the keys of the first records, foo, bar" in outcome.error
-    assert "--renderer text --text-field foo" in outcome.error
+    assert "found my bar 78 %, foo 22 %; without text Unnamed: 0, url" in outcome.error
+    assert "--template '{foo}\\n{my bar}'" in outcome.error
+    assert outcome.error.endswith("--renderer text --text-field 'my bar'")
 
 
 # Containers
@@ -438,7 +440,7 @@ def test_a_broken_element_of_an_array_is_a_reject_and_its_neighbours_stay(
 
 def test_csv_rows_of_other_widths_are_rejects(pretrain: Callable[..., Any], tmp_path: Path) -> None:
     (tmp_path / "in.csv").write_text("title,summary\na,b,c\nd\ne,f\n")
-    assert pretrain(tmp_path / "in.csv").code == 0
+    assert pretrain(tmp_path / "in.csv", "--renderer", "encyclopedia").code == 0
     totals = manifest(tmp_path / "out")["totals"]
     assert (totals["documents"], totals["rejects"]) == (1, {"malformed CSV": 2})
 
@@ -459,10 +461,11 @@ def test_a_csv_quote_that_is_never_closed_fails_the_run(
     place: str,
 ) -> None:
     (tmp_path / "in.csv").write_text(text)
-    outcome = pretrain(tmp_path / "in.csv", "-q")
+    named = ("--renderer", "encyclopedia")
+    outcome = pretrain(tmp_path / "in.csv", "-q", *named)
     assert outcome.code == 3
     assert f"in.csv: {place} of the text: a quoted field is not closed" in outcome.error
-    planned = tokmill("plan", tmp_path / "in.csv", "-t", tokenizer_dir)
+    planned = tokmill("plan", tmp_path / "in.csv", "-t", tokenizer_dir, *named)
     assert planned.code == 3
     assert "a quoted field is not closed" in planned.error
 
@@ -479,8 +482,8 @@ def parquet(**columns: list[Any]) -> bytes:
         (b"PAR1", 5, "expected a whole Parquet file"),
         (b"hello world\n" * 50, 5, "expected a whole Parquet file"),
         (parquet(title=["a"] * 99)[:200], 5, "expected a whole Parquet file"),
-        (parquet(title=[1, 2]), 2, "column 'title': expected string, found int64"),
-        (parquet(foo=["a"]), 2, "no renderer fits the keys of the first records, foo"),
+        (parquet(title=[1, 2]), 2, "found no text; without text title"),
+        (parquet(foo=["a"], bar=["b"]), 2, "the text is not in one field, found foo 50 %, bar 50"),
     ],
 )
 def test_a_parquet_file_that_is_none_or_of_other_columns_is_refused(

@@ -4,90 +4,83 @@ import pytest
 
 from tokmill.config import RenderSettings
 from tokmill.errors import UsageError
+from tokmill.fields import FieldSample
 from tokmill.render.encyclopedia import Encyclopedia
 from tokmill.render.renderer import make_renderer
 from tokmill.render.template import Template
 
 
+def sample(*records):
+    found = FieldSample(("sections",))
+    for record in records:
+        found.add(record)
+    return found
+
+
 @pytest.mark.parametrize(
-    ("settings", "keys", "name", "columns"),
+    ("settings", "kind", "columns"),
     [
-        ({}, ["title", "summary", "sections"], "encyclopedia", ["title", "summary", "sections"]),
-        ({}, ["sections", "id"], "encyclopedia", ["title", "summary", "sections"]),
-        ({}, ["title"], "encyclopedia", ["title", "summary", "sections"]),
-        ({}, ["text"], "text", ["text"]),
-        ({}, ["id", "title", "text"], "text", ["text"]),
-        ({}, ["text", "summary"], "encyclopedia", ["title", "summary", "sections"]),
-        ({}, [], "encyclopedia", ["title", "summary", "sections"]),
-        ({"text_field": "body"}, ["body", "title"], "text", ["body"]),
-        ({"title_field": "name"}, ["name"], "encyclopedia", ["name", "summary", "sections"]),
-        ({"template": "{a}{b}"}, ["text", "a"], "template", ["a", "b"]),
-        ({"renderer": "text"}, [], "text", ["text"]),
-        ({"renderer": "text"}, ["text", "sections"], "text", ["text"]),
-        ({"renderer": "encyclopedia"}, ["title", "text"], "encyclopedia", None),
-        ({"renderer": "text", "template": "{a}"}, ["text"], "text", ["text"]),
+        ({"renderer": "encyclopedia"}, Encyclopedia, ["title", "summary", "sections"]),
+        ({"renderer": "text"}, Template, ["text"]),
+        ({"renderer": "text", "text_field": "body"}, Template, ["body"]),
+        ({"renderer": "template", "template": "{a}{b}"}, Template, ["a", "b"]),
     ],
 )
-def test_the_renderer_is_the_one_named_or_the_first_that_fits(settings, keys, name, columns):
-    renderer = make_renderer(RenderSettings(**settings), keys)
-    assert renderer.name == name
-    assert isinstance(renderer, Encyclopedia if name == "encyclopedia" else Template)
-    if columns:
-        assert renderer.schema.names == columns
+def test_the_renderer_is_the_one_named(settings, kind, columns):
+    renderer = make_renderer(RenderSettings(**settings))
+    assert renderer.name == settings["renderer"]
+    assert isinstance(renderer, kind)
+    assert renderer.schema.names == columns
 
 
 @pytest.mark.parametrize(
-    ("settings", "keys", "expected"),
+    ("settings", "record", "expected"),
     [
         (
-            {},
-            ["id", "body"],
-            "no renderer fits the keys of the first records, id, body: "
-            "name one with --renderer text --text-field id, or several with --template",
-        ),
-        (
             {"renderer": "text"},
-            ["title", "sections"],
-            "renderer text wants the keys text; the first records have title, sections: "
-            "use --renderer encyclopedia",
+            {"title": "a b c", "sections": [{"title": "t t t", "content": "some text of it"}]},
+            "renderer text wants the keys text; the first records have title, sections: take the "
+            "sections with --renderer encyclopedia, or only the other texts with "
+            "--template '{title}'",
         ),
         (
             {"renderer": "encyclopedia"},
-            ["text"],
+            {"text": "some text"},
             "renderer encyclopedia wants the keys title, summary, sections; "
-            "the first records have text: use --renderer text",
+            "the first records have text: name it with --renderer text --text-field text",
         ),
         (
-            {"template": "{a}{b}"},
-            ["text"],
+            {"renderer": "template", "template": "{a}{b}"},
+            {"text": "some text"},
             "renderer template wants the keys a, b; the first records have text: "
-            "use --renderer text",
+            "name it with --renderer text --text-field text",
         ),
         (
             {"renderer": "template"},
-            ["a"],
+            {"a": "some text"},
             "renderer template needs a --template such as '{title}\\n{body}'",
         ),
         (
-            {"template": "{"},
-            ["a"],
+            {"renderer": "template", "template": "{"},
+            {"a": "some text"},
             "template '{': Single '{' encountered in format string; write {{ for a brace",
         ),
     ],
 )
-def test_a_source_without_the_fields_is_told_what_it_has_and_what_fits(settings, keys, expected):
+def test_a_source_without_the_fields_is_told_what_it_has_and_what_fits(settings, record, expected):
     with pytest.raises(UsageError) as caught:
-        make_renderer(RenderSettings(**settings), keys)
+        make_renderer(RenderSettings(**settings), sample(record))
     assert str(caught.value) == expected
 
 
 def test_a_long_list_of_keys_is_cut_short():
-    keys = [f"k{i}" for i in range(20)]
-    with pytest.raises(UsageError, match=r"k10, k11, …: name one with --renderer text"):
-        make_renderer(RenderSettings(), keys)
+    keys = sample({f"k{i}": "some text" for i in range(20)})
+    with pytest.raises(UsageError, match=r"k10, k11, …: name all with"):
+        make_renderer(RenderSettings(renderer="text"), keys)
 
 
 def test_a_template_of_one_known_key_is_enough(records):
-    renderer = make_renderer(RenderSettings(template="{a}-{b}"), ["a", "z"])
+    settings = RenderSettings(renderer="template", template="{a}-{b}")
+    renderer = make_renderer(settings, sample({"a": "x", "z": "?"}))
     batch = renderer.render(records([{"a": "x", "z": "?"}], renderer.schema))
     assert batch.text.to_pylist() == ["x-"]

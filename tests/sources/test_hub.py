@@ -34,13 +34,14 @@ from tokmill.batch import Place
 from tokmill.config import InputSettings
 from tokmill.errors import TokmillError
 from tokmill.sources.files import Slice, discover
-from tokmill.sources.open import open_slice, probe
+from tokmill.sources.first import sample_fields
+from tokmill.sources.open import open_slice
 
 settings = InputSettings(paths=(sys.argv[1],), hub_revision=sys.argv[2])
 schema = pa.schema([("title", pa.string())])
 try:
     (file,) = discover(settings).files
-    names = list(probe([file], settings))
+    names = list(sample_fields([file], settings).keys)
     found = []
     for start in (None, Place(4, -1)):
         with open_slice(Slice(file, 0, -1, 0), settings, schema, 20, start) as reader:

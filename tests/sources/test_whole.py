@@ -10,7 +10,8 @@ import pyarrow.parquet as pq
 from tokmill.batch import WHOLE_RECORD
 from tokmill.config import InputSettings
 from tokmill.sources.files import discover
-from tokmill.sources.open import first_records, open_slice
+from tokmill.sources.first import first_records
+from tokmill.sources.open import open_slice
 from tokmill.sources.slices import cut
 from tokmill.sources.whole import row_batch, wanted_names
 

@@ -63,7 +63,7 @@ class RunDisplay:
         if self._warnings:
             show_labelled("warning:", text, colour="yellow", err=True)
 
-    def started(self, plan: Plan, n_done: int, ignored: Sequence[str]) -> None:
+    def started(self, plan: Plan, n_done: int, notes: Sequence[str]) -> None:
         """See `Observer`."""
         config, engine = plan.spec.config, plan.spec.engine
         n_bytes = sum(s.n_bytes for part in plan.parts for s in part.slices)
@@ -73,7 +73,7 @@ class RunDisplay:
             f"in {plural(len(plan.parts), 'part')}"
             + (f"; already there: {plural(n_done, 'part')}" if n_done else "")
         )
-        for line in ignored:
+        for line in notes:
             self.note(line)
         if plan.spec.tokenizer.eos_note:
             self.note(plan.spec.tokenizer.eos_note)

@@ -83,6 +83,7 @@ def show_plan(config: Config, *, as_json: bool) -> None:
         **result.as_json(),
         "usable_memory_bytes": memory_bytes,
         "renderer": prepared.renderer.name,
+        "fields": prepared.fields_note(),
         "tokenizer": prepared.tokenizer.name,
         "eos": {"id": prepared.tokenizer.eos.id, "token": prepared.tokenizer.eos.content},
         "dtype": prepared.config.output.dtype,

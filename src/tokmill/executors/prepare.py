@@ -13,19 +13,22 @@ from tokmill.encode.choose import PARITY_BYTES, EngineChoice, Sample, choose_eng
 from tokmill.encode.engine import REFERENCE, load_engine
 from tokmill.encode.tokenizer import Tokenizer, load_tokenizer
 from tokmill.errors import UsageError
+from tokmill.fields import counted, describe_fields, used_paths, used_share
 from tokmill.pipeline.plan import make_parts, resolve
 from tokmill.pipeline.spec import Part, RunSpec
 from tokmill.pipeline.survey import Survey, survey
+from tokmill.render.detect import detect, is_named, template_option
 from tokmill.render.renderer import make_renderer
 from tokmill.shards.canonical import canonical_json, sha256_hex
 from tokmill.sources.files import Discovery, SourceFile, discover
-from tokmill.sources.open import first_records, probe
+from tokmill.sources.first import first_records, sample_fields
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from tokmill.config import Config
     from tokmill.encode.engine import Engine
+    from tokmill.fields import FieldSample
     from tokmill.render.chat.renderer import ChatRenderer
     from tokmill.render.renderer import Renderer
 
@@ -40,7 +43,10 @@ TIMED_SAMPLE_BYTES = 4 << 20
 
 @dataclass(frozen=True, slots=True)
 class Prepared:
-    """Inputs, tokenizer and renderer of a run, before an engine is chosen."""
+    """Inputs, tokenizer and renderer of a run, before an engine is chosen.
+
+    `fields`: of its first records; None for chats. `is_named`: the settings name the fields to use.
+    """
 
     config: Config
     found: Discovery
@@ -48,11 +54,32 @@ class Prepared:
     renderer: Renderer | ChatRenderer
     parts: tuple[Part, ...]
     template: str = ""
+    fields: FieldSample | None = None
+    is_named: bool = True
 
     @property
     def files(self) -> Sequence[SourceFile]:
         """Return the input files, in order."""
         return self.found.files
+
+    def fields_note(self) -> str:
+        """Return which fields of the first records are used and which are left out; '' for chats.
+
+        With the option that takes all texts, where one is left out and the user named none.
+        """
+        sample = self.fields
+        if sample is None or not sample.n_records:
+            return ""
+        render, used = self.config.render, used_paths(self.renderer.schema)
+        counts = counted(sample.weighed(render.text_field), used)
+        is_all = self.is_named or used_share(counts, used) == 1
+        option = "" if is_all else template_option(sample, render.text_field)
+        return describe_fields(counts, used) + (f"; to take all: {option}" if option else "")
+
+    def notes(self) -> list[str]:
+        """Return a line on each kind of thing that is not read: files, and fields of records."""
+        fields = self.fields_note()
+        return [*self.found.ignored, *([f"fields: {fields}"] if fields else [])]
 
     def spec(self, engine: EngineChoice, n_threads: int, memory_bytes: int = 0) -> RunSpec:
         """Return the run, once its engine is chosen; see `RunSpec`."""
@@ -80,11 +107,14 @@ def prepare(config: Config, commits: Mapping[str, str] | None = None) -> Prepare
     found = discover(config.input, commits)
     if config.sft is not None:
         return _prepare_chat(config, tokenizer, found)
-    keys = list(probe(found.files, config.input))
-    renderer = make_renderer(config.render, keys)
-    resolved = resolve(config, tokenizer, renderer.name)
+    fields = sample_fields(found.files, config.input, (config.render.sections_field,))
+    render = detect(config.render, fields, fields.where)
+    renderer = make_renderer(render, fields)
+    resolved = resolve(replace(config, render=render), tokenizer, render.renderer)
     parts = make_parts(found.files, config.output.part_bytes)
-    return Prepared(resolved, found, tokenizer, renderer, parts)
+    return Prepared(
+        resolved, found, tokenizer, renderer, parts, "", fields, is_named(config.render)
+    )
 
 
 def _prepare_chat(config: Config, tokenizer: Tokenizer, found: Discovery) -> Prepared:

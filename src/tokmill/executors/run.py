@@ -60,8 +60,8 @@ class Observer(Protocol):
     def warned(self, text: str) -> None:
         """Hear what may go wrong, before the run begins."""
 
-    def started(self, plan: Plan, n_done: int, ignored: Sequence[str]) -> None:
-        """Hear that the plan stands; `n_done` parts are done, `ignored`: what is not read."""
+    def started(self, plan: Plan, n_done: int, notes: Sequence[str]) -> None:
+        """Hear that the plan stands; `n_done` parts are done, `notes`: what is not read."""
 
     def progressed(self, progress: Progress) -> None:
         """Hear increments."""
@@ -111,7 +111,7 @@ def run(config: Config, observer: Observer, *, overwrite: bool = False) -> dict[
             make_directory(directory / name)
         sweep(directory)
         done = [part for part in plan.parts if _is_done(plan, part, directory)]
-        observer.started(plan, len(done), prepared.found.ignored)
+        observer.started(plan, len(done), prepared.notes())
         prepared_s = time.perf_counter() - start_wall
         if complete is not None and len(done) == len(plan.parts):
             return complete

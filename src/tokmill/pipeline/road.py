@@ -47,7 +47,7 @@ class PretrainRoad:
         config, tokenizer = spec.config, spec.tokenizer
         control = config.tokenizer.control_tokens_in_text
         load = partial(load_engine, tokenizer=tokenizer, control_in_text=control)
-        self.renderer = make_renderer(config.render, ())
+        self.renderer = make_renderer(config.render)
         self.schema = self.renderer.schema
         self.dtype = token_dtype(config.output.dtype, tokenizer.max_emittable_id)
         self._memory = EngineMemory(engine_bytes(spec))

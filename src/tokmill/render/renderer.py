@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Protocol
 
 from tokmill.errors import UsageError
+from tokmill.render.detect import advice
 from tokmill.render.encyclopedia import Encyclopedia
 from tokmill.render.template import Template, text_field
 
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
 
     from tokmill.batch import DocumentBatch, Records
     from tokmill.config import RenderSettings
+    from tokmill.fields import FieldSample
 
 
 class Renderer(Protocol):
@@ -28,19 +30,15 @@ class Renderer(Protocol):
         """Give one document a record, in order; records whose texts are all empty are rejected."""
 
 
-def make_renderer(settings: RenderSettings, keys: Collection[str]) -> Renderer:
-    """Give the renderer that the settings name, or with `auto` the first one that fits.
+def make_renderer(settings: RenderSettings, sample: FieldSample | None = None) -> Renderer:
+    """Return the renderer that the settings name, which is not `auto`; see `detect`.
 
-    Args:
-        settings: the render settings.
-        keys: top-level keys of the first records, in order; empty where nothing could be read.
+    `sample`: of the first records; None or empty where nothing could be read.
 
     Raises:
         UsageError: the source has none of the fields; names those found and the renderer that fits.
     """
     name = settings.renderer
-    if name == "auto":
-        name = _detect(settings, keys)
     renderer: Renderer
     if name == "template":
         if not settings.template:
@@ -51,11 +49,11 @@ def make_renderer(settings: RenderSettings, keys: Collection[str]) -> Renderer:
     else:
         renderer = Encyclopedia(settings)
     _refuse_twins(renderer.schema)
-    if keys and not set(renderer.schema.names) & set(keys):
+    if sample and sample.keys and not set(renderer.schema.names) & set(sample.keys):
         wanted = ", ".join(renderer.schema.names)
         raise UsageError(
             f"renderer {name} wants the keys {wanted}; the first records have "
-            f"{_listed(keys)}: {_advice(settings, keys)}"
+            f"{_listed(sample.keys)}: {advice(settings, sample)}"
         )
     return renderer
 
@@ -70,29 +68,6 @@ def _refuse_twins(schema: pa.Schema) -> None:
             raise UsageError(f"two fields have the key {twin!r}: name different keys")
         nested = [field.type.value_type for field in fields if hasattr(field.type, "value_type")]
         fields = [field for kind in nested for field in kind]
-
-
-def _detect(settings: RenderSettings, keys: Collection[str]) -> str:
-    if settings.template:
-        return "template"
-    encyclopedia = {settings.title_field, settings.summary_field, settings.sections_field}
-    if settings.text_field in keys and not encyclopedia & set(keys) - {settings.title_field}:
-        return "text"
-    if encyclopedia & set(keys) or not keys:
-        return "encyclopedia"
-    raise UsageError(
-        f"no renderer fits the keys of the first records, {_listed(keys)}: "
-        f"{_advice(settings, keys)}"
-    )
-
-
-def _advice(settings: RenderSettings, keys: Collection[str]) -> str:
-    if settings.text_field in keys:
-        return "use --renderer text"
-    if {settings.title_field, settings.summary_field, settings.sections_field} & set(keys):
-        return "use --renderer encyclopedia"
-    first = next(iter(keys))
-    return f"name one with --renderer text --text-field {first}, or several with --template"
 
 
 def _listed(keys: Collection[str]) -> str:

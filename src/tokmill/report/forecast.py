@@ -25,7 +25,7 @@ def forecast_rows(plan: Mapping[str, Any], free_bytes: int) -> Rows:
     eos = f"eos {plan['eos']['token']} = {plan['eos']['id']}"
     return [
         ("input", f"{files}, {size(plan['input_bytes'])}, in {parts}; sampled {sampled}"),
-        ("renderer", plan["renderer"]),
+        ("renderer", plan["renderer"] + (f": {fields}" if (fields := plan.get("fields")) else "")),
         ("tokenizer", f"{plan['tokenizer']}, {eos}"),
         ("engine", engine_line(plan["engine"])),
         ("samples" if is_sft else "documents", f"about {count(plan['documents'])}"),

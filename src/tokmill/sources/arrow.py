@@ -12,6 +12,7 @@ import pyarrow as pa
 
 from tokmill.errors import StorageError
 from tokmill.sources.rows import RowReader, RowSource, dropped
+from tokmill.sources.samples import HEAD_ROWS
 from tokmill.sources.streams import unreadable
 from tokmill.sources.whole import wanted_names
 
@@ -23,7 +24,13 @@ if TYPE_CHECKING:
 
 
 def open_arrow(
-    piece: Slice, schema: pa.Schema, batch_bytes: int, max_record_bytes: int, start: Place | None
+    piece: Slice,
+    schema: pa.Schema,
+    batch_bytes: int,
+    max_record_bytes: int,
+    start: Place | None,
+    *,
+    samples_head: bool = False,
 ) -> RowReader:
     """Open the record batches `start` to `stop` of an Arrow file (all for stop -1).
 
@@ -34,6 +41,9 @@ def open_arrow(
     rows = batch_rows(path)
     stop = piece.stop if piece.stop >= 0 else len(rows)
     mapped = _map(path)
+
+    def whole_batches() -> Iterator[pa.RecordBatch]:
+        return (batch for batch in _batches(path, _map(path), piece.start, stop) if batch.num_rows)
 
     def batches(first: int) -> Iterator[pa.RecordBatch]:
         wanted = _batches(path, mapped, piece.start, stop)
@@ -49,8 +59,10 @@ def open_arrow(
         rows_before=lambda: sum(rows[: piece.start]),
         close=mapped.close,
         where=path,
+        head=lambda: next((b.slice(0, HEAD_ROWS) for b in whole_batches()), None),
     )
-    return RowReader(source, schema, batch_bytes, max_record_bytes, start)
+    limits = (batch_bytes, max_record_bytes, start)
+    return RowReader(source, schema, *limits, samples_head=samples_head)
 
 
 def arrow_schema(path: str) -> pa.Schema:

@@ -19,6 +19,7 @@ from tokmill.sources.columns import fit_columns
 from tokmill.sources.csv_splitter import CsvSplitter
 from tokmill.sources.json_lines import shift
 from tokmill.sources.lines import too_large_message
+from tokmill.sources.samples import csv_samples
 from tokmill.sources.streams import (
     CHUNK_BYTES,
     BrokenInputError,
@@ -117,6 +118,7 @@ class CsvBlock:
     max_record_bytes: int
     input_bytes: int
     where: str
+    samples_head: bool = False
 
     @property
     def n_bytes(self) -> int:
@@ -147,7 +149,9 @@ class CsvBlock:
         rows = parsed[fitted.rows]
         lookup = SpanLookup(data, starts[rows], stops[rows], rows, origin, self._keys)
         found = [*(shift(r, origin) for r in rejects), *self.raw.after]
-        return Records(fitted.batch, lookup, found, self.raw.unread)
+        columns = (self.names, self.delimiter)
+        samples = csv_samples(lookup, self.schema, *columns, head=self.samples_head)
+        return Records(fitted.batch, lookup, found, self.raw.unread, samples)
 
     def _keys(self, _: bytes) -> list[str]:
         return list(self.names)

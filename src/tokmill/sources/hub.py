@@ -8,6 +8,7 @@ import pyarrow as pa
 
 from tokmill.sources.hub_commit import HUB_PREFIX, missing, unreachable
 from tokmill.sources.rows import RowReader, RowSource
+from tokmill.sources.samples import HEAD_ROWS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -20,7 +21,13 @@ _ROWS = 256  # rows asked for at once; blocks are cut from them by their bytes
 
 
 def open_hub(
-    piece: Slice, settings: InputSettings, schema: pa.Schema, batch_bytes: int, start: Place | None
+    piece: Slice,
+    settings: InputSettings,
+    schema: pa.Schema,
+    batch_bytes: int,
+    start: Place | None,
+    *,
+    samples_head: bool = False,
 ) -> RowReader:
     """Open a split of a Hub dataset, streaming. A resume asks the Hub to skip the rows before.
 
@@ -30,12 +37,16 @@ def open_hub(
     """
     where = piece.file.path
     dataset = _load(piece.file, settings)
+    heads: list[pa.RecordBatch] = []
 
     def batches(first: int) -> Iterator[pa.RecordBatch]:
         wanted = dataset.skip(first) if first else dataset
         try:
             for table in wanted.with_format("arrow").iter(batch_size=_ROWS):
-                yield from pa.table(table).combine_chunks().to_batches()
+                for batch in pa.table(table).combine_chunks().to_batches():
+                    if not heads:
+                        heads.append(batch.slice(0, HEAD_ROWS))
+                    yield batch
         except Exception as error:  # whatever the network and the dataset's readers raise
             raise unreachable(where, error) from error
 
@@ -47,21 +58,10 @@ def open_hub(
         rows_before=lambda: 0,
         close=lambda: None,
         where=where,
+        head=lambda: next(iter(heads), None),
     )
-    return RowReader(source, schema, batch_bytes, settings.max_record_bytes, start)
-
-
-def hub_schema(file: SourceFile, settings: InputSettings) -> pa.Schema:
-    """Return the schema of a Hub dataset, of its first row if it declares none; raises the same."""
-    dataset = _load(file, settings)
-    if dataset.features is not None:
-        return dataset.features.arrow_schema.remove_metadata()
-    try:
-        for table in dataset.with_format("arrow").iter(batch_size=1):
-            return table.schema.remove_metadata()
-    except Exception as error:
-        raise unreachable(file.path, error) from error
-    return pa.schema([])
+    limits = (batch_bytes, settings.max_record_bytes, start)
+    return RowReader(source, schema, *limits, samples_head=samples_head)
 
 
 def _load(file: SourceFile, settings: InputSettings) -> Any:

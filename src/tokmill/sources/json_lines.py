@@ -8,7 +8,6 @@ a block was cut.
 
 from __future__ import annotations
 
-import json
 import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
@@ -20,6 +19,7 @@ import pyarrow.json
 from tokmill.batch import Place, Records, Reject
 from tokmill.sources.blocks import SpanLookup, first_bytes
 from tokmill.sources.lines import too_large_message
+from tokmill.sources.samples import json_record, json_samples
 from tokmill.sources.utf8 import invalid_spans, utf8_message
 from tokmill.sources.whole import is_whole, text_batch
 
@@ -79,6 +79,7 @@ class JsonBlock:
     schema: pa.Schema
     max_record_bytes: int
     input_bytes: int
+    samples_head: bool = False
 
     @property
     def n_bytes(self) -> int:
@@ -91,7 +92,9 @@ class JsonBlock:
         parsed = parse_block(data, self.schema, self.max_record_bytes)
         lookup = SpanLookup(data, parsed.starts, parsed.stops, parsed.rows, origin, json_keys)
         rejects = [shift(reject, origin) for reject in parsed.rejects]
-        return Records(parsed.batch, lookup, [*rejects, *self.raw.after], self.raw.unread)
+        found = [*rejects, *self.raw.after]
+        samples = json_samples(lookup, self.schema, head=self.samples_head)
+        return Records(parsed.batch, lookup, found, self.raw.unread, samples)
 
 
 def shift(reject: Reject, origin: Place) -> Reject:
@@ -101,11 +104,7 @@ def shift(reject: Reject, origin: Place) -> Reject:
 
 def json_keys(line: bytes) -> list[str]:
     """Give the top-level keys of a line, in order; none if it is no object."""
-    try:
-        record = json.loads(line)
-    except (ValueError, RecursionError):
-        return []
-    return list(record) if isinstance(record, dict) else []
+    return list(json_record(line) or ())
 
 
 def parse_lines(

@@ -10,11 +10,12 @@ import pyarrow.parquet as pq
 from tokmill.errors import StorageError
 from tokmill.sources.row_bytes import dictionary_bytes
 from tokmill.sources.rows import RowReader, RowSource, dropped
+from tokmill.sources.samples import HEAD_ROWS
 from tokmill.sources.streams import unreadable
 from tokmill.sources.whole import wanted_names
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     from tokmill.batch import Place
     from tokmill.sources.slices import Slice
@@ -31,7 +32,13 @@ numbers of four bytes until a block decodes them."""
 
 
 def open_parquet(
-    piece: Slice, schema: pa.Schema, batch_bytes: int, max_record_bytes: int, start: Place | None
+    piece: Slice,
+    schema: pa.Schema,
+    batch_bytes: int,
+    max_record_bytes: int,
+    start: Place | None,
+    *,
+    samples_head: bool = False,
 ) -> RowReader:
     """Open the row groups `start` to `stop` of a Parquet file (all for stop -1).
 
@@ -60,8 +67,17 @@ def open_parquet(
         rows_before=lambda: sum(rows[: piece.start]),
         close=file.close,
         where=piece.file.path,
+        head=lambda: _head(piece.file.path, groups),
     )
-    return RowReader(source, schema, batch_bytes, max_record_bytes, start)
+    limits = (batch_bytes, max_record_bytes, start)
+    return RowReader(source, schema, *limits, samples_head=samples_head)
+
+
+def _head(path: str, groups: Sequence[int]) -> pa.RecordBatch | None:
+    """Return the first rows of row groups with all columns; its own reader, as it skips none."""
+    with open_file(path) as file:
+        found = file.iter_batches(HEAD_ROWS, groups, use_threads=False)
+        return next(_readable(found, path), None)
 
 
 def open_file(path: str) -> pq.ParquetFile:

@@ -12,11 +12,17 @@ from tokmill.sources.blocks import RowLookup, row_as_json
 from tokmill.sources.columns import fit_columns
 from tokmill.sources.lines import too_large_message
 from tokmill.sources.row_bytes import slices
+from tokmill.sources.samples import row_samples
+from tokmill.sources.whole import is_whole
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
+    import numpy as np
+    import numpy.typing as npt
+
     from tokmill.sources.blocks import Block
+    from tokmill.sources.samples import Samples
 
 
 MOST_FITTED_BYTES = 1 << 30
@@ -27,7 +33,8 @@ MOST_FITTED_BYTES = 1 << 30
 class RowBlock:
     """Rows of a table, in several batches; `first` is the 0-based number of row 0 in the slice.
 
-    `n_bytes`: what the rows take decoded, the weight of the block in memory.
+    `n_bytes`: what the rows take decoded, the weight of the block in memory. `head`: the first rows
+    with all columns of the file, to see which are left out.
     """
 
     batches: Sequence[pa.RecordBatch]
@@ -38,6 +45,7 @@ class RowBlock:
     input_bytes: int
     where: str
     n_bytes: int
+    head: pa.RecordBatch | None = None
 
     def parse(self) -> Records:
         """Return the records of the block.
@@ -59,7 +67,14 @@ class RowBlock:
             for bad in fitted.bad
         ]
         lookup = RowLookup(batch, fitted.rows, self.first, self.names)
-        return Records(fitted.batch, lookup, rejects)
+        return Records(fitted.batch, lookup, rejects, samples=self._samples(fitted.rows))
+
+    def _samples(self, rows: npt.NDArray[np.int64]) -> Samples:
+        """Return the rows of the batch that `head` has, with their records."""
+        if self.head is None or is_whole(self.schema):
+            return []
+        fitted = {row: i for i, row in enumerate(rows[: self.head.num_rows].tolist())}
+        return [(fitted[row], record) for row, record in row_samples(self.head) if row in fitted]
 
     def _refused(self, batch: pa.RecordBatch) -> Records:
         """Return no record but the reject of the one row, which is too large to be looked at."""
@@ -77,7 +92,7 @@ class RowSource:
 
     `batches(n)` gives the batches of the slice from its row n on, of any size. `n_rows`: rows of
     the slice, 0 if unknown. `n_bytes`: the input that they stand for. `rows_before` counts the rows
-    of the file before the slice.
+    of the file before the slice. `head` reads its first rows with all their columns.
     """
 
     batches: Callable[[int], Iterable[pa.RecordBatch]]
@@ -87,6 +102,7 @@ class RowSource:
     rows_before: Callable[[], int]
     close: Callable[[], None]
     where: str
+    head: Callable[[], pa.RecordBatch | None]
 
 
 class RowReader:
@@ -102,7 +118,10 @@ class RowReader:
         batch_bytes: int,
         max_record_bytes: int,
         start: Place | None,
+        *,
+        samples_head: bool = False,
     ) -> None:
+        self._samples_head = samples_head
         self._source = source
         self._schema = schema
         self._batch_bytes = batch_bytes
@@ -131,7 +150,8 @@ class RowReader:
         if source.n_rows:
             before, stop = (source.n_bytes * n // source.n_rows for n in (first, self._first))
             input_bytes = stop - before
-        limits = (self._max_record_bytes, input_bytes, source.where, n_bytes)
+        head = source.head() if self._samples_head and not first else None
+        limits = (self._max_record_bytes, input_bytes, source.where, n_bytes, head)
         return RowBlock(batches, self._schema, first, source.names, *limits)
 
     def origin(self) -> Place:

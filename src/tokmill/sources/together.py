@@ -13,6 +13,7 @@ import numpy as np
 from tokmill.batch import Place, Records
 from tokmill.sources.blocks import SpanLookup
 from tokmill.sources.json_lines import JsonBlock, json_keys, parse_block, shift
+from tokmill.sources.samples import json_samples
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -72,4 +73,6 @@ def _records(
     )
     batch = parsed.batch.slice(rows.start, rows.stop - rows.start)
     shifted = [shift(reject, own) for reject in parsed.rejects[rejects]]
-    return Records(batch, lookup, [*shifted, *block.raw.after], block.raw.unread)
+    found = [*shifted, *block.raw.after]
+    samples = json_samples(lookup, block.schema, head=block.samples_head)
+    return Records(batch, lookup, found, block.raw.unread, samples)

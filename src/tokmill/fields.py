@@ -1,0 +1,265 @@
+"""The text in the fields of records: bytes by path, and the shares that a run uses and leaves out.
+
+A path is a key, `meta.source` for a key inside an object, `sections[].title` for a key inside a
+list of objects, `tags[]` for the strings of a list. Bytes are those of the decoded strings in
+UTF-8. What only labels a record (a URL, an id, a date, a file name, a hash) is no text.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterator, Mapping
+
+    import pyarrow as pa
+
+MOST_PATHS = 64
+"""More fields than this are counted together: keys may be data, such as ids."""
+
+OTHER = "other fields"
+
+_DEEPEST = 3
+_DEEPEST_READ = 20
+_LONGEST_JSON = 1 << 20
+_LONGEST_DATE = 48
+_LONGEST_WORD = 3
+_LONGEST_LABEL, _FEWEST_LABELS, _LABEL_REPEATS = 64, 5, 5
+
+_NO_BLANK = re.compile(r"[!-~]+")
+_MARKED = re.compile(r"[0-9/\\_@:=.+-]")
+_URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://\S+")
+_DATE = re.compile(
+    r"(?:[0-9T Z:,./+\-年月日时分秒]|"
+    r"(?:mon|tue|wed|thu|fri|sat|sun|jan|feb|mar|apr|may|jun|jul|aug|sep|oct|nov|dec)[a-z]*|"
+    r"gmt|utc|am|pm|st|nd|rd|th)+",
+    re.IGNORECASE,
+)
+
+
+class FieldBytes(NamedTuple):
+    """Bytes of the strings in a field: all of them, and those that are text."""
+
+    n_bytes: int
+    text_bytes: int
+
+
+_NOTHING = FieldBytes(0, 0)
+
+
+def weigh(record: Mapping[str, Any], nested: Collection[str] = ()) -> dict[str, FieldBytes]:
+    """Return the bytes of every field of a record, by path, in the record's order.
+
+    `nested`: keys whose value may be a list or object that is written as a string of JSON, as CSV
+    has it. A field without a string has 0 bytes.
+    """
+    found: dict[str, FieldBytes] = {}
+    for path, text in _leaves(record, nested):
+        _count(found, path, text)
+    return found
+
+
+class FieldSample:
+    """The fields of some records, added one by one; holds none of them.
+
+    `where`: the file that they are of. `fields`: bytes by path, in the order in which the paths are
+    first seen. `keys`: top-level keys in order. `string_keys`: those with a string in some record.
+    """
+
+    def __init__(self, nested: Collection[str] = ()) -> None:
+        self.where = ""
+        self.n_records = self.n_bytes = 0
+        self.keys: dict[str, None] = {}
+        self.fields: dict[str, FieldBytes] = {}
+        self.string_keys: set[str] = set()
+        self._nested = nested
+        self._labels: dict[str, _Labels] = {}
+
+    def add(self, record: Mapping[str, Any]) -> None:
+        """Add a record."""
+        self.n_records += 1
+        self.keys.update(dict.fromkeys(record))
+        self.string_keys.update(k for k, value in record.items() if isinstance(value, str | bytes))
+        for path, text in _leaves(record, self._nested):
+            self.n_bytes += _count(self.fields, path, text)
+            self._labels.setdefault(path, _Labels()).add(text)
+
+    def weighed(self, text_field: str = "") -> dict[str, FieldBytes]:
+        """Return the fields, with those whose few short values come again and again as no text.
+
+        `text_field` is never taken for such a label, and nothing is where all would be.
+        """
+        found = {
+            path: FieldBytes(n.n_bytes, 0) if self._is_label(path, text_field) else n
+            for path, n in self.fields.items()
+        }
+        if any(n.text_bytes for n in found.values()):
+            return found
+        return {path: FieldBytes(n.n_bytes, n.n_bytes) for path, n in self.fields.items()}
+
+    def _is_label(self, path: str, text_field: str) -> bool:
+        return path != text_field and self._labels[path].repeat()
+
+
+class _Labels:
+    """Whether the values of a field repeat as those of a category do."""
+
+    def __init__(self) -> None:
+        self._n_values = 0
+        self._values: set[str] | None = set()
+
+    def add(self, value: str) -> None:
+        self._n_values += 1
+        if len(value) > _LONGEST_LABEL:
+            self._values = None
+        elif self._values is not None:
+            self._values.add(value)
+
+    def repeat(self) -> bool:
+        if self._values is None or self._n_values < _FEWEST_LABELS:
+            return False
+        return len(self._values) * _LABEL_REPEATS <= self._n_values
+
+
+def is_text(value: str) -> bool:
+    """Return whether a string is text, by its shape: not a URL, id, number, date, name of a file.
+
+    A string of ASCII without a blank is text only if it is a word. JSON in a string is metadata.
+    """
+    if len(value) <= _LONGEST_WORD and value.isascii():
+        return False
+    if _NO_BLANK.fullmatch(value):
+        return not _MARKED.search(value)
+    if len(value) <= _LONGEST_DATE and _DATE.fullmatch(value):
+        return False
+    if _URL.fullmatch(value):
+        return False
+    return isinstance(_parsed(value), str)
+
+
+def utf8_length(text: str) -> int:
+    """Return the bytes of a string in UTF-8; a lone surrogate takes three."""
+    return len(text) if text.isascii() else len(text.encode("utf-8", "surrogatepass"))
+
+
+def used_paths(schema: pa.Schema) -> frozenset[str]:
+    """Return the paths of the columns that a renderer reads."""
+    return frozenset(path for field in schema for path in _column_paths(field.name, field.type))
+
+
+def is_used(path: str, used: Collection[str]) -> bool:
+    """Return whether a path is one of those that are used, or lies inside one."""
+    return path in used or any(path.startswith((f"{name}.", f"{name}[")) for name in used)
+
+
+def counted(fields: Mapping[str, FieldBytes], used: Collection[str]) -> dict[str, int]:
+    """Return what each field counts in a share: all of a used field, the text of another."""
+    return {
+        path: bytes_of.n_bytes if is_used(path, used) else bytes_of.text_bytes
+        for path, bytes_of in fields.items()
+    }
+
+
+def used_share(counts: Mapping[str, int], used: Collection[str]) -> float:
+    """Return the share of the used fields in all that counts; 1 if there is nothing."""
+    total = sum(counts.values())
+    return sum(n for path, n in counts.items() if is_used(path, used)) / total if total else 1.0
+
+
+def describe_fields(counts: Mapping[str, int], used: Collection[str]) -> str:
+    """Return which fields are used and which are left out, with their shares of the text.
+
+    As `text 97 %; left out: title 3 %, url, id`: a field without a share holds no text.
+    """
+    total = max(1, sum(counts.values()))
+    kept = {path: n for path, n in counts.items() if is_used(path, used)}
+    rest = {
+        path: n for path, n in counts.items() if path not in kept and not _is_outer(path, counts)
+    }
+    text = listed_shares(kept, total) or "none"
+    return text + (f"; left out: {listed_shares(rest, total)}" if rest else "")
+
+
+def _is_outer(path: str, counts: Mapping[str, int]) -> bool:
+    """Return whether a path is that of lists or objects, which some records have empty."""
+    return not counts[path] and any(is_used(other, {path}) for other in counts if other != path)
+
+
+def listed_shares(counts: Mapping[str, int], total: int, most: int = 8) -> str:
+    """Return fields with their share of `total` bytes, the largest first."""
+    ordered = sorted(counts.items(), key=lambda row: -row[1])
+    shown = [f"{path} {percent(n / total)}" if n else path for path, n in ordered[:most]]
+    return ", ".join(shown + ["…"] * (len(ordered) > most))
+
+
+def percent(share: float) -> str:
+    """Return a share in words; what is not all never rounds to 100 %, nor something to 0 %."""
+    if 0 < share < 0.01:
+        return "under 1 %"
+    if 0.99 < share < 1:
+        return "over 99 %"
+    return f"{share * 100:.0f} %"
+
+
+def _column_paths(name: str, kind: pa.DataType) -> Iterator[str]:
+    value = getattr(kind, "value_type", None)
+    if value is None:
+        yield name
+    else:
+        for field in value:
+            yield f"{name}[].{field.name}"
+
+
+def _parsed(value: Any) -> Any:
+    """Return what a string of JSON holds if it is a list or an object, else the value itself."""
+    if not isinstance(value, str) or len(value) > _LONGEST_JSON:
+        return value
+    if value[:1] + value[-1:] not in ("[]", "{}"):
+        return value
+    with suppress(ValueError, RecursionError):
+        return json.loads(value)
+    return value
+
+
+def _leaves(record: Mapping[str, Any], nested: Collection[str]) -> Iterator[tuple[str, str]]:
+    for key, value in record.items():
+        yield from _strings(str(key), _parsed(value) if key in nested else value, 1)
+
+
+def _count(into: dict[str, FieldBytes], path: str, text: str) -> int:
+    """Count a string of a field; return its bytes."""
+    before = into.get(path, _NOTHING)
+    n_bytes = utf8_length(text)
+    text_bytes = n_bytes if is_text(text) else 0
+    into[path] = FieldBytes(before.n_bytes + n_bytes, before.text_bytes + text_bytes)
+    return n_bytes
+
+
+def _strings(path: str, value: Any, depth: int) -> Iterator[tuple[str, str]]:
+    """Yield the strings in a value with their paths; an empty one where there is none."""
+    if isinstance(value, str):
+        yield path, value
+    elif isinstance(value, bytes):
+        yield path, _decoded(value)
+    elif depth > _DEEPEST_READ:
+        yield path, ""
+    elif isinstance(value, dict) and value:
+        for key, inner in value.items():
+            yield from _strings(f"{path}.{key}" if depth < _DEEPEST else path, inner, depth + 1)
+    elif isinstance(value, list) and value:
+        below = path if path.endswith("[]") or depth >= _DEEPEST else f"{path}[]"
+        for inner in value:
+            yield from _strings(below, inner, depth + 1)
+    else:
+        yield path, ""
+
+
+def _decoded(value: bytes) -> str:
+    """Return a column of bytes as text, which Parquet may hold in one; other bytes are no text."""
+    try:
+        return value.decode()
+    except UnicodeDecodeError:
+        return ""

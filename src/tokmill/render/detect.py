@@ -1,0 +1,214 @@
+"""Which fields of a source are its text, judged by where the text of its first records is."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from tokmill.config import RenderSettings
+from tokmill.errors import UsageError
+from tokmill.fields import FieldSample, counted, listed_shares, used_share
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Mapping
+
+    from tokmill.fields import FieldBytes
+
+ENOUGH = 0.9
+"""A renderer is taken without being asked for if its fields hold this share of the text."""
+
+_NAMES = (
+    "text_field", "title_field", "summary_field", "sections_field",
+    "section_title_field", "section_content_field",
+)  # fmt: skip
+
+_SPEAKERS = ("role", "from", "speaker", "user")
+_SPOKEN = ("content", "value", "text", "utterance", "message")
+_ASKED = ("instruction", "prompt", "question", "query", "problem")
+_ANSWERED = ("output", "response", "completion", "answer", "solution", "chosen")
+
+_ITEM = re.compile(r"([^.\[\]]+)\[\]\.([^.\[\]]+)")
+_MOST_IN_TEMPLATE = 6
+
+
+def is_named(settings: RenderSettings) -> bool:
+    """Return whether the settings name the fields, or how they are rendered."""
+    default = RenderSettings()
+    named = any(getattr(settings, name) != getattr(default, name) for name in _NAMES)
+    return named or settings.renderer != default.renderer or bool(settings.template)
+
+
+def detect(settings: RenderSettings, sample: FieldSample, where: str) -> RenderSettings:
+    """Return the settings with the renderer, and its field, that fits the sampled records.
+
+    `where` names the source. Without a record it is the encyclopedia renderer.
+
+    Raises:
+        UsageError: no renderer reads nearly all of the text; lists the fields with their shares.
+    """
+    if settings.renderer != "auto":
+        return settings
+    if is_named(settings) or not sample.n_records:
+        return replace(settings, renderer=_named(settings, sample.keys))
+    fields = sample.weighed(settings.text_field)
+    if chat := _chat(sample, fields):
+        raise UsageError(f"{where}: {chat}")
+    if _has_sections(settings, sample) and share(fields, _encyclopedia(settings)) >= ENOUGH:
+        return replace(settings, renderer="encyclopedia")
+    texts = _texts(sample, fields)
+    if not any(n.n_bytes for n in fields.values()) and settings.text_field in sample.keys:
+        return replace(settings, renderer="text")
+    first = [settings.text_field] if settings.text_field in texts else []
+    for name in first + sorted(texts, key=lambda name: -fields[name].text_bytes)[:1]:
+        if share(fields, {name}) >= ENOUGH:
+            return replace(settings, renderer="text", text_field=name)
+    raise UsageError(f"{where}: {_what_is_there(fields)}: {advice(settings, sample)}")
+
+
+def share(fields: Mapping[str, FieldBytes], used: Collection[str]) -> float:
+    """Return the share of some fields in the text."""
+    return used_share(counted(fields, used), used)
+
+
+def advice(settings: RenderSettings, sample: FieldSample) -> str:
+    """Return the options that read most of the text of the sampled records."""
+    fields = sample.weighed(settings.text_field)
+    texts = _texts(sample, fields)
+    nested = _items(fields)
+    n_flat = sum(fields[name].text_bytes for name in texts)
+    n_nested = sum(fields[path].text_bytes for path in nested)
+    if _has_sections(settings, sample) and n_nested:
+        flat = f", or only the other texts with {_template(texts)}" if n_flat else ""
+        return f"take the sections with --renderer encyclopedia{flat}"
+    if nested and n_nested >= n_flat:
+        return f"take the list with {_sections(settings, texts, nested, fields)}"
+    fullest = max(fields, key=lambda path: fields[path].text_bytes, default="")
+    if not texts or fields[fullest].text_bytes > n_flat:
+        inside = f": make one string of {fullest}" if fullest and fields[fullest].n_bytes else ""
+        return f"renderers read strings under keys of their own{inside}"
+    longest = max(texts, key=lambda name: fields[name].text_bytes)
+    alone = f"--renderer text --text-field {shlex.quote(longest)}"
+    if len(texts) == 1:
+        return f"name it with {alone}"
+    return f"name all with {_template(texts)}, or one with {alone}"
+
+
+def template_option(sample: FieldSample, text_field: str) -> str:
+    """Return the option that takes all texts of the sampled records; '' if there is one alone."""
+    texts = _texts(sample, sample.weighed(text_field))
+    return _template(texts) if len(texts) > 1 else ""
+
+
+def _named(settings: RenderSettings, keys: Collection[str]) -> str:
+    default = RenderSettings()
+    if settings.template:
+        return "template"
+    others = any(getattr(settings, name) != getattr(default, name) for name in _NAMES[1:])
+    if settings.text_field != default.text_field and (settings.text_field in keys or not others):
+        return "text"
+    return "encyclopedia"
+
+
+def _encyclopedia(settings: RenderSettings) -> frozenset[str]:
+    items = (settings.section_title_field, settings.section_content_field)
+    sections = (f"{settings.sections_field}[].{name}" for name in items)
+    return frozenset((settings.title_field, settings.summary_field, *sections))
+
+
+def _has_sections(settings: RenderSettings, sample: FieldSample) -> bool:
+    """Return whether sections have the named key, or are empty beside a title and a summary."""
+    if f"{settings.sections_field}[].{settings.section_content_field}" in sample.fields:
+        return True
+    wanted = {settings.title_field, settings.summary_field, settings.sections_field}
+    inner = f"{settings.sections_field}["
+    filled = (path for path, n in sample.fields.items() if n.n_bytes)
+    return wanted <= set(sample.keys) and not any(path.startswith(inner) for path in filled)
+
+
+def _texts(sample: FieldSample, fields: Mapping[str, FieldBytes]) -> list[str]:
+    """Return the keys whose strings are text, in the order of the records' keys."""
+    return [
+        name
+        for name in sample.keys
+        if name in sample.string_keys and name in fields and fields[name].text_bytes
+    ]
+
+
+def _items(fields: Mapping[str, FieldBytes]) -> list[str]:
+    """Return the paths of texts in lists of objects."""
+    return [path for path, n in fields.items() if _ITEM.fullmatch(path) and n.text_bytes]
+
+
+def _chat(sample: FieldSample, fields: Mapping[str, FieldBytes]) -> str:
+    """Return what to do with records that are chats or instructions; '' if they are not."""
+    inner: dict[str, set[str]] = {}
+    for path in fields:
+        if found := _ITEM.fullmatch(path):
+            inner.setdefault(found[1], set()).add(found[2])
+    for name, keys in inner.items():
+        speakers, spoken = keys.intersection(_SPEAKERS), keys.intersection(_SPOKEN)
+        if speakers and spoken and name not in _texts(sample, fields):
+            return (
+                f"the records are chats ({name}[].{min(speakers)}, {name}[].{min(spoken)}): "
+                "tokmill sft makes samples of them, tokmill pretrain reads text"
+            )
+    asked, answered = (
+        [key for key in keys if key in sample.string_keys] for keys in (_ASKED, _ANSWERED)
+    )
+    if asked and answered:
+        return (
+            f"the records are questions with answers ({asked[0]}, {answered[0]}): use tokmill sft, "
+            f"or to pretrain on them as text name all with {_template(_strings(sample))}"
+        )
+    return ""
+
+
+def _strings(sample: FieldSample) -> list[str]:
+    """Return the keys of strings that may be text, short answers too."""
+    fields = sample.weighed()
+    asked = (*_ASKED, *_ANSWERED)
+    texts = _texts(sample, fields)
+    return [name for name in sample.keys if name in texts or name in asked]
+
+
+def _what_is_there(fields: Mapping[str, FieldBytes]) -> str:
+    total = sum(n.text_bytes for n in fields.values())
+    texts = {path: n.text_bytes for path, n in fields.items() if n.text_bytes}
+    rest = [path for path in fields if path not in texts]
+    found = f"found {listed_shares(texts, total)}" if texts else "found no text"
+    labels = f"; without text {listed_shares(dict.fromkeys(rest, 0), 1)}" if rest else ""
+    return f"the text is not in one field, {found}{labels}"
+
+
+def _template(texts: Collection[str]) -> str:
+    """Return a `--template` of some fields, quoted for the shell."""
+    kept = [name for name in texts if not set(name) & set("{}!:[")][:_MOST_IN_TEMPLATE]
+    return "--template " + shlex.quote("\\n".join("{" + name + "}" for name in kept))
+
+
+def _sections(
+    settings: RenderSettings,
+    texts: list[str],
+    nested: list[str],
+    fields: Mapping[str, FieldBytes],
+) -> str:
+    """Return the options that make the encyclopedia renderer read a list of objects."""
+    content = max(nested, key=lambda path: fields[path].text_bytes)
+    found = _ITEM.fullmatch(content)
+    name, inner = (found[1], found[2]) if found else (content, "")
+    headings = [path for path in nested if path != content and path.startswith(f"{name}[].")]
+    wanted = {
+        "title_field": next(iter(texts), settings.title_field),
+        "summary_field": next(iter(texts[1:]), settings.summary_field),
+        "sections_field": name,
+        "section_title_field": headings[0].rpartition(".")[2] if headings else "title",
+        "section_content_field": inner,
+    }
+    options = (
+        f"--{setting.replace('_', '-')} {shlex.quote(value)}"
+        for setting, value in wanted.items()
+        if value != getattr(settings, setting)
+    )
+    return " ".join(("--renderer encyclopedia", *options))

@@ -1,0 +1,92 @@
+"""Which records of a slice are looked at as a whole, to see which of their fields are left out.
+
+Every 1,000th record, and those at the head of the slice: their places alone decide, so that the
+answer depends neither on blocks nor on threads. A record in a thousand costs nothing to speak of.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+
+from tokmill.sources.whole import is_whole
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from tokmill.sources.blocks import SpanLookup
+
+Samples = list[tuple[int, dict[str, Any]]]
+"""Rows in order, each with its record."""
+
+HEAD_ROWS = 32
+"""So many rows of a table are looked at, the first ones: the others lack the columns not read."""
+
+_EVERY = 1000
+_HEAD_BYTES = 64 << 10
+_LONGEST_BYTES = 1 << 20
+_LONGEST_CELL = 1 << 30
+
+
+def json_samples(lookup: SpanLookup, schema: pa.Schema, *, head: bool) -> Samples:
+    """Return the rows to look at, with their records; none where whole records are read."""
+    rows = [] if is_whole(schema) else _sampled(lookup, head=head)
+    pairs = ((row, json_record(lookup.whole(row))) for row in rows)
+    return [(row, record) for row, record in pairs if record is not None]
+
+
+def csv_samples(
+    lookup: SpanLookup, schema: pa.Schema, names: Sequence[str], delimiter: str, *, head: bool
+) -> Samples:
+    """Return the rows to look at, with their cells by name; none where whole records are read."""
+    rows = [] if is_whole(schema) else _sampled(lookup, head=head)
+    if rows:
+        csv.field_size_limit(_LONGEST_CELL)  # else a cell of more than 128 KiB is an error
+    return [(row, _cells(lookup.whole(row), names, delimiter)) for row in rows]
+
+
+def row_samples(batch: pa.RecordBatch) -> Samples:
+    """Return the first rows of a table, with their records; not those that are no valid text."""
+    found: Samples = []
+    for row in range(min(batch.num_rows, HEAD_ROWS)):
+        try:
+            found += [(row, record) for record in batch.slice(row, 1).to_pylist()]
+        except (UnicodeDecodeError, ValueError):
+            continue
+    return found
+
+
+def json_record(line: bytes) -> dict[str, Any] | None:
+    """Return the object that a line of JSON holds; None if Python cannot read it, or it is none."""
+    try:
+        record = json.loads(line)
+    except (ValueError, RecursionError):  # taken by Arrow, not by Python: very deep
+        return None
+    return record if isinstance(record, dict) else None
+
+
+def _sampled(lookup: SpanLookup, *, head: bool) -> list[int]:
+    """Return every 1,000th row; at the `head` of a slice also all that begin in its first 64 KiB.
+
+    Not a record over 1 MiB there: a file may hold no other.
+    """
+    origin = lookup.origin
+    chosen = (lookup.numbers + (1 + origin.line)) % _EVERY == 0
+    if head and origin.byte_offset < _HEAD_BYTES:
+        is_short = lookup.stops - lookup.starts <= _LONGEST_BYTES
+        chosen |= (lookup.starts + origin.byte_offset < _HEAD_BYTES) & is_short
+    rows: list[int] = np.flatnonzero(chosen).tolist()
+    return rows
+
+
+def _cells(data: bytes, names: Sequence[str], delimiter: str) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    cells = next(csv.reader(io.StringIO(data.decode(), newline=""), delimiter=delimiter), [])
+    for name, cell in zip(names, cells, strict=False):
+        found.setdefault(name, cell)
+    return found

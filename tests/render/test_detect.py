@@ -1,0 +1,187 @@
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from tokmill.config import RenderSettings
+from tokmill.errors import UsageError
+from tokmill.fields import FieldSample
+from tokmill.render.detect import detect, is_named, template_option
+
+SECTIONS = [{"title": "habits", "content": "they hunt by night " * 9}]
+BODY = "they hunt by night and sleep by day " * 9
+
+
+def sampled(*records):
+    found = FieldSample(("sections",))
+    for record in records:
+        found.add(record)
+    found.where = "a.jsonl"
+    return found
+
+
+def detected(record, **settings):
+    found = detect(RenderSettings(**settings), sampled(record), "a.jsonl")
+    return found.renderer, found.text_field
+
+
+def refused(*records):
+    with pytest.raises(UsageError) as caught:
+        detect(RenderSettings(), sampled(*records), "a.jsonl")
+    assert "\n" not in str(caught.value)
+    return str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("record", "field"),
+    [
+        ({"text": BODY}, "text"),
+        ({"id": "12", "url": "https://a.b/c d", "title": "cats", "text": BODY}, "text"),
+        ({"text": BODY, "meta": {"set": "Pile-CC"}}, "text"),
+        ({"title": "cats at night", "content": BODY}, "content"),
+        ({"title": "cats at night", "abstract": BODY}, "abstract"),
+        ({"repo_name": "a/b", "path": "a/b.py", "size": 12, "content": BODY}, "content"),
+        ({"text": "hello"}, "text"),
+        ({"text": ""}, "text"),
+    ],
+)
+def test_one_field_is_taken_if_it_holds_nearly_all_of_the_text(record, field):
+    assert detected(record) == ("text", field)
+
+
+@pytest.mark.parametrize(
+    "record",
+    [
+        {"title": "cats", "summary": "a beast", "sections": SECTIONS},
+        {"sections": SECTIONS, "id": "12"},
+        {"title": "cats", "sections": [{"content": BODY, "image": "https://a.b/c.png"}]},
+        {"title": "cats", "summary": BODY, "sections": []},
+        {"title": "cats", "summary": BODY, "sections": None},
+        {"title": "cats", "sections": '[{"title": "habits", "content": "they hunt by night"}]'},
+    ],
+)
+def test_an_encyclopedia_is_what_has_sections_with_the_named_keys(record):
+    assert detected(record)[0] == "encyclopedia"
+
+
+def test_some_records_of_an_encyclopedia_may_lack_sections():
+    found = sampled({"title": "cats", "summary": BODY}, {"title": "dogs", "sections": SECTIONS})
+    assert detect(RenderSettings(), found, "a.jsonl").renderer == "encyclopedia"
+
+
+def test_without_a_record_it_is_an_encyclopedia():
+    assert detect(RenderSettings(), FieldSample(), "").renderer == "encyclopedia"
+
+
+@pytest.mark.parametrize(
+    ("record", "expected"),
+    [
+        (
+            {"title": BODY, "body": BODY},
+            "a.jsonl: the text is not in one field, found title 50 %, body 50 %: name all with "
+            "--template '{title}\\n{body}', or one with --renderer text --text-field title",
+        ),
+        (
+            {"url": "https://a.b/c", "summary": BODY, "my text": BODY * 2},
+            "a.jsonl: the text is not in one field, found my text 67 %, summary 33 %; without text "
+            "url: name all with --template '{summary}\\n{my text}', or one with "
+            "--renderer text --text-field 'my text'",
+        ),
+        (
+            {"title": "cats", "text": BODY, "sections": SECTIONS},
+            "a.jsonl: the text is not in one field, found text 64 %, sections[].content 34 %, "
+            "sections[].title 1 %, title under 1 %: take the sections with "
+            "--renderer encyclopedia, or only the other texts with --template '{title}\\n{text}'",
+        ),
+        (
+            {"title": "cats", "sections": [{"heading": "habits at night", "text": BODY}]},
+            "a.jsonl: the text is not in one field, found sections[].text 94 %, "
+            "sections[].heading 4 %, title 1 %: take the list with --renderer encyclopedia "
+            "--section-title-field heading --section-content-field text",
+        ),
+        (
+            {"标题": "猫", "段落": [{"行号": 1, "内容": "夜行动物。" * 40}]},
+            "a.jsonl: the text is not in one field, found 段落[].内容 over 99 %, 标题 under 1 %; "
+            "without text 段落[].行号: take the list with --renderer encyclopedia "
+            "--title-field '标题' --sections-field '段落' --section-content-field '内容'",
+        ),
+        (
+            {"title": "cats", "paragraphs": [BODY, BODY]},
+            "a.jsonl: the text is not in one field, found paragraphs[] over 99 %, title under 1 %: "
+            "renderers read strings under keys of their own: make one string of paragraphs[]",
+        ),
+        (
+            {"id": 12, "n": 3.5},
+            "a.jsonl: the text is not in one field, found no text; without text id, n: "
+            "renderers read strings under keys of their own",
+        ),
+        (
+            {"messages": [{"role": "user", "content": BODY}]},
+            "a.jsonl: the records are chats (messages[].role, messages[].content): tokmill sft "
+            "makes samples of them, tokmill pretrain reads text",
+        ),
+        (
+            {"conversations": [{"from": "human", "value": BODY}], "id": "1"},
+            "a.jsonl: the records are chats (conversations[].from, conversations[].value): "
+            "tokmill sft makes samples of them, tokmill pretrain reads text",
+        ),
+        (
+            {"title": "sums", "question": "how many are they", "answer": "42"},
+            "a.jsonl: the records are questions with answers (question, answer): use tokmill sft, "
+            "or to pretrain on them as text name all with "
+            "--template '{title}\\n{question}\\n{answer}'",
+        ),
+        (
+            {"instruction": "say it", "input": "", "output": BODY},
+            "a.jsonl: the records are questions with answers (instruction, output): use "
+            "tokmill sft, or to pretrain on them as text name all with "
+            "--template '{instruction}\\n{output}'",
+        ),
+    ],
+)
+def test_a_body_is_never_dropped_but_the_fields_are_listed(record, expected):
+    assert refused(record) == expected
+
+
+def test_the_advice_is_what_a_shell_and_the_template_take():
+    for key, field in (("it's", "'it'\"'\"'s'"), ("a b", "'a b'")):
+        assert f"--text-field {field}" in refused({"x": BODY, key: BODY * 2})
+    assert "--template '{b}'" in refused({"Unnamed: 0": BODY, "b": BODY})
+
+
+@pytest.mark.parametrize(
+    ("settings", "expected"),
+    [
+        ({"renderer": "text"}, ("text", "text")),
+        ({"renderer": "encyclopedia"}, ("encyclopedia", "text")),
+        ({"template": "{title}"}, ("template", "text")),
+        ({"text_field": "title"}, ("text", "title")),
+        ({"title_field": "title", "sections_field": "body"}, ("encyclopedia", "text")),
+    ],
+)
+def test_named_fields_are_taken_whatever_they_hold(settings, expected):
+    assert is_named(RenderSettings(**settings))
+    assert detected({"title": "cats", "content": BODY}, **settings) == expected
+
+
+def test_separators_name_no_field():
+    assert not is_named(RenderSettings(separator=" ", terminator=""))
+
+
+def test_categories_are_no_text():
+    records = [{"text": f"tweet number {i} of many", "topic": "sports and games"} for i in range(9)]
+    found = detect(RenderSettings(), sampled(*records), "a.jsonl")
+    assert (found.renderer, found.text_field) == ("text", "text")
+    assert template_option(sampled(*records), "text") == ""
+
+
+def test_the_option_that_takes_all_texts_keeps_their_order():
+    found = sampled({"title": "cats at night", "url": "a/b", "content": BODY})
+    assert template_option(found, "text") == "--template '{title}\\n{content}'"
+
+
+def test_no_field_is_named_by_its_place():
+    message = refused({"Unnamed: 0": "0", "title": BODY, "body": BODY * 3})
+    assert message.endswith("or one with --renderer text --text-field body")
+    assert re.search(r"--template '\{title\}\\n\{body\}'", message)
