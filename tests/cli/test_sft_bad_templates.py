@@ -57,9 +57,16 @@ def template(directory: Path, source: str | bytes) -> Path:
         (
             "{% set n = namespace(x='xx') %}{% for i in range(99) %}{% set n.x = n.x ~ n.x %}"
             "{% endfor %}{{ n.x }}",
-            ": the chat template is stopped: what it keeps grows without end",
+            ": the chat template is stopped: it writes or copies too much text",
         ),
-        ("{{ 'x' * 10 ** 12 }}", ": the chat template is stopped: what * gives here is too large"),
+        (
+            "{{ 'x' * 10 ** 12 }}",
+            ": the chat template is stopped: it writes or copies too much text",
+        ),
+        (
+            "{% macro f() %}{{ f() }}{% endmacro %}{{ f() }}",
+            ": the chat template is stopped: its macros call each other more than 60 deep",
+        ),
     ],
 )
 def test_a_template_that_can_never_do_is_one_line_before_any_work(
@@ -78,7 +85,6 @@ def test_a_template_that_can_never_do_is_one_line_before_any_work(
         ("{{ raise_exception('no\nway') }}", "template error"),
         ("{{ ''.__class__.__mro__[1].__subclasses__() }}", "template error"),
         ("{% include '/etc/passwd' %}", "template error"),
-        ("{% macro f() %}{{ f() }}{% endmacro %}{{ f() }}", "template error"),
         ("{{ messages.append(1) }}", "template error"),
         ("{% for m in messages|reverse %}{{ m.content }}{% endfor %}", "template rewrites earlier"),
         (

@@ -4,12 +4,13 @@ import jinja2
 import pytest
 
 from tokmill.errors import UsageError
+from tokmill.render.chat.jinja_budget import Budget
 from tokmill.render.chat.jinja_env import MARKS, compile_template, emitted_tokens
 
 
 def rendered(source, date="", **variables):
     compiled = compile_template(source, date=date, where="chat.jinja")
-    return compiled.template.render({MARKS: ("[", "]"), **variables})
+    return compiled.render({MARKS: ("[", "]"), **variables}, Budget(0))
 
 
 def test_the_newline_behind_a_block_and_the_spaces_before_it_are_not_written():

@@ -19,16 +19,24 @@ from jinja2.ext import Extension, loopcontrols
 from jinja2.utils import Namespace
 
 from tokmill.errors import UsageError
-from tokmill.render.chat.jinja_limits import LimitedEnvironment, limited
+from tokmill.render.chat.jinja_budget import BUDGET, Budget, EndlessError
+from tokmill.render.chat.jinja_charges import charged
+from tokmill.render.chat.jinja_limits import LimitedEnvironment
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Mapping
 
     from jinja2.parser import Parser
     from jinja2.runtime import Context
 
 MARKS = "tokmill_marks"
 """The variable that holds the pair of marks; every rendering is given it."""
+
+_BROKEN = (jinja2.TemplateError, SyntaxError, ValueError, RecursionError, MemoryError)
+"""What compiling may raise: some sources are too deep, or hold numbers that are too long."""
+
+_LONGEST_SOURCE = 1 << 20
+_LONGEST_DATE_FORMAT = 256
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +53,18 @@ class CompiledTemplate:
     is_direct: bool
     literals: str
 
+    def render(self, variables: Mapping[str, Any], budget: Budget) -> str:
+        """Return a rendering, within a budget.
+
+        Raises:
+            EndlessError: the budget is used up.
+            Exception: whatever the template raises.
+        """
+        try:
+            return self.template.render({**variables, BUDGET: budget})
+        except RecursionError:
+            raise EndlessError("its values or calls are nested too deep") from None
+
 
 def compile_template(source: str, *, date: str, where: str) -> CompiledTemplate:
     """Compile a chat template; `date` is what it is told of today, `where` names it in messages.
@@ -53,13 +73,15 @@ def compile_template(source: str, *, date: str, where: str) -> CompiledTemplate:
         UsageError: it is not valid Jinja, or asks for today's date and `date` is empty or is not
             one.
     """
+    if len(source) > _LONGEST_SOURCE:
+        raise UsageError(f"{where}: longer than {_LONGEST_SOURCE} characters: no chat template")
     environment = _environment(_clock(date, where))
     try:
         tree = environment.parse(source)
-        template = environment.from_string(limited(tree, environment))
+        template = environment.from_string(charged(tree, environment))
     except jinja2.TemplateSyntaxError as error:
         raise UsageError(f"{where}:{error.lineno}: not a Jinja template: {error.message}") from None
-    except (jinja2.TemplateError, SyntaxError, RecursionError) as error:
+    except _BROKEN as error:
         raise UsageError(f"{where}: not a Jinja template: {error}") from None
     asks_for_today = any(name.name == "strftime_now" for name in tree.find_all(nodes.Name))
     if asks_for_today and not date:
@@ -83,7 +105,7 @@ def emitted_tokens(source: str, added: Iterable[str]) -> set[str]:
     """
     try:
         literals = _literals(_environment(_clock("", "")).parse(source))
-    except (jinja2.TemplateError, RecursionError):
+    except _BROKEN:
         return set()
     return {token for token in added if token.strip() and token in literals}
 
@@ -117,6 +139,7 @@ def _environment(clock: Callable[[str], str]) -> LimitedEnvironment:
     environment.globals["namespace"] = _TemplateNamespace
     del environment.filters["random"]
     del environment.globals["lipsum"]
+    environment.limit()
     return environment
 
 
@@ -127,7 +150,13 @@ def _clock(date: str, where: str) -> Callable[[str], str]:
         raise UsageError(
             f"{where}: the date to write must be YYYY-MM-DD, found {date!r} (--date)"
         ) from None
-    return now.strftime
+
+    def strftime_now(written: str) -> str:
+        if len(written) > _LONGEST_DATE_FORMAT:
+            raise EndlessError("its format of dates is too long")
+        return now.strftime(written)
+
+    return strftime_now
 
 
 def _tojson(

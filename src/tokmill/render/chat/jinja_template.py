@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 from tokmill.errors import UsageError
 from tokmill.render.chat.around import ENDLESS, check_written, look_around
 from tokmill.render.chat.conversation import ChatError
+from tokmill.render.chat.jinja_budget import Budget, EndlessError, size_of
 from tokmill.render.chat.jinja_env import MARKS, compile_template, emitted_tokens
-from tokmill.render.chat.jinja_limits import STEPS, EndlessError, steps_for
 from tokmill.render.chat.prefix import spans_by_prefix
 from tokmill.render.chat.regions import Cutter, RegionWriter
 from tokmill.render.chat.shield import Shield, escaped_forms
@@ -151,12 +151,14 @@ class JinjaTemplate:
             "tools": tools,
             "add_generation_prompt": prompt,
             MARKS: marks[:2],
-            STEPS: steps_for(len(messages)),
         }
+        budget = Budget(len(messages), lambda: size_of([messages, tools]))
         try:
-            return self._compiled.template.render(variables)
+            return self._compiled.render(variables, budget)
         except EndlessError as error:
             raise ChatError(ENDLESS, f"the chat template is stopped: {error}") from None
+        except MemoryError:
+            raise  # it depends on the machine: the run ends, and no record is refused for it
         except Exception as error:  # a template is a program: it may raise anything
             words = str(error).strip().partition("\n")[0] or type(error).__name__
             raise ChatError("template error", f"the chat template raises: {words}") from None
