@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 from tokmill.cli.bar import Bar, can_draw
 from tokmill.cli.progress import Figures
 from tokmill.cli.screen import show, show_labelled
-from tokmill.report.units import plural, size
+from tokmill.plural import plural
+from tokmill.report.units import size
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

@@ -11,6 +11,7 @@ import click
 from tokmill.cli.dataset import spread, tokenizer_of
 from tokmill.cli.screen import show, show_json, show_styled
 from tokmill.errors import UsageError
+from tokmill.plural import plural
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -99,8 +100,8 @@ def _chosen(
         capacity = manifest["packs"]["train"]["capacity"]
         n_tokens = sum(len(found.ids) for found in samples)
         heading = (
-            f"row {row} of train: {len(samples):,} samples, {n_tokens:,} of {capacity:,} tokens "
-            f"({n_tokens / capacity:.1%})"
+            f"row {row} of train: {plural(len(samples), 'sample')}, {n_tokens:,} of "
+            f"{plural(capacity, 'token')} ({n_tokens / capacity:.1%})"
         )
         return heading, iter(samples)
     numbers = _numbers(manifest["totals"]["documents"], document, sample)
@@ -156,7 +157,7 @@ def _write_page(
     show_ids: bool,
 ) -> None:
     from tokmill.report.sample_page import sample_page
-    from tokmill.report.units import plural, size
+    from tokmill.report.units import size
     from tokmill.storage import storage_errors, write_whole
 
     page = sample_page(

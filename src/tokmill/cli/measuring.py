@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from tokmill.budget_settings import LOADING
 from tokmill.cli.screen import show
+from tokmill.plural import plural
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -79,6 +80,6 @@ def measured_table(rows: list[Row], training: TrainingSettings) -> RenderableTyp
             cache,
         )  # fmt: skip
 
-    workers = f"{training.loader_workers} workers, {training.start_method}"
+    workers = f"{plural(training.loader_workers, 'worker')}, {training.start_method}"
     title = f"host RAM, one process, {workers}, committed"
     return rows_table(title, ("predicted", "measured", "", "page cache"), map(texts, rows))

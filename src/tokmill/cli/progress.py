@@ -6,7 +6,8 @@ import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from tokmill.report.units import ROUNDED_FROM, count, plural, size
+from tokmill.plural import plural
+from tokmill.report.units import ROUNDED_FROM, count, size
 
 if TYPE_CHECKING:
     from tokmill.pipeline.spec import Progress

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from tokmill.encode.decode import escaped
+from tokmill.plural import plural
 from tokmill.report.printable import printable
 from tokmill.report.stretches import stretches
 
@@ -84,7 +85,7 @@ def sample_text(sample: Sample, look: Look) -> str:
     shown, is_cut = stretches(sample.runs, look.max_chars)
     text = _joined(shown, look, marks)
     if is_cut:
-        text += f"… ({len(sample.ids):,} tokens in all)"
+        text += f"… ({plural(len(sample.ids), 'token')} in all)"
     if sample.mask is not None and marks != _marks("", look):
         text = f"here: {_legend(look, marks)}\n{text}"
     return text

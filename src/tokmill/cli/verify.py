@@ -11,6 +11,7 @@ import click
 from tokmill.cli.dataset import spread, tokenizer_of
 from tokmill.cli.screen import show, show_json, show_labelled
 from tokmill.errors import TokmillError, VerifyError
+from tokmill.plural import plural
 
 _MOST_NAMED = 5
 
@@ -26,7 +27,7 @@ def command(directory: Path, tokenizer: str, as_json: bool) -> None:
     at every document's end, and all counts; of chats the masks, and on samples spread over them
     the trained text, decoded.
     """
-    from tokmill.report.units import plural, size
+    from tokmill.report.units import size
     from tokmill.shards.reader import read_manifest
     from tokmill.shards.verify import verify
 
@@ -45,7 +46,7 @@ def command(directory: Path, tokenizer: str, as_json: bool) -> None:
         show(
             f"{plural(findings.n_files, 'file')} ({size(findings.n_bytes)}) hashed, "
             f"{plural(findings.n_shards, 'shard')}, {plural(findings.n_documents, 'document')}, "
-            f"{findings.n_tokens:,} tokens checked{note}"
+            f"{plural(findings.n_tokens, 'token')} checked{note}"
         )
     if findings.problems:
         raise VerifyError(
@@ -73,4 +74,4 @@ def _check_text(directory: Path, manifest: dict[str, Any], moved: str, problems:
         return f"; trained text not decoded: {error}"
     numbers = spread(manifest["totals"]["documents"], MOST_SAMPLES)
     problems += check_trained_text(directory, manifest, loaded, numbers)
-    return f"; {len(numbers):,} samples decoded"
+    return f"; {plural(len(numbers), 'sample')} decoded"

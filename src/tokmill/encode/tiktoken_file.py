@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from tokmill.errors import TokenizerError
+from tokmill.plural import plural
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -125,7 +126,9 @@ def parse_ranks(data: bytes, *, where: str) -> dict[bytes, int]:
         ranks[token] = rank
         seen.add(rank)
     if missing := [byte for byte in range(256) if bytes([byte]) not in ranks]:
-        raise TokenizerError(f"{where}: no token for {len(missing)} bytes, first {missing[0]:#04x}")
+        raise TokenizerError(
+            f"{where}: no token for {plural(len(missing), 'byte')}, first {missing[0]:#04x}"
+        )
     return ranks
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 from typing import TYPE_CHECKING
 
+from tokmill.plural import plural
 from tokmill.shards.checkpoint import unfinished_records
 from tokmill.shards.layout import PARTS, is_part_record
 
@@ -31,8 +32,9 @@ def _message(plan: Plan, directory: Path) -> str:
         return STDIN_STOPPED
     n_done = sum(is_part_record(path.name) for path in (directory / PARTS).iterdir())
     n_records = unfinished_records(directory)
-    kept = [f"{n_done:,} of {len(plan.parts):,} parts"] if n_done else []
-    kept += [f"{n_records:,} records{' of others' if n_done else ''}"] if n_records else []
+    kept = [f"{n_done:,} of {plural(len(plan.parts), 'part')}"] if n_done else []
+    kept += [plural(n_records, "record") + " of others" * (n_done > 0)] if n_records else []
     if not kept:
         return "interrupted; nothing is kept yet: the same command begins anew"
-    return f"interrupted; {' and '.join(kept)} are kept: the same command continues"
+    are = "is" if n_done + n_records == 1 else "are"
+    return f"interrupted; {' and '.join(kept)} {are} kept: the same command continues"

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from tokmill.errors import RecordError, UnreadInputError
 from tokmill.laps import add_seconds
+from tokmill.plural import plural
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -59,7 +60,9 @@ class RejectWatch:
     def _check(self) -> None:
         if self._reasons.total() > self._limit * self._n_records:
             raise RecordError(
-                _too_many(self._reasons, f"{self._n_records:,} records", self._limit, self._first)
+                _too_many(
+                    self._reasons, plural(self._n_records, "record"), self._limit, self._first
+                )
             )
 
 
@@ -85,7 +88,7 @@ def check_sample(limits: LimitSettings, found: Survey, n_records: int) -> None:
         )
         if 1 - sum(fewer) > _CHANCE:
             return
-    sampled = f"{n_sampled:,} sampled records"
+    sampled = plural(n_sampled, "sampled record")
     raise RecordError(
         f"the run would stop: {_too_many(found.rejects, sampled, allowed, found.first_reject)}"
     )
@@ -95,7 +98,7 @@ def _too_many(reasons: Counter[str], records: str, allowed: float, first: str) -
     named = ", ".join(f"{n:,} {reason}" for reason, n in reasons.most_common(3))
     first = f"; the first: {first}" if first else ""
     return (
-        f"{reasons.total():,} of {records} were rejected ({named}), more than "
-        f"max_reject_fraction {allowed:g} allows{first}; if that is the right input, "
-        "raise --max-reject-fraction"
+        f"{reasons.total():,} of {records} {'was' if reasons.total() == 1 else 'were'} rejected "
+        f"({named}), more than max_reject_fraction {allowed:g} allows{first}; if that is the right "
+        "input, raise --max-reject-fraction"
     )

@@ -19,6 +19,7 @@ from tokmill.errors import UsageError, WorkerError
 from tokmill.measure.child import MARKS, MODULE, Run
 from tokmill.measure.machine import cgroup_memory
 from tokmill.measure.usage import Usage, Watch
+from tokmill.plural import plural
 from tokmill.shards.reader import check_complete, read_manifest
 
 if TYPE_CHECKING:
@@ -93,8 +94,8 @@ def run_of(directory: Path, training: TrainingSettings, *, torch: bool, masked: 
         raise UsageError(f"{directory}: the dataset has no tokens: there is nothing to load")
     if tokens < sequence * training.micro_batch:
         raise UsageError(
-            f"{directory}: {tokens} tokens in whole sequences of {sequence}, expected a batch of "
-            f"{training.micro_batch}: set a smaller --sequence or --micro-batch"
+            f"{directory}: {plural(tokens, 'token')} in whole sequences of {sequence}, expected a "
+            f"batch of {training.micro_batch}: set a smaller --sequence or --micro-batch"
         )
     return Run(
         paths=tuple(str(directory / f"{shard['name']}.bin") for shard in manifest["shards"]),

@@ -13,6 +13,7 @@ from tokmill.pipeline.outcome import check_outcome, check_read, summed_unread
 from tokmill.pipeline.packing import write_packs
 from tokmill.pipeline.plan import resolved_settings
 from tokmill.pipeline.spec import CUT_SAMPLES
+from tokmill.plural import plural
 from tokmill.shards.canonical import laid_out_json, manifest_sha256
 from tokmill.shards.checksum import Digest, digest_of
 from tokmill.shards.layout import FORMAT_VERSION, MANIFEST, PARTS, PLAN, REJECTS, part_name
@@ -151,7 +152,7 @@ def _check_files(record: PartRecord, directory: Path) -> None:
             path = directory / entry.name
             found = f"found {path.stat().st_size:,}" if path.is_file() else "it is gone"
             raise StorageError(
-                f"{path}: changed while the run went on: expected {entry.n_bytes:,} bytes, "
+                f"{path}: changed while the run went on: expected {plural(entry.n_bytes, 'byte')}, "
                 f"{found}: run the same command again to make it anew"
             )
 

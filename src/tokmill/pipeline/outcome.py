@@ -7,6 +7,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from tokmill.errors import RecordError, UnreadInputError
+from tokmill.plural import plural
 from tokmill.shards.record import unread_from_json
 
 if TYPE_CHECKING:
@@ -76,8 +77,8 @@ def _amount(found: Sequence[UnreadInput]) -> str:
     """Return how much was not read; of a file that was cut off, nobody knows."""
     text_bytes = sum(unread.text_bytes for unread in found)
     stored_bytes = sum(unread.stored_bytes for unread in found)
-    parts = [f"{text_bytes:,} bytes of text"] if text_bytes else []
-    parts += [f"{stored_bytes:,} stored bytes"] if stored_bytes else []
+    parts = [f"{plural(text_bytes, 'byte')} of text"] if text_bytes else []
+    parts += [plural(stored_bytes, "stored byte")] if stored_bytes else []
     if any(unread.reason == "cut off" for unread in found):
         parts.append("what was cut off")
     return " and ".join(parts) or "nothing"
@@ -111,7 +112,7 @@ def _no_document(totals: Counts, sources: Rows, rejects: Sequence[Path]) -> str:
         return f"{made}: {_files(len(sources))} without a record ({_named(sources)})"
     losses = [f"{n:,} rejected: {reason}" for reason, n in totals.rejects.most_common()]
     losses += [f"{n:,} dropped: {reason}" for reason, n in totals.drops.most_common()]
-    records = f"{totals.records:,} record{'s' * (totals.records != 1)}"
+    records = plural(totals.records, "record")
     return f"{made} of {records} ({'; '.join(losses)}){_first(rejects)}"
 
 
@@ -133,7 +134,7 @@ def _check_sources(fraction: float, sources: Rows, rejects: Sequence[Path]) -> N
 
 
 def _files(n: int) -> str:
-    return f"{n:,} input file{'s' * (n != 1)}"
+    return plural(n, "input file")
 
 
 def _named(rows: Rows) -> str:

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tokmill.errors import UsageError
+from tokmill.plural import plural
 from tokmill.shards.layout import SPLITS
 from tokmill.shards.packs import sample_lengths, summary, write_pack_index
 
@@ -123,8 +124,8 @@ def _check(lengths: npt.NDArray[np.integer], capacity: int) -> None:
     for i in (int(lengths.argmax()), int(lengths.argmin())):
         if not 1 <= lengths[i] <= capacity:
             raise UsageError(
-                f"sample {i}: {lengths[i]} tokens, but a packed row holds 1 to {capacity}: "
-                f"set max_tokens to at most {capacity}"
+                f"sample {i}: {plural(int(lengths[i]), 'token')}, but a packed row holds "
+                f"1 to {capacity}: set max_tokens to at most {capacity}"
             )
 
 

@@ -17,6 +17,7 @@ from tokmill.config import CHECKSUMS, SHA256, Config, plain
 from tokmill.encode.choose import EngineChoice
 from tokmill.errors import StateError
 from tokmill.pipeline.spec import Part, RunSpec
+from tokmill.plural import plural
 from tokmill.shards.canonical import canonical_json, laid_out_json
 from tokmill.shards.layout import PLAN, SHARD_BYTES, token_dtype
 from tokmill.shards.plan_file import PLAN_FORMAT, load_plan, plan_fingerprint
@@ -247,7 +248,7 @@ def _changed_files(found: Sequence[Sequence[Any]], asked: Sequence[Sequence[Any]
 
 def _file_change(before: Sequence[Any], after: Sequence[Any]) -> str:
     if before[2] != after[2]:
-        return f"{before[2]} bytes before, {after[2]} now"
+        return f"{plural(before[2], 'byte')} before, {after[2]:,} now"
     if before[3] != after[3]:
         return "it was modified"
     return "its kind or revision"

@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from tokmill.memory.advice import verdict
-from tokmill.report.units import count, memory, plural, seconds, size
+from tokmill.plural import plural
+from tokmill.report.units import count, memory, seconds, size
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from rich.text import Text
 
 from tokmill.memory.advice import verdict
+from tokmill.plural import plural
 from tokmill.report.bill import bill_table, explanation, indented, left_out, one_line, rows_table
 from tokmill.report.bill_rows import largest_text
 from tokmill.report.disk_text import disk_tables
@@ -194,7 +195,7 @@ def _compute_rows(
     )
     yield (
         "steps per epoch",
-        f"{found.steps_per_epoch:,} of {found.step_sequences:,} sequences, "
+        f"{found.steps_per_epoch:,} of {plural(found.step_sequences, 'sequence')}, "
         f"{count(found.step_tokens)} tokens",
     )
     epochs = "epoch" if how.epochs == 1 else "epochs"
@@ -202,7 +203,7 @@ def _compute_rows(
     if found.seconds is not None:
         yield ("time", f"about {seconds(found.seconds)} at an MFU of {how.mfu:.0%}")
     yield (
-        f"documents over {long.context:,} tokens",
+        f"documents over {plural(long.context, 'token')}",
         f"about {long.documents:,} ({long.share:.1%}), {count(long.tokens_beyond)} tokens beyond",
     )
     yield from (("note", note) for note in found.notes)

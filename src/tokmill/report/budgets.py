@@ -16,6 +16,7 @@ from tokmill.memory.host import host_budget
 from tokmill.memory.inference import inference_bill
 from tokmill.memory.load import load_model
 from tokmill.memory.training import training_bill
+from tokmill.plural import plural
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -147,7 +148,7 @@ def _beyond_vocabulary(model: Model, ids: int) -> Iterator[str]:
     """Say that the dataset's tokenizer has more ids than the model's embedding."""
     if ids > model.vocabulary:
         yield (
-            f"vocabulary: the dataset's tokenizer has {ids:,} ids, the model's embedding "
+            f"vocabulary: the dataset's tokenizer has {plural(ids, 'id')}, the model's embedding "
             f"{model.vocabulary:,}: it cannot be trained on this dataset as it is"
         )
 
@@ -158,7 +159,7 @@ def _beyond_positions(model: Model, settings: BudgetSettings) -> Iterator[str]:
     lengths = {"sequence": settings.training.sequence, "context": settings.inference.context}
     for name, tokens in lengths.items():
         if tokens > most > 0:
-            yield f"{name}: {tokens:,} tokens are more than the model's {most:,} positions"
+            yield f"{name}: {tokens:,} tokens are more than the model's {plural(most, 'position')}"
 
 
 def _of_model(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from tokmill.report.units import plural
+from tokmill.plural import plural
 from tokmill.shards.record import CHECKED, ROUTED, SKIPPED
 
 if TYPE_CHECKING:

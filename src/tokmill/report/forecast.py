@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from tokmill.plural import plural
 from tokmill.report.engine_text import engine_line
-from tokmill.report.units import count, plural, seconds, size
+from tokmill.report.units import count, seconds, size
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -12,6 +12,7 @@ from tokmill.config_values import build_config
 from tokmill.encode.control_variant import added_tokens
 from tokmill.encode.decode import Run, TokenDecoder, escaped
 from tokmill.errors import UsageError, VerifyError
+from tokmill.plural import plural
 from tokmill.render.chat.rule import mask_rule
 from tokmill.render.chat.templates import emitted_strings, template_source
 from tokmill.shards.canonical import sha256_hex
@@ -59,7 +60,7 @@ class Sample:
 
     def facts(self) -> list[str]:
         """Say where it stands, and its counts."""
-        facts = [self.shard, f"{len(self.ids):,} tokens"]
+        facts = [self.shard, plural(len(self.ids), "token")]
         if self.mask is not None:
             share = self.n_trained / max(1, len(self.ids))
             facts += [f"{self.n_trained:,} trained", f"{share:.1%}"]

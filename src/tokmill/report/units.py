@@ -65,8 +65,3 @@ def seconds(s: float) -> str:
     if minutes < 60:
         return f"{int(s // 60)} min {int(s % 60):02d} s"
     return f"{minutes // 60} h {minutes % 60:02d} min"
-
-
-def plural(n: int, thing: str) -> str:
-    """Give a counted thing such as `1 file` or `1,234 files`."""
-    return f"{n:,} {thing}{'' if n == 1 else 's'}"

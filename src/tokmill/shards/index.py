@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from tokmill.errors import RecordError, VerifyError
+from tokmill.plural import plural
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -110,7 +111,7 @@ def read_index(path: Path) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.int64]
     if version != 1 or code not in items or n_indices != n + 1:
         raise VerifyError(f"{path}: index header says version {version}, dtype code {code}")
     if size != HEADER.size + 12 * n + 8 * (n + 1):
-        raise VerifyError(f"{path}: {size} bytes do not fit {n} documents")
+        raise VerifyError(f"{path}: {plural(size, 'byte')} do not fit {plural(n, 'document')}")
     body = np.memmap(path, dtype=np.uint8, mode="r", offset=HEADER.size)
     lengths = body[: 4 * n].view("<i4")
     offsets = body[4 * n : 12 * n].view("<i8")

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tokmill.errors import StorageError, VerifyError
+from tokmill.plural import plural
 from tokmill.shards.index import read_index
 from tokmill.shards.layout import pack_names
 from tokmill.shards.writer import write_in_chunks
@@ -123,8 +124,8 @@ def sample_lengths(
         found = _lengths(directory / f"{entry['name']}.idx")
         if len(found) != entry["documents"]:
             raise VerifyError(
-                f"{directory / entry['name']}.idx: {len(found)} documents, the manifest says "
-                f"{entry['documents']}"
+                f"{directory / entry['name']}.idx: {plural(len(found), 'document')}, the manifest "
+                f"says {entry['documents']}"
             )
         lengths[start : start + len(found)] = found
         start += len(found)

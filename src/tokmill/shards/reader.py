@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tokmill.errors import StateError, StorageError, UsageError, VerifyError
+from tokmill.plural import plural
 from tokmill.shards.canonical import laid_out_json, manifest_sha256
 from tokmill.shards.index import read_index
 from tokmill.shards.layout import DATASET_FILE, MANIFEST, PLAN, SIDECARS, check_format_version
@@ -172,10 +173,14 @@ def open_shard(directory: Path, manifest: dict[str, Any], name: str, split: str)
     except (OSError, ValueError) as error:
         raise VerifyError(f"{path}: {error}") from None
     if item_bytes != dtype.itemsize:
-        raise VerifyError(f"{path}: index says {item_bytes} bytes per token, manifest {dtype.name}")
+        raise VerifyError(
+            f"{path}: index says {plural(item_bytes, 'byte')} per token, manifest {dtype.name}"
+        )
     for ending, body in sidecars.items():
         if len(body) != len(tokens):
-            raise VerifyError(f"{path}: {len(tokens)} tokens, but {len(body)} in .{ending}")
+            raise VerifyError(
+                f"{path}: {plural(len(tokens), 'token')}, but {len(body):,} in .{ending}"
+            )
     mask, weights = sidecars.get("mask"), sidecars.get("weight")
     return Shard(name, split, tokens, lengths, offsets, mask, weights)
 
@@ -193,8 +198,8 @@ def find_document(directory: Path, manifest: dict[str, Any], number: int) -> tup
             shard = open_shard(directory, manifest, entry["name"], entry["split"])
             if len(shard.lengths) != entry["documents"]:
                 raise VerifyError(
-                    f"{directory / entry['name']}.idx: {len(shard.lengths)} documents, the "
-                    f"manifest says {entry['documents']}"
+                    f"{directory / entry['name']}.idx: {plural(len(shard.lengths), 'document')}, "
+                    f"the manifest says {entry['documents']}"
                 )
             return shard, number - first
         first += entry["documents"]

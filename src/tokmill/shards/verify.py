@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tokmill.errors import VerifyError
+from tokmill.plural import plural
 from tokmill.shards.layout import MANIFEST
 from tokmill.shards.manifest_shape import shape_problem
 from tokmill.shards.reader import is_canonical, is_intact, open_shard, sidecars_of
@@ -97,11 +98,14 @@ def _check_index(shard: Shard, entry: dict[str, Any], problems: list[str]) -> bo
     ends = np.cumsum(lengths)
     if len(lengths) != entry["documents"] or len(shard.tokens) != entry["tokens"]:
         problems.append(
-            f"{name}: {len(lengths)} documents and {len(shard.tokens)} tokens, the manifest says "
+            f"{name}: {plural(len(lengths), 'document')} and {plural(len(shard.tokens), 'token')}, "
+            f"the manifest says "
             f"{entry['documents']} and {entry['tokens']}"
         )
     if not len(lengths) or int(ends[-1]) != len(shard.tokens) or int(lengths.min()) < 1:
-        problems.append(f"{name}.idx: its lengths do not add up to the {len(shard.tokens)} tokens")
+        problems.append(
+            f"{name}.idx: its lengths do not add up to the {plural(len(shard.tokens), 'token')}"
+        )
         return False
     if not np.array_equal(shard.offsets, (ends - lengths) * item_bytes):
         problems.append(f"{name}.idx: its byte offsets are not those of its lengths")
@@ -164,5 +168,5 @@ def _check_records(said: dict[str, Any], problems: list[str]) -> None:
         and_extra = f" and {extra} extra" if extra else ""
         problems.append(
             f"{MANIFEST}: documents + drops + rejects = {outcomes}, "
-            f"but {said['records']} records{and_extra}"
+            f"but {plural(said['records'], 'record')}{and_extra}"
         )

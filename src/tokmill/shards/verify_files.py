@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING, Any, Protocol
 
+from tokmill.plural import plural
 from tokmill.shards.checksum import FileEntry, digest_of
 from tokmill.shards.entries import FOLDERS, dataset_entries
 from tokmill.shards.layout import MANIFEST, is_of_finished_part, pack_names
@@ -101,7 +102,7 @@ def _check_file(directory: Path, said: FileEntry, findings: FileFindings) -> Non
     findings.n_bytes += found.n_bytes
     if found.n_bytes != said.n_bytes:
         findings.problems.append(
-            f"{said.name}: {found.n_bytes} bytes, the manifest says {said.n_bytes}"
+            f"{said.name}: {plural(found.n_bytes, 'byte')}, the manifest says {said.n_bytes:,}"
         )
     elif found.checksum != said.checksum:
         algorithm = said.checksum.algorithm

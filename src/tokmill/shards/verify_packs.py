@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tokmill.errors import VerifyError
+from tokmill.plural import plural
 from tokmill.shards.layout import MANIFEST, pack_names
 from tokmill.shards.packed_rows import open_rows
 from tokmill.shards.packs import summary
@@ -49,9 +50,9 @@ def _index_problem(source: RowSource, split: str, n_samples: int) -> str:
     offsets, samples = source.packs.row_offsets, source.packs.samples
     rows_name, samples_name = pack_names(split)
     if len(samples) != n_samples:
-        return f"{samples_name}: {len(samples)} samples, the split holds {n_samples}"
+        return f"{samples_name}: {plural(len(samples), 'sample')}, the split holds {n_samples}"
     if offsets[0] != 0 or offsets[-1] != n_samples or np.any(offsets[1:] <= offsets[:-1]):
-        return f"{rows_name}: its rows do not divide {n_samples} samples"
+        return f"{rows_name}: its rows do not divide {plural(n_samples, 'sample')}"
     outside = np.flatnonzero((samples < 0) | (samples >= n_samples))
     if len(outside):
         return f"{samples_name}: no sample {samples[outside[0]]}; the split holds {n_samples}"
@@ -74,7 +75,7 @@ def _fill_problem(source: RowSource, said: dict[str, Any], split: str) -> str:
         if int(lengths.max()) > source.capacity:
             row = start + int(lengths.argmax())
             return (
-                f"{pack_names(split)[0]}: row {row} holds {lengths.max()} tokens, "
+                f"{pack_names(split)[0]}: row {row} holds {plural(int(lengths.max()), 'token')}, "
                 f"more than {source.capacity}"
             )
     n_samples = len(source.packs.samples)

@@ -12,6 +12,7 @@ import numpy as np
 from tokmill.config import BLAKE3
 from tokmill.errors import StorageError
 from tokmill.laps import Laps, add_seconds
+from tokmill.plural import plural
 from tokmill.shards.checksum import Digest, FileEntry, digest_of
 from tokmill.shards.index import IndexWriter
 from tokmill.shards.layout import SIDECARS
@@ -123,7 +124,9 @@ class ShardWriter:
             len(b) != len(tokens) for b in sidecars.values()
         ):
             found = {ending: len(body) for ending, body in sidecars.items()}
-            raise ValueError(f"{len(tokens)} tokens with {found}, expected {self._sidecars}")
+            raise ValueError(
+                f"{plural(len(tokens), 'token')} with {found}, expected {self._sidecars}"
+            )
         values = (
             array.astype(body.dtype, casting="equiv", copy=False)
             for array, body in zip((tokens, *sidecars.values()), self._bodies, strict=True)

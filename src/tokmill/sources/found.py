@@ -15,6 +15,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from tokmill.plural import plural
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
@@ -95,7 +97,7 @@ class Found:
             self.files = [file for i, file in enumerate(self.files) if i not in dropped]
         if not named:
             return []
-        words = "a file is" if len(paths) == 1 else f"{len(paths):,} files are"
+        words = "a file is" if len(paths) == 1 else f"{plural(len(paths), 'file')} are"
         return [f"{words} named more than once, and read as often ({_some(paths)})"]
 
     def _same(self) -> Iterator[list[int]]:

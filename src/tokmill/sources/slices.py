@@ -8,6 +8,7 @@ from itertools import accumulate, pairwise
 from typing import TYPE_CHECKING
 
 from tokmill.errors import StorageError
+from tokmill.plural import plural
 from tokmill.sources.frames import frame_starts
 from tokmill.sources.streams import unreadable
 
@@ -65,8 +66,8 @@ def check_unchanged(file: SourceFile) -> None:
         raise unreadable(file.path, error) from None
     if (stat.st_size, stat.st_mtime_ns) != (file.n_bytes, file.mtime_ns):
         raise StorageError(
-            f"{file.path}: changed while it was read: {file.n_bytes} bytes when the run began, "
-            f"{stat.st_size} now; run again with --overwrite when nothing writes to it"
+            f"{file.path}: changed while it was read: {plural(file.n_bytes, 'byte')} when the run "
+            f"began, {stat.st_size:,} now; run again with --overwrite when nothing writes to it"
         )
 
 
