@@ -35,8 +35,9 @@ from tokmill.pipeline.chat_encoder import make_sample_encoder
 from tokmill.pipeline.plan import resolve
 from tokmill.pipeline.spec import RunSpec
 from tokmill.render.chat.conversation import ChatError
+from tokmill.render.chat.detect import detect_schema
 from tokmill.render.chat.rule import mask_rule
-from tokmill.render.chat.schemas import detect_schema, parse_record, read_conversation
+from tokmill.render.chat.schemas import parse_record, read_conversation
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -25,7 +25,8 @@ from typing import Any
 
 from tokmill.config import SftSettings
 from tokmill.render.chat.conversation import ChatError
-from tokmill.render.chat.schemas import detect_schema, read_conversation
+from tokmill.render.chat.detect import detect_schema
+from tokmill.render.chat.schemas import read_conversation
 
 ROOT = Path(__file__).resolve().parents[1]
 QWEN_SYSTEM = "You are Qwen, created by Alibaba Cloud. You are a helpful assistant."

@@ -21,7 +21,7 @@ from tokmill.config import (
     TokenizerSettings,
 )
 from tokmill.executors.run import run
-from tokmill.render.chat.schemas import detect_schema
+from tokmill.render.chat.detect import detect_schema
 
 SAMPLES = Path(__file__).parents[1] / "data_samples"
 SCHEMAS = {

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -136,6 +136,17 @@ class TokenBatch:
         return lengths
 
 
+class UnreadKeys(NamedTuple):
+    """Keys of the records of a block that are filled and that nothing reads.
+
+    `sets`: distinct sets of them, each sorted. `of_row`: (n_records,) int32, the set of each record
+    in `Records.batch`, -1 where everything is read.
+    """
+
+    sets: Sequence[tuple[str, ...]]
+    of_row: npt.NDArray[np.int32]
+
+
 @dataclass(frozen=True, slots=True)
 class SampleBatch:
     """Samples rendered from chats of one block: their text, cut into segments.
@@ -148,7 +159,7 @@ class SampleBatch:
     what is not trained. `turn_ends`: (n,) bool, whether a sample may be cut behind the segment: a
     trained turn is complete there. `rows`: (n_samples,) int64, not decreasing: the record's row in
     `Records.batch`. `refused`: rows that became no sample and why, in order. `drops`: rows left out
-    by a setting, by reason.
+    by a setting, by reason. `unread_keys`: None where all keys are read.
     """
 
     text: pa.LargeStringArray
@@ -159,6 +170,7 @@ class SampleBatch:
     rows: npt.NDArray[np.int64]
     refused: Sequence[tuple[int, Reject]]
     drops: Mapping[str, npt.NDArray[np.int64]]
+    unread_keys: UnreadKeys | None = None
 
     def texts(self) -> list[str]:
         """Give the text of each sample without its control tokens, which no engine sees."""

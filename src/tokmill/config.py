@@ -155,6 +155,9 @@ class SftSettings:
         "auto", "Shape of the records; auto: by the first ones; mixed: each by its own keys.",
         choices=SCHEMAS,
     )  # fmt: skip
+    ignore_keys: tuple[str, ...] = bytes_setting(
+        (), "Keys of records and messages that are taken as not there: label,foo."
+    )
     preset: str = bytes_setting(
         "tokmill", "Framework whose rule says what is trained.", choices=PRESETS
     )

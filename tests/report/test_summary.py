@@ -122,6 +122,26 @@ def test_the_details_of_a_run_say_every_fact_once():
             "unread",
             "2 files not read to the end, 1,312 bytes of text: a.gz, b",
         ),
+        ({}, "not read", None),
+        (
+            {"totals__unread_keys": {"context": 12, "url": 1300}},
+            "not read",
+            "url 1,300, context 12",
+        ),
+        (
+            {"totals__unread_keys": {f"k{i}": 1 for i in range(11)}},
+            "not read",
+            "k0 1, k1 1, k10 1, k2 1, k3 1, k4 1, k5 1, k6 1, and 3 more",
+        ),
+        (
+            {
+                "totals__unread": {"files": 1, "text_bytes": 9, "stored_bytes": 0},
+                "sources": [{"path": "a.gz", "unread": [{}]}],
+                "totals__unread_keys": {"url": 2},
+            },
+            "unread",
+            "1 file not read to the end, 9 bytes of text: a.gz; keys url 2",
+        ),
         (
             {"totals__rejects": {"b": 2000, "a": 1}},
             "rejects",

@@ -12,6 +12,7 @@ from tokmill.errors import StateError
 from tokmill.shards.checksum import Checksum, FileEntry
 from tokmill.shards.record import (
     CHECKED,
+    OTHER_KEYS,
     ROUTED,
     Counts,
     Next,
@@ -74,6 +75,14 @@ def test_counts_of_samples_are_added():
     counts = Counts(extra=1, trained_tokens=10, counters=Counter(a=1))
     counts.add(Counts(extra=2, trained_tokens=5, counters=Counter(a=1, b=3)))
     assert counts == Counts(extra=3, trained_tokens=15, counters=Counter(a=2, b=3))
+
+
+def test_keys_that_nothing_reads_are_named_up_to_a_hundred():
+    counts = Counts(unread_keys=Counter({f"k{i:03}": 2 for i in range(99)}))
+    counts.add(Counts(unread_keys=Counter({"k000": 1, "z": 4, "y": 3, "x" * 61: 5, "a\n": 6})))
+    assert (counts.unread_keys["k000"], len(counts.unread_keys)) == (3, 100)
+    assert counts.unread_keys[OTHER_KEYS] == 4 + 3 + 5 + 6
+    assert "unread_keys" not in Counts().as_json()
 
 
 @given(COUNTS)

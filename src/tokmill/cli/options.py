@@ -33,7 +33,7 @@ _NAMES = {
 }
 _SHORT = {"tokenizer": "-t", "output": "-o", "model": "-m"}
 _ESCAPED = ("text_separator", "template", "separator", "terminator", "csv_delimiter")
-_LISTS = ("roles",)
+_LISTS = ("roles", "ignore_keys")
 _ESCAPES = {"\\n": "\n", "\\t": "\t", "\\r": "\r", "\\\\": "\\"}
 
 

@@ -9,10 +9,10 @@ from tokmill.encode.continuation import continuation_tokenizer
 from tokmill.encode.control_variant import added_tokens, with_control_tokens
 from tokmill.errors import TokenizerError, UsageError
 from tokmill.render.chat.conversation import ChatError, Conversation
+from tokmill.render.chat.detect import settle_records
 from tokmill.render.chat.flat import STANFORD
 from tokmill.render.chat.renderer import ChatRenderer
 from tokmill.render.chat.rule import mask_rule
-from tokmill.render.chat.schemas import detect_schema
 from tokmill.render.chat.templates import (
     ALPACA,
     Vocabulary,
@@ -54,9 +54,8 @@ def settle(
         UsageError: no schema or template fits.
     """
     settings = sft_settings(config)
-    if settings.schema == "auto":
-        where = f"first records of {config.input.paths[0]}"
-        settings = replace(settings, schema=detect_schema(first_records, where))
+    where = f"first records of {config.input.paths[0]}"
+    settings = settle_records(settings, first_records, where)
     rule = mask_rule(settings)
     config = _with_lengths(config, settings)
     source = template_source(settings, rule.template, tokenizer.chat_template)

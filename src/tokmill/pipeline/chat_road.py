@@ -166,6 +166,7 @@ class ChatRoad:
             mask=(tokens.weights > 0).astype(np.uint8),
             loss_weights=tokens.weights if settings.weights == "file" else None,
             counters={**counters, CUT_SAMPLES: fitted.is_cut.astype(np.int64)},
+            unread_keys=samples.unread_keys,
         )
 
     def _candidates(self, encoding: Encoding) -> list[Candidate]:

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     import numpy.typing as npt
 
-    from tokmill.batch import RecordLookup, Reject, UnreadInput
+    from tokmill.batch import RecordLookup, Reject, UnreadInput, UnreadKeys
     from tokmill.encode.spot import Candidate
 
 
@@ -42,7 +42,8 @@ class Encoded:
     `checks`: (n,) int64 by the names of `Counts.checks`, how each document was held against the
     reference.
 
-    `unread`: the break behind all records of the block's slice, if there is one.
+    `unread`: the break behind all records of the block's slice, if there is one. `unread_keys`: of
+    the records in the block, by row; None where all keys are read.
     """
 
     tokens: npt.NDArray[np.unsignedinteger]
@@ -62,6 +63,7 @@ class Encoded:
     counters: Mapping[str, npt.NDArray[np.int64]] = field(default_factory=dict)
     unread: UnreadInput | None = None
     checks: Mapping[str, npt.NDArray[np.int64]] = field(default_factory=dict)
+    unread_keys: UnreadKeys | None = None
 
     @property
     def n_documents(self) -> int:
@@ -158,9 +160,14 @@ def parted(
                 {name: counts[start:stop] for name, counts in whole.counters.items()},
                 records.unread,
                 {name: counts[start:stop] for name, counts in whole.checks.items()},
+                _unread_keys(whole.unread_keys, first, last),
             )
         )
     return parts
+
+
+def _unread_keys(found: UnreadKeys | None, first: int, last: int) -> UnreadKeys | None:
+    return None if found is None else found._replace(of_row=found.of_row[first:last])
 
 
 def _row_starts(blocks: Sequence[Records]) -> npt.NDArray[np.int64]:

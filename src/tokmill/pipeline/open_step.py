@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     import numpy.typing as npt
 
-    from tokmill.batch import Place, Reject
+    from tokmill.batch import Place, Reject, UnreadKeys
     from tokmill.pipeline.encoded import Encoded
     from tokmill.shards.checksum import FileEntry
     from tokmill.shards.writer import ShardEntry
@@ -155,6 +155,8 @@ class OpenStep:
             for name, of_documents in found.items():
                 if n := int(of_documents[start:stop].sum()):
                     sums[name] += n
+        if block.unread_keys is not None:
+            _count_unread(counts, block.unread_keys, block.rows[start:stop])
         return n_records
 
     def reject(self, slice_index: int, source: str, place: Place, reject: Reject) -> None:
@@ -195,6 +197,18 @@ class OpenStep:
             shard.discard(keep)
         if self._rejects is not None:
             self._rejects.discard(keep)
+
+
+def _count_unread(counts: Counts, keys: UnreadKeys, rows: npt.NDArray[np.int64]) -> None:
+    """Count the unread keys of records that gave documents, in the order in which keys are met.
+
+    That order does not depend on where blocks are cut, and it decides which keys are named.
+    """
+    found = keys.of_row[np.unique(rows)]
+    kinds, first, n_records = np.unique(found[found >= 0], return_index=True, return_counts=True)
+    for i in np.argsort(first):
+        for key in keys.sets[int(kinds[i])]:
+            counts.add_unread_key(key, int(n_records[i]))
 
 
 def _sidecars(shard: ShardEntry, stem: str) -> tuple[str, ...]:

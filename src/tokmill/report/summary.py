@@ -17,6 +17,7 @@ MOST_ROWS = 10
 """A run ends with at most so many lines; `tokmill report` has the rest."""
 
 _MOST_REASONS = 4
+_MOST_KEYS = 8
 _MOST_SOURCES = 12
 _MOST_UNREAD = 3
 _KINDS = ("bin", "idx", "mask", "weight")
@@ -34,7 +35,7 @@ def summary_rows(manifest: Mapping[str, Any], directory: str, n_bytes: int) -> R
         ("records", _records(manifest)),
         ("drops", _by_reason(totals["drops"])),
         ("rejects", _by_reason(totals["rejects"], f"{directory}/rejects")),
-        ("unread", _unread(manifest)),
+        _not_read(manifest),
         ("tokens", _tokens(manifest)),
         ("trained", _trained(totals) if _is_sft(manifest) else ""),
         ("packing", "; ".join(_rows_of_pack(split, pack) for split, pack in packs.items())),
@@ -57,6 +58,7 @@ def detail_rows(manifest: Mapping[str, Any], directory: str) -> Rows:
         ("drops", _by_reason(totals["drops"], most=None) or "none"),
         ("rejects", _by_reason(totals["rejects"], f"{directory}/rejects", most=None) or "none"),
         *((label, text) for label, text in [("unread", _unread(manifest))] if text),
+        *((label, text) for label, text in [("not read", _unread_keys(totals, most=None))] if text),
         ("tokens", _tokens(manifest)),
         *(_mask_rows(manifest) if _is_sft(manifest) else ()),
         *((f"packs, {split}", _pack(pack)) for split, pack in packs.items()),
@@ -77,6 +79,26 @@ def _unread(manifest: Mapping[str, Any]) -> str:
     amounts = [(totals["text_bytes"], "bytes of text"), (totals["stored_bytes"], "stored bytes")]
     lost = " and ".join(f"{n:,} {what}" for n, what in amounts if n)
     return f"{plural(totals['files'], 'file')} not read to the end{lost and f', {lost}'}: {named}"
+
+
+def _not_read(manifest: Mapping[str, Any]) -> tuple[str, str]:
+    """Return a row for input that was not read to its end, and keys of records that mean nothing.
+
+    Both in one, as the summary has room for ten rows.
+    """
+    unread, keys = _unread(manifest), _unread_keys(manifest["totals"])
+    return ("unread", unread + (f"; keys {keys}" if keys else "")) if unread else ("not read", keys)
+
+
+def _unread_keys(totals: Mapping[str, Any], *, most: int | None = _MOST_KEYS) -> str:
+    """Return the keys that nothing read, with the number of samples' records that have them."""
+    counts = totals.get("unread_keys", {})
+    ordered = sorted(counts.items(), key=lambda row: (-row[1], row[0]))
+    shown = ordered[:most]
+    listed = [f"{key} {n:,}" for key, n in shown]
+    if len(ordered) > len(shown):
+        listed.append(f"and {len(ordered) - len(shown)} more")
+    return ", ".join(listed)
 
 
 def _is_sft(manifest: Mapping[str, Any]) -> bool:

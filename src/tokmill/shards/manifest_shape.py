@@ -78,7 +78,7 @@ _COUNTS = {
     **dict.fromkeys(("records", "documents", "tokens", "text_bytes", "input_bytes"), _COUNT),
     **dict.fromkeys(("drops", "rejects"), _Map(_COUNT)),
     **dict.fromkeys(("extra", "trained_tokens"), _Optional(_COUNT)),
-    **dict.fromkeys(("counters", "checks"), _Optional(_Map(_COUNT))),
+    **dict.fromkeys(("counters", "checks", "unread_keys"), _Optional(_Map(_COUNT))),
 }
 _UNREAD = {
     **dict.fromkeys(("line", "text_bytes", "stored_bytes"), _COUNT),

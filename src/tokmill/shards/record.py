@@ -20,6 +20,11 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
+OTHER_KEYS = "other keys"
+"""What keys beyond the first hundred are counted as, and such as are no short name."""
+
+_MOST_UNREAD_KEYS = 100
+_LONGEST_KEY = 60
 _NUMBERS = ("records", "documents", "tokens", "text_bytes", "input_bytes")
 
 CHECKED, CHECKED_BYTES, ROUTED = "checked", "checked_bytes", "routed"
@@ -37,8 +42,8 @@ class Counts:
     `extra`: documents and drops beyond the first of their record, which may give several samples.
     `trained_tokens`: those that are targets. `counters`: what was noticed, by name. `unread`: the
     breaks, placed in their files. `checks`: how documents were held against the reference, by the
-    names above. These five are written where they are not 0, so that runs without them have the
-    records that they always had.
+    names above. `unread_keys`: records with a filled key that nothing reads, by key. These six are
+    written where they are not 0, so that runs without them have the records that they always had.
     """
 
     records: int = 0
@@ -53,6 +58,7 @@ class Counts:
     counters: Counter[str] = field(default_factory=Counter)
     unread: list[UnreadInput] = field(default_factory=list)
     checks: Counter[str] = field(default_factory=Counter)
+    unread_keys: Counter[str] = field(default_factory=Counter)
 
     def add(self, other: Counts) -> None:
         """Add another slice's counts to these."""
@@ -72,6 +78,18 @@ class Counts:
         self.unread.extend(other.unread)
         if other.checks:
             self.checks.update(other.checks)
+        for key, n in sorted(other.unread_keys.items()):
+            self.add_unread_key(key, n)
+
+    def add_unread_key(self, key: str, n: int) -> None:
+        """Count a key that nothing reads in `n` records; beyond the first hundred keys, as others.
+
+        Records may have keys of their own, such as an identifier, and counts are held in memory.
+        """
+        is_new = key not in self.unread_keys
+        if is_new and (len(self.unread_keys) >= _MOST_UNREAD_KEYS or not _is_short(key)):
+            key = OTHER_KEYS
+        self.unread_keys[key] += n
 
     def as_json(self) -> dict[str, Any]:
         """Give the counts as plain values, reasons sorted."""
@@ -81,6 +99,7 @@ class Counts:
             "counters": dict(sorted(self.counters.items())),
             "unread": [_unread_as_json(unread) for unread in self.unread],
             "checks": dict(sorted(self.checks.items())),
+            "unread_keys": dict(sorted(self.unread_keys.items())),
         }
         return {
             **{key: getattr(self, key) for key in _NUMBERS},
@@ -96,9 +115,14 @@ class Counts:
         counts.drops, counts.rejects = Counter(data["drops"]), Counter(data["rejects"])
         counts.extra, counts.trained_tokens = data.get("extra", 0), data.get("trained_tokens", 0)
         counts.counters = Counter(data.get("counters", {}))
+        counts.unread_keys = Counter(data.get("unread_keys", {}))
         counts.unread = [unread_from_json(entry) for entry in data.get("unread", ())]
         counts.checks = Counter(data.get("checks", {}))
         return counts
+
+
+def _is_short(key: str) -> bool:
+    return len(key) <= _LONGEST_KEY and key.isprintable()
 
 
 def _unread_as_json(unread: UnreadInput) -> dict[str, Any]:

@@ -18,17 +18,32 @@ texts = st.text(max_size=8) | st.sampled_from(
 )
 roles = st.sampled_from(["system", "user", "assistant", "developer", "tool", "gpt", "human"])
 dialogs = st.lists(st.fixed_dictionaries({"role": roles, "content": texts}), min_size=1, max_size=4)
-conversations = st.fixed_dictionaries({"messages": dialogs})
+beside = {
+    "id": st.none() | st.integers(-1, 1),
+    "url": st.none() | st.sampled_from(["", "u", "2020-01-01"]),
+    "tags": st.none() | st.lists(st.sampled_from(["", "t"]), max_size=2),
+    "meta": st.none() | st.fixed_dictionaries({}, optional={"a": st.booleans()}),
+}
+conversations = st.fixed_dictionaries({"messages": dialogs}, optional=beside)
 instructions = st.fixed_dictionaries(
-    {"instruction": texts, "output": texts}, optional={"input": texts | st.none(), "id": texts}
+    {"instruction": texts, "output": texts}, optional={"input": texts | st.none(), **beside}
 )
-pairs = st.fixed_dictionaries({"prompt": texts, "completion": texts})
+pairs = st.fixed_dictionaries(
+    {"prompt": texts, "completion": texts}, optional={"context": texts | st.none(), **beside}
+)
 
 
 def equal(left: SampleBatch, right: SampleBatch) -> bool:
     names = ("offsets", "control", "weights", "turn_ends", "rows")
     same = [np.array_equal(getattr(left, name), getattr(right, name)) for name in names]
+    same += [unread(left) == unread(right)]
     return left.text.equals(right.text) and all(same) and list(left.refused) == list(right.refused)
+
+
+def unread(batch: SampleBatch) -> list[tuple[str, ...]]:
+    keys = batch.unread_keys
+    rows = [-1] * len(batch.rows) if keys is None else keys.of_row.tolist()
+    return [() if row < 0 or keys is None else keys.sets[row] for row in rows]
 
 
 def record_by_record(renderer, records, monkeypatch) -> SampleBatch:
@@ -135,3 +150,28 @@ def test_instructions_go_the_short_way_however_they_are_joined(
         assert columnar(
             make_renderer, vocabulary, template, lines, "alpaca", instruction=instruction
         )
+
+
+@pytest.mark.parametrize("ignored", [(), ("context",), ("id", "nowhere")])
+def test_keys_that_nothing_reads_keep_a_block_on_the_short_way(
+    make_renderer, vocabulary, whole_records, monkeypatch, ignored
+):
+    rows = [{"prompt": "p", "completion": "c", "id": i, "meta": {"a": [i]}} for i in range(3)]
+    rows[1] = {**rows[1], "context": "x", "url": "u"}
+    lines = [json.dumps(row) for row in rows]
+    assert columnar(make_renderer, vocabulary, "chatml", lines, "prompt", ignore_keys=ignored)
+    renderer = make_renderer("chatml", schema="prompt", ignore_keys=ignored)
+    batch = renderer.render(whole_records(lines))
+    odd = ("context",) * ("context" in ignored)
+    assert unread(batch) == [("id", "meta"), (*odd, "id", "meta", "url"), ("id", "meta")]
+    assert equal(batch, record_by_record(renderer, whole_records(lines), monkeypatch))
+
+
+@pytest.mark.parametrize(
+    "odd",
+    ['"system_prompt": "s"', '"reasoning": "r"', '"history": [["a", "b"]]', '"label": "x"',
+     '"images": ["i"]', '"tool_list": [{"name": "f"}]'],
+)  # fmt: skip
+def test_a_key_that_means_something_takes_the_long_way(make_renderer, vocabulary, odd):
+    line = f'{{"prompt": "p", "completion": "c", {odd}}}'
+    assert not columnar(make_renderer, vocabulary, "chatml", [PAIR, line], "prompt")

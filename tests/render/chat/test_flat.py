@@ -61,9 +61,9 @@ def test_a_missing_answer_is_no_sample(reader):
         (read_alpaca, {"instruction": [], "output": "a"}, "instruction: expected text, found "
          "a list of 0"),
         (read_alpaca, {"instruction": "q", "input": 3, "output": "a"}, "input: expected text, "
-         "found 3"),
+         "found 3: --ignore-keys input leaves it out"),
         (read_alpaca, {"instruction": "q", "output": "a", "history": 3}, "history: expected a list "
-         "of pairs, found 3"),
+         "of pairs or messages, found 3: --ignore-keys history leaves it out"),
         (read_alpaca, {"instruction": "q", "output": "a", "history": [["x"]]}, "history, pair 1: "
          "expected a list of a question and its answer, found a list of 1"),
         (read_alpaca, {"instruction": "q", "output": "a", "history": [["x", "y"], ["z", 3]]},
@@ -170,3 +170,41 @@ def test_a_text_is_one_message_of_the_assistant():
         "no such fields",
         "record: expected text, found keys text, body",
     )
+
+
+def test_a_context_belongs_to_the_prompt_as_an_input_to_its_instruction():
+    for name in ("context", "input"):
+        record = {"question": "q", name: "c", "answer": "a"}
+        assert read_pair(record, SETTINGS) == flat(said("user", "q\nc"), said("assistant", "a"))
+    stanford = SftSettings(instruction="stanford")
+    user = {**said("user", "q\n\n### Input:\nc"), "with_input": True}
+    assert read_pair(record, stanford).messages[0] == user
+
+
+def test_an_input_beside_a_prompt_and_an_instruction_is_the_instruction_s():
+    record = {"prompt": "### Do it: this", "instruction": "Do it", "input": "this", "output": "a"}
+    assert read_pair(record, SETTINGS).messages[0] == said("user", "### Do it: this")
+
+
+@pytest.mark.parametrize("reader", [read_pair, read_alpaca])
+def test_system_prompt_history_and_reasoning_are_read_beside_an_answer(reader):
+    record = {
+        "prompt": "q",
+        "instruction": "q",
+        "output": "a",
+        "system_prompt": "be",
+        "history": [["p", "r"]],
+        "reasoning": "hm",
+    }
+    assert reader(record, SETTINGS).messages == [
+        said("system", "be"),
+        said("user", "p"),
+        said("assistant", "r"),
+        said("user", "q"),
+        {**said("assistant", "a"), "reasoning_content": "hm"},
+    ]
+
+
+def test_a_name_that_is_empty_gives_way_to_one_that_is_filled():
+    record = {"prompt": "", "question": "q", "response": "", "output": "a"}
+    assert read_pair(record, SETTINGS) == flat(said("user", "q"), said("assistant", "a"))

@@ -306,3 +306,18 @@ def test_whatever_stands_there_is_read_or_refused_with_a_reason(items, role):
         return
     assert reason
     assert "\n" not in message
+
+
+def test_a_refusal_is_the_reply_where_it_says_nothing_else():
+    refused = {"role": "assistant", "content": None, "refusal": "I cannot."}
+    assert read(refused) == ([{"role": "assistant", "content": "I cannot."}], [None])
+    without = {"role": "assistant", "refusal": "I cannot."}
+    assert read(without) == read(refused)
+    answered = {**refused, "content": "Yes."}
+    assert read(answered) == ([{"role": "assistant", "content": "Yes."}], [None])
+
+
+def test_keys_that_are_ignored_are_taken_as_not_there():
+    settings = SftSettings(ignore_keys=("refusal", "reasoning"))
+    item = {"role": "assistant", "content": "", "refusal": "no", "reasoning": ["x"]}
+    assert read(item, settings=settings) == ([{"role": "assistant", "content": ""}], [None])

@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 from tokmill.config import SCHEMAS, SftSettings
 from tokmill.errors import UsageError
 from tokmill.render.chat.conversation import ChatError, Conversation
-from tokmill.render.chat.schemas import detect_schema, parse_record, read_conversation
+from tokmill.render.chat.detect import detect_schema
+from tokmill.render.chat.schemas import parse_record, read_conversation
 
 SETTINGS = SftSettings()
 USER, REPLY = {"role": "user", "content": "q"}, {"role": "assistant", "content": "a"}
@@ -44,38 +45,6 @@ def test_the_table_has_every_schema_that_a_setting_can_name():
     assert set(SCHEMAS) == {*EXAMPLES, "auto", "mixed"}
 
 
-@pytest.mark.parametrize(
-    ("record", "schema"),
-    [
-        ({"messages": "[]"}, "messages"),
-        ({"messages": [], "text": "rendered", "prompt": "p", "completion": "c"}, "messages"),
-        ({"messages": None, "conversations": []}, "conversations"),
-        ({"conversations": [], "instruction": "i", "output": "o"}, "conversations"),
-        ({"prompt": [], "completion": []}, "prompt"),
-        ({"question": "q", "answer": "a", "text": "t"}, "prompt"),
-        ({"query": "q", "response": "a"}, "prompt"),
-        ({"prompt": "p", "instruction": "i", "output": "o"}, "prompt"),
-        ({"prompt": None, "instruction": "i", "output": "o"}, "alpaca"),
-        ({"instruction": "i", "response": "o", "context": ""}, "alpaca"),
-        ({"prompt": None, "completion": "c"}, "prompt"),
-        ({"prompt": None, "completion": "c", "text": "t"}, "prompt"),
-        ({"instruction": None, "input": "i", "output": "o"}, "alpaca"),
-        ({"prompt": "p", "completion": None, "text": "t"}, "text"),
-        ({"prompt": "p", "text": "t"}, "text"),
-    ],
-)
-def test_the_first_schema_whose_fields_are_not_null_wins(record, schema):
-    assert detect_schema([record]) == schema
-
-
-def test_no_records_are_messages():
-    assert detect_schema([]) == "messages"
-
-
-def test_records_of_several_schemas_are_mixed():
-    assert detect_schema([EXAMPLES["text"][0], EXAMPLES["alpaca"][0]]) == "mixed"
-
-
 def test_a_record_of_no_schema_among_others_is_refused_when_it_is_read():
     assert detect_schema([{"id": 1}, {"text": "t"}, {}]) == "text"
     assert refusal({"id": 1}, "text") == (
@@ -86,57 +55,6 @@ def test_a_record_of_no_schema_among_others_is_refused_when_it_is_read():
         "no such fields",
         "record: expected the fields of a schema, found keys id",
     )
-
-
-def test_records_of_no_schema_at_all_are_a_mistake_that_names_keys_and_schemas():
-    with pytest.raises(UsageError) as caught:
-        detect_schema([{"input": "q", "output": "a"}, {"input": "q", "label": "x"}], "data.jsonl")
-    assert str(caught.value) == (
-        "data.jsonl: no known schema: found keys input, output, label; known: "
-        "messages: messages; conversations: conversations; "
-        "prompt: prompt | question | query and response | completion | answer | output; "
-        "alpaca: instruction and output; text: text: rename the fields"
-    )
-
-
-@pytest.mark.parametrize(
-    ("record", "key"),
-    [
-        ({"prompt": "p", "chosen": "c", "rejected": "r"}, "chosen"),
-        ({"prompt": "p", "chosen": "c"}, "chosen"),
-        ({"chosen": [REPLY], "rejected": [REPLY]}, "chosen"),
-        ({"messages": [USER, REPLY], "rejected": {"role": "assistant"}}, "rejected"),
-        ({"messages": [USER, REPLY], "rejected_response": "r"}, "rejected_response"),
-        ({"instruction": "i", "output": "o", "kto_tag": False}, "kto_tag"),
-        ({"prompt": "p", "completion": "c", "label": True}, "label of good and bad answers (KTO)"),
-        ({"prompt": "p", "completion": "c", "label": 0}, "label of good and bad answers (KTO)"),
-        ({"question": "p", "answer": "c", "label": "False"}, "label of good and bad answers (KTO)"),
-        ({"messages": [USER], "label": False}, "label of good and bad answers (KTO)"),
-    ],
-)
-def test_preference_data_is_refused_with_the_reason(record, key):
-    with pytest.raises(UsageError, match=r"^records: preference data, found ") as caught:
-        detect_schema([{"text": "t"}, record])
-    assert f"found {key}: expected" in str(caught.value)
-    reason, message = refusal(record)
-    assert (reason, message) == ("preference data", str(caught.value).replace("records", "record"))
-    assert refusal(record, "messages")[0] == "preference data"
-
-
-@pytest.mark.parametrize(
-    ("record", "schema"),
-    [
-        ({"text": "t", "label": 1}, "text"),
-        ({"prompt": "p", "completion": "c", "label": "billing"}, "prompt"),
-        ({"prompt": "p", "completion": "c", "label": None}, "prompt"),
-        ({"messages": [USER], "label": 7}, "messages"),
-        ({"messages": [USER], "rejected": False, "chosen": None}, "messages"),
-        ({"messages": [USER], "kto_tag": None}, "messages"),
-    ],
-)
-def test_a_key_that_only_looks_like_preference_data_is_ignored(record, schema):
-    assert detect_schema([record]) == schema
-    assert read_conversation(record, schema, SETTINGS).weights
 
 
 @pytest.mark.parametrize("schema", ["messages", "conversations"])
@@ -354,3 +272,46 @@ def test_a_record_of_another_schema_says_which_and_what_to_do():
         "record: expected messages, found keys instruction, output: a record of schema alpaca "
         "among those of messages: use --schema mixed"
     )
+
+
+@pytest.mark.parametrize(
+    "record", [{"messages": [USER, REPLY]}, {"prompt": [USER], "completion": [REPLY]}]
+)
+def test_a_history_beside_messages_comes_before_them_and_behind_their_system(record):
+    beside = {"history": [["p", "r"]], "system_message": "be"}
+    read = read_conversation({**record, **beside}, "mixed", SETTINGS)
+    said = [{"role": "user", "content": "p"}, {"role": "assistant", "content": "r"}]
+    assert read.messages == [SYSTEM, *said, USER, REPLY]
+    trained = [None] * 5 if "messages" in record else [0.0] * 4 + [None]
+    assert read.weights == trained
+
+
+@pytest.mark.parametrize(
+    "key", ["tools", "functions", "available_tools", "tool_definitions", "function_definitions"]
+)
+def test_tools_have_several_names(key):
+    record = {"messages": [USER], "tools": [], key: [TOOL]}
+    assert read_conversation(record, "messages", SETTINGS).tools == [TOOL]
+
+
+def test_keys_that_nothing_reads_are_noted_inside_messages_too():
+    record = {"messages": [{**USER, "id": 1}, REPLY], "url": "u", "context": "c", "note": None}
+    read = read_conversation(record, "messages", SETTINGS)
+    assert read.unread == ("context", "messages[].id", "url")
+    pair = {"prompt": [USER], "completion": [REPLY], "reasoning": "hm"}
+    assert read_conversation(pair, "prompt", SETTINGS).unread == ("reasoning",)
+
+
+@pytest.mark.parametrize("where", ["record", "message 1"])
+def test_images_are_refused_in_a_record_and_in_a_message(where):
+    images = {"images": ["a.png"]}
+    record = {"messages": [USER, REPLY], **images}
+    if where == "message 1":
+        record = {"messages": [{**USER, **images}, REPLY]}
+    assert refusal(record, "messages") == (
+        "images",
+        f"{where}: expected text alone, found images, a list of 1: "
+        "--ignore-keys images trains on the text as it stands",
+    )
+    read = read_conversation(record, "messages", SftSettings(ignore_keys=("images",)))
+    assert (read.messages, len(read.unread)) == ([USER, REPLY], 1)

@@ -30,9 +30,11 @@ class Conversation:
     """Messages in order, at least one, and what else the record says.
 
     `weights`: one for each message, None where the record does not say: the mask rule decides.
-    `tools`: descriptions of functions, or None.
+    `tools`: descriptions of functions, or None. `unread`: keys of the record that are filled and
+    that nothing reads, sorted.
     """
 
     messages: list[Message]
     weights: list[float | None]
     tools: list[Any] | None = None
+    unread: tuple[str, ...] = ()

@@ -4,27 +4,17 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from tokmill.render.chat.beside import context_of, history_of, reasoning_of, system_of
 from tokmill.render.chat.conversation import ChatError, Conversation
+from tokmill.render.chat.keys import ANSWER_KEYS, PROMPT_KEYS, is_filled
 from tokmill.render.chat.tools import read_tools
-from tokmill.render.chat.values import (
-    first_present,
-    parsed,
-    shown_keys,
-    system_of,
-    text_of,
-    wrong_type,
-)
+from tokmill.render.chat.values import first_present, shown_keys, text_of
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Mapping
 
     from tokmill.config import SftSettings
     from tokmill.render.chat.conversation import Message
-
-PROMPT_KEYS = ("prompt", "question", "query")
-ANSWER_KEYS = ("response", "completion", "answer", "output")
-INPUT_KEYS = ("input", "context")
-"""Names of one field each: the first that is not null is it."""
 
 STANFORD = "stanford"
 JOINS = {"auto": "\n", "newline": "\n", "blank-line": "\n\n", STANFORD: "\n\n### Input:\n"}
@@ -32,15 +22,18 @@ JOINS = {"auto": "\n", "newline": "\n", "blank-line": "\n\n", STANFORD: "\n\n###
 stands before every input, behind an empty instruction too; template alpaca makes it of `auto`."""
 
 
-def read_pair(record: Mapping[str, Any], _settings: SftSettings) -> Conversation:
+def read_pair(record: Mapping[str, Any], settings: SftSettings) -> Conversation:
     """Give the conversation of a prompt, which may be empty, and an answer.
+
+    A context belongs to the prompt as an input to its instruction; beside an instruction of its
+    own it belongs to that one, which is not read.
 
     Raises:
         ChatError: "no such fields", "wrong type" or "broken tools".
     """
     prompt = text_of(first_present(record, PROMPT_KEYS), "prompt")
-    answer = _answer(record)
-    return _flat([*_system(record), _said("user", prompt), _said("assistant", answer)], record)
+    context = "" if is_filled(record.get("instruction")) else context_of(record)
+    return _flat(_asked(prompt, context, settings), record, settings)
 
 
 def read_alpaca(record: Mapping[str, Any], settings: SftSettings) -> Conversation:
@@ -53,14 +46,7 @@ def read_alpaca(record: Mapping[str, Any], settings: SftSettings) -> Conversatio
         ChatError: "no such fields", "wrong type" or "broken tools".
     """
     instruction = text_of(record.get("instruction"), "instruction")
-    context = text_of(first_present(record, INPUT_KEYS), "input")
-    join = JOINS[settings.instruction]
-    if settings.instruction == STANFORD and context:
-        user: Message = {**_said("user", instruction + join + context), "with_input": True}
-    else:
-        user = _said("user", join.join(filter(None, (instruction, context))))
-    history = _history(record.get("history"))
-    return _flat([*_system(record), *history, user, _said("assistant", _answer(record))], record)
+    return _flat(_asked(instruction, context_of(record), settings), record, settings)
 
 
 def read_text(record: Mapping[str, Any], _settings: SftSettings) -> Conversation:
@@ -82,38 +68,27 @@ def no_such_fields(expected: str, record: Mapping[str, Any]) -> ChatError:
     )
 
 
-def _flat(messages: list[Message], record: Mapping[str, Any]) -> Conversation:
-    return Conversation(messages, [None] * len(messages), read_tools(record))
+def _flat(user: Message, record: Mapping[str, Any], settings: SftSettings) -> Conversation:
+    """Give the conversation of one question and its answer, behind system and history."""
+    answer = first_present(record, ANSWER_KEYS)
+    if answer is None:
+        raise no_such_fields(" or ".join(ANSWER_KEYS), record)
+    reply = _said("assistant", text_of(answer, "answer")) | reasoning_of(record)
+    system = system_of(record)
+    history, weights = history_of(record, settings)
+    return Conversation(
+        [*system, *history, user, reply],
+        [*([None] * len(system)), *weights, None, None],
+        read_tools(record),
+    )
+
+
+def _asked(instruction: str, context: str, settings: SftSettings) -> Message:
+    join = JOINS[settings.instruction]
+    if settings.instruction == STANFORD and context:
+        return {**_said("user", instruction + join + context), "with_input": True}
+    return _said("user", join.join(filter(None, (instruction, context))))
 
 
 def _said(role: str, content: str) -> Message:
     return {"role": role, "content": content}
-
-
-def _answer(record: Mapping[str, Any]) -> str:
-    answer = first_present(record, ANSWER_KEYS)
-    if answer is None:
-        raise no_such_fields(" or ".join(ANSWER_KEYS), record)
-    return text_of(answer, "answer")
-
-
-def _system(record: Mapping[str, Any]) -> list[Message]:
-    system = system_of(record)
-    return [_said("system", system)] if system else []
-
-
-def _history(value: Any) -> list[Message]:
-    """Give the turns of earlier pairs; CSV has them as JSON text."""
-    pairs: Sequence[Any] | None = parsed(value, "broken history", "history")
-    if pairs is None:
-        return []
-    if not isinstance(pairs, list):
-        raise wrong_type("history", "a list of pairs", pairs)
-    messages = []
-    for number, pair in enumerate(pairs, 1):
-        where = f"history, pair {number}"
-        if not isinstance(pair, list) or len(pair) != 2:
-            raise wrong_type(where, "a list of a question and its answer", pair)
-        messages += [_said("user", text_of(pair[0], where))]
-        messages += [_said("assistant", text_of(pair[1], where))]
-    return messages

@@ -6,12 +6,15 @@ from typing import TYPE_CHECKING, Any
 
 from tokmill.render.chat.content import Content, read_content
 from tokmill.render.chat.conversation import ChatError
+from tokmill.render.chat.fields import of_message
+from tokmill.render.chat.keys import CALL_KEYS, REASONING_KEYS, takes_refusal
+from tokmill.render.chat.media import check_media
 from tokmill.render.chat.switches import turn_weight
 from tokmill.render.chat.tools import read_calls
 from tokmill.render.chat.values import first_present, parsed, shown, shown_keys, wrong_type
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from tokmill.config import SftSettings
     from tokmill.render.chat.conversation import Message
@@ -26,9 +29,6 @@ ROLE_NAMES = {
 }
 _CALL_ROLE = "function_call"
 """ShareGPT's role of an assistant turn whose value is the call."""
-
-_REASONING_KEYS = ("reasoning_content", "thinking", "reasoning")
-_CALL_KEYS = ("tool_calls", "function_call")
 
 
 def message_list(value: Any, where: str) -> list[Any]:
@@ -82,6 +82,9 @@ def _plain_message(item: Any) -> Message | None:
 def _read_message(item: Any, settings: SftSettings, where: str) -> tuple[Message, float | None]:
     if not isinstance(item, dict):
         raise wrong_type(where, "an object with role and content", item)
+    if settings.ignore_keys:
+        item = of_message(item, settings)
+    check_media(item, where)
     said = first_present(item, ("role", "from"))
     role = "assistant" if said == _CALL_ROLE else _read_role(said, where)
     content = _read_said(item, said, settings, where)
@@ -105,8 +108,10 @@ def _read_role(said: Any, where: str) -> str:
     return ROLE_NAMES[said]
 
 
-def _read_said(item: dict[str, Any], said: Any, settings: SftSettings, where: str) -> Content:
+def _read_said(item: Mapping[str, Any], said: Any, settings: SftSettings, where: str) -> Content:
     value = first_present(item, ("content", "value"))
+    if takes_refusal(item):
+        value = item["refusal"]
     if said != _CALL_ROLE:
         return read_content(value, settings, where)
     calls = read_calls(value, settings, where)
@@ -115,10 +120,10 @@ def _read_said(item: dict[str, Any], said: Any, settings: SftSettings, where: st
     return Content(calls=tuple(calls))
 
 
-def _read_reasoning(item: dict[str, Any], in_parts: str | None, where: str) -> str | None:
+def _read_reasoning(item: Mapping[str, Any], in_parts: str | None, where: str) -> str | None:
     """Give the reasoning of a message, '' if an empty one is there, None if none is."""
     found = in_parts
-    for key in _REASONING_KEYS:
+    for key in REASONING_KEYS:
         value = item.get(key)
         if value is None:
             continue
@@ -134,24 +139,24 @@ def _read_reasoning(item: dict[str, Any], in_parts: str | None, where: str) -> s
 
 
 def _read_all_calls(
-    item: dict[str, Any], content: Content, settings: SftSettings, where: str
+    item: Mapping[str, Any], content: Content, settings: SftSettings, where: str
 ) -> list[dict[str, Any]]:
     """Give the calls of a message, which may stand in its content or under either key."""
     groups = [list(content.calls)] + [
         read_calls(item[key], settings, f"{where}: {key}")
-        for key in _CALL_KEYS
+        for key in CALL_KEYS
         if item.get(key) is not None
     ]
     groups = [group for group in groups if group]
     if len(groups) > 1:
         raise ChatError(
             "broken tool call",
-            f"{where}: expected calls in one of content, {', '.join(_CALL_KEYS)}, found several",
+            f"{where}: expected calls in one of content, {', '.join(CALL_KEYS)}, found several",
         )
     return groups[0] if groups else []
 
 
-def _check_whole(item: dict[str, Any], message: Message, where: str) -> None:
+def _check_whole(item: Mapping[str, Any], message: Message, where: str) -> None:
     """Refuse what no template would write: it would be lost without a word."""
     reasoning, calls = message.get("reasoning_content"), message.get("tool_calls")
     if message["role"] != "assistant" and (reasoning or calls):
@@ -160,13 +165,13 @@ def _check_whole(item: dict[str, Any], message: Message, where: str) -> None:
             f"{where}: expected {'tool calls' if calls else 'reasoning'} of the assistant only, "
             f"found them at role {message['role']}",
         )
-    if not (reasoning or calls or "content" in item or "value" in item):
+    if not (reasoning or calls or "content" in item or "value" in item or takes_refusal(item)):
         raise ChatError(
             "no such fields", f"{where}: expected content, found {shown_keys(list(item))}"
         )
 
 
-def _read_names(item: dict[str, Any], where: str) -> Message:
+def _read_names(item: Mapping[str, Any], where: str) -> Message:
     names: Message = {}
     for key in ("name", "tool_call_id"):
         value = item.get(key)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
+from tokmill.batch import UnreadKeys
 from tokmill.render.chat.conversation import ChatError
 from tokmill.render.chat.schemas import parse_record, read_conversation
 from tokmill.render.chat.segments import Kind, Segments
@@ -28,13 +29,14 @@ class Written(NamedTuple):
     """What records became; plain values, so that another process may have written them.
 
     `rows`: (n_samples,) int64, the record of each. `refused`: row, reason and message of each
-    record that became none. `drops`: rows by reason.
+    record that became none. `drops`: rows by reason. `unread`: keys that nothing reads.
     """
 
     columns: Columns
     rows: npt.NDArray[np.int64]
     refused: list[tuple[int, str, str]]
     drops: dict[str, list[int]]
+    unread: UnreadKeys | None = None
 
 
 class RecordWriter:
@@ -61,9 +63,11 @@ class RecordWriter:
                     parse_record(record), self._settings.schema, self._settings
                 )
                 self._write(conversation, found, row)
+                if conversation.unread:
+                    found.note_unread(row, conversation.unread)
             except ChatError as error:
                 found.refuse(row, error)
-        return found.written()
+        return found.written(len(text))
 
     def write_conversation(self, conversation: Conversation) -> Written:
         """Give the segments of one conversation.
@@ -73,7 +77,7 @@ class RecordWriter:
         """
         found = _Found(self._vocabulary.control)
         self._write(conversation, found, 0)
-        return found.written()
+        return found.written(1)
 
     def _write(self, conversation: Conversation, found: _Found, row: int) -> None:
         segments = found.segments
@@ -111,6 +115,12 @@ class _Found:
         self.rows: list[int] = []
         self._refused: list[tuple[int, str, str]] = []
         self._drops: dict[str, list[int]] = {}
+        self._sets: dict[tuple[str, ...], int] = {}
+        self._set_of_row: dict[int, int] = {}
+
+    def note_unread(self, row: int, keys: tuple[str, ...]) -> None:
+        """Note the keys of a record that nothing reads."""
+        self._set_of_row[row] = self._sets.setdefault(keys, len(self._sets))
 
     def refuse(self, row: int, error: ChatError) -> None:
         """Take back what the record gave, and note why."""
@@ -124,7 +134,15 @@ class _Found:
         else:
             self._refused.append((row, error.reason, error.message))
 
-    def written(self) -> Written:
+    def written(self, n_records: int) -> Written:
         """Give what was collected."""
         rows = np.array(self.rows, np.int64)
-        return Written(self.segments.columns(), rows, self._refused, self._drops)
+        columns = self.segments.columns()
+        return Written(columns, rows, self._refused, self._drops, self._unread(n_records))
+
+    def _unread(self, n_records: int) -> UnreadKeys | None:
+        if not self._sets:
+            return None
+        of_row = np.full(n_records, -1, np.int32)
+        of_row[list(self._set_of_row)] = list(self._set_of_row.values())
+        return UnreadKeys(list(self._sets), of_row)

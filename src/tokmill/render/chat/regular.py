@@ -14,7 +14,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.json
 
-from tokmill.render.chat.flat import ANSWER_KEYS, INPUT_KEYS, JOINS, PROMPT_KEYS, STANFORD
+from tokmill.batch import UnreadKeys
+from tokmill.render.chat.flat import JOINS, STANFORD
+from tokmill.render.chat.keys import ANSWER_KEYS, INPUT_KEYS, PROMPT_KEYS, meaningful_keys
 from tokmill.render.chat.messages import ROLE_NAMES
 from tokmill.render.chat.segments import ROLES
 
@@ -31,12 +33,12 @@ _MESSAGES = {
     "conversations": pa.list_(pa.struct([("from", _STRING), ("value", _STRING)])),
 }
 _FIELDS = {
-    "prompt": (*PROMPT_KEYS, *ANSWER_KEYS),
+    "prompt": (*PROMPT_KEYS, *INPUT_KEYS, *ANSWER_KEYS),
     "alpaca": ("instruction", *INPUT_KEYS, *ANSWER_KEYS),
     "text": ("text",),
 }
-_IGNORED = frozenset(("id", "idx", "source", "dataset", "url", "category", "lang", "language"))
-"""Fields that no schema asks for, common enough to be known; any other one is not regular."""
+_MOST_COLUMNS = 62
+"""As many as the bits of a number can tell apart, see `_unread`."""
 
 
 class Regular(NamedTuple):
@@ -44,37 +46,44 @@ class Regular(NamedTuple):
 
     `contents`: string array of n messages. `roles`: (n,) int64, index in `ROLES`. `offsets`:
     (n_samples + 1,) int64. `with_input`: (n_samples,), whether the first message of each is an
-    instruction with an input; None where no template asks.
+    instruction with an input; None where no template asks. `unread`: keys that nothing reads.
     """
 
     contents: pa.StringArray
     roles: npt.NDArray[np.int64]
     offsets: npt.NDArray[np.int64]
     with_input: npt.NDArray[np.bool_] | None = None
+    unread: UnreadKeys | None = None
 
 
 def read_regular(text: pa.LargeStringArray, schema: str, settings: SftSettings) -> Regular | None:
     """Give the contents of whole records, or None where they are not regular."""
     if not len(text) or schema not in (*_MESSAGES, *_FIELDS) or settings.samples != "conversation":
         return None
-    table = _parse(text, schema)
+    if schema in settings.ignore_keys:
+        return None
+    table = _parse(text, schema, settings)
     if table is None:
         return None
-    if schema in _MESSAGES:
-        return _dialogs(table, schema)
+    ignored = frozenset(settings.ignore_keys)
+    unread = _unread(table, meaningful_keys(schema) - ignored)
+    table = table.drop_columns(sorted(ignored.intersection(table.schema.names)))
+    regular = _dialogs(table, schema) if schema in _MESSAGES else _flats(table, schema, settings)
+    return None if regular is None else regular._replace(unread=unread)
+
+
+def _flats(table: pa.Table, schema: str, settings: SftSettings) -> Regular | None:
     if schema == "text":
         texts = _one_of(table, ("text",))
         return None if texts is None else _flat([texts], ("assistant",))
     answer = _one_of(table, ANSWER_KEYS)
     if answer is None:
         return None
-    if schema == "alpaca":
-        return _instructions(table, answer, settings.instruction)
-    prompt = _one_of(table, PROMPT_KEYS)
-    return None if prompt is None else _flat([prompt, answer], ("user", "assistant"))
+    names = ("instruction",) if schema == "alpaca" else PROMPT_KEYS
+    return _instructions(table, names, answer, settings.instruction)
 
 
-def _parse(text: pa.LargeStringArray, schema: str) -> pa.Table | None:
+def _parse(text: pa.LargeStringArray, schema: str, settings: SftSettings) -> pa.Table | None:
     offsets = np.frombuffer(text.buffers()[1], np.int64)[text.offset : text.offset + len(text) + 1]
     data = text.buffers()[2].slice(int(offsets[0]), int(offsets[-1] - offsets[0]))
     raw = data.to_pybytes()
@@ -91,11 +100,42 @@ def _parse(text: pa.LargeStringArray, schema: str) -> pa.Table | None:
         )
     except (pa.ArrowInvalid, UnicodeDecodeError):
         return None
-    regular = {name for name, _ in wanted} | _IGNORED
-    odd = [name for name in table.schema.names if name not in regular]
-    if table.num_rows != len(text) or any(table[name].null_count < len(text) for name in odd):
+    names = table.schema.names
+    if table.num_rows != len(text) or len(names) > _MOST_COLUMNS:
+        return None
+    asked = {name for name, _ in wanted}.union(settings.ignore_keys)
+    odd = meaningful_keys(schema).intersection(names) - asked
+    if any(table[name].null_count < len(text) for name in odd):
         return None
     return table.combine_chunks()
+
+
+def _unread(table: pa.Table, read: frozenset[str]) -> UnreadKeys | None:
+    """Return the keys of each row that are filled, but for those that are read."""
+    names = sorted(set(table.schema.names) - read)
+    columns = {name: _is_filled(_column(table, name)) for name in names}
+    filled = {name: is_filled for name, is_filled in columns.items() if is_filled.any()}
+    if not filled:
+        return None
+    bits = np.zeros(table.num_rows, np.int64)
+    for bit, is_filled in enumerate(filled.values()):
+        bits |= is_filled.astype(np.int64) << bit
+    kinds, of_row = np.unique(bits, return_inverse=True)
+    sets = [tuple(n for bit, n in enumerate(filled) if kind >> bit & 1) for kind in kinds.tolist()]
+    return UnreadKeys(sets, np.where(bits == 0, -1, of_row).astype(np.int32))
+
+
+def _is_filled(column: pa.Array) -> npt.NDArray[np.bool_]:
+    """Return which rows hold more than null, an empty text or an empty list: (n,) bool."""
+    kind = column.type
+    if pa.types.is_string(kind):
+        filled = pc.greater(pc.binary_length(column), 0)
+    elif pa.types.is_list(kind):
+        filled = pc.greater(pc.list_value_length(column), 0)
+    else:
+        filled = column.is_valid()
+    found: npt.NDArray[np.bool_] = pc.fill_null(filled, False).to_numpy(zero_copy_only=False)
+    return found
 
 
 def _column(table: pa.Table, name: str) -> pa.Array:
@@ -103,17 +143,26 @@ def _column(table: pa.Table, name: str) -> pa.Array:
     return chunks[0] if len(chunks) == 1 else pa.concat_arrays(chunks)
 
 
+def _filled(table: pa.Table, names: Sequence[str]) -> list[str]:
+    """Return those of some columns that are there and hold more than nulls."""
+    there = [name for name in names if name in table.schema.names]
+    return [name for name in there if table[name].null_count < table.num_rows]
+
+
 def _one_of(table: pa.Table, names: Sequence[str]) -> pa.StringArray | None:
     """Give the one column of several that is filled; None if it has nulls, or two are filled."""
-    filled = [name for name in names if table[name].null_count < table.num_rows]
+    filled = _filled(table, names)
     if len(filled) != 1 or table[filled[0]].null_count:
         return None
     return _column(table, filled[0])
 
 
-def _instructions(table: pa.Table, answer: pa.StringArray, style: str) -> Regular | None:
-    instruction = _one_of(table, ("instruction",))
-    inputs = [name for name in INPUT_KEYS if table[name].null_count < table.num_rows]
+def _instructions(
+    table: pa.Table, names: Sequence[str], answer: pa.StringArray, style: str
+) -> Regular | None:
+    """Give instructions or prompts, joined with the input that each has, and their answers."""
+    instruction = _one_of(table, names)
+    inputs = _filled(table, INPUT_KEYS)
     if instruction is None or len(inputs) > 1:
         return None
     roles = ("user", "assistant")

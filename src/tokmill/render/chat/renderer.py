@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from tokmill.config import SftSettings
     from tokmill.render.chat.conversation import Conversation
     from tokmill.render.chat.rule import MaskRule
-    from tokmill.render.chat.segments import Columns
     from tokmill.render.chat.templates import ChatTemplate, Vocabulary
 
 _SELDOM = 64
@@ -54,9 +53,8 @@ class ChatRenderer:
     def render(self, records: Records) -> SampleBatch:
         """Give the samples of a block's records, in order."""
         text = records.batch.column(0)
-        columns = self._by_columns(text)
-        if columns is not None:
-            return self._samples(Written(columns, np.arange(len(text)), [], {}), ())
+        if (regular := self._by_columns(text)) is not None:
+            return self._samples(regular, ())
         written = self.write(text)
         lookup = records.lookup
         refused = [
@@ -85,10 +83,11 @@ class ChatRenderer:
             written.rows,
             refused,
             {reason: np.array(rows, np.int64) for reason, rows in written.drops.items()},
+            written.unread,
         )
 
-    def _by_columns(self, text: pa.LargeStringArray) -> Columns | None:
-        """Give the segments of a regular block; None where it is not, or is not likely to be."""
+    def _by_columns(self, text: pa.LargeStringArray) -> Written | None:
+        """Give the samples of a regular block; None where it is not, or is not likely to be."""
         self._n_blocks += 1
         if self._rule.append_eos != "no" or self._n_blocks < self._next_try:
             return None
@@ -97,4 +96,6 @@ class ChatRenderer:
         # To find that out is a tenth of the work: the more often in vain, the more seldom.
         self._in_vain = 0 if columns is not None else self._in_vain + 1
         self._next_try = self._n_blocks + min(1 << self._in_vain, _SELDOM) // 2
-        return columns
+        if regular is None or columns is None:
+            return None
+        return Written(columns, np.arange(len(text)), [], {}, regular.unread)

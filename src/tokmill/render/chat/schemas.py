@@ -8,29 +8,27 @@ from __future__ import annotations
 import dataclasses
 from typing import TYPE_CHECKING, Any
 
-from tokmill.errors import UsageError
+from tokmill.render.chat.beside import history_of, system_of
 from tokmill.render.chat.conversation import ChatError, Conversation
-from tokmill.render.chat.flat import (
+from tokmill.render.chat.fields import of_record
+from tokmill.render.chat.flat import no_such_fields, read_alpaca, read_pair, read_text
+from tokmill.render.chat.keys import (
     ANSWER_KEYS,
+    INPUT_KEYS,
     PROMPT_KEYS,
-    no_such_fields,
-    read_alpaca,
-    read_pair,
-    read_text,
+    REASONING_KEYS,
+    unread_in_messages,
+    unread_keys,
 )
+from tokmill.render.chat.media import check_media
 from tokmill.render.chat.messages import message_list, read_messages
+from tokmill.render.chat.preference import SUSPECT, preference
 from tokmill.render.chat.switches import weigh_sample
 from tokmill.render.chat.tools import read_tools
-from tokmill.render.chat.values import (
-    first_present,
-    parse_json,
-    shown_keys,
-    system_of,
-    wrong_type,
-)
+from tokmill.render.chat.values import filled_key, first_present, parse_json, wrong_type
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Mapping
 
     from tokmill.config import SftSettings
 
@@ -38,9 +36,7 @@ if TYPE_CHECKING:
 
 MIXED = "mixed"
 
-_PREFERENCE = ("chosen", "rejected", "rejected_response", "rejected_messages", "kto_tag")
-_SUSPECT = frozenset((*_PREFERENCE, "label"))
-_KTO_LABELS = ("true", "false", "0", "1")
+_SYSTEM_ROLES = ("system", "developer")
 
 
 def parse_record(text: str) -> dict[str, Any]:
@@ -56,29 +52,6 @@ def parse_record(text: str) -> dict[str, Any]:
     return record
 
 
-def detect_schema(records: Sequence[Mapping[str, Any]], where: str = "records") -> str:
-    """Give the schema of the first records: one of the table's, or "mixed" for several kinds.
-
-    Records of no known shape do not count as long as others have one: they are refused when read.
-    No records at all are "messages".
-
-    Raises:
-        UsageError: no record has a known shape, or one is preference data.
-    """
-    kinds = [_recognise(record) for record in records]
-    for record, kind in zip(records, kinds, strict=True):
-        if reason := _preference(record, kind):
-            raise UsageError(f"{where}: {reason}")
-    found = {kind for kind in kinds if kind}
-    if records and not found:
-        keys = list(dict.fromkeys(key for record in records for key in record))
-        known = "; ".join(f"{name}: {schema.fields}" for name, schema in _TABLE.items())
-        raise UsageError(
-            f"{where}: no known schema: found {shown_keys(keys)}; known: {known}: rename the fields"
-        )
-    return "messages" if not records else found.pop() if len(found) == 1 else MIXED
-
-
 def read_conversation(
     record: Mapping[str, Any], schema: str, settings: SftSettings
 ) -> Conversation:
@@ -89,9 +62,13 @@ def read_conversation(
     Raises:
         ChatError: the record cannot become a sample; its reason is short and stable.
     """
-    if not _SUSPECT.isdisjoint(record) and (reason := _preference(record, _recognise(record))):
+    given, ignored = record, settings.ignore_keys
+    if ignored:
+        record = of_record(record, settings)
+    if not SUSPECT.isdisjoint(record) and (reason := preference(record, recognise(record))):
         raise ChatError("preference data", f"record: {reason}")
-    name = _recognise(record) if schema == MIXED else schema
+    check_media(record, "record")
+    name = recognise(record) if schema == MIXED else schema
     if name is None:
         raise no_such_fields("the fields of a schema", record)
     try:
@@ -99,14 +76,16 @@ def read_conversation(
     except ChatError as error:
         raise _of_other_schema(record, name, error) from None
     weights = weigh_sample(record, conversation.messages, conversation.weights, settings)
-    if weights is conversation.weights:
+    unread = unread_keys(given, name, ignored)
+    if weights is conversation.weights and not unread:
         return conversation
-    return dataclasses.replace(conversation, weights=weights)
+    unread = tuple(sorted({*unread, *conversation.unread}))
+    return Conversation(conversation.messages, weights, conversation.tools, unread)
 
 
 def _of_other_schema(record: Mapping[str, Any], name: str, error: ChatError) -> ChatError:
     """Give the error of a record that lacks a schema's fields, and what to do if it has another."""
-    other = _recognise(record)
+    other = recognise(record)
     if error.reason != "no such fields" or other in (None, name):
         return error
     return ChatError(
@@ -115,8 +94,8 @@ def _of_other_schema(record: Mapping[str, Any], name: str, error: ChatError) -> 
     )
 
 
-def _recognise(record: Mapping[str, Any]) -> str | None:
-    """Give the schema whose fields a record has, first of the table wins.
+def recognise(record: Mapping[str, Any]) -> str | None:
+    """Return the schema whose fields a record has, first of the table wins; None if it has none.
 
     Null says nothing, as columnar files fill up with it; only where nothing else fits is a null
     prompt an empty one.
@@ -127,25 +106,6 @@ def _recognise(record: Mapping[str, Any]) -> str | None:
             if any(key in record for key in _TABLE[empty].keys[0]):
                 return empty
     return name
-
-
-def _preference(record: Mapping[str, Any], kind: str | None) -> str:
-    """Say why a record is preference data; '' if it is none."""
-    for key in _PREFERENCE:
-        value = record.get(key)
-        if isinstance(value, str | list | dict) or (key == "kto_tag" and value is not None):
-            return (
-                f"preference data, found {key}: expected one answer to train on; "
-                "put it under completion or at the end of messages, and leave out the others"
-            )
-    label = record.get("label")
-    is_kto = isinstance(label, str | int) and str(label).lower() in _KTO_LABELS
-    if not is_kto or kind in (None, "text"):
-        return ""
-    return (
-        "preference data, found label of good and bad answers (KTO): expected answers to train on; "
-        "keep the good ones and leave out label"
-    )
 
 
 def _read_messages(record: Mapping[str, Any], settings: SftSettings) -> Conversation:
@@ -161,8 +121,11 @@ def _read_dialog(record: Mapping[str, Any], key: str, settings: SftSettings) -> 
         raise no_such_fields(key, record)
     items = message_list(record[key], key)
     messages, weights = read_messages(items, settings)
-    dialog = Conversation(messages, weights, read_tools(record, items[0] if items else None))
-    return _with_system(dialog, record, None)
+    tools = read_tools(record, items[0] if items else None)
+    dialog = Conversation(
+        messages, weights, tools, unread_in_messages(items, key, settings.ignore_keys)
+    )
+    return _with_beside(dialog, record, settings)
 
 
 def _read_prompt(record: Mapping[str, Any], settings: SftSettings) -> Conversation:
@@ -185,24 +148,41 @@ def _read_prompt(record: Mapping[str, Any], settings: SftSettings) -> Conversati
         )
     replies, weights = read_messages(told, settings, "completion message")
     tools = read_tools(record, (asked or told or [None])[0])
-    dialog = Conversation(messages + replies, [*[0.0] * len(messages), *weights], tools)
-    return _with_system(dialog, record, 0.0)
+    unread = [
+        *filter(None, (filled_key(record, keys) for keys in (INPUT_KEYS, REASONING_KEYS))),
+        *unread_in_messages(asked, "prompt", settings.ignore_keys),
+        *unread_in_messages(told, "completion", settings.ignore_keys),
+    ]
+    all_weights = [*[0.0] * len(messages), *weights]
+    dialog = Conversation(messages + replies, all_weights, tools, tuple(unread))
+    return _with_beside(dialog, record, settings, 0.0)
 
 
-def _with_system(
-    dialog: Conversation, record: Mapping[str, Any], weight: float | None
+def _with_beside(
+    dialog: Conversation,
+    record: Mapping[str, Any],
+    settings: SftSettings,
+    weight: float | None = None,
 ) -> Conversation:
-    """Put the record's own system message first if there is none.
+    """Put before the turns the record's system message, unless they have one, and its history.
+
+    `weight`: of the system message; a history is as much a prompt as what comes behind it.
 
     Raises:
         ChatError: "empty conversation".
     """
-    if not dialog.messages:
+    messages, weights = dialog.messages, dialog.weights
+    if not messages:
         raise ChatError("empty conversation", "record: expected messages, found an empty list")
+    history, said = history_of(record, settings)
+    if history:
+        start = int(messages[0]["role"] in _SYSTEM_ROLES)
+        messages[start:start] = history
+        weights[start:start] = said if weight is None else [weight] * len(history)
     system = system_of(record)
-    if system and not any(m["role"] in ("system", "developer") for m in dialog.messages):
-        dialog.messages.insert(0, {"role": "system", "content": system})
-        dialog.weights.insert(0, weight)
+    if system and not any(m["role"] in _SYSTEM_ROLES for m in messages):
+        messages.insert(0, system[0])
+        weights.insert(0, weight)
     return dialog
 
 
@@ -230,3 +210,6 @@ _TABLE = {
     ),
     "text": _Schema("text", (("text",),), read_text),
 }  # fmt: skip
+
+FIELDS_BY_SCHEMA = {name: schema.fields for name, schema in _TABLE.items()}
+"""What each schema needs, in words."""

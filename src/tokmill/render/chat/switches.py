@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from tokmill.render.chat.conversation import ChatError
+from tokmill.render.chat.keys import SWITCH_KEYS, WEIGHT_KEYS
 from tokmill.render.chat.values import wrong_type
 
 if TYPE_CHECKING:
@@ -15,8 +16,8 @@ if TYPE_CHECKING:
 
 _BOOLEANS = ("train", "training")
 _NUMBERS = ("weight", "loss_weight", "loss_mask")
-_SWITCHES = frozenset({*_BOOLEANS, *_NUMBERS, "masked"})
-_OF_SAMPLE = frozenset(("weight", "loss_weight"))
+_SWITCHES = frozenset(SWITCH_KEYS)
+_OF_SAMPLE = frozenset(WEIGHT_KEYS)
 _LARGEST = 3.4028234663852886e38  # of float32: in .weight files
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from tokmill.render.chat.conversation import ChatError
+from tokmill.render.chat.keys import TOOL_KEYS
 from tokmill.render.chat.values import first_present, parse_json, parsed, shown, shown_keys
 
 if TYPE_CHECKING:
@@ -20,13 +21,13 @@ _CALL_KEYS = frozenset({"name", "id", "type", "index"})
 def read_tools(record: Mapping[str, Any], first: Any = None) -> list[Any] | None:
     """Give the functions that a record describes, None where it has none.
 
-    Under `tools` or `functions`, a list or JSON text of one; minimind keeps it in the first
+    Under one of `TOOL_KEYS`, a list or JSON text of one; minimind keeps it in the first
     message, `first`. A bare function is wrapped as {"type": "function", "function": {...}}.
 
     Raises:
         ChatError: "broken tools".
     """
-    value = first_present(record, ("tools", "functions"))
+    value = first_present(record, TOOL_KEYS)
     if value is None and isinstance(first, dict):
         value = first.get("tools")
     if value is None:

@@ -7,6 +7,7 @@ import re
 from typing import TYPE_CHECKING, Any
 
 from tokmill.render.chat.conversation import ChatError
+from tokmill.render.chat.keys import is_filled
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -51,12 +52,23 @@ def parsed(value: Any, reason: str, where: str) -> Any:
 
 
 def first_present(record: Mapping[str, Any], keys: Iterable[str]) -> Any:
-    """Give the first value that is not null; None where all are: columnar files fill with null."""
+    """Give the first value that is filled, else the first that is not null; None where all are.
+
+    Columnar files fill up with nulls, tables with empty texts.
+    """
+    present = None
     for key in keys:
         value = record.get(key)
-        if value is not None:
+        if value or is_filled(value):
             return value
-    return None
+        if present is None:
+            present = value
+    return present
+
+
+def filled_key(record: Mapping[str, Any], keys: Iterable[str]) -> str:
+    """Return the first key that is filled; '' where none is."""
+    return next((key for key in keys if is_filled(record.get(key))), "")
 
 
 def text_of(value: Any, where: str) -> str:
@@ -70,11 +82,6 @@ def text_of(value: Any, where: str) -> str:
     if value is None:
         return ""
     raise wrong_type(where, "text", value)
-
-
-def system_of(record: Mapping[str, Any]) -> str:
-    """Give the system message that stands beside a record's turns; '' where there is none."""
-    return text_of(record["system"], "system") if "system" in record else ""
 
 
 def wrong_type(where: str, expected: str, found: object) -> ChatError:
