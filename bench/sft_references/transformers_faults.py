@@ -35,7 +35,11 @@ WRAPPED = "d: tags in a macro or set block"
 EMPTY = "e: empty span"
 """The token that stands around an empty span is trained, and may lie in a user's turn."""
 
-FAULTS = (LAST_CHARACTER, TOKEN_ZERO, TRIMMED, WRAPPED, EMPTY)
+STRIPPED = "f: white space in a control token"
+"""A control token that strips to its right holds the white space that begins a span, and is
+trained with it."""
+
+FAULTS = (LAST_CHARACTER, TOKEN_ZERO, TRIMMED, WRAPPED, EMPTY, STRIPPED)
 
 _OPEN, _CLOSE = "\ue0f0", "\ue0f1"
 
@@ -80,10 +84,17 @@ class Rendering:
                 first = inside[0]
             if inside and last is None:
                 last = inside[-1]
+        if STRIPPED in repairs and first is not None and self._holds_white_space(first, start):
+            first += 1
         if LAST_CHARACTER in repairs and last is not None:
             covering = [i for i, (a, b) in enumerate(self.offsets) if a <= stop - 1 < b]
             last = max([last, *covering])
         return first, last
+
+    def _holds_white_space(self, token: int, start: int) -> bool:
+        """Return whether a token holds text from before a span, and of the span white space."""
+        begin, end = self.offsets[token]
+        return begin < start < end and not self.text[start:end].strip()
 
     def _token_of(self, character: int) -> int | None:
         if character < 0:

@@ -6,7 +6,7 @@ arrays from there to the shard. Nothing here reads, writes or decides.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
@@ -159,7 +159,8 @@ class SampleBatch:
     what is not trained. `turn_ends`: (n,) bool, whether a sample may be cut behind the segment: a
     trained turn is complete there. `rows`: (n_samples,) int64, not decreasing: the record's row in
     `Records.batch`. `refused`: rows that became no sample and why, in order. `drops`: rows left out
-    by a setting, by reason. `unread_keys`: None where all keys are read.
+    by a setting, by reason. `unread_keys`: None where all keys are read. `noticed`: (n_samples,)
+    int64 by what is counted of each.
     """
 
     text: pa.LargeStringArray
@@ -171,6 +172,7 @@ class SampleBatch:
     refused: Sequence[tuple[int, Reject]]
     drops: Mapping[str, npt.NDArray[np.int64]]
     unread_keys: UnreadKeys | None = None
+    noticed: Mapping[str, npt.NDArray[np.int64]] = field(default_factory=dict)
 
     def texts(self) -> list[str]:
         """Give the text of each sample without its control tokens, which no engine sees."""

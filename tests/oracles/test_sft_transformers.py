@@ -13,6 +13,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from tokenizers import AddedToken
 from tokenizers import Tokenizer as Library
 from tokenizers.processors import ByteLevel as ByteLevelOffsets
 
@@ -137,6 +138,20 @@ def test_an_empty_reply_trains_no_token_that_others_wrote(compare):
     assert theirs.endswith(b"y")
     assert len(theirs) > 1
     assert reason == faults.EMPTY
+
+
+def test_a_header_that_swallows_the_white_space_of_a_reply_is_not_trained(
+    compare, tokenizer_dir, tmp_path
+):
+    library = Library.from_file(str(tokenizer_dir / "tokenizer.json"))
+    library.add_special_tokens([AddedToken("<|assistant|>", rstrip=True)])
+    library.save(str(tmp_path / "tokenizer.json"))
+    template = ENDED.replace("{% generation %}", "{{ '<|assistant|>\n' }}{% generation %}")
+    turns = [("user", "hi"), ("assistant", " yes"), ("user", "more"), ("assistant", "no")]
+    ours, theirs, reason = compare(template, turns, tmp_path)
+    assert ours == b"yesno"
+    assert theirs == b"<|assistant|>yesno"
+    assert reason == faults.STRIPPED
 
 
 def test_the_first_token_of_a_sample_is_no_target(compare):

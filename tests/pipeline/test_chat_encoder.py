@@ -10,7 +10,7 @@ import pytest
 from tokmill.batch import SampleBatch
 from tokmill.config import SftSettings
 from tokmill.encode.renewal import EngineMemory
-from tokmill.encode.samples import DRIFTING_SAMPLES, STRADDLING_TOKENS
+from tokmill.encode.samples import DRIFTING_SAMPLES, STRADDLING_TOKENS, SWALLOWED
 from tokmill.errors import TokenizerError
 from tokmill.laps import Laps
 from tokmill.pipeline.chat_encoder import make_sample_encoder
@@ -91,9 +91,10 @@ def test_control_tokens_that_strip_take_the_white_space_beside_them(
 ):
     flags = {"<|im_end|>": {"lstrip": True}, "<|im_start|>": {"rstrip": True}}
     path = str(chat_tokenizer(flags))
-    ids, weights, _ = encode((1, 0), (" \n a ", 1), (2, 1), path=path)
+    ids, weights, counters = encode((1, 0), (" \n a ", 1), (2, 1), path=path)
     assert ids == spelled("<|im_start|>", "a", "<|im_end|>")
     assert weights == [0, 1, 1]
+    assert counters == {SWALLOWED: 1, DRIFTING_SAMPLES: 0}
 
 
 @pytest.mark.parametrize("control", ["text", "parse"])

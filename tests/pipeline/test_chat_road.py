@@ -13,6 +13,7 @@ from tokmill.errors import UsageError
 from tokmill.pipeline.chat_road import ChatRoad
 from tokmill.pipeline.encoded import Encoded
 from tokmill.pipeline.spec import CUT_SAMPLES
+from tokmill.render.chat.noticed import EMPTY_REPLIES
 from tokmill.sources.open import open_slice
 
 PLAIN = SftSettings(template="plain")
@@ -167,6 +168,13 @@ def test_what_was_noticed_about_a_sample_counts_once(process):
     assert encoded.rows.tolist() == [0, 0, 0, 1]
     assert encoded.counters[DRIFTING_SAMPLES].tolist() == [1, 0, 0, 0]
     assert encoded.counters[CUT_SAMPLES].tolist() == [1, 1, 1, 0]
+
+
+def test_what_was_noticed_of_replies_goes_with_their_samples(process):
+    sft = SftSettings(template="plain")
+    encoded = process([chat("a", "b"), chat("cdefgh", ""), chat("c", "")], sft, max_tokens=3)
+    assert encoded.rows.tolist() == [0, 2]
+    assert encoded.counters[EMPTY_REPLIES].tolist() == [0, 1]
 
 
 def test_a_record_that_is_refused_gives_none_of_its_samples(process, spelled):

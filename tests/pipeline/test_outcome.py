@@ -12,9 +12,10 @@ from tokmill.pipeline.outcome import check_outcome, describe_unread, summed_unre
 from tokmill.shards.record import Counts
 
 
-def source(path, documents=1, unread=(), **rejects):
-    n_rejects = sum(rejects.values())
-    counts = Counts(documents + n_rejects, documents, rejects=Counter(rejects))
+def source(path, documents=1, unread=(), drops=None, **rejects):
+    n_lost = sum(rejects.values()) + sum((drops or {}).values())
+    counts = Counts(documents + n_lost, documents, rejects=Counter(rejects))
+    counts.drops = Counter(drops)
     counts.unread = list(unread)
     return {"path": path, **counts.as_json()}
 
@@ -102,3 +103,39 @@ def test_a_file_of_one_record_is_a_record_where_most_files_are(n_files, fails):
     check(*rows)
     with pytest.raises(RecordError, match=r"rejected \(two\)"):
         check(*rows, source("two", 0, broken=2), source("last", 100))
+
+
+@pytest.mark.parametrize(
+    ("reason", "advice"),
+    [
+        (
+            "no trained token",
+            "; a sample needs a turn of a trained role (--roles, --turns) that has no weight of 0",
+        ),
+        ("more than max_tokens", "; raise --max-tokens"),
+        ("fewer than min_tokens", "; lower --min-tokens"),
+        ("duplicate", ""),
+    ],
+)
+def test_a_run_of_drops_alone_is_an_error_that_says_what_helps(reason, advice):
+    with pytest.raises(RecordError) as caught:
+        check(source("a", 0, drops={reason: 7}))
+    said = f"the run made no document of 7 records (7 dropped: {reason})"
+    assert str(caught.value) == said + advice
+
+
+def test_one_of_several_sources_without_a_trained_token_is_an_error():
+    untrained = source("b", 0, drops={"no trained token": 7})
+    with pytest.raises(RecordError) as caught:
+        check(source("a"), untrained)
+    assert str(caught.value) == (
+        "every record of 1 of 2 input files was dropped (b): 7 no trained token; take such files "
+        "out of the input, or accept them with --max-reject-fraction 1"
+    )
+    check(source("a"), untrained, max_reject_fraction=1.0)
+    check(source("a"), source("b", 1, drops={"no trained token": 7}))
+
+
+def test_a_source_of_which_all_is_too_long_is_the_user_s_choice():
+    check(source("a"), source("b", 0, drops={"more than max_tokens": 7}))
+    check(source("a"), source("b", 0, drops={"more than max_tokens": 6, "no trained token": 1}))

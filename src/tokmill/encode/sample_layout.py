@@ -39,6 +39,7 @@ class Layout:
     For each of n_items: `control` (int32, -1 for text), `weights` (float32), `sample` (int64),
     `ends_turn` (bool), `is_mark`: a text item that does not begin its piece.
     For each mark, in order: `mark_piece`, and `mark_bytes`: where in its piece it begins; int64.
+    `swallowed`: the samples that lost trained white space to a control token beside it, in order.
     """
 
     pieces: pa.LargeStringArray
@@ -52,6 +53,7 @@ class Layout:
     is_mark: npt.NDArray[np.bool_]
     mark_piece: npt.NDArray[np.int64]
     mark_bytes: npt.NDArray[np.int64]
+    swallowed: npt.NDArray[np.int64]
 
 
 def lay_out(
@@ -134,4 +136,5 @@ def _layout(segments: TextSegments, joints: _Joints, closed_at: npt.NDArray[np.i
         is_mark=goes_on.take(items),
         mark_piece=mark_piece,
         mark_bytes=offsets.take(marked) - starts.take(mark_piece),
+        swallowed=segments.swallowed,
     )

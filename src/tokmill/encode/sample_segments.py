@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -19,19 +19,25 @@ if TYPE_CHECKING:
 
     from tokmill.batch import SampleBatch
 
+_NONE = np.zeros(0, np.int64)
+
 TEXT_ALONE = -2
 """What stands for the control token of a text that begins with a token of its own."""
 
 
 @dataclass(frozen=True, slots=True)
 class TextSegments:
-    """Segments as flat arrays; `text` holds those of text alone."""
+    """Segments as flat arrays; `text` holds those of text alone.
+
+    `swallowed`: the samples that lost trained white space to a control token beside it, in order.
+    """
 
     text: pa.LargeStringArray
     control: npt.NDArray[np.int32]
     weights: npt.NDArray[np.float32]
     ends_turn: npt.NDArray[np.bool_]
     sample: npt.NDArray[np.int64]
+    swallowed: npt.NDArray[np.int64]
 
 
 def segments_of(
@@ -42,12 +48,34 @@ def segments_of(
     n_samples = len(batch.offsets) - 1
     sample = np.repeat(np.arange(n_samples), np.diff(batch.offsets))
     text = batch.text
+    swallowed = _NONE
     for strips, step in ((strips_right, 1), (strips_left, -1)):
         at = np.flatnonzero(np.isin(control, list(strips))) if strips else ()
         if len(at):
-            text = _stripped(text, control < 0, sample, np.asarray(at), step)
+            stripped = _stripped(text, control < 0, sample, np.asarray(at), step)
+            lost = _lost(batch, text, stripped, behind=step == 1)
+            swallowed, text = np.union1d(swallowed, sample[lost]), stripped
     text = text.filter(pa.array(control < 0))
-    return _without_empty(TextSegments(text, control, batch.weights, batch.turn_ends, sample))
+    return _without_empty(
+        TextSegments(text, control, batch.weights, batch.turn_ends, sample, swallowed)
+    )
+
+
+def _lost(
+    batch: SampleBatch, text: pa.LargeStringArray, stripped: pa.LargeStringArray, *, behind: bool
+) -> npt.NDArray[np.int64]:
+    """Return the segments whose stripping matters: trained ones, not the suffix of an end of turn.
+
+    `behind`: what stood behind control tokens was stripped. That is a suffix where these are
+    trained themselves.
+    """
+    is_lost = np.diff(byte_offsets(stripped)) < np.diff(byte_offsets(text))
+    lost = np.flatnonzero(is_lost & (batch.weights > 0))
+    if behind:
+        control = np.flatnonzero(batch.control >= 0)
+        before = control[np.searchsorted(control, lost) - 1]
+        lost = lost[batch.weights[before] == 0]
+    return lost
 
 
 def _stripped(
@@ -97,7 +125,14 @@ def _without_empty(segments: TextSegments) -> TextSegments:
     behind = behind[_is_of(sample, behind, segments.sample[gone])]
     control[behind[control[behind] < 0]] = TEXT_ALONE
     text = segments.text.filter(pa.array(lengths > 0))
-    return TextSegments(text, control, segments.weights.take(kept), ends_turn, sample)
+    return replace(
+        segments,
+        text=text,
+        control=control,
+        weights=segments.weights.take(kept),
+        ends_turn=ends_turn,
+        sample=sample,
+    )
 
 
 def _is_of(

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 
 STRADDLING_TOKENS = "straddling tokens"
 DRIFTING_SAMPLES = "samples whose joint ids differ"
+SWALLOWED = "samples that lose white space of a reply to the control token beside it"
 
 _STRADDLES = ("straddling token", "a token holds bytes that are trained and bytes that are not")
 _UNCOVERED = ("tokens do not cover the text", "the bytes of its tokens do not add up to its text")
@@ -172,6 +173,8 @@ class SampleEncoder:
         tokens = self._tokens(layout.pieces, continues, laps)
         n_samples = len(batch.offsets) - 1
         noticed = {}
+        if len(layout.swallowed):
+            noticed[SWALLOWED] = np.bincount(layout.swallowed, minlength=n_samples)
         if rules.boundary == "split" and rules.count_drift and self._continuation is not None:
             drifting = self._drifting(layout, laps)
             noticed[DRIFTING_SAMPLES] = np.minimum(np.bincount(drifting, minlength=n_samples), 1)

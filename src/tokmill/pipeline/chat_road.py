@@ -146,7 +146,8 @@ class ChatRoad:
         is_first = np.ones(len(source), bool)
         is_first[1:] = source[1:] != source[:-1]
         n_windows = np.bincount(fitted.untrained_windows, minlength=len(encoding.samples))
-        noticed = {**encoding.noticed, _UNTRAINED_WINDOWS: n_windows}
+        noticed = {name: counts[encoding.samples] for name, counts in samples.noticed.items()}
+        noticed |= {**encoding.noticed, _UNTRAINED_WINDOWS: n_windows}
         tokens = fitted.samples
         pieces = self._candidates(encoding)
         counters = {name: np.where(is_first, n[fitted.source], 0) for name, n in noticed.items()}

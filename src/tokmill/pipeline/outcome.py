@@ -6,6 +6,7 @@ import json
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
+from tokmill.encode.cut_samples import TOO_LONG, UNTRAINED
 from tokmill.errors import RecordError, UnreadInputError
 from tokmill.plural import plural
 from tokmill.shards.record import unread_from_json
@@ -26,6 +27,13 @@ as `max_reject_fraction` of them may be rejected."""
 
 _NAMED = 3
 
+_ADVICE = {
+    UNTRAINED: "a sample needs a turn of a trained role (--roles, --turns) that has no weight of 0",
+    TOO_LONG: "raise --max-tokens",
+    "fewer than min_tokens": "lower --min-tokens",
+}
+"""What helps if everything was dropped, most of it for this reason."""
+
 
 def check_outcome(
     limits: LimitSettings, totals: Counts, sources: Rows, rejects: Sequence[Path]
@@ -40,7 +48,8 @@ def check_outcome(
 
     Raises:
         UnreadInputError: input was not read to its end, and `on_unread` is `error`.
-        RecordError: there is no document, or every record of one of several sources was rejected.
+        RecordError: there is no document, or every record of one of several sources was rejected
+            or has no trained token.
     """
     check_read(limits, sources)
     if not totals.documents:
@@ -113,21 +122,33 @@ def _no_document(totals: Counts, sources: Rows, rejects: Sequence[Path]) -> str:
     losses = [f"{n:,} rejected: {reason}" for reason, n in totals.rejects.most_common()]
     losses += [f"{n:,} dropped: {reason}" for reason, n in totals.drops.most_common()]
     records = plural(totals.records, "record")
-    return f"{made} of {records} ({'; '.join(losses)}){_first(rejects)}"
+    advice = ""
+    if totals.drops and not totals.rejects:
+        advice = _ADVICE.get(totals.drops.most_common(1)[0][0], "")
+    return f"{made} of {records} ({'; '.join(losses)}){_first(rejects)}{advice and f'; {advice}'}"
 
 
 def _check_sources(fraction: float, sources: Rows, rejects: Sequence[Path]) -> None:
-    """Refuse sources without a record that was not rejected."""
-    lost = [row for row in sources if 0 < row["records"] == sum(row["rejects"].values())]
+    """Refuse sources of which every record was rejected, or has nothing to train.
+
+    Too long or too short are the user's own choice; a chat without a target is seldom one.
+    """
+    lost = [
+        row
+        for row in sources
+        if row["records"] and not row["documents"] and set(row["drops"]) <= {UNTRAINED}
+    ]
     n_single = sum(row["records"] == 1 for row in sources)
     if n_single > max(_ONE_RECORD_FILES, len(sources) // 2):
         n_lost_single = sum(row["records"] == 1 for row in lost)
         if n_lost_single <= fraction * len(sources):
             lost = [row for row in lost if row["records"] > 1]
     if lost:
-        reasons = ", ".join(f"{n:,} {reason}" for reason, n in lost[0]["rejects"].items())
+        found = {**lost[0]["rejects"], **lost[0]["drops"]}
+        reasons = ", ".join(f"{n:,} {reason}" for reason, n in found.items())
+        became = "rejected" if any(row["rejects"] for row in lost) else "dropped"
         raise RecordError(
-            f"every record of {len(lost):,} of {_files(len(sources))} was rejected "
+            f"every record of {len(lost):,} of {_files(len(sources))} was {became} "
             f"({_named(lost)}): {reasons}{_first(rejects, lost[0]['path'])}; take such files out "
             "of the input, or accept them with --max-reject-fraction 1"
         )

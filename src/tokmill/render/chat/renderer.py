@@ -9,6 +9,7 @@ import pyarrow as pa
 
 from tokmill.batch import WHOLE_RECORD, Reject, SampleBatch
 from tokmill.render.chat.columnar import ColumnarWriter
+from tokmill.render.chat.noticed import notice
 from tokmill.render.chat.records import RecordWriter, Written
 from tokmill.render.chat.regular import read_regular
 from tokmill.render.chat.rule import segment_weights
@@ -84,6 +85,7 @@ class ChatRenderer:
             refused,
             {reason: np.array(rows, np.int64) for reason, rows in written.drops.items()},
             written.unread,
+            notice(columns, weights, self._rule),
         )
 
     def _by_columns(self, text: pa.LargeStringArray) -> Written | None:
