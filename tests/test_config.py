@@ -54,7 +54,7 @@ def test_values_of_sections_are_taken_and_the_others_stay():
 
 def test_an_unknown_section_is_named_beside_the_known_ones():
     assert message({"inputs": {}}) == (
-        "run.toml: unknown section [inputs]; known: "
+        "run.toml: unknown section [inputs]; did you mean input? known: "
         "input, tokenizer, render, output, limits, run, sft, model, training, inference"
     )
 
@@ -207,3 +207,24 @@ def test_a_setting_of_speed_does_not_change_what_decides_the_bytes():
 def test_plain_values_are_json_and_build_the_same_configuration():
     config = build_config({"input": {"paths": ["a", "b"]}, "run": {"threads": 3}}, where="x")
     assert build_config(json.loads(json.dumps(plain(config))), where="x") == config
+
+
+@pytest.mark.parametrize(
+    ("values", "said"),
+    [
+        ({"ouput": {}}, "f: unknown section [ouput]; did you mean output? known: input, "),
+        ({"workers": 2}, "f: unknown section [workers]; it belongs to [run]; "),
+        (
+            {"output": {"val_fracton": 1}},
+            "f: output.val_fracton: unknown key; did you mean val_fraction? known: dir, ",
+        ),
+        (
+            {"output": {"max_tokens": 1}},
+            "f: output.max_tokens: unknown key; it belongs to [limits]; ",
+        ),
+    ],
+)
+def test_a_misspelt_or_misplaced_key_is_answered_with_the_one_that_was_meant(values, said):
+    with pytest.raises(UsageError) as caught:
+        build_config(values, where="f")
+    assert str(caught.value).startswith(said)

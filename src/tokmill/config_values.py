@@ -10,6 +10,8 @@ from __future__ import annotations
 import dataclasses
 import re
 import tomllib
+from difflib import get_close_matches
+from functools import partial
 from types import NoneType
 from typing import TYPE_CHECKING, Any, get_args, get_type_hints
 
@@ -17,7 +19,7 @@ from tokmill.config import Config
 from tokmill.errors import UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Iterable, Mapping
     from pathlib import Path
 
 SIZE_UNITS = {
@@ -44,8 +46,16 @@ def read_toml(path: Path) -> dict[str, Any]:
         raise UsageError(f"{path}: not valid TOML: {error}") from None
 
 
-def build_config(values: Mapping[str, Mapping[str, Any]], *, where: str) -> Config:
+def build_config(
+    values: Mapping[str, Mapping[str, Any]],
+    *,
+    where: str,
+    named: Callable[[str, str], str] | None = None,
+) -> Config:
     """Build a `Config` from sections of plain values; `where` names their origin in messages.
+
+    `named`: returns what a message calls a setting, from its section and key, where that is not
+    `WHERE: SECTION.KEY`.
 
     Raises:
         UsageError: an unknown section or key, a wrong type, a value outside its range or choices.
@@ -55,11 +65,22 @@ def build_config(values: Mapping[str, Mapping[str, Any]], *, where: str) -> Conf
     built: dict[str, Any] = {}
     for name, section in values.items():
         if name not in sections:
-            raise UsageError(f"{where}: unknown section [{name}]; known: {', '.join(sections)}")
+            raise UsageError(
+                f"{where}: unknown section [{name}]; {_home(name)}{_known(name, sections)}"
+            )
         if not isinstance(section, dict):
             raise UsageError(f"{where}: [{name}] must be a table, found {_kind(section)}")
-        built[name] = _build_section(section_type(types[name]), section, f"{where}: {name}")
+        words = partial(named, name) if named else f"{where}: {name}.{{}}".format
+        built[name] = _build_section(section_type(types[name]), section, words)
     return Config(**built)
+
+
+def _known(name: str, names: Iterable[str]) -> str:
+    """Return the names there are, after the one that was probably meant."""
+    known = list(names)
+    close = get_close_matches(name, known, n=1)
+    meant = f"did you mean {close[0]}? " if close else ""
+    return f"{meant}known: {', '.join(known)}"
 
 
 def section_type(hint: Any) -> type:
@@ -69,21 +90,31 @@ def section_type(hint: Any) -> type:
     return found
 
 
-def _build_section(kind: type, values: Mapping[str, Any], where: str) -> Any:
+def _home(key: str) -> str:
+    """Return which section has a key that stands in another, or in none."""
+    sections = get_type_hints(Config).items()
+    found = [name for name, hint in sections if key in get_type_hints(section_type(hint))]
+    return f"it belongs to [{'] or ['.join(found)}]; " if found else ""
+
+
+def _build_section(kind: type, values: Mapping[str, Any], named: Callable[[str], str]) -> Any:
     known = {f.name: f for f in dataclasses.fields(kind)}
     types = get_type_hints(kind)
     checked: dict[str, Any] = {}
     for key, value in values.items():
         if key not in known:
-            raise UsageError(f"{where}.{key}: unknown key; known: {', '.join(known)}")
-        checked[key] = _check(types[key], value, known[key].metadata, f"{where}.{key}")
+            raise UsageError(f"{named(key)}: unknown key; {_home(key)}{_known(key, known)}")
+        is_size = key.endswith("_bytes")
+        checked[key] = _check(types[key], value, known[key].metadata, named(key), is_size=is_size)
     low, high = checked.get("min_tokens", 0), checked.get("max_tokens", 0)
     if high and low > high:
-        raise UsageError(f"{where}.min_tokens: {low} is more than max_tokens, {high}")
+        raise UsageError(f"{named('min_tokens')}: {low} is more than {named('max_tokens')}, {high}")
     return kind(**checked)
 
 
-def _check(expected: Any, value: Any, metadata: Mapping[str, Any], where: str) -> Any:
+def _check(
+    expected: Any, value: Any, metadata: Mapping[str, Any], where: str, *, is_size: bool
+) -> Any:
     if expected == tuple[str, ...]:
         if isinstance(value, str) or not isinstance(value, list | tuple):
             raise UsageError(f"{where}: expected a list of strings, found {_kind(value)}")
@@ -92,7 +123,7 @@ def _check(expected: Any, value: Any, metadata: Mapping[str, Any], where: str) -
         return tuple(value)
     if expected is float and type(value) is int:
         value = float(value)
-    if expected is int and isinstance(value, str) and where.endswith("_bytes"):
+    if expected is int and isinstance(value, str) and is_size:
         value = parse_size(value, where)
     if type(value) is not expected:
         raise UsageError(f"{where}: expected {expected.__name__}, found {_kind(value)} ({value!r})")

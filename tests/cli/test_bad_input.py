@@ -119,7 +119,7 @@ def test_a_setting_that_cannot_be_is_a_usage_error(
     ("text", "said"),
     [
         (b"[foo]\n", "unknown section [foo]; known: input, "),
-        (b"[run]\nworker = 1\n", "run.worker: unknown key; known: engine, workers"),
+        (b"[run]\nworker = 1\n", "run.worker: unknown key; did you mean workers? known: engine, "),
         (b"[run]\nworkers = 'two'\n", "run.workers: expected int, found str ('two')"),
         (b"[run]\nworkers = true\n", "run.workers: expected int, found bool (True)"),
         (b"workers = 2\n", "unknown section [workers]"),

@@ -27,8 +27,11 @@ GPT2 = ("memory", "--model", "gpt2")
         ((*GPT2[1:], "--family", "llama"), "model gpt2: its family is gpt2, not llama; leave out "),
         ((*GPT2[1:], "--experts", "8"), "model gpt2: --experts 8 has no meaning for gpt2"),
         ((*GPT2[1:], "--layers", "9" * 12), "model gpt2: --layers: expected a whole number from"),
-        ((*GPT2[1:], "--micro-batch", "-3"), "options: training.micro_batch: expected between 1"),
-        ((*GPT2[1:], "--epochs", "nan"), "options: training.epochs: expected between 0.0 and 10"),
+        (
+            (*GPT2[1:], "--micro-batch", "-3"),
+            "--micro-batch (training.micro_batch): expected",
+        ),
+        ((*GPT2[1:], "--epochs", "nan"), "--epochs (training.epochs): expected between 0.0 and 10"),
         ((*GPT2[1:], "--gpu", "0GiB"), "gpu: expected the memory of one (24GiB, 256MiB or more),"),
         ((*GPT2[1:], "--gpu", "9" * 400 + "GiB"), "gpu: expected the memory of one (24GiB, 256MiB"),
         ((*GPT2[1:], "--gpu", "-5GiB"), "gpu: '-5GiB' is not known; give its memory (24GiB) or"),

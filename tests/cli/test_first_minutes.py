@@ -9,6 +9,8 @@ from typing import Any
 
 import pytest
 
+from tokmill import __version__
+
 
 @pytest.fixture
 def corpus(tmp_path: Path) -> Path:
@@ -47,3 +49,82 @@ def test_the_eos_that_is_taken_although_no_file_names_it_is_said_in_one_line(
     ]
     quiet = ["--json"] if verb == "plan" else ["-q", "--overwrite"]
     assert tokmill(verb, corpus, *options, *quiet).err == ""
+
+
+# Words of the command line
+
+
+@pytest.mark.parametrize(
+    ("word", "said"),
+    [
+        ("pretrian", "no such command 'pretrian': did you mean pretrain?"),
+        ("Inspect", "no such command 'Inspect': did you mean inspect?"),
+        ("a.jsonl", "no such command 'a.jsonl': expected one of pretrain, sft, plan, report, "),
+    ],
+)
+def test_a_misspelt_command_is_answered_with_the_one_that_was_meant(
+    tokmill: Callable[..., Any], word: str, said: str
+) -> None:
+    outcome = tokmill(word)
+    assert outcome.code == 2
+    assert outcome.error.startswith(said)
+
+
+def test_a_misspelt_option_is_answered_with_the_one_that_was_meant(
+    tokmill: Callable[..., Any],
+) -> None:
+    outcome = tokmill("pretrain", "--outptu", "x")
+    assert outcome.code == 2
+    assert "'--output'" in outcome.error
+
+
+def test_the_version_has_a_short_option(tokmill: Callable[..., Any]) -> None:
+    assert tokmill("-V").out == tokmill("--version").out == f"tokmill, version {__version__}\n"
+
+
+# Where a wrong value came from
+
+
+def test_a_wrong_value_is_named_by_the_option_the_variable_or_the_file_that_it_came_from(
+    tokmill: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "run.toml"
+    file.write_text("[output]\nval_fraction = 3\n")
+    expected = "expected between 0.0 and 1.0, found 3.0"
+    run = ("pretrain", "a.jsonl", "-t", "t", "-o", "out")
+    for words, name in (
+        (["--val-fraction", "3"], "--val-fraction (output.val_fraction)"),
+        (["--config", file], f"{file}: output.val_fraction"),
+    ):
+        assert tokmill(*run, *words).error == f"{name}: {expected}"
+    monkeypatch.setenv("TOKMILL_VAL_FRACTION", "3")
+    assert tokmill(*run).error == f"TOKMILL_VAL_FRACTION (output.val_fraction): {expected}"
+
+
+def test_values_that_contradict_each_other_are_each_named_by_their_origin(
+    tokmill: Callable[..., Any], tmp_path: Path
+) -> None:
+    file = tmp_path / "run.toml"
+    file.write_text("[limits]\nmax_tokens = 3\n")
+    outcome = tokmill("pretrain", "a.jsonl", "--config", file, "--min-tokens", "4")
+    assert outcome.error == (
+        f"--min-tokens (limits.min_tokens): 4 is more than {file}: limits.max_tokens, 3"
+    )
+
+
+@pytest.mark.parametrize(
+    ("variable", "said"),
+    [
+        ("TOKMILL_WORKERS", "'many' is not a valid integer"),
+        ("TOKMILL_ENGINE", "'many' is not one of 'auto'"),
+        ("TOKMILL_PART_BYTES", "expected a size such as 8MiB or 1GB, found 'many'"),
+    ],
+)
+def test_a_variable_of_the_wrong_type_is_named_and_no_option_that_nobody_gave(
+    tokmill: Callable[..., Any], monkeypatch: pytest.MonkeyPatch, variable: str, said: str
+) -> None:
+    monkeypatch.setenv(variable, "many")
+    outcome = tokmill("pretrain", "a.jsonl")
+    assert outcome.code == 2
+    assert outcome.error.startswith(f"{variable}: {said}")
+    assert "--" not in outcome.error

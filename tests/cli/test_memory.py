@@ -180,7 +180,7 @@ def test_the_built_in_models_and_gpus_are_listed(tokmill: Callable[..., Any]) ->
     [
         ((), "no model: give --model"),
         (("--model", "gpt2", "--gpu", "Voodoo"), "gpu: 'Voodoo' is not known"),
-        (("--model", "gpt2", "--layers", "-1"), "options: model.layers: expected between 0 and"),
+        (("--model", "gpt2", "--layers", "-1"), "--layers (model.layers): expected between 0 and"),
         (("--model", "gpt2", "--tensor-parallel", "5", "--gpus", "5"), "5"),
         (("--model", "gpt2", "-c", "no.toml"), "no.toml: no such configuration file"),
         (("--model", "gpt2", "--deepspeed", "no.json"), "no.json: "),

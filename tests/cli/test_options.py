@@ -11,7 +11,8 @@ import click
 import pytest
 from click.testing import CliRunner, Result
 
-from tokmill.cli.options import PRETRAIN_SECTIONS, config_from_options, settings_options, variable
+from tokmill.cli.options import PRETRAIN_SECTIONS, config_from_options, settings_options
+from tokmill.cli.setting_names import variable
 from tokmill.config import Config, InputSettings, OutputSettings, TokenizerSettings, plain
 from tokmill.config_values import section_type
 from tokmill.errors import UsageError
@@ -263,10 +264,10 @@ def test_a_wrong_variable_is_a_usage_error_that_names_its_option():
     assert "--workers" in result.output
 
 
-def test_a_value_out_of_range_is_named_by_its_key():
+def test_a_value_out_of_range_is_named_by_its_option_and_its_key():
     with pytest.raises(UsageError) as caught:
         config_from_options((), None, {"limits__min_tokens": -1})
-    assert str(caught.value) == "options: limits.min_tokens: expected at least 0, found -1"
+    assert str(caught.value) == "--min-tokens (limits.min_tokens): expected at least 0, found -1"
 
 
 def test_a_wrong_value_of_the_file_is_named_by_the_file_even_if_an_option_wins(tmp_path: Path):

@@ -45,7 +45,7 @@ def good(tmp_path: Path) -> Path:
     ("arguments", "said"),
     [
         (("--packing", str(2**70), "--max-tokens", "9"), "sft.packing: expected at most 268435456"),
-        (("--packing", "-1"), "options: sft.packing: expected at least 0, found -1"),
+        (("--packing", "-1"), "--packing (sft.packing): expected at least 0, found -1"),
         (("--packing", "8", "--max-tokens", "9"), "sft.packing: rows of 8 tokens cannot hold"),
         (("--too-long", "window", "--max-tokens", "1"), "sft.too_long: a window of 1 token has no"),
         (("--roles", ""), "sft.roles: unknown role ''"),

@@ -20,6 +20,7 @@ from tokmill.cli.options import (
     overlaid,
     section_options,
 )
+from tokmill.cli.setting_names import origin
 from tokmill.config_values import build_config
 
 if TYPE_CHECKING:
@@ -82,7 +83,7 @@ def settled(
     )
     own = {section: values[section] for section in BUDGET_SECTIONS if section in values}
     return replace(
-        BudgetSettings.of(build_config(own, where="options")),
+        BudgetSettings.of(build_config(own, where="options", named=origin(config_file))),
         notes=tuple(note for found in read for note in found.notes),
         not_understood=tuple(key for found in read for key in found.not_understood),
     )

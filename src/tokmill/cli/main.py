@@ -7,9 +7,11 @@ import importlib
 import os
 import sys
 import traceback
+from difflib import get_close_matches
 from typing import Any
 
 import click
+from click.core import ParameterSource
 
 from tokmill import __version__
 from tokmill.cli.screen import show, show_labelled, show_styled
@@ -67,6 +69,15 @@ class LazyGroup(click.Group):
         command: click.Command = importlib.import_module(module).command
         return command
 
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Find the verb; raise `UsageError` with the one that was probably meant."""
+        name = args[0]
+        if name not in COMMANDS and not name.startswith("-") and not ctx.resilient_parsing:
+            ctx.fail(f"no such command {name!r}: {_meant(name)}")
+        return super().resolve_command(ctx, args)
+
     def make_context(self, *arguments: Any, **options: Any) -> click.Context:
         """Read the command line; click itself would answer Ctrl-C with an empty line."""
         try:
@@ -96,12 +107,17 @@ class LazyGroup(click.Group):
             formatter.write_dl([(name, text) for name, (_, text) in COMMANDS.items()])
 
 
+def _meant(name: str) -> str:
+    close = get_close_matches(name.lower(), COMMANDS, n=1)
+    return f"did you mean {close[0]}?" if close else f"expected one of {', '.join(COMMANDS)}"
+
+
 @click.group(
     cls=LazyGroup,
     epilog=EXIT_CODES,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
 )
-@click.version_option(__version__, prog_name="tokmill")
+@click.version_option(__version__, "-V", "--version", prog_name="tokmill")
 @click.option("--no-color", is_flag=True, help="Print without colour, as NO_COLOR does.")
 @click.pass_context
 def cli(ctx: click.Context, no_color: bool) -> None:
@@ -188,7 +204,17 @@ def _refuse_words(error: click.ClickException) -> int:
     if isinstance(error, click.UsageError) and error.ctx is not None:
         show_styled(printable_lines(error.ctx.get_usage()), err=True)
         show(f"Try '{error.ctx.command_path} --help' for help.", err=True)
-    return _fail(error.format_message(), error.exit_code)
+    return _fail(_with_variable(error), error.exit_code)
+
+
+def _with_variable(error: click.ClickException) -> str:
+    """Return what is wrong; a value that a variable has is not said to be an option's."""
+    if isinstance(error, click.BadParameter) and error.ctx is not None and error.param is not None:
+        name, variable = error.param.name, error.param.envvar
+        source = error.ctx.get_parameter_source(name) if name else None
+        if source is ParameterSource.ENVIRONMENT and isinstance(variable, str):
+            return f"{variable}: {error.message}"
+    return error.format_message()
 
 
 def _drop_output() -> None:

@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 import dataclasses
-import os
-from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_type_hints
 
 import click
 
+from tokmill.cli.setting_names import (
+    flag,
+    option_name,
+    origin,
+    refuse_ambiguous,
+    shared_names,
+    variable,
+)
 from tokmill.config import Config
 from tokmill.config_values import build_config, parse_size, read_toml, section_type
 from tokmill.errors import UsageError
@@ -26,11 +32,6 @@ SFT_SECTIONS = ("input", "tokenizer", "sft", "output", "limits", "run")
 
 BUDGET_SECTIONS = ("model", "training", "inference")
 
-_NAMES = {
-    ("tokenizer", "path"): "tokenizer",
-    ("output", "dir"): "output",
-    ("model", "name"): "model",
-}
 _SHORT = {"tokenizer": "-t", "output": "-o", "model": "-m"}
 _ESCAPED = ("text_separator", "template", "separator", "terminator", "csv_delimiter")
 _LISTS = ("roles", "ignore_keys")
@@ -82,7 +83,7 @@ def section_options(
             kind = section_type(types[section])
             hints = get_type_hints(kind)
             for setting in reversed(dataclasses.fields(kind)):
-                name = _option_name(section, setting.name)
+                name = option_name(section, setting.name)
                 if setting.name != "paths" and (not only or name in only):
                     command = _option(section, setting, hints[setting.name])(command)
         return command
@@ -93,7 +94,7 @@ def section_options(
 def _option(
     section: str, setting: dataclasses.Field[Any], kind: Any
 ) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    name = _option_name(section, setting.name)
+    name = option_name(section, setting.name)
     choices = setting.metadata.get("choices")
     option_type: Any = kind
     if choices:
@@ -102,53 +103,19 @@ def _option(
         option_type = Size()
     elif kind == tuple[str, ...]:
         option_type = str
-    flag = f"--{name.replace('_', '-')}"
+    words = flag(section, setting.name)
     if kind is bool:
-        flag = f"{flag}/--no-{name.replace('_', '-')}"
-    flags = [flag, f"{section}__{setting.name}"]
+        words = f"{words}/--no-{words.removeprefix('--')}"
+    flags = [words, f"{section}__{setting.name}"]
     return click.option(
         *flags,
         *([_SHORT[name]] if name in _SHORT else []),
         type=option_type,
         default=None,
         envvar=variable(section, setting.name),
-        show_envvar=name in _shared(),
+        show_envvar=name in shared_names(),
         help=f"{setting.metadata['help']}{_default(setting.default)}",
     )
-
-
-def variable(section: str, name: str) -> str:
-    """Return the environment variable of a setting; every setting has its own.
-
-    It is named after the option; where two sections have an option of one name, it carries the
-    section: TOKMILL_MAX_TOKENS, but TOKMILL_SFT_TEMPLATE and TOKMILL_RENDER_TEMPLATE.
-    """
-    option = _option_name(section, name)
-    words = ("tokmill", section, option) if option in _shared() else ("tokmill", option)
-    return "_".join(words).upper()
-
-
-def _option_name(section: str, name: str) -> str:
-    return _NAMES.get((section, name), name)
-
-
-@cache
-def _shared() -> dict[str, list[str]]:
-    """Return the names that options of several sections have, with those sections."""
-    sections: dict[str, list[str]] = {}
-    for section, hint in get_type_hints(Config).items():
-        for setting in dataclasses.fields(section_type(hint)):
-            sections.setdefault(_option_name(section, setting.name), []).append(section)
-    return {name: found for name, found in sections.items() if len(found) > 1}
-
-
-def _refuse_ambiguous(options: Mapping[str, Any]) -> None:
-    """Raise `UsageError` if a variable is set that does not say which of two settings it means."""
-    for name, sections in _shared().items():
-        old = f"TOKMILL_{name.upper()}"
-        if old in os.environ and any(f"{section}__{name}" in options for section in sections):
-            named = " or ".join(variable(section, name) for section in sections)
-            raise UsageError(f"{old}: there are two settings of this name: set {named} instead")
 
 
 def _default(value: Any) -> str:
@@ -172,7 +139,8 @@ def config_from_options(
     values = option_values(options)
     if paths:
         values.setdefault("input", {})["paths"] = list(paths)
-    return build_config(overlaid(file_values(config_file), values), where="options")
+    merged = overlaid(file_values(config_file), values)
+    return build_config(merged, where="options", named=origin(config_file))
 
 
 def file_values(config_file: Path | None) -> dict[str, dict[str, Any]]:
@@ -194,7 +162,7 @@ def option_values(options: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
     Raises:
         UsageError: a variable is set that does not say which of two settings it means.
     """
-    _refuse_ambiguous(options)
+    refuse_ambiguous(options)
     values: dict[str, dict[str, Any]] = {}
     for key, value in options.items():
         if value is not None:
