@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 from pathlib import Path
 from typing import get_type_hints
 
@@ -14,9 +13,8 @@ from tokmill.config import (
     InputSettings,
     LimitSettings,
     OutputSettings,
-    output_settings,
-    plain,
 )
+from tokmill.config_plain import plain
 from tokmill.config_values import build_config, parse_size, read_toml, section_type
 from tokmill.errors import UsageError
 
@@ -186,27 +184,6 @@ def test_every_default_passes_its_own_check(section, setting):
     expected = build_config({section: {}}, where="x")
     value = plain(expected).get(section, {}).get(setting.name, setting.default)
     assert build_config({section: {setting.name: value}}, where="x") == expected
-
-
-def test_the_settings_that_decide_the_bytes_leave_out_paths_speed_and_messages():
-    chosen = output_settings(Config())
-    assert set(chosen) == {"input", "tokenizer", "render", "output", "limits"}
-    assert set(chosen["limits"]) == {"min_tokens", "max_tokens"}
-    assert "paths" not in chosen["input"]
-    assert "path" not in chosen["tokenizer"]
-    assert "dir" not in chosen["output"]
-
-
-def test_a_setting_of_speed_does_not_change_what_decides_the_bytes():
-    fast = build_config({"run": {"workers": 9, "batch_bytes": 1}}, where="x")
-    other = build_config({"render": {"separator": "："}}, where="x")
-    assert output_settings(fast) == output_settings(Config())
-    assert output_settings(other) != output_settings(Config())
-
-
-def test_plain_values_are_json_and_build_the_same_configuration():
-    config = build_config({"input": {"paths": ["a", "b"]}, "run": {"threads": 3}}, where="x")
-    assert build_config(json.loads(json.dumps(plain(config))), where="x") == config
 
 
 @pytest.mark.parametrize(

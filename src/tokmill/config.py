@@ -6,9 +6,7 @@ are kept in the plan, and a run with other values does not continue in the same 
 
 from __future__ import annotations
 
-import dataclasses
 from dataclasses import dataclass, field
-from typing import Any
 
 from tokmill.budget_settings import InferenceSettings, ModelSettings, TrainingSettings
 from tokmill.setting import bytes_setting, speed_setting
@@ -156,7 +154,7 @@ class SftSettings:
         choices=SCHEMAS,
     )  # fmt: skip
     ignore_keys: tuple[str, ...] = bytes_setting(
-        (), "Keys of records and messages that are taken as not there: label,foo."
+        (), "Keys of records and messages that are taken as not there: label,foo.", unsaid=()
     )
     preset: str = bytes_setting(
         "tokmill", "Framework whose rule says what is trained.", choices=PRESETS
@@ -197,6 +195,14 @@ class SftSettings:
     header: str = bytes_setting("preset", "The header of a trained turn.", choices=TRAINED)
     reasoning: str = bytes_setting("preset", "Reasoning of a trained turn.", choices=TRAINED)
     tool_calls: str = bytes_setting("preset", "Tool calls of a trained turn.", choices=TRAINED)
+    inline_tags: str = bytes_setting(
+        "auto",
+        "A block in <think> tags that begins a reply, and <tool_call> blocks that end one; fields: "
+        "they are its reasoning and its calls; text: they are text; auto: as template, tokenizer "
+        "and preset know them.",
+        choices=("auto", "fields", "text"),
+        unsaid="text",
+    )
     append_eos: str = bytes_setting(
         "preset", "Put eos behind every sample.", choices=("preset", "no", "mask", "train")
     )
@@ -251,35 +257,3 @@ class Config:
     model: ModelSettings | None = None
     training: TrainingSettings | None = None
     inference: InferenceSettings | None = None
-
-
-def output_settings(config: Config) -> dict[str, dict[str, Any]]:
-    """Give the settings that decide the bytes of a dataset, by section, as plain values."""
-    chosen = {
-        name: {
-            f.name: _as_json(getattr(section, f.name))
-            for f in dataclasses.fields(section)
-            if f.metadata["affects_output"]
-        }
-        for name, section in _sections(config).items()
-    }
-    return {name: kept for name, kept in chosen.items() if kept}
-
-
-def plain(config: Config) -> dict[str, dict[str, Any]]:
-    """Give every setting as plain values, ready for JSON."""
-    return {
-        name: {f.name: _as_json(getattr(section, f.name)) for f in dataclasses.fields(section)}
-        for name, section in _sections(config).items()
-    }
-
-
-def _sections(config: Config) -> dict[str, Any]:
-    """Give the sections that say something: a run of SFT renders by [sft], others by [render]."""
-    unused = set() if config.sft is None else {"render"}
-    sections = {f.name: getattr(config, f.name) for f in dataclasses.fields(config)}
-    return {k: v for k, v in sections.items() if v is not None and k not in unused}
-
-
-def _as_json(value: Any) -> Any:
-    return list(value) if isinstance(value, tuple) else value

@@ -7,7 +7,11 @@ from typing import Any
 
 
 def bytes_setting(default: Any, text: str, **metadata: Any) -> Any:
-    """Declare a setting that decides the bytes of the dataset; `text` is its help."""
+    """Declare a setting that decides the bytes of the dataset; `text` is its help.
+
+    `unsaid=…` among the metadata: the value that a plan means which does not name the setting. A
+    setting that is newer than plans has one, so that datasets of earlier versions go on.
+    """
     return field(default=default, metadata={"affects_output": True, "help": text, **metadata})
 
 

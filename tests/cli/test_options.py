@@ -13,7 +13,8 @@ from click.testing import CliRunner, Result
 
 from tokmill.cli.options import PRETRAIN_SECTIONS, config_from_options, settings_options
 from tokmill.cli.setting_names import variable
-from tokmill.config import Config, InputSettings, OutputSettings, TokenizerSettings, plain
+from tokmill.config import Config, InputSettings, OutputSettings, TokenizerSettings
+from tokmill.config_plain import plain
 from tokmill.config_values import section_type
 from tokmill.errors import UsageError
 

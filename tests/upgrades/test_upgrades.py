@@ -16,6 +16,8 @@ import pytest
 HERE = Path(__file__).parent
 VERSIONS = sorted(path.name for path in HERE.iterdir() if (path / "tokenizer").is_dir())
 KINDS = ("pretrain", "sft")
+AS_BEFORE = {"pretrain": (), "sft": ("--inline-tags", "text")}
+"""Settings that earlier versions did not have, with what they did."""
 ONCE_IN_A_RUN = ("manifest.json", ".lock")
 
 
@@ -82,7 +84,7 @@ def test_a_finished_dataset_of_an_earlier_version_is_complete_or_names_its_engin
 ):
     before = files(folder / kind)
     manifest = (folder / kind / "manifest.json").read_bytes()
-    done = tokmill(kind, "--config", f"{kind}.toml", "-o", kind, "--quiet")
+    done = tokmill(kind, "--config", f"{kind}.toml", "-o", kind, "--quiet", *AS_BEFORE[kind])
     began = json.loads(manifest)["engine"]["version"]
     if began == importlib.metadata.version("tokenizers"):
         assert done.returncode == 0, done.stderr
@@ -100,7 +102,7 @@ def test_a_half_finished_dataset_of_an_earlier_version_goes_on_to_the_same_bytes
     half = folder / f"{kind}-half"
     plan_with_version(half, importlib.metadata.version("tokenizers"))
     began = files(half)
-    done = tokmill(kind, "--config", f"{kind}.toml", "-o", half.name, "--quiet")
+    done = tokmill(kind, "--config", f"{kind}.toml", "-o", half.name, "--quiet", *AS_BEFORE[kind])
     assert done.returncode == 0, done.stderr
     plan_with_version(folder / kind, importlib.metadata.version("tokenizers"))
     whole = files(folder / kind)
@@ -117,8 +119,18 @@ def test_a_half_finished_dataset_of_another_engine_is_refused_in_one_line_naming
     half = folder / f"{kind}-half"
     plan_with_version(half, "0.0.1")
     before = files(half)
-    refused = tokmill(kind, "--config", f"{kind}.toml", "-o", half.name, "--quiet")
+    refused = tokmill(
+        kind, "--config", f"{kind}.toml", "-o", half.name, "--quiet", *AS_BEFORE[kind]
+    )
     assert refused.returncode == 6
     assert len(refused.stderr.splitlines()) == 1
     assert "began with tokenizers 0.0.1, installed is" in refused.stderr
     assert files(half) == before
+
+
+def test_a_setting_that_would_change_a_half_finished_dataset_is_named(tokmill, folder):
+    began = files(folder / "sft-half")
+    done = tokmill("sft", "--config", "sft.toml", "-o", "sft-half", "--quiet")
+    assert done.returncode == 6
+    assert "sft.inline_tags was 'text', is 'auto'" in done.stderr
+    assert files(folder / "sft-half") == began

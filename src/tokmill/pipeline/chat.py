@@ -123,6 +123,7 @@ def vocabulary_of(config: Config, tokenizer: Tokenizer, template: str) -> Vocabu
         bos if bos in control else "",
         named | {"eos_token": tokenizer.eos.content},
         parse,
+        frozenset(added) - frozenset(control),
     )
 
 

@@ -13,7 +13,8 @@ from itertools import zip_longest
 from typing import TYPE_CHECKING, Any
 
 from tokmill import __version__
-from tokmill.config import CHECKSUMS, SHA256, Config, plain
+from tokmill.config import CHECKSUMS, SHA256, Config
+from tokmill.config_plain import plain, unsaid_settings
 from tokmill.encode.choose import EngineChoice
 from tokmill.errors import StateError
 from tokmill.pipeline.spec import Part, RunSpec
@@ -224,11 +225,12 @@ def _changed_settings(found: dict[str, Any], asked: dict[str, Any]) -> Iterable[
         made, wanted = ("sft", "pretrain") if "sft" in found else ("pretrain", "sft")
         yield f"it was made by tokmill {made}, this is tokmill {wanted}"
         return
+    unsaid = unsaid_settings()
     for section, values in asked.items():
-        for key, value in values.items():
-            before = found.get(section, {}).get(key)
-            if before != value:
-                yield f"{section}.{key} was {before!r}, is {value!r}"
+        before = {**unsaid[section], **found.get(section, {})}
+        for key, value in {**unsaid[section], **values}.items():
+            if before.get(key) != value:
+                yield f"{section}.{key} was {before.get(key)!r}, is {value!r}"
 
 
 def _changed_files(found: Sequence[Sequence[Any]], asked: Sequence[Sequence[Any]]) -> list[str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from tokmill.config import output_settings
+from tokmill.config_plain import output_settings
 from tokmill.shards.canonical import canonical_json, sha256_hex
 from tokmill.shards.layout import FORMAT_VERSION
 

@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from tokmill.render.chat.stand_ins import StandIn
 
 Message = dict[str, Any]
 """`role` (system, developer, user, assistant, tool) and `content` (str) always; where the record
@@ -31,10 +36,13 @@ class Conversation:
 
     `weights`: one for each message, None where the record does not say: the mask rule decides.
     `tools`: descriptions of functions, or None. `unread`: keys of the record that are filled and
-    that nothing reads, sorted.
+    that nothing reads, sorted. `stand_ins`: characters in the texts that are control tokens;
+    `hides_tags`: whether a template must not see those in the last message.
     """
 
     messages: list[Message]
     weights: list[float | None]
     tools: list[Any] | None = None
     unread: tuple[str, ...] = ()
+    stand_ins: Mapping[str, StandIn] = field(default_factory=dict)
+    hides_tags: bool = False

@@ -13,6 +13,7 @@ from tokmill.render.chat.jinja_env import MARKS, compile_template, emitted_token
 from tokmill.render.chat.prefix import spans_by_prefix
 from tokmill.render.chat.regions import Cutter, RegionWriter
 from tokmill.render.chat.shield import Shield, escaped_forms
+from tokmill.render.chat.stand_ins import UNTAGGED, Tagged
 from tokmill.render.chat.tags import check_unchanged, count_differs, last_alone, regions_by_tags
 
 if TYPE_CHECKING:
@@ -68,6 +69,7 @@ class JinjaTemplate:
         self._last_only = settings.samples == "turn"
         self.generation_prompt, around = look_around(self._ask, self._reply, cut)
         self._writer = RegionWriter(cut, around)
+        self.literals = self._compiled.literals
         _check(settings, where, has_tags=self._compiled.has_tags, has_header=around.header != "")
 
     def render(self, conversation: Conversation, segments: Segments) -> None:
@@ -84,7 +86,10 @@ class JinjaTemplate:
             (messages, tools), marks = self._shield.broken([messages, tools])
             break_ = marks[2]
         replies = [i for i, message in enumerate(messages) if message["role"] == "assistant"]
-        regions = self._regions(messages, tools, marks, replies)
+        stand_ins = conversation.stand_ins
+        regions = self._regions(
+            messages, tools, marks, replies, Tagged(stand_ins, conversation.hides_tags)
+        )
         if not any(regions):
             raise ChatError("empty rendering", "the chat template writes nothing")
         if break_:
@@ -94,6 +99,14 @@ class JinjaTemplate:
         weights = _weights(conversation, replies, len(regions) // 2)
         roles = _roles_between(messages, replies, len(regions) // 2)
         self._writer.write(regions, roles, weights, segments, break_=break_)
+
+    def text_of(self, messages: list[Message]) -> str:
+        """Return what it writes of messages, with nothing kept apart.
+
+        Raises:
+            ChatError: it refuses them.
+        """
+        return self._text(self._prepared(messages), None, _NO_MARKS, prompt=False)
 
     def check_written(self) -> None:
         """Make sure that it writes what replies say, as `check_written` does."""
@@ -120,22 +133,27 @@ class JinjaTemplate:
         tools: list[Any] | None,
         marks: Marks,
         replies: list[int],
+        tagged: Tagged = UNTAGGED,
     ) -> list[str]:
         if not self.uses_tags:
             chosen = replies[-1:] if self._last_only else replies
-            return self._by_prefix(messages, tools, chosen)
-        text = self._text(messages, tools, marks, prompt=False)
+            return self._by_prefix(messages, tools, chosen, tagged)
+        text = self._text(messages, tools, marks, tagged, prompt=False)
         regions = regions_by_tags(text, marks, len(replies))
         if not self._compiled.is_direct:
             # A macro or a set block: filters of the template may have seen the marks.
-            check_unchanged(regions, self._text(messages, tools, _NO_MARKS, prompt=False))
+            check_unchanged(regions, self._text(messages, tools, _NO_MARKS, tagged, prompt=False))
         return last_alone(regions, len(replies)) if self._last_only else regions
 
     def _by_prefix(
-        self, messages: list[Message], tools: list[Any] | None, replies: list[int]
+        self,
+        messages: list[Message],
+        tools: list[Any] | None,
+        replies: list[int],
+        tagged: Tagged,
     ) -> list[str]:
         def render(n_messages: int, *, prompt: bool) -> str:
-            return self._text(messages[:n_messages], tools, _NO_MARKS, prompt=prompt)
+            return self._text(messages[:n_messages], tools, _NO_MARKS, tagged, prompt=prompt)
 
         whole = render(len(messages), prompt=False)
         spans = spans_by_prefix(whole, render, replies, len(messages))
@@ -143,18 +161,24 @@ class JinjaTemplate:
         return [whole[start:stop] for start, stop in pairwise(edges)]
 
     def _text(
-        self, messages: Sequence[Message], tools: list[Any] | None, marks: Marks, *, prompt: bool
+        self,
+        messages: Sequence[Message],
+        tools: list[Any] | None,
+        marks: Marks,
+        tagged: Tagged = UNTAGGED,
+        *,
+        prompt: bool,
     ) -> str:
         variables: dict[str, Any] = {
             **self._variables,
-            "messages": messages,
+            "messages": tagged.seen(messages, prompt=prompt),
             "tools": tools,
             "add_generation_prompt": prompt,
             MARKS: marks[:2],
         }
         budget = Budget(len(messages), lambda: size_of([messages, tools]))
         try:
-            return self._compiled.render(variables, budget)
+            return tagged.written(self._compiled.render(variables, budget))
         except EndlessError as error:
             raise ChatError(ENDLESS, f"the chat template is stopped: {error}") from None
         except MemoryError:

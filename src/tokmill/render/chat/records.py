@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -9,11 +10,14 @@ import numpy as np
 
 from tokmill.batch import UnreadKeys
 from tokmill.render.chat.conversation import ChatError
+from tokmill.render.chat.inline_forms import inline_forms
+from tokmill.render.chat.inline_reader import InlineReader
+from tokmill.render.chat.kept_strings import KeptStrings
 from tokmill.render.chat.schemas import parse_record, read_conversation
 from tokmill.render.chat.segments import Kind, Segments
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator, Mapping, Sequence
 
     import numpy.typing as npt
     import pyarrow as pa
@@ -29,14 +33,16 @@ class Written(NamedTuple):
     """What records became; plain values, so that another process may have written them.
 
     `rows`: (n_samples,) int64, the record of each. `refused`: row, reason and message of each
-    record that became none. `drops`: rows by reason. `unread`: keys that nothing reads.
+    record that became none. `drops`: rows by reason. `unread`: keys that nothing reads. `noticed`:
+    (n_samples,) int64 by name, what was noticed about the record whose first sample it is.
     """
 
     columns: Columns
     rows: npt.NDArray[np.int64]
     refused: list[tuple[int, str, str]]
     drops: dict[str, list[int]]
-    unread: UnreadKeys | None = None
+    unread: UnreadKeys | None
+    noticed: dict[str, npt.NDArray[np.int64]]
 
 
 class RecordWriter:
@@ -53,6 +59,10 @@ class RecordWriter:
         self._template = template
         self._append_eos = rule.append_eos != "no"
         self._vocabulary = vocabulary
+        self.forms = inline_forms(settings, template, vocabulary)
+        reserved = [getattr(template, "literals", ""), *vocabulary.control]
+        self._inline = InlineReader(self.forms, "\0".join(reserved))
+        self.kept = KeptStrings(vocabulary)
 
     def write(self, text: pa.LargeStringArray) -> Written:
         """Give the segments of n records, each the text of an object in JSON."""
@@ -80,15 +90,21 @@ class RecordWriter:
         return found.written(1)
 
     def _write(self, conversation: Conversation, found: _Found, row: int) -> None:
-        segments = found.segments
+        segments, noticed = found.segments, Counter[str]()
+        first_sample = len(found.rows)
+        conversation = self._inline.read(conversation, noticed)
+        self.kept.notice(conversation.messages, noticed)
         for sample in self._samples(conversation):
             segments.begin_sample()
             self._template.render(sample, segments)
+            if sample.stand_ins:
+                segments.place(sample.stand_ins)
             if self._append_eos:
                 segments.control(self._vocabulary.eos, Kind.END)
             if segments.is_empty():
                 raise ChatError("empty", "the sample has no text")
             found.rows.append(row)
+        found.notice(first_sample, noticed)
 
     def _samples(self, conversation: Conversation) -> Iterator[Conversation]:
         """Give the conversation, or one for each assistant turn, which alone is trained."""
@@ -117,10 +133,17 @@ class _Found:
         self._drops: dict[str, list[int]] = {}
         self._sets: dict[tuple[str, ...], int] = {}
         self._set_of_row: dict[int, int] = {}
+        self._noticed: dict[str, list[tuple[int, int]]] = {}
 
     def note_unread(self, row: int, keys: tuple[str, ...]) -> None:
         """Note the keys of a record that nothing reads."""
         self._set_of_row[row] = self._sets.setdefault(keys, len(self._sets))
+
+    def notice(self, sample: int, counts: Counter[str]) -> None:
+        """Count what was noticed about a record, at its first sample."""
+        for name, n in counts.items():
+            if n:
+                self._noticed.setdefault(name, []).append((sample, n))
 
     def refuse(self, row: int, error: ChatError) -> None:
         """Take back what the record gave, and note why."""
@@ -137,8 +160,14 @@ class _Found:
     def written(self, n_records: int) -> Written:
         """Give what was collected."""
         rows = np.array(self.rows, np.int64)
-        columns = self.segments.columns()
-        return Written(columns, rows, self._refused, self._drops, self._unread(n_records))
+        return Written(
+            self.segments.columns(),
+            rows,
+            self._refused,
+            self._drops,
+            self._unread(n_records),
+            {name: _spread(counts, len(rows)) for name, counts in self._noticed.items()},
+        )
 
     def _unread(self, n_records: int) -> UnreadKeys | None:
         if not self._sets:
@@ -146,3 +175,10 @@ class _Found:
         of_row = np.full(n_records, -1, np.int32)
         of_row[list(self._set_of_row)] = list(self._set_of_row.values())
         return UnreadKeys(list(self._sets), of_row)
+
+
+def _spread(counts: Sequence[tuple[int, int]], n_samples: int) -> npt.NDArray[np.int64]:
+    found = np.zeros(n_samples, np.int64)
+    for sample, n in counts:
+        found[sample] = n
+    return found

@@ -9,6 +9,8 @@ import pyarrow as pa
 
 from tokmill.batch import WHOLE_RECORD, Reject, SampleBatch
 from tokmill.render.chat.columnar import ColumnarWriter
+from tokmill.render.chat.inline_reader import LOST_REASONING, READ_CALLS, READ_REASONING
+from tokmill.render.chat.kept_strings import KEPT_CONTROL, KEPT_TAGS, holds, patterns
 from tokmill.render.chat.noticed import notice
 from tokmill.render.chat.records import RecordWriter, Written
 from tokmill.render.chat.regular import read_regular
@@ -22,6 +24,9 @@ if TYPE_CHECKING:
     from tokmill.render.chat.conversation import Conversation
     from tokmill.render.chat.rule import MaskRule
     from tokmill.render.chat.templates import ChatTemplate, Vocabulary
+
+_NOTICED = (READ_REASONING, READ_CALLS, LOST_REASONING, KEPT_TAGS, KEPT_CONTROL)
+"""What is counted of records as they are rendered."""
 
 _SELDOM = 64
 """Blocks after which a regular one is looked for again, where there were none."""
@@ -48,6 +53,7 @@ class ChatRenderer:
         self._rule = rule
         self.writer = RecordWriter(settings, template, rule, vocabulary)
         self.write: Callable[[pa.LargeStringArray], Written] = self.writer.write
+        self._inline = patterns(self.writer.forms.closing_tags)
         self._columnar = ColumnarWriter(template, vocabulary.control)
         self._n_blocks = self._next_try = self._in_vain = 0
 
@@ -75,6 +81,7 @@ class ChatRenderer:
     def _samples(self, written: Written, refused: Sequence[tuple[int, Reject]]) -> SampleBatch:
         columns = written.columns
         weights, turn_ends = segment_weights(columns.table, self._rule)
+        none = np.zeros(len(written.rows), np.int64)
         return SampleBatch(
             columns.text,
             columns.offsets,
@@ -85,7 +92,10 @@ class ChatRenderer:
             refused,
             {reason: np.array(rows, np.int64) for reason, rows in written.drops.items()},
             written.unread,
-            notice(columns, weights, self._rule),
+            {
+                **{name: written.noticed.get(name, none) for name in _NOTICED},
+                **notice(columns, weights, self._rule),
+            },
         )
 
     def _by_columns(self, text: pa.LargeStringArray) -> Written | None:
@@ -94,10 +104,17 @@ class ChatRenderer:
         if self._rule.append_eos != "no" or self._n_blocks < self._next_try:
             return None
         regular = read_regular(text, self._settings.schema, self._settings)
-        columns = None if regular is None else self._columnar.write(regular)
+        columns = None
+        if regular is not None and not holds(regular.contents, self._inline):
+            columns = self._columnar.write(regular)
         # To find that out is a tenth of the work: the more often in vain, the more seldom.
         self._in_vain = 0 if columns is not None else self._in_vain + 1
         self._next_try = self._n_blocks + min(1 << self._in_vain, _SELDOM) // 2
         if regular is None or columns is None:
             return None
-        return Written(columns, np.arange(len(text)), [], {}, regular.unread)
+        starts = regular.offsets[:-1]
+        noticed = {
+            name: np.add.reduceat(counts, starts)
+            for name, counts in self.writer.kept.in_column(regular.contents).items()
+        }
+        return Written(columns, np.arange(len(text)), [], {}, regular.unread, noticed)

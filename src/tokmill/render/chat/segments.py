@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from enum import IntEnum
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -10,9 +11,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     import numpy.typing as npt
+
+    from tokmill.render.chat.stand_ins import StandIn
 
 
 class Kind(IntEnum):
@@ -125,6 +128,29 @@ class Segments:
         self.parts += parts
         self._codes += codes
 
+    def place(self, stand_ins: Mapping[str, StandIn]) -> None:
+        """Write control tokens where characters stand for them in texts of the open sample."""
+        first = self.first_segments[-1]
+        old = self.parts[first:], self._codes[first:]
+        starts: list[int] = []
+        del self.parts[first:], self._codes[first:]
+        for part, code in zip(*old, strict=True):
+            starts.append(len(self.parts))
+            self._place(part, code, stand_ins)
+        starts.append(len(self.parts))
+        self._first_of_turn = [n if n < first else starts[n - first] for n in self._first_of_turn]
+
+    def _place(self, part: str, code: int, stand_ins: Mapping[str, StandIn]) -> None:
+        kind = within = Kind(code & _KIND_MASK)
+        for i, piece in enumerate(_split_at(part, stand_ins)):
+            if i % 2:
+                stand_in = stand_ins[piece]
+                self.control(stand_in.string, stand_in.kind)
+                within = kind if stand_in.closes else stand_in.kind
+            else:
+                self.parts.append(piece)
+                self._codes.append(_code(code >> _KIND_BITS, within))
+
     def is_empty(self) -> bool:
         """Say whether the open sample has no text and no control token."""
         return not any(self.parts[self.first_segments[-1] :])
@@ -163,6 +189,11 @@ class Segments:
 _KIND_BITS = 8
 _KIND_MASK = (1 << _KIND_BITS) - 1
 _ROLE_NUMBERS = {role: number for number, role in enumerate(ROLES)}
+
+
+def _split_at(text: str, characters: Iterable[str]) -> list[str]:
+    """Return text, character, text, …, text."""
+    return re.split(f"([{''.join(characters)}])", text)
 
 
 def _code(control: int, kind: int) -> int:

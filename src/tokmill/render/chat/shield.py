@@ -76,7 +76,7 @@ class Shield:
     def is_clean(self, value: Any) -> bool:
         """Say whether no string in a value of JSON holds a control string or one of `marks`."""
         # One search of all texts end to end: most are short, and a call costs more than they do.
-        text = "\0".join(_texts(value))
+        text = "\0".join(texts_of(value))
         return not (any(mark in text for mark in self.marks) or self._search(text))
 
     def broken(self, value: Any) -> tuple[Any, Marks]:
@@ -86,7 +86,7 @@ class Shield:
             ChatError: its texts leave no private-use character, or a control token of one
                 character, which cannot be broken, stands in them.
         """
-        texts = _texts(value)
+        texts = texts_of(value)
         single = next((s for s in self._singles for text in texts if s in text), None)
         if single is not None:
             raise ChatError(
@@ -134,7 +134,7 @@ def _free_marks(texts: list[str]) -> Marks:
     )
 
 
-def _texts(value: Any) -> list[str]:
+def texts_of(value: Any) -> list[str]:
     """Give all strings of a value of JSON, keys too, but for those that every message has."""
     texts = []
     values = [value]

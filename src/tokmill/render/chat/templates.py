@@ -39,7 +39,8 @@ class Vocabulary:
 
     `control`: id of every control token by its string. `eos`, `bos`: their strings, '' if there is
     none. `named`: its tokens by what its files call them, such as `pad_token`. `parse`: control
-    tokens' strings in messages become those tokens.
+    tokens' strings in messages become those tokens. `parsed`: added tokens that are none, whose
+    strings in messages become them anyway.
     """
 
     control: Mapping[str, int]
@@ -47,6 +48,7 @@ class Vocabulary:
     bos: str
     named: Mapping[str, str]
     parse: bool = False
+    parsed: frozenset[str] = frozenset()
 
 
 def template_source(settings: SftSettings, preset_template: str, own: str | None) -> str:
