@@ -24,9 +24,10 @@ from tokmill.pipeline.spec import Part, RunSpec
 from tokmill.render.renderer import make_renderer
 from tokmill.shards.canonical import manifest_sha256, sha256_hex
 from tokmill.shards.checksum import Checksum, FileEntry
+from tokmill.shards.counts import Counts
 from tokmill.shards.layout import MANIFEST, PARTS, PLAN, part_name, shard_stem
 from tokmill.shards.reader import find_document, read_manifest
-from tokmill.shards.record import Counts, PartRecord, Step, read_committed
+from tokmill.shards.record import PartRecord, Step, read_committed
 from tokmill.shards.writer import ShardEntry
 from tokmill.sources.files import SourceFile, discover
 from tokmill.sources.first import sample_fields

@@ -13,7 +13,8 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator, Mapping
+    from collections import Counter
+    from collections.abc import Collection, Iterator, Mapping, Sequence
 
     import pyarrow as pa
 
@@ -22,6 +23,11 @@ MOST_PATHS = 64
 
 OTHER = "other fields"
 
+ENOUGH = 0.9
+"""A renderer is taken without being asked for if its fields hold this share of the text; where less
+is used, it is noted."""
+
+_MOST_NAMED = 3
 _DEEPEST = 3
 _DEEPEST_READ = 20
 _LONGEST_JSON = 1 << 20
@@ -147,7 +153,8 @@ def utf8_length(text: str) -> int:
 
 def used_paths(schema: pa.Schema) -> frozenset[str]:
     """Return the paths of the columns that a renderer reads."""
-    return frozenset(path for field in schema for path in _column_paths(field.name, field.type))
+    columns = ((_shown(field.name), field.type) for field in schema)
+    return frozenset(path for name, kind in columns for path in _column_paths(name, kind))
 
 
 def is_used(path: str, used: Collection[str]) -> bool:
@@ -161,6 +168,17 @@ def counted(fields: Mapping[str, FieldBytes], used: Collection[str]) -> dict[str
         path: bytes_of.n_bytes if is_used(path, used) else bytes_of.text_bytes
         for path, bytes_of in fields.items()
     }
+
+
+def sort_used_first(counts: Mapping[str, int], used: Collection[str]) -> dict[str, int]:
+    """Return counts with those of used fields first, which are never among the `OTHER`."""
+    return {**{path: counts.get(path, 0) for path in sorted(used)}, **counts}
+
+
+def add_fields(into: Counter[str], counts: Mapping[str, int]) -> None:
+    """Add what the fields of a record or source count to a sum of at most `MOST_PATHS` fields."""
+    for path, n in counts.items():
+        into[path if path in into or len(into) < MOST_PATHS else OTHER] += n
 
 
 def used_share(counts: Mapping[str, int], used: Collection[str]) -> float:
@@ -195,6 +213,13 @@ def listed_shares(counts: Mapping[str, int], total: int, most: int = 8) -> str:
     return ", ".join(shown + ["…"] * (len(ordered) > most))
 
 
+def noted_sources(rows: Sequence[Mapping[str, Any]], used: Collection[str]) -> str:
+    """Return which sources use less than 90 % of their text, with the share; '' if none."""
+    shares = [(row["path"], used_share(row["fields"], used)) for row in rows if row.get("fields")]
+    few = [f"{path} {percent(share)}" for path, share in shares if share < ENOUGH]
+    return ", ".join(few[:_MOST_NAMED] + ["…"] * (len(few) > _MOST_NAMED))
+
+
 def percent(share: float) -> str:
     """Return a share in words; what is not all never rounds to 100 %, nor something to 0 %."""
     if 0 < share < 0.01:
@@ -210,7 +235,12 @@ def _column_paths(name: str, kind: pa.DataType) -> Iterator[str]:
         yield name
     else:
         for field in value:
-            yield f"{name}[].{field.name}"
+            yield f"{name}[].{_shown(field.name)}"
+
+
+def _shown(key: str) -> str:
+    """Return a key as it can be printed on a line; nearly always as it is."""
+    return key if key.isprintable() else key.encode("unicode_escape").decode()
 
 
 def _parsed(value: Any) -> Any:
@@ -226,7 +256,7 @@ def _parsed(value: Any) -> Any:
 
 def _leaves(record: Mapping[str, Any], nested: Collection[str]) -> Iterator[tuple[str, str]]:
     for key, value in record.items():
-        yield from _strings(str(key), _parsed(value) if key in nested else value, 1)
+        yield from _strings(_shown(key), _parsed(value) if key in nested else value, 1)
 
 
 def _count(into: dict[str, FieldBytes], path: str, text: str) -> int:
@@ -248,7 +278,8 @@ def _strings(path: str, value: Any, depth: int) -> Iterator[tuple[str, str]]:
         yield path, ""
     elif isinstance(value, dict) and value:
         for key, inner in value.items():
-            yield from _strings(f"{path}.{key}" if depth < _DEEPEST else path, inner, depth + 1)
+            below = f"{path}.{_shown(key)}" if depth < _DEEPEST else path
+            yield from _strings(below, inner, depth + 1)
     elif isinstance(value, list) and value:
         below = path if path.endswith("[]") or depth >= _DEEPEST else f"{path}[]"
         for inner in value:

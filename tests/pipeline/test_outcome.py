@@ -9,7 +9,7 @@ from tokmill.batch import Place, UnreadInput
 from tokmill.config import LimitSettings
 from tokmill.errors import RecordError, UnreadInputError
 from tokmill.pipeline.outcome import check_outcome, describe_unread, summed_unread
-from tokmill.shards.record import Counts
+from tokmill.shards.counts import Counts
 
 
 def source(path, documents=1, unread=(), drops=None, **rejects):

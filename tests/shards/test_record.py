@@ -10,17 +10,8 @@ from hypothesis import strategies as st
 
 from tokmill.errors import StateError
 from tokmill.shards.checksum import Checksum, FileEntry
-from tokmill.shards.record import (
-    CHECKED,
-    OTHER_KEYS,
-    ROUTED,
-    Counts,
-    Next,
-    PartRecord,
-    Step,
-    read_committed,
-    read_record,
-)
+from tokmill.shards.counts import CHECKED, OTHER_KEYS, ROUTED, Counts
+from tokmill.shards.record import Next, PartRecord, Step, read_committed, read_record
 from tokmill.shards.writer import ShardEntry
 
 SHARD = ShardEntry(

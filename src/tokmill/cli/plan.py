@@ -50,8 +50,10 @@ def show_plan(config: Config, *, as_json: bool) -> None:
     from tokmill.executors.prepare import choose, prepare, reference_of, sample
     from tokmill.executors.run import layout_of_work
     from tokmill.executors.watch import check_sample
+    from tokmill.fields import noted_sources
     from tokmill.measure.machine import usable_memory
     from tokmill.pipeline.forecast import forecast, sample_limits
+    from tokmill.pipeline.left_out import check_fields, fields_read
     from tokmill.pipeline.survey import add_fragments
     from tokmill.report.bill_rows import bill_rows
     from tokmill.report.budgets import OnDisk
@@ -67,9 +69,10 @@ def show_plan(config: Config, *, as_json: bool) -> None:
     workers, threads = layout_of_work(prepared.config, len(prepared.parts))
     os.environ.setdefault("RAYON_NUM_THREADS", str(threads))
     in_records, in_all = sample_limits(prepared.parts)
-    found = sample(prepared, in_records)
+    found = sample(prepared, in_records, weighs=True)
     add_fragments(prepared.parts, found, in_all)
     engine = choose(prepared, reference_of(prepared), threads)
+    used = fields_read(prepared.config)
     memory_bytes = usable_memory()
     spec = prepared.spec(engine, threads, memory_bytes // workers)
     result = forecast(spec, prepared.parts, found, workers)
@@ -84,6 +87,7 @@ def show_plan(config: Config, *, as_json: bool) -> None:
         "usable_memory_bytes": memory_bytes,
         "renderer": prepared.renderer.name,
         "fields": prepared.fields_note(),
+        "left_out": noted_sources(found.sources, used),
         "tokenizer": prepared.tokenizer.name,
         "eos": {"id": prepared.tokenizer.eos.id, "token": prepared.tokenizer.eos.content},
         "dtype": prepared.config.output.dtype,
@@ -98,4 +102,7 @@ def show_plan(config: Config, *, as_json: bool) -> None:
             show()
             show_rows(rows)
     n_records = round(found.records_per_byte * result.input_bytes)
-    check_sample(prepared.config.limits, found, n_records)
+    limits = prepared.config.limits
+    check_sample(limits, found, n_records)
+    if used and not prepared.is_named:
+        check_fields(prepared.config.render, limits.max_reject_fraction, found.sources, used)

@@ -83,7 +83,8 @@ class Prepared:
 
     def spec(self, engine: EngineChoice, n_threads: int, memory_bytes: int = 0) -> RunSpec:
         """Return the run, once its engine is chosen; see `RunSpec`."""
-        return RunSpec(self.config, self.tokenizer, engine, n_threads, self.template, memory_bytes)
+        known = (self.template, memory_bytes, self.is_named)
+        return RunSpec(self.config, self.tokenizer, engine, n_threads, *known)
 
     def with_checksum(self, algorithm: str) -> Prepared:
         """Return the same with sums of files by another algorithm."""
@@ -129,12 +130,21 @@ def _prepare_chat(config: Config, tokenizer: Tokenizer, found: Discovery) -> Pre
     return Prepared(resolved, found, tokenizer, renderer, parts, template)
 
 
-def sample(prepared: Prepared, limit_bytes: int, *, at_random: bool = False) -> Survey:
-    """Sample the input; nothing from a source that can be read only once."""
+def sample(
+    prepared: Prepared, limit_bytes: int, *, at_random: bool = False, weighs: bool = False
+) -> Survey:
+    """Sample the input; nothing from a source that can be read only once; see `survey`."""
     if any(file.path == "-" for file in prepared.files):
         return Survey()
     settings = prepared.config.input
-    return survey(prepared.parts, settings, prepared.renderer, limit_bytes, at_random=at_random)
+    return survey(
+        prepared.parts,
+        settings,
+        prepared.renderer,
+        limit_bytes,
+        at_random=at_random,
+        weighs=weighs,
+    )
 
 
 def reference_of(prepared: Prepared) -> Callable[[], Engine]:

@@ -42,6 +42,8 @@ class Encoded:
     `checks`: (n,) int64 by the names of `Counts.checks`, how each document was held against the
     reference.
 
+    `fields`: sampled rows in order, each with the bytes of its fields; see `Counts.fields`.
+
     `unread`: the break behind all records of the block's slice, if there is one. `unread_keys`: of
     the records in the block, by row; None where all keys are read.
     """
@@ -64,6 +66,7 @@ class Encoded:
     unread: UnreadInput | None = None
     checks: Mapping[str, npt.NDArray[np.int64]] = field(default_factory=dict)
     unread_keys: UnreadKeys | None = None
+    fields: Sequence[tuple[int, Mapping[str, int]]] = ()
 
     @property
     def n_documents(self) -> int:
@@ -133,6 +136,7 @@ def parted(
     starts = _row_starts(blocks)
     cuts = np.searchsorted(whole.rows, starts).tolist()
     spot_cuts = np.searchsorted(whole.spot_rows, starts).tolist()
+    field_cuts = np.searchsorted([row for row, _ in whole.fields], starts).tolist()
     reject_cuts = np.searchsorted([row for row, _ in refused], starts).tolist()
     parts = []
     for i, records in enumerate(blocks):
@@ -161,6 +165,10 @@ def parted(
                 records.unread,
                 {name: counts[start:stop] for name, counts in whole.checks.items()},
                 _unread_keys(whole.unread_keys, first, last),
+                [
+                    (row - first, found)
+                    for row, found in whole.fields[slice(*field_cuts[i : i + 2])]
+                ],
             )
         )
     return parts

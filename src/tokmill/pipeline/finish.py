@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from tokmill import __version__
 from tokmill.errors import StateError, StorageError
+from tokmill.pipeline.left_out import check_fields, fields_read
 from tokmill.pipeline.outcome import check_outcome, check_read, summed_unread
 from tokmill.pipeline.packing import write_packs
 from tokmill.pipeline.plan import resolved_settings
@@ -16,9 +17,10 @@ from tokmill.pipeline.spec import CUT_SAMPLES
 from tokmill.plural import plural
 from tokmill.shards.canonical import laid_out_json, manifest_sha256
 from tokmill.shards.checksum import Digest, digest_of
+from tokmill.shards.counts import Counts
 from tokmill.shards.layout import FORMAT_VERSION, MANIFEST, PARTS, PLAN, REJECTS, part_name
 from tokmill.shards.packed_rows import write_packed_rows
-from tokmill.shards.record import Counts, read_record, stands
+from tokmill.shards.record import read_record, stands
 from tokmill.storage import write_chunks
 
 if TYPE_CHECKING:
@@ -102,7 +104,11 @@ def finish(
         _check_files(record, directory)
         found.add(part, record)
     sources = list(found.sources.values())
-    check_outcome(plan.spec.config.limits, found.totals, sources, found.rejects(directory))
+    config = plan.spec.config
+    check_outcome(config.limits, found.totals, sources, found.rejects(directory))
+    used = fields_read(config)
+    if used and not plan.spec.is_named:
+        check_fields(config.render, config.limits.max_reject_fraction, sources, used)
     tokenizer = plan.spec.tokenizer
     manifest: dict[str, Any] = {
         "format_version": FORMAT_VERSION,
@@ -120,6 +126,7 @@ def finish(
             "probe": {"text": PROBE_TEXT, "ids": list(probe_ids)},
         },
         **({} if mask is None else {"mask": {**mask, "cut": found.totals.counters[CUT_SAMPLES]}}),
+        **({"fields_read": sorted(used)} if used else {}),
         "engine": plan.spec.engine.as_json(),
         "dtype": plan.spec.config.output.dtype,
         "totals": _totals(found.totals, sources),

@@ -7,11 +7,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tokmill.errors import StorageError
+from tokmill.fields import add_fields
 from tokmill.laps import add_seconds
 from tokmill.pipeline.rejects import RejectsFile
 from tokmill.shards.checkpoint import final_name
+from tokmill.shards.counts import Counts
 from tokmill.shards.layout import REJECTS, SIDECARS, SPLITS, rejects_name, shard_stem
-from tokmill.shards.record import Counts, Next, Step
+from tokmill.shards.record import Next, Step
 from tokmill.shards.writer import ShardWriter
 
 if TYPE_CHECKING:
@@ -157,6 +159,9 @@ class OpenStep:
                     sums[name] += n
         if block.unread_keys is not None:
             _count_unread(counts, block.unread_keys, block.rows[start:stop])
+        for row, fields in block.fields:
+            if rows[0] <= row and (rows[1] is None or row < rows[1]):
+                add_fields(counts.fields, fields)
         return n_records
 
     def reject(self, slice_index: int, source: str, place: Place, reject: Reject) -> None:

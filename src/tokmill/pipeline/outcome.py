@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from tokmill.encode.cut_samples import TOO_LONG, UNTRAINED
 from tokmill.errors import RecordError, UnreadInputError
 from tokmill.plural import plural
-from tokmill.shards.record import unread_from_json
+from tokmill.shards.counts import unread_from_json
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from tokmill.batch import UnreadInput
     from tokmill.config import LimitSettings
-    from tokmill.shards.record import Counts
+    from tokmill.shards.counts import Counts
 
     Rows = Sequence[Mapping[str, Any]]
 

@@ -20,10 +20,12 @@ from tokmill.errors import ParityError, TokmillError
 from tokmill.laps import Laps
 from tokmill.pipeline.ahead import Ahead, Work
 from tokmill.pipeline.held import Interrupts
+from tokmill.pipeline.left_out import samples_head
 from tokmill.pipeline.spec import Progress
 from tokmill.pipeline.steps import CHECKPOINT_S, StepWriter
+from tokmill.shards.counts import Counts
 from tokmill.shards.layout import PARTS, part_name
-from tokmill.shards.record import Counts, PartRecord, read_committed
+from tokmill.shards.record import PartRecord, read_committed
 from tokmill.sources.open import open_slice
 from tokmill.sources.slices import check_unchanged
 
@@ -166,7 +168,8 @@ def _works(spec: RunSpec, part: Part, road: Road, start: Next | None) -> Iterato
     for i, piece in enumerate(part.slices[first:], first):
         place = Place(start.line, start.byte_offset) if start and i == first else None
         settings, run = spec.config.input, spec.config.run
-        with open_slice(piece, settings, road.schema, run.batch_bytes, place) as reader:
+        options = (settings, road.schema, run.batch_bytes, place)
+        with open_slice(piece, *options, samples_head=samples_head(i)) as reader:
             for block in reader.blocks():
                 yield Work(next(numbers), i, reader, block)
             yield Work(next(numbers), i, reader, None, is_end=True)

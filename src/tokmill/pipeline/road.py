@@ -18,9 +18,11 @@ from tokmill.encode.engine import REFERENCE, load_engine
 from tokmill.encode.offsets import byte_offsets
 from tokmill.encode.renewal import EngineMemory, RenewableEngine
 from tokmill.encode.spot import candidates
+from tokmill.fields import used_paths
 from tokmill.laps import Laps
 from tokmill.pipeline.bounds import BLOCK_COPIES, engine_bytes
 from tokmill.pipeline.encoded import Encoded, joined, parted
+from tokmill.pipeline.left_out import weighed_rows
 from tokmill.render.renderer import make_renderer
 from tokmill.shards.layout import token_dtype
 from tokmill.sources.together import parse_together
@@ -49,6 +51,7 @@ class PretrainRoad:
         load = partial(load_engine, tokenizer=tokenizer, control_in_text=control)
         self.renderer = make_renderer(config.render)
         self.schema = self.renderer.schema
+        self._used = used_paths(self.schema)
         self.dtype = token_dtype(config.output.dtype, tokenizer.max_emittable_id)
         self._memory = EngineMemory(engine_bytes(spec))
         self.engine = RenewableEngine(
@@ -75,6 +78,7 @@ class PretrainRoad:
         records = joined(parsed)
         laps.end("parse")
         documents, refused = self._rendered(records)
+        fields = weighed_rows(parsed, documents.rows, self._used)
         laps.end("render")
         batch = self.engine.encode(documents.text, laps)
         spot = candidates(documents.text, batch) if self.reference is not None else []
@@ -99,6 +103,7 @@ class PretrainRoad:
             records.lookup,
             sum(input_bytes),
             laps.seconds,
+            fields=fields,
         )
         encoded = parted(whole, refused, parsed, input_bytes)
         laps.end("narrow")

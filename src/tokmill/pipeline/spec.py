@@ -26,7 +26,8 @@ class RunSpec:
     """A run as its workers see it. `config` is resolved: no `auto` where a byte depends on it.
 
     `template`: of a run of SFT, the name of a built-in template or the source of a Jinja one.
-    `memory_bytes`: what one worker may take of the machine's memory; 0: not known.
+    `memory_bytes`: what one worker may take of the machine's memory; 0: not known. `is_named`: the
+    user named the fields that are read, so that it is no error to leave out most of the text.
     """
 
     config: Config
@@ -35,6 +36,7 @@ class RunSpec:
     n_threads: int
     template: str = ""
     memory_bytes: int = 0
+    is_named: bool = True
 
     @property
     def kind(self) -> str:

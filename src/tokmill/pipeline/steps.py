@@ -28,8 +28,9 @@ from tokmill.shards.checkpoint import (
     remove_checkpoint,
     write_checkpoint,
 )
+from tokmill.shards.counts import Counts
 from tokmill.shards.layout import PARTS, SPLITS, part_name, step_name
-from tokmill.shards.record import Counts, Next, PartRecord, Step, read_committed, read_record
+from tokmill.shards.record import Next, PartRecord, Step, read_committed, read_record
 from tokmill.storage import write_whole
 
 if TYPE_CHECKING:

@@ -11,12 +11,14 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from tokmill.batch import SampleBatch
+from tokmill.fields import add_fields, used_paths
 from tokmill.pipeline.encoded import joined
+from tokmill.pipeline.left_out import weighed_rows
 from tokmill.pipeline.outcome import describe_unread
 from tokmill.pipeline.windows import (
     finest,
@@ -35,6 +37,9 @@ from tokmill.storage import storage_errors
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
+    import numpy.typing as npt
+
+    from tokmill.batch import Records
     from tokmill.config import InputSettings
     from tokmill.pipeline.spec import Part
     from tokmill.render.chat.renderer import ChatRenderer
@@ -67,7 +72,7 @@ class Survey:
     their documents, `rejects` counts what was refused by reason, `unread` describes breaks;
     `raw` the same records as they stand there, in pieces of the fragments' size. `fragments` are
     pieces from all over the input, of `fragment_bytes` in all; both are empty where files can be
-    read only from their heads.
+    read only from their heads. `fields`: by file, what those of its records hold; see `Counts`.
     """
 
     texts: list[str] = field(default_factory=list)
@@ -82,11 +87,17 @@ class Survey:
     rejects: Counter[str] = field(default_factory=Counter)
     first_reject: str = ""
     unread: list[str] = field(default_factory=list)
+    fields: dict[str, Counter[str]] = field(default_factory=dict)
 
     @property
     def n_rejects(self) -> int:
         """Return the number of sampled records that were rejected."""
         return self.rejects.total()
+
+    @property
+    def sources(self) -> list[dict[str, Any]]:
+        """Return the sampled files whose fields were weighed, as rows of a manifest."""
+        return [{"path": path, "fields": found} for path, found in sorted(self.fields.items())]
 
     @property
     def text_bytes(self) -> int:
@@ -130,11 +141,13 @@ def survey(
     limit_bytes: int,
     *,
     at_random: bool = False,
+    weighs: bool = False,
 ) -> Survey:
     """Sample at most `limit_bytes` of the input in records, spread over it.
 
     Files that can only be read from their beginning are sampled at their heads. `at_random`: less
-    evenly, so that two copies of a text are as likely to be met as any two.
+    evenly, so that two copies of a text are as likely to be met as any two. `weighs`: the fields of
+    the sampled records are weighed.
     """
     result = Survey()
     slices = finest(_slices(parts))
@@ -145,7 +158,7 @@ def survey(
         if left <= 0:
             break
         limit = left if has_byte_ranges(window) else share
-        blocks = _read(window, settings, renderer, limit, result)
+        blocks = _read(window, settings, renderer, limit, result, weighs=weighs)
         held += [(window.file.path, block) for block in blocks]
         if len(held) >= _MOST_HELD:
             _render(held, renderer, result)
@@ -188,12 +201,15 @@ def _read(
     renderer: Renderer | ChatRenderer,
     limit_bytes: int,
     into: Survey,
+    *,
+    weighs: bool,
 ) -> list[Block]:
     """Return the blocks of a window, and count them in `into`."""
     by_range = has_byte_ranges(window)
     found: list[Block] = []
     stored = decoded = 0
-    with open_slice(window, settings, renderer.schema, _HEAD_BATCH_BYTES) as reader:
+    options = (settings, renderer.schema, _HEAD_BATCH_BYTES)
+    with open_slice(window, *options, samples_head=weighs) as reader:
         for block in reader.blocks():
             # One read may feed several blocks, and is charged to the first of them.
             if block.input_bytes and stored >= limit_bytes:
@@ -245,10 +261,25 @@ def _render(
         rejects += [reject for _, reject in rendered.refused]
     else:
         into.texts += rendered.text.to_pylist()
+        _weigh(held, parsed, rendered.rows, used_paths(renderer.schema), into)
         rejects += rendered.rejects
     if rejects and not into.rejects:
         into.first_reject = f"{rejects[0].reason}: {rejects[0].message}"
     into.rejects.update(reject.reason for reject in rejects)
+
+
+def _weigh(
+    held: Sequence[tuple[str, Block]],
+    parsed: Sequence[Records],
+    kept: npt.NDArray[np.int64],
+    used: frozenset[str],
+    into: Survey,
+) -> None:
+    """Add what the fields of the records hold, by file."""
+    starts = np.cumsum([records.batch.num_rows for records in parsed])
+    for row, found in weighed_rows(parsed, kept, used):
+        path = held[int(np.searchsorted(starts, row, "right"))][0]
+        add_fields(into.fields.setdefault(path, Counter()), found)
 
 
 def _pieces(data: bytes) -> Iterator[str]:

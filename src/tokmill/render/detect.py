@@ -9,15 +9,12 @@ from typing import TYPE_CHECKING
 
 from tokmill.config import RenderSettings
 from tokmill.errors import UsageError
-from tokmill.fields import FieldSample, counted, listed_shares, used_share
+from tokmill.fields import ENOUGH, FieldSample, counted, listed_shares, used_share
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
 
     from tokmill.fields import FieldBytes
-
-ENOUGH = 0.9
-"""A renderer is taken without being asked for if its fields hold this share of the text."""
 
 _NAMES = (
     "text_field", "title_field", "summary_field", "sections_field",

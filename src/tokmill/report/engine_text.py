@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from tokmill.plural import plural
-from tokmill.shards.record import CHECKED, ROUTED, SKIPPED
+from tokmill.shards.counts import CHECKED, ROUTED, SKIPPED
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

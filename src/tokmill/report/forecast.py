@@ -26,7 +26,7 @@ def forecast_rows(plan: Mapping[str, Any], free_bytes: int) -> Rows:
     eos = f"eos {plan['eos']['token']} = {plan['eos']['id']}"
     return [
         ("input", f"{files}, {size(plan['input_bytes'])}, in {parts}; sampled {sampled}"),
-        ("renderer", plan["renderer"] + (f": {fields}" if (fields := plan.get("fields")) else "")),
+        ("renderer", _renderer(plan)),
         ("tokenizer", f"{plan['tokenizer']}, {eos}"),
         ("engine", engine_line(plan["engine"])),
         ("samples" if is_sft else "documents", f"about {count(plan['documents'])}"),
@@ -36,6 +36,13 @@ def forecast_rows(plan: Mapping[str, Any], free_bytes: int) -> Rows:
         ("memory", _memory(plan["memory_bytes"], plan["usable_memory_bytes"])),
         ("rejects", f"{plan['reject_fraction']:.2%} of the sampled records"),
     ]
+
+
+def _renderer(plan: Mapping[str, Any]) -> str:
+    """Return how records become text, the fields of the first ones, and files that differ."""
+    text = str(plan["renderer"])
+    text += f": {plan['fields']}" if plan.get("fields") else ""
+    return text + (f"; used of the text: {plan['left_out']}" if plan.get("left_out") else "")
 
 
 def _memory(needed: int, usable: int) -> str:

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from tokmill.plural import plural
 from tokmill.report.engine_text import describe_engine, engine_line
+from tokmill.report.field_text import fields_line
 from tokmill.report.units import seconds, size
 
 if TYPE_CHECKING:
@@ -36,6 +37,7 @@ def summary_rows(manifest: Mapping[str, Any], directory: str, n_bytes: int) -> R
         ("drops", _by_reason(totals["drops"])),
         ("rejects", _by_reason(totals["rejects"], f"{directory}/rejects")),
         _not_read(manifest),
+        ("fields", fields_line(manifest)),
         ("tokens", _tokens(manifest)),
         ("trained", _trained(totals) if _is_sft(manifest) else ""),
         ("packing", "; ".join(_rows_of_pack(split, pack) for split, pack in packs.items())),
@@ -59,6 +61,7 @@ def detail_rows(manifest: Mapping[str, Any], directory: str) -> Rows:
         ("rejects", _by_reason(totals["rejects"], f"{directory}/rejects", most=None) or "none"),
         *((label, text) for label, text in [("unread", _unread(manifest))] if text),
         *((label, text) for label, text in [("not read", _unread_keys(totals, most=None))] if text),
+        *((label, text) for label, text in [("fields", fields_line(manifest))] if text),
         ("tokens", _tokens(manifest)),
         *(_mask_rows(manifest) if _is_sft(manifest) else ()),
         *((f"packs, {split}", _pack(pack)) for split, pack in packs.items()),

@@ -78,7 +78,7 @@ _COUNTS = {
     **dict.fromkeys(("records", "documents", "tokens", "text_bytes", "input_bytes"), _COUNT),
     **dict.fromkeys(("drops", "rejects"), _Map(_COUNT)),
     **dict.fromkeys(("extra", "trained_tokens"), _Optional(_COUNT)),
-    **dict.fromkeys(("counters", "checks", "unread_keys"), _Optional(_Map(_COUNT))),
+    **dict.fromkeys(("counters", "checks", "unread_keys", "fields"), _Optional(_Map(_COUNT))),
 }
 _UNREAD = {
     **dict.fromkeys(("line", "text_bytes", "stored_bytes"), _COUNT),
@@ -109,6 +109,7 @@ _SHAPE = {
         "eos": _TOKEN,
         "bos": _Optional(_TOKEN, null=True),
     },
+    "fields_read": _Optional(_List(_TEXT)),
     "engine": {
         "name": _TEXT,
         "version": _WORDS,
