@@ -20,6 +20,10 @@ PROMISES = {
         "executors/test_sft_same_bytes.py::test_engine_workers_threads_and_batches_change_no_byte",
         "pipeline/test_steps.py::test_where_steps_end_does_not_depend_on_where_blocks_end",
     ],
+    "what is checked, and the record of it, is the same for any workers, threads and blocks": [
+        "executors/test_same_bytes.py::test_neither_workers_threads_nor_batches_change_what_is_checked",
+        "pipeline/test_part.py::test_an_honest_fast_engine_is_checked_and_the_record_says_how_much_however_blocks_are_cut",
+    ],
     "the same bytes for a run that was killed and started again": [
         "executors/test_stopped.py::test_a_run_that_is_killed_goes_on_to_the_same_bytes",
         "executors/test_serial.py::test_a_run_stopped_at_any_report_goes_on_to_the_same_bytes",

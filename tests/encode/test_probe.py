@@ -37,7 +37,7 @@ def test_an_equal_engine_has_nothing_to_answer(tokenizer, name):
 
 def test_the_first_differing_text_is_named(tokenizer):
     answer = probe_of(tokenizer).answer(parity(tokenizer, skew=1))
-    assert "of the document that begins 'hello world'" in answer["refused"]
+    assert "of the text that begins 'hello world'" in answer["refused"]
 
 
 @pytest.mark.parametrize("texts", [["hello world"] * 500, ["a"], ["", ""]])

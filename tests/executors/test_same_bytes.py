@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from tokmill.encode import spot
 from tokmill.executors import processes, serial
 from tokmill.executors.prepare import prepare, reference_of
 from tokmill.executors.run import run
@@ -95,6 +96,18 @@ def test_workers_change_no_byte(
     # Nothing that a worker reported is lost on the way.
     total = sum(record.counts().records for record in records)
     assert sum(progress.records for progress in heard) == total
+
+
+def test_neither_workers_threads_nor_batches_change_what_is_checked(make, tmp_path, monkeypatch):
+    monkeypatch.setattr(spot, "_SHARE_OF_FAST", 0.5)
+    ways = [
+        {"workers": 1, "threads": 1, "batch_bytes": WHOLE},
+        {"workers": 1, "threads": 3, "batch_bytes": 1},
+        {"workers": 2, "threads": 2, "batch_bytes": 777},
+    ]
+    made = [make(tmp_path / str(i), engine="gigatoken", **way)[0] for i, way in enumerate(ways)]
+    assert sum(record.counts().checks["checked"] for record in made[0]) > 10
+    assert made[1] == made[2] == made[0]
 
 
 def concatenated(directory: Path, manifest) -> dict[str, list[int]]:

@@ -3,13 +3,16 @@ from __future__ import annotations
 import dataclasses
 
 import numpy as np
-import pyarrow as pa
 import pytest
 import xxhash
 
+from tokmill.batch import TokenBatch
 from tokmill.config import SftSettings
+from tokmill.encode import spot
 from tokmill.encode.samples import DRIFTING_SAMPLES
+from tokmill.encode.spot import SpotCheck
 from tokmill.errors import UsageError
+from tokmill.laps import Laps
 from tokmill.pipeline.chat_road import ChatRoad
 from tokmill.pipeline.encoded import Encoded
 from tokmill.pipeline.spec import CUT_SAMPLES
@@ -77,7 +80,7 @@ def test_a_block_becomes_samples_with_their_masks_rows_bytes_and_places(process,
     assert encoded.text_bytes.tolist() == [9, 9]  # "<eos>" is 5 of them
     assert [(r.place.line, r.reason) for r in encoded.rejects] == [(2, "not an object")]
     assert encoded.drops == {}
-    assert encoded.spot == []  # the reference is not held against itself
+    assert encoded.checks == {}  # the reference is not held against itself
     assert set(encoded.stage_s) >= {"parse", "render", "mask", "encode", "narrow"}
 
 
@@ -240,24 +243,45 @@ def listed(value):
     return {k: listed(v) for k, v in value.items()} if isinstance(value, dict) else value
 
 
-def test_pieces_are_picked_for_the_reference_where_another_engine_encodes(blocks_of):
-    texts = [(f"question {i}", f"answer {i}") for i in range(3000)]
+def test_samples_are_counted_whose_texts_were_held_against_the_reference(blocks_of, monkeypatch):
+    monkeypatch.setattr(spot, "_SHARE_OF_FAST", 0.25)
+    texts = [(f"question {i}", f"answer {i}") for i in range(400)]
     road, blocks = blocks_of([chat(*pair) for pair in texts], engine="gigatoken")
     (encoded,) = road.process(blocks)
-    assert len(encoded.spot) > 3
-    for row, piece in zip(encoded.spot_rows.tolist(), encoded.spot, strict=True):
-        assert piece.text[0].as_py() in texts[row]
-        assert road.reference().encode(piece.text).ids.tolist() == piece.ids.tolist()
+    assert 50 < encoded.checks["checked"].sum() < 250
+    assert encoded.checks["checked"].max() == 1
+    assert encoded.checks["checked_bytes"].max() == sum(map(len, texts[-1]))
+    assert encoded.differences == []
 
 
-def test_continuations_have_a_reference_of_their_own_where_texts_get_a_prefix(blocks_of, marks):
-    path, ids = marks["first"]
-    text = pa.array(["ab"], pa.large_string())
-    road, _ = blocks_of([chat("a", "b")], path=path, engine="gigatoken")
-    assert road.reference().encode(text).ids.tolist() == [ids["▁"], ids["ab"]]
-    assert road.continuation().encode(text).ids.tolist() == [ids["ab"]]
-    assert blocks_of([chat("a", "b")], path=path)[0].continuation is None
-    assert blocks_of([chat("a", "b")], engine="gigatoken")[0].continuation is None
+def test_a_wrong_id_of_a_text_is_told_with_the_row_of_its_record(blocks_of):
+    road, blocks = blocks_of([chat("hello", "x"), chat("the cat", "the hat")], engine="gigatoken")
+
+    class Wrong:
+        def encode(self, text):
+            batch = road._encoder.encode_text(text, Laps(), continues=False)
+            is_hat = [value == "the hat" for value in text.to_pylist()]
+            ids = batch.ids ^ np.repeat(np.array(is_hat, np.uint32), batch.lengths)
+            return TokenBatch(ids, batch.offsets)
+
+    road.spot = SpotCheck(Wrong, 1.0)
+    (encoded,) = road.process(blocks)
+    ((row, line),) = encoded.differences
+    assert row == 1
+    assert "of the text that begins 'the hat'" in line
+
+
+def test_continuations_have_a_reference_of_their_own_where_texts_get_a_prefix(
+    blocks_of, marks, monkeypatch
+):
+    monkeypatch.setattr(spot, "_SHARE_OF_FAST", 1.0)
+    sft = SftSettings(template="plain", roles=("user", "assistant"))
+    road, blocks = blocks_of(
+        [chat("ab", "ab")] * 3, sft, path=marks["first"][0], engine="gigatoken"
+    )
+    (encoded,) = road.process(blocks)
+    assert encoded.checks["checked"].tolist() == [1, 1, 1]
+    assert encoded.differences == []
 
 
 def test_samples_are_cut_where_a_turn_is_complete_also_inside_a_text(process, spelled):

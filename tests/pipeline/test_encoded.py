@@ -46,7 +46,7 @@ def plain(encoded) -> dict[str, object]:
     found = {field.name: getattr(encoded, field.name) for field in dataclasses.fields(encoded)}
     del found["stage_s"], found["lookup"]
     found["places"] = [encoded.lookup.place(int(row)) for row in encoded.rows]
-    found["spot"] = [(c.text.to_pylist(), c.ids.tolist()) for c in encoded.spot]
+    found["checks"] = {name: n.tolist() for name, n in encoded.checks.items() if n.any()}
     found["drops"] = {reason: rows.tolist() for reason, rows in encoded.drops.items()}
     return {k: v.tolist() if isinstance(v, np.ndarray) else v for k, v in found.items()}
 
@@ -63,7 +63,7 @@ def plain(encoded) -> dict[str, object]:
 def test_blocks_processed_together_become_what_each_becomes_alone(
     blocks_and_road, settings, monkeypatch
 ):
-    monkeypatch.setattr(spot, "_ONE_IN", 5)
+    monkeypatch.setattr(spot, "_SHARE_OF_FAST", 0.5)
     blocks, road = blocks_and_road(**settings)
     assert len(blocks) == 5
     together = road.process(blocks)
@@ -114,8 +114,6 @@ def test_samples_are_parted_with_their_masks_and_weights_and_what_was_noticed(bl
         np.zeros(5, bool),
         {"long": np.array([0, n_first, n_first])},
         (),
-        [],
-        np.zeros(0, np.int64),
         first.lookup,
         7,
         {"encode": 1.0},
@@ -123,6 +121,7 @@ def test_samples_are_parted_with_their_masks_and_weights_and_what_was_noticed(bl
         mask * np.float32(0.5),
         {"straddling tokens": np.array([1, 2, 3, 4, 5])},
         checks={"checked": np.array([1, 0, 0, 0, 1])},
+        differences=[(n_first - 1, "one"), (n_first, "other")],
     )
     parts = parted(whole, [], [first, second], [3, 4])
     assert (n_first, n_second) == (3, 2)
@@ -133,6 +132,7 @@ def test_samples_are_parted_with_their_masks_and_weights_and_what_was_noticed(bl
         [0, 0.5, 0.5, 0.5, 0],
     ]
     assert [part.counters["straddling tokens"].tolist() for part in parts] == [[1, 2, 3], [4, 5]]
+    assert [part.differences for part in parts] == [[(2, "one")], [(0, "other")]]
     assert [part.checks["checked"].tolist() for part in parts] == [[1, 0, 0], [0, 1]]
     assert [part.drops["long"].tolist() for part in parts] == [[0], [0, 0]]
     assert [list(part.sidecars) for part in parts] == [["mask", "weight"]] * 2

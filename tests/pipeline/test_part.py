@@ -10,6 +10,7 @@ import pytest
 from tokenizers import Tokenizer as Library
 
 from tokmill.batch import TokenBatch
+from tokmill.encode import spot
 from tokmill.errors import ParityError, RecordError, StateError
 from tokmill.laps import Laps
 from tokmill.pipeline.part import run_part
@@ -185,8 +186,9 @@ class Lying:
 
 
 def test_a_lying_engine_stops_the_part_and_nothing_is_committed(
-    tmp_path, configure, plan_of, write_rows
+    tmp_path, configure, plan_of, write_rows, monkeypatch
 ):
+    monkeypatch.setattr(spot, "_SHARE_OF_FAST", 0.02)
     source = write_rows(tmp_path / "in.jsonl", [{"text": f"document {i}"} for i in range(3000)])
     plan = plan_of(configure(tmp_path / "out", source, engine="fastokens"))
     road = PretrainRoad(plan.spec)
@@ -195,13 +197,31 @@ def test_a_lying_engine_stops_the_part_and_nothing_is_committed(
         run_part(plan.spec, plan.parts[0], lambda: road, lambda progress: None)
     message = str(caught.value)
     assert message.startswith(f"{source}: record ")
-    assert "the document that begins 'document " in message
+    assert "the text that begins 'document " in message
     assert sorted(path.name for path in (tmp_path / "out").rglob("*")) == ["parts", "rejects"]
 
 
-def test_an_honest_fast_engine_is_checked_while_it_runs(
-    tmp_path, configure, plan_of, run_alone, write_rows
+def test_an_honest_fast_engine_is_checked_and_the_record_says_how_much_however_blocks_are_cut(
+    tmp_path, configure, plan_of, run_alone, write_rows, monkeypatch
 ):
-    source = write_rows(tmp_path / "in.jsonl", [{"text": f"document {i}"} for i in range(3000)])
-    done = run_alone(plan_of(configure(tmp_path / "out", source, engine="fastokens")))
-    assert sum(progress.n_checked for progress in done.heard) > 0
+    monkeypatch.setattr(spot, "_SHARE_OF_FAST", 0.25)
+    rows = [{"text": f"document {i} " * (20_000 if i % 99 == 7 else 1)} for i in range(300)]
+    source = write_rows(tmp_path / "in.jsonl", rows)
+    records = []
+    for name, settings in {"a": {"batch_bytes": 4096}, "b": {"threads": 3}}.items():
+        config = configure(tmp_path / name, source, engine="fastokens", min_tokens=9, **settings)
+        records.append(run_alone(plan_of(config)).record)
+    assert records[0].as_bytes() == records[1].as_bytes()
+    counts = records[0].counts()
+    assert 30 < counts.checks["checked"] < 120
+    assert 0.1 < counts.checks["checked_bytes"] / counts.text_bytes < 0.5
+    assert counts.checks.keys() == {"checked", "checked_bytes"}
+
+
+def test_a_dropped_document_is_not_counted_as_checked(
+    tmp_path, configure, plan_of, run_alone, write_rows, monkeypatch
+):
+    monkeypatch.setattr(spot, "_SHARE_OF_FAST", 1.0)
+    source = write_rows(tmp_path / "in.jsonl", [{"text": "hello"}, {"text": "hello " * 99}])
+    config = configure(tmp_path / "out", source, engine="fastokens", max_tokens=20)
+    assert run_alone(plan_of(config)).record.counts().checks["checked"] == 1

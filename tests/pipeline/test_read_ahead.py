@@ -74,7 +74,6 @@ class Holding:
 
     def __init__(self, road: PretrainRoad, limit_bytes: int) -> None:
         self.schema, self.dtype, self.renderer = road.schema, road.dtype, road.renderer
-        self.reference = self.continuation = None
         self._road = road
         self._limit_bytes = limit_bytes
         self._changed = threading.Condition()

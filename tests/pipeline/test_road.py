@@ -56,7 +56,7 @@ def test_a_block_becomes_documents_with_their_rows_bytes_and_places(process, tok
     assert [encoded.lookup.place(row).line for row in encoded.rows.tolist()] == [1, 3]
     assert [reject.place.line for reject in encoded.rejects] == [2]
     assert encoded.drops == {}
-    assert encoded.spot == []  # the reference is not held against itself
+    assert encoded.checks == {}  # the reference is not held against itself
 
 
 def test_a_bos_and_another_eos_stand_where_asked_for(process, tokenizer):
@@ -117,11 +117,9 @@ def test_a_road_is_made_of_a_spec_alone(tmp_path, configure, plan_of, write_rows
     spec = plan_of(configure(tmp_path / "out", source, engine="fastokens")).spec
     assert isinstance(spec, RunSpec)
     road = PretrainRoad(spec)
-    assert road.reference is not None
-    assert road.reference().name == "tokenizers"
-    assert road.reference() is road.reference()
+    assert road.spot is not None
     choice = dataclasses.replace(spec.engine, name="tokenizers")
-    assert PretrainRoad(dataclasses.replace(spec, engine=choice)).reference is None
+    assert PretrainRoad(dataclasses.replace(spec, engine=choice)).spot is None
 
 
 @given(st.lists(st.text(max_size=5), max_size=8), st.floats(0, 1))

@@ -1,6 +1,12 @@
 from __future__ import annotations
 
-from tokmill.batch import WHOLE_RECORD
+from dataclasses import replace
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from tokmill.batch import WHOLE_RECORD, TokenBatch
 from tokmill.pipeline.chat_road import ChatRoad
 from tokmill.pipeline.road import PretrainRoad
 from tokmill.pipeline.roads import make_road
@@ -15,19 +21,32 @@ def test_a_run_for_pretraining_takes_the_columns_of_its_renderer(
     road = make_road(plan_of(configure(tmp_path / "out", source)).spec)
     assert type(road) is PretrainRoad
     assert road.schema.names == ["text"]
-    assert road.reference is None
+    assert road.spot is None
 
 
 def test_a_run_of_sft_takes_whole_records(chat_run):
     road = make_road(chat_run([CHAT]).spec)
     assert type(road) is ChatRoad
     assert road.schema.names == [WHOLE_RECORD]
-    assert road.reference is None
+    assert road.spot is None
 
 
-def test_a_road_with_a_fast_engine_asks_the_reference_that_it_is_given(chat_run):
-    spec = chat_run([CHAT], engine="gigatoken").spec
-    loaded = object()
-    assert make_road(spec, lambda: loaded).reference() is loaded
-    own = make_road(spec).reference
-    assert own() is own()
+@pytest.mark.parametrize("kind", ["pretrain", "sft"])
+def test_a_road_with_a_fast_engine_asks_the_reference_that_it_is_given(
+    kind, chat_run, tmp_path, configure, plan_of, write_rows
+):
+    source = write_rows(tmp_path / "in.jsonl", [{"text": "a"}])
+    plan = plan_of(configure(tmp_path / "out", source, engine="gigatoken"))
+    spec = plan.spec if kind == "pretrain" else chat_run([CHAT], engine="gigatoken").spec
+    spec = replace(spec, engine=replace(spec.engine, spot_share=1.0))
+    tokens = TokenBatch(np.array([7], np.uint32), np.array([0, 1]))
+
+    class Given:
+        def encode(self, text):
+            return tokens
+
+    spot = make_road(spec, Given).spot
+    text = pa.array(["x"], pa.large_string())
+    assert [one.difference for one in spot.check(text, tokens, None)] == [""]
+    (own,) = make_road(spec).spot.check(text, tokens, None)
+    assert "at token 0 ([7] against " in own.difference

@@ -43,8 +43,6 @@ def block(lengths, is_val=None, *, first=0, rows=None, drops=None, rejects=()):
         is_val=np.zeros(len(lengths), bool) if is_val is None else np.array(is_val, bool),
         drops={reason: np.array(dropped) for reason, dropped in (drops or {}).items()},
         rejects=[Reject(Place(n, 10 * n - 10), "broken", "why", b"raw") for n in rejects],
-        spot=[],
-        spot_rows=np.zeros(0, np.int64),
         lookup=Rows(first),
         input_bytes=10,
     )

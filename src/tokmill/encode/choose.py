@@ -14,6 +14,7 @@ from tokmill.encode.candidate import Candidate, Loading, Parity, Speed, Timing
 from tokmill.encode.control import control_strings
 from tokmill.encode.engine import FALLBACK_ENGINES, FAST_ENGINES, REFERENCE, engine_version
 from tokmill.encode.hostile import hostile_texts
+from tokmill.encode.spot import spot_share
 from tokmill.errors import TokenizerError
 
 if TYPE_CHECKING:
@@ -43,7 +44,9 @@ class Sample:
 class EngineChoice:
     """The engine of a run and how it was found; fixed in the plan for workers and resumes.
 
-    `mb_per_s`: what each exact candidate may be expected to encode of this corpus.
+    `mb_per_s`: what each exact candidate may be expected to encode of this corpus. `spot_share`: of
+    the text that the reference encodes again while the run goes on; of a plan that does not say it,
+    and of a new one, what this version finds right for the engine.
     """
 
     name: str
@@ -52,6 +55,12 @@ class EngineChoice:
     n_checked: int = 0
     mb_per_s: Mapping[str, float] = field(default_factory=dict)
     refused: Mapping[str, str] = field(default_factory=dict)
+    spot_share: float = 0.0
+
+    def __post_init__(self) -> None:
+        """Fill in the share."""
+        if not self.spot_share:
+            object.__setattr__(self, "spot_share", spot_share(self.name))
 
     def as_json(self) -> dict[str, Any]:
         """Give the choice as plain values."""

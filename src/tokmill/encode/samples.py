@@ -201,6 +201,11 @@ class SampleEncoder:
         laps.end("mask")
         return encoding
 
+    def encode_text(self, text: pa.LargeStringArray, laps: Laps, *, continues: bool) -> TokenBatch:
+        """Encode texts as pieces of samples are; `continues`: as text that continues text."""
+        engine = self._continuation if continues and self._continuation else self._engine
+        return engine.encode(text, laps)
+
     def _continues(
         self, layout: Layout, refused: dict[int, tuple[str, str]]
     ) -> npt.NDArray[np.bool_]:

@@ -5,8 +5,7 @@ As the road of pretraining, pure but for the engines' caches.
 
 from __future__ import annotations
 
-from dataclasses import replace
-from functools import cache, partial
+from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -19,7 +18,7 @@ from tokmill.encode.ends import narrowed
 from tokmill.encode.engine import REFERENCE, load_engine
 from tokmill.encode.offsets import byte_offsets
 from tokmill.encode.renewal import EngineMemory
-from tokmill.encode.spot import Candidate, candidates
+from tokmill.encode.spot import SpotCheck, counts, differences
 from tokmill.laps import Laps
 from tokmill.pipeline.bounds import BLOCK_COPIES, engine_bytes, n_writers
 from tokmill.pipeline.chat import make_chat_renderer, sft_settings, vocabulary_of
@@ -39,6 +38,7 @@ if TYPE_CHECKING:
     from tokmill.batch import Records, SampleBatch
     from tokmill.encode.engine import Engine
     from tokmill.encode.samples import Encoding
+    from tokmill.encode.spot import Checked
     from tokmill.pipeline.spec import RunSpec
     from tokmill.sources.blocks import Block
 
@@ -72,14 +72,7 @@ class ChatRoad:
         self.dtype = token_dtype(config.output.dtype, tokenizer.max_emittable_id)
         control = config.tokenizer.control_tokens_in_text
         self._control = control_strings(tokenizer) if control == "reject" else []
-        self.reference: Callable[[], Engine] | None = None
-        self.continuation: Callable[[], Engine] | None = None
-        if spec.engine.name != REFERENCE:
-            load = partial(load_engine, REFERENCE, control_in_text=control, n_threads=1)
-            self.reference = reference or cache(partial(load, tokenizer))
-            other = continuation_tokenizer(tokenizer)
-            if other is not None and other is not tokenizer:
-                self.continuation = cache(partial(load, other))
+        self.spot = _spot_check(spec, reference)
         self._memory = EngineMemory(engine_bytes(spec))
         self._encoder = make_sample_encoder(spec, self._memory)
 
@@ -149,7 +142,9 @@ class ChatRoad:
         noticed = {name: counts[encoding.samples] for name, counts in samples.noticed.items()}
         noticed |= {**encoding.noticed, _UNTRAINED_WINDOWS: n_windows}
         tokens = fitted.samples
-        pieces = self._candidates(encoding)
+        owner = encoding.piece_samples
+        checked = self._checked(encoding, laps)
+        checks = counts(checked, owner, len(samples.rows))
         counters = {name: np.where(is_first, n[fitted.source], 0) for name, n in noticed.items()}
         return Encoded(
             tokens=narrowed(tokens.ids, self.dtype),
@@ -159,8 +154,6 @@ class ChatRoad:
             is_val=self._is_val(samples)[source],
             drops=drops,
             rejects=(),
-            spot=pieces,
-            spot_rows=samples.rows[encoding.piece_samples[[piece.index for piece in pieces]]],
             lookup=records.lookup,
             input_bytes=0,
             stage_s=laps.seconds,
@@ -168,15 +161,22 @@ class ChatRoad:
             loss_weights=tokens.weights if settings.weights == "file" else None,
             counters={**counters, CUT_SAMPLES: fitted.is_cut.astype(np.int64)},
             unread_keys=samples.unread_keys,
+            checks={name: np.where(is_first, n[source], 0) for name, n in checks.items()},
+            differences=differences(checked, samples.rows[owner]),
         )
 
-    def _candidates(self, encoding: Encoding) -> list[Candidate]:
-        if self.reference is None:
-            return []
-        return [
-            replace(piece, continues=bool(encoding.piece_continues[piece.index]))
-            for piece in candidates(encoding.pieces, encoding.piece_tokens)
-        ]
+    def _checked(self, encoding: Encoding, laps: Laps) -> Sequence[Checked]:
+        if self.spot is None:
+            return ()
+        laps.end("mask")
+        checked = self.spot.check(
+            encoding.pieces,
+            encoding.piece_tokens,
+            lambda goes_on, window: self._encoder.encode_text(window, laps, continues=goes_on),
+            encoding.piece_continues,
+        )
+        laps.end("spot check")
+        return checked
 
     def _drops(
         self,
@@ -204,6 +204,21 @@ class ChatRoad:
             np.searchsorted(samples.rows[first], samples.rows)
         ]
         return of_row
+
+
+def _spot_check(spec: RunSpec, reference: Callable[[], Engine] | None) -> SpotCheck | None:
+    """Return what holds the run's engine against the reference; None where it is the reference."""
+    if spec.engine.name == REFERENCE:
+        return None
+    control = spec.config.tokenizer.control_tokens_in_text
+    load = partial(load_engine, REFERENCE, control_in_text=control, n_threads=1)
+    other = continuation_tokenizer(spec.tokenizer)
+    has_other = other is not None and other is not spec.tokenizer
+    return SpotCheck(
+        reference or partial(load, spec.tokenizer),
+        spec.engine.spot_share,
+        partial(load, other) if has_other else None,
+    )
 
 
 def _text_bytes(samples: SampleBatch) -> npt.NDArray[np.int64]:

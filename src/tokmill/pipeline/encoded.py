@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     from tokmill.batch import RecordLookup, Reject, UnreadInput, UnreadKeys
-    from tokmill.encode.spot import Candidate
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +43,9 @@ class Encoded:
 
     `fields`: sampled rows in order, each with the bytes of its fields; see `Counts.fields`.
 
+    `differences`: row and line of each text whose ids are not the reference's, in order; the run
+    stops at the first.
+
     `unread`: the break behind all records of the block's slice, if there is one. `unread_keys`: of
     the records in the block, by row; None where all keys are read.
     """
@@ -55,8 +57,6 @@ class Encoded:
     is_val: npt.NDArray[np.bool_]
     drops: dict[str, npt.NDArray[np.int64]]
     rejects: Sequence[Reject]
-    spot: Sequence[Candidate]
-    spot_rows: npt.NDArray[np.int64]
     lookup: RecordLookup
     input_bytes: int
     stage_s: Mapping[str, float] = field(default_factory=dict)
@@ -67,6 +67,7 @@ class Encoded:
     checks: Mapping[str, npt.NDArray[np.int64]] = field(default_factory=dict)
     unread_keys: UnreadKeys | None = None
     fields: Sequence[tuple[int, Mapping[str, int]]] = ()
+    differences: Sequence[tuple[int, str]] = ()
 
     @property
     def n_documents(self) -> int:
@@ -135,13 +136,11 @@ def parted(
     """
     starts = _row_starts(blocks)
     cuts = np.searchsorted(whole.rows, starts).tolist()
-    spot_cuts = np.searchsorted(whole.spot_rows, starts).tolist()
     field_cuts = np.searchsorted([row for row, _ in whole.fields], starts).tolist()
     reject_cuts = np.searchsorted([row for row, _ in refused], starts).tolist()
     parts = []
     for i, records in enumerate(blocks):
         (start, stop), first, last = cuts[i : i + 2], int(starts[i]), int(starts[i + 1])
-        spot = slice(*spot_cuts[i : i + 2])
         rejects = [*records.rejects, *(r for _, r in refused[slice(*reject_cuts[i : i + 2])])]
         offsets = whole.offsets[start : stop + 1]
         tokens = slice(int(offsets[0]), int(offsets[-1]))
@@ -154,8 +153,6 @@ def parted(
                 whole.is_val[start:stop],
                 _drops(whole.drops, first, last),
                 sorted(rejects, key=lambda reject: reject.place),
-                whole.spot[spot],
-                whole.spot_rows[spot] - first,
                 records.lookup,
                 input_bytes[i],
                 {} if i else whole.stage_s,
@@ -169,6 +166,7 @@ def parted(
                     (row - first, found)
                     for row, found in whole.fields[slice(*field_cuts[i : i + 2])]
                 ],
+                [(row - first, line) for row, line in whole.differences if first <= row < last],
             )
         )
     return parts

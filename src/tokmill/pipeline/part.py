@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tokmill.batch import Place
-from tokmill.encode.spot import SpotCheck
 from tokmill.errors import ParityError, TokmillError
 from tokmill.laps import Laps
 from tokmill.pipeline.ahead import Ahead, Work
@@ -104,25 +103,22 @@ def _write_blocks(
     laps: Laps,
     report: Callable[[Progress], None],
 ) -> None:
-    spot = None if road.reference is None else SpotCheck(road.reference, road.continuation)
     with ThreadPoolExecutor(spec.n_threads, "tokmill") as pool, Interrupts() as interrupts:
         ahead = Ahead(pool, road, _timed(_works(spec, part, road, start), laps), spec)
         try:
             for work, encoded in ahead:
-                laps.skip()
                 source = part.slices[work.slice_index].file
                 if encoded is None:
                     _end_slice(writer, part, work, interrupts)
                     continue
-                n_checked = 0 if spot is None else _spot_check(spot, work, encoded, source.path)
-                laps.end("spot check")
+                _check_same(encoded, source.path)
                 if encoded.rejects or encoded.unread is not None:
                     work.reader.origin()  # may read the file up to here: not while held
                 with interrupts.held():
                     progress = writer.add(
                         work.slice_index, source.path, encoded, work.reader.origin
                     )
-                report(replace(progress, n_checked=n_checked, stage_s=encoded.stage_s))
+                report(replace(progress, stage_s=encoded.stage_s))
                 del encoded  # or a long record's tokens would stay beside the next block
         except (KeyboardInterrupt, TokmillError) as error:
             if not isinstance(error, ParityError):
@@ -175,14 +171,11 @@ def _works(spec: RunSpec, part: Part, road: Road, start: Next | None) -> Iterato
             yield Work(next(numbers), i, reader, None, is_end=True)
 
 
-def _spot_check(spot: SpotCheck, work: Work, encoded: Encoded, source: str) -> int:
-    before = spot.n_checked
-    spot.earn(int(encoded.text_bytes.sum()))
-    for candidate, row in zip(encoded.spot, encoded.spot_rows, strict=True):
-        place = encoded.lookup.place(int(row))
-        where = f"{source}: record {place.line} of its slice"
-        spot.check(candidate, where)
-    return spot.n_checked - before
+def _check_same(encoded: Encoded, source: str) -> None:
+    """Raise `ParityError` for the first text whose ids are not the reference's."""
+    for row, line in encoded.differences:
+        place = encoded.lookup.place(row)
+        raise ParityError(f"{source}: record {place.line} of its slice: {line}")
 
 
 def _resumed(counts: Counts) -> Progress:

@@ -5,7 +5,7 @@ Pure but for the engine's caches: the same block gives the same result whatever 
 
 from __future__ import annotations
 
-from functools import cache, partial
+from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -17,7 +17,7 @@ from tokmill.encode.ends import Ends, select, with_ends
 from tokmill.encode.engine import REFERENCE, load_engine
 from tokmill.encode.offsets import byte_offsets
 from tokmill.encode.renewal import EngineMemory, RenewableEngine
-from tokmill.encode.spot import candidates
+from tokmill.encode.spot import SpotCheck, counts, differences
 from tokmill.fields import used_paths
 from tokmill.laps import Laps
 from tokmill.pipeline.bounds import BLOCK_COPIES, engine_bytes
@@ -33,8 +33,9 @@ if TYPE_CHECKING:
     import numpy.typing as npt
     import pyarrow as pa
 
-    from tokmill.batch import Records
+    from tokmill.batch import Records, TokenBatch
     from tokmill.encode.engine import Engine
+    from tokmill.encode.spot import Checked
     from tokmill.pipeline.spec import RunSpec
     from tokmill.sources.blocks import Block
 
@@ -57,10 +58,10 @@ class PretrainRoad:
         self.engine = RenewableEngine(
             partial(load, spec.engine.name, n_threads=spec.n_threads), self._memory
         )
-        self.continuation: Callable[[], Engine] | None = None
-        self.reference: Callable[[], Engine] | None = None
+        self.spot: SpotCheck | None = None
         if spec.engine.name != REFERENCE:
-            self.reference = reference or cache(partial(load, REFERENCE, n_threads=1))
+            reference = reference or partial(load, REFERENCE, n_threads=1)
+            self.spot = SpotCheck(reference, spec.engine.spot_share)
         bos_id = None if tokenizer.bos is None else tokenizer.bos.id
         self._ends = Ends(tokenizer.eos.id, bos_id, self.dtype)
         self._limits = config.limits
@@ -81,12 +82,12 @@ class PretrainRoad:
         fields = weighed_rows(parsed, documents.rows, self._used)
         laps.end("render")
         batch = self.engine.encode(documents.text, laps)
-        spot = candidates(documents.text, batch) if self.reference is not None else []
-        spot_rows = documents.rows[[candidate.index for candidate in spot]]
         keep, drops = self._kept(batch.lengths, documents.rows)
         rows, text = documents.rows, documents.text
         if drops:
             batch, rows, text = select(batch, keep), rows[keep], text.filter(keep)
+        laps.end("narrow")
+        checked = self._checked(text, batch, laps)
         tokens, offsets = with_ends(batch, self._ends)
         is_val = validation_documents(text, self._val_fraction)
         input_bytes = [block.input_bytes for block in blocks]
@@ -98,16 +99,25 @@ class PretrainRoad:
             is_val,
             drops,
             (),
-            spot,
-            spot_rows,
             records.lookup,
             sum(input_bytes),
             laps.seconds,
             fields=fields,
+            checks=counts(checked, np.arange(len(rows)), len(rows)),
+            differences=differences(checked, rows),
         )
         encoded = parted(whole, refused, parsed, input_bytes)
         laps.end("narrow")
         return encoded
+
+    def _checked(
+        self, text: pa.LargeStringArray, batch: TokenBatch, laps: Laps
+    ) -> Sequence[Checked]:
+        if self.spot is None:
+            return ()
+        checked = self.spot.check(text, batch, lambda _, window: self.engine.encode(window, laps))
+        laps.end("spot check")
+        return checked
 
     def _rendered(self, records: Records) -> tuple[DocumentBatch, list[tuple[int, Reject]]]:
         """Give the documents, and the rows that became none, in order."""

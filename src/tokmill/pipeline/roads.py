@@ -21,14 +21,10 @@ if TYPE_CHECKING:
 class Road(Protocol):
     """Blocks of input to encoded documents; loaded once a process, shared by its threads.
 
-    `schema`: the columns it wants of a source. `reference`: gives the engine that spot checks ask,
-    None where the run's own is it; `continuation` the one for texts that continue others, None
-    where that is the same. `dtype`: of the tokens.
+    `schema`: the columns it wants of a source. `dtype`: of the tokens.
     """
 
     schema: pa.Schema
-    reference: Callable[[], Engine] | None
-    continuation: Callable[[], Engine] | None
     dtype: np.dtype[np.unsignedinteger]
 
     def process(self, blocks: Sequence[Block]) -> list[Encoded]:

@@ -94,6 +94,5 @@ class Progress:
     drops: Mapping[str, int] = field(default_factory=dict)
     rejects: Mapping[str, int] = field(default_factory=dict)
     first_reject: str = ""
-    n_checked: int = 0
     resumed: bool = False
     stage_s: Mapping[str, float] = field(default_factory=dict)

@@ -117,6 +117,7 @@ _SHAPE = {
         "mb_per_s": _Map(_NUMBER),
         "n_checked": _COUNT,
         "refused": _Map(_TEXT),
+        "spot_share": _Optional(_NUMBER),
     },
     "dtype": _Leaf("uint16 or uint32", lambda value: value in ("uint16", "uint32")),
     "totals": {**_COUNTS, "unread": _Optional(_UNREAD_SUMS)},
