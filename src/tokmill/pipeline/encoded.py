@@ -158,7 +158,7 @@ def parted(
                 {} if i else whole.stage_s,
                 None if whole.mask is None else whole.mask[tokens],
                 None if whole.loss_weights is None else whole.loss_weights[tokens],
-                {name: counts[start:stop] for name, counts in whole.counters.items()},
+                _noticed(whole.counters, start, stop),
                 records.unread,
                 {name: counts[start:stop] for name, counts in whole.checks.items()},
                 _unread_keys(whole.unread_keys, first, last),
@@ -174,6 +174,14 @@ def parted(
 
 def _unread_keys(found: UnreadKeys | None, first: int, last: int) -> UnreadKeys | None:
     return None if found is None else found._replace(of_row=found.of_row[first:last])
+
+
+def _noticed(
+    counters: Mapping[str, npt.NDArray[np.int64]], start: int, stop: int
+) -> dict[str, npt.NDArray[np.int64]]:
+    """Return what was noticed about some documents; only what occurs has an entry."""
+    found = {name: counts[start:stop] for name, counts in counters.items()}
+    return {name: counts for name, counts in found.items() if counts.any()}
 
 
 def _row_starts(blocks: Sequence[Records]) -> npt.NDArray[np.int64]:

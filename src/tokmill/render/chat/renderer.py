@@ -9,8 +9,7 @@ import pyarrow as pa
 
 from tokmill.batch import WHOLE_RECORD, Reject, SampleBatch
 from tokmill.render.chat.columnar import ColumnarWriter
-from tokmill.render.chat.inline_reader import LOST_REASONING, READ_CALLS, READ_REASONING
-from tokmill.render.chat.kept_strings import KEPT_CONTROL, KEPT_TAGS, holds, patterns
+from tokmill.render.chat.kept_strings import holds, patterns
 from tokmill.render.chat.noticed import notice
 from tokmill.render.chat.records import RecordWriter, Written
 from tokmill.render.chat.regular import read_regular
@@ -24,9 +23,6 @@ if TYPE_CHECKING:
     from tokmill.render.chat.conversation import Conversation
     from tokmill.render.chat.rule import MaskRule
     from tokmill.render.chat.templates import ChatTemplate, Vocabulary
-
-_NOTICED = (READ_REASONING, READ_CALLS, LOST_REASONING, KEPT_TAGS, KEPT_CONTROL)
-"""What is counted of records as they are rendered."""
 
 _SELDOM = 64
 """Blocks after which a regular one is looked for again, where there were none."""
@@ -81,7 +77,6 @@ class ChatRenderer:
     def _samples(self, written: Written, refused: Sequence[tuple[int, Reject]]) -> SampleBatch:
         columns = written.columns
         weights, turn_ends = segment_weights(columns.table, self._rule)
-        none = np.zeros(len(written.rows), np.int64)
         return SampleBatch(
             columns.text,
             columns.offsets,
@@ -92,10 +87,7 @@ class ChatRenderer:
             refused,
             {reason: np.array(rows, np.int64) for reason, rows in written.drops.items()},
             written.unread,
-            {
-                **{name: written.noticed.get(name, none) for name in _NOTICED},
-                **notice(columns, weights, self._rule),
-            },
+            {**written.noticed, **notice(columns, weights, self._rule)},
         )
 
     def _by_columns(self, text: pa.LargeStringArray) -> Written | None:
