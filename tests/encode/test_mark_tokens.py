@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import dataclasses
+import threading
 
 import numpy as np
 import pyarrow as pa
@@ -140,3 +141,49 @@ def test_control_strings_in_a_text_are_parsed_where_asked_for(tokenizer):
     ids = TokenizersReference(tokenizer, parse=True).encode(pa.array(["a<eos>b"], "large_string"))
     first, first_behind = offsets.find("a<eos>b", ids.ids, np.array([1, 3, 6]))
     assert (first.tolist(), first_behind.tolist()) == ([1, 1, 2], [1, 2, 2])
+
+
+class Pausing:
+    """A library that lets another thread work before a setting of it takes effect."""
+
+    def __init__(self, library, meanwhile) -> None:
+        self._library = library
+        self._meanwhile = meanwhile
+
+    def encode(self, text, *, add_special_tokens):
+        return self._library.encode(text, add_special_tokens=add_special_tokens)
+
+    @property
+    def encode_special_tokens(self):
+        return self._library.encode_special_tokens
+
+    @encode_special_tokens.setter
+    def encode_special_tokens(self, value):
+        thread = threading.Thread(target=self._meanwhile)
+        thread.start()
+        thread.join()
+        self._library.encode_special_tokens = value
+
+
+def test_no_thread_gets_a_library_before_all_of_it_is_set(tokenizer):
+    text = "a<eos>b"
+    ids = TokenizersReference(tokenizer, parse=False).encode(pa.array([text], "large_string")).ids
+    assert 0 not in ids
+    seen = []
+
+    def find() -> None:
+        try:
+            seen.append(offsets.find(text, ids, np.array([1]))[0].tolist())
+        except ParityError as error:
+            seen.append(error)
+
+    class Named:
+        name = "tiny"
+        libraries = iter([Pausing(tokenizer.library(), find), tokenizer.library()])
+
+        def library(self):
+            return next(self.libraries)
+
+    offsets = Offsets(Named(), parse=False)
+    find()
+    assert seen == [[1], [1]]

@@ -145,6 +145,20 @@ def test_a_copy_with_another_json_or_from_another_process_loads_its_own_library(
     assert len(loaded.spare) == 1
 
 
+def test_two_threads_that_ask_at_once_each_get_a_library_of_their_own(tmp_path):
+    class Shared(list):
+        """A list out of which another thread takes all between a look and what follows it."""
+
+        def __getitem__(self, index):
+            item = super().__getitem__(index)
+            self.clear()
+            return item
+
+    loaded = load(write(tmp_path, content(added_tokens=[added(3, "<eos>")])), eos_token="<eos>")
+    loaded = dataclasses.replace(loaded, spare=Shared(loaded.spare))
+    assert loaded.library() is not loaded.library()
+
+
 def test_a_file_without_the_type_of_its_model_loads(tmp_path):
     model = {"unk_id": 0, "vocab": [["<unk>", 0.0], ["a", -1.0], ["</s>", 0.0]]}
     path = write(tmp_path, content([]) | {"model": model}, {"eos_token": "</s>"})

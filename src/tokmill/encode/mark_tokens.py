@@ -62,10 +62,7 @@ class Offsets:
         Raises:
             ParityError: `ids`, by an engine, are not those of the library.
         """
-        if self._library is None:
-            self._library = self._tokenizer.library()
-            self._library.encode_special_tokens = not self._parse
-        encoding = self._library.encode(text, add_special_tokens=False)
+        encoding = self._loaded().encode(text, add_special_tokens=False)
         expected = np.array(encoding.ids, np.uint32)
         if not np.array_equal(expected, ids):
             raise ParityError(describe_difference(text, ids, expected, self._tokenizer.name))
@@ -76,6 +73,15 @@ class Offsets:
         stops = np.maximum.accumulate(bytes_before[ranges[:, 1]])
         first = np.searchsorted(stops, marks, "right")
         return first, np.maximum(first, np.searchsorted(starts, marks, "left"))
+
+    def _loaded(self) -> Any:
+        """Return the library, loaded when it is first needed."""
+        library = self._library
+        if library is None:
+            library = self._tokenizer.library()
+            library.encode_special_tokens = not self._parse
+            self._library = library  # last: other threads may use it from here on
+        return library
 
 
 def find_marks(

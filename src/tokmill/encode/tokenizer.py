@@ -72,13 +72,16 @@ class Tokenizer:
         """
         from tokenizers import Tokenizer as Library
 
-        # A copy by `replace` with another json has the same list.
-        if self.spare and self.spare[-1][0] is self.json:
-            library = self.spare.pop()[1]
-            library.no_truncation()
-            library.no_padding()
-            return library
-        return Library.from_str(self.json)
+        try:
+            text, library = self.spare.pop()  # looking first would let two threads see the same
+        except IndexError:
+            return Library.from_str(self.json)
+        if text is not self.json:  # a copy by `replace` with another json has the same list
+            self.spare.append((text, library))
+            return Library.from_str(self.json)
+        library.no_truncation()
+        library.no_padding()
+        return library
 
     @property
     def fast_json(self) -> str:
