@@ -59,7 +59,7 @@ def test_an_unknown_section_is_named_beside_the_known_ones():
 
 def test_an_unknown_key_is_named_beside_the_known_ones():
     assert message({"limits": {"min_token": 1}}) == (
-        "run.toml: limits.min_token: unknown key; "
+        "run.toml: limits.min_token: unknown key; did you mean min_tokens? "
         "known: min_tokens, max_tokens, on_error, on_unread, max_reject_fraction"
     )
 

@@ -699,8 +699,8 @@ def test_no_space_is_one_line_and_the_same_command_completes_with_more(
 @pytest.mark.parametrize(
     ("change", "said"),
     [
-        (("--separator", ";"), "render.separator was ':', is ';'"),
-        (("--part-bytes", "77"), "output.part_bytes was 1073741824, is 77"),
+        (("--separator", ";"), "--separator (render.separator) was ':', is ';'"),
+        (("--part-bytes", "77"), "--part-bytes (output.part_bytes) was 1073741824, is 77"),
         (("--eos-token", "<bos>"), "eos_id was 0, is 1"),
     ],
 )

@@ -316,4 +316,4 @@ def test_a_rank_file_is_described_by_its_content_and_pattern(tmp_path, name):
 
 def test_a_rank_file_without_a_pattern_is_refused(tmp_path):
     (tmp_path / "x.tiktoken").write_bytes(rank_lines())
-    assert "set tokenizer.pattern to one of gpt2," in refusal(tmp_path)
+    assert "set --pattern to one of gpt2," in refusal(tmp_path)

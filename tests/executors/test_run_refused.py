@@ -14,14 +14,20 @@ from tokmill.executors.run import run
 from tokmill.shards.plan_file import plan_fingerprint
 
 CHANGED_SETTINGS = [
-    ({"shard_tokens": 151}, "output.shard_tokens was 150, is 151"),
-    ({"val_fraction": 0.5}, "output.val_fraction was 0.0, is 0.5"),
-    ({"min_tokens": 3}, "limits.min_tokens was 0, is 3"),
-    ({"dtype": "uint32"}, "output.dtype was 'uint16', is 'uint32'"),
-    ({"bos_token": "<bos>"}, "tokenizer.bos_token was '', is '<bos>'; bos_id was None, is 1"),
-    ({"eos_token": "<bos>"}, "tokenizer.eos_token was '', is '<bos>'; eos_id was 0, is 1"),
-    ({"template": "{text}!"}, "render.renderer was 'text', is 'template'; render.template"),
-    ({"part_bytes": 701}, "output.part_bytes was 700, is 701"),
+    ({"shard_tokens": 151}, "--shard-tokens (output.shard_tokens) was 150, is 151"),
+    ({"val_fraction": 0.5}, "--val-fraction (output.val_fraction) was 0.0, is 0.5"),
+    ({"min_tokens": 3}, "--min-tokens (limits.min_tokens) was 0, is 3"),
+    ({"dtype": "uint32"}, "--dtype (output.dtype) was 'uint16', is 'uint32'"),
+    (
+        {"bos_token": "<bos>"},
+        "--bos-token (tokenizer.bos_token) was '', is '<bos>'; bos_id was None, is 1",
+    ),
+    (
+        {"eos_token": "<bos>"},
+        "--eos-token (tokenizer.eos_token) was '', is '<bos>'; eos_id was 0, is 1",
+    ),
+    ({"template": "{text}!"}, "--renderer (render.renderer) was 'text', is 'template'; --"),
+    ({"part_bytes": 701}, "--part-bytes (output.part_bytes) was 700, is 701"),
 ]
 
 
@@ -67,7 +73,7 @@ def test_a_file_that_grew_is_named_with_both_sizes(sources, make_config, listene
     before = sources[0].stat().st_size
     with sources[0].open("ab") as file:
         file.write(b'{"text": "one more"}\n')
-    expected = rf"a\.jsonl has changed \({before} bytes before, {before + 21} now\)"
+    expected = rf"a\.jsonl has changed \({before:,} bytes before, {before + 21:,} now\)"
     with pytest.raises(StateError, match=expected):
         run(make_config(), listener)
 

@@ -34,8 +34,8 @@ def test_the_fraction_is_checked_from_a_thousand_records_on(watch):
     with pytest.raises(RecordError) as caught:
         watched.progressed(progress(1, 0))
     assert str(caught.value) == (
-        "999 of 1,000 records were rejected (999 malformed JSON), more than max_reject_fraction "
-        "0.01 allows; if that is the right input, raise --max-reject-fraction"
+        "999 of 1,000 records were rejected (999 malformed JSON), more than --max-reject-fraction "
+        "0.01 allows; if that is the right input, raise it"
     )
 
 
@@ -80,9 +80,8 @@ def test_the_message_names_the_commonest_reasons_and_the_first_reject(watch):
     with pytest.raises(RecordError) as caught:
         watched.progressed(Progress(records=1000, rejects=rejects, first_reject="later"))
     assert str(caught.value) == (
-        "902 of 1,011 records were rejected (400 b, 300 c, 200 d), more than max_reject_fraction "
-        "0.5 allows; the first: in.jsonl:11: a: why; if that is the right input, raise "
-        "--max-reject-fraction"
+        "902 of 1,011 records were rejected (400 b, 300 c, 200 d), more than --max-reject-fraction "
+        "0.5 allows; the first: in.jsonl:11: a: why; if that is the right input, raise it"
     )
 
 
@@ -108,8 +107,8 @@ def test_a_sample_tells_that_a_run_would_stop(n_rejects, n_good, n_records, stop
         check_sample(LimitSettings(), found, n_records)
     assert str(caught.value) == (
         f"the run would stop: {n_rejects} of {n_rejects + n_good:,} sampled records were rejected "
-        f"({n_rejects} malformed JSON), more than max_reject_fraction 0.01 allows; the first: "
-        "malformed JSON: why; if that is the right input, raise --max-reject-fraction"
+        f"({n_rejects} malformed JSON), more than --max-reject-fraction 0.01 allows; the first: "
+        "malformed JSON: why; if that is the right input, raise it"
     )
     check_sample(LimitSettings(max_reject_fraction=1.0), found, n_records)
 

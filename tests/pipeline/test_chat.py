@@ -68,32 +68,36 @@ def test_the_template_is_named_or_the_tokenizer_s(settled, chat_tokenizer, sft, 
         (
             {"packing": 8},
             {"min_tokens": 9},
-            "sft.packing: no sample of limits.min_tokens, 9, fits into rows of 8 tokens: set "
-            "limits.min_tokens to 8 or less",
+            "--packing (sft.packing): no sample of --min-tokens, 9, fits into rows of 8 tokens: "
+            "set --min-tokens to 8 or less",
         ),
         (
             {"packing": 8},
             {"max_tokens": 9},
-            "sft.packing: rows of 8 tokens cannot hold samples of up to 9 tokens: "
-            "set limits.max_tokens to 8 or less",
+            "--packing (sft.packing): rows of 8 tokens cannot hold samples of up to 9 tokens: "
+            "set --max-tokens to 8 or less",
         ),
         (
             {"too_long": "window", "window_overlap": 8},
             {"max_tokens": 8},
-            "sft.window_overlap: 8 must be below max_tokens, 8",
+            "--window-overlap (sft.window_overlap): 8 must be below --max-tokens, 8",
         ),
         (
             {"packing": (1 << 28) + 1},
             {"max_tokens": 8},
-            "sft.packing: expected at most 268435456 tokens a row, found 268435457",
+            "--packing (sft.packing): expected at most 268435456 tokens a row, found 268435457",
         ),
         (
             {"too_long": "window"},
             {"max_tokens": 1},
-            "sft.too_long: a window of 1 token has no target, as the first token of a sample is "
-            "none: raise limits.max_tokens",
+            "--too-long (sft.too_long): a window of 1 token has no target, as the first token of "
+            "a sample is none: raise --max-tokens",
         ),
-        ({"packed_rows": True}, {}, "sft.packed_rows: needs sft.packing, the tokens of a row"),
+        (
+            {"packed_rows": True},
+            {},
+            "--packed-rows (sft.packed_rows): needs --packing, the tokens of a row",
+        ),
     ],
 )
 def test_lengths_that_contradict_each_other_are_refused(settled, sft, limits, message):

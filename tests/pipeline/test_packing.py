@@ -112,7 +112,7 @@ def test_a_sample_that_fits_no_row_is_refused_and_named(lengths, named):
         packed(lengths, 10)
     assert named in str(caught.value)
     assert str(caught.value).endswith(
-        "but a packed row holds 1 to 10: set max_tokens to at most 10"
+        "but a packed row holds 1 to 10: set --max-tokens to at most 10"
     )
 
 

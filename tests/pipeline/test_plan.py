@@ -271,7 +271,10 @@ def test_many_changes_are_named_up_to_three(plan, tmp_path):
     with pytest.raises(StateError) as caught:
         check_same(found, plan, tmp_path)
     message = str(caught.value)
-    assert "limits.min_tokens was 5, is 0; output.val_fraction was 0.5, is 0.0; " in message
+    assert (
+        "--min-tokens (limits.min_tokens) was 5, is 0; "
+        "--val-fraction (output.val_fraction) was 0.5, is 0.0; "
+    ) in message
     assert "eos_id was 77, is 0 and 1 more: choose" in message
 
 

@@ -9,8 +9,6 @@ from typing import TYPE_CHECKING, Any, get_type_hints
 import click
 
 from tokmill.cli.setting_names import (
-    flag,
-    option_name,
     origin,
     refuse_ambiguous,
     shared_names,
@@ -19,6 +17,7 @@ from tokmill.cli.setting_names import (
 from tokmill.config import Config
 from tokmill.config_values import build_config, parse_size, read_toml, section_type
 from tokmill.errors import UsageError
+from tokmill.setting import flag, option_name
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping

@@ -13,26 +13,11 @@ from click.core import ParameterSource
 from tokmill.config import Config
 from tokmill.config_values import section_type
 from tokmill.errors import UsageError
+from tokmill.setting import flag, option_name
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from pathlib import Path
-
-_NAMES = {
-    ("tokenizer", "path"): "tokenizer",
-    ("output", "dir"): "output",
-    ("model", "name"): "model",
-}
-
-
-def option_name(section: str, name: str) -> str:
-    """Return the name of a setting's option, without dashes: `val_fraction`."""
-    return _NAMES.get((section, name), name)
-
-
-def flag(section: str, name: str) -> str:
-    """Return a setting's option: `--val-fraction`."""
-    return f"--{option_name(section, name).replace('_', '-')}"
 
 
 def variable(section: str, name: str) -> str:

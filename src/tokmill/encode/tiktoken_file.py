@@ -158,7 +158,7 @@ def tiktoken_to_json(data: bytes, pattern: str, *, where: str) -> str:
         found = f"unknown pattern {pattern!r}" if pattern else "no pattern is named"
         raise TokenizerError(
             f"{where}: a tiktoken rank file does not say how it splits text, and {found}; "
-            f"set tokenizer.pattern to one of {', '.join(known)}"
+            f"set --pattern to one of {', '.join(known)}"
         )
     encoding = known[pattern]
     ranks = parse_ranks(data, where=where)

@@ -101,7 +101,9 @@ def prepare(config: Config, commits: Mapping[str, str] | None = None) -> Prepare
         TokmillError: a path, the tokenizer, its eos, the renderer or the dtype is wrong.
     """
     if not config.input.paths:
-        raise UsageError("no input: name files, directories or globs, or set input.paths")
+        raise UsageError(
+            "no input: name files, directories or globs, or set input.paths in a --config file"
+        )
     if not config.tokenizer.path:
         raise UsageError("no tokenizer: give --tokenizer, a file, a directory or a Hub name")
     tokenizer = load_tokenizer(config.tokenizer, for_chat=config.sft is not None)

@@ -79,28 +79,31 @@ def _with_lengths(config: Config, settings: SftSettings) -> Config:
     row = settings.packing
     longest = config.limits.max_tokens or row
     if row > _LONGEST_ROW:
-        raise UsageError(f"sft.packing: expected at most {_LONGEST_ROW} tokens a row, found {row}")
+        raise UsageError(
+            f"--packing (sft.packing): expected at most {_LONGEST_ROW} tokens a row, found {row}"
+        )
     if row and longest > row:
         raise UsageError(
-            f"sft.packing: rows of {row} tokens cannot hold samples of up to {longest} tokens: "
-            f"set limits.max_tokens to {row} or less"
+            f"--packing (sft.packing): rows of {row} tokens cannot hold samples of up to "
+            f"{longest} tokens: set --max-tokens to {row} or less"
         )
     if row and config.limits.min_tokens > longest:
         raise UsageError(
-            f"sft.packing: no sample of limits.min_tokens, {config.limits.min_tokens}, fits into "
-            f"rows of {row} tokens: set limits.min_tokens to {longest} or less"
+            f"--packing (sft.packing): no sample of --min-tokens, {config.limits.min_tokens}, "
+            f"fits into rows of {row} tokens: set --min-tokens to {longest} or less"
         )
     if settings.too_long == "window" and longest == 1:
         raise UsageError(
-            "sft.too_long: a window of 1 token has no target, as the first token of a sample is "
-            "none: raise limits.max_tokens"
+            "--too-long (sft.too_long): a window of 1 token has no target, as the first token of a "
+            "sample is none: raise --max-tokens"
         )
     if settings.too_long == "window" and longest and settings.window_overlap >= longest:
         raise UsageError(
-            f"sft.window_overlap: {settings.window_overlap} must be below max_tokens, {longest}"
+            f"--window-overlap (sft.window_overlap): {settings.window_overlap} must be below "
+            f"--max-tokens, {longest}"
         )
     if settings.packed_rows and not row:
-        raise UsageError("sft.packed_rows: needs sft.packing, the tokens of a row")
+        raise UsageError("--packed-rows (sft.packed_rows): needs --packing, the tokens of a row")
     return replace(config, limits=replace(config.limits, max_tokens=longest))
 
 

@@ -125,7 +125,7 @@ def _check(lengths: npt.NDArray[np.integer], capacity: int) -> None:
         if not 1 <= lengths[i] <= capacity:
             raise UsageError(
                 f"sample {i}: {plural(int(lengths[i]), 'token')}, but a packed row holds "
-                f"1 to {capacity}: set max_tokens to at most {capacity}"
+                f"1 to {capacity}: set --max-tokens to at most {capacity}"
             )
 
 

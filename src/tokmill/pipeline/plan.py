@@ -19,6 +19,7 @@ from tokmill.encode.choose import EngineChoice
 from tokmill.errors import StateError
 from tokmill.pipeline.spec import Part, RunSpec
 from tokmill.plural import plural
+from tokmill.setting import flag
 from tokmill.shards.canonical import canonical_json, laid_out_json
 from tokmill.shards.layout import PLAN, SHARD_BYTES, token_dtype
 from tokmill.shards.plan_file import PLAN_FORMAT, load_plan, plan_fingerprint
@@ -230,7 +231,8 @@ def _changed_settings(found: dict[str, Any], asked: dict[str, Any]) -> Iterable[
         before = {**unsaid[section], **found.get(section, {})}
         for key, value in {**unsaid[section], **values}.items():
             if before.get(key) != value:
-                yield f"{section}.{key} was {before.get(key)!r}, is {value!r}"
+                words = f"{flag(section, key)} ({section}.{key})"
+                yield f"{words} was {before.get(key)!r}, is {value!r}"
 
 
 def _changed_files(found: Sequence[Sequence[Any]], asked: Sequence[Sequence[Any]]) -> list[str]:

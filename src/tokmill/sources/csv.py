@@ -62,7 +62,10 @@ def read_header(file: SourceFile, delimiter: str, max_record_bytes: int) -> Head
 
 def _check_delimiter(delimiter: str) -> None:
     if len(delimiter) != 1 or not delimiter.isascii() or delimiter in '"\r\n':
-        raise UsageError(f"csv_delimiter: expected one ASCII character, found {delimiter!r}")
+        raise UsageError(
+            "--csv-delimiter (input.csv_delimiter): expected one ASCII character, found "
+            f"{delimiter!r}"
+        )
 
 
 def _find_header(stream: ByteStream, delimiter: str, max_record_bytes: int, path: str) -> Header:
@@ -83,7 +86,7 @@ def _find_header(stream: ByteStream, delimiter: str, max_record_bytes: int, path
     except BrokenInputError:
         return Header((), 0)  # whoever reads the records from there meets the break too
     if not stop:
-        raise UsageError(f"{path}: the CSV header is longer than max_record_bytes")
+        raise UsageError(f"{path}: the CSV header is longer than --max-record-bytes")
     return Header(_header_names(bytes(head[:stop]), delimiter, path), n_bom + stop)
 
 

@@ -55,7 +55,7 @@ def test_a_fractional_weight_is_refused_by_default():
         turn_weight({"weight": 0.5}, REFUSE, "message 3")
     assert caught.value.reason == "fractional weight"
     assert caught.value.message == (
-        "message 3: weight: expected 0 or 1, found 0.5; sft.weights = 'file' keeps other weights"
+        "message 3: weight: expected 0 or 1, found 0.5; --weights file keeps other weights"
     )
 
 

@@ -15,6 +15,7 @@ from tokmill.render.chat.regions import Cutter, RegionWriter
 from tokmill.render.chat.shield import Shield, escaped_forms
 from tokmill.render.chat.stand_ins import UNTAGGED, Tagged
 from tokmill.render.chat.tags import check_unchanged, count_differs, last_alone, regions_by_tags
+from tokmill.setting import flag
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -202,23 +203,24 @@ def _check(settings: SftSettings, where: str, *, has_tags: bool, has_header: boo
     """
     if settings.spans == "tags" and not has_tags:
         raise UsageError(
-            f"{where}: has no generation tags, and sft.spans asks for them: use --spans prefix, or "
-            "a template with tags"
+            f"{where}: has no generation tags, and --spans tags (sft.spans) asks for them: "
+            "use --spans prefix, or a template with tags"
         )
     if set(settings.roles) != {"assistant"}:
         raise UsageError(
-            "sft.roles: a Jinja template shows what the assistant says alone, found "
+            "--roles (sft.roles): a Jinja template shows what the assistant says alone, found "
             f"{', '.join(settings.roles) or 'no role'}: use a built-in --template"
         )
     for name in ("reasoning", "tool_calls"):
         if getattr(settings, name) == "mask":
             raise UsageError(
-                f"sft.{name}: a Jinja template does not show which part of a reply that is: use a "
-                "built-in --template"
+                f"{flag('sft', name)} (sft.{name}): a Jinja template does not show which part of a "
+                "reply that is: use a built-in --template"
             )
     if settings.header == "train" and not has_header:
         raise UsageError(
-            f"sft.header: {where} has no header that is always the same: use a built-in --template"
+            f"--header (sft.header): {where} has no header that is always the same: use a built-in "
+            "--template"
         )
 
 

@@ -90,7 +90,9 @@ def mask_rule(settings: SftSettings) -> MaskRule:
     trained[Kind.END] = append_eos == "train"
     unknown = [role for role in settings.roles if role not in ROLES]
     if unknown:
-        raise UsageError(f"sft.roles: unknown role {unknown[0]!r}; known: {', '.join(ROLES)}")
+        raise UsageError(
+            f"--roles (sft.roles): unknown role {unknown[0]!r}; known: {', '.join(ROLES)}"
+        )
     return MaskRule(
         trained,
         np.isin(ROLES, settings.roles),

@@ -100,6 +100,6 @@ def _number(value: Any, settings: SftSettings, where: str) -> float:
     if value not in (0, 1) and settings.weights == "refuse":
         raise ChatError(
             "fractional weight",
-            f"{where}: expected 0 or 1, found {value}; sft.weights = 'file' keeps other weights",
+            f"{where}: expected 0 or 1, found {value}; --weights file keeps other weights",
         )
     return float(value)

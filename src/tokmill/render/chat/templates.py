@@ -102,7 +102,7 @@ def make_template(source: str, settings: SftSettings, vocabulary: Vocabulary) ->
     if source in BUILT_IN:
         return BUILT_IN[source](vocabulary, settings.default_system)
     if settings.default_system:
-        raise UsageError("sft.default_system: only built-in templates take it")
+        raise UsageError("--default-system (sft.default_system): only built-in templates take it")
     from tokmill.render.chat.jinja_template import JinjaTemplate
 
     where = settings.template if settings.template != "auto" else "the tokenizer's chat template"
