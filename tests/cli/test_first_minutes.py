@@ -128,3 +128,22 @@ def test_a_variable_of_the_wrong_type_is_named_and_no_option_that_nobody_gave(
     assert outcome.code == 2
     assert outcome.error.startswith(f"{variable}: {said}")
     assert "--" not in outcome.error
+
+
+# A book as plain text
+
+
+def test_a_book_that_becomes_one_document_is_noted_by_the_run_and_by_its_plan(
+    tokmill: Callable[..., Any], tokenizer_dir: Path, tmp_path: Path
+) -> None:
+    book = tmp_path / "my book.txt"
+    book.write_text("hello world\n\n" * 90_000)
+    run = (book, "-t", tokenizer_dir, "--engine", "tokenizers", "--threads", "1")
+    note = f"{book}, 1.17 MB, becomes one document: --text-separator '\\n\\n' splits at empty lines"
+    assert note in tokmill("plan", *run).err.splitlines()
+    outcome = tokmill("pretrain", *run, "-o", tmp_path / "out")
+    assert note in outcome.err.splitlines()
+    assert "1 = 1 document + 0 drops + 0 rejects" in outcome.out
+    split = tokmill("pretrain", *run, "-o", tmp_path / "split", "--text-separator", "\\n\\n")
+    assert "one document" not in split.err
+    assert "90,000 = 90,000 documents" in split.out

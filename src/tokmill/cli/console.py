@@ -76,8 +76,6 @@ class RunDisplay:
         )
         for line in notes:
             self.note(line)
-        if plan.spec.tokenizer.eos_note:
-            self.note(plan.spec.tokenizer.eos_note)
         eos = plan.spec.tokenizer.eos
         self.note(
             f"{_rendering(plan)}; tokenizer: {plan.spec.tokenizer.name}, "

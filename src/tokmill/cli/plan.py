@@ -64,8 +64,8 @@ def show_plan(config: Config, *, as_json: bool) -> None:
     prepared = prepare(config)
     for warning in prepared.found.warnings:
         show_labelled("warning:", warning, colour="yellow", err=True)
-    if prepared.tokenizer.eos_note and not as_json:
-        show(prepared.tokenizer.eos_note, err=True)
+    for note in [] if as_json else prepared.notes():
+        show(note, err=True)
     workers, threads = layout_of_work(prepared.config, len(prepared.parts))
     os.environ.setdefault("RAYON_NUM_THREADS", str(threads))
     in_records, in_all = sample_limits(prepared.parts)

@@ -13,6 +13,7 @@ from tokmill.encode.choose import PARITY_BYTES, EngineChoice, Sample, choose_eng
 from tokmill.encode.engine import REFERENCE, load_engine
 from tokmill.encode.tokenizer import Tokenizer, load_tokenizer
 from tokmill.errors import UsageError
+from tokmill.executors.large_texts import large_text_notes
 from tokmill.fields import counted, describe_fields, used_paths, used_share
 from tokmill.pipeline.plan import make_parts, resolve
 from tokmill.pipeline.spec import Part, RunSpec
@@ -77,9 +78,15 @@ class Prepared:
         return describe_fields(counts, used) + (f"; to take all: {option}" if option else "")
 
     def notes(self) -> list[str]:
-        """Return a line on each kind of thing that is not read: files, and fields of records."""
+        """Return lines on what may surprise: eos, files that are not read, and large texts."""
+        eos = self.tokenizer.eos_note
+        large = large_text_notes(self.files, self.config.input)
+        return [*([eos] if eos else []), *self.found.ignored, *large]
+
+    def all_notes(self) -> list[str]:
+        """Return the same, and which fields are read."""
         fields = self.fields_note()
-        return [*self.found.ignored, *([f"fields: {fields}"] if fields else [])]
+        return [*self.notes(), *([f"fields: {fields}"] if fields else [])]
 
     def spec(self, engine: EngineChoice, n_threads: int, memory_bytes: int = 0) -> RunSpec:
         """Return the run, once its engine is chosen; see `RunSpec`."""

@@ -61,7 +61,7 @@ class Observer(Protocol):
         """Hear what may go wrong, before the run begins."""
 
     def started(self, plan: Plan, n_done: int, notes: Sequence[str]) -> None:
-        """Hear that the plan stands; `n_done` parts are done, `notes`: what is not read."""
+        """Hear that the plan stands; `n_done` parts are done, `notes`: what may surprise."""
 
     def progressed(self, progress: Progress) -> None:
         """Hear increments."""
@@ -111,7 +111,7 @@ def run(config: Config, observer: Observer, *, overwrite: bool = False) -> dict[
             make_directory(directory / name)
         sweep(directory)
         done = [part for part in plan.parts if _is_done(plan, part, directory)]
-        observer.started(plan, len(done), prepared.notes())
+        observer.started(plan, len(done), prepared.all_notes())
         prepared_s = time.perf_counter() - start_wall
         if complete is not None and len(done) == len(plan.parts):
             return complete

@@ -15,6 +15,7 @@ from tokmill.fields import (
     used_share,
     weigh,
 )
+from tokmill.plural import plural
 from tokmill.render.renderer import make_renderer
 
 if TYPE_CHECKING:
@@ -88,7 +89,9 @@ def check_fields(
     if not lost or len(lost) <= fraction * len(weighed):
         return
     row = lost[0]
-    which = f"{row['path']}: " if len(lost) == 1 else f"{len(lost):,} files, as {row['path']}: "
+    which = (
+        f"{row['path']}: " if len(lost) == 1 else f"{plural(len(lost), 'file')}, as {row['path']}: "
+    )
     named = "encyclopedia"
     if render.renderer == "text":
         named = f"text --text-field {render.text_field}"
