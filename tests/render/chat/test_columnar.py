@@ -14,7 +14,7 @@ from tokmill.render.chat.regular import read_regular
 TEMPLATES = ("chatml", "llama3", "alpaca", "plain", "torchtune", "baby-llama2", "nanochat")
 
 texts = st.text(max_size=8) | st.sampled_from(
-    ["", " ", "\n", "<|im_end|>", "\x1c\u3000x\u2029", "👍"]
+    ["", " ", "\n", "<|im_end|>", "\x1c\u3000x\u2029", "👍", "<think>a</think>b", "x </think>"]
 )
 roles = st.sampled_from(["system", "user", "assistant", "developer", "tool", "gpt", "human"])
 dialogs = st.lists(st.fixed_dictionaries({"role": roles, "content": texts}), min_size=1, max_size=4)
@@ -37,7 +37,13 @@ def equal(left: SampleBatch, right: SampleBatch) -> bool:
     names = ("offsets", "control", "weights", "turn_ends", "rows")
     same = [np.array_equal(getattr(left, name), getattr(right, name)) for name in names]
     same += [unread(left) == unread(right)]
-    return left.text.equals(right.text) and all(same) and list(left.refused) == list(right.refused)
+    noticed = [{k: n.tolist() for k, n in batch.noticed.items()} for batch in (left, right)]
+    return (
+        left.text.equals(right.text)
+        and all(same)
+        and list(left.refused) == list(right.refused)
+        and noticed[0] == noticed[1]
+    )
 
 
 def unread(batch: SampleBatch) -> list[tuple[str, ...]]:
@@ -132,6 +138,21 @@ def test_a_block_with_an_odd_record_does_not(make_renderer, vocabulary, odd):
 )
 def test_nor_does_one_with_an_odd_message(make_renderer, vocabulary, odd):
     assert not columnar(make_renderer, vocabulary, "chatml", [DIALOG, odd], "messages")
+
+
+@pytest.mark.parametrize(
+    ("tag", "reads"), [("</think>", True), ("</tool_call>", True), ("<b>", False)]
+)
+def test_a_block_with_tags_that_are_read_takes_the_long_way(
+    make_renderer, whole_records, monkeypatch, tag, reads
+):
+    renderer = make_renderer("chatml")
+    written = []
+    monkeypatch.setattr(
+        renderer, "write", lambda text: written.append(1) or renderer.writer.write(text)
+    )
+    renderer.render(whole_records([DIALOG, DIALOG.replace('"a"', f'"a {tag}"')]))
+    assert bool(written) is reads
 
 
 def test_settings_that_change_what_a_sample_is_take_the_long_way(make_renderer, vocabulary):

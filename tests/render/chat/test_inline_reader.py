@@ -13,6 +13,9 @@ from tokmill.render.chat.renderer import ChatRenderer
 from tokmill.render.chat.rule import mask_rule
 from tokmill.render.chat.templates import make_template
 
+OPENS = DROPS.replace("'</think>' in content", "false").replace("\n' }}", "' }}")
+"""As TRL's template for training DeepSeek-R1: it keeps what stands in replies."""
+
 QUESTION = {"role": "user", "content": "Q"}
 CALL = '<tool_call>\n{"name": "f", "arguments": {"x": 1}}\n</tool_call>'
 CALLS = [{"type": "function", "function": {"name": "f", "arguments": {"x": 1}}}]
@@ -143,6 +146,16 @@ def test_tags_that_a_tokenizer_alone_has_are_tokens_and_the_text_stays(rendered,
     assert "‹<think>›R «eos»‹</think>› A\n‹<tool_call>›" in written
     assert noticed[READ_REASONING] == noticed[READ_CALLS] == 1
     assert "<think>R <eos></think> A\n" in marked.partition("«")[2]
+
+
+def test_a_tag_that_is_no_control_token_is_written_beside_one_that_is(
+    rendered, monkeypatch, vocabulary
+):
+    monkeypatch.delitem(vocabulary.control, "</think>")
+    for source in (OPENS, "plain"):
+        text, noticed, _ = rendered(source, QUESTION, bot("<think>R</think>A"))
+        assert "‹<think>›R</think>A" in text
+        assert noticed == {READ_REASONING: 1}
 
 
 def test_reasoning_in_tags_of_the_tokenizer_can_be_masked(rendered):

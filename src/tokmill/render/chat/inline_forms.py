@@ -120,8 +120,9 @@ def _loses_field(template: ChatTemplate, vocabulary: Vocabulary) -> bool:
 
 
 def _knows(template: ChatTemplate, vocabulary: Vocabulary, tags: Tags) -> bool:
+    """Return whether a tag in a text would be kept apart, or is looked for by the template."""
     literals = getattr(template, "literals", "")
-    return all(tag in vocabulary.control for tag in tags) or tags[1] in literals
+    return any(tag in vocabulary.control for tag in tags) or tags[1] in literals
 
 
 def _keeps_hidden(template: ChatTemplate, vocabulary: Vocabulary, tags: Tags) -> bool:

@@ -93,9 +93,11 @@ class InlineReader:
 
     def _hidden(self, content: str, tags: Tags, stand_ins: StandIns) -> str:
         """Return a text with stand-ins for the tags of its block, begun as the prompt begins it."""
-        if self._forms.after_open is not None:
-            before, tag, inner = content.partition(tags[0])
-            content = before.lstrip() + tag + self._forms.after_open + inner.lstrip("\n")
+        after_open = self._forms.after_open
+        if after_open is not None:
+            _, tag, inner = content.partition(tags[0])
+            begins = inner.startswith(after_open)
+            content = tag + (inner if begins else after_open + inner.lstrip("\n"))
         block = leading_block(content, tags)
         return stand_ins.put(content, [block] if block else [], tags, Kind.REASONING)
 

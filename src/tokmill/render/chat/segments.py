@@ -145,7 +145,9 @@ class Segments:
         for i, piece in enumerate(_split_at(part, stand_ins)):
             if i % 2:
                 stand_in = stand_ins[piece]
-                self.control(stand_in.string, stand_in.kind)
+                id_ = self._control.get(stand_in.string, TEXT)
+                self.parts.append(stand_in.string)
+                self._codes.append(_code(id_, stand_in.kind))
                 within = kind if stand_in.closes else stand_in.kind
             else:
                 self.parts.append(piece)
