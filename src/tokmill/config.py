@@ -161,8 +161,15 @@ class SftSettings:
     )
     template: str = bytes_setting(
         "auto",
-        "chatml, llama3, alpaca, plain, nanochat, baby-llama2, tokenizer (its chat template) or a "
-        "Jinja file; auto: as the preset has it, or the tokenizer's.",
+        "chatml, llama3, alpaca, plain, nanochat, baby-llama2, tokenizer (its chat template), a "
+        "training template (qwen3-training, phi-3-training, phi-4-mini-training, "
+        "deepseek-r1-training) or a Jinja file; auto: as the preset has it, or the tokenizer's.",
+    )
+    template_kwargs: str = bytes_setting(
+        "",
+        'Variables for the template, as a JSON object: {"enable_thinking": false}.',
+        is_json=True,
+        unsaid="",
     )
     spans: str = bytes_setting(
         "auto",
@@ -184,8 +191,10 @@ class SftSettings:
         choices=("conversation", "turn"),
     )  # fmt: skip
     turns: str = bytes_setting(
-        "preset", "Which turns of the trained roles are trained.",
-        choices=("preset", "all", "last", "after-last-user"),
+        "preset",
+        "Which turns of the trained roles are trained; everything: all tokens of the sample, "
+        "whoever wrote them.",
+        choices=("preset", "all", "last", "after-last-user", "everything"),
     )  # fmt: skip
     roles: tuple[str, ...] = bytes_setting(("assistant",), "Roles that are trained.")
     eot: str = bytes_setting("preset", "The token that ends a trained turn.", choices=TRAINED)

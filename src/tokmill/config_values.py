@@ -8,6 +8,7 @@ file and the key.
 from __future__ import annotations
 
 import dataclasses
+import json
 import re
 import tomllib
 from difflib import get_close_matches
@@ -121,6 +122,8 @@ def _check(
         if any(not isinstance(item, str) for item in value):
             raise UsageError(f"{where}: expected a list of strings, found {value!r}")
         return tuple(value)
+    if metadata.get("is_json"):
+        value = _json_object(value, where)
     if expected is float and type(value) is int:
         value = float(value)
     if expected is int and isinstance(value, str) and is_size:
@@ -136,6 +139,23 @@ def _check(
         bounds = f"at least {low}" if high is None else f"between {low} and {high}"
         raise UsageError(f"{where}: expected {bounds}, found {value!r}")
     return value
+
+
+def _json_object(value: Any, where: str) -> Any:
+    """Return an object, given as a table or as JSON, as JSON whose keys are in order."""
+    if value == "":
+        return value
+    try:
+        found = json.loads(value) if isinstance(value, str) else value
+        if isinstance(found, dict):
+            return json.dumps(dict(sorted(found.items())), ensure_ascii=False, allow_nan=False)
+    except (
+        ValueError,
+        TypeError,
+        RecursionError,
+    ) as error:  # such as a date
+        raise UsageError(f"{where}: expected a JSON object: {str(error).lower()}") from None
+    raise UsageError(f'{where}: expected a JSON object such as {{"a": true}}, found {value!r}')
 
 
 def _is_utf8(text: str) -> bool:

@@ -391,3 +391,15 @@ def test_any_text_is_written_whole_and_makes_no_control_token(turns, source):
         if kind == Kind.CONTENT
     ]
     assert [part for part, _ in replies] == [c for role, c in turns if role == "assistant" and c]
+
+
+def test_everything_takes_a_template_that_rewrites_earlier_turns():
+    source = "{% for m in messages %}{{ m.content if loop.last else '…' }}<eos>{% endfor %}"
+    segments = segments_of(source, user("a <eos>"), bot("b"), turns="everything")
+    assert segments.parts == ["…", "<eos>", "b", "<eos>", ""]
+    assert segments.weights == [None]
+    segments = segments_of(source, user("a"), bot("<eos>"), turns="everything", weights=[0.0, 0.0])
+    assert segments.parts == ["…", "<eos>", "<eos>", "<eos>", ""]
+    assert segments.weights == [0.0]
+    with pytest.raises(ChatError, match="does not show what all roles say"):
+        segments_of(source, user("a"), bot("b"), turns="everything", weights=[0.0, None])

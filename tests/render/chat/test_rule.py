@@ -92,3 +92,23 @@ def test_every_preset_fixes_a_boundary(preset):
     rule = mask_rule(SftSettings(preset=preset))
     assert rule.boundary == ("joint" if preset in ("trl", "minimind") else "split")
     assert mask_rule(SftSettings(preset=preset, boundary="joint")).boundary == "joint"
+
+
+def test_everything_trains_all_tokens_but_those_that_a_record_leaves_out(show_messages):
+    (text,) = show_messages("chatml", *DIALOG[:2], turns="everything")
+    assert text == "«" + USER.format("U") + REPLY + "A<|im_end|>\n»"
+    (text,) = show_messages("plain", *DIALOG[:2], turns="everything", append_eos="mask")
+    assert text == "«UA<eos>»<eos>"
+
+
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [
+        ({"eot": "mask"}, r"--eot \(sft.eot\): mask contradicts"),
+        ({"roles": ("user",)}, "--turns everything trains all roles"),
+        ({"samples": "turn"}, "turn trains one turn"),
+    ],
+)
+def test_everything_and_settings_that_leave_something_out_contradict_each_other(settings, words):
+    with pytest.raises(UsageError, match=words):
+        mask_rule(SftSettings(turns="everything", **settings))

@@ -14,6 +14,7 @@ from tokmill.render.chat.templates import (
     make_template,
     template_source,
 )
+from tokmill.render.chat.training_templates import TRAINING
 
 OWN = "{% for m in messages %}{{ m.content }}{% endfor %}"
 NAMES = (
@@ -58,7 +59,8 @@ def test_a_template_that_is_nowhere_is_refused(tmp_path):
     with pytest.raises(UsageError) as caught:
         template_source(SftSettings(template=path), "", OWN)
     assert str(caught.value) == (
-        f"{path}: no such template; built in are {', '.join(NAMES)}, or name a Jinja file"
+        f"{path}: no such template; built in are {', '.join((*NAMES, *TRAINING))}, or name "
+        "a Jinja file"
     )
 
 

@@ -37,7 +37,8 @@ class Conversation:
     `weights`: one for each message, None where the record does not say: the mask rule decides.
     `tools`: descriptions of functions, or None. `unread`: keys of the record that are filled and
     that nothing reads, sorted. `stand_ins`: characters in the texts that are control tokens;
-    `hides_tags`: whether a template must not see those in the last message.
+    `hides_tags`: whether a template must not see those in the last message. `variables`: those for
+    the template, or None.
     """
 
     messages: list[Message]
@@ -46,3 +47,4 @@ class Conversation:
     unread: tuple[str, ...] = ()
     stand_ins: Mapping[str, StandIn] = field(default_factory=dict)
     hides_tags: bool = False
+    variables: dict[str, Any] | None = None

@@ -148,16 +148,21 @@ def as_text(value: Any, budget: Budget) -> Any:
 
 def size_of(value: Any) -> int:
     """Return the characters of all texts of a value of JSON."""
-    size, values = 0, [value]
+    return sum(map(len, texts_of(value)))
+
+
+def texts_of(value: Any) -> list[str]:
+    """Return all texts of a value of JSON, keys too."""
+    texts, values = [], [value]
     for item in values:
         if isinstance(item, str):
-            size += len(item)
+            texts.append(item)
         elif isinstance(item, dict):
             values += item
             values += item.values()
         elif isinstance(item, list | tuple):
             values += item
-    return size
+    return texts
 
 
 _EMPTY: dict[str, object] = {}

@@ -14,7 +14,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import jinja2
-from jinja2 import nodes
+from jinja2 import meta, nodes
 from jinja2.ext import Extension, loopcontrols
 from jinja2.utils import Namespace
 
@@ -108,6 +108,12 @@ def emitted_tokens(source: str, added: Iterable[str]) -> set[str]:
     except _BROKEN:
         return set()
     return {token for token in added if token.strip() and token in literals}
+
+
+def variables_read(source: str) -> set[str]:
+    """Return the names that a valid template asks for, but for those of the environment."""
+    environment = _environment(_clock("", ""))
+    return meta.find_undeclared_variables(environment.parse(source)) - environment.globals.keys()
 
 
 class _GenerationTags(Extension):

@@ -3,22 +3,32 @@
 from __future__ import annotations
 
 from itertools import chain, pairwise
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tokmill.errors import UsageError
 from tokmill.render.chat.around import ENDLESS, check_written, look_around
 from tokmill.render.chat.conversation import ChatError
-from tokmill.render.chat.jinja_budget import Budget, EndlessError, size_of
-from tokmill.render.chat.jinja_env import MARKS, compile_template, emitted_tokens
-from tokmill.render.chat.prefix import spans_by_prefix
+from tokmill.render.chat.jinja_budget import Budget, EndlessError, size_of, texts_of
+from tokmill.render.chat.jinja_env import (
+    MARKS,
+    compile_template,
+    emitted_tokens,
+    variables_read,
+)
+from tokmill.render.chat.prefix import ADVICE, spans_by_prefix
 from tokmill.render.chat.regions import Cutter, RegionWriter
+from tokmill.render.chat.rule import EVERYTHING
+from tokmill.render.chat.segments import Kind
 from tokmill.render.chat.shield import Shield, escaped_forms
+from tokmill.render.chat.span_turns import roles_between, span_weights, weight_of_all
 from tokmill.render.chat.stand_ins import UNTAGGED, Tagged
-from tokmill.render.chat.tags import check_unchanged, count_differs, last_alone, regions_by_tags
+from tokmill.render.chat.tags import check_unchanged, last_alone, regions_by_tags
+from tokmill.render.chat.template_variables import check_read, chosen_variables
+from tokmill.render.chat.training_templates import training_template_for
 from tokmill.setting import flag
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from tokmill.config import SftSettings
     from tokmill.render.chat.conversation import Conversation, Message
@@ -28,7 +38,17 @@ if TYPE_CHECKING:
 __all__ = ["JinjaTemplate", "emitted_tokens"]
 
 _NO_MARKS = ("", "", "")
+_EMPTY = ("empty rendering", "the chat template writes nothing")
 _REASONING = frozenset({"reasoning_content", "thinking", "reasoning"})
+
+
+class _Said(NamedTuple):
+    """What a template is given of a record."""
+
+    messages: list[Message]
+    tools: list[Any] | None
+    variables: dict[str, Any] | None = None
+    tagged: Tagged = UNTAGGED
 
 
 class JinjaTemplate:
@@ -59,15 +79,24 @@ class JinjaTemplate:
             UsageError: the source is not valid Jinja, asks for today's date and the settings have
                 none, or cannot mark what the settings ask for.
         """
+        self._arguments: dict[str, Any] = {
+            "control": control, "variables": variables, "settings": settings, "parse": parse
+        }  # fmt: skip
+        self._training: str | None = None
         self._compiled = compile_template(source, date=settings.date, where=where)
         self.name = where
         self.uses_tags = self._compiled.has_tags and settings.spans != "prefix"
-        self._variables = {**variables, "documents": None}
+        given = chosen_variables(settings)
+        if given:
+            check_read(given, variables_read(source) - variables.keys(), where)
+        self._variables = {**variables, "documents": None, **given}
         self._knows_developer = "developer" in source
-        reserved = "\0".join([source, self._compiled.literals, *variables.values()])
+        texts = [source, self._compiled.literals, *variables.values(), *texts_of(given)]
+        reserved = "\0".join(texts)
         self._shield = Shield(control, reserved, parse=parse)
-        cut = Cutter(control)
+        self._cut = cut = Cutter(control)
         self._last_only = settings.samples == "turn"
+        self._trains_all = settings.turns == EVERYTHING
         self.generation_prompt, around = look_around(self._ask, self._reply, cut)
         self._writer = RegionWriter(cut, around)
         self.literals = self._compiled.literals
@@ -81,24 +110,32 @@ class JinjaTemplate:
                 kept apart from control tokens; or a weight stands where nothing can be trained. The
                 sample is to be discarded.
         """
-        messages, tools = self._prepared(conversation.messages), conversation.tools
+        said: list[Any] = [
+            self._prepared(conversation.messages), conversation.tools, conversation.variables
+        ]  # fmt: skip
         marks, break_ = self._shield.marks, ""
-        if not self._shield.is_clean([messages, tools]):
-            (messages, tools), marks = self._shield.broken([messages, tools])
+        if not self._shield.is_clean(said):
+            said, marks = self._shield.broken(said)
             break_ = marks[2]
+        tagged = Tagged(conversation.stand_ins, conversation.hides_tags)
+        given = _Said(said[0], said[1], said[2], tagged)
+        if self._trains_all:
+            self._write_all(given, weight_of_all(conversation), break_, segments)
+            return
+        messages = given.messages
         replies = [i for i, message in enumerate(messages) if message["role"] == "assistant"]
-        stand_ins = conversation.stand_ins
-        regions = self._regions(
-            messages, tools, marks, replies, Tagged(stand_ins, conversation.hides_tags)
-        )
+        try:
+            regions = self._regions(given, marks, replies)
+        except ChatError as error:
+            raise self._advised(error) from None
         if not any(regions):
-            raise ChatError("empty rendering", "the chat template writes nothing")
+            raise ChatError(*_EMPTY)
         if break_:
             _check_breaks(regions, break_)
         if self._last_only:
             replies = replies[-1:]
-        weights = _weights(conversation, replies, len(regions) // 2)
-        roles = _roles_between(messages, replies, len(regions) // 2)
+        weights = span_weights(conversation, replies, len(regions) // 2)
+        roles = roles_between(messages, replies, len(regions) // 2)
         self._writer.write(regions, roles, weights, segments, break_=break_)
 
     def text_of(self, messages: list[Message]) -> str:
@@ -107,7 +144,38 @@ class JinjaTemplate:
         Raises:
             ChatError: it refuses them.
         """
-        return self._text(self._prepared(messages), None, _NO_MARKS, prompt=False)
+        return self._ask(self._prepared(messages), prompt=False)
+
+    def _advised(self, error: ChatError) -> ChatError:
+        """Return an error that names the training template of this format, if there is one."""
+        if ADVICE not in error.message:
+            return error
+        if self._training is None:
+            self._training = training_template_for(self._plain, self._other)
+        if not self._training:
+            return error
+        advice = f"choose --template {self._training}"
+        return ChatError(error.reason, error.message.replace(ADVICE, advice))
+
+    def _plain(self, messages: list[Message], asks: bool) -> str:
+        return self._ask(messages, prompt=asks)
+
+    def _other(self, source: str) -> Callable[[list[Message], bool], str]:
+        """Return what renders as another template does, for the same tokenizer."""
+        return JinjaTemplate(source, where=self.name, **self._arguments)._plain
+
+    def _write_all(
+        self, said: _Said, weight: float | None, break_: str, segments: Segments
+    ) -> None:
+        """Write a sample as one turn: when all is trained, nobody asks who speaks where."""
+        text = self._text(said, _NO_MARKS, prompt=False)
+        if not text:
+            raise ChatError(*_EMPTY)
+        if break_:
+            _check_breaks([text], break_)
+        segments.begin_turn("assistant", weight)
+        pieces = [piece.replace(break_, "") if break_ else piece for piece in self._cut(text)]
+        segments.pieces(pieces, Kind.CONTENT)
 
     def check_written(self) -> None:
         """Make sure that it writes what replies say, as `check_written` does."""
@@ -128,58 +196,40 @@ class JinjaTemplate:
             prepared.append(message)
         return prepared
 
-    def _regions(
-        self,
-        messages: list[Message],
-        tools: list[Any] | None,
-        marks: Marks,
-        replies: list[int],
-        tagged: Tagged = UNTAGGED,
-    ) -> list[str]:
+    def _regions(self, said: _Said, marks: Marks, replies: list[int]) -> list[str]:
         if not self.uses_tags:
-            chosen = replies[-1:] if self._last_only else replies
-            return self._by_prefix(messages, tools, chosen, tagged)
-        text = self._text(messages, tools, marks, tagged, prompt=False)
+            return self._by_prefix(said, replies[-1:] if self._last_only else replies)
+        text = self._text(said, marks, prompt=False)
         regions = regions_by_tags(text, marks, len(replies))
         if not self._compiled.is_direct:
             # A macro or a set block: filters of the template may have seen the marks.
-            check_unchanged(regions, self._text(messages, tools, _NO_MARKS, tagged, prompt=False))
+            check_unchanged(regions, self._text(said, _NO_MARKS, prompt=False))
         return last_alone(regions, len(replies)) if self._last_only else regions
 
-    def _by_prefix(
-        self,
-        messages: list[Message],
-        tools: list[Any] | None,
-        replies: list[int],
-        tagged: Tagged,
-    ) -> list[str]:
+    def _by_prefix(self, said: _Said, replies: list[int]) -> list[str]:
+        messages = said.messages
+
         def render(n_messages: int, *, prompt: bool) -> str:
-            return self._text(messages[:n_messages], tools, _NO_MARKS, tagged, prompt=prompt)
+            part = said._replace(messages=messages[:n_messages])
+            return self._text(part, _NO_MARKS, prompt=prompt)
 
         whole = render(len(messages), prompt=False)
         spans = spans_by_prefix(whole, render, replies, len(messages))
         edges = [0, *chain.from_iterable(spans), len(whole)]
         return [whole[start:stop] for start, stop in pairwise(edges)]
 
-    def _text(
-        self,
-        messages: Sequence[Message],
-        tools: list[Any] | None,
-        marks: Marks,
-        tagged: Tagged = UNTAGGED,
-        *,
-        prompt: bool,
-    ) -> str:
+    def _text(self, said: _Said, marks: Marks, *, prompt: bool) -> str:
         variables: dict[str, Any] = {
             **self._variables,
-            "messages": tagged.seen(messages, prompt=prompt),
-            "tools": tools,
+            **(said.variables or {}),
+            "messages": said.tagged.seen(said.messages, prompt=prompt),
+            "tools": said.tools,
             "add_generation_prompt": prompt,
             MARKS: marks[:2],
         }
-        budget = Budget(len(messages), lambda: size_of([messages, tools]))
+        budget = Budget(len(said.messages), lambda: size_of(said[:3]))
         try:
-            return tagged.written(self._compiled.render(variables, budget))
+            return said.tagged.written(self._compiled.render(variables, budget))
         except EndlessError as error:
             raise ChatError(ENDLESS, f"the chat template is stopped: {error}") from None
         except MemoryError:
@@ -189,10 +239,24 @@ class JinjaTemplate:
             raise ChatError("template error", f"the chat template raises: {words}") from None
 
     def _ask(self, messages: list[Message], *, prompt: bool) -> str:
-        return self._text(messages, None, _NO_MARKS, prompt=prompt)
+        return self._text(_Said(messages, None), _NO_MARKS, prompt=prompt)
 
     def _reply(self, messages: list[Message]) -> list[str]:
-        return self._regions(messages, None, self._shield.marks, [1])
+        return self._regions(_Said(messages, None), self._shield.marks, [1])
+
+
+def _check_breaks(regions: list[str], break_: str) -> None:
+    """Make sure that no filter has written a break in other characters.
+
+    Raises:
+        ChatError: one has.
+    """
+    if any(form in region for form in escaped_forms(break_) for region in regions):
+        raise ChatError(
+            "control token in text",
+            "a control token's string stands in a text that the template escapes, so that it "
+            "cannot be kept apart: parse control tokens in text, or leave the record out",
+        )
 
 
 def _check(settings: SftSettings, where: str, *, has_tags: bool, has_header: bool) -> None:
@@ -221,66 +285,4 @@ def _check(settings: SftSettings, where: str, *, has_tags: bool, has_header: boo
         raise UsageError(
             f"--header (sft.header): {where} has no header that is always the same: use a built-in "
             "--template"
-        )
-
-
-def _weights(
-    conversation: Conversation, replies: Sequence[int], n_spans: int
-) -> list[float | None]:
-    """Give the weight of each span.
-
-    Raises:
-        ChatError: another message than a reply is to be trained, or replies have weights of their
-            own and the template marks more or fewer spans.
-    """
-    if any(conversation.weights):
-        _check_weights(conversation)
-    weights = [conversation.weights[i] for i in replies]
-    if n_spans == len(replies):
-        return weights
-    if any(weight is not None for weight in weights):
-        raise count_differs(len(replies), n_spans)
-    return [None] * n_spans
-
-
-def _check_weights(conversation: Conversation) -> None:
-    for i, weight in enumerate(conversation.weights):
-        role = conversation.messages[i]["role"]
-        if weight and role != "assistant":
-            raise ChatError(
-                "weight of another role",
-                f"message {i + 1} ({role}) has weight {weight}, and a Jinja template shows what "
-                "the assistant says alone: use a built-in --template",
-            )
-
-
-def _roles_between(messages: Sequence[Message], replies: list[int], n_spans: int) -> list[str]:
-    """Give the role of what stands before, between and behind spans: user, if a user speaks there.
-
-    Rules such as "after the last user" go by it. Where spans are not those of replies it is user,
-    behind the last span only if somebody does speak there.
-    """
-    if n_spans != len(replies):
-        is_answered = messages[-1]["role"] == "assistant"
-        return ["user"] * n_spans + ["system" if is_answered else "user"]
-    roles = []
-    edges = [-1, *replies, len(messages)]
-    for start, stop in pairwise(edges):
-        speakers = [message["role"] for message in messages[start + 1 : stop]]
-        others = [role for role in speakers if role != "assistant"] or ["system"]
-        roles.append("user" if "user" in others else others[0])
-    return roles
-
-
-def _check_breaks(regions: list[str], break_: str) -> None:
-    """Make sure that no filter has written a break in other characters.
-
-    Raises:
-        ChatError: one has.
-    """
-    if any(form in region for form in escaped_forms(break_) for region in regions):
-        raise ChatError(
-            "control token in text",
-            "a control token's string stands in a text that the template escapes, so that it "
-            "cannot be kept apart: parse control tokens in text, or leave the record out",
         )

@@ -22,20 +22,23 @@ HISTORY_KEYS = ("history",)
 """Names of one field each: the first that is filled is it."""
 
 WEIGHT_KEYS = ("weight", "loss_weight")
+VARIABLE_KEYS = ("chat_template_kwargs",)
+"""Variables for the template, under the name that TRL has for them."""
+
 CALL_KEYS = ("tool_calls", "function_call")
 SWITCH_KEYS = ("train", "training", "weight", "loss_weight", "loss_mask", "masked")
 MEDIA_KEYS = ("images", "image", "videos", "video", "audios", "audio")
 PREFERENCE_KEYS = ("chosen", "rejected", "rejected_response", "rejected_messages", "kto_tag")
 LABEL_KEY = "label"
 
-_BESIDE = (SYSTEM_KEYS, TOOL_KEYS, HISTORY_KEYS, WEIGHT_KEYS)
+_BESIDE = (SYSTEM_KEYS, TOOL_KEYS, HISTORY_KEYS, WEIGHT_KEYS, VARIABLE_KEYS)
 _FLAT = (INPUT_KEYS, ANSWER_KEYS, REASONING_KEYS, *_BESIDE)
 READ_BY_SCHEMA: Mapping[str, tuple[tuple[str, ...], ...]] = {
     "messages": (("messages",), *_BESIDE),
     "conversations": (("conversations",), *_BESIDE),
     "prompt": (PROMPT_KEYS, *_FLAT),
     "alpaca": (("instruction",), *_FLAT),
-    "text": (("text",), WEIGHT_KEYS),
+    "text": (("text",), WEIGHT_KEYS, VARIABLE_KEYS),
 }
 """What each schema reads of a record: of every group the first key that is filled."""
 

@@ -20,8 +20,10 @@ from tokmill.render.chat.conversation import ChatError
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-_TAGS = "use a template with generation tags"
-_TAGS_OR_TURNS = f"{_TAGS}, or one sample per turn (--samples turn)"
+ADVICE = "use a template with generation tags"
+"""What helps with every refusal; who knows a template that does may name it instead."""
+
+_ADVICE_OR_TURNS = f"{ADVICE}, or one sample per turn (--samples turn)"
 
 
 class RenderPrefix(Protocol):
@@ -59,7 +61,7 @@ def spans_by_prefix(
             raise ChatError(
                 "template drops a turn",
                 f"message {i + 1}: the template writes nothing for it, or less than its prompt: "
-                f"{_TAGS}",
+                f"{ADVICE}",
             )
         spans.append((len(prompt), len(so_far)))
         previous = len(so_far)
@@ -88,4 +90,4 @@ def _refusal(whole: str, prompt: str, render: RenderPrefix, i: int) -> ChatError
 
 def _advice(so_far: str, prompt: str) -> str:
     """Return what helps: a sample that ends with this turn, only if its prompt is a prefix."""
-    return _TAGS_OR_TURNS if so_far.startswith(prompt) else _TAGS
+    return _ADVICE_OR_TURNS if so_far.startswith(prompt) else ADVICE

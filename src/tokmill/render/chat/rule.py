@@ -13,12 +13,16 @@ import numpy as np
 
 from tokmill.errors import UsageError
 from tokmill.render.chat.segments import ROLES, Kind
+from tokmill.setting import flag
 
 if TYPE_CHECKING:
     import numpy.typing as npt
 
     from tokmill.config import SftSettings
     from tokmill.render.chat.segments import SegmentTable
+
+EVERYTHING = "everything"
+"""The setting of turns that trains every token, as language modelling does."""
 
 _SWITCHES = {
     "header": (Kind.HEADER,),
@@ -78,11 +82,14 @@ def mask_rule(settings: SftSettings) -> MaskRule:
     """Give the rule that the settings describe.
 
     Raises:
-        UsageError: an unknown role.
+        UsageError: an unknown role, or settings that contradict each other.
     """
     preset = _PRESETS[settings.preset]
     trained = np.zeros(len(Kind), bool)
     trained[list(preset.trained)] = True
+    if settings.turns == EVERYTHING:
+        _check_everything(settings)
+        trained[:] = True
     for name, kinds in _SWITCHES.items():
         if (switch := getattr(settings, name)) != "preset":
             trained[list(kinds)] = switch == "train"
@@ -95,13 +102,34 @@ def mask_rule(settings: SftSettings) -> MaskRule:
         )
     return MaskRule(
         trained,
-        np.isin(ROLES, settings.roles),
+        np.isin(ROLES, settings.roles) | (settings.turns == EVERYTHING),
         preset.boundary if settings.boundary == "preset" else settings.boundary,
         "all" if settings.turns == "preset" else settings.turns,
         append_eos,
         preset.template,
         preset.alone,
     )
+
+
+def _check_everything(settings: SftSettings) -> None:
+    """Check that no setting leaves out what "everything" trains.
+
+    Raises:
+        UsageError: one does.
+    """
+    masked = [name for name in _SWITCHES if getattr(settings, name) == "mask"]
+    if masked:
+        raise UsageError(
+            f"{flag('sft', masked[0])} (sft.{masked[0]}): mask contradicts --turns everything: "
+            "leave one out"
+        )
+    if settings.roles != ("assistant",):
+        raise UsageError("--roles (sft.roles): --turns everything trains all roles: leave one out")
+    if settings.samples == "turn":
+        raise UsageError(
+            "--samples (sft.samples): turn trains one turn of each sample, which contradicts "
+            "--turns everything: leave one out"
+        )
 
 
 def segment_weights(
@@ -123,7 +151,7 @@ def segment_weights(
 def turn_weights(table: SegmentTable, rule: MaskRule) -> npt.NDArray[np.float32]:
     """Give the weight of every turn: (n_turns,) float32. What the record says wins."""
     chosen = rule.roles[table.roles]
-    if rule.turns != "all":
+    if rule.turns not in ("all", EVERYTHING):
         chosen &= _late_turns(table.samples, table.roles, chosen, rule.turns)
     by_rule = chosen.astype(np.float32)
     return np.where(np.isnan(table.said), by_rule, table.said)

@@ -24,6 +24,7 @@ from tokmill.render.chat.media import check_media
 from tokmill.render.chat.messages import message_list, read_messages
 from tokmill.render.chat.preference import SUSPECT, preference
 from tokmill.render.chat.switches import weigh_sample
+from tokmill.render.chat.template_variables import VARIABLES_KEY, read_variables
 from tokmill.render.chat.tools import read_tools
 from tokmill.render.chat.values import filled_key, first_present, parse_json, wrong_type
 
@@ -75,12 +76,15 @@ def read_conversation(
         conversation = _TABLE[name].read(record, settings)
     except ChatError as error:
         raise _of_other_schema(record, name, error) from None
+    variables = None if record.get(VARIABLES_KEY) is None else read_variables(record)
     weights = weigh_sample(record, conversation.messages, conversation.weights, settings)
     unread = unread_keys(given, name, ignored)
-    if weights is conversation.weights and not unread:
+    if weights is conversation.weights and not unread and variables is None:
         return conversation
     unread = tuple(sorted({*unread, *conversation.unread}))
-    return Conversation(conversation.messages, weights, conversation.tools, unread)
+    return Conversation(
+        conversation.messages, weights, conversation.tools, unread, variables=variables
+    )
 
 
 def _of_other_schema(record: Mapping[str, Any], name: str, error: ChatError) -> ChatError:

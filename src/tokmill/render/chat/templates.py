@@ -9,6 +9,9 @@ from typing import TYPE_CHECKING, Protocol
 from tokmill.errors import UsageError
 from tokmill.render.chat.chatml import ChatML, Minimind, Torchtune
 from tokmill.render.chat.formats import Alpaca, BabyLlama2, Llama3, Nanochat, Plain
+from tokmill.render.chat.template_variables import check_read, chosen_variables
+from tokmill.render.chat.training_templates import TRAINING, training_source
+from tokmill.render.chat.writing import require
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping
@@ -74,11 +77,14 @@ def template_source(settings: SftSettings, preset_template: str, own: str | None
         return own
     if name in BUILT_IN:
         return name
+    if name in TRAINING:
+        return training_source(name)
     try:
         return Path(name).read_text(encoding="utf-8-sig")  # a mark at the start is no text
     except FileNotFoundError:
         raise UsageError(
-            f"{name}: no such template; built in are {', '.join(BUILT_IN)}, or name a Jinja file"
+            f"{name}: no such template; built in are {', '.join((*BUILT_IN, *TRAINING))}, or name "
+            "a Jinja file"
         ) from None
     except (OSError, ValueError) as error:
         raise UsageError(f"{name}: the template cannot be read: {error}") from None
@@ -100,9 +106,12 @@ def make_template(source: str, settings: SftSettings, vocabulary: Vocabulary) ->
         UsageError: the tokenizer lacks its control tokens, or the Jinja template is wrong.
     """
     if source in BUILT_IN:
+        check_read(chosen_variables(settings), (), f"template {source}")
         return BUILT_IN[source](vocabulary, settings.default_system)
     if settings.default_system:
         raise UsageError("--default-system (sft.default_system): only built-in templates take it")
+    if settings.template in TRAINING:
+        require(vocabulary.control, TRAINING[settings.template], settings.template)
     from tokmill.render.chat.jinja_template import JinjaTemplate
 
     where = settings.template if settings.template != "auto" else "the tokenizer's chat template"
