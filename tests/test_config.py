@@ -205,3 +205,25 @@ def test_a_misspelt_or_misplaced_key_is_answered_with_the_one_that_was_meant(val
     with pytest.raises(UsageError) as caught:
         build_config(values, where="f")
     assert str(caught.value).startswith(said)
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"role": "speaker", "content": "utter, ance"},
+        ["role=speaker", "content=utter, ance"],
+    ],
+)
+def test_names_may_be_a_table_or_pairs_and_are_kept_in_order(given):
+    config = build_config({"sft": {"fields": given}}, where="x")
+    assert config.sft is not None
+    assert config.sft.fields == ("content=utter, ance", "role=speaker")
+    assert build_config(plain(config), where="again") == config
+
+
+def test_names_of_another_type_are_refused():
+    assert message({"sft": {"role_names": {"bot": 1}}}).startswith(
+        "run.toml: sft.role_names.bot: expected str, found int (1)"
+    )
+    assert "expected a list of strings" in message({"sft": {"fields": "role=speaker"}})
+    assert "expected a list of strings" in message({"sft": {"fields": ["a=b", 1]}})

@@ -156,6 +156,18 @@ class SftSettings:
     ignore_keys: tuple[str, ...] = bytes_setting(
         (), "Keys of records and messages that are taken as not there: label,foo.", unsaid=()
     )
+    fields: tuple[str, ...] = bytes_setting(
+        (),
+        "Keys under which records have their fields: messages=dialogue,role=speaker,content=text.",
+        is_mapping=True,
+        unsaid=(),
+    )
+    role_names: tuple[str, ...] = bytes_setting(
+        (),
+        "Who speaks under other names, in any case: bot=assistant,client=user.",
+        is_mapping=True,
+        unsaid=(),
+    )
     preset: str = bytes_setting(
         "tokmill", "Framework whose rule says what is trained.", choices=PRESETS
     )

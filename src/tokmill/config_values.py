@@ -116,6 +116,8 @@ def _build_section(kind: type, values: Mapping[str, Any], named: Callable[[str],
 def _check(
     expected: Any, value: Any, metadata: Mapping[str, Any], where: str, *, is_size: bool
 ) -> Any:
+    if metadata.get("is_mapping"):
+        value = _pairs(value, where)
     if expected == tuple[str, ...]:
         if isinstance(value, str) or not isinstance(value, list | tuple):
             raise UsageError(f"{where}: expected a list of strings, found {_kind(value)}")
@@ -156,6 +158,17 @@ def _json_object(value: Any, where: str) -> Any:
     ) as error:  # such as a date
         raise UsageError(f"{where}: expected a JSON object: {str(error).lower()}") from None
     raise UsageError(f'{where}: expected a JSON object such as {{"a": true}}, found {value!r}')
+
+
+def _pairs(value: Any, where: str) -> Any:
+    """Return a table of texts as sorted pairs `key=value`, which a list may hold as well."""
+    if not isinstance(value, dict):
+        is_list = isinstance(value, list | tuple) and all(isinstance(item, str) for item in value)
+        return sorted(value) if is_list else value
+    for key, text in value.items():
+        if not isinstance(text, str):
+            raise UsageError(f"{where}.{key}: expected str, found {_kind(text)} ({text!r})")
+    return sorted(f"{key}={text}" for key, text in value.items())
 
 
 def _is_utf8(text: str) -> bool:

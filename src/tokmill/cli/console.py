@@ -26,7 +26,8 @@ def _rendering(plan: Plan) -> str:
         return f"renderer: {config.render.renderer}"
     template = plan.spec.template
     name = template if len(template.splitlines()) == 1 and "{" not in template else "Jinja"
-    return f"schema: {config.sft.schema}; template: {name}; preset: {config.sft.preset}"
+    fields = f" ({', '.join(config.sft.fields)})" if config.sft.fields else ""
+    return f"schema: {config.sft.schema}{fields}; template: {name}; preset: {config.sft.preset}"
 
 
 LINE_EVERY_S = 30.0

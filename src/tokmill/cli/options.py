@@ -23,8 +23,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping
 
     _IntType = click.ParamType[int]
+    _StrType = click.ParamType[str]
 else:
-    _IntType = click.ParamType  # no generic class before click 8.4
+    _IntType = _StrType = click.ParamType  # no generic class before click 8.4
 
 PRETRAIN_SECTIONS = ("input", "tokenizer", "render", "output", "limits", "run")
 SFT_SECTIONS = ("input", "tokenizer", "sft", "output", "limits", "run")
@@ -33,8 +34,18 @@ BUDGET_SECTIONS = ("model", "training", "inference")
 
 _SHORT = {"tokenizer": "-t", "output": "-o", "model": "-m"}
 _ESCAPED = ("text_separator", "template", "separator", "terminator", "csv_delimiter")
-_LISTS = ("roles", "ignore_keys")
+_LISTS = ("roles", "ignore_keys", "fields", "role_names")
 _ESCAPES = {"\\n": "\n", "\\t": "\t", "\\r": "\r", "\\\\": "\\"}
+
+
+class Names(_StrType):
+    """Names with commas between them; the option may stand several times, and they add up."""
+
+    name = "text"
+
+    def split_envvar_value(self, rv: str) -> list[str]:
+        """Return a variable as it stands: its names may hold spaces."""
+        return [rv]
 
 
 class Size(_IntType):
@@ -101,7 +112,7 @@ def _option(
     elif name.endswith("_bytes"):
         option_type = Size()
     elif kind == tuple[str, ...]:
-        option_type = str
+        option_type = Names()
     words = flag(section, setting.name)
     if kind is bool:
         words = f"{words}/--no-{words.removeprefix('--')}"
@@ -110,6 +121,7 @@ def _option(
         *flags,
         *([_SHORT[name]] if name in _SHORT else []),
         type=option_type,
+        multiple=kind == tuple[str, ...],
         default=None,
         envvar=variable(section, setting.name),
         show_envvar=name in shared_names(),
@@ -164,10 +176,10 @@ def option_values(options: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
     refuse_ambiguous(options)
     values: dict[str, dict[str, Any]] = {}
     for key, value in options.items():
-        if value is not None:
+        if value is not None and value != ():
             section, name = key.split("__")
             if name in _LISTS:
-                value = [item.strip() for item in value.split(",")]
+                value = [item.strip() for text in value for item in text.split(",")]
             values.setdefault(section, {})[name] = _unescaped(value) if name in _ESCAPED else value
     return values
 

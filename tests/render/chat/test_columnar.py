@@ -196,3 +196,40 @@ def test_keys_that_nothing_reads_keep_a_block_on_the_short_way(
 def test_a_key_that_means_something_takes_the_long_way(make_renderer, vocabulary, odd):
     line = f'{{"prompt": "p", "completion": "c", {odd}}}'
     assert not columnar(make_renderer, vocabulary, "chatml", [PAIR, line], "prompt")
+
+
+TURNS = '{"id": 1, "turns": [{"who": "CLIENT", "text": "u"}, {"who": "gpt", "text": "a"}]}'
+NAMED = {"fields": ("content=text", "messages=turns", "role=who"), "role_names": ("client=user",)}
+
+
+@pytest.mark.parametrize(
+    ("odd", "is_short"),
+    [
+        (TURNS, True),
+        ('{"turns": [{"who": "Client", "text": "u"}], "tags": ["x"]}', True),
+        ('{"turns": [{"who": "client", "text": "u"}], "messages": null}', True),
+        ('{"turns": [{"who": "nobody", "text": "u"}]}', False),
+        ('{"turns": [{"role": "user", "content": "u"}]}', False),
+        ('{"turns": [{"who": "client", "text": "u", "n": 1}]}', False),
+        ('{"turns": [{"who": "client", "text": "u"}], "messages": [1]}', False),
+        (DIALOG, False),
+    ],
+)
+def test_turns_under_other_names_give_the_same_either_way(
+    make_renderer, vocabulary, whole_records, monkeypatch, odd, is_short
+):
+    lines = [TURNS, odd]
+    assert columnar(make_renderer, vocabulary, "chatml", lines, "messages", **NAMED) is is_short
+    renderer = make_renderer("chatml", **NAMED)
+    batch = renderer.render(whole_records(lines))
+    assert equal(batch, record_by_record(renderer, whole_records(lines), monkeypatch))
+
+
+def test_flat_records_under_other_names_take_the_long_way(make_renderer, vocabulary):
+    named = {"fields": ("prompt=p",)}
+    assert not columnar(make_renderer, vocabulary, "chatml", [PAIR], "prompt", **named)
+
+
+def test_roles_in_any_case_go_the_short_way(make_renderer, vocabulary):
+    line = DIALOG.replace("user", "USER").replace("assistant", "Assistant")
+    assert columnar(make_renderer, vocabulary, "chatml", [DIALOG, line], "messages")

@@ -6,7 +6,6 @@ from tokmill.render.chat.keys import (
     is_filled,
     meaningful_keys,
     takes_refusal,
-    unread_in_messages,
     unread_keys,
 )
 
@@ -44,23 +43,6 @@ def test_what_a_schema_does_not_read_is_told(record, schema, unread):
 def test_a_key_that_is_ignored_is_not_read_and_another_takes_its_place():
     record = {"question": "q", "answer": "a", "input": "i", "context": "c"}
     assert unread_keys(record, "prompt", ("input",)) == ("input",)
-
-
-@pytest.mark.parametrize(
-    ("message", "unread"),
-    [
-        ({"role": "user", "content": "u"}, ()),
-        ({"role": "user", "content": "u", "id": 7, "name": "n", "extra": None}, ("m[].id",)),
-        ({"role": "assistant", "content": "a", "reasoning_details": [1]},
-         ("m[].reasoning_details",)),
-        ({"role": "assistant", "content": "a", "refusal": "no"}, ("m[].refusal",)),
-        ({"role": "assistant", "content": None, "refusal": "no"}, ()),
-        ({"role": "assistant", "content": "", "tool_calls": [1], "refusal": "no"},
-         ("m[].refusal",)),
-    ],
-)  # fmt: skip
-def test_keys_inside_messages_are_told_too(message, unread):
-    assert unread_in_messages([message], "m") == unread
 
 
 def test_a_refusal_is_taken_only_where_nothing_else_is_said():

@@ -46,9 +46,11 @@ def test_every_name_of_a_role_is_known_in_both_forms(said, role):
 @pytest.mark.parametrize(
     ("said", "reason", "found"),
     [
-        ("User", "unknown role", "'User'"),
-        ("Assistant", "unknown role", "'Assistant'"),
-        ("narrator", "unknown role", "'narrator'"),
+        (
+            "narrator",
+            "unknown role",
+            "'narrator': say who that is: --role-names narrator=assistant",
+        ),
         ("", "unknown role", "''"),
         (None, "unknown role", "null"),
     ],

@@ -117,3 +117,19 @@ def test_a_template_that_leaves_a_reply_out_is_refused():
         spans(render, replies=(1,), n_messages=3)
     assert error.value.reason == "template drops a turn"
     assert "--samples" not in error.value.message
+
+
+def test_a_reply_that_is_first_where_the_template_reads_what_is_before_it_says_what_is_lacking():
+    def render(n_messages, *, prompt):
+        if not n_messages:
+            raise ChatError("template error", "the chat template raises: no element 0")
+        return plain(n_messages, prompt=prompt)
+
+    with pytest.raises(ChatError) as error:
+        spans(render, replies=(0, 1))
+    assert error.value.reason == "nothing before the reply"
+    assert error.value.message == (
+        "message 1 is the assistant's, and this template cannot ask for a reply without a message "
+        "before it (the chat template raises: no element 0): put a user message first, or choose a "
+        "template that takes such records, such as --template chatml"
+    )

@@ -4,10 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+from typing import Any
 
 PROMPT_KEYS = ("prompt", "question", "query")
 ANSWER_KEYS = ("response", "completion", "answer", "output")
@@ -42,13 +39,6 @@ READ_BY_SCHEMA: Mapping[str, tuple[tuple[str, ...], ...]] = {
 }
 """What each schema reads of a record: of every group the first key that is filled."""
 
-_IN_MESSAGE = frozenset(
-    (
-        "role", "from", "content", "value", "name", "tool_call_id", "tools",
-        *REASONING_KEYS, *CALL_KEYS, *SWITCH_KEYS,
-    )
-)  # fmt: skip
-
 
 def meaningful_keys(schema: str) -> frozenset[str]:
     """Return all keys that may change what a record of a schema becomes."""
@@ -81,24 +71,6 @@ def _not_among(filled: tuple[str, ...], schema: str, ignored: tuple[str, ...]) -
     if "instruction" in here and schema == "prompt":
         read.difference_update(INPUT_KEYS)  # the instruction's own input
     return tuple(sorted({*filled} - read))
-
-
-def unread_in_messages(
-    items: Iterable[Any], where: str, ignored: tuple[str, ...] = ()
-) -> tuple[str, ...]:
-    """Return the filled keys of a record's messages that nothing reads, as `messages[].id`."""
-    found: set[str] = set()
-    for item in items:
-        if len(item) != 2 and isinstance(item, Mapping):
-            found.update(_odd(item, ignored))
-    return tuple(sorted(f"{where}[].{key}" for key in found))
-
-
-def _odd(item: Mapping[str, Any], ignored: tuple[str, ...]) -> Iterator[str]:
-    for key in item.keys() - _IN_MESSAGE.difference(ignored):
-        is_read = key == "refusal" and key not in ignored and takes_refusal(item)
-        if is_filled(item[key]) and not is_read:
-            yield key
 
 
 def takes_refusal(item: Mapping[str, Any]) -> bool:

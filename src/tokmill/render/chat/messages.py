@@ -9,26 +9,17 @@ from tokmill.render.chat.conversation import ChatError
 from tokmill.render.chat.fields import of_message
 from tokmill.render.chat.keys import CALL_KEYS, REASONING_KEYS, takes_refusal
 from tokmill.render.chat.media import check_media
+from tokmill.render.chat.names import CALL_ROLE, ROLE_NAMES, known_roles, role_of
+from tokmill.render.chat.pairs import pair_in
 from tokmill.render.chat.switches import turn_weight
 from tokmill.render.chat.tools import read_calls
-from tokmill.render.chat.values import first_present, parsed, shown, shown_keys, wrong_type
+from tokmill.render.chat.values import first_present, parsed, quoted, shown, shown_keys, wrong_type
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from tokmill.config import SftSettings
     from tokmill.render.chat.conversation import Message
-
-ROLE_NAMES = {
-    "system": "system",
-    "developer": "developer",
-    "user": "user",
-    "human": "user",
-    **dict.fromkeys(("assistant", "gpt", "model", "chatgpt", "bing", "bard"), "assistant"),
-    **dict.fromkeys(("tool", "function", "observation", "ipython", "function_response"), "tool"),
-}
-_CALL_ROLE = "function_call"
-"""ShareGPT's role of an assistant turn whose value is the call."""
 
 
 def message_list(value: Any, where: str) -> list[Any]:
@@ -57,16 +48,24 @@ def read_messages(
     """
     messages: list[Message] = []
     weights: list[float | None] = []
+    roles = known_roles(settings.role_names)
+    is_renamed = bool(settings.fields or settings.ignore_keys)
     for number, item in enumerate(items, 1):
-        message, weight = _plain_message(item), None
+        if is_renamed and isinstance(item, dict):
+            item = of_message(item, settings)
+        message, weight = _plain_message(item, roles), None
         if message is None:
+            if said := pair_in(item, settings):
+                messages += said
+                weights += [None] * len(said)
+                continue
             message, weight = _read_message(item, settings, f"{where} {number}")
         messages.append(message)
         weights.append(weight)
     return messages, weights
 
 
-def _plain_message(item: Any) -> Message | None:
+def _plain_message(item: Any, roles: Mapping[str, str]) -> Message | None:
     """Give a message of a known role, a text and nothing else, as nearly all are, quickly."""
     if type(item) is not dict or len(item) != 2:
         return None
@@ -74,20 +73,20 @@ def _plain_message(item: Any) -> Message | None:
         role, content = item["role"], item.get("content")
     else:
         role, content = item.get("from"), item.get("value")
-    if type(content) is not str or type(role) is not str or role not in ROLE_NAMES:
+    if type(content) is not str or type(role) is not str:
         return None
-    return {"role": ROLE_NAMES[role], "content": content}
+    known = roles.get(role)
+    return None if known is None or known == CALL_ROLE else {"role": known, "content": content}
 
 
 def _read_message(item: Any, settings: SftSettings, where: str) -> tuple[Message, float | None]:
     if not isinstance(item, dict):
         raise wrong_type(where, "an object with role and content", item)
-    if settings.ignore_keys:
-        item = of_message(item, settings)
     check_media(item, where)
     said = first_present(item, ("role", "from"))
-    role = "assistant" if said == _CALL_ROLE else _read_role(said, where)
-    content = _read_said(item, said, settings, where)
+    role = _read_role(said, settings, where)
+    content = _read_said(item, role, settings, where)
+    role = "assistant" if role == CALL_ROLE else role
     message: Message = {"role": role, "content": content.text}
     reasoning = _read_reasoning(item, content.reasoning, where)
     if reasoning is not None:
@@ -99,20 +98,24 @@ def _read_message(item: Any, settings: SftSettings, where: str) -> tuple[Message
     return message, turn_weight(item, settings, where)
 
 
-def _read_role(said: Any, where: str) -> str:
+def _read_role(said: Any, settings: SftSettings, where: str) -> str:
     if said is not None and not isinstance(said, str):
         raise wrong_type(where, "a role", said)
-    if said not in ROLE_NAMES:
-        known = ", ".join((*ROLE_NAMES, _CALL_ROLE))
-        raise ChatError("unknown role", f"{where}: expected a role of {known}, found {shown(said)}")
-    return ROLE_NAMES[said]
+    role = None if said is None else role_of(said, settings)
+    if role is None:
+        known = ", ".join(ROLE_NAMES)
+        say = f": say who that is: --role-names {quoted(f'{said}=assistant')}" if said else ""
+        raise ChatError(
+            "unknown role", f"{where}: expected a role of {known}, found {shown(said)}{say}"
+        )
+    return role
 
 
-def _read_said(item: Mapping[str, Any], said: Any, settings: SftSettings, where: str) -> Content:
+def _read_said(item: Mapping[str, Any], role: str, settings: SftSettings, where: str) -> Content:
     value = first_present(item, ("content", "value"))
     if takes_refusal(item):
         value = item["refusal"]
-    if said != _CALL_ROLE:
+    if role != CALL_ROLE:
         return read_content(value, settings, where)
     calls = read_calls(value, settings, where)
     if not calls:

@@ -46,7 +46,7 @@ def spans_by_prefix(
     spans = []
     previous = 0
     for i in replies:
-        prompt = render(i, prompt=True)
+        prompt = _prompt(render, i)
         if not whole.startswith(prompt):
             raise _refusal(whole, prompt, render, i)
         # The last reply ends where the conversation does: that rendering is there already.
@@ -66,6 +66,21 @@ def spans_by_prefix(
         spans.append((len(prompt), len(so_far)))
         previous = len(so_far)
     return spans
+
+
+def _prompt(render: RenderPrefix, i: int) -> str:
+    """Render what a reply answers; a template may not take the prompt of a reply that is first."""
+    try:
+        return render(i, prompt=True)
+    except ChatError as error:
+        if i or error.reason != "template error":
+            raise
+        raise ChatError(
+            "nothing before the reply",
+            "message 1 is the assistant's, and this template cannot ask for a reply without a "
+            f"message before it ({error.message}): put a user message first, or choose a template "
+            "that takes such records, such as --template chatml",
+        ) from None
 
 
 def _refusal(whole: str, prompt: str, render: RenderPrefix, i: int) -> ChatError:

@@ -7,7 +7,7 @@ block is read record by record, which gives the same conversations where both ca
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -17,7 +17,7 @@ import pyarrow.json
 from tokmill.batch import UnreadKeys
 from tokmill.render.chat.flat import JOINS, STANFORD
 from tokmill.render.chat.keys import ANSWER_KEYS, INPUT_KEYS, PROMPT_KEYS, meaningful_keys
-from tokmill.render.chat.messages import ROLE_NAMES
+from tokmill.render.chat.names import given_fields, role_of
 from tokmill.render.chat.segments import ROLES
 
 if TYPE_CHECKING:
@@ -28,10 +28,7 @@ if TYPE_CHECKING:
     from tokmill.config import SftSettings
 
 _STRING = pa.string()
-_MESSAGES = {
-    "messages": pa.list_(pa.struct([("role", _STRING), ("content", _STRING)])),
-    "conversations": pa.list_(pa.struct([("from", _STRING), ("value", _STRING)])),
-}
+_MESSAGES = {"messages": ("role", "content"), "conversations": ("from", "value")}
 _FIELDS = {
     "prompt": (*PROMPT_KEYS, *INPUT_KEYS, *ANSWER_KEYS),
     "alpaca": ("instruction", *INPUT_KEYS, *ANSWER_KEYS),
@@ -60,16 +57,32 @@ def read_regular(text: pa.LargeStringArray, schema: str, settings: SftSettings) 
     """Give the contents of whole records, or None where they are not regular."""
     if not len(text) or schema not in (*_MESSAGES, *_FIELDS) or settings.samples != "conversation":
         return None
-    if schema in settings.ignore_keys:
+    wanted = _wanted(schema, settings)
+    ignored = frozenset(settings.ignore_keys)
+    if wanted is None or (schema in _MESSAGES and not ignored.isdisjoint(wanted)):
         return None
-    table = _parse(text, schema, settings)
+    table = _parse(text, schema, settings, wanted)
     if table is None:
         return None
-    ignored = frozenset(settings.ignore_keys)
-    unread = _unread(table, meaningful_keys(schema) - ignored)
+    unread = _unread(table, meaningful_keys(schema).union(wanted) - ignored)
     table = table.drop_columns(sorted(ignored.intersection(table.schema.names)))
-    regular = _dialogs(table, schema) if schema in _MESSAGES else _flats(table, schema, settings)
+    if schema in _MESSAGES:
+        regular = _dialogs(_column(table, next(iter(wanted))), settings)
+    else:
+        regular = _flats(table, schema, settings)
     return None if regular is None else regular._replace(unread=unread)
+
+
+def _wanted(schema: str, settings: SftSettings) -> dict[str, pa.DataType] | None:
+    """Return the columns to read, with their types; None for names that have no short way."""
+    fields = given_fields(settings.fields)
+    if schema not in _MESSAGES:
+        return None if fields else dict.fromkeys(_FIELDS[schema], _STRING)
+    if fields and (schema != "messages" or not fields.keys() <= {"messages", "role", "content"}):
+        return None
+    role, content = (fields.get(name, name) for name in _MESSAGES[schema])
+    message = pa.struct([(role, _STRING), (content, _STRING)])
+    return {fields.get(schema, schema): pa.list_(message)}
 
 
 def _flats(table: pa.Table, schema: str, settings: SftSettings) -> Regular | None:
@@ -83,28 +96,26 @@ def _flats(table: pa.Table, schema: str, settings: SftSettings) -> Regular | Non
     return _instructions(table, names, answer, settings.instruction)
 
 
-def _parse(text: pa.LargeStringArray, schema: str, settings: SftSettings) -> pa.Table | None:
+def _parse(
+    text: pa.LargeStringArray, schema: str, settings: SftSettings, wanted: dict[str, pa.DataType]
+) -> pa.Table | None:
     offsets = np.frombuffer(text.buffers()[1], np.int64)[text.offset : text.offset + len(text) + 1]
     data = text.buffers()[2].slice(int(offsets[0]), int(offsets[-1] - offsets[0]))
     raw = data.to_pybytes()
     if b"\\ud" in raw or b"\\uD" in raw:
         return None  # a surrogate, which may be alone
-    wanted: Any = [(name, _STRING) for name in _FIELDS.get(schema, ())]
-    if schema in _MESSAGES:
-        wanted = [(schema, _MESSAGES[schema])]
     try:
         table = pa.json.read_json(
             pa.BufferReader(data),
             pa.json.ReadOptions(use_threads=False, block_size=data.size + 1),
-            pa.json.ParseOptions(explicit_schema=pa.schema(wanted)),
+            pa.json.ParseOptions(explicit_schema=pa.schema(list(wanted.items()))),
         )
     except (pa.ArrowInvalid, UnicodeDecodeError):
         return None
     names = table.schema.names
     if table.num_rows != len(text) or len(names) > _MOST_COLUMNS:
         return None
-    asked = {name for name, _ in wanted}.union(settings.ignore_keys)
-    odd = meaningful_keys(schema).intersection(names) - asked
+    odd = meaningful_keys(schema).intersection(names) - {*wanted, *settings.ignore_keys}
     if any(table[name].null_count < len(text) for name in odd):
         return None
     return table.combine_chunks()
@@ -186,8 +197,7 @@ def _flat(columns: Sequence[pa.StringArray], roles: Sequence[str]) -> Regular:
     return Regular(contents, of_roles, np.arange(0, n * width + 1, width, dtype=np.int64))
 
 
-def _dialogs(table: pa.Table, schema: str) -> Regular | None:
-    dialogs = _column(table, schema)
+def _dialogs(dialogs: pa.Array, settings: SftSettings) -> Regular | None:
     kind = dialogs.type.value_type
     messages = dialogs.flatten()
     if dialogs.null_count or messages.null_count or kind.num_fields != 2:
@@ -198,8 +208,8 @@ def _dialogs(table: pa.Table, schema: str) -> Regular | None:
     if said.null_count or contents.null_count or not np.all(offsets[1:] > offsets[:-1]):
         return None
     encoded = said.dictionary_encode()
-    known = [ROLE_NAMES.get(name) for name in encoded.dictionary.to_pylist()]
-    if None in known:
+    known = [role_of(name, settings) for name in encoded.dictionary.to_pylist()]
+    if not all(role in ROLES for role in known):
         return None
     roles = np.array([ROLES.index(role) for role in known if role], np.int64)
     return Regular(contents, roles[encoded.indices.to_numpy()], offsets)

@@ -17,8 +17,6 @@ from tokmill.render.chat.keys import (
     INPUT_KEYS,
     PROMPT_KEYS,
     REASONING_KEYS,
-    unread_in_messages,
-    unread_keys,
 )
 from tokmill.render.chat.media import check_media
 from tokmill.render.chat.messages import message_list, read_messages
@@ -26,6 +24,7 @@ from tokmill.render.chat.preference import SUSPECT, preference
 from tokmill.render.chat.switches import weigh_sample
 from tokmill.render.chat.template_variables import VARIABLES_KEY, read_variables
 from tokmill.render.chat.tools import read_tools
+from tokmill.render.chat.unread import unread_in_messages, unread_in_record
 from tokmill.render.chat.values import filled_key, first_present, parse_json, wrong_type
 
 if TYPE_CHECKING:
@@ -63,8 +62,8 @@ def read_conversation(
     Raises:
         ChatError: the record cannot become a sample; its reason is short and stable.
     """
-    given, ignored = record, settings.ignore_keys
-    if ignored:
+    given = record
+    if settings.ignore_keys or settings.fields:
         record = of_record(record, settings)
     if not SUSPECT.isdisjoint(record) and (reason := preference(record, recognise(record))):
         raise ChatError("preference data", f"record: {reason}")
@@ -78,7 +77,7 @@ def read_conversation(
         raise _of_other_schema(record, name, error) from None
     variables = None if record.get(VARIABLES_KEY) is None else read_variables(record)
     weights = weigh_sample(record, conversation.messages, conversation.weights, settings)
-    unread = unread_keys(given, name, ignored)
+    unread = unread_in_record(given, record, name, settings)
     if weights is conversation.weights and not unread and variables is None:
         return conversation
     unread = tuple(sorted({*unread, *conversation.unread}))
@@ -126,9 +125,7 @@ def _read_dialog(record: Mapping[str, Any], key: str, settings: SftSettings) -> 
     items = message_list(record[key], key)
     messages, weights = read_messages(items, settings)
     tools = read_tools(record, items[0] if items else None)
-    dialog = Conversation(
-        messages, weights, tools, unread_in_messages(items, key, settings.ignore_keys)
-    )
+    dialog = Conversation(messages, weights, tools, unread_in_messages(items, key, settings))
     return _with_beside(dialog, record, settings)
 
 
@@ -154,8 +151,8 @@ def _read_prompt(record: Mapping[str, Any], settings: SftSettings) -> Conversati
     tools = read_tools(record, (asked or told or [None])[0])
     unread = [
         *filter(None, (filled_key(record, keys) for keys in (INPUT_KEYS, REASONING_KEYS))),
-        *unread_in_messages(asked, "prompt", settings.ignore_keys),
-        *unread_in_messages(told, "completion", settings.ignore_keys),
+        *unread_in_messages(asked, "prompt", settings),
+        *unread_in_messages(told, "completion", settings),
     ]
     all_weights = [*[0.0] * len(messages), *weights]
     dialog = Conversation(messages + replies, all_weights, tools, tuple(unread))

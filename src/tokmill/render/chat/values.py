@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shlex
 from typing import TYPE_CHECKING, Any
 
 from tokmill.render.chat.conversation import ChatError
@@ -99,6 +100,11 @@ def shown(value: object) -> str:
     if isinstance(value, list):
         return f"a list of {len(value)}"
     return json.dumps(value)
+
+
+def quoted(argument: str) -> str:
+    """Return an argument as a shell takes it, to be copied from a message."""
+    return shlex.quote(argument)
 
 
 def shown_keys(keys: Sequence[str]) -> str:

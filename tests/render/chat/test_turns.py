@@ -1,0 +1,57 @@
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from tokmill.config import SftSettings
+from tokmill.errors import UsageError
+from tokmill.render.chat.detect import settle_records
+from tokmill.render.chat.schemas import read_conversation
+
+SETTINGS = SftSettings()
+USER, REPLY = {"role": "user", "content": "q"}, {"role": "assistant", "content": "a"}
+
+
+@pytest.mark.parametrize(
+    ("record", "fields"),
+    [
+        ({"dialogue": [{"speaker": "USER", "utterance": "q"}, {"speaker": "Model",
+          "utterance": "a"}]}, ("content=utterance", "messages=dialogue", "role=speaker")),
+        ({"id": 1, "turns": [{"author": "human", "text": "q", "n": 1}, {"author": "gpt",
+          "text": "a", "n": 2}]}, ("content=text", "messages=turns", "role=author")),
+        ({"chat": json.dumps([USER, REPLY])}, ("messages=chat",)),
+        ({"conversation": [{"human": "q", "assistant": "a"}]}, ("messages=conversation",)),
+        ({"messages": [{"role": "user", "text": "q"}, {"role": "assistant", "text": "a"}]},
+         ("content=text",)),
+    ],
+)  # fmt: skip
+def test_turns_under_other_names_are_read_where_it_is_plain_who_speaks(record, fields):
+    settled = settle_records(SETTINGS, [record, record])
+    assert (settled.schema, settled.fields) == ("messages", fields)
+    assert read_conversation(record, "messages", settled).messages == [USER, REPLY]
+
+
+@pytest.mark.parametrize(
+    "record",
+    [
+        {"messages": [USER, REPLY], "turns": [USER, REPLY]},
+        {"conversations": [{"from": "human", "value": "q"}]},
+        {"messages": [{"human": "q", "assistant": "a"}]},
+        {"question": "q", "answer": "a", "turns": [USER]},
+        {"text": "t", "turns": [USER]},
+    ],
+)
+def test_what_is_known_already_stays_as_it_is(record):
+    assert settle_records(SETTINGS, [record]).fields == ()
+
+
+def test_turns_of_user_and_system_alone_are_refused_with_what_to_write():
+    turns = [{"speaker": "USER", "utterance": "q"}, {"speaker": "SYSTEM", "utterance": "a"}]
+    with pytest.raises(UsageError, match="--role-names system=assistant"):
+        settle_records(SETTINGS, [{"turns": turns}])
+    named = SftSettings(role_names=("system=assistant",))
+    settled = settle_records(named, [{"turns": turns}])
+    assert read_conversation({"turns": turns}, "messages", settled).messages == [USER, REPLY]
+    system_only = [{"messages": [{"role": "system", "content": "be"}, USER]}]
+    assert settle_records(SETTINGS, system_only).schema == "messages"
