@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -147,3 +150,23 @@ def test_a_book_that_becomes_one_document_is_noted_by_the_run_and_by_its_plan(
     split = tokmill("pretrain", *run, "-o", tmp_path / "split", "--text-separator", "\\n\\n")
     assert "one document" not in split.err
     assert "90,000 = 90,000 documents" in split.out
+
+
+# Terminals
+
+
+def test_text_that_the_terminal_s_encoding_lacks_is_shown_escaped(tmp_path: Path) -> None:
+    environment = {**os.environ, "PYTHONIOENCODING": "latin-1", "NO_COLOR": "1"}
+    words = [sys.executable, "-m", "tokmill", "verify", "猫"]
+    ended = subprocess.run(words, cwd=tmp_path, env=environment, capture_output=True)
+    assert ended.returncode == 2
+    assert ended.stderr == (b"error: \\u732b: not a tokmill dataset: no manifest.json there\n")
+
+
+def test_an_empty_file_is_of_no_unknown_size(
+    tokmill: Callable[..., Any], tokenizer_dir: Path, tmp_path: Path
+) -> None:
+    empty = tmp_path / "empty.jsonl"
+    empty.write_text("")
+    outcome = tokmill("pretrain", empty, "-t", tokenizer_dir, "-o", tmp_path / "out")
+    assert outcome.err.startswith("input: 1 file, 0 B, in 1 part\n")

@@ -317,3 +317,9 @@ def test_a_rank_file_is_described_by_its_content_and_pattern(tmp_path, name):
 def test_a_rank_file_without_a_pattern_is_refused(tmp_path):
     (tmp_path / "x.tiktoken").write_bytes(rank_lines())
     assert "set --pattern to one of gpt2," in refusal(tmp_path)
+
+
+def test_a_sentencepiece_model_is_known_by_its_bytes_whatever_its_name(model_file, tmp_path):
+    renamed = tmp_path / "tokenizer.json"
+    renamed.write_bytes(model_file.read_bytes())
+    assert load(renamed).kind == "sentencepiece"

@@ -7,7 +7,7 @@ from types import ModuleType
 import pytest
 from huggingface_hub import constants
 
-from tokmill.encode.tokenizer_files import find_tokenizer_file, read_file
+from tokmill.encode.tokenizer_files import find_tokenizer_file, read_file, what_to_name
 from tokmill.errors import StorageError, TokenizerError, UsageError
 
 
@@ -188,3 +188,32 @@ def test_a_file_that_cannot_be_read_is_a_storage_error(tmp_path):
 def test_a_path_that_cannot_be_looked_at_is_a_storage_error():
     with pytest.raises(StorageError, match="cannot be read"):
         find_tokenizer_file("x" * 5000)
+
+
+@pytest.mark.parametrize(
+    ("names", "said"),
+    [
+        (["gpt2/tokenizer.json", "spm/tokenizer.model"], "name one of its directories: gpt2, spm"),
+        (["vocab.json", "merges.txt"], "to make a tokenizer.json of vocab and merges, with "),
+        (["config.json"], "put the model's tokenizer.json and tokenizer_config.json there"),
+    ],
+)
+def test_a_directory_without_a_tokenizer_says_how_to_come_by_one(tmp_path, names, said):
+    for name in names:
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        write(tmp_path, name)
+    with pytest.raises(TokenizerError) as caught:
+        find_tokenizer_file(str(tmp_path))
+    assert f".tiktoken; {said}" in str(caught.value)
+
+
+def test_a_file_that_is_no_tokenizer_is_answered_with_the_one_beside_it(tmp_path):
+    write(tmp_path, "merges.txt", "model.safetensors", "x.json")
+    assert what_to_name(tmp_path / "merges.txt").startswith("; to make a tokenizer.json of vocab")
+    assert what_to_name(tmp_path / "model.safetensors") == (
+        "; expected a tokenizer.json, a SentencePiece .model or a tiktoken rank file"
+    )
+    assert what_to_name(tmp_path / "x.json") == ""
+    write(tmp_path, "tokenizer.json")
+    for name in ("merges.txt", "tokenizer_config.json"):
+        assert what_to_name(tmp_path / name) == f"; did you mean {tmp_path / 'tokenizer.json'}?"

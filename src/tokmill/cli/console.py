@@ -68,10 +68,12 @@ class RunDisplay:
     def started(self, plan: Plan, n_done: int, notes: Sequence[str]) -> None:
         """See `Observer`."""
         config, engine = plan.spec.config, plan.spec.engine
-        n_bytes = sum(s.n_bytes for part in plan.parts for s in part.slices)
-        files = plural(len({s.file.path for part in plan.parts for s in part.slices}), "file")
+        slices = [piece for part in plan.parts for piece in part.slices]
+        n_bytes = sum(piece.n_bytes for piece in slices)
+        is_known = n_bytes or not any(p.file.path == "-" or p.file.format == "hub" for p in slices)
+        files = plural(len({piece.file.path for piece in slices}), "file")
         self.note(
-            f"input: {files}, {size(n_bytes) if n_bytes else 'size unknown'}, "
+            f"input: {files}, {size(n_bytes) if is_known else 'size unknown'}, "
             f"in {plural(len(plan.parts), 'part')}"
             + (f"; already there: {plural(n_done, 'part')}" if n_done else "")
         )

@@ -8,6 +8,7 @@ import os
 import sys
 import traceback
 from difflib import get_close_matches
+from io import TextIOWrapper
 from typing import Any
 
 import click
@@ -147,6 +148,9 @@ def main() -> None:
             "Windows lacks: run it in WSL"
         )
     answer_signals()
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, TextIOWrapper):  # a terminal of Latin-1 has no 猫: it shows \u732b
+            stream.reconfigure(errors="backslashreplace")
     try:
         code = _run()
     except KeyboardInterrupt:  # while an error was printed

@@ -13,7 +13,7 @@ from tokmill.encode.named_tokens import Token, read_companions
 from tokmill.encode.rewrite import rewrite
 from tokmill.encode.sentencepiece_model import PieceType, read_model, sentencepiece_to_json
 from tokmill.encode.tiktoken_file import is_rank_file, tiktoken_to_json
-from tokmill.encode.tokenizer_files import find_tokenizer_file, read_file
+from tokmill.encode.tokenizer_files import find_tokenizer_file, read_file, what_to_name
 from tokmill.errors import TokenizerError
 
 if TYPE_CHECKING:
@@ -117,7 +117,10 @@ def load_tokenizer(settings: TokenizerSettings, *, for_chat: bool = False) -> To
         StorageError: a file of it cannot be read.
     """
     path = find_tokenizer_file(settings.path)
-    source = _read(path, settings.pattern)
+    try:
+        source = _read(path, settings.pattern)
+    except TokenizerError as error:
+        raise TokenizerError(f"{error}{what_to_name(path)}") from None
     companions = read_companions(path.parent)
     found = _eos(settings, source, companions, for_chat=for_chat)
     eos = found.token
@@ -166,7 +169,8 @@ def _read(path: Path, pattern: str) -> _Source:
         sha256 = hashlib.sha256(data + b"\0" + pattern.encode()).hexdigest()
         return _read_json(data, text, sha256, {}, where=where)  # every text has tokens: its bytes
     sha256 = hashlib.sha256(data).hexdigest()
-    if path.suffix != ".json" and data.lstrip()[:1] != b"{":
+    is_model = path.suffix != ".json" or data[:1] == b"\n"  # so a SentencePiece model begins
+    if is_model and data.lstrip()[:1] != b"{":
         return _read_sentencepiece(data, sha256, where=where)
     content = _parsed(data, where=where)
     text = _cleaned_text(data, content)

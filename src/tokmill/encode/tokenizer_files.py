@@ -15,6 +15,11 @@ _FILE_SUFFIXES = (".json", ".model", ".tiktoken")
 _WANTED = ("tokenizer.json", "tokenizer.model", "*.model", "*.tiktoken")
 """In the order in which a directory is searched."""
 
+_SLOW = ("vocab.json", "merges.txt", "vocab.txt")
+"""Files that transformers makes a tokenizer.json of."""
+
+_MOST_NAMED = 5
+
 _COMPANIONS = ("tokenizer_config.json", "special_tokens_map.json", "chat_template.jinja")
 
 
@@ -64,7 +69,41 @@ def _find_in_directory(directory: Path, *, where: str) -> Path:
             raise TokenizerError(f"{where}: several tokenizers lie here ({names}); name one")
         if found:
             return found[0]
-    raise TokenizerError(f"{where}: no tokenizer here; looked for {', '.join(_WANTED)}")
+    looked = f"{where}: no tokenizer here; looked for {', '.join(_WANTED)}"
+    raise TokenizerError(looked + _what_lies_in(directory))
+
+
+def what_to_name(path: Path) -> str:
+    """Return what to name in place of a file that is no tokenizer, '' if nobody knows."""
+    better = [name for name in ("tokenizer.json", "tokenizer.model") if name != path.name]
+    found = next((name for name in better if (path.parent / name).is_file()), "")
+    if found:
+        return f"; did you mean {path.parent / found}?"
+    if path.name in _SLOW:
+        return _convert(path.parent)
+    if path.suffix in _FILE_SUFFIXES:
+        return ""
+    return "; expected a tokenizer.json, a SentencePiece .model or a tiktoken rank file"
+
+
+def _what_lies_in(directory: Path) -> str:
+    """Return how to come by a tokenizer from what a directory holds."""
+    if any((directory / name).is_file() for name in _SLOW):
+        return _convert(directory)
+    inside = sorted(found.parent.name for found in directory.glob("*/tokenizer.*[nl]"))
+    if inside:
+        named = ", ".join(dict.fromkeys(inside[:_MOST_NAMED])) + ", …" * (len(inside) > _MOST_NAMED)
+        return f"; name one of its directories: {named}"
+    if (directory / "config.json").is_file():
+        return "; put the model's tokenizer.json and tokenizer_config.json there"
+    return ""
+
+
+def _convert(directory: Path) -> str:
+    return (
+        "; to make a tokenizer.json of vocab and merges, with transformers: "
+        f"AutoTokenizer.from_pretrained({str(directory)!r}).save_pretrained({str(directory)!r})"
+    )
 
 
 def _fetch(name: str) -> Path:
@@ -111,5 +150,5 @@ def _alike(path: Path) -> str:
         names = [entry.name for entry in path.parent.iterdir() if not entry.name.startswith(".")]
     except OSError:
         return ""
-    close = get_close_matches(path.name, names, n=1)
+    close = get_close_matches(path.name, names, n=1, cutoff=0.75)
     return f"; did you mean {path.parent / close[0]}?" if close else ""
