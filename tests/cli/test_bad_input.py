@@ -701,7 +701,7 @@ def test_no_space_is_one_line_and_the_same_command_completes_with_more(
     [
         (("--separator", ";"), "--separator (render.separator) was ':', is ';'"),
         (("--part-bytes", "77"), "--part-bytes (output.part_bytes) was 1073741824, is 77"),
-        (("--eos-token", "<bos>"), "eos_id was 0, is 1"),
+        (("--eos-token", "<bos>"), "the id of eos was 0, is 1"),
     ],
 )
 def test_other_settings_that_change_bytes_are_refused_in_the_same_directory(

@@ -20,11 +20,11 @@ CHANGED_SETTINGS = [
     ({"dtype": "uint32"}, "--dtype (output.dtype) was 'uint16', is 'uint32'"),
     (
         {"bos_token": "<bos>"},
-        "--bos-token (tokenizer.bos_token) was '', is '<bos>'; bos_id was None, is 1",
+        "--bos-token (tokenizer.bos_token) was '', is '<bos>'; the id of bos was None, is 1",
     ),
     (
         {"eos_token": "<bos>"},
-        "--eos-token (tokenizer.eos_token) was '', is '<bos>'; eos_id was 0, is 1",
+        "--eos-token (tokenizer.eos_token) was '', is '<bos>'; the id of eos was 0, is 1",
     ),
     ({"template": "{text}!"}, "--renderer (render.renderer) was 'text', is 'template'; --"),
     ({"part_bytes": 701}, "--part-bytes (output.part_bytes) was 700, is 701"),
@@ -54,7 +54,7 @@ def test_a_changed_tokenizer_is_named(make_config, listener, begun, tokenizer_di
     (other / "tokenizer_config.json").write_text('{"eos_token": "<eos>"}')
     data = json.loads((tokenizer_dir / "tokenizer.json").read_bytes())
     (other / "tokenizer.json").write_text(json.dumps(data))  # the same, with other white space
-    with pytest.raises(StateError, match=r"settings: tokenizer_sha256 was \w{64}, is \w{64}: "):
+    with pytest.raises(StateError, match=r"the tokenizer's sha256 was \w{12}…, is \w{12}…: "):
         run(make_config(path=str(other)), listener)
 
 

@@ -275,7 +275,7 @@ def test_many_changes_are_named_up_to_three(plan, tmp_path):
         "--min-tokens (limits.min_tokens) was 5, is 0; "
         "--val-fraction (output.val_fraction) was 0.5, is 0.0; "
     ) in message
-    assert "eos_id was 77, is 0 and 1 more: choose" in message
+    assert "the id of eos was 77, is 0 and 1 more: choose" in message
 
 
 def test_parts_that_differ_alone_are_named(plan, tmp_path):

@@ -191,6 +191,16 @@ def write_plan(directory: Path, plan: Plan) -> None:
     write_chunks(directory / PLAN, plan.chunks())
 
 
+_HEAD = {
+    "format_version": "the format's version",
+    "tokenizer_sha256": "the tokenizer's sha256",
+    "eos_id": "the id of eos",
+    "bos_id": "the id of bos",
+    "template_sha256": "the chat template's sha256",
+}
+"""What else decides the bytes, by its key in a plan."""
+
+
 def check_same(found: dict[str, Any], plan: Plan, directory: Path) -> None:
     """Compare the plan in a directory with the one that a command asks for.
 
@@ -200,8 +210,8 @@ def check_same(found: dict[str, Any], plan: Plan, directory: Path) -> None:
     asked = json.loads(json.dumps(plan.head(), sort_keys=True))
     changes = list(_changed_settings(found.get("settings", {}), asked["settings"]))
     changes += [
-        f"{key} was {found.get(key)}, is {asked.get(key)}"
-        for key in ("format_version", "tokenizer_sha256", "eos_id", "bos_id", "template_sha256")
+        f"{words} was {_short(found.get(key))}, is {_short(asked.get(key))}"
+        for key, words in _HEAD.items()
         if found.get(key) != asked.get(key)
     ]
     # Row by row: the rows of a million files are not held twice.
@@ -215,6 +225,15 @@ def check_same(found: dict[str, Any], plan: Plan, directory: Path) -> None:
             f"{directory}: holds a run of other inputs or settings: {'; '.join(changes[:3])}{more}"
             ": choose another --output, or run with --overwrite to start anew"
         )
+
+
+def _short(value: Any) -> str:
+    text = str(value)
+    return text if len(text) <= _MOST_DIGITS else f"{text[:_MOST_DIGITS]}…"
+
+
+_MOST_DIGITS = 12
+"""Of a hash, so many tell two tokenizers apart."""
 
 
 def _are_rows(found: Sequence[Any], asked: Iterable[Any]) -> bool:
