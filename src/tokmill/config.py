@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from tokmill.budget_settings import InferenceSettings, ModelSettings, TrainingSettings
 from tokmill.setting import bytes_setting, speed_setting
 
-FORMATS = ("auto", "jsonl", "array", "csv", "parquet", "text", "arrow")
+FORMATS = ("auto", "jsonl", "array", "object", "csv", "tsv", "parquet", "text", "arrow")
 RENDERERS = ("auto", "encyclopedia", "text", "template")
 ENGINES = ("auto", "tokenizers", "gigatoken", "fastokens", "tokenizers+cache")
 DTYPES = ("auto", "uint16", "uint32")

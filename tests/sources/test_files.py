@@ -394,3 +394,42 @@ def test_standard_input_is_not_read_by_looking_for_files(monkeypatch):
     monkeypatch.setattr("sys.stdin", stdin)
     found("-")
     assert stdin.buffer.read() == b"x"
+
+
+def test_what_is_ignored_is_named_by_its_ending_with_what_to_do(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "d").mkdir()
+    for name in ("a.jsonl.xz", "b.tar.gz", "README.md", "notes.MD", "e.html", "f.jsonl"):
+        (tmp_path / "d" / name).write_text('{"text": "one"}\n')
+    assert discover(InputSettings(paths=("d",))).ignored == [
+        "ignored: 2 Markdown files (d/README.md, d/notes.MD): to read Markdown, name the files or "
+        "a glob such as 'DIR/*.md'",
+        "ignored: 1 .xz file (d/a.jsonl.xz): unpack with xz -dk",
+        "ignored: 1 .tar.gz file (d/b.tar.gz): unpack with tar -xzf",
+        "ignored: 1 file of unknown ending (d/e.html)",
+    ]
+
+
+def test_a_directory_or_file_of_packed_files_says_how_to_unpack_them(tmp_path):
+    (tmp_path / "a.jsonl.bz2").write_text("x")
+    for path in (tmp_path, tmp_path / "a.jsonl.bz2"):
+        with pytest.raises(UsageError, match=r"unpack with bunzip2 -k$"):
+            discover(InputSettings(paths=(str(path),)))
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ('{"text": "one"}', "jsonl"),
+        ('{"text": "one"}\n{"text": "two"}\n', "jsonl"),
+        ('{"text": "one"\n{"text": "two"}\n', "jsonl"),
+        ('{\n  "text": "one"\n}\n', "object"),
+        ('{ "text": "one",\n\n "n": 1 }', "object"),
+        ("{\n}", "object"),
+        ('[{"text": "one"}]', "array"),
+    ],
+)
+def test_the_first_bytes_of_json_tell_lines_an_array_and_an_object(text, expected, tmp_path):
+    (tmp_path / "a.json").write_text(text)
+    (file,) = discover(InputSettings(paths=(str(tmp_path / "a.json"),))).files
+    assert file.format == expected

@@ -99,3 +99,22 @@ def test_a_list_in_a_string_of_json_is_looked_into(tmp_path):
 def test_a_hundred_records_are_enough(tmp_path):
     (tmp_path / "a.jsonl").write_text('{"a": "x"}\n' * 300)
     assert sampled(tmp_path / "a.jsonl").n_records == 100
+
+
+def test_an_object_over_several_lines_is_one_record(tmp_path):
+    (tmp_path / "a.json").write_text(json.dumps({"title": "a\nb", "n": [1, 2]}, indent=2) + "\n")
+    settings = InputSettings(paths=(str(tmp_path / "a.json"),))
+    files = discover(settings).files
+    assert first_records(files, settings) == [{"title": "a\nb", "n": [1, 2]}]
+    schema = pa.schema([("title", pa.string())])
+    with open_slice(Slice(files[0], 0, -1, files[0].n_bytes), settings, schema, 9) as reader:
+        parsed = [block.parse() for block in reader.blocks()]
+    assert [row for records in parsed for row in records.batch.to_pylist()] == [{"title": "a\nb"}]
+    assert not any(records.rejects for records in parsed)
+
+
+def test_columns_of_a_tsv_are_separated_by_tabs(tmp_path):
+    (tmp_path / "a.tsv").write_text("id\ttext\n1\tone, two\n")
+    settings = InputSettings(paths=(str(tmp_path / "a.tsv"),))
+    files = discover(settings).files
+    assert first_records(files, settings) == [{"id": "1", "text": "one, two"}]

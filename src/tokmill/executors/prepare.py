@@ -23,6 +23,7 @@ from tokmill.render.renderer import make_renderer
 from tokmill.shards.canonical import canonical_json, sha256_hex
 from tokmill.sources.files import Discovery, SourceFile, discover
 from tokmill.sources.first import first_records, sample_fields
+from tokmill.sources.kinds import check_kinds
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -115,6 +116,7 @@ def prepare(config: Config, commits: Mapping[str, str] | None = None) -> Prepare
         raise UsageError("no tokenizer: give --tokenizer, a file, a directory or a Hub name")
     tokenizer = load_tokenizer(config.tokenizer, for_chat=config.sft is not None)
     found = discover(config.input, commits)
+    check_kinds(found.files, config.input)
     if config.sft is not None:
         return _prepare_chat(config, tokenizer, found)
     fields = sample_fields(found.files, config.input, (config.render.sections_field,))

@@ -80,7 +80,11 @@ def advice(settings: RenderSettings, sample: FieldSample) -> str:
         flat = f", or only the other texts with {_template(texts)}" if n_flat else ""
         return f"take the sections with --renderer encyclopedia{flat}"
     if nested and n_nested >= n_flat:
-        return f"take the list with {_sections(settings, texts, nested, fields)}"
+        option = f"take the list with {_sections(settings, texts, nested, fields)}"
+        if sample.n_records > 1:
+            return option
+        name = nested[0].partition("[")[0]
+        return f"{option}; or make lines of its entries with jq -c {shlex.quote(f'.{name}[]')}"
     fullest = max(fields, key=lambda path: fields[path].text_bytes, default="")
     if not texts or fields[fullest].text_bytes > n_flat:
         inside = f": make one string of {fullest}" if fullest and fields[fullest].n_bytes else ""

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from tokmill.errors import UsageError
 from tokmill.sources.found import Found, Ignored, Way
 from tokmill.sources.hub_commit import HUB_PREFIX, commit_of
-from tokmill.sources.names import BINARY_FORMATS, ENDINGS, classify, describe
+from tokmill.sources.names import BINARY_FORMATS, ENDINGS, classify, describe, what_to_do
 from tokmill.sources.patterns import matches
 from tokmill.sources.slices import Slice, SourceFile, cut
 from tokmill.sources.streams import unreadable
@@ -104,7 +104,9 @@ def _add_directory(directory: Path, way: Way, found: Found, walk: Walk) -> None:
     n_before = len(found.files)
     walk.add(directory.as_posix(), way)
     if len(found.files) == n_before:
-        raise UsageError(f"{directory.as_posix()}: no file ending in {ENDINGS} (.gz, .zst)")
+        ignored = "".join(f"; {line}" for line in found.notes())
+        message = f"{directory.as_posix()}: no file ending in {ENDINGS} (.gz, .zst)"
+        raise UsageError(f"{message}{ignored}")
 
 
 def _add_glob(pattern: str, settings: InputSettings, found: Found, walk: Walk) -> None:
@@ -131,7 +133,8 @@ def _add_file(path: Path, forced: str, way: Way, found: Found) -> None:
         if not path.exists():
             message = f"{path.as_posix()}: no such file or directory"
             raise UsageError(message)
-        raise UsageError(f"{message}; name its format with --format")
+        advice = what_to_do(path.name)[1] or "name its format with --format"
+        raise UsageError(f"{message}; {advice}")
     taken = data_format if forced == "auto" else forced
     file, identity = describe(path, taken, compression)
     found.add(file, way, identity)

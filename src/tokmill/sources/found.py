@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from tokmill.plural import plural
+from tokmill.sources.names import what_to_do
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -71,11 +72,10 @@ class Found:
 
     def notes(self) -> list[str]:
         """Return a line for each reason why something was passed over."""
-        lines = []
+        lines: list[str] = []
         for why in Ignored:
             if paths := sorted(self._ignored.get(why, ())):
-                words = why.value[len(paths) > 1]
-                lines.append(f"ignored: {len(paths):,} {words} ({_some(paths)})")
+                lines += _by_ending(paths) if why is Ignored.UNKNOWN else [_note(paths, why.value)]
         return lines
 
     def settle(self) -> list[str]:
@@ -131,6 +131,22 @@ def _identity(path: str) -> tuple[str, int, int, int, int]:
         return path, 0, 0, 0, 0
     name = "" if stat.st_ino else os.path.realpath(path)
     return name, stat.st_dev, stat.st_ino, stat.st_size, stat.st_mtime_ns
+
+
+def _by_ending(paths: list[str]) -> list[str]:
+    """Return a line for each kind of file that is not read, with what to do where that is known."""
+    kinds: dict[tuple[str, str], list[str]] = {}
+    for path in paths:
+        kinds.setdefault(what_to_do(path), []).append(path)
+    lines = []
+    for (name, advice), found in sorted(kinds.items(), reverse=True):
+        words = (name, f"{name}s") if name else Ignored.UNKNOWN.value
+        lines.append(_note(found, words) + (f": {advice}" if advice else ""))
+    return lines
+
+
+def _note(paths: list[str], words: tuple[str, str]) -> str:
+    return f"ignored: {len(paths):,} {words[len(paths) > 1]} ({_some(paths)})"
 
 
 def _some(paths: list[str]) -> str:

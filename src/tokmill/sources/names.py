@@ -14,20 +14,28 @@ from tokmill.sources.streams import BrokenInputError, ByteStream, unreadable
 _FORMATS = {
     ".jsonl": "jsonl",
     ".ndjson": "jsonl",
-    ".json": "json",  # an array or lines: its first byte tells
+    ".json": "json",  # an array, lines or one object: its first bytes tell
     ".csv": "csv",
+    ".tsv": "tsv",
     ".txt": "text",
     ".text": "text",
     ".md": "text",
 }
 BINARY_FORMATS = {".parquet": "parquet", ".arrow": "arrow"}
 _COMPRESSIONS = {".gz": "gz", ".zst": "zst"}
+_PACKED = {
+    ".tar.gz": "tar -xzf", ".tgz": "tar -xzf", ".tar.zst": "tar --zstd -xf", ".tar": "tar -xf",
+    ".tar.xz": "tar -xJf", ".tar.bz2": "tar -xjf", ".xz": "xz -dk", ".bz2": "bunzip2 -k",
+    ".zip": "unzip", ".7z": "7z x", ".rar": "unrar x", ".lz4": "lz4 -dk",
+}  # fmt: skip
+"""Endings of what is not read, the longer before the shorter, and what unpacks it."""
+
 _EFFECTIVE = os.access in os.supports_effective_ids
 ENDINGS = ", ".join([*_FORMATS, *BINARY_FORMATS])
 
 
 def classify(name: str) -> tuple[str, str]:
-    """Return format ('json' for an array or lines) and compression of a file name; '' if none."""
+    """Return format ('json' for what its bytes tell) and compression of a file name; '' if none."""
     stem, ending = os.path.splitext(name.lower())  # noqa: PTH122  a tenth of what Path costs
     if ending in BINARY_FORMATS:
         return BINARY_FORMATS[ending], ""
@@ -64,13 +72,37 @@ def describe(
     return file, (stat.st_dev, stat.st_ino)
 
 
+def what_to_do(name: str) -> tuple[str, str]:
+    """Return how a file that is not read is called by its ending, and what to do; '' if unknown."""
+    lower = name.lower()
+    if lower.endswith(".md"):
+        return "Markdown file", "to read Markdown, name the files or a glob such as 'DIR/*.md'"
+    for ending, advice in _PACKED.items():
+        if lower.endswith(ending):
+            return f"{ending} file", f"unpack with {advice}"
+    return "", ""
+
+
+def _json_format(head: bytes) -> str:
+    """Return what JSON begins so: an array, one object over several lines, or a line each.
+
+    An object over several lines has a key on its second, where lines of objects have a brace.
+    """
+    if head.startswith(b"["):
+        return "array"
+    lines = [line.strip() for line in head.split(b"\n", 9)]
+    second = next((line for line in lines[1:] if line), b"")
+    is_open = lines[0].startswith(b"{") and not lines[0].endswith(b"}")
+    return "object" if is_open and second.startswith((b'"', b"}")) else "jsonl"
+
+
 def _sniff_json(path: str, compression: str) -> str:
     stream = ByteStream(path, compression)
     try:
         for chunk in stream.inside():
             head = chunk.removeprefix(b"\xef\xbb\xbf").lstrip()
             if head:
-                return "array" if head.startswith(b"[") else "jsonl"
+                return _json_format(head)
     except BrokenInputError:  # reported when it is read
         pass
     finally:

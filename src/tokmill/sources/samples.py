@@ -35,7 +35,9 @@ _LONGEST_CELL = 1 << 30
 
 def json_samples(lookup: SpanLookup, schema: pa.Schema, *, head: bool) -> Samples:
     """Return the rows to look at, with their records; none where whole records are read."""
-    rows = [] if is_whole(schema) else _sampled(lookup, head=head)
+    rows = _sampled(lookup, head=head)
+    if not rows or is_whole(schema):
+        return []
     pairs = ((row, json_record(lookup.whole(row))) for row in rows)
     return [(row, record) for row, record in pairs if record is not None]
 
@@ -44,9 +46,10 @@ def csv_samples(
     lookup: SpanLookup, schema: pa.Schema, names: Sequence[str], delimiter: str, *, head: bool
 ) -> Samples:
     """Return the rows to look at, with their cells by name; none where whole records are read."""
-    rows = [] if is_whole(schema) else _sampled(lookup, head=head)
-    if rows:
-        csv.field_size_limit(_LONGEST_CELL)  # else a cell of more than 128 KiB is an error
+    rows = _sampled(lookup, head=head)
+    if not rows or is_whole(schema):
+        return []
+    csv.field_size_limit(_LONGEST_CELL)  # else a cell of more than 128 KiB is an error
     return [(row, _cells(lookup.whole(row), names, delimiter)) for row in rows]
 
 
@@ -75,9 +78,15 @@ def _sampled(lookup: SpanLookup, *, head: bool) -> list[int]:
 
     Not a record over 1 MiB there: a file may hold no other.
     """
-    origin = lookup.origin
+    origin, n_rows = lookup.origin, len(lookup.numbers)
+    is_head = head and origin.byte_offset < _HEAD_BYTES
+    if not n_rows:
+        return []
+    before, last = origin.line + int(lookup.numbers[0]), origin.line + int(lookup.numbers[-1]) + 1
+    if not is_head and before // _EVERY == last // _EVERY:
+        return []  # as nearly always; the arrays below would cost as much as a tiny file
     chosen = (lookup.numbers + (1 + origin.line)) % _EVERY == 0
-    if head and origin.byte_offset < _HEAD_BYTES:
+    if is_head:
         is_short = lookup.stops - lookup.starts <= _LONGEST_BYTES
         chosen |= (lookup.starts + origin.byte_offset < _HEAD_BYTES) & is_short
     rows: list[int] = np.flatnonzero(chosen).tolist()

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pyarrow as pa
 
+from tokmill.sources.encodings import encoding_of
+
 if TYPE_CHECKING:
     import numpy.typing as npt
 
@@ -56,5 +58,7 @@ def utf8_message(data: bytes) -> str:
     try:
         data.decode()
     except UnicodeDecodeError as error:
-        return f"byte 0x{data[error.start]:02x} at byte {error.start} of the record: {error.reason}"
+        place = f"byte 0x{data[error.start]:02x} at byte {error.start} of the record"
+        encoding = encoding_of(data)
+        return f"{place}: {error.reason}" + (f"; looks like {encoding}" if encoding else "")
     return "not UTF-8"
