@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import importlib
 import re
+import tomllib
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +13,19 @@ import numpy as np
 import pytest
 
 from tokmill.config import SftSettings
+from tokmill.config_values import build_config
 from tokmill.executors.run import run
+from tokmill.render.chat.keys import (
+    ANSWER_KEYS,
+    HISTORY_KEYS,
+    INPUT_KEYS,
+    PROMPT_KEYS,
+    REASONING_KEYS,
+    SYSTEM_KEYS,
+    TOOL_KEYS,
+    WEIGHT_KEYS,
+)
+from tokmill.render.chat.names import check_names
 from tokmill.shards.packs import open_packs
 from tokmill.shards.reader import open_shards
 
@@ -170,3 +184,23 @@ def test_the_drawing_shows_what_the_programs_do(page):
     }
     mask = np.array(drawn["mask"], np.uint8)
     assert page["predictor_mask"](mask).tolist() == drawn["predictor"]
+
+
+def test_the_page_names_every_key_that_is_read():
+    groups = (PROMPT_KEYS, ANSWER_KEYS, INPUT_KEYS, REASONING_KEYS, SYSTEM_KEYS, HISTORY_KEYS)
+    for key in chain(*groups, TOOL_KEYS, WEIGHT_KEYS, ("images", "videos", "audios", "refusal")):
+        assert f"`{key}`" in PAGE, key
+
+
+def test_names_in_a_file_and_as_options_are_the_same():
+    table = re.search(r"^```toml\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
+    option = re.search(r"--fields (\S+) --role-names (\S+)$", PAGE, re.MULTILINE)
+    assert table is not None
+    assert option is not None
+    in_file = build_config(tomllib.loads(table[1]), where="page").sft
+    pairs = [words.split(",") for words in option.groups()]
+    named = dict(zip(("fields", "role_names"), pairs, strict=True))
+    as_options = build_config({"sft": named}, where="page")
+    assert in_file == as_options.sft
+    assert in_file is not None
+    check_names(in_file)

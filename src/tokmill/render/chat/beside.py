@@ -21,8 +21,14 @@ if TYPE_CHECKING:
     from tokmill.render.chat.conversation import Message
 
 
+_SYSTEM, _HISTORY = frozenset(SYSTEM_KEYS), frozenset(HISTORY_KEYS)
+"""Asked first: one look at the keys of a record costs less than one look for each name."""
+
+
 def system_of(record: Mapping[str, Any]) -> list[Message]:
     """Return the system message that stands beside a record's turns, as a list of one or none."""
+    if _SYSTEM.isdisjoint(record):
+        return []
     key = filled_key(record, SYSTEM_KEYS)
     system = text_of(record[key], key) if key else ""
     return [{"role": "system", "content": system}] if system else []
@@ -47,6 +53,8 @@ def history_of(
     Raises:
         ChatError: "broken history" or "wrong type"; or as `read_messages` does.
     """
+    if _HISTORY.isdisjoint(record):
+        return [], []
     key = filled_key(record, HISTORY_KEYS)
     turns: Sequence[Any] | None = parsed(record[key], "broken history", key) if key else None
     if turns is None:

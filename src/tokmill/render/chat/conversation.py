@@ -30,9 +30,11 @@ class ChatError(Exception):
         self.is_drop = is_drop
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Conversation:
     """Messages in order, at least one, and what else the record says.
+
+    Not frozen, which would take 1 µs a record more: only its reader may change it.
 
     `weights`: one for each message, None where the record does not say: the mask rule decides.
     `tools`: descriptions of functions, or None. `unread`: keys of the record that are filled and

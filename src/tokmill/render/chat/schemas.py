@@ -14,9 +14,13 @@ from tokmill.render.chat.fields import of_record
 from tokmill.render.chat.flat import no_such_fields, read_alpaca, read_pair, read_text
 from tokmill.render.chat.keys import (
     ANSWER_KEYS,
+    HISTORY_KEYS,
     INPUT_KEYS,
+    MEDIA_KEYS,
     PROMPT_KEYS,
     REASONING_KEYS,
+    SYSTEM_KEYS,
+    WEIGHT_KEYS,
 )
 from tokmill.render.chat.media import check_media
 from tokmill.render.chat.messages import message_list, read_messages
@@ -35,6 +39,10 @@ if TYPE_CHECKING:
     Reader = Callable[[Mapping[str, Any], SftSettings], Conversation]
 
 MIXED = "mixed"
+
+_BESIDE = frozenset((*SYSTEM_KEYS, *HISTORY_KEYS))
+_SPECIAL = SUSPECT.union(MEDIA_KEYS, WEIGHT_KEYS, (VARIABLES_KEY,))
+"""A record without any of these keys has nothing of what they stand for."""
 
 _SYSTEM_ROLES = ("system", "developer")
 
@@ -65,9 +73,11 @@ def read_conversation(
     given = record
     if settings.ignore_keys or settings.fields:
         record = of_record(record, settings)
-    if not SUSPECT.isdisjoint(record) and (reason := preference(record, recognise(record))):
-        raise ChatError("preference data", f"record: {reason}")
-    check_media(record, "record")
+    is_special = not _SPECIAL.isdisjoint(record)  # one look at the keys of nearly all records
+    if is_special:
+        if reason := preference(record, recognise(record)):
+            raise ChatError("preference data", f"record: {reason}")
+        check_media(record, "record")
     name = recognise(record) if schema == MIXED else schema
     if name is None:
         raise no_such_fields("the fields of a schema", record)
@@ -75,15 +85,17 @@ def read_conversation(
         conversation = _TABLE[name].read(record, settings)
     except ChatError as error:
         raise _of_other_schema(record, name, error) from None
-    variables = None if record.get(VARIABLES_KEY) is None else read_variables(record)
-    weights = weigh_sample(record, conversation.messages, conversation.weights, settings)
+    if is_special:
+        if record.get(VARIABLES_KEY) is not None:
+            conversation.variables = read_variables(record)
+        conversation.weights = weigh_sample(
+            record, conversation.messages, conversation.weights, settings
+        )
     unread = unread_in_record(given, record, name, settings)
-    if weights is conversation.weights and not unread and variables is None:
-        return conversation
-    unread = tuple(sorted({*unread, *conversation.unread}))
-    return Conversation(
-        conversation.messages, weights, conversation.tools, unread, variables=variables
-    )
+    if conversation.unread or settings.fields:
+        unread = tuple(sorted({*unread, *conversation.unread}))
+    conversation.unread = unread
+    return conversation
 
 
 def _of_other_schema(record: Mapping[str, Any], name: str, error: ChatError) -> ChatError:
@@ -175,6 +187,8 @@ def _with_beside(
     messages, weights = dialog.messages, dialog.weights
     if not messages:
         raise ChatError("empty conversation", "record: expected messages, found an empty list")
+    if _BESIDE.isdisjoint(record):
+        return dialog
     history, said = history_of(record, settings)
     if history:
         start = int(messages[0]["role"] in _SYSTEM_ROLES)

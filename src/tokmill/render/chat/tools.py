@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
 _BROKEN_CALL = "broken tool call"
 _BROKEN_TOOLS = "broken tools"
+_TOOLS = frozenset(TOOL_KEYS)
 _CALL_KEYS = frozenset({"name", "id", "type", "index"})
 
 
@@ -27,7 +28,7 @@ def read_tools(record: Mapping[str, Any], first: Any = None) -> list[Any] | None
     Raises:
         ChatError: "broken tools".
     """
-    value = first_present(record, TOOL_KEYS)
+    value = None if _TOOLS.isdisjoint(record) else first_present(record, TOOL_KEYS)
     if value is None and isinstance(first, dict):
         value = first.get("tools")
     if value is None:

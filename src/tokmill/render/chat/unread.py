@@ -36,9 +36,11 @@ def unread_in_record(
 
     `record`: the record that was `given`, with its keys under the names that are known.
     """
-    names = record_names(settings.fields)
-    if not names:
+    if not settings.fields:
+        if len(given) == 1:  # the one field of its schema
+            return ()
         return unread_keys(given, schema, settings.ignore_keys)
+    names = record_names(settings.fields)
     own = {name: key for key, name in names.items() if is_filled(given.get(key))}
     unread = [own.get(name, name) for name in unread_keys(record, schema)]
     put_aside = [name for name in own if name not in names and is_filled(given.get(name))]
@@ -48,9 +50,12 @@ def unread_in_record(
 
 def unread_in_messages(items: Iterable[Any], where: str, settings: SftSettings) -> tuple[str, ...]:
     """Return the filled keys of a record's messages that nothing reads, as `messages[].id`."""
+    long_ones = [item for item in items if len(item) != 2]
+    if not long_ones:
+        return ()
     found: set[str] = set()
-    for item in items:
-        if len(item) != 2 and isinstance(item, Mapping) and not pair_in(item, settings):
+    for item in long_ones:
+        if not pair_in(item, settings):
             found.update(_odd(item, settings))
     where = given_fields(settings.fields).get(where, where)
     return tuple(sorted(f"{where}[].{key}" for key in found))

@@ -74,5 +74,5 @@ def refuse(message: Message, number: int, keys: Collection[str], template: str) 
         raise ChatError(
             "not in this template",
             f"message {number} has {found[0]}, which template {template} cannot write: "
-            "use another --template",
+            "use another --template, or leave it out: --ignore-keys and the key it stands under",
         )
