@@ -2,7 +2,22 @@
 
 from __future__ import annotations
 
+import re
+
+_THINGS = re.compile(r"\b(?:repl(ies)|\w*[^\Ws](s))\b")
+
 
 def plural(n: int, thing: str) -> str:
     """Return a number and its thing, with an s behind it unless there is one of them."""
     return f"{n:,} {thing}{'' if n == 1 else 's'}"
+
+
+def counted(n: int, things: str) -> str:
+    """Return a number and what it counts, named in the plural: `1 cut sample`, `2 cut samples`.
+
+    Of one thing, the first word that ends in s loses it.
+    """
+    if n != 1:
+        return f"{n:,} {things}"
+    one = _THINGS.sub(lambda word: "reply" if word[1] else word[0][:-1], things, count=1)
+    return f"1 {one.replace(' that lose ', ' that loses ')}"

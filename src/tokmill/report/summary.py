@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from tokmill.plural import plural
+from tokmill.plural import counted, plural
 from tokmill.report.engine_text import describe_engine, engine_line
 from tokmill.report.field_text import fields_line
 from tokmill.report.units import seconds, size
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
 Rows = list[tuple[str, str]]
 
@@ -80,7 +80,7 @@ def _unread(manifest: Mapping[str, Any]) -> str:
     paths = [source["path"] for source in manifest["sources"] if "unread" in source]
     named = ", ".join(paths[:_MOST_UNREAD]) + (", …" if len(paths) > _MOST_UNREAD else "")
     amounts = [(totals["text_bytes"], "bytes of text"), (totals["stored_bytes"], "stored bytes")]
-    lost = " and ".join(f"{n:,} {what}" for n, what in amounts if n)
+    lost = " and ".join(counted(n, what) for n, what in amounts if n)
     return f"{plural(totals['files'], 'file')} not read to the end{lost and f', {lost}'}: {named}"
 
 
@@ -129,13 +129,14 @@ def _mask_rows(manifest: Mapping[str, Any]) -> Rows:
         ("trained tokens", _share(totals)),
         ("by source", _shares(manifest["sources"])),
         ("mask", f"preset {mask['preset']}, boundary {mask['boundary']}, {mask['template']}"),
-        ("noticed", ", ".join(f"{n:,} {name}" for name, n in counters.items() if n) or "nothing"),
+        ("noticed", ", ".join(counted(n, name) for name, n in counters.items() if n) or "nothing"),
     ]
     return rows if len(manifest["sources"]) > 1 else [row for row in rows if row[0] != "by source"]
 
 
 def _trained(totals: Mapping[str, Any]) -> str:
-    noticed = _by_reason({name: n for name, n in totals.get("counters", {}).items() if n})
+    found = {name: n for name, n in totals.get("counters", {}).items() if n}
+    noticed = _by_reason(found, written=counted)
     return _share(totals) + (f"; noticed {noticed}" if noticed else "")
 
 
@@ -180,14 +181,18 @@ def _tokens(manifest: Mapping[str, Any]) -> str:
 
 
 def _by_reason(
-    reasons: Mapping[str, int], where: str = "", *, most: int | None = _MOST_REASONS
+    reasons: Mapping[str, int],
+    where: str = "",
+    *,
+    most: int | None = _MOST_REASONS,
+    written: Callable[[int, str], str] = "{:,} {}".format,
 ) -> str:
     """Return counts by reason, the largest first; those after the first `most` are one sum."""
     if not reasons:
         return ""
     ordered = sorted(reasons.items(), key=lambda row: (-row[1], row[0]))
     shown = ordered if most is None or len(ordered) <= most else ordered[: most - 1]
-    listed = [f"{n:,} {reason}" for reason, n in shown]
+    listed = [written(n, reason) for reason, n in shown]
     rest = ordered[len(shown) :]
     if rest:
         listed.append(f"{sum(n for _, n in rest):,} of {len(rest)} other reasons")
