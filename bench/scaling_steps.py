@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from tokmill.config import BLAKE3, Config
-from tokmill.encode.choose import EngineChoice
+from tokmill.encode.choice import EngineChoice
 from tokmill.encode.tokenizer import Token, Tokenizer
 from tokmill.errors import VerifyError
 from tokmill.executors.prepare import Prepared, sample

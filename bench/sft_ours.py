@@ -24,7 +24,7 @@ from tokmill.config import (
     SftSettings,
     TokenizerSettings,
 )
-from tokmill.encode.choose import EngineChoice
+from tokmill.encode.choice import EngineChoice
 from tokmill.encode.engine import REFERENCE
 from tokmill.encode.renewal import EngineMemory
 from tokmill.encode.tokenizer import load_tokenizer

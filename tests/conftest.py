@@ -20,7 +20,7 @@ from tokenizers.trainers import BpeTrainer
 
 from tokmill.batch import RAW_LIMIT_BYTES, Place, Records
 from tokmill.config import Config, SftSettings, TokenizerSettings
-from tokmill.encode.choose import EngineChoice
+from tokmill.encode.choice import EngineChoice
 from tokmill.encode.engine import engine_version
 from tokmill.encode.tokenizer import Tokenizer, load_tokenizer
 from tokmill.executors.prepare import prepare

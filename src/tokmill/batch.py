@@ -118,11 +118,13 @@ class TokenBatch:
     """Token ids of n documents, end to end.
 
     `ids`: (n_tokens,) uint32. `offsets`: (n + 1,) int64. Document i is
-    `ids[offsets[i]:offsets[i + 1]]`.
+    `ids[offsets[i]:offsets[i + 1]]`. `routed`: the indices of documents that the reference encoded
+    in the place of the run's engine; None: there are none.
     """
 
     ids: npt.NDArray[np.uint32]
     offsets: npt.NDArray[np.int64]
+    routed: npt.NDArray[np.int64] | None = None
 
     @property
     def n_documents(self) -> int:

@@ -1,10 +1,22 @@
 from __future__ import annotations
 
+import dataclasses
+import importlib.metadata
 import json
 
 import pytest
 
-from tokmill.encode.cache import cache_path, choice_key, remember, remembered
+from tokmill.encode.cache import (
+    KeptScans,
+    cache_path,
+    choice_key,
+    remember,
+    remembered,
+    variant_of,
+)
+from tokmill.encode.character_set import CharacterSet
+from tokmill.encode.control_variant import with_control_tokens
+from tokmill.encode.scan import ScanResult
 
 
 @pytest.fixture(autouse=True)
@@ -51,10 +63,58 @@ def test_a_directory_that_cannot_be_made_changes_nothing(tmp_path, monkeypatch):
     assert remembered("a") is None
 
 
-def test_the_key_holds_the_tokenizer_and_what_else_decides(tokenizer):
-    key = choice_key(tokenizer, "auto", "text")
-    assert tokenizer.sha256 in key
-    assert key != choice_key(tokenizer, "auto", "parse")
+def test_the_key_holds_the_variant_and_what_else_decides(tokenizer):
+    key = choice_key(tokenizer, "text", "auto")
+    marked = with_control_tokens(tokenizer, ["<tool>"])
+    assert marked.sha256 == tokenizer.sha256
+    others = [
+        choice_key(tokenizer, "parse", "auto"),
+        choice_key(tokenizer, "text", "gigatoken"),
+        choice_key(marked, "text", "auto"),
+    ]
+    assert len({key, *others}) == 4
+    assert choice_key(tokenizer, "reject", "auto") == key  # what is rejected is never encoded
+
+
+def test_a_variant_for_text_that_continues_is_another_one(tokenizer):
+    other = dataclasses.replace(tokenizer, rewritten_json=tokenizer.json.replace("a", "b"))
+    assert variant_of(other, "text") != variant_of(tokenizer, "text")
+
+
+SCAN = ScanResult(CharacterSet(((0x88F, 0x88F), (0x323B0, 0x33479))), "", 100, 10)
+
+
+def test_a_scan_is_kept_for_its_engine_and_variant(tokenizer):
+    KeptScans(tokenizer, "text").keep("gigatoken", SCAN)
+    assert KeptScans(tokenizer, "text").find("gigatoken") == SCAN
+    assert KeptScans(tokenizer, "text").find("fastokens") is None
+    assert KeptScans(tokenizer, "parse").find("gigatoken") is None
+    marked = with_control_tokens(tokenizer, ["<tool>"])
+    assert KeptScans(marked, "text").find("gigatoken") is None
+
+
+@pytest.mark.parametrize("name", ["gigatoken", "tokenizers"])
+def test_a_scan_does_not_hold_for_another_version_of_engine_or_reference(
+    tokenizer, monkeypatch, name
+):
+    KeptScans(tokenizer, "text").keep("gigatoken", SCAN)
+    before = importlib.metadata.version
+    changed = {name: "99.0"}
+    monkeypatch.setattr(
+        importlib.metadata, "version", lambda package: changed.get(package, before(package))
+    )
+    assert KeptScans(tokenizer, "text").find("gigatoken") is None
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [b"", b"{}", b'{"sum": "", "result": {}}', lambda data: data.replace(b"2191", b"2192")],
+)
+def test_a_damaged_scan_is_none(tokenizer, damage):
+    KeptScans(tokenizer, "text").keep("gigatoken", SCAN)
+    (path,) = (cache_path().parent / "scans").iterdir()
+    path.write_bytes(damage(path.read_bytes()) if callable(damage) else damage)
+    assert KeptScans(tokenizer, "text").find("gigatoken") is None
 
 
 def test_without_a_variable_the_users_cache_directory_is_used(tmp_path, monkeypatch):

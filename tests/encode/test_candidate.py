@@ -7,8 +7,9 @@ import pyarrow as pa
 import pytest
 
 import tokmill.encode.candidate as candidate
-from tokmill.encode.candidate import Candidate, Loading, Parity, Timing
+from tokmill.encode.candidate import Candidate, Loading, Parity, Texts, Timing
 from tokmill.encode.engine import FAST_ENGINES, REFERENCE, is_installed, load_engine
+from tokmill.encode.fingerprints import fingerprints
 
 needs_fast_engines = pytest.mark.skipif(
     not all(is_installed(name) for name in FAST_ENGINES), reason="an engine has no wheel here"
@@ -38,15 +39,13 @@ def test_an_equal_engine_answers_nothing_and_then_its_speed(tokenizer):
 
 @needs_fast_engines
 @pytest.mark.parametrize("name", FAST_ENGINES)
-def test_one_wrong_id_refuses_an_engine(tokenizer, name):
+def test_every_text_with_wrong_ids_is_told(tokenizer, name):
     with Candidate(loading(tokenizer, name)) as found:
         found.begin(parity(tokenizer, skew=1))
-        found.result()
-        assert found.refused.startswith(
-            f"{name}: the engine's ids differ from the reference's at token 0 "
-        )
-        found.begin(Timing(["hello"]))
-        assert found.result() == {}
+        lines = found.result()["differences"]
+        line = f"{name}: the engine's ids differ from the reference's at token 0 "
+        assert [lines[i].startswith(line) for i in ("0", "1")] == [True, True]
+        assert found.refused == ""
 
 
 def test_a_child_that_dies_is_a_refusal_and_not_a_crash(tokenizer):
@@ -89,3 +88,20 @@ def test_nothing_is_left_of_a_candidate(tokenizer, tmp_path, monkeypatch):
         assert list(tmp_path.iterdir())
     assert list(tmp_path.iterdir()) == []
     assert found._child.poll() is not None
+
+
+def test_a_child_tells_fingerprints_of_ids(tokenizer):
+    texts = ["hello", "", "the cat"]
+    with Candidate(loading(tokenizer)) as found:
+        found.begin(Texts(texts))
+        told = found.fingerprints()
+    reference = load_engine(REFERENCE, tokenizer, control_in_text="text", n_threads=1)
+    assert told.tolist() == fingerprints(reference, texts).tolist()
+    assert len(set(told.tolist())) == 3
+
+
+def test_a_child_that_dies_tells_no_fingerprints(tokenizer):
+    with Candidate(loading(tokenizer)) as found:
+        found.begin(Texts([3]))
+        assert len(found.fingerprints()) == 0
+        assert found.refused.startswith("died with status 1: ")

@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import json
-import pickle
 import sys
 import threading
 from pathlib import Path
@@ -10,10 +9,11 @@ import pytest
 from tokenizers import AddedToken
 from tokenizers import Tokenizer as Library
 
-import tokmill.encode.choose as choose
 from tokmill.config import TokenizerSettings
-from tokmill.encode.candidate import Speed
-from tokmill.encode.choose import EngineChoice, Sample, choose_engine, expected_speed
+from tokmill.encode.choice import EngineChoice
+from tokmill.encode.choose import choose_engine
+from tokmill.encode.contexts import Context, Group
+from tokmill.encode.corpus_sample import Sample
 from tokmill.encode.engine import (
     FALLBACK_ENGINES,
     FAST_ENGINES,
@@ -24,6 +24,9 @@ from tokmill.encode.engine import (
 )
 from tokmill.encode.tokenizer import load_tokenizer
 from tokmill.errors import TokenizerError
+
+SOME = [Group("é中ſ\u0301😀", (Context("a", "'s"), Context(" ", "")))]
+"""In place of all characters, which `test_scanner` compares."""
 
 SAMPLE = ["hello world", "the cat, the hat", "猫猫 狗狗"] * 20
 
@@ -42,6 +45,7 @@ def chosen(tokenizer, asked="auto", control_in_text="text", *, timed=False, samp
         control_in_text=control_in_text,
         n_threads=1,
         timed=timed,
+        groups=SOME,
     )
 
 
@@ -96,6 +100,7 @@ def test_no_clock_of_a_candidate_runs_while_the_corpus_is_sampled(tokenizer):
         control_in_text="text",
         n_threads=1,
         timed=False,
+        groups=SOME,
     )
     assert (clocks, choice.name) == ([], FAST_ENGINES[0])
 
@@ -124,7 +129,8 @@ def test_an_engine_asked_for_proves_itself(tokenizer, name):
 
 def test_the_reference_needs_no_proof(tokenizer):
     version = engine_version(REFERENCE, tokenizer)
-    assert chosen(tokenizer, REFERENCE) == EngineChoice(REFERENCE, version, "asked for")
+    choice = EngineChoice(REFERENCE, version, "asked for", reference=version)
+    assert chosen(tokenizer, REFERENCE) == choice
 
 
 @needs_fast_engines
@@ -168,6 +174,7 @@ def test_where_every_engine_gives_other_ids_the_reference_encodes(tokenizer, who
         control_in_text="text",
         n_threads=1,
         timed=False,
+        groups=SOME,
     )
     assert choice.name == REFERENCE
     assert all("ids differ" in choice.refused[name] for name in FAST_ENGINES)
@@ -181,53 +188,6 @@ def test_an_engine_that_is_not_installed_is_a_refusal(tokenizer, monkeypatch):
     assert all(choice.refused[name] == "not installed" for name in FAST_ENGINES)
     with pytest.raises(TokenizerError, match="engine fastokens cannot be used: not installed"):
         chosen(tokenizer, "fastokens")
-
-
-def test_a_choice_survives_json_and_the_way_between_processes():
-    choice = EngineChoice("gigatoken", "0.10.0", "asked for", 3, {"gigatoken": 1.5}, {"x": "no"})
-    assert EngineChoice.from_json(json.loads(json.dumps(choice.as_json()))) == choice
-    assert pickle.loads(pickle.dumps(choice)) == choice
-
-
-def test_texts_for_parity_are_spread_and_those_to_time_are_the_others():
-    sample = [f"{i:07d}" for i in range(200_000)]
-    step = choose._step(sample)
-    parity, timing = sample[::step], choose._timing(Sample(sample)).texts
-    assert sum(map(len, parity)) <= choose.PARITY_BYTES
-    assert int(parity[-1]) > 199_900
-    assert sorted([*parity, *timing]) == sample
-    assert choose._step(sample[:10]) == 1
-    assert choose._timing(Sample(sample[:10])).texts == sample[:10]
-    assert choose._step([]) == 1
-
-
-def speed(ns, *, corpus=0, new_share=1.0, measured=2_000_000):
-    return expected_speed(Speed(*(n * 1e-9 for n in ns)), measured, Sample([], corpus, new_share))
-
-
-def test_an_engine_that_keeps_nothing_is_expected_as_fast_as_measured():
-    assert speed((10, 10, 10), corpus=10**12) == pytest.approx(100)
-
-
-def test_words_that_never_come_again_are_as_dear_in_all_of_a_corpus():
-    # As much above a known byte in the second half as in the first: the price does not fall.
-    assert speed((20, 20, 10), corpus=10**12) == pytest.approx(50)
-
-
-def test_the_price_of_new_text_falls_as_words_become_known():
-    # 16 ns above the known in the first million bytes, 8 in the second: 12 over both, a fall by
-    # 3/4 with each doubling.
-    assert speed((20, 12, 4), corpus=2_000_000) == pytest.approx(1e3 / (4 + 16 * 0.75))
-    assert speed((20, 12, 4), corpus=8_000_000) == pytest.approx(1e3 / (4 + 16 * 0.75**3))
-
-
-def test_what_comes_again_costs_what_is_known():
-    assert speed((20, 20, 10), corpus=10**9, new_share=0.1) == pytest.approx(1e3 / 11)
-
-
-@pytest.mark.parametrize("ns", [(9, 12, 10), (12, 9, 10), (0, 0, 0)])
-def test_noise_of_the_clock_gives_no_nonsense(ns):
-    assert 1e3 / 12 <= speed(ns, corpus=10**9) <= 1e6
 
 
 @needs_fast_engines
@@ -250,5 +210,6 @@ def test_the_engines_of_a_large_corpus_load_side_by_side(tokenizer):
         control_in_text="text",
         n_threads=1,
         timed=True,
+        groups=SOME,
     )
     assert begun == ["reference", "sample"]  # once for both engines

@@ -35,9 +35,10 @@ def test_an_equal_engine_has_nothing_to_answer(tokenizer, name):
     assert probe_of(tokenizer, name).answer(parity(tokenizer)) == {}
 
 
-def test_the_first_differing_text_is_named(tokenizer):
+def test_every_differing_text_is_named(tokenizer):
     answer = probe_of(tokenizer).answer(parity(tokenizer, skew=1))
-    assert "of the text that begins 'hello world'" in answer["refused"]
+    assert list(answer["differences"]) == ["0", "2", "3"]  # an empty text has no id
+    assert "that begins 'hello world'" in answer["differences"]["0"]
 
 
 @pytest.mark.parametrize("texts", [["hello world"] * 500, ["a"], ["", ""]])
@@ -62,5 +63,5 @@ def test_a_child_process_answers_every_line_with_a_line_of_json(tokenizer, tmp_p
     )
     equal, other = map(json.loads, child.stdout.splitlines())
     assert equal == {}
-    assert "ids differ" in other["refused"]
+    assert "ids differ" in other["differences"]["0"]
     assert child.stderr == b""

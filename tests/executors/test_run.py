@@ -200,20 +200,6 @@ def test_threads_are_by_default_the_cores_shared_by_the_workers(configure, out):
     assert threads >= 1
 
 
-def test_a_choice_kept_by_another_version_is_made_again(
-    tmp_path, configure, write_rows, listener, monkeypatch
-):
-    monkeypatch.setenv("TOKMILL_CACHE_DIR", str(tmp_path / "cache"))
-    rows = write_rows(tmp_path / "a.jsonl", [{"text": "hello"}])
-    run(configure(tmp_path / "one", rows, engine="auto"), listener)
-    kept = tmp_path / "cache" / "engines.json"
-    choices = json.loads(kept.read_bytes())
-    kept.chmod(0o644)
-    kept.write_text(json.dumps({key: {"colour": "red"} for key in choices}))
-    run(configure(tmp_path / "two", rows, engine="auto"), listener)
-    assert json.loads(kept.read_bytes()) == choices
-
-
 @pytest.mark.parametrize(
     ("name", "change", "found"),
     [

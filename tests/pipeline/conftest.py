@@ -12,7 +12,7 @@ import pytest
 from tokenizers.pre_tokenizers import ByteLevel
 
 from tokmill.config import Config, SftSettings
-from tokmill.encode.choose import EngineChoice
+from tokmill.encode.choice import EngineChoice
 from tokmill.encode.engine import engine_version
 from tokmill.executors.prepare import prepare
 from tokmill.pipeline.part import run_part

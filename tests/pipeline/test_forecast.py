@@ -17,7 +17,8 @@ from tokmill.config import (
     TokenizerSettings,
 )
 from tokmill.errors import RecordError
-from tokmill.executors.prepare import choose, prepare, reference_of, sample
+from tokmill.executors.choosing import choose
+from tokmill.executors.prepare import prepare, reference_of, sample
 from tokmill.executors.run import run
 from tokmill.pipeline.forecast import Forecast, forecast, sample_limits
 from tokmill.pipeline.survey import Survey, add_fragments, survey

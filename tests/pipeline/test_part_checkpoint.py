@@ -21,7 +21,7 @@ from pyarrow import feather
 from pyarrow import parquet as pq
 
 from tokmill.config import SftSettings
-from tokmill.encode.choose import EngineChoice
+from tokmill.encode.choice import EngineChoice
 from tokmill.errors import ParityError
 from tokmill.executors.prepare import prepare
 from tokmill.pipeline.part import run_part

@@ -14,7 +14,7 @@ CHILDREN = """
 import os, shutil, signal, sys
 from pathlib import Path
 from tokmill.config_values import build_config
-from tokmill.encode.choose import EngineChoice
+from tokmill.encode.choice import EngineChoice
 from tokmill.encode.engine import engine_version
 from tokmill.executors.directory import sweep
 from tokmill.executors.prepare import prepare

@@ -7,7 +7,7 @@ import json
 import pytest
 
 from tokmill.config import Config, OutputSettings
-from tokmill.encode.choose import EngineChoice
+from tokmill.encode.choice import EngineChoice
 from tokmill.errors import StateError, TokenizerError
 from tokmill.pipeline.plan import (
     Plan,

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from tokenizers import Tokenizer as Library
 
 from tokmill.config import Config, InputSettings, SftSettings, TokenizerSettings
-from tokmill.encode.choose import EngineChoice
+from tokmill.encode.choice import EngineChoice
 from tokmill.encode.cut_samples import fit
 from tokmill.encode.renewal import EngineMemory
 from tokmill.encode.tokenizer import load_tokenizer

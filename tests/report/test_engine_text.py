@@ -75,3 +75,20 @@ def test_the_report_says_why_picked_documents_were_not_compared():
         "2 picked documents not compared: other\n"
         "fastokens not used: ids differ"
     )
+
+
+@pytest.mark.parametrize(
+    ("differs", "kept", "expected"),
+    [
+        ([], False, "1,112,064 characters"),
+        ([[0x88F, 0x88F], [0x323B0, 0x33479]], False, "1,112,064 characters but 4,299, whose "
+         "documents the reference encodes"),
+        ([], True, "1,112,064 characters (compared in an earlier run)"),
+    ],
+)  # fmt: skip
+def test_a_line_says_on_which_characters_ids_were_compared_and_when(differs, kept, expected):
+    scan = {"differs": differs, "refused": "", "n_characters": 1_112_064, "n_sequences": 9}
+    line = engine_line({**ENGINE, "scan": scan, "scan_kept": kept}, {"checked": 2})
+    assert line.endswith(f"on 1,234 texts before the run and 2 documents during it, {expected}")
+    bare = engine_line({**ENGINE, "scan": scan, "scan_kept": kept, "n_checked": 0})
+    assert bare.endswith(f"; ids equal to the reference's on {expected}")

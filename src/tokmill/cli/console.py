@@ -85,6 +85,8 @@ class RunDisplay:
             f"eos {eos.content} = {eos.id}, {config.output.dtype}; "
             f"engine: {engine.name} ({engine.reason})"
         )
+        if engine.fallback:
+            self.note(engine.fallback)
         if self._bar is not None:
             self._bar.start(n_bytes)
         self._figures.total_bytes = n_bytes

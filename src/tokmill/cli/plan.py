@@ -47,7 +47,8 @@ def show_plan(config: Config, *, as_json: bool) -> None:
         raise UsageError("standard input can be read only once: plan needs files")
 
     from tokmill.cli.budgets import make_budgets, settings_of
-    from tokmill.executors.prepare import choose, prepare, reference_of, sample
+    from tokmill.executors.choosing import choose
+    from tokmill.executors.prepare import prepare, reference_of, sample
     from tokmill.executors.run import layout_of_work
     from tokmill.executors.watch import check_sample
     from tokmill.fields import noted_sources

@@ -6,6 +6,7 @@ while the parent still encodes what they have to reproduce; see `probe` for thei
 
 from __future__ import annotations
 
+import base64
 import json
 import pickle
 import subprocess
@@ -17,10 +18,14 @@ from pathlib import Path
 from threading import Timer
 from typing import TYPE_CHECKING, Any, Self
 
+import numpy as np
+
 from tokmill.encode.engine import is_installed
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
+
+    import numpy.typing as npt
 
     from tokmill.encode.tokenizer import Tokenizer
 
@@ -47,6 +52,13 @@ class Parity:
 
     texts: Sequence[str]
     ids: Sequence[Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Texts:
+    """Texts whose ids are to be told as `fingerprints`."""
+
+    texts: Sequence[str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +112,7 @@ class Candidate:
             self._child.communicate()
             self._directory.cleanup()
 
-    def begin(self, task: Parity | Timing) -> None:
+    def begin(self, task: Parity | Timing | Texts) -> None:
         """Hand a task to the child, once it has loaded; `result` waits for its end."""
         if self.refused or self._child.stdin is None:
             return
@@ -119,6 +131,11 @@ class Candidate:
         answer: dict[str, Any] = json.loads(line) if line.endswith("\n") else self._why_it_ended()
         self.refused = self.refused or answer.get("refused", "")
         return {} if self.refused else answer
+
+    def fingerprints(self) -> npt.NDArray[np.uint64]:
+        """Return the answer to `Texts` begun last; nothing, and `refused`, if it has none."""
+        answer = self.result().get("fingerprints", "")
+        return np.frombuffer(base64.b64decode(answer), np.uint64)
 
     def _keep(self, name: str, value: object) -> str:
         """Give a file that holds a value: a pipe would keep the parent until the child reads."""

@@ -78,4 +78,7 @@ def select(batch: TokenBatch, keep: npt.NDArray[np.bool_]) -> TokenBatch:
     lengths = batch.lengths
     offsets = np.zeros(int(keep.sum()) + 1, np.int64)
     np.cumsum(lengths[keep], out=offsets[1:])
-    return TokenBatch(batch.ids[np.repeat(keep, lengths)], offsets)
+    routed = batch.routed
+    if routed is not None:
+        routed = (np.cumsum(keep) - 1)[routed[keep[routed]]]
+    return TokenBatch(batch.ids[np.repeat(keep, lengths)], offsets, routed)

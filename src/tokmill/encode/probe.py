@@ -6,6 +6,7 @@ input, the name of a file, with a line of JSON for an answer.
 
 from __future__ import annotations
 
+import base64
 import json
 import pickle
 import sys
@@ -18,8 +19,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
-from tokmill.encode.candidate import Loading, Parity, Speed, Timing
+from tokmill.encode.candidate import Loading, Parity, Speed, Texts, Timing
 from tokmill.encode.engine import load_engine
+from tokmill.encode.fingerprints import fingerprints
 from tokmill.encode.offsets import byte_offsets, pieces
 from tokmill.encode.spot import describe_difference
 from tokmill.errors import TokmillError
@@ -49,18 +51,22 @@ class Probe:
             n_threads=loading.n_threads,
         )
 
-    def answer(self, task: Parity | Timing) -> dict[str, Any]:
-        """Do a task: `refused` where ids differ, a `Speed` where texts are to be timed."""
+    def answer(self, task: Parity | Timing | Texts) -> dict[str, Any]:
+        """Do a task: `differences` by a text's index, a `Speed`, or `fingerprints` in base64."""
+        if isinstance(task, Texts):
+            found = fingerprints(self._engine, task.texts)
+            return {"fingerprints": base64.b64encode(found.tobytes()).decode()}
         return self._compared(task) if isinstance(task, Parity) else self._timed(task)
 
     def _compared(self, task: Parity) -> dict[str, Any]:
         batch = self._engine.encode(pa.array(task.texts, pa.large_string()))
+        differences = {}
         for i, expected in enumerate(task.ids):
             ids = batch.ids[batch.offsets[i] : batch.offsets[i + 1]]
             if not np.array_equal(ids, expected):
-                name = self._engine.name
-                return {"refused": describe_difference(task.texts[i], ids, expected, name)}
-        return {}
+                text, name = task.texts[i], self._engine.name
+                differences[str(i)] = describe_difference(text, ids, expected, name)
+        return {"differences": differences} if differences else {}
 
     def _timed(self, task: Timing) -> dict[str, Any]:
         middle = len(task.texts) // 2

@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Protocol
 import numpy as np
 import pyarrow as pa
 
-from tokmill.batch import TokenBatch
 from tokmill.encode.cut_samples import selected
 from tokmill.encode.drift import Drift
 from tokmill.encode.mark_tokens import Offsets, find_marks
+from tokmill.encode.routed import merged
 from tokmill.encode.sample_layout import lay_out
 from tokmill.encode.sample_tokens import assemble
 from tokmill.errors import TokenizerError
@@ -24,7 +24,7 @@ from tokmill.errors import TokenizerError
 if TYPE_CHECKING:
     import numpy.typing as npt
 
-    from tokmill.batch import SampleBatch, SampleTokens
+    from tokmill.batch import SampleBatch, SampleTokens, TokenBatch
     from tokmill.encode.byte_lengths import ByteLengths
     from tokmill.encode.mark_tokens import MarkTokens
     from tokmill.encode.sample_layout import Layout
@@ -255,15 +255,13 @@ def offsets_of(
 
 
 def _merged(first: TokenBatch, rest: TokenBatch, is_rest: npt.NDArray[np.bool_]) -> TokenBatch:
-    """Give the tokens of two kinds of documents in the order of all of them."""
-    lengths = np.empty(len(is_rest), np.int64)
-    lengths[~is_rest], lengths[is_rest] = first.lengths, rest.lengths
-    offsets = np.zeros(len(lengths) + 1, np.int64)
-    np.cumsum(lengths, out=offsets[1:])
-    of_rest = np.repeat(is_rest, lengths)
-    ids = np.empty(int(offsets[-1]), np.uint32)
-    ids[~of_rest], ids[of_rest] = first.ids, rest.ids
-    return TokenBatch(ids, offsets)
+    """Return the tokens of two kinds of pieces in the order of all of them."""
+    routed = [
+        np.flatnonzero(of_kind)[batch.routed]
+        for batch, of_kind in ((first, ~is_rest), (rest, is_rest))
+        if batch.routed is not None
+    ]
+    return merged(first, rest, is_rest, np.sort(np.concatenate(routed)) if routed else None)
 
 
 def _lost(layout: Layout, marks: MarkTokens) -> npt.NDArray[np.bool_]:

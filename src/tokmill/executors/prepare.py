@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cache
 from typing import TYPE_CHECKING
 
-from tokmill.encode.cache import choice_key, remember, remembered
-from tokmill.encode.candidate import TIMED_OUT
-from tokmill.encode.choose import PARITY_BYTES, EngineChoice, Sample, choose_engine
 from tokmill.encode.engine import REFERENCE, load_engine
 from tokmill.encode.tokenizer import Tokenizer, load_tokenizer
 from tokmill.errors import UsageError
@@ -20,7 +16,6 @@ from tokmill.pipeline.spec import Part, RunSpec
 from tokmill.pipeline.survey import Survey, survey
 from tokmill.render.detect import detect, is_named, template_option
 from tokmill.render.renderer import make_renderer
-from tokmill.shards.canonical import canonical_json, sha256_hex
 from tokmill.sources.files import Discovery, SourceFile, discover
 from tokmill.sources.first import first_records, sample_fields
 from tokmill.sources.kinds import check_kinds
@@ -29,18 +24,11 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from tokmill.config import Config
+    from tokmill.encode.choice import EngineChoice
     from tokmill.encode.engine import Engine
     from tokmill.fields import FieldSample
     from tokmill.render.chat.renderer import ChatRenderer
     from tokmill.render.renderer import Renderer
-
-TIMED_FROM_BYTES = 128 << 20
-"""Below this much input the first exact engine is taken: timing both costs more than it saves."""
-
-TIMED_FROM_BYTES_PER_ID = 2 << 10
-"""The same for each id of the vocabulary, which is what the engines' loading takes its time for."""
-
-TIMED_SAMPLE_BYTES = 4 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,42 +155,3 @@ def reference_of(prepared: Prepared) -> Callable[[], Engine]:
         return load_engine(REFERENCE, prepared.tokenizer, control_in_text=control, n_threads=1)
 
     return load
-
-
-def choose(prepared: Prepared, reference: Callable[[], Engine], n_threads: int) -> EngineChoice:
-    """Choose the engine for a corpus, or remember what was chosen for it on this machine.
-
-    A corpus of some size has the candidates timed on a sample of its own; for less, the first
-    exact one will do, and that depends on the tokenizer alone.
-    """
-    config = prepared.config
-    asked, control = config.run.engine, config.tokenizer.control_tokens_in_text
-    n_bytes = sum(file.n_bytes for file in prepared.files)
-    per_id = TIMED_FROM_BYTES_PER_ID * prepared.tokenizer.vocab_size
-    timed = n_bytes >= max(TIMED_FROM_BYTES, per_id)
-    corpus = [[file.path, file.n_bytes, file.mtime_ns] for file in prepared.files] if timed else []
-    key = choice_key(
-        prepared.tokenizer, asked, control, str(n_threads), sha256_hex(canonical_json(corpus))
-    )
-    known = remembered(key)
-    if known is not None:
-        with suppress(TypeError):  # kept by another version
-            return EngineChoice.from_json(known)
-
-    def take() -> Sample:
-        found = sample(prepared, TIMED_SAMPLE_BYTES if timed else PARITY_BYTES, at_random=timed)
-        text_bytes = n_bytes * found.text_bytes // max(1, found.input_bytes)
-        return Sample(found.texts, text_bytes, found.new_share(n_bytes) if timed else 1.0)
-
-    choice = choose_engine(
-        prepared.tokenizer,
-        reference,
-        take,
-        asked=asked,
-        control_in_text=control,
-        n_threads=n_threads,
-        timed=timed,
-    )
-    if not any(reason.startswith(TIMED_OUT) for reason in choice.refused.values()):
-        remember(key, choice.as_json())
-    return choice

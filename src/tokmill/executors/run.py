@@ -10,10 +10,11 @@ from typing import TYPE_CHECKING, Any, Protocol
 import pyarrow as pa
 
 from tokmill.config import OutputSettings
-from tokmill.encode.choose import EngineChoice
-from tokmill.encode.engine import engine_version
+from tokmill.encode.choice import EngineChoice
+from tokmill.encode.engine import REFERENCE, engine_version
 from tokmill.errors import RecordError, StateError, UsageError
 from tokmill.executors import serial
+from tokmill.executors.choosing import choose
 from tokmill.executors.complete import complete_manifest
 from tokmill.executors.directory import (
     clear,
@@ -24,7 +25,7 @@ from tokmill.executors.directory import (
     sweep,
 )
 from tokmill.executors.file_system import check_file_system
-from tokmill.executors.prepare import Prepared, choose, prepare, reference_of
+from tokmill.executors.prepare import Prepared, prepare, reference_of
 from tokmill.executors.space import check_space
 from tokmill.executors.stopped import telling_what_is_kept
 from tokmill.executors.watch import RejectWatch
@@ -184,7 +185,7 @@ def _plan(
     else:
         refuse_stdin(prepared.files, directory)
         engine = planned_engine(found, prepared.config.run.engine)
-        _check_engine(engine, prepared)
+        _check_engine(engine, prepared, warn)
         prepared = _with_planned_checksum(found, prepared, directory, warn)
     plan = Plan(prepared.spec(engine, n_threads, memory_bytes), prepared.parts)
     if found is not None:
@@ -208,13 +209,27 @@ def _with_planned_checksum(
     return prepared.with_checksum(began)
 
 
-def _check_engine(engine: EngineChoice, prepared: Prepared) -> None:
-    installed = engine_version(engine.name, prepared.tokenizer)
-    if installed != engine.version:
-        raise StateError(
-            f"the run in this directory began with {engine.name} {engine.version}, installed is "
-            f"{installed}: install that version, or run with --overwrite to start anew"
+def _check_engine(engine: EngineChoice, prepared: Prepared, warn: Callable[[str], None]) -> None:
+    """Check that what the plan names is installed: the engine, and what it was held against.
+
+    Raises:
+        StateError: it is another version.
+    """
+    versions = {engine.name: engine.version, REFERENCE: engine.reference or engine.version}
+    if engine.name != REFERENCE and not engine.reference:
+        del versions[REFERENCE]
+        warn(
+            f"this run began before engines were compared on all characters: where {engine.name} "
+            "knows characters that the reference does not, its tokens may differ: --overwrite "
+            "starts anew"
         )
+    for name, planned in versions.items():
+        installed = engine_version(name, prepared.tokenizer)
+        if installed != planned:
+            raise StateError(
+                f"the run in this directory began with {name} {planned}, installed is "
+                f"{installed}: install that version, or run with --overwrite to start anew"
+            )
 
 
 def _is_done(plan: Plan, part: Part, directory: Path) -> bool:

@@ -3,24 +3,21 @@
 from __future__ import annotations
 
 from contextlib import nullcontext, suppress
-from functools import partial
+from functools import cache, partial
 from typing import TYPE_CHECKING
 
-import numpy as np
-import pyarrow as pa
-
 from tokmill.encode.byte_lengths import byte_lengths
+from tokmill.encode.choice import Continuation
 from tokmill.encode.continuation import (
     after_control,
     closed_texts,
     continuation_tokenizer,
     prove_continuation,
 )
-from tokmill.encode.control import control_strings
 from tokmill.encode.control_variant import added_tokens
 from tokmill.encode.engine import REFERENCE, load_engine
-from tokmill.encode.hostile import hostile_texts
 from tokmill.encode.renewal import EngineMemory, RenewableEngine
+from tokmill.encode.routed import load_routed
 from tokmill.encode.samples import SampleEncoder, SampleRules, offsets_of
 from tokmill.errors import TokenizerError
 from tokmill.pipeline.chat import sft_settings
@@ -53,7 +50,8 @@ def make_sample_encoder(spec: RunSpec, memory: EngineMemory) -> SampleEncoder:
     if continuation is not tokenizer:
         emitted = emitted_strings(spec.template, added) | ({tokenizer.eos.content} & set(added))
         behind = after_control(tokenizer, continuation, emitted)
-    engine = RenewableEngine(partial(_load, spec, tokenizer, spec.engine.name), memory)
+    first = Continuation(spec.engine.name, spec.engine.differs)
+    engine = RenewableEngine(partial(_load, spec, tokenizer, first), memory)
     rest: RenewableEngine | None = engine
     if continuation is None:
         rest = None
@@ -61,8 +59,9 @@ def make_sample_encoder(spec: RunSpec, memory: EngineMemory) -> SampleEncoder:
         rest = None
         # Joint boundaries cut no text, so that only text behind control tokens may need it.
         with suppress(TokenizerError) if is_joint and behind == "first" else nullcontext():
-            name = _prove(spec, continuation)
-            rest = RenewableEngine(partial(_load, spec, continuation, name), memory)
+            _prove(spec, continuation)
+            second = spec.engine.continuation or Continuation(REFERENCE)
+            rest = RenewableEngine(partial(_load, spec, continuation, second), memory)
     is_variant = continuation is not None and continuation is not tokenizer
     lengths = byte_lengths(tokenizer) if is_joint or settings.too_long == "drop-turns" else None
     offsets = None
@@ -79,32 +78,30 @@ def make_sample_encoder(spec: RunSpec, memory: EngineMemory) -> SampleEncoder:
     return SampleEncoder(engine, rest, rules, lengths=lengths, offsets=offsets)
 
 
-def _load(spec: RunSpec, tokenizer: Tokenizer, name: str) -> Engine:
+def _load(spec: RunSpec, tokenizer: Tokenizer, chosen: Continuation) -> Engine:
     control = spec.config.tokenizer.control_tokens_in_text
-    return load_engine(name, tokenizer, control_in_text=control, n_threads=spec.n_threads)
+    load = partial(load_engine, tokenizer=tokenizer, control_in_text=control)
+    return load_routed(
+        chosen.name,
+        chosen.differs,
+        tokenizer,
+        cache(partial(load, REFERENCE, n_threads=1)),
+        control_in_text=control,
+        n_threads=spec.n_threads,
+    )
 
 
-def _prove(spec: RunSpec, continuation: Tokenizer) -> str:
-    """Prove that continuations go with texts; give the engine that may encode them.
+def _prove(spec: RunSpec, continuation: Tokenizer) -> None:
+    """Prove that continuations go with texts, with the reference for both.
 
-    The run's own engine was proven with the tokenizer, not with this variant of it.
+    The run's engine for either was held against it before the run.
 
     Raises:
         TokenizerError: they do not go together.
     """
     parse = spec.config.tokenizer.control_tokens_in_text == "parse"
-    first = _load(spec, spec.tokenizer, REFERENCE)
-    reference = _load(spec, continuation, REFERENCE)
-    prove_continuation(spec.tokenizer, first, reference, parse=parse)
-    if spec.engine.name == REFERENCE:
-        return REFERENCE
-    texts = pa.array(hostile_texts(control_strings(continuation)), pa.large_string())
-    try:
-        found = _load(spec, continuation, spec.engine.name).encode(texts)
-    except TokenizerError:
-        return REFERENCE
-    expected = reference.encode(texts)
-    equal = np.array_equal(found.ids, expected.ids) and np.array_equal(
-        found.offsets, expected.offsets
+    first, second = (
+        _load(spec, tokenizer, Continuation(REFERENCE))
+        for tokenizer in (spec.tokenizer, continuation)
     )
-    return spec.engine.name if equal else REFERENCE
+    prove_continuation(spec.tokenizer, first, second, parse=parse)

@@ -18,6 +18,7 @@ from tokmill.encode.ends import narrowed
 from tokmill.encode.engine import REFERENCE, load_engine
 from tokmill.encode.offsets import byte_offsets
 from tokmill.encode.renewal import EngineMemory
+from tokmill.encode.routed import routed_counts
 from tokmill.encode.spot import SpotCheck, counts, differences
 from tokmill.laps import Laps
 from tokmill.pipeline.bounds import BLOCK_COPIES, engine_bytes, n_writers
@@ -144,7 +145,9 @@ class ChatRoad:
         tokens = fitted.samples
         owner = encoding.piece_samples
         checked = self._checked(encoding, laps)
-        checks = counts(checked, owner, len(samples.rows))
+        n_samples = len(samples.rows)
+        checks = counts(checked, owner, n_samples)
+        checks |= routed_counts(encoding.piece_tokens, owner, n_samples)
         counters = {name: np.where(is_first, n[fitted.source], 0) for name, n in noticed.items()}
         return Encoded(
             tokens=narrowed(tokens.ids, self.dtype),

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from tokmill import __version__
 from tokmill.config import CHECKSUMS, SHA256, Config
 from tokmill.config_plain import plain, unsaid_settings
-from tokmill.encode.choose import EngineChoice
+from tokmill.encode.choice import EngineChoice
 from tokmill.errors import StateError
 from tokmill.pipeline.spec import Part, RunSpec
 from tokmill.plural import plural

@@ -5,7 +5,7 @@ Pure but for the engine's caches: the same block gives the same result whatever 
 
 from __future__ import annotations
 
-from functools import partial
+from functools import cache, partial
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -17,6 +17,7 @@ from tokmill.encode.ends import Ends, select, with_ends
 from tokmill.encode.engine import REFERENCE, load_engine
 from tokmill.encode.offsets import byte_offsets
 from tokmill.encode.renewal import EngineMemory, RenewableEngine
+from tokmill.encode.routed import load_routed, routed_counts
 from tokmill.encode.spot import SpotCheck, counts, differences
 from tokmill.fields import used_paths
 from tokmill.laps import Laps
@@ -55,13 +56,22 @@ class PretrainRoad:
         self._used = used_paths(self.schema)
         self.dtype = token_dtype(config.output.dtype, tokenizer.max_emittable_id)
         self._memory = EngineMemory(engine_bytes(spec))
+        load_reference = reference or cache(partial(load, REFERENCE, n_threads=1))
         self.engine = RenewableEngine(
-            partial(load, spec.engine.name, n_threads=spec.n_threads), self._memory
+            partial(
+                load_routed,
+                spec.engine.name,
+                spec.engine.differs,
+                tokenizer,
+                load_reference,
+                control_in_text=control,
+                n_threads=spec.n_threads,
+            ),
+            self._memory,
         )
         self.spot: SpotCheck | None = None
         if spec.engine.name != REFERENCE:
-            reference = reference or partial(load, REFERENCE, n_threads=1)
-            self.spot = SpotCheck(reference, spec.engine.spot_share)
+            self.spot = SpotCheck(load_reference, spec.engine.spot_share)
         bos_id = None if tokenizer.bos is None else tokenizer.bos.id
         self._ends = Ends(tokenizer.eos.id, bos_id, self.dtype)
         self._limits = config.limits
@@ -90,6 +100,8 @@ class PretrainRoad:
         checked = self._checked(text, batch, laps)
         tokens, offsets = with_ends(batch, self._ends)
         is_val = validation_documents(text, self._val_fraction)
+        every = np.arange(len(rows))
+        checks = counts(checked, every, len(rows)) | routed_counts(batch, every, len(rows))
         input_bytes = [block.input_bytes for block in blocks]
         whole = Encoded(
             tokens,
@@ -103,7 +115,7 @@ class PretrainRoad:
             sum(input_bytes),
             laps.seconds,
             fields=fields,
-            checks=counts(checked, np.arange(len(rows)), len(rows)),
+            checks=checks,
             differences=differences(checked, rows),
         )
         encoded = parted(whole, refused, parsed, input_bytes)

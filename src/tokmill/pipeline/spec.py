@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from tokmill.config import Config
-    from tokmill.encode.choose import EngineChoice
+    from tokmill.encode.choice import EngineChoice
     from tokmill.encode.tokenizer import Tokenizer
     from tokmill.sources.files import Slice
 

@@ -38,7 +38,21 @@ def _checked(engine: Mapping[str, Any], checks: Mapping[str, int]) -> list[str]:
     before, during = engine["n_checked"], checks.get(CHECKED, 0)
     where = [plural(before, "text") + (" before the run" if during else "")] if before else []
     where += [f"{plural(during, 'document')} during it"] if during else []
+    if characters := _scanned(engine):
+        where = [", ".join([" and ".join(where), characters])] if where else [characters]
     return [f"ids equal to the reference's on {' and '.join(where)}"] if where else []
+
+
+def _scanned(engine: Mapping[str, Any]) -> str:
+    """Return on which characters the ids were compared, and when."""
+    scan = engine.get("scan")
+    if not scan:
+        return ""
+    n_other = sum(last - first + 1 for first, last in scan["differs"])
+    text = f"{scan['n_characters']:,} characters"
+    if n_other:
+        text += f" but {n_other:,}, whose documents the reference encodes"
+    return text + (" (compared in an earlier run)" if engine.get("scan_kept") else "")
 
 
 def _exceptions(checks: Mapping[str, int], *, with_reasons: bool = False) -> list[str]:

@@ -1,0 +1,47 @@
+from __future__ import annotations
+
+import json
+import pickle
+
+import pytest
+
+from tokmill.encode.character_set import CharacterSet
+from tokmill.encode.choice import Continuation, EngineChoice
+from tokmill.encode.scan import ScanResult
+
+DIFFERS = CharacterSet(((0x88F, 0x88F), (0x323B0, 0x33479)))
+
+
+@pytest.mark.parametrize(
+    "choice",
+    [
+        EngineChoice("gigatoken", "0.10.0", "asked for", 3, {"gigatoken": 1.5}, {"x": "no"}),
+        EngineChoice(
+            "gigatoken",
+            "0.10.0",
+            "first exact",
+            3,
+            reference="0.23.1",
+            scan=ScanResult(DIFFERS, "", 1_112_064, 80_000),
+            scan_kept=True,
+            continuation=Continuation("gigatoken", DIFFERS),
+        ),
+    ],
+)
+def test_a_choice_survives_json_and_the_way_between_processes(choice):
+    assert EngineChoice.from_json(json.loads(json.dumps(choice.as_json()))) == choice
+    assert pickle.loads(pickle.dumps(choice)) == choice
+
+
+def test_a_choice_of_an_earlier_version_has_no_scan():
+    kept = {"name": "g", "version": "1", "reason": "r", "n_checked": 1, "mb_per_s": {}}
+    choice = EngineChoice.from_json({**kept, "refused": {}})
+    assert (choice.scan, choice.reference, len(choice.differs)) == (None, "", 0)
+
+
+@pytest.mark.parametrize(
+    "damage", [{"scan": 3}, {"scan": {"differs": [[2, 1]]}}, {"continuation": {"name": "x"}}]
+)
+def test_a_damaged_choice_is_none(damage):
+    with pytest.raises(TypeError):
+        EngineChoice.from_json({"name": "g", "version": "1", "reason": "r", **damage})
