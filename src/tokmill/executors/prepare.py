@@ -55,14 +55,15 @@ class Prepared:
     def fields_note(self) -> str:
         """Return which fields of the first records are used and which are left out; '' for chats.
 
-        With the option that takes all texts, where one is left out and the user named none.
+        With the option that takes all texts, where one field was detected and others have some.
         """
         sample = self.fields
         if sample is None or not sample.n_records:
             return ""
         render, used = self.config.render, used_paths(self.renderer.schema)
         counts = counted(sample.weighed(render.text_field), used)
-        is_all = self.is_named or used_share(counts, used) == 1
+        is_one = render.renderer == "text" and not self.is_named
+        is_all = not is_one or used_share(counts, used) == 1
         option = "" if is_all else template_option(sample, render.text_field)
         return describe_fields(counts, used) + (f"; to take all: {option}" if option else "")
 

@@ -84,7 +84,8 @@ def advice(settings: RenderSettings, sample: FieldSample) -> str:
         if sample.n_records > 1:
             return option
         name = nested[0].partition("[")[0]
-        return f"{option}; or make lines of its entries with jq -c {shlex.quote(f'.{name}[]')}"
+        entries = shlex.quote(f".{name}[]")
+        return f"{option}, or its entries as records with jq -c {entries} FILE > NEW_FILE.jsonl"
     fullest = max(fields, key=lambda path: fields[path].text_bytes, default="")
     if not texts or fields[fullest].text_bytes > n_flat:
         inside = f": make one string of {fullest}" if fullest and fields[fullest].n_bytes else ""
