@@ -141,7 +141,16 @@ def test_without_a_record_it_is_an_encyclopedia():
     ],
 )
 def test_a_body_is_never_dropped_but_the_fields_are_listed(record, expected):
-    assert refused(record) == expected
+    assert refused(record, record) == expected
+
+
+def test_a_single_record_with_a_list_may_be_a_list_of_records():
+    message = refused({"version": "1.1", "data": [{"title": "cats", "text": BODY}] * 9})
+    assert message.endswith(
+        "take the list with --renderer encyclopedia --sections-field data "
+        "--section-content-field text, or its entries as records with jq -c '.data[]' "
+        "FILE > NEW_FILE.jsonl"
+    )
 
 
 def test_the_advice_is_what_a_shell_and_the_template_take():
