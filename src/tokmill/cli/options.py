@@ -130,7 +130,7 @@ def _option(
 
 
 def _default(value: Any) -> str:
-    if value in ("", 0, 0.0, "auto", "preset"):
+    if value in ("", 0, 0.0, "auto", "preset", ()):
         return ""
     if isinstance(value, tuple):
         return f"  [default: {','.join(value)}]"

@@ -10,6 +10,7 @@ from tokmill.errors import UsageError
 from tokmill.render.chat.detect import settle_records
 
 SETTINGS = SftSettings()
+USER, REPLY = {"role": "user", "content": "q"}, {"role": "assistant", "content": "a"}
 TURNS = [{"speaker": "client", "utterance": "q"}, {"speaker": "agent", "utterance": "a"}]
 
 
@@ -61,3 +62,10 @@ def test_the_advice_can_be_copied_into_a_file():
 def test_a_name_that_no_record_has_is_refused():
     with pytest.raises(UsageError, match=r"^--fields messages=dialouge: not in"):
         settle_records(SftSettings(fields=("messages=dialouge",)), [{"dialogue": []}], "data.jsonl")
+
+
+def test_names_that_are_known_need_no_advice():
+    said = refusal({"chat": [USER, REPLY], "dialog": [USER, REPLY]})
+    assert said.endswith(
+        'name them: --fields messages=chat (under [sft]: fields = {messages = "chat"})'
+    )

@@ -53,3 +53,9 @@ def test_a_value_of_another_type_names_the_option_that_leaves_it_out(read, recor
     with pytest.raises(ChatError, match=f": --ignore-keys {key} leaves it out$") as caught:
         read(record)
     assert caught.value.reason == "wrong type"
+
+
+def test_a_text_on_history_is_no_list_of_turns_and_the_option_is_named():
+    with pytest.raises(ChatError, match=r": --ignore-keys history leaves it out$") as caught:
+        history_of({"history": "of Europe"}, SETTINGS)
+    assert caught.value.reason == "broken history"

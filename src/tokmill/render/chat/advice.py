@@ -6,6 +6,7 @@ import json
 import re
 from typing import TYPE_CHECKING, Any
 
+from tokmill.render.chat.names import ROLE_NAMES
 from tokmill.render.chat.turns import SPEAKER_KEYS, TEXT_KEYS, lists_in
 from tokmill.render.chat.values import quoted
 
@@ -42,7 +43,8 @@ def advised_names(records: Records) -> str:
         fields = {"prompt": asked, "completion": answered or (keys[-1] if keys else "")}
     if not all(fields.values()) or len(set(fields.values())) < len(fields):
         return ""
-    options, toml = _written("fields", fields)
+    named = {field: key for field, key in fields.items() if field != key}
+    options, toml = _written("fields", named)
     if roles:
         more_options, more_toml = _written("role_names", roles)
         options, toml = f"{options} {more_options}", f"{toml} and {more_toml}"
@@ -81,6 +83,8 @@ def _first_like(words: Sequence[str], keys: Sequence[str]) -> str:
 def _advised_roles(values: Sequence[Any]) -> dict[str, str]:
     """Return a guess of who is who for names that are not known: the first to speak asks."""
     names = list(dict.fromkeys(value for value in values if isinstance(value, str)))[:4]
+    if all(name.lower() in ROLE_NAMES for name in names):
+        return {}
     named = {name: "assistant" for name in names if name.lower() in _ASSISTANTS}
     others = [name for name in names if name not in named]
     if not named and len(others) > 1:

@@ -56,7 +56,10 @@ def history_of(
     if _HISTORY.isdisjoint(record):
         return [], []
     key = filled_key(record, HISTORY_KEYS)
-    turns: Sequence[Any] | None = parsed(record[key], "broken history", key) if key else None
+    try:
+        turns: Sequence[Any] | None = parsed(record[key], "broken history", key) if key else None
+    except ChatError as error:  # such as a text on history
+        raise _not_wanted(error, key) from None
     if turns is None:
         return [], []
     if not isinstance(turns, list):
