@@ -8,7 +8,7 @@ from tokmill.config import LimitSettings
 from tokmill.errors import RecordError, UnreadInputError
 from tokmill.executors.watch import RejectWatch, check_sample
 from tokmill.pipeline.spec import Progress
-from tokmill.pipeline.survey import Survey
+from tokmill.pipeline.surveyed import Survey
 
 
 @pytest.fixture

@@ -21,7 +21,8 @@ from tokmill.executors.choosing import choose
 from tokmill.executors.prepare import prepare, reference_of, sample
 from tokmill.executors.run import run
 from tokmill.pipeline.forecast import Forecast, forecast, sample_limits
-from tokmill.pipeline.survey import Survey, add_fragments, survey
+from tokmill.pipeline.survey import add_fragments
+from tokmill.pipeline.surveyed import Survey
 
 SAMPLES = Path(__file__).parents[2] / "data_samples"
 
@@ -50,12 +51,16 @@ def corpus(tmp_path_factory) -> Path:
 def predict(plan_of):
     """Give a function that predicts the run of some settings."""
 
-    def make(config: Config, workers: int = 1) -> Forecast:
+    def make(config: Config, workers: int = 1, fraction: float = 0) -> Forecast:
         prepared = prepare(config)
         in_records, in_all = sample_limits(prepared.parts)
-        found = survey(prepared.parts, prepared.config.input, prepared.renderer, in_records)
+        if fraction:
+            in_all = int(fraction * sum(file.n_bytes for file in prepared.files))
+            in_records = in_all // 2
+        found = sample(prepared, in_records, keep_blocks=True)
         add_fragments(prepared.parts, found, in_all)
-        return forecast(plan_of(config).spec, prepared.parts, found, workers)
+        spec = dataclasses.replace(plan_of(config).spec, template=prepared.template)
+        return forecast(spec, prepared.parts, found, workers)
 
     return make
 
@@ -74,7 +79,7 @@ def test_a_twentieth_of_the_input_predicts_tokens_and_disk_within_three_percent(
         bos_token=bos_token,
         min_tokens=30,
     )
-    predicted = predict(config)
+    predicted = predict(config, fraction=0.049)
     for name in ("parts", "rejects"):
         (tmp_path / name).rmdir()
     manifest = run(config, listener)
@@ -88,19 +93,23 @@ def test_a_twentieth_of_the_input_predicts_tokens_and_disk_within_three_percent(
     assert predicted.disk_bytes == pytest.approx(on_disk, rel=0.05)
     assert predicted.parts == len(listener.plans[0].parts)
     assert not predicted.heads_only
-    assert predicted.disk.low_bytes < predicted.disk_bytes < predicted.disk.high_bytes
+    assert not predicted.is_counted
+    assert predicted.disk.low_bytes < on_disk < predicted.disk.high_bytes
+    assert predicted.tokens_low < totals["tokens"] < predicted.tokens_high
+    assert predicted.documents_low < totals["documents"] < predicted.documents_high
 
 
-def test_a_small_input_is_predicted_from_all_of_it(tmp_path, configure, plan_of, write_rows):
+def test_a_small_input_is_predicted_from_all_of_it(tmp_path, configure, predict, write_rows):
     rows = [{"text": "hello " * i} for i in range(1, 21)]
     source = write_rows(tmp_path / "in.jsonl", [*rows, b"{bad", b"{bad", b"{bad", {"text": "a"}])
     config = configure(tmp_path / "out", source, min_tokens=2)
-    prepared = prepare(config)
-    found = survey(prepared.parts, prepared.config.input, prepared.renderer, 1 << 20)
-    predicted = forecast(plan_of(config).spec, prepared.parts, found, 1)
+    predicted = predict(config)
     assert predicted.sampled_bytes == predicted.input_bytes == source.stat().st_size
-    assert predicted.documents == 20
+    assert predicted.is_counted
+    assert predicted.documents_low == predicted.documents == predicted.documents_high == 20
+    assert predicted.tokens_low == predicted.tokens == predicted.tokens_high
     assert predicted.reject_fraction == 3 / 24
+    assert predicted.drop_fraction == 1 / 24
     assert set(predicted.as_json()) == {field.name for field in dataclasses.fields(Forecast)}
     json.dumps(predicted.as_json())
 
@@ -133,14 +142,77 @@ def test_a_sample_without_documents_predicts_nothing(tmp_path, configure, plan_o
         forecast(plan.spec, plan.parts, Survey(), 1)
 
 
-def test_a_forecast_reads_at_most_a_twentieth_and_16_mib(tmp_path, configure, plan_of, write_rows):
-    source = write_rows(tmp_path / "in.jsonl", [{"text": "a" * 1000}] * 100)
+@pytest.mark.parametrize(
+    ("n_bytes", "limits"),
+    [
+        (8 << 20, (8 << 20, 8 << 20)),
+        (100_000_000, (2_450_000, 4_900_000)),
+        (1 << 40, (8 << 20, 16 << 20)),
+    ],
+)
+def test_8_mib_are_read_whole_and_of_more_at_most_a_twentieth_and_16_mib(
+    tmp_path, configure, plan_of, write_rows, n_bytes, limits
+):
+    source = write_rows(tmp_path / "in.jsonl", [{"text": "a"}])
     (part,) = plan_of(configure(tmp_path / "out", source)).parts
-    in_records, in_all = sample_limits((part,))
-    assert in_records <= in_all <= 0.05 * source.stat().st_size
     (piece,) = part.slices
-    huge = dataclasses.replace(part, slices=(dataclasses.replace(piece, n_bytes=1 << 40),))
-    assert sample_limits((huge,)) == (8 << 20, 16 << 20)
+    part = dataclasses.replace(part, slices=(dataclasses.replace(piece, n_bytes=n_bytes),))
+    assert sample_limits((part,)) == limits
+
+
+def chat(question: str, reply: str, **more: object) -> dict[str, object]:
+    turns = [{"role": "user", "content": question}, {"role": "assistant", "content": reply, **more}]
+    return {"messages": turns}
+
+
+@pytest.mark.parametrize(
+    ("sft", "limits"),
+    [
+        ({}, {}),
+        ({"boundary": "joint", "samples": "turn"}, {"min_tokens": 12}),
+        ({"packing": 64, "packed_rows": True}, {"max_tokens": 40}),
+        ({"too_long": "window", "window_overlap": 4}, {"max_tokens": 30}),
+        ({"weights": "file"}, {"val_fraction": 0.3}),
+    ],
+)
+def test_what_a_small_set_of_chats_makes_is_predicted_exactly(
+    tmp_path, configure, predict, write_rows, silent, sft, limits
+):
+    rng = random.Random(2)
+    words = ["a", "bb", "ccc", "猫", "dddd"]
+    rows = [
+        chat(*(" ".join(rng.choices(words, k=rng.randrange(30))) for _ in range(2)), weight=i % 3)
+        for i in range(300)
+    ]
+    rows = [row if row["messages"][1]["weight"] < 2 else chat("q", "r") for row in rows]
+    source = write_rows(tmp_path / "in.jsonl", [*rows, {"messages": []}])
+    path = str(SAMPLES / "tokenizer")
+    config = configure(
+        tmp_path / "out", source, path=path, sft=SftSettings(template="chatml", **sft), **limits
+    )
+    predicted = predict(config)
+    for name in ("parts", "rejects"):
+        (tmp_path / "out" / name).rmdir()
+    manifest = run(config, silent)
+    totals = manifest["totals"]
+    assert (predicted.tokens, predicted.documents) == (totals["tokens"], totals["documents"])
+    assert predicted.drop_fraction == pytest.approx(sum(totals["drops"].values()) / 301)
+    assert predicted.reject_fraction == pytest.approx(1 / 301)
+    on_disk = sum(file.stat().st_size for file in (tmp_path / "out").rglob("*") if file.is_file())
+    assert predicted.disk.low_bytes < on_disk < predicted.disk.high_bytes
+
+
+def test_a_plan_of_which_everything_would_be_dropped_says_so(
+    tmp_path, configure, predict, write_rows
+):
+    source = write_rows(tmp_path / "in.jsonl", [chat("q", "r", weight=0)] * 3 + [{"messages": []}])
+    sft = SftSettings(template="chatml")
+    config = configure(tmp_path / "out", source, path=str(SAMPLES / "tokenizer"), sft=sft)
+    with pytest.raises(RecordError) as caught:
+        predict(config)
+    assert str(caught.value) == (
+        "the run would make no document of 4 records (1 empty conversation, 3 no trained token)"
+    )
 
 
 def test_packing_and_its_rows_are_part_of_the_predicted_disk(tmp_path, silent):
@@ -157,9 +229,8 @@ def test_packing_and_its_rows_are_part_of_the_predicted_disk(tmp_path, silent):
         sft=sft,
     )
     prepared = prepare(config)
-    in_records, in_all = sample_limits(prepared.parts)
-    found = sample(prepared, in_records)
-    add_fragments(prepared.parts, found, in_all)
+    found = sample(prepared, 40_000, keep_blocks=True)
+    add_fragments(prepared.parts, found, 80_000)
     engine = choose(prepared, reference_of(prepared), 1)
     predicted = forecast(prepared.spec(engine, 1), prepared.parts, found, 1)
     manifest = run(config, silent)

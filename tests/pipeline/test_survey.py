@@ -11,7 +11,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from tokmill.executors.prepare import prepare
-from tokmill.pipeline.survey import Survey, add_fragments, survey
+from tokmill.pipeline.survey import add_fragments, survey
+from tokmill.pipeline.surveyed import Survey
 from tokmill.sources.streams import zstd
 
 ROWS = [{"text": f"{i:05d} " + "word " * (i * 7 % 40)} for i in range(4000)]
@@ -214,3 +215,26 @@ def test_windows_at_random_meet_no_record_twice(surveyed, tmp_path, write_rows):
 @pytest.mark.parametrize("texts", [[], ["a"], ["a", "a"], ["404"] * 50 + ["b", "c"]])
 def test_few_twins_or_one_text_in_many_copies_say_nothing(texts):
     assert Survey(texts, input_bytes=1000, window_bytes=1000).new_share(10**9) == 1.0
+
+
+def test_files_that_have_no_ranges_are_read_whole_within_the_limit(surveyed, tmp_path):
+    rng = random.Random(3)
+    lines = [json.dumps({"text": f"{rng.getrandbits(200):x}"}) + "\n" for _ in ROWS]
+    (tmp_path / "a.jsonl.gz").write_bytes(gzip.compress("".join(lines[:10]).encode()))
+    (tmp_path / "b.jsonl.gz").write_bytes(gzip.compress("".join(lines[10:-1]).encode()))
+    (tmp_path / "c.jsonl.gz").write_bytes(gzip.compress(lines[-1].encode()))
+    n_bytes = sum(path.stat().st_size for path in tmp_path.glob("*.gz"))
+    found = surveyed(n_bytes, *sorted(tmp_path.glob("*.gz")))
+    assert found.is_whole
+    assert not found.heads_only
+    assert len(found.texts) == len(ROWS)
+    assert not surveyed(n_bytes - 1, *sorted(tmp_path.glob("*.gz"))).is_whole
+
+
+def test_a_small_file_that_unpacks_to_far_more_is_not_read_whole(surveyed, tmp_path):
+    again = json.dumps({"text": "again " * 2000}).encode() + b"\n"
+    (tmp_path / "a.jsonl.gz").write_bytes(gzip.compress(again * 4000))
+    found = surveyed(1 << 20, tmp_path / "a.jsonl.gz")
+    assert not found.is_whole
+    assert found.heads_only
+    assert 0 < len(found.texts) < 3000

@@ -26,8 +26,8 @@ def command(
 ) -> None:
     """Say what a run would make and take; write nothing.
 
-    Reads at most 5 % of the input, spread over it; compressed files, arrays and CSV only at their
-    heads.
+    Up to 8 MB of input are read whole, and then tokens and documents are exact. Of more, at most
+    5 % is read, spread over it; compressed files, arrays and CSV only at their heads.
 
     \b
     Examples:
@@ -70,7 +70,7 @@ def show_plan(config: Config, *, as_json: bool) -> None:
     workers, threads = layout_of_work(prepared.config, len(prepared.parts))
     os.environ.setdefault("RAYON_NUM_THREADS", str(threads))
     in_records, in_all = sample_limits(prepared.parts)
-    found = sample(prepared, in_records, weighs=True)
+    found = sample(prepared, in_records, weighs=True, keep_blocks=True)
     add_fragments(prepared.parts, found, in_all)
     engine = choose(prepared, reference_of(prepared), threads)
     used = fields_read(prepared.config)

@@ -13,7 +13,8 @@ from tokmill.executors.large_texts import large_text_notes
 from tokmill.fields import counted, describe_fields, used_paths, used_share
 from tokmill.pipeline.plan import make_parts, resolve
 from tokmill.pipeline.spec import Part, RunSpec
-from tokmill.pipeline.survey import Survey, survey
+from tokmill.pipeline.survey import survey
+from tokmill.pipeline.surveyed import Survey
 from tokmill.render.detect import detect, is_named, template_option
 from tokmill.render.renderer import make_renderer
 from tokmill.sources.files import Discovery, SourceFile, discover
@@ -131,7 +132,12 @@ def _prepare_chat(config: Config, tokenizer: Tokenizer, found: Discovery) -> Pre
 
 
 def sample(
-    prepared: Prepared, limit_bytes: int, *, at_random: bool = False, weighs: bool = False
+    prepared: Prepared,
+    limit_bytes: int,
+    *,
+    at_random: bool = False,
+    weighs: bool = False,
+    keep_blocks: bool = False,
 ) -> Survey:
     """Sample the input; nothing from a source that can be read only once; see `survey`."""
     if any(file.path == "-" for file in prepared.files):
@@ -144,6 +150,7 @@ def sample(
         limit_bytes,
         at_random=at_random,
         weighs=weighs,
+        keep_blocks=keep_blocks,
     )
 
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from tokmill.errors import StorageError
 from tokmill.executors.prepare import sample
-from tokmill.pipeline.forecast import expected_disk, expected_size
+from tokmill.pipeline.expected import expected_disk, expected_size
 from tokmill.report.units import size
 from tokmill.storage import file_sizes, free_bytes
 

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from tokmill.config import LimitSettings
     from tokmill.pipeline.plan import Plan
     from tokmill.pipeline.spec import Progress
-    from tokmill.pipeline.survey import Survey
+    from tokmill.pipeline.surveyed import Survey
 
 FRACTION_CHECKED_FROM = 1000
 REJECTS_ALLOWED = 10

@@ -36,8 +36,8 @@ LISTS = Formula("manifest and plan", "found", _LISTED, _EXACT)
 UNLISTED = Formula("not in the manifest", "found", _LISTED, _EXACT)
 BOOKKEEPING = Formula(
     "manifest, plan and commit records",
-    "2000 * files + 350 * slices",
-    "measured: 2,000 B a shard, 350 B an input file by a path of 40 characters",
+    "3600 + 2000 * files + 350 * slices",
+    "measured: 3,600 B, 2,000 B a shard, 350 B an input file by a path of 40 characters",
     "a factor of two; of a large dataset nothing",
 )
 
@@ -105,23 +105,29 @@ def dataset_disk(manifest: Mapping[str, Any], sizes: Mapping[str, int]) -> Datas
     )
 
 
-def predicted_disk(size: DatasetSize, *, slices: int, error: float = 0.0) -> Bill:
+def predicted_disk(
+    size: DatasetSize, *, slices: int, rows: int = 0, splits: int = 1, error: float = 0.0
+) -> Bill:
     """Say what a dataset of this size will take.
 
     Args:
         size: as predicted.
         slices: pieces of input that it is made from.
-        error: of the prediction: the bounds are the amounts divided and multiplied by 1 + error.
+        rows: of packing; 0: as few as can be.
+        splits: that have documents.
+        error: of the prediction: the bounds are the amounts divided and multiplied by 1 + error;
+            the lists are known within a factor of two at best.
     """
-    symbols = {**_symbols(size), "slices": slices, "splits": 1}
+    symbols = {**_symbols(size), "slices": slices, "splits": splits}
     kinds = [TOKENS, INDEX] + [MASKS] * size.mask + [LOSS_WEIGHTS] * size.weights
     if size.capacity:
-        symbols |= {"rows": -(-size.tokens // size.capacity), "row_tokens": size.capacity}
+        symbols |= {"rows": rows or -(-size.tokens // size.capacity), "row_tokens": size.capacity}
         kinds += [PACK_INDEX] + [PACKED_ROWS] * size.packed_rows
 
     def line(kind: Formula) -> Line:
         n_bytes = kind.evaluate(symbols)
-        low, high = round(n_bytes / (1 + error)), round(n_bytes * (1 + error))
+        factor = 1 + (max(error, 1.0) if kind is BOOKKEEPING else error)
+        low, high = round(n_bytes / factor), round(n_bytes * factor)
         return kind.line(symbols, low_bytes=low, high_bytes=high)
 
     left_out = ("rejects", "a second split's packing")

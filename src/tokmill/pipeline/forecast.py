@@ -11,7 +11,6 @@ import pyarrow as pa
 
 from tokmill.encode.engine import load_engine
 from tokmill.errors import RecordError
-from tokmill.memory.dataset import DatasetSize
 from tokmill.memory.disk import predicted_disk
 from tokmill.pipeline.bounds import (
     BASE_BYTES,
@@ -21,21 +20,36 @@ from tokmill.pipeline.bounds import (
     engine_bytes,
     n_writers,
 )
+from tokmill.pipeline.estimate import Fragments, counted, estimated
+from tokmill.pipeline.expected import input_bytes_of, size_of
+from tokmill.pipeline.packing import pack
+from tokmill.pipeline.roads import make_road
+from tokmill.pipeline.sampled import encode_sample
+from tokmill.plural import plural
 
 if TYPE_CHECKING:
     import numpy.typing as npt
 
     from tokmill.config import Config
     from tokmill.encode.engine import Engine
-    from tokmill.encode.tokenizer import Tokenizer
     from tokmill.memory.bill import Bill
+    from tokmill.memory.dataset import DatasetSize
+    from tokmill.pipeline.sampled import Sampled
     from tokmill.pipeline.spec import Part, RunSpec
-    from tokmill.pipeline.survey import Survey
+    from tokmill.pipeline.surveyed import Survey
+
+    Floats = npt.NDArray[np.float64]
 
 SAMPLE_FRACTION = 0.049
 """At most 5 % of the input."""
 
 SAMPLE_LIMIT_BYTES = 16 << 20
+
+WHOLE_BYTES = 8 << 20
+"""Input of no more bytes is read whole: it takes a second, and a twentieth of it says little."""
+
+PACKED_DOCUMENTS = 1 << 15
+"""As many samples are packed to see how full rows get."""
 
 START_S = 1.5
 """Starting, choosing an engine and loading it, as measured with a vocabulary of 50,000."""
@@ -52,26 +66,32 @@ FILE_S = 130e-6
 FILE_BYTES = 800
 """What the process that plans and finishes holds for each file, as measured with a million."""
 
-SPREAD_ERROR, HEADS_ERROR = 0.03, 1.0
-"""How far a forecast of the disk is off, from a sample of all input, as measured with 9 tokenizers,
-and from the heads of compressed files: a long zstd file packs 1.4 times as tightly as its head."""
-
 
 @dataclass(frozen=True, slots=True)
 class Forecast:
-    """What a run is expected to make and take; `size` and `disk` are of the dataset."""
+    """What a run is expected to make and take; `size` and `disk` are of the dataset.
+
+    `is_counted`: all of the input was read, so that tokens, documents and drops are those of the
+    run; else they lie within the bands, `tokens_low` to `tokens_high`, in 9 of 10 cases.
+    """
 
     input_bytes: int
     sampled_bytes: int
     heads_only: bool
+    is_counted: bool
     parts: int
     documents: int
+    documents_low: int
+    documents_high: int
     tokens: int
+    tokens_low: int
+    tokens_high: int
     text_bytes: int
     disk_bytes: int
     time_s: float
     memory_bytes: int
     reject_fraction: float
+    drop_fraction: float
     size: DatasetSize
     disk: Bill
 
@@ -84,47 +104,134 @@ class Forecast:
 def sample_limits(parts: tuple[Part, ...]) -> tuple[int, int]:
     """Give how many bytes a forecast may read in records, and in all.
 
-    The last record may pass the first limit; the fragments make do with what is left.
+    Both are all of a small input. The last record may pass the first limit; the fragments make do
+    with what is left.
     """
-    total = _input_bytes(parts)
+    total = input_bytes_of(parts)
+    if total <= WHOLE_BYTES:
+        return total, total
     limit = min(int(total * SAMPLE_FRACTION), SAMPLE_LIMIT_BYTES)
     return limit // 2, limit
 
 
 def forecast(spec: RunSpec, parts: tuple[Part, ...], found: Survey, workers: int) -> Forecast:
-    """Predict a run from its sample.
+    """Predict a run from its sample, whose blocks were kept.
 
     Raises:
-        RecordError: the sample holds no document.
+        RecordError: the sample holds no document, or the run would make none.
     """
     if not found.texts:
         raise RecordError(_no_document(found))
+    sampled, speed = _encoded(spec, found)
+    if found.is_whole and not len(sampled.lengths):
+        raise RecordError(_nothing_kept(sampled))
+    bytes_per = _bytes_per(spec.config)
+    input_bytes, n_slices = input_bytes_of(parts), sum(len(part.slices) for part in parts)
+    if found.is_whole:
+        estimates = counted(sampled, bytes_per)
+    else:
+        fragments = _fragments(spec, found)
+        estimates = estimated(input_bytes, found, sampled, fragments, bytes_per)
+    tokens, documents = estimates.tokens, estimates.documents
+    size = size_of(
+        spec.config, spec.tokenizer, parts, tokens.value, documents.value, sampled.lengths
+    )
+    splits = max(1, len(np.unique(sampled.is_val)))
+    disk = predicted_disk(
+        size,
+        slices=n_slices,
+        rows=_rows(sampled, size),
+        splits=splits,
+        error=estimates.data_bytes.error,
+    )
+    text_bytes = round(int(sampled.text_bytes.sum()) * input_bytes / found.input_bytes)
+    n_records = int(sampled.records.sum())
+    return Forecast(
+        input_bytes,
+        found.read_bytes,
+        found.heads_only,
+        found.is_whole,
+        len(parts),
+        documents.value,
+        documents.low,
+        documents.high,
+        tokens.value,
+        tokens.low,
+        tokens.high,
+        text_bytes,
+        disk.n_bytes,
+        START_S + (text_bytes / speed + n_slices * FILE_S) / workers,
+        _memory(spec, text_bytes, workers) + n_slices * FILE_BYTES,
+        sampled.rejects.total() / max(1, n_records),
+        sampled.drops.total() / max(1, n_records),
+        size,
+        disk,
+    )
+
+
+def _encoded(spec: RunSpec, found: Survey) -> tuple[Sampled, float]:
+    """Return what the run makes of the sample, and bytes of text encoded per second."""
+    road = make_road(spec)
+    start = time.perf_counter()
+    sampled = encode_sample(road, found.blocks, len(found.window_read))
+    taken_s = time.perf_counter() - start
+    measured = spec.engine.mb_per_s.get(spec.engine.name)
+    speed = max(1, int(sampled.text_bytes.sum())) / max(taken_s, 1e-9)
+    return sampled, measured * 1e6 if measured else speed
+
+
+def _nothing_kept(sampled: Sampled) -> str:
+    found = [*sampled.rejects.most_common(), *sampled.drops.most_common()]
+    reasons = ", ".join(f"{n:,} {reason}" for reason, n in found)
+    records = plural(int(sampled.records.sum()), "record")
+    return f"the run would make no document of {records} ({reasons})"
+
+
+def _bytes_per(config: Config) -> tuple[float, float]:
+    """Return the bytes on disk of a token and of a document, which the band of their sum needs."""
+    sft = config.sft
+    beside = 0 if sft is None else 1 + 4 * (sft.weights == "file")
+    of_token = np.dtype(config.output.dtype).itemsize + beside
+    rows = 2 if sft is not None and sft.packed_rows else 1
+    return float(of_token * rows), 20.0
+
+
+def _rows(sampled: Sampled, size: DatasetSize) -> int:
+    """Return the rows of packing, as full as samples like those of the sample make them."""
+    if not size.capacity or not len(sampled.lengths):
+        return 0
+    n_rows = n_tokens = 0
+    for split in (False, True):
+        lengths = sampled.lengths[sampled.is_val == split]
+        if len(lengths):
+            share = round(size.documents * len(lengths) / len(sampled.lengths))
+            lengths = np.resize(lengths, max(len(lengths), min(PACKED_DOCUMENTS, share)))
+            n_rows += pack(lengths, size.capacity).n_rows
+            n_tokens += int(lengths.sum())
+    return max(1, round(n_rows * size.tokens / n_tokens))
+
+
+def _fragments(spec: RunSpec, found: Survey) -> Fragments:
+    """Return the tokens of raw input: of fragments from all over it, and of the windows."""
+    raw = np.zeros((2, len(found.window_read)))
+    if not found.fragments:
+        return Fragments(*np.zeros((3, 0)), *raw)
     engine = load_engine(
         spec.engine.name,
         spec.tokenizer,
         control_in_text=spec.config.tokenizer.control_tokens_in_text,
         n_threads=spec.n_threads,
     )
-    lengths, speed = _encode(spec, engine, found)
-    size = _size(spec.config, spec.tokenizer, parts, found, lengths, _density(engine, found))
-    disk = expected_disk(size, parts, found)
-    input_bytes, n_slices = _input_bytes(parts), sum(len(part.slices) for part in parts)
-    text_bytes = round(found.text_bytes * input_bytes / found.input_bytes)
-    return Forecast(
-        input_bytes,
-        found.read_bytes,
-        found.heads_only,
-        len(parts),
-        size.documents,
-        size.tokens,
-        text_bytes,
-        disk.n_bytes,
-        START_S + (text_bytes / speed + n_slices * FILE_S) / workers,
-        _memory(spec, text_bytes, workers) + n_slices * FILE_BYTES,
-        found.n_rejects / (found.n_rejects + len(found.texts)),
-        size,
-        disk,
-    )
+    for row, amounts in zip(raw, _amounts(engine, found.raw), strict=True):
+        np.add.at(row, found.raw_windows, amounts)
+    line_ends = np.array([text.count("\n") for text in found.fragments], float)
+    return Fragments(*_amounts(engine, found.fragments), line_ends, *raw)
+
+
+def _amounts(engine: Engine, texts: list[str]) -> tuple[Floats, Floats]:
+    """Return the tokens and the bytes of each of some texts."""
+    lengths = engine.encode(pa.array(texts, pa.large_string())).lengths
+    return lengths.astype(float), np.array([len(text.encode()) for text in texts], float)
 
 
 def _no_document(found: Survey) -> str:
@@ -133,100 +240,6 @@ def _no_document(found: Survey) -> str:
         return f"the sample of the input holds no record{what}: nothing to predict from"
     reasons = ", ".join(f"{n:,} {reason}" for reason, n in found.rejects.most_common(3))
     return f"every sampled record was rejected ({reasons}); the first: {found.first_reject}"
-
-
-def expected_size(
-    config: Config, tokenizer: Tokenizer, parts: tuple[Part, ...], found: Survey, engine: Engine
-) -> DatasetSize:
-    """Predict the size of a dataset from its sample; the sample must hold a document."""
-    lengths = _kept_lengths(config, engine, found)
-    return _size(config, tokenizer, parts, found, lengths, _density(engine, found))
-
-
-def expected_disk(size: DatasetSize, parts: tuple[Part, ...], found: Survey) -> Bill:
-    """Say what a run that makes a dataset of this size writes."""
-    slices = sum(len(part.slices) for part in parts)
-    error = HEADS_ERROR if found.heads_only else SPREAD_ERROR
-    return predicted_disk(size, slices=slices, error=error)
-
-
-def _size(
-    config: Config,
-    tokenizer: Tokenizer,
-    parts: tuple[Part, ...],
-    found: Survey,
-    lengths: npt.NDArray[np.int64],
-    density: float,
-) -> DatasetSize:
-    sft = config.sft
-    # Of chats the ends are the template's, counted with the lengths.
-    n_ends = 0 if sft is not None else 1 if tokenizer.bos is None else 2
-    input_bytes = _input_bytes(parts)
-    kept = len(lengths) / (len(found.texts) + found.n_rejects)
-    documents = round(found.records_per_byte * input_bytes * kept)
-    sampled = int(lengths.sum()) + n_ends * len(lengths)
-    tokens = round(sampled * input_bytes / found.input_bytes * density)
-    return DatasetSize(
-        kind="pretrain" if sft is None else "sft",
-        tokens=tokens,
-        documents=documents,
-        item_bytes=np.dtype(config.output.dtype).itemsize,
-        mask=sft is not None,
-        weights=sft is not None and sft.weights == "file",
-        shards=max(len(parts), -(-tokens // config.output.shard_tokens)),
-        largest_shard_tokens=min(tokens, config.output.shard_tokens),
-        vocabulary=tokenizer.vocab_size,
-        length_histogram=_histogram(lengths + n_ends, documents),
-        capacity=0 if sft is None else sft.packing,
-        packed_rows=sft is not None and sft.packed_rows,
-    )
-
-
-def _histogram(lengths: npt.NDArray[np.int64], documents: int) -> tuple[int, ...]:
-    """Count documents of 2^i to 2^(i+1)-1 tokens, as many as there will be."""
-    if not len(lengths):
-        return ()
-    counts = np.bincount(np.frexp(np.maximum(lengths, 1))[1] - 1)
-    return tuple(round(n * documents / len(lengths)) for n in counts.tolist())
-
-
-def _input_bytes(parts: tuple[Part, ...]) -> int:
-    return sum(piece.n_bytes for part in parts for piece in part.slices)
-
-
-def _density(engine: Engine, found: Survey) -> float:
-    """Give how many tokens a byte holds all over the input, against the sampled records.
-
-    Both are raw input in pieces of one size, so that JSON and cut words weigh alike.
-    """
-    if not found.fragments:
-        return 1.0
-    return _tokens_per_byte(engine, found.fragments) / _tokens_per_byte(engine, found.raw)
-
-
-def _tokens_per_byte(engine: Engine, texts: list[str]) -> float:
-    text = pa.array(texts, pa.large_string())
-    return len(engine.encode(text).ids) / sum(len(piece.encode()) for piece in texts)
-
-
-def _encode(spec: RunSpec, engine: Engine, found: Survey) -> tuple[npt.NDArray[np.int64], float]:
-    """Give the lengths of the sample's kept documents, and bytes of text encoded per second."""
-    start = time.perf_counter()
-    lengths = _kept_lengths(spec.config, engine, found)
-    speed = found.text_bytes / max(time.perf_counter() - start, 1e-9)
-    measured = spec.engine.mb_per_s.get(spec.engine.name)
-    return lengths, measured * 1e6 if measured else speed
-
-
-def _kept_lengths(config: Config, engine: Engine, found: Survey) -> npt.NDArray[np.int64]:
-    """Give the tokens of each of the sample's documents that the limits keep: (n,)."""
-    limits = config.limits
-    batch = engine.encode(pa.array(found.texts, pa.large_string()))
-    lengths = batch.lengths + np.array(found.n_control or 0, np.int64)
-    keep = lengths >= limits.min_tokens
-    if limits.max_tokens:
-        keep &= lengths <= limits.max_tokens
-    return lengths[keep]
 
 
 def _memory(spec: RunSpec, text_bytes: int, workers: int) -> int:

@@ -9,9 +9,8 @@ thousand pieces of raw input, which show the mix of languages and kinds far more
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -20,7 +19,9 @@ from tokmill.fields import add_fields, used_paths
 from tokmill.pipeline.encoded import joined
 from tokmill.pipeline.left_out import weighed_rows
 from tokmill.pipeline.outcome import describe_unread
+from tokmill.pipeline.surveyed import Survey
 from tokmill.pipeline.windows import (
+    are_few,
     finest,
     golden,
     has_byte_ranges,
@@ -57,82 +58,6 @@ _MOST_DECODED = 16
 """What is sampled of a file decodes to at most so many times the limit: 290 MB of one text, again
 and again, are a .gz of 1 MB."""
 
-_FEWEST_TWINS = 3
-"""Fewer documents met twice say nothing of how many there are."""
-
-
-@dataclass(slots=True)
-class Survey:
-    """A sample of the input, rendered.
-
-    `n_control`: control tokens that the template puts around each text; empty for pretraining.
-    `input_bytes` is what the sampled records take in their files, as far as that is known, and
-    `stored_bytes` what was read for them: the head of a compressed file packs worse than the rest.
-    `window_bytes` are the ranges that they had to start in (0 where there were none); `texts` are
-    their documents, `rejects` counts what was refused by reason, `unread` describes breaks;
-    `raw` the same records as they stand there, in pieces of the fragments' size. `fragments` are
-    pieces from all over the input, of `fragment_bytes` in all; both are empty where files can be
-    read only from their heads. `fields`: by file, what those of its records hold; see `Counts`.
-    """
-
-    texts: list[str] = field(default_factory=list)
-    input_bytes: int = 0
-    stored_bytes: int = 0
-    window_bytes: int = 0
-    heads_only: bool = False
-    raw: list[str] = field(default_factory=list)
-    fragments: list[str] = field(default_factory=list)
-    fragment_bytes: int = 0
-    n_control: list[int] = field(default_factory=list)
-    rejects: Counter[str] = field(default_factory=Counter)
-    first_reject: str = ""
-    unread: list[str] = field(default_factory=list)
-    fields: dict[str, Counter[str]] = field(default_factory=dict)
-
-    @property
-    def n_rejects(self) -> int:
-        """Return the number of sampled records that were rejected."""
-        return self.rejects.total()
-
-    @property
-    def sources(self) -> list[dict[str, Any]]:
-        """Return the sampled files whose fields were weighed, as rows of a manifest."""
-        return [{"path": path, "fields": found} for path, found in sorted(self.fields.items())]
-
-    @property
-    def text_bytes(self) -> int:
-        """Give the bytes of the rendered sample."""
-        return sum(len(text.encode()) for text in self.texts)
-
-    @property
-    def records_per_byte(self) -> float:
-        """Give how many records start in a byte of input.
-
-        Counted in windows and fragments, whose sizes do not depend on the records in them.
-        """
-        n_records = len(self.texts) + self.n_rejects
-        if not self.window_bytes:
-            return n_records / self.input_bytes
-        n_records += sum(text.count("\n") for text in self.fragments)
-        return n_records / (self.window_bytes + self.fragment_bytes)
-
-    def new_share(self, n_bytes: int) -> float:
-        """Estimate which share of an input of `n_bytes` has not been seen before when it comes.
-
-        From documents met once and twice in a sample at random (Chao, 1984, doi 10.2307/4615964).
-        """
-        met = Counter(self.texts)
-        times = Counter(met.values())
-        if times[2] < _FEWEST_TWINS:
-            return 1.0
-        n_different = len(met) + times[1] ** 2 / (2 * times[2])
-        return min(1.0, n_different / (self.records_per_byte * n_bytes))
-
-    @property
-    def read_bytes(self) -> int:
-        """Give the bytes of input that the sample read."""
-        return self.stored_bytes + self.fragment_bytes
-
 
 def survey(
     parts: Sequence[Part],
@@ -142,35 +67,41 @@ def survey(
     *,
     at_random: bool = False,
     weighs: bool = False,
+    keep_blocks: bool = False,
 ) -> Survey:
-    """Sample at most `limit_bytes` of the input in records, spread over it.
+    """Sample at most `limit_bytes` of the input in records, spread over it; read less whole.
 
     Files that can only be read from their beginning are sampled at their heads. `at_random`: less
     evenly, so that two copies of a text are as likely to be met as any two. `weighs`: the fields of
-    the sampled records are weighed.
+    the sampled records are weighed. `keep_blocks`: their blocks stay in memory.
     """
     result = Survey()
     slices = finest(_slices(parts))
     share = max(1, limit_bytes // len(slices)) if slices else 0
+    result.is_whole = are_few(slices, limit_bytes)
     held: list[tuple[str, Block]] = []
     for window in windows(slices, limit_bytes, at_random=at_random):
         left = limit_bytes - result.stored_bytes
-        if left <= 0:
+        if left <= 0 and not result.is_whole:
             break
         limit = left if has_byte_ranges(window) else share
+        limit = limit_bytes if result.is_whole else limit
         blocks = _read(window, settings, renderer, limit, result, weighs=weighs)
         held += [(window.file.path, block) for block in blocks]
+        if keep_blocks:
+            result.blocks += [(len(result.window_read) - 1, block) for block in blocks]
         if len(held) >= _MOST_HELD:
             _render(held, renderer, result)
             held = []
     if held:
         _render(held, renderer, result)
+    result.heads_only &= not result.is_whole
     return result
 
 
 def add_fragments(parts: Sequence[Part], found: Survey, limit_bytes: int) -> None:
     """Add pieces of raw input to a survey until it has read about `limit_bytes`."""
-    if found.heads_only or not found.raw:
+    if found.is_whole or found.heads_only or not found.raw:
         return
     slices = _slices(parts)
     n_fragments = max(0, limit_bytes - found.stored_bytes) // _FRAGMENT_BYTES
@@ -212,18 +143,23 @@ def _read(
     with open_slice(window, *options, samples_head=weighs) as reader:
         for block in reader.blocks():
             # One read may feed several blocks, and is charged to the first of them.
-            if block.input_bytes and stored >= limit_bytes:
+            if block.input_bytes and stored >= limit_bytes and not into.is_whole:
                 break
             if decoded >= _MOST_DECODED * limit_bytes:
+                into.is_whole = False
                 break
             decoded += block.n_bytes
             # A window's last record may be far longer than the window: count what was read.
             stored += block.n_bytes if by_range else block.input_bytes
             if isinstance(block, JsonBlock) and by_range:
-                into.raw += _pieces(block.raw.data)
+                pieces = list(_pieces(block.raw.data))
+                into.raw += pieces
+                into.raw_windows += [len(into.window_read)] * len(pieces)
             found.append(block)
     into.heads_only |= not by_range
     into.window_bytes += window.n_bytes if by_range else 0
+    into.window_ranges.append(window.n_bytes if by_range else 0)
+    into.window_read.append(stored)
     into.stored_bytes += stored
     into.input_bytes += _share_of_file(window, decoded, stored)
     return found

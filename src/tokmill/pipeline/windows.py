@@ -24,10 +24,17 @@ _FILES_PER_WINDOW = 4
 
 def windows(slices: Sequence[Slice], limit_bytes: int, *, at_random: bool) -> Iterator[Slice]:
     """Give the windows of a sample of about `limit_bytes`; all slices if they are no more."""
-    if len(slices) <= _MAX_WINDOWS and sum(piece.n_bytes for piece in slices) <= limit_bytes:
+    if are_few(slices, limit_bytes):
         yield from slices
     else:
         yield from islice(_spread(slices, at_random=at_random), _MAX_WINDOWS)
+
+
+def are_few(slices: Sequence[Slice], limit_bytes: int) -> bool:
+    """Return whether slices are read whole by a sample of `limit_bytes`."""
+    if len(slices) > _MAX_WINDOWS:
+        return False
+    return sum(piece.n_bytes for piece in slices) <= limit_bytes
 
 
 def _spread(slices: Sequence[Slice], *, at_random: bool) -> Iterator[Slice]:

@@ -18,23 +18,25 @@ def forecast_rows(plan: Mapping[str, Any], free_bytes: int) -> Rows:
     """Return a forecast, as `plan --json` prints it, in ten rows of a line."""
     is_sft = plan.get("kind") == "sft"
     fits = "" if plan["disk_bytes"] < free_bytes else ": TOO LITTLE"
-    sampled = size(plan["sampled_bytes"])
+    sampled = "all of it read" if plan["is_counted"] else f"sampled {size(plan['sampled_bytes'])}"
     if plan["heads_only"]:
         sampled += ", at the heads of files that cannot be read from the middle"
     files, parts = plural(plan["files"], "file"), plural(plan["parts"], "part")
-    disk = f"about {size(plan['disk_bytes'])} as {plan['dtype']}; {size(free_bytes)} free{fits}"
+    bill = plan["disk"]
+    band = f"{size(bill['low_bytes'])} to {size(bill['high_bytes'])}"
+    disk = f"about {size(plan['disk_bytes'])} ({band}) as {plan['dtype']}"
     eos = f"eos {plan['eos']['token']} = {plan['eos']['id']}"
     return [
-        ("input", f"{files}, {size(plan['input_bytes'])}, in {parts}; sampled {sampled}"),
+        ("input", f"{files}, {size(plan['input_bytes'])}, in {parts}; {sampled}"),
         ("renderer", _renderer(plan)),
         ("tokenizer", f"{plan['tokenizer']}, {eos}"),
         ("engine", engine_line(plan["engine"])),
-        ("samples" if is_sft else "documents", f"about {count(plan['documents'])}"),
-        ("tokens", f"about {count(plan['tokens'])}" + ("" if is_sft else ", eos included")),
-        ("on disk", disk),
+        ("samples" if is_sft else "documents", _amount(plan, "documents") + _dropped(plan)),
+        ("tokens", _amount(plan, "tokens") + ("" if is_sft else ", eos included")),
+        ("on disk", f"{disk}; {size(free_bytes)} free{fits}"),
         ("time", f"about {seconds(plan['time_s'])}"),
         ("memory", _memory(plan["memory_bytes"], plan["usable_memory_bytes"])),
-        ("rejects", f"{plan['reject_fraction']:.2%} of the sampled records"),
+        ("rejects", f"{plan['reject_fraction']:.2%} of the {_which(plan)}records"),
     ]
 
 
@@ -43,6 +45,24 @@ def _renderer(plan: Mapping[str, Any]) -> str:
     text = str(plan["renderer"])
     text += f": {plan['fields']}" if plan.get("fields") else ""
     return text + (f"; used of the text: {plan['left_out']}" if plan.get("left_out") else "")
+
+
+def _amount(plan: Mapping[str, Any], name: str) -> str:
+    """Return what was counted, or the estimate with its band."""
+    if plan["is_counted"]:
+        return f"{plan[name]:,}"
+    low, high = (count(plan[f"{name}_{end}"]) for end in ("low", "high"))
+    return f"about {count(plan[name])} ({low} to {high})"
+
+
+def _dropped(plan: Mapping[str, Any]) -> str:
+    if not plan["drop_fraction"]:
+        return ""
+    return f"; {plan['drop_fraction']:.2%} of the {_which(plan)}records dropped"
+
+
+def _which(plan: Mapping[str, Any]) -> str:
+    return "" if plan["is_counted"] else "sampled "
 
 
 def _memory(needed: int, usable: int) -> str:
