@@ -7,14 +7,14 @@ import pytest
 from tokmill.config import RenderSettings
 from tokmill.errors import UsageError
 from tokmill.fields import FieldSample
-from tokmill.render.detect import detect, is_named, template_option
+from tokmill.render.detect import detect, is_named, nested_keys, template_option
 
 SECTIONS = [{"title": "habits", "content": "they hunt by night " * 9}]
 BODY = "they hunt by night and sleep by day " * 9
 
 
 def sampled(*records):
-    found = FieldSample(("sections",))
+    found = FieldSample(nested_keys(RenderSettings()))
     for record in records:
         found.add(record)
     found.where = "a.jsonl"
@@ -127,6 +127,11 @@ def test_without_a_record_it_is_an_encyclopedia():
             "tokmill sft makes samples of them, tokmill pretrain reads text",
         ),
         (
+            {"id": "1", "messages": '[{"role": "user", "content": "how many are they"}]'},
+            "a.jsonl: the records are chats (messages[].role, messages[].content): tokmill sft "
+            "makes samples of them, tokmill pretrain reads text",
+        ),
+        (
             {"title": "sums", "question": "how many are they", "answer": "42"},
             "a.jsonl: the records are questions with answers (question, answer): use tokmill sft, "
             "or to pretrain on them as text name all with "
@@ -187,6 +192,11 @@ def test_categories_are_no_text():
 
 def test_the_option_that_takes_all_texts_keeps_their_order():
     found = sampled({"title": "cats at night", "url": "a/b", "content": BODY})
+    assert template_option(found, "text") == "--template '{title}\\n{content}'"
+
+
+def test_the_option_leaves_out_what_is_hardly_any_text():
+    found = sampled({"title": "cats at night", "content": BODY * 20, "by": "someone"})
     assert template_option(found, "text") == "--template '{title}\\n{content}'"
 
 

@@ -15,7 +15,7 @@ from tokmill.pipeline.plan import make_parts, resolve
 from tokmill.pipeline.spec import Part, RunSpec
 from tokmill.pipeline.survey import survey
 from tokmill.pipeline.surveyed import Survey
-from tokmill.render.detect import detect, is_named, template_option
+from tokmill.render.detect import detect, is_named, nested_keys, template_option
 from tokmill.render.renderer import make_renderer
 from tokmill.sources.files import Discovery, SourceFile, discover
 from tokmill.sources.first import first_records, sample_fields
@@ -109,7 +109,7 @@ def prepare(config: Config, commits: Mapping[str, str] | None = None) -> Prepare
     check_kinds(found.files, config.input)
     if config.sft is not None:
         return _prepare_chat(config, tokenizer, found)
-    fields = sample_fields(found.files, config.input, (config.render.sections_field,))
+    fields = sample_fields(found.files, config.input, nested_keys(config.render))
     render = detect(config.render, fields, fields.where)
     renderer = make_renderer(render, fields)
     resolved = resolve(replace(config, render=render), tokenizer, render.renderer)
