@@ -224,6 +224,13 @@ class SftSettings:
         choices=("auto", "fields", "text"),
         unsaid="text",
     )
+    rendered_text: str = bytes_setting(
+        "refuse",
+        "Texts that are rendered conversations already; parse: they are taken as they are, with "
+        "their control tokens, all trained; text: each becomes a reply; refuse: the run stops.",
+        choices=("refuse", "parse", "text"),
+        unsaid="text",
+    )
     append_eos: str = bytes_setting(
         "preset", "Put eos behind every sample.", choices=("preset", "no", "mask", "train")
     )

@@ -131,7 +131,7 @@ def test_an_input_has_its_heading_in_template_alpaca_unless_it_is_said(
 def test_lengths_that_go_together_are_taken(settled):
     sft = SftSettings(packing=8, packed_rows=True, too_long="window", window_overlap=7)
     assert settled(sft=sft, max_tokens=8)[0].sft == dataclasses.replace(
-        sft, schema="messages", instruction="newline"
+        sft, schema="messages", instruction="newline", rendered_text="text"
     )
     settled(sft=SftSettings(window_overlap=9, too_long="window"))  # nothing is too long
 

@@ -137,5 +137,5 @@ def test_a_setting_that_would_change_a_half_finished_dataset_is_named(tokmill, f
     began = files(folder / "sft-half")
     done = tokmill("sft", "--config", "sft.toml", "-o", "sft-half", "--quiet")
     assert done.returncode == 6
-    assert "sft.inline_tags was 'text', is 'auto'" in done.stderr
+    assert "--inline-tags (sft.inline_tags) was 'text', is 'auto'" in done.stderr
     assert files(folder / "sft-half") == began

@@ -69,10 +69,17 @@ class Prepared:
         return describe_fields(counts, used) + (f"; to take all: {option}" if option else "")
 
     def notes(self) -> list[str]:
-        """Return lines on what may surprise: eos, files that are not read, and large texts."""
+        """Return lines on what may surprise: eos, texts as chats, files not read, large texts."""
         eos = self.tokenizer.eos_note
         large = large_text_notes(self.files, self.config.input)
-        return [*([eos] if eos else []), *self.found.ignored, *large]
+        return [*filter(None, (eos, self._text_note())), *self.found.ignored, *large]
+
+    def _text_note(self) -> str:
+        if self.config.sft is None:
+            return ""
+        from tokmill.render.chat.rendered import text_note
+
+        return text_note(self.config.sft)
 
     def all_notes(self) -> list[str]:
         """Return the same, and which fields are read."""

@@ -11,6 +11,7 @@ from tokmill.errors import TokenizerError, UsageError
 from tokmill.render.chat.conversation import ChatError, Conversation
 from tokmill.render.chat.detect import settle_records
 from tokmill.render.chat.flat import STANFORD
+from tokmill.render.chat.rendered import settle_rendered
 from tokmill.render.chat.renderer import ChatRenderer
 from tokmill.render.chat.rule import mask_rule
 from tokmill.render.chat.templates import (
@@ -56,13 +57,18 @@ def settle(
     settings = sft_settings(config)
     where = f"first records of {config.input.paths[0]}"
     settings = settle_records(settings, first_records, where)
+    added = added_tokens(tokenizer)
+    control = [string for string, token in added.items() if token.special]
+    settings = settle_rendered(settings, first_records, control, where)
     rule = mask_rule(settings)
     config = _with_lengths(config, settings)
-    source = template_source(settings, rule.template, tokenizer.chat_template)
+    if settings.schema == "text" and settings.rendered_text == "parse":
+        source = "plain"  # for what the tokenizer has: no template writes around such texts
+    else:
+        source = template_source(settings, rule.template, tokenizer.chat_template)
     if settings.instruction == "auto":
         style = STANFORD if source == ALPACA else "newline"
         settings = replace(settings, instruction=style)
-    added = added_tokens(tokenizer)
     emitted = emitted_strings(source, added)
     if config.tokenizer.control_tokens_in_text != "parse":
         tokenizer = with_control_tokens(tokenizer, emitted)

@@ -46,6 +46,9 @@ def describe_rule(spec: RunSpec, reference: Engine) -> dict[str, Any]:
     settings = sft_settings(spec.config)
     rule = mask_rule(settings)
     renderer = make_chat_renderer(spec.config, spec.tokenizer, spec.template)
+    # A text that is taken as it is may end in any token.
+    is_open = settings.rendered_text == "parse" and settings.schema in ("text", "mixed")
+    is_open = is_open and rule.append_eos == "no"
     return {
         "preset": settings.preset,
         "boundary": rule.boundary,
@@ -56,7 +59,7 @@ def describe_rule(spec: RunSpec, reference: Engine) -> dict[str, Any]:
         "template_sha256": spec.template_sha256,
         "ends": {
             "rule": "template" if rule.append_eos == "no" else "eos",
-            "last_ids": last_ids(renderer, reference),
+            "last_ids": [] if is_open else last_ids(renderer, reference),
         },
     }
 

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import pytest
 
@@ -164,8 +165,9 @@ def test_a_flat_record_may_have_system_and_tools():
 
 
 def test_a_text_is_one_message_of_the_assistant():
-    assert read_text({"text": "t\n"}, SETTINGS) == flat(said("assistant", "t\n"))
-    assert read_text({"text": ""}, SETTINGS) == flat(said("assistant", ""))
+    for text in ("t\n", ""):
+        expected = replace(flat(said("assistant", text)), is_text=True)
+        assert read_text({"text": text}, SETTINGS) == expected
     assert refusal(read_text, {"text": None, "body": "x"}) == (
         "no such fields",
         "record: expected text, found keys text, body",

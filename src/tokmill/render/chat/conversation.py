@@ -40,7 +40,7 @@ class Conversation:
     `tools`: descriptions of functions, or None. `unread`: keys of the record that are filled and
     that nothing reads, sorted. `stand_ins`: characters in the texts that are control tokens;
     `hides_tags`: whether a template must not see those in the last message. `variables`: those for
-    the template, or None.
+    the template, or None. `is_text`: the record is one text, which may be a rendered conversation.
     """
 
     messages: list[Message]
@@ -50,3 +50,4 @@ class Conversation:
     stand_ins: Mapping[str, StandIn] = field(default_factory=dict)
     hides_tags: bool = False
     variables: dict[str, Any] | None = None
+    is_text: bool = False

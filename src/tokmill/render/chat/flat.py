@@ -58,7 +58,7 @@ def read_text(record: Mapping[str, Any], _settings: SftSettings) -> Conversation
     text = record.get("text")
     if text is None:
         raise no_such_fields("text", record)
-    return Conversation([_said("assistant", text_of(text, "text"))], [None])
+    return Conversation([_said("assistant", text_of(text, "text"))], [None], is_text=True)
 
 
 def no_such_fields(expected: str, record: Mapping[str, Any]) -> ChatError:

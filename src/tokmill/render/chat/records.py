@@ -13,6 +13,8 @@ from tokmill.render.chat.conversation import ChatError
 from tokmill.render.chat.inline_forms import inline_forms
 from tokmill.render.chat.inline_reader import InlineReader
 from tokmill.render.chat.kept_strings import KeptStrings
+from tokmill.render.chat.regions import Cutter
+from tokmill.render.chat.rendered import RENDERED_TEXTS, RenderedTexts
 from tokmill.render.chat.schemas import parse_record, read_conversation
 from tokmill.render.chat.segments import Kind, Segments
 
@@ -63,6 +65,8 @@ class RecordWriter:
         reserved = [getattr(template, "literals", ""), *vocabulary.control]
         self._inline = InlineReader(self.forms, "\0".join(reserved))
         self.kept = KeptStrings(vocabulary)
+        self.rendered = RenderedTexts(vocabulary.control)
+        self._cut = Cutter(vocabulary.control)
 
     def write(self, text: pa.LargeStringArray) -> Written:
         """Give the segments of n records, each the text of an object in JSON."""
@@ -92,11 +96,15 @@ class RecordWriter:
     def _write(self, conversation: Conversation, found: _Found, row: int) -> None:
         segments, noticed = found.segments, Counter[str]()
         first_sample = len(found.rows)
-        conversation = self._inline.read(conversation, noticed)
-        self.kept.notice(conversation.messages, noticed)
+        as_it_is = conversation.is_text and self._settings.rendered_text == "parse"
+        if not as_it_is:
+            conversation = self._read(conversation, noticed)
         for sample in self._samples(conversation):
             segments.begin_sample()
-            self._template.render(sample, segments)
+            if as_it_is:
+                self._write_as_it_is(sample, segments)
+            else:
+                self._template.render(sample, segments)
             if sample.stand_ins:
                 segments.place(sample.stand_ins)
             if self._append_eos:
@@ -105,6 +113,23 @@ class RecordWriter:
                 raise ChatError("empty", "the sample has no text")
             found.rows.append(row)
         found.notice(first_sample, noticed)
+
+    def _write_as_it_is(self, sample: Conversation, segments: Segments) -> None:
+        segments.begin_turn("assistant", sample.weights[0])
+        for i, piece in enumerate(self._cut(sample.messages[0]["content"])):
+            if i % 2:
+                segments.control(piece, Kind.EOT)
+            else:
+                segments.text(piece, Kind.CONTENT)
+
+    def _read(self, conversation: Conversation, noticed: Counter[str]) -> Conversation:
+        """Return a conversation as the template is to get it; count what its texts hold."""
+        conversation = self._inline.read(conversation, noticed)
+        self.kept.notice(conversation.messages, noticed)
+        if conversation.is_text:
+            text = conversation.messages[0]["content"]
+            noticed[RENDERED_TEXTS] += bool(self.rendered.sign(text))
+        return conversation
 
     def _samples(self, conversation: Conversation) -> Iterator[Conversation]:
         """Give the conversation, or one for each assistant turn, which alone is trained."""

@@ -57,6 +57,8 @@ def read_regular(text: pa.LargeStringArray, schema: str, settings: SftSettings) 
     """Give the contents of whole records, or None where they are not regular."""
     if not len(text) or schema not in (*_MESSAGES, *_FIELDS) or settings.samples != "conversation":
         return None
+    if schema == "text" and settings.rendered_text == "parse":
+        return None
     wanted = _wanted(schema, settings)
     ignored = frozenset(settings.ignore_keys)
     if wanted is None or (schema in _MESSAGES and not ignored.isdisjoint(wanted)):

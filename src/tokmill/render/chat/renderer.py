@@ -13,6 +13,7 @@ from tokmill.render.chat.kept_strings import holds, patterns
 from tokmill.render.chat.noticed import notice
 from tokmill.render.chat.records import RecordWriter, Written
 from tokmill.render.chat.regular import read_regular
+from tokmill.render.chat.rendered import RENDERED_TEXTS
 from tokmill.render.chat.rule import segment_weights
 
 if TYPE_CHECKING:
@@ -44,7 +45,8 @@ class ChatRenderer:
         rule: MaskRule,
         vocabulary: Vocabulary,
     ) -> None:
-        self.name = f"{settings.schema} as {template.name}"
+        as_it_is = settings.schema == "text" and settings.rendered_text == "parse"
+        self.name = f"{settings.schema} as {'it is' if as_it_is else template.name}"
         self._settings = settings
         self._rule = rule
         self.writer = RecordWriter(settings, template, rule, vocabulary)
@@ -109,4 +111,7 @@ class ChatRenderer:
             name: np.add.reduceat(counts, starts)
             for name, counts in self.writer.kept.in_column(regular.contents).items()
         }
+        if self._settings.schema == "text":
+            rendered = self.writer.rendered.in_column(regular.contents)
+            noticed |= {} if rendered is None else {RENDERED_TEXTS: rendered}
         return Written(columns, np.arange(len(text)), [], {}, regular.unread, noticed)
