@@ -5,7 +5,7 @@ import pytest
 
 from tokmill.errors import UsageError
 from tokmill.render.chat.jinja_budget import Budget
-from tokmill.render.chat.jinja_env import MARKS, compile_template, emitted_tokens
+from tokmill.render.chat.jinja_env import MARKS, compile_template, emitted_tokens, variables_read
 
 
 def rendered(source, date="", **variables):
@@ -15,6 +15,15 @@ def rendered(source, date="", **variables):
 
 def test_the_newline_behind_a_block_and_the_spaces_before_it_are_not_written():
     assert rendered("a\n  {% if true %}\nb\n  {% endif %}\nc\n") == "a\nb\nc"
+
+
+def test_the_variables_of_a_template_are_those_that_its_caller_may_set():
+    source = (
+        "{% if quiet is not defined %}{% set quiet = 1 %}{% endif %}{{ note }}{{ bos_token }}"
+        "{% for m in messages %}{% if m %}{% set own = m %}{% endif %}{{ own }}{{ range(2) }}"
+        "{% endfor %}"
+    )
+    assert variables_read(source) == {"quiet", "note", "bos_token", "messages"}
 
 
 def test_line_endings_of_the_data_are_kept():

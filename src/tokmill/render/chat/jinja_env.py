@@ -111,9 +111,21 @@ def emitted_tokens(source: str, added: Iterable[str]) -> set[str]:
 
 
 def variables_read(source: str) -> set[str]:
-    """Return the names that a valid template asks for, but for those of the environment."""
+    """Return the names that a valid template asks for, but for those of the environment.
+
+    A name that it sets itself is one only where it asks whether the name is defined: Jinja takes
+    what is set within a loop or a condition for unknown outside.
+    """
     environment = _environment(_clock("", ""))
-    return meta.find_undeclared_variables(environment.parse(source)) - environment.globals.keys()
+    tree = environment.parse(source)
+    found = meta.find_undeclared_variables(tree) - environment.globals.keys()
+    stored = {name.name for name in tree.find_all(nodes.Name) if name.ctx == "store"}
+    asked = {
+        test.node.name
+        for test in tree.find_all(nodes.Test)
+        if test.name in ("defined", "undefined") and isinstance(test.node, nodes.Name)
+    }
+    return found - (stored - asked)
 
 
 class _GenerationTags(Extension):

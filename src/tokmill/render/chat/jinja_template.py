@@ -173,7 +173,9 @@ class JinjaTemplate:
             raise ChatError(*_EMPTY)
         if break_:
             _check_breaks([text], break_)
-        segments.begin_turn("assistant", weight)
+        segments.begin_turn(
+            "user", weight
+        )  # its replies are unknown, and so nothing is said of them
         pieces = [piece.replace(break_, "") if break_ else piece for piece in self._cut(text)]
         segments.pieces(pieces, Kind.CONTENT)
 
