@@ -66,8 +66,12 @@ def test_as_many_processes_write_chats_as_there_are_threads_and_memory(
     chat_run, n_threads, memory_bytes, expected
 ):
     made = chat_run([{"messages": [{"role": "user", "content": "a"}]}]).spec
-    made = dataclasses.replace(made, n_threads=n_threads, memory_bytes=memory_bytes)
+    made = dataclasses.replace(
+        made, n_threads=n_threads, memory_bytes=memory_bytes, template="chatml"
+    )
     assert n_writers(made) == expected
+    foreign = dataclasses.replace(made, template="{{ messages[0].content }}")
+    assert n_writers(foreign) == max(expected, 1)
     if memory_bytes == 4 * GIB:
         blocks = BLOCK_COPIES * ahead_bytes(made)
         total = BASE_BYTES + engine_bytes(made) + blocks + WRITER_BYTES * expected

@@ -12,6 +12,7 @@ from tokmill.config import SftSettings
 from tokmill.errors import WorkerError
 from tokmill.pipeline import render_pool
 from tokmill.pipeline.render_pool import RenderPool
+from tokmill.render.chat.guard import OUT_OF_MEMORY, OUT_OF_TIME
 from tokmill.render.chat.records import RecordWriter, Written
 from tokmill.render.chat.rule import mask_rule
 from tokmill.render.chat.templates import Vocabulary, make_template
@@ -32,10 +33,12 @@ TEXT = pa.array(
 )
 
 
-def make_pool(n_processes: int, vocabulary: Vocabulary = VOCABULARY) -> RenderPool:
+def make_pool(
+    n_processes: int, vocabulary: Vocabulary = VOCABULARY, *, is_apart: bool = False
+) -> RenderPool:
     template = make_template("plain", SETTINGS, VOCABULARY)
     writer = RecordWriter(SETTINGS, template, mask_rule(SETTINGS), VOCABULARY)
-    return RenderPool(writer, (SETTINGS, "plain", vocabulary), n_processes)
+    return RenderPool(writer, (SETTINGS, "plain", vocabulary), n_processes, is_apart=is_apart)
 
 
 def plain(written: Written) -> tuple[object, ...]:
@@ -75,6 +78,38 @@ def test_a_little_work_is_done_here():
     pool = make_pool(2)
     pool.write(TEXT)
     assert n_processes(pool) == 0
+
+
+@pytest.mark.parametrize("most", [0, 1, 3])
+def test_a_foreign_template_is_run_by_a_process_from_the_first_record_on(most):
+    pool = make_pool(most, is_apart=True)
+    expected = plain(make_pool(1).write(TEXT))
+    pool._write_here = None
+    assert plain(pool.write(TEXT)) == expected
+    assert n_processes(pool) == 1
+    pool._spent_s = 1.0
+    assert plain(pool.write(TEXT)) == expected
+    assert n_processes(pool) == max(most, 1)
+    pool.close()
+
+
+@pytest.mark.parametrize(
+    ("status", "words"),
+    [
+        (OUT_OF_TIME, "took more than 120 s of processor time for one block of records"),
+        (OUT_OF_MEMORY, "took more than 4 GiB for one block of records"),
+    ],
+)
+def test_a_template_beyond_the_last_bounds_stops_the_run(tmp_path, monkeypatch, status, words):
+    python = tmp_path / "python"
+    end = f"exit {status}" if status > 0 else f"kill -{-status} $$"
+    python.write_text(f"#!/bin/sh\n{end}\n")
+    python.chmod(0o755)
+    monkeypatch.setattr(sys, "executable", str(python))
+    pool = make_pool(1, is_apart=True)
+    with pytest.raises(WorkerError, match=words):
+        pool.write(TEXT)
+    pool.close()
 
 
 def test_a_process_that_died_is_an_error(at_once):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from tokmill.render.chat.templates import is_foreign
 from tokmill.sources.streams import CHUNK_BYTES
 
 if TYPE_CHECKING:
@@ -46,12 +47,15 @@ def ahead_bytes(spec: RunSpec) -> int:
 def n_writers(spec: RunSpec) -> int:
     """Return how many processes may write records of chats: as many as a quarter of memory holds.
 
-    No more than threads; 0 where there are none, which is for pretraining and for one thread.
+    No more than threads; 0 where there are none, which is for pretraining and for one thread. A
+    template that did not come with tokmill has one in any case, as it may not run elsewhere.
     """
     wanted = spec.n_threads
     if spec.memory_bytes:
         wanted = min(wanted, spec.memory_bytes // (4 * WRITER_BYTES))
-    return 0 if spec.config.sft is None or wanted < 2 else wanted
+    if spec.config.sft is None:
+        return 0
+    return wanted if wanted >= 2 else int(is_foreign(spec.template))
 
 
 def engine_bytes(spec: RunSpec) -> int:

@@ -28,6 +28,7 @@ from tokmill.pipeline.encoded import Encoded, joined, parted
 from tokmill.pipeline.render_pool import RenderPool
 from tokmill.pipeline.road import validation_texts
 from tokmill.pipeline.spec import CUT_SAMPLES
+from tokmill.render.chat.templates import is_foreign
 from tokmill.shards.layout import token_dtype
 from tokmill.sources.together import parse_together
 
@@ -67,6 +68,7 @@ class ChatRoad:
             self._renderer.writer,
             (self._settings, spec.template, vocabulary_of(config, tokenizer, spec.template)),
             n_writers(spec),
+            is_apart=is_foreign(spec.template),
         )
         self._renderer.write = self._pool.write
         self.schema = self._renderer.schema

@@ -1,7 +1,9 @@
 """Processes that write records of chats, for what one interpreter alone is too slow for.
 
 They hold a template and no tokenizer, so that one starts in half a second and takes 80 MB. They are
-started when writing here has taken some time, so that a small set never waits for them.
+started when writing here has taken some time, so that a small set never waits for them. A template
+that did not come with tokmill is run by such a process alone, which bounds its time and memory (see
+`guard`): one is started with the first block, the others when it has taken some time.
 """
 
 from __future__ import annotations
@@ -17,6 +19,7 @@ from typing import TYPE_CHECKING
 
 from tokmill.errors import WorkerError
 from tokmill.interrupts import children_spared
+from tokmill.render.chat.guard import MEMORY_BYTES, OUT_OF_MEMORY, OUT_OF_TIME, TIME_S
 from tokmill.render.chat.worker import receive, send
 
 if TYPE_CHECKING:
@@ -41,6 +44,7 @@ class RenderPool:
         writer: writes in this process.
         how: settings, template source and vocabulary, from which a process makes its own writer.
         n_processes: how many to start; fewer than two: none.
+        is_apart: nothing may be written in this process, so at least one is started.
     """
 
     def __init__(
@@ -48,11 +52,14 @@ class RenderPool:
         writer: RecordWriter,
         how: tuple[SftSettings, str, Vocabulary],
         n_processes: int,
+        *,
+        is_apart: bool = False,
     ) -> None:
         self._write_here: Callable[[pa.LargeStringArray], Written] = writer.write
         self._how = how
-        self._n_processes = n_processes
-        self._here_s = 0.0
+        self._n_at_first = int(is_apart)
+        self._n_processes = max(n_processes if n_processes >= 2 else 0, self._n_at_first)
+        self._spent_s = 0.0
         self._lock = threading.Lock()
         self._processes: list[_Process] = []
         self._idle: SimpleQueue[_Process] = SimpleQueue()
@@ -65,31 +72,39 @@ class RenderPool:
         Raises:
             WorkerError: a process died.
         """
-        if self._n_processes < 2 or not self._started():
+        if not self._started():
             start = time.thread_time()
             written = self._write_here(text)
-            self._here_s += time.thread_time() - start
+            self._spent_s += time.thread_time() - start
             return written
         process = self._idle.get()
+        start = time.perf_counter()
         try:
             return _answer(process, text)
         finally:
+            self._spent_s += time.perf_counter() - start
             self._idle.put(process)
 
     def _started(self) -> bool:
+        """Return whether there are processes, once those that are wanted by now are started."""
+        wanted = self._n_processes if self._spent_s > START_AFTER_S else self._n_at_first
         with self._lock:
-            if not self._processes and self._here_s > START_AFTER_S:
-                for _ in range(self._n_processes):
-                    with children_spared():
-                        process = subprocess.Popen(
-                            [sys.executable, "-m", "tokmill.render.chat.worker"],
-                            stdin=subprocess.PIPE,
-                            stdout=subprocess.PIPE,
-                        )
-                    self._processes.append(process)
-                    self._idle.put(process)  # a dead one too: others must not wait for it
-                    _tell(process, self._how)
-            return bool(self._processes)
+            for _ in range(wanted - len(self._processes)):
+                self._start()
+        return wanted > 0
+
+    def _start(self) -> None:
+        with children_spared():
+            process = subprocess.Popen(
+                [sys.executable, "-m", "tokmill.render.chat.worker"],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+            )
+        self._processes.append(process)
+        try:
+            _tell(process, self._how)
+        finally:
+            self._idle.put(process)  # a dead one too: others must not wait for it
 
 
 def _end(processes: list[_Process]) -> None:
@@ -125,8 +140,21 @@ def _death_told(process: _Process) -> Iterator[None]:
     try:
         yield
     except (EOFError, BrokenPipeError):
-        status = process.wait()
-        raise WorkerError(
-            f"a process that renders chats died (exit status {status}): run the same command "
-            "again, with --threads 1 if it does so again"
-        ) from None
+        raise WorkerError(_death(process.wait())) from None
+
+
+def _death(status: int) -> str:
+    if status == OUT_OF_TIME:
+        return (
+            f"the chat template took more than {TIME_S} s of processor time for one block of "
+            "records: use another --template, or a smaller --batch-bytes"
+        )
+    if status == OUT_OF_MEMORY:
+        return (
+            f"the chat template took more than {MEMORY_BYTES >> 30} GiB for one block of records: "
+            "use another --template, or a smaller --batch-bytes"
+        )
+    return (
+        f"a process that renders chats died (exit status {status}): run the same command again, "
+        "with --threads 1 if it does so again"
+    )

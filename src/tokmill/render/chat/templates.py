@@ -90,6 +90,12 @@ def template_source(settings: SftSettings, preset_template: str, own: str | None
         raise UsageError(f"{name}: the template cannot be read: {error}") from None
 
 
+def is_foreign(source: str) -> bool:
+    """Return whether a `template_source` is code that did not come with tokmill."""
+    ours = source in BUILT_IN or any(source == training_source(name) for name in TRAINING)
+    return source != "" and not ours
+
+
 def emitted_strings(source: str, added: Collection[str]) -> set[str]:
     """Give the added tokens that a template itself writes, special or not."""
     if source in BUILT_IN:

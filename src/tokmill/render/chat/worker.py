@@ -13,6 +13,7 @@ import signal
 import sys
 from typing import TYPE_CHECKING, Any
 
+from tokmill.render.chat.guard import guarded
 from tokmill.render.chat.records import RecordWriter
 from tokmill.render.chat.rule import mask_rule
 from tokmill.render.chat.templates import make_template
@@ -54,10 +55,14 @@ def main() -> None:
     messages, answers = sys.stdin.buffer, sys.stdout.buffer
     try:
         settings, source, vocabulary = receive(messages)
-        template = make_template(source, settings, vocabulary)
-        writer = RecordWriter(settings, template, mask_rule(settings), vocabulary)
+        with guarded(0):
+            template = make_template(source, settings, vocabulary)
+            writer = RecordWriter(settings, template, mask_rule(settings), vocabulary)
         while True:
-            send(answers, writer.write(receive(messages)))
+            text = receive(messages)
+            with guarded(text.nbytes):
+                written = writer.write(text)
+            send(answers, written)
     except (EOFError, BrokenPipeError):
         return
 
