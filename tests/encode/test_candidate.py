@@ -43,7 +43,7 @@ def test_every_text_with_wrong_ids_is_told(tokenizer, name):
     with Candidate(loading(tokenizer, name)) as found:
         found.begin(parity(tokenizer, skew=1))
         lines = found.result()["differences"]
-        line = f"{name}: the engine's ids differ from the reference's at token 0 "
+        line = "its ids differ from the reference's at token 0 "
         assert [lines[i].startswith(line) for i in ("0", "1")] == [True, True]
         assert found.refused == ""
 
@@ -63,7 +63,7 @@ def test_an_engine_that_cannot_load_the_tokenizer_says_why(tokenizer, name):
     with Candidate(loading(model, name)) as found:
         found.begin(parity(tokenizer))
         found.result()
-        why = f"engine {name} cannot take m.model: no tokenizer.json says the same"
+        why = f"engine {name} cannot take the tokenizer: no tokenizer.json says the same"
         assert found.refused == why
 
 

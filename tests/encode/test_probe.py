@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import dataclasses
 import json
 import pickle
 import subprocess
@@ -11,7 +12,9 @@ import pytest
 
 from tokmill.encode.candidate import Loading, Parity, Timing
 from tokmill.encode.engine import FAST_ENGINES, REFERENCE, is_installed, load_engine
+from tokmill.encode.hostile import hostile_texts
 from tokmill.encode.probe import Probe
+from tokmill.errors import TokenizerError
 
 TEXTS = ["hello world", "", "a<eos>b", "猫"]
 
@@ -38,7 +41,19 @@ def test_an_equal_engine_has_nothing_to_answer(tokenizer, name):
 def test_every_differing_text_is_named(tokenizer):
     answer = probe_of(tokenizer).answer(parity(tokenizer, skew=1))
     assert list(answer["differences"]) == ["0", "2", "3"]  # an empty text has no id
-    assert "that begins 'hello world'" in answer["differences"]["0"]
+    assert answer["differences"]["3"].startswith("its ids differ from the reference's at token 0 (")
+
+
+def test_neither_texts_of_the_corpus_nor_paths_are_told_to_other_runs(tokenizer):
+    text = hostile_texts([])[5]
+    ids = [found + 1 for found in parity(tokenizer).ids]
+    answer = probe_of(tokenizer).answer(Parity([text, "mine"], ids[:2]))
+    lines = list(answer["differences"].values())
+    assert lines[0].endswith(f" of the built-in text {text!r}")
+    assert lines[1].endswith(" of a sampled document")
+    elsewhere = dataclasses.replace(tokenizer, name="/home/somebody/tokenizer", json="")
+    with pytest.raises(TokenizerError, match="cannot take the tokenizer: "):
+        probe_of(elsewhere, FAST_ENGINES[0])
 
 
 @pytest.mark.parametrize("texts", [["hello world"] * 500, ["a"], ["", ""]])

@@ -19,7 +19,7 @@ from tokmill.encode.spot import (
     TOO_LONG,
     SpotCheck,
     counts,
-    describe_difference,
+    difference,
     differences,
     spot_share,
 )
@@ -148,7 +148,7 @@ def test_one_difference_is_told_with_its_row_and_the_text(ids, expected):
 
 def test_a_difference_is_one_line_of_bounded_length():
     ids = np.arange(1000, dtype=np.uint32)
-    message = describe_difference("line\n" * 1000, ids, ids[::-1], "a.jsonl:1")
+    message = difference("line\n" * 1000, ids, ids[::-1])
     assert "\n" not in message
     assert len(message) < 300
 

@@ -164,4 +164,5 @@ class Candidate:
         if self.refused:
             return {"refused": self.refused}
         last = (self._stderr.read_text(errors="replace").strip().splitlines() or ["no message"])[-1]
+        last = last.replace(f"{self._directory.name}/", "")
         return {"refused": f"died with status {status}: {last[:200]}"}

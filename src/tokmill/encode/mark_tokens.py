@@ -13,7 +13,7 @@ import numpy as np
 
 from tokmill.encode.byte_lengths import is_composed
 from tokmill.encode.offsets import byte_offsets
-from tokmill.encode.spot import describe_difference
+from tokmill.encode.spot import difference
 from tokmill.errors import ParityError
 
 if TYPE_CHECKING:
@@ -65,7 +65,7 @@ class Offsets:
         encoding = self._loaded().encode(text, add_special_tokens=False)
         expected = np.array(encoding.ids, np.uint32)
         if not np.array_equal(expected, ids):
-            raise ParityError(describe_difference(text, ids, expected, self._tokenizer.name))
+            raise ParityError(f"{self._tokenizer.name}: {difference(text, ids, expected)}")
         ranges = np.array(encoding.offsets, np.int64).reshape(-1, 2)
         sizes = [len(character.encode()) for character in text]
         bytes_before = np.concatenate([[0], np.cumsum(sizes, dtype=np.int64)])

@@ -12,7 +12,7 @@ import pickle
 import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,8 +20,10 @@ import numpy as np
 import pyarrow as pa
 
 from tokmill.encode.candidate import Loading, Parity, Speed, Texts, Timing
+from tokmill.encode.control import control_strings
 from tokmill.encode.engine import load_engine
 from tokmill.encode.fingerprints import fingerprints
+from tokmill.encode.hostile import hostile_texts
 from tokmill.encode.offsets import byte_offsets, pieces
 from tokmill.encode.spot import describe_difference
 from tokmill.errors import TokmillError
@@ -44,9 +46,11 @@ class Probe:
 
     def __init__(self, loading: Loading) -> None:
         self._n_threads = loading.n_threads
+        # What is said here is remembered for runs that have the tokenizer in another place.
+        self._tokenizer = replace(loading.tokenizer, name="the tokenizer")
         self._engine: Engine = load_engine(
             loading.engine,
-            loading.tokenizer,
+            self._tokenizer,
             control_in_text=loading.control_in_text,
             n_threads=loading.n_threads,
         )
@@ -64,9 +68,14 @@ class Probe:
         for i, expected in enumerate(task.ids):
             ids = batch.ids[batch.offsets[i] : batch.offsets[i + 1]]
             if not np.array_equal(ids, expected):
-                text, name = task.texts[i], self._engine.name
-                differences[str(i)] = describe_difference(text, ids, expected, name)
+                differs = describe_difference(ids, expected)
+                differences[str(i)] = f"its {differs} of {self._which(task.texts[i])}"
         return {"differences": differences} if differences else {}
+
+    def _which(self, text: str) -> str:
+        """Name a text; one of the corpus is not shown to the runs of others."""
+        is_built_in = text in hostile_texts(control_strings(self._tokenizer))
+        return f"the built-in text {text[:60]!r}" if is_built_in else "a sampled document"
 
     def _timed(self, task: Timing) -> dict[str, Any]:
         middle = len(task.texts) // 2

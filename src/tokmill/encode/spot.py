@@ -253,21 +253,21 @@ def spot_share(engine: str) -> float:
     return _SHARE_OF_FAST if engine in FAST_ENGINES else _SHARE
 
 
-def describe_difference(text: str, ids: Ids, expected: Ids, where: str) -> str:
-    """Say where two encodings of a text part, in one line."""
-    return f"{where}: {difference(text, ids, expected)}"
-
-
 def difference(text: str, ids: Ids, expected: Ids) -> str:
     """Return where an engine's ids of a text differ from the reference's, in one line."""
+    return (
+        f"the engine's {describe_difference(ids, expected)} of the text that begins {text[:60]!r}: "
+        "run again with --engine tokenizers --overwrite, and report it"
+    )
+
+
+def describe_difference(ids: Ids, expected: Ids) -> str:
+    """Say where ids part from the reference's, and with which ids."""
     n = min(len(ids), len(expected))
     differs = np.flatnonzero(ids[:n] != expected[:n])
     at = int(differs[0]) if len(differs) else n
-    return (
-        f"the engine's ids differ from the reference's at token {at} "
-        f"({ids[at : at + 4].tolist()} against {expected[at : at + 4].tolist()}) of the text "
-        f"that begins {text[:60]!r}: run again with --engine tokenizers --overwrite, and report it"
-    )
+    found = f"{ids[at : at + 4].tolist()} against {expected[at : at + 4].tolist()}"
+    return f"ids differ from the reference's at token {at} ({found})"
 
 
 def _contains(ids: Ids, wanted: Ids) -> bool:
