@@ -190,7 +190,12 @@ def test_details_say_in_words_what_is_not_there(changes, label, expected):
     assert details(**changes)[label] == expected
 
 
-MASK = {"preset": "trl", "boundary": "joint", "template": "messages as chatml"}
+MASK = {
+    "preset": "trl",
+    "boundary": "joint",
+    "template": "messages as chatml",
+    "trained": ["content"],
+}
 PACK = {
     "capacity": 4096,
     "rows": 1200,
@@ -223,8 +228,9 @@ def test_the_summary_of_sft_says_what_is_trained_noticed_and_packed():
         **rows(),
         "records": "1,008 + 1,010 more made from them = 2,010 samples + 7 drops + 1 reject",
         "tokens": "25,000 (1,000 of them in val); text bytes per token 4.00",
-        "trained": "12,345 (49.4%); noticed 1,236: 1,234 straddling tokens, "
-        "2 samples whose joint ids differ",
+        "trained": "12,345 (49.4%); noticed 1,236: 1,234 tokens with trained and untrained bytes, "
+        "2 samples with other tokens at a boundary of the mask than the same text encoded in one "
+        "piece",
         "packing": "train 1,200 rows of 4,096 tokens, 99.69% full",
     }
     assert list(found)[3:6] == ["tokens", "trained", "packing"]
@@ -234,8 +240,11 @@ def test_the_details_of_sft_say_the_rule_the_sources_and_the_packs():
     found = details(**SFT)
     assert found["trained tokens"] == "12,345 (49.4%)"
     assert found["by source"] == "a.jsonl: 61.7%\nb.jsonl: 0.0%\nc.jsonl: 0.0%"
-    assert found["mask"] == "preset trl, boundary joint, messages as chatml"
-    assert found["noticed"] == "1,234 straddling tokens, 2 samples whose joint ids differ"
+    assert found["mask"] == "preset trl, boundary joint, messages as chatml; trains text"
+    assert found["noticed"] == (
+        "1,234 tokens with trained and untrained bytes, 2 samples with other tokens at a boundary "
+        "of the mask than the same text encoded in one piece"
+    )
     assert found["packs, train"] == (
         "10,000 samples in 1,200 rows of 4,096 tokens, 99.69% full; 45 bytes of memory a sample"
     )

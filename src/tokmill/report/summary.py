@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 from tokmill.plural import counted, plural
 from tokmill.report.engine_text import describe_engine, engine_line
 from tokmill.report.field_text import fields_line
+from tokmill.report.mask_words import noticed, trained_parts
 from tokmill.report.units import seconds, size
 
 if TYPE_CHECKING:
@@ -125,19 +126,20 @@ def _mask_rows(manifest: Mapping[str, Any]) -> Rows:
     """Return rows on an SFT dataset: what is trained, and what was noticed."""
     mask, totals = manifest["mask"], manifest["totals"]
     counters = totals.get("counters", {})
+    rule = f"preset {mask['preset']}, boundary {mask['boundary']}, {mask['template']}"
     rows = [
         ("trained tokens", _share(totals)),
         ("by source", _shares(manifest["sources"])),
-        ("mask", f"preset {mask['preset']}, boundary {mask['boundary']}, {mask['template']}"),
-        ("noticed", ", ".join(counted(n, name) for name, n in counters.items() if n) or "nothing"),
+        ("mask", "; ".join([rule, trained_parts(mask)] if mask.get("trained") else [rule])),
+        ("noticed", ", ".join(noticed(n, name) for name, n in counters.items() if n) or "nothing"),
     ]
     return rows if len(manifest["sources"]) > 1 else [row for row in rows if row[0] != "by source"]
 
 
 def _trained(totals: Mapping[str, Any]) -> str:
     found = {name: n for name, n in totals.get("counters", {}).items() if n}
-    noticed = _by_reason(found, written=counted)
-    return _share(totals) + (f"; noticed {noticed}" if noticed else "")
+    text = _by_reason(found, written=noticed)
+    return _share(totals) + (f"; noticed {text}" if text else "")
 
 
 def _share(totals: Mapping[str, Any]) -> str:
