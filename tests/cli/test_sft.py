@@ -180,10 +180,16 @@ def test_the_records_are_read_as_the_option_says(
     [
         (("--template", "llama3"), "template llama3 needs the control tokens"),
         (("--template", "none.jinja"), "none.jinja: no such template"),
-        (("--packing", "8", "--max-tokens", "9"), "sft.packing: rows of 8 tokens cannot hold"),
-        (("--packed-rows",), "sft.packed_rows: needs sft.packing"),
-        (("--roles", "bot"), "sft.roles: unknown role 'bot'"),
-        (("--default-system", "x"), "sft.default_system: only built-in templates take it"),
+        (
+            ("--packing", "8", "--max-tokens", "9"),
+            "--packing (sft.packing): rows of 8 tokens cannot hold",
+        ),
+        (("--packed-rows",), "--packed-rows (sft.packed_rows): needs --packing"),
+        (("--roles", "bot"), "--roles (sft.roles): unknown role 'bot'"),
+        (
+            ("--default-system", "x"),
+            "--default-system (sft.default_system): only built-in templates take it",
+        ),
     ],
 )
 def test_settings_that_do_not_go_together_cost_one_line(
