@@ -7,10 +7,9 @@ UTF-8. What only labels a record (a URL, an id, a date, a file name, a hash) is 
 
 from __future__ import annotations
 
-import json
-import re
-from contextlib import suppress
 from typing import TYPE_CHECKING, Any, NamedTuple
+
+from tokmill.text_shape import is_text, json_in
 
 if TYPE_CHECKING:
     from collections import Counter
@@ -30,20 +29,7 @@ is used, it is noted."""
 _MOST_NAMED = 3
 _DEEPEST = 3
 _DEEPEST_READ = 20
-_LONGEST_JSON = 1 << 20
-_LONGEST_DATE = 48
-_LONGEST_WORD = 3
 _LONGEST_LABEL, _FEWEST_LABELS, _LABEL_REPEATS = 64, 5, 5
-
-_NO_BLANK = re.compile(r"[!-~]+")
-_MARKED = re.compile(r"[0-9/\\_@:=.+-]")
-_URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://\S+")
-_DATE = re.compile(
-    r"(?:[0-9T Z:,./+\-年月日时分秒]|"
-    r"(?:mon|tue|wed|thu|fri|sat|sun|jan|feb|mar|apr|may|jun|jul|aug|sep|oct|nov|dec)[a-z]*|"
-    r"gmt|utc|am|pm|st|nd|rd|th)+",
-    re.IGNORECASE,
-)
 
 
 class FieldBytes(NamedTuple):
@@ -98,16 +84,18 @@ class FieldSample:
 
         `text_field` is never taken for such a label, and nothing is where all would be.
         """
+        labels = self.labels(text_field)
         found = {
-            path: FieldBytes(n.n_bytes, 0) if self._is_label(path, text_field) else n
+            path: FieldBytes(n.n_bytes, 0) if path in labels else n
             for path, n in self.fields.items()
         }
         if any(n.text_bytes for n in found.values()):
             return found
         return {path: FieldBytes(n.n_bytes, n.n_bytes) for path, n in self.fields.items()}
 
-    def _is_label(self, path: str, text_field: str) -> bool:
-        return path != text_field and self._labels[path].repeat()
+    def labels(self, text_field: str = "") -> frozenset[str]:
+        """Return the fields whose few short values come again and again, as categories do."""
+        return frozenset(p for p, found in self._labels.items() if found.repeat()) - {text_field}
 
 
 class _Labels:
@@ -130,22 +118,6 @@ class _Labels:
         return len(self._values) * _LABEL_REPEATS <= self._n_values
 
 
-def is_text(value: str) -> bool:
-    """Return whether a string is text, by its shape: not a URL, id, number, date, name of a file.
-
-    A string of ASCII without a blank is text only if it is a word. JSON in a string is metadata.
-    """
-    if len(value) <= _LONGEST_WORD and value.isascii():
-        return False
-    if _NO_BLANK.fullmatch(value):
-        return not _MARKED.search(value)
-    if len(value) <= _LONGEST_DATE and _DATE.fullmatch(value):
-        return False
-    if _URL.fullmatch(value):
-        return False
-    return isinstance(_parsed(value), str)
-
-
 def utf8_length(text: str) -> int:
     """Return the bytes of a string in UTF-8; a lone surrogate takes three."""
     return len(text) if text.isascii() else len(text.encode("utf-8", "surrogatepass"))
@@ -162,11 +134,18 @@ def is_used(path: str, used: Collection[str]) -> bool:
     return path in used or any(path.startswith((f"{name}.", f"{name}[")) for name in used)
 
 
-def counted(fields: Mapping[str, FieldBytes], used: Collection[str]) -> dict[str, int]:
-    """Return what each field counts in a share: all of a used field, the text of another."""
+def counted(
+    fields: Mapping[str, FieldBytes], used: Collection[str], labels: Collection[str] = ()
+) -> dict[str, int]:
+    """Return what each field counts in a share: all of a used one, else its text.
+
+    `labels`: fields that hold no text.
+    """
+    counts = {
+        path: n.n_bytes if is_used(path, used) else n.text_bytes for path, n in fields.items()
+    }
     return {
-        path: bytes_of.n_bytes if is_used(path, used) else bytes_of.text_bytes
-        for path, bytes_of in fields.items()
+        path: 0 if path in labels and not is_used(path, used) else n for path, n in counts.items()
     }
 
 
@@ -240,23 +219,14 @@ def _column_paths(name: str, kind: pa.DataType) -> Iterator[str]:
 
 def _shown(key: str) -> str:
     """Return a key as it can be printed on a line; nearly always as it is."""
+    if not key:
+        return "''"
     return key if key.isprintable() else key.encode("unicode_escape").decode()
-
-
-def _parsed(value: Any) -> Any:
-    """Return what a string of JSON holds if it is a list or an object, else the value itself."""
-    if not isinstance(value, str) or len(value) > _LONGEST_JSON:
-        return value
-    if value[:1] + value[-1:] not in ("[]", "{}"):
-        return value
-    with suppress(ValueError, RecursionError):
-        return json.loads(value)
-    return value
 
 
 def _leaves(record: Mapping[str, Any], nested: Collection[str]) -> Iterator[tuple[str, str]]:
     for key, value in record.items():
-        yield from _strings(_shown(key), _parsed(value) if key in nested else value, 1)
+        yield from _strings(_shown(key), json_in(value) if key in nested else value, 1)
 
 
 def _count(into: dict[str, FieldBytes], path: str, text: str) -> int:

@@ -128,3 +128,9 @@ def test_the_sections_that_are_read_are_told_from_what_stands_beside_them(made):
 def test_a_part_of_tiny_files_weighs_some_of_them():
     weighed = [i for i in range(300) if samples_head(i)]
     assert weighed == [*range(32), 128, 256]
+
+
+def test_categories_of_the_first_records_are_no_text_in_the_run_either(made):
+    rows = [{"text": f"tweet {i} is short", "label": "positive or not"} for i in range(40)]
+    (fields,) = by_source(made(rows))
+    assert fields == {"text": sum(len(row["text"]) for row in rows), "label": 0}

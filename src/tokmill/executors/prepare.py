@@ -86,9 +86,15 @@ class Prepared:
         fields = self.fields_note()
         return [*self.notes(), *([f"fields: {fields}"] if fields else [])]
 
+    @property
+    def labels(self) -> frozenset[str]:
+        """Return the fields whose values repeat in the first records; see `FieldSample.labels`."""
+        sample = self.fields
+        return frozenset() if sample is None else sample.labels(self.config.render.text_field)
+
     def spec(self, engine: EngineChoice, n_threads: int, memory_bytes: int = 0) -> RunSpec:
         """Return the run, once its engine is chosen; see `RunSpec`."""
-        known = (self.template, memory_bytes, self.is_named)
+        known = (self.template, memory_bytes, self.is_named, self.labels)
         return RunSpec(self.config, self.tokenizer, engine, n_threads, *known)
 
     def with_checksum(self, algorithm: str) -> Prepared:
@@ -156,7 +162,7 @@ def sample(
         prepared.renderer,
         limit_bytes,
         at_random=at_random,
-        weighs=weighs,
+        labels=prepared.labels if weighs else None,
         keep_blocks=keep_blocks,
     )
 

@@ -44,11 +44,15 @@ def samples_head(slice_index: int) -> bool:
 
 
 def weighed_rows(
-    parsed: Sequence[Records], kept: npt.NDArray[np.int64], used: frozenset[str]
+    parsed: Sequence[Records],
+    kept: npt.NDArray[np.int64],
+    used: frozenset[str],
+    labels: frozenset[str],
 ) -> list[Weighed]:
     """Return what the fields of sampled records hold, by their rows in the joined blocks.
 
-    `kept`: (n,) the rows that became documents, increasing: only those are weighed.
+    `kept`: (n,) the rows that became documents, increasing: only those are weighed. `labels`:
+    fields that hold no text.
     """
     found: list[Weighed] = []
     first = 0
@@ -57,7 +61,7 @@ def weighed_rows(
         for row, record in records.samples:
             at = int(np.searchsorted(kept, first + row))
             if at < len(kept) and kept[at] == first + row:
-                counts = counted(weigh(record, nested), used)
+                counts = counted(weigh(record, nested), used, labels)
                 found.append((first + row, sort_used_first(counts, used)))
         first += records.batch.num_rows
     return found

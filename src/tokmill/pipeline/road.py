@@ -53,7 +53,7 @@ class PretrainRoad:
         load = partial(load_engine, tokenizer=tokenizer, control_in_text=control)
         self.renderer = make_renderer(config.render)
         self.schema = self.renderer.schema
-        self._used = used_paths(self.schema)
+        self._used, self._labels = used_paths(self.schema), spec.labels
         self.dtype = token_dtype(config.output.dtype, tokenizer.max_emittable_id)
         self._memory = EngineMemory(engine_bytes(spec))
         load_reference = reference or cache(partial(load, REFERENCE, n_threads=1))
@@ -89,7 +89,7 @@ class PretrainRoad:
         records = joined(parsed)
         laps.end("parse")
         documents, refused = self._rendered(records)
-        fields = weighed_rows(parsed, documents.rows, self._used)
+        fields = weighed_rows(parsed, documents.rows, self._used, self._labels)
         laps.end("render")
         batch = self.engine.encode(documents.text, laps)
         keep, drops = self._kept(batch.lengths, documents.rows)

@@ -28,6 +28,7 @@ class RunSpec:
     `template`: of a run of SFT, the name of a built-in template or the source of a Jinja one.
     `memory_bytes`: what one worker may take of the machine's memory; 0: not known. `is_named`: the
     user named the fields that are read, so that it is no error to leave out most of the text.
+    `labels`: fields whose values repeat in the first records, which count as no text.
     """
 
     config: Config
@@ -37,6 +38,7 @@ class RunSpec:
     template: str = ""
     memory_bytes: int = 0
     is_named: bool = True
+    labels: frozenset[str] = frozenset()
 
     @property
     def kind(self) -> str:

@@ -38,10 +38,9 @@ from tokmill.storage import storage_errors
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    import numpy.typing as npt
-
     from tokmill.batch import Records
     from tokmill.config import InputSettings
+    from tokmill.pipeline.left_out import Weighed
     from tokmill.pipeline.spec import Part
     from tokmill.render.chat.renderer import ChatRenderer
     from tokmill.render.renderer import Renderer
@@ -66,14 +65,15 @@ def survey(
     limit_bytes: int,
     *,
     at_random: bool = False,
-    weighs: bool = False,
+    labels: frozenset[str] | None = None,
     keep_blocks: bool = False,
 ) -> Survey:
     """Sample at most `limit_bytes` of the input in records, spread over it; read less whole.
 
     Files that can only be read from their beginning are sampled at their heads. `at_random`: less
-    evenly, so that two copies of a text are as likely to be met as any two. `weighs`: the fields of
-    the sampled records are weighed. `keep_blocks`: their blocks stay in memory.
+    evenly, so that two copies of a text are as likely to be met as any two. `labels`: the fields of
+    the sampled records are weighed, and these hold no text. `keep_blocks`: their blocks stay in
+    memory.
     """
     result = Survey()
     slices = finest(_slices(parts))
@@ -86,15 +86,15 @@ def survey(
             break
         limit = left if has_byte_ranges(window) else share
         limit = limit_bytes if result.is_whole else limit
-        blocks = _read(window, settings, renderer, limit, result, weighs=weighs)
+        blocks = _read(window, settings, renderer, limit, result, weighs=labels is not None)
         held += [(window.file.path, block) for block in blocks]
         if keep_blocks:
             result.blocks += [(len(result.window_read) - 1, block) for block in blocks]
         if len(held) >= _MOST_HELD:
-            _render(held, renderer, result)
+            _render(held, renderer, result, labels)
             held = []
     if held:
-        _render(held, renderer, result)
+        _render(held, renderer, result, labels)
     result.heads_only &= not result.is_whole
     return result
 
@@ -180,7 +180,10 @@ def _share_of_file(window: Slice, n_bytes: int, stored: int) -> int:
 
 
 def _render(
-    held: Sequence[tuple[str, Block]], renderer: Renderer | ChatRenderer, into: Survey
+    held: Sequence[tuple[str, Block]],
+    renderer: Renderer | ChatRenderer,
+    into: Survey,
+    labels: frozenset[str] | None,
 ) -> None:
     """Add the documents of blocks, of 16 KiB mostly: together, since each costs 1 ms alone."""
     parsed = parse_together([block for _, block in held])
@@ -197,7 +200,9 @@ def _render(
         rejects += [reject for _, reject in rendered.refused]
     else:
         into.texts += rendered.text.to_pylist()
-        _weigh(held, parsed, rendered.rows, used_paths(renderer.schema), into)
+        if labels is not None:
+            used = used_paths(renderer.schema)
+            _weigh(held, parsed, weighed_rows(parsed, rendered.rows, used, labels), into)
         rejects += rendered.rejects
     if rejects and not into.rejects:
         into.first_reject = f"{rejects[0].reason}: {rejects[0].message}"
@@ -207,13 +212,12 @@ def _render(
 def _weigh(
     held: Sequence[tuple[str, Block]],
     parsed: Sequence[Records],
-    kept: npt.NDArray[np.int64],
-    used: frozenset[str],
+    weighed: Sequence[Weighed],
     into: Survey,
 ) -> None:
     """Add what the fields of the records hold, by file."""
     starts = np.cumsum([records.batch.num_rows for records in parsed])
-    for row, found in weighed_rows(parsed, kept, used):
+    for row, found in weighed:
         path = held[int(np.searchsorted(starts, row, "right"))][0]
         add_fields(into.fields.setdefault(path, Counter()), found)
 

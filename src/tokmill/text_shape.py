@@ -1,0 +1,49 @@
+"""Whether a string is text, by its shape alone, or only labels a record."""
+
+from __future__ import annotations
+
+import json
+import re
+from contextlib import suppress
+from typing import Any
+
+_LONGEST_JSON = 1 << 20
+_LONGEST_DATE = 48
+_LONGEST_WORD = 3
+
+_NO_BLANK = re.compile(r"[!-~]+")
+_MARKED = re.compile(r"[0-9/\\_@:=.+-]")
+_URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://\S+")
+_DATE = re.compile(
+    r"(?:[0-9T Z:,./+\-年月日时分秒]|"
+    r"(?:mon|tue|wed|thu|fri|sat|sun|jan|feb|mar|apr|may|jun|jul|aug|sep|oct|nov|dec)[a-z]*+|"
+    r"gmt|utc|am|pm|st|nd|rd|th)+",
+    re.IGNORECASE,
+)
+
+
+def is_text(value: str) -> bool:
+    """Return whether a string is text, by its shape: not a URL, id, number, date, name of a file.
+
+    A string of ASCII without a blank is text only if it is a word. JSON in a string is metadata.
+    """
+    if len(value) <= _LONGEST_WORD and value.isascii():
+        return False
+    if _NO_BLANK.fullmatch(value):
+        return not _MARKED.search(value)
+    if len(value) <= _LONGEST_DATE and _DATE.fullmatch(value):
+        return False
+    if _URL.fullmatch(value):
+        return False
+    return isinstance(json_in(value), str)
+
+
+def json_in(value: Any) -> Any:
+    """Return what a string of JSON holds if it is a list or an object, else the value itself."""
+    if not isinstance(value, str) or len(value) > _LONGEST_JSON:
+        return value
+    if value[:1] + value[-1:] not in ("[]", "{}"):
+        return value
+    with suppress(ValueError, RecursionError):
+        return json.loads(value)
+    return value
