@@ -8,6 +8,7 @@ import pytest
 from tokmill.encode.character_set import CharacterSet
 from tokmill.encode.choice import Continuation, EngineChoice
 from tokmill.encode.scan import ScanResult
+from tokmill.encode.spot import spot_share
 
 DIFFERS = CharacterSet(((0x88F, 0x88F), (0x323B0, 0x33479)))
 
@@ -45,3 +46,13 @@ def test_a_choice_of_an_earlier_version_has_no_scan():
 def test_a_damaged_choice_is_none(damage):
     with pytest.raises(TypeError):
         EngineChoice.from_json({"name": "g", "version": "1", "reason": "r", **damage})
+
+
+def test_a_plan_says_how_much_is_compared_and_older_ones_mean_this_versions_share():
+    kept = EngineChoice.from_json(
+        {**EngineChoice("gigatoken", "1", "x").as_json(), "spot_share": 0.25}
+    )
+    assert kept.spot_share == 0.25
+    older = EngineChoice("gigatoken", "1", "x").as_json()
+    del older["spot_share"]
+    assert EngineChoice.from_json(older).spot_share == spot_share("gigatoken")
