@@ -145,12 +145,13 @@ def test_a_sample_without_documents_predicts_nothing(tmp_path, configure, plan_o
 @pytest.mark.parametrize(
     ("n_bytes", "limits"),
     [
-        (8 << 20, (8 << 20, 8 << 20)),
+        (4 << 20, (4 << 20, 4 << 20)),
+        (5 << 20, (1 << 20, 2 << 20)),
         (100_000_000, (2_450_000, 4_900_000)),
         (1 << 40, (8 << 20, 16 << 20)),
     ],
 )
-def test_8_mib_are_read_whole_and_of_more_at_most_a_twentieth_and_16_mib(
+def test_4_mib_are_read_whole_and_of_more_a_twentieth_or_2_to_16_mib(
     tmp_path, configure, plan_of, write_rows, n_bytes, limits
 ):
     source = write_rows(tmp_path / "in.jsonl", [{"text": "a"}])

@@ -26,8 +26,9 @@ def command(
 ) -> None:
     """Say what a run would make and take; write nothing.
 
-    Up to 8 MB of input are read whole, and then tokens and documents are exact. Of more, at most
-    5 % is read, spread over it; compressed files, arrays and CSV only at their heads.
+    Up to 4 MB of input are read whole, and then tokens and documents are exact. Of more, 2 MB are
+    sampled, or 5 % if that is more, spread over it; compressed files, arrays and CSV only at their
+    heads.
 
     \b
     Examples:

@@ -41,12 +41,15 @@ if TYPE_CHECKING:
     Floats = npt.NDArray[np.float64]
 
 SAMPLE_FRACTION = 0.049
-"""At most 5 % of the input."""
+"""At most 5 % of a large input."""
 
 SAMPLE_LIMIT_BYTES = 16 << 20
 
-WHOLE_BYTES = 8 << 20
-"""Input of no more bytes is read whole: it takes a second, and a twentieth of it says little."""
+WHOLE_BYTES = 4 << 20
+"""Input of no more bytes is read whole: a twentieth of it would say little."""
+
+LEAST_BYTES = 2 << 20
+"""As much of a larger one is sampled at least, in some hundred windows and fragments."""
 
 PACKED_DOCUMENTS = 1 << 15
 """As many samples are packed to see how full rows get."""
@@ -110,7 +113,7 @@ def sample_limits(parts: tuple[Part, ...]) -> tuple[int, int]:
     total = input_bytes_of(parts)
     if total <= WHOLE_BYTES:
         return total, total
-    limit = min(int(total * SAMPLE_FRACTION), SAMPLE_LIMIT_BYTES)
+    limit = min(max(int(total * SAMPLE_FRACTION), LEAST_BYTES), SAMPLE_LIMIT_BYTES)
     return limit // 2, limit
 
 
