@@ -16,7 +16,6 @@ from tokmill.render.chat.inline import (
     trailing_blocks,
 )
 from tokmill.render.chat.segments import Kind
-from tokmill.render.chat.shield import texts_of
 from tokmill.render.chat.stand_ins import StandIns
 
 if TYPE_CHECKING:
@@ -53,7 +52,7 @@ class InlineReader:
             noticed[LOST_REASONING] += sum(bool(m.get("reasoning_content")) for m in messages)
         if not any(self._may_hold(message) for message in messages):
             return conversation
-        stand_ins = StandIns([self._reserved, *texts_of([messages, conversation.tools])])
+        stand_ins = StandIns(self._reserved, [messages, conversation.tools])
         return replace(
             conversation,
             messages=[

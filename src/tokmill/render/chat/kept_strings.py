@@ -35,6 +35,8 @@ class KeptStrings:
     def __init__(self, vocabulary: Vocabulary) -> None:
         strings = set() if vocabulary.parse else {*vocabulary.control, *_TAGS}
         strings -= {"", *vocabulary.parsed}
+        self.strings = strings
+        """What is counted."""
         self._patterns = patterns(strings)
         self._find = re.compile(control_pattern(strings)).findall
 

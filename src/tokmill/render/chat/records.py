@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
@@ -17,6 +18,7 @@ from tokmill.render.chat.regions import Cutter
 from tokmill.render.chat.rendered import RENDERED_TEXTS, RenderedTexts
 from tokmill.render.chat.schemas import parse_record, read_conversation
 from tokmill.render.chat.segments import Kind, Segments
+from tokmill.render.chat.shield import control_pattern
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -25,7 +27,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from tokmill.config import SftSettings
-    from tokmill.render.chat.conversation import Conversation
+    from tokmill.render.chat.conversation import Conversation, Message
     from tokmill.render.chat.rule import MaskRule
     from tokmill.render.chat.segments import Columns
     from tokmill.render.chat.templates import ChatTemplate, Vocabulary
@@ -65,6 +67,8 @@ class RecordWriter:
         reserved = [getattr(template, "literals", ""), *vocabulary.control]
         self._inline = InlineReader(self.forms, "\0".join(reserved))
         self.kept = KeptStrings(vocabulary)
+        looked_for = self.kept.strings.union(self.forms.closing_tags)
+        self._search = re.compile(control_pattern(looked_for)).search
         self.rendered = RenderedTexts(vocabulary.control)
         self._cut = Cutter(vocabulary.control)
 
@@ -94,10 +98,11 @@ class RecordWriter:
         return found.written(1)
 
     def _write(self, conversation: Conversation, found: _Found, row: int) -> None:
-        segments, noticed = found.segments, Counter[str]()
+        segments, noticed = found.segments, None
         first_sample = len(found.rows)
         as_it_is = conversation.is_text and self._settings.rendered_text == "parse"
-        if not as_it_is:
+        if not as_it_is and (conversation.is_text or self._may_hold(conversation.messages)):
+            noticed = Counter[str]()
             conversation = self._read(conversation, noticed)
         for sample in self._samples(conversation):
             segments.begin_sample()
@@ -112,7 +117,8 @@ class RecordWriter:
             if segments.is_empty():
                 raise ChatError("empty", "the sample has no text")
             found.rows.append(row)
-        found.notice(first_sample, noticed)
+        if noticed:
+            found.notice(first_sample, noticed)
 
     def _write_as_it_is(self, sample: Conversation, segments: Segments) -> None:
         segments.begin_turn("assistant", sample.weights[0])
@@ -121,6 +127,14 @@ class RecordWriter:
                 segments.control(piece, Kind.EOT)
             else:
                 segments.text(piece, Kind.CONTENT)
+
+    def _may_hold(self, messages: Sequence[Message]) -> bool:
+        """Return whether there is something to read or count: one look at each text, for speed."""
+        # A plain message has a role and a content; others may have reasoning of their own.
+        for message in messages:
+            if len(message) > 2 or self._search(message["content"]) is not None:
+                return True
+        return False
 
     def _read(self, conversation: Conversation, noticed: Counter[str]) -> Conversation:
         """Return a conversation as the template is to get it; count what its texts hold."""

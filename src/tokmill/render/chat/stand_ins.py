@@ -6,12 +6,13 @@ token, a character stands for it until the template has written the message.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tokmill.render.chat.conversation import ChatError
+from tokmill.render.chat.shield import texts_of
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from tokmill.render.chat.conversation import Message
     from tokmill.render.chat.inline import Span, Tags
@@ -60,10 +61,14 @@ UNTAGGED = Tagged({}, hides_last=False)
 
 
 class StandIns:
-    """Chooses the stand-ins of one conversation, and puts them into its texts."""
+    """Chooses the stand-ins of one conversation, and puts them into its texts.
 
-    def __init__(self, texts: Sequence[str]) -> None:
-        self._free = (chr(code) for code in _RANGE if not any(chr(code) in t for t in texts))
+    `reserved`: what the template writes by itself. `value`: all that the conversation says, as JSON
+    has it; it is looked at when a stand-in is asked for.
+    """
+
+    def __init__(self, reserved: str, value: Any) -> None:
+        self._free = _free_characters(reserved, value)
         self._of_tags: dict[tuple[Tags, Kind], tuple[str, str]] = {}
         self.chosen: dict[str, StandIn] = {}
         """By character."""
@@ -94,3 +99,10 @@ class StandIns:
             self.chosen[opens] = StandIn(tags[0], kind, closes=False)
             self.chosen[closes] = StandIn(tags[1], kind, closes=True)
         return pair
+
+
+def _free_characters(reserved: str, value: Any) -> Iterator[str]:
+    texts = [reserved, *texts_of(value)]
+    for character in map(chr, _RANGE):
+        if not any(character in text for text in texts):
+            yield character
