@@ -56,3 +56,36 @@ def test_a_plan_says_how_much_is_compared_and_older_ones_mean_this_versions_shar
     older = EngineChoice("gigatoken", "1", "x").as_json()
     del older["spot_share"]
     assert EngineChoice.from_json(older).spot_share == spot_share("gigatoken")
+
+
+@pytest.mark.parametrize(
+    ("choice", "expected"),
+    [
+        (EngineChoice("gigatoken", "1", "first exact", refused={"fastokens": "slow"}), ""),
+        (EngineChoice("tokenizers", "1", "asked for"), ""),
+        (
+            EngineChoice(
+                "tokenizers",
+                "1",
+                "no fast engine gives its ids here",
+                mb_per_s={"tokenizers": 5.06},
+                refused={"gigatoken": "not installed", "fastokens": "x" * 120},
+            ),
+            "tokenizers encodes, at about 5.06 MB/s, since no fast engine gives its ids here: "
+            f"gigatoken: not installed; fastokens: {'x' * 99}…",
+        ),
+        (
+            EngineChoice(
+                "tokenizers+cache",
+                "1",
+                "no fast engine gives its ids here",
+                mb_per_s={"tokenizers": 5.0},
+                refused={"gigatoken": "engine gigatoken refuses the tokenizer: WordPiece"},
+            ),
+            "tokenizers+cache encodes (without its memory at about 5 MB/s), since no fast engine "
+            "gives its ids here: gigatoken: WordPiece",
+        ),
+    ],
+)
+def test_only_a_slower_engine_is_explained_with_its_speed_and_why(choice, expected):
+    assert choice.fallback == expected

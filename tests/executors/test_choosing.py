@@ -122,5 +122,5 @@ def test_falling_back_is_said_with_its_reasons_and_its_speed(
     choice = chosen("hello " * 4000, engine="auto", path=str(tmp_path), eos_token="<eos>")
     assert choice.name == REFERENCE
     assert choice.fallback.startswith("tokenizers encodes, at about ")
-    assert "MB/s, since no fast engine gives its ids here (gigatoken: " in choice.fallback
+    assert "MB/s, since no fast engine gives its ids here: gigatoken: " in choice.fallback
     assert "\n" not in choice.fallback

@@ -6,14 +6,14 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from tokmill.encode.character_set import CharacterSet
-from tokmill.encode.engine import FAST_ENGINES
+from tokmill.encode.engine import FAST_ENGINES, REFERENCE
 from tokmill.encode.scan import ScanResult
 from tokmill.encode.spot import spot_share
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-_LONGEST_REASON = 120
+_LONGEST_REASON = 100
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,10 +64,14 @@ class EngineChoice:
         """Return why a slower engine encodes than tokmill has, and how slow it is, in one line."""
         if self.name in FAST_ENGINES or not self.refused:
             return ""
-        speed = self.mb_per_s.get(self.name)
-        how_slow = f", at about {speed:.3g} MB/s" if speed else ", which is slow"
-        why = "; ".join(f"{name}: {_short(reason)}" for name, reason in self.refused.items())
-        return f"{self.name} encodes{how_slow}, since {self.reason} ({why})"
+        speed, of_reference = self.mb_per_s.get(self.name), self.mb_per_s.get(REFERENCE)
+        how_slow = ""
+        if speed:
+            how_slow = f", at about {speed:.3g} MB/s"
+        elif of_reference:
+            how_slow = f" (without its memory at about {of_reference:.3g} MB/s)"
+        why = "; ".join(f"{name}: {_short(name, reason)}" for name, reason in self.refused.items())
+        return f"{self.name} encodes{how_slow}, since {self.reason}: {why}"
 
     def as_json(self) -> dict[str, Any]:
         """Return the choice as plain values."""
@@ -100,5 +104,6 @@ class EngineChoice:
         return cls(**values)
 
 
-def _short(reason: str) -> str:
+def _short(engine: str, reason: str) -> str:
+    reason = reason.removeprefix(f"engine {engine} refuses the tokenizer: ")
     return reason if len(reason) <= _LONGEST_REASON else reason[: _LONGEST_REASON - 1] + "…"

@@ -73,14 +73,14 @@ def choose_engine(
             f"{tokenizer.name}: engine {asked} cannot be used: {trial.refused[asked]}"
         )
     n_checked = len(taken().parity.texts)
+    reference_speed = {REFERENCE: taken().mb_per_s} if taken().mb_per_s else {}
     if not trial.proven:
-        speed = {REFERENCE: taken().mb_per_s} if taken().mb_per_s else {}
         return EngineChoice(
             REFERENCE,
             version,
             NO_FAST_ENGINE,
             n_checked,
-            speed,
+            reference_speed,
             trial.refused,
             reference=version,
         )
@@ -90,7 +90,7 @@ def choose_engine(
         engine_version(best, tokenizer),
         _reason(best, tokenizer, asked, timed=timed),
         n_checked,
-        trial.mb_per_s,
+        trial.mb_per_s if best in FAST_ENGINES else reference_speed | trial.mb_per_s,
         trial.refused,
         reference=version,
         scan=trial.scans.get(best),
