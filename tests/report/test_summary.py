@@ -150,7 +150,7 @@ def test_the_details_of_a_run_say_every_fact_once():
         (
             {"totals__rejects": {"a": 5, "b": 4, "c": 4, "d": 2, "e": 1}},
             "rejects",
-            "16: 5 a, 4 b, 4 c, 3 of 2 other reasons (see out/rejects)",
+            "16: 5 a, 4 b, 4 c, 3 for 2 other reasons (see out/rejects)",
         ),
         ({"totals__tokens": 0}, "tokens", "0 (eos included, 1,000 of them in val)"),
         (

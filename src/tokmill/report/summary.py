@@ -197,7 +197,7 @@ def _by_reason(
     listed = [written(n, reason) for reason, n in shown]
     rest = ordered[len(shown) :]
     if rest:
-        listed.append(f"{sum(n for _, n in rest):,} of {len(rest)} other reasons")
+        listed.append(f"{sum(n for _, n in rest):,} for {len(rest)} other reasons")
     text = ", ".join(listed)
     if len(ordered) > 1:
         text = f"{sum(reasons.values()):,}: {text}"
