@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from tokmill.encode.candidate import Candidate
     from tokmill.encode.contexts import Group
     from tokmill.encode.engine import Engine
+    from tokmill.encode.here import HereCandidate
     from tokmill.encode.scan import ScanResult
     from tokmill.encode.tokenizer import Tokenizer
 
@@ -48,12 +49,12 @@ class Scanner:
             self._known[engine] = self._kept.find(engine) if self._kept else None
         return self._known[engine]
 
-    def begin(self, candidate: Candidate) -> None:
+    def begin(self, candidate: Candidate | HereCandidate) -> None:
         """Let a candidate encode all texts, if nothing is known of it."""
         if not candidate.refused and self.known(candidate.name) is None:
             candidate.begin(Texts(self._scan.texts))
 
-    def result(self, candidate: Candidate) -> ScanResult | None:
+    def result(self, candidate: Candidate | HereCandidate) -> ScanResult | None:
         """Return what is known of a candidate begun; None where it is refused before that."""
         known = None if candidate.refused else self.known(candidate.name)
         if candidate.refused or known is not None:

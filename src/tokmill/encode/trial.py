@@ -12,6 +12,7 @@ import pyarrow as pa
 from tokmill.encode.candidate import Candidate, Speed, Timing
 from tokmill.encode.corpus_sample import timing_texts
 from tokmill.encode.find_characters import CharacterFinder
+from tokmill.encode.here import HereCandidate
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -21,6 +22,8 @@ if TYPE_CHECKING:
     from tokmill.encode.corpus_sample import Sample, Taken
     from tokmill.encode.scan import ScanResult
     from tokmill.encode.scanner import Scanner
+
+    Trialled = Candidate | HereCandidate
 
 MOST_ROUTED = 0.05
 """With more of the text for the reference, an engine is not fast; of unusual text it may be."""
@@ -48,7 +51,14 @@ def try_engines(
 ) -> None:
     """Let candidates load, prove themselves side by side, and be timed one by one."""
     with ExitStack() as stack:
-        candidates = [stack.enter_context(Candidate(loading)) for loading in loadings]
+        candidates: list[Trialled] = []
+        for loading in loadings:
+            # In a process of its own, unless it has gone through a scan of this variant: then it
+            # does not end this one, and a process costs more than what is compared in it.
+            is_known = not timed and scanner.known(loading.engine) is not None
+            one: Trialled = HereCandidate(loading) if is_known else Candidate(loading)
+            candidates.append(one)
+            stack.enter_context(one)
         sample = taken().sample
         for candidate in candidates:
             candidate.begin(taken().parity)
@@ -73,7 +83,7 @@ def try_engines(
                 trial.proven.append(candidate.name)
 
 
-def _differences(candidate: Candidate, texts: Sequence[str]) -> dict[str, str]:
+def _differences(candidate: Trialled, texts: Sequence[str]) -> dict[str, str]:
     """Return the texts that a candidate encodes in another way, each with a line about it.
 
     A text of ASCII alone refuses it; of others a character may be to blame that is not for it.
@@ -86,7 +96,7 @@ def _differences(candidate: Candidate, texts: Sequence[str]) -> dict[str, str]:
 
 
 def _judge(
-    candidate: Candidate, scanner: Scanner, differences: Mapping[str, str], trial: Trial
+    candidate: Trialled, scanner: Scanner, differences: Mapping[str, str], trial: Trial
 ) -> None:
     """Refuse a candidate for what its scan found, or for texts whose characters are all its own."""
     if not candidate.refused and scanner.known(candidate.name) is not None:
@@ -100,7 +110,7 @@ def _judge(
     candidate.refused = next(iter(own), found.refused)
 
 
-def _refuse_slow(candidate: Candidate, sample: Sample, trial: Trial) -> None:
+def _refuse_slow(candidate: Trialled, sample: Sample, trial: Trial) -> None:
     """Refuse a candidate that would leave much of the corpus to the reference."""
     if candidate.refused:
         return
