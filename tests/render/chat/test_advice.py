@@ -39,6 +39,9 @@ def test_turns_of_unknown_names_are_named_with_what_to_copy():
         ({"id": "x", "Problem text": "q", "Solution": "a"},
          "--fields 'prompt=Problem text,completion=Solution' ("),
         ({"a": "x", "b": "y"}, "--fields prompt=a,completion=b ("),
+        ({"system": "s", "human": "q", "bot": "a"}, "--fields prompt=human,completion=bot ("),
+        ({"problem": "q", "question_type": "x", "solution": "a"},
+         "--fields prompt=problem,completion=solution ("),
     ],
 )  # fmt: skip
 def test_flat_records_of_unknown_names_are_too(record, options):

@@ -22,6 +22,7 @@ beside = {
     "id": st.none() | st.integers(-1, 1),
     "url": st.none() | st.sampled_from(["", "u", "2020-01-01"]),
     "tags": st.none() | st.lists(st.sampled_from(["", "t"]), max_size=2),
+    "": st.none() | st.sampled_from(["", "u"]),
     "meta": st.none() | st.fixed_dictionaries({}, optional={"a": st.booleans()}),
 }
 conversations = st.fixed_dictionaries({"messages": dialogs}, optional=beside)

@@ -33,6 +33,7 @@ def test_null_empty_text_and_empty_list_say_nothing(value, filled):
         ({"messages": [], "system": "s", "history": [["a", "b"]], "weight": 0}, "messages", ()),
         ({"messages": [1], "prompt": "p"}, "messages", ("prompt",)),
         ({"text": "t", "system": "s"}, "text", ("system",)),
+        ({"text": "t", "": "unnamed"}, "text", ("",)),
     ],
 )  # fmt: skip
 def test_what_a_schema_does_not_read_is_told(record, schema, unread):

@@ -323,3 +323,11 @@ def test_keys_that_are_ignored_are_taken_as_not_there():
     settings = SftSettings(ignore_keys=("refusal", "reasoning"))
     item = {"role": "assistant", "content": "", "refusal": "no", "reasoning": ["x"]}
     assert read(item, settings=settings) == ([{"role": "assistant", "content": ""}], [None])
+
+
+@pytest.mark.parametrize(("number", "role"), [(1, "user"), (2, "assistant")])
+def test_who_speaks_first_under_an_unknown_name_is_advised_as_the_user(number, role):
+    turns = [{"role": "user", "content": "q"}] * (number - 1) + [{"role": "x", "content": "t"}]
+    reason, message = refusal(*turns)
+    assert reason == "unknown role"
+    assert message.endswith(f": say who that is: --role-names x={role}")

@@ -107,3 +107,27 @@ def test_a_table_and_json_are_the_same_setting():
 def test_what_is_no_json_object_is_refused(value):
     with pytest.raises(UsageError, match="template_kwargs: expected a JSON object"):
         build_config({"sft": {"template_kwargs": value}}, where="x")
+
+
+def test_a_prompt_without_reasoning_is_refused_with_the_variable_that_opens_it():
+    source = (
+        "{% for m in messages %}{% if m.role == 'user' %}u:{{ m.content }};{% else %}"
+        "a:<think>{{ m.reasoning_content }}</think>{{ m.content }};{% endif %}{% endfor %}"
+        "{% if add_generation_prompt %}a:<think>{% if not opens %}</think>{% endif %}{% endif %}"
+    )
+    reply = {"role": "assistant", "content": "b", "reasoning_content": "c"}
+    said = Conversation([MESSAGES[0], reply], [None, None])
+
+    def render(settings):
+        made = JinjaTemplate(
+            source, control={}, variables={}, where="chat.jinja", settings=settings
+        )
+        made.render(said, Segments({}))
+
+    with pytest.raises(ChatError) as caught:
+        render(SftSettings())
+    assert caught.value.reason == "generation prompt differs"
+    assert caught.value.message.endswith(
+        ": try --template-kwargs '{\"opens\": true}', or use a template with generation tags"
+    )
+    render(SftSettings(template_kwargs='{"opens": true}'))

@@ -46,6 +46,38 @@ def test_what_is_known_already_stays_as_it_is(record):
     assert settle_records(SETTINGS, [record]).fields == ()
 
 
+@pytest.mark.parametrize(
+    "record",
+    [
+        {"input": [USER], "output": "a"},
+        {"prompt": [USER, REPLY, USER], "completion": "a"},
+        {"prompt": "q", "completion": [REPLY]},
+        {"dialogue": [USER, REPLY], "answer": "a"},
+    ],
+)
+def test_turns_that_are_half_a_sample_are_not_taken_for_all_of_it(record):
+    said = ""
+    try:
+        settled = settle_records(SETTINGS, [record])
+    except UsageError as error:
+        said = str(error)
+    else:
+        assert (settled.schema, settled.fields) == ("prompt", ())
+    assert "messages=" not in said
+
+
+@pytest.mark.parametrize("roles", [("prompter", "assistant"), ("user", "assistant"), ("Human",)])
+def test_records_that_are_one_message_each_do_not_become_replies(roles):
+    records = [{"text": "t", "role": role, "parent_id": "x"} for role in roles]
+    with pytest.raises(
+        UsageError, match=rf"each record is one message \(role: {roles[0]}"
+    ) as caught:
+        settle_records(SETTINGS, records)
+    assert "--schema text" in str(caught.value)
+    assert settle_records(SftSettings(schema="text"), records).schema == "text"
+    assert settle_records(SETTINGS, [*records, {"text": "t"}]).schema == "text"
+
+
 def test_turns_of_user_and_system_alone_are_refused_with_what_to_write():
     turns = [{"speaker": "USER", "utterance": "q"}, {"speaker": "SYSTEM", "utterance": "a"}]
     with pytest.raises(UsageError, match="--role-names system=assistant"):

@@ -6,8 +6,9 @@ import json
 import re
 from typing import TYPE_CHECKING, Any
 
+from tokmill.render.chat.keys import MEDIA_KEYS, SYSTEM_KEYS
 from tokmill.render.chat.names import ROLE_NAMES
-from tokmill.render.chat.turns import SPEAKER_KEYS, TEXT_KEYS, lists_in
+from tokmill.render.chat.turns import SPEAKER_KEYS, TEXT_KEYS, is_half, lists_in
 from tokmill.render.chat.values import quoted
 
 if TYPE_CHECKING:
@@ -19,15 +20,21 @@ _ASSISTANTS = (
     "ai", "bot", "agent", "doctor", "therapist", "teacher", "wizard", "sys", "system",
     "advisor", "helper", "expert", "operator", "counselor", "supporter", "tutor", "machine",
 )  # fmt: skip
-_ASKED = ("question", "prompt", "query", "instruction", "problem", "input", "ask", "source")
+_ASKED = (
+    "question", "prompt", "query", "instruction", "problem", "input", "user", "human", "ask",
+    "source",
+)  # fmt: skip
 _ANSWERED = (
-    "answer", "response", "completion", "output", "reply", "solution", "target", "summary",
+    "answer", "response", "completion", "output", "reply", "solution", "target", "assistant", "bot",
+    "summary",
 )  # fmt: skip
 
 
 def advised_names(records: Records) -> str:
     """Return the options to copy and change, and the same in TOML; '' where nothing is near."""
     lists = lists_in(records)
+    if lists and is_half(records, next(iter(lists))):
+        return ""
     roles: dict[str, str] = {}
     if lists:
         key, items = next(iter(lists.items()))
@@ -38,6 +45,7 @@ def advised_names(records: Records) -> str:
         roles = _advised_roles([item.get(speaker) for item in items])
     else:
         keys = _text_keys_of(records)
+        keys = [key for key in keys if key not in (*SYSTEM_KEYS, *MEDIA_KEYS)]
         asked = _first_like(_ASKED, keys) or (keys[0] if keys else "")
         answered = _first_like(_ANSWERED, [key for key in keys if key != asked])
         fields = {"prompt": asked, "completion": answered or (keys[-1] if keys else "")}
@@ -77,7 +85,9 @@ def _first_of(names: Sequence[str], keys: Sequence[str]) -> str:
 
 
 def _first_like(words: Sequence[str], keys: Sequence[str]) -> str:
-    return next((key for word in words for key in keys if word in key.lower()), "")
+    """Return the key that is one of the words, or else the first that holds one; '' if none."""
+    same = [key for word in words for key in keys if word == key.lower()]
+    return next(iter([*same, *(key for word in words for key in keys if word in key.lower())]), "")
 
 
 def _advised_roles(values: Sequence[Any]) -> dict[str, str]:

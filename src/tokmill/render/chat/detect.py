@@ -12,7 +12,7 @@ from tokmill.render.chat.keys import LABEL_KEY
 from tokmill.render.chat.names import check_names, given_fields
 from tokmill.render.chat.preference import has_other_labels, preference
 from tokmill.render.chat.schemas import FIELDS_BY_SCHEMA, MIXED, recognise
-from tokmill.render.chat.turns import check_assistant, named_turns
+from tokmill.render.chat.turns import check_assistant, check_whole, named_turns
 from tokmill.render.chat.values import shown_keys
 
 if TYPE_CHECKING:
@@ -53,6 +53,8 @@ def settle_records(
         read = [of_record(record, settings) for record in records]
     schema = _named_schema(settings) or detect_schema(read, where)
     settings = replace(settings, schema=schema)
+    if schema == "text":
+        check_whole(read, settings, where)
     check_assistant(read, settings, where)
     return settings
 

@@ -15,7 +15,8 @@ from tokmill.render.chat.jinja_env import (
     emitted_tokens,
     variables_read,
 )
-from tokmill.render.chat.prefix import ADVICE, spans_by_prefix
+from tokmill.render.chat.prefix import ADVICE, PROMPT_DIFFERS, spans_by_prefix
+from tokmill.render.chat.prompt_variables import option_for_prompt
 from tokmill.render.chat.regions import Cutter, RegionWriter
 from tokmill.render.chat.rule import EVERYTHING
 from tokmill.render.chat.segments import Kind
@@ -83,6 +84,7 @@ class JinjaTemplate:
             "control": control, "variables": variables, "settings": settings, "parse": parse
         }  # fmt: skip
         self._training: str | None = None
+        self._source, self._option = source, ""
         self._compiled = compile_template(source, date=settings.date, where=where)
         self.name = where
         self.uses_tags = self._compiled.has_tags and settings.spans != "prefix"
@@ -152,10 +154,19 @@ class JinjaTemplate:
             return error
         if self._training is None:
             self._training = training_template_for(self._plain, self._other)
-        if not self._training:
+            if not self._training:
+                self._option = option_for_prompt(variables_read(self._source), self._with)
+        if self._training:
+            advice = f"choose --template {self._training}"
+        elif self._option and error.reason == PROMPT_DIFFERS:
+            advice = f"try {self._option}, or {ADVICE}"
+        else:
             return error
-        advice = f"choose --template {self._training}"
         return ChatError(error.reason, error.message.replace(ADVICE, advice))
+
+    def _with(self, messages: list[Message], asks: bool, given: Mapping[str, bool]) -> str:
+        said = _Said(self._prepared(messages), None, dict(given))
+        return self._text(said, _NO_MARKS, prompt=asks)
 
     def _plain(self, messages: list[Message], asks: bool) -> str:
         return self._ask(messages, prompt=asks)
@@ -173,9 +184,8 @@ class JinjaTemplate:
             raise ChatError(*_EMPTY)
         if break_:
             _check_breaks([text], break_)
-        segments.begin_turn(
-            "user", weight
-        )  # its replies are unknown, and so nothing is said of them
+        # Its replies are unknown, and so nothing is said of them.
+        segments.begin_turn("user", weight)
         pieces = [piece.replace(break_, "") if break_ else piece for piece in self._cut(text)]
         segments.pieces(pieces, Kind.CONTENT)
 

@@ -67,7 +67,7 @@ def unread_keys(
 @lru_cache(maxsize=1024)
 def _not_among(filled: tuple[str, ...], schema: str, ignored: tuple[str, ...]) -> tuple[str, ...]:
     here = frozenset(filled) - frozenset(ignored)
-    read = {next((key for key in group if key in here), "") for group in READ_BY_SCHEMA[schema]}
+    read = {next((key for key in group if key in here), None) for group in READ_BY_SCHEMA[schema]}
     if "instruction" in here and schema == "prompt":
         read.difference_update(INPUT_KEYS)  # the instruction's own input
     return tuple(sorted({*filled} - read))

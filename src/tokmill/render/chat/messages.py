@@ -104,7 +104,9 @@ def _read_role(said: Any, settings: SftSettings, where: str) -> str:
     role = None if said is None else role_of(said, settings)
     if role is None:
         known = ", ".join(ROLE_NAMES)
-        say = f": say who that is: --role-names {quoted(f'{said}=assistant')}" if said else ""
+        # Who speaks first is seldom the one who answers.
+        role_here = "user" if where.endswith("message 1") else "assistant"
+        say = f": say who that is: --role-names {quoted(f'{said}={role_here}')}" if said else ""
         raise ChatError(
             "unknown role", f"{where}: expected a role of {known}, found {shown(said)}{say}"
         )

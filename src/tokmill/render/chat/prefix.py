@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 ADVICE = "use a template with generation tags"
 """What helps with every refusal; who knows a template that does may name it instead."""
 
+PROMPT_DIFFERS = "generation prompt differs"
+
 _ADVICE_OR_TURNS = f"{ADVICE}, or one sample per turn (--samples turn)"
 
 
@@ -92,7 +94,7 @@ def _refusal(whole: str, prompt: str, render: RenderPrefix, i: int) -> ChatError
     advice = _advice(so_far, prompt)
     if whole.startswith(render(i, prompt=False)):
         return ChatError(
-            "generation prompt differs",
+            PROMPT_DIFFERS,
             f"message {i + 1}: the template's generation prompt is not the text that it writes "
             f"before this turn: {advice}",
         )

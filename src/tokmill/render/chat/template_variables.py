@@ -64,11 +64,16 @@ def check_read(given: Collection[str], read: Collection[str], where: str) -> Non
     unread = [name for name in given if name not in read]
     if not unread:
         return
-    known = sorted(name for name in read if not _taken((name,)))
+    known = own_names(read)
     raise UsageError(
         f"{_OPTION}: {where} does not read {', '.join(unread)}: "
         + (f"it reads {', '.join(known)}" if known else "it reads no variables")
     )
+
+
+def own_names(read: Collection[str]) -> list[str]:
+    """Return those of the variables that a template reads that are not tokmill's, sorted."""
+    return sorted(name for name in read if not _taken((name,)))
 
 
 def _taken(names: Collection[str]) -> str:

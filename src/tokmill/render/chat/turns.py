@@ -13,7 +13,14 @@ from typing import TYPE_CHECKING, Any
 from tokmill.errors import UsageError
 from tokmill.render.chat.conversation import ChatError
 from tokmill.render.chat.fields import of_message
-from tokmill.render.chat.keys import ANSWER_KEYS, CALL_KEYS, PREFERENCE_KEYS, PROMPT_KEYS
+from tokmill.render.chat.keys import (
+    ANSWER_KEYS,
+    CALL_KEYS,
+    INPUT_KEYS,
+    PREFERENCE_KEYS,
+    PROMPT_KEYS,
+    is_filled,
+)
 from tokmill.render.chat.names import role_of
 from tokmill.render.chat.pairs import pair_in
 from tokmill.render.chat.values import parsed
@@ -31,6 +38,9 @@ SPEAKER_KEYS = (
 TEXT_KEYS = (
     "content", "value", "utterance", "text", "message", "body", "msg", "transcript", "sentence",
 )  # fmt: skip
+_SINGLE_KEYS, _PROMPTER = ("role", "from", "speaker", "sender"), "prompter"
+"""Who speaks in a record that is one message; OASST's name of its users."""
+
 _MOST_LOOKED_AT = 20
 
 
@@ -45,6 +55,8 @@ def named_turns(records: Records, settings: SftSettings) -> tuple[str, ...]:
     if len(plain) != 1 or _flat_keys(records):
         return ()
     key, names = plain[0]
+    if is_half(records, key):
+        return ()
     own = {"messages": key, **names}
     return tuple(sorted(f"{field}={name}" for field, name in own.items() if field != name))
 
@@ -69,6 +81,25 @@ def check_assistant(records: Records, settings: SftSettings, where: str) -> None
             f"{where}: no message is the assistant's, and system speaks behind user: if that is "
             "who answers, --role-names system=assistant"
         )
+
+
+def check_whole(records: Records, settings: SftSettings, where: str) -> None:
+    """Refuse texts that are single messages: what a user says would be trained as a reply.
+
+    Raises:
+        UsageError: every one of the first records says who speaks, in a role that is known.
+    """
+    for key in _SINGLE_KEYS:
+        said = [record.get(key) for record in records]
+        names = [name for name in said if isinstance(name, str)]
+        known = [n for n in names if n == _PROMPTER or role_of(n, settings) not in (None, "system")]
+        if records and len(known) == len(records):
+            shown = ", ".join(dict.fromkeys(known))
+            raise UsageError(
+                f"{where}: each record is one message ({key}: {shown}), and would become a reply: "
+                "put all messages of a conversation into one record, as a list under messages; "
+                "--schema text trains each as a text of its own"
+            )
 
 
 def _role(item: Mapping[str, Any], settings: SftSettings) -> str | None:
@@ -119,6 +150,18 @@ def _names(items: Sequence[Mapping[str, Any]], settings: SftSettings) -> dict[st
 
 def _all_roles(values: Sequence[Any], settings: SftSettings) -> bool:
     return all(isinstance(value, str) and role_of(value, settings) for value in values)
+
+
+def is_half(records: Records, key: str) -> bool:
+    """Return whether a list of turns is half a sample: the other stands beside it.
+
+    An answer beside the turns that ask for it, or what was asked beside turns that answer.
+    """
+    filled = {other for record in records for other in record if is_filled(record[other])} - {key}
+    other_half = {*ANSWER_KEYS}
+    if key in ANSWER_KEYS:
+        other_half.update((*PROMPT_KEYS, "instruction", *INPUT_KEYS))
+    return not filled.isdisjoint(other_half)
 
 
 def _flat_keys(records: Records) -> bool:
