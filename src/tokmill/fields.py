@@ -27,6 +27,7 @@ ENOUGH = 0.9
 is used, it is noted."""
 
 _MOST_NAMED = 3
+_EMPTY: tuple[Any, ...] = ("", b"", [], {})
 _DEEPEST = 3
 _DEEPEST_READ = 20
 _LONGEST_LABEL, _FEWEST_LABELS, _LABEL_REPEATS = 64, 5, 5
@@ -67,11 +68,14 @@ class FieldSample:
         self.keys: dict[str, None] = {}
         self.fields: dict[str, FieldBytes] = {}
         self.string_keys: set[str] = set()
+        self._empty: set[str] = set()
+        self._settled_from = 0
         self._nested = nested
         self._labels: dict[str, _Labels] = {}
 
     def add(self, record: Mapping[str, Any]) -> None:
         """Add a record."""
+        self._see_filled(record)
         self.n_records += 1
         self.keys.update(dict.fromkeys(record))
         self.string_keys.update(k for k, value in record.items() if isinstance(value, str | bytes))
@@ -79,16 +83,30 @@ class FieldSample:
             self.n_bytes += _count(self.fields, path, text)
             self._labels.setdefault(path, _Labels()).add(text)
 
+    @property
+    def n_settled(self) -> int:
+        """Return the records since one was the first to fill a key; 0 while a key holds nothing."""
+        return 0 if self._empty else self.n_records - self._settled_from
+
+    def _see_filled(self, record: Mapping[str, Any]) -> None:
+        empty = {key for key, value in record.items() if value is None or value in _EMPTY}
+        filled = record.keys() - empty
+        if any(key not in self.keys or key in self._empty for key in filled):
+            self._settled_from = self.n_records
+        self._empty = (self._empty | (empty - self.keys.keys())) - filled
+
     def weighed(self, text_field: str = "") -> dict[str, FieldBytes]:
         """Return the fields, with those whose few short values come again and again as no text.
 
-        `text_field` is never taken for such a label, and nothing is where all would be.
+        `text_field` is text whatever it holds, JSON too, and all fields are where none would be.
         """
         labels = self.labels(text_field)
         found = {
             path: FieldBytes(n.n_bytes, 0) if path in labels else n
             for path, n in self.fields.items()
         }
+        if text_field in found:
+            found[text_field] = FieldBytes(*[found[text_field].n_bytes] * 2)
         if any(n.text_bytes for n in found.values()):
             return found
         return {path: FieldBytes(n.n_bytes, n.n_bytes) for path, n in self.fields.items()}

@@ -50,8 +50,14 @@ def test_every_1000th_record_and_the_head_of_a_slice_are_weighed(made):
     rows = [{"text": f"{i:04d} " + "word " * 200} for i in range(2500)]
     (fields,) = by_source(made(rows))
     n_bytes = len(json.dumps(rows[0])) + 1
-    n_head = -(-(64 << 10) // n_bytes)
-    assert fields == {"text": (n_head + 2) * len(rows[0]["text"])}
+    n_head, n_near = (-(-size // n_bytes) for size in (64 << 10, 1 << 20))
+    numbers = {*range(1, n_head + 1), *range(8, n_near + 1, 8), 1000, 2000}
+    assert fields == {"text": len(numbers) * len(rows[0]["text"])}
+
+
+def test_a_short_file_whose_end_is_of_another_kind_is_weighed_there_too(made):
+    with pytest.raises(RecordError, match="most of the text is left out"):
+        made([PLAIN] * 100 + [MIXED] * 1500)
 
 
 def test_what_is_weighed_does_not_depend_on_blocks_and_slices_of_parts_only(made):

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import json
 import re
 
 import pytest
@@ -181,6 +182,22 @@ def test_named_fields_are_taken_whatever_they_hold(settings, expected):
 
 def test_separators_name_no_field():
     assert not is_named(RenderSettings(separator=" ", terminator=""))
+
+
+@pytest.mark.parametrize(
+    "beside",
+    [
+        {"comments": [{"user": "ann", "text": "so do mine"}]},
+        {"prompt": "", "response": ""},
+        {"question": "when do they hunt", "answer": "at night"},
+    ],
+)
+def test_a_text_is_taken_though_chats_or_answers_stand_beside_it(beside):
+    assert detected({"text": BODY, **beside}) == ("text", "text")
+
+
+def test_a_text_that_is_json_is_not_left_for_its_title():
+    assert detected({"title": "a list of cats", "text": json.dumps([BODY])}) == ("text", "text")
 
 
 def test_categories_are_no_text():

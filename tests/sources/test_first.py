@@ -101,6 +101,16 @@ def test_a_hundred_records_are_enough(tmp_path):
     assert sampled(tmp_path / "a.jsonl").n_records == 100
 
 
+@pytest.mark.parametrize("empty", ['""', "null", "[]"])
+def test_more_records_are_looked_at_as_long_as_a_key_has_held_nothing(tmp_path, empty):
+    path = tmp_path / "a.jsonl"
+    path.write_text(f'{{"a": "x", "b": {empty}}}\n' * 120 + '{"a": "x", "b": "the text"}\n' * 200)
+    assert sampled(path).n_records == 220
+    assert sampled(path).fields["b"].n_bytes == 100 * len("the text")
+    path.write_text(f'{{"a": "x", "b": {empty}}}\n' * 2000)
+    assert sampled(path).n_records == 1000
+
+
 def test_an_object_over_several_lines_is_one_record(tmp_path):
     (tmp_path / "a.json").write_text(json.dumps({"title": "a\nb", "n": [1, 2]}, indent=2) + "\n")
     settings = InputSettings(paths=(str(tmp_path / "a.json"),))

@@ -52,6 +52,9 @@ def detect(settings: RenderSettings, sample: FieldSample, where: str) -> RenderS
     if is_named(settings) or not sample.n_records:
         return replace(settings, renderer=_named(settings, sample.keys))
     fields = sample.weighed(settings.text_field)
+    holds_text = settings.text_field in _texts(sample, fields)
+    if holds_text and share(fields, {settings.text_field}) >= ENOUGH:
+        return replace(settings, renderer="text")  # whatever stands beside it, as comments do
     if chat := _chat(sample, fields):
         raise UsageError(f"{where}: {chat}")
     if _has_sections(settings, sample) and share(fields, _encyclopedia(settings)) >= ENOUGH:
@@ -59,8 +62,7 @@ def detect(settings: RenderSettings, sample: FieldSample, where: str) -> RenderS
     texts = _texts(sample, fields)
     if not any(n.n_bytes for n in fields.values()) and settings.text_field in sample.keys:
         return replace(settings, renderer="text")
-    first = [settings.text_field] if settings.text_field in texts else []
-    for name in first + sorted(texts, key=lambda name: -fields[name].text_bytes)[:1]:
+    for name in sorted(texts, key=lambda name: -fields[name].text_bytes)[:1]:
         if share(fields, {name}) >= ENOUGH:
             return replace(settings, renderer="text", text_field=name)
     raise UsageError(f"{where}: {_what_is_there(fields)}: {advice(settings, sample)}")

@@ -27,6 +27,9 @@ if TYPE_CHECKING:
     from tokmill.sources.slices import SourceFile
 
 _FIRST_RECORDS = 100
+_MOST_RECORDS = 1000
+"""As long as a key has held nothing, more records are looked at: its text may come later."""
+
 _FIRST_BYTES = 16 << 20
 """So many bytes of strings are enough to tell fields by, if the records are long."""
 
@@ -37,18 +40,19 @@ _WHOLE = pa.schema([(WHOLE_RECORD, pa.large_string())])
 def sample_fields(
     files: Sequence[SourceFile], settings: InputSettings, nested: Collection[str] = ()
 ) -> FieldSample:
-    """Return the fields of up to 100 records of the first file that has some.
+    """Return the fields of the first records of the first file that has some.
 
-    Standard input is looked at ahead, not used up. `nested`: see `fields.weigh`.
+    100 records from the one on that was the first to fill a key, 1,000 at most. Standard input is
+    looked at ahead, not used up. `nested`: see `fields.weigh`.
 
     Raises:
         UsageError, StorageError: a file cannot be read; see `open_slice`.
     """
     sample = FieldSample(nested)
     for file in _filled(files):
-        for record in islice(_records(file, settings), _FIRST_RECORDS):
+        for record in islice(_records(file, settings), _MOST_RECORDS):
             sample.add(record)
-            if sample.n_bytes > _FIRST_BYTES:
+            if sample.n_settled >= _FIRST_RECORDS or sample.n_bytes > _FIRST_BYTES:
                 break
         if sample.n_records:
             sample.where = file.path

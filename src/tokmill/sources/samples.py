@@ -1,7 +1,8 @@
 """Which records of a slice are looked at as a whole, to see which of their fields are left out.
 
-Every 1,000th record, and those at the head of the slice: their places alone decide, so that the
-answer depends neither on blocks nor on threads. A record in a thousand costs nothing to speak of.
+Every 1,000th record, and more at the head of the slice, since many files are no longer than that:
+their places alone decide, so that the answer depends neither on blocks nor on threads. A record in
+a thousand costs nothing to speak of.
 """
 
 from __future__ import annotations
@@ -29,6 +30,7 @@ HEAD_ROWS = 32
 
 _EVERY = 1000
 _HEAD_BYTES = 64 << 10
+_EVERY_NEAR, _NEAR_BYTES = 8, 1 << 20
 _LONGEST_BYTES = 1 << 20
 _LONGEST_CELL = 1 << 30
 
@@ -76,19 +78,22 @@ def json_record(line: bytes) -> dict[str, Any] | None:
 def _sampled(lookup: SpanLookup, *, head: bool) -> list[int]:
     """Return every 1,000th row; at the `head` of a slice also all that begin in its first 64 KiB.
 
-    Not a record over 1 MiB there: a file may hold no other.
+    And every 8th of its first 1 MiB. Not a record over 1 MiB there: a file may hold no other.
     """
     origin, n_rows = lookup.origin, len(lookup.numbers)
-    is_head = head and origin.byte_offset < _HEAD_BYTES
+    is_head = head and origin.byte_offset < _NEAR_BYTES
     if not n_rows:
         return []
     before, last = origin.line + int(lookup.numbers[0]), origin.line + int(lookup.numbers[-1]) + 1
     if not is_head and before // _EVERY == last // _EVERY:
         return []  # as nearly always; the arrays below would cost as much as a tiny file
-    chosen = (lookup.numbers + (1 + origin.line)) % _EVERY == 0
+    numbers = lookup.numbers + (1 + origin.line)
+    chosen = numbers % _EVERY == 0
     if is_head:
+        starts = lookup.starts + origin.byte_offset
+        is_near = (numbers % _EVERY_NEAR == 0) & (starts < _NEAR_BYTES)
         is_short = lookup.stops - lookup.starts <= _LONGEST_BYTES
-        chosen |= (lookup.starts + origin.byte_offset < _HEAD_BYTES) & is_short
+        chosen |= (is_near | (starts < _HEAD_BYTES)) & is_short
     rows: list[int] = np.flatnonzero(chosen).tolist()
     return rows
 
