@@ -44,6 +44,14 @@ def test_every_differing_text_is_named(tokenizer):
     assert answer["differences"]["3"].startswith("its ids differ from the reference's at token 0 (")
 
 
+def test_the_tokenizer_is_read_once_for_all_texts_that_differ(tokenizer, monkeypatch):
+    probe, task, read = probe_of(tokenizer), parity(tokenizer, skew=1), []
+    loads = json.loads
+    monkeypatch.setattr("json.loads", lambda text: read.append(text) or loads(text))
+    assert len(probe.answer(task)["differences"]) == 3
+    assert len(read) == 1
+
+
 def test_neither_texts_of_the_corpus_nor_paths_are_told_to_other_runs(tokenizer):
     text = hostile_texts([])[5]
     ids = [found + 1 for found in parity(tokenizer).ids]
