@@ -23,7 +23,7 @@ EXAMPLES = {
     "conversations": ({"conversations": SHAREGPT}, DIALOG),
     "prompt": ({"prompt": "q", "completion": "a"}, FLAT),
     "alpaca": ({"instruction": "q", "input": "", "output": "a"}, FLAT),
-    "text": ({"text": "a"}, Conversation([REPLY], [None])),
+    "text": ({"text": "a"}, Conversation([REPLY], [None], is_text=True)),
 }
 
 

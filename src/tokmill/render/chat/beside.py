@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from tokmill.render.chat.conversation import Message
 
 
-_SYSTEM, _HISTORY = frozenset(SYSTEM_KEYS), frozenset(HISTORY_KEYS)
+_SYSTEM, _HISTORY, _REASONING = map(frozenset, (SYSTEM_KEYS, HISTORY_KEYS, REASONING_KEYS))
 """Asked first: one look at the keys of a record costs less than one look for each name."""
 
 
@@ -41,6 +41,8 @@ def context_of(record: Mapping[str, Any]) -> str:
 
 def reasoning_of(record: Mapping[str, Any]) -> Message:
     """Return the reasoning beside a flat record's answer, as that message has it; {} if none."""
+    if _REASONING.isdisjoint(record):
+        return {}
     reasoning = _optional_text(record, REASONING_KEYS)
     return {"reasoning_content": reasoning} if reasoning else {}
 

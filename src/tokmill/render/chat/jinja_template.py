@@ -222,7 +222,7 @@ class JinjaTemplate:
         messages = said.messages
 
         def render(n_messages: int, *, prompt: bool) -> str:
-            part = said._replace(messages=messages[:n_messages])
+            part = _Said(messages[:n_messages], said.tools, said.variables, said.tagged)
             return self._text(part, _NO_MARKS, prompt=prompt)
 
         whole = render(len(messages), prompt=False)

@@ -130,9 +130,8 @@ class RecordWriter:
 
     def _may_hold(self, messages: Sequence[Message]) -> bool:
         """Return whether there is something to read or count: one look at each text, for speed."""
-        # A plain message has a role and a content; others may have reasoning of their own.
         for message in messages:
-            if len(message) > 2 or self._search(message["content"]) is not None:
+            if "reasoning_content" in message or self._search(message["content"]) is not None:
                 return True
         return False
 
