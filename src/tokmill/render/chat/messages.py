@@ -104,8 +104,9 @@ def _read_role(said: Any, settings: SftSettings, where: str) -> str:
     role = None if said is None else role_of(said, settings)
     if role is None:
         known = ", ".join(ROLE_NAMES)
-        # Who speaks first is seldom the one who answers.
-        role_here = "user" if where.endswith("message 1") else "assistant"
+        # Who speaks first is seldom the one who answers, but in a completion.
+        is_first = where.endswith("message 1") and not where.startswith("completion")
+        role_here = "user" if is_first else "assistant"
         say = f": say who that is: --role-names {quoted(f'{said}={role_here}')}" if said else ""
         raise ChatError(
             "unknown role", f"{where}: expected a role of {known}, found {shown(said)}{say}"
