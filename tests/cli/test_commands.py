@@ -123,7 +123,7 @@ def test_quiet_prints_errors_and_what_json_asks_for(
 def test_quiet_prints_no_warning(
     pretrain: Callable[..., Any], good: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    status = SimpleNamespace(f_bavail=3000, f_frsize=1, f_blocks=3000)
+    status = SimpleNamespace(f_bavail=5000, f_frsize=1, f_blocks=5000)
     monkeypatch.setattr(os, "statvfs", lambda path: status)
     assert "warning: " in pretrain(good).err
     assert pretrain(good, "--overwrite", "--quiet").err == ""

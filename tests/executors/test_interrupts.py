@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 DEADLINE_S = 60
-NOTES = ("input: ", "renderer: ")
+NOTES = ("input: ", "fields: ", "renderer: ")
 STOPS = (signal.SIGINT, signal.SIGTERM)
 KEPT = re.compile("error: interrupted; .*the same command (continues|begins anew)")
 ANEW = "error: interrupted; standard input cannot be continued: begin anew, with --overwrite"

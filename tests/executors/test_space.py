@@ -57,8 +57,8 @@ def test_what_the_run_wrote_before_counts_as_free(check, tmp_path):
 
 
 def test_twice_the_bytes_a_token_need_twice_the_room(check):
-    assert len(check(13_000)) == 0
-    (warning,) = check(13_000, dtype="uint32")
+    assert len(check(16_000)) == 0
+    (warning,) = check(16_000, dtype="uint32")
     assert "may not fit" in warning
 
 

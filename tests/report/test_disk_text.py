@@ -17,7 +17,12 @@ from tokmill.report.disk_text import disk_tables
 
 SIZE = DatasetSize("pretrain", 10_000_000, 2000, 2, vocabulary=50_257)
 PLANNED = OnDisk("out", SIZE, predicted_disk(SIZE, slices=1), 50 * 10**9)
-FOUND = DatasetDisk(PLANNED.bill, (), (), (".lock",), "uint16", 10_000_000, 10**7, 0)
+EXACT = tuple(
+    replace(line, low_bytes=line.n_bytes, high_bytes=line.n_bytes) for line in PLANNED.bill.lines
+)
+FOUND = DatasetDisk(
+    replace(PLANNED.bill, lines=EXACT), (), (), (".lock",), "uint16", 10_000_000, 10**7, 0
+)
 
 
 def text(disk: OnDisk | None, *, told: set[str] | None = None) -> str:
@@ -43,7 +48,7 @@ def test_a_disk_that_cannot_hold_what_is_to_come_is_said_aloud():
 
 def test_of_a_finished_dataset_only_the_checkpoints_are_to_come():
     checkpoints = 3 * 12 * 124_439_808
-    there = replace(PLANNED, found=FOUND, free_bytes=checkpoints)
+    there = replace(PLANNED, bill=FOUND.bill, found=FOUND, free_bytes=checkpoints)
     assert "TOO LITTLE" not in text(there)
     assert "TOO LITTLE" in text(replace(there, free_bytes=checkpoints - 1))
     assert "TOO LITTLE" in text(replace(there, found=None))
@@ -59,8 +64,8 @@ def test_many_sources_are_not_all_shown():
 
 def test_ratios_are_those_that_can_be_told():
     shown = text(replace(PLANNED, found=FOUND))
-    assert re.search(r"^  bytes per token +2\.004 \(uint16\)$", shown, re.MULTILINE)
-    assert re.search(r"^  of the text +200\.4% of 10 MB$", shown, re.MULTILINE)
+    assert re.search(r"^  bytes per token +2\.005 \(uint16\)$", shown, re.MULTILINE)
+    assert re.search(r"^  of the text +200\.5% of 10 MB$", shown, re.MULTILINE)
     assert re.search(r"^  not in the manifest +\.lock$", shown, re.MULTILINE)
     assert "as it is stored" not in shown
 

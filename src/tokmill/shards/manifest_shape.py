@@ -88,6 +88,20 @@ _UNREAD = {
 _UNREAD_SUMS = dict.fromkeys(("files", "text_bytes", "stored_bytes"), _COUNT)
 
 
+def _is_range(value: Any) -> bool:
+    """Return whether a value is the first and the last of a range of characters."""
+    if not isinstance(value, list) or list(map(type, value)) != [int, int]:
+        return False
+    return bool(0 <= value[0] <= value[1] < 1 << 21)
+
+
+_SCAN = {
+    "differs": _List(_Leaf("the first and the last code point of a range", _is_range)),
+    "refused": _TEXT,
+    **dict.fromkeys(("n_characters", "n_sequences"), _COUNT),
+}
+
+
 def _shards(names: re.Pattern[str]) -> _List:
     name = _matching(names, "the name of a shard")
     return _List({"name": name, "split": _SPLIT, "documents": _POSITIVE, "tokens": _POSITIVE})
@@ -118,6 +132,9 @@ _SHAPE = {
         "n_checked": _COUNT,
         "refused": _Map(_TEXT),
         "spot_share": _Optional(_NUMBER),
+        "reference": _Optional(_TEXT),
+        "scan": _Optional(_Optional(_SCAN, null=True)),
+        "scan_kept": _Optional(_FLAG),
     },
     "dtype": _Leaf("uint16 or uint32", lambda value: value in ("uint16", "uint32")),
     "totals": {**_COUNTS, "unread": _Optional(_UNREAD_SUMS)},
