@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import gzip
 import json
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -64,6 +66,16 @@ def arrow(path: Path, n_records: int) -> Path:
     return path
 
 
+@pytest.fixture(scope="module")
+def engine_known(tokenizer_dir: Path, tmp_path_factory: pytest.TempPathFactory) -> None:
+    """A run before: the comparison of an engine on all characters takes memory of its own."""
+    directory = tmp_path_factory.mktemp("before")
+    command = [sys.executable, "-m", "tokmill", "pretrain", jsonl(directory / "few", 3)]
+    options = ["-t", tokenizer_dir, "-o", directory / "out", "--engine", "gigatoken"]
+    subprocess.run([*command, *options, "--renderer", "text"], check=True, capture_output=True)
+
+
+@pytest.mark.usefixtures("engine_known")
 @pytest.mark.parametrize("container", [jsonl, gz, array, csv, parquet, arrow])
 def test_a_corpus_is_never_held(
     container: Callable[[Path, int], Path],

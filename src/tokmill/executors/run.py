@@ -215,15 +215,16 @@ def _check_engine(engine: EngineChoice, prepared: Prepared, warn: Callable[[str]
     Raises:
         StateError: it is another version.
     """
-    versions = {engine.name: engine.version, REFERENCE: engine.reference or engine.version}
-    if engine.name != REFERENCE and not engine.reference:
-        del versions[REFERENCE]
+    versions = [(engine.name, engine.version)]
+    if engine.reference:
+        versions.append((REFERENCE, engine.reference))
+    elif engine.name != REFERENCE:
         warn(
             f"this run began before engines were compared on all characters: where {engine.name} "
             "knows characters that the reference does not, its tokens may differ: --overwrite "
             "starts anew"
         )
-    for name, planned in versions.items():
+    for name, planned in versions:
         installed = engine_version(name, prepared.tokenizer)
         if installed != planned:
             raise StateError(
