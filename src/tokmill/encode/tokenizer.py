@@ -40,8 +40,8 @@ class Tokenizer:
     largest id that a run can write. `rewritten_json`: an equal text that more engines take, or '';
     `rewrites`: what it says in other words. `named`: strings of tokens by what the files beside it
     call them, such as `bos_token`. `eos_note`: a line for the user if no file names eos plainly.
-    `spare`: the `tokenizers` object that it was checked with and
-    the `json` it stands for, see `library`.
+    `spare`: the `tokenizers` object that it was checked with and the `json` it stands for, see
+    `library`.
     """
 
     name: str
@@ -61,9 +61,10 @@ class Tokenizer:
     eos_note: str = ""
     spare: list[tuple[str, Any]] = field(default_factory=list, compare=False, repr=False)
 
-    def __getstate__(self) -> list[Any]:
-        """Give the plain values, without the spare."""
-        return [[] if part.name == "spare" else getattr(self, part.name) for part in fields(self)]
+    def __reduce__(self) -> tuple[type[Tokenizer], tuple[Any, ...]]:
+        """Return how to make it again, without the spare; Python 3.11.2 passes by a getstate."""
+        values = {part.name: getattr(self, part.name) for part in fields(self)}
+        return Tokenizer, tuple((values | {"spare": []}).values())
 
     def library(self) -> Any:
         """Give a `tokenizers` object of one's own, which neither cuts nor pads.
