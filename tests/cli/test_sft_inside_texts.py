@@ -45,7 +45,7 @@ def test_rendered_texts_end_the_run_before_it_writes(sft, tmp_path):
     outcome = sft({"text": RENDERED}, options=("--template", "chatml"))
     assert outcome.code == 2
     assert outcome.err.count("\n") == 1
-    assert "1 of 1 texts are rendered conversations (found '<|im_start|>')" in outcome.err
+    assert "rendered conversations in 1 of 1 text (found '<|im_start|>')" in outcome.err
     assert "--rendered-text parse" in outcome.err
     assert not (tmp_path / "out").exists()
 

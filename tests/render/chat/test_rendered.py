@@ -51,8 +51,8 @@ def test_a_run_of_rendered_texts_is_refused_with_what_to_do():
     with pytest.raises(UsageError) as error:
         settled([CHAT, *PLAIN])
     assert str(error.value) == (
-        "first records of a.jsonl: 1 of 10 texts are rendered conversations (found "
-        "'<|im_start|>'), and would become one reply each, their control tokens spelled out: "
+        "first records of a.jsonl: rendered conversations in 1 of 10 texts (found "
+        "'<|im_start|>'), which would become one reply each, their control tokens spelled out: "
         "--rendered-text parse takes them as they are and trains all of each, --rendered-text text "
         "wraps them; without masks: tokmill pretrain --control-tokens-in-text parse"
     )
@@ -79,7 +79,7 @@ def test_texts_that_quote_a_template_now_and_then_and_chats_go_on(records, schem
 
 
 def test_a_mixed_set_is_refused_for_its_texts():
-    with pytest.raises(UsageError, match="1 of 1 texts"):
+    with pytest.raises(UsageError, match="1 of 1 text "):
         settled([CHAT, {"prompt": "<|im_start|>", "completion": "A"}], "mixed")
 
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tokmill.errors import UsageError
+from tokmill.plural import plural
 from tokmill.render.chat.fields import of_record
 from tokmill.render.chat.inline import CALL_TAGS, REASONING_TAGS
 from tokmill.render.chat.kept_strings import holds, patterns
@@ -93,8 +94,8 @@ def settle_rendered(
     if not signs or len(signs) < _LEAST_SHARE * len(texts):
         return replace(settings, rendered_text="text")
     raise UsageError(
-        f"{where}: {len(signs)} of {len(texts)} texts are rendered conversations (found "
-        f"{signs[0]!r}), and would become one reply each, their control tokens spelled out: "
+        f"{where}: rendered conversations in {len(signs)} of {plural(len(texts), 'text')} (found "
+        f"{signs[0]!r}), which would become one reply each, their control tokens spelled out: "
         "--rendered-text parse takes them as they are and trains all of each, --rendered-text text "
         "wraps them; without masks: tokmill pretrain --control-tokens-in-text parse"
     )
