@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import re
 from typing import TYPE_CHECKING
 
 import numpy as np
 
+from tokmill.encode.control_variant import added_tokens_part
 from tokmill.encode.sentencepiece_model import control_pieces, read_model
 
 if TYPE_CHECKING:
@@ -20,13 +20,13 @@ if TYPE_CHECKING:
 
 
 def control_strings(tokenizer: Tokenizer) -> list[str]:
-    """Give the strings of a tokenizer's special added tokens, in the order of their ids."""
+    """Return the strings of a tokenizer's special added tokens, in the order of their ids."""
     if tokenizer.kind == "sentencepiece":
         return [
             content
             for _, content in control_pieces(read_model(tokenizer.data, where=tokenizer.name))
         ]
-    added = json.loads(tokenizer.json).get("added_tokens") or []
+    added, _, _ = added_tokens_part(tokenizer.json)
     ordered = sorted(added, key=lambda token: int(token["id"]))
     return [str(token["content"]) for token in ordered if token.get("special")]
 

@@ -43,7 +43,7 @@ def added_tokens(tokenizer: Tokenizer) -> dict[str, AddedToken]:
     if tokenizer.kind == "sentencepiece":
         pieces = control_pieces(read_model(tokenizer.data, where=tokenizer.name))
         return {content: AddedToken(id_, content, special=True) for id_, content in pieces}
-    entries, _, _ = _added_tokens_part(tokenizer.json)
+    entries, _, _ = added_tokens_part(tokenizer.json)
     ids = _ids(tokenizer, entries)
     found = [
         AddedToken(
@@ -127,7 +127,7 @@ def _with_special(library: Any, marked: Collection[str], known: Mapping[str, Add
 
 def replace_added_tokens(tokenizer_json: str, change: Callable[[_Entries], _Entries]) -> str:
     """Give a tokenizer.json with another list of added tokens; the rest is not even parsed."""
-    entries, start, stop = _added_tokens_part(tokenizer_json)
+    entries, start, stop = added_tokens_part(tokenizer_json)
     written = json.dumps(change(entries), ensure_ascii=False)
     if start == stop:
         return f'{{"added_tokens":{written},' + tokenizer_json.lstrip()[1:]
@@ -148,10 +148,11 @@ def _marked(tokenizer_json: str, strings: Collection[str]) -> str:
     return replace_added_tokens(tokenizer_json, mark)
 
 
-def _added_tokens_part(tokenizer_json: str) -> tuple[_Entries, int, int]:
-    """Give the list of added tokens and where it stands; (0, 0) where there is none.
+def added_tokens_part(tokenizer_json: str) -> tuple[_Entries, int, int]:
+    """Return the list of added tokens and where it stands; (0, 0) where there is none.
 
-    The key cannot stand inside a string, where its quotes would be escaped.
+    Only the list is parsed: the whole file takes 0.3 s for a vocabulary of 150,000. The key cannot
+    stand inside a string, where its quotes would be escaped.
     """
     found = re.search(r'"added_tokens"\s*:\s*', tokenizer_json)
     if found is None:
