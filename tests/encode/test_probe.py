@@ -11,6 +11,7 @@ import pyarrow as pa
 import pytest
 
 from tokmill.encode.candidate import Loading, Parity, Timing
+from tokmill.encode.control import control_strings
 from tokmill.encode.engine import FAST_ENGINES, REFERENCE, is_installed, load_engine
 from tokmill.encode.hostile import hostile_texts
 from tokmill.encode.probe import Probe
@@ -46,8 +47,9 @@ def test_every_differing_text_is_named(tokenizer):
 
 def test_the_tokenizer_is_read_once_for_all_texts_that_differ(tokenizer, monkeypatch):
     probe, task, read = probe_of(tokenizer), parity(tokenizer, skew=1), []
-    loads = json.loads
-    monkeypatch.setattr("json.loads", lambda text: read.append(text) or loads(text))
+    monkeypatch.setattr(
+        "tokmill.encode.probe.control_strings", lambda one: read.append(one) or control_strings(one)
+    )
     assert len(probe.answer(task)["differences"]) == 3
     assert len(read) == 1
 
