@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 def output_settings(config: Config) -> dict[str, dict[str, Any]]:
-    """Give the settings that decide the bytes of a dataset, by section, as plain values.
+    """Return the settings that decide the bytes of a dataset, by section, as plain values.
 
     Those that have the value which is meant where a plan does not name them are left out.
     """
@@ -44,7 +44,7 @@ def unsaid_settings() -> dict[str, dict[str, Any]]:
 
 
 def plain(config: Config) -> dict[str, dict[str, Any]]:
-    """Give every setting as plain values, ready for JSON."""
+    """Return every setting as plain values, ready for JSON."""
     return {
         name: {f.name: value for f, value in _fields(section)}
         for name, section in _sections(config).items()
@@ -52,7 +52,7 @@ def plain(config: Config) -> dict[str, dict[str, Any]]:
 
 
 def _sections(config: Config) -> dict[str, Any]:
-    """Give the sections that say something: a run of SFT renders by [sft], others by [render]."""
+    """Return the sections that say something: a run of SFT renders by [sft], others by [render]."""
     unused = set() if config.sft is None else {"render"}
     sections = {f.name: getattr(config, f.name) for f in dataclasses.fields(config)}
     return {k: v for k, v in sections.items() if v is not None and k not in unused}

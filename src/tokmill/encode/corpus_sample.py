@@ -75,6 +75,6 @@ def timing_texts(sample: Sample) -> Timing:
 
 
 def step_of(texts: Sequence[str]) -> int:
-    """Give the step over a sample that takes about `PARITY_BYTES` of it, evenly spread."""
+    """Return the step over a sample that takes about `PARITY_BYTES` of it, evenly spread."""
     total = sum(len(text) for text in texts)
     return max(1, -(-total * 2 // PARITY_BYTES))

@@ -138,7 +138,7 @@ def _without_empty(segments: TextSegments) -> TextSegments:
 def _is_of(
     sample: npt.NDArray[np.int64], at: npt.NDArray[np.int64], wanted: npt.NDArray[np.int64]
 ) -> npt.NDArray[np.bool_]:
-    """Say of n indices, which may lie outside, whether they are of the samples `wanted`: (n,)."""
+    """Return whether n indices, which may lie outside, are of the samples `wanted`: (n,)."""
     inside = (at >= 0) & (at < len(sample))
     inside[inside] = sample[at[inside]] == wanted[inside]
     return inside

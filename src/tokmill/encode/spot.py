@@ -262,7 +262,7 @@ def difference(text: str, ids: Ids, expected: Ids) -> str:
 
 
 def describe_difference(ids: Ids, expected: Ids) -> str:
-    """Say where ids part from the reference's, and with which ids."""
+    """Return where ids part from the reference's, and with which ids."""
     n = min(len(ids), len(expected))
     differs = np.flatnonzero(ids[:n] != expected[:n])
     at = int(differs[0]) if len(differs) else n

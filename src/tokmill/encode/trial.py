@@ -132,7 +132,7 @@ def _share_with(characters: CharacterSet, texts: Sequence[str]) -> float:
 
 
 def expected_speed(speed: Speed, n_bytes: int, sample: Sample) -> float:
-    """Give the MB/s that an engine should reach on a corpus, from its speed on a sample.
+    """Return the MB/s that an engine should reach on a corpus, from its speed on a sample.
 
     An engine that keeps words is faster the more it has seen. What a new byte costs above a known
     one is taken to fall as a power of the text seen (Heaps' law: so do new words), through its mean

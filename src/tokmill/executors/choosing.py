@@ -122,7 +122,7 @@ def _known(key: str) -> EngineChoice | None:
 
 
 def _too_little(prepared: Prepared, control: str) -> str:
-    """Say why a corpus is not worth trying an engine on, or ''."""
+    """Return why a corpus is not worth trying an engine on, or ''."""
     n_bytes = sum(file.n_bytes for file in prepared.files)
     if any(file.path == "-" for file in prepared.files) or n_bytes >= SCANNED_FROM_BYTES:
         return ""

@@ -41,7 +41,7 @@ def expected_size(
 
 
 def expected_disk(size: DatasetSize, parts: tuple[Part, ...], found: Survey) -> Bill:
-    """Say what a run that makes a dataset of this size writes."""
+    """Return what a run that makes a dataset of this size writes."""
     slices = sum(len(part.slices) for part in parts)
     error = HEADS_ERROR if found.heads_only else SPREAD_ERROR
     return predicted_disk(size, slices=slices, error=error)
@@ -87,7 +87,7 @@ def _histogram(lengths: npt.NDArray[np.int64], documents: int) -> tuple[int, ...
 
 
 def _density(engine: Engine, found: Survey) -> float:
-    """Give how many tokens a byte holds all over the input, against the sampled records.
+    """Return how many tokens a byte holds all over the input, against the sampled records.
 
     Both are raw input in pieces of one size, so that JSON and cut words weigh alike.
     """
@@ -102,7 +102,7 @@ def _tokens_per_byte(engine: Engine, texts: list[str]) -> float:
 
 
 def _kept_lengths(config: Config, engine: Engine, found: Survey) -> npt.NDArray[np.int64]:
-    """Give the tokens of each of the sample's documents that the limits keep: (n,)."""
+    """Return the tokens of each of the sample's documents that the limits keep: (n,)."""
     limits = config.limits
     batch = engine.encode(pa.array(found.texts, pa.large_string()))
     lengths = batch.lengths + np.array(found.n_control or 0, np.int64)

@@ -63,12 +63,12 @@ class Survey:
 
     @property
     def text_bytes(self) -> int:
-        """Give the bytes of the rendered sample."""
+        """Return the bytes of the rendered sample."""
         return sum(len(text.encode()) for text in self.texts)
 
     @property
     def records_per_byte(self) -> float:
-        """Give how many records start in a byte of input.
+        """Return how many records start in a byte of input.
 
         Counted in windows and fragments, whose sizes do not depend on the records in them.
         """
@@ -92,5 +92,5 @@ class Survey:
 
     @property
     def read_bytes(self) -> int:
-        """Give the bytes of input that the sample read."""
+        """Return the bytes of input that the sample read."""
         return self.stored_bytes + self.fragment_bytes

@@ -88,7 +88,7 @@ class Counts:
         self.unread_keys[key] += n
 
     def as_json(self) -> dict[str, Any]:
-        """Give the counts as plain values, reasons sorted."""
+        """Return the counts as plain values, reasons sorted."""
         optional = {
             "extra": self.extra,
             "trained_tokens": self.trained_tokens,

@@ -61,7 +61,7 @@ def sample_fields(
 
 
 def first_records(files: Sequence[SourceFile], settings: InputSettings) -> list[dict[str, Any]]:
-    """Give up to 100 whole records of the first file that has some; none if no file has.
+    """Return up to 100 whole records of the first file that has some; none if no file has.
 
     Raises:
         UsageError, StorageError: a file cannot be read; see `open_slice`.

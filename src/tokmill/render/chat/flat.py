@@ -23,7 +23,7 @@ stands before every input, behind an empty instruction too; template alpaca make
 
 
 def read_pair(record: Mapping[str, Any], settings: SftSettings) -> Conversation:
-    """Give the conversation of a prompt, which may be empty, and an answer.
+    """Return the conversation of a prompt, which may be empty, and an answer.
 
     A context belongs to the prompt as an input to its instruction; beside an instruction of its
     own it belongs to that one, which is not read.
@@ -37,7 +37,7 @@ def read_pair(record: Mapping[str, Any], settings: SftSettings) -> Conversation:
 
 
 def read_alpaca(record: Mapping[str, Any], settings: SftSettings) -> Conversation:
-    """Give the conversation of an instruction, its input and output, behind system and history.
+    """Return the conversation of an instruction, its input and output, behind system and history.
 
     With `instruction = "stanford"` the last user message also says `with_input` where it has one,
     for which template alpaca has other words at its beginning.
@@ -50,7 +50,7 @@ def read_alpaca(record: Mapping[str, Any], settings: SftSettings) -> Conversatio
 
 
 def read_text(record: Mapping[str, Any], _settings: SftSettings) -> Conversation:
-    """Give a text as one message of the assistant: all of it is trained.
+    """Return a text as one message of the assistant: all of it is trained.
 
     Raises:
         ChatError: "no such fields" or "wrong type".
@@ -62,14 +62,14 @@ def read_text(record: Mapping[str, Any], _settings: SftSettings) -> Conversation
 
 
 def no_such_fields(expected: str, record: Mapping[str, Any]) -> ChatError:
-    """Give the error for a record that lacks a field."""
+    """Return the error for a record that lacks a field."""
     return ChatError(
         "no such fields", f"record: expected {expected}, found {shown_keys(list(record))}"
     )
 
 
 def _flat(user: Message, record: Mapping[str, Any], settings: SftSettings) -> Conversation:
-    """Give the conversation of one question and its answer, behind system and history."""
+    """Return the conversation of one question and its answer, behind system and history."""
     answer = first_present(record, ANSWER_KEYS)
     if answer is None:
         raise no_such_fields(" or ".join(ANSWER_KEYS), record)

@@ -54,7 +54,7 @@ class Regular(NamedTuple):
 
 
 def read_regular(text: pa.LargeStringArray, schema: str, settings: SftSettings) -> Regular | None:
-    """Give the contents of whole records, or None where they are not regular."""
+    """Return the contents of whole records, or None where they are not regular."""
     if not len(text) or schema not in (*_MESSAGES, *_FIELDS) or settings.samples != "conversation":
         return None
     if schema == "text" and settings.rendered_text == "parse":
@@ -163,7 +163,7 @@ def _filled(table: pa.Table, names: Sequence[str]) -> list[str]:
 
 
 def _one_of(table: pa.Table, names: Sequence[str]) -> pa.StringArray | None:
-    """Give the one column of several that is filled; None if it has nulls, or two are filled."""
+    """Return the one column of several that is filled; None if it has nulls, or two are filled."""
     filled = _filled(table, names)
     if len(filled) != 1 or table[filled[0]].null_count:
         return None
@@ -173,7 +173,7 @@ def _one_of(table: pa.Table, names: Sequence[str]) -> pa.StringArray | None:
 def _instructions(
     table: pa.Table, names: Sequence[str], answer: pa.StringArray, style: str
 ) -> Regular | None:
-    """Give instructions or prompts, joined with the input that each has, and their answers."""
+    """Return instructions or prompts, joined with the input that each has, and their answers."""
     instruction = _one_of(table, names)
     inputs = _filled(table, INPUT_KEYS)
     if instruction is None or len(inputs) > 1:

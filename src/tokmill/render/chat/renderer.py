@@ -56,7 +56,7 @@ class ChatRenderer:
         self._n_blocks = self._next_try = self._in_vain = 0
 
     def render(self, records: Records) -> SampleBatch:
-        """Give the samples of a block's records, in order."""
+        """Return the samples of a block's records, in order."""
         text = records.batch.column(0)
         if (regular := self._by_columns(text)) is not None:
             return self._samples(regular, ())
@@ -69,7 +69,7 @@ class ChatRenderer:
         return self._samples(written, refused)
 
     def render_conversation(self, conversation: Conversation) -> SampleBatch:
-        """Give the samples of one conversation.
+        """Return the samples of one conversation.
 
         Raises:
             ChatError: it cannot be written.
@@ -93,7 +93,7 @@ class ChatRenderer:
         )
 
     def _by_columns(self, text: pa.LargeStringArray) -> Written | None:
-        """Give the samples of a regular block; None where it is not, or is not likely to be."""
+        """Return the samples of a regular block; None where it is not, or is not likely to be."""
         self._n_blocks += 1
         if self._rule.append_eos != "no" or self._n_blocks < self._next_try:
             return None

@@ -33,7 +33,7 @@ def weight_of_all(conversation: Conversation) -> float | None:
 def span_weights(
     conversation: Conversation, replies: Sequence[int], n_spans: int
 ) -> list[float | None]:
-    """Give the weight of each span.
+    """Return the weight of each span.
 
     Raises:
         ChatError: another message than a reply is to be trained, or replies have weights of their
@@ -61,7 +61,7 @@ def _check_weights(conversation: Conversation) -> None:
 
 
 def roles_between(messages: Sequence[Message], replies: list[int], n_spans: int) -> list[str]:
-    """Give the role of what stands before, between and behind spans: user, if a user speaks there.
+    """Return the role of what stands before, between and behind spans, user if one speaks there.
 
     Rules such as "after the last user" go by it. Where spans are not those of replies it is user,
     behind the last span only if somebody does speak there.

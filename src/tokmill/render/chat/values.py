@@ -21,7 +21,7 @@ _SHOWN_KEYS = 20
 
 
 def parse_json(text: str, reason: str, where: str) -> Any:
-    """Give the value that JSON text stands for; integers are exact, of equal keys the last wins.
+    """Return the value that JSON text stands for; integers are exact, of equal keys the last wins.
 
     Raises:
         ChatError: of this reason, when it is no JSON; "lone surrogate" when a string or key in it
@@ -46,14 +46,14 @@ def parse_json(text: str, reason: str, where: str) -> Any:
 
 
 def parsed(value: Any, reason: str, where: str) -> Any:
-    """Give a value that may stand in the record as JSON text of itself; empty text is null."""
+    """Return a value that may stand in the record as JSON text of itself; empty text is null."""
     if not isinstance(value, str):
         return value
     return parse_json(value, reason, where) if value.strip() else None
 
 
 def first_present(record: Mapping[str, Any], keys: Iterable[str]) -> Any:
-    """Give the first value that is filled, else the first that is not null; None where all are.
+    """Return the first value that is filled, else the first that is not null; None where all are.
 
     Columnar files fill up with nulls, tables with empty texts.
     """
@@ -76,7 +76,7 @@ def filled_key(record: Mapping[str, Any], keys: Iterable[str]) -> str:
 
 
 def text_of(value: Any, where: str) -> str:
-    """Give a text; null is empty.
+    """Return a text; null is empty.
 
     Raises:
         ChatError: it is something else.
@@ -89,12 +89,12 @@ def text_of(value: Any, where: str) -> str:
 
 
 def wrong_type(where: str, expected: str, found: object) -> ChatError:
-    """Give the error for a value of another type than expected."""
+    """Return the error for a value of another type than expected."""
     return ChatError("wrong type", f"{where}: expected {expected}, found {shown(found)}")
 
 
 def shown(value: object) -> str:
-    """Give a short name of a value for a message: strings cut, containers by their kind."""
+    """Return a short name of a value for a message: strings cut, containers by their kind."""
     if isinstance(value, str):
         cut = len(value) > _SHOWN_CHARACTERS
         return repr(value[:_SHOWN_CHARACTERS]) + ("…" if cut else "")
@@ -111,7 +111,7 @@ def quoted(argument: str) -> str:
 
 
 def shown_keys(keys: Sequence[str]) -> str:
-    """Give the keys of an object for a message: the first twenty."""
+    """Return the keys of an object for a message: the first twenty."""
     if not keys:
         return "no keys"
     names = [
