@@ -1,4 +1,4 @@
-"""Files that appear whole or not at all, the lock of an output directory, and clear storage errors.
+"""Files that appear whole or not at all, and clear storage errors.
 
 A file is written under an attempt-unique temporary name, fsynced, and renamed; a commit record is
 linked instead, so that the first one wins. Committed files are read-only (0444).
@@ -29,7 +29,6 @@ CACHED_BYTES = 64 << 20
 virtual machine that takes every page of a large file anew spends 2 ms a MB on that."""
 
 TEMPORARY_SUFFIX = ".tmp"
-LOCK_NAME = ".lock"
 
 LACKING = (errno.ENOSYS, errno.EOPNOTSUPP, errno.ENOTSUP, errno.ENOLCK)
 """Errors by which a file system says that it cannot do something at all."""
@@ -235,43 +234,6 @@ def make_directory(path: Path) -> None:
             path.mkdir(parents=True, exist_ok=True)
         except (FileExistsError, NotADirectoryError):
             raise StorageError(f"{path}: expected a directory, a file is in its place") from None
-
-
-@contextlib.contextmanager
-def locked(directory: Path) -> Iterator[None]:
-    """Hold the lock of an output directory; the system releases it when the process dies.
-
-    Raises:
-        StateError: another process holds it.
-        StorageError: the file system has no locks, or the directory cannot be written to.
-    """
-    flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
-    with storage_errors(directory / LOCK_NAME):
-        descriptor = os.open(directory / LOCK_NAME, flags, 0o666)
-    try:
-        with storage_errors(directory):
-            try:
-                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except OSError as error:
-                _explain_lock(directory, error)
-                raise
-        yield
-    finally:
-        os.close(descriptor)
-
-
-def _explain_lock(directory: Path, error: OSError) -> None:
-    """Raise what a refused lock means, if that is known."""
-    if error.errno in (errno.EWOULDBLOCK, errno.EAGAIN, errno.EACCES):
-        raise StateError(
-            f"{directory}: another run is writing here; wait for it or choose another --output"
-        ) from None
-    if error.errno in (*LACKING, errno.EINVAL):
-        reason = (error.strerror or str(error)).lower()
-        raise StorageError(
-            f"{directory}: its file system has no locks ({reason}), so two runs could write over "
-            "each other: choose an --output on another disk"
-        ) from None
 
 
 def free_bytes(path: Path) -> int:

@@ -149,7 +149,7 @@ def test_a_plan_of_a_newer_format_is_refused_naming_both(out, make_config, liste
 def test_an_output_that_another_process_writes_to_is_refused(out, make_config, listener):
     out.mkdir()
     code = (
-        "import sys; from pathlib import Path; from tokmill.storage import locked\n"
+        "import sys; from pathlib import Path; from tokmill.lock import locked\n"
         "with locked(Path(sys.argv[1])): print('held', flush=True); sys.stdin.read()"
     )
     with subprocess.Popen(

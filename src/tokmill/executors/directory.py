@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tokmill.errors import StateError
+from tokmill.lock import LOCK_NAME
 from tokmill.shards.checkpoint import remove_stale_checkpoints
 from tokmill.shards.entries import FOLDERS, dataset_entries
 from tokmill.shards.layout import (
@@ -22,7 +23,7 @@ from tokmill.shards.layout import (
     is_of_finished_part,
 )
 from tokmill.shards.plan_file import Owned, owned_names
-from tokmill.storage import LOCK_NAME, begins_with, storage_errors
+from tokmill.storage import begins_with, storage_errors
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -29,6 +29,7 @@ from tokmill.executors.prepare import Prepared, prepare, reference_of
 from tokmill.executors.space import check_space
 from tokmill.executors.stopped import telling_what_is_kept
 from tokmill.executors.watch import RejectWatch
+from tokmill.lock import locked
 from tokmill.measure.machine import usable_cores, usable_memory
 from tokmill.pipeline.finish import PROBE_TEXT, Usage, check_all_read, finish
 from tokmill.pipeline.plan import (
@@ -45,7 +46,7 @@ from tokmill.shards.layout import MANIFEST, PARTS, REJECTS, part_name
 from tokmill.shards.plan_file import Owned, owned_names
 from tokmill.shards.record import read_committed
 from tokmill.sources.hub_commit import HUB_PREFIX
-from tokmill.storage import locked, make_directory
+from tokmill.storage import make_directory
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

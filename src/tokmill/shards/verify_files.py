@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING, Any, Protocol
 
+from tokmill.lock import LOCK_NAME
 from tokmill.plural import plural
 from tokmill.shards.checksum import FileEntry, digest_of
 from tokmill.shards.entries import FOLDERS, dataset_entries
 from tokmill.shards.layout import MANIFEST, is_of_finished_part, pack_names
 from tokmill.shards.reader import sidecars_of
-from tokmill.storage import LOCK_NAME, open_regular, storage_errors
+from tokmill.storage import open_regular, storage_errors
 
 if TYPE_CHECKING:
     import os
