@@ -21,19 +21,19 @@ from collections.abc import Iterator, Sequence
 from functools import cache
 from pathlib import Path
 
-from tokmill.config import TokenizerSettings
-from tokmill.encode.candidate import Candidate, Loading
-from tokmill.encode.contexts import derive_groups
-from tokmill.encode.engine import (
+from tokmill.engines.engine import (
     CACHED,
     FAST_ENGINES,
     REFERENCE,
     Engine,
     load_engine,
 )
-from tokmill.encode.scan import ScanResult
-from tokmill.encode.scanner import Scanner
-from tokmill.encode.tokenizer import Tokenizer, load_tokenizer
+from tokmill.engines.trial.candidate import Candidate, Loading
+from tokmill.engines.trial.contexts import derive_groups
+from tokmill.engines.trial.scan import ScanResult
+from tokmill.engines.trial.scanner import Scanner
+from tokmill.settings.schema import TokenizerSettings
+from tokmill.tokenizer.tokenizer import Tokenizer, load_tokenizer
 
 ENGINES = (*FAST_ENGINES, CACHED)
 HEAD = "| tokenizer | engine | characters that differ | sequences | seconds | planted documents |"

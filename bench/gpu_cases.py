@@ -10,11 +10,11 @@ from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from bench.memory_cases import MODELS
-from tokmill.budget_settings import InferenceSettings, TrainingSettings
 from tokmill.memory.inference import inference_bill
 from tokmill.memory.load import model_from_config
 from tokmill.memory.overhead import CUDA_CONTEXT
 from tokmill.memory.training import allocated_bytes, training_bill
+from tokmill.settings.bill import InferenceSettings, TrainingSettings
 
 if TYPE_CHECKING:
     from tokmill.memory.bill import Bill

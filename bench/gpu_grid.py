@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from bench.gpu_cases import Case, Memory, grid, predicted
-from tokmill.report.units import memory
+from tokmill.words.units import memory
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

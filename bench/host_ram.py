@@ -24,15 +24,15 @@ from typing import Any
 import numpy as np
 
 from bench.machine import described
-from tokmill.budget_settings import LOADING, TrainingSettings
+from tokmill.dataset.layout import MANIFEST, shard_stem
+from tokmill.dataset.reader import read_manifest
+from tokmill.dataset.writer import ShardWriter
 from tokmill.measure.compare import Comparison, compare_loading
 from tokmill.measure.loading import MOST_TOKENS, has_torch, measure_interpreter
 from tokmill.measure.machine import this_machine
 from tokmill.memory.dataset import dataset_size
 from tokmill.memory.machine import Machine
-from tokmill.shards.layout import MANIFEST, shard_stem
-from tokmill.shards.reader import read_manifest
-from tokmill.shards.writer import ShardWriter
+from tokmill.settings.bill import LOADING, TrainingSettings
 
 MIB = 1 << 20
 SHARDS = 4

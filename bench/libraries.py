@@ -1,4 +1,4 @@
-"""Tokenizer files as the peers load them, without tokmill's road."""
+"""Tokenizer files as the peers load them, without tokmill's recipe."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from bench.values import NotMeasured
 
 if TYPE_CHECKING:
-    from tokmill.encode.tokenizer import Tokenizer
+    from tokmill.tokenizer.tokenizer import Tokenizer
 
 
 def tokenizer_file(path: Path) -> Path:
@@ -64,7 +64,7 @@ def load_sentencepiece(path: Path) -> Any:
 
 def described(path: str, eos: str) -> Tokenizer:
     """Give tokmill's description of a tokenizer: its eos, and the JSON that engines are handed."""
-    from tokmill.config import TokenizerSettings
-    from tokmill.encode.tokenizer import load_tokenizer
+    from tokmill.settings.schema import TokenizerSettings
+    from tokmill.tokenizer.tokenizer import load_tokenizer
 
     return load_tokenizer(TokenizerSettings(path=path, eos_token=eos))

@@ -23,9 +23,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from bench.memory_cases import CASES, MODELS, Case, Measured
-from tokmill.budget_settings import TrainingSettings
 from tokmill.memory.load import model_from_config
 from tokmill.memory.training import TrainingBill, allocated_bytes, training_bill
+from tokmill.settings.bill import TrainingSettings
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator

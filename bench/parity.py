@@ -1,4 +1,4 @@
-"""Compares every document of a dataset with the reference, written independently of tokmill's road.
+"""Compares every document of a dataset with the reference, written without tokmill's code.
 
     python bench/parity.py DATASET INPUT.jsonl... --tokenizer T
 

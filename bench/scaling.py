@@ -29,7 +29,7 @@ from pathlib import Path
 from typing import Any
 
 from bench.scaling_steps import Row, manifest_steps, planner_steps
-from tokmill.config_values import parse_size
+from tokmill.settings.load import parse_size
 
 FRESH_WORDS = Path(__file__).with_name("fresh_words.py")
 

@@ -13,24 +13,24 @@ from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
-from tokmill.config import BLAKE3, Config
-from tokmill.encode.choice import EngineChoice
-from tokmill.encode.tokenizer import Token, Tokenizer
+from tokmill.dataset.canonical import manifest_sha256, sha256_hex
+from tokmill.dataset.checksum import Checksum, FileEntry
+from tokmill.dataset.counts import Counts
+from tokmill.dataset.layout import MANIFEST, PARTS, PLAN, part_name, shard_stem
+from tokmill.dataset.reader import find_document, read_manifest
+from tokmill.dataset.record import PartRecord, Step, read_committed
+from tokmill.dataset.writer import ShardEntry
+from tokmill.engines.choice import EngineChoice
 from tokmill.errors import VerifyError
-from tokmill.executors.prepare import Prepared, sample
-from tokmill.pipeline.finish import Usage, committed, finish
-from tokmill.pipeline.plan import Plan, check_same, make_parts, read_plan, resolve, write_plan
-from tokmill.pipeline.spec import Part, RunSpec
+from tokmill.recipes.spec import Part, RunSpec
 from tokmill.render.renderer import make_renderer
-from tokmill.shards.canonical import manifest_sha256, sha256_hex
-from tokmill.shards.checksum import Checksum, FileEntry
-from tokmill.shards.counts import Counts
-from tokmill.shards.layout import MANIFEST, PARTS, PLAN, part_name, shard_stem
-from tokmill.shards.reader import find_document, read_manifest
-from tokmill.shards.record import PartRecord, Step, read_committed
-from tokmill.shards.writer import ShardEntry
+from tokmill.run.finish import Usage, committed, finish
+from tokmill.run.plan import Plan, check_same, make_parts, read_plan, resolve, write_plan
+from tokmill.run.prepare import Prepared, sample
+from tokmill.settings.schema import BLAKE3, Config
 from tokmill.sources.files import SourceFile, discover
-from tokmill.sources.first import sample_fields
+from tokmill.sources.first_records import sample_fields
+from tokmill.tokenizer.tokenizer import Token, Tokenizer
 
 Row = dict[str, Any]
 Result = TypeVar("Result")

@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING
 
 from bench.sft_ours import Ours
 from bench.sft_values import Refused, Row, Sample
-from tokmill.encode.control_variant import added_tokens
+from tokmill.tokenizer.control_variant import added_tokens
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from bench.sft_values import Case, DataSet, Outcome, Reference
-    from tokmill.render.chat.conversation import Conversation
+    from tokmill.chat.conversation import Conversation
 
 CONTROL = "control token in text"
 """A message holds a control token's string. For tokmill it is text; the frameworks' tokenizers make

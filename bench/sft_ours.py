@@ -1,6 +1,6 @@
-"""tokmill's side of a comparison of loss masks: its road's own pieces, in process, or its shards.
+"""tokmill's side of a comparison of loss masks: its recipe's own pieces, in process, or its shards.
 
-The pieces are those of `tokmill.pipeline.chat_road`, but for what drops samples: limits of length,
+The pieces are those of `tokmill.recipes.sft`, but for what drops samples: limits of length,
 and samples without a trained token.
 """
 
@@ -15,8 +15,19 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from bench.sft_values import Case, DataSet, Outcome, Refused, Sample
-from tokmill.batch import WHOLE_RECORD, Place, Records
-from tokmill.config import (
+from tokmill.chat.conversation import ChatError
+from tokmill.chat.detect import detect_schema
+from tokmill.chat.rule import mask_rule
+from tokmill.chat.schemas import parse_record, read_conversation
+from tokmill.engines.choice import EngineChoice
+from tokmill.engines.engine import REFERENCE
+from tokmill.engines.renewal import EngineMemory
+from tokmill.errors import TokmillError
+from tokmill.recipes.sample_encoder import make_sample_encoder
+from tokmill.recipes.sft_parts import make_chat_renderer, settle
+from tokmill.recipes.spec import RunSpec
+from tokmill.run.plan import resolve
+from tokmill.settings.schema import (
     Config,
     InputSettings,
     LimitSettings,
@@ -24,30 +35,19 @@ from tokmill.config import (
     SftSettings,
     TokenizerSettings,
 )
-from tokmill.encode.choice import EngineChoice
-from tokmill.encode.engine import REFERENCE
-from tokmill.encode.renewal import EngineMemory
-from tokmill.encode.tokenizer import load_tokenizer
-from tokmill.errors import TokmillError
-from tokmill.laps import Laps
-from tokmill.pipeline.chat import make_chat_renderer, settle
-from tokmill.pipeline.chat_encoder import make_sample_encoder
-from tokmill.pipeline.plan import resolve
-from tokmill.pipeline.spec import RunSpec
-from tokmill.render.chat.conversation import ChatError
-from tokmill.render.chat.detect import detect_schema
-from tokmill.render.chat.rule import mask_rule
-from tokmill.render.chat.schemas import parse_record, read_conversation
+from tokmill.timing import Laps
+from tokmill.tokenizer.tokenizer import load_tokenizer
+from tokmill.values import WHOLE_RECORD, Place, Records
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-    from tokmill.batch import SampleBatch
-    from tokmill.encode.samples import SampleEncoder
-    from tokmill.encode.tokenizer import Tokenizer
-    from tokmill.render.chat.conversation import Conversation
-    from tokmill.render.chat.renderer import ChatRenderer
+    from tokmill.chat.conversation import Conversation
+    from tokmill.chat.renderer import ChatRenderer
+    from tokmill.masks.samples import SampleEncoder
+    from tokmill.tokenizer.tokenizer import Tokenizer
+    from tokmill.values import SampleBatch
 
 _ENGINE_MEMORY_BYTES = 400 << 20
 _BATCH = 500
@@ -146,8 +146,8 @@ def _outcomes(batch: SampleBatch, encoder: SampleEncoder, n_rows: int) -> list[O
 
 def written(case: Case, paths: Sequence[Path], directory: Path) -> list[Sample]:
     """Write a dataset of whole files with a run of tokmill, and read its samples back."""
+    from tokmill.dataset.reader import open_shards
     from tokmill.executors.run import run
-    from tokmill.shards.reader import open_shards
 
     config = Config(
         input=InputSettings(paths=tuple(map(str, paths))),

@@ -2,7 +2,7 @@
 
     python -m bench.sft_parity --data FILE… --tokenizers DIR[:EOS]… [--presets trl,…]
 
-Sample by sample: the record as tokmill's road makes it, and the conversation that its schema sees
+Sample by sample: the record as tokmill's recipe makes it, and the conversation that its schema sees
 as the framework's own code does. A difference counts as explained where a test finds one of the
 listed causes; see docs/sft-parity.md. Prints a table in Markdown; exits 1 if a sample differs.
 
@@ -44,7 +44,7 @@ def main() -> None:
     tokenizers = [tokenizer_with_eos(value) for value in args.tokenizers]
     rows: list[Row] = []
     skipped: list[str] = []
-    roads: list[str] = []
+    recipes: list[str] = []
     start = time.perf_counter()
     with TemporaryDirectory() as directory:
         for preset in args.presets.split(","):
@@ -54,17 +54,17 @@ def main() -> None:
                     found = cases(preset, tokenizer, eos, source, args.templates, Path(directory))
                     for number, (case, reference) in enumerate(found):
                         rows += _rows(Comparison(case, reference), data)
-                        if number < args.road:
-                            roads.append(_road(case, args.data, Path(directory)))
+                        if number < args.recipe:
+                            recipes.append(_recipe(case, args.data, Path(directory)))
                 except NotMeasured as reason:
                     skipped.append(f"{preset}, {tokenizer.name}: {reason}")
     seconds = time.perf_counter() - start
     print(markdown(rows, each=args.each))
-    for line in (*roads, *skipped):
+    for line in (*recipes, *skipped):
         print(f"- {line}")
     if args.json:
-        _write_json(args.json, rows, skipped, roads, seconds)
-    sys.exit(1 if any(row.different for row in rows) or any("differ" in r for r in roads) else 0)
+        _write_json(args.json, rows, skipped, recipes, seconds)
+    sys.exit(1 if any(row.different for row in rows) or any("differ" in r for r in recipes) else 0)
 
 
 def _rows(comparison: Comparison, data: Sequence[DataSet]) -> list[Row]:
@@ -78,26 +78,26 @@ def _rows(comparison: Comparison, data: Sequence[DataSet]) -> list[Row]:
     return rows
 
 
-def _road(case: Case, paths: Sequence[Path], directory: Path) -> str:
+def _recipe(case: Case, paths: Sequence[Path], directory: Path) -> str:
     """Hold the samples of whole files that a run has written against those made in process."""
     name = f"a run of tokmill, {case.settings.preset}, {case.template}, {case.tokenizer.name}"
     ours = Ours(case, parse=False)
     made = [outcome for path in paths for outcome in ours.outcomes(read_data(path, 0).texts)]
     kept = [sample for sample in made if isinstance(sample, Sample) and any(sample.mask)]
-    found = written(case, paths, directory / "road")
+    found = written(case, paths, directory / "recipe")
     if found == kept:
         return f"{name}: {len(found)} samples read back from shards, the same"
     return f"{name}: {len(found)} samples read back from shards, {len(kept)} expected: they differ"
 
 
 def _write_json(
-    path: Path, rows: Sequence[Row], skipped: list[str], roads: list[str], seconds: float
+    path: Path, rows: Sequence[Row], skipped: list[str], recipes: list[str], seconds: float
 ) -> None:
     content: dict[str, Any] = {
         "machine": described(),
         "seconds": round(seconds, 1),
         "rows": [row.as_json() for row in rows],
-        "roads": roads,
+        "recipes": recipes,
         "skipped": skipped,
     }
     path.write_text(json.dumps(content, ensure_ascii=False, indent=1), encoding="utf-8")
@@ -117,7 +117,12 @@ def _parser() -> argparse.ArgumentParser:
         help="of those with generation tags in trl, or files",
     )
     add("--limit", type=int, default=0, help="records of each file at most, spread; 0: all")
-    add("--road", type=int, default=0, help="also write datasets for the first N templates of each")
+    add(
+        "--recipe",
+        type=int,
+        default=0,
+        help="also write datasets for the first N templates of each",
+    )
     add("--each", action="store_true", help="a row for each data set, not for all together")
     add("--json", type=Path, help="write every row there")
     add("--minimind", type=Path, help="source tree of jingyaogong/minimind")

@@ -23,14 +23,14 @@ from bench.libraries import is_sentencepiece, load_tokenizers
 from bench.options import tokenizer_with_eos
 from bench.sft_ours import Ours, read_data
 from bench.sft_values import Case, Refused
-from tokmill.config import SftSettings
 from tokmill.errors import TokmillError
+from tokmill.settings.schema import SftSettings
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from bench.sft_values import DataSet, Sample
-    from tokmill.render.chat.conversation import Conversation
+    from tokmill.chat.conversation import Conversation
 
 TEMPLATES = ("plain", "alpaca", "chatml")
 _HEAD = ("template", "tokenizer", "samples", "trained tokens", "equal", "but for the first token",
@@ -128,8 +128,8 @@ def _calls(message: Mapping[str, Any]) -> str:
 
 def _decoder(tokenizer: Path) -> Callable[[list[int]], str]:
     if is_sentencepiece(tokenizer):
-        from tokmill.config import TokenizerSettings
-        from tokmill.encode.tokenizer import load_tokenizer
+        from tokmill.settings.schema import TokenizerSettings
+        from tokmill.tokenizer.tokenizer import load_tokenizer
 
         library = load_tokenizer(TokenizerSettings(str(tokenizer))).library()
     else:

@@ -23,10 +23,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tokmill.config import SftSettings
-from tokmill.render.chat.conversation import ChatError
-from tokmill.render.chat.detect import detect_schema
-from tokmill.render.chat.schemas import read_conversation
+from tokmill.chat.conversation import ChatError
+from tokmill.chat.detect import detect_schema
+from tokmill.chat.schemas import read_conversation
+from tokmill.settings.schema import SftSettings
 
 ROOT = Path(__file__).resolve().parents[1]
 QWEN_SYSTEM = "You are Qwen, created by Alibaba Cloud. You are a helpful assistant."

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any, Protocol
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from tokmill.config import SftSettings
-    from tokmill.render.chat.conversation import Conversation
+    from tokmill.chat.conversation import Conversation
+    from tokmill.settings.schema import SftSettings
 
 
 @dataclass(frozen=True, slots=True)

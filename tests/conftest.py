@@ -18,15 +18,17 @@ from tokenizers.models import BPE
 from tokenizers.pre_tokenizers import ByteLevel
 from tokenizers.trainers import BpeTrainer
 
-from tokmill.batch import RAW_LIMIT_BYTES, Place, Records
-from tokmill.config import Config, SftSettings, TokenizerSettings
-from tokmill.encode.choice import EngineChoice
-from tokmill.encode.engine import engine_version
-from tokmill.encode.tokenizer import Tokenizer, load_tokenizer
-from tokmill.executors.prepare import prepare
-from tokmill.pipeline.plan import Plan
-from tokmill.pipeline.spec import RunSpec
-from tokmill.shards.canonical import canonical_json
+from tokmill.dataset.canonical import canonical_json
+from tokmill.engines.choice import EngineChoice
+from tokmill.engines.engine import engine_version
+from tokmill.recipes.spec import RunSpec
+from tokmill.run.plan import Plan
+from tokmill.run.prepare import prepare
+from tokmill.settings.schema import Config, SftSettings, TokenizerSettings
+from tokmill.tokenizer.tokenizer import Tokenizer, load_tokenizer
+from tokmill.values import RAW_LIMIT_BYTES, Place, Records
+
+pytest_plugins = ["tests.fixtures.recipes", "tests.fixtures.runs", "tests.fixtures.tokenizers"]
 
 TRAINING_TEXTS = ["hello world hello there", "the cat, the hat; 123 123", "猫猫 狗狗 维基百科"]
 

@@ -11,7 +11,9 @@ import pyarrow.parquet as pq
 import pytest
 
 from data_samples import make_sft_samples as program
-from tokmill.config import (
+from tokmill.chat.detect import detect_schema
+from tokmill.executors.run import run
+from tokmill.settings.schema import (
     Config,
     InputSettings,
     LimitSettings,
@@ -20,8 +22,6 @@ from tokmill.config import (
     SftSettings,
     TokenizerSettings,
 )
-from tokmill.executors.run import run
-from tokmill.render.chat.detect import detect_schema
 
 SAMPLES = Path(__file__).parents[1] / "data_samples"
 SCHEMAS = {

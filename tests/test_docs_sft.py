@@ -12,10 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tokmill.config import SftSettings
-from tokmill.config_values import build_config
-from tokmill.executors.run import run
-from tokmill.render.chat.keys import (
+from tokmill.chat.keys import (
     ANSWER_KEYS,
     HISTORY_KEYS,
     INPUT_KEYS,
@@ -25,9 +22,12 @@ from tokmill.render.chat.keys import (
     TOOL_KEYS,
     WEIGHT_KEYS,
 )
-from tokmill.render.chat.names import check_names
-from tokmill.shards.packs import open_packs
-from tokmill.shards.reader import open_shards
+from tokmill.chat.names import check_names
+from tokmill.dataset.packs import open_packs
+from tokmill.dataset.reader import open_shards
+from tokmill.executors.run import run
+from tokmill.settings.load import build_config
+from tokmill.settings.schema import SftSettings
 
 ROOT = Path(__file__).parents[1]
 PAGE = (ROOT / "docs" / "sft.md").read_text(encoding="utf-8")

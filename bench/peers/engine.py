@@ -1,4 +1,4 @@
-"""A fast engine alone, over ready text in memory: the ceiling of every road that uses it.
+"""A fast engine alone, over ready text in memory: the ceiling of every recipe that uses it.
 
 Settings: `engine`; `mode`: `serial` (one thread), `parallel` (the engine's own threads) or
 `threads` (calls on one thread a core); `batch_bytes`: text a call, 0 for all in one call.
@@ -96,7 +96,7 @@ def _gigatoken(
     import awkward as ak
     from gigatoken.gigatoken_rs import load_hf_json
 
-    from tokmill.encode.engine import without_special_tokens
+    from tokmill.engines.engine import without_special_tokens
 
     backend = load_hf_json(without_special_tokens(tokenizer_json))
 

@@ -15,14 +15,14 @@ from bench.sft_references.foreign import load_file
 from bench.sft_references.one_by_one import CannotSayError, OneByOne
 from bench.sft_values import Case, Reference, Sample
 from bench.values import NotMeasured
-from tokmill.config import SftSettings, TokenizerSettings
-from tokmill.encode.tokenizer import load_tokenizer
+from tokmill.settings.schema import SftSettings, TokenizerSettings
+from tokmill.tokenizer.tokenizer import load_tokenizer
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from tokmill.render.chat.conversation import Conversation
+    from tokmill.chat.conversation import Conversation
 
 _STUBS = ("pandas", "sklearn", "chatglm_tokenizer")
 _NO_LIMIT = 1 << 40

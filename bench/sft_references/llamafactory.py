@@ -11,13 +11,13 @@ from bench.sft_references.foreign import stubbed
 from bench.sft_references.one_by_one import CannotSayError, OneByOne
 from bench.sft_references.transformers_chat import load_fast
 from bench.sft_values import Case, Reference, Sample
-from tokmill.config import SftSettings
+from tokmill.settings.schema import SftSettings
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
     from pathlib import Path
 
-    from tokmill.render.chat.conversation import Conversation, Message
+    from tokmill.chat.conversation import Conversation, Message
 
 _END = "<|im_end|>"
 _STUBS = ("llamafactory.extras", "llamafactory.data.mm_plugin", "datasets", "fsspec")

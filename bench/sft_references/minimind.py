@@ -14,13 +14,13 @@ from bench.sft_references.one_by_one import OneByOne
 from bench.sft_references.transformers_chat import load_fast
 from bench.sft_values import Case, Reference, Sample
 from bench.values import NotMeasured
-from tokmill.config import SftSettings
+from tokmill.settings.schema import SftSettings
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from tokmill.render.chat.conversation import Conversation
+    from tokmill.chat.conversation import Conversation
 
 START, END = "<|im_start|>", "<|im_end|>"
 

@@ -14,13 +14,13 @@ from bench.sft_references.foreign import load_file
 from bench.sft_references.one_by_one import CannotSayError, OneByOne
 from bench.sft_values import Case, Reference, Sample
 from bench.values import NotMeasured
-from tokmill.config import SftSettings
+from tokmill.settings.schema import SftSettings
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
     from pathlib import Path
 
-    from tokmill.render.chat.conversation import Conversation
+    from tokmill.chat.conversation import Conversation
 
 _GPT2 = r"'(?:[sdmt]|ll|ve|re)| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"
 _NO_LIMIT = 1 << 40

@@ -9,7 +9,7 @@ from bench.sft_values import Outcome, Refused, Sample
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from tokmill.render.chat.conversation import Conversation
+    from tokmill.chat.conversation import Conversation
 
 
 class CannotSayError(Exception):

@@ -11,13 +11,13 @@ from bench.sft_references.foreign import stubbed
 from bench.sft_references.one_by_one import CannotSayError, OneByOne
 from bench.sft_values import Case, Reference, Sample
 from bench.values import NotMeasured
-from tokmill.config import SftSettings
+from tokmill.settings.schema import SftSettings
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from tokmill.render.chat.conversation import Conversation
+    from tokmill.chat.conversation import Conversation
 
 _END = "<|im_end|>"
 _STUBS = (

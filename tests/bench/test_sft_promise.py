@@ -9,8 +9,8 @@ import pytest
 from bench.sft_ours import read_data
 from bench.sft_promise import begins_trained, count, expected
 from bench.sft_values import Case
-from tokmill.config import SftSettings
-from tokmill.render.chat.conversation import Conversation
+from tokmill.chat.conversation import Conversation
+from tokmill.settings.schema import SftSettings
 
 CALL = {"type": "function", "function": {"name": "f", "arguments": {"a": "é"}}}
 

@@ -11,12 +11,12 @@ import click
 import pytest
 from click.testing import CliRunner
 
-from tokmill.budget_settings import InferenceSettings, ModelSettings, TrainingSettings
 from tokmill.cli.budget_options import budget_options, model_options, settled
 from tokmill.cli.options import BUDGET_SECTIONS, config_from_options
-from tokmill.config import Config
 from tokmill.errors import UsageError
-from tokmill.report.budgets import BudgetSettings
+from tokmill.page.budgets import BudgetSettings
+from tokmill.settings.bill import InferenceSettings, ModelSettings, TrainingSettings
+from tokmill.settings.schema import Config
 
 BASE: dict[str, dict[str, Any]] = {
     "model": {"family": "llama", "layers": 8, "hidden": 512},

@@ -9,7 +9,7 @@ import pytest
 from tokmill.cli.console import RunDisplay
 from tokmill.executors.run import run
 from tokmill.measure.process_tree import PeakMemory
-from tokmill.pipeline.spec import Progress
+from tokmill.recipes.spec import Progress
 
 
 def progress_lines(

@@ -14,10 +14,10 @@ import pytest
 from click.testing import CliRunner
 
 from tokmill.cli.main import cli
-from tokmill.config import SftSettings
+from tokmill.dataset.canonical import laid_out_json, manifest_sha256
 from tokmill.errors import TokmillError
 from tokmill.executors.run import run
-from tokmill.shards.canonical import laid_out_json, manifest_sha256
+from tokmill.settings.schema import SftSettings
 
 N_EDITS = 60
 """For each command and kind of dataset: thousands were tried when this was written."""

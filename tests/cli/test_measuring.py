@@ -11,10 +11,10 @@ from typing import Any
 
 import pytest
 
-from tokmill.budget_settings import LOADING, TrainingSettings
 from tokmill.cli.measuring import Row, measured_rows, measured_table
 from tokmill.cli.tables import print_tables
 from tokmill.memory.dataset import DatasetSize
+from tokmill.settings.bill import LOADING, TrainingSettings
 
 MIB = 1 << 20
 

@@ -13,10 +13,10 @@ from click.testing import CliRunner, Result
 
 from tokmill.cli.options import PRETRAIN_SECTIONS, config_from_options, settings_options
 from tokmill.cli.setting_names import variable
-from tokmill.config import Config, InputSettings, OutputSettings, TokenizerSettings
-from tokmill.config_plain import plain
-from tokmill.config_values import section_type
 from tokmill.errors import UsageError
+from tokmill.settings.load import section_type
+from tokmill.settings.plain import plain
+from tokmill.settings.schema import Config, InputSettings, OutputSettings, TokenizerSettings
 
 SETTINGS = [
     (section.name, setting)

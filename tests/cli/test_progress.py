@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from tokmill.cli.progress import Figures, clock
-from tokmill.pipeline.spec import Progress
+from tokmill.recipes.spec import Progress
 
 LARGEST = Figures(
     total_bytes=10**13,

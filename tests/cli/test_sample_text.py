@@ -5,8 +5,8 @@ import re
 import pytest
 
 from tokmill.cli.sample_text import Look, legend, sample_text
-from tokmill.encode.decode import Run
-from tokmill.report.samples import Sample
+from tokmill.page.samples import Sample
+from tokmill.tokenizer.decode import Run
 
 PLAIN = Look(in_colour=False, by_token=False, max_chars=0)
 COLOUR = Look(in_colour=True, by_token=False, max_chars=0)

@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 
-from tokmill.report.printable import json_text, printable
-from tokmill.shards.canonical import manifest_sha256
+from tokmill.dataset.canonical import manifest_sha256
+from tokmill.words.printable import json_text, printable
 
 CLI = Path(__file__).parents[2] / "src/tokmill/cli"
 SAMPLES = Path(__file__).parents[2] / "data_samples"

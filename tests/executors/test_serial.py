@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from tokmill.executors import serial
-from tokmill.executors.prepare import prepare, reference_of
+from tokmill.run.prepare import prepare, reference_of
 
 
 def test_parts_are_run_in_order_and_given_as_each_is_committed(

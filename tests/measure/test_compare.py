@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from tokmill.budget_settings import TrainingSettings
+from tokmill.dataset.reader import read_manifest
 from tokmill.measure.compare import Comparison, compare_loading, predict, small_ids
 from tokmill.measure.loading import Measured, measure_interpreter, run_of
 from tokmill.measure.machine import this_machine
@@ -14,7 +14,7 @@ from tokmill.memory.bill import Bill
 from tokmill.memory.dataset import DatasetSize, dataset_size
 from tokmill.memory.formula import Formula
 from tokmill.memory.machine import Machine
-from tokmill.shards.reader import read_manifest
+from tokmill.settings.bill import TrainingSettings
 
 MIB = 1 << 20
 LINUX = pytest.mark.skipif(sys.platform != "linux", reason="elsewhere only RSS is known")

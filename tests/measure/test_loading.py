@@ -4,10 +4,10 @@ import sys
 
 import pytest
 
-from tokmill.budget_settings import TrainingSettings
 from tokmill.errors import StateError, UsageError, WorkerError
 from tokmill.measure.loading import measure_interpreter, measure_loading, run_of
 from tokmill.measure.machine import cgroup_memory
+from tokmill.settings.bill import TrainingSettings
 
 MIB = 1 << 20
 SMALL = TrainingSettings(sequence=4, micro_batch=2)

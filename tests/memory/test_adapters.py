@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from tokmill.budget_settings import ModelSettings, TrainingSettings
 from tokmill.errors import UsageError
 from tokmill.memory.adapters import adapter_tensors
 from tokmill.memory.load import load_model
 from tokmill.memory.model import Model
+from tokmill.settings.bill import ModelSettings, TrainingSettings
 
 LLAMA_LINEAR = "q_proj,k_proj,v_proj,o_proj,gate_proj,up_proj,down_proj"
 

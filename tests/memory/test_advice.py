@@ -2,7 +2,6 @@
 
 import pytest
 
-from tokmill.budget_settings import ModelSettings, TrainingSettings
 from tokmill.errors import UsageError
 from tokmill.memory.advice import advise, built_in_smaller, training_peak, verdict
 from tokmill.memory.bill import Bill
@@ -11,6 +10,7 @@ from tokmill.memory.gpus import Gpu, find_gpu
 from tokmill.memory.host_verdict import BARELY
 from tokmill.memory.load import load_model
 from tokmill.memory.model import Attention, Model
+from tokmill.settings.bill import ModelSettings, TrainingSettings
 
 
 def a_model(name="tiny", layers=8, positions=4096):

@@ -12,12 +12,12 @@ from typing import Any
 import pytest
 
 from tokmill import memory
+from tokmill.dataset.canonical import manifest_sha256
 from tokmill.errors import UsageError
-from tokmill.shards.canonical import manifest_sha256
 
 TINY = {"model_type": "gpt2", "n_layer": 2, "n_embd": 64, "n_head": 4, "vocab_size": 100}
 P = 100 * 64 + 1024 * 64 + 2 * (12 * 64**2 + 13 * 64) + 2 * 64
-HEAVY = ("numpy", "torch", "transformers", "pyarrow", "click", "rich", "tokmill.config")
+HEAVY = ("numpy", "torch", "transformers", "pyarrow", "click", "rich", "tokmill.settings.schema")
 
 
 def lines(bill: dict[str, Any]) -> dict[str, int]:
@@ -112,10 +112,10 @@ def test_a_mistake_is_a_usage_error(call: Any, expected: str):
 
 
 def test_a_sequence_is_as_said_or_packed_or_as_long_as_the_positions():
-    from tokmill.budget_settings import TrainingSettings
     from tokmill.memory.api import with_sequence
     from tokmill.memory.dataset import DatasetSize
     from tokmill.memory.load import model_from_config
+    from tokmill.settings.bill import TrainingSettings
 
     tiny = model_from_config({**TINY, "n_positions": 77})
     packed = DatasetSize("sft", 10, 1, 2, capacity=33)

@@ -2,10 +2,10 @@ from __future__ import annotations
 
 import pytest
 
-from tokmill.budget_settings import ModelSettings, TrainingSettings
 from tokmill.memory.checkpoints import checkpoint_bill
 from tokmill.memory.load import load_model
 from tokmill.memory.model import Model
+from tokmill.settings.bill import ModelSettings, TrainingSettings
 
 P = 124_439_808
 

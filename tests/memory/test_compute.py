@@ -2,12 +2,12 @@ from math import log
 
 import pytest
 
-from tokmill.budget_settings import ModelSettings, TrainingSettings
 from tokmill.memory.compute import compute, long_documents, operations_per_token
 from tokmill.memory.dataset import DatasetSize
 from tokmill.memory.gpus import Gpu, find_gpu
 from tokmill.memory.load import load_model
 from tokmill.memory.model import Attention, Experts, Model, Tensor
+from tokmill.settings.bill import ModelSettings, TrainingSettings
 
 LAYERS = (0, 1)
 ATTENTION = Attention(heads=2, kv_heads=2, head_dim=3)

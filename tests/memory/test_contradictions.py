@@ -4,10 +4,10 @@ from typing import Any
 
 import pytest
 
-from tokmill.budget_settings import ModelSettings, TrainingSettings
 from tokmill.errors import UsageError
 from tokmill.memory.contradictions import check_parallelism
 from tokmill.memory.load import load_model
+from tokmill.settings.bill import ModelSettings, TrainingSettings
 
 SERVER = {"gpus": 64}
 

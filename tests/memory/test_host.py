@@ -5,13 +5,13 @@ from dataclasses import replace
 
 import pytest
 
-from tokmill.budget_settings import TrainingSettings
 from tokmill.memory.checkpoints import checkpoint_bill
 from tokmill.memory.dataset import DatasetSize
 from tokmill.memory.host import HostBudget, host_budget
 from tokmill.memory.load import model_from_config
 from tokmill.memory.machine import MIB, Machine
 from tokmill.memory.states import rank_states
+from tokmill.settings.bill import TrainingSettings
 
 LLAMA = {
     "model_type": "llama", "num_hidden_layers": 2, "hidden_size": 64, "num_attention_heads": 4,

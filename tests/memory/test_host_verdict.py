@@ -1,8 +1,8 @@
 from __future__ import annotations
 
-from tokmill.budget_settings import TrainingSettings
 from tokmill.memory.host_verdict import BARELY, NOT_NOW, Need, Verdict, host_verdict
 from tokmill.memory.machine import Machine
+from tokmill.settings.bill import TrainingSettings
 
 GIB = 1 << 30
 

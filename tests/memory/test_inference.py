@@ -1,10 +1,10 @@
 import pytest
 
-from tokmill.budget_settings import InferenceSettings, ModelSettings
 from tokmill.errors import UsageError
 from tokmill.memory.inference import check_serving, inference_bill, weight_line
 from tokmill.memory.load import load_model
 from tokmill.memory.model import Attention, Experts, Model, Tensor
+from tokmill.settings.bill import InferenceSettings, ModelSettings
 
 LAYERS = (0, 1)
 ATTENTION = Attention(heads=4, kv_heads=2, head_dim=2)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from tokmill.budget_settings import ModelSettings
 from tokmill.memory.known import known_config, known_models, near_models
 from tokmill.memory.load import load_model
+from tokmill.settings.bill import ModelSettings
 
 # Published with the models or counted from their files.
 PARAMETERS = {

@@ -1,9 +1,9 @@
 import pytest
 
-from tokmill.budget_settings import InferenceSettings, ModelSettings
 from tokmill.memory.kv_cache import KV_BYTES, kv_cache_lines
 from tokmill.memory.load import load_model
 from tokmill.memory.model import Attention, Model
+from tokmill.settings.bill import InferenceSettings, ModelSettings
 
 GIB = 1 << 30
 PLAIN = Attention(heads=4, kv_heads=2, head_dim=8)

@@ -11,11 +11,11 @@ from typing import Any
 
 import pytest
 
-from tokmill.budget_settings import ModelSettings
 from tokmill.errors import UsageError
 from tokmill.memory.families.table import FAMILIES
 from tokmill.memory.load import load_model, model_from_config
 from tokmill.memory.model import Model
+from tokmill.settings.bill import ModelSettings
 
 SMALL = {"layers": 2, "hidden": 64, "heads": 4, "ffn": 96, "vocabulary": 100}
 MORE = {
@@ -180,7 +180,7 @@ def test_a_wrong_configuration_says_what_is_wrong(config: dict[str, Any], messag
 def test_loading_a_model_imports_no_heavy_package() -> None:
     code = (
         "import sys\n"
-        "from tokmill.budget_settings import ModelSettings\n"
+        "from tokmill.settings.bill import ModelSettings\n"
         "from tokmill.memory.load import load_model\n"
         "load_model(ModelSettings(name='llama-3-8b'))\n"
         "heavy = {'numpy', 'torch', 'transformers', 'pyarrow', 'huggingface_hub'}\n"

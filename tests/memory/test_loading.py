@@ -4,7 +4,6 @@ from dataclasses import replace
 
 import pytest
 
-from tokmill.budget_settings import TrainingSettings
 from tokmill.memory.dataset import DatasetSize
 from tokmill.memory.loading import (
     batch_lines,
@@ -18,6 +17,7 @@ from tokmill.memory.loading import (
     starting_lines,
 )
 from tokmill.memory.machine import MIB, Machine
+from tokmill.settings.bill import TrainingSettings
 
 PLAIN = DatasetSize(
     "pretrain", tokens=1000, documents=1, item_bytes=2, shards=4, largest_shard_tokens=300

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from tokmill.budget_settings import TrainingSettings
 from tokmill.memory.loss import backward_line, forward_line, fused_chunk, loss_lines
+from tokmill.settings.bill import TrainingSettings
 
 SYMBOLS = {"n": 100.0, "V": 1000.0, "d": 10.0, "q": 2.0, "t": 4.0}
 N_V = 100 * 1000

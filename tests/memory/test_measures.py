@@ -1,8 +1,8 @@
 import pytest
 
-from tokmill.budget_settings import TrainingSettings
 from tokmill.memory.measures import Case, difference, measures, options
 from tokmill.memory.model import Attention, Experts, Model
+from tokmill.settings.bill import TrainingSettings
 
 ORDER = (
     "no logits kept for metrics", "fused optimizer step", "mixed precision", "flash attention",

@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from tokmill.budget_settings import ModelSettings, TrainingSettings
 from tokmill.memory.formula import Line
 from tokmill.memory.load import load_model
 from tokmill.memory.optimizers import optimizer_line, optimizer_parts, step_line
 from tokmill.memory.parallel import RankTensor, rank_tensors
+from tokmill.settings.bill import ModelSettings, TrainingSettings
 
 GPT2 = 124_439_808
 EMBEDDING = 50_257 * 768

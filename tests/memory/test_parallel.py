@@ -4,7 +4,6 @@ from typing import Any
 
 import pytest
 
-from tokmill.budget_settings import ModelSettings, TrainingSettings
 from tokmill.memory.load import load_model
 from tokmill.memory.model import Model
 from tokmill.memory.parallel import (
@@ -16,6 +15,7 @@ from tokmill.memory.parallel import (
     stage_layers,
     state_ranks,
 )
+from tokmill.settings.bill import ModelSettings, TrainingSettings
 
 
 def named(name: str) -> Model:

@@ -2,8 +2,8 @@ from __future__ import annotations
 
 import pytest
 
-from tokmill.budget_settings import PRECISIONS, WEIGHTS, TrainingSettings
 from tokmill.memory.precision import SCHEMES, WEIGHT_BYTES, frozen_type, scheme_of
+from tokmill.settings.bill import PRECISIONS, WEIGHTS, TrainingSettings
 
 
 @pytest.mark.parametrize(

@@ -4,12 +4,12 @@ from typing import Any
 
 import pytest
 
-from tokmill.budget_settings import ModelSettings, TrainingSettings
 from tokmill.memory.formula import Line
 from tokmill.memory.load import load_model
 from tokmill.memory.model import Model
 from tokmill.memory.parallel import RankTensor, rank_tensors
 from tokmill.memory.sharding import bucket_line, cast_line, gathered_line
+from tokmill.settings.bill import ModelSettings, TrainingSettings
 
 LLAMA = 6_738_415_616
 ENDS = 2 * 32_000 * 4096 + 4096

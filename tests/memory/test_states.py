@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 
-from tokmill.budget_settings import ModelSettings, TrainingSettings
 from tokmill.errors import UsageError
 from tokmill.memory.formula import evaluate
 from tokmill.memory.load import load_model
 from tokmill.memory.model import Attention, Model, Tensor
 from tokmill.memory.states import States, rank_states
+from tokmill.settings.bill import ModelSettings, TrainingSettings
 
 GIB = 1 << 30
 LLAMA_3_8B = 8_030_261_248

@@ -7,13 +7,13 @@ from typing import Any
 
 import pytest
 
-from tokmill.budget_settings import ModelSettings, TrainingSettings
 from tokmill.errors import UsageError
 from tokmill.memory.bill import Bill
 from tokmill.memory.formula import evaluate
 from tokmill.memory.load import load_model
 from tokmill.memory.model import Model
 from tokmill.memory.training import allocated_bytes, training_bill
+from tokmill.settings.bill import ModelSettings, TrainingSettings
 
 MIB = 1 << 20
 GIB = 1 << 30

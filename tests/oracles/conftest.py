@@ -11,9 +11,9 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from tokmill.config import SftSettings
+from tokmill.dataset.reader import Shard, open_shards
 from tokmill.executors.run import run
-from tokmill.shards.reader import Shard, open_shards
+from tokmill.settings.schema import SftSettings
 
 SAMPLES = Path(__file__).parents[2] / "data_samples"
 

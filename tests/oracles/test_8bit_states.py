@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from tokmill.budget_settings import TrainingSettings
 from tokmill.memory.load import model_from_config
 from tokmill.memory.states import rank_states
+from tokmill.settings.bill import TrainingSettings
 
 REASON = "the oracle is not installed: make oracles"
 

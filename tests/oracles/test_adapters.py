@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from tokmill.budget_settings import TrainingSettings
 from tokmill.memory.adapters import adapter_tensors
 from tokmill.memory.load import model_from_config
 from tokmill.memory.precision import scheme_of
+from tokmill.settings.bill import TrainingSettings
 
 REASON = "the oracle is not installed: make oracles"
 

@@ -7,13 +7,13 @@ import sys
 import pytest
 
 from bench.host_ram import make_dataset
-from tokmill.budget_settings import TrainingSettings
+from tokmill.dataset.reader import read_manifest
 from tokmill.measure.compare import compare_loading
 from tokmill.measure.loading import measure_interpreter
 from tokmill.measure.machine import this_machine
 from tokmill.memory.dataset import dataset_size
 from tokmill.memory.machine import MIB, TORCH_BYTES, Machine
-from tokmill.shards.reader import read_manifest
+from tokmill.settings.bill import TrainingSettings
 
 torch = pytest.importorskip("torch")
 if sys.platform != "linux":

@@ -4,10 +4,10 @@ import weakref
 
 import pytest
 
-from tokmill.budget_settings import InferenceSettings
 from tokmill.memory.inference import inference_bill
 from tokmill.memory.kv_cache import kv_cache_lines
 from tokmill.memory.load import model_from_config
+from tokmill.settings.bill import InferenceSettings
 
 torch = pytest.importorskip("torch")
 transformers = pytest.importorskip("transformers")

@@ -14,8 +14,8 @@ from tokenizers import Tokenizer as Library
 from tokenizers.models import WordLevel
 from tokenizers.pre_tokenizers import WhitespaceSplit
 
+from tokmill.dataset.reader import open_shards
 from tokmill.executors.run import run
-from tokmill.shards.reader import open_shards
 
 REASON = "the oracle is not installed: make oracles"
 

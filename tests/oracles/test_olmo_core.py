@@ -13,8 +13,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tokmill.config import SftSettings
-from tokmill.pipeline.packing import pack
+from tokmill.run.packing import pack
+from tokmill.settings.schema import SftSettings
 
 REASON = "the oracle is not installed: make oracles"
 MASKED = -100

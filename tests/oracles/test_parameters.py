@@ -14,10 +14,10 @@ from typing import Any
 
 import pytest
 
-from tokmill.budget_settings import ModelSettings
 from tokmill.memory.families.table import FAMILIES
 from tokmill.memory.load import load_model, model_from_config
 from tokmill.memory.model import Model
+from tokmill.settings.bill import ModelSettings
 
 REASON = "the oracle is not installed: make oracles"
 

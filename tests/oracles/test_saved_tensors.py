@@ -14,13 +14,13 @@ import pytest
 torch = pytest.importorskip("torch")
 transformers = pytest.importorskip("transformers")
 
-from tokmill.budget_settings import TrainingSettings  # noqa: E402
 from tokmill.memory.activations.amounts import summed  # noqa: E402
 from tokmill.memory.activations.layers import layer_parts  # noqa: E402
 from tokmill.memory.activations.situation import situation  # noqa: E402
 from tokmill.memory.activations.symbols import activation_symbols  # noqa: E402
 from tokmill.memory.formula import evaluate  # noqa: E402
 from tokmill.memory.load import model_from_config  # noqa: E402
+from tokmill.settings.bill import TrainingSettings  # noqa: E402
 
 BATCH, SEQUENCE = 2, 31
 TOKENS = BATCH * SEQUENCE

@@ -7,12 +7,12 @@ import warnings
 from pathlib import Path
 
 import pytest
+from tests.render.chat.test_inline_forms import DROPS, FIELD
 from tokenizers import Tokenizer as Library
 
 from bench.sft_ours import Ours
 from bench.sft_values import Case, Sample
-from tests.render.chat.test_inline_forms import DROPS, FIELD
-from tokmill.config import SftSettings
+from tokmill.settings.schema import SftSettings
 
 with warnings.catch_warnings():
     # Importing them warns of optional packages that are not here, as UserWarning and others.

@@ -22,9 +22,9 @@ from bench.sft_ours import read_data, written
 from bench.sft_references import transformers_faults as faults
 from bench.sft_references.transformers_chat import FIRST, UNWRITTEN, TransformersChat
 from bench.sft_values import Case, DataSet
-from tokmill.config import SftSettings
+from tokmill.chat.conversation import Conversation
 from tokmill.errors import UsageError
-from tokmill.render.chat.conversation import Conversation
+from tokmill.settings.schema import SftSettings
 
 REASON = "the oracle is not installed: make oracles"
 

@@ -13,9 +13,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tokmill.config import SftSettings
-from tokmill.pipeline.packing import pack
-from tokmill.shards.packs import open_packs
+from tokmill.dataset.packs import open_packs
+from tokmill.run.packing import pack
+from tokmill.settings.schema import SftSettings
 
 REASON = "the oracle is not installed: make oracles"
 SAMPLES = Path(__file__).parents[2] / "data_samples"

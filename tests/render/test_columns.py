@@ -4,8 +4,8 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from tokmill.batch import RAW_LIMIT_BYTES, Place, Reject
 from tokmill.render.columns import documents, joined
+from tokmill.values import RAW_LIMIT_BYTES, Place, Reject
 
 SCHEMA = pa.schema([("a", pa.string()), ("b", pa.string())])
 

@@ -5,10 +5,10 @@ import re
 
 import pytest
 
-from tokmill.config import RenderSettings
 from tokmill.errors import UsageError
 from tokmill.fields import FieldSample
 from tokmill.render.detect import detect, is_named, nested_keys, template_option
+from tokmill.settings.schema import RenderSettings
 
 SECTIONS = [{"title": "habits", "content": "they hunt by night " * 9}]
 BODY = "they hunt by night and sleep by day " * 9

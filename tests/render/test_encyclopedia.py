@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tokmill.batch import Place, Records
-from tokmill.config import RenderSettings
 from tokmill.render.encyclopedia import Encyclopedia
+from tokmill.settings.schema import RenderSettings
+from tokmill.values import Place, Records
 
 TEXTS = st.none() | st.sampled_from(["", ":", "。", "a"]) | st.text(max_size=5)
 SECTIONS = st.none() | st.fixed_dictionaries({}, optional={"title": TEXTS, "content": TEXTS})

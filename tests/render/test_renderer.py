@@ -2,12 +2,12 @@ from __future__ import annotations
 
 import pytest
 
-from tokmill.config import RenderSettings
 from tokmill.errors import UsageError
 from tokmill.fields import FieldSample
 from tokmill.render.encyclopedia import Encyclopedia
 from tokmill.render.renderer import make_renderer
 from tokmill.render.template import Template
+from tokmill.settings.schema import RenderSettings
 
 
 def sample(*records):

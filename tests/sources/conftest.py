@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import pyarrow as pa
 import pytest
 
-from tokmill.batch import Place
-from tokmill.config import InputSettings
+from tokmill.settings.schema import InputSettings
 from tokmill.sources.files import Slice, discover
 from tokmill.sources.open import open_slice
+from tokmill.values import Place
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -3,13 +3,13 @@ from __future__ import annotations
 import pyarrow as pa
 import pytest
 
-from tokmill.batch import Place
-from tokmill.config import InputSettings
 from tokmill.errors import StorageError
+from tokmill.settings.schema import InputSettings
 from tokmill.sources.arrow import arrow_schema, batch_rows
 from tokmill.sources.files import Slice, SourceFile
 from tokmill.sources.open import open_slice
 from tokmill.sources.slices import cut
+from tokmill.values import Place
 
 TITLES = pa.schema([("title", pa.string())])
 

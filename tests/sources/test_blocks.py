@@ -3,8 +3,8 @@ from __future__ import annotations
 import numpy as np
 import pyarrow as pa
 
-from tokmill.batch import Place
 from tokmill.sources.blocks import RowLookup, SpanLookup, first_bytes
+from tokmill.values import Place
 
 
 def test_spans_give_place_bytes_and_keys():

@@ -9,10 +9,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from tokmill.batch import Place
 from tokmill.sources.files import Slice, SourceFile
 from tokmill.sources.slices import cut
 from tokmill.sources.streams import zstd
+from tokmill.values import Place
 
 RECORDS = [
     {

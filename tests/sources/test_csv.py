@@ -5,8 +5,8 @@ import gzip
 import pyarrow as pa
 import pytest
 
-from tokmill.batch import Place
 from tokmill.errors import UsageError
+from tokmill.values import Place
 
 TEXTS = pa.schema([("b", pa.string()), ("a", pa.string())])
 

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from tokmill.config import InputSettings
 from tokmill.errors import StorageError, UsageError
+from tokmill.settings.schema import InputSettings
 from tokmill.sources.files import classify, discover
 
 

@@ -6,7 +6,7 @@ import os
 
 import pytest
 
-from tokmill.config import InputSettings
+from tokmill.settings.schema import InputSettings
 from tokmill.sources.files import discover
 from tokmill.sources.found import Found, Way
 from tokmill.sources.slices import SourceFile

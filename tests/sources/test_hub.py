@@ -12,8 +12,8 @@ import threading
 import pyarrow as pa
 import pytest
 
-from tokmill.config import InputSettings
 from tokmill.errors import UsageError
+from tokmill.settings.schema import InputSettings
 from tokmill.sources.files import Slice, SourceFile
 from tokmill.sources.open import open_slice
 
@@ -30,11 +30,11 @@ import sys
 
 import pyarrow as pa
 
-from tokmill.batch import Place
-from tokmill.config import InputSettings
+from tokmill.values import Place
+from tokmill.settings.schema import InputSettings
 from tokmill.errors import TokmillError
 from tokmill.sources.files import Slice, discover
-from tokmill.sources.first import sample_fields
+from tokmill.sources.first_records import sample_fields
 from tokmill.sources.open import open_slice
 
 settings = InputSettings(paths=(sys.argv[1],), hub_revision=sys.argv[2])

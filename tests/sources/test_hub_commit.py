@@ -13,9 +13,9 @@ import pyarrow as pa
 import pytest
 
 from tokmill.errors import StorageError, UsageError
-from tokmill.executors.prepare import prepare
 from tokmill.executors.run import run
-from tokmill.pipeline.plan import planned_commits
+from tokmill.run.plan import planned_commits
+from tokmill.run.prepare import prepare
 from tokmill.sources.hub_commit import commit_of
 
 OLD, NEW = "a" * 40, "b" * 40

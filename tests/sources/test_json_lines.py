@@ -6,9 +6,9 @@ import itertools
 import pyarrow as pa
 import pytest
 
-from tokmill.batch import Place
 from tokmill.sources.json_lines import json_keys, parse_lines
 from tokmill.sources.lines import LineSplitter, cut_blocks
+from tokmill.values import Place
 
 GOOD = b'{"title": "good"}'
 

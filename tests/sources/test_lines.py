@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import pytest
 
-from tokmill.batch import Place, UnreadInput
 from tokmill.sources.lines import (
     LineSplitter,
     after_first_line,
@@ -10,6 +9,7 @@ from tokmill.sources.lines import (
     through_first_line,
 )
 from tokmill.sources.streams import BrokenInputError
+from tokmill.values import Place, UnreadInput
 
 
 def cut(*chunks, batch_bytes=4, limit=10):

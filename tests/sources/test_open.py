@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pyarrow as pa
 
-from tokmill.config import InputSettings
+from tokmill.settings.schema import InputSettings
 from tokmill.sources.files import Slice, SourceFile
 from tokmill.sources.open import open_slice
 

@@ -7,12 +7,12 @@ from itertools import pairwise
 import psutil
 import pytest
 
-from tokmill.batch import Place
-from tokmill.config import InputSettings
+from tokmill.settings.schema import InputSettings
 from tokmill.sources.open import open_slice
 from tokmill.sources.origins import Origins
 from tokmill.sources.slices import Slice, SourceFile, cut
 from tokmill.sources.streams import CHUNK_BYTES, zstd
+from tokmill.values import Place
 
 LINE = b'{"title": "0123456789012345678901234567890123456789"}\n'
 N_LINES = 100_000

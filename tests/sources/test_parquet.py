@@ -5,13 +5,13 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 
-from tokmill.batch import Place
-from tokmill.config import InputSettings
 from tokmill.errors import StorageError, UsageError
+from tokmill.settings.schema import InputSettings
 from tokmill.sources import row_bytes, rows
 from tokmill.sources.files import Slice, SourceFile
 from tokmill.sources.open import open_slice
 from tokmill.sources.slices import cut
+from tokmill.values import Place
 
 TITLES = pa.schema([("title", pa.string())])
 

@@ -7,7 +7,6 @@ import os
 import pytest
 
 from tokmill.errors import StorageError
-from tokmill.sources.frames import frame_starts
 from tokmill.sources.streams import (
     CHUNK_BYTES,
     BrokenInputError,
@@ -17,6 +16,7 @@ from tokmill.sources.streams import (
     without_bom,
     zstd,
 )
+from tokmill.sources.zstd_frames import frame_starts
 
 DATA = os.urandom(1000) * 5000
 

@@ -5,7 +5,7 @@ import gzip
 import pyarrow as pa
 import pytest
 
-from tokmill.batch import Place
+from tokmill.values import Place
 
 TEXT = pa.schema([("text", pa.string()), ("title", pa.string())])
 

@@ -20,7 +20,6 @@ from tokenizers.decoders import ByteLevel as ByteLevelDecoder
 from tokenizers.models import BPE
 from tokenizers.pre_tokenizers import ByteLevel
 from tokenizers.trainers import BpeTrainer
-
 from tokmill.config_values import build_config, read_toml
 from tokmill.executors.run import run
 

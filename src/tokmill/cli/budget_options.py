@@ -21,13 +21,13 @@ from tokmill.cli.options import (
     section_options,
 )
 from tokmill.cli.setting_names import origin
-from tokmill.config_values import build_config
+from tokmill.settings.load import build_config
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from tokmill.memory.settings_files import ReadSettings
-    from tokmill.report.budgets import BudgetSettings
+    from tokmill.page.budgets import BudgetSettings
 
 _FILES = {
     "deepspeed": "A DeepSpeed configuration (JSON).",
@@ -71,7 +71,7 @@ def settled(
     Raises:
         UsageError: a file cannot be read, or a value is wrong.
     """
-    from tokmill.report.budgets import BudgetSettings
+    from tokmill.page.budgets import BudgetSettings
 
     read = [_read(name, options[name]) for name in _FILES if options.get(name) is not None]
     given = {key: value for key, value in options.items() if key not in _FILES}

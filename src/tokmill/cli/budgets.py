@@ -13,8 +13,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from tokmill.cli.measuring import Row
-    from tokmill.config import Config
-    from tokmill.report.budgets import Budgets, BudgetSettings, OnDisk
+    from tokmill.page.budgets import Budgets, BudgetSettings, OnDisk
+    from tokmill.settings.schema import Config
 
 
 def make_budgets(settings: BudgetSettings, disk: OnDisk | None) -> Budgets:
@@ -24,7 +24,7 @@ def make_budgets(settings: BudgetSettings, disk: OnDisk | None) -> Budgets:
         UsageError: see `report.budgets.budgets`.
     """
     from tokmill.measure.machine import this_machine
-    from tokmill.report.budgets import budgets
+    from tokmill.page.budgets import budgets
 
     return budgets(settings, disk, this_machine())
 
@@ -34,12 +34,12 @@ def show_budgets(
 ) -> None:
     """Print budgets as tables or as one JSON object; `rows` are measured strategies of loading."""
     if as_json:
-        from tokmill.report.budgets import as_json as plain
+        from tokmill.page.budgets import as_json as plain
 
         measured = {} if rows is None else {"measured": [asdict(row) for row in rows]}
         show_json({**plain(found), **measured})
         return
-    from tokmill.report.budget_text import budget_tables
+    from tokmill.page.budget_text import budget_tables
 
     print_tables(budget_tables(found, explain=explain))
     if rows is not None:
@@ -51,7 +51,7 @@ def show_budgets(
 
 def settings_of(config: Config) -> BudgetSettings:
     """Give the settings of the bill from those of a run."""
-    from tokmill.report.budgets import BudgetSettings
+    from tokmill.page.budgets import BudgetSettings
 
     return BudgetSettings.of(config)
 
@@ -59,7 +59,7 @@ def settings_of(config: Config) -> BudgetSettings:
 def check_budgets(config: Config) -> None:
     """Make sure before a run that its end can give the budgets; raises `UsageError`."""
     if config.model is not None or config.training is not None:
-        from tokmill.report.budgets import check
+        from tokmill.page.budgets import check
 
         check(settings_of(config))
 
@@ -72,8 +72,8 @@ def show_at_end(config: Config, directory: Path, manifest: dict[str, Any]) -> No
     settings = settings_of(config)
     if not settings.names_a_model:
         return
-    from tokmill.report.bill_rows import bill_rows
-    from tokmill.report.dataset import on_disk
+    from tokmill.page.bill_rows import bill_rows
+    from tokmill.page.dataset import on_disk
 
     try:
         rows = bill_rows(make_budgets(settings, on_disk(directory, manifest)))

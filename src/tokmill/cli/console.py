@@ -8,15 +8,15 @@ from typing import TYPE_CHECKING
 from tokmill.cli.bar import Bar, can_draw
 from tokmill.cli.progress import Figures
 from tokmill.cli.screen import show, show_labelled
-from tokmill.plural import plural
-from tokmill.report.units import size
+from tokmill.words.plural import plural
+from tokmill.words.units import size
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from tokmill.measure.process_tree import PeakMemory
-    from tokmill.pipeline.plan import Plan
-    from tokmill.pipeline.spec import Progress as Increments
+    from tokmill.recipes.spec import Progress as Increments
+    from tokmill.run.plan import Plan
 
 
 def _rendering(plan: Plan) -> str:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from tokmill.config import TokenizerSettings
 from tokmill.errors import UsageError
+from tokmill.settings.schema import TokenizerSettings
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from tokmill.encode.tokenizer import Tokenizer
+    from tokmill.tokenizer.tokenizer import Tokenizer
 
 
 def tokenizer_of(manifest: dict[str, Any], moved: str) -> Tokenizer:
@@ -19,7 +19,7 @@ def tokenizer_of(manifest: dict[str, Any], moved: str) -> Tokenizer:
     Raises:
         UsageError: it is not there, or not the same.
     """
-    from tokmill.encode.tokenizer import load_tokenizer
+    from tokmill.tokenizer.tokenizer import load_tokenizer
 
     settings = manifest["config"]["tokenizer"]
     loaded = load_tokenizer(

@@ -11,13 +11,13 @@ import click
 from tokmill.cli.dataset import spread, tokenizer_of
 from tokmill.cli.screen import show, show_json, show_styled
 from tokmill.errors import UsageError
-from tokmill.plural import plural
+from tokmill.words.plural import plural
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from tokmill.cli.sample_text import Look
-    from tokmill.report.samples import Sample, SampleReader
+    from tokmill.page.samples import Sample, SampleReader
 
 
 @click.command("inspect")
@@ -54,8 +54,8 @@ def command(
       tokmill inspect out --row 0 --html row.html
     """
     from tokmill.cli.sample_text import Look
-    from tokmill.report.samples import SampleReader
-    from tokmill.shards.reader import check_complete, read_manifest
+    from tokmill.dataset.reader import check_complete, read_manifest
+    from tokmill.page.samples import SampleReader
 
     if row is not None and (document is not None or sample is not None):
         raise UsageError("--row shows the samples of one row: leave --document and --sample out")
@@ -156,9 +156,9 @@ def _write_page(
     max_chars: int,
     show_ids: bool,
 ) -> None:
-    from tokmill.report.sample_page import sample_page
-    from tokmill.report.units import size
+    from tokmill.page.sample_page import sample_page
     from tokmill.storage import storage_errors, write_whole
+    from tokmill.words.units import size
 
     page = sample_page(
         str(directory), manifest, samples, heading=heading, max_chars=max_chars, show_ids=show_ids

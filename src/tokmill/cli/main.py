@@ -26,7 +26,7 @@ from tokmill.errors import (
     UnreadInputError,
 )
 from tokmill.interrupts import answer_signals, explanation, ignore_signals, is_asked
-from tokmill.report.printable import printable, printable_lines
+from tokmill.words.printable import printable, printable_lines
 
 COMMANDS = {
     "pretrain": ("tokmill.cli.pretrain", "Records to token shards."),

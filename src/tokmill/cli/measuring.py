@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from tokmill.budget_settings import LOADING
 from tokmill.cli.screen import show
-from tokmill.plural import plural
+from tokmill.settings.bill import LOADING
+from tokmill.words.plural import plural
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -15,8 +15,8 @@ if TYPE_CHECKING:
 
     from rich.console import RenderableType
 
-    from tokmill.budget_settings import TrainingSettings
     from tokmill.memory.dataset import DatasetSize
+    from tokmill.settings.bill import TrainingSettings
 
 NOT_EXACT = "not told apart: all resident pages, shared ones once for each process"
 
@@ -67,8 +67,8 @@ def measured_rows(directory: Path, training: TrainingSettings, size: DatasetSize
 
 def measured_table(rows: list[Row], training: TrainingSettings) -> RenderableType:
     """Give the rows as a table."""
-    from tokmill.report.bill import rows_table
-    from tokmill.report.units import memory
+    from tokmill.page.bill import rows_table
+    from tokmill.words.units import memory
 
     def texts(row: Row) -> tuple[str, ...]:
         if row.measured_bytes is None:

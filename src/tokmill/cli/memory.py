@@ -52,7 +52,7 @@ def command(
 def _list(*, models: bool, gpus: bool, as_json: bool) -> None:
     from tokmill.memory.gpus import known_gpus
     from tokmill.memory.known import known_models
-    from tokmill.report.units import memory
+    from tokmill.words.units import memory
 
     names = known_models() if models else ()
     sizes = {gpu.name: gpu.memory_bytes for gpu in known_gpus()} if gpus else {}

@@ -14,10 +14,10 @@ from tokmill.cli.setting_names import (
     shared_names,
     variable,
 )
-from tokmill.config import Config
-from tokmill.config_values import build_config, parse_size, read_toml, section_type
 from tokmill.errors import UsageError
-from tokmill.setting import flag, option_name
+from tokmill.settings.declare import flag, option_name
+from tokmill.settings.load import build_config, parse_size, read_toml, section_type
+from tokmill.settings.schema import Config
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping

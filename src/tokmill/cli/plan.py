@@ -14,7 +14,7 @@ from tokmill.cli.screen import show, show_json, show_labelled, show_rows
 from tokmill.errors import UsageError
 
 if TYPE_CHECKING:
-    from tokmill.config import Config
+    from tokmill.settings.schema import Config
 
 
 @click.command("plan")
@@ -48,19 +48,19 @@ def show_plan(config: Config, *, as_json: bool) -> None:
         raise UsageError("standard input can be read only once: plan needs files")
 
     from tokmill.cli.budgets import make_budgets, settings_of
-    from tokmill.executors.choosing import choose
-    from tokmill.executors.prepare import prepare, reference_of, sample
-    from tokmill.executors.run import layout_of_work
-    from tokmill.executors.watch import check_sample
     from tokmill.fields import noted_sources
     from tokmill.measure.machine import usable_memory
-    from tokmill.pipeline.forecast import forecast, sample_limits
-    from tokmill.pipeline.left_out import check_fields, fields_read
-    from tokmill.pipeline.survey import add_fragments
-    from tokmill.report.bill_rows import bill_rows
-    from tokmill.report.budgets import OnDisk
-    from tokmill.report.budgets import as_json as plain
-    from tokmill.report.forecast import forecast_rows
+    from tokmill.page.bill_rows import bill_rows
+    from tokmill.page.budgets import OnDisk
+    from tokmill.page.budgets import as_json as plain
+    from tokmill.page.forecast import forecast_rows
+    from tokmill.recipes.left_out import check_fields, fields_read
+    from tokmill.run.choosing import choose
+    from tokmill.run.forecast.forecast import forecast, sample_limits
+    from tokmill.run.forecast.survey import add_fragments
+    from tokmill.run.make import layout_of_work
+    from tokmill.run.prepare import prepare, reference_of, sample
+    from tokmill.run.watch import check_sample
     from tokmill.storage import free_bytes
 
     prepared = prepare(config)

@@ -6,11 +6,11 @@ import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from tokmill.plural import plural
-from tokmill.report.units import ROUNDED_FROM, count, size
+from tokmill.words.plural import plural
+from tokmill.words.units import ROUNDED_FROM, count, size
 
 if TYPE_CHECKING:
-    from tokmill.pipeline.spec import Progress
+    from tokmill.recipes.spec import Progress
 
 _GAP = "  "
 

@@ -10,7 +10,7 @@ import click
 from tokmill.cli.budget_options import budget_options, settled, show_options
 
 if TYPE_CHECKING:
-    from tokmill.report.budgets import OnDisk
+    from tokmill.page.budgets import OnDisk
 
 
 @click.command("report")
@@ -39,7 +39,7 @@ def command(
     """
     from tokmill.cli.budgets import make_budgets, show_budgets
     from tokmill.cli.screen import show, show_rows
-    from tokmill.report.summary import detail_rows
+    from tokmill.page.summary import detail_rows
 
     disk, manifest = _read(directory)
     settings = settled(config_file, options, manifest["config"])
@@ -61,8 +61,8 @@ def _read(directory: Path) -> tuple[OnDisk, dict[str, Any]]:
     Raises:
         TokmillError: there is none, it is not finished, or it is damaged.
     """
-    from tokmill.report.dataset import on_disk
-    from tokmill.shards.reader import read_intact_manifest
+    from tokmill.dataset.reader import read_intact_manifest
+    from tokmill.page.dataset import on_disk
 
     manifest = read_intact_manifest(directory)
     return on_disk(directory, manifest), manifest

@@ -13,7 +13,7 @@ from tokmill.interrupts import STOPPED, explain
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from tokmill.config import Config
+    from tokmill.settings.schema import Config
 
 
 def run_options(command: Callable[..., None]) -> Callable[..., None]:
@@ -41,11 +41,11 @@ def run_and_show(
     """
     from tokmill.cli.budgets import check_budgets, show_at_end
     from tokmill.cli.console import RunDisplay
+    from tokmill.dataset.layout import MANIFEST
     from tokmill.executors.run import run
     from tokmill.measure.process_tree import PeakMemory
-    from tokmill.report.profile import profile_rows
-    from tokmill.report.summary import summary_rows
-    from tokmill.shards.layout import MANIFEST
+    from tokmill.page.profile import profile_rows
+    from tokmill.page.summary import summary_rows
 
     check_budgets(config)
     explain(_what_an_interrupt_means(config))
@@ -71,7 +71,7 @@ def run_and_show(
 
 
 def _what_an_interrupt_means(config: Config) -> str:
-    from tokmill.executors.stopped import STDIN_STOPPED
+    from tokmill.run.stopped import STDIN_STOPPED
 
     if "-" in config.input.paths:
         return STDIN_STOPPED

@@ -8,17 +8,17 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from tokmill.encode.decode import escaped
-from tokmill.plural import plural
-from tokmill.report.printable import printable
-from tokmill.report.stretches import stretches
+from tokmill.page.stretches import stretches
+from tokmill.tokenizer.decode import escaped
+from tokmill.words.plural import plural
+from tokmill.words.printable import printable
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from tokmill.encode.decode import Run
-    from tokmill.report.samples import Sample
-    from tokmill.report.stretches import Stretch
+    from tokmill.page.samples import Sample
+    from tokmill.page.stretches import Stretch
+    from tokmill.tokenizer.decode import Run
 
 _TRAINED = ("«»", "⟦⟧", "⟪⟫")
 _CONTROL = ("‹›", "⟨⟩", "⦅⦆")

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from tokmill.report.printable import json_text, printable
+from tokmill.words.printable import json_text, printable
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

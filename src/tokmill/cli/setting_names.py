@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any, get_type_hints
 import click
 from click.core import ParameterSource
 
-from tokmill.config import Config
-from tokmill.config_values import section_type
 from tokmill.errors import UsageError
-from tokmill.setting import flag, option_name
+from tokmill.settings.declare import flag, option_name
+from tokmill.settings.load import section_type
+from tokmill.settings.schema import Config
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

@@ -12,8 +12,8 @@ from tokmill.cli.budget_options import model_options
 from tokmill.cli.options import SFT_SECTIONS, config_from_options, settings_options
 from tokmill.cli.plan import show_plan
 from tokmill.cli.running import run_and_show, run_options
-from tokmill.config import RenderSettings, SftSettings
 from tokmill.errors import UsageError
+from tokmill.settings.schema import RenderSettings, SftSettings
 
 
 @click.command("sft")

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from tokmill.cli.screen import show_styled
-from tokmill.report.printable import printable_lines
+from tokmill.words.printable import printable_lines
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator

@@ -11,7 +11,7 @@ import click
 from tokmill.cli.dataset import spread, tokenizer_of
 from tokmill.cli.screen import show, show_json, show_labelled
 from tokmill.errors import TokmillError, VerifyError
-from tokmill.plural import plural
+from tokmill.words.plural import plural
 
 _MOST_NAMED = 5
 
@@ -27,9 +27,9 @@ def command(directory: Path, tokenizer: str, as_json: bool) -> None:
     at every document's end, and all counts; of chats the masks, and on samples spread over them
     the trained text, decoded.
     """
-    from tokmill.report.units import size
-    from tokmill.shards.reader import read_manifest
-    from tokmill.shards.verify import verify
+    from tokmill.dataset.reader import read_manifest
+    from tokmill.dataset.verify import verify
+    from tokmill.words.units import size
 
     manifest = read_manifest(directory, follow_links=False)
     findings = verify(directory, manifest)
@@ -64,7 +64,7 @@ def _listed(names: list[str]) -> str:
 
 def _check_text(directory: Path, manifest: dict[str, Any], moved: str, problems: list[str]) -> str:
     """Look at the trained text of some samples; say how many, or why none."""
-    from tokmill.report.trained_text import MOST_SAMPLES, check_trained_text
+    from tokmill.page.trained_text import MOST_SAMPLES, check_trained_text
 
     try:
         loaded = tokenizer_of(manifest, moved)

@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 
 from tokmill.errors import WorkerError
 from tokmill.interrupts import children_spared
-from tokmill.pipeline.part import run_part
-from tokmill.pipeline.roads import make_road
+from tokmill.recipes.table import make_recipe
+from tokmill.run.part import run_part
 from tokmill.storage import storage_errors
 
 if TYPE_CHECKING:
@@ -27,9 +27,9 @@ if TYPE_CHECKING:
     from concurrent.futures import Future
     from multiprocessing.queues import SimpleQueue
 
-    from tokmill.pipeline.roads import Road
-    from tokmill.pipeline.spec import Part, Progress, RunSpec
-    from tokmill.shards.record import PartRecord
+    from tokmill.dataset.record import PartRecord
+    from tokmill.recipes.spec import Part, Progress, RunSpec
+    from tokmill.recipes.table import Recipe
 
 _POLL_S = 0.2
 
@@ -39,7 +39,7 @@ class _Worker:
 
     spec: RunSpec
     reports: SimpleQueue[Progress]
-    road: Road | None = None
+    recipe: Recipe | None = None
 
 
 def run_parts(
@@ -178,11 +178,11 @@ def _die_with_parent() -> None:
         os._exit(1)
 
 
-def _road() -> Road:
-    if _Worker.road is None:
-        _Worker.road = make_road(_Worker.spec)
-    return _Worker.road
+def _recipe() -> Recipe:
+    if _Worker.recipe is None:
+        _Worker.recipe = make_recipe(_Worker.spec)
+    return _Worker.recipe
 
 
 def _run(part: Part) -> PartRecord:
-    return run_part(_Worker.spec, part, _road, _Worker.reports.put)
+    return run_part(_Worker.spec, part, _recipe, _Worker.reports.put)

@@ -5,16 +5,16 @@ from __future__ import annotations
 from functools import cache
 from typing import TYPE_CHECKING
 
-from tokmill.pipeline.part import run_part
-from tokmill.pipeline.roads import make_road
+from tokmill.recipes.table import make_recipe
+from tokmill.run.part import run_part
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    from tokmill.encode.engine import Engine
-    from tokmill.pipeline.roads import Road
-    from tokmill.pipeline.spec import Part, Progress, RunSpec
-    from tokmill.shards.record import PartRecord
+    from tokmill.dataset.record import PartRecord
+    from tokmill.engines.engine import Engine
+    from tokmill.recipes.spec import Part, Progress, RunSpec
+    from tokmill.recipes.table import Recipe
 
 
 def run_parts(
@@ -26,8 +26,8 @@ def run_parts(
     """Run parts in order; give each one's record as it is committed."""
 
     @cache
-    def road() -> Road:
-        return make_road(spec, reference)
+    def recipe() -> Recipe:
+        return make_recipe(spec, reference)
 
     for part in parts:
-        yield run_part(spec, part, road, report)
+        yield run_part(spec, part, recipe, report)

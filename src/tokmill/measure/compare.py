@@ -16,11 +16,11 @@ if TYPE_CHECKING:
 
     import numpy.typing as npt
 
-    from tokmill.budget_settings import TrainingSettings
     from tokmill.measure.loading import Measured
     from tokmill.memory.bill import Bill
     from tokmill.memory.dataset import DatasetSize
     from tokmill.memory.machine import Machine
+    from tokmill.settings.bill import TrainingSettings
 
 ALLOWED_SHARE = 0.05
 ALLOWED_BYTES = 32 << 20

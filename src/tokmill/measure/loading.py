@@ -15,17 +15,17 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, TYPE_CHECKING
 
+from tokmill.dataset.reader import check_complete, read_manifest
 from tokmill.errors import UsageError, WorkerError
 from tokmill.measure.child import MARKS, MODULE, Run
 from tokmill.measure.machine import cgroup_memory
 from tokmill.measure.usage import Usage, Watch
-from tokmill.plural import plural
-from tokmill.shards.reader import check_complete, read_manifest
+from tokmill.words.plural import plural
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from tokmill.budget_settings import TrainingSettings
+    from tokmill.settings.bill import TrainingSettings
 
 SEQUENCE = 2048
 """Tokens of a sequence where neither settings nor packing say."""

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tokmill.budget_settings import LAZY_LOADING
-from tokmill.shards.layout import SIDECARS
+from tokmill.dataset.layout import SIDECARS
+from tokmill.settings.bill import LAZY_LOADING
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -14,8 +14,8 @@ from tokmill.errors import UsageError
 from tokmill.memory.model import Tensor
 
 if TYPE_CHECKING:
-    from tokmill.budget_settings import TrainingSettings
     from tokmill.memory.model import Model
+    from tokmill.settings.bill import TrainingSettings
 
 ALL_LINEAR = "all-linear"
 WEIGHT = ".weight"

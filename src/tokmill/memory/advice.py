@@ -11,7 +11,6 @@ from dataclasses import dataclass, replace
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
-from tokmill.budget_settings import TrainingSettings
 from tokmill.errors import UsageError
 from tokmill.memory.activations.symbols import default_sequence
 from tokmill.memory.host_verdict import BARELY
@@ -20,6 +19,7 @@ from tokmill.memory.load import model_from_config
 from tokmill.memory.measures import Case, Measure, difference, measures, options
 from tokmill.memory.model import Model
 from tokmill.memory.training import training_bill
+from tokmill.settings.bill import TrainingSettings
 
 if TYPE_CHECKING:
     from tokmill.memory.bill import Bill

@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from tokmill.budget_settings import TrainingSettings
     from tokmill.memory.dataset import DatasetSize
     from tokmill.memory.model import Model
+    from tokmill.settings.bill import TrainingSettings
 
 
 def count_parameters(model: str | Mapping[str, Any]) -> int:
@@ -70,10 +70,10 @@ def inference_memory(model: str | Mapping[str, Any], **settings: Any) -> dict[st
     Raises:
         UsageError: a setting is wrong, or the model cannot be shared so.
     """
-    from tokmill.budget_settings import InferenceSettings
-    from tokmill.config_values import build_config
     from tokmill.memory.activations.symbols import default_sequence
     from tokmill.memory.inference import inference_bill
+    from tokmill.settings.bill import InferenceSettings
+    from tokmill.settings.load import build_config
 
     found = _model(model)
     config = build_config({"inference": settings}, where="inference_memory")
@@ -96,10 +96,10 @@ def host_memory(
     Raises:
         TokmillError: a setting is wrong, or there is no finished dataset.
     """
+    from tokmill.dataset.reader import read_intact_manifest
     from tokmill.memory.dataset import dataset_size
     from tokmill.memory.host import host_budget
     from tokmill.memory.machine import Machine
-    from tokmill.shards.reader import read_intact_manifest
 
     found = None if model is None else _model(model)
     size = None if directory is None else dataset_size(read_intact_manifest(Path(directory)))
@@ -113,8 +113,8 @@ def disk_memory(directory: str | Path) -> dict[str, Any]:
     Raises:
         TokmillError: there is no finished dataset, or it is damaged.
     """
+    from tokmill.dataset.reader import read_intact_manifest
     from tokmill.memory.disk import dataset_disk
-    from tokmill.shards.reader import read_intact_manifest
     from tokmill.storage import file_sizes
 
     path = Path(directory)
@@ -133,8 +133,8 @@ def with_sequence(
 
 
 def _model(model: str | Mapping[str, Any]) -> Model:
-    from tokmill.budget_settings import ModelSettings
     from tokmill.memory.load import load_model, model_from_config
+    from tokmill.settings.bill import ModelSettings
 
     if isinstance(model, Mapping):
         return model_from_config(model)
@@ -142,8 +142,8 @@ def _model(model: str | Mapping[str, Any]) -> Model:
 
 
 def _training(settings: Mapping[str, Any]) -> TrainingSettings:
-    from tokmill.budget_settings import TrainingSettings
-    from tokmill.config_values import build_config
+    from tokmill.settings.bill import TrainingSettings
+    from tokmill.settings.load import build_config
 
     config = build_config({"training": settings}, where="settings")
     return config.training or TrainingSettings()

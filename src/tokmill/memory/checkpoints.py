@@ -12,8 +12,8 @@ from tokmill.memory.precision import scheme_of
 from tokmill.memory.states import rank_states
 
 if TYPE_CHECKING:
-    from tokmill.budget_settings import TrainingSettings
     from tokmill.memory.model import Model
+    from tokmill.settings.bill import TrainingSettings
 
 SAVED_WEIGHTS = Formula(
     "trained weights",

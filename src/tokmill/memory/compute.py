@@ -13,10 +13,10 @@ from tokmill.memory.formula import Formula
 from tokmill.memory.parallel import data_parallel
 
 if TYPE_CHECKING:
-    from tokmill.budget_settings import TrainingSettings
     from tokmill.memory.dataset import DatasetSize
     from tokmill.memory.gpus import Gpu
     from tokmill.memory.model import Attention, Model
+    from tokmill.settings.bill import TrainingSettings
 
 CHINCHILLA_TOKENS = 20
 """Tokens a parameter of a compute-optimal run (Hoffmann et al. 2022, table A3: 18 to 22)."""

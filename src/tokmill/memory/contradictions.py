@@ -10,8 +10,8 @@ from tokmill.memory.parallel import state_ranks
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from tokmill.budget_settings import TrainingSettings
     from tokmill.memory.model import Model
+    from tokmill.settings.bill import TrainingSettings
 
 
 def check_parallelism(model: Model, training: TrainingSettings) -> None:

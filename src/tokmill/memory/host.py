@@ -29,11 +29,11 @@ from tokmill.memory.states import rank_states
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from tokmill.budget_settings import TrainingSettings
     from tokmill.memory.dataset import DatasetSize
     from tokmill.memory.formula import Line
     from tokmill.memory.machine import Machine
     from tokmill.memory.model import Model
+    from tokmill.settings.bill import TrainingSettings
 
     Symbols = Mapping[str, float]
 

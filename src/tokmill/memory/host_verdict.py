@@ -7,8 +7,8 @@ from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from tokmill.budget_settings import TrainingSettings
     from tokmill.memory.machine import Machine
+    from tokmill.settings.bill import TrainingSettings
 
     Change = Callable[[TrainingSettings], TrainingSettings]
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tokmill.budget_settings import TrainingSettings
 from tokmill.errors import UsageError
 from tokmill.memory.adapters import is_plain_linear
 from tokmill.memory.bill import Bill
@@ -13,13 +12,14 @@ from tokmill.memory.kv_cache import kv_cache_lines
 from tokmill.memory.overhead import overhead_lines
 from tokmill.memory.parallel import rank_tensors
 from tokmill.memory.precision import WEIGHT_BYTES
+from tokmill.settings.bill import TrainingSettings
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from tokmill.budget_settings import InferenceSettings
     from tokmill.memory.model import Model, Tensor
     from tokmill.memory.parallel import RankTensor
+    from tokmill.settings.bill import InferenceSettings
 
 WEIGHTS = Formula(
     "weights",

@@ -10,8 +10,8 @@ from tokmill.memory.formula import Formula, Line
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from tokmill.budget_settings import InferenceSettings
     from tokmill.memory.model import Model
+    from tokmill.settings.bill import InferenceSettings
 
 KV_BYTES = {
     "fp32": 4.0,

@@ -14,9 +14,9 @@ from tokmill.memory.named import named_config
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from tokmill.budget_settings import ModelSettings
     from tokmill.memory.families.family import Family
     from tokmill.memory.model import Model
+    from tokmill.settings.bill import ModelSettings
 
 __all__ = ["known_models", "load_model", "model_from_config"]
 

@@ -9,18 +9,18 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tokmill.budget_settings import LAZY_LOADING
 from tokmill.memory.formula import Formula
 from tokmill.memory.machine import TRACKER_BYTES
 from tokmill.memory.parallel import ranks_per_node
+from tokmill.settings.bill import LAZY_LOADING
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from tokmill.budget_settings import TrainingSettings
     from tokmill.memory.dataset import DatasetSize
     from tokmill.memory.formula import Line
     from tokmill.memory.machine import Machine
+    from tokmill.settings.bill import TrainingSettings
 
 MEASURED = "measured over the process tree, Linux x86-64, Python 3.11, torch 2.13, 2026-11"
 CLOSE = "5 % + 32 MiB for the whole bill"

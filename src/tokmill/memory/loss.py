@@ -9,8 +9,8 @@ from tokmill.memory.formula import Formula
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from tokmill.budget_settings import TrainingSettings
     from tokmill.memory.formula import Line
+    from tokmill.settings.bill import TrainingSettings
 
 FP32_BYTES = 4
 SEEN = "torch's MemTracker on fake tensors, transformers 5.23"

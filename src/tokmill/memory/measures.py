@@ -11,8 +11,8 @@ from tokmill.memory.contradictions import check_parallelism
 from tokmill.memory.parallel import data_parallel, ranks_per_node, state_ranks
 
 if TYPE_CHECKING:
-    from tokmill.budget_settings import TrainingSettings
     from tokmill.memory.model import Model
+    from tokmill.settings.bill import TrainingSettings
 
 IN_LAYERS = "communication in every layer"
 IDLE = "GPUs idle at the ends of a batch"

@@ -39,12 +39,12 @@ from tokmill.memory.loss import backward_line, forward_line, loss_lines
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from tokmill.budget_settings import TrainingSettings
     from tokmill.memory.activations.layers import Part
     from tokmill.memory.activations.situation import Situation
     from tokmill.memory.formula import Line
     from tokmill.memory.model import Model
     from tokmill.memory.states import States
+    from tokmill.settings.bill import TrainingSettings
 
 STEPS = "the order of autograd's steps, seen with torch's MemTracker on fake tensors"
 

@@ -12,9 +12,9 @@ from tokmill.memory.precision import scheme_of
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from tokmill.budget_settings import TrainingSettings
     from tokmill.memory.formula import Line
     from tokmill.memory.parallel import RankTensor
+    from tokmill.settings.bill import TrainingSettings
 
 FP32_BYTES = 4
 SMALLEST_8BIT = 4096

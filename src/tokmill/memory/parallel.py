@@ -16,8 +16,8 @@ from tokmill.memory.precision import QUANTIZED, WEIGHT_BYTES, frozen_type, schem
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from tokmill.budget_settings import TrainingSettings
     from tokmill.memory.model import Attention, Model, Tensor
+    from tokmill.settings.bill import TrainingSettings
 
 SHARDED_WEIGHTS = ("zero-3", "fsdp")
 SHARDED_GRADIENTS = ("zero-2", "zero-3", "fsdp")

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from tokmill.budget_settings import TrainingSettings
+    from tokmill.settings.bill import TrainingSettings
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,10 +10,10 @@ from tokmill.memory.parallel import SHARDED_WEIGHTS, state_ranks
 from tokmill.memory.precision import QUANTIZED, SCHEMES, WEIGHT_BYTES, frozen_type, scheme_of
 
 if TYPE_CHECKING:
-    from tokmill.budget_settings import TrainingSettings
     from tokmill.memory.formula import Line
     from tokmill.memory.model import Model
     from tokmill.memory.parallel import RankTensor
+    from tokmill.settings.bill import TrainingSettings
 
 UNITS_AT_ONCE = 2
 """Layers that FSDP holds whole: the one that computes and the one that is fetched."""

@@ -30,9 +30,9 @@ from tokmill.memory.sharding import bucket_line, cast_line, gathered_line
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
-    from tokmill.budget_settings import TrainingSettings
     from tokmill.memory.formula import Line
     from tokmill.memory.model import Model
+    from tokmill.settings.bill import TrainingSettings
 
 ZERO = "ZeRO (Rajbhandari et al. 2020), figure 1; Megatron-LM's distributed optimizer"
 OFFLOAD = "DeepSpeed's estimators"

@@ -22,11 +22,11 @@ from tokmill.memory.states import rank_states
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from tokmill.budget_settings import TrainingSettings
     from tokmill.memory.activations.situation import Situation
     from tokmill.memory.formula import Line
     from tokmill.memory.model import Model
     from tokmill.memory.states import States
+    from tokmill.settings.bill import TrainingSettings
 
 
 @dataclass(frozen=True, slots=True)

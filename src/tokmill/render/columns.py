@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tokmill.batch import DocumentBatch, Records, Reject
+from tokmill.values import DocumentBatch, Records, Reject
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

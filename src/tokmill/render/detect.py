@@ -7,9 +7,9 @@ import shlex
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from tokmill.config import RenderSettings
 from tokmill.errors import UsageError
 from tokmill.fields import ENOUGH, FieldSample, counted, listed_shares, used_share
+from tokmill.settings.schema import RenderSettings
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping

@@ -22,8 +22,8 @@ from tokmill.render.columns import documents, joined
 if TYPE_CHECKING:
     import numpy.typing as npt
 
-    from tokmill.batch import DocumentBatch, Records
-    from tokmill.config import RenderSettings
+    from tokmill.settings.schema import RenderSettings
+    from tokmill.values import DocumentBatch, Records
 
 
 class Encyclopedia:

@@ -14,9 +14,9 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
-    from tokmill.batch import DocumentBatch, Records
-    from tokmill.config import RenderSettings
     from tokmill.fields import FieldSample
+    from tokmill.settings.schema import RenderSettings
+    from tokmill.values import DocumentBatch, Records
 
 
 class Renderer(Protocol):

@@ -13,7 +13,7 @@ from tokmill.errors import UsageError
 from tokmill.render.columns import documents, joined
 
 if TYPE_CHECKING:
-    from tokmill.batch import DocumentBatch, Records
+    from tokmill.values import DocumentBatch, Records
 
 
 class Template:

@@ -11,16 +11,16 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from tokmill.errors import StorageError
+from tokmill.sources.record_json import wanted_names
 from tokmill.sources.rows import RowReader, RowSource, dropped
 from tokmill.sources.samples import HEAD_ROWS
 from tokmill.sources.streams import unreadable
-from tokmill.sources.whole import wanted_names
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from tokmill.batch import Place
     from tokmill.sources.slices import Slice
+    from tokmill.values import Place
 
 
 def open_arrow(

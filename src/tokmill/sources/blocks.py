@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Protocol, Self
 
 import pyarrow as pa
 
-from tokmill.batch import RAW_LIMIT_BYTES, Place
+from tokmill.values import RAW_LIMIT_BYTES, Place
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     import numpy as np
     import numpy.typing as npt
 
-    from tokmill.batch import Records
+    from tokmill.values import Records
 
 Bytes = bytes | bytearray
 

@@ -6,7 +6,6 @@ from dataclasses import dataclass, replace
 from itertools import chain
 from typing import TYPE_CHECKING, Self
 
-from tokmill.batch import Place
 from tokmill.sources.lines import (
     LineSplitter,
     Splitter,
@@ -16,6 +15,7 @@ from tokmill.sources.lines import (
 )
 from tokmill.sources.origins import ORIGINS
 from tokmill.sources.streams import BrokenInputError, ByteStream, without_bom
+from tokmill.values import Place
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -11,8 +11,8 @@ import pyarrow.compute as pc
 from tokmill.errors import UsageError
 from tokmill.sources.json_lines import parse_lines
 from tokmill.sources.lines import too_large_message
+from tokmill.sources.record_json import is_whole, row_batch
 from tokmill.sources.utf8 import is_valid
-from tokmill.sources.whole import is_whole, row_batch
 
 if TYPE_CHECKING:
     import numpy.typing as npt

@@ -12,13 +12,13 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.csv
 
-from tokmill.batch import Place, Records, Reject
 from tokmill.errors import UsageError
 from tokmill.sources.blocks import SpanLookup, first_bytes
 from tokmill.sources.columns import fit_columns
 from tokmill.sources.csv_splitter import CsvSplitter
 from tokmill.sources.json_lines import shift
 from tokmill.sources.lines import too_large_message
+from tokmill.sources.record_json import wanted_names
 from tokmill.sources.samples import csv_samples
 from tokmill.sources.streams import (
     CHUNK_BYTES,
@@ -28,7 +28,7 @@ from tokmill.sources.streams import (
     without_bom,
 )
 from tokmill.sources.utf8 import invalid_spans, utf8_message
-from tokmill.sources.whole import wanted_names
+from tokmill.values import Place, Records, Reject
 
 if TYPE_CHECKING:
     import numpy.typing as npt

@@ -19,7 +19,7 @@ from tokmill.sources.walk import Walk, is_tokmill_dataset
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from tokmill.config import InputSettings
+    from tokmill.settings.schema import InputSettings
 
 __all__ = ["Discovery", "Slice", "SourceFile", "cut", "discover"]
 

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from tokmill.plural import plural
 from tokmill.sources.names import what_to_do
+from tokmill.words.plural import plural
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -13,9 +13,9 @@ from tokmill.sources.samples import HEAD_ROWS
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from tokmill.batch import Place
-    from tokmill.config import InputSettings
+    from tokmill.settings.schema import InputSettings
     from tokmill.sources.slices import Slice, SourceFile
+    from tokmill.values import Place
 
 _ROWS = 256  # rows asked for at once; blocks are cut from them by their bytes
 

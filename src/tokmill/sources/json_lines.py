@@ -16,12 +16,12 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.json
 
-from tokmill.batch import Place, Records, Reject
 from tokmill.sources.blocks import SpanLookup, first_bytes
 from tokmill.sources.lines import too_large_message
+from tokmill.sources.record_json import is_whole, text_batch
 from tokmill.sources.samples import json_record, json_samples
 from tokmill.sources.utf8 import invalid_spans, utf8_message
-from tokmill.sources.whole import is_whole, text_batch
+from tokmill.values import Place, Records, Reject
 
 if TYPE_CHECKING:
     import numpy.typing as npt

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 import numpy as np
 
-from tokmill.batch import RAW_LIMIT_BYTES, Place, Reject, UnreadInput
 from tokmill.sources.streams import BrokenInputError, broken_off
+from tokmill.values import RAW_LIMIT_BYTES, Place, Reject, UnreadInput
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

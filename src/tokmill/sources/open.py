@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tokmill.batch import Place
 from tokmill.sources.arrow import open_arrow
 from tokmill.sources.byte_reader import ByteFormat, ByteReader
 from tokmill.sources.csv import CsvBlock, read_header
@@ -15,6 +14,7 @@ from tokmill.sources.json_lines import JsonBlock
 from tokmill.sources.lines import LineSplitter
 from tokmill.sources.parquet import open_parquet
 from tokmill.sources.text import TextBlock, TextSplitter
+from tokmill.values import Place
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
-    from tokmill.config import InputSettings
+    from tokmill.settings.schema import InputSettings
     from tokmill.sources.blocks import Block, SliceReader
     from tokmill.sources.lines import RawBlock
     from tokmill.sources.slices import Slice, SourceFile

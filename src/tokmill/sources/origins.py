@@ -10,9 +10,9 @@ from collections import OrderedDict
 from threading import Lock
 from typing import TYPE_CHECKING, NamedTuple
 
-from tokmill.batch import Place
 from tokmill.sources.lines import count_newlines
 from tokmill.sources.streams import BrokenInputError, ByteStream
+from tokmill.values import Place
 
 if TYPE_CHECKING:
     from tokmill.sources.slices import Slice, SourceFile

@@ -8,17 +8,17 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from tokmill.errors import StorageError
+from tokmill.sources.record_json import wanted_names
 from tokmill.sources.row_bytes import dictionary_bytes
 from tokmill.sources.rows import RowReader, RowSource, dropped
 from tokmill.sources.samples import HEAD_ROWS
 from tokmill.sources.streams import unreadable
-from tokmill.sources.whole import wanted_names
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from tokmill.batch import Place
     from tokmill.sources.slices import Slice
+    from tokmill.values import Place
 
 _READ_BYTES = 1 << 20
 

@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, Self
 
 import pyarrow as pa
 
-from tokmill.batch import Place, Records, Reject
 from tokmill.sources.blocks import RowLookup, row_as_json
 from tokmill.sources.columns import fit_columns
 from tokmill.sources.lines import too_large_message
+from tokmill.sources.record_json import is_whole
 from tokmill.sources.row_bytes import slices
 from tokmill.sources.samples import row_samples
-from tokmill.sources.whole import is_whole
+from tokmill.values import Place, Records, Reject
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
-from tokmill.sources.whole import is_whole
+from tokmill.sources.record_json import is_whole
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pyarrow as pa
 
-from tokmill.batch import Place, Records, Reject
 from tokmill.sources.blocks import SpanLookup, first_bytes
 from tokmill.sources.json_lines import shift
 from tokmill.sources.lines import Cuts, too_large_message
+from tokmill.sources.record_json import is_whole, json_text
 from tokmill.sources.utf8 import invalid_spans, utf8_message
-from tokmill.sources.whole import is_whole, json_text
+from tokmill.values import Place, Records, Reject
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -8,8 +8,8 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from tokmill.dataset.plan_file import begins_as_plan
 from tokmill.errors import StorageError, UsageError
-from tokmill.shards.plan_file import begins_as_plan
 from tokmill.sources.found import Found, Ignored, Way
 from tokmill.sources.names import classify, describe
 from tokmill.sources.streams import unreadable

@@ -6,7 +6,6 @@ from dataclasses import replace
 
 import pytest
 
-from tokmill.budget_settings import ModelSettings, TrainingSettings
 from tokmill.memory.activations import rows
 from tokmill.memory.activations.amounts import summed
 from tokmill.memory.activations.layers import layer_parts, selective_rows
@@ -15,6 +14,7 @@ from tokmill.memory.activations.symbols import activation_symbols
 from tokmill.memory.formula import evaluate
 from tokmill.memory.load import load_model
 from tokmill.memory.model import Model
+from tokmill.settings.bill import ModelSettings, TrainingSettings
 
 
 def small(family: str, **numbers: int) -> Model:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from tokmill.budget_settings import ModelSettings, TrainingSettings
 from tokmill.memory.activations.limits import left_out
 from tokmill.memory.activations.situation import situation
 from tokmill.memory.load import load_model
+from tokmill.settings.bill import ModelSettings, TrainingSettings
 
 
 def said(name: str, **settings: object) -> list[str]:

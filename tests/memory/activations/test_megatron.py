@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from tokmill.budget_settings import TrainingSettings
 from tokmill.memory.activations.amounts import CHECKPOINTS, summed
 from tokmill.memory.activations.megatron import layer_rows, outside_rows
 from tokmill.memory.formula import evaluate
+from tokmill.settings.bill import TrainingSettings
 
 
 def of_gpt(heads: int, hidden: int) -> dict[str, float]:

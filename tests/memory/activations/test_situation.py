@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from tokmill.budget_settings import ModelSettings, TrainingSettings
 from tokmill.memory.activations.situation import situation
 from tokmill.memory.load import load_model
+from tokmill.settings.bill import ModelSettings, TrainingSettings
 
 LLAMA = load_model(
     ModelSettings(family="llama", layers=2, hidden=64, heads=4, ffn=128, vocabulary=100)

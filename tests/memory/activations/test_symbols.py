@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from tokmill.budget_settings import ModelSettings, TrainingSettings
 from tokmill.memory.activations.situation import situation
 from tokmill.memory.activations.symbols import activation_symbols, default_sequence
 from tokmill.memory.load import load_model
 from tokmill.memory.symbols import SYMBOLS
+from tokmill.settings.bill import ModelSettings, TrainingSettings
 
 MODEL = load_model(
     ModelSettings(

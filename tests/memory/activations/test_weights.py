@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from tokmill.budget_settings import ModelSettings, TrainingSettings
 from tokmill.memory.activations.layers import layer_parts
 from tokmill.memory.activations.situation import situation
 from tokmill.memory.activations.weights import casts_lines, gradients_line, made_before, stay
 from tokmill.memory.load import load_model
 from tokmill.memory.states import rank_states
+from tokmill.settings.bill import ModelSettings, TrainingSettings
 
 MODEL = load_model(
     ModelSettings(

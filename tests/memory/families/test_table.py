@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from tokmill.budget_settings import FAMILIES as CHOICES
 from tokmill.memory.families.table import FAMILIES, family_name
 from tokmill.memory.load import OPTIONS
+from tokmill.settings.bill import FAMILIES as CHOICES
 
 
 def test_every_choice_of_the_settings_is_a_family() -> None:

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from tokmill.budget_settings import TrainingSettings
     from tokmill.memory.activations.situation import Situation
+    from tokmill.settings.bill import TrainingSettings
 
 UNMEASURED = ("baichuan", "chatglm", "minimind", "plain")
 

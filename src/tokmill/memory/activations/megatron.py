@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from tokmill.memory.formula import Formula
 
 if TYPE_CHECKING:
-    from tokmill.budget_settings import TrainingSettings
+    from tokmill.settings.bill import TrainingSettings
 
 KORTHIKANTI = "Korthikanti et al. 2022, Reducing Activation Recomputation, table 2"
 ERROR = "their table for GPT within 1 %; grouped heads and gated layers by the same count"

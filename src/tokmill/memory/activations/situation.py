@@ -11,9 +11,9 @@ from tokmill.memory.parallel import SHARDED_WEIGHTS
 from tokmill.memory.precision import SCHEMES, frozen_type, scheme_of
 
 if TYPE_CHECKING:
-    from tokmill.budget_settings import TrainingSettings
     from tokmill.memory.activations.styles import Style
     from tokmill.memory.model import Model, Tensor
+    from tokmill.settings.bill import TrainingSettings
 
 FP32_BYTES = 4
 HALF_BYTES = 2

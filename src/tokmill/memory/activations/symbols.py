@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from tokmill.budget_settings import TrainingSettings
     from tokmill.memory.activations.situation import Situation
     from tokmill.memory.model import Model
+    from tokmill.settings.bill import TrainingSettings
 
 DEFAULT_SEQUENCE = 2048
 

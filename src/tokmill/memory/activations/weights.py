@@ -10,12 +10,12 @@ from tokmill.memory.states import GRADIENTS
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
-    from tokmill.budget_settings import TrainingSettings
     from tokmill.memory.activations.layers import Part
     from tokmill.memory.formula import Line
     from tokmill.memory.model import Model
     from tokmill.memory.parallel import RankTensor
     from tokmill.memory.states import States
+    from tokmill.settings.bill import TrainingSettings
 
 
 def stay(training: TrainingSettings) -> bool:

@@ -6,8 +6,8 @@ import dataclasses
 from dataclasses import dataclass, field
 from typing import Any
 
-from tokmill.budget_settings import TrainingSettings
 from tokmill.errors import UsageError
+from tokmill.settings.bill import TrainingSettings
 
 _FIELDS = {f.name: f for f in dataclasses.fields(TrainingSettings)}
 

@@ -1,0 +1,99 @@
+"""What the first records settle: the schema, names of fields, and what `label` means."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from tokmill.chat.advice import advised_names, keys_inside
+from tokmill.chat.fields import of_record
+from tokmill.chat.keys import LABEL_KEY
+from tokmill.chat.names import check_names, given_fields
+from tokmill.chat.preference import has_other_labels, preference
+from tokmill.chat.schemas import FIELDS_BY_SCHEMA, MIXED, recognise
+from tokmill.chat.turns import check_assistant, check_whole, named_turns
+from tokmill.chat.values import shown_keys
+from tokmill.errors import UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from tokmill.settings.schema import SftSettings
+
+
+_NEEDED = ("messages", "prompt", "completion", "instruction", "output", "text")
+"""Fields of which a name is wrong if none of the first records has it."""
+
+
+def settle_records(
+    settings: SftSettings, records: Sequence[Mapping[str, Any]], where: str = "records"
+) -> SftSettings:
+    """Return the settings with what the first records settle, fixed for the whole run.
+
+    A `label` that is something else than good or bad in one of them is no label of preference data
+    in any: it is ignored. Turns under other names are read where it is plain who speaks. With a
+    schema that was named, a record that does not fit is refused when it is read.
+
+    Raises:
+        UsageError: no record has a known shape, or one is preference data; a name given is wrong.
+    """
+    check_names(settings)
+    _check_found(settings, records, where)
+    read = [of_record(record, settings) for record in records]
+    if has_other_labels(read):
+        settings = replace(settings, ignore_keys=(*settings.ignore_keys, LABEL_KEY))
+        read = [of_record(record, settings) for record in records]
+    if settings.schema != "auto":
+        return settings
+    for record in read:
+        if reason := preference(record, recognise(record)):
+            raise UsageError(f"{where}: {reason}")
+    if not settings.fields and (fields := named_turns(read, settings)):
+        settings = replace(settings, fields=fields)
+        read = [of_record(record, settings) for record in records]
+    schema = _named_schema(settings) or detect_schema(read, where)
+    settings = replace(settings, schema=schema)
+    if schema == "text":
+        check_whole(read, settings, where)
+    check_assistant(read, settings, where)
+    return settings
+
+
+def detect_schema(records: Sequence[Mapping[str, Any]], where: str = "records") -> str:
+    """Return the schema of the first records: one of the table's, or "mixed" for several kinds.
+
+    Records of no known shape do not count as long as others have one: they are refused when read.
+    No records at all are "messages".
+
+    Raises:
+        UsageError: no record has a known shape.
+    """
+    found = {kind for kind in map(recognise, records) if kind}
+    if records and not found:
+        known = "; ".join(f"{name}: {fields}" for name, fields in FIELDS_BY_SCHEMA.items())
+        advice = advised_names(records)
+        raise UsageError(
+            f"{where}: no known schema: found {shown_keys(keys_inside(records))}; known: {known}: "
+            f"rename the fields{advice and f', or name them: {advice}'}"
+        )
+    return "messages" if not records else found.pop() if len(found) == 1 else MIXED
+
+
+def _named_schema(settings: SftSettings) -> str:
+    """Return the schema that the names given are of, '' where they leave it open."""
+    fields = given_fields(settings.fields)
+    if "messages" in fields:
+        return "messages"
+    if "prompt" in fields:
+        return "prompt"
+    return "alpaca" if "instruction" in fields else ""
+
+
+def _check_found(settings: SftSettings, records: Sequence[Mapping[str, Any]], where: str) -> None:
+    """Make sure that the keys named are there; raises `UsageError`."""
+    keys = list(dict.fromkeys(key for record in records for key in record))
+    for field, key in given_fields(settings.fields).items():
+        if records and field in _NEEDED and key not in keys:
+            raise UsageError(
+                f"--fields {field}={key}: not in the {where}, which have {shown_keys(keys)}"
+            )

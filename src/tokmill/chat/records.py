@@ -1,0 +1,222 @@
+"""Records of chats to segments, one after the other: the long way, which takes any record."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from dataclasses import replace
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from tokmill.chat.conversation import ChatError
+from tokmill.chat.inline_forms import inline_forms
+from tokmill.chat.inline_reader import InlineReader
+from tokmill.chat.kept_strings import KeptStrings
+from tokmill.chat.regions import Cutter
+from tokmill.chat.rendered import RENDERED_TEXTS, RenderedTexts
+from tokmill.chat.schemas import parse_record, read_conversation
+from tokmill.chat.segments import Kind, Segments
+from tokmill.chat.shield import control_pattern
+from tokmill.values import UnreadKeys
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    import numpy.typing as npt
+    import pyarrow as pa
+
+    from tokmill.chat.conversation import Conversation, Message
+    from tokmill.chat.rule import MaskRule
+    from tokmill.chat.segments import Columns
+    from tokmill.chat.templates import ChatTemplate, Vocabulary
+    from tokmill.settings.schema import SftSettings
+
+
+class Written(NamedTuple):
+    """What records became; plain values, so that another process may have written them.
+
+    `rows`: (n_samples,) int64, the record of each. `refused`: row, reason and message of each
+    record that became none. `drops`: rows by reason. `unread`: keys that nothing reads. `noticed`:
+    (n_samples,) int64 by name, what was noticed about the record whose first sample it is.
+    """
+
+    columns: Columns
+    rows: npt.NDArray[np.int64]
+    refused: list[tuple[int, str, str]]
+    drops: dict[str, list[int]]
+    unread: UnreadKeys | None
+    noticed: dict[str, npt.NDArray[np.int64]]
+
+
+class RecordWriter:
+    """Writes whole records as a template does; pure, so threads may share one."""
+
+    def __init__(
+        self,
+        settings: SftSettings,
+        template: ChatTemplate,
+        rule: MaskRule,
+        vocabulary: Vocabulary,
+    ) -> None:
+        self._settings = settings
+        self._template = template
+        self._append_eos = rule.append_eos != "no"
+        self._vocabulary = vocabulary
+        self.forms = inline_forms(settings, template, vocabulary)
+        reserved = [getattr(template, "literals", ""), *vocabulary.control]
+        self._inline = InlineReader(self.forms, "\0".join(reserved))
+        self.kept = KeptStrings(vocabulary)
+        looked_for = self.kept.strings.union(self.forms.closing_tags)
+        self._search = re.compile(control_pattern(looked_for)).search
+        self.rendered = RenderedTexts(vocabulary.control)
+        self._cut = Cutter(vocabulary.control)
+
+    def write(self, text: pa.LargeStringArray) -> Written:
+        """Give the segments of n records, each the text of an object in JSON."""
+        found = _Found(self._vocabulary.control)
+        for row, record in enumerate(text.to_pylist()):
+            try:
+                conversation = read_conversation(
+                    parse_record(record), self._settings.schema, self._settings
+                )
+                self._write(conversation, found, row)
+                if conversation.unread:
+                    found.note_unread(row, conversation.unread)
+            except ChatError as error:
+                found.refuse(row, error)
+        return found.written(len(text))
+
+    def write_conversation(self, conversation: Conversation) -> Written:
+        """Give the segments of one conversation.
+
+        Raises:
+            ChatError: it cannot be written.
+        """
+        found = _Found(self._vocabulary.control)
+        self._write(conversation, found, 0)
+        return found.written(1)
+
+    def _write(self, conversation: Conversation, found: _Found, row: int) -> None:
+        segments, noticed = found.segments, None
+        first_sample = len(found.rows)
+        as_it_is = conversation.is_text and self._settings.rendered_text == "parse"
+        if not as_it_is and (conversation.is_text or self._may_hold(conversation.messages)):
+            noticed = Counter[str]()
+            conversation = self._read(conversation, noticed)
+        for sample in self._samples(conversation):
+            segments.begin_sample()
+            if as_it_is:
+                self._write_as_it_is(sample, segments)
+            else:
+                self._template.render(sample, segments)
+            if sample.stand_ins:
+                segments.place(sample.stand_ins)
+            if self._append_eos:
+                segments.control(self._vocabulary.eos, Kind.END)
+            if segments.is_empty():
+                raise ChatError("empty", "the sample has no text")
+            found.rows.append(row)
+        if noticed:
+            found.notice(first_sample, noticed)
+
+    def _write_as_it_is(self, sample: Conversation, segments: Segments) -> None:
+        segments.begin_turn("assistant", sample.weights[0])
+        for i, piece in enumerate(self._cut(sample.messages[0]["content"])):
+            if i % 2:
+                segments.control(piece, Kind.EOT)
+            else:
+                segments.text(piece, Kind.CONTENT)
+
+    def _may_hold(self, messages: Sequence[Message]) -> bool:
+        """Return whether there is something to read or count: one look at each text, for speed."""
+        for message in messages:
+            if "reasoning_content" in message or self._search(message["content"]) is not None:
+                return True
+        return False
+
+    def _read(self, conversation: Conversation, noticed: Counter[str]) -> Conversation:
+        """Return a conversation as the template is to get it; count what its texts hold."""
+        conversation = self._inline.read(conversation, noticed)
+        self.kept.notice(conversation.messages, noticed)
+        if conversation.is_text:
+            text = conversation.messages[0]["content"]
+            noticed[RENDERED_TEXTS] += bool(self.rendered.sign(text))
+        return conversation
+
+    def _samples(self, conversation: Conversation) -> Iterator[Conversation]:
+        """Give the conversation, or one for each assistant turn, which alone is trained."""
+        if self._settings.samples == "conversation":
+            yield conversation
+            return
+        found = False
+        for i, message in enumerate(conversation.messages):
+            if message["role"] == "assistant" and conversation.weights[i] != 0:
+                found = True
+                weights: list[float | None] = [*([0.0] * i), conversation.weights[i]]
+                yield replace(
+                    conversation, messages=conversation.messages[: i + 1], weights=weights
+                )
+        if not found:
+            raise ChatError("no trained token", "it has no assistant turn", is_drop=True)
+
+
+class _Found:
+    """Collects the samples of several records."""
+
+    def __init__(self, control: Mapping[str, int]) -> None:
+        self.segments = Segments(control)
+        self.rows: list[int] = []
+        self._refused: list[tuple[int, str, str]] = []
+        self._drops: dict[str, list[int]] = {}
+        self._sets: dict[tuple[str, ...], int] = {}
+        self._set_of_row: dict[int, int] = {}
+        self._noticed: dict[str, list[tuple[int, int]]] = {}
+
+    def note_unread(self, row: int, keys: tuple[str, ...]) -> None:
+        """Note the keys of a record that nothing reads."""
+        self._set_of_row[row] = self._sets.setdefault(keys, len(self._sets))
+
+    def notice(self, sample: int, counts: Counter[str]) -> None:
+        """Count what was noticed about a record, at its first sample."""
+        for name, n in counts.items():
+            if n:
+                self._noticed.setdefault(name, []).append((sample, n))
+
+    def refuse(self, row: int, error: ChatError) -> None:
+        """Take back what the record gave, and note why."""
+        while len(self.segments.first_segments) > len(self.rows):
+            self.segments.discard_sample()
+        while self.rows and self.rows[-1] == row:
+            self.segments.discard_sample()
+            self.rows.pop()
+        if error.is_drop:
+            self._drops.setdefault(error.reason, []).append(row)
+        else:
+            self._refused.append((row, error.reason, error.message))
+
+    def written(self, n_records: int) -> Written:
+        """Give what was collected."""
+        rows = np.array(self.rows, np.int64)
+        return Written(
+            self.segments.columns(),
+            rows,
+            self._refused,
+            self._drops,
+            self._unread(n_records),
+            {name: _spread(counts, len(rows)) for name, counts in self._noticed.items()},
+        )
+
+    def _unread(self, n_records: int) -> UnreadKeys | None:
+        if not self._sets:
+            return None
+        of_row = np.full(n_records, -1, np.int32)
+        of_row[list(self._set_of_row)] = list(self._set_of_row.values())
+        return UnreadKeys(list(self._sets), of_row)
+
+
+def _spread(counts: Sequence[tuple[int, int]], n_samples: int) -> npt.NDArray[np.int64]:
+    found = np.zeros(n_samples, np.int64)
+    for sample, n in counts:
+        found[sample] = n
+    return found

@@ -1,0 +1,117 @@
+"""The chat renderer: whole records of a block to samples with the weight of every segment."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pyarrow as pa
+
+from tokmill.chat.columnar import ColumnarWriter
+from tokmill.chat.kept_strings import holds, patterns
+from tokmill.chat.noticed import notice
+from tokmill.chat.records import RecordWriter, Written
+from tokmill.chat.regular import read_regular
+from tokmill.chat.rendered import RENDERED_TEXTS
+from tokmill.chat.rule import segment_weights
+from tokmill.values import WHOLE_RECORD, Reject, SampleBatch
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from tokmill.chat.conversation import Conversation
+    from tokmill.chat.rule import MaskRule
+    from tokmill.chat.templates import ChatTemplate, Vocabulary
+    from tokmill.settings.schema import SftSettings
+    from tokmill.values import Records
+
+_SELDOM = 64
+"""Blocks after which a regular one is looked for again, where there were none."""
+
+
+class ChatRenderer:
+    """Turns records into samples; pure, so threads may share one.
+
+    `settings.schema` is one of the schemas, `auto` resolved. `write`: writes records one by one, in
+    this process or elsewhere; by default `writer.write`.
+    """
+
+    schema = pa.schema([(WHOLE_RECORD, pa.large_string())])
+
+    def __init__(
+        self,
+        settings: SftSettings,
+        template: ChatTemplate,
+        rule: MaskRule,
+        vocabulary: Vocabulary,
+    ) -> None:
+        as_it_is = settings.schema == "text" and settings.rendered_text == "parse"
+        self.name = f"{settings.schema} as {'it is' if as_it_is else template.name}"
+        self._settings = settings
+        self._rule = rule
+        self.writer = RecordWriter(settings, template, rule, vocabulary)
+        self.write: Callable[[pa.LargeStringArray], Written] = self.writer.write
+        self._inline = patterns(self.writer.forms.closing_tags)
+        self._columnar = ColumnarWriter(template, vocabulary.control)
+        self._n_blocks = self._next_try = self._in_vain = 0
+
+    def render(self, records: Records) -> SampleBatch:
+        """Return the samples of a block's records, in order."""
+        text = records.batch.column(0)
+        if (regular := self._by_columns(text)) is not None:
+            return self._samples(regular, ())
+        written = self.write(text)
+        lookup = records.lookup
+        refused = [
+            (row, Reject(lookup.place(row), reason, message, lookup.raw(row)))
+            for row, reason, message in written.refused
+        ]
+        return self._samples(written, refused)
+
+    def render_conversation(self, conversation: Conversation) -> SampleBatch:
+        """Return the samples of one conversation.
+
+        Raises:
+            ChatError: it cannot be written.
+        """
+        return self._samples(self.writer.write_conversation(conversation), ())
+
+    def _samples(self, written: Written, refused: Sequence[tuple[int, Reject]]) -> SampleBatch:
+        columns = written.columns
+        weights, turn_ends = segment_weights(columns.table, self._rule)
+        return SampleBatch(
+            columns.text,
+            columns.offsets,
+            columns.ids,
+            weights,
+            turn_ends,
+            written.rows,
+            refused,
+            {reason: np.array(rows, np.int64) for reason, rows in written.drops.items()},
+            written.unread,
+            {**written.noticed, **notice(columns, weights, self._rule)},
+        )
+
+    def _by_columns(self, text: pa.LargeStringArray) -> Written | None:
+        """Return the samples of a regular block; None where it is not, or is not likely to be."""
+        self._n_blocks += 1
+        if self._rule.append_eos != "no" or self._n_blocks < self._next_try:
+            return None
+        regular = read_regular(text, self._settings.schema, self._settings)
+        columns = None
+        if regular is not None and not holds(regular.contents, self._inline):
+            columns = self._columnar.write(regular)
+        # To find that out is a tenth of the work: the more often in vain, the more seldom.
+        self._in_vain = 0 if columns is not None else self._in_vain + 1
+        self._next_try = self._n_blocks + min(1 << self._in_vain, _SELDOM) // 2
+        if regular is None or columns is None:
+            return None
+        starts = regular.offsets[:-1]
+        noticed = {
+            name: np.add.reduceat(counts, starts)
+            for name, counts in self.writer.kept.in_column(regular.contents).items()
+        }
+        if self._settings.schema == "text":
+            rendered = self.writer.rendered.in_column(regular.contents)
+            noticed |= {} if rendered is None else {RENDERED_TEXTS: rendered}
+        return Written(columns, np.arange(len(text)), [], {}, regular.unread, noticed)

@@ -1,0 +1,203 @@
+"""Segments: the pieces of a sample between which the mask, or a control token, may change."""
+
+from __future__ import annotations
+
+import re
+from enum import IntEnum
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    import numpy.typing as npt
+
+    from tokmill.chat.stand_ins import StandIn
+
+
+class Kind(IntEnum):
+    """What a segment is within its turn; the mask rule speaks of these."""
+
+    OTHER = 0
+    """Never trained: bos, a preamble, what stands between turns."""
+    HEADER = 1
+    CONTENT = 2
+    REASONING = 3
+    TOOL_CALL = 4
+    EOT = 5
+    SUFFIX = 6
+    """What the template puts behind the end of turn, such as a newline."""
+    END = 7
+    """The eos that tokmill appends."""
+    EOT_OUTSIDE = 8
+    SUFFIX_OUTSIDE = 9
+    """The same, behind the generation tag of a template."""
+
+
+TEXT, TEXT_ALONE = -1, -2
+"""What stands for the control token in a segment of text."""
+
+ROLES = ("system", "developer", "user", "assistant", "tool")
+
+
+class SegmentTable(NamedTuple):
+    """What the mask rule asks of segments and of their turns.
+
+    `kinds`, `turns`: (n_segments,) int64, a `Kind` and the number of a turn. `roles`, `samples`:
+    (n_turns,) int64, index in `ROLES` and number of the sample. `said`: (n_turns,) float32, the
+    weight that the record gives, NaN where it gives none.
+    """
+
+    kinds: npt.NDArray[np.int64]
+    turns: npt.NDArray[np.int64]
+    roles: npt.NDArray[np.int64]
+    said: npt.NDArray[np.float32]
+    samples: npt.NDArray[np.int64]
+
+
+class Columns(NamedTuple):
+    """Segments as columns: n of them, none empty.
+
+    `text`: large_string. `ids`: (n,) int32, control token or `TEXT`. `table`: what the mask rule
+    asks. `offsets`: (n_samples + 1,) int64, where samples begin.
+    """
+
+    text: pa.LargeStringArray
+    ids: npt.NDArray[np.int32]
+    table: SegmentTable
+    offsets: npt.NDArray[np.int64]
+
+
+class Segments:
+    """Collects the segments of many samples in flat lists; a renderer calls it piece by piece.
+
+    Text is given with `text`, a control token by its string with `control`; both belong to the turn
+    opened last. `begin_sample` comes before the first turn of each. `parts` are the strings of all
+    segments, `first_segments` where samples begin in them; `roles`, `weights` (None: by rule) and
+    `samples` say of every turn what it is. An empty text does not count as a segment in `columns`.
+    """
+
+    def __init__(self, control: Mapping[str, int]) -> None:
+        self._control = control
+        self._codes: list[int] = []
+        self._first_of_turn: list[int] = []
+        self.parts: list[str] = []
+        self.first_segments: list[int] = []
+        self.roles: list[int] = []
+        self.weights: list[float | None] = []
+        self.samples: list[int] = []
+
+    def begin_sample(self) -> None:
+        """Open a sample."""
+        self.first_segments.append(len(self.parts))
+
+    def begin_turn(self, role: str, weight: float | None = None) -> None:
+        """Open a turn of the open sample; `weight` None lets the mask rule decide."""
+        self.roles.append(_ROLE_NUMBERS[role])
+        self.weights.append(weight)
+        self.samples.append(len(self.first_segments) - 1)
+        self._first_of_turn.append(len(self.parts))
+
+    def text(self, text: str, kind: Kind, *, alone: bool = False) -> None:
+        """Add text to the open turn; `alone` lets it begin with a token of its own."""
+        self.parts.append(text)
+        self._codes.append(_code(TEXT_ALONE if alone else TEXT, kind))
+
+    def control(self, string: str, kind: Kind) -> None:
+        """Add the control token that a string names; it is one of the mapping's."""
+        self.parts.append(string)
+        self._codes.append(_code(self._control[string], kind))
+
+    def pieces(self, pieces: Sequence[str], kind: Kind) -> None:
+        """Add text, control token, text, …, text: control tokens stand at odd places."""
+        self.parts += pieces
+        codes = [_code(TEXT, kind)] * len(pieces)
+        for i in range(1, len(pieces), 2):
+            codes[i] = _code(self._control[pieces[i]], kind)
+        self._codes += codes
+
+    def codes(self, *segments: tuple[str, Kind]) -> list[int]:
+        """Give what `add` wants for segments of these strings; '' stands for any text."""
+        return [_code(self._control.get(string, TEXT), kind) for string, kind in segments]
+
+    def add(self, parts: Sequence[str], codes: Sequence[int]) -> None:
+        """Add several segments to the open turn at once, with the `codes` of such ones."""
+        self.parts += parts
+        self._codes += codes
+
+    def place(self, stand_ins: Mapping[str, StandIn]) -> None:
+        """Write control tokens where characters stand for them in texts of the open sample."""
+        first = self.first_segments[-1]
+        old = self.parts[first:], self._codes[first:]
+        starts: list[int] = []
+        del self.parts[first:], self._codes[first:]
+        for part, code in zip(*old, strict=True):
+            starts.append(len(self.parts))
+            self._place(part, code, stand_ins)
+        starts.append(len(self.parts))
+        self._first_of_turn = [n if n < first else starts[n - first] for n in self._first_of_turn]
+
+    def _place(self, part: str, code: int, stand_ins: Mapping[str, StandIn]) -> None:
+        kind = within = Kind(code & _KIND_MASK)
+        for i, piece in enumerate(_split_at(part, stand_ins)):
+            if i % 2:
+                stand_in = stand_ins[piece]
+                id_ = self._control.get(stand_in.string, TEXT)
+                self.parts.append(stand_in.string)
+                self._codes.append(_code(id_, stand_in.kind))
+                within = kind if stand_in.closes else stand_in.kind
+            else:
+                self.parts.append(piece)
+                self._codes.append(_code(code >> _KIND_BITS, within))
+
+    def is_empty(self) -> bool:
+        """Say whether the open sample has no text and no control token."""
+        return not any(self.parts[self.first_segments[-1] :])
+
+    def columns(self) -> Columns:
+        """Give all segments as columns, and what the mask rule asks."""
+        text = pa.array(self.parts, pa.large_string())
+        codes = np.array(self._codes, np.int64)
+        n_turns = len(self.roles)
+        lengths = np.diff([*self._first_of_turn, len(codes)])
+        turns = np.repeat(np.arange(n_turns), lengths)
+        offsets = np.array([*self.first_segments, len(codes)], np.int64)
+        filled = pc.binary_length(text).to_numpy() > 0
+        if not filled.all():
+            text, codes, turns = text.filter(pa.array(filled)), codes[filled], turns[filled]
+            offsets = np.concatenate([[0], np.cumsum(filled)])[offsets]
+        table = SegmentTable(
+            codes & _KIND_MASK,
+            turns,
+            np.array(self.roles, np.int64),
+            np.array([np.nan if w is None else w for w in self.weights], np.float32),
+            np.array(self.samples, np.int64),
+        )
+        return Columns(text, (codes >> _KIND_BITS).astype(np.int32), table, offsets)
+
+    def discard_sample(self) -> None:
+        """Take back the open sample: its record could not be rendered to the end."""
+        first = self.first_segments.pop()
+        del self.parts[first:]
+        del self._codes[first:]
+        while self.samples and self.samples[-1] >= len(self.first_segments):
+            for turn_column in (self.roles, self.weights, self.samples, self._first_of_turn):
+                turn_column.pop()
+
+
+_KIND_BITS = 8
+_KIND_MASK = (1 << _KIND_BITS) - 1
+_ROLE_NUMBERS = {role: number for number, role in enumerate(ROLES)}
+
+
+def _split_at(text: str, characters: Iterable[str]) -> list[str]:
+    """Return text, character, text, …, text."""
+    return re.split(f"([{''.join(characters)}])", text)
+
+
+def _code(control: int, kind: int) -> int:
+    """Give one number for what a segment is: lists of one are half as long to fill as of two."""
+    return control * (1 << _KIND_BITS) + kind

@@ -1,0 +1,152 @@
+"""Which template writes a conversation: a built-in one by name, or Jinja."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Protocol
+
+from tokmill.chat.chatml import ChatML, Minimind, Torchtune
+from tokmill.chat.formats import Alpaca, BabyLlama2, Llama3, Nanochat, Plain
+from tokmill.chat.template_variables import check_read, chosen_variables
+from tokmill.chat.training_templates import TRAINING, training_source
+from tokmill.chat.writing import require
+from tokmill.errors import UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Mapping
+
+    from tokmill.chat.conversation import Conversation
+    from tokmill.chat.segments import Segments
+    from tokmill.settings.schema import SftSettings
+
+
+class ChatTemplate(Protocol):
+    """Writes one conversation as the segments of one sample; pure, so threads may share one.
+
+    Some say more of themselves, for the columnar way: `verbatim`, contents stand in the sample as
+    they are but for the characters `strips` at their ends, and what is around them depends on the
+    roles alone; `independent`, the roles whose messages are written alike whatever is before and
+    behind them, but for a `default_system` before the first.
+    """
+
+    name: str
+
+    def render(self, conversation: Conversation, segments: Segments) -> None:
+        """Write it; the sample is open. Raises `ChatError` where it cannot."""
+
+
+@dataclass(frozen=True, slots=True)
+class Vocabulary:
+    """What a template needs to know of a tokenizer.
+
+    `control`: id of every control token by its string. `eos`, `bos`: their strings, '' if there is
+    none. `named`: its tokens by what its files call them, such as `pad_token`. `parse`: control
+    tokens' strings in messages become those tokens. `parsed`: added tokens that are none, whose
+    strings in messages become them anyway.
+    """
+
+    control: Mapping[str, int]
+    eos: str
+    bos: str
+    named: Mapping[str, str]
+    parse: bool = False
+    parsed: frozenset[str] = frozenset()
+
+
+def template_source(settings: SftSettings, preset_template: str, own: str | None) -> str:
+    """Give the name of a built-in template, or the text of a Jinja one.
+
+    Args:
+        settings: the settings.
+        preset_template: the built-in template of the preset, or ''.
+        own: the tokenizer's chat template.
+
+    Raises:
+        UsageError: there is none, or its file cannot be read.
+    """
+    name = settings.template
+    if name == "auto" and preset_template:
+        return preset_template
+    if name in ("auto", "tokenizer"):
+        if not own:
+            raise UsageError(
+                "this tokenizer has no chat template: give --template, one of "
+                f"{', '.join(BUILT_IN)} or a Jinja file"
+            )
+        return own
+    if name in BUILT_IN:
+        return name
+    if name in TRAINING:
+        return training_source(name)
+    try:
+        return Path(name).read_text(encoding="utf-8-sig")  # a mark at the start is no text
+    except FileNotFoundError:
+        raise UsageError(
+            f"{name}: no such template; built in are {', '.join((*BUILT_IN, *TRAINING))}, or name "
+            "a Jinja file"
+        ) from None
+    except (OSError, ValueError) as error:
+        raise UsageError(f"{name}: the template cannot be read: {error}") from None
+
+
+def is_foreign(source: str) -> bool:
+    """Return whether a `template_source` is code that did not come with tokmill."""
+    ours = source in BUILT_IN or any(source == training_source(name) for name in TRAINING)
+    return source != "" and not ours
+
+
+def emitted_strings(source: str, added: Collection[str]) -> set[str]:
+    """Give the added tokens that a template itself writes, special or not."""
+    if source in BUILT_IN:
+        return {string for string in _TAGS if string in added}
+    from tokmill.chat.jinja_template import emitted_tokens
+
+    return emitted_tokens(source, added)
+
+
+def make_template(source: str, settings: SftSettings, vocabulary: Vocabulary) -> ChatTemplate:
+    """Give the template of a `template_source`.
+
+    Raises:
+        UsageError: the tokenizer lacks its control tokens, or the Jinja template is wrong.
+    """
+    if source in BUILT_IN:
+        check_read(chosen_variables(settings), (), f"template {source}")
+        return BUILT_IN[source](vocabulary, settings.default_system)
+    if settings.default_system:
+        raise UsageError("--default-system (sft.default_system): only built-in templates take it")
+    if settings.template in TRAINING:
+        require(vocabulary.control, TRAINING[settings.template], settings.template)
+    from tokmill.chat.jinja_template import JinjaTemplate
+
+    where = settings.template if settings.template != "auto" else "the tokenizer's chat template"
+    template = JinjaTemplate(
+        source,
+        control=vocabulary.control,
+        variables=vocabulary.named,
+        settings=settings,
+        where=where,
+        parse=vocabulary.parse,
+    )
+    template.check_written()
+    return template
+
+
+ALPACA = "alpaca"
+
+_TAGS = (
+    "<think>", "</think>", "<tool_call>", "</tool_call>", "<tool_response>", "</tool_response>"
+)  # fmt: skip
+"""What built-in templates write that is an added token of some tokenizers."""
+
+BUILT_IN: dict[str, Callable[[Vocabulary, str], ChatTemplate]] = {
+    "chatml": lambda v, system: ChatML(v.control, system),
+    "llama3": lambda v, system: Llama3(v.control, v.bos, system),
+    ALPACA: lambda v, system: Alpaca(v.eos, system),
+    "plain": lambda v, system: Plain(v.eos, system),
+    "minimind": lambda v, system: Minimind(v.control, system, parse=v.parse),
+    "torchtune": lambda v, system: Torchtune(v.control, system),
+    "nanochat": lambda v, _: Nanochat(v.control),
+    "baby-llama2": lambda v, _: BabyLlama2(v.bos, v.eos),
+}

@@ -1,0 +1,78 @@
+"""How built-in templates write: their own text, which may hold control tokens, and JSON."""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import TYPE_CHECKING, Any
+
+from tokmill.chat.conversation import ChatError
+from tokmill.errors import UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Mapping
+
+    from tokmill.chat.conversation import Message
+    from tokmill.chat.segments import Kind, Segments
+
+
+class Literals:
+    """Writes strings of the template itself: a control token's string in them is that token.
+
+    Which strings are control tokens depends on the tokenizer: `<tool_call>` is one in some.
+    """
+
+    def __init__(self, control: Collection[str]) -> None:
+        longest_first = sorted(control, key=len, reverse=True)
+        self._pattern = re.compile("(" + "|".join(map(re.escape, longest_first)) + ")")
+        self._known: dict[tuple[str, Kind], tuple[list[str], list[int]]] = {}
+
+    def write(self, segments: Segments, literal: str, kind: Kind) -> None:
+        """Add a literal to the open turn."""
+        known = self._known.get((literal, kind))
+        if known is None:
+            pieces = self._pattern.split(literal)
+            named = [(piece if i % 2 else "", kind) for i, piece in enumerate(pieces)]
+            known = self._known[literal, kind] = pieces, segments.codes(*named)
+        segments.add(*known)
+
+
+def require(control: Mapping[str, int], strings: Collection[str], template: str) -> None:
+    """Make sure that a tokenizer has the control tokens of a template.
+
+    Raises:
+        UsageError: one is missing.
+    """
+    missing = [string for string in strings if string not in control]
+    if missing:
+        raise UsageError(
+            f"template {template} needs the control tokens {', '.join(missing)}, which this "
+            "tokenizer does not have: use its own (--template tokenizer), plain or alpaca"
+        )
+
+
+def as_json(value: Any) -> str:
+    """Write a value as chat templates do: no escapes beyond JSON's own."""
+    return json.dumps(value, ensure_ascii=False)
+
+
+def function_of(call: Mapping[str, Any]) -> tuple[str, str]:
+    """Give the name of a tool call and its arguments as JSON."""
+    function = call["function"]
+    arguments = function["arguments"]
+    return function["name"], arguments if isinstance(arguments, str) else as_json(arguments)
+
+
+def refuse(message: Message, number: int, keys: Collection[str], template: str) -> None:
+    """Refuse what a template has no words for, rather than lose it.
+
+    Raises:
+        ChatError: the message has one of the keys, filled.
+    """
+    found = [key for key in keys if message.get(key)]
+    if found:
+        raise ChatError(
+            "not in this template",
+            f"message {number} has {found[0]}, which template {template} cannot write: "
+            "use another --template, or leave it out: --ignore-keys and the key it stands under",
+        )

@@ -1,0 +1,151 @@
+"""The checkpoint of a part: the step that is being written, as far as its files are durable.
+
+A private file, `parts/.PPPPPPP.checkpoint`, beside the dataset and no part of it. It says what a
+step's record says, with the temporary names of files that are still being written, and the sums of
+what they held then. An attempt that continues cuts them back to that and goes on. Nothing in the
+dataset depends on when a checkpoint was made, or whether; one that does not fit is ignored.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from stat import S_ISREG
+from typing import TYPE_CHECKING, Any
+
+from tokmill.dataset.canonical import canonical_json, sha256_hex
+from tokmill.dataset.layout import (
+    PARTS,
+    PRIVATE_FILE,
+    REJECTS,
+    is_of_finished_part,
+    part_name,
+    step_name,
+)
+from tokmill.dataset.record import Step
+from tokmill.storage import open_regular, storage_errors, sync_directory, write_whole
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+_VERSION = 1
+_SUFFIX = ".checkpoint"
+
+
+@dataclass(frozen=True, slots=True)
+class Checkpoint:
+    """Step `number` of a part up to `step.next`, the place of a record that is not in it."""
+
+    part: int
+    fingerprint: str
+    number: int
+    step: Step
+
+    def names(self) -> Iterator[str]:
+        """Yield the temporary names of its files, relative to the dataset."""
+        for shard in self.step.shards:
+            for entry in shard.files:
+                yield entry.name
+        if self.step.rejects is not None:
+            yield self.step.rejects.name
+
+    def as_bytes(self) -> bytes:
+        """Return the checkpoint as the bytes of its file."""
+        data = {
+            "version": _VERSION,
+            "part": self.part,
+            "fingerprint": self.fingerprint,
+            "number": self.number,
+            "step": self.step.as_json(),
+        }
+        return canonical_json({**data, "sha256": sha256_hex(canonical_json(data))})
+
+
+def checkpoint_path(directory: Path, part: int) -> Path:
+    """Return where the checkpoint of a part stands."""
+    return directory / PARTS / f".{part:07d}{_SUFFIX}"
+
+
+def write_checkpoint(directory: Path, checkpoint: Checkpoint) -> None:
+    """Make a checkpoint durable whose files are; raises `StorageError`."""
+    with storage_errors(directory):
+        sync_directory(directory)  # the names of its files
+        if checkpoint.step.rejects is not None:
+            sync_directory(directory / REJECTS)
+    write_whole(checkpoint_path(directory, checkpoint.part), checkpoint.as_bytes(), replace=True)
+
+
+def read_checkpoint(path: Path) -> Checkpoint | None:
+    """Read a checkpoint; None if it is not there, damaged, or of another version."""
+    try:
+        with open_regular(path) as file:
+            data: dict[str, Any] = json.loads(file.read())
+        written = data.pop("sha256")
+        if data["version"] != _VERSION or written != sha256_hex(canonical_json(data)):
+            return None
+        step = Step.from_json(data["step"])
+        found = Checkpoint(data["part"], data["fingerprint"], data["number"], step)
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
+        return None
+    is_sound = step.next is not None and all(map(_is_temporary, found.names()))
+    return found if is_sound else None
+
+
+def final_name(temporary: str) -> str:
+    """Return the name that a temporary file is to get, or '' if this is not a temporary name."""
+    found = PRIVATE_FILE.fullmatch(temporary)
+    return (found["name"] or "") if found and "/" not in temporary else ""
+
+
+def _is_temporary(name: str) -> bool:
+    return bool(final_name(name.removeprefix(f"{REJECTS}/")))
+
+
+def remove_checkpoint(directory: Path, part: int) -> None:
+    """Remove the checkpoint of a part and the files that it names, if they are still there."""
+    path = checkpoint_path(directory, part)
+    checkpoint = read_checkpoint(path)
+    with storage_errors(path):
+        for name in () if checkpoint is None else checkpoint.names():
+            (directory / name).unlink(missing_ok=True)
+        path.unlink(missing_ok=True)
+
+
+def _checkpoint_paths(directory: Path) -> list[Path]:
+    """Return what has exactly a checkpoint's name, and is a file: others are not tokmill's."""
+    paths = sorted((directory / PARTS).glob(f".*{_SUFFIX}"))
+    return [p for p in paths if PRIVATE_FILE.fullmatch(p.name) and S_ISREG(p.lstat().st_mode)]
+
+
+def _open_checkpoints(directory: Path) -> Iterator[Checkpoint]:
+    """Yield the checkpoints of an output directory that no committed step has overtaken."""
+    for path in _checkpoint_paths(directory):
+        found = read_checkpoint(path)
+        if found is None or path != checkpoint_path(directory, found.part):
+            continue
+        records = (part_name(found.part), step_name(found.part, found.number))
+        if not any((directory / PARTS / record).exists() for record in records):
+            yield found
+
+
+def unfinished_records(directory: Path) -> int:
+    """Return how many records committed steps and checkpoints of unfinished parts hold."""
+    steps = [checkpoint.step for checkpoint in _open_checkpoints(directory)]
+    for path in (directory / PARTS).glob("[0-9]*-*.json"):
+        if not is_of_finished_part(
+            f"{PARTS}/{path.name}", lambda name: (directory / name).exists()
+        ):
+            steps += [Step.from_json(step) for step in json.loads(path.read_bytes())["steps"]]
+    return sum(counts.records for step in steps for counts in step.counts.values())
+
+
+def remove_stale_checkpoints(directory: Path) -> set[str]:
+    """Remove checkpoints that nobody can continue; return the files that the others name."""
+    kept = list(_open_checkpoints(directory))
+    paths = {checkpoint_path(directory, checkpoint.part) for checkpoint in kept}
+    with storage_errors(directory):
+        for path in _checkpoint_paths(directory):
+            if path not in paths:
+                path.unlink(missing_ok=True)
+    return {name for checkpoint in kept for name in checkpoint.names()}

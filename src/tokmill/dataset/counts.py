@@ -1,0 +1,136 @@
+"""What became of the records of a slice, a source or a run: the counts of records and manifest."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import asdict, dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from tokmill.fields import add_fields
+from tokmill.values import Place, UnreadInput
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+OTHER_KEYS = "other keys"
+"""What keys beyond the first hundred are counted as, and such as are no short name."""
+
+_MOST_UNREAD_KEYS = 100
+_LONGEST_KEY = 60
+_NUMBERS = ("records", "documents", "tokens", "text_bytes", "input_bytes")
+
+CHECKED, CHECKED_BYTES, ROUTED = "checked", "checked_bytes", "routed"
+"""Of `Counts.checks`: documents whose ids were compared with the reference's, the bytes of their
+text that were, and documents that the reference encoded because the run's engine may not."""
+
+SKIPPED = "skipped: "
+"""Of `Counts.checks`: before the reason why picked documents could not be compared."""
+
+
+@dataclass(slots=True)
+class Counts:
+    """What became of the records of one slice. Records + extra = documents + drops + rejects.
+
+    `extra`: documents and drops beyond the first of their record, which may give several samples.
+    `trained_tokens`: those that are targets. `counters`: what was noticed, by name. `unread`: the
+    breaks, placed in their files. `checks`: how documents were held against the reference, by the
+    names above. `unread_keys`: records with a filled key that nothing reads, by key. `fields`:
+    bytes of sampled records by field, all of a used one and the text of another, whose 0 says that
+    it is there. These seven are written where they are not 0, so that runs without them have the
+    records that they always had.
+    """
+
+    records: int = 0
+    documents: int = 0
+    tokens: int = 0
+    text_bytes: int = 0
+    input_bytes: int = 0
+    drops: Counter[str] = field(default_factory=Counter)
+    rejects: Counter[str] = field(default_factory=Counter)
+    extra: int = 0
+    trained_tokens: int = 0
+    counters: Counter[str] = field(default_factory=Counter)
+    unread: list[UnreadInput] = field(default_factory=list)
+    checks: Counter[str] = field(default_factory=Counter)
+    unread_keys: Counter[str] = field(default_factory=Counter)
+    fields: Counter[str] = field(default_factory=Counter)
+
+    def add(self, other: Counts) -> None:
+        """Add another slice's counts to these."""
+        self.records += other.records
+        self.documents += other.documents
+        self.tokens += other.tokens
+        self.text_bytes += other.text_bytes
+        self.input_bytes += other.input_bytes
+        if other.drops:
+            self.drops.update(other.drops)
+        if other.rejects:
+            self.rejects.update(other.rejects)
+        self.extra += other.extra
+        self.trained_tokens += other.trained_tokens
+        if other.counters:
+            self.counters.update(other.counters)
+        self.unread.extend(other.unread)
+        if other.checks:
+            self.checks.update(other.checks)
+        add_fields(self.fields, other.fields)
+        for key, n in sorted(other.unread_keys.items()):
+            self.add_unread_key(key, n)
+
+    def add_unread_key(self, key: str, n: int) -> None:
+        """Count a key that nothing reads in `n` records; beyond the first hundred keys, as others.
+
+        Records may have keys of their own, such as an identifier, and counts are held in memory.
+        """
+        is_new = key not in self.unread_keys
+        if is_new and (len(self.unread_keys) >= _MOST_UNREAD_KEYS or not _is_short(key)):
+            key = OTHER_KEYS
+        self.unread_keys[key] += n
+
+    def as_json(self) -> dict[str, Any]:
+        """Return the counts as plain values, reasons sorted."""
+        optional = {
+            "extra": self.extra,
+            "trained_tokens": self.trained_tokens,
+            "counters": dict(sorted(self.counters.items())),
+            "unread": [_unread_as_json(unread) for unread in self.unread],
+            "checks": dict(sorted(self.checks.items())),
+            "unread_keys": dict(sorted(self.unread_keys.items())),
+            "fields": dict(sorted(self.fields.items())),
+        }
+        return {
+            **{key: getattr(self, key) for key in _NUMBERS},
+            "drops": dict(sorted(self.drops.items())),
+            "rejects": dict(sorted(self.rejects.items())),
+            **{key: value for key, value in optional.items() if value},
+        }
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> Counts:
+        """Read what `as_json` gave."""
+        counts = cls(*(data[key] for key in _NUMBERS))
+        counts.drops, counts.rejects = Counter(data["drops"]), Counter(data["rejects"])
+        counts.extra, counts.trained_tokens = data.get("extra", 0), data.get("trained_tokens", 0)
+        counts.counters = Counter(data.get("counters", {}))
+        counts.unread_keys = Counter(data.get("unread_keys", {}))
+        counts.unread = [unread_from_json(entry) for entry in data.get("unread", ())]
+        counts.checks = Counter(data.get("checks", {}))
+        counts.fields = Counter(data.get("fields", {}))
+        return counts
+
+
+def _is_short(key: str) -> bool:
+    return len(key) <= _LONGEST_KEY and key.isprintable()
+
+
+def _unread_as_json(unread: UnreadInput) -> dict[str, Any]:
+    data = asdict(unread)
+    place = data.pop("place")
+    return {**data, **place}
+
+
+def unread_from_json(data: Mapping[str, Any]) -> UnreadInput:
+    """Read one entry of what `Counts.as_json` has under `unread`."""
+    rest = dict(data)
+    place = Place(rest.pop("line"), rest.pop("byte_offset"))
+    return UnreadInput(place, **rest)

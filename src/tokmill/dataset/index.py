@@ -1,0 +1,118 @@
+"""The document index: Megatron's MMIDIDX version 1, one sequence a document.
+
+| offset       | bytes    | value                                                     |
+|--------------|----------|-----------------------------------------------------------|
+| 0            | 9        | "MMIDIDX", two zero bytes                                 |
+| 9            | 8        | u64 version, 1                                            |
+| 17           | 1        | u8 dtype code: 8 = uint16, 4 = int32 (declared for uint32)|
+| 18           | 8        | u64 D, documents                                          |
+| 26           | 8        | u64 D + 1                                                 |
+| 34           | 4 D      | i32 length of each document in tokens, eos included       |
+| 34 + 4 D     | 8 D      | i64 byte offset of each document in `.bin`                |
+| 34 + 12 D    | 8 (D+1)  | i64 0, 1, … D                                             |
+
+All little-endian. Source of the layout: Megatron-LM, megatron/core/datasets/indexed_dataset.py.
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from tokmill.errors import RecordError, VerifyError
+from tokmill.words.plural import plural
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    import numpy.typing as npt
+
+    from tokmill.storage import PendingFile
+
+MAGIC = b"MMIDIDX\x00\x00"
+HEADER = struct.Struct("<9sQBQQ")
+DTYPE_CODES = {2: 8, 4: 4}
+"""Bytes per token to Megatron's code. It has no unsigned 32-bit code: ids stay below 2^31."""
+
+MAX_LENGTH = (1 << 31) - 1
+"""The longest document in tokens: its length is an int32 there, and must not wrap."""
+
+_CHUNK_DOCUMENTS = 1 << 20
+
+
+class IndexWriter:
+    """Writes an index as its documents come; holds one chunk, however many documents there are.
+
+    `n_documents`: those whose lengths an earlier attempt has written to the file.
+    """
+
+    def __init__(self, file: PendingFile, item_bytes: int, n_documents: int = 0) -> None:
+        self._file = file
+        self._item_bytes = item_bytes
+        self._n_documents = n_documents
+        if not n_documents:
+            file.write(bytes(HEADER.size))
+
+    def append(self, lengths: npt.NDArray[np.int64]) -> None:
+        """Add documents by their lengths in tokens.
+
+        Raises:
+            RecordError: one is longer than an index can say.
+        """
+        if len(lengths) and not 0 <= int(lengths.min()) <= int(lengths.max()) <= MAX_LENGTH:
+            raise RecordError(
+                f"{self._file.path}: expected documents of at most {MAX_LENGTH:,} tokens, found "
+                f"one of {int(lengths.max()):,}: set --max-tokens to leave it out"
+            )
+        self._file.write(lengths.astype("<i4").tobytes())
+        self._n_documents += len(lengths)
+
+    def finish(self) -> None:
+        """Write byte offsets, document indices and the header."""
+        n, position = self._n_documents, 0
+        for start in range(0, n, _CHUNK_DOCUMENTS):
+            count = min(_CHUNK_DOCUMENTS, n - start)
+            lengths = self._lengths(start, count)
+            ends = position + np.cumsum(lengths, dtype=np.int64) * self._item_bytes
+            offsets = ends - lengths.astype(np.int64) * self._item_bytes
+            position = int(ends[-1])
+            self._file.write(offsets.astype("<i8").tobytes())
+        for start in range(0, n + 1, _CHUNK_DOCUMENTS):
+            stop = min(start + _CHUNK_DOCUMENTS, n + 1)
+            self._file.write(np.arange(start, stop, dtype="<i8").tobytes())
+        self._file.file.seek(0)
+        code = DTYPE_CODES[self._item_bytes]
+        self._file.write(HEADER.pack(MAGIC, 1, code, n, n + 1))
+
+    def _lengths(self, start: int, count: int) -> npt.NDArray[np.int32]:
+        file = self._file.file
+        file.seek(HEADER.size + 4 * start)
+        data = file.read(4 * count)
+        file.seek(0, 2)
+        return np.frombuffer(data, "<i4")
+
+
+def read_index(path: Path) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.int64], int]:
+    """Map an index: lengths (D,) int32 in tokens, byte offsets (D,) int64, bytes per token.
+
+    Raises:
+        VerifyError: the file is not an index of version 1, or its size does not fit its header.
+        OSError: it cannot be read.
+    """
+    size = path.stat().st_size
+    with path.open("rb") as file:
+        header = file.read(HEADER.size)
+    if len(header) < HEADER.size or header[:9] != MAGIC:
+        raise VerifyError(f"{path}: not an MMIDIDX index")
+    _, version, code, n, n_indices = HEADER.unpack(header)
+    items = {code: item for item, code in DTYPE_CODES.items()}
+    if version != 1 or code not in items or n_indices != n + 1:
+        raise VerifyError(f"{path}: index header says version {version}, dtype code {code}")
+    if size != HEADER.size + 12 * n + 8 * (n + 1):
+        raise VerifyError(f"{path}: {plural(size, 'byte')} do not fit {plural(n, 'document')}")
+    body = np.memmap(path, dtype=np.uint8, mode="r", offset=HEADER.size)
+    lengths = body[: 4 * n].view("<i4")
+    offsets = body[4 * n : 12 * n].view("<i8")
+    return lengths, offsets, items[code]

@@ -1,0 +1,243 @@
+"""What kinds of values a manifest holds, so that a forged one is a message and no traceback."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from tokmill.dataset.layout import DATASET_FILE, PLAN, SPLITS
+from tokmill.settings.schema import CHECKSUMS
+
+_MOST_BINS = 64
+_SHARD = re.compile(r"(?:train|val)-[0-9]{7,}-[0-9]{4,}")
+_PACKED = re.compile(r"packed-(?:train|val)-[0-9]{4,}")
+_HEX = re.compile(r"[0-9a-f]{64}")
+
+
+@dataclass(frozen=True, slots=True)
+class _Leaf:
+    """A value that is no container: what it must be, in words, and how to tell."""
+
+    words: str
+    is_one: Callable[[Any], bool]
+
+
+@dataclass(frozen=True, slots=True)
+class _List:
+    of: Any
+
+
+@dataclass(frozen=True, slots=True)
+class _Map:
+    """An object whose keys are free; all of its values are of one kind."""
+
+    of: Any
+
+
+@dataclass(frozen=True, slots=True)
+class _Optional:
+    """A key that may be missing, or, with `null`, a value that may be null."""
+
+    of: Any
+    null: bool = False
+
+
+def _whole(low: int, stop: int) -> _Leaf:
+    def is_one(value: Any) -> bool:
+        return isinstance(value, int) and not isinstance(value, bool) and low <= value < stop
+
+    return _Leaf(f"a whole number from {low}", is_one)
+
+
+def _matching(pattern: re.Pattern[str], words: str) -> _Leaf:
+    return _Leaf(words, lambda value: isinstance(value, str) and bool(pattern.fullmatch(value)))
+
+
+def _is_number(value: Any) -> bool:
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return False
+    return math.isfinite(value) and 0 <= value < 1 << 63
+
+
+def _is_file_name(value: Any) -> bool:
+    return isinstance(value, str) and (value == PLAN or bool(DATASET_FILE.fullmatch(value)))
+
+
+_COUNT, _POSITIVE, _ID = _whole(0, 1 << 63), _whole(1, 1 << 63), _whole(0, 1 << 32)
+_NUMBER = _Leaf("a number from 0", _is_number)
+_TEXT = _Leaf("a string", lambda value: isinstance(value, str))
+_WORDS = _Leaf("a string that is not blank", lambda v: isinstance(v, str) and bool(v.strip()))
+_FLAG = _Leaf("true or false", lambda value: isinstance(value, bool))
+_SPLIT = _Leaf(" or ".join(SPLITS), lambda value: value in SPLITS)
+_PLACE = _whole(-1, 1 << 63)
+_TOKEN = {"id": _ID, "token": _TEXT}
+_COUNTS = {
+    **dict.fromkeys(("records", "documents", "tokens", "text_bytes", "input_bytes"), _COUNT),
+    **dict.fromkeys(("drops", "rejects"), _Map(_COUNT)),
+    **dict.fromkeys(("extra", "trained_tokens"), _Optional(_COUNT)),
+    **dict.fromkeys(("counters", "checks", "unread_keys", "fields"), _Optional(_Map(_COUNT))),
+}
+_UNREAD = {
+    **dict.fromkeys(("line", "text_bytes", "stored_bytes"), _COUNT),
+    **dict.fromkeys(("byte_offset", "stored_byte"), _PLACE),
+    **dict.fromkeys(("reason", "message"), _TEXT),
+}
+_UNREAD_SUMS = dict.fromkeys(("files", "text_bytes", "stored_bytes"), _COUNT)
+
+
+def _is_range(value: Any) -> bool:
+    """Return whether a value is the first and the last of a range of characters."""
+    if not isinstance(value, list) or list(map(type, value)) != [int, int]:
+        return False
+    return bool(0 <= value[0] <= value[1] < 1 << 21)
+
+
+_SCAN = {
+    "differs": _List(_Leaf("the first and the last code point of a range", _is_range)),
+    "refused": _TEXT,
+    **dict.fromkeys(("n_characters", "n_sequences"), _COUNT),
+}
+
+
+def _shards(names: re.Pattern[str]) -> _List:
+    name = _matching(names, "the name of a shard")
+    return _List({"name": name, "split": _SPLIT, "documents": _POSITIVE, "tokens": _POSITIVE})
+
+
+_SHAPE = {
+    "format_version": _COUNT,
+    "kind": _Optional(_Leaf("pretrain or sft", lambda value: value in ("pretrain", "sft"))),
+    "config": {
+        "tokenizer": dict.fromkeys(("path", "pattern", "control_tokens_in_text"), _TEXT),
+        "sft": _Optional(
+            {"weights": _TEXT, "too_long": _TEXT, "packing": _COUNT, "packed_rows": _FLAG}
+        ),
+    },
+    "tokenizer": {
+        "name": _TEXT,
+        "sha256": _TEXT,
+        "vocab_size": _ID,
+        "eos": _TOKEN,
+        "bos": _Optional(_TOKEN, null=True),
+    },
+    "fields_read": _Optional(_List(_TEXT)),
+    "engine": {
+        "name": _TEXT,
+        "version": _WORDS,
+        "reason": _TEXT,
+        "mb_per_s": _Map(_NUMBER),
+        "n_checked": _COUNT,
+        "refused": _Map(_TEXT),
+        "spot_share": _Optional(_NUMBER),
+        "reference": _Optional(_TEXT),
+        "scan": _Optional(_Optional(_SCAN, null=True)),
+        "scan_kept": _Optional(_FLAG),
+    },
+    "dtype": _Leaf("uint16 or uint32", lambda value: value in ("uint16", "uint32")),
+    "totals": {**_COUNTS, "unread": _Optional(_UNREAD_SUMS)},
+    "length_histogram": _List(_COUNT),
+    "sources": _List({"path": _TEXT, **_COUNTS, "unread": _Optional(_List(_UNREAD))}),
+    "shards": _shards(_SHARD),
+    "files": _List(
+        {
+            "name": _Leaf("the name of a file of a dataset", _is_file_name),
+            "bytes": _COUNT,
+            **dict.fromkeys(CHECKSUMS, _Optional(_matching(_HEX, "64 hexadecimal digits"))),
+        }
+    ),
+    "run": {
+        "wall_s": _NUMBER,
+        "text_bytes_per_s": _NUMBER,
+        "peak_memory_bytes": _COUNT,
+        "resumed_parts": _COUNT,
+    },
+    "mask": _Optional(
+        {
+            **dict.fromkeys(("preset", "boundary", "template", "alignment"), _TEXT),
+            "template_sha256": _TEXT,
+            "trained": _List(_TEXT),
+            "ends": {"rule": _TEXT, "last_ids": _List(_ID)},
+            "cut": _COUNT,
+        }
+    ),
+    "packs": _Optional(
+        _Map(
+            {
+                **dict.fromkeys(("capacity", "rows", "samples", "tokens"), _POSITIVE),
+                "fill": _NUMBER,
+                "bytes_per_sample": _NUMBER,
+                "shards": _Optional(_shards(_PACKED)),
+            }
+        )
+    ),
+}
+
+
+def shape_problem(manifest: Mapping[str, Any]) -> str:
+    """Return where a manifest holds another kind of value than it must, in a line, or ''.
+
+    Keys that nobody knows are passed over: a newer version may have added them.
+    """
+    return _problem(manifest, _SHAPE, "") or _contradiction(manifest)
+
+
+def _contradiction(manifest: Mapping[str, Any]) -> str:
+    """Return what two values say against each other, or ''; each by itself is of its kind."""
+    for section, settings in manifest["config"].items():
+        if not isinstance(settings, dict):
+            return _expected(f"config.{section}", "an object", settings)
+    is_sft = manifest.get("kind") == "sft"
+    if is_sft != ("mask" in manifest) or is_sft != ("sft" in manifest["config"]):
+        return "its kind, its mask and config.sft do not agree"
+    if len(manifest["length_histogram"]) > _MOST_BINS:
+        return f"length_histogram: more than {_MOST_BINS} entries"
+    for entry in manifest["files"]:
+        if sum(name in entry for name in CHECKSUMS) != 1:
+            return f"files: {entry['name']}: expected one sum, {' or '.join(CHECKSUMS)}"
+    packs = manifest.get("packs", {})
+    if not packs.keys() <= set(SPLITS):
+        return f"packs: expected {' or '.join(SPLITS)}, found {_shown(next(iter(packs)))}"
+    packed = (entry for pack in packs.values() for entry in pack.get("shards", ()))
+    for entry in (*manifest["shards"], *packed):
+        if entry["name"].removeprefix("packed-").partition("-")[0] != entry["split"]:
+            return f"shards: {entry['name']} is said to be of split {entry['split']}"
+    return ""
+
+
+def _problem(value: Any, shape: Any, where: str) -> str:
+    if isinstance(shape, _Leaf):
+        return "" if shape.is_one(value) else _expected(where, shape.words, value)
+    if isinstance(shape, _Optional):
+        return "" if shape.null and value is None else _problem(value, shape.of, where)
+    if isinstance(shape, _List):
+        if not isinstance(value, list):
+            return _expected(where, "a list", value)
+        inside = ((entry, shape.of, f"{where}[{i}]") for i, entry in enumerate(value))
+        return next(filter(None, (_problem(*found) for found in inside)), "")
+    if not isinstance(value, dict):
+        return _expected(where, "an object", value)
+    if isinstance(shape, _Map):
+        inside = ((entry, shape.of, f"{where}.{key}") for key, entry in value.items())
+        return next(filter(None, (_problem(*found) for found in inside)), "")
+    for key, kind in shape.items():
+        place = f"{where}.{key}" if where else key
+        if key in value:
+            if found := _problem(value[key], kind, place):
+                return found
+        elif not isinstance(kind, _Optional) or kind.null:
+            return f"{place}: missing"
+    return ""
+
+
+def _expected(where: str, words: str, value: Any) -> str:
+    return f"{where}: expected {words}, found {_shown(value)}"
+
+
+def _shown(value: Any) -> str:
+    if isinstance(value, dict | list):
+        return "an object" if isinstance(value, dict) else "a list"
+    text = repr(value)
+    return text if len(text) <= 60 else f"{text[:59]}…"

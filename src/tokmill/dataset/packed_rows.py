@@ -1,0 +1,197 @@
+"""Rows of a pack index as shards: each row's samples end to end, padded to the same length."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from tokmill.dataset.layout import SHARD_BYTES, packed_stem
+from tokmill.dataset.packs import open_packs
+from tokmill.dataset.reader import open_shards, sidecars_of
+from tokmill.dataset.writer import ShardWriter
+from tokmill.errors import VerifyError
+from tokmill.storage import storage_errors
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+    import numpy.typing as npt
+
+    from tokmill.dataset.checksum import FileEntry
+    from tokmill.dataset.packs import Packs
+    from tokmill.dataset.reader import Shard
+    from tokmill.dataset.writer import ShardEntry
+
+BLOCK_TOKENS = 1 << 20
+"""Rows are gathered about this many tokens at a time."""
+
+
+class RowSource:
+    """Gathers rows from the shards of their split; holds the places of the samples asked for.
+
+    `capacity`: tokens of a row. `pad_id`: what fills it up, with mask and weight 0.
+    """
+
+    def __init__(
+        self,
+        directory: Path,
+        shards: Sequence[Shard],
+        packs: Packs,
+        capacity: int,
+        pad_id: int,
+    ) -> None:
+        n_samples = [len(shard.lengths) for shard in shards]
+        self._directory = directory
+        self._shards = shards
+        self._firsts = np.cumsum([0, *n_samples[:-1]])
+        self.packs = packs
+        self.capacity = capacity
+        self.pad_id = pad_id
+
+    @property
+    def block_rows(self) -> int:
+        """Give how many rows to ask for at a time."""
+        return max(1, BLOCK_TOKENS // self.capacity)
+
+    def lengths(self, start: int, stop: int) -> npt.NDArray[np.int64]:
+        """Give the tokens of rows start:stop without padding: (stop - start,)."""
+        return np.add.reduceat(self._places(start, stop).lengths, self._offsets(start, stop)[:-1])
+
+    def _offsets(self, start: int, stop: int) -> npt.NDArray[np.int64]:
+        offsets = self.packs.row_offsets[start : stop + 1]
+        return np.asarray(offsets - offsets[0])
+
+    def rows(self, start: int, stop: int) -> dict[str, npt.NDArray[Any]]:
+        """Give rows start:stop, `bin` and sidecars: (n_tokens,) each, rows end to end.
+
+        Raises:
+            VerifyError: a row is longer than the capacity, or a shard is cut.
+        """
+        places, offsets = self._places(start, stop), self._offsets(start, stop)
+        lengths = np.add.reduceat(places.lengths, offsets[:-1])
+        if lengths.max() > self.capacity:
+            raise VerifyError(f"pack index: a row of {lengths.max()} tokens, not {self.capacity}")
+        padding_before = np.cumsum(self.capacity - lengths) - (self.capacity - lengths)
+        before = np.cumsum(places.lengths) - places.lengths
+        targets = before + np.repeat(padding_before, np.diff(offsets))
+        first, n_tokens = self._shards[0], (stop - start) * self.capacity
+        gathered = {
+            ending: np.full(n_tokens, self.pad_id if ending == "bin" else 0, body.dtype)
+            for ending, body in {"bin": first.tokens, **first.sidecars}.items()
+        }
+        for i in np.unique(places.shards).tolist():
+            here = places.shards == i
+            own = (places.starts[here], targets[here], places.lengths[here])
+            for ending, body in gathered.items():
+                self._read(self._directory / f"{self._shards[i].name}.{ending}", own, body)
+        return gathered
+
+    def _read(
+        self, path: Path, spans: tuple[npt.NDArray[np.int64], ...], into: npt.NDArray[Any]
+    ) -> None:
+        """Read spans of a file: first value there, first value in `into`, values; (n,) each.
+
+        Mapped, every sample would bring its surroundings into this process's memory, up to 2 MiB,
+        and all shards would end up there. A file is opened for each block, so that the number of
+        shards is not bound by that of open files.
+        """
+        with storage_errors(path), path.open("rb", buffering=0) as file:
+            data = into.view(np.uint8).data
+            starts, targets, lengths = ((span * into.itemsize).tolist() for span in spans)
+            for start, target, length in zip(starts, targets, lengths, strict=True):
+                n_read = os.preadv(file.fileno(), [data[target : target + length]], start)
+                if n_read != length:
+                    raise VerifyError(f"{path}: cut: {n_read} of {length} bytes at {start}")
+
+    def _places(self, start: int, stop: int) -> _Places:
+        offsets = self.packs.row_offsets
+        samples = self.packs.samples[int(offsets[start]) : int(offsets[stop])]
+        shards = np.searchsorted(self._firsts, samples, "right") - 1
+        own = samples - self._firsts[shards]
+        starts, lengths = np.empty(len(samples), np.int64), np.empty(len(samples), np.int64)
+        for i in np.unique(shards).tolist():
+            shard, here = self._shards[i], shards == i
+            starts[here] = shard.offsets[own[here]] // shard.tokens.itemsize
+            lengths[here] = shard.lengths[own[here]]
+        return _Places(shards, starts, lengths)
+
+
+@dataclass(frozen=True, slots=True)
+class _Places:
+    """Where samples stand: number of the shard, first token there, tokens; (n,) each."""
+
+    shards: npt.NDArray[np.int64]
+    starts: npt.NDArray[np.int64]
+    lengths: npt.NDArray[np.int64]
+
+
+def open_rows(directory: Path, manifest: dict[str, Any], split: str) -> RowSource:
+    """Open what gathers the rows of a split; raises what `open_shards` and `open_packs` raise."""
+    return RowSource(
+        directory,
+        list(open_shards(directory, manifest, split)),
+        open_packs(directory, split),
+        manifest["packs"][split]["capacity"],
+        manifest["tokenizer"]["eos"]["id"],
+    )
+
+
+def write_packed_rows(
+    directory: Path, manifest: dict[str, Any], algorithm: str, *, shard_bytes: int = SHARD_BYTES
+) -> tuple[list[FileEntry], dict[str, list[dict[str, Any]]]]:
+    """Write every packed row of a dataset, padded with eos; each is one document of its `.idx`.
+
+    Holds some blocks of `BLOCK_TOKENS`, however many rows there are.
+
+    Args:
+        directory: the dataset; its pack index is written.
+        manifest: with `dtype`, `tokenizer`, `shards`, `mask`, and `packs` as `write_packs` gave it.
+        algorithm: of the files' sums.
+        shard_bytes: most bytes of a `.bin`, but at least one row.
+
+    Returns:
+        The files written, and what the manifest says of the shards of every split, in order.
+
+    Raises:
+        VerifyError: a shard or the pack index is broken.
+        StorageError: the rows cannot be written.
+    """
+    files: list[FileEntry] = []
+    listed: dict[str, list[dict[str, Any]]] = {}
+    dtype = np.dtype(manifest["dtype"]).newbyteorder("<")
+    for split in manifest["packs"]:
+        source = open_rows(directory, manifest, split)
+        n_rows = max(1, shard_bytes // (source.capacity * dtype.itemsize))
+        for number, start in enumerate(range(0, source.packs.n_rows, n_rows)):
+            stem = packed_stem(split, number)
+            writer = ShardWriter(
+                directory, split, stem, dtype, sidecars_of(manifest), algorithm=algorithm
+            )
+            entry = _write(writer, source, start, min(start + n_rows, source.packs.n_rows))
+            files += entry.files
+            listed.setdefault(split, []).append(
+                {
+                    "name": stem,
+                    "split": split,
+                    "documents": entry.n_documents,
+                    "tokens": entry.n_tokens,
+                }
+            )
+    return files, listed
+
+
+def _write(writer: ShardWriter, source: RowSource, start: int, stop: int) -> ShardEntry:
+    try:
+        for first in range(start, stop, source.block_rows):
+            last = min(first + source.block_rows, stop)
+            bodies = source.rows(first, last)
+            lengths = np.full(last - first, source.capacity, np.int64)
+            writer.append(bodies.pop("bin"), lengths, bodies)
+        return writer.commit()
+    except BaseException:
+        writer.discard()
+        raise

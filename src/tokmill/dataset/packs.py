@@ -1,0 +1,141 @@
+"""The pack index: which samples of a split stand together in a row of a training batch.
+
+| file                     | holds                                                      |
+|--------------------------|------------------------------------------------------------|
+| `packs-SPLIT-rows.bin`   | (n_rows + 1,) i64: row r is samples[rows[r]:rows[r + 1]]    |
+| `packs-SPLIT-samples.bin`| (n_samples,) i64: numbers in the split, dataset order, from 0 |
+
+Little-endian, no header. Both files belong to each other: neither says anything alone.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from tokmill.dataset.index import read_index
+from tokmill.dataset.layout import pack_names
+from tokmill.dataset.writer import write_in_chunks
+from tokmill.errors import StorageError, VerifyError
+from tokmill.words.plural import plural
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+    from pathlib import Path
+
+    import numpy.typing as npt
+
+    from tokmill.dataset.checksum import FileEntry
+
+_CHUNK_ITEMS = 1 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class Packs:
+    """The pack index of a split, mapped read-only.
+
+    `row_offsets`: (n_rows + 1,) int64. `samples`: (n_samples,) int64, increasing within a row.
+    """
+
+    row_offsets: npt.NDArray[np.int64]
+    samples: npt.NDArray[np.int64]
+
+    @property
+    def n_rows(self) -> int:
+        """Give the number of rows."""
+        return len(self.row_offsets) - 1
+
+    def row(self, i: int) -> npt.NDArray[np.int64]:
+        """Give the samples of row `i`, by their numbers in the split."""
+        return self.samples[int(self.row_offsets[i]) : int(self.row_offsets[i + 1])]
+
+
+def write_pack_index(
+    directory: Path,
+    split: str,
+    row_offsets: npt.NDArray[np.int64],
+    samples: npt.NDArray[np.int64],
+    algorithm: str,
+) -> list[FileEntry]:
+    """Commit the two files of a split and describe them; raises `StorageError`."""
+    return [
+        write_in_chunks(directory, name, _chunks(values), algorithm)
+        for name, values in zip(pack_names(split), (row_offsets, samples), strict=True)
+    ]
+
+
+def _chunks(values: npt.NDArray[np.int64]) -> Iterator[memoryview]:
+    for start in range(0, len(values), _CHUNK_ITEMS):
+        chunk = values[start : start + _CHUNK_ITEMS].astype("<i8", copy=False)
+        yield np.ascontiguousarray(chunk).view(np.uint8).data
+
+
+def open_packs(directory: Path, split: str) -> Packs:
+    """Map the pack index of a split.
+
+    Raises:
+        VerifyError: a file is missing or holds no whole numbers of 8 bytes.
+        StorageError: a file may not be read.
+    """
+    rows, samples = (_mapped(directory / name) for name in pack_names(split))
+    return Packs(rows, samples)
+
+
+def _mapped(path: Path) -> npt.NDArray[np.int64]:
+    try:
+        return np.memmap(path, dtype="<i8", mode="r")
+    except PermissionError as error:
+        raise StorageError(f"{path}: {str(error.strerror).lower()}") from None
+    except (OSError, ValueError) as error:
+        raise VerifyError(f"{path}: {error}") from None
+
+
+def summary(n_rows: int, n_samples: int, n_tokens: int, capacity: int) -> dict[str, int | float]:
+    """Give what the manifest says of a split's packs; `fill` is the part that is no padding."""
+    return {
+        "capacity": capacity,
+        "rows": n_rows,
+        "samples": n_samples,
+        "tokens": n_tokens,
+        "fill": round(n_tokens / (n_rows * capacity), 6),
+    }
+
+
+def sample_lengths(
+    directory: Path, shards: Sequence[Mapping[str, Any]], split: str
+) -> npt.NDArray[np.int32]:
+    """Give the tokens of every sample of a split, in the order of the dataset: (n,) int32.
+
+    Args:
+        directory: the dataset.
+        shards: as the manifest lists them.
+        split: `train` or `val`.
+
+    Raises:
+        VerifyError: an index is missing, broken, or has other documents than its entry says.
+        StorageError: an index may not be read.
+    """
+    own = [entry for entry in shards if entry["split"] == split]
+    lengths = np.empty(sum(entry["documents"] for entry in own), np.int32)
+    start = 0
+    for entry in own:
+        found = _lengths(directory / f"{entry['name']}.idx")
+        if len(found) != entry["documents"]:
+            raise VerifyError(
+                f"{directory / entry['name']}.idx: {plural(len(found), 'document')}, the manifest "
+                f"says {entry['documents']}"
+            )
+        lengths[start : start + len(found)] = found
+        start += len(found)
+    return lengths
+
+
+def _lengths(path: Path) -> npt.NDArray[np.int32]:
+    try:
+        return read_index(path)[0]
+    except PermissionError as error:
+        raise StorageError(f"{path}: {str(error.strerror).lower()}") from None
+    except OSError as error:
+        raise VerifyError(f"{path}: {error}") from None

@@ -1,0 +1,155 @@
+"""What makes a `plan.json` tokmill's, and which names in its directory are then tokmill's too."""
+
+from __future__ import annotations
+
+import json
+import os
+from dataclasses import dataclass
+from stat import S_ISREG
+from typing import TYPE_CHECKING, Any
+
+from tokmill.dataset.canonical import own_sha256
+from tokmill.dataset.layout import (
+    DATASET_FILE,
+    FORMAT_VERSION,
+    MANIFEST,
+    PLAN,
+    check_format_version,
+)
+from tokmill.errors import StateError
+from tokmill.storage import begins_with, storage_errors
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+PLAN_FORMAT = "tokmill plan"
+
+_BEGINNING = b'{\n"bos_id":'
+"""Every plan begins with this, and nobody else's file does: so a damaged plan is recognised."""
+
+_KINDS: dict[str, type | tuple[type, ...]] = {
+    "bos_id": (int, type(None)),
+    "engine": dict,
+    "eos_id": int,
+    "files": list,
+    "format_version": int,
+    "parts": list,
+    "settings": dict,
+    "tokenizer_sha256": str,
+    "tokmill_version": str,
+}
+"""Keys of every plan; one written before plans named their format has no others but
+`template_sha256`, which SFT adds."""
+
+
+@dataclass(frozen=True, slots=True)
+class Owned:
+    """The names that one run can give to files in its directory.
+
+    `n_parts` and `is_sft` are None where the plan is damaged: then every name of a dataset counts.
+    """
+
+    n_parts: int | None = None
+    is_sft: bool | None = None
+
+    def has(self, name: str) -> bool:
+        """Return whether `name`, relative to the directory, can be a file of this run."""
+        if name in (PLAN, MANIFEST):
+            return True
+        found = DATASET_FILE.fullmatch(name)
+        if found is None:
+            return False
+        is_of_sft = name.startswith("pack") or name.endswith((".mask", ".weight"))
+        if is_of_sft and self.is_sft is False:
+            return False
+        part = found["shard"] or found["record"] or found["rejects"]
+        return part is None or self.n_parts is None or int(part) < self.n_parts
+
+
+def plan_fingerprint(data: Mapping[str, Any]) -> str:
+    """Return the sha256 over all else that a plan says."""
+    return own_sha256(data, "fingerprint")
+
+
+def load_plan(path: Path) -> dict[str, Any]:
+    """Read a `plan.json` and make sure that it is a whole plan of tokmill.
+
+    Raises:
+        StateError: it is another program's file, damaged, of a newer format, or no regular file.
+        StorageError: it cannot be read.
+    """
+    found = _read(path)
+    if found.is_tokmills:
+        check_format_version(found.plan.get("format_version", FORMAT_VERSION), path)
+    if not found.problem:
+        return found.plan
+    if found.is_tokmills:
+        raise StateError(f"{path}: damaged ({found.problem}): run with --overwrite to start anew")
+    raise StateError(
+        f"{path}: not written by tokmill ({found.problem}): nothing was changed; "
+        "choose another --output"
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Found:
+    """What a `plan.json` holds; `problem` is '' if it is a whole plan."""
+
+    plan: dict[str, Any]
+    problem: str
+    is_tokmills: bool
+
+
+def _read(path: Path) -> _Found:
+    with storage_errors(path):
+        if not S_ISREG(path.lstat().st_mode):  # a pipe would block, a link leads elsewhere
+            raise StateError(f"{path}: not a regular file: choose another --output")
+        data = path.read_bytes()
+    begins = data.startswith(_BEGINNING)
+    try:
+        plan = json.loads(data)
+        problem = _problem(plan)
+    except (ValueError, RecursionError) as error:
+        return _Found({}, str(error), begins)
+    if not isinstance(plan, dict):
+        return _Found({}, problem, begins)
+    return _Found(plan, problem, begins or plan.get("format") == PLAN_FORMAT)
+
+
+def _problem(plan: Any) -> str:
+    """Return why this is no whole plan, or ''."""
+    if not isinstance(plan, dict):
+        return "expected an object"
+    if "format" in plan or "fingerprint" in plan:
+        if plan.get("format") != PLAN_FORMAT:
+            return f'"format" is not "{PLAN_FORMAT}"'
+        if plan.get("fingerprint") != plan_fingerprint(plan):
+            return "its fingerprint does not match"
+    elif plan.keys() - {"template_sha256"} != _KINDS.keys():  # written before there was a format
+        return f'no "format": "{PLAN_FORMAT}"'
+    wrong = [key for key, kinds in _KINDS.items() if not isinstance(plan.get(key), kinds)]
+    if wrong or not all(isinstance(row, list) for row in (*plan["files"], *plan["parts"])):
+        return f"{wrong[0] if wrong else 'a row'} is missing or of another kind"
+    return ""
+
+
+def owned_names(directory: Path) -> Owned | None:
+    """Return the names that a directory's plan owns; None where there is no plan.
+
+    Raises:
+        StateError: its `plan.json` is not tokmill's.
+    """
+    path = directory / PLAN
+    if not os.path.lexists(path):
+        return None
+    found = _read(path)
+    if found.is_tokmills and found.problem:
+        return Owned()
+    plan = found.plan if not found.problem else load_plan(path)
+    return Owned(len(plan["parts"]), "template_sha256" in plan)
+
+
+def begins_as_plan(path: Path) -> bool:
+    """Return whether a file begins as every plan of tokmill does; it is not looked at further."""
+    return begins_with(path, _BEGINNING)

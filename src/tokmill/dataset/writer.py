@@ -1,0 +1,245 @@
+"""Writes one shard: `.bin`, its sidecars, `.idx` and their sums, atomically."""
+
+from __future__ import annotations
+
+from collections import deque
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from tokmill.dataset.checksum import Digest, FileEntry, digest_of
+from tokmill.dataset.index import IndexWriter
+from tokmill.dataset.layout import SIDECARS
+from tokmill.errors import StorageError
+from tokmill.settings.schema import BLAKE3
+from tokmill.storage import PendingFile, storage_errors
+from tokmill.timing import Laps, add_seconds
+from tokmill.words.plural import plural
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable, Mapping, Sequence
+    from concurrent.futures import Future
+    from pathlib import Path
+
+    import numpy.typing as npt
+
+MOST_PENDING = 3
+"""Writes that wait for the writing thread at most."""
+
+_LEAST_TOKENS = 32 << 10
+"""Fewer are held until more come: handing work to a thread costs 50 us."""
+
+
+@dataclass(frozen=True, slots=True)
+class ShardEntry:
+    """A committed shard; its `.bin` is the first of its files."""
+
+    split: str
+    n_documents: int
+    n_tokens: int
+    files: tuple[FileEntry, ...]
+
+
+class _Body:
+    """A file with a value for every token, and its sum so far."""
+
+    def __init__(
+        self, path: Path, dtype: np.dtype[Any], algorithm: str, left: FileEntry | None = None
+    ) -> None:
+        self.dtype = dtype
+        self.pending, self.digest = open_pending(path, algorithm, left)
+
+    def entry(self) -> FileEntry:
+        return self.digest.entry(self.pending.path.name)
+
+
+class ShardWriter:
+    """An open shard of one split; its name without ending is `stem`.
+
+    `sidecars` are the endings of what stands beside the tokens, see `layout.SIDECARS`; `algorithm`
+    is that of the files' sums. `left`: what `checkpoint` gave in an earlier attempt, whose files
+    are gone on with; a `StorageError` says that they are not as they were. Hashing and
+    writing happen on a thread of its own, in order; memory is what about `MOST_PENDING` appends
+    bring, and an error of one of them is raised by a later call. `stage_s`: seconds taken so far,
+    by stage.
+    """
+
+    def __init__(
+        self,
+        directory: Path,
+        split: str,
+        stem: str,
+        dtype: np.dtype[np.unsignedinteger],
+        sidecars: Sequence[str] = (),
+        *,
+        algorithm: str = BLAKE3,
+        left: ShardEntry | None = None,
+    ) -> None:
+        self.split = split
+        self._algorithm = algorithm
+        self.n_documents = left.n_documents if left else 0
+        self.n_tokens = left.n_tokens if left else 0
+        self._sidecars = tuple(sidecars)
+        self._pending: deque[Future[dict[str, float]]] = deque()
+        self._held: list[tuple[npt.NDArray[Any], ...]] = []
+        self._n_held = 0
+        self._bodies: list[_Body] = []
+        endings = ("bin", "idx", *sidecars)
+        parts = dict(zip(endings, left.files, strict=True)) if left else {}
+        try:
+            for ending in ("bin", *sidecars):
+                kind = dtype if ending == "bin" else SIDECARS[ending]
+                path = directory / f"{stem}.{ending}"
+                self._bodies.append(_Body(path, kind, algorithm, parts.get(ending)))
+            self._idx, _ = open_pending(directory / f"{stem}.idx", algorithm, parts.get("idx"))
+        except BaseException:
+            self._discard_bodies()
+            raise
+        self._index = IndexWriter(self._idx, dtype.itemsize, self.n_documents)
+        self._thread = ThreadPoolExecutor(1, f"tokmill-{stem}")
+        self.stage_s: dict[str, float] = {}
+
+    def append(
+        self,
+        tokens: npt.NDArray[np.unsignedinteger],
+        lengths: npt.NDArray[np.int64],
+        sidecars: Mapping[str, npt.NDArray[Any]] | None = None,
+    ) -> None:
+        """Add whole documents: their tokens end to end, and the length of each.
+
+        Args:
+            tokens: (n,) of the shard's dtype, eos included.
+            lengths: (n_documents,), summing to n.
+            sidecars: (n,) each, of its own dtype, for exactly the shard's endings.
+
+        Raises:
+            TypeError: a value has another dtype; narrowing here would go unchecked.
+            ValueError: a sidecar is missing, is not the shard's, or has another length.
+            StorageError: the bytes cannot be written.
+        """
+        sidecars = sidecars or {}
+        if tuple(sidecars) != self._sidecars or any(
+            len(b) != len(tokens) for b in sidecars.values()
+        ):
+            found = {ending: len(body) for ending, body in sidecars.items()}
+            raise ValueError(
+                f"{plural(len(tokens), 'token')} with {found}, expected {self._sidecars}"
+            )
+        values = (
+            array.astype(body.dtype, casting="equiv", copy=False)
+            for array, body in zip((tokens, *sidecars.values()), self._bodies, strict=True)
+        )
+        self._held.append((lengths, *values))
+        self._n_held += len(tokens)
+        self.n_documents += len(lengths)
+        self.n_tokens += len(tokens)
+        if self._n_held >= _LEAST_TOKENS:
+            self._hand_over()
+
+    def _hand_over(self) -> None:
+        if not self._held:
+            return
+        lengths, *values = (
+            parts[0] if len(parts) == 1 else np.concatenate(parts)
+            for parts in zip(*self._held, strict=True)
+        )
+        self._held, self._n_held = [], 0
+        data = [np.ascontiguousarray(array).view(np.uint8).data for array in values]
+        self._wait(MOST_PENDING - 1)
+        self._pending.append(self._thread.submit(self._take, data, lengths))
+
+    def _take(self, data: Sequence[memoryview], lengths: npt.NDArray[np.int64]) -> dict[str, float]:
+        laps = Laps()
+        for body, chunk in zip(self._bodies, data, strict=True):
+            body.digest.update(chunk)
+        laps.end("hash")
+        for body, chunk in zip(self._bodies, data, strict=True):
+            body.pending.write(chunk)
+        self._index.append(lengths)
+        laps.end("write")
+        return laps.seconds
+
+    def _wait(self, most: int) -> None:
+        while len(self._pending) > most:
+            add_seconds(self.stage_s, self._pending.popleft().result())
+
+    def commit(self) -> ShardEntry:
+        """Make all files appear, `.bin` last: it never stands without index and sidecars."""
+        self._hand_over()
+        self._wait(0)
+        self._thread.shutdown()
+        laps = Laps()
+        self._index.finish()
+        idx = _digest_of(self._idx, self._algorithm).entry(self._idx.path.name)
+        self._idx.commit()
+        for body in reversed(self._bodies):
+            body.pending.commit()
+        laps.end("write")
+        add_seconds(self.stage_s, laps.seconds)
+        tokens, *sidecars = (body.entry() for body in self._bodies)
+        return ShardEntry(self.split, self.n_documents, self.n_tokens, (tokens, idx, *sidecars))
+
+    def checkpoint(self) -> ShardEntry:
+        """Make durable what is written, and return it: its files by their temporary names."""
+        self._hand_over()
+        self._wait(0)
+        for body in self._bodies:
+            body.pending.sync()
+        self._idx.sync()
+        idx = _digest_of(self._idx, self._algorithm).entry(self._idx.temporary)
+        tokens, *sidecars = (body.digest.entry(body.pending.temporary) for body in self._bodies)
+        return ShardEntry(self.split, self.n_documents, self.n_tokens, (tokens, idx, *sidecars))
+
+    def discard(self, keep: Collection[str] = ()) -> None:
+        """Close the files and remove them, but those whose temporary names are kept."""
+        self._thread.shutdown(cancel_futures=True)
+        self._discard_bodies(keep)
+        self._idx.discard(keep)
+
+    def _discard_bodies(self, keep: Collection[str] = ()) -> None:
+        for body in self._bodies:
+            body.pending.discard(keep)
+
+
+def open_pending(
+    path: Path, algorithm: str, left: FileEntry | None = None
+) -> tuple[PendingFile, Digest]:
+    """Open a new file, or one that an earlier attempt left, which is read to sum it again.
+
+    Raises:
+        StorageError: it cannot be opened, or does not hold what was left.
+    """
+    if left is None:
+        return PendingFile(path), Digest(algorithm)
+    temporary = left.name.rpartition("/")[2]
+    pending = PendingFile(path, left=temporary, n_bytes=left.n_bytes)
+    with storage_errors(path):
+        digest = _digest_of(pending, algorithm)
+    if digest.checksum() != left.checksum:
+        pending.discard()
+        raise StorageError(f"{path}: its temporary file has changed since the checkpoint")
+    return pending, digest
+
+
+def _digest_of(pending: PendingFile, algorithm: str) -> Digest:
+    pending.file.seek(0)
+    return digest_of(pending.file, algorithm)
+
+
+def write_in_chunks(
+    directory: Path, name: str, chunks: Iterable[bytes | memoryview], algorithm: str
+) -> FileEntry:
+    """Commit a file of the dataset that comes in chunks and describe it."""
+    digest = Digest(algorithm)
+    pending = PendingFile(directory / name)
+    try:
+        for chunk in chunks:
+            digest.update(chunk)
+            pending.write(chunk)
+        pending.commit()
+    except BaseException:
+        pending.discard()
+        raise
+    return digest.entry(name)

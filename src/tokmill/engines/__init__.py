@@ -1,0 +1,1 @@
+"""Text to ids: the engines, and what keeps them exact and within memory."""

@@ -1,0 +1,48 @@
+"""The fastokens engine. Its caches stop growing by themselves, near 350 MiB."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+from fastokens import Tokenizer as Library
+
+from tokmill.offsets import joined, pieces
+from tokmill.values import TokenBatch
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from tokmill.tokenizer.tokenizer import Tokenizer
+
+
+_CALL_BYTES = 1 << 20
+"""Text per library call. A call spreads over the library's own threads and waits for the last of
+them: two callers with short calls leave less idle than one with long calls, on the recipe with
+llama2 and qwen2.5 56 against 46 MB/s on two cores."""
+
+
+class Fastokens:
+    """fastokens behind the engine protocol."""
+
+    name = "fastokens"
+    renewable = False
+    concurrent = True
+
+    def __init__(self, tokenizer: Tokenizer, *, parse: bool) -> None:
+        self._library = Library.from_json_str(tokenizer.fast_json)
+        self._parse = parse
+
+    def encode(self, text: pa.LargeStringArray) -> TokenBatch:
+        """Encode documents; see `Engine`."""
+        if not len(text):
+            return TokenBatch(np.zeros(0, np.uint32), np.zeros(1, np.int64))
+        return joined([self._call(piece) for piece in pieces(text, _CALL_BYTES)])
+
+    def _call(self, text: pa.LargeStringArray) -> TokenBatch:
+        ids, offsets = self._library.encode_batch_flat(
+            text.to_pylist(), split_special_tokens=not self._parse
+        )
+        return TokenBatch(
+            np.frombuffer(ids, np.uint32), np.frombuffer(offsets, np.uint64).astype(np.int64)
+        )

@@ -1,0 +1,1 @@
+"""Samples to ids and a loss mask."""

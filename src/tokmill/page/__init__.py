@@ -1,0 +1,1 @@
+"""A dataset to look at: its summary, its samples, its bill as text."""

@@ -1,0 +1,245 @@
+"""The three budgets of a dataset and a model: disk, host RAM and GPU memory, put together."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from tokmill.memory.additions import additions
+from tokmill.memory.advice import advise
+from tokmill.memory.api import with_sequence
+from tokmill.memory.checkpoints import checkpoint_bill
+from tokmill.memory.compute import compute, long_documents
+from tokmill.memory.gpus import find_gpu
+from tokmill.memory.host import host_budget
+from tokmill.memory.inference import inference_bill
+from tokmill.memory.load import load_model
+from tokmill.memory.training import training_bill
+from tokmill.settings.bill import InferenceSettings, ModelSettings, TrainingSettings
+from tokmill.words.plural import plural
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from tokmill.memory.advice import Advice
+    from tokmill.memory.bill import Bill
+    from tokmill.memory.compute import Compute, LongDocuments
+    from tokmill.memory.dataset import DatasetSize
+    from tokmill.memory.disk import DatasetDisk
+    from tokmill.memory.formula import Line
+    from tokmill.memory.gpus import Gpu
+    from tokmill.memory.host import HostBudget
+    from tokmill.memory.machine import Machine
+    from tokmill.memory.model import Model
+    from tokmill.memory.training import TrainingBill
+    from tokmill.settings.schema import Config
+
+SCHEMA = 1
+_ANY_VOCABULARY = 1 << 16
+"""Stands for that of a dataset which is not there yet; any parallelism can split it."""
+
+
+@dataclass(frozen=True, slots=True)
+class BudgetSettings:
+    """What the budgets are for.
+
+    `notes` say what of it is odd; they and `not_understood` are also of settings files.
+    """
+
+    model: ModelSettings
+    training: TrainingSettings
+    inference: InferenceSettings
+    notes: tuple[str, ...] = ()
+    not_understood: tuple[str, ...] = ()
+
+    @classmethod
+    def of(cls, config: Config) -> BudgetSettings:
+        """Give the settings of a configuration; sections that are not there are the defaults."""
+        return cls(
+            config.model or ModelSettings(),
+            config.training or TrainingSettings(),
+            config.inference or InferenceSettings(),
+        )
+
+    @property
+    def names_a_model(self) -> bool:
+        """Whether a model is named, or given by numbers."""
+        return bool(self.model.name or self.model.family)
+
+
+@dataclass(frozen=True, slots=True)
+class OnDisk:
+    """A dataset, finished or planned, and where it lies.
+
+    `bill` is by kind of file; `found` what is there, None of a planned dataset. `free_bytes` are
+    those of its file system.
+    """
+
+    directory: str
+    size: DatasetSize
+    bill: Bill
+    free_bytes: int
+    found: DatasetDisk | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ModelBudgets:
+    """What a model takes: GPU memory of training and of serving, checkpoints; and what that means.
+
+    `gpu` and `advice` are None where no GPU is named, `compute` and `long_documents` without a
+    dataset.
+    """
+
+    model: Model
+    training: TrainingBill
+    inference: Bill
+    checkpoints: Bill
+    gpu: Gpu | None
+    advice: Advice | None
+    compute: Compute | None
+    long_documents: LongDocuments | None
+
+
+@dataclass(frozen=True, slots=True)
+class Budgets:
+    """All budgets for some settings, whose sequence is settled; what nobody asked for is None."""
+
+    settings: BudgetSettings
+    host: HostBudget
+    of_model: ModelBudgets | None
+    disk: OnDisk | None
+    additions: tuple[Line, ...]
+
+
+def budgets(settings: BudgetSettings, disk: OnDisk | None, machine: Machine) -> Budgets:
+    """Give the budgets of a dataset, a model, or both.
+
+    Raises:
+        UsageError: the model or the GPU is not known, or settings contradict each other.
+    """
+    gpu = find_gpu(settings.training.gpu) if settings.training.gpu else None
+    size = None if disk is None else disk.size
+    vocabulary = 0 if size is None else size.vocabulary
+    model = load_model(settings.model, vocabulary=vocabulary) if settings.names_a_model else None
+    training = with_sequence(settings.training, model, size)
+    settings = replace(settings, training=training)
+    if model is not None:
+        odd = (*_beyond_positions(model, settings), *_beyond_vocabulary(model, vocabulary))
+        settings = replace(settings, notes=(*settings.notes, *odd))
+    more = additions(size, sequence=training.sequence, epochs=training.epochs) if size else ()
+    of_model = None if model is None else _of_model(model, settings, size, gpu)
+    return Budgets(settings, host_budget(model, training, size, machine), of_model, disk, more)
+
+
+def check(settings: BudgetSettings) -> None:
+    """Make sure that budgets can be made once there is a dataset.
+
+    Raises:
+        UsageError: the model or the GPU is not known, or settings contradict each other.
+    """
+    if settings.training.gpu:
+        find_gpu(settings.training.gpu)
+    if settings.names_a_model:
+        model = load_model(settings.model, vocabulary=_ANY_VOCABULARY)
+        training_bill(model, with_sequence(settings.training, model, None))
+
+
+def _beyond_vocabulary(model: Model, ids: int) -> Iterator[str]:
+    """Say that the dataset's tokenizer has more ids than the model's embedding."""
+    if ids > model.vocabulary:
+        yield (
+            f"vocabulary: the dataset's tokenizer has {plural(ids, 'id')}, the model's embedding "
+            f"{model.vocabulary:,}: it cannot be trained on this dataset as it is"
+        )
+
+
+def _beyond_positions(model: Model, settings: BudgetSettings) -> Iterator[str]:
+    """Say which lengths are more than the model has positions for."""
+    most = model.positions
+    lengths = {"sequence": settings.training.sequence, "context": settings.inference.context}
+    for name, tokens in lengths.items():
+        if tokens > most > 0:
+            yield f"{name}: {tokens:,} tokens are more than the model's {plural(most, 'position')}"
+
+
+def _of_model(
+    model: Model, settings: BudgetSettings, size: DatasetSize | None, gpu: Gpu | None
+) -> ModelBudgets:
+    training = settings.training
+    sequence = training.sequence
+    return ModelBudgets(
+        model,
+        training_bill(model, training),
+        inference_bill(model, settings.inference, context=sequence),
+        checkpoint_bill(model, training),
+        gpu,
+        None if gpu is None else advise(model, training, gpu),
+        None if size is None else compute(model, training, size, sequence=sequence, gpu=gpu),
+        None if size is None else long_documents(size, sequence),
+    )
+
+
+def as_json(found: Budgets) -> dict[str, Any]:
+    """Give budgets as plain values; keys stay what they are while `schema` does."""
+    settings = found.settings
+    return {
+        "schema": SCHEMA,
+        "settings": {
+            name: asdict(getattr(settings, name)) for name in ("model", "training", "inference")
+        },
+        "notes": list(settings.notes),
+        "not_understood": list(settings.not_understood),
+        **_model_json(found.of_model),
+        "host": found.host.as_json(),
+        "disk": _disk_json(found),
+    }
+
+
+def _model_json(found: ModelBudgets | None) -> dict[str, Any]:
+    """Give what a model takes; without one, the same keys with null."""
+    if found is None:
+        keys = ("model", "gpu", "training", "inference", "advice", "compute", "long_documents")
+        return dict.fromkeys(keys)
+    model = found.model
+    return {
+        "model": {
+            "name": model.name,
+            "family": model.family,
+            "parameters": model.parameters,
+            "active_parameters": model.active_parameters,
+            "by_module": model.by_module(),
+        },
+        "gpu": _plain(found.gpu),
+        "training": {
+            "peak": found.training.peak.as_json(),
+            "moments": [bill.as_json() for bill in found.training.moments],
+        },
+        "inference": found.inference.as_json(),
+        "advice": _plain(found.advice),
+        "compute": _plain(found.compute),
+        "long_documents": _plain(found.long_documents),
+    }
+
+
+def _disk_json(found: Budgets) -> dict[str, Any]:
+    disk, of_model = found.disk, found.of_model
+    return {
+        "directory": None if disk is None else disk.directory,
+        "free_bytes": None if disk is None else disk.free_bytes,
+        "dataset": None if disk is None else disk.bill.as_json(),
+        "found": None if disk is None or disk.found is None else _found_json(disk.found),
+        "additions": [line.as_json() for line in found.additions],
+        "checkpoints": None if of_model is None else of_model.checkpoints.as_json(),
+    }
+
+
+def _found_json(found: DatasetDisk) -> dict[str, Any]:
+    """Return what is there beside the bill: shares, and what ratios are made of."""
+    plain = asdict(found)
+    del plain["bill"]
+    return {**plain, "bytes_per_token": found.bill.n_bytes / max(1, found.tokens)}
+
+
+def _plain(value: Any) -> dict[str, Any] | None:
+    """Give a dataclass of plain values as such; None stays."""
+    return None if value is None else asdict(value)

@@ -1,0 +1,68 @@
+"""What a plan or a manifest says of the engine and its checks, in words."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from tokmill.dataset.counts import CHECKED, ROUTED, SKIPPED
+from tokmill.words.plural import plural
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+
+def engine_line(engine: Mapping[str, Any], checks: Mapping[str, int] | None = None) -> str:
+    """Return which engine encoded and how it was checked, in one line.
+
+    `checks`: of the totals of a run that has ended, see `Counts`.
+    """
+    line = f"{engine['name']} {engine['version'].split()[-1]} ({engine['reason']})"
+    return "; ".join([line, *_checked(engine, checks or {}), *_exceptions(checks or {})])
+
+
+def describe_engine(engine: Mapping[str, Any], checks: Mapping[str, int] | None = None) -> str:
+    """Return the same with speeds, and why other engines were not used."""
+    text = f"{engine['name']} {engine['version'].split()[-1]} ({engine['reason']}"
+    speeds = engine["mb_per_s"]
+    if speeds:
+        text += ": " + ", ".join(f"{name} {speed:.0f} MB/s" for name, speed in speeds.items())
+    text = "; ".join([text, *_checked(engine, checks or {})]) + ")"
+    text = "\n".join([text, *_exceptions(checks or {}, with_reasons=True)])
+    for name, reason in engine["refused"].items():
+        text += f"\n{name} not used: {reason}"
+    return text
+
+
+def _checked(engine: Mapping[str, Any], checks: Mapping[str, int]) -> list[str]:
+    """Return on how much the ids were compared before the run and during it."""
+    before, during = engine["n_checked"], checks.get(CHECKED, 0)
+    where = [plural(before, "text") + (" before the run" if during else "")] if before else []
+    where += [f"{plural(during, 'document')} during it"] if during else []
+    if characters := _scanned(engine):
+        where = [", ".join([" and ".join(where), characters])] if where else [characters]
+    return [f"ids equal to the reference's on {' and '.join(where)}"] if where else []
+
+
+def _scanned(engine: Mapping[str, Any]) -> str:
+    """Return on which characters the ids were compared, and when."""
+    scan = engine.get("scan")
+    if not scan:
+        return ""
+    n_other = sum(last - first + 1 for first, last in scan["differs"])
+    text = f"{scan['n_characters']:,} characters"
+    if n_other:
+        text += f" but {n_other:,}, whose documents the reference encodes"
+    return text + (" (compared in an earlier run)" if engine.get("scan_kept") else "")
+
+
+def _exceptions(checks: Mapping[str, int], *, with_reasons: bool = False) -> list[str]:
+    """Return what the engine did not encode, and what could not be compared."""
+    routed = checks.get(ROUTED, 0)
+    skipped = {name: n for name, n in checks.items() if name.startswith(SKIPPED)}
+    found = [f"{plural(routed, 'document')} encoded by the reference"] if routed else []
+    if skipped and not with_reasons:
+        return [*found, f"{plural(sum(skipped.values()), 'picked document')} not compared"]
+    return found + [
+        f"{plural(n, 'picked document')} not compared: {name.removeprefix(SKIPPED)}"
+        for name, n in skipped.items()
+    ]

@@ -1,0 +1,72 @@
+"""What a planned run says, as (label, text) rows."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from tokmill.page.engine_text import engine_line
+from tokmill.words.plural import plural
+from tokmill.words.units import count, seconds, size
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from tokmill.page.summary import Rows
+
+
+def forecast_rows(plan: Mapping[str, Any], free_bytes: int) -> Rows:
+    """Return a forecast, as `plan --json` prints it, in ten rows of a line."""
+    is_sft = plan.get("kind") == "sft"
+    fits = "" if plan["disk_bytes"] < free_bytes else ": TOO LITTLE"
+    sampled = "all of it read" if plan["is_counted"] else f"sampled {size(plan['sampled_bytes'])}"
+    if plan["heads_only"]:
+        sampled += ", at the heads of files that cannot be read from the middle"
+    files, parts = plural(plan["files"], "file"), plural(plan["parts"], "part")
+    bill = plan["disk"]
+    band = f"{size(bill['low_bytes'])} to {size(bill['high_bytes'])}"
+    disk = f"about {size(plan['disk_bytes'])} ({band}) as {plan['dtype']}"
+    eos = f"eos {plan['eos']['token']} = {plan['eos']['id']}"
+    return [
+        ("input", f"{files}, {size(plan['input_bytes'])}, in {parts}; {sampled}"),
+        ("renderer", _renderer(plan)),
+        ("tokenizer", f"{plan['tokenizer']}, {eos}"),
+        ("engine", engine_line(plan["engine"])),
+        ("samples" if is_sft else "documents", _amount(plan, "documents") + _dropped(plan)),
+        ("tokens", _amount(plan, "tokens") + ("" if is_sft else ", eos included")),
+        ("on disk", f"{disk}; {size(free_bytes)} free{fits}"),
+        ("time", f"about {seconds(plan['time_s'])}"),
+        ("memory", _memory(plan["memory_bytes"], plan["usable_memory_bytes"])),
+        ("rejects", f"{plan['reject_fraction']:.2%} of the {_which(plan)}records"),
+    ]
+
+
+def _renderer(plan: Mapping[str, Any]) -> str:
+    """Return how records become text, the fields of the first ones, and files that differ."""
+    text = str(plan["renderer"])
+    text += f": {plan['fields']}" if plan.get("fields") else ""
+    return text + (f"; used of the text: {plan['left_out']}" if plan.get("left_out") else "")
+
+
+def _amount(plan: Mapping[str, Any], name: str) -> str:
+    """Return what was counted, or the estimate with its band."""
+    if plan["is_counted"]:
+        return f"{plan[name]:,}"
+    low, high = (count(plan[f"{name}_{end}"]) for end in ("low", "high"))
+    return f"about {count(plan[name])} ({low} to {high})"
+
+
+def _dropped(plan: Mapping[str, Any]) -> str:
+    if not plan["drop_fraction"]:
+        return ""
+    return f"; {plan['drop_fraction']:.2%} of the {_which(plan)}records dropped"
+
+
+def _which(plan: Mapping[str, Any]) -> str:
+    return "" if plan["is_counted"] else "sampled "
+
+
+def _memory(needed: int, usable: int) -> str:
+    text = f"up to {size(needed)}; {size(usable)} usable"
+    if needed <= usable:
+        return text
+    return f"{text}: TOO LITTLE; lower --workers, --threads or --engine-memory-bytes"

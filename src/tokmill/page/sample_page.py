@@ -1,0 +1,199 @@
+"""Samples as one web page, which needs nothing but itself: no script, no network."""
+
+from __future__ import annotations
+
+import re
+from html import escape
+from typing import TYPE_CHECKING, Any
+
+from tokmill.page.page_style import STYLE
+from tokmill.page.stretches import stretches
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from tokmill.page.samples import Sample
+    from tokmill.page.stretches import Stretch
+
+_POLICY = "default-src 'none'; style-src 'unsafe-inline'"
+"""Nothing is loaded and nothing runs, whatever a sample holds."""
+
+_EDGES = {"\n": "nl", "\t": "tab"}
+_ODD = re.compile(
+    "(?P<byte>[\udc80-\udcff])"
+    "|(?P<control>[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f])"
+    "|(?P<unseen>[\r\u200b\u200e\u200f\u2028-\u202e\u2060\u2066-\u2069\ufeff])"
+)
+"""What a page cannot hold, or would not show; what turns text round is isolated."""
+
+
+def sample_page(
+    title: str,
+    manifest: Mapping[str, Any],
+    samples: Sequence[Sample],
+    *,
+    heading: str = "",
+    max_chars: int = 0,
+    show_ids: bool = False,
+) -> str:
+    """Give the page.
+
+    Args:
+        title: names the dataset.
+        manifest: of the dataset.
+        samples: to show, in this order.
+        heading: what they are, where that is not plain.
+        max_chars: of text in a sample; 0: all.
+        show_ids: whether the ids are there too, folded up.
+    """
+    is_sft = manifest.get("kind") == "sft"
+    kind = "samples" if is_sft else "documents"
+    cards = "\n".join(_card(sample, max_chars, show_ids) for sample in samples)
+    heading = heading or f"{len(samples):,} of {manifest['totals']['documents']:,} {kind}"
+    return f"""<!doctype html>
+<html lang="en">
+<head>
+<meta charset="utf-8">
+<meta http-equiv="Content-Security-Policy" content="{_POLICY}">
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<meta name="color-scheme" content="light dark">
+<title>{_plain(title)}: {kind}</title>
+<style>{STYLE}</style>
+</head>
+<body>
+<header class="page">
+<h1>{_plain(title)}</h1>
+<dl>{"".join(_fact(*fact) for fact in page_facts(manifest))}</dl>
+</header>
+<main>
+<div class="bar"><h2>{escape(heading)}</h2>{_legend(is_sft=is_sft)}</div>
+<div class="cards">
+{cards or f'<p class="note">no {kind}</p>'}
+</div>
+</main>
+</body>
+</html>
+"""
+
+
+def page_facts(manifest: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """Give what a reader of samples wants to know of their dataset."""
+    totals, tokenizer = manifest["totals"], manifest["tokenizer"]
+    is_sft = manifest.get("kind") == "sft"
+    facts = [
+        ("samples" if is_sft else "documents", f"{totals['documents']:,}"),
+        ("tokens", f"{totals['tokens']:,} as {manifest['dtype']}"),
+    ]
+    if is_sft:
+        mask, trained = manifest["mask"], totals.get("trained_tokens", 0)
+        share = trained / totals["tokens"] if totals["tokens"] else 0
+        facts += [
+            ("trained tokens", f"{trained:,} ({share:.1%})"),
+            ("preset", str(mask.get("preset", ""))),
+            ("boundary", str(mask.get("boundary", ""))),
+            ("template", str(mask.get("template", ""))),
+            ("trained kinds", ", ".join(mask.get("trained", ()))),
+            ("turns", str(mask.get("turns", ""))),
+        ]
+        facts += [(f"rows, {split}", _rows(p)) for split, p in manifest.get("packs", {}).items()]
+    facts.append(("tokenizer", f"{tokenizer['name']}, {tokenizer['vocab_size']:,} ids"))
+    return [fact for fact in facts if fact[1]]
+
+
+def _rows(pack: Mapping[str, Any]) -> str:
+    return f"{pack['rows']:,} of {pack['capacity']:,} tokens, {pack['fill']:.1%} full"
+
+
+def _fact(label: str, text: str) -> str:
+    return f"<div><dt>{escape(label)}</dt><dd>{_plain(text)}</dd></div>"
+
+
+def _plain(text: str) -> str:
+    """Write a name, which may come from a path that is no Unicode."""
+    return escape(text.encode("utf-8", "backslashreplace").decode())
+
+
+def _legend(*, is_sft: bool) -> str:
+    words = ["<span>text</span>", '<bdi class="c">control token</bdi>']
+    if is_sft:
+        words = [
+            '<mark class="t">trained text</mark>',
+            "<span>untrained text</span>",
+            '<mark class="t"><bdi class="c">trained control token</bdi></mark>',
+            '<bdi class="c">control token</bdi>',
+            '<span class="nl"></span> <small>newline at a trained edge</small>',
+            '<span class="x">\\xe7</span> <small>byte of a split character</small>',
+        ]
+    return f'<ul class="legend">{"".join(f"<li>{word}</li>" for word in words)}</ul>'
+
+
+def _card(sample: Sample, max_chars: int, show_ids: bool) -> str:
+    shown, is_cut = stretches(sample.runs, max_chars)
+    text = "".join(_stretch(stretch) for stretch in shown)
+    facts = "".join(f"<li>{escape(fact)}</li>" for fact in sample.facts())
+    parts = [
+        f'<article id="{sample.kind}-{sample.number}">',
+        f"<header><h3>{sample.kind} {sample.number:,}</h3>",
+        f'<ul class="facts">{facts}</ul></header>',
+        "" if sample.mask is None else _strip(sample),
+        f'<div class="text" dir="auto">{text}</div>',
+    ]
+    if is_cut:
+        n_shown = sum(len(stretch.run.text) for stretch in shown)
+        n_chars = sum(len(run.text) for run in sample.runs)
+        parts.append(
+            f'<p class="note">Cut: the first {n_shown:,} of {n_chars:,} characters; '
+            "<code>--max-chars 0</code> shows all.</p>"
+        )
+    if show_ids:
+        ids = " ".join(map(str, sample.ids))
+        parts.append(f"<details><summary>ids</summary><code>{ids}</code></details>")
+    return "\n".join(part for part in [*parts, "</article>"] if part)
+
+
+def _strip(sample: Sample) -> str:
+    """Draw the mask of the whole sample: a box as wide as each span of tokens."""
+    spans: list[tuple[bool, int]] = []
+    for run in sample.runs:
+        if spans and spans[-1][0] == run.is_trained:
+            spans[-1] = (run.is_trained, spans[-1][1] + len(run.ids))
+        else:
+            spans.append((run.is_trained, len(run.ids)))
+    boxes = "".join(
+        f'<i class="{"on" if is_trained else "off"}" style="flex-grow:{n}"></i>'
+        for is_trained, n in spans
+    )
+    return f'<div class="strip" aria-hidden="true">{boxes}</div>'
+
+
+def _stretch(stretch: Stretch) -> str:
+    """Write a run; what it holds, tags apart, is its text."""
+    run = stretch.run
+    texts = ["".join(_part(*part) for part in parts) for parts in stretch.parts()]
+    if len(texts) > 1 and not run.is_control:
+        texts = [
+            f'<span class="k" title="{id_}">{text}</span>'
+            for id_, text in zip(run.ids, texts, strict=False)
+        ]
+    if run.is_control:
+        texts = [f'<bdi class="c" dir="ltr">{text}</bdi>' for text in texts]
+    if not run.is_trained:
+        return "".join(texts)
+    is_whole = run.weight == 1 or not stretch.closes
+    weight = "" if is_whole else f' data-weight="×{run.weight:g}"'
+    return f'<mark class="t"{weight}>{"".join(texts)}</mark>'
+
+
+def _part(text: str, is_edge: bool) -> str:
+    if not is_edge:
+        return _ODD.sub(_odd, escape(text))
+    return "".join(f'<span class="{_EDGES.get(c, "sp")}">{_part(c, False)}</span>' for c in text)
+
+
+def _odd(found: re.Match[str]) -> str:
+    number = ord(found[0])
+    if found["byte"]:
+        return f'<span class="x">\\x{number - 0xDC00:02x}</span>'
+    if found["control"]:
+        return f'<span class="x">\\x{number:02x}</span>'
+    return f'<bdi class="o" data-code="U+{number:04X}">&#{number};</bdi>'

@@ -1,0 +1,190 @@
+"""Samples as people look at them: where each stands, what of it is trained, its text in runs."""
+
+from __future__ import annotations
+
+import bisect
+import dataclasses
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from tokmill.chat.rule import mask_rule
+from tokmill.chat.templates import emitted_strings, template_source
+from tokmill.dataset.canonical import sha256_hex
+from tokmill.dataset.packs import open_packs
+from tokmill.dataset.reader import find_document
+from tokmill.errors import UsageError, VerifyError
+from tokmill.settings.load import build_config
+from tokmill.settings.schema import SftSettings
+from tokmill.tokenizer.control_variant import added_tokens
+from tokmill.tokenizer.decode import Run, TokenDecoder, escaped
+from tokmill.words.plural import plural
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from pathlib import Path
+
+    from tokmill.tokenizer.tokenizer import Tokenizer
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """A document, or a sample of SFT.
+
+    `number`: in the dataset, from 0. `mask` and `weights`: of its tokens, where the dataset has
+    them. `runs`: of its tokens, in order. `row_start`: the place of its first token in its row,
+    where it is looked at as part of one.
+    """
+
+    number: int
+    shard: str
+    ids: tuple[int, ...]
+    mask: tuple[int, ...] | None
+    weights: tuple[float, ...] | None
+    runs: tuple[Run, ...]
+    row_start: int | None = None
+
+    @property
+    def kind(self) -> str:
+        """Say what it is: `document` or `sample`."""
+        return "document" if self.mask is None else "sample"
+
+    @property
+    def n_trained(self) -> int:
+        """Give the number of its tokens that are targets."""
+        return sum(1 for value in self.mask or () if value)
+
+    @property
+    def trained_text(self) -> str:
+        """Give the text of its targets."""
+        return "".join(run.text for run in self.runs if run.is_trained)
+
+    def facts(self) -> list[str]:
+        """Say where it stands, and its counts."""
+        facts = [self.shard, plural(len(self.ids), "token")]
+        if self.mask is not None:
+            share = self.n_trained / max(1, len(self.ids))
+            facts += [f"{self.n_trained:,} trained", f"{share:.1%}"]
+        if self.row_start is not None:
+            facts.append(f"from token {self.row_start:,} of the row")
+        return facts
+
+    def as_json(self) -> dict[str, Any]:
+        """Give it as plain values; bytes that are no whole character are written as escapes."""
+        values: dict[str, Any] = {
+            "document": self.number,
+            "shard": self.shard,
+            "tokens": len(self.ids),
+            "trained_tokens": self.n_trained,
+            "ids": self.ids,
+            "mask": self.mask,
+        }
+        if self.weights is not None:
+            values["weights"] = self.weights
+        values["text"] = escaped("".join(run.text for run in self.runs))
+        values["trained_text"] = escaped(self.trained_text)
+        return values
+
+
+class SampleReader:
+    """Reads the samples of a dataset by number."""
+
+    def __init__(
+        self,
+        directory: Path,
+        manifest: Mapping[str, Any],
+        tokenizer: Tokenizer,
+        *,
+        by_token: bool = False,
+    ) -> None:
+        self._directory = directory
+        self._manifest = dict(manifest)
+        is_sft = manifest.get("kind") == "sft"
+        control = control_ids(manifest, tokenizer)
+        self.decoder = TokenDecoder(tokenizer, control, is_sft=is_sft)
+        self._by_token = by_token
+
+    def read(self, number: int, row_start: int | None = None) -> Sample:
+        """Read a sample by its number in the dataset.
+
+        Raises:
+            UsageError: there is no such sample.
+            VerifyError: its shard is broken.
+        """
+        shard, i = find_document(self._directory, self._manifest, number)
+        span = shard.span(i)
+        ids = tuple(shard.tokens[span].tolist())
+        mask = None if shard.mask is None else tuple(shard.mask[span].tolist())
+        weights = None if shard.weights is None else tuple(shard.weights[span].tolist())
+        in_loss = weights or mask or (0,) * len(ids)
+        runs = tuple(self.decoder.runs(ids, in_loss, by_token=self._by_token))
+        return Sample(number, shard.name, ids, mask, weights, runs, row_start)
+
+    def read_row(self, number: int, split: str = "train") -> list[Sample]:
+        """Read the samples of a row of the pack index, in their order.
+
+        Raises:
+            UsageError: the dataset is not packed, or has no such row.
+            VerifyError: its files are broken.
+        """
+        if split not in self._manifest.get("packs", {}):
+            raise UsageError(f"{self._directory}: not packed, so it has no rows of {split}")
+        packs = open_packs(self._directory, split)
+        if not 0 <= number < packs.n_rows:
+            raise UsageError(
+                f"{self._directory}: no row {number} of {split}; it holds 0 to {packs.n_rows - 1}"
+            )
+        samples, start = [], 0
+        for found in numbers_in_dataset(self._manifest, split, packs.row(number).tolist()):
+            samples.append(self.read(found, start))
+            start += len(samples[-1].ids)
+        return samples
+
+
+def control_ids(manifest: Mapping[str, Any], tokenizer: Tokenizer) -> frozenset[int]:
+    """Give the ids of control tokens: special ones, eos and bos, and what a chat template writes.
+
+    Where the template of the run is not here any more, all added tokens but white space count.
+    """
+    named = (manifest["tokenizer"].get(name) for name in ("eos", "bos"))
+    ids = {*tokenizer.special_ids, *(token["id"] for token in named if token)}
+    if manifest.get("kind") == "sft":
+        added = added_tokens(tokenizer)
+        source = _template(manifest, tokenizer)
+        emitted = emitted_strings(source, added) if source else filter(str.strip, added)
+        ids.update(added[string].id for string in emitted)
+    return frozenset(ids)
+
+
+def _template(manifest: Mapping[str, Any], tokenizer: Tokenizer) -> str:
+    """Give the template of a run of SFT, or '' where what is found is another one."""
+    known = {field.name for field in dataclasses.fields(SftSettings)}
+    sft = {k: v for k, v in manifest["config"].get("sft", {}).items() if k in known}
+    try:
+        settings = build_config({"sft": sft}, where="the manifest").sft or SftSettings()
+        source = template_source(settings, mask_rule(settings).template, tokenizer.chat_template)
+    except (UsageError, KeyError):
+        return ""
+    expected = manifest.get("mask", {}).get("template_sha256")
+    return source if sha256_hex(source.encode()) == expected else ""
+
+
+def numbers_in_dataset(
+    manifest: Mapping[str, Any], split: str, numbers: Sequence[int]
+) -> list[int]:
+    """Give the numbers in the dataset of samples that are numbered within a split.
+
+    Raises:
+        VerifyError: the split has no sample of such a number.
+    """
+    starts, firsts, in_split, in_dataset = [], [], 0, 0
+    for shard in manifest["shards"]:
+        if shard["split"] == split:
+            starts.append(in_split)
+            firsts.append(in_dataset)
+            in_split += shard["documents"]
+        in_dataset += shard["documents"]
+    wrong = [number for number in numbers if not 0 <= number < in_split]
+    if wrong:
+        raise VerifyError(f"packs of {split}: sample {wrong[0]} is none of its {in_split}")
+    at = [bisect.bisect_right(starts, number) - 1 for number in numbers]
+    return [firsts[i] + number - starts[i] for i, number in zip(at, numbers, strict=True)]

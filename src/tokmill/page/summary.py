@@ -1,0 +1,230 @@
+"""What a finished run says: the manifest as (label, text) rows, for the command line to print."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from tokmill.page.engine_text import describe_engine, engine_line
+from tokmill.page.field_text import fields_line
+from tokmill.page.mask_words import noticed, trained_parts
+from tokmill.words.plural import counted, plural
+from tokmill.words.units import seconds, size
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+Rows = list[tuple[str, str]]
+
+MOST_ROWS = 10
+"""A run ends with at most so many lines; `tokmill report` has the rest."""
+
+_MOST_REASONS = 4
+_MOST_KEYS = 8
+_MOST_SOURCES = 12
+_MOST_UNREAD = 3
+_KINDS = ("bin", "idx", "mask", "weight")
+
+
+def summary_rows(manifest: Mapping[str, Any], directory: str, n_bytes: int) -> Rows:
+    """Return what a person wants to see first of a run, one line a row, `MOST_ROWS` at most.
+
+    Rows that would only say "none" are left out: the first row has every sum. `n_bytes`: of all
+    files.
+    """
+    totals = manifest["totals"]
+    packs = manifest.get("packs", {})
+    rows = [
+        ("records", _records(manifest)),
+        ("drops", _by_reason(totals["drops"])),
+        ("rejects", _by_reason(totals["rejects"], f"{directory}/rejects")),
+        _not_read(manifest),
+        ("fields", fields_line(manifest)),
+        ("tokens", _tokens(manifest)),
+        ("trained", _trained(totals) if _is_sft(manifest) else ""),
+        ("packing", "; ".join(_rows_of_pack(split, pack) for split, pack in packs.items())),
+        ("engine", engine_line(manifest["engine"], totals.get("checks"))),
+        ("time", _time(manifest["run"])),
+        (
+            "output",
+            f"{size(n_bytes)} as {manifest['dtype']} in {directory}; tokmill report has the rest",
+        ),
+    ]
+    return [(label, text) for label, text in rows if text]
+
+
+def detail_rows(manifest: Mapping[str, Any], directory: str) -> Rows:
+    """Return everything about a run that its manifest says, but for its lengths and sizes."""
+    totals, run = manifest["totals"], manifest["run"]
+    packs = manifest.get("packs", {})
+    return [
+        ("records", _records(manifest)),
+        ("drops", _by_reason(totals["drops"], most=None) or "none"),
+        ("rejects", _by_reason(totals["rejects"], f"{directory}/rejects", most=None) or "none"),
+        *((label, text) for label, text in [("unread", _unread(manifest))] if text),
+        *((label, text) for label, text in [("not read", _unread_keys(totals, most=None))] if text),
+        *((label, text) for label, text in [("fields", fields_line(manifest))] if text),
+        ("tokens", _tokens(manifest)),
+        *(_mask_rows(manifest) if _is_sft(manifest) else ()),
+        *((f"packs, {split}", _pack(pack)) for split, pack in packs.items()),
+        ("tokenizer", _tokenizer(manifest["tokenizer"])),
+        ("engine", describe_engine(manifest["engine"], totals.get("checks"))),
+        ("files", _files(manifest)),
+        ("time", _time(run)),
+    ]
+
+
+def _unread(manifest: Mapping[str, Any]) -> str:
+    """Return which input files were not read to their end, or ''."""
+    totals = manifest["totals"].get("unread")
+    if not totals:
+        return ""
+    paths = [source["path"] for source in manifest["sources"] if "unread" in source]
+    named = ", ".join(paths[:_MOST_UNREAD]) + (", …" if len(paths) > _MOST_UNREAD else "")
+    amounts = [(totals["text_bytes"], "bytes of text"), (totals["stored_bytes"], "stored bytes")]
+    lost = " and ".join(counted(n, what) for n, what in amounts if n)
+    return f"{plural(totals['files'], 'file')} not read to the end{lost and f', {lost}'}: {named}"
+
+
+def _not_read(manifest: Mapping[str, Any]) -> tuple[str, str]:
+    """Return a row for input that was not read to its end, and keys of records that mean nothing.
+
+    Both in one, as the summary has room for ten rows.
+    """
+    unread, keys = _unread(manifest), _unread_keys(manifest["totals"])
+    return ("unread", unread + (f"; keys {keys}" if keys else "")) if unread else ("not read", keys)
+
+
+def _unread_keys(totals: Mapping[str, Any], *, most: int | None = _MOST_KEYS) -> str:
+    """Return the keys that nothing read, with the number of samples' records that have them."""
+    counts = totals.get("unread_keys", {})
+    ordered = sorted(counts.items(), key=lambda row: (-row[1], row[0]))
+    shown = ordered[:most]
+    listed = [f"{key} {n:,}" for key, n in shown]
+    if len(ordered) > len(shown):
+        listed.append(f"and {len(ordered) - len(shown)} more")
+    return ", ".join(listed)
+
+
+def _is_sft(manifest: Mapping[str, Any]) -> bool:
+    return bool(manifest.get("kind") == "sft")
+
+
+def _records(manifest: Mapping[str, Any]) -> str:
+    """Return where every record went; one that made several samples counts for each of them."""
+    totals = manifest["totals"]
+    extra = totals.get("extra", 0)
+    outcomes = (
+        plural(totals["documents"], "sample" if _is_sft(manifest) else "document"),
+        plural(sum(totals["drops"].values()), "drop"),
+        plural(sum(totals["rejects"].values()), "reject"),
+    )
+    more = f" + {extra:,} more made from them" if extra else ""
+    return f"{totals['records']:,}{more} = {' + '.join(outcomes)}"
+
+
+def _mask_rows(manifest: Mapping[str, Any]) -> Rows:
+    """Return rows on an SFT dataset: what is trained, and what was noticed."""
+    mask, totals = manifest["mask"], manifest["totals"]
+    counters = totals.get("counters", {})
+    rule = f"preset {mask['preset']}, boundary {mask['boundary']}, {mask['template']}"
+    rows = [
+        ("trained tokens", _share(totals)),
+        ("by source", _shares(manifest["sources"])),
+        ("mask", "; ".join([rule, trained_parts(mask)] if mask.get("trained") else [rule])),
+        ("noticed", ", ".join(noticed(n, name) for name, n in counters.items() if n) or "nothing"),
+    ]
+    return rows if len(manifest["sources"]) > 1 else [row for row in rows if row[0] != "by source"]
+
+
+def _trained(totals: Mapping[str, Any]) -> str:
+    found = {name: n for name, n in totals.get("counters", {}).items() if n}
+    text = _by_reason(found, written=noticed)
+    return _share(totals) + (f"; noticed {text}" if text else "")
+
+
+def _share(totals: Mapping[str, Any]) -> str:
+    trained = totals.get("trained_tokens", 0)
+    return f"{trained:,} ({trained / max(1, totals['tokens']):.1%})"
+
+
+def _rows_of_pack(split: str, pack: Mapping[str, Any]) -> str:
+    rows = plural(pack["rows"], "row")
+    return f"{split} {rows} of {pack['capacity']:,} tokens, {pack['fill']:.2%} full"
+
+
+def _pack(pack: Mapping[str, Any]) -> str:
+    return (
+        f"{plural(pack['samples'], 'sample')} in {plural(pack['rows'], 'row')} of "
+        f"{pack['capacity']:,} tokens, {pack['fill']:.2%} full; "
+        f"{pack['bytes_per_sample']} bytes of memory a sample"
+    )
+
+
+def _shares(sources: Sequence[Mapping[str, Any]]) -> str:
+    """Return the trained share of the first sources, one a line."""
+    lines = [
+        f"{source['path']}: {source.get('trained_tokens', 0) / max(1, source['tokens']):.1%}"
+        for source in sources[:_MOST_SOURCES]
+    ]
+    return "\n".join(lines + ["…"] * (len(sources) > _MOST_SOURCES))
+
+
+def _tokens(manifest: Mapping[str, Any]) -> str:
+    by_split: dict[str, int] = {}
+    for shard in manifest["shards"]:
+        by_split[shard["split"]] = by_split.get(shard["split"], 0) + shard["tokens"]
+    totals = manifest["totals"]
+    parts = [] if _is_sft(manifest) else ["eos included"]
+    parts += [f"{by_split['val']:,} of them in val"] if "val" in by_split else []
+    text = f"{totals['tokens']:,}" + (f" ({', '.join(parts)})" if parts else "")
+    if totals["tokens"]:
+        text += f"; text bytes per token {totals['text_bytes'] / totals['tokens']:.2f}"
+    return text
+
+
+def _by_reason(
+    reasons: Mapping[str, int],
+    where: str = "",
+    *,
+    most: int | None = _MOST_REASONS,
+    written: Callable[[int, str], str] = "{:,} {}".format,
+) -> str:
+    """Return counts by reason, the largest first; those after the first `most` are one sum."""
+    if not reasons:
+        return ""
+    ordered = sorted(reasons.items(), key=lambda row: (-row[1], row[0]))
+    shown = ordered if most is None or len(ordered) <= most else ordered[: most - 1]
+    listed = [written(n, reason) for reason, n in shown]
+    rest = ordered[len(shown) :]
+    if rest:
+        listed.append(f"{sum(n for _, n in rest):,} for {len(rest)} other reasons")
+    text = ", ".join(listed)
+    if len(ordered) > 1:
+        text = f"{sum(reasons.values()):,}: {text}"
+    return text + (f" (see {where})" if where else "")
+
+
+def _tokenizer(tokenizer: Mapping[str, Any]) -> str:
+    eos = tokenizer["eos"]
+    text = f"{tokenizer['name']}, {tokenizer['vocab_size']:,} ids, eos {eos['token']} = {eos['id']}"
+    if tokenizer["bos"] is not None:
+        text += f", bos {tokenizer['bos']['token']} = {tokenizer['bos']['id']}"
+    return text
+
+
+def _files(manifest: Mapping[str, Any]) -> str:
+    kinds: dict[str, int] = {}
+    for entry in manifest["files"]:
+        kind = "rejects" if entry["name"].startswith("rejects/") else entry["name"].split(".")[-1]
+        kinds[kind] = kinds.get(kind, 0) + 1
+    listed = [f"{n} .{kind}" for kind, n in sorted(kinds.items()) if kind in _KINDS]
+    return ", ".join([*listed, "manifest.json", "plan.json"])
+
+
+def _time(run: Mapping[str, Any]) -> str:
+    text = f"{seconds(run['wall_s'])}, {size(run['text_bytes_per_s'])} of text per second"
+    if run["peak_memory_bytes"]:
+        text += f", peak memory {size(run['peak_memory_bytes'])}"
+    if run["resumed_parts"]:
+        text += f" (already there: {plural(run['resumed_parts'], 'part')})"
+    return text

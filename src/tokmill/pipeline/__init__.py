@@ -1,1 +1,0 @@
-"""A run: plan, parts, manifest."""

@@ -1,0 +1,1 @@
+"""A block of input to encoded documents: for pretraining and for SFT."""

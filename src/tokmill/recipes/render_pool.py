@@ -1,0 +1,160 @@
+"""Processes that write records of chats, for what one interpreter alone is too slow for.
+
+They hold a template and no tokenizer, so that one starts in half a second and takes 80 MB. They are
+started when writing here has taken some time, so that a small set never waits for them. A template
+that did not come with tokmill is run by such a process alone, which bounds its time and memory (see
+`guard`): one is started with the first block, the others when it has taken some time.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import threading
+import time
+import weakref
+from contextlib import contextmanager, suppress
+from queue import SimpleQueue
+from typing import TYPE_CHECKING
+
+from tokmill.chat.guard import MEMORY_BYTES, OUT_OF_MEMORY, OUT_OF_TIME, TIME_S
+from tokmill.chat.worker import receive, send
+from tokmill.errors import WorkerError
+from tokmill.interrupts import children_spared
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    import pyarrow as pa
+
+    from tokmill.chat.records import RecordWriter, Written
+    from tokmill.chat.templates import Vocabulary
+    from tokmill.settings.schema import SftSettings
+
+START_AFTER_S = 0.5
+"""Seconds of writing in this process after which others are started: what their start takes."""
+
+_Process = subprocess.Popen[bytes]
+
+
+class RenderPool:
+    """Writes records here at first, then on processes; safe to call from several threads.
+
+    Args:
+        writer: writes in this process.
+        how: settings, template source and vocabulary, from which a process makes its own writer.
+        n_processes: how many to start; fewer than two: none.
+        is_apart: nothing may be written in this process, so at least one is started.
+    """
+
+    def __init__(
+        self,
+        writer: RecordWriter,
+        how: tuple[SftSettings, str, Vocabulary],
+        n_processes: int,
+        *,
+        is_apart: bool = False,
+    ) -> None:
+        self._write_here: Callable[[pa.LargeStringArray], Written] = writer.write
+        self._how = how
+        self._n_at_first = int(is_apart)
+        self._n_processes = max(n_processes if n_processes >= 2 else 0, self._n_at_first)
+        self._spent_s = 0.0
+        self._lock = threading.Lock()
+        self._processes: list[_Process] = []
+        self._idle: SimpleQueue[_Process] = SimpleQueue()
+        self.close = weakref.finalize(self, _end, self._processes)
+        """Ends the processes; the pool's own end does so too."""
+
+    def write(self, text: pa.LargeStringArray) -> Written:
+        """Return the segments of n records.
+
+        Raises:
+            WorkerError: a process died.
+        """
+        if not self._started():
+            start = time.thread_time()
+            written = self._write_here(text)
+            self._spent_s += time.thread_time() - start
+            return written
+        process = self._idle.get()
+        start = time.perf_counter()
+        try:
+            return _answer(process, text)
+        finally:
+            self._spent_s += time.perf_counter() - start
+            self._idle.put(process)
+
+    def _started(self) -> bool:
+        """Return whether there are processes, once those that are wanted by now are started."""
+        wanted = self._n_processes if self._spent_s > START_AFTER_S else self._n_at_first
+        with self._lock:
+            for _ in range(wanted - len(self._processes)):
+                self._start()
+        return wanted > 0
+
+    def _start(self) -> None:
+        with children_spared():
+            process = subprocess.Popen(
+                [sys.executable, "-m", "tokmill.chat.worker"],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+            )
+        self._processes.append(process)
+        try:
+            _tell(process, self._how)
+        finally:
+            self._idle.put(process)  # a dead one too: others must not wait for it
+
+
+def _end(processes: list[_Process]) -> None:
+    while processes:
+        process = processes.pop()
+        process.kill()
+        process.wait()
+        for pipe in (process.stdin, process.stdout):
+            if pipe is not None:
+                with suppress(OSError):
+                    pipe.close()
+
+
+def _answer(process: _Process, text: pa.LargeStringArray) -> Written:
+    _tell(process, text)
+    with _death_told(process):
+        if process.stdout is None:
+            raise EOFError
+        written: Written = receive(process.stdout)
+    return written
+
+
+def _tell(process: _Process, message: object) -> None:
+    with _death_told(process):
+        if process.stdin is None:
+            raise EOFError
+        send(process.stdin, message)
+
+
+@contextmanager
+def _death_told(process: _Process) -> Iterator[None]:
+    """Turn the end of a pipe into a `WorkerError`: its process has died."""
+    try:
+        yield
+    except (EOFError, BrokenPipeError):
+        raise WorkerError(_death(process.wait())) from None
+
+
+def _death(status: int) -> str:
+    if status == OUT_OF_TIME:
+        return (
+            f"the chat template took more than {TIME_S} s of processor time for one block of "
+            "records: use another --template, or a smaller --batch-bytes"
+        )
+    if status == OUT_OF_MEMORY:
+        return (
+            f"the chat template took more than {MEMORY_BYTES >> 30} GiB for one block of records: "
+            "use another --template, or a smaller --batch-bytes"
+        )
+    return (
+        f"a process that renders chats died (exit status {status}): run the same command again, "
+        "with --threads 1 if it does so again"
+    )

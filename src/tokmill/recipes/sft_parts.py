@@ -1,0 +1,174 @@
+"""What a run of SFT is made of: the tokenizer with its control tokens, the template, the rule."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from tokmill.chat.conversation import ChatError, Conversation
+from tokmill.chat.detect import settle_records
+from tokmill.chat.flat import STANFORD
+from tokmill.chat.rendered import settle_rendered
+from tokmill.chat.renderer import ChatRenderer
+from tokmill.chat.rule import mask_rule
+from tokmill.chat.templates import (
+    ALPACA,
+    Vocabulary,
+    emitted_strings,
+    make_template,
+    template_source,
+)
+from tokmill.errors import TokenizerError, UsageError
+from tokmill.tokenizer.continuation import continuation_tokenizer
+from tokmill.tokenizer.control_variant import added_tokens, with_control_tokens
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from typing import Any
+
+    from tokmill.chat.conversation import Message
+    from tokmill.settings.schema import Config, SftSettings
+    from tokmill.tokenizer.tokenizer import Tokenizer
+
+
+_LONGEST_ROW = 1 << 28
+"""Tokens of a row: padded rows take that much on disk, and lengths are sorted by counting."""
+
+
+def sft_settings(config: Config) -> SftSettings:
+    """Give the settings of SFT; the run is one."""
+    if config.sft is None:
+        raise UsageError("not a run of SFT: the configuration has no [sft]")
+    return config.sft
+
+
+def settle(
+    config: Config, tokenizer: Tokenizer, first_records: Sequence[Mapping[str, Any]]
+) -> tuple[Config, Tokenizer, str]:
+    """Settle what is left open: the schema, the template, which strings are control tokens.
+
+    Returns:
+        the settings with their schema, the tokenizer that takes the strings of control tokens in
+        texts for text, and the template: the name of a built-in one, or its source.
+
+    Raises:
+        UsageError: no schema or template fits.
+    """
+    settings = sft_settings(config)
+    where = f"first records of {config.input.paths[0]}"
+    settings = settle_records(settings, first_records, where)
+    added = added_tokens(tokenizer)
+    control = [string for string, token in added.items() if token.special]
+    settings = settle_rendered(settings, first_records, control, where)
+    rule = mask_rule(settings)
+    config = _with_lengths(config, settings)
+    if settings.schema == "text" and settings.rendered_text == "parse":
+        source = "plain"  # for what the tokenizer has: no template writes around such texts
+    else:
+        source = template_source(settings, rule.template, tokenizer.chat_template)
+    if settings.instruction == "auto":
+        style = STANFORD if source == ALPACA else "newline"
+        settings = replace(settings, instruction=style)
+    emitted = emitted_strings(source, added)
+    if config.tokenizer.control_tokens_in_text != "parse":
+        tokenizer = with_control_tokens(tokenizer, emitted)
+    tokenizer = replace(tokenizer, max_emittable_id=tokenizer.vocab_size - 1)
+    return replace(config, sft=settings), tokenizer, source
+
+
+def _with_lengths(config: Config, settings: SftSettings) -> Config:
+    """Return the settings with the longest sample, which without a limit is a row of packing.
+
+    Raises:
+        UsageError: the settings of lengths contradict each other.
+    """
+    row = settings.packing
+    longest = config.limits.max_tokens or row
+    if row > _LONGEST_ROW:
+        raise UsageError(
+            f"--packing (sft.packing): expected at most {_LONGEST_ROW} tokens a row, found {row}"
+        )
+    if row and longest > row:
+        raise UsageError(
+            f"--packing (sft.packing): rows of {row} tokens cannot hold samples of up to "
+            f"{longest} tokens: set --max-tokens to {row} or less"
+        )
+    if row and config.limits.min_tokens > longest:
+        raise UsageError(
+            f"--packing (sft.packing): no sample of --min-tokens, {config.limits.min_tokens}, "
+            f"fits into rows of {row} tokens: set --min-tokens to {longest} or less"
+        )
+    if settings.too_long == "window" and longest == 1:
+        raise UsageError(
+            "--too-long (sft.too_long): a window of 1 token has no target, as the first token of a "
+            "sample is none: raise --max-tokens"
+        )
+    if settings.too_long == "window" and longest and settings.window_overlap >= longest:
+        raise UsageError(
+            f"--window-overlap (sft.window_overlap): {settings.window_overlap} must be below "
+            f"--max-tokens, {longest}"
+        )
+    if settings.packed_rows and not row:
+        raise UsageError("--packed-rows (sft.packed_rows): needs --packing, the tokens of a row")
+    return replace(config, limits=replace(config.limits, max_tokens=longest))
+
+
+def vocabulary_of(config: Config, tokenizer: Tokenizer, template: str) -> Vocabulary:
+    """Give what the template needs to know of a settled run's tokenizer."""
+    named = dict(tokenizer.named)
+    added = added_tokens(tokenizer)
+    emitted = emitted_strings(template, added)
+    control = {
+        string: token.id for string, token in added.items() if token.special or string in emitted
+    }
+    control[tokenizer.eos.content] = tokenizer.eos.id
+    bos = named.get("bos_token", "") if tokenizer.bos is None else tokenizer.bos.content
+    if tokenizer.bos is not None:
+        control[bos] = tokenizer.bos.id
+    parse = config.tokenizer.control_tokens_in_text == "parse"
+    return Vocabulary(
+        control,
+        tokenizer.eos.content,
+        bos if bos in control else "",
+        named | {"eos_token": tokenizer.eos.content},
+        parse,
+        frozenset(added) - frozenset(control),
+    )
+
+
+def check_boundary(config: Config, tokenizer: Tokenizer, renderer: ChatRenderer) -> None:
+    """Make sure that the tokenizer can encode what the boundary cuts off.
+
+    Raises:
+        TokenizerError: a reply continues text of the template, and nothing encodes it so.
+    """
+    if mask_rule(sft_settings(config)).boundary != "split":
+        return
+    messages: list[Message] = [
+        {"role": "user", "content": "a"},
+        {"role": "assistant", "content": "a"},
+    ]
+    try:
+        samples = renderer.render_conversation(Conversation(messages, [None, None]))
+    except ChatError:  # not for this template
+        return
+    is_text, weights = samples.control < 0, samples.weights
+    cuts_text = is_text[1:] & is_text[:-1] & (weights[1:] != weights[:-1])
+    if cuts_text.any() and continuation_tokenizer(tokenizer) is None:
+        raise TokenizerError(
+            f"{tokenizer.name}: boundary split cuts text of template {renderer.name}, and this "
+            "tokenizer cannot encode the rest apart: choose --boundary joint, or a template that "
+            "puts control tokens around replies"
+        )
+
+
+def make_chat_renderer(config: Config, tokenizer: Tokenizer, source: str) -> ChatRenderer:
+    """Give the renderer of a settled run; `source` is its template.
+
+    Raises:
+        UsageError: the template does not fit the tokenizer.
+    """
+    settings = sft_settings(config)
+    vocabulary = vocabulary_of(config, tokenizer, source)
+    template = make_template(source, settings, vocabulary)
+    return ChatRenderer(settings, template, mask_rule(settings), vocabulary)

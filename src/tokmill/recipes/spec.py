@@ -1,0 +1,100 @@
+"""What a worker is told: the run, and one part of it. Plain, picklable values."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from tokmill.dataset.canonical import canonical_json, sha256_hex
+from tokmill.dataset.layout import FORMAT_VERSION
+from tokmill.settings.plain import output_settings
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from tokmill.engines.choice import EngineChoice
+    from tokmill.settings.schema import Config
+    from tokmill.sources.files import Slice
+    from tokmill.tokenizer.tokenizer import Tokenizer
+
+CUT_SAMPLES = "cut samples"
+"""Counts samples that a length rule cut, and which may not end as others do."""
+
+
+@dataclass(frozen=True, slots=True)
+class RunSpec:
+    """A run as its workers see it. `config` is resolved: no `auto` where a byte depends on it.
+
+    `template`: of a run of SFT, the name of a built-in template or the source of a Jinja one.
+    `memory_bytes`: what one worker may take of the machine's memory; 0: not known. `is_named`: the
+    user named the fields that are read, so that it is no error to leave out most of the text.
+    `labels`: fields whose values repeat in the first records, which count as no text.
+    """
+
+    config: Config
+    tokenizer: Tokenizer
+    engine: EngineChoice
+    n_threads: int
+    template: str = ""
+    memory_bytes: int = 0
+    is_named: bool = True
+    labels: frozenset[str] = frozenset()
+
+    @property
+    def kind(self) -> str:
+        """Give what the run makes: `pretrain` or `sft`."""
+        return "pretrain" if self.config.sft is None else "sft"
+
+    def identity(self) -> dict[str, Any]:
+        """Give what decides the bytes, besides the inputs."""
+        chat = {} if self.config.sft is None else {"template_sha256": self.template_sha256}
+        return {
+            **chat,
+            "format_version": FORMAT_VERSION,
+            "settings": output_settings(self.config),
+            "tokenizer_sha256": self.tokenizer.sha256,
+            "eos_id": self.tokenizer.eos.id,
+            "bos_id": None if self.tokenizer.bos is None else self.tokenizer.bos.id,
+        }
+
+    @property
+    def template_sha256(self) -> str:
+        """Give the sha256 of the chat template, or of a built-in one's name."""
+        return sha256_hex(self.template.encode())
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """A fixed, ordered set of slices: the unit of commit, resume and distribution."""
+
+    index: int
+    slices: tuple[Slice, ...]
+
+    def fingerprint(self, spec: RunSpec) -> str:
+        """Give the sha256 over the run's identity and this part's own slices."""
+        slices = [
+            [s.file.path, s.file.n_bytes, s.file.mtime_ns, s.file.stamp, s.start, s.stop]
+            for s in self.slices
+        ]
+        return sha256_hex(canonical_json([spec.identity(), slices]))
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """What happened since the last report of the same part; all counts are increments.
+
+    `drops` and `rejects` are by reason; `first_reject` describes one of the rejects, in one line.
+    `resumed` marks what an earlier attempt had committed. `stage_s`: seconds of all threads, by
+    stage of the recipe.
+    """
+
+    input_bytes: int = 0
+    text_bytes: int = 0
+    records: int = 0
+    documents: int = 0
+    tokens: int = 0
+    drops: Mapping[str, int] = field(default_factory=dict)
+    rejects: Mapping[str, int] = field(default_factory=dict)
+    first_reject: str = ""
+    resumed: bool = False
+    stage_s: Mapping[str, float] = field(default_factory=dict)

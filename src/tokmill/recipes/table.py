@@ -1,0 +1,44 @@
+"""Which recipe a run takes: for pretraining, or for SFT."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Protocol
+
+from tokmill.recipes.pretrain import PretrainRecipe
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    import numpy as np
+    import pyarrow as pa
+
+    from tokmill.engines.engine import Engine
+    from tokmill.recipes.encoded import Encoded
+    from tokmill.recipes.spec import RunSpec
+    from tokmill.sources.blocks import Block
+
+
+class Recipe(Protocol):
+    """Blocks of input to encoded documents; loaded once a process, shared by its threads.
+
+    `schema`: the columns it wants of a source. `dtype`: of the tokens.
+    """
+
+    schema: pa.Schema
+    dtype: np.dtype[np.unsignedinteger]
+
+    def process(self, blocks: Sequence[Block]) -> list[Encoded]:
+        """Parse, render and encode blocks, at least one, as if each came alone."""
+
+
+def make_recipe(spec: RunSpec, reference: Callable[[], Engine] | None = None) -> Recipe:
+    """Return the recipe of a run; `reference` returns the reference engine if it is loaded.
+
+    Raises:
+        TokmillError: the renderer, the template or the engine does not fit the tokenizer.
+    """
+    if spec.config.sft is None:
+        return PretrainRecipe(spec, reference)
+    from tokmill.recipes.sft import SftRecipe
+
+    return SftRecipe(spec, reference)

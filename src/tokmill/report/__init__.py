@@ -1,1 +1,0 @@
-"""Manifests and forecasts as text."""

@@ -1,0 +1,1 @@
+"""A run: prepare, plan, parts, commits, manifest."""

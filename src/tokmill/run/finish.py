@@ -1,0 +1,241 @@
+"""The end of a run: every part's record into one manifest, written last."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from tokmill import __version__
+from tokmill.dataset.canonical import laid_out_json, manifest_sha256
+from tokmill.dataset.checksum import Digest, digest_of
+from tokmill.dataset.counts import Counts
+from tokmill.dataset.layout import FORMAT_VERSION, MANIFEST, PARTS, PLAN, REJECTS, part_name
+from tokmill.dataset.packed_rows import write_packed_rows
+from tokmill.dataset.record import read_record, stands
+from tokmill.errors import StateError, StorageError
+from tokmill.recipes.left_out import check_fields, fields_read
+from tokmill.recipes.spec import CUT_SAMPLES
+from tokmill.run.outcome import check_outcome, check_read, summed_unread
+from tokmill.run.packing import write_packs
+from tokmill.run.plan import resolved_settings
+from tokmill.storage import write_chunks
+from tokmill.words.plural import plural
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+    from tokmill.dataset.record import PartRecord
+    from tokmill.dataset.writer import ShardEntry
+    from tokmill.recipes.spec import Part
+    from tokmill.run.plan import Plan
+    from tokmill.settings.schema import SftSettings
+
+PROBE_TEXT = "Hello, 世界! 123\n\tx = {}"
+"""Encoded into the manifest, so that another tokenizer of the same name is noticed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """What a run took.
+
+    Seconds of wall clock, and of CPU over all processes; peak memory as the sum of PSS over the
+    process tree; `text_bytes` rendered by this attempt, `resumed_parts` done by earlier ones;
+    `stage_s`: seconds of all threads by stage of the recipe, which overlap.
+    """
+
+    wall_s: float
+    cpu_s: float
+    peak_memory_bytes: int
+    resumed_parts: int
+    text_bytes: int
+    workers: int
+    stage_s: Mapping[str, float] = field(default_factory=dict)
+
+
+def committed(plan: Plan) -> Iterator[PartRecord]:
+    """Give the record of every part, in order, as it stands in the dataset; holds one at a time.
+
+    Raises:
+        StateError: one is not there, or is of another run.
+    """
+    directory = Path(plan.spec.config.output.dir) / PARTS
+    for part in plan.parts:
+        path = directory / part_name(part.index)
+        record = read_record(path, part.fingerprint(plan.spec))
+        if record is None:
+            raise StateError(f"{path}: gone: run the same command again to make it anew")
+        yield record
+
+
+def check_all_read(plan: Plan, records: Iterable[PartRecord]) -> None:
+    """Make sure that all input was read to its end; raises `UnreadInputError`."""
+    found = _Found(plan.spec.config.output.checksum)
+    for part, record in zip(plan.parts, records, strict=True):
+        found.add(part, record)
+    check_read(plan.spec.config.limits, list(found.sources.values()))
+
+
+def finish(
+    plan: Plan,
+    records: Iterable[PartRecord],
+    probe_ids: Sequence[int],
+    usage: Usage,
+    mask: Mapping[str, Any] | None = None,
+) -> dict[str, Any]:
+    """Write the manifest and return it as plain values.
+
+    Args:
+        plan: the plan that the run followed.
+        records: the commit record of every part, in order; gone through once, none is kept.
+        probe_ids: ids of `PROBE_TEXT` by the reference.
+        usage: what the run took.
+        mask: of a run of SFT, the rule of its masks.
+
+    Raises:
+        RecordError: see `check_outcome`; no manifest is written.
+        StorageError: a file of a record is not there any more, or has another size.
+    """
+    directory = Path(plan.spec.config.output.dir)
+    algorithm = plan.spec.config.output.checksum
+    found = _Found(algorithm)
+    for part, record in zip(plan.parts, records, strict=True):
+        _check_files(record, directory)
+        found.add(part, record)
+    sources = list(found.sources.values())
+    config = plan.spec.config
+    check_outcome(config.limits, found.totals, sources, found.rejects(directory))
+    used = fields_read(config)
+    if used and not plan.spec.is_named:
+        check_fields(config.render, config.limits.max_reject_fraction, sources, used)
+    tokenizer = plan.spec.tokenizer
+    manifest: dict[str, Any] = {
+        "format_version": FORMAT_VERSION,
+        "tokmill_version": __version__,
+        "kind": plan.spec.kind,
+        "config": resolved_settings(plan),
+        "tokenizer": {
+            "name": tokenizer.name,
+            "sha256": tokenizer.sha256,
+            "vocab_size": tokenizer.vocab_size,
+            "eos": {"id": tokenizer.eos.id, "token": tokenizer.eos.content},
+            "bos": None
+            if tokenizer.bos is None
+            else {"id": tokenizer.bos.id, "token": tokenizer.bos.content},
+            "probe": {"text": PROBE_TEXT, "ids": list(probe_ids)},
+        },
+        **({} if mask is None else {"mask": {**mask, "cut": found.totals.counters[CUT_SAMPLES]}}),
+        **({"fields_read": sorted(used)} if used else {}),
+        "engine": plan.spec.engine.as_json(),
+        "dtype": plan.spec.config.output.dtype,
+        "totals": _totals(found.totals, sources),
+        "length_histogram": found.length_histogram(),
+        "sources": sources,
+        "shards": found.shards,
+        "files": [_plan_file(directory, algorithm), *found.files],
+        "run": {
+            "wall_s": round(usage.wall_s, 3),
+            "cpu_s": round(usage.cpu_s, 3),
+            "stage_s": {stage: round(taken, 3) for stage, taken in usage.stage_s.items()},
+            "text_bytes_per_s": round(usage.text_bytes / max(usage.wall_s, 1e-9)),
+            "peak_memory_bytes": usage.peak_memory_bytes,
+            "resumed_parts": usage.resumed_parts,
+            "workers": usage.workers,
+            "threads": plan.spec.n_threads,
+        },
+    }
+    if plan.spec.config.sft is not None and plan.spec.config.sft.packing:
+        _pack(directory, manifest, plan.spec.config.sft, algorithm)
+    manifest["sha256"] = manifest_sha256(manifest)
+    write_chunks(directory / MANIFEST, laid_out_json(manifest))
+    return manifest
+
+
+def _check_files(record: PartRecord, directory: Path) -> None:
+    """Raise `StorageError` if somebody removed or cut a file while the run went on."""
+    for entry in record.files():
+        if not stands(entry, directory):
+            path = directory / entry.name
+            found = f"found {path.stat().st_size:,}" if path.is_file() else "it is gone"
+            raise StorageError(
+                f"{path}: changed while the run went on: expected {plural(entry.n_bytes, 'byte')}, "
+                f"{found}: run the same command again to make it anew"
+            )
+
+
+def _pack(directory: Path, manifest: dict[str, Any], settings: SftSettings, algorithm: str) -> None:
+    """Add packs to a manifest: they depend on what all parts hold, and on no worker."""
+    files, manifest["packs"] = write_packs(
+        directory, manifest["shards"], settings.packing, algorithm
+    )
+    if settings.packed_rows:
+        rows, listed = write_packed_rows(directory, manifest, algorithm)
+        files += rows
+        for split, shards in listed.items():
+            manifest["packs"][split]["shards"] = shards
+    manifest["files"] += [entry.as_json() for entry in files]
+
+
+def _plan_file(directory: Path, algorithm: str) -> dict[str, Any]:
+    with (directory / PLAN).open("rb") as file:
+        return digest_of(file, algorithm).entry(PLAN).as_json()
+
+
+@dataclass(slots=True)
+class _Found:
+    """What the parts hold, part by part: as the rows of the manifest, which a million files fill.
+
+    `algorithm`: of the sums of the parts' records.
+    `sources` are rows by path, in the order of the plan; `files` all but the plan and the manifest.
+    """
+
+    algorithm: str
+    totals: Counts = field(default_factory=Counts)
+    histogram: Counter[int] = field(default_factory=Counter)
+    sources: dict[str, dict[str, Any]] = field(default_factory=dict)
+    shards: list[dict[str, Any]] = field(default_factory=list)
+    files: list[dict[str, Any]] = field(default_factory=list)
+
+    def add(self, part: Part, record: PartRecord) -> None:
+        for step in record.steps:
+            self.shards += map(_shard_row, step.shards)
+            for i, counts in step.counts.items():
+                self.totals.add(counts)
+                self._add_source(part.slices[i].file.path, counts)
+            for i, n in enumerate(step.length_histogram):
+                self.histogram[i] += n
+        self.files += (entry.as_json() for entry in record.files())
+        digest = Digest(self.algorithm)
+        digest.update(record.as_bytes())
+        self.files.append(digest.entry(f"{PARTS}/{part_name(record.part)}").as_json())
+
+    def _add_source(self, path: str, counts: Counts) -> None:
+        row = self.sources.get(path)
+        if row is not None:  # an earlier step, or slice of the same file
+            before = Counts.from_json(row)
+            before.add(counts)
+            counts = before
+        self.sources[path] = {"path": path, **counts.as_json()}
+
+    def rejects(self, directory: Path) -> list[Path]:
+        names = (entry["name"] for entry in self.files)
+        return [directory / name for name in names if name.startswith(f"{REJECTS}/")]
+
+    def length_histogram(self) -> list[int]:
+        return [self.histogram[i] for i in range(max(self.histogram, default=-1) + 1)]
+
+
+def _totals(totals: Counts, sources: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """Return the counts of the run; where a break stands, each file says itself."""
+    unread = summed_unread(sources)
+    return {**totals.as_json(), **({"unread": unread} if unread else {})}
+
+
+def _shard_row(shard: ShardEntry) -> dict[str, Any]:
+    return {
+        "name": shard.files[0].name.removesuffix(".bin"),
+        "split": shard.split,
+        "documents": shard.n_documents,
+        "tokens": shard.n_tokens,
+    }

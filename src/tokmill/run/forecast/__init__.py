@@ -1,0 +1,1 @@
+"""Predicts a run from a sample of its input."""

@@ -1,0 +1,233 @@
+"""The step that is being written: a shard of each split, rejects, and what is counted."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from tokmill.dataset.checkpoint import final_name
+from tokmill.dataset.counts import Counts
+from tokmill.dataset.layout import REJECTS, SIDECARS, SPLITS, rejects_name, shard_stem
+from tokmill.dataset.record import Next, Step
+from tokmill.dataset.writer import ShardWriter
+from tokmill.errors import StorageError
+from tokmill.fields import add_fields
+from tokmill.run.rejects import RejectsFile
+from tokmill.timing import add_seconds
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Mapping
+    from pathlib import Path
+
+    import numpy.typing as npt
+
+    from tokmill.dataset.checksum import FileEntry
+    from tokmill.dataset.writer import ShardEntry
+    from tokmill.recipes.encoded import Encoded
+    from tokmill.values import Place, Reject, UnreadKeys
+
+N_LENGTH_BINS = 32
+
+
+class OpenStep:
+    """Step `number` of a part, until it is committed or discarded.
+
+    `left`: what `checkpoint` gave in an earlier attempt, whose files are gone on with; a
+    `StorageError` says that they are not as they were. `stage_s`: of `ShardWriter`, once committed.
+    """
+
+    def __init__(
+        self,
+        directory: Path,
+        part: int,
+        number: int,
+        *,
+        dtype: np.dtype[np.unsignedinteger],
+        algorithm: str,
+        left: Step | None = None,
+    ) -> None:
+        self._directory = directory
+        self._part = part
+        self.number = number
+        self._dtype = dtype
+        self._algorithm = algorithm
+        self._shards: dict[str, ShardWriter] = {}
+        self._rejects: RejectsFile | None = None
+        self.counts: dict[int, Counts] = {}
+        self._histogram = np.zeros(N_LENGTH_BINS, np.int64)
+        self.stage_s: dict[str, float] = {}
+        if left is not None:
+            self._take_over(left)
+
+    def _take_over(self, left: Step) -> None:
+        try:
+            for shard in left.shards:
+                stem = shard_stem(shard.split, self._part, self.number)
+                self._open_shard(shard.split, _sidecars(shard, stem), shard)
+            if left.rejects is not None:
+                name = final_name(left.rejects.name.removeprefix(f"{REJECTS}/"))
+                if name != rejects_name(self._part, self.number):
+                    raise StorageError(f"{left.rejects.name}: is of another step")
+                self._rejects = RejectsFile(self._directory, name, self._algorithm, left.rejects)
+        except BaseException:
+            self.discard()
+            raise
+        self.counts = dict(left.counts)
+        self._histogram[: len(left.length_histogram)] = left.length_histogram
+
+    def _open_shard(
+        self, split: str, sidecars: tuple[str, ...], left: ShardEntry | None = None
+    ) -> None:
+        stem = shard_stem(split, self._part, self.number)
+        self._shards[split] = ShardWriter(
+            self._directory,
+            split,
+            stem,
+            self._dtype,
+            sidecars,
+            algorithm=self._algorithm,
+            left=left,
+        )
+
+    def n_tokens(self, split: str) -> int | None:
+        """Return the tokens of a split's shard; None if it has none yet."""
+        shard = self._shards.get(split)
+        return None if shard is None else shard.n_tokens
+
+    def counts_of(self, slice_index: int) -> Counts:
+        """Return the counts of a slice, to add to."""
+        return self.counts.setdefault(slice_index, Counts())
+
+    def write(self, block: Encoded, start: int, stop: int) -> None:
+        """Append documents start:stop of a block to the shards of their splits."""
+        if start == stop:
+            return
+        span = slice(int(block.offsets[start]), int(block.offsets[stop]))
+        tokens = block.tokens[span]
+        sidecars = {ending: body[span] for ending, body in block.sidecars.items()}
+        lengths = block.offsets[start + 1 : stop + 1] - block.offsets[start:stop]
+        is_val = block.is_val[start:stop]
+        if not is_val.any():
+            self._append("train", tokens, lengths, sidecars)
+            return
+        for split, member in zip(SPLITS, (~is_val, is_val), strict=True):
+            own = np.repeat(member, lengths)
+            beside = {ending: body[own] for ending, body in sidecars.items()}
+            self._append(split, tokens[own], lengths[member], beside)
+
+    def _append(
+        self,
+        split: str,
+        tokens: npt.NDArray[np.unsignedinteger],
+        lengths: npt.NDArray[np.int64],
+        sidecars: Mapping[str, npt.NDArray[Any]],
+    ) -> None:
+        if not len(lengths):
+            return
+        if split not in self._shards:
+            self._open_shard(split, tuple(sidecars))
+        self._shards[split].append(tokens, lengths, sidecars)
+        exponents = np.frexp(lengths.astype(np.float64))[1] - 1
+        self._histogram += np.bincount(exponents, minlength=N_LENGTH_BINS)
+
+    def count(
+        self,
+        slice_index: int,
+        block: Encoded,
+        documents: tuple[int, int],
+        rows: tuple[int, int | None],
+    ) -> int:
+        """Count documents and the drops of `rows`; return how many records they came from."""
+        start, stop = documents
+        dropped = {reason: _within(found, rows) for reason, found in block.drops.items()}
+        outcomes = np.concatenate([block.rows[start:stop], *dropped.values()])
+        n_records = len(np.unique(outcomes))
+        counts = self.counts_of(slice_index)
+        counts.documents += stop - start
+        counts.records += n_records
+        counts.extra += len(outcomes) - n_records
+        counts.tokens += int(block.offsets[stop] - block.offsets[start])
+        counts.text_bytes += int(block.text_bytes[start:stop].sum())
+        counts.drops.update({reason: len(found) for reason, found in dropped.items() if len(found)})
+        if block.mask is not None:
+            mask = block.mask[block.offsets[start] : block.offsets[stop]]
+            counts.trained_tokens += int(np.count_nonzero(mask))
+        for sums, found in ((counts.counters, block.counters), (counts.checks, block.checks)):
+            for name, of_documents in found.items():
+                if n := int(of_documents[start:stop].sum()):
+                    sums[name] += n
+        if block.unread_keys is not None:
+            _count_unread(counts, block.unread_keys, block.rows[start:stop])
+        for row, fields in block.fields:
+            if rows[0] <= row and (rows[1] is None or row < rows[1]):
+                add_fields(counts.fields, fields)
+        return n_records
+
+    def reject(self, slice_index: int, source: str, place: Place, reject: Reject) -> None:
+        """Keep and count a reject; `place` is that in the file."""
+        if self._rejects is None:
+            name = rejects_name(self._part, self.number)
+            self._rejects = RejectsFile(self._directory, name, self._algorithm)
+        self._rejects.append(source, place, reject)
+        counts = self.counts_of(slice_index)
+        counts.rejects[reject.reason] += 1
+        counts.records += 1
+
+    def checkpoint(self, following: Next) -> Step:
+        """Make durable what is written, and return it: its files by their temporary names."""
+        shards = tuple(self._shards[s].checkpoint() for s in SPLITS if s in self._shards)
+        rejects = None if self._rejects is None else self._rejects.checkpoint()
+        return self._step(shards, rejects, following)
+
+    def commit(self, following: Next | None) -> Step:
+        """Make the files appear, and return what the step's record says."""
+        shards = tuple(self._shards[s].commit() for s in SPLITS if s in self._shards)
+        for shard in self._shards.values():
+            add_seconds(self.stage_s, shard.stage_s)
+        rejects = None if self._rejects is None else self._rejects.commit()
+        return self._step(shards, rejects, following)
+
+    def _step(
+        self, shards: tuple[ShardEntry, ...], rejects: FileEntry | None, following: Next | None
+    ) -> Step:
+        used = len(np.trim_zeros(self._histogram, "b"))
+        histogram = tuple(int(n) for n in self._histogram[:used])
+        counts = dict(sorted(self.counts.items()))
+        return Step(shards, rejects, counts, histogram, following)
+
+    def discard(self, keep: Collection[str] = ()) -> None:
+        """Close the files and remove them, but those whose temporary names are kept."""
+        for shard in self._shards.values():
+            shard.discard(keep)
+        if self._rejects is not None:
+            self._rejects.discard(keep)
+
+
+def _count_unread(counts: Counts, keys: UnreadKeys, rows: npt.NDArray[np.int64]) -> None:
+    """Count the unread keys of records that gave documents, in the order in which keys are met.
+
+    That order does not depend on where blocks are cut, and it decides which keys are named.
+    """
+    found = keys.of_row[np.unique(rows)]
+    kinds, first, n_records = np.unique(found[found >= 0], return_index=True, return_counts=True)
+    for i in np.argsort(first):
+        for key in keys.sets[int(kinds[i])]:
+            counts.add_unread_key(key, int(n_records[i]))
+
+
+def _sidecars(shard: ShardEntry, stem: str) -> tuple[str, ...]:
+    """Return the sidecars that a checkpoint's shard has; raises `StorageError` if it is another."""
+    names = [final_name(entry.name) for entry in shard.files]
+    endings = tuple(name.removeprefix(f"{stem}.") for name in names)
+    if endings[:2] != ("bin", "idx") or not set(endings[2:]) <= set(SIDECARS):
+        raise StorageError(f"{stem}: the checkpoint has other files: {', '.join(names)}")
+    return endings[2:]
+
+
+def _within(found: npt.NDArray[np.int64], rows: tuple[int, int | None]) -> npt.NDArray[np.int64]:
+    """Return those of some rows, not decreasing, that are in a range; to the end if it has none."""
+    start, stop = rows
+    return found[
+        np.searchsorted(found, start) : None if stop is None else np.searchsorted(found, stop)
+    ]

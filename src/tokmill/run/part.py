@@ -1,0 +1,191 @@
+"""One part, from slices to committed shards: bounded, ordered, streaming.
+
+The calling thread reads and writes; a pool parses, renders and encodes a few blocks ahead, bounded
+in number and in bytes. Results are written in the order of the blocks.
+"""
+
+from __future__ import annotations
+
+import math
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from dataclasses import replace
+from itertools import count
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from tokmill.dataset.counts import Counts
+from tokmill.dataset.layout import PARTS, part_name
+from tokmill.dataset.record import PartRecord, read_committed
+from tokmill.errors import ParityError, TokmillError
+from tokmill.recipes.left_out import samples_head
+from tokmill.recipes.spec import Progress
+from tokmill.run.ahead import Ahead, Work
+from tokmill.run.commits import CHECKPOINT_S, StepWriter
+from tokmill.run.held import Interrupts
+from tokmill.sources.open import open_slice
+from tokmill.sources.slices import check_unchanged
+from tokmill.timing import Laps
+from tokmill.values import Place
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from tokmill.dataset.record import Next
+    from tokmill.recipes.encoded import Encoded
+    from tokmill.recipes.spec import Part, RunSpec
+    from tokmill.recipes.table import Recipe
+
+
+def run_part(
+    spec: RunSpec,
+    part: Part,
+    recipe: Callable[[], Recipe],
+    report: Callable[[Progress], None],
+    *,
+    checkpoint_s: float = CHECKPOINT_S,
+) -> PartRecord:
+    """Write one part, or give the record of an earlier attempt that finished it.
+
+    Args:
+        spec: the run.
+        part: the part.
+        recipe: gives this process's recipe; called only if there is work.
+        report: gets increments; what it raises stops the part.
+        checkpoint_s: how often what is not committed yet becomes a checkpoint.
+
+    Raises:
+        TokmillError: of what is not committed, only a checkpoint stays.
+    """
+    directory = Path(spec.config.output.dir)
+    fingerprint = part.fingerprint(spec)
+    done = read_committed(directory / PARTS / part_name(part.index), fingerprint, directory)
+    if done is not None:
+        report(_resumed(done.counts()))
+        return done
+    loaded = recipe()
+    is_read_once = any(piece.file.path == "-" for piece in part.slices)
+    writer = StepWriter(
+        directory,
+        part.index,
+        fingerprint,
+        dtype=loaded.dtype,
+        shard_tokens=spec.config.output.shard_tokens,
+        fail_on_reject=spec.config.limits.on_error == "fail",
+        algorithm=spec.config.output.checksum,
+        checkpoint_s=math.inf if is_read_once else checkpoint_s,
+    )
+    try:
+        start, counts = writer.resume()
+        if start is not None:
+            report(_resumed(counts))
+        laps = Laps()
+        _write_blocks(spec, part, loaded, writer, start, laps, report)
+        with Interrupts() as interrupts, interrupts.held():
+            # Cut here, the shards would stand without a record, and the open step begin anew.
+            record = writer.finish()
+        report(Progress(stage_s={**laps.seconds, **writer.stage_s}))
+        return record
+    except ParityError:
+        writer.discard()  # the same engine wrote what is there
+        raise
+    except BaseException:
+        writer.close()
+        raise
+
+
+def _write_blocks(
+    spec: RunSpec,
+    part: Part,
+    recipe: Recipe,
+    writer: StepWriter,
+    start: Next | None,
+    laps: Laps,
+    report: Callable[[Progress], None],
+) -> None:
+    with ThreadPoolExecutor(spec.n_threads, "tokmill") as pool, Interrupts() as interrupts:
+        ahead = Ahead(pool, recipe, _timed(_works(spec, part, recipe, start), laps), spec)
+        try:
+            for work, encoded in ahead:
+                source = part.slices[work.slice_index].file
+                if encoded is None:
+                    _end_slice(writer, part, work, interrupts)
+                    continue
+                _check_same(encoded, source.path)
+                if encoded.rejects or encoded.unread is not None:
+                    work.reader.origin()  # may read the file up to here: not while held
+                with interrupts.held():
+                    progress = writer.add(
+                        work.slice_index, source.path, encoded, work.reader.origin
+                    )
+                report(replace(progress, stage_s=encoded.stage_s))
+                del encoded  # or a long record's tokens would stay beside the next block
+        except (KeyboardInterrupt, TokmillError) as error:
+            if not isinstance(error, ParityError):
+                _keep_all(writer, part, ahead, interrupts)
+            raise
+        finally:
+            ahead.cancel()
+
+
+def _end_slice(writer: StepWriter, part: Part, work: Work, interrupts: Interrupts) -> None:
+    piece = part.slices[work.slice_index]
+    check_unchanged(piece.file)
+    with interrupts.held():
+        writer.end_slice(work.slice_index, piece.n_bytes)
+
+
+def _keep_all(writer: StepWriter, part: Part, ahead: Ahead, interrupts: Interrupts) -> None:
+    """Make a last checkpoint, if the place of the record to go on with is known.
+
+    It waits for a block that is under way, as the pool would in any case.
+    """
+    if not writer.is_between_blocks:
+        return
+    with suppress(TokmillError):  # the first error is the one to tell
+        for work, encoded in ahead.left(writer.n_taken):
+            if encoded is not None:
+                writer.checkpoint_before(work.slice_index, encoded)
+                return
+            _end_slice(writer, part, work, interrupts)
+
+
+def _timed(works: Iterator[Work], laps: Laps) -> Iterator[Work]:
+    laps.skip()
+    for work in works:
+        laps.end("read")
+        yield work
+        laps.skip()
+
+
+def _works(spec: RunSpec, part: Part, recipe: Recipe, start: Next | None) -> Iterator[Work]:
+    """Give the blocks of all slices, each slice followed by its end, from `start` on."""
+    first, numbers = 0 if start is None else start.slice, count()
+    for i, piece in enumerate(part.slices[first:], first):
+        place = Place(start.line, start.byte_offset) if start and i == first else None
+        settings, run = spec.config.input, spec.config.run
+        options = (settings, recipe.schema, run.batch_bytes, place)
+        with open_slice(piece, *options, samples_head=samples_head(i)) as reader:
+            for block in reader.blocks():
+                yield Work(next(numbers), i, reader, block)
+            yield Work(next(numbers), i, reader, None, is_end=True)
+
+
+def _check_same(encoded: Encoded, source: str) -> None:
+    """Raise `ParityError` for the first text whose ids are not the reference's."""
+    for row, line in encoded.differences:
+        place = encoded.lookup.place(row)
+        raise ParityError(f"{source}: record {place.line} of its slice: {line}")
+
+
+def _resumed(counts: Counts) -> Progress:
+    return Progress(
+        input_bytes=counts.input_bytes,
+        text_bytes=counts.text_bytes,
+        records=counts.records,
+        documents=counts.documents,
+        tokens=counts.tokens,
+        drops=counts.drops,
+        rejects=counts.rejects,
+        resumed=True,
+    )

@@ -1,0 +1,178 @@
+"""What a run needs before its first token: inputs, tokenizer, renderer, parts, engine."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import cache
+from typing import TYPE_CHECKING
+
+from tokmill.engines.engine import REFERENCE, load_engine
+from tokmill.errors import UsageError
+from tokmill.fields import counted, describe_fields, used_paths, used_share
+from tokmill.recipes.spec import Part, RunSpec
+from tokmill.render.detect import detect, is_named, nested_keys, template_option
+from tokmill.render.renderer import make_renderer
+from tokmill.run.forecast.survey import survey
+from tokmill.run.forecast.surveyed import Survey
+from tokmill.run.large_texts import large_text_notes
+from tokmill.run.plan import make_parts, resolve
+from tokmill.sources.files import Discovery, SourceFile, discover
+from tokmill.sources.first_records import first_records, sample_fields
+from tokmill.sources.sniff import check_kinds
+from tokmill.tokenizer.tokenizer import Tokenizer, load_tokenizer
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from tokmill.chat.renderer import ChatRenderer
+    from tokmill.engines.choice import EngineChoice
+    from tokmill.engines.engine import Engine
+    from tokmill.fields import FieldSample
+    from tokmill.render.renderer import Renderer
+    from tokmill.settings.schema import Config
+
+
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """Inputs, tokenizer and renderer of a run, before an engine is chosen.
+
+    `fields`: of its first records; None for chats. `is_named`: the settings name the fields to use.
+    """
+
+    config: Config
+    found: Discovery
+    tokenizer: Tokenizer
+    renderer: Renderer | ChatRenderer
+    parts: tuple[Part, ...]
+    template: str = ""
+    fields: FieldSample | None = None
+    is_named: bool = True
+
+    @property
+    def files(self) -> Sequence[SourceFile]:
+        """Return the input files, in order."""
+        return self.found.files
+
+    def fields_note(self) -> str:
+        """Return which fields of the first records are used and which are left out; '' for chats.
+
+        With the option that takes all texts, where one field was detected and others have some.
+        """
+        sample = self.fields
+        if sample is None or not sample.n_records:
+            return ""
+        render, used = self.config.render, used_paths(self.renderer.schema)
+        counts = counted(sample.weighed(render.text_field), used)
+        is_one = render.renderer == "text" and not self.is_named
+        is_all = not is_one or used_share(counts, used) == 1
+        option = "" if is_all else template_option(sample, render.text_field)
+        return describe_fields(counts, used) + (f"; to take all: {option}" if option else "")
+
+    def notes(self) -> list[str]:
+        """Return lines on what may surprise: eos, texts as chats, files not read, large texts."""
+        eos = self.tokenizer.eos_note
+        large = large_text_notes(self.files, self.config.input)
+        return [*filter(None, (eos, self._text_note())), *self.found.ignored, *large]
+
+    def _text_note(self) -> str:
+        if self.config.sft is None:
+            return ""
+        from tokmill.chat.rendered import text_note
+
+        return text_note(self.config.sft)
+
+    def all_notes(self) -> list[str]:
+        """Return the same, and which fields are read."""
+        fields = self.fields_note()
+        return [*self.notes(), *([f"fields: {fields}"] if fields else [])]
+
+    @property
+    def labels(self) -> frozenset[str]:
+        """Return the fields whose values repeat in the first records; see `FieldSample.labels`."""
+        sample = self.fields
+        return frozenset() if sample is None else sample.labels(self.config.render.text_field)
+
+    def spec(self, engine: EngineChoice, n_threads: int, memory_bytes: int = 0) -> RunSpec:
+        """Return the run, once its engine is chosen; see `RunSpec`."""
+        known = (self.template, memory_bytes, self.is_named, self.labels)
+        return RunSpec(self.config, self.tokenizer, engine, n_threads, *known)
+
+    def with_checksum(self, algorithm: str) -> Prepared:
+        """Return the same with sums of files by another algorithm."""
+        output = replace(self.config.output, checksum=algorithm)
+        return replace(self, config=replace(self.config, output=output))
+
+
+def prepare(config: Config, commits: Mapping[str, str] | None = None) -> Prepared:
+    """Find the inputs, load the tokenizer, settle the renderer and cut the parts; writes nothing.
+
+    `commits`: of datasets of the Hub, by path, where an earlier attempt has fixed them.
+
+    Raises:
+        TokmillError: a path, the tokenizer, its eos, the renderer or the dtype is wrong.
+    """
+    if not config.input.paths:
+        raise UsageError(
+            "no input: name files, directories or globs, or set input.paths in a --config file"
+        )
+    if not config.tokenizer.path:
+        raise UsageError("no tokenizer: give --tokenizer, a file, a directory or a Hub name")
+    tokenizer = load_tokenizer(config.tokenizer, for_chat=config.sft is not None)
+    found = discover(config.input, commits)
+    check_kinds(found.files, config.input)
+    if config.sft is not None:
+        return _prepare_chat(config, tokenizer, found)
+    fields = sample_fields(found.files, config.input, nested_keys(config.render))
+    render = detect(config.render, fields, fields.where)
+    renderer = make_renderer(render, fields)
+    resolved = resolve(replace(config, render=render), tokenizer, render.renderer)
+    parts = make_parts(found.files, config.output.part_bytes)
+    return Prepared(
+        resolved, found, tokenizer, renderer, parts, "", fields, is_named(config.render)
+    )
+
+
+def _prepare_chat(config: Config, tokenizer: Tokenizer, found: Discovery) -> Prepared:
+    from tokmill.recipes.sft_parts import check_boundary, make_chat_renderer, settle
+
+    records = first_records(found.files, config.input)
+    config, tokenizer, template = settle(config, tokenizer, records)
+    resolved = resolve(config, tokenizer, "auto")
+    renderer = make_chat_renderer(resolved, tokenizer, template)
+    check_boundary(resolved, tokenizer, renderer)
+    parts = make_parts(found.files, resolved.output.part_bytes)
+    return Prepared(resolved, found, tokenizer, renderer, parts, template)
+
+
+def sample(
+    prepared: Prepared,
+    limit_bytes: int,
+    *,
+    at_random: bool = False,
+    weighs: bool = False,
+    keep_blocks: bool = False,
+) -> Survey:
+    """Sample the input; nothing from a source that can be read only once; see `survey`."""
+    if any(file.path == "-" for file in prepared.files):
+        return Survey()
+    settings = prepared.config.input
+    return survey(
+        prepared.parts,
+        settings,
+        prepared.renderer,
+        limit_bytes,
+        at_random=at_random,
+        labels=prepared.labels if weighs else None,
+        keep_blocks=keep_blocks,
+    )
+
+
+def reference_of(prepared: Prepared) -> Callable[[], Engine]:
+    """Give what loads the engine that the others are held against, once."""
+    control = prepared.config.tokenizer.control_tokens_in_text
+
+    @cache
+    def load() -> Engine:
+        return load_engine(REFERENCE, prepared.tokenizer, control_in_text=control, n_threads=1)
+
+    return load

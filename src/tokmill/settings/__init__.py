@@ -1,0 +1,1 @@
+"""Settings: what they are, and how they are read from TOML, options and variables."""

@@ -1,0 +1,196 @@
+"""Settings from plain values: a strict loader from TOML.
+
+Precedence: command-line option, environment variable, file, default (the command line resolves the
+first two). An unknown key, a wrong type or a value out of range is a `UsageError` that names the
+file and the key.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import re
+import tomllib
+from difflib import get_close_matches
+from functools import partial
+from types import NoneType
+from typing import TYPE_CHECKING, Any, get_args, get_type_hints
+
+from tokmill.errors import UsageError
+from tokmill.settings.schema import Config
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping
+    from pathlib import Path
+
+SIZE_UNITS = {
+    "b": 1,
+    **{f"{prefix}b": 1000**power for power, prefix in enumerate("kmgt", 1)},
+    **{f"{prefix}ib": 1024**power for power, prefix in enumerate("kmgt", 1)},
+}
+
+
+def read_toml(path: Path) -> dict[str, Any]:
+    """Read a TOML file into nested dicts.
+
+    Raises:
+        UsageError: the file is missing, unreadable, or not TOML.
+    """
+    try:
+        with path.open("rb") as file:
+            return tomllib.load(file)
+    except FileNotFoundError:
+        raise UsageError(f"{path}: no such configuration file") from None
+    except OSError as error:
+        raise UsageError(f"{path}: cannot be read: {error.strerror}") from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise UsageError(f"{path}: not valid TOML: {error}") from None
+
+
+def build_config(
+    values: Mapping[str, Mapping[str, Any]],
+    *,
+    where: str,
+    named: Callable[[str, str], str] | None = None,
+) -> Config:
+    """Build a `Config` from sections of plain values; `where` names their origin in messages.
+
+    `named`: returns what a message calls a setting, from its section and key, where that is not
+    `WHERE: SECTION.KEY`.
+
+    Raises:
+        UsageError: an unknown section or key, a wrong type, a value outside its range or choices.
+    """
+    sections = {f.name: f for f in dataclasses.fields(Config)}
+    types = get_type_hints(Config)
+    built: dict[str, Any] = {}
+    for name, section in values.items():
+        if name not in sections:
+            raise UsageError(
+                f"{where}: unknown section [{name}]; {_home(name)}{_known(name, sections)}"
+            )
+        if not isinstance(section, dict):
+            raise UsageError(f"{where}: [{name}] must be a table, found {_kind(section)}")
+        words = partial(named, name) if named else f"{where}: {name}.{{}}".format
+        built[name] = _build_section(section_type(types[name]), section, words)
+    return Config(**built)
+
+
+def _known(name: str, names: Iterable[str]) -> str:
+    """Return the names there are, after the one that was probably meant."""
+    known = list(names)
+    close = get_close_matches(name, known, n=1)
+    meant = f"did you mean {close[0]}? " if close else ""
+    return f"{meant}known: {', '.join(known)}"
+
+
+def section_type(hint: Any) -> type:
+    """Give the dataclass of a section of `Config`, which may be optional, from its type hint."""
+    kinds = [kind for kind in get_args(hint) or (hint,) if kind is not NoneType]
+    found: type = kinds[0]
+    return found
+
+
+def _home(key: str) -> str:
+    """Return which section has a key that stands in another, or in none."""
+    sections = get_type_hints(Config).items()
+    found = [name for name, hint in sections if key in get_type_hints(section_type(hint))]
+    return f"it belongs to [{'] or ['.join(found)}]; " if found else ""
+
+
+def _build_section(kind: type, values: Mapping[str, Any], named: Callable[[str], str]) -> Any:
+    known = {f.name: f for f in dataclasses.fields(kind)}
+    types = get_type_hints(kind)
+    checked: dict[str, Any] = {}
+    for key, value in values.items():
+        if key not in known:
+            raise UsageError(f"{named(key)}: unknown key; {_home(key)}{_known(key, known)}")
+        is_size = key.endswith("_bytes")
+        checked[key] = _check(types[key], value, known[key].metadata, named(key), is_size=is_size)
+    low, high = checked.get("min_tokens", 0), checked.get("max_tokens", 0)
+    if high and low > high:
+        raise UsageError(f"{named('min_tokens')}: {low} is more than {named('max_tokens')}, {high}")
+    return kind(**checked)
+
+
+def _check(
+    expected: Any, value: Any, metadata: Mapping[str, Any], where: str, *, is_size: bool
+) -> Any:
+    if metadata.get("is_mapping"):
+        value = _pairs(value, where)
+    if expected == tuple[str, ...]:
+        if isinstance(value, str) or not isinstance(value, list | tuple):
+            raise UsageError(f"{where}: expected a list of strings, found {_kind(value)}")
+        if any(not isinstance(item, str) for item in value):
+            raise UsageError(f"{where}: expected a list of strings, found {value!r}")
+        return tuple(value)
+    if metadata.get("is_json"):
+        value = _json_object(value, where)
+    if expected is float and type(value) is int:
+        value = float(value)
+    if expected is int and isinstance(value, str) and is_size:
+        value = parse_size(value, where)
+    if type(value) is not expected:
+        raise UsageError(f"{where}: expected {expected.__name__}, found {_kind(value)} ({value!r})")
+    if isinstance(value, str) and not _is_utf8(value):
+        raise UsageError(f"{where}: expected text in UTF-8, found {value!r}")
+    choices, low, high = (metadata.get(key) for key in ("choices", "minimum", "maximum"))
+    if choices is not None and value not in choices:
+        raise UsageError(f"{where}: expected one of {', '.join(choices)}; found {value!r}")
+    if (low is not None and not value >= low) or (high is not None and not value <= high):
+        bounds = f"at least {low}" if high is None else f"between {low} and {high}"
+        raise UsageError(f"{where}: expected {bounds}, found {value!r}")
+    return value
+
+
+def _json_object(value: Any, where: str) -> Any:
+    """Return an object, given as a table or as JSON, as JSON whose keys are in order."""
+    if value == "":
+        return value
+    try:
+        found = json.loads(value) if isinstance(value, str) else value
+        if isinstance(found, dict):
+            return json.dumps(dict(sorted(found.items())), ensure_ascii=False, allow_nan=False)
+    except (
+        ValueError,
+        TypeError,
+        RecursionError,
+    ) as error:  # such as a date
+        raise UsageError(f"{where}: expected a JSON object: {str(error).lower()}") from None
+    raise UsageError(f'{where}: expected a JSON object such as {{"a": true}}, found {value!r}')
+
+
+def _pairs(value: Any, where: str) -> Any:
+    """Return a table of texts as sorted pairs `key=value`, which a list may hold as well."""
+    if not isinstance(value, dict):
+        is_list = isinstance(value, list | tuple) and all(isinstance(item, str) for item in value)
+        return sorted(value) if is_list else value
+    for key, text in value.items():
+        if not isinstance(text, str):
+            raise UsageError(f"{where}.{key}: expected str, found {_kind(text)} ({text!r})")
+    return sorted(f"{key}={text}" for key, text in value.items())
+
+
+def _is_utf8(text: str) -> bool:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def _kind(value: Any) -> str:
+    return "a table" if isinstance(value, dict) else type(value).__name__
+
+
+def parse_size(text: str, where: str) -> int:
+    """Read a size such as `8 MiB`, `1GB` or `4096`, in bytes.
+
+    Raises:
+        UsageError: it is not a number with one of the units B, kB, KiB, MB, MiB, GB, GiB, TB, TiB.
+    """
+    match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([A-Za-z]*)", text.strip())
+    factor = None if match is None else SIZE_UNITS.get(match[2].lower() or "b")
+    if match is None or factor is None:
+        raise UsageError(f"{where}: expected a size such as 8MiB or 1GB, found {text!r}")
+    return int(float(match[1]) * factor)

@@ -1,0 +1,67 @@
+"""Settings as plain values: for the plan, the manifest, and what a run shows of itself."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import TYPE_CHECKING, Any
+
+from tokmill.settings.schema import Config, SftSettings
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+
+def output_settings(config: Config) -> dict[str, dict[str, Any]]:
+    """Return the settings that decide the bytes of a dataset, by section, as plain values.
+
+    Those that have the value which is meant where a plan does not name them are left out.
+    """
+    chosen = {
+        name: {f.name: value for f, value in _fields(section) if not _goes_without_saying(f, value)}
+        for name, section in _sections(config).items()
+    }
+    return {name: kept for name, kept in chosen.items() if kept}
+
+
+def _goes_without_saying(setting: dataclasses.Field[Any], value: Any) -> bool:
+    said = setting.metadata
+    return not said["affects_output"] or ("unsaid" in said and value == _as_json(said["unsaid"]))
+
+
+def unsaid_settings() -> dict[str, dict[str, Any]]:
+    """Return, by section, what a plan means that does not name a setting."""
+    config = Config(sft=SftSettings())
+    sections = {f.name: getattr(config, f.name) for f in dataclasses.fields(config)}
+    return {
+        name: {
+            f.name: _as_json(f.metadata["unsaid"])
+            for f, _ in _fields(section)
+            if "unsaid" in f.metadata
+        }
+        for name, section in sections.items()
+        if section is not None
+    }
+
+
+def plain(config: Config) -> dict[str, dict[str, Any]]:
+    """Return every setting as plain values, ready for JSON."""
+    return {
+        name: {f.name: value for f, value in _fields(section)}
+        for name, section in _sections(config).items()
+    }
+
+
+def _sections(config: Config) -> dict[str, Any]:
+    """Return the sections that say something: a run of SFT renders by [sft], others by [render]."""
+    unused = set() if config.sft is None else {"render"}
+    sections = {f.name: getattr(config, f.name) for f in dataclasses.fields(config)}
+    return {k: v for k, v in sections.items() if v is not None and k not in unused}
+
+
+def _fields(section: Any) -> Iterator[tuple[dataclasses.Field[Any], Any]]:
+    for setting in dataclasses.fields(section):
+        yield setting, _as_json(getattr(section, setting.name))
+
+
+def _as_json(value: Any) -> Any:
+    return list(value) if isinstance(value, tuple) else value

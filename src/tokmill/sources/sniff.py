@@ -1,0 +1,127 @@
+"""What a file holds, where its name says something else: found in its first bytes."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from itertools import islice
+from typing import TYPE_CHECKING
+
+from tokmill.errors import UsageError
+from tokmill.sources.csv import read_header
+from tokmill.sources.encodings import encoding_of
+from tokmill.sources.open import CSV_FORMATS, delimiter_of
+from tokmill.sources.streams import BrokenInputError, ByteStream, open_binary
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from tokmill.settings.schema import InputSettings
+    from tokmill.sources.slices import SourceFile
+
+_MOST_FILES = 16
+"""So many files are looked into: to open all of a million costs minutes."""
+
+_HEAD_BYTES = 64 << 10
+
+_MAGIC = (
+    (b"\x1f\x8b", "gz", "gzip data", "add .gz to its name"),
+    (b"\x28\xb5\x2f\xfd", "zst", "zstandard data", "add .zst to its name"),
+    (b"PAR1", "parquet", "Parquet", "let its name end in .parquet, or take --format parquet"),
+    (b"ARROW1", "arrow", "an Arrow file", "let its name end in .arrow, or take --format arrow"),
+    (b"\xfd7zXZ\0", "", "xz data", "unpack it with xz -dk"),
+    (b"BZh", "", "bzip2 data", "unpack it with bunzip2 -k"),
+    (b"PK\3\4", "", "a zip archive (or .xlsx, .docx)", "unpack it, or save it as text"),
+    (b"%PDF-", "", "a PDF", "extract its text first"),
+)
+"""First bytes, the format or compression that they are right for, their name, what to do."""
+
+_ARRAY = re.compile(rb"\s*\[\s*\{")
+_JSON = re.compile(rb"\s*[\[{]")
+_DELIMITERS = (";", "\t", "|")
+
+
+def check_kinds(files: Sequence[SourceFile], settings: InputSettings) -> None:
+    """Make sure that the first files hold what their names say.
+
+    Records that are broken are no matter of this: they become rejects.
+
+    Raises:
+        UsageError: a file is of another kind, which the message names, with what to do.
+        StorageError: a file cannot be read.
+    """
+    looked = list(islice((f for f in files if f.n_bytes and f.path != "-"), _MOST_FILES))
+    strange = []
+    for file in looked:
+        if found := _other_kind(file) or _other_csv(file, settings):
+            raise UsageError(f"{file.path}: {found}")
+        strange.append(_other_encoding(file))
+    if strange and all(strange):  # one of many is a reject, counted and shown
+        raise UsageError(f"{looked[0].path}: {strange[0]}")
+
+
+def _other_kind(file: SourceFile) -> str:
+    head = _stored_head(file)
+    for magic, right, name, advice in _MAGIC:
+        is_right = bool(right) and right in (file.format, file.compression)
+        if head.startswith(magic) and not is_right:
+            return f"holds {name}, expected {_expected(file)}: {advice}"
+    if file.compression and _JSON.match(head):
+        return f"holds text, expected {file.compression} data: take the last ending off its name"
+    if file.format in ("parquet", "arrow") and _JSON.match(head):
+        return f"holds JSON, expected {file.format}: let its name end in .jsonl or .json"
+    if file.format == "jsonl" and _ARRAY.match(_head(file)):
+        return (
+            "holds one JSON array, expected an object on each line: let its name end in .json, or "
+            "take --format array"
+        )
+    return ""
+
+
+def _expected(file: SourceFile) -> str:
+    return f"{file.format}, packed as {file.compression}" if file.compression else file.format
+
+
+def _other_csv(file: SourceFile, settings: InputSettings) -> str:
+    if file.format not in CSV_FORMATS or encoding_of(_head(file)):
+        return ""
+    delimiter = delimiter_of(file, settings)
+    names = read_header(file, delimiter, settings.max_record_bytes).names
+    other = next((d for d in _DELIMITERS if len(names) == 1 and d in names[0]), "")
+    if not other:
+        return ""
+    shown = other.replace("\t", "\\t")
+    return (
+        f"the header has one column, {names[0]!r}: expected columns separated by "
+        f"{delimiter!r}: take --csv-delimiter '{shown}'"
+    )
+
+
+def _other_encoding(file: SourceFile) -> str:
+    if file.format in ("parquet", "arrow", "hub"):
+        return ""
+    encoding = encoding_of(_head(file))
+    if not encoding:
+        return ""
+    return (
+        f"looks like {encoding}, expected UTF-8: convert it with "
+        f"iconv -f {encoding} -t UTF-8 {shlex.quote(file.path)} > NEW_FILE"
+    )
+
+
+def _stored_head(file: SourceFile) -> bytes:
+    if file.format == "hub":
+        return b""
+    with open_binary(file.path) as opened:
+        return opened.read(_HEAD_BYTES)
+
+
+def _head(file: SourceFile) -> bytes:
+    """Return the first bytes without compression, as far as they can be read."""
+    stream = ByteStream(file.path, file.compression)
+    try:
+        return next(stream.inside(), b"")[:_HEAD_BYTES]
+    except BrokenInputError:  # reported when it is read
+        return b""
+    finally:
+        stream.close()

@@ -1,0 +1,242 @@
+"""Which token ends a document: what a tokenizer's files name, its candidates, and advice."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from tokmill.errors import TokenizerError
+from tokmill.tokenizer.named_tokens import Token
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Mapping, Sequence
+
+    from tokmill.tokenizer.named_tokens import Companions
+
+_ENDS_TEXT = re.compile(
+    r"</s>|\[SEP\]|[<\[]\W*(eos(_token)?|eod|end\W?_?of\W?_?(text|sentence|document))\W*[>\]]",
+    re.IGNORECASE,
+)
+_ENDS_TURN = re.compile(
+    r"[<\[]\W*(eot|eom|eot_id|eom_id|end|im_end|return|end\W?_?of\W?_?turn(_token)?)\W*[>\]]",
+    re.IGNORECASE,
+)
+_EOS_VARIABLE = re.compile(r"\beos_token\b")
+
+
+@dataclass(frozen=True, slots=True)
+class FoundEos:
+    """The token that ends documents; `note` says why it was taken if no file says so plainly."""
+
+    token: Token
+    note: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class _Family:
+    """A family of models, known by the ids of some tokens, and what ends its documents."""
+
+    name: str
+    eos: str
+    marks: Mapping[str, int]
+    n_ids: int = 0
+
+
+_FAMILIES = (
+    _Family("minimind", "<|im_end|>", {"<|endoftext|>": 0, "<|im_end|>": 2}, n_ids=6400),
+    _Family("SmolLM 2", "<|endoftext|>", {"<|endoftext|>": 0, "<|im_end|>": 2, "<repo_name>": 3}),
+    _Family("Qwen", "<|endoftext|>", {"<|endoftext|>": 151643, "<|im_end|>": 151645}),
+    _Family("SmolLM 3", "<|end_of_text|>", {"<|end_of_text|>": 128001, "<|im_end|>": 128012}),
+    _Family("Llama 3", "<|end_of_text|>", {"<|end_of_text|>": 128001, "<|eot_id|>": 128009}),
+    _Family("Llama 4", "<|end_of_text|>", {"<|end_of_text|>": 200001, "<|eot|>": 200008}),
+    _Family("gpt-oss", "<|endoftext|>", {"<|endoftext|>": 199999, "<|return|>": 200002}),
+    _Family("Phi 3", "<|endoftext|>", {"<|endoftext|>": 32000, "<|end|>": 32007}),
+    _Family("Phi 4 mini", "<|endoftext|>", {"<|endoftext|>": 199999, "<|end|>": 200020}),
+    _Family("Phi 4 (and OLMo 2)", "<|endoftext|>", {"<|endoftext|>": 100257, "<|im_end|>": 100265}),
+    _Family("Yi", "<|endoftext|>", {"<|endoftext|>": 2, "<|im_end|>": 7}),
+    _Family("InternLM 2", "</s>", {"</s>": 2, "<|im_end|>": 92542}),
+    _Family("Gemma", "<eos>", {"<eos>": 1, "<end_of_turn>": 107}),
+    _Family("Gemma 3", "<eos>", {"<eos>": 1, "<end_of_turn>": 106}),
+)
+"""What ends a document in pretraining, where a vocabulary has tokens that end other things too.
+
+minimind: its pretraining puts `<|im_start|>` and `<|im_end|>` around every text. The others: eos
+in the tokenizers that came with the base models.
+"""
+
+
+def find_token(text: str, ids: Mapping[str, int], *, where: str, option: str) -> Token:
+    """Find the token that an option names, by its string or by its id in digits.
+
+    Digits are always an id: a number's own token is no end or begin of anything.
+
+    Raises:
+        TokenizerError: the vocabulary has no such token.
+    """
+    if text.isascii() and text.isdigit():
+        wanted = int(text)
+        content = next((content for content, id_ in ids.items() if id_ == wanted), None)
+        if content is None:
+            raise TokenizerError(f"{where}: {option} names id {wanted}, which no token has")
+        return Token(wanted, content)
+    if text not in ids:
+        raise TokenizerError(
+            f"{where}: {option} names {text!r}, which is not in the vocabulary; {_listed(ids)}"
+        )
+    return Token(ids[text], text)
+
+
+def find_eos(
+    ids: Mapping[str, int],
+    companions: Companions,
+    model_eos: Token | None,
+    *,
+    where: str,
+    special: Collection[int] = (),
+    of_turns: bool = False,
+) -> FoundEos:
+    """Find the end-of-text token: what the tokenizer's own files agree on, or the one candidate.
+
+    Args:
+        ids: every token's id by its string.
+        companions: what the files beside it say.
+        model_eos: what the tokenizer's own file says (a SentencePiece model does).
+        where: names the tokenizer in messages.
+        special: ids of control tokens; if a candidate is among them, all candidates are.
+        of_turns: whether it may be what ends turns too, as it may where turns are all there is.
+
+    Raises:
+        TokenizerError: no file names one and there is not one candidate, two files name two, or
+            it ends the turns of chats, so that it is ambiguous what an end of text is.
+    """
+    named = _named(ids, companions, model_eos, where=where, special=special)
+    if named is None:
+        return _only_candidate(ids, special, where=where)
+    if of_turns:
+        return FoundEos(named)
+    candidates = _candidates(ids, special, named)
+    if _ends_turns(named, companions):
+        role = f"the chat template uses {named.content!r} itself, as an end of turn"
+    elif _ENDS_TURN.fullmatch(named.content) and _of_text(candidates):
+        role = f"by its name, the configured {named.content!r} ends the turns of a chat"
+    else:
+        return FoundEos(named)
+    if candidates == [named] == _of_text(candidates):
+        return FoundEos(named, f"{where}: eos is {_shown(named)}; it ends the turns of chats too")
+    raise TokenizerError(f"{where}: eos is ambiguous: {role}; {_advice(ids, candidates)}")
+
+
+def _named(
+    ids: Mapping[str, int],
+    companions: Companions,
+    model_eos: Token | None,
+    *,
+    where: str,
+    special: Collection[int],
+) -> Token | None:
+    """Return the token that the files agree on, None if no file names one."""
+    if companions.eos is None:
+        return model_eos
+    source = companions.eos_source
+    if companions.eos not in ids:
+        raise TokenizerError(
+            f"{where}: {source} names eos {companions.eos!r}, which is not in the vocabulary; "
+            f"{_advice(ids, _candidates(ids, special))}"
+        )
+    eos = Token(ids[companions.eos], companions.eos)
+    if model_eos is not None and eos != model_eos:
+        candidates = _candidates(ids, special, model_eos, eos)
+        raise TokenizerError(
+            f"{where}: the model's eos is {_shown(model_eos)}, {source} names {_shown(eos)}; "
+            f"{_advice(ids, candidates)}"
+        )
+    return eos
+
+
+def _only_candidate(ids: Mapping[str, int], special: Collection[int], *, where: str) -> FoundEos:
+    """Return the one token that looks like an end of text; what ends turns only is none."""
+    candidates = _candidates(ids, special)
+    unnamed = f"{where}: no file names an end-of-text token"
+    if len(candidates) == 1 == len(_of_text(candidates)):
+        token = candidates[0]
+        return FoundEos(
+            token, f"{unnamed}; taken: {_shown(token)}, the only candidate (--eos-token: another)"
+        )
+    raise TokenizerError(f"{unnamed}; {_advice(ids, candidates)}")
+
+
+def _ends_turns(eos: Token, companions: Companions) -> bool:
+    templates = companions.chat_templates.values()
+    return any(eos.content in text or _EOS_VARIABLE.search(text) for text in templates)
+
+
+def _candidates(ids: Mapping[str, int], special: Collection[int], *also: Token) -> list[Token]:
+    """Return the tokens that look like the end of something, and `also`, by id.
+
+    Qwen's vocabulary has `</s>` as a piece of ordinary text: where control tokens look like an end,
+    others are left out.
+    """
+    alike = {
+        Token(id_, text)
+        for text, id_ in ids.items()
+        if _ENDS_TEXT.fullmatch(text) or _ENDS_TURN.fullmatch(text)
+    }
+    control = {token for token in alike if token.id in special}
+    return sorted((control or alike).union(also), key=lambda token: token.id)
+
+
+def _of_text(tokens: Sequence[Token]) -> list[Token]:
+    return [token for token in tokens if _ENDS_TEXT.fullmatch(token.content)]
+
+
+def _advice(ids: Mapping[str, int], candidates: Sequence[Token]) -> str:
+    """Return which candidate ends documents and why, ready to copy, and all of them."""
+    reason, chosen = _recommended(ids, candidates)
+    if not chosen:
+        return f"choose with --eos-token; {_list_of(candidates)}"
+    return f"{reason}: choose --eos-token {shlex.quote(chosen)}; {_list_of(candidates)}"
+
+
+def _recommended(ids: Mapping[str, int], candidates: Sequence[Token]) -> tuple[str, str]:
+    """Return why and which token to take, by the family or else by the names; ('', '') if unknown.
+
+    The reason names the tokens that end turns, so that nobody takes one of those.
+    """
+    turns = [t.content for t in candidates if _ENDS_TURN.fullmatch(t.content)]
+    family = _family(ids)
+    if family is not None:
+        others = [content for content in turns if content != family.eos]
+        reason = f"{family.name} ends documents of pretraining with {family.eos}"
+        return reason + _and_turns(others), family.eos
+    texts = [t.content for t in _of_text(candidates)]
+    if len(texts) != 1:
+        return "", ""
+    return f"by the names, documents end with {texts[0]}" + _and_turns(turns), texts[0]
+
+
+def _and_turns(contents: Sequence[str]) -> str:
+    return f", and turns of chats with {' or '.join(contents)}" if contents else ""
+
+
+def _family(ids: Mapping[str, int]) -> _Family | None:
+    for family in _FAMILIES:
+        same = all(ids.get(content) == id_ for content, id_ in family.marks.items())
+        if same and family.n_ids in (0, len(ids)):
+            return family
+    return None
+
+
+def _listed(ids: Mapping[str, int]) -> str:
+    return _list_of(_candidates(ids, ()))
+
+
+def _list_of(candidates: Sequence[Token]) -> str:
+    if not candidates:
+        return "no token looks like one"
+    return "candidates: " + ", ".join(map(_shown, candidates))
+
+
+def _shown(token: Token) -> str:
+    return f"id {token.id} {token.content}"

@@ -1,0 +1,239 @@
+"""tiktoken rank files: base64 tokens with ranks, turned into an equal tokenizer.json.
+
+A rank file says neither how text is split before merging nor which control tokens exist; both are
+public facts of each encoding, kept here by name. tiktoken merges, inside one split, the neighbours
+whose concatenation has the lowest rank, leftmost first; a list of merges says the same when it
+holds *every* cut of a token into two tokens, in the order of the token's rank.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from tokmill.errors import TokenizerError
+from tokmill.words.plural import plural
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+_RANK_LINE = re.compile(rb"[A-Za-z0-9+/]+={0,2} [0-9]+\r?(?:\n|\Z)")
+
+_CONTRACTIONS = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)"
+_SPACES = r"\s*[\r\n]+|\s+(?!\S)|\s+"
+
+
+@dataclass(frozen=True, slots=True)
+class Encoding:
+    """What a rank file leaves unsaid: the split pattern, control tokens, Unicode normal form.
+
+    `control_tokens` are placed at the number of ranks plus the offset given with each. Patterns
+    are written without possessive quantifiers, which Oniguruma's syntax takes for something else;
+    the splits are the same.
+    """
+
+    pattern: str
+    control_tokens: tuple[tuple[str, int], ...]
+    normalizer: str | None = None
+
+
+def encodings() -> dict[str, Encoding]:
+    """Give the encodings known by name.
+
+    Sources: tiktoken 0.14 (`tiktoken_ext/openai_public.py`) for gpt2, cl100k and o200k; the
+    published tokenizer files of Llama 3.1 and Qwen 2.5 for the others. `qwen2` puts text into NFC
+    first, and has the three control tokens that all Qwen releases share.
+    """
+    return {
+        "gpt2": Encoding(
+            r"'(?:[sdmt]|ll|ve|re)| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+",
+            (("<|endoftext|>", 0),),
+        ),
+        "cl100k": Encoding(
+            _word_pattern(r"\p{N}{1,3}"),
+            (
+                ("<|endoftext|>", 1),
+                ("<|fim_prefix|>", 2),
+                ("<|fim_middle|>", 3),
+                ("<|fim_suffix|>", 4),
+                ("<|endofprompt|>", 20),
+            ),
+        ),
+        "o200k": Encoding(_cased_pattern(), (("<|endoftext|>", 1), ("<|endofprompt|>", 20))),
+        "llama3": Encoding(_word_pattern(r"\p{N}{1,3}"), _llama3_control_tokens()),
+        "qwen2": Encoding(
+            _word_pattern(r"\p{N}"),
+            (("<|endoftext|>", 0), ("<|im_start|>", 1), ("<|im_end|>", 2)),
+            normalizer="NFC",
+        ),
+    }
+
+
+def _word_pattern(digits: str) -> str:
+    word = rf"{_CONTRACTIONS}|[^\r\n\p{{L}}\p{{N}}]?\p{{L}}+|{digits}"
+    return rf"{word}| ?[^\s\p{{L}}\p{{N}}]+[\r\n]*|{_SPACES}"
+
+
+def _cased_pattern() -> str:
+    lead, upper, lower = (
+        r"[^\r\n\p{L}\p{N}]?",
+        r"[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]",
+        r"[\p{Ll}\p{Lm}\p{Lo}\p{M}]",
+    )
+    words = rf"{lead}{upper}*{lower}+{_CONTRACTIONS}?|{lead}{upper}+{lower}*{_CONTRACTIONS}?"
+    return rf"{words}|\p{{N}}{{1,3}}| ?[^\s\p{{L}}\p{{N}}]+[\r\n/]*|{_SPACES}"
+
+
+def _llama3_control_tokens() -> tuple[tuple[str, int], ...]:
+    """Give the 256 control tokens of Llama 3.1, in the order of their ids."""
+    named = {
+        0: "<|begin_of_text|>",
+        1: "<|end_of_text|>",
+        4: "<|finetune_right_pad_id|>",
+        5: "<|step_id|>",
+        6: "<|start_header_id|>",
+        7: "<|end_header_id|>",
+        8: "<|eom_id|>",
+        9: "<|eot_id|>",
+        10: "<|python_tag|>",
+        11: "<|image|>",
+    }
+    unnamed = (f"<|reserved_special_token_{n}|>" for n in range(256))
+    return tuple((named.get(offset) or next(unnamed), offset) for offset in range(256))
+
+
+def is_rank_file(data: bytes) -> bool:
+    """Say whether bytes begin like a rank file; a SentencePiece model never does."""
+    return _RANK_LINE.match(data) is not None
+
+
+def parse_ranks(data: bytes, *, where: str) -> dict[bytes, int]:
+    """Read a rank file.
+
+    Raises:
+        TokenizerError: a line that is not base64 and a number, a token or rank given twice, or one
+            of the 256 single bytes missing, without which some text could not be encoded.
+    """
+    ranks: dict[bytes, int] = {}
+    seen: set[int] = set()
+    for number, line in enumerate(data.splitlines(), start=1):
+        token, rank = _parse_line(line, where=f"{where}:{number}")
+        if token in ranks or rank in seen:
+            raise TokenizerError(f"{where}:{number}: token or rank stands here a second time")
+        ranks[token] = rank
+        seen.add(rank)
+    if missing := [byte for byte in range(256) if bytes([byte]) not in ranks]:
+        raise TokenizerError(
+            f"{where}: no token for {plural(len(missing), 'byte')}, first {missing[0]:#04x}"
+        )
+    return ranks
+
+
+def _parse_line(line: bytes, *, where: str) -> tuple[bytes, int]:
+    try:
+        token, rank = line.split()
+        return base64.b64decode(token, validate=True), int(rank)
+    except ValueError:  # binascii's error is one too
+        raise TokenizerError(
+            f"{where}: expected a base64 token and a rank, found {line[:60].decode('latin-1')!r}"
+        ) from None
+
+
+def tiktoken_to_json(data: bytes, pattern: str, *, where: str) -> str:
+    """Turn a rank file into the text of a tokenizer.json that gives tiktoken's ids.
+
+    Args:
+        data: the rank file.
+        pattern: a name of `encodings`.
+        where: names the file in messages.
+
+    Raises:
+        TokenizerError: the pattern is not known, or the rank file is broken.
+    """
+    known = encodings()
+    if pattern not in known:
+        found = f"unknown pattern {pattern!r}" if pattern else "no pattern is named"
+        raise TokenizerError(
+            f"{where}: a tiktoken rank file does not say how it splits text, and {found}; "
+            f"set --pattern to one of {', '.join(known)}"
+        )
+    encoding = known[pattern]
+    ranks = parse_ranks(data, where=where)
+    ordered = sorted(ranks, key=ranks.__getitem__)
+    stand_ins = _stand_ins()
+    names = {token: token.decode("latin-1").translate(stand_ins) for token in ordered}
+    vocab = {names[token]: ranks[token] for token in ordered}
+    first_free = max(ranks.values()) + 1
+    control = [(content, first_free + offset) for content, offset in encoding.control_tokens]
+    # An added token that is missing in the model's vocabulary gets the next id, whatever it says.
+    vocab.update(control)
+    return json.dumps(
+        {
+            "version": "1.0",
+            "truncation": None,
+            "padding": None,
+            "added_tokens": [_added_token(content, token_id) for content, token_id in control],
+            "normalizer": {"type": encoding.normalizer} if encoding.normalizer else None,
+            "pre_tokenizer": _pre_tokenizer(encoding.pattern),
+            "post_processor": None,
+            "decoder": _byte_level_step(),
+            "model": {
+                "type": "BPE",
+                "dropout": None,
+                "unk_token": None,
+                "continuing_subword_prefix": None,
+                "end_of_word_suffix": None,
+                "fuse_unk": False,
+                "byte_fallback": False,
+                "ignore_merges": True,  # tiktoken looks a whole split up before it merges
+                "vocab": vocab,
+                "merges": _merges(ordered, names),
+            },
+        },
+        ensure_ascii=False,
+        separators=(",", ":"),
+    )
+
+
+def _merges(ordered: list[bytes], names: Mapping[bytes, str]) -> list[tuple[str, str]]:
+    merges = []
+    for token in ordered:
+        for cut in range(1, len(token)):
+            left, right = names.get(token[:cut]), names.get(token[cut:])
+            if left is not None and right is not None:
+                merges.append((left, right))
+    return merges
+
+
+def _added_token(content: str, token_id: int) -> dict[str, Any]:
+    flags = dict.fromkeys(("single_word", "lstrip", "rstrip", "normalized"), False)
+    return {"id": token_id, "content": content, **flags, "special": True}
+
+
+def _pre_tokenizer(pattern: str) -> dict[str, Any]:
+    split = {
+        "type": "Split",
+        "pattern": {"Regex": pattern},
+        "behavior": "Isolated",
+        "invert": False,
+    }
+    return {"type": "Sequence", "pretokenizers": [split, _byte_level_step()]}
+
+
+def _byte_level_step() -> dict[str, Any]:
+    return {
+        "type": "ByteLevel",
+        "add_prefix_space": False,
+        "trim_offsets": True,
+        "use_regex": False,
+    }
+
+
+def _stand_ins() -> dict[int, int]:
+    """Give GPT-2's map from byte to code point: printable bytes stay, others go from 256 up."""
+    printable = {*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)}
+    others = (byte for byte in range(256) if byte not in printable)
+    return {byte: 256 + index for index, byte in enumerate(others)}

@@ -1,0 +1,146 @@
+from __future__ import annotations
+
+import struct
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import tokmill.dataset.index as index
+from tokmill.dataset.index import HEADER, IndexWriter, read_index
+from tokmill.errors import RecordError, VerifyError
+from tokmill.storage import PendingFile
+
+
+def write(path: Path, item_bytes: int, *batches: list[int]) -> Path:
+    pending = PendingFile(path)
+    writer = IndexWriter(pending, item_bytes)
+    for batch in batches:
+        writer.append(np.array(batch, np.int64))
+    writer.finish()
+    pending.commit()
+    return path
+
+
+def by_hand(item_bytes: int, lengths: list[int]) -> bytes:
+    """The table of the module, field by field."""
+    offsets = [item_bytes * sum(lengths[:i]) for i in range(len(lengths))]
+    return b"".join(
+        [
+            b"MMIDIDX\x00\x00",
+            struct.pack("<Q", 1),
+            struct.pack("<B", {2: 8, 4: 4}[item_bytes]),
+            struct.pack("<Q", len(lengths)),
+            struct.pack("<Q", len(lengths) + 1),
+            *(struct.pack("<i", length) for length in lengths),
+            *(struct.pack("<q", offset) for offset in offsets),
+            *(struct.pack("<q", i) for i in range(len(lengths) + 1)),
+        ]
+    )
+
+
+def test_the_index_of_two_documents_has_exactly_these_bytes(tmp_path: Path):
+    data = write(tmp_path / "a.idx", 2, [3, 2]).read_bytes()
+    assert data == bytes.fromhex(
+        "4d4d494449445800 00"
+        "0100000000000000"
+        "08"
+        "0200000000000000"
+        "0300000000000000"
+        "03000000 02000000"
+        "0000000000000000 0600000000000000"
+        "0000000000000000 0100000000000000 0200000000000000"
+    )
+
+
+@pytest.mark.parametrize("length", [1 << 31, 1 << 32, (1 << 32) + 5, 1 << 62])
+def test_a_length_that_an_index_cannot_say_is_not_narrowed(tmp_path: Path, length):
+    pending = PendingFile(tmp_path / "a.idx")
+    writer = IndexWriter(pending, 2)
+    writer.append(np.array([1, (1 << 31) - 1], np.int64))
+    with pytest.raises(RecordError) as caught:
+        writer.append(np.array([3, length, 3], np.int64))
+    pending.discard()
+    assert str(caught.value) == (
+        f"{tmp_path}/a.idx: expected documents of at most 2,147,483,647 tokens, found one of "
+        f"{length:,}: set --max-tokens to leave it out"
+    )
+
+
+def test_uint32_is_declared_as_int32(tmp_path: Path):
+    data = write(tmp_path / "a.idx", 4, [1]).read_bytes()
+    assert data[17] == 4
+    assert data == by_hand(4, [1])
+
+
+def test_the_header_is_34_bytes():
+    assert HEADER.size == 34
+
+
+@given(
+    batches=st.lists(st.lists(st.integers(1, 2**31 - 1), max_size=4), max_size=4),
+    item_bytes=st.sampled_from([2, 4]),
+)
+def test_any_index_is_the_table_and_reads_back(tmp_path_factory, batches, item_bytes):
+    path = write(tmp_path_factory.mktemp("index") / "a.idx", item_bytes, *batches)
+    lengths = [length for batch in batches for length in batch]
+    assert path.read_bytes() == by_hand(item_bytes, lengths)
+    read, offsets, item = read_index(path)
+    assert read.tolist() == lengths
+    assert offsets.tolist() == [item_bytes * sum(lengths[:i]) for i in range(len(lengths))]
+    assert item == item_bytes
+
+
+def test_offsets_go_past_four_gibibytes_without_wrapping(tmp_path: Path):
+    long = 2**31 - 1
+    _, offsets, _ = read_index(write(tmp_path / "a.idx", 4, [long, long], [long, 5]))
+    assert offsets.tolist() == [0, 4 * long, 8 * long, 12 * long]
+    assert int(offsets[-1]) > 2**34
+
+
+def test_offsets_go_on_from_one_chunk_to_the_next(tmp_path: Path, monkeypatch):
+    monkeypatch.setattr(index, "_CHUNK_DOCUMENTS", 2)
+    lengths = [2**31 - 1, 7, 2**31 - 2, 1, 9]
+    assert write(tmp_path / "a.idx", 2, lengths).read_bytes() == by_hand(2, lengths)
+
+
+def test_more_documents_than_a_chunk_are_indexed(tmp_path: Path):
+    n = (1 << 20) + 3
+    lengths, offsets, _ = read_index(write(tmp_path / "a.idx", 2, [5] * n))
+    assert lengths.sum() == 5 * n
+    assert np.array_equal(offsets, np.arange(n) * 10)
+
+
+def test_an_index_without_documents_reads_back_empty(tmp_path: Path):
+    lengths, offsets, item_bytes = read_index(write(tmp_path / "a.idx", 2))
+    assert (lengths.tolist(), offsets.tolist(), item_bytes) == ([], [], 2)
+
+
+@pytest.mark.parametrize(
+    ("change", "expected"),
+    [
+        (lambda data: b"", "not an MMIDIDX index"),
+        (lambda data: data[:33], "not an MMIDIDX index"),
+        (lambda data: b"X" + data[1:], "not an MMIDIDX index"),
+        (lambda data: data[:9] + b"\x02" + data[10:], "index header says version 2, dtype code 8"),
+        (lambda data: data[:17] + b"\x06" + data[18:], "index header says version 1, dtype code 6"),
+        (lambda data: data[:26] + b"\x09" + data[27:], "index header says version 1, dtype code 8"),
+        (lambda data: data[:-1], "81 bytes do not fit 2 documents"),
+        (lambda data: data + b"\x00", "83 bytes do not fit 2 documents"),
+    ],
+)
+def test_a_broken_index_is_refused(tmp_path: Path, change, expected):
+    data = by_hand(2, [3, 2])
+    assert len(data) == 82
+    path = tmp_path / "a.idx"
+    path.write_bytes(change(data))
+    with pytest.raises(VerifyError) as caught:
+        read_index(path)
+    assert str(caught.value) == f"{path}: {expected}"
+
+
+def test_a_missing_index_is_an_os_error(tmp_path: Path):
+    with pytest.raises(FileNotFoundError):
+        read_index(tmp_path / "a.idx")

@@ -1,0 +1,110 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tokmill.dataset.layout import (
+    DATASET_FILE,
+    FORMAT_VERSION,
+    check_format_version,
+    pack_names,
+    packed_stem,
+    part_name,
+    rejects_name,
+    shard_stem,
+    step_name,
+    token_dtype,
+)
+from tokmill.errors import StateError, TokenizerError
+
+
+def test_names_are_those_of_the_format_page():
+    assert shard_stem("train", 3, 12) == "train-0000003-0012"
+    assert part_name(3) == "0000003.json"
+    assert step_name(3, 12) == "0000003-0012.json"
+    assert rejects_name(3, 12) == "0000003-0012.jsonl"
+    assert packed_stem("val", 12) == "packed-val-0012"
+    assert pack_names("train") == ("packs-train-rows.bin", "packs-train-samples.bin")
+
+
+def test_names_sort_in_the_order_of_the_dataset():
+    stems = [shard_stem("train", part, step) for part in (0, 9, 10, 1000) for step in (0, 9, 10)]
+    assert sorted(stems) == stems
+
+
+@pytest.mark.parametrize(
+    ("name", "is_known"),
+    [
+        ("train-0000000-0000.bin", True),
+        ("val-1234567-0000.idx", True),
+        ("train-0000000-12345.mask", True),
+        ("val-0000000-0000.weight", True),
+        ("packs-train-rows.bin", True),
+        ("packs-val-samples.bin", True),
+        ("packed-train-0000.bin", True),
+        ("packed-val-12345.mask", True),
+        ("packed-train-0000-0000.bin", False),
+        ("packs-train-rows.idx", False),
+        ("packs-test-rows.bin", False),
+        ("train-0000000-0000.bin.gz", False),
+        ("test-0000000-0000.bin", False),
+        ("train-000000-0000.bin", False),
+        ("parts/0000000.json", True),
+        ("parts/0000000-0012.json", True),
+        ("rejects/0000000-0000.jsonl", True),
+        ("rejects/0000000.jsonl", False),
+        ("parts/../0000000.json", False),
+        ("../train-0000000-0000.bin", False),
+        ("train-0000000-0000.bin\n", False),
+        ("train-\u0661000000-0000.bin", False),
+        ("manifest.json", False),
+    ],
+)
+def test_a_file_of_a_dataset_is_known_by_its_name(name, is_known):
+    assert (DATASET_FILE.fullmatch(name) is not None) is is_known
+
+
+@pytest.mark.parametrize(
+    ("name", "max_id", "expected"),
+    [
+        ("auto", 0, "<u2"),
+        ("auto", 65_535, "<u2"),
+        ("auto", 65_536, "<u4"),
+        ("uint16", 65_535, "<u2"),
+        ("uint32", 10, "<u4"),
+        ("uint32", 151_642, "<u4"),
+    ],
+)
+def test_the_dtype_is_the_smallest_that_fits_unless_it_is_named(name, max_id, expected):
+    assert token_dtype(name, max_id) == np.dtype(expected)
+
+
+def test_uint16_for_a_larger_id_is_an_error_that_names_the_id():
+    with pytest.raises(TokenizerError) as caught:
+        token_dtype("uint16", 65_536)
+    assert str(caught.value) == (
+        "dtype uint16 holds ids up to 65535, this tokenizer can emit id 65536: "
+        "use dtype auto or uint32, or another tokenizer"
+    )
+
+
+def test_the_version_of_this_reader_is_accepted():
+    check_format_version(FORMAT_VERSION, Path("manifest.json"))
+
+
+@pytest.mark.parametrize("found", ["1", None, 1.0])
+def test_a_version_that_is_no_number_is_damage(found):
+    with pytest.raises(StateError, match=r"damaged: format version .* is no number"):
+        check_format_version(found, Path("out/manifest.json"))
+
+
+@pytest.mark.parametrize("found", [2, 99])
+def test_a_newer_version_is_refused_naming_both(found):
+    with pytest.raises(StateError) as caught:
+        check_format_version(found, Path("out/manifest.json"))
+    assert str(caught.value) == (
+        f"out/manifest.json: format version {found} is newer than version 1, "
+        "which this tokmill reads: install a newer tokmill"
+    )

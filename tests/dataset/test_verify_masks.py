@@ -1,0 +1,202 @@
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tokmill.dataset.canonical import laid_out_json, manifest_sha256
+from tokmill.dataset.reader import open_shards
+from tokmill.dataset.verify import Findings, verify
+from tokmill.dataset.verify_masks import MaskTally, check_masks
+
+FIRST = "train-0000000-0000"
+LAST = "train-0000000-0001"
+
+
+def check(directory: Path, manifest: dict[str, Any]) -> Findings:
+    """Verify a dataset whose manifest is this one."""
+    (directory / "manifest.json").write_bytes(b"".join(laid_out_json(manifest)))
+    return verify(directory, manifest)
+
+
+def problems(directory: Path, manifest: dict[str, Any]) -> list[str]:
+    return check(directory, manifest).problems
+
+
+def put(position: int, data: bytes) -> Callable[[bytes], bytes]:
+    return lambda before: before[:position] + data + before[position + len(data) :]
+
+
+def f4(value: float) -> bytes:
+    return np.float32(value).tobytes()
+
+
+def changed(manifest: dict[str, Any], *path: Any, to: object) -> dict[str, Any]:
+    """Change one entry of a manifest and make its own sum fit."""
+    forged = copy.deepcopy(manifest)
+    at: Any = forged
+    for key in path[:-1]:
+        at = at[key]
+    at[path[-1]] = to
+    return {**forged, "sha256": manifest_sha256(forged)}
+
+
+@pytest.mark.parametrize("weight", [0, 0.5])
+def test_a_sound_dataset_has_no_problem_and_is_counted(make_sft, weight):
+    directory, manifest = make_sft(weight=weight)
+    found = check(directory, manifest)
+    assert found == Findings(
+        n_files=13 if weight else 10,
+        n_bytes=sum(path.stat().st_size for path in directory.iterdir())
+        - (directory / "manifest.json").stat().st_size,
+        n_shards=3,
+        n_documents=5,
+        n_tokens=17,
+    )
+
+
+def test_neither_eos_nor_bos_is_looked_for(make_sft):
+    samples = {FIRST: [([7, 8, 3], [0, 1, 1])]}  # eos is 2 and bos is 1
+    assert problems(*make_sft(samples)) == []
+
+
+def test_a_changed_mask_is_found_by_its_sum_and_by_what_it_means(make_sft, rewrite):
+    directory, manifest = make_sft()
+    rewrite(directory, manifest, f"{FIRST}.mask", put(3, b"\x02"))
+    assert problems(directory, manifest) == [
+        f"{FIRST}.mask: its bytes have changed (blake3)",
+        f"{FIRST}.mask: token 3 has 2, neither 0 nor 1 (1 such)",
+    ]
+
+
+def test_a_changed_weight_is_found_by_its_sum_and_by_what_it_means(make_sft, rewrite):
+    directory, manifest = make_sft(weight=0.5)
+    rewrite(directory, manifest, f"{FIRST}.weight", put(15, b"\xbf"))
+    assert problems(directory, manifest) == [
+        f"{FIRST}.weight: its bytes have changed (blake3)",
+        f"{FIRST}.weight: token 3 has weight -0.5",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("position", "data", "expected"),
+    [
+        (2, b"\x02\xff", f"{FIRST}.mask: token 2 has 2, neither 0 nor 1 (2 such)"),
+        (4, b"\x01", f"{FIRST}.mask: sample 1 trains its first token (1 such)"),
+        (5, b"\x00\x00", f"{FIRST}.mask: sample 1 has no trained token (1 such)"),
+    ],
+)
+def test_a_wrong_mask_is_found_even_if_the_sums_fit(make_sft, rewrite, position, data, expected):
+    directory, manifest = make_sft()
+    forged = rewrite(directory, manifest, f"{FIRST}.mask", put(position, data))
+    n_trained = sum(int(np.count_nonzero(shard.mask)) for shard in open_shards(directory, forged))
+    for counts in (["totals"], ["sources", 0]):
+        forged = changed(forged, *counts, "trained_tokens", to=n_trained)
+    assert problems(directory, forged) == [expected]
+
+
+def test_a_token_that_is_no_longer_trained_is_found_by_the_count(make_sft, rewrite):
+    directory, manifest = make_sft()
+    forged = rewrite(directory, manifest, f"{LAST}.mask", put(3, b"\x00"))
+    assert problems(directory, forged) == [
+        "manifest.json: says 10 trained_tokens, the shards hold 9",
+        "manifest.json: its sources sum to 10 trained_tokens, not 9",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("position", "value", "expected"),
+    [
+        (2, -1.0, "token 2 has weight -1.0"),
+        (2, float("nan"), "token 2 has weight nan"),
+        (3, float("inf"), "token 3 has weight inf"),
+        (3, 0.0, "token 3 has weight 0.0 and mask 1"),
+        (1, 0.5, "token 1 has weight 0.5 and mask 0"),
+    ],
+)
+def test_a_wrong_weight_is_found_even_if_the_sums_fit(make_sft, rewrite, position, value, expected):
+    directory, manifest = make_sft(weight=2)
+    forged = rewrite(directory, manifest, f"{FIRST}.weight", put(4 * position, f4(value)))
+    assert problems(directory, forged) == [f"{FIRST}.weight: {expected}"]
+
+
+@pytest.mark.parametrize("ending", ["mask", "weight"])
+def test_a_sidecar_of_another_length_is_found_even_if_the_sums_fit(make_sft, rewrite, ending):
+    directory, manifest = make_sft(weight=1)
+    forged = rewrite(directory, manifest, f"{LAST}.{ending}", lambda data: data + data[-4:])
+    n = 11 if ending == "mask" else 8
+    assert problems(directory, forged)[0] == (
+        f"{directory / LAST}.bin: 7 tokens, but {n} in .{ending}"
+    )
+
+
+@pytest.mark.parametrize("ending", ["mask", "weight"])
+def test_a_missing_sidecar_is_found(make_sft, ending):
+    directory, manifest = make_sft(weight=1)
+    (directory / f"{FIRST}.{ending}").unlink()
+    assert problems(directory, manifest) == [f"{FIRST}.{ending}: missing"]
+
+
+def test_another_end_is_found_even_if_the_sums_fit(make_sft, rewrite):
+    directory, manifest = make_sft()
+    forged = rewrite(directory, manifest, f"{FIRST}.bin", put(12, b"\x09"))
+    forged = rewrite(directory, forged, f"{LAST}.bin", put(12, b"\x09"))
+    assert problems(directory, forged) == [
+        f"{FIRST}: sample 1 ends in id 9, which the end rule (eot) does not know "
+        "(2 such, 0 were cut)"
+    ]
+    assert len(problems(directory, changed(forged, "mask", "cut", to=1))) == 1
+    assert problems(directory, changed(forged, "mask", "cut", to=2)) == []
+
+
+def test_a_rule_may_know_several_ends_or_none(make_sft, rewrite):
+    directory, manifest = make_sft()
+    forged = rewrite(directory, manifest, f"{FIRST}.bin", put(12, b"\x09"))
+    for last_ids in ([3, 9], []):
+        ends = {"rule": "eot", "last_ids": last_ids}
+        assert problems(directory, changed(forged, "mask", "ends", to=ends)) == []
+
+
+def test_masks_of_another_alignment_are_found(make_sft):
+    directory, manifest = make_sft()
+    assert problems(directory, changed(manifest, "mask", "alignment", to="predictor")) == [
+        "manifest.json: mask alignment is predictor, not target"
+    ]
+
+
+def test_a_mask_without_its_kind_is_found(make_sft):
+    directory, manifest = make_sft()
+    assert problems(directory, changed(manifest, "kind", to="pretrain")) == [
+        "manifest.json: cannot be checked further: its kind, its mask and config.sft do not agree"
+    ]
+
+
+def test_trained_tokens_are_counted_against_the_manifest(make_sft):
+    directory, manifest = make_sft()
+    for path in (("totals", "trained_tokens"), ("totals", "extra")):
+        assert len(problems(directory, changed(manifest, *path, to=4))) == 1
+
+
+def test_samples_beyond_the_first_of_their_record_are_extra(make_sft):
+    directory, manifest = make_sft()
+    counts = {**manifest["totals"], "records": 6}
+    assert problems(directory, changed(manifest, "totals", to=counts)) == [
+        "manifest.json: documents + drops + rejects = 8, but 6 records"
+    ]
+    assert problems(directory, changed(manifest, "totals", to={**counts, "extra": 2})) == []
+    assert problems(directory, changed(manifest, "totals", to={**counts, "extra": 1})) == [
+        "manifest.json: documents + drops + rejects = 8, but 6 records and 1 extra"
+    ]
+
+
+def test_the_shards_add_up_in_the_tally(make_sft):
+    directory, manifest = make_sft()
+    tally, found = MaskTally(), []
+    for shard in open_shards(directory, manifest):
+        check_masks(shard, {"ends": {"rule": "eot", "last_ids": [9]}}, tally, found)
+    assert found == []
+    assert tally == MaskTally(10, 5, f"{FIRST}: sample 0 ends in id 3")

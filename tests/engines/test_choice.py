@@ -1,0 +1,91 @@
+from __future__ import annotations
+
+import json
+import pickle
+
+import pytest
+
+from tokmill.engines.character_set import CharacterSet
+from tokmill.engines.choice import Continuation, EngineChoice
+from tokmill.engines.spot import spot_share
+from tokmill.engines.trial.scan import ScanResult
+
+DIFFERS = CharacterSet(((0x88F, 0x88F), (0x323B0, 0x33479)))
+
+
+@pytest.mark.parametrize(
+    "choice",
+    [
+        EngineChoice("gigatoken", "0.10.0", "asked for", 3, {"gigatoken": 1.5}, {"x": "no"}),
+        EngineChoice(
+            "gigatoken",
+            "0.10.0",
+            "first exact",
+            3,
+            reference="0.23.1",
+            scan=ScanResult(DIFFERS, "", 1_112_064, 80_000),
+            scan_kept=True,
+            continuation=Continuation("gigatoken", DIFFERS),
+        ),
+    ],
+)
+def test_a_choice_survives_json_and_the_way_between_processes(choice):
+    assert EngineChoice.from_json(json.loads(json.dumps(choice.as_json()))) == choice
+    assert pickle.loads(pickle.dumps(choice)) == choice
+
+
+def test_a_choice_of_an_earlier_version_has_no_scan():
+    kept = {"name": "g", "version": "1", "reason": "r", "n_checked": 1, "mb_per_s": {}}
+    choice = EngineChoice.from_json({**kept, "refused": {}})
+    assert (choice.scan, choice.reference, len(choice.differs)) == (None, "", 0)
+
+
+@pytest.mark.parametrize(
+    "damage", [{"scan": 3}, {"scan": {"differs": [[2, 1]]}}, {"continuation": {"name": "x"}}]
+)
+def test_a_damaged_choice_is_none(damage):
+    with pytest.raises(TypeError):
+        EngineChoice.from_json({"name": "g", "version": "1", "reason": "r", **damage})
+
+
+def test_a_plan_says_how_much_is_compared_and_older_ones_mean_this_versions_share():
+    kept = EngineChoice.from_json(
+        {**EngineChoice("gigatoken", "1", "x").as_json(), "spot_share": 0.25}
+    )
+    assert kept.spot_share == 0.25
+    older = EngineChoice("gigatoken", "1", "x").as_json()
+    del older["spot_share"]
+    assert EngineChoice.from_json(older).spot_share == spot_share("gigatoken")
+
+
+@pytest.mark.parametrize(
+    ("choice", "expected"),
+    [
+        (EngineChoice("gigatoken", "1", "first exact", refused={"fastokens": "slow"}), ""),
+        (EngineChoice("tokenizers", "1", "asked for"), ""),
+        (
+            EngineChoice(
+                "tokenizers",
+                "1",
+                "no fast engine gives its ids here",
+                mb_per_s={"tokenizers": 5.06},
+                refused={"gigatoken": "not installed", "fastokens": "x" * 120},
+            ),
+            "tokenizers encodes, at about 5.06 MB/s, since no fast engine gives its ids here: "
+            f"gigatoken: not installed; fastokens: {'x' * 99}…",
+        ),
+        (
+            EngineChoice(
+                "tokenizers+cache",
+                "1",
+                "no fast engine gives its ids here",
+                mb_per_s={"tokenizers": 5.0},
+                refused={"gigatoken": "engine gigatoken refuses the tokenizer: WordPiece"},
+            ),
+            "tokenizers+cache encodes (without its memory at about 5 MB/s), since no fast engine "
+            "gives its ids here: gigatoken: WordPiece",
+        ),
+    ],
+)
+def test_only_a_slower_engine_is_explained_with_its_speed_and_why(choice, expected):
+    assert choice.fallback == expected

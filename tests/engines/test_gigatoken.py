@@ -1,0 +1,43 @@
+from __future__ import annotations
+
+import pyarrow as pa
+import pytest
+
+from tokmill.engines.reference import TokenizersReference
+from tokmill.engines.trial.hostile import hostile_texts
+
+pytest.importorskip("gigatoken")
+pytest.importorskip("awkward")
+
+from tokmill.engines.gigatoken import Gigatoken
+
+
+@pytest.mark.parametrize("n_threads", [1, 2])
+def test_the_ids_do_not_depend_on_threads(tokenizer, n_threads):
+    text = pa.array(hostile_texts(["<eos>"]) * 3, pa.large_string())
+    batch = Gigatoken(tokenizer, parse=False, n_threads=n_threads).encode(text)
+    expected = TokenizersReference(tokenizer, parse=False).encode(text)
+    assert batch.ids.tolist() == expected.ids.tolist()
+    assert batch.offsets.tolist() == expected.offsets.tolist()
+
+
+def test_the_text_is_seen_through_its_own_buffers_whatever_the_slice(tokenizer):
+    engine = Gigatoken(tokenizer, parse=False, n_threads=1)
+    text = pa.array(["hello", "the cat", "猫猫", "there"], pa.large_string())
+    assert (
+        engine.encode(text.slice(1, 2)).ids.tolist()
+        == engine.encode(pa.array(["the cat", "猫猫"], pa.large_string())).ids.tolist()
+    )
+
+
+def test_its_caches_can_be_given_back():
+    assert Gigatoken.renewable is True
+
+
+def test_more_text_than_one_call_takes_gives_the_ids_of_its_documents(tokenizer):
+    text = pa.array(["the cat sat there " * 4000, "猫", ""] * 20, pa.large_string())
+    assert text.nbytes > 1 << 20
+    batch = Gigatoken(tokenizer, parse=False, n_threads=2).encode(text)
+    one = Gigatoken(tokenizer, parse=False, n_threads=1).encode(text.slice(0, 3))
+    assert batch.ids.tolist() == one.ids.tolist() * 20
+    assert batch.lengths.tolist() == one.lengths.tolist() * 20

@@ -1,0 +1,118 @@
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from sentencepiece import SentencePieceProcessor, SentencePieceTrainer
+from tokenizers import Tokenizer as Library
+
+import tokmill.engines.reference as module
+from tokmill.engines.reference import SentencePieceReference, TokenizersReference
+from tokmill.engines.trial.hostile import hostile_texts
+from tokmill.errors import TokenizerError, UsageError
+from tokmill.settings.schema import TokenizerSettings
+from tokmill.tokenizer.tokenizer import load_tokenizer
+
+
+def strings(texts: list[str]) -> pa.LargeStringArray:
+    return pa.array(texts, pa.large_string())
+
+
+def documents(batch) -> list[list[int]]:
+    return [
+        batch.ids[batch.offsets[i] : batch.offsets[i + 1]].tolist()
+        for i in range(batch.n_documents)
+    ]
+
+
+@pytest.fixture(scope="module")
+def sentencepiece(tmp_path_factory):
+    directory: Path = tmp_path_factory.mktemp("sp")
+    SentencePieceTrainer.train(
+        sentence_iterator=iter(["ab ba abba 猫", "ba ba ab"]),
+        model_prefix=str(directory / "m"),
+        vocab_size=270,
+        model_type="bpe",
+        byte_fallback=True,
+        hard_vocab_limit=False,
+        minloglevel=2,
+    )
+    return load_tokenizer(TokenizerSettings(path=str(directory / "m.model")))
+
+
+def test_documents_are_encoded_one_by_one_into_flat_ids(tokenizer):
+    texts = ["hello world", "", "猫"]
+    batch = TokenizersReference(tokenizer, parse=False).encode(strings(texts))
+    library = Library.from_str(tokenizer.json)
+    assert documents(batch) == [library.encode(text).ids for text in texts]
+    assert (batch.ids.dtype, batch.offsets.dtype) == (np.uint32, np.int64)
+
+
+def test_no_documents_give_an_empty_batch(tokenizer):
+    batch = TokenizersReference(tokenizer, parse=False).encode(strings([]))
+    assert (batch.ids.tolist(), batch.offsets.tolist()) == ([], [0])
+
+
+@pytest.mark.parametrize("control", ["<eos>", "<bos>", "<|im_start|>"])
+def test_a_control_string_in_a_text_is_text_unless_it_is_to_be_parsed(tokenizer, control):
+    text = strings([f"a{control}b"])
+    as_text = TokenizersReference(tokenizer, parse=False).encode(text).ids.tolist()
+    parsed = TokenizersReference(tokenizer, parse=True).encode(text).ids.tolist()
+    control_id = Library.from_str(tokenizer.json).token_to_id(control)
+    assert not set(as_text) & set(tokenizer.special_ids)
+    assert len(parsed) == 3
+    assert parsed[1] == control_id
+
+
+def test_an_added_token_that_is_not_special_is_always_itself(tokenizer):
+    tool = Library.from_str(tokenizer.json).token_to_id("<tool>")
+    for parse in (False, True):
+        ids = TokenizersReference(tokenizer, parse=parse).encode(strings(["a<tool>b"])).ids
+        assert ids.tolist()[1] == tool
+
+
+def test_a_slice_of_a_column_is_encoded_like_its_texts(tokenizer):
+    engine = TokenizersReference(tokenizer, parse=False)
+    texts = hostile_texts(["<eos>"])
+    part = documents(engine.encode(strings(texts).slice(5, 40)))
+    assert part == documents(engine.encode(strings(texts[5:45])))
+    assert part == documents(engine.encode(strings(texts)))[5:45]
+
+
+@pytest.mark.parametrize("call_bytes", [1, 10, 1000])
+def test_the_ids_do_not_depend_on_how_a_batch_is_cut_into_calls(tokenizer, monkeypatch, call_bytes):
+    engine = TokenizersReference(tokenizer, parse=False)
+    texts = strings([*hostile_texts([]), "", ""])
+    expected = documents(engine.encode(texts))
+    monkeypatch.setattr(module, "_CALL_BYTES", call_bytes)
+    assert documents(engine.encode(texts)) == expected
+    assert documents(engine.encode(texts.slice(3, 50))) == expected[3:53]
+
+
+def test_sentencepiece_is_encoded_by_its_own_library(sentencepiece):
+    engine = SentencePieceReference(sentencepiece, parse=False, n_threads=2)
+    texts = hostile_texts(["<s>", "</s>"])
+    library = SentencePieceProcessor(model_proto=sentencepiece.data)
+    batch = engine.encode(strings(texts))
+    assert documents(batch) == [library.encode(text) for text in texts]
+    assert documents(engine.encode(strings([]))) == []
+
+
+def test_sentencepiece_never_makes_a_control_token_of_text(sentencepiece):
+    engine = SentencePieceReference(sentencepiece, parse=False, n_threads=1)
+    ids = engine.encode(strings(["a</s>b<s><unk>"])).ids.tolist()
+    assert not {1, 2} & set(ids)
+
+
+def test_parsing_control_tokens_is_refused_for_sentencepiece(sentencepiece):
+    with pytest.raises(UsageError, match="SentencePiece never parses control tokens in text"):
+        SentencePieceReference(sentencepiece, parse=True, n_threads=1)
+
+
+def test_what_is_no_sentencepiece_model_is_refused(sentencepiece):
+    broken = dataclasses.replace(sentencepiece, name="m.model", data=b"\x0a\x05")
+    with pytest.raises(TokenizerError, match=r"^m\.model: not a SentencePiece model: "):
+        SentencePieceReference(broken, parse=False, n_threads=1)

@@ -1,0 +1,44 @@
+from __future__ import annotations
+
+from tokmill.engines.character_set import CharacterSet, every_character
+from tokmill.engines.trial.character_classes import character_classes, divided, own_sets
+
+
+def class_of(character: str, classes=None) -> str:
+    (found,) = (one for one in classes or character_classes() if character in one)
+    return found
+
+
+def test_every_character_is_in_one_class():
+    every = "".join(character_classes())
+    assert len(every) == 1_112_064
+    assert set(map(ord, every)) == set(every_character())
+
+
+def test_characters_that_patterns_and_normalizers_treat_apart_are_in_classes_apart():
+    apart = "a1 é中가각\u1100\u1161\u11a8\u0301\u0323\u0345\u3000²Ⅷſǅß\u200d😀\ue000\u0378"
+    assert len({class_of(one) for one in apart}) == len(apart)
+
+
+def test_a_pattern_s_own_ranges_and_scripts_divide_classes():
+    sets = own_sets([r"[一-龥]+|\p{Hiragana}+|\p{L}|\s|[a-z]|[\u0e00-\u0e7f]"])
+    classes = divided(character_classes(), sets)
+    assert len(sets) == 3
+    assert class_of("ก") == class_of("א")
+    assert class_of("ก", classes) != class_of("א", classes)
+    assert class_of("い", classes) != class_of("イ", classes)
+    assert class_of("中", classes) != class_of("㐀", classes)
+    assert sum(map(len, classes)) == 1_112_064
+
+
+def test_a_name_that_no_library_knows_divides_nothing():
+    assert own_sets([r"\p{Nonsense}"]) == []
+
+
+def test_what_classes_already_say_is_no_set_of_its_own():
+    assert own_sets([r"\p{L}\p{Lu}[\p{M}\p{N}]\P{Zs}[^\r\n\p{L}\p{N}]?"]) == []
+
+
+def test_a_class_is_divided_by_what_its_characters_are_in():
+    assert divided(["abcd"], [CharacterSet.of(map(ord, "bd"))]) == ["ac", "bd"]
+    assert divided(["abcd"], []) == ["abcd"]

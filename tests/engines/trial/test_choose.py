@@ -1,0 +1,215 @@
+from __future__ import annotations
+
+import json
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+from tokenizers import AddedToken
+from tokenizers import Tokenizer as Library
+
+from tokmill.engines.choice import EngineChoice
+from tokmill.engines.engine import (
+    FALLBACK_ENGINES,
+    FAST_ENGINES,
+    REFERENCE,
+    engine_version,
+    is_installed,
+    load_engine,
+)
+from tokmill.engines.trial.choose import choose_engine
+from tokmill.engines.trial.contexts import Context, Group
+from tokmill.engines.trial.corpus_sample import Sample
+from tokmill.errors import TokenizerError
+from tokmill.settings.schema import TokenizerSettings
+from tokmill.tokenizer.tokenizer import load_tokenizer
+
+SOME = [Group("é中ſ\u0301😀", (Context("a", "'s"), Context(" ", "")))]
+"""In place of all characters, which `test_scanner` compares."""
+
+SAMPLE = ["hello world", "the cat, the hat", "猫猫 狗狗"] * 20
+
+needs_fast_engines = pytest.mark.skipif(
+    not all(is_installed(name) for name in FAST_ENGINES), reason="an engine has no wheel here"
+)
+
+
+def chosen(tokenizer, asked="auto", control_in_text="text", *, timed=False, sample=SAMPLE):
+    reference = load_engine(REFERENCE, tokenizer, control_in_text=control_in_text, n_threads=1)
+    return choose_engine(
+        tokenizer,
+        lambda: reference,
+        lambda: Sample(sample, sum(map(len, sample))),
+        asked=asked,
+        control_in_text=control_in_text,
+        n_threads=1,
+        timed=timed,
+        groups=SOME,
+    )
+
+
+def changed(tokenizer_dir: Path, directory: Path, change) -> object:
+    """Load the tiny tokenizer after `change` on its JSON."""
+    data = json.loads((tokenizer_dir / "tokenizer.json").read_text())
+    change(data)
+    (directory / "tokenizer.json").write_text(json.dumps(data))
+    return load_tokenizer(TokenizerSettings(path=str(directory), eos_token="<eos>"))
+
+
+@pytest.fixture
+def refused_everywhere(tokenizer_dir, tmp_path):
+    """The tiny tokenizer with a normalizer that no fast engine knows."""
+    strip = {"type": "Strip", "strip_left": True, "strip_right": False}
+    return changed(tokenizer_dir, tmp_path, lambda data: data.update(normalizer=strip))
+
+
+@pytest.fixture
+def whole_words(tokenizer_dir, tmp_path):
+    """With an added token that matches whole words only, which gigatoken does not heed."""
+    library = Library.from_file(str(tokenizer_dir / "tokenizer.json"))
+    library.add_tokens([AddedToken("hel", single_word=True)])
+    library.save(str(tmp_path / "tokenizer.json"))
+    return load_tokenizer(TokenizerSettings(path=str(tmp_path), eos_token="<eos>"))
+
+
+@needs_fast_engines
+def test_without_timing_the_first_exact_engine_is_taken(tokenizer):
+    choice = chosen(tokenizer)
+    assert choice.name == FAST_ENGINES[0]
+    assert choice.version == engine_version(FAST_ENGINES[0], tokenizer)
+    assert choice.reason == "first exact"
+    assert choice.n_checked > 150
+    assert (choice.mb_per_s, choice.refused) == ({}, {})
+
+
+@needs_fast_engines
+def test_no_clock_of_a_candidate_runs_while_the_corpus_is_sampled(tokenizer):
+    reference = load_engine(REFERENCE, tokenizer, control_in_text="text", n_threads=1)
+    clocks = []
+
+    def sample() -> Sample:
+        clocks.extend(t for t in threading.enumerate() if isinstance(t, threading.Timer))
+        return Sample(SAMPLE)
+
+    choice = choose_engine(
+        tokenizer,
+        lambda: reference,
+        sample,
+        asked="auto",
+        control_in_text="text",
+        n_threads=1,
+        timed=False,
+        groups=SOME,
+    )
+    assert (clocks, choice.name) == ([], FAST_ENGINES[0])
+
+
+@needs_fast_engines
+def test_with_timing_the_fastest_exact_engine_is_taken(tokenizer):
+    choice = chosen(tokenizer, timed=True)
+    assert choice.reason == "fastest on a sample"
+    assert set(choice.mb_per_s) == set(FAST_ENGINES)
+    assert choice.mb_per_s[choice.name] == max(choice.mb_per_s.values())
+
+
+@needs_fast_engines
+@pytest.mark.parametrize("sample", [[], ["one text"]])
+def test_a_sample_too_small_to_time_does_not_stop_the_choice(tokenizer, sample):
+    assert chosen(tokenizer, timed=True, sample=sample).name in FAST_ENGINES
+
+
+@needs_fast_engines
+@pytest.mark.parametrize("name", FAST_ENGINES)
+def test_an_engine_asked_for_proves_itself(tokenizer, name):
+    choice = chosen(tokenizer, name, "parse")
+    assert (choice.name, choice.reason) == (name, "asked for")
+    assert choice.n_checked > 150
+
+
+def test_the_reference_needs_no_proof(tokenizer):
+    version = engine_version(REFERENCE, tokenizer)
+    choice = EngineChoice(REFERENCE, version, "asked for", reference=version)
+    assert chosen(tokenizer, REFERENCE) == choice
+
+
+@needs_fast_engines
+def test_where_every_engine_refuses_the_reference_encodes(refused_everywhere):
+    choice = chosen(refused_everywhere, timed=True)
+    assert choice.name == REFERENCE
+    assert choice.reason == "no fast engine gives its ids here"
+    assert set(choice.refused) == {*FAST_ENGINES, *FALLBACK_ENGINES}
+    assert all(f"engine {name} refuses" in reason for name, reason in choice.refused.items())
+
+
+@needs_fast_engines
+@pytest.mark.parametrize("name", FAST_ENGINES)
+def test_an_engine_asked_for_that_refuses_is_an_error(refused_everywhere, name):
+    with pytest.raises(TokenizerError, match=f": engine {name} cannot be used: engine {name} ref"):
+        chosen(refused_everywhere, name)
+
+
+@needs_fast_engines
+def test_an_engine_that_gives_other_ids_is_not_taken(whole_words):
+    choice = chosen(whole_words)
+    assert choice.name == "fastokens"
+    assert "its ids differ from the reference's" in choice.refused["gigatoken"]
+
+
+@needs_fast_engines
+def test_an_engine_asked_for_that_gives_other_ids_is_an_error(whole_words):
+    with pytest.raises(TokenizerError, match="gigatoken cannot be used: its ids differ "):
+        chosen(whole_words, "gigatoken")
+
+
+@needs_fast_engines
+def test_where_every_engine_gives_other_ids_the_reference_encodes(tokenizer, whole_words):
+    # The reference of another tokenizer: what it expects, no engine can give.
+    other = load_engine(REFERENCE, whole_words, control_in_text="text", n_threads=1)
+    choice = choose_engine(
+        tokenizer,
+        lambda: other,
+        lambda: Sample(["hel hel"]),
+        asked="auto",
+        control_in_text="text",
+        n_threads=1,
+        timed=False,
+        groups=SOME,
+    )
+    assert choice.name == REFERENCE
+    assert all("ids differ" in choice.refused[name] for name in FAST_ENGINES)
+
+
+def test_an_engine_that_is_not_installed_is_a_refusal(tokenizer, monkeypatch):
+    for name in FAST_ENGINES:
+        monkeypatch.setitem(sys.modules, name, None)  # as where there is no wheel
+    choice = chosen(tokenizer)
+    assert choice.name == REFERENCE
+    assert all(choice.refused[name] == "not installed" for name in FAST_ENGINES)
+    with pytest.raises(TokenizerError, match="engine fastokens cannot be used: not installed"):
+        chosen(tokenizer, "fastokens")
+
+
+@needs_fast_engines
+def test_the_engines_of_a_large_corpus_load_side_by_side(tokenizer):
+    begun = []
+
+    def reference():
+        begun.append("reference")
+        return load_engine(REFERENCE, tokenizer, control_in_text="text", n_threads=1)
+
+    def take():
+        begun.append("sample")
+        return Sample(SAMPLE, 1000)
+
+    choose_engine(
+        tokenizer,
+        reference,
+        take,
+        asked="auto",
+        control_in_text="text",
+        n_threads=1,
+        timed=True,
+        groups=SOME,
+    )
+    assert begun == ["reference", "sample"]  # once for both engines

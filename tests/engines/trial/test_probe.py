@@ -1,0 +1,93 @@
+from __future__ import annotations
+
+import dataclasses
+import json
+import pickle
+import subprocess
+import sys
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from tokmill.engines.engine import FAST_ENGINES, REFERENCE, is_installed, load_engine
+from tokmill.engines.trial.candidate import Loading, Parity, Timing
+from tokmill.engines.trial.hostile import hostile_texts
+from tokmill.engines.trial.probe import Probe
+from tokmill.errors import TokenizerError
+from tokmill.tokenizer.control_strings import control_strings
+
+TEXTS = ["hello world", "", "a<eos>b", "猫"]
+
+
+def probe_of(tokenizer, engine=REFERENCE) -> Probe:
+    return Probe(Loading(engine, tokenizer, "text", 1))
+
+
+def parity(tokenizer, *, skew=0) -> Parity:
+    batch = load_engine(REFERENCE, tokenizer, control_in_text="text", n_threads=1).encode(
+        pa.array(TEXTS, pa.large_string())
+    )
+    ids = [batch.ids[batch.offsets[i] : batch.offsets[i + 1]] + skew for i in range(len(TEXTS))]
+    return Parity(TEXTS, ids)
+
+
+@pytest.mark.parametrize("name", [REFERENCE, *FAST_ENGINES])
+def test_an_equal_engine_has_nothing_to_answer(tokenizer, name):
+    if not is_installed(name):
+        pytest.skip(f"{name} has no wheel here")
+    assert probe_of(tokenizer, name).answer(parity(tokenizer)) == {}
+
+
+def test_every_differing_text_is_named(tokenizer):
+    answer = probe_of(tokenizer).answer(parity(tokenizer, skew=1))
+    assert list(answer["differences"]) == ["0", "2", "3"]  # an empty text has no id
+    assert answer["differences"]["3"].startswith("its ids differ from the reference's at token 0 (")
+
+
+def test_the_tokenizer_is_read_once_for_all_texts_that_differ(tokenizer, monkeypatch):
+    probe, task, read = probe_of(tokenizer), parity(tokenizer, skew=1), []
+    monkeypatch.setattr(
+        "tokmill.engines.trial.probe.control_strings",
+        lambda one: read.append(one) or control_strings(one),
+    )
+    assert len(probe.answer(task)["differences"]) == 3
+    assert len(read) == 1
+
+
+def test_neither_texts_of_the_corpus_nor_paths_are_told_to_other_runs(tokenizer):
+    text = hostile_texts([])[5]
+    ids = [found + 1 for found in parity(tokenizer).ids]
+    answer = probe_of(tokenizer).answer(Parity([text, "mine"], ids[:2]))
+    lines = list(answer["differences"].values())
+    assert lines[0].endswith(f" of the built-in text {text!r}")
+    assert lines[1].endswith(" of a sampled document")
+    elsewhere = dataclasses.replace(tokenizer, name="/home/somebody/tokenizer", json="")
+    with pytest.raises(TokenizerError, match="cannot take the tokenizer: "):
+        probe_of(elsewhere, FAST_ENGINES[0])
+
+
+@pytest.mark.parametrize("texts", [["hello world"] * 500, ["a"], ["", ""]])
+def test_both_halves_are_timed_and_the_second_again(tokenizer, texts):
+    answer = probe_of(tokenizer).answer(Timing(texts))
+    assert list(answer) == ["first", "second", "again"]
+    assert all(0 <= seconds < 1 for seconds in answer.values())
+    assert answer["again"] > 0
+
+
+def test_a_child_process_answers_every_line_with_a_line_of_json(tokenizer, tmp_path: Path):
+    tasks = {"load": Loading(REFERENCE, tokenizer, "text", 1), "a": parity(tokenizer), "b": 0}
+    tasks["b"] = parity(tokenizer, skew=1)
+    for name, task in tasks.items():
+        (tmp_path / name).write_bytes(pickle.dumps(task))
+    child = subprocess.run(
+        [sys.executable, "-m", "tokmill.engines.trial.probe", str(tmp_path / "load")],
+        input=f"{tmp_path / 'a'}\n{tmp_path / 'b'}\n".encode(),
+        capture_output=True,
+        check=True,
+        timeout=60,
+    )
+    equal, other = map(json.loads, child.stdout.splitlines())
+    assert equal == {}
+    assert "ids differ" in other["differences"]["0"]
+    assert child.stderr == b""

@@ -1,0 +1,104 @@
+from __future__ import annotations
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from tokmill.engines.reference import TokenizersReference
+from tokmill.masks import drift as module
+from tokmill.masks.drift import Drift
+
+BYTES = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": False}
+
+
+@pytest.fixture
+def engine(make_tokenizer, bytes_model):
+    model = bytes_model(("a", "b"), ("Ċ", "Ċ"), ("c", "d"), ("cd", "e"), ("d", "e"))
+    return TokenizersReference(make_tokenizer(model, pre_tokenizer=BYTES), parse=False)
+
+
+def column(texts):
+    return pa.array(texts, pa.large_string())
+
+
+@pytest.mark.parametrize(
+    ("left", "right", "differs"),
+    [
+        ("xa", "bx", True),  # two tokens become one
+        ("xa", "cx", False),
+        ("x\n", "\nx", True),
+        ("a b", "c", False),
+        ("xc", "dex", True),  # c, de and cde
+        ("猫", "猫", False),
+        ("猫" * 50 + "a", "b" + "猫" * 50, True),
+        ("a", "b", True),
+        ("a" * 100, " b", False),
+    ],
+)
+def test_a_cut_drifts_where_the_whole_has_other_tokens(engine, left, right, differs):
+    found = Drift().find(column([left, right]), np.array([1]), engine.encode)
+    assert found.tolist() == [differs]
+
+
+def test_the_same_number_of_other_tokens_is_a_drift(make_tokenizer, bytes_model):
+    # "a" "bc" and "ab" "c": two tokens each.
+    model = bytes_model(("a", "b"), ("b", "c"))
+    engine = TokenizersReference(make_tokenizer(model, pre_tokenizer=BYTES), parse=False)
+    texts = column(["a", "bc", "xa", "c", "a", "bc"])
+    assert Drift().find(texts, np.array([1, 3, 5]), engine.encode).tolist() == [True, False, True]
+
+
+def test_what_stands_around_many_cuts_is_encoded_once(engine):
+    asked = []
+
+    def encode(text):
+        asked.append(text.to_pylist())
+        return engine.encode(text)
+
+    texts = column(["x assistant\n", "Hello you", "other words assistant\n", "Hello there"])
+    assert Drift().find(texts, np.array([1, 3]), encode).tolist() == [False, False]
+    assert asked == [["sistant\n", "Hello", "sistant\nHello"]]
+
+
+def test_a_window_is_a_word_of_whole_characters_within_a_bound(engine):
+    asked = []
+
+    def encode(text):
+        asked.extend(text.to_pylist())
+        return engine.encode(text)
+
+    Drift().find(column(["猫" * 20, " \n" + "狗" * 20]), np.array([1]), encode)
+    assert asked == ["猫猫", " \n狗狗", "猫猫 \n狗狗"]
+
+
+def test_a_window_ends_with_its_piece(engine):
+    asked = []
+
+    def encode(text):
+        asked.extend(text.to_pylist())
+        return engine.encode(text)
+
+    Drift().find(column(["zz", "a", "b", "zz"]).slice(1, 2), np.array([1]), encode)
+    assert asked == ["a", "b", "ab"]
+
+
+def test_no_cuts_are_no_drifts(engine):
+    assert Drift().find(column(["a"]), np.zeros(0, np.int64), engine.encode).tolist() == []
+
+
+def test_what_was_seen_is_not_asked_again(engine, monkeypatch):
+    asked = []
+
+    def encode(text):
+        asked.append(text.to_pylist())
+        return engine.encode(text)
+
+    drift = Drift()
+    for _ in range(2):
+        found = drift.find(column(["xa", "bx", "xa", "c"]), np.array([1, 3]), encode)
+        assert found.tolist() == [True, False]
+    assert asked == [["xa", "bx", "c", "xabx", "xac"]]
+    monkeypatch.setattr(module, "_MOST_KNOWN", 2)
+    for texts in (["x", "y"], ["xa", "c"]):
+        drift.find(column(texts), np.array([1]), encode)
+    assert asked[1:] == [["x", "y", "xy"], ["xa", "c", "xac"]]

@@ -1,0 +1,340 @@
+from __future__ import annotations
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tokenizers import Tokenizer as Library
+
+from tokmill.engines.reference import TokenizersReference
+from tokmill.engines.renewal import EngineMemory, RenewableEngine
+from tokmill.errors import TokenizerError
+from tokmill.masks.samples import (
+    DRIFTING_SAMPLES,
+    STRADDLING_TOKENS,
+    SampleEncoder,
+    SampleRules,
+    offsets_of,
+)
+from tokmill.timing import Laps
+from tokmill.tokenizer.byte_lengths import byte_lengths
+from tokmill.tokenizer.continuation import continuation_tokenizer
+from tokmill.tokenizer.control_variant import added_tokens, with_control_tokens
+
+BYTES = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": False}
+MARKS = {
+    "type": "Sequence",
+    "normalizers": [
+        {"type": "Prepend", "prepend": "▁"},
+        {"type": "Replace", "pattern": {"String": " "}, "content": "▁"},
+    ],
+}
+META = {"type": "Metaspace", "replacement": "▁", "prepend_scheme": "first", "split": False}
+FLAGS = dict.fromkeys(("single_word", "lstrip", "rstrip", "normalized"), False)
+
+
+def engine(tokenizer):
+    return RenewableEngine(
+        lambda: TokenizersReference(tokenizer, parse=False), EngineMemory(1 << 40)
+    )
+
+
+def encoder(tokenizer, boundary, *, by="lengths, offsets", **rules):
+    continuation = continuation_tokenizer(tokenizer)
+    first = engine(tokenizer)
+    if continuation is not tokenizer:
+        rest = None if continuation is None else engine(continuation)
+    else:
+        rest = first
+    return SampleEncoder(
+        first,
+        rest,
+        SampleRules(boundary, **rules),
+        lengths=byte_lengths(tokenizer) if "lengths" in by else None,
+        offsets=offsets_of(tokenizer, continuation, parse=False) if "offsets" in by else None,
+    )
+
+
+def encoded(tokenizer, batch, boundary, **options):
+    return encoder(tokenizer, boundary, **options).encode(batch, Laps())
+
+
+def strings(tokenizer, encoding):
+    """Give of each sample the string and the weight of every token."""
+    library, found = Library.from_str(tokenizer.json), encoding.tokens
+    pairs = [
+        (library.id_to_token(id_), weight)
+        for id_, weight in zip(found.ids.tolist(), found.weights.tolist(), strict=True)
+    ]
+    return [
+        pairs[start:stop]
+        for start, stop in zip(found.offsets[:-1].tolist(), found.offsets[1:].tolist(), strict=True)
+    ]
+
+
+@pytest.fixture
+def merging(make_tokenizer, bytes_model):
+    """Bytes, and ":\\n" and "\\n\\n" as one token: it straddles."""
+    model = bytes_model((":", "Ċ"), ("Ċ", "Ċ"), ("a", "b"))
+    return make_tokenizer(model, pre_tokenizer=BYTES)
+
+
+@pytest.fixture
+def marking(make_tokenizer, marks_model):
+    added = [{"id": 267, "content": "<c>", "special": True} | FLAGS]
+    return make_tokenizer(marks_model, normalizer=MARKS, added_tokens=added)
+
+
+def test_split_encodes_what_is_trained_apart(merging, sample_batch):
+    batch = sample_batch([[("a:", 0), ("\nab", 1)], [("a:\n", 0), ("\n", 1), ("\n", 1)]])
+    encoding = encoded(merging, batch, "split")
+    assert strings(merging, encoding) == [
+        [("a", 0), (":", 0), ("Ċ", 1), ("ab", 1)],
+        [("a", 0), (":Ċ", 0), ("ĊĊ", 1)],
+    ]
+    assert encoding.counters == {DRIFTING_SAMPLES: 1}
+    assert encoding.noticed[DRIFTING_SAMPLES].tolist() == [1, 0]
+
+
+def test_the_drift_need_not_be_counted(merging, sample_batch):
+    batch = sample_batch([[("a:", 0), ("\nab", 1)]])
+    assert encoded(merging, batch, "split", count_drift=False).counters == {}
+
+
+@pytest.mark.parametrize("by", ["lengths", "offsets"])
+@pytest.mark.parametrize(("straddling", "weight"), [("train", 1), ("mask", 0)])
+def test_joint_encodes_the_text_whole(merging, sample_batch, by, straddling, weight):
+    batch = sample_batch([[("a:", 0), ("\nab", 1)], [("a", 0), ("b", 0), ("\n", 1)]])
+    encoding = encoded(merging, batch, "joint", by=by, straddling=straddling)
+    assert strings(merging, encoding) == [
+        [("a", 0), (":Ċ", weight), ("ab", 1)],
+        [("ab", 0), ("Ċ", 1)],
+    ]
+    assert encoding.counters == {STRADDLING_TOKENS: 1}
+
+
+def test_a_sample_with_a_straddling_token_is_refused_where_asked_for(merging, sample_batch):
+    batch = sample_batch([[("a:", 0), ("\nab", 1)], [("a", 0), ("b", 0), ("\n", 1)]])
+    encoding = encoded(merging, batch, "joint", straddling="reject")
+    assert strings(merging, encoding) == [[("ab", 0), ("Ċ", 1)]]
+    assert encoding.samples.tolist() == [1]
+    [refusal] = encoding.refused
+    assert (refusal.sample, refusal.reason) == (0, "straddling token")
+    assert encoding.noticed[STRADDLING_TOKENS].tolist() == [0]
+
+
+def test_control_tokens_are_their_ids_and_their_strings_are_text(tokenizer, sample_batch):
+    marked = with_control_tokens(tokenizer, ["<tool>"])
+    tool = added_tokens(marked)["<tool>"].id
+    batch = sample_batch([[(1, 0), ("<tool>", 1), (tool, 1, True), ("<eos>", 0)]])
+    for boundary in ("split", "joint"):
+        found = encoded(marked, batch, boundary).tokens
+        ids = found.ids.tolist()
+        assert (ids[0], ids.count(tool), ids.count(0)) == (1, 1, 0)
+        end = ids.index(tool) + 1
+        assert found.turn_ends.tolist() == [end]
+        assert found.weights.tolist() == [0] + [1] * (end - 1) + [0] * (len(ids) - end)
+
+
+def test_the_first_token_of_a_sample_is_no_target(tokenizer, sample_batch):
+    batch = sample_batch([[("hello world", 1)], [(0, 1), ("猫", 1)]])
+    for boundary in ("split", "joint"):
+        found = encoded(tokenizer, batch, boundary).tokens
+        assert np.flatnonzero(found.weights == 0).tolist() == found.offsets[:-1].tolist()
+
+
+def test_text_that_continues_text_has_no_prefix(marking, sample_batch):
+    batch = sample_batch([[("ab", 0), ("ab", 1), (267, 1), ("ab", 0), (" a", 1)], [("a", 0)]])
+    assert strings(marking, encoded(marking, batch, "split")) == [
+        [("▁ab", 0), ("ab", 1), ("<c>", 1), ("▁ab", 0), ("▁a", 1)],
+        [("▁a", 0)],
+    ]
+    joint = strings(marking, encoded(marking, batch, "joint"))
+    assert joint == strings(marking, encoded(marking, batch, "split"))
+
+
+def test_text_behind_a_control_token_is_encoded_as_said(make_tokenizer, marks_model, sample_batch):
+    tokenizer = make_tokenizer(marks_model, pre_tokenizer=META)
+    batch = sample_batch([[("ab", 0), (9, 0), ("ab", 0), ("c", 1), (9, 0)]])
+    for boundary in ("split", "joint"):
+        first = encoded(tokenizer, batch, boundary, after_control="first")
+        assert [token for token, _ in strings(tokenizer, first)[0]][2] == "▁ab"
+        rest = encoded(tokenizer, batch, boundary, after_control="continuation")
+        assert [token for token, _ in strings(tokenizer, rest)[0]][2:4] == ["ab", "c"]
+        assert [weight for _, weight in strings(tokenizer, rest)[0]] == [0, 0, 0, 1, 0]
+
+
+def test_text_that_cannot_be_continued_is_refused(make_tokenizer, marks_model, sample_batch):
+    split = {"type": "WhitespaceSplit"}
+    always = META | {"prepend_scheme": "always"}
+    parts = {"type": "Sequence", "pretokenizers": [split, always]}
+    tokenizer = make_tokenizer(marks_model, pre_tokenizer=parts)
+    batch = sample_batch([[("ab", 0), ("a", 1)], [("ab", 0), (9, 1), ("a", 1)]])
+    encoding = encoded(tokenizer, batch, "split")
+    assert strings(tokenizer, encoding)[0][0] == ("▁ab", 0)
+    assert [(r.sample, r.reason) for r in encoding.refused] == [(0, "no continuation")]
+    assert encoding.samples.tolist() == [1]
+    joint = encoded(tokenizer, batch, "joint")
+    assert [weight for _, weight in strings(tokenizer, joint)[0]][-1] == 1
+
+
+def test_where_the_tokens_do_not_cover_the_text_nothing_is_guessed(marking, sample_batch):
+    batch = sample_batch([[("▁", 0), ("a", 1)], [("a", 0), ("c", 1)], [("▁", 1), ("a", 1)]])
+    encoding = encoded(marking, batch, "joint", by="lengths")
+    assert [(r.sample, r.reason) for r in encoding.refused] == [(0, "tokens do not cover the text")]
+    assert encoding.samples.tolist() == [1, 2]
+    assert encoded(marking, batch, "joint").refused == []
+
+
+def test_joint_is_refused_where_nobody_knows_the_bytes_of_tokens(marking):
+    with pytest.raises(TokenizerError, match="choose boundary split"):
+        encoder(marking, "joint", by="")
+
+
+def test_turns_end_inside_pieces_where_that_is_known(merging, sample_batch):
+    batch = sample_batch([[(1, 0), ("a:", 1, True), ("\nb", 1, True), ("c", 1)]])
+    for boundary in ("split", "joint"):
+        assert encoded(merging, batch, boundary).tokens.turn_ends.tolist() == [3, 4]
+    assert encoded(merging, batch, "split", by="").tokens.turn_ends.tolist() == []
+    assert encoded(merging, batch, "split", by="").tokens.weights.tolist() == [0, 1, 1, 1, 1]
+
+
+def test_control_tokens_may_swallow_white_space(tokenizer, sample_batch):
+    batch = sample_batch([[("a ", 0), (1, 0), (" \n", 1), ("b", 1), (2, 0)]])
+    rules = {"strips_left": frozenset({1}), "strips_right": frozenset({1})}
+    encoding = encoded(tokenizer, batch, "split", **rules)
+    assert strings(tokenizer, encoding) == [[("a", 0), ("<bos>", 0), ("b", 1), ("<|im_start|>", 0)]]
+
+
+def test_white_space_is_swallowed_as_the_library_does(make_tokenizer, bytes_model, sample_batch):
+    ends = [(True, False), (False, True), (True, True)]
+    added = [
+        {"id": 256 + i, "content": f"<{i}>", "special": True} | FLAGS | {"lstrip": a, "rstrip": b}
+        for i, (a, b) in enumerate(ends)
+    ]
+    tokenizer = make_tokenizer(bytes_model(), pre_tokenizer=BYTES, added_tokens=added)
+    library = Library.from_str(tokenizer.json)
+    texts = ["", " ", "a ", " a", "\n\u3000", " \x1c ", "a b"]
+    parts = [[x, 256 + i, y, 256 + j, z] for i, x, y, j, z in _products(texts)]
+    batch = sample_batch([[(part, 0) for part in sample] for sample in parts])
+    encoding = encoded(
+        tokenizer,
+        batch,
+        "joint",
+        strips_left=frozenset({256, 258}),
+        strips_right=frozenset({257, 258}),
+    )
+    for i, sample in enumerate(parts):
+        text = "".join(p if isinstance(p, str) else f"<{p - 256}>" for p in sample)
+        start, stop = encoding.tokens.offsets[i : i + 2]
+        assert encoding.tokens.ids[start:stop].tolist() == library.encode(text).ids
+
+
+def _products(texts):
+    return [
+        (i, x, y, j, z)
+        for n, (x, z) in enumerate((x, z) for x in texts for z in texts)
+        for m, y in enumerate(texts)
+        for i, j in [((n + m) % 3, (n // 3 + m) % 3)]
+    ]
+
+
+def test_laps_count_what_is_not_the_engines(tokenizer, sample_batch):
+    laps = Laps()
+    encoder(tokenizer, "split").encode(sample_batch([[("a", 0), ("b", 1)]]), laps)
+    assert set(laps.seconds) == {"mask", "wait", "load engine", "encode"}
+
+
+@pytest.mark.parametrize("boundary", ["split", "joint"])
+def test_no_samples_have_no_tokens(tokenizer, sample_batch, boundary):
+    encoding = encoded(tokenizer, sample_batch([]), boundary)
+    assert encoding.tokens.offsets.tolist() == [0]
+    assert (encoding.tokens.ids.tolist(), encoding.refused) == ([], [])
+
+
+WORDS = st.sampled_from([*"ab \n\t:▁é猫👍", "\u0301", "<eos>", "<tool>", "hello "])
+TEXTS = st.lists(WORDS, max_size=8).map("".join)
+SEGMENT = st.tuples(TEXTS | st.integers(0, 2), st.sampled_from([0, 1, 1, 0.5]), st.booleans())
+SAMPLES = st.lists(st.lists(SEGMENT, min_size=1, max_size=7), max_size=4)
+
+
+@pytest.fixture(scope="module")
+def tiny(tokenizer):
+    marked = with_control_tokens(tokenizer, ["<tool>"])
+    first = engine(marked)
+    lengths, offsets = byte_lengths(marked), offsets_of(marked, marked, parse=False)
+
+    def make(boundary, *, lengths=lengths, offsets=offsets):
+        rules = SampleRules(boundary)
+        return SampleEncoder(first, first, rules, lengths=lengths, offsets=offsets)
+
+    return marked, make
+
+
+@settings(deadline=None)
+@given(SAMPLES)
+def test_split_trains_exactly_what_is_to_be_trained(tiny, sample_batch, samples):
+    tokenizer, make = tiny
+    controls = ["<eos>", "<bos>", "<|im_start|>"]
+    batch = sample_batch([[((0), 0, False), *sample] for sample in samples])
+    tokens = make("split").encode(batch, Laps()).tokens
+    library = Library.from_str(tokenizer.json)
+    for i, sample in enumerate(samples):
+        start, stop = tokens.offsets[i : i + 2]
+        ids, weights = tokens.ids[start:stop], tokens.weights[start:stop]
+        whole = [part if isinstance(part, str) else controls[part] for part, *_ in sample]
+        trained = [text for text, (_, weight, _) in zip(whole, sample, strict=True) if weight]
+        decoded = library.decode(ids[weights > 0].tolist(), skip_special_tokens=False)
+        assert decoded == "".join(trained)
+        assert library.decode(ids.tolist(), skip_special_tokens=False) == "<eos>" + "".join(whole)
+
+
+@settings(deadline=None)
+@given(SAMPLES)
+def test_sums_of_lengths_and_offsets_of_the_reference_say_the_same(tiny, sample_batch, samples):
+    _, make = tiny
+    batch = sample_batch(samples)
+    by_lengths = make("joint", offsets=None).encode(batch, Laps())
+    by_offsets = make("joint", lengths=None).encode(batch, Laps())
+    for name in ("ids", "offsets", "weights", "turn_ends"):
+        found = getattr(by_lengths.tokens, name)
+        assert found.tolist() == getattr(by_offsets.tokens, name).tolist()
+    assert by_lengths.counters == by_offsets.counters
+
+
+@settings(deadline=None)
+@given(SAMPLES)
+def test_joint_ids_are_those_of_the_whole_text(tiny, sample_batch, samples):
+    tokenizer, make = tiny
+    batch = sample_batch(samples)
+    tokens = make("joint").encode(batch, Laps()).tokens
+    reference = TokenizersReference(tokenizer, parse=False)
+    for i, sample in enumerate(samples):
+        expected, text = [], ""
+        for part, *_ in [*sample, (-1,)]:
+            if isinstance(part, str):
+                text += part
+                continue
+            expected += reference.encode(pa.array([text], pa.large_string())).ids.tolist()
+            expected.append(part)
+            text = ""
+        assert tokens.ids[tokens.offsets[i] : tokens.offsets[i + 1]].tolist() == expected[:-1]
+
+
+@settings(deadline=None)
+@given(SAMPLES, st.integers(0, 4))
+def test_batches_may_be_cut_anywhere(tiny, sample_batch, samples, cut):
+    _, make = tiny
+    for boundary in ("split", "joint"):
+        whole = make(boundary).encode(sample_batch(samples), Laps())
+        parts = [
+            make(boundary).encode(sample_batch(part), Laps())
+            for part in (samples[:cut], samples[cut:])
+        ]
+        for name in ("ids", "weights"):
+            found = [getattr(part.tokens, name).tolist() for part in parts]
+            assert found[0] + found[1] == getattr(whole.tokens, name).tolist()
+        assert whole.counters == {
+            name: sum(part.counters[name] for part in parts) for name in whole.counters
+        }

@@ -1,0 +1,83 @@
+"""The disk budget on the screen."""
+
+from __future__ import annotations
+
+import io
+import re
+from dataclasses import replace
+
+from rich.console import Console
+
+from tokmill.memory.dataset import DatasetSize
+from tokmill.memory.disk import DatasetDisk, Share, predicted_disk
+from tokmill.memory.machine import Machine
+from tokmill.page.budgets import BudgetSettings, OnDisk, budgets
+from tokmill.page.disk_text import disk_tables
+from tokmill.settings.bill import InferenceSettings, ModelSettings, TrainingSettings
+
+SIZE = DatasetSize("pretrain", 10_000_000, 2000, 2, vocabulary=50_257)
+PLANNED = OnDisk("out", SIZE, predicted_disk(SIZE, slices=1), 50 * 10**9)
+EXACT = tuple(
+    replace(line, low_bytes=line.n_bytes, high_bytes=line.n_bytes) for line in PLANNED.bill.lines
+)
+FOUND = DatasetDisk(
+    replace(PLANNED.bill, lines=EXACT), (), (), (".lock",), "uint16", 10_000_000, 10**7, 0
+)
+
+
+def text(disk: OnDisk | None, *, told: set[str] | None = None) -> str:
+    training, inference = TrainingSettings(precision="fp32"), InferenceSettings()
+    settings = BudgetSettings(ModelSettings(name="gpt2"), training, inference)
+    found = budgets(settings, disk, Machine())
+    console = Console(file=io.StringIO(), width=150, color_system=None)
+    for table in disk_tables(found, told=told):
+        console.print(table)
+    assert isinstance(console.file, io.StringIO)
+    return "\n".join(line.rstrip() for line in console.file.getvalue().splitlines())
+
+
+def test_a_disk_with_room_says_how_much():
+    assert re.search(r"^  50 GB free in out$", text(PLANNED), re.MULTILINE)
+
+
+def test_a_disk_that_cannot_hold_what_is_to_come_is_said_aloud():
+    shown = text(replace(PLANNED, free_bytes=10**9))
+    expected = r"^  1 GB free in out: TOO LITTLE, 4\.5 GB are still to be written$"
+    assert re.search(expected, shown, re.MULTILINE)
+
+
+def test_of_a_finished_dataset_only_the_checkpoints_are_to_come():
+    checkpoints = 3 * 12 * 124_439_808
+    there = replace(PLANNED, bill=FOUND.bill, found=FOUND, free_bytes=checkpoints)
+    assert "TOO LITTLE" not in text(there)
+    assert "TOO LITTLE" in text(replace(there, free_bytes=checkpoints - 1))
+    assert "TOO LITTLE" in text(replace(there, found=None))
+
+
+def test_many_sources_are_not_all_shown():
+    sources = tuple(Share(f"{i}.jsonl", 1, 2, 3) for i in range(14))
+    shown = text(replace(PLANNED, found=replace(FOUND, sources=sources)))
+    assert "11.jsonl" in shown
+    assert "12.jsonl" not in shown
+    assert "and 2 more" in shown
+
+
+def test_ratios_are_those_that_can_be_told():
+    shown = text(replace(PLANNED, found=FOUND))
+    assert re.search(r"^  bytes per token +2\.005 \(uint16\)$", shown, re.MULTILINE)
+    assert re.search(r"^  of the text +200\.5% of 10 MB$", shown, re.MULTILINE)
+    assert re.search(r"^  not in the manifest +\.lock$", shown, re.MULTILINE)
+    assert "as it is stored" not in shown
+
+
+def test_without_a_dataset_there_are_checkpoints_alone():
+    shown = text(None)
+    assert "disk: checkpoints" in shown
+    assert "free in" not in shown
+    assert "choices" not in shown
+
+
+def test_formulas_of_amounts_and_choices_are_told_once():
+    told: set[str] = set()
+    assert "q * T + 1024 * files" in text(PLANNED, told=told)
+    assert "q * T" not in text(PLANNED, told=told)

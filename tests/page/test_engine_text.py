@@ -1,0 +1,94 @@
+from __future__ import annotations
+
+import pytest
+
+from tokmill.page.engine_text import describe_engine, engine_line
+
+ENGINE = {
+    "name": "gigatoken",
+    "version": "0.10.0",
+    "reason": "fastest on a sample",
+    "n_checked": 1234,
+    "mb_per_s": {"gigatoken": 195.4, "fastokens": 171.0},
+    "refused": {},
+}
+
+
+@pytest.mark.parametrize(
+    ("changes", "expected"),
+    [
+        (
+            {"reason": "asked for", "mb_per_s": {}, "n_checked": 0},
+            "gigatoken 0.10.0 (asked for)",
+        ),
+        (
+            {"reason": "first exact", "mb_per_s": {}, "n_checked": 184},
+            "gigatoken 0.10.0 (first exact; ids equal to the reference's on 184 texts)",
+        ),
+        (
+            {
+                "name": "tokenizers",
+                "version": "sentencepiece 0.2.1",
+                "reason": "no fast engine gives its ids here",
+                "mb_per_s": {},
+                "n_checked": 0,
+                "refused": {"gigatoken": "not installed", "fastokens": "ids differ"},
+            },
+            "tokenizers 0.2.1 (no fast engine gives its ids here)\n"
+            "gigatoken not used: not installed\n"
+            "fastokens not used: ids differ",
+        ),
+    ],
+)
+def test_an_engine_is_described_with_its_proof_and_the_others_refusal(changes, expected):
+    assert describe_engine({**ENGINE, **changes}) == expected
+
+
+@pytest.mark.parametrize(
+    ("checks", "expected"),
+    [
+        (None, "; ids equal to the reference's on 1,234 texts"),
+        ({}, "; ids equal to the reference's on 1,234 texts"),
+        (
+            {"checked": 52, "checked_bytes": 99_999},
+            "; ids equal to the reference's on 1,234 texts before the run and 52 documents "
+            "during it",
+        ),
+        (
+            {"checked": 1, "routed": 3, "skipped: too long": 1, "skipped: other": 2},
+            "; ids equal to the reference's on 1,234 texts before the run and 1 document during "
+            "it; 3 documents encoded by the reference; 3 picked documents not compared",
+        ),
+    ],
+)
+def test_a_line_says_what_was_compared_routed_and_skipped(checks, expected):
+    assert engine_line(ENGINE, checks) == f"gigatoken 0.10.0 (fastest on a sample){expected}"
+
+
+def test_the_report_says_why_picked_documents_were_not_compared():
+    checks = {"checked": 5, "routed": 1, "skipped: too long": 1, "skipped: other": 2}
+    assert describe_engine({**ENGINE, "refused": {"fastokens": "ids differ"}}, checks) == (
+        "gigatoken 0.10.0 (fastest on a sample: gigatoken 195 MB/s, fastokens 171 MB/s; "
+        "ids equal to the reference's on 1,234 texts before the run and 5 documents during it)\n"
+        "1 document encoded by the reference\n"
+        "1 picked document not compared: too long\n"
+        "2 picked documents not compared: other\n"
+        "fastokens not used: ids differ"
+    )
+
+
+@pytest.mark.parametrize(
+    ("differs", "kept", "expected"),
+    [
+        ([], False, "1,112,064 characters"),
+        ([[0x88F, 0x88F], [0x323B0, 0x33479]], False, "1,112,064 characters but 4,299, whose "
+         "documents the reference encodes"),
+        ([], True, "1,112,064 characters (compared in an earlier run)"),
+    ],
+)  # fmt: skip
+def test_a_line_says_on_which_characters_ids_were_compared_and_when(differs, kept, expected):
+    scan = {"differs": differs, "refused": "", "n_characters": 1_112_064, "n_sequences": 9}
+    line = engine_line({**ENGINE, "scan": scan, "scan_kept": kept}, {"checked": 2})
+    assert line.endswith(f"on 1,234 texts before the run and 2 documents during it, {expected}")
+    bare = engine_line({**ENGINE, "scan": scan, "scan_kept": kept, "n_checked": 0})
+    assert bare.endswith(f"; ids equal to the reference's on {expected}")

@@ -1,0 +1,142 @@
+from __future__ import annotations
+
+import json
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from tokmill.errors import RecordError
+from tokmill.executors.run import run
+from tokmill.recipes.left_out import check_fields, samples_head
+from tokmill.settings.schema import RenderSettings
+
+BODY = "they hunt by night and sleep by day " * 9
+PLAIN = {"text": BODY, "url": "https://a.b/c"}
+MIXED = {"text": "a short abstract of it", "url": "https://a.b/c", "content": BODY}
+
+
+@pytest.fixture
+def made(configure, silent, tmp_path):
+    """Run over files of rows, and return the manifest."""
+
+    def make(*sources, name="out", **settings):
+        paths = []
+        for i, rows in enumerate(sources):
+            path = tmp_path / f"{i}.jsonl"
+            if not path.exists():  # as it was, for a run that goes on
+                path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+            paths.append(path)
+        return run(configure(tmp_path / name, *paths, **settings), silent)
+
+    return make
+
+
+def by_source(manifest):
+    return [source.get("fields") for source in manifest["sources"]]
+
+
+def test_the_bytes_of_fields_are_kept_by_source(made):
+    manifest = made([PLAIN] * 3, [{**PLAIN, "title": "cats at night"}] * 2)
+    assert by_source(manifest) == [
+        {"text": 3 * len(BODY), "url": 0},
+        {"text": 2 * len(BODY), "title": 26, "url": 0},
+    ]
+    assert manifest["totals"]["fields"] == {"text": 5 * len(BODY), "title": 26, "url": 0}
+    assert manifest["fields_read"] == ["text"]
+
+
+def test_every_1000th_record_and_the_head_of_a_slice_are_weighed(made):
+    rows = [{"text": f"{i:04d} " + "word " * 200} for i in range(2500)]
+    (fields,) = by_source(made(rows))
+    n_bytes = len(json.dumps(rows[0])) + 1
+    n_head, n_near = (-(-size // n_bytes) for size in (64 << 10, 1 << 20))
+    numbers = {*range(1, n_head + 1), *range(8, n_near + 1, 8), 1000, 2000}
+    assert fields == {"text": len(numbers) * len(rows[0]["text"])}
+
+
+def test_a_short_file_whose_end_is_of_another_kind_is_weighed_there_too(made):
+    with pytest.raises(RecordError, match="most of the text is left out"):
+        made([PLAIN] * 100 + [MIXED] * 1500)
+
+
+def test_what_is_weighed_does_not_depend_on_blocks_and_slices_of_parts_only(made):
+    rows = [{"text": f"{i:04d} " + "word " * 9, "id": str(i)} for i in range(3000)]
+    whole = made(rows, name="whole")
+    for name, settings in {
+        "small": {"batch_bytes": 999},
+        "threads": {"threads": 3, "batch_bytes": 20_000},
+        "steps": {"shard_tokens": 500},
+    }.items():
+        assert by_source(made(rows, name=name, **settings)) == by_source(whole)
+
+
+def test_records_that_became_no_document_are_not_weighed(made):
+    manifest = made([PLAIN, {"text": "", "content": "a few words"}, PLAIN])
+    assert manifest["totals"]["rejects"] == {"empty": 1}
+    assert by_source(manifest) == [{"text": 2 * len(BODY), "url": 0}]
+
+
+def test_a_source_that_loses_most_of_its_text_is_an_error_of_the_run(made):
+    with pytest.raises(RecordError) as caught:
+        made([PLAIN] * 3, [MIXED] * 3)
+    message = str(caught.value)
+    assert "1.jsonl: most of the text is left out: used are text 6 %; left out: content 94 %, url;"
+    assert message.endswith("to accept it run again with --renderer text --text-field text")
+
+
+def test_named_fields_may_leave_out_most_of_the_text(made):
+    with pytest.raises(RecordError):
+        made([PLAIN] * 3, [MIXED] * 3)
+    manifest = made([PLAIN] * 3, [MIXED] * 3, renderer="text")  # goes on where the other ended
+    assert manifest["run"]["resumed_parts"] == 1
+    assert by_source(manifest)[1]["content"] == 3 * len(BODY)
+
+
+def test_one_source_in_a_hundred_may_lose_its_text():
+    rows = [{"path": str(i), "fields": {"text": 9, "body": 0}} for i in range(100)]
+    rows[5]["fields"]["body"] = 90
+    check_fields(RenderSettings(), 0.01, rows, {"text"})
+    rows[6]["fields"]["body"] = 90
+    with pytest.raises(RecordError, match="2 files, as 5: most of the text is left out"):
+        check_fields(RenderSettings(renderer="encyclopedia"), 0.01, rows, {"text"})
+
+
+def test_sources_of_which_nothing_was_weighed_are_not_judged():
+    check_fields(RenderSettings(), 0.01, [{"path": "a"}], {"text"})
+
+
+def test_tables_and_csv_are_weighed_by_all_their_columns(made, configure, silent, tmp_path):
+    table = pa.table({"text": [BODY] * 3, "id": [1, 2, 3], "title": ["cats at night"] * 3})
+    pq.write_table(table, tmp_path / "a.parquet")
+    with pa.ipc.new_file(tmp_path / "b.arrow", table.schema) as writer:
+        writer.write_table(table)
+    lines = [f'"{BODY}",{i},cats at night' for i in range(3)]
+    (tmp_path / "c.csv").write_text("text,id,title\n" + "\n".join(lines))
+    paths = [tmp_path / name for name in ("a.parquet", "b.arrow", "c.csv")]
+    manifest = run(configure(tmp_path / "tables", *paths), silent)
+    assert by_source(manifest) == [{"text": 3 * len(BODY), "id": 0, "title": 39}] * 3
+
+
+def test_the_sections_that_are_read_are_told_from_what_stands_beside_them(made):
+    section = {"title": "habits", "content": BODY, "image": "a picture of it"}
+    record = {"title": "cats", "sections": [section, section]}
+    (fields,) = by_source(made([record]))
+    assert fields == {
+        "title": 4,
+        "summary": 0,
+        "sections[].title": 12,
+        "sections[].content": 2 * len(BODY),
+        "sections[].image": 30,
+    }
+
+
+def test_a_part_of_tiny_files_weighs_some_of_them():
+    weighed = [i for i in range(300) if samples_head(i)]
+    assert weighed == [*range(32), 128, 256]
+
+
+def test_categories_of_the_first_records_are_no_text_in_the_run_either(made):
+    rows = [{"text": f"tweet {i} is short", "label": "positive or not"} for i in range(40)]
+    (fields,) = by_source(made(rows))
+    assert fields == {"text": sum(len(row["text"]) for row in rows), "label": 0}

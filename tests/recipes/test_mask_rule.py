@@ -1,0 +1,141 @@
+from __future__ import annotations
+
+import pytest
+
+from tokmill.dataset.canonical import sha256_hex
+from tokmill.engines.engine import REFERENCE, load_engine
+from tokmill.recipes.mask_rule import describe_rule, last_ids
+from tokmill.recipes.sft_parts import make_chat_renderer
+from tokmill.settings.schema import SftSettings
+
+CHAT = {"messages": [{"role": "user", "content": "hi"}]}
+
+
+@pytest.fixture
+def described(chat_run):
+    """Describe the mask of a run with settings of SFT."""
+
+    def describe(sft: SftSettings, **settings):
+        spec = chat_run([CHAT], sft, **settings).spec
+        return describe_rule(spec, reference_of(spec))
+
+    return describe
+
+
+@pytest.fixture
+def ends(chat_run):
+    """Give the ids that samples may end with."""
+
+    def find(sft: SftSettings, **settings) -> list[int]:
+        spec = chat_run([CHAT], sft, **settings).spec
+        renderer = make_chat_renderer(spec.config, spec.tokenizer, spec.template)
+        return last_ids(renderer, reference_of(spec))
+
+    return find
+
+
+def reference_of(spec):
+    control = spec.config.tokenizer.control_tokens_in_text
+    return load_engine(REFERENCE, spec.tokenizer, control_in_text=control, n_threads=1)
+
+
+def test_the_manifest_says_everything_about_the_mask(described, spelled):
+    assert described(SftSettings(template="chatml")) == {
+        "preset": "tokmill",
+        "boundary": "split",
+        "alignment": "target",
+        "trained": ["content", "reasoning", "tool_call", "eot", "eot_outside"],
+        "turns": "all",
+        "template": "messages as chatml",
+        "template_sha256": sha256_hex(b"chatml"),
+        "ends": {"rule": "template", "last_ids": spelled("\n")},
+    }
+
+
+def test_a_preset_and_the_switches_on_top_of_it_are_told_resolved(described):
+    sft = SftSettings(
+        preset="trl", template="chatml", boundary="split", turns="last", append_eos="train",
+        header="train", suffix="mask", reasoning="mask",
+    )  # fmt: skip
+    found = described(sft)
+    assert found["preset"] == "trl"
+    assert found["boundary"] == "split"
+    assert found["turns"] == "last"
+    assert found["trained"] == ["header", "content", "tool_call", "eot", "end"]
+    assert found["ends"] == {"rule": "eos", "last_ids": [0]}
+
+
+def test_the_digest_of_a_jinja_template_is_that_of_its_source(described, tmp_path):
+    source = "{% for m in messages %}{{ m.content }}{{ eos_token }}{% endfor %}"
+    path = tmp_path / "own.jinja"
+    path.write_text(source)
+    found = described(SftSettings(template=str(path), spans="prefix"))
+    assert found["template_sha256"] == sha256_hex(source.encode())
+    assert found["ends"] == {"rule": "template", "last_ids": [0]}
+
+
+@pytest.mark.parametrize(
+    ("template", "parts"),
+    [
+        ("chatml", ["\n"]),
+        ("minimind", ["\n"]),
+        ("torchtune", ["<|im_end|>"]),
+        ("plain", []),  # a user's text may come last
+        ("alpaca", ["<eos>", "\n"]),  # eos behind replies, an empty line behind instructions
+        ("tokenizer", ["\n"]),
+    ],
+)
+def test_samples_end_as_the_template_ends_any_turn(ends, spelled, template, parts):
+    assert sorted(ends(SftSettings(template=template))) == sorted(spelled(*parts))
+
+
+def test_a_template_of_one_reply_ends_with_its_eos(ends):
+    assert ends(SftSettings(template="baby-llama2"), bos_token="<bos>") == [0]
+
+
+def test_texts_end_with_any_token(ends):
+    sft = SftSettings(schema="text", template="plain")
+    assert ends(sft) == []
+
+
+def test_an_ending_that_merges_with_itself_is_the_token_that_it_becomes(ends, tmp_path):
+    path = tmp_path / "ab.jinja"
+    path.write_text("{% for m in messages %}{{ m.content }}ab{% endfor %}")
+    assert ends(SftSettings(template=str(path), spans="prefix")) == [262]
+
+
+def test_an_ending_that_merges_with_texts_before_it_is_not_known(ends, tmp_path):
+    path = tmp_path / "b.jinja"
+    path.write_text("{% for m in messages %}{{ m.content }}b{% endfor %}")
+    assert ends(SftSettings(template=str(path), spans="prefix")) == []
+
+
+@pytest.mark.parametrize("condition", ["m.tool_calls", "not m.content and not m.tool_calls"])
+def test_replies_that_call_a_tool_or_say_nothing_may_end_otherwise(ends, tmp_path, condition):
+    path = tmp_path / "two.jinja"
+    path.write_text(
+        "{% for m in messages %}{{ m.role }}: {{ m.content }}"
+        f"{{% if {condition} %}}{{{{ m.tool_calls }}}}<eos>{{% else %}}<|im_end|>{{% endif %}}"
+        "{% endfor %}"
+    )
+    assert ends(SftSettings(template=str(path), spans="prefix")) == [0, 2]
+
+
+def test_eos_appended_is_the_only_end(ends):
+    for append_eos in ("mask", "train"):
+        assert ends(SftSettings(template="plain", append_eos=append_eos)) == [0]
+
+
+def test_an_ending_that_merges_with_a_message_s_text_is_none(ends, tmp_path):
+    path = tmp_path / "own.jinja"
+    path.write_text("{% for m in messages %}<|im_start|>{{ m.content }}b{% endfor %}")
+    assert ends(SftSettings(template=str(path), spans="prefix")) == []
+
+
+def test_a_reply_that_is_a_tool_call_may_end_otherwise(ends, tmp_path):
+    path = tmp_path / "own.jinja"
+    path.write_text(
+        "{% for m in messages %}{{ m.content }}{% if m.tool_calls %}{{ m.tool_calls|tojson }}"
+        "</think>{% else %}<|im_end|>{% endif %}{% endfor %}"
+    )
+    assert ends(SftSettings(template=str(path), spans="prefix")) == [2, 5]

@@ -1,0 +1,82 @@
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+
+from tokmill.recipes.memory_bounds import (
+    BASE_BYTES,
+    BLOCK_COPIES,
+    LEAST_ENGINE_BYTES,
+    WRITER_BYTES,
+    ahead_bytes,
+    engine_bytes,
+    n_writers,
+)
+
+MIB, GIB = 1 << 20, 1 << 30
+
+
+@pytest.fixture
+def spec(tmp_path, configure, plan_of, write_rows):
+    """Plan a run of so many threads where a worker may take so much memory."""
+    source = write_rows(tmp_path / "in.jsonl", [{"text": "hello"}])
+
+    def make(n_threads: int, memory_bytes: int, **settings):
+        made = plan_of(configure(tmp_path, source, threads=n_threads, **settings)).spec
+        return dataclasses.replace(made, memory_bytes=memory_bytes)
+
+    return make
+
+
+@pytest.mark.parametrize("n_threads", [1, 2, 64])
+@pytest.mark.parametrize("memory_bytes", [0, 256 * GIB])
+def test_in_enough_memory_an_engine_learns_200_mib_for_each_thread(spec, n_threads, memory_bytes):
+    assert engine_bytes(spec(n_threads, memory_bytes)) == n_threads * 200 * MIB
+
+
+@pytest.mark.parametrize("memory_bytes", [2 * GIB, 4 * GIB, 16 * GIB])
+def test_a_worker_of_many_threads_fits_the_memory_that_there_is(spec, memory_bytes):
+    made = spec(64, memory_bytes)
+    total = BASE_BYTES + engine_bytes(made) + BLOCK_COPIES * ahead_bytes(made)
+    assert memory_bytes // 2 < total <= memory_bytes * 3 // 4
+    assert BLOCK_COPIES * ahead_bytes(made) <= memory_bytes // 4
+
+
+def test_in_hardly_any_memory_an_engine_still_learns_a_little(spec):
+    assert engine_bytes(spec(64, 300 * MIB)) == LEAST_ENGINE_BYTES
+
+
+def test_what_the_user_asks_for_is_taken(spec):
+    assert engine_bytes(spec(2, 300 * MIB, engine_memory_bytes=GIB)) == GIB
+
+
+def test_blocks_in_flight_take_a_quarter_of_the_memory_but_never_less_than_two(spec):
+    assert ahead_bytes(spec(64, 0)) == 66 * 5 * MIB
+    assert ahead_bytes(spec(64, 64 * GIB)) == 66 * 5 * MIB
+    assert ahead_bytes(spec(64, 2 * GIB)) == 2 * GIB // 24
+    assert ahead_bytes(spec(64, MIB)) == 2 * 5 * MIB
+
+
+@pytest.mark.parametrize(
+    ("n_threads", "memory_bytes", "expected"),
+    [(1, 0, 0), (2, 0, 2), (64, 0, 64), (64, 64 * GIB, 64), (64, 4 * GIB, 12), (64, 512 * MIB, 0)],
+)
+def test_as_many_processes_write_chats_as_there_are_threads_and_memory(
+    chat_run, n_threads, memory_bytes, expected
+):
+    made = chat_run([{"messages": [{"role": "user", "content": "a"}]}]).spec
+    made = dataclasses.replace(
+        made, n_threads=n_threads, memory_bytes=memory_bytes, template="chatml"
+    )
+    assert n_writers(made) == expected
+    foreign = dataclasses.replace(made, template="{{ messages[0].content }}")
+    assert n_writers(foreign) == max(expected, 1)
+    if memory_bytes == 4 * GIB:
+        blocks = BLOCK_COPIES * ahead_bytes(made)
+        total = BASE_BYTES + engine_bytes(made) + blocks + WRITER_BYTES * expected
+        assert total <= memory_bytes * 3 // 4
+
+
+def test_pretraining_has_no_process_that_writes_chats(spec):
+    assert n_writers(spec(64, 0)) == 0

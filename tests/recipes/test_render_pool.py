@@ -1,0 +1,155 @@
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+
+import pyarrow as pa
+import pytest
+
+from tokmill.chat.guard import OUT_OF_MEMORY, OUT_OF_TIME
+from tokmill.chat.records import RecordWriter, Written
+from tokmill.chat.rule import mask_rule
+from tokmill.chat.templates import Vocabulary, make_template
+from tokmill.errors import WorkerError
+from tokmill.recipes import render_pool
+from tokmill.recipes.render_pool import RenderPool
+from tokmill.settings.schema import SftSettings
+
+SETTINGS = SftSettings(schema="messages", template="plain", samples="turn")
+VOCABULARY = Vocabulary({"<eos>": 2}, "<eos>", "", {"eos_token": "<eos>"})
+TEXT = pa.array(
+    [
+        json.dumps({"messages": [{"role": "user", "content": "U"}, *reply]})
+        for reply in (
+            [{"role": "assistant", "content": "猫"}],
+            [],
+            [{"role": "bot", "content": "?"}],
+            [{"role": "assistant", "content": ""}, {"role": "assistant", "content": "B"}],
+        )
+    ],
+    pa.large_string(),
+)
+
+
+def make_pool(
+    n_processes: int, vocabulary: Vocabulary = VOCABULARY, *, is_apart: bool = False
+) -> RenderPool:
+    template = make_template("plain", SETTINGS, VOCABULARY)
+    writer = RecordWriter(SETTINGS, template, mask_rule(SETTINGS), VOCABULARY)
+    return RenderPool(writer, (SETTINGS, "plain", vocabulary), n_processes, is_apart=is_apart)
+
+
+def plain(written: Written) -> tuple[object, ...]:
+    columns = written.columns
+    table = [column.tolist() for column in columns.table]
+    return (
+        columns.text.to_pylist(),
+        columns.ids.tolist(),
+        str(table),
+        columns.offsets.tolist(),
+        written.rows.tolist(),
+        written.refused,
+        written.drops,
+    )
+
+
+@pytest.fixture
+def at_once(monkeypatch):
+    """Start processes with the second call."""
+    monkeypatch.setattr(render_pool, "START_AFTER_S", -1.0)
+
+
+def n_processes(pool: RenderPool) -> int:
+    return len(pool._processes)
+
+
+def test_processes_write_what_this_one_writes(at_once):
+    here, pool = make_pool(1), make_pool(2)
+    expected = plain(here.write(TEXT))
+    assert expected[4] == [0, 3, 3]
+    assert [plain(pool.write(TEXT)) for _ in range(3)] == [expected] * 3
+    assert (n_processes(here), n_processes(pool)) == (0, 2)
+    pool.close()
+
+
+def test_a_little_work_is_done_here():
+    pool = make_pool(2)
+    pool.write(TEXT)
+    assert n_processes(pool) == 0
+
+
+@pytest.mark.parametrize("most", [0, 1, 3])
+def test_a_foreign_template_is_run_by_a_process_from_the_first_record_on(most):
+    pool = make_pool(most, is_apart=True)
+    expected = plain(make_pool(1).write(TEXT))
+    pool._write_here = None
+    assert plain(pool.write(TEXT)) == expected
+    assert n_processes(pool) == 1
+    pool._spent_s = 1.0
+    assert plain(pool.write(TEXT)) == expected
+    assert n_processes(pool) == max(most, 1)
+    pool.close()
+
+
+@pytest.mark.parametrize(
+    ("status", "words"),
+    [
+        (OUT_OF_TIME, "took more than 120 s of processor time for one block of records"),
+        (OUT_OF_MEMORY, "took more than 4 GiB for one block of records"),
+    ],
+)
+def test_a_template_beyond_the_last_bounds_stops_the_run(tmp_path, monkeypatch, status, words):
+    python = tmp_path / "python"
+    end = f"exit {status}" if status > 0 else f"kill -{-status} $$"
+    python.write_text(f"#!/bin/sh\n{end}\n")
+    python.chmod(0o755)
+    monkeypatch.setattr(sys, "executable", str(python))
+    pool = make_pool(1, is_apart=True)
+    with pytest.raises(WorkerError, match=words):
+        pool.write(TEXT)
+    pool.close()
+
+
+def test_a_process_that_died_is_an_error(at_once):
+    pool = make_pool(2)
+    pool.write(TEXT)
+    for process in pool._processes:
+        os.kill(process.pid, signal.SIGKILL)
+        process.wait()
+    with pytest.raises(WorkerError, match=r"renders chats died \(exit status -9\)"):
+        pool.write(TEXT)
+    pool.close()
+
+
+def test_a_process_that_dies_at_its_start_is_the_same_error_for_everyone(
+    at_once, tmp_path, monkeypatch
+):
+    python = tmp_path / "python"
+    python.write_text("#!/bin/sh\nexit 7\n")
+    python.chmod(0o755)
+    monkeypatch.setattr(sys, "executable", str(python))
+    too_long_for_a_pipe = {f"token {i}": i for i in range(100_000)}
+    pool = make_pool(2, Vocabulary(too_long_for_a_pipe, "<eos>", "", {"eos_token": "<eos>"}))
+    for _ in range(3):
+        with pytest.raises(WorkerError, match=r"renders chats died \(exit status 7\)"):
+            pool.write(TEXT)
+    pool.close()
+
+
+def test_processes_end_with_the_pool(at_once):
+    pool = make_pool(2)
+    pool.write(TEXT)
+    processes = list(pool._processes)
+    pool.close()
+    assert [process.poll() is not None for process in processes] == [True, True]
+
+
+def test_a_process_ends_with_its_input(at_once):
+    pool = make_pool(2)
+    pool.write(TEXT)
+    process = pool._processes[0]
+    process.stdin.close()
+    assert process.wait(timeout=30) == 0
+    pool.close()

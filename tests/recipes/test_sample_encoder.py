@@ -1,0 +1,169 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from tokmill.engines.renewal import EngineMemory
+from tokmill.errors import TokenizerError
+from tokmill.masks.samples import DRIFTING_SAMPLES, STRADDLING_TOKENS, SWALLOWED
+from tokmill.recipes.sample_encoder import make_sample_encoder
+from tokmill.settings.schema import SftSettings
+from tokmill.timing import Laps
+from tokmill.values import SampleBatch
+
+ADDED = ("<eos>", "<|im_start|>", "<|im_end|>", "<bos>", "<think>", "</think>")
+CHAT = {"messages": [{"role": "user", "content": "hi"}]}
+MEMORY = 1 << 30
+METASPACE = {"type": "Metaspace", "replacement": "▁", "prepend_scheme": "first", "split": False}
+
+
+def batch(*segments: tuple[str | int, float]) -> SampleBatch:
+    """Make one sample of texts, or ids of control tokens, and their weights."""
+    return SampleBatch(
+        text=pa.array([s if isinstance(s, str) else "" for s, _ in segments], pa.large_string()),
+        offsets=np.array([0, len(segments)], np.int64),
+        control=np.array([-1 if isinstance(s, str) else s for s, _ in segments], np.int32),
+        weights=np.array([weight for _, weight in segments], np.float32),
+        turn_ends=np.zeros(len(segments), np.bool_),
+        rows=np.zeros(1, np.int64),
+        refused=[],
+        drops={},
+    )
+
+
+@pytest.fixture
+def phi(chat_tokenizer, marks):
+    """Give a tokenizer of phi-3's shape, and its ids: `<|im_start|>` strips to its right."""
+    _, ids = marks["every"]
+    flags = {"<|im_start|>": {"rstrip": True}, "<|im_end|>": {"rstrip": True}}
+    content = json.loads((Path(marks["every"][0]) / "tokenizer.json").read_text())
+    parts = {key: content[key] for key in ("model", "normalizer", "pre_tokenizer")}
+    added = {token["content"]: token["id"] for token in content["added_tokens"]}
+    parts["model"]["vocab"] = added | ids
+    return str(chat_tokenizer(flags, **parts)), added | ids
+
+
+@pytest.fixture
+def encode(chat_run):
+    """Encode one sample: its ids and weights, or why it was refused."""
+
+    def run(*segments, sft: SftSettings | None = None, **settings):
+        spec = chat_run([CHAT], sft or SftSettings(template="plain"), **settings).spec
+        encoding = make_sample_encoder(spec, EngineMemory(MEMORY)).encode(batch(*segments), Laps())
+        if encoding.refused:
+            return [refusal.reason for refusal in encoding.refused]
+        return encoding.tokens.ids.tolist(), encoding.tokens.weights.tolist(), encoding.counters
+
+    return run
+
+
+def test_split_encodes_the_texts_on_both_sides_of_a_boundary_apart(encode, spelled):
+    found = encode(("a", 0), ("b", 1), (0, 1))
+    assert found == (spelled("a", "b", "<eos>"), [0, 1, 1], {DRIFTING_SAMPLES: 1})
+
+
+def test_joint_encodes_a_text_whole(encode, spelled):
+    joint = SftSettings(template="plain", boundary="joint")
+    found = encode(("a", 0), ("b", 1), (0, 1), sft=joint)
+    assert found == (spelled("ab", "<eos>"), [0, 1], {STRADDLING_TOKENS: 1})
+
+
+@pytest.mark.parametrize(
+    ("straddling", "expected"), [("train", [0, 1]), ("mask", [0, 0]), ("reject", None)]
+)
+def test_a_token_on_both_sides_of_a_boundary_is_what_the_settings_say(
+    encode, spelled, straddling, expected
+):
+    joint = SftSettings(template="plain", boundary="joint", straddling=straddling)
+    found = encode(("c", 0), ("a", 0), ("b", 1), sft=joint)
+    if expected is None:
+        assert found == ["straddling token"]
+    else:
+        assert found == (spelled("c", "ab"), expected, {STRADDLING_TOKENS: 1})
+
+
+def test_control_tokens_that_strip_take_the_white_space_beside_them(
+    encode, spelled, chat_tokenizer
+):
+    flags = {"<|im_end|>": {"lstrip": True}, "<|im_start|>": {"rstrip": True}}
+    path = str(chat_tokenizer(flags))
+    ids, weights, counters = encode((1, 0), (" \n a ", 1), (2, 1), path=path)
+    assert ids == spelled("<|im_start|>", "a", "<|im_end|>")
+    assert weights == [0, 1, 1]
+    assert counters == {SWALLOWED: 1, DRIFTING_SAMPLES: 0}
+
+
+@pytest.mark.parametrize("control", ["text", "parse"])
+def test_strings_of_control_tokens_are_parsed_if_asked_for(encode, spelled, control):
+    ids, _, _ = encode(("a<bos>", 0), ("b", 1), control_tokens_in_text=control)
+    assert ids == (spelled("a<bos>b") if control == "text" else spelled("a", "<bos>", "b"))
+
+
+@pytest.mark.parametrize(
+    ("prefix", "engine"),
+    [
+        ("first", "tokenizers"),
+        ("first", "gigatoken"),
+        ("every", "tokenizers"),
+        ("every", "gigatoken"),
+        ("every", "fastokens"),
+    ],
+)
+def test_what_goes_on_from_text_has_no_space_put_before_it(encode, marks, prefix, engine):
+    path, ids = marks[prefix]
+    found, weights, _ = encode(("ab", 0), ("ab", 1), (0, 1), ("ab", 0), path=path, engine=engine)
+    behind_control = [ids["▁"]] if prefix == "every" else []
+    assert found == [ids["▁"], ids["ab"], ids["ab"], 0, *behind_control, ids["ab"]]
+    assert weights == [0, 0, 1, 1, *[0 for _ in behind_control], 0]
+
+
+@pytest.mark.parametrize("prefix", ["first", "every"])
+@pytest.mark.parametrize("engine", ["tokenizers", "gigatoken"])
+def test_joint_has_the_ids_of_the_text_encoded_whole(encode, marks, prefix, engine):
+    path, ids = marks[prefix]
+    joint = SftSettings(template="plain", boundary="joint")
+    found, weights, counters = encode(("ab", 0), ("ab", 1), sft=joint, path=path, engine=engine)
+    assert found == [ids["▁"], ids["ab"], ids["ab"]]
+    assert weights == [0, 0, 1]
+    assert counters == {STRADDLING_TOKENS: 0}
+
+
+@pytest.mark.parametrize("engine", ["tokenizers", "gigatoken"])
+@pytest.mark.parametrize("boundary", ["split", "joint"])
+def test_where_control_tokens_are_parsed_text_behind_one_is_the_first_of_a_text(
+    encode, phi, engine, boundary
+):
+    path, ids = phi
+    sft = SftSettings(template="plain", boundary=boundary)
+    found, weights, counters = encode(
+        ("ab<|im_start|>\n", 0), ("ab", 1), ("ab", 0),
+        path=path, engine=engine, sft=sft, control_tokens_in_text="parse",
+    )  # fmt: skip
+    start, prefix, ab = ids["<|im_start|>"], ids["▁"], ids["ab"]
+    assert found == [prefix, ab, start, prefix, ab, ab]
+    assert weights == [0, 0, 0, 1, 1, 0]
+    assert not any(counters.values())
+
+
+def test_joint_needs_no_proof_that_text_can_be_continued(encode, chat_tokenizer, marks):
+    added = {token: i for i, token in enumerate(ADDED)}
+    model = {"type": "WordLevel", "vocab": added | {"[UNK]": 6, "▁abab": 7}, "unk_token": "[UNK]"}
+    normalizer = json.loads((Path(marks["every"][0]) / "tokenizer.json").read_text())["normalizer"]
+    path = str(chat_tokenizer(model=model, pre_tokenizer=None, normalizer=normalizer))
+    with pytest.raises(TokenizerError, match=r"cannot be encoded apart from it.*boundary joint$"):
+        encode(("ab", 0), ("ab", 1), path=path)
+    joint = SftSettings(template="plain", boundary="joint")
+    found, weights, _ = encode((1, 0), ("ab", 0), ("ab", 1), path=path, sft=joint)
+    assert (found, weights) == ([1, 7], [0, 1])
+
+
+def test_where_every_word_gets_a_prefix_a_text_cannot_be_continued(encode, chat_tokenizer):
+    words = {"type": "Sequence", "pretokenizers": [{"type": "WhitespaceSplit"}, METASPACE]}
+    path = str(chat_tokenizer(pre_tokenizer=words))
+    bos = SftSettings(template="baby-llama2")  # one that cuts text is refused before
+    found = encode(("ab", 0), ("ab", 1), path=path, sft=bos, bos_token="<bos>")
+    assert found == ["no continuation"]

@@ -1,0 +1,308 @@
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+import pytest
+import xxhash
+
+from tokmill.chat.noticed import EMPTY_REPLIES
+from tokmill.engines import spot
+from tokmill.engines.spot import SpotCheck
+from tokmill.errors import UsageError
+from tokmill.masks.samples import DRIFTING_SAMPLES
+from tokmill.recipes.encoded import Encoded
+from tokmill.recipes.sft import SftRecipe
+from tokmill.recipes.spec import CUT_SAMPLES
+from tokmill.settings.schema import SftSettings
+from tokmill.sources.open import open_slice
+from tokmill.timing import Laps
+from tokmill.values import TokenBatch
+
+PLAIN = SftSettings(template="plain")
+
+
+def chat(*contents: str, **fields) -> dict:
+    """Make a record of questions and answers in turn."""
+    roles = ("user", "assistant")
+    return {
+        "messages": [{"role": roles[i % 2], "content": c} for i, c in enumerate(contents)],
+        **fields,
+    }
+
+
+@pytest.fixture
+def blocks_of(chat_run):
+    """Give the recipe of a run over rows, and its blocks of input."""
+
+    def make(rows, sft=PLAIN, *, block_bytes=1 << 20, **settings):
+        run = chat_run(rows, sft, **settings)
+        recipe = SftRecipe(run.spec)
+        (piece,) = run.parts[0].slices
+        with open_slice(piece, run.spec.config.input, recipe.schema, block_bytes) as reader:
+            return recipe, list(reader.blocks())
+
+    return make
+
+
+@pytest.fixture
+def process(blocks_of):
+    """Take rows and settings to the one block that they make."""
+
+    def run(rows, sft=PLAIN, **settings) -> Encoded:
+        recipe, blocks = blocks_of(rows, sft, **settings)
+        (encoded,) = recipe.process(blocks)
+        return encoded
+
+    return run
+
+
+def samples(encoded: Encoded) -> list[tuple[list[int], list[int]]]:
+    """Give the ids and mask of every sample."""
+    spans = [slice(*pair) for pair in zip(encoded.offsets, encoded.offsets[1:], strict=False)]
+    return [(encoded.tokens[span].tolist(), encoded.mask[span].tolist()) for span in spans]
+
+
+def drops(encoded: Encoded) -> dict[str, list[int]]:
+    return {reason: rows.tolist() for reason, rows in encoded.drops.items()}
+
+
+def test_a_block_becomes_samples_with_their_masks_rows_bytes_and_places(process, spelled):
+    encoded = process([chat("hi", "yo"), b"{bad", chat("猫", "b")])
+    assert samples(encoded) == [
+        (spelled("hi", "yo", "<eos>"), [0, 0, 1, 1, 1]),
+        (spelled("猫", "b", "<eos>"), [0, 0, 0, 1, 1]),
+    ]
+    assert encoded.tokens.dtype == np.dtype("<u2")
+    assert encoded.mask.dtype == np.uint8
+    assert encoded.loss_weights is None
+    assert [encoded.lookup.place(row).line for row in encoded.rows.tolist()] == [1, 3]
+    assert encoded.text_bytes.tolist() == [9, 9]  # "<eos>" is 5 of them
+    assert [(r.place.line, r.reason) for r in encoded.rejects] == [(2, "not an object")]
+    assert encoded.drops == {}
+    assert encoded.checks == {}  # the reference is not held against itself
+    assert set(encoded.stage_s) >= {"parse", "render", "mask", "encode", "narrow"}
+
+
+def test_the_template_s_control_tokens_are_placed_and_its_spans_trained(process, spelled):
+    encoded = process([chat("hi", "yo")], SftSettings(template="chatml"))
+    header = spelled("<|im_start|>", "user\nhi", "<|im_end|>", "\n", "<|im_start|>", "assistant\n")
+    reply = spelled("yo", "<|im_end|>")
+    assert samples(encoded) == [
+        ([*header, *reply, *spelled("\n")], [0] * len(header) + [1] * len(reply) + [0])
+    ]
+
+
+def test_a_control_token_s_string_in_a_message_stays_text(process, spelled):
+    ((ids, mask),) = samples(process([chat("<eos>", "a<|im_end|>")]))
+    assert ids == [*spelled("<eos>a<|im_end|>"), 0]
+    assert mask == [0] * 5 + [1] * 12
+
+
+def test_a_control_token_s_string_in_a_message_is_refused_if_asked_for(process):
+    rows = [chat("<eos>", "a"), chat("a", "b"), chat("a", "b<bos>")]
+    encoded = process(rows, control_tokens_in_text="reject")
+    assert encoded.rows.tolist() == [1]
+    assert [(r.place.line, r.reason) for r in encoded.rejects] == [
+        (1, "control token in text"),
+        (3, "control token in text"),
+    ]
+    assert encoded.rejects[0].raw.startswith(b'{"messages": ')
+
+
+def test_a_control_token_s_string_in_a_message_is_parsed_if_asked_for(process, spelled):
+    encoded = process([chat("a<bos>", "b")], control_tokens_in_text="parse")
+    assert samples(encoded)[0][0] == spelled("a", "<bos>", "b", "<eos>")
+
+
+def test_limits_count_all_tokens_and_the_reason_is_one(process):
+    rows = [chat("a", "b"), chat("a", "bb"), chat("a", "bbb"), chat("a", "b" * 9), chat("ab", "a")]
+    encoded = process(rows, min_tokens=4, max_tokens=5)
+    assert [len(ids) for ids, _ in samples(encoded)] == [4, 5]
+    assert encoded.rows.tolist() == [1, 2]
+    assert drops(encoded) == {"more than max_tokens": [3], "fewer than min_tokens": [0, 4]}
+
+
+def test_samples_without_a_target_are_drops(process):
+    rows = [chat("a", "b"), chat("a", "b", weight=0), chat("a")]
+    encoded = process(rows)
+    assert encoded.rows.tolist() == [0]
+    assert drops(encoded) == {"no trained token": [1, 2]}
+
+
+def test_a_record_may_give_several_samples_whose_bytes_count_once(process, spelled):
+    sft = SftSettings(template="plain", samples="turn")
+    encoded = process([chat("a", "b"), chat("c", "d", "e", "f")], sft)
+    assert samples(encoded) == [
+        (spelled("a", "b", "<eos>"), [0, 1, 1]),
+        (spelled("c", "d", "<eos>"), [0, 1, 1]),
+        (spelled("c", "d", "<eos>", "e", "f", "<eos>"), [0, 0, 0, 0, 1, 1]),
+    ]
+    assert encoded.rows.tolist() == [0, 1, 1]
+    assert encoded.text_bytes.tolist() == [7, 7, 14]
+
+
+def test_windows_of_a_sample_count_its_bytes_once(process, spelled):
+    sft = SftSettings(template="plain", too_long="window", window_overlap=1)
+    encoded = process([chat("a", "bcdef")], sft, max_tokens=4)
+    assert samples(encoded) == [
+        (spelled("abcd"[:1], "bcd"), [0, 1, 1, 1]),
+        (spelled("d", "ef", "<eos>"), [0, 1, 1, 1]),
+    ]
+    assert encoded.rows.tolist() == [0, 0]
+    assert encoded.text_bytes.tolist() == [11, 0]
+    assert encoded.counters[CUT_SAMPLES].tolist() == [1, 1]
+
+
+def test_windows_without_a_target_are_left_out_and_counted(process, spelled):
+    sft = SftSettings(template="plain", too_long="window")
+    encoded = process([chat("cdef", "gh"), chat("c", "d")], sft, max_tokens=3)
+    assert samples(encoded) == [
+        (spelled("efg"), [0, 0, 1]),
+        (spelled("gh", "<eos>"), [0, 1, 1]),
+        (spelled("cd", "<eos>"), [0, 1, 1]),
+    ]
+    assert encoded.counters["windows without a trained token left out"].tolist() == [1, 0, 0]
+
+
+def test_what_was_noticed_about_a_sample_counts_once(process):
+    sft = SftSettings(template="plain", too_long="window")
+    encoded = process([chat("a", "b" * 4), chat("c", "d")], sft, max_tokens=3)  # a b drifts to ab
+    assert encoded.rows.tolist() == [0, 0, 0, 1]
+    assert encoded.counters[DRIFTING_SAMPLES].tolist() == [1, 0, 0, 0]
+    assert encoded.counters[CUT_SAMPLES].tolist() == [1, 1, 1, 0]
+
+
+def test_what_was_noticed_of_replies_goes_with_their_samples(process):
+    sft = SftSettings(template="plain")
+    encoded = process([chat("a", "b"), chat("cdefgh", ""), chat("c", "")], sft, max_tokens=3)
+    assert encoded.rows.tolist() == [0, 2]
+    assert encoded.counters[EMPTY_REPLIES].tolist() == [0, 1]
+
+
+def test_a_record_that_is_refused_gives_none_of_its_samples(process, spelled):
+    sft = SftSettings(template="plain", boundary="joint", straddling="reject", samples="turn")
+    encoded = process([chat("c", "d", "a", "b"), chat("e", "f")], sft)
+    assert samples(encoded) == [(spelled("e", "f", "<eos>"), [0, 1, 1])]
+    assert encoded.rows.tolist() == [1]
+    assert [(r.place.line, r.reason) for r in encoded.rejects] == [(1, "straddling token")]
+
+
+def test_weights_are_kept_beside_the_mask_if_asked_for(process):
+    sft = SftSettings(template="plain", weights="file")
+    encoded = process([chat("a", "b", weight=0.5), chat("c", "d")], sft)
+    assert encoded.mask.tolist() == [0, 1, 1, 0, 1, 1]
+    assert encoded.loss_weights.tolist() == [0, 0.5, 0.5, 0, 1, 1]
+    assert encoded.loss_weights.dtype == np.float32
+
+
+def test_samples_are_validation_by_the_text_of_their_record_s_first(process):
+    records = [chat(f"q{i}", "a", "b", "c") for i in range(40)]
+    sft = SftSettings(template="plain", samples="turn")
+    encoded = process(records, sft, val_fraction=0.5)
+    first = [f"q{i}a<eos>".encode() for i in range(40)]
+    expected = [xxhash.xxh3_64_intdigest(text) < 2**63 for text in first]
+    assert encoded.rows.tolist() == sorted([*range(40)] * 2)
+    assert encoded.is_val.tolist() == [is_val for is_val in expected for _ in range(2)]
+    assert not process(records, sft).is_val.any()
+
+
+def test_blocks_taken_together_are_as_if_each_came_alone(blocks_of):
+    rows = [chat("ab" * (i % 5), "ab" * (i % 4)) for i in range(30)]
+    rows[7:7] = [b"{bad", b'{"messages": [}', chat("x"), chat("<eos>", "a"), {"messages": 3}]
+    sft = SftSettings(template="chatml", too_long="window", weights="file")
+    settings = {"max_tokens": 40, "min_tokens": 24, "val_fraction": 0.3}
+    recipe, blocks = blocks_of(
+        rows, sft, block_bytes=400, control_tokens_in_text="reject", **settings
+    )
+    assert len(blocks) > 5
+    together = recipe.process(blocks)
+    alone = [encoded for block in blocks for encoded in recipe.process([block])]
+    assert len(together) == len(alone) == len(blocks)
+    for one, other in zip(together, alone, strict=True):
+        assert plain_values(one) == plain_values(other)
+    assert {reject.reason for encoded in alone for reject in encoded.rejects} == {
+        "not an object", "malformed JSON", "control token in text", "wrong type",
+    }  # fmt: skip
+    assert {reason for encoded in alone for reason in encoded.drops} == {
+        "no trained token", "fewer than min_tokens",
+    }  # fmt: skip
+
+
+def plain_values(encoded: Encoded) -> dict:
+    """Give everything about a block but how long it took and who answers for its rows."""
+    values = {f.name: getattr(encoded, f.name) for f in dataclasses.fields(encoded)}
+    for name in ("stage_s", "lookup"):
+        values.pop(name)
+    return {name: listed(value) for name, value in values.items()}
+
+
+def listed(value):
+    if isinstance(value, np.ndarray):
+        return value.dtype, value.tolist()
+    return {k: listed(v) for k, v in value.items()} if isinstance(value, dict) else value
+
+
+def test_samples_are_counted_whose_texts_were_held_against_the_reference(blocks_of, monkeypatch):
+    monkeypatch.setattr(spot, "_SHARE_OF_FAST", 0.25)
+    texts = [(f"question {i}", f"answer {i}") for i in range(400)]
+    recipe, blocks = blocks_of([chat(*pair) for pair in texts], engine="gigatoken")
+    (encoded,) = recipe.process(blocks)
+    assert 50 < encoded.checks["checked"].sum() < 250
+    assert encoded.checks["checked"].max() == 1
+    assert encoded.checks["checked_bytes"].max() == sum(map(len, texts[-1]))
+    assert encoded.differences == []
+
+
+def test_a_wrong_id_of_a_text_is_told_with_the_row_of_its_record(blocks_of):
+    recipe, blocks = blocks_of([chat("hello", "x"), chat("the cat", "the hat")], engine="gigatoken")
+
+    class Wrong:
+        def encode(self, text):
+            batch = recipe._encoder.encode_text(text, Laps(), continues=False)
+            is_hat = [value == "the hat" for value in text.to_pylist()]
+            ids = batch.ids ^ np.repeat(np.array(is_hat, np.uint32), batch.lengths)
+            return TokenBatch(ids, batch.offsets)
+
+    recipe.spot = SpotCheck(Wrong, 1.0)
+    (encoded,) = recipe.process(blocks)
+    ((row, line),) = encoded.differences
+    assert row == 1
+    assert "of the text that begins 'the hat'" in line
+
+
+def test_continuations_have_a_reference_of_their_own_where_texts_get_a_prefix(
+    blocks_of, marks, monkeypatch
+):
+    monkeypatch.setattr(spot, "_SHARE_OF_FAST", 1.0)
+    sft = SftSettings(template="plain", roles=("user", "assistant"))
+    recipe, blocks = blocks_of(
+        [chat("ab", "ab")] * 3, sft, path=marks["first"][0], engine="gigatoken"
+    )
+    (encoded,) = recipe.process(blocks)
+    assert encoded.checks["checked"].tolist() == [1, 1, 1]
+    assert encoded.differences == []
+
+
+def test_samples_are_cut_where_a_turn_is_complete_also_inside_a_text(process, spelled):
+    sft = SftSettings(template="plain", roles=("user", "assistant"), too_long="drop-turns")
+    encoded = process([chat("c", "d", "e", "f"), chat("a", "c")], sft, max_tokens=4)
+    assert samples(encoded) == [
+        (spelled("cd", "<eos>", "e"), [0, 1, 1, 1]),
+        (spelled("ac", "<eos>"), [0, 1, 1]),
+    ]
+    assert encoded.counters[CUT_SAMPLES].tolist() == [1, 0]
+
+
+def test_a_mixed_block_is_read_record_by_record(process, spelled):
+    rows = [chat("a", "b"), {"instruction": "c", "output": "d"}, {"text": "ef"}]
+    encoded = process(rows, SftSettings(template="plain", schema="mixed"))
+    assert [ids for ids, _ in samples(encoded)] == [
+        spelled("a", "b", "<eos>"), spelled("c", "d", "<eos>"), spelled("ef", "<eos>"),
+    ]  # fmt: skip
+
+
+def test_the_recipe_wants_a_run_of_sft(tmp_path, configure, plan_of, write_rows):
+    source = write_rows(tmp_path / "in.jsonl", [{"text": "hello"}])
+    with pytest.raises(UsageError, match="not a run of SFT"):
+        SftRecipe(plan_of(configure(tmp_path / "out", source)).spec)

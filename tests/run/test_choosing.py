@@ -1,0 +1,126 @@
+"""Which engine a run takes, what it remembers, and what it compares in every run."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from pathlib import Path
+
+import pytest
+from tokenizers import AddedToken
+from tokenizers import Tokenizer as Library
+
+import tokmill.run.choosing as choosing
+from tokmill.engines.choice import EngineChoice
+from tokmill.engines.engine import FAST_ENGINES, REFERENCE, is_installed
+from tokmill.run.choosing import choose
+from tokmill.run.prepare import prepare, reference_of
+
+needs_fast_engines = pytest.mark.skipif(
+    not all(is_installed(name) for name in FAST_ENGINES), reason="an engine has no wheel here"
+)
+
+
+@pytest.fixture
+def cache_dir(tmp_path, monkeypatch) -> Path:
+    """Use a cache of this test, with the scans of the session, which take seconds."""
+    scans = Path(os.environ["TOKMILL_CACHE_DIR"]) / "scans"
+    monkeypatch.setenv("TOKMILL_CACHE_DIR", str(tmp_path / "cache"))
+    if scans.is_dir():
+        shutil.copytree(scans, tmp_path / "cache" / "scans")
+    return tmp_path / "cache"
+
+
+@pytest.fixture
+def chosen(configure, write_rows, tmp_path):
+    """Choose the engine for a corpus of one text, a number of times."""
+
+    def make(text="hello", n=1, **settings) -> EngineChoice:
+        rows = write_rows(tmp_path / "a.jsonl", [{"text": text}] * n)
+        prepared = prepare(configure(tmp_path / "out", rows, **settings))
+        return choose(prepared, reference_of(prepared), 1)
+
+    return make
+
+
+def any_size(monkeypatch) -> None:
+    for name in ("TRIED_FROM_BYTES", "SCANNED_FROM_BYTES"):
+        monkeypatch.setattr(choosing, name, 0)
+
+
+def test_for_little_text_the_reference_is_taken_and_said(chosen, cache_dir):
+    choice = chosen(engine="auto")
+    assert choice.name == REFERENCE
+    assert choice.reason == "quicker than proving another engine for so little text"
+    assert (choice.fallback, choice.refused) == ("", {})
+    assert not (cache_dir / "engines.json").exists()
+
+
+@needs_fast_engines
+def test_from_some_size_on_an_engine_is_taken_that_was_compared_before(
+    chosen, monkeypatch, cache_dir
+):
+    monkeypatch.setattr(choosing, "TRIED_FROM_BYTES", 0)
+    shutil.rmtree(cache_dir / "scans", ignore_errors=True)
+    assert chosen(engine="auto").name == REFERENCE
+    chosen(engine="gigatoken")
+    choice = chosen(engine="auto")
+    assert (choice.name, choice.scan_kept) == ("gigatoken", True)
+
+
+@needs_fast_engines
+def test_a_remembered_choice_is_compared_on_the_corpus_of_every_run(chosen, monkeypatch, cache_dir):
+    any_size(monkeypatch)
+    first, second = chosen(engine="auto"), chosen("the cat", 5, engine="auto")
+    assert (first.name, second.name, second.reason) == ("gigatoken", "gigatoken", "first exact")
+    assert second.n_checked == first.n_checked + 4
+    assert second.scan_kept
+    assert second.scan.n_characters == 1_112_064
+
+
+@needs_fast_engines
+def test_a_remembered_choice_that_gives_other_ids_here_is_made_anew(
+    chosen, monkeypatch, cache_dir, tokenizer_dir, tmp_path
+):
+    # gigatoken does not heed that an added token is for whole words.
+    library = Library.from_file(str(tokenizer_dir / "tokenizer.json"))
+    library.add_tokens([AddedToken("hel", single_word=True)])
+    library.save(str(tmp_path / "tokenizer.json"))
+    settings = {"engine": "auto", "path": str(tmp_path), "eos_token": "<eos>"}
+    any_size(monkeypatch)
+    assert chosen(**settings).name == "fastokens"
+    kept = cache_dir / "engines.json"
+    text = kept.read_text().replace('"name": "fastokens"', '"name": "gigatoken"')
+    kept.chmod(0o644)
+    kept.write_text(text)
+    choice = chosen(**settings)
+    assert choice.name == "fastokens"
+    assert "its ids differ" in choice.refused["gigatoken"]
+
+
+@needs_fast_engines
+def test_a_choice_kept_by_another_version_is_made_again(chosen, cache_dir):
+    chosen(engine="gigatoken")
+    kept = cache_dir / "engines.json"
+    choices = json.loads(kept.read_bytes())
+    kept.chmod(0o644)
+    kept.write_text(json.dumps({key: {"colour": "red"} for key in choices}))
+    chosen(engine="gigatoken")
+    again = json.loads(kept.read_bytes())
+    assert list(again) == list(choices)
+    assert [choice["name"] for choice in again.values()] == ["gigatoken"]
+
+
+def test_falling_back_is_said_with_its_reasons_and_its_speed(
+    chosen, monkeypatch, cache_dir, tokenizer_dir, tmp_path
+):
+    any_size(monkeypatch)
+    data = json.loads((tokenizer_dir / "tokenizer.json").read_text())
+    data["normalizer"] = {"type": "Strip", "strip_left": True, "strip_right": False}
+    (tmp_path / "tokenizer.json").write_text(json.dumps(data))
+    choice = chosen("hello " * 4000, engine="auto", path=str(tmp_path), eos_token="<eos>")
+    assert choice.name == REFERENCE
+    assert choice.fallback.startswith("tokenizers encodes, at about ")
+    assert "MB/s, since no fast engine gives its ids here: gigatoken: " in choice.fallback
+    assert "\n" not in choice.fallback

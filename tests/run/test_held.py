@@ -1,0 +1,89 @@
+from __future__ import annotations
+
+import os
+import signal
+
+import pytest
+
+from tokmill.run.held import Interrupts
+
+
+@pytest.fixture(params=[signal.SIGINT, signal.SIGTERM])
+def number(request):
+    """A signal that raises KeyboardInterrupt, as it does in a run."""
+    before = signal.signal(request.param, signal.default_int_handler)
+    yield request.param
+    signal.signal(request.param, before)
+
+
+def test_an_interrupt_is_raised_at_the_end_of_what_must_not_be_cut(number):
+    done = []
+
+    def work() -> None:
+        with Interrupts() as interrupts, interrupts.held():
+            os.kill(os.getpid(), number)
+            done.append("first")
+            done.append("second")
+
+    with pytest.raises(KeyboardInterrupt):
+        work()
+    assert done == ["first", "second"]
+    assert signal.getsignal(number) is signal.default_int_handler
+
+
+def test_an_interrupt_between_two_blocks_is_answered_at_once(number):
+    done = []
+
+    def work() -> None:
+        with Interrupts() as interrupts:
+            with interrupts.held():
+                done.append("block")
+            os.kill(os.getpid(), number)
+            done.append("behind it")
+
+    with pytest.raises(KeyboardInterrupt):
+        work()
+    assert done == ["block"]
+    assert signal.getsignal(number) is signal.default_int_handler
+
+
+def test_a_second_signal_at_once_is_part_of_the_first(number):
+    done = []
+
+    def work() -> None:
+        with Interrupts() as interrupts, interrupts.held():
+            os.kill(os.getpid(), number)
+            os.kill(os.getpid(), number)
+            done.append("block")
+
+    with pytest.raises(KeyboardInterrupt):
+        work()
+    assert done == ["block"]
+
+
+def test_a_second_interrupt_does_not_wait(number, monkeypatch):
+    monkeypatch.setattr("tokmill.interrupts.TOGETHER_S", 0)
+    done = []
+
+    def work() -> None:
+        with Interrupts() as interrupts, interrupts.held():
+            os.kill(os.getpid(), number)
+            done.append("first")
+            os.kill(os.getpid(), number)
+            done.append("second")
+
+    with pytest.raises(KeyboardInterrupt):
+        work()
+    assert done == ["first"]
+
+
+def test_an_ignored_signal_stays_ignored(number):
+    signal.signal(number, signal.SIG_IGN)
+    with Interrupts() as interrupts, interrupts.held():
+        os.kill(os.getpid(), number)
+    assert signal.getsignal(number) is signal.SIG_IGN
+
+
+def test_without_an_interrupt_nothing_is_raised_and_an_error_passes():
+    with pytest.raises(ValueError, match="one"), Interrupts() as interrupts, interrupts.held():
+        raise ValueError("one")

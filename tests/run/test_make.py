@@ -1,0 +1,240 @@
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+
+from tokmill.dataset.plan_file import plan_fingerprint
+from tokmill.dataset.verify import verify
+from tokmill.errors import RecordError, StateError, StorageError, UsageError
+from tokmill.executors.run import run
+from tokmill.run.make import layout_of_work
+
+
+def test_a_run_tells_its_plan_and_every_record_and_gives_its_manifest(out, make_config, listener):
+    manifest = run(make_config(), listener)
+    (plan,) = listener.plans
+    assert len(plan.parts) > 3
+    assert listener.n_done == [0]
+    assert sum(progress.records for progress in listener.heard) == manifest["totals"]["records"]
+    assert manifest["totals"]["records"] == 81
+    assert json.loads((out / "manifest.json").read_bytes()) == manifest
+    assert sorted(path.name for path in out.iterdir() if path.is_dir()) == ["parts", "rejects"]
+
+
+def test_a_run_goes_on_where_it_was_stopped(out, make_config, listener, begun, files_of):
+    again = run(make_config(), listener)
+    n_parts = len(listener.plans[-1].parts)
+    assert listener.n_done == [0, n_parts - 1]
+    assert again["run"]["resumed_parts"] == n_parts - 1
+    assert again["totals"] == begun["totals"]
+    assert again["files"] == begun["files"]
+    fresh = out.parent / "fresh"
+    run(make_config(dir=str(fresh)), listener)
+    assert files_of(out) == files_of(fresh)
+
+
+def test_a_finished_run_is_given_again_unchanged(out, make_config, listener):
+    config = make_config()
+    first = run(config, listener)
+    before = (out / "manifest.json").stat().st_mtime_ns
+    assert run(config, listener) == first
+    assert (out / "manifest.json").stat().st_mtime_ns == before
+
+
+def test_stale_temporaries_are_removed_and_other_hidden_files_are_not(
+    out, make_config, listener, begun
+):
+    stale = [
+        out / ".train-0000000-0000.bin.1-0123abcd.tmp",
+        out / "parts" / ".0000000.json.1-0123abcd.tmp",
+        out / "rejects" / ".0000000-0000.jsonl.1-0123abcd.tmp",
+    ]
+    for path in [*stale, out / ".notes"]:
+        path.write_bytes(b"x")
+    run(make_config(), listener)
+    assert not any(path.exists() for path in stale)
+    assert (out / ".notes").exists()
+
+
+@pytest.mark.parametrize("ending", ["train-0000000-0000.bin", "train-0000001-0001.idx"])
+@pytest.mark.parametrize("damage", ["gone", "cut"])
+def test_a_part_whose_file_is_gone_or_cut_is_made_anew(
+    out, make_config, listener, files_of, ending, damage
+):
+    config = make_config()
+    manifest = run(config, listener)
+    before = files_of(out)
+    data = before[ending]
+    (out / ending).unlink()
+    if damage == "cut":
+        (out / ending).write_bytes(data[:-1])
+    again = run(config, listener)
+    assert again["run"]["resumed_parts"] == len(listener.plans[0].parts) - 1
+    assert again["files"] == manifest["files"]
+    assert files_of(out) == before
+
+
+def test_a_dataset_that_is_being_mended_has_no_manifest(out, make_config, listener):
+    config = make_config()
+    run(config, listener)
+    (out / "train-0000000-0000.bin").unlink()
+    listener.progressed = lambda progress: stands.append((out / "manifest.json").exists())
+    stands: list[bool] = []
+    run(config, listener)
+    assert stands
+    assert not any(stands)
+
+
+def test_a_plan_of_which_nothing_is_committed_gives_way_to_another(
+    out, make_config, listener, begun
+):
+    for path in out.rglob("*"):
+        if path.is_file() and path.name not in ("plan.json", ".lock"):
+            path.unlink()
+    manifest = run(make_config(min_tokens=2), listener)
+    assert manifest["config"]["limits"]["min_tokens"] == 2
+    listed = {entry["name"] for entry in manifest["files"]}
+    found = {p.relative_to(out).as_posix() for p in out.rglob("*") if p.is_file()}
+    assert found - listed == {"manifest.json", ".lock"}
+
+
+@pytest.mark.parametrize("finished", [True, False])
+def test_overwrite_starts_anew(out, make_config, listener, begun, files_of, finished):
+    if finished:
+        run(make_config(), listener)
+    change = {"part_bytes": 1 << 20, "shard_tokens": 0, "val_fraction": 0.2}
+    run(make_config(**change), listener, overwrite=True)
+    assert listener.n_done[-1] == 0
+    fresh = out.parent / "fresh"
+    run(make_config(**change, dir=str(fresh)), listener)
+    assert files_of(out) == files_of(fresh)
+
+
+def algorithms(manifest) -> set[str]:
+    """Return the algorithms by which a dataset's files have their sums."""
+    return {key for entry in manifest["files"] for key in entry if key not in ("name", "bytes")}
+
+
+@pytest.mark.parametrize("began", ["blake3", "sha256"])
+@pytest.mark.parametrize("asked", ["blake3", "sha256"])
+def test_a_run_ends_with_the_sums_that_it_began_with(out, make_config, listener, began, asked):
+    manifest = run(make_config(checksum=began), listener)
+    whole = {entry["name"]: entry for entry in manifest["files"]}
+    assert algorithms(manifest) == {began}
+    assert json.loads((out / "plan.json").read_bytes())["checksum"] == began
+    (out / "manifest.json").unlink()
+    max((out / "parts").iterdir()).unlink()
+    again = run(make_config(checksum=asked), listener)
+    assert {entry["name"]: entry for entry in again["files"]} == whole
+    assert again["config"]["output"]["checksum"] == began
+    assert verify(out, again).problems == []
+    said = f"{out}: began with sums by {began}, and ends with them, not {asked}"
+    was_asked_for = asked != "blake3"  # the default cannot be told from no wish
+    assert listener.warnings == (
+        [f"{said}: --overwrite starts anew"] if asked != began and was_asked_for else []
+    )
+
+
+def test_a_plan_with_sums_of_an_unknown_algorithm_is_refused(out, make_config, listener, begun):
+    plan = json.loads((out / "plan.json").read_bytes()) | {"checksum": "blake4"}
+    plan["fingerprint"] = plan_fingerprint(plan)
+    (out / "plan.json").chmod(0o644)
+    (out / "plan.json").write_text(json.dumps(plan))
+    with pytest.raises(StateError, match=r"sums by 'blake4', this tokmill knows blake3, sha256: "):
+        run(make_config(), listener)
+
+
+def test_overwrite_takes_over_a_damaged_plan_and_a_newer_format(out, make_config, listener, begun):
+    newer = b'{"format": "tokmill plan", "format_version": 99}'
+    for data in ((out / "plan.json").read_bytes()[:99], newer):
+        (out / "plan.json").unlink()
+        (out / "plan.json").write_bytes(data)
+        config = make_config()
+        with pytest.raises(StateError):
+            run(config, listener)
+        assert run(config, listener, overwrite=True)["files"] == begun["files"]
+
+
+def test_overwrite_in_a_new_directory_is_a_run(out, make_config, listener):
+    run(make_config(), listener, overwrite=True)
+    assert (out / "manifest.json").exists()
+
+
+def test_too_many_rejects_stop_the_run_and_a_higher_fraction_continues_it(
+    out, configure, listener, tmp_path, write_rows
+):
+    source = write_rows(tmp_path / "a.jsonl", [*[{"text": "hello"}] * 60, *[b"{bad"] * 11])
+    with pytest.raises(RecordError, match=r"^11 of 71 records were rejected \(11 "):
+        run(configure(out, source), listener)
+    assert not (out / "manifest.json").exists()
+    manifest = run(configure(out, source, max_reject_fraction=0.2), listener)
+    assert listener.n_done == [0, 1]
+    assert sum(manifest["totals"]["rejects"].values()) == 11
+
+
+def test_without_input_tokenizer_or_output_there_is_no_run(out, configure, make_config, listener):
+    for config, expected in [
+        (configure(out), "no input"),
+        (make_config(path=""), "no tokenizer"),
+        (make_config(dir=""), "no output"),
+    ]:
+        with pytest.raises(UsageError, match=f"^{expected}: "):
+            run(config, listener)
+    assert not out.exists()
+
+
+@pytest.mark.parametrize(
+    ("workers", "threads", "n_parts", "expected"),
+    [(0, 3, 9, (1, 3)), (4, 2, 9, (4, 2)), (4, 2, 3, (3, 2)), (4, 2, 0, (1, 2))],
+)
+def test_workers_are_at_most_the_parts(configure, out, workers, threads, n_parts, expected):
+    config = configure(out, workers=workers, threads=threads)
+    assert layout_of_work(config, n_parts) == expected
+
+
+def test_threads_are_by_default_the_cores_shared_by_the_workers(configure, out):
+    workers, threads = layout_of_work(configure(out, workers=2, threads=0), 9)
+    assert workers * threads <= max(2, os.cpu_count())
+    assert threads >= 1
+
+
+@pytest.mark.parametrize(
+    ("name", "change", "found"),
+    [
+        ("train-0000000-0000.bin", Path.unlink, "it is gone"),
+        ("train-0000000-0000.idx", lambda path: os.truncate(path, 7), "found 7"),
+    ],
+)
+def test_a_file_that_is_removed_or_cut_during_the_run_is_an_error_at_its_end(
+    out, make_config, listener, files_of, name, change, found
+):
+    path = out / name
+
+    class Vandal:
+        """Changes a file that is committed, once."""
+
+        is_done = False
+
+        def progressed(self, progress):
+            if path.exists() and not self.is_done:
+                self.is_done = True
+                path.chmod(0o644)
+                change(path)
+
+        def __getattr__(self, name):
+            return getattr(listener, name)
+
+    with pytest.raises(StorageError) as caught:
+        run(make_config(), Vandal())
+    assert str(caught.value).startswith(f"{path}: changed while the run went on: expected ")
+    assert str(caught.value).endswith(
+        f" bytes, {found}: run the same command again to make it anew"
+    )
+    assert not (out / "manifest.json").exists()
+    run(make_config(), listener)
+    fresh = out.parent / "fresh"
+    run(make_config(dir=str(fresh)), listener)
+    assert files_of(out) == files_of(fresh)

@@ -1,0 +1,163 @@
+"""What a run does not continue, and what the message says; see `executors.run`."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+
+from tokmill.dataset.plan_file import plan_fingerprint
+from tokmill.errors import StateError
+from tokmill.executors.run import run
+
+CHANGED_SETTINGS = [
+    ({"shard_tokens": 151}, "--shard-tokens (output.shard_tokens) was 150, is 151"),
+    ({"val_fraction": 0.5}, "--val-fraction (output.val_fraction) was 0.0, is 0.5"),
+    ({"min_tokens": 3}, "--min-tokens (limits.min_tokens) was 0, is 3"),
+    ({"dtype": "uint32"}, "--dtype (output.dtype) was 'uint16', is 'uint32'"),
+    (
+        {"bos_token": "<bos>"},
+        "--bos-token (tokenizer.bos_token) was '', is '<bos>'; the id of bos was None, is 1",
+    ),
+    (
+        {"eos_token": "<bos>"},
+        "--eos-token (tokenizer.eos_token) was '', is '<bos>'; the id of eos was 0, is 1",
+    ),
+    ({"template": "{text}!"}, "--renderer (render.renderer) was 'text', is 'template'; --"),
+    ({"part_bytes": 701}, "--part-bytes (output.part_bytes) was 700, is 701"),
+]
+
+
+@pytest.mark.parametrize(("change", "expected"), CHANGED_SETTINGS)
+def test_a_changed_setting_is_named(out, make_config, listener, begun, change, expected):
+    before = sorted(out.rglob("*"))
+    with pytest.raises(StateError) as caught:
+        run(make_config(**change), listener)
+    message = str(caught.value)
+    assert message.startswith(f"{out}: holds a run of other inputs or settings: {expected}")
+    assert message.endswith("choose another --output, or run with --overwrite to start anew")
+    assert "\n" not in message
+    assert sorted(out.rglob("*")) == before
+
+
+def test_settings_of_speed_may_change(make_config, listener, begun):
+    change = {"batch_bytes": 99, "threads": 2, "on_error": "skip", "max_reject_fraction": 0.5}
+    assert run(make_config(**change), listener)["files"] == begun["files"]
+
+
+def test_a_changed_tokenizer_is_named(make_config, listener, begun, tokenizer_dir, tmp_path):
+    other = tmp_path / "other"
+    other.mkdir()
+    (other / "tokenizer_config.json").write_text('{"eos_token": "<eos>"}')
+    data = json.loads((tokenizer_dir / "tokenizer.json").read_bytes())
+    (other / "tokenizer.json").write_text(json.dumps(data))  # the same, with other white space
+    with pytest.raises(StateError, match=r"the tokenizer's sha256 was \w{12}…, is \w{12}…: "):
+        run(make_config(path=str(other)), listener)
+
+
+def test_the_same_tokenizer_elsewhere_is_the_same(
+    make_config, listener, begun, tokenizer_dir, tmp_path
+):
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    for path in tokenizer_dir.iterdir():
+        (elsewhere / path.name).write_bytes(path.read_bytes())
+    again = run(make_config(path=str(elsewhere)), listener)
+    assert again["totals"] == begun["totals"]
+
+
+def test_a_file_that_grew_is_named_with_both_sizes(sources, make_config, listener, begun):
+    before = sources[0].stat().st_size
+    with sources[0].open("ab") as file:
+        file.write(b'{"text": "one more"}\n')
+    expected = rf"a\.jsonl has changed \({before:,} bytes before, {before + 21:,} now\)"
+    with pytest.raises(StateError, match=expected):
+        run(make_config(), listener)
+
+
+def test_a_file_of_the_same_size_that_was_modified_is_named(sources, make_config, listener, begun):
+    os.utime(sources[1], ns=(0, 0))
+    with pytest.raises(StateError, match=r"b\.jsonl has changed \(it was modified\)"):
+        run(make_config(), listener)
+
+
+def test_a_removed_an_added_and_a_reordered_file_are_named(
+    sources, make_config, listener, begun, tmp_path, write_rows
+):
+    a, b = sources
+    c = write_rows(tmp_path / "c.jsonl", [{"text": "hello"}])
+    for paths, expected in [
+        ([a], f"{b} is gone"),
+        ([a, b, c], f"{c} is new"),
+        ([b, a], "the input files come in another order"),
+    ]:
+        with pytest.raises(StateError) as caught:
+            run(make_config(*paths), listener)
+        assert f"settings: {expected}: choose another --output" in str(caught.value)
+
+
+@pytest.mark.parametrize("overwrite", [True, False])
+def test_files_of_others_in_the_output_are_never_touched(out, make_config, listener, overwrite):
+    out.mkdir()
+    (out / "thesis.tex").write_text("years of work")
+    with pytest.raises(StateError) as caught:
+        run(make_config(), listener, overwrite=overwrite)
+    assert str(caught.value) == (
+        f"{out}: holds files but no plan of a run (thesis.tex): choose an empty or new directory"
+    )
+    assert (out / "thesis.tex").read_text() == "years of work"
+
+
+def test_overwrite_beside_files_of_others_removes_nothing(out, make_config, listener, begun):
+    (out / "thesis.tex").write_text("years of work")
+    before = sorted(out.rglob("*"))
+    with pytest.raises(StateError) as caught:
+        run(make_config(), listener, overwrite=True)
+    assert str(caught.value) == (
+        f"{out}: holds more than this dataset (thesis.tex): nothing was changed; "
+        "move that away, or choose another --output"
+    )
+    assert sorted(out.rglob("*")) == before
+
+
+def test_another_version_of_the_engine_is_refused(out, make_config, listener, begun):
+    plan = json.loads((out / "plan.json").read_bytes())
+    installed = plan["engine"]["version"]
+    plan["engine"]["version"] = "0.0.1"
+    (out / "plan.json").unlink()
+    plan["fingerprint"] = plan_fingerprint(plan)
+    (out / "plan.json").write_text(json.dumps(plan))
+    with pytest.raises(StateError) as caught:
+        run(make_config(), listener)
+    assert str(caught.value) == (
+        f"the run in this directory began with tokenizers 0.0.1, installed is {installed}: "
+        "install that version, or run with --overwrite to start anew"
+    )
+
+
+def test_a_plan_of_a_newer_format_is_refused_naming_both(out, make_config, listener, begun):
+    plan = json.loads((out / "plan.json").read_bytes())
+    (out / "plan.json").unlink()
+    (out / "plan.json").write_text(json.dumps(plan | {"format_version": 2}))
+    with pytest.raises(StateError, match=r"format version 2 is newer than version 1"):
+        run(make_config(), listener)
+
+
+def test_an_output_that_another_process_writes_to_is_refused(out, make_config, listener):
+    out.mkdir()
+    code = (
+        "import sys; from pathlib import Path; from tokmill.lock import locked\n"
+        "with locked(Path(sys.argv[1])): print('held', flush=True); sys.stdin.read()"
+    )
+    with subprocess.Popen(
+        [sys.executable, "-c", code, out], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    ) as holder:
+        assert holder.stdout.readline() == b"held\n"
+        with pytest.raises(StateError, match=r"out: another run is writing here"):
+            run(make_config(), listener)
+        holder.kill()
+    # The system releases the lock of a dead process.
+    run(make_config(), listener)

@@ -1,0 +1,249 @@
+from __future__ import annotations
+
+import json
+from collections import Counter
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from tokenizers import Tokenizer as Library
+
+from tokmill.dataset.index import read_index
+from tokmill.engines import spot
+from tokmill.errors import ParityError, RecordError, StateError
+from tokmill.recipes.pretrain import PretrainRecipe
+from tokmill.run.part import run_part
+from tokmill.timing import Laps
+from tokmill.values import TokenBatch
+
+SAMPLES = Path(__file__).parents[2] / "data_samples"
+EOS, BOS = 2, 1
+
+
+def documents(directory: Path, dtype: str = "<u2", split: str = "*") -> list[list[int]]:
+    """Read every document with NumPy, by the lengths in the index."""
+    found = []
+    for path in sorted(directory.glob(f"{split}-*.bin")):
+        tokens = np.memmap(path, dtype, "r")
+        lengths, offsets, item_bytes = read_index(path.with_suffix(".idx"))
+        assert item_bytes == tokens.itemsize
+        assert lengths.sum() == len(tokens)
+        starts = offsets // item_bytes
+        found += [
+            tokens[start : start + n].tolist() for start, n in zip(starts, lengths, strict=True)
+        ]
+    return found
+
+
+def render(record: dict) -> str:
+    """The encyclopedia rule once more, in plain Python."""
+    text = f"{record.get('title') or ''}:{record.get('summary') or ''}"
+    for section in record.get("sections") or []:
+        text += f"{section.get('title') or ''}:{section.get('content') or ''}。"
+    return text
+
+
+@pytest.fixture(scope="module")
+def expected() -> list[list[int]]:
+    """The ids of every sample record, by the tokenizers library alone."""
+    library = Library.from_file(str(SAMPLES / "tokenizer" / "tokenizer.json"))
+    library.encode_special_tokens = True
+    lines = (SAMPLES / "records.jsonl").read_bytes().rstrip(b"\n").split(b"\n")
+    texts = [render(json.loads(line)) for line in lines]
+    encoded = library.encode_batch(texts, add_special_tokens=False)
+    return [encoding.ids for encoding in encoded]
+
+
+@pytest.mark.parametrize("engine", ["tokenizers", "gigatoken", "fastokens"])
+def test_every_document_is_what_the_library_gives_and_eos(
+    tmp_path, configure, plan_of, run_alone, expected, engine
+):
+    config = configure(
+        tmp_path, SAMPLES / "records.jsonl", path=str(SAMPLES / "tokenizer"), engine=engine
+    )
+    run_alone(plan_of(config))
+    assert documents(tmp_path) == [[*ids, EOS] for ids in expected]
+
+
+def test_with_a_bos_and_wide_ids_documents_are_bos_ids_eos(
+    tmp_path, configure, plan_of, run_alone, expected
+):
+    config = configure(
+        tmp_path,
+        SAMPLES / "records.jsonl",
+        path=str(SAMPLES / "tokenizer"),
+        bos_token="<bos>",
+        dtype="uint32",
+    )
+    run_alone(plan_of(config))
+    assert documents(tmp_path, "<u4") == [[BOS, *ids, EOS] for ids in expected]
+
+
+def test_validation_and_training_hold_every_document_once_and_drops_are_short(
+    tmp_path, configure, plan_of, run_alone, expected
+):
+    config = configure(
+        tmp_path,
+        SAMPLES / "records.jsonl",
+        path=str(SAMPLES / "tokenizer"),
+        val_fraction=0.2,
+        min_tokens=20,
+        max_tokens=2000,
+    )
+    counts = run_alone(plan_of(config)).record.counts()
+    train, val = documents(tmp_path, split="train"), documents(tmp_path, split="val")
+    kept = [[*ids, EOS] for ids in expected if 20 <= len(ids) <= 2000]
+    assert sorted(train + val) == sorted(kept)
+    # In each split the order of the input holds.
+    assert train == [document for document in kept if document in train]
+    assert val == [document for document in kept if document in val]
+    assert 0.1 < len(val) / len(kept) < 0.3
+    assert counts.drops == {
+        "fewer than min_tokens": sum(len(ids) < 20 for ids in expected),
+        "more than max_tokens": sum(len(ids) > 2000 for ids in expected),
+    }
+
+
+def test_equal_documents_land_in_the_same_split(
+    tmp_path, configure, plan_of, run_alone, write_rows
+):
+    rows = [{"text": f"text {i % 40}"} for i in range(400)]
+    source = write_rows(tmp_path / "in.jsonl", rows)
+    out = tmp_path / "out"
+    run_alone(plan_of(configure(out, source, val_fraction=0.3)))
+    train = Counter(map(tuple, documents(out, split="train")))
+    val = Counter(map(tuple, documents(out, split="val")))
+    assert val
+    assert not set(train) & set(val)
+    assert set((train + val).values()) == {10}
+
+
+def test_what_is_reported_adds_up_to_the_record(
+    tmp_path, configure, plan_of, run_alone, write_rows
+):
+    rows = [{"text": "hello " * i} for i in range(1, 20)]
+    source = write_rows(tmp_path / "in.jsonl", [*rows, b"{bad", b"", {"text": ""}])
+    config = configure(tmp_path / "out", source, batch_bytes=60, min_tokens=4, shard_tokens=50)
+    done = run_alone(plan_of(config))
+    counts = done.record.counts()
+    assert len(done.heard) > 3
+    for name in ("records", "documents", "tokens", "text_bytes", "input_bytes"):
+        assert sum(getattr(progress, name) for progress in done.heard) == getattr(counts, name)
+    assert sum((Counter(p.drops) for p in done.heard), Counter()) == counts.drops
+    assert sum((Counter(p.rejects) for p in done.heard), Counter()) == counts.rejects
+    assert counts.records == 21
+    assert counts.rejects.total() == 2
+    assert counts.input_bytes == source.stat().st_size
+
+
+def test_a_finished_part_is_given_again_without_work(
+    tmp_path, configure, plan_of, run_alone, write_rows
+):
+    source = write_rows(tmp_path / "in.jsonl", [{"text": "hello"}, {"text": "world"}])
+    plan = plan_of(configure(tmp_path / "out", source))
+    first = run_alone(plan).record
+    source.unlink()  # nothing is read any more
+    heard: list = []
+    again = run_part(plan.spec, plan.parts[0], lambda: pytest.fail("no work to do"), heard.append)
+    assert again == first
+    assert [(p.documents, p.resumed) for p in heard] == [(2, True)]
+
+
+def test_a_record_of_other_settings_is_refused(tmp_path, configure, plan_of, run_alone, write_rows):
+    source = write_rows(tmp_path / "in.jsonl", [{"text": "hello"}])
+    run_alone(plan_of(configure(tmp_path / "out", source)))
+    with pytest.raises(StateError, match=r"0000000\.json: was written from other inputs"):
+        run_alone(plan_of(configure(tmp_path / "out", source, min_tokens=1)))
+
+
+def test_on_error_fail_stops_at_the_first_reject_and_commits_nothing(
+    tmp_path, configure, plan_of, run_alone, write_rows
+):
+    source = write_rows(tmp_path / "in.jsonl", [{"text": "hello"}, b"{bad", b"{worse"])
+    plan = plan_of(configure(tmp_path / "out", source, on_error="fail"))
+    with pytest.raises(RecordError) as caught:
+        run_alone(plan)
+    assert str(caught.value).startswith(f"{source}:2 (byte 18): ")
+    assert str(caught.value).endswith("; --on-error skip counts it and goes on")
+    assert sorted(path.name for path in (tmp_path / "out").rglob("*")) == ["parts", "rejects"]
+
+
+class Lying:
+    """An engine that is right but for the last id of every document."""
+
+    name = "lying"
+    renewable = False
+
+    def __init__(self, honest) -> None:
+        self._honest = honest
+
+    def encode(self, text: pa.LargeStringArray, laps: Laps) -> TokenBatch:
+        batch = self._honest.encode(text, laps)
+        ids = batch.ids.copy()
+        ids[batch.offsets[1:] - 1] ^= 1
+        return TokenBatch(ids, batch.offsets)
+
+
+def test_a_lying_engine_stops_the_part_and_nothing_is_committed(
+    tmp_path, configure, plan_of, write_rows, monkeypatch
+):
+    monkeypatch.setattr(spot, "_SHARE_OF_FAST", 0.02)
+    source = write_rows(tmp_path / "in.jsonl", [{"text": f"document {i}"} for i in range(3000)])
+    plan = plan_of(configure(tmp_path / "out", source, engine="fastokens"))
+    recipe = PretrainRecipe(plan.spec)
+    recipe.engine = Lying(recipe.engine)
+    with pytest.raises(ParityError) as caught:
+        run_part(plan.spec, plan.parts[0], lambda: recipe, lambda progress: None)
+    message = str(caught.value)
+    assert message.startswith(f"{source}: record ")
+    assert "the text that begins 'document " in message
+    assert sorted(path.name for path in (tmp_path / "out").rglob("*")) == ["parts", "rejects"]
+
+
+def test_an_honest_fast_engine_is_checked_and_the_record_says_how_much_however_blocks_are_cut(
+    tmp_path, configure, plan_of, run_alone, write_rows, monkeypatch
+):
+    monkeypatch.setattr(spot, "_SHARE_OF_FAST", 0.25)
+    rows = [{"text": f"document {i} " * (20_000 if i % 99 == 7 else 1)} for i in range(300)]
+    source = write_rows(tmp_path / "in.jsonl", rows)
+    records = []
+    for name, settings in {"a": {"batch_bytes": 4096}, "b": {"threads": 3}}.items():
+        config = configure(tmp_path / name, source, engine="fastokens", min_tokens=9, **settings)
+        records.append(run_alone(plan_of(config)).record)
+    assert records[0].as_bytes() == records[1].as_bytes()
+    counts = records[0].counts()
+    assert 30 < counts.checks["checked"] < 120
+    assert 0.1 < counts.checks["checked_bytes"] / counts.text_bytes < 0.5
+    assert counts.checks.keys() == {"checked", "checked_bytes"}
+
+
+def test_a_dropped_document_is_not_counted_as_checked(
+    tmp_path, configure, plan_of, run_alone, write_rows, monkeypatch
+):
+    monkeypatch.setattr(spot, "_SHARE_OF_FAST", 1.0)
+    source = write_rows(tmp_path / "in.jsonl", [{"text": "hello"}, {"text": "hello " * 99}])
+    config = configure(tmp_path / "out", source, engine="fastokens", max_tokens=20)
+    assert run_alone(plan_of(config)).record.counts().checks["checked"] == 1
+
+
+def test_what_was_checked_is_the_same_for_a_part_that_was_stopped(
+    tmp_path, configure, plan_of, run_alone, write_rows, monkeypatch
+):
+    monkeypatch.setattr(spot, "_SHARE_OF_FAST", 0.25)
+    rows = [{"text": f"document {i}"} for i in range(300)]
+    source = write_rows(tmp_path / "in.jsonl", rows)
+    settings = {"engine": "fastokens", "batch_bytes": 256, "shard_tokens": 500}
+    whole = run_alone(plan_of(configure(tmp_path / "whole", source, **settings))).record
+    plan = plan_of(configure(tmp_path / "stopped", source, **settings))
+    for n_reports in (3, 9, 2):
+        left = iter(range(n_reports))
+
+        def stop(progress, left=left) -> None:
+            if progress.records and not progress.resumed and next(left, None) is None:
+                raise KeyboardInterrupt
+
+        with pytest.raises(KeyboardInterrupt):
+            run_alone(plan, report=stop)
+    assert run_alone(plan).record == whole
+    assert whole.counts().checks["checked"] > 30

@@ -1,0 +1,106 @@
+"""A part that is killed before any call that makes a checkpoint durable goes on to the same bytes.
+
+The children are forked by a process that has no thread yet: one is killed, the next one goes on.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+CHILDREN = """
+import os, shutil, signal, sys
+from pathlib import Path
+from tokmill.settings.load import build_config
+from tokmill.engines.choice import EngineChoice
+from tokmill.engines.engine import engine_version
+from tokmill.run.directory import sweep
+from tokmill.run.prepare import prepare
+from tokmill.run.part import run_part
+from tokmill.recipes.table import make_recipe
+
+source, tokenizer, top = sys.argv[1:4]
+
+def make(name, kill_at):
+    out = Path(top, name)
+    for folder in ("parts", "rejects"):
+        (out / folder).mkdir(parents=True, exist_ok=True)
+    prepared = prepare(build_config({
+        "input": {"paths": [source]}, "tokenizer": {"path": tokenizer},
+        "output": {"dir": str(out), "shard_tokens": 500, "val_fraction": 0.3},
+        "run": {"batch_bytes": 400, "threads": 1},
+    }, where="test"))
+    engine = EngineChoice("tokenizers", engine_version("tokenizers", prepared.tokenizer), "asked")
+    spec = prepared.spec(engine, 1)
+    calls = 0
+
+    def watched(call):
+        def watch(*arguments, **named):
+            nonlocal calls
+            calls += 1
+            if calls == kill_at:
+                os.kill(os.getpid(), signal.SIGKILL)
+            return call(*arguments, **named)
+        return watch
+
+    for name in ("fdatasync", "fsync", "replace", "fchmod", "link", "unlink"):
+        setattr(os, name, watched(getattr(os, name)))
+    sweep(out)
+    run_part(
+        spec, prepared.parts[0], lambda: make_recipe(spec), lambda progress: None, checkpoint_s=0.0
+    )
+    sweep(out)
+
+def child(name, kill_at):
+    pid = os.fork()
+    if pid == 0:
+        try:
+            make(name, kill_at)
+        except BaseException:
+            sys.excepthook(*sys.exc_info())
+            os._exit(1)
+        os._exit(0)
+    return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+
+def files(name):
+    top_of = Path(top, name)
+    return {p.relative_to(top_of): p.read_bytes() for p in top_of.rglob("*") if p.is_file()}
+
+assert child("unbroken", 0) == 0
+want = files("unbroken")
+kill_at, n_checkpoints = 1, 0
+while True:
+    stopped = child("out", kill_at)
+    if stopped == 0:
+        break
+    assert stopped == -signal.SIGKILL
+    n_checkpoints += any(path.suffix == ".checkpoint" for path in files("out"))
+    # Killed once more, and then not.
+    assert child("out", 2 * kill_at) in (0, -signal.SIGKILL)
+    assert child("out", 0) == 0
+    assert files("out") == want, kill_at
+    shutil.rmtree(Path(top, "out"))
+    kill_at += 3 if kill_at > 40 else 1
+print(kill_at, n_checkpoints)
+"""
+
+
+def test_a_part_killed_before_any_call_goes_on_to_the_same_bytes(
+    tmp_path, tokenizer_dir, write_rows
+):
+    rows = [{"text": f"{i} hello 猫 " * (i % 5 + 1)} for i in range(36)]
+    rows[9:9] = [b"{bad"]
+    source: Path = write_rows(tmp_path / "in.jsonl", rows)
+    done = subprocess.run(
+        [sys.executable, "-c", CHILDREN, str(source), str(tokenizer_dir), str(tmp_path)],
+        capture_output=True,
+        text=True,
+        timeout=240,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    n_points, n_checkpoints = json.loads(f"[{done.stdout.replace(' ', ',')}]")
+    assert n_points > 60
+    assert n_checkpoints > 20

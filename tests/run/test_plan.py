@@ -1,0 +1,314 @@
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import json
+
+import pytest
+
+from tokmill.dataset.canonical import canonical_json
+from tokmill.engines.choice import EngineChoice
+from tokmill.errors import StateError, TokenizerError
+from tokmill.run.plan import (
+    Plan,
+    check_same,
+    inputs_sha256,
+    make_parts,
+    planned_engine,
+    read_plan,
+    resolve,
+    resolved_settings,
+    write_plan,
+)
+from tokmill.settings.schema import Config, OutputSettings
+from tokmill.sources.files import SourceFile
+
+
+def file(path: str, n_bytes: int, data_format: str = "jsonl", compression: str = "") -> SourceFile:
+    return SourceFile(path, data_format, compression, n_bytes, 7, "")
+
+
+def described(parts) -> list[list[tuple[str, int, int, int]]]:
+    return [[(s.file.path, s.start, s.stop, s.n_bytes) for s in part.slices] for part in parts]
+
+
+def test_a_large_file_is_cut_and_small_ones_share_a_part_in_order():
+    files = [file("a", 40), file("b", 50), file("c", 250), file("d", 10), file("e", 0)]
+    parts = make_parts(files, 100)
+    assert described(parts) == [
+        [("a", 0, -1, 40), ("b", 0, -1, 50)],
+        [("c", 0, 83, 83)],
+        [("c", 83, 166, 83)],
+        [("c", 166, 250, 84), ("d", 0, -1, 10), ("e", 0, -1, 0)],
+    ]
+    assert [part.index for part in parts] == [0, 1, 2, 3]
+
+
+def test_what_cannot_be_cut_is_one_part_however_large():
+    files = [file("a.gz", 900, compression="gz"), file("b", 900, "array"), file("c", 900, "csv")]
+    assert described(make_parts(files, 100)) == [[(found.path, 0, -1, 900)] for found in files]
+
+
+def test_a_part_has_at_most_so_many_slices(monkeypatch):
+    monkeypatch.setattr("tokmill.run.plan.MAX_SLICES", 2)
+    parts = make_parts([file(name, 1) for name in "abcde"], 100)
+    assert described(parts) == [
+        [("a", 0, -1, 1), ("b", 0, -1, 1)],
+        [("c", 0, -1, 1), ("d", 0, -1, 1)],
+        [("e", 0, -1, 1)],
+    ]
+
+
+def test_no_files_make_no_parts():
+    assert make_parts([], 100) == ()
+
+
+@pytest.mark.parametrize("part_bytes", [1, 9, 10, 11, 1 << 30])
+def test_parts_cover_every_byte_once(part_bytes):
+    files = [file("a", 30), file("b", 7), file("c", 10)]
+    slices = [s for part in make_parts(files, part_bytes) for s in part.slices]
+    assert sum(s.n_bytes for s in slices) == 47
+    by_path: dict[str, list[tuple[int, int]]] = {}
+    for piece in slices:
+        end = piece.file.n_bytes if piece.is_whole else piece.stop
+        by_path.setdefault(piece.file.path, []).append((piece.start, end))
+    assert list(by_path) == ["a", "b", "c"]
+    for ranges, n_bytes in zip(by_path.values(), (30, 7, 10), strict=True):
+        bounds = [0, *(stop for _, stop in ranges)]
+        assert ranges == list(itertools.pairwise(bounds))
+        assert bounds[-1] == n_bytes
+
+
+@pytest.mark.parametrize(
+    ("max_id", "dtype", "expected", "shard_tokens"),
+    [
+        (65_535, "auto", "uint16", 1 << 29),
+        (65_536, "auto", "uint32", 1 << 28),
+        (10, "uint32", "uint32", 1 << 28),
+    ],
+)
+def test_the_dtype_and_the_shard_size_are_settled(tokenizer, max_id, dtype, expected, shard_tokens):
+    config = dataclasses.replace(Config(), output=OutputSettings(dtype=dtype))
+    large = dataclasses.replace(tokenizer, max_emittable_id=max_id)
+    resolved = resolve(config, large, "text")
+    assert resolved.output.dtype == expected
+    assert resolved.output.shard_tokens == shard_tokens
+    assert resolved.render.renderer == "text"
+
+
+def test_uint16_for_larger_ids_is_refused(tokenizer):
+    config = dataclasses.replace(Config(), output=OutputSettings(dtype="uint16"))
+    large = dataclasses.replace(tokenizer, max_emittable_id=65_536)
+    with pytest.raises(TokenizerError, match="can emit id 65536"):
+        resolve(config, large, "text")
+
+
+@pytest.fixture
+def plan(tmp_path, configure, plan_of, write_rows) -> Plan:
+    """A plan of four parts over two files."""
+    rows = [{"text": f"hello {i}"} for i in range(9)]
+    paths = [write_rows(tmp_path / name, rows) for name in ("a.jsonl", "b.jsonl")]
+    return plan_of(configure(tmp_path / "out", *paths, part_bytes=100))
+
+
+def test_a_plan_is_read_as_it_was_written_and_names_every_file_once(plan, tmp_path):
+    write_plan(tmp_path / "out", plan)
+    found = read_plan(tmp_path / "out")
+    assert found == json.loads(plan.as_bytes())
+    assert [entry[0] for entry in found["files"]] == [
+        str(tmp_path / "a.jsonl"),
+        str(tmp_path / "b.jsonl"),
+    ]
+    slices = [
+        [(found["files"][number][0], start, stop, n) for number, start, stop, n in part]
+        for part in found["parts"]
+    ]
+    assert slices == described(plan.parts)
+    assert len(slices) == 4
+    assert found["engine"] == plan.spec.engine.as_json()
+    check_same(found, plan, tmp_path)
+    assert planned_engine(found, "auto") == planned_engine(found, "tokenizers") == plan.spec.engine
+
+
+def test_a_plan_has_a_line_for_each_file_and_each_part(plan, tmp_path):
+    lines = plan.as_bytes().decode().splitlines()
+    assert lines[0] == "{"
+    assert f'["{tmp_path}/a.jsonl","jsonl","",180,' in lines[lines.index('"files":[') + 1]
+    start = lines.index('"parts":[')
+    assert lines[start + 1 : start + 6] == [
+        "[[0,0,90,90]],",
+        "[[0,90,180,90]],",
+        "[[1,0,90,90]],",
+        "[[1,90,180,90]]",
+        "],",
+    ]
+
+
+def test_a_plan_of_one_line_is_the_same_plan(plan, tmp_path):
+    (tmp_path / "plan.json").write_bytes(canonical_json(json.loads(plan.as_bytes())))
+    found = read_plan(tmp_path)
+    assert found is not None
+    check_same(found, plan, tmp_path)
+
+
+def test_a_file_given_twice_is_named_once(tmp_path, configure, plan_of, write_rows):
+    path = write_rows(tmp_path / "a.jsonl", [{"text": "x"}])
+    twice = plan_of(configure(tmp_path / "out", path, path))
+    data = json.loads(twice.as_bytes())
+    assert len(data["files"]) == 1
+    assert data["parts"] == [[[0, 0, -1, 14], [0, 0, -1, 14]]]
+
+
+def test_the_sum_of_inputs_is_that_of_paths_sizes_and_times_in_order():
+    a, b = file("a", 1), file("b", 1)
+    sums = [
+        inputs_sha256(files)
+        for files in (
+            [],
+            [a],
+            [a, b],
+            [b, a],
+            [a, dataclasses.replace(b, n_bytes=2)],
+            [a, dataclasses.replace(b, mtime_ns=8)],
+        )
+    ]
+    assert len(set(sums)) == len(sums)
+    assert inputs_sha256(iter([a, b])) == inputs_sha256([a, dataclasses.replace(b)])
+
+
+def test_a_directory_without_a_plan_has_none(tmp_path):
+    assert read_plan(tmp_path) is None
+
+
+def test_another_engine_than_the_plan_s_is_refused(plan):
+    with pytest.raises(StateError) as caught:
+        planned_engine(json.loads(plan.as_bytes()), "gigatoken")
+    assert str(caught.value) == (
+        "the run in this directory began with engine tokenizers, asked for is gigatoken: "
+        "leave --engine out to continue, or run with --overwrite to start anew"
+    )
+
+
+@pytest.mark.parametrize(
+    "data", [b"", b"{", b"\xff", b"[]", b"7", b"[" * 100_000, b"{}", b'{"format_version": 1}']
+)
+def test_somebody_s_plan_is_an_error_that_says_so(tmp_path, data):
+    (tmp_path / "plan.json").write_bytes(data)
+    with pytest.raises(StateError, match=r"plan\.json: not written by tokmill \(.*\): nothing was"):
+        read_plan(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("change", "problem"),
+    [
+        (lambda data: data[:-3], "Expecting ',' delimiter"),
+        (lambda data: data[:20], "Unterminated string"),
+        (lambda data: data.replace(b'"eos_id":0', b'"eos_id":1'), "its fingerprint does not match"),
+        (lambda data: b" " + data.replace(b'"eos_id":0', b'"eos_id":1'), "its fingerprint does"),
+    ],
+)
+def test_a_damaged_plan_is_an_error_that_says_so(tmp_path, plan, change, problem):
+    (tmp_path / "plan.json").write_bytes(change(plan.as_bytes()))
+    expected = rf"plan\.json: damaged \({problem}.*\): run with --overwrite to start anew"
+    with pytest.raises(StateError, match=expected):
+        read_plan(tmp_path)
+
+
+@pytest.mark.parametrize("engine", [None, {}, {"name": "tokenizers", "unknown": 1}])
+def test_a_damaged_engine_in_a_plan_is_an_error_that_says_so(plan, engine):
+    data = json.loads(plan.as_bytes()) | {"engine": engine}
+    with pytest.raises(StateError, match=r"^plan\.json: damaged \(.*\): run with --overwrite"):
+        planned_engine(data, "auto")
+
+
+def test_a_plan_of_a_newer_format_names_both_versions(tmp_path):
+    (tmp_path / "plan.json").write_text('{"format": "tokmill plan", "format_version": 2}')
+    with pytest.raises(StateError, match=r"format version 2 is newer than version 1"):
+        read_plan(tmp_path)
+
+
+def changed_file(plan: Plan, change) -> Plan:
+    """Give a plan whose first file is another one."""
+    parts = [
+        dataclasses.replace(
+            part,
+            slices=tuple(
+                dataclasses.replace(s, file=change(s.file)) if part.index < 2 else s
+                for s in part.slices
+            ),
+        )
+        for part in plan.parts
+    ]
+    return dataclasses.replace(plan, parts=tuple(parts))
+
+
+@pytest.mark.parametrize(
+    ("change", "expected"),
+    [
+        ({"n_bytes": 5}, "a.jsonl has changed (180 bytes before, 5 now)"),
+        ({"mtime_ns": 5}, "a.jsonl has changed (it was modified)"),
+        ({"stamp": "v2"}, "a.jsonl has changed (its kind or revision)"),
+        ({"format": "csv"}, "a.jsonl has changed (its kind or revision)"),
+    ],
+)
+def test_a_changed_file_is_named_with_what_changed(plan, tmp_path, change, expected):
+    found = json.loads(plan.as_bytes())
+    other = changed_file(plan, lambda file: dataclasses.replace(file, **change))
+    with pytest.raises(StateError) as caught:
+        check_same(found, other, tmp_path)
+    assert str(caught.value) == (
+        f"{tmp_path}: holds a run of other inputs or settings: {tmp_path}/{expected}: "
+        "choose another --output, or run with --overwrite to start anew"
+    )
+
+
+def test_many_changes_are_named_up_to_three(plan, tmp_path):
+    found = json.loads(plan.as_bytes())
+    found["settings"]["limits"]["min_tokens"] = 5
+    found["settings"]["output"]["val_fraction"] = 0.5
+    found["eos_id"] = 77
+    found["bos_id"] = 78
+    with pytest.raises(StateError) as caught:
+        check_same(found, plan, tmp_path)
+    message = str(caught.value)
+    assert (
+        "--min-tokens (limits.min_tokens) was 5, is 0; "
+        "--val-fraction (output.val_fraction) was 0.5, is 0.0; "
+    ) in message
+    assert "the id of eos was 77, is 0 and 1 more: choose" in message
+
+
+def test_parts_that_differ_alone_are_named(plan, tmp_path):
+    found = json.loads(plan.as_bytes())
+    found["parts"][0][0][2] += 1
+    with pytest.raises(StateError, match="settings: the parts differ: choose"):
+        check_same(found, plan, tmp_path)
+
+
+def test_settings_that_change_no_byte_are_not_in_the_plan(plan, tmp_path):
+    found = json.loads(plan.as_bytes())
+    assert "run" not in found["settings"]
+    config = plan.spec.config
+    other = dataclasses.replace(
+        config,
+        run=dataclasses.replace(config.run, workers=9, threads=9, batch_bytes=1),
+        limits=dataclasses.replace(config.limits, on_error="fail", max_reject_fraction=1.0),
+        output=dataclasses.replace(config.output, dir="elsewhere"),
+    )
+    spec = dataclasses.replace(plan.spec, config=other)
+    check_same(found, dataclasses.replace(plan, spec=spec), tmp_path)
+
+
+def test_an_engine_that_was_chosen_otherwise_is_the_same_run(plan, tmp_path):
+    engine = EngineChoice("gigatoken", "9", "asked for")
+    spec = dataclasses.replace(plan.spec, engine=engine)
+    check_same(json.loads(plan.as_bytes()), dataclasses.replace(plan, spec=spec), tmp_path)
+
+
+def test_the_resolved_settings_are_plain_and_complete(plan):
+    settings = resolved_settings(plan)
+    assert json.loads(json.dumps(settings)) == settings
+    assert settings["output"]["dtype"] == "uint16"
+    assert settings["render"]["renderer"] == "text"
+    unsaid = {"sft", "model", "training", "inference"}
+    assert set(settings) == {field.name for field in dataclasses.fields(Config)} - unsaid

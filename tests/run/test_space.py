@@ -1,0 +1,95 @@
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from tokmill.errors import StorageError
+from tokmill.executors.run import run
+from tokmill.run.prepare import prepare, reference_of
+from tokmill.run.space import check_space
+
+
+@pytest.fixture
+def check(tmp_path, configure, write_rows, monkeypatch):
+    """Check a corpus of 16 kB of words against a file system with so much room."""
+    source = write_rows(tmp_path / "in.jsonl", [{"text": "hello world " * 20}] * 60)
+
+    def run(free: int, **settings) -> list[str]:
+        status = SimpleNamespace(f_bavail=free, f_frsize=1)
+        monkeypatch.setattr(os, "statvfs", lambda path: status)
+        prepared = prepare(configure(tmp_path / "out", source, **settings))
+        directory = tmp_path / "made"
+        directory.mkdir(exist_ok=True)
+        warnings: list[str] = []
+        check_space(prepared, reference_of(prepared), directory, warnings.append)
+        return warnings
+
+    return run
+
+
+def test_a_disk_with_room_is_not_spoken_of(check):
+    assert check(10**9) == []
+    assert check(100_000) == []
+
+
+def test_a_disk_that_may_be_too_small_is_a_warning(check):
+    (warning,) = check(10_000)
+    assert "made: this dataset may not fit: about 1" in warning
+    assert warning.endswith("are needed, 10 kB are free or its own")
+
+
+def test_a_disk_that_is_surely_too_small_stops_the_run(check, tmp_path):
+    with pytest.raises(StorageError) as caught:
+        check(3000)
+    message = str(caught.value)
+    assert message.startswith(f"{tmp_path / 'made'}: no room for this dataset: about 1")
+    assert "3 kB are free or its own: make room, or choose another --output" in message
+    assert list((tmp_path / "made").iterdir()) == []
+
+
+def test_what_the_run_wrote_before_counts_as_free(check, tmp_path):
+    (tmp_path / "made").mkdir()
+    (tmp_path / "made" / "train-0000000-0000.bin").write_bytes(bytes(97_000))
+    assert check(3000) == []
+
+
+def test_twice_the_bytes_a_token_need_twice_the_room(check):
+    assert len(check(16_000)) == 0
+    (warning,) = check(16_000, dtype="uint32")
+    assert "may not fit" in warning
+
+
+def test_a_run_that_cannot_fit_writes_nothing(
+    tmp_path, configure, write_rows, listener, monkeypatch
+):
+    source = write_rows(tmp_path / "in.jsonl", [{"text": "hello world " * 20}] * 60)
+    monkeypatch.setattr(os, "statvfs", lambda path: SimpleNamespace(f_bavail=3000, f_frsize=1))
+    with pytest.raises(StorageError, match="no room for this dataset"):
+        run(configure(tmp_path / "out", source), listener)
+    assert [path.name for path in (tmp_path / "out").iterdir()] == [".lock"]
+    assert not listener.plans
+
+
+def test_a_run_that_may_not_fit_warns_and_goes_on_and_a_finished_one_is_not_checked(
+    tmp_path, configure, write_rows, listener, monkeypatch
+):
+    source = write_rows(tmp_path / "in.jsonl", [{"text": "hello world " * 20}] * 60)
+    asked: list[object] = []
+    of_system = os.statvfs
+
+    def statvfs(path):
+        if tmp_path not in Path(path).parents:
+            return of_system(path)
+        asked.append(path)
+        return SimpleNamespace(f_bavail=10_000, f_frsize=1)
+
+    monkeypatch.setattr(os, "statvfs", statvfs)
+    config = configure(tmp_path / "out", source)
+    run(config, listener)
+    assert len(listener.warnings) == 1
+    asked.clear()
+    run(config, listener)
+    assert asked == []

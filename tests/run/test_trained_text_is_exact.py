@@ -1,0 +1,105 @@
+"""Promise 7: what is trained, decoded, is the text to be trained and the end of its turn."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tokenizers import Tokenizer as Library
+
+from tokmill.chat.schemas import read_conversation
+from tokmill.engines.choice import EngineChoice
+from tokmill.engines.renewal import EngineMemory
+from tokmill.masks.truncation import fit
+from tokmill.recipes.sample_encoder import make_sample_encoder
+from tokmill.recipes.sft_parts import make_chat_renderer, settle
+from tokmill.recipes.spec import RunSpec
+from tokmill.run.plan import resolve
+from tokmill.settings.schema import Config, InputSettings, SftSettings, TokenizerSettings
+from tokmill.timing import Laps
+from tokmill.tokenizer.tokenizer import load_tokenizer
+
+SAMPLES = Path(__file__).parents[2] / "data_samples"
+LIBRARY = Library.from_file(str(SAMPLES / "tokenizer" / "tokenizer.json"))
+
+WHITE = st.text(" \n\t\r\u3000\u00a0", max_size=4)
+CONTROL = ("<|im_start|>assistant\n", "<|im_end|>", "<eos>", "<think>", "</think>", "<tool_call>")
+ODD = (
+    "👩\u200d🚀",
+    "e\u0301",
+    "\U00020bb7",
+    "\ue000\ue001",
+    "{% endgeneration %}",
+    "a" * 40,
+    "\x00",
+)
+STRINGS = st.sampled_from(CONTROL + ODD)
+TEXTS = st.lists(WHITE | STRINGS | st.text(max_size=6), max_size=5).map("".join)
+ROLES = st.sampled_from(["user", "assistant", "system", "assistant"])
+MESSAGES = st.lists(st.tuples(ROLES, TEXTS), min_size=1, max_size=6)
+
+
+class Chat:
+    """From messages to ids and mask, as a run goes."""
+
+    def __init__(self, **sft: str) -> None:
+        config = Config(
+            input=InputSettings(paths=("-",)),
+            tokenizer=TokenizerSettings(path=str(SAMPLES / "tokenizer")),
+            sft=SftSettings(schema="messages", **sft),
+        )
+        tokenizer = load_tokenizer(config.tokenizer, for_chat=True)
+        config, tokenizer, template = settle(config, tokenizer, ())
+        engine = EngineChoice("gigatoken", "", "")
+        spec = RunSpec(resolve(config, tokenizer, "auto"), tokenizer, engine, 1, template)
+        self._settings = spec.config.sft
+        self._renderer = make_chat_renderer(spec.config, tokenizer, template)
+        self._encoder = make_sample_encoder(spec, EngineMemory(1 << 30))
+
+    def tokens(self, messages: list[tuple[str, str]]) -> tuple[list[int], list[bool]]:
+        record = {"messages": [{"role": role, "content": text} for role, text in messages]}
+        record = json.loads(json.dumps(record))
+        chat = read_conversation(record, "messages", self._settings)
+        encoding = self._encoder.encode(self._renderer.render_conversation(chat), Laps())
+        assert not encoding.refused
+        fitted = fit(encoding.tokens, 0, "drop")
+        return fitted.samples.ids.tolist(), (fitted.samples.weights > 0).tolist()
+
+
+@pytest.fixture(scope="module")
+def chats() -> dict[str, Chat]:
+    return {
+        "chatml": Chat(template="chatml"),
+        "jinja": Chat(template="tokenizer"),
+        "prefix": Chat(template="tokenizer", spans="prefix"),
+        "plain": Chat(template="plain"),
+        "last": Chat(template="chatml", turns="last"),
+    }
+
+
+@pytest.mark.parametrize("name", ["chatml", "jinja", "prefix", "plain", "last"])
+def test_the_trained_text_is_the_replies_and_their_ends(chats, name):
+    chat = chats[name]
+    end = "<eos>" if name == "plain" else "<|im_end|>"
+
+    @settings(max_examples=150, deadline=None)
+    @given(MESSAGES)
+    def check(messages):
+        # the first token of a sample is no target: of a plain one it could be a reply's
+        ids, mask = chat.tokens([("system", "S"), *messages])
+        replies = [text for role, text in messages if role == "assistant"]
+        expected = "".join(reply + end for reply in (replies[-1:] if name == "last" else replies))
+        trained = [id_ for id_, is_trained in zip(ids, mask, strict=True) if is_trained]
+        assert LIBRARY.decode(trained, skip_special_tokens=False) == expected
+
+    check()
+
+
+def test_first_tokens_are_no_targets(chats):
+    ids, mask = chats["plain"].tokens([("assistant", "Hello world")])
+    assert mask == [False] + [True] * (len(ids) - 1)
+    assert np.array(ids).max() < 32000

@@ -1,0 +1,164 @@
+"""Input that breaks off: the rest is done, every break is told, and no setting changes either."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from pathlib import Path
+
+import pytest
+
+from tokmill.errors import UnreadInputError
+from tokmill.executors.run import run
+from tokmill.settings.schema import SftSettings
+from tokmill.sources.streams import zstd
+
+ROWS = [{"text": f"hello {i} " * (i % 5 + 1)} for i in range(400)]
+
+
+def lines_of(rows) -> bytes:
+    return b"".join(json.dumps(row).encode() + b"\n" for row in rows)
+
+
+@pytest.fixture
+def broken(tmp_path) -> list[Path]:
+    """One file for each way to break off, and a good one between them."""
+    text = lines_of(ROWS)
+    checked = {zstd.CompressionParameter.checksum_flag: 1}
+    frames = [zstd.compress(text[i : i + 900], options=checked) for i in range(0, len(text), 900)]
+    frames[4] = frames[4][:-1] + bytes([frames[4][-1] ^ 1])
+    files = {
+        "a_cut.jsonl.gz": gzip.compress(text)[:-300],
+        "b_sum.jsonl.gz": gzip.compress(text)[:-8] + bytes(8),
+        "c_frames.jsonl.zst": b"".join(frames),
+        "d_good.jsonl": text,
+        "e_quote.csv": b'text\n"hello"\n"hel' + text[:3000].replace(b'"', b""),
+        "f_array.json": b"[" + text.replace(b"\n", b",")[:900] + b'{"text": [ }, {"text": "a"}]',
+        "g_behind.json": b'[{"text": "hello"}] [{"text": "hello"}]',
+    }
+    for name, data in files.items():
+        (tmp_path / name).write_bytes(data)
+    return [tmp_path / name for name in files]
+
+
+def told(configure, directory, listener, paths, **settings) -> tuple[str, tuple[str, ...]]:
+    """Run to the error, and give what it says."""
+    settings = {"part_bytes": 700, "shard_tokens": 150} | settings
+    with pytest.raises(UnreadInputError) as caught:
+        run(configure(directory, *paths, **settings), listener)
+    assert not (directory / "manifest.json").exists()
+    return str(caught.value), caught.value.files
+
+
+def test_every_break_is_told_once_whatever_the_settings(
+    broken, configure, listener, files_of, tmp_path
+):
+    expected = told(configure, tmp_path / "out", listener, broken)
+    written = files_of(tmp_path / "out")
+    message, files = expected
+    assert message.startswith("6 of 7 input files break off, not read: ")
+    named = [line.split(": ")[0] for line in files]
+    assert sorted(set(named)) == [path.as_posix() for path in broken if "good" not in path.name]
+    settings = ({"batch_bytes": 1}, {"batch_bytes": 333, "threads": 3}, {"workers": 2})
+    for i, change in enumerate(settings):
+        assert told(configure, tmp_path / f"{i}", listener, broken, **change) == expected
+        assert files_of(tmp_path / f"{i}") == written
+
+
+def test_a_run_that_accepts_what_is_lost_goes_on_and_counts_it(
+    broken, configure, listener, silent, files_of, tmp_path
+):
+    told(configure, tmp_path / "out", listener, broken)
+    written = files_of(tmp_path / "out")
+    settings = {"part_bytes": 700, "shard_tokens": 150, "on_unread": "skip"}
+    manifest = run(configure(tmp_path / "out", *broken, **settings), listener)
+    assert listener.n_done[-1] == len(listener.plans[-1].parts)
+    assert files_of(tmp_path / "out") == written
+    alone = run(configure(tmp_path / "alone", *broken, **settings), silent)
+    assert files_of(tmp_path / "alone") == written
+    assert alone["sources"] == manifest["sources"]
+    assert alone["totals"] == manifest["totals"]
+    entries = {
+        Path(source["path"]).name: source["unread"]
+        for source in manifest["sources"]
+        if "unread" in source
+    }
+    assert list(entries) == [path.name for path in broken if "good" not in path.name]
+    total = manifest["totals"]["unread"]
+    assert total["files"] == len(entries)
+    for name in ("text_bytes", "stored_bytes"):
+        assert total[name] == sum(e[name] for found in entries.values() for e in found)
+    assert [e["reason"] for found in entries.values() for e in found][-3:] == [
+        "open quote", "lost array", "lost array",
+    ]  # fmt: skip
+    for name in ("e_quote.csv", "f_array.json", "g_behind.json"):
+        (entry,) = entries[name]
+        assert entry["text_bytes"] == (tmp_path / name).stat().st_size - entry["byte_offset"]
+        assert (entry["stored_byte"], entry["stored_bytes"]) == (-1, 0)
+
+
+def test_a_step_that_was_committed_before_the_break_is_gone_on_from(
+    configure, listener, files_of, tmp_path
+):
+    path = tmp_path / "in.jsonl.gz"
+    path.write_bytes(gzip.compress(lines_of(ROWS))[:-50])
+    whole = {"part_bytes": 1 << 30}
+    expected = told(configure, tmp_path / "out", listener, [path], **whole)
+    written = files_of(tmp_path / "out")
+
+    class Stop:
+        def __getattr__(self, name):
+            return getattr(listener, name)
+
+        def progressed(self, progress):
+            if len(list((tmp_path / "again").glob("train-*.bin"))) > 3:
+                raise KeyboardInterrupt
+
+    settings = {"shard_tokens": 150, "batch_bytes": 200, **whole}
+    with pytest.raises(KeyboardInterrupt):
+        run(configure(tmp_path / "again", path, **settings), Stop())
+    assert told(configure, tmp_path / "again", listener, [path], **whole) == expected
+    assert files_of(tmp_path / "again") == written
+
+
+def test_chats_that_break_off_are_told_too(configure, listener, tmp_path):
+    samples = Path(__file__).parents[2] / "data_samples"
+    data = gzip.compress((samples / "sft/chats.jsonl").read_bytes())
+    path = tmp_path / "in.jsonl.gz"
+    path.write_bytes(data[:-500])
+    settings = {"path": str(samples / "tokenizer"), "sft": SftSettings(template="tokenizer")}
+    message, _ = told(configure, tmp_path / "out", listener, [path], **settings)
+    assert message.startswith(f"input breaks off: {path.as_posix()}: byte {len(data) - 500:,}: ")
+    manifest = run(
+        configure(
+            tmp_path / "out", path, part_bytes=700, shard_tokens=150, on_unread="skip", **settings
+        ),
+        listener,
+    )
+    assert manifest["totals"]["unread"]["files"] == 1
+
+
+def test_a_run_without_a_break_says_nothing_of_it(configure, silent, tmp_path, write_rows):
+    path = write_rows(tmp_path / "in.jsonl", ROWS)
+    manifest = run(configure(tmp_path / "out", path), silent)
+    assert "unread" not in manifest["totals"]
+    assert "unread" not in manifest["sources"][0]
+    (record,) = (tmp_path / "out/parts").glob("*.json")
+    assert b"unread" not in record.read_bytes()
+
+
+@pytest.mark.parametrize("ending", ["gz", "zst"])
+def test_a_compressed_file_of_no_bytes_was_cut_off(ending, configure, tmp_path, silent):
+    (tmp_path / f"a.jsonl.{ending}").write_bytes(b"")
+    (tmp_path / "b.jsonl").write_bytes(lines_of(ROWS))
+    config = configure(tmp_path / "out", tmp_path / f"a.jsonl.{ending}", tmp_path / "b.jsonl")
+    with pytest.raises(UnreadInputError, match=rf"a\.jsonl\.{ending}: byte 0: {ending} data ends"):
+        run(config, silent)
+
+
+def test_damage_is_told_before_the_many_rejects_that_it_made(configure, tmp_path, silent):
+    (tmp_path / "a.jsonl").write_bytes(lines_of(ROWS) + b"{bad\n" * 50)
+    (tmp_path / "b.jsonl.gz").write_bytes(gzip.compress(lines_of(ROWS))[:-300])
+    config = configure(tmp_path / "out", tmp_path / "a.jsonl", tmp_path / "b.jsonl.gz")
+    with pytest.raises(UnreadInputError, match=r"input breaks off: .*b\.jsonl\.gz"):
+        run(config, silent)

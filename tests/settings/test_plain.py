@@ -1,0 +1,38 @@
+from __future__ import annotations
+
+import json
+
+from tokmill.settings.load import build_config
+from tokmill.settings.plain import output_settings, plain, unsaid_settings
+from tokmill.settings.schema import Config, SftSettings
+
+
+def test_the_settings_that_decide_the_bytes_leave_out_paths_speed_and_messages():
+    chosen = output_settings(Config())
+    assert set(chosen) == {"input", "tokenizer", "render", "output", "limits"}
+    assert set(chosen["limits"]) == {"min_tokens", "max_tokens"}
+    assert "paths" not in chosen["input"]
+    assert "path" not in chosen["tokenizer"]
+    assert "dir" not in chosen["output"]
+
+
+def test_a_setting_of_speed_does_not_change_what_decides_the_bytes():
+    fast = build_config({"run": {"workers": 9, "batch_bytes": 1}}, where="x")
+    other = build_config({"render": {"separator": "："}}, where="x")
+    assert output_settings(fast) == output_settings(Config())
+    assert output_settings(other) != output_settings(Config())
+
+
+def test_a_setting_that_older_plans_do_not_name_is_left_out_where_it_is_what_they_mean():
+    asked = [
+        output_settings(build_config({"sft": {"inline_tags": value}}, where="x"))["sft"]
+        for value in ("text", "auto")
+    ]
+    assert [chosen.get("inline_tags") for chosen in asked] == [None, "auto"]
+    assert unsaid_settings()["sft"]["inline_tags"] == "text"
+    assert set(unsaid_settings()) >= set(output_settings(Config(sft=SftSettings())))
+
+
+def test_plain_values_are_json_and_build_the_same_configuration():
+    config = build_config({"input": {"paths": ["a", "b"]}, "run": {"threads": 3}}, where="x")
+    assert build_config(json.loads(json.dumps(plain(config))), where="x") == config

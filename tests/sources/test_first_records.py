@@ -1,0 +1,130 @@
+from __future__ import annotations
+
+import io
+import json
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from tokmill.settings.schema import InputSettings
+from tokmill.sources.files import Slice, discover
+from tokmill.sources.first_records import first_records, sample_fields
+from tokmill.sources.open import open_slice
+
+
+def sampled(*paths, **options):
+    settings = InputSettings(paths=tuple(map(str, paths)), **options)
+    return sample_fields(discover(settings).files, settings, ("sections",))
+
+
+@pytest.mark.parametrize("name", ["a.jsonl", "a.json"])
+def test_keys_of_json_come_in_the_order_seen(name, tmp_path):
+    records = [
+        {"title": None},
+        {"sections": [{"title": "a b"}], "title": "b c"},
+        {"n": 1, "mixed": 1},
+        {"mixed": "a b", "null": None},
+    ]
+    lines = [json.dumps(record) for record in records]
+    text = "null\n" + "\n".join(lines) if name == "a.jsonl" else f"[{','.join(lines)}]"
+    (tmp_path / name).write_text(text)
+    sample = sampled(tmp_path / name)
+    assert list(sample.keys) == ["title", "sections", "n", "mixed", "null"]
+    assert list(sample.fields) == ["title", "sections[].title", "n", "mixed", "null"]
+    assert sample.n_records == 4
+    assert sample.string_keys == {"title", "mixed"}
+    assert sample.where == (tmp_path / name).as_posix()
+
+
+def test_the_first_file_with_records_answers(tmp_path):
+    (tmp_path / "a.jsonl").touch()
+    (tmp_path / "b.jsonl").write_text("\n\n")
+    (tmp_path / "c.csv").write_text("x,y\n1,2\n")
+    assert list(sampled(tmp_path).keys) == ["x", "y"]
+    assert not sampled(tmp_path / "a.jsonl").keys
+
+
+def test_tables_and_texts_answer_as_json_does(tmp_path):
+    table = pa.table({"a": ["some text"], "n": [1], "image": [b"\xff\x00"]})
+    pq.write_table(table, tmp_path / "a.parquet")
+    with pa.ipc.new_file(tmp_path / "a.arrow", table.schema) as writer:
+        writer.write_table(table)
+    (tmp_path / "a.txt").write_text("x")
+    for name in ("a.parquet", "a.arrow"):
+        sample = sampled(tmp_path / name)
+        assert {path: n.text_bytes for path, n in sample.fields.items()} == {
+            "a": 9,
+            "n": 0,
+            "image": 0,
+        }
+    assert list(sampled(tmp_path / "a.txt").keys) == ["text"]
+
+
+@pytest.mark.parametrize(
+    ("data_format", "data", "rows"),
+    [
+        ("jsonl", b'{"a": "1"}\n{"a": "2"}', ["1", "2"]),
+        ("array", b'[{"a": "1"},{"a": "2"}]', ["1", "2"]),
+        ("csv", b"a,b\n1,x\n2,y\n", ["1", "2"]),
+    ],
+)
+def test_standard_input_is_sampled_and_still_read_whole(data_format, data, rows, monkeypatch):
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(data)))
+    settings = InputSettings(paths=("-",), format=data_format)
+    (file,) = discover(settings).files
+    assert "a" in sample_fields([file], settings).string_keys
+    assert [record["a"] for record in first_records([file], settings)] == rows
+    schema = pa.schema([("a", pa.string())])
+    with open_slice(Slice(file, 0, -1, 0), settings, schema, 1 << 20) as reader:
+        found = [row["a"] for block in reader.blocks() for row in block.parse().batch.to_pylist()]
+    assert found == rows
+
+
+def test_only_good_lines_are_sampled(tmp_path):
+    (tmp_path / "a.jsonl").write_bytes(b'{"a": "\xff"}\n{"b": "x"\n{"c": "y"}\n')
+    assert list(sampled(tmp_path / "a.jsonl").keys) == ["c"]
+
+
+def test_a_list_in_a_string_of_json_is_looked_into(tmp_path):
+    cell = json.dumps([{"title": "a", "content": "b c"}]).replace('"', '""')
+    (tmp_path / "a.csv").write_text(f'title,sections\nx,"{cell}"\n')
+    assert list(sampled(tmp_path / "a.csv").fields) == [
+        "title",
+        "sections[].title",
+        "sections[].content",
+    ]
+
+
+def test_a_hundred_records_are_enough(tmp_path):
+    (tmp_path / "a.jsonl").write_text('{"a": "x"}\n' * 300)
+    assert sampled(tmp_path / "a.jsonl").n_records == 100
+
+
+@pytest.mark.parametrize("empty", ['""', "null", "[]"])
+def test_more_records_are_looked_at_as_long_as_a_key_has_held_nothing(tmp_path, empty):
+    path = tmp_path / "a.jsonl"
+    path.write_text(f'{{"a": "x", "b": {empty}}}\n' * 120 + '{"a": "x", "b": "the text"}\n' * 200)
+    assert sampled(path).n_records == 220
+    assert sampled(path).fields["b"].n_bytes == 100 * len("the text")
+    path.write_text(f'{{"a": "x", "b": {empty}}}\n' * 2000)
+    assert sampled(path).n_records == 1000
+
+
+def test_an_object_over_several_lines_is_one_record(tmp_path):
+    (tmp_path / "a.json").write_text(json.dumps({"title": "a\nb", "n": [1, 2]}, indent=2) + "\n")
+    settings = InputSettings(paths=(str(tmp_path / "a.json"),))
+    files = discover(settings).files
+    assert first_records(files, settings) == [{"title": "a\nb", "n": [1, 2]}]
+    schema = pa.schema([("title", pa.string())])
+    with open_slice(Slice(files[0], 0, -1, files[0].n_bytes), settings, schema, 9) as reader:
+        parsed = [block.parse() for block in reader.blocks()]
+    assert [row for records in parsed for row in records.batch.to_pylist()] == [{"title": "a\nb"}]
+    assert not any(records.rejects for records in parsed)
+
+
+def test_columns_of_a_tsv_are_separated_by_tabs(tmp_path):
+    (tmp_path / "a.tsv").write_text("id\ttext\n1\tone, two\n")
+    settings = InputSettings(paths=(str(tmp_path / "a.tsv"),))
+    files = discover(settings).files
+    assert first_records(files, settings) == [{"id": "1", "text": "one, two"}]

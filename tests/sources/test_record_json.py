@@ -1,0 +1,123 @@
+from __future__ import annotations
+
+import datetime as dt
+import decimal
+import json
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from tokmill.settings.schema import InputSettings
+from tokmill.sources.files import discover
+from tokmill.sources.first_records import first_records
+from tokmill.sources.open import open_slice
+from tokmill.sources.record_json import row_batch, wanted_names
+from tokmill.sources.slices import cut
+from tokmill.values import WHOLE_RECORD
+
+WHOLE = pa.schema([(WHOLE_RECORD, pa.large_string())])
+RECORDS = [{"a": 1, "b": ["x", None]}, {"b": [], "c": {"d": "中"}}]
+
+
+def read(path, **settings) -> tuple[list[str], list[str]]:
+    """Give the whole records of a file, and the reasons of its rejects."""
+    chosen = InputSettings(paths=(str(path),), **settings)
+    texts, reasons = [], []
+    for file in discover(chosen).files:
+        for piece in cut(file, 1 << 30):
+            with open_slice(piece, chosen, WHOLE, 64) as reader:
+                for block in reader.blocks():
+                    records = block.parse()
+                    texts += records.batch.column(0).to_pylist()
+                    reasons += [reject.reason for reject in records.rejects]
+    return texts, reasons
+
+
+def test_lines_of_json_are_given_as_they_stand(tmp_path):
+    path = tmp_path / "a.jsonl"
+    path.write_bytes(
+        b'  {"a": 1,  "b": [{"c": null}]}\r\n\nno\n{"x":"\xe4\xb8\xad"}\n{"bad": "\xff"}'
+    )
+    texts, reasons = read(path)
+    assert texts == ['{"a": 1,  "b": [{"c": null}]}', '{"x":"中"}']
+    assert reasons == ["not an object", "invalid UTF-8"]
+
+
+def test_an_array_gives_its_items(tmp_path):
+    path = tmp_path / "a.json"
+    path.write_text(json.dumps(RECORDS, indent=1))
+    assert [json.loads(text) for text in read(path)[0]] == RECORDS
+
+
+def test_rows_are_written_as_json(tmp_path):
+    path = tmp_path / "a.parquet"
+    pq.write_table(pa.Table.from_pylist(RECORDS), path)
+    assert [json.loads(text) for text in read(path)[0]] == [
+        {"a": 1, "b": ["x", None]},
+        {"a": None, "b": []},
+    ]
+
+
+def test_the_cells_of_a_csv_are_texts_and_a_repeated_name_is_its_first_column(tmp_path):
+    path = tmp_path / "a.csv"
+    path.write_text('q,a,q\n"1\n2",3,4\n')
+    assert [json.loads(text) for text in read(path)[0]] == [{"q": "1\n2", "a": "3"}]
+
+
+def test_plain_text_is_a_record_with_a_text(tmp_path):
+    path = tmp_path / "a.txt"
+    path.write_text('say "hi"\n中')
+    assert [json.loads(text) for text in read(path)[0]] == [{"text": 'say "hi"\n中'}]
+
+
+def test_records_over_the_limit_are_rejects(tmp_path):
+    path = tmp_path / "a.parquet"
+    pq.write_table(pa.table({"a": ["x" * 100, "y"]}), path)
+    texts, reasons = read(path, max_record_bytes=50)
+    assert [json.loads(text) for text in texts] == [{"a": "y"}]
+    assert reasons == ["record too large"]
+
+
+def test_values_that_json_lacks_become_text():
+    row = {
+        "day": dt.date(2024, 2, 29),
+        "price": decimal.Decimal("1.50"),
+        "raw": "中".encode(),
+    }
+    whole, bad = row_batch(pa.RecordBatch.from_pylist([row]))
+    assert json.loads(whole.column(0)[0].as_py()) == {
+        "day": "2024-02-29",
+        "price": "1.50",
+        "raw": "中",
+    }
+    assert bad == {}
+
+
+def test_a_number_that_is_none_is_written_as_in_json_lines():
+    batch = pa.RecordBatch.from_pylist([{"a": "x", "score": float("nan")}])
+    whole, bad = row_batch(batch)
+    assert (whole.column(0).to_pylist(), bad) == (['{"a": "x", "score": NaN}'], {})
+
+
+def test_a_row_that_cannot_be_json_is_left_out_alone():
+    batch = pa.RecordBatch.from_pylist([{"a": b"ok"}, {"a": b"\xff"}, {"a": b"ok"}])
+    whole, bad = row_batch(batch)
+    assert [text is None for text in whole.column(0).to_pylist()] == [False, True, False]
+    assert list(bad) == [1]
+    assert bad[1].startswith("cannot be read as text: ")
+
+
+def test_all_columns_are_read_for_whole_records():
+    assert wanted_names(WHOLE, ["a", "b", "a"]) == ["a", "b"]
+    assert wanted_names(pa.schema([("b", pa.string()), ("c", pa.string())]), ["a", "b"]) == ["b"]
+
+
+def test_first_records_are_those_of_the_first_file_that_has_some(tmp_path):
+    (tmp_path / "a.jsonl").write_text("")
+    pq.write_table(pa.table({"q": ["1"], "a": ["2"]}), tmp_path / "b.parquet")
+    (tmp_path / "c.jsonl").write_text('{"x": 1}\n')
+    settings = InputSettings(paths=(str(tmp_path),))
+    files = discover(settings).files
+    assert first_records(files, settings) == [{"q": "1", "a": "2"}]
+    assert first_records(files[2:], settings) == [{"x": 1}]
+    assert first_records(files[:1], settings) == []

@@ -1,0 +1,59 @@
+from __future__ import annotations
+
+import pyarrow as pa
+import pytest
+
+from tokmill.sources.json_lines import JsonBlock
+from tokmill.sources.lines import RawBlock
+from tokmill.sources.small_blocks import parse_together
+from tokmill.sources.text import TextBlock
+from tokmill.values import Place, Reject
+
+SCHEMA = pa.schema([("text", pa.string())])
+AFTER = (Reject(Place(9, 99), "truncated input", "broke off", b"tail"),)
+
+DATA = [
+    b'{"text": "a"}\n{"text": "b"}\n',
+    b'{"text": "c"}',
+    b"",
+    b'\n\n{"text": "d"}\n{bad\n  {"text": "e"}',
+    b"null\n\n",
+    b'{"text": 1}\n{"text": "' + b"x" * 60 + b'"}\n{"text": "\xff"}\n{"text": "f"}\r\n',
+    '{"text": "猫"}\n'.encode(),
+]
+
+
+def json_blocks(data=DATA) -> list[JsonBlock]:
+    return [
+        JsonBlock(RawBlock(piece, Place(100 * i, 1000 * i), AFTER * (i == 1)), SCHEMA, 50, 7)
+        for i, piece in enumerate(data)
+    ]
+
+
+def told(records) -> tuple:
+    """Give all that can be asked of records."""
+    n_rows = records.batch.num_rows
+    lookup = records.lookup
+    rows = [(lookup.place(i), lookup.raw(i), lookup.keys(i)) for i in range(n_rows)]
+    return records.batch.to_pylist(), rows, list(records.rejects)
+
+
+def test_blocks_parsed_together_give_what_each_gives_alone():
+    blocks = json_blocks()
+    assert [told(records) for records in parse_together(blocks)] == [
+        told(block.parse()) for block in blocks
+    ]
+
+
+@pytest.mark.parametrize("i", range(len(DATA)))
+def test_one_block_is_parsed_as_ever(i):
+    block = json_blocks()[i]
+    assert [told(records) for records in parse_together([block])] == [told(block.parse())]
+
+
+def test_kinds_are_not_mixed():
+    text = TextBlock(RawBlock(b"plain", Place(3, 4)), SCHEMA, b"", 50, 7)
+    blocks = [*json_blocks()[:2], text, text, *json_blocks()[2:]]
+    assert [told(records) for records in parse_together(blocks)] == [
+        told(block.parse()) for block in blocks
+    ]

@@ -1,0 +1,214 @@
+from __future__ import annotations
+
+import dataclasses
+import json
+import re
+from itertools import pairwise
+
+import pyarrow as pa
+import pytest
+from tokenizers import AddedToken
+from tokenizers import Tokenizer as Library
+
+from tokmill.engines.continuation import prove_continuation
+from tokmill.engines.engine import load_engine
+from tokmill.engines.reference import TokenizersReference
+from tokmill.errors import TokenizerError
+from tokmill.tokenizer.continuation import (
+    after_control,
+    closed_texts,
+    continuation_tokenizer,
+)
+from tokmill.tokenizer.control_variant import added_tokens
+
+PREPEND = {"type": "Prepend", "prepend": "▁"}
+MARK = {"type": "Replace", "pattern": {"String": " "}, "content": "▁"}
+MARKS = {"type": "Sequence", "normalizers": [PREPEND, MARK]}
+META = {"type": "Metaspace", "replacement": "▁", "prepend_scheme": "always", "split": False}
+BYTES = {"type": "ByteLevel", "add_prefix_space": True, "trim_offsets": True, "use_regex": True}
+SPLIT = {"type": "WhitespaceSplit"}
+FLAGS = dict.fromkeys(("single_word", "lstrip", "rstrip", "normalized"), False)
+CONTROL = {"id": 300, "content": "<c>", "special": True} | FLAGS
+
+
+def tokens(tokenizer, text):
+    return tokenizer.library().encode(text, add_special_tokens=False).tokens
+
+
+def engine(tokenizer):
+    return TokenizersReference(tokenizer, parse=False)
+
+
+def test_a_tokenizer_without_a_prefix_is_its_own_continuation(tokenizer):
+    assert continuation_tokenizer(tokenizer) is tokenizer
+    assert prove_continuation(tokenizer, engine(tokenizer), engine(tokenizer)) > 100
+
+
+@pytest.mark.parametrize(
+    "parts",
+    [
+        {"normalizer": MARKS},
+        {"normalizer": PREPEND, "pre_tokenizer": META | {"prepend_scheme": "never"}},
+        {"pre_tokenizer": META},
+        {"pre_tokenizer": META | {"prepend_scheme": "first"}},
+        {"pre_tokenizer": {"type": "Sequence", "pretokenizers": [META]}},
+    ],
+)
+def test_the_prefix_of_a_tokenizer_with_marks_is_left_out(make_tokenizer, marks_model, parts):
+    tokenizer = make_tokenizer(marks_model, **parts)
+    found = continuation_tokenizer(tokenizer)
+    assert (tokens(tokenizer, "ab a"), tokens(found, "ab a")) == (["▁ab", "▁a"], ["ab", "▁a"])
+    assert tokens(found, " ab") == ["▁ab"]
+    assert (found.sha256, found.data) == (tokenizer.sha256, tokenizer.data)
+    assert prove_continuation(tokenizer, engine(tokenizer), engine(found)) > 100
+
+
+def test_the_space_that_byte_level_puts_in_front_is_left_out(make_tokenizer, bytes_model):
+    tokenizer = make_tokenizer(bytes_model(), pre_tokenizer=BYTES)
+    found = continuation_tokenizer(tokenizer)
+    assert (tokens(tokenizer, "a"), tokens(found, "a")) == (["Ġ", "a"], ["a"])
+    assert prove_continuation(tokenizer, engine(tokenizer), engine(found)) > 100
+
+
+def test_the_rewritten_text_is_made_anew(make_tokenizer, marks_model):
+    nested = {"type": "Sequence", "normalizers": [MARKS]}
+    tokenizer = make_tokenizer(marks_model, normalizer=nested)
+    found = continuation_tokenizer(tokenizer)
+    assert tokenizer.rewrites == found.rewrites == ("sequences flattened",)
+    assert json.loads(found.rewritten_json)["normalizer"] == MARK
+
+
+@pytest.mark.parametrize("name", ["gigatoken", "fastokens"])
+def test_fast_engines_take_the_variant(make_tokenizer, marks_model, name):
+    tokenizer = make_tokenizer(marks_model, normalizer=MARKS)
+    found = continuation_tokenizer(tokenizer)
+    fast = load_engine(name, found, control_in_text="text", n_threads=1)
+    texts = pa.array(["ab a", " a", "", "猫\n"], pa.large_string())
+    assert fast.encode(texts).ids.tolist() == engine(found).encode(texts).ids.tolist()
+
+
+def test_a_prefix_before_every_word_cannot_be_left_out(make_tokenizer, marks_model, tokenizer):
+    parts = {"pre_tokenizer": {"type": "Sequence", "pretokenizers": [SPLIT, META]}}
+    assert continuation_tokenizer(make_tokenizer(marks_model, **parts)) is None
+    assert continuation_tokenizer(dataclasses.replace(tokenizer, json="")) is None
+
+
+def test_a_continuation_with_a_prefix_is_not_proven(make_tokenizer, marks_model):
+    tokenizer = make_tokenizer(marks_model, normalizer=MARKS)
+    first = engine(dataclasses.replace(tokenizer, name="x"))
+    with pytest.raises(TokenizerError) as caught:
+        prove_continuation(dataclasses.replace(tokenizer, name="x"), first, first)
+    assert str(caught.value).startswith(
+        "x: text that continues text cannot be encoded apart from it: 'user: hi\\n' and 'Hello, wor"
+    )
+    assert str(caught.value).endswith("; choose boundary joint")
+
+
+ASSISTANT = CONTROL | {"content": "<|assistant|>", "rstrip": True}
+INST = CONTROL | {"id": 301, "content": "[/INST]"}
+
+
+@pytest.mark.parametrize(
+    "parts", [{"normalizer": MARKS}, {"pre_tokenizer": META}, {"pre_tokenizer": BYTES}]
+)
+def test_parsed_control_tokens_of_phi_3_and_mistral_do_not_stand_in_the_way_of_the_proof(
+    make_tokenizer, marks_model, bytes_model, parts
+):
+    model = bytes_model() if BYTES in parts.values() else marks_model
+    tokenizer = make_tokenizer(model, added_tokens=[ASSISTANT, INST], **parts)
+    found = continuation_tokenizer(tokenizer)
+    parsing = [TokenizersReference(chosen, parse=True) for chosen in (tokenizer, found)]
+    assert prove_continuation(tokenizer, *parsing, parse=True) > 100
+
+
+def closed_ends(pattern, text):
+    return [match.end() for match in re.finditer(pattern, text) if match.lastindex]
+
+
+@pytest.mark.parametrize(
+    ("text", "ends"),
+    [
+        ("a<|assistant|>", [14]),
+        ("a<|assistant|> \n\u3000ab", [17]),
+        ("a[/INST] ab", [8]),
+        ("<|assistant|>a[/INST]", [13, 21]),
+        ("<|assistant|>s|>a", []),
+        ("a", []),
+    ],
+)
+def test_a_text_is_closed_by_a_control_token_and_the_white_space_that_it_swallows(
+    make_tokenizer, marks_model, text, ends
+):
+    longer = CONTROL | {"id": 302, "content": "<|assistant|>s|>", "normalized": True}
+    tokenizer = make_tokenizer(
+        marks_model, added_tokens=[ASSISTANT, INST, longer], normalizer=MARKS
+    )
+    pattern = closed_texts(tokenizer, added_tokens(tokenizer))
+    assert closed_ends(pattern, text) == ends
+    parts = [text[start:stop] for start, stop in pairwise([0, *ends, len(text)])]
+    assert tokens(tokenizer, text) == [token for part in parts for token in tokens(tokenizer, part)]
+
+
+def test_no_text_is_closed_where_text_behind_control_tokens_continues(make_tokenizer, marks_model):
+    first = {"pre_tokenizer": META | {"prepend_scheme": "first"}}
+    tokenizer = make_tokenizer(marks_model, added_tokens=[INST], **first)
+    assert closed_texts(tokenizer, added_tokens(tokenizer)) == ""
+
+
+def test_without_a_boundary_nothing_is_proven(make_tokenizer):
+    model = {"type": "WordLevel", "vocab": {"[UNK]": 0, "a": 1}, "unk_token": "[UNK]"}
+    tokenizer = make_tokenizer(model)
+    with pytest.raises(TokenizerError, match="for no text shows it; choose boundary joint"):
+        prove_continuation(tokenizer, engine(tokenizer), engine(tokenizer))
+
+
+@pytest.mark.parametrize(
+    ("parts", "expected"),
+    [
+        ({"normalizer": MARKS}, "first"),
+        ({"pre_tokenizer": META}, "first"),
+        ({"pre_tokenizer": META | {"prepend_scheme": "first"}}, "continuation"),
+        ({"normalizer": MARK}, "first"),
+    ],
+)
+def test_text_behind_a_control_token_is_encoded_as_the_reference_does(
+    make_tokenizer, marks_model, parts, expected
+):
+    tokenizer = make_tokenizer(marks_model, added_tokens=[CONTROL], **parts)
+    found = continuation_tokenizer(tokenizer)
+    assert after_control(tokenizer, found, ["<c>"]) == expected
+    whole = tokens(tokenizer, "<c>ab")
+    assert whole[1:] == tokens({"first": tokenizer, "continuation": found}[expected], "ab")
+
+
+def test_a_control_token_that_swallows_white_space_is_judged_by_what_it_leaves(
+    make_tokenizer, marks_model
+):
+    added = [CONTROL | {"rstrip": True}]
+    tokenizer = make_tokenizer(marks_model, added_tokens=added, normalizer=MARKS)
+    assert after_control(tokenizer, continuation_tokenizer(tokenizer), ["<c>"]) == "first"
+
+
+def test_control_tokens_that_differ_are_refused(make_tokenizer, marks_model):
+    # Found in normalized text, `<d>` comes behind the prefix, and text behind it has none.
+    other = CONTROL | {"id": 301, "content": "<d>", "normalized": True}
+    tokenizer = make_tokenizer(marks_model, added_tokens=[CONTROL, other], normalizer=MARKS)
+    found = continuation_tokenizer(tokenizer)
+    assert after_control(tokenizer, found, ["<c>"]) == "first"
+    assert after_control(tokenizer, found, ["<d>"]) == "continuation"
+    with pytest.raises(TokenizerError, match="neither as a text nor as the continuation of one"):
+        after_control(tokenizer, found, ["<c>", "<d>"])
+    with pytest.raises(TokenizerError, match="neither as a text nor as the continuation of one"):
+        after_control(tokenizer, None, ["<d>"])
+
+
+def test_sentencepiece_itself_encodes_texts_alone(tokenizer):
+    alone = dataclasses.replace(tokenizer, kind="sentencepiece", json="")
+    assert after_control(alone, None, ["<eos>"]) == "first"
+
+
+def test_the_probe_agrees_with_a_token_added_by_the_library(make_tokenizer, marks_model):
+    tokenizer = make_tokenizer(marks_model, normalizer=MARKS)
+    library = Library.from_str(tokenizer.json)
+    library.add_special_tokens([AddedToken("<z>")])
+    assert library.encode("a<z>a b").tokens == ["▁a", "<z>", "▁a", "▁", "b"]

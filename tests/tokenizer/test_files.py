@@ -1,0 +1,219 @@
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+from huggingface_hub import constants
+
+from tokmill.errors import StorageError, TokenizerError, UsageError
+from tokmill.tokenizer.files import find_tokenizer_file, read_file, what_to_name
+
+
+class RepositoryNotFoundError(OSError):
+    """As the Hub's client has it."""
+
+
+class GatedRepoError(RepositoryNotFoundError):
+    """As the Hub's client has it."""
+
+
+def write(folder, *names):
+    for name in names:
+        (folder / name).write_text("x")
+
+
+@pytest.fixture
+def cache(tmp_path, monkeypatch):
+    """An offline Hub cache that holds org/name with a tokenizer.json."""
+    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
+    monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path / "cache"))
+    repository, commit = tmp_path / "cache" / "models--org--name", "a" * 40
+    snapshot = repository / "snapshots" / commit
+    snapshot.mkdir(parents=True)
+    (repository / "refs").mkdir()
+    (repository / "refs" / "main").write_text(commit)
+    write(snapshot, "tokenizer.json", "tokenizer_config.json")
+    monkeypatch.chdir(tmp_path)
+    return snapshot
+
+
+def test_a_file_is_itself(tmp_path):
+    write(tmp_path, "any.name")
+    assert find_tokenizer_file(str(tmp_path / "any.name")) == tmp_path / "any.name"
+
+
+@pytest.mark.parametrize(
+    ("names", "found"),
+    [
+        (["tokenizer.json", "tokenizer.model", "a.tiktoken"], "tokenizer.json"),
+        (["tokenizer.model", "a.model", "a.tiktoken"], "tokenizer.model"),
+        (["spiece.model", "a.tiktoken"], "spiece.model"),
+        (["a.tiktoken", "tokenizer_config.json"], "a.tiktoken"),
+    ],
+)
+def test_a_directory_prefers_json_then_sentencepiece_then_tiktoken(tmp_path, names, found):
+    write(tmp_path, *names)
+    assert find_tokenizer_file(str(tmp_path)) == tmp_path / found
+
+
+def test_a_directory_with_two_of_a_kind_asks_for_one(tmp_path):
+    write(tmp_path, "b.model", "a.model")
+    with pytest.raises(TokenizerError, match=r"several tokenizers lie here \(a.model, b.model\)"):
+        find_tokenizer_file(str(tmp_path))
+
+
+def test_a_directory_without_a_tokenizer_says_what_was_looked_for(tmp_path):
+    with pytest.raises(TokenizerError) as caught:
+        find_tokenizer_file(str(tmp_path))
+    assert str(caught.value) == (
+        f"{tmp_path}: no tokenizer here; looked for "
+        "tokenizer.json, tokenizer.model, *.model, *.tiktoken"
+    )
+
+
+@pytest.mark.parametrize(
+    "path",
+    ["./gone", "gone/", "./org/name", "/gone/x", "a/b/c", "gpt2.json", "data/x.model", "~x/y"],
+)
+def test_a_missing_path_that_is_no_hub_name_is_a_usage_error(tmp_path, monkeypatch, path):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(UsageError) as caught:
+        find_tokenizer_file(path)
+    assert str(caught.value) == (
+        f"{path}: no such tokenizer file or directory, and not a name on the Hugging Face Hub, "
+        "such as gpt2 or Qwen/Qwen2.5-0.5B"
+    )
+
+
+def test_no_path_at_all_is_a_usage_error():
+    with pytest.raises(UsageError, match="set --tokenizer"):
+        find_tokenizer_file("")
+
+
+def test_a_hub_name_is_found_in_the_cache_offline(cache):
+    assert find_tokenizer_file("org/name") == cache / "tokenizer.json"
+
+
+def test_a_local_directory_wins_over_a_hub_name(cache, tmp_path):
+    (tmp_path / "org" / "name").mkdir(parents=True)
+    write(tmp_path / "org" / "name", "tokenizer.model")
+    assert find_tokenizer_file("org/name").name == "tokenizer.model"
+
+
+@pytest.mark.parametrize("name", ["org/other", "gpt2"])
+def test_a_hub_name_that_is_not_to_be_had_is_one_line_that_says_both_possibilities(cache, name):
+    with pytest.raises(TokenizerError) as caught:
+        find_tokenizer_file(name)
+    assert str(caught.value) == (
+        f"{name}: no such file or directory here, and the Hugging Face Hub cannot be reached, or "
+        "HF_HUB_OFFLINE is set, and its cache has no such model"
+    )
+
+
+@pytest.fixture
+def hub(tmp_path, monkeypatch):
+    """A Hub of the one model gpt2, without an organisation; says what it was asked for."""
+    monkeypatch.chdir(tmp_path)
+    snapshot, asked = tmp_path / "snapshot", []
+    snapshot.mkdir()
+    write(snapshot, "tokenizer.json")
+
+    def download(name, *, allow_patterns):
+        asked.append(name)
+        if name == "gpt2":
+            return str(snapshot)
+        kinds = {"secret": GatedRepoError, "broken": OSError}
+        raise kinds.get(name, RepositoryNotFoundError)("401 Client Error.\n\nA paragraph.")
+
+    module = ModuleType("huggingface_hub")
+    module.snapshot_download = download
+    monkeypatch.setitem(sys.modules, "huggingface_hub", module)
+    return asked
+
+
+def test_a_hub_name_needs_no_organisation(hub, tmp_path):
+    assert find_tokenizer_file("gpt2") == tmp_path / "snapshot" / "tokenizer.json"
+    assert hub == ["gpt2"]
+
+
+@pytest.mark.parametrize("name", ["gpt2", "gpt2/", "./gpt2"])
+def test_what_lies_here_under_a_hub_name_wins_and_the_hub_is_not_asked(hub, tmp_path, name):
+    (tmp_path / "gpt2").mkdir()
+    write(tmp_path / "gpt2", "tokenizer.model")
+    assert find_tokenizer_file(name).parent == Path("gpt2")
+    assert hub == []
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("typo/gpt2", "and the Hugging Face Hub has no public model of this name"),
+        ("secret", "gives it only to whoever accepted its licence there: accept it, then log in"),
+        ("broken", "and the Hugging Face Hub gave none: 401 Client Error"),
+    ],
+)
+def test_a_refusal_of_the_hub_is_said_in_our_words(hub, name, said):
+    with pytest.raises(TokenizerError) as caught:
+        find_tokenizer_file(name)
+    assert str(caught.value).startswith(f"{name}: no such file or directory here, and ")
+    assert said in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("name", ["./tokenizrs", "tokenizrs"])
+def test_a_name_that_is_misspelt_is_answered_with_what_lies_here(hub, tmp_path, name):
+    (tmp_path / "tokenizers").mkdir()
+    with pytest.raises((TokenizerError, UsageError), match=r"did you mean tokenizers\?$"):
+        find_tokenizer_file(name)
+
+
+def test_without_the_hub_s_client_a_hub_name_is_one_clear_line(monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setitem(sys.modules, "huggingface_hub", None)
+    with pytest.raises(TokenizerError) as caught:
+        find_tokenizer_file("gpt2")
+    assert str(caught.value) == (
+        "gpt2: no such file or directory here; to look for it on the Hugging Face Hub, install "
+        "tokmill[hub]"
+    )
+
+
+def test_a_file_that_cannot_be_read_is_a_storage_error(tmp_path):
+    with pytest.raises(StorageError, match="cannot be read"):
+        read_file(tmp_path)
+
+
+def test_a_path_that_cannot_be_looked_at_is_a_storage_error():
+    with pytest.raises(StorageError, match="cannot be read"):
+        find_tokenizer_file("x" * 5000)
+
+
+@pytest.mark.parametrize(
+    ("names", "said"),
+    [
+        (["gpt2/tokenizer.json", "spm/tokenizer.model"], "name one of its directories: gpt2, spm"),
+        (["vocab.json", "merges.txt"], "to make a tokenizer.json of vocab and merges, with "),
+        (["config.json"], "put the model's tokenizer.json and tokenizer_config.json there"),
+    ],
+)
+def test_a_directory_without_a_tokenizer_says_how_to_come_by_one(tmp_path, names, said):
+    for name in names:
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        write(tmp_path, name)
+    with pytest.raises(TokenizerError) as caught:
+        find_tokenizer_file(str(tmp_path))
+    assert f".tiktoken; {said}" in str(caught.value)
+
+
+def test_a_file_that_is_no_tokenizer_is_answered_with_the_one_beside_it(tmp_path):
+    write(tmp_path, "merges.txt", "model.safetensors", "x.json")
+    assert what_to_name(tmp_path / "merges.txt").startswith("; to make a tokenizer.json of vocab")
+    assert what_to_name(tmp_path / "model.safetensors") == (
+        "; expected a tokenizer.json, a SentencePiece .model or a tiktoken rank file"
+    )
+    assert what_to_name(tmp_path / "x.json") == ""
+    write(tmp_path, "tokenizer.json")
+    for name in ("merges.txt", "tokenizer_config.json"):
+        assert what_to_name(tmp_path / name) == f"; did you mean {tmp_path / 'tokenizer.json'}?"
