@@ -3,8 +3,8 @@ from __future__ import annotations
 import json
 
 import pytest
-from tests.render.chat.test_inline_forms import BARE, DROPS, FIELD
 
+from tests.chat.test_inline_forms import BARE, DROPS, FIELD
 from tokmill.chat.inline_reader import LOST_REASONING, READ_CALLS, READ_REASONING
 from tokmill.chat.jinja_template import JinjaTemplate
 from tokmill.chat.kept_strings import KEPT_TAGS
