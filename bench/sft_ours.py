@@ -23,8 +23,8 @@ from tokmill.engines.choice import EngineChoice
 from tokmill.engines.engine import REFERENCE
 from tokmill.engines.renewal import EngineMemory
 from tokmill.errors import TokmillError
-from tokmill.recipes.sample_encoder import make_sample_encoder
-from tokmill.recipes.sft_parts import make_chat_renderer, settle
+from tokmill.recipes.sft_encoder import make_sample_encoder
+from tokmill.recipes.sft_setup import make_chat_renderer, resolve_sft
 from tokmill.recipes.spec import RunSpec
 from tokmill.run.plan import resolve
 from tokmill.settings.schema import (
@@ -45,7 +45,7 @@ if TYPE_CHECKING:
 
     from tokmill.chat.conversation import Conversation
     from tokmill.chat.renderer import ChatRenderer
-    from tokmill.masks.samples import SampleEncoder
+    from tokmill.masks.encoder import SampleEncoder
     from tokmill.tokenizer.tokenizer import Tokenizer
     from tokmill.values import SampleBatch
 
@@ -123,7 +123,7 @@ class Ours:
     def _prepared(
         self, first_records: Sequence[dict[str, Any]]
     ) -> tuple[ChatRenderer, SampleEncoder]:
-        config, tokenizer, source = settle(self._config, self.tokenizer, first_records)
+        config, tokenizer, source = resolve_sft(self._config, self.tokenizer, first_records)
         spec = RunSpec(resolve(config, tokenizer, "auto"), tokenizer, _REFERENCE, 1, source)
         return make_chat_renderer(config, tokenizer, source), _encoder(spec)
 

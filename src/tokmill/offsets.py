@@ -21,7 +21,7 @@ def byte_offsets(text: pa.LargeStringArray) -> npt.NDArray[np.int64]:
     return offsets[text.offset : text.offset + len(text) + 1]
 
 
-def column_of(text: pa.LargeStringArray, offsets: npt.NDArray[np.int64]) -> pa.LargeStringArray:
+def text_column(text: pa.LargeStringArray, offsets: npt.NDArray[np.int64]) -> pa.LargeStringArray:
     """View the bytes of a column as other texts, cut at `offsets` of its buffer."""
     import pyarrow as pa
 
@@ -30,7 +30,7 @@ def column_of(text: pa.LargeStringArray, offsets: npt.NDArray[np.int64]) -> pa.L
     return pa.Array.from_buffers(pa.large_string(), len(offsets) - 1, buffers)
 
 
-def pieces(text: pa.LargeStringArray, n_bytes: int) -> Iterator[pa.LargeStringArray]:
+def split_by_bytes(text: pa.LargeStringArray, n_bytes: int) -> Iterator[pa.LargeStringArray]:
     """View a column as pieces of whole documents, each of `n_bytes` at most or one document."""
     offsets = byte_offsets(text)
     start = 0
@@ -41,7 +41,7 @@ def pieces(text: pa.LargeStringArray, n_bytes: int) -> Iterator[pa.LargeStringAr
         start = stop
 
 
-def joined(batches: Sequence[TokenBatch]) -> TokenBatch:
+def concat_tokens(batches: Sequence[TokenBatch]) -> TokenBatch:
     """Give the tokens of several batches, at least one, as one batch."""
     if len(batches) == 1:
         return batches[0]

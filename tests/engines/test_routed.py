@@ -6,7 +6,7 @@ import pyarrow as pa
 from tokmill.engines.character_set import CharacterSet
 from tokmill.engines.engine import REFERENCE, load_engine
 from tokmill.engines.routed import RoutedEngine, load_routed, merged, routed_counts
-from tokmill.recipes.ends import select
+from tokmill.recipes.bos_eos import select
 
 TEXTS = ["hello", "x\u088fy", "", "the cat", "\u088f", "猫"]
 

@@ -22,7 +22,7 @@ from tokmill.engines.spot import (
     spot_share,
 )
 from tokmill.engines.spot_pick import LONGEST_BYTES
-from tokmill.offsets import joined
+from tokmill.offsets import concat_tokens
 from tokmill.values import TokenBatch
 
 LONG = " ".join(f"word{i}" for i in range(40_000))
@@ -43,7 +43,9 @@ class Words:
 
     def encode(self, text: pa.LargeStringArray) -> TokenBatch:
         self.texts += text.to_pylist()
-        return joined([TokenBatch(ids, np.array([0, len(ids)])) for ids in map(self.ids, text)])
+        return concat_tokens(
+            [TokenBatch(ids, np.array([0, len(ids)])) for ids in map(self.ids, text)]
+        )
 
     def ids(self, text: pa.LargeStringScalar) -> np.ndarray:
         words = text.as_py().split(" ")

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tokmill.errors import UsageError
-from tokmill.masks.truncation import fit, selected
+from tokmill.masks.truncation import selected, truncate
 from tokmill.values import SampleTokens
 
 
@@ -39,14 +39,14 @@ GIVEN = samples([0, 1, 1], [0, 0, 1, 0, 1], [0, 1], turn_ends=[3, 6, 8, 10])
     "rule", ["drop", "drop-turns", "truncate-left", "truncate-right", "window"]
 )
 def test_samples_that_fit_are_given_as_they_are(limit, rule):
-    fitted = fit(GIVEN, limit, rule)
+    fitted = truncate(GIVEN, limit, rule)
     assert fitted.samples is GIVEN
     assert fitted.source.tolist() == [0, 1, 2]
     assert (dropped(fitted), fitted.n_cut) == ({}, 0)
 
 
 def test_what_is_too_long_is_dropped():
-    fitted = fit(GIVEN, 3, "drop")
+    fitted = truncate(GIVEN, 3, "drop")
     assert shown(fitted.samples) == [([0, 1, 2], [0, 1, 1]), ([8, 9], [0, 1])]
     assert fitted.samples.turn_ends.tolist() == [3, 5]
     assert (fitted.source.tolist(), dropped(fitted)) == ([0, 2], {"more than max_tokens": [1]})
@@ -54,7 +54,7 @@ def test_what_is_too_long_is_dropped():
 
 
 def test_turns_are_dropped_from_the_end():
-    fitted = fit(GIVEN, 4, "drop-turns")
+    fitted = truncate(GIVEN, 4, "drop-turns")
     assert shown(fitted.samples) == [
         ([0, 1, 2], [0, 1, 1]),
         ([3, 4, 5], [0, 0, 1]),
@@ -66,32 +66,32 @@ def test_turns_are_dropped_from_the_end():
 
 def test_a_sample_of_which_no_turn_fits_is_dropped():
     given = samples([0, 1], [0, 1, 1, 1], [0, 1, 1, 1], turn_ends=[2, 6, 8])
-    fitted = fit(given, 3, "drop-turns")
+    fitted = truncate(given, 3, "drop-turns")
     assert (fitted.source.tolist(), dropped(fitted)) == ([0, 2], {"more than max_tokens": [1]})
     assert shown(fitted.samples)[1] == ([6, 7], [0, 1])
 
 
 def test_a_cut_before_anything_is_trained_is_a_drop():
-    fitted = fit(samples([0, 0, 0, 1], turn_ends=[2, 4]), 3, "drop-turns")
+    fitted = truncate(samples([0, 0, 0, 1], turn_ends=[2, 4]), 3, "drop-turns")
     assert dropped(fitted) == {"no trained token": [0]}
     assert (fitted.source.tolist(), fitted.n_cut) == ([], 0)
 
 
 def test_the_first_tokens_stay():
-    fitted = fit(GIVEN, 4, "truncate-right")
+    fitted = truncate(GIVEN, 4, "truncate-right")
     assert shown(fitted.samples)[1] == ([3, 4, 5, 6], [0, 0, 1, 0])
     assert fitted.samples.turn_ends.tolist() == [3, 6, 9]
     assert fitted.n_cut == 1
 
 
 def test_the_last_tokens_stay_and_the_first_of_them_is_untrained():
-    fitted = fit(GIVEN, 3, "truncate-left")
+    fitted = truncate(GIVEN, 3, "truncate-left")
     assert shown(fitted.samples)[1] == ([5, 6, 7], [0, 0, 1])
     assert fitted.samples.turn_ends.tolist() == [3, 4, 6, 8]
 
 
 def test_windows_repeat_a_token_untrained():
-    fitted = fit(samples([0, 1, 1, 1, 1, 1], [0, 1]), 3, "window")
+    fitted = truncate(samples([0, 1, 1, 1, 1, 1], [0, 1]), 3, "window")
     assert shown(fitted.samples) == [
         ([0, 1, 2], [0, 1, 1]),
         ([2, 3, 4], [0, 1, 1]),
@@ -103,7 +103,7 @@ def test_windows_repeat_a_token_untrained():
 
 
 def test_windows_repeat_as_much_as_is_asked_for():
-    fitted = fit(samples([0, 1, 1, 1, 1, 1], turn_ends=[4, 6]), 4, "window", 2)
+    fitted = truncate(samples([0, 1, 1, 1, 1, 1], turn_ends=[4, 6]), 4, "window", 2)
     assert shown(fitted.samples) == [
         ([0, 1, 2, 3], [0, 1, 1, 1]),
         ([2, 3, 4, 5], [0, 0, 1, 1]),
@@ -112,7 +112,7 @@ def test_windows_repeat_as_much_as_is_asked_for():
 
 
 def test_windows_without_a_trained_token_are_left_out_and_counted():
-    fitted = fit(samples([0, 0, 0, 0, 1], [0, 0, 0, 0]), 2, "window")
+    fitted = truncate(samples([0, 0, 0, 0, 1], [0, 0, 0, 0]), 2, "window")
     assert shown(fitted.samples) == [([3, 4], [0, 1])]
     assert (fitted.source.tolist(), fitted.n_untrained_windows) == ([0], 3)
     assert dropped(fitted) == {"no trained token": [1]}
@@ -121,28 +121,28 @@ def test_windows_without_a_trained_token_are_left_out_and_counted():
 @pytest.mark.parametrize(("limit", "overlap"), [(1, 0), (2, 2), (5, 5), (5, 9)])
 def test_a_window_needs_room_for_a_new_token(limit, overlap):
     with pytest.raises(UsageError, match="has no room for a new token"):
-        fit(GIVEN, limit, "window", overlap)
+        truncate(GIVEN, limit, "window", overlap)
 
 
 def test_samples_without_a_trained_token_are_dropped_whatever_the_limit():
-    fitted = fit(samples([0, 0], [1], [], [0, 1]), 0, "drop")
+    fitted = truncate(samples([0, 0], [1], [], [0, 1]), 0, "drop")
     assert shown(fitted.samples) == [([3, 4], [0, 1])]
     assert dropped(fitted) == {"no trained token": [0, 1, 2]}
 
 
 def test_the_first_token_is_no_target():
     given = samples([1, 1], [1, 1])
-    assert shown(fit(given, 0, "drop").samples) == [([0, 1], [0, 1]), ([2, 3], [0, 1])]
+    assert shown(truncate(given, 0, "drop").samples) == [([0, 1], [0, 1]), ([2, 3], [0, 1])]
     assert given.weights.tolist() == [1, 1, 1, 1]
 
 
 def test_an_unknown_rule_is_refused():
     with pytest.raises(UsageError, match="no rule is called 'cut'"):
-        fit(GIVEN, 3, "cut")
+        truncate(GIVEN, 3, "cut")
 
 
 def test_no_samples_fit():
-    fitted = fit(samples(), 3, "window")
+    fitted = truncate(samples(), 3, "window")
     assert (shown(fitted.samples), fitted.source.tolist()) == ([], [])
 
 
@@ -159,7 +159,7 @@ WEIGHTS = st.lists(st.lists(st.sampled_from([0, 0.5, 1]), max_size=30), max_size
 def test_every_trained_token_is_trained_in_exactly_one_window(weights, limit, overlap):
     overlap = min(overlap, limit - 1)
     given_samples = samples(*weights)
-    fitted = fit(given_samples, limit, "window", overlap)
+    fitted = truncate(given_samples, limit, "window", overlap)
     trained = fitted.samples.ids[fitted.samples.weights > 0].tolist()
     expected = given_samples.weights.copy()
     first = given_samples.offsets[:-1][np.diff(given_samples.offsets) > 0]
@@ -181,7 +181,7 @@ def test_what_stays_is_a_range_of_its_sample_with_a_target(weights, limit, rule,
     total = sum(map(len, weights))
     ends = sorted(random.sample(range(1, total + 1), k=min(total, 4)))
     given_samples = samples(*weights, turn_ends=ends)
-    fitted = fit(given_samples, limit, rule)
+    fitted = truncate(given_samples, limit, rule)
     kept = fitted.source.tolist()
     for (ids, kept_weights), source in zip(shown(fitted.samples), kept, strict=True):
         first, last = given_samples.offsets[source : source + 2].tolist()

@@ -3,9 +3,9 @@ from __future__ import annotations
 import pytest
 
 from tokmill.chat.segments import Kind
-from tokmill.masks.samples import DRIFTING_SAMPLES, STRADDLING_TOKENS
+from tokmill.masks.encoder import JOINT_DIFFERS, STRADDLING_TOKENS
+from tokmill.masks.truncation import CUT_SAMPLES
 from tokmill.page.mask_words import noticed, trained_parts
-from tokmill.recipes.spec import CUT_SAMPLES
 
 
 def test_every_part_of_a_turn_has_words_without_an_abbreviation():
@@ -26,7 +26,7 @@ def test_parts_are_listed_and_what_a_newer_version_trains_keeps_its_name():
     [
         (
             1,
-            DRIFTING_SAMPLES,
+            JOINT_DIFFERS,
             "1 sample with other tokens at a boundary of the mask than the same text encoded in "
             "one piece",
         ),

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import tokmill.engines.spot as spot
-from tokmill.recipes.encoded import Encoded, parted
+from tokmill.recipes.encoded import EncodedBlock, split_encoded
 from tokmill.recipes.pretrain import PretrainRecipe
 from tokmill.sources.open import open_slice
 from tokmill.sources.small_blocks import parse_together
@@ -106,7 +106,7 @@ def test_samples_are_parted_with_their_masks_and_weights_and_what_was_noticed(bl
     rows = np.array([0, 0, n_first - 1, n_first, n_first])
     offsets = np.array([0, 2, 3, 5, 9, 10])
     mask = np.array([0, 1, 0, 0, 1, 0, 1, 1, 1, 0], np.uint8)
-    whole = Encoded(
+    whole = EncodedBlock(
         np.arange(10, dtype=np.uint16),
         offsets,
         rows,
@@ -123,7 +123,7 @@ def test_samples_are_parted_with_their_masks_and_weights_and_what_was_noticed(bl
         checks={"checked": np.array([1, 0, 0, 0, 1])},
         differences=[(n_first - 1, "one"), (n_first, "other")],
     )
-    parts = parted(whole, [], [first, second], [3, 4])
+    parts = split_encoded(whole, [], [first, second], [3, 4])
     assert (n_first, n_second) == (3, 2)
     assert [part.rows.tolist() for part in parts] == [[0, 0, 2], [0, 0]]
     assert [part.mask.tolist() for part in parts] == [[0, 1, 0, 0, 1], [0, 1, 1, 1, 0]]

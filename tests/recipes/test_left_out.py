@@ -8,7 +8,7 @@ import pytest
 
 from tokmill.errors import RecordError
 from tokmill.executors.run import run
-from tokmill.recipes.left_out import check_fields, samples_head
+from tokmill.recipes.left_out import check_fields, is_weighed_slice
 from tokmill.settings.schema import RenderSettings
 
 BODY = "they hunt by night and sleep by day " * 9
@@ -132,7 +132,7 @@ def test_the_sections_that_are_read_are_told_from_what_stands_beside_them(made):
 
 
 def test_a_part_of_tiny_files_weighs_some_of_them():
-    weighed = [i for i in range(300) if samples_head(i)]
+    weighed = [i for i in range(300) if is_weighed_slice(i)]
     assert weighed == [*range(32), 128, 256]
 
 

@@ -5,12 +5,9 @@ import dataclasses
 import numpy as np
 import pyarrow as pa
 import pytest
-import xxhash
-from hypothesis import given
-from hypothesis import strategies as st
 
-from tokmill.recipes.encoded import Encoded
-from tokmill.recipes.pretrain import PretrainRecipe, validation_documents
+from tokmill.recipes.encoded import EncodedBlock
+from tokmill.recipes.pretrain import PretrainRecipe
 from tokmill.recipes.spec import RunSpec
 from tokmill.sources.open import open_slice
 
@@ -23,7 +20,7 @@ def strings(texts: list[str]) -> pa.LargeStringArray:
 def process(tmp_path, configure, plan_of, write_rows):
     """Give a function that takes rows and settings to the one block that they make."""
 
-    def run(rows, **settings) -> Encoded:
+    def run(rows, **settings) -> EncodedBlock:
         source = write_rows(tmp_path / "in.jsonl", rows)
         plan = plan_of(configure(tmp_path / "out", source, **settings))
         recipe = PretrainRecipe(plan.spec)
@@ -36,7 +33,7 @@ def process(tmp_path, configure, plan_of, write_rows):
     return run
 
 
-def documents(encoded: Encoded) -> list[list[int]]:
+def documents(encoded: EncodedBlock) -> list[list[int]]:
     bounds = zip(encoded.offsets, encoded.offsets[1:], strict=False)
     return [encoded.tokens[start:stop].tolist() for start, stop in bounds]
 
@@ -120,20 +117,3 @@ def test_a_recipe_is_made_of_a_spec_alone(tmp_path, configure, plan_of, write_ro
     assert recipe.spot is not None
     choice = dataclasses.replace(spec.engine, name="tokenizers")
     assert PretrainRecipe(dataclasses.replace(spec, engine=choice)).spot is None
-
-
-@given(st.lists(st.text(max_size=5), max_size=8), st.floats(0, 1))
-def test_validation_is_decided_by_the_hash_of_the_text_alone(texts, fraction):
-    decided = validation_documents(strings(texts), fraction)
-    expected = [xxhash.xxh3_64(text.encode()).intdigest() / 2**64 < fraction for text in texts]
-    assert decided.tolist() == expected
-    sliced = validation_documents(strings(["x", *texts, "y"]).slice(1, len(texts)), fraction)
-    assert sliced.tolist() == expected
-
-
-def test_the_whole_fraction_and_none_are_exact():
-    texts = strings([str(i) for i in range(1000)])
-    assert not validation_documents(texts, 0.0).any()
-    assert validation_documents(texts, 1.0).all()
-    assert 60 < validation_documents(texts, 0.1).sum() < 140
-    assert validation_documents(strings([]), 0.5).tolist() == []

@@ -10,10 +10,10 @@ from tokmill.chat.noticed import EMPTY_REPLIES
 from tokmill.engines import spot
 from tokmill.engines.spot import SpotCheck
 from tokmill.errors import UsageError
-from tokmill.masks.samples import DRIFTING_SAMPLES
-from tokmill.recipes.encoded import Encoded
+from tokmill.masks.encoder import JOINT_DIFFERS
+from tokmill.masks.truncation import CUT_SAMPLES
+from tokmill.recipes.encoded import EncodedBlock
 from tokmill.recipes.sft import SftRecipe
-from tokmill.recipes.spec import CUT_SAMPLES
 from tokmill.settings.schema import SftSettings
 from tokmill.sources.open import open_slice
 from tokmill.timing import Laps
@@ -49,7 +49,7 @@ def blocks_of(chat_run):
 def process(blocks_of):
     """Take rows and settings to the one block that they make."""
 
-    def run(rows, sft=PLAIN, **settings) -> Encoded:
+    def run(rows, sft=PLAIN, **settings) -> EncodedBlock:
         recipe, blocks = blocks_of(rows, sft, **settings)
         (encoded,) = recipe.process(blocks)
         return encoded
@@ -57,13 +57,13 @@ def process(blocks_of):
     return run
 
 
-def samples(encoded: Encoded) -> list[tuple[list[int], list[int]]]:
+def samples(encoded: EncodedBlock) -> list[tuple[list[int], list[int]]]:
     """Give the ids and mask of every sample."""
     spans = [slice(*pair) for pair in zip(encoded.offsets, encoded.offsets[1:], strict=False)]
     return [(encoded.tokens[span].tolist(), encoded.mask[span].tolist()) for span in spans]
 
 
-def drops(encoded: Encoded) -> dict[str, list[int]]:
+def drops(encoded: EncodedBlock) -> dict[str, list[int]]:
     return {reason: rows.tolist() for reason, rows in encoded.drops.items()}
 
 
@@ -169,7 +169,7 @@ def test_what_was_noticed_about_a_sample_counts_once(process):
     sft = SftSettings(template="plain", too_long="window")
     encoded = process([chat("a", "b" * 4), chat("c", "d")], sft, max_tokens=3)  # a b drifts to ab
     assert encoded.rows.tolist() == [0, 0, 0, 1]
-    assert encoded.counters[DRIFTING_SAMPLES].tolist() == [1, 0, 0, 0]
+    assert encoded.counters[JOINT_DIFFERS].tolist() == [1, 0, 0, 0]
     assert encoded.counters[CUT_SAMPLES].tolist() == [1, 1, 1, 0]
 
 
@@ -229,7 +229,7 @@ def test_blocks_taken_together_are_as_if_each_came_alone(blocks_of):
     }  # fmt: skip
 
 
-def plain_values(encoded: Encoded) -> dict:
+def plain_values(encoded: EncodedBlock) -> dict:
     """Give everything about a block but how long it took and who answers for its rows."""
     values = {f.name: getattr(encoded, f.name) for f in dataclasses.fields(encoded)}
     for name in ("stage_s", "lookup"):

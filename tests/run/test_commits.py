@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from tokmill.dataset.record import Next
 from tokmill.errors import RecordError, StateError
-from tokmill.recipes.encoded import Encoded
+from tokmill.recipes.encoded import EncodedBlock
 from tokmill.run.commits import StepWriter
 from tokmill.values import Place, Reject
 
@@ -35,7 +35,7 @@ def block(lengths, is_val=None, *, first=0, rows=None, drops=None, rejects=()):
     """Give a block whose document of n tokens is n times the number of its line."""
     rows = np.arange(len(lengths)) if rows is None else np.array(rows, np.int64)
     offsets = np.cumsum([0, *lengths])
-    return Encoded(
+    return EncodedBlock(
         tokens=np.repeat((first + rows + 1).astype(np.uint16), lengths),
         offsets=offsets.astype(np.int64),
         rows=rows,

@@ -14,9 +14,9 @@ from tokenizers import Tokenizer as Library
 from tokmill.chat.schemas import read_conversation
 from tokmill.engines.choice import EngineChoice
 from tokmill.engines.renewal import EngineMemory
-from tokmill.masks.truncation import fit
-from tokmill.recipes.sample_encoder import make_sample_encoder
-from tokmill.recipes.sft_parts import make_chat_renderer, settle
+from tokmill.masks.truncation import truncate
+from tokmill.recipes.sft_encoder import make_sample_encoder
+from tokmill.recipes.sft_setup import make_chat_renderer, resolve_sft
 from tokmill.recipes.spec import RunSpec
 from tokmill.run.plan import resolve
 from tokmill.settings.schema import Config, InputSettings, SftSettings, TokenizerSettings
@@ -53,7 +53,7 @@ class Chat:
             sft=SftSettings(schema="messages", **sft),
         )
         tokenizer = load_tokenizer(config.tokenizer, for_chat=True)
-        config, tokenizer, template = settle(config, tokenizer, ())
+        config, tokenizer, template = resolve_sft(config, tokenizer, ())
         engine = EngineChoice("gigatoken", "", "")
         spec = RunSpec(resolve(config, tokenizer, "auto"), tokenizer, engine, 1, template)
         self._settings = spec.config.sft
@@ -66,7 +66,7 @@ class Chat:
         chat = read_conversation(record, "messages", self._settings)
         encoding = self._encoder.encode(self._renderer.render_conversation(chat), Laps())
         assert not encoding.refused
-        fitted = fit(encoding.tokens, 0, "drop")
+        fitted = truncate(encoding.tokens, 0, "drop")
         return fitted.samples.ids.tolist(), (fitted.samples.weights > 0).tolist()
 
 

@@ -21,6 +21,7 @@ from tokenizers.models import BPE
 from tokenizers.pre_tokenizers import ByteLevel
 from tokenizers.trainers import BpeTrainer
 from tokmill.config_values import build_config, read_toml
+
 from tokmill.executors.run import run
 
 MTIME_NS = 1_700_000_000_000_000_000

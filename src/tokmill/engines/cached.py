@@ -17,7 +17,7 @@ from tokmill.engines.cut_points import CutPoints
 from tokmill.engines.piece_encoder import INSIDE, PieceEncoder
 from tokmill.engines.piece_table import PieceTable
 from tokmill.errors import TokenizerError
-from tokmill.offsets import byte_offsets, joined, pieces
+from tokmill.offsets import byte_offsets, concat_tokens, split_by_bytes
 from tokmill.tokenizer.cuts import cut_rule
 from tokmill.tokenizer.unigram import LONGEST_WORD_BYTES
 from tokmill.values import TokenBatch
@@ -66,7 +66,9 @@ class CachedReference:
         """Encode documents; see `Engine`."""
         if not len(text):
             return TokenBatch(np.zeros(0, np.uint32), np.zeros(1, np.int64))
-        return joined([self._call(documents) for documents in pieces(text, _CALL_BYTES)])
+        return concat_tokens(
+            [self._call(documents) for documents in split_by_bytes(text, _CALL_BYTES)]
+        )
 
     def _call(self, text: pa.LargeStringArray) -> TokenBatch:
         offsets = byte_offsets(text)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from fastokens import Tokenizer as Library
 
-from tokmill.offsets import joined, pieces
+from tokmill.offsets import concat_tokens, split_by_bytes
 from tokmill.values import TokenBatch
 
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ class Fastokens:
         """Encode documents; see `Engine`."""
         if not len(text):
             return TokenBatch(np.zeros(0, np.uint32), np.zeros(1, np.int64))
-        return joined([self._call(piece) for piece in pieces(text, _CALL_BYTES)])
+        return concat_tokens([self._call(piece) for piece in split_by_bytes(text, _CALL_BYTES)])
 
     def _call(self, text: pa.LargeStringArray) -> TokenBatch:
         ids, offsets = self._library.encode_batch_flat(

@@ -13,7 +13,7 @@ import numpy as np
 from gigatoken.gigatoken_rs import BPETokenizer, load_hf_json
 
 from tokmill.engines.engine import without_special_tokens
-from tokmill.offsets import byte_offsets, joined, pieces
+from tokmill.offsets import byte_offsets, concat_tokens, split_by_bytes
 from tokmill.values import TokenBatch
 
 if TYPE_CHECKING:
@@ -47,7 +47,7 @@ class Gigatoken:
             return TokenBatch(np.zeros(0, np.uint32), np.zeros(1, np.int64))
         if not self._has_workers:
             return self._call(text)
-        return joined([self._call(piece) for piece in pieces(text, _CALL_BYTES)])
+        return concat_tokens([self._call(piece) for piece in split_by_bytes(text, _CALL_BYTES)])
 
     def _call(self, text: pa.LargeStringArray) -> TokenBatch:
         layout = self._backend.encode_batch(_strings(text), parallel=self._has_workers).layout

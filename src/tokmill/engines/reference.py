@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from tokmill.errors import TokenizerError, UsageError
-from tokmill.offsets import pieces
+from tokmill.offsets import split_by_bytes
 from tokmill.values import TokenBatch
 
 if TYPE_CHECKING:
@@ -74,7 +74,7 @@ class SentencePieceReference:
 
 
 def _calls(text: pa.LargeStringArray) -> Iterator[list[str]]:
-    return (piece.to_pylist() for piece in pieces(text, _CALL_BYTES))
+    return (piece.to_pylist() for piece in split_by_bytes(text, _CALL_BYTES))
 
 
 def _gathered(calls: Iterable[Sequence[Sequence[int]]]) -> TokenBatch:

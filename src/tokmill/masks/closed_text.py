@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow.compute as pc
 
 from tokmill.masks.segments import TEXT_ALONE
-from tokmill.offsets import byte_offsets, column_of
+from tokmill.offsets import byte_offsets, text_column
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -34,7 +34,7 @@ def find_closed(
     """
     offsets = byte_offsets(segments.text)
     starts = offsets[:-1][~goes_on[segments.control < 0]]
-    pieces = column_of(segments.text, np.append(starts, offsets[-1]))
+    pieces = text_column(segments.text, np.append(starts, offsets[-1]))
     found = pc.match_substring_regex(pieces, pattern).to_numpy(zero_copy_only=False)
     positions: list[int] = []
     for number in np.flatnonzero(found).tolist():
@@ -58,7 +58,7 @@ def cut_at(segments: TextSegments, positions: npt.NDArray[np.int64]) -> TextSegm
     control[np.flatnonzero(control < 0)[np.isin(edges[:-1], positions)]] = TEXT_ALONE
     return replace(
         segments,
-        text=column_of(segments.text, edges),
+        text=text_column(segments.text, edges),
         control=control,
         weights=segments.weights[index],
         ends_turn=segments.ends_turn[index] & is_last,

@@ -15,7 +15,7 @@ import numpy as np
 
 from tokmill.masks.closed_text import cut_at, find_closed
 from tokmill.masks.segments import TEXT_ALONE, segments_of
-from tokmill.offsets import byte_offsets, column_of
+from tokmill.offsets import byte_offsets, text_column
 
 if TYPE_CHECKING:
     from collections.abc import Collection
@@ -125,7 +125,7 @@ def _layout(segments: TextSegments, joints: _Joints, closed_at: npt.NDArray[np.i
     behind_text = follows.take(first_segment)
     starts = offsets.take(first_text)
     return Layout(
-        pieces=column_of(segments.text, np.append(starts, offsets[-1])),
+        pieces=text_column(segments.text, np.append(starts, offsets[-1])),
         piece_sample=sample.take(first_segment),
         behind_text=behind_text & ~np.isin(starts, closed_at) if len(closed_at) else behind_text,
         behind_control=~(behind_text | begins_sample.take(first_segment)),

@@ -15,10 +15,12 @@ if TYPE_CHECKING:
 
 TOO_LONG = "more than max_tokens"
 UNTRAINED = "no trained token"
+CUT_SAMPLES = "cut samples"
+"""Counts samples that are a part of a longer one: they may end with other ids than the rest."""
 
 
 @dataclass(frozen=True, slots=True)
-class Fitted:
+class Truncated:
     """Samples within the limit, each with a trained token.
 
     `samples`: n of them. `source`: (n,) int64, not decreasing: which sample each came from.
@@ -43,7 +45,7 @@ class Fitted:
         """Give the number of samples that were cut, and stay."""
         return len(np.unique(self.source[self.is_cut]))
 
-    def selected(self, chosen: npt.NDArray[np.int64]) -> Fitted:
+    def selected(self, chosen: npt.NDArray[np.int64]) -> Truncated:
         """Give the samples of the indices `chosen`."""
         return replace(
             self,
@@ -64,7 +66,7 @@ class _Ranges:
     n_known: npt.NDArray[np.int64]
 
 
-def fit(samples: SampleTokens, max_tokens: int, rule: str, overlap: int = 0) -> Fitted:
+def truncate(samples: SampleTokens, max_tokens: int, rule: str, overlap: int = 0) -> Truncated:
     """Fit samples into a number of tokens, and drop those without a trained token.
 
     The weight of a sample's first token becomes 0 where it was not.
@@ -170,7 +172,7 @@ def _trained(
     source: npt.NDArray[np.int64],
     dropped: dict[str, npt.NDArray[np.int64]],
     is_long: npt.NDArray[np.bool_],
-) -> Fitted:
+) -> Truncated:
     """Drop what has no trained token, and count; the very same samples where all stay."""
     samples = _without_first(samples)
     n_trained = np.concatenate([[0], np.cumsum(samples.weights > 0)])[samples.offsets]
@@ -182,7 +184,7 @@ def _trained(
         if len(gone):
             dropped = {**dropped, UNTRAINED: gone}
         samples, source = selected(samples, np.flatnonzero(has_trained)), source[has_trained]
-    return Fitted(samples, source, is_long[source], dropped, untrained)
+    return Truncated(samples, source, is_long[source], dropped, untrained)
 
 
 def _without_first(samples: SampleTokens) -> SampleTokens:

@@ -1,7 +1,7 @@
 """Blocks as a recipe returns them, and many small ones worked on together.
 
 Every step of the recipe has a price of its own, some milliseconds in all. Blocks of a few KB, which
-small files give, share it: their records are joined to one batch, and what it became is parted.
+small files give, share it: their records become one batch, whose result is split again.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class Encoded:
+class EncodedBlock:
     """One block, encoded: its kept documents in order, and what became of its other records.
 
     `tokens`: (n_tokens,) of the shard's dtype, ends included. `offsets`: (n + 1,) int64. `rows`,
@@ -108,7 +108,7 @@ class _JoinedLookup:
         return self.lookups[index], row - int(self.starts[index])
 
 
-def joined(blocks: Sequence[Records]) -> Records:
+def join_records(blocks: Sequence[Records]) -> Records:
     """Give the records of several blocks, at least one, as those of one; without what was refused.
 
     Their columns are copied, unless there is one block only.
@@ -120,12 +120,12 @@ def joined(blocks: Sequence[Records]) -> Records:
     return Records(pa.concat_batches(batches), lookup, ())
 
 
-def parted(
-    whole: Encoded,
+def split_encoded(
+    whole: EncodedBlock,
     refused: Sequence[tuple[int, Reject]],
     blocks: Sequence[Records],
     input_bytes: Sequence[int],
-) -> list[Encoded]:
+) -> list[EncodedBlock]:
     """Give what each block became; the first gets the seconds of all.
 
     Args:
@@ -145,7 +145,7 @@ def parted(
         offsets = whole.offsets[start : stop + 1]
         tokens = slice(int(offsets[0]), int(offsets[-1]))
         parts.append(
-            Encoded(
+            EncodedBlock(
                 whole.tokens[tokens],
                 offsets - offsets[0],
                 whole.rows[start:stop] - first,

@@ -35,7 +35,7 @@ REFUSED = 0.5
 _FIRST_SLICES, _EVERY_SLICE = 32, 128
 
 
-def samples_head(slice_index: int) -> bool:
+def is_weighed_slice(slice_index: int) -> bool:
     """Return whether the records at the head of a slice of a part are weighed.
 
     Not of every one: to weigh the only record of a tiny file takes a tenth of what the file takes.
@@ -43,7 +43,7 @@ def samples_head(slice_index: int) -> bool:
     return slice_index < _FIRST_SLICES or slice_index % _EVERY_SLICE == 0
 
 
-def weighed_rows(
+def weigh_records(
     parsed: Sequence[Records],
     kept: npt.NDArray[np.int64],
     used: frozenset[str],

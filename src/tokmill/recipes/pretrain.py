@@ -9,7 +9,6 @@ from functools import cache, partial
 from typing import TYPE_CHECKING
 
 import numpy as np
-import xxhash
 
 from tokmill.dataset.layout import token_dtype
 from tokmill.engines.engine import REFERENCE, load_engine
@@ -18,10 +17,11 @@ from tokmill.engines.routed import load_routed, routed_counts
 from tokmill.engines.spot import SpotCheck, counts, differences
 from tokmill.fields import used_paths
 from tokmill.offsets import byte_offsets
-from tokmill.recipes.encoded import Encoded, joined, parted
-from tokmill.recipes.ends import Ends, select, with_ends
-from tokmill.recipes.left_out import weighed_rows
+from tokmill.recipes.bos_eos import Ends, add_bos_eos, select
+from tokmill.recipes.encoded import EncodedBlock, join_records, split_encoded
+from tokmill.recipes.left_out import weigh_records
 from tokmill.recipes.memory_bounds import BLOCK_COPIES, engine_bytes
+from tokmill.recipes.validation import validation_documents
 from tokmill.render.renderer import make_renderer
 from tokmill.sources.small_blocks import parse_together
 from tokmill.timing import Laps
@@ -78,18 +78,18 @@ class PretrainRecipe:
         self._val_fraction = config.output.val_fraction
         self._control = control_strings(tokenizer) if control == "reject" else []
 
-    def process(self, blocks: Sequence[Block]) -> list[Encoded]:
+    def process(self, blocks: Sequence[Block]) -> list[EncodedBlock]:
         """Parse, render and encode blocks, at least one, as if each came alone."""
         with self._memory.holding(BLOCK_COPIES * sum(block.n_bytes for block in blocks)):
             return self._process(blocks)
 
-    def _process(self, blocks: Sequence[Block]) -> list[Encoded]:
+    def _process(self, blocks: Sequence[Block]) -> list[EncodedBlock]:
         laps = Laps()
         parsed = parse_together(blocks)
-        records = joined(parsed)
+        records = join_records(parsed)
         laps.end("parse")
         documents, refused = self._rendered(records)
-        fields = weighed_rows(parsed, documents.rows, self._used, self._labels)
+        fields = weigh_records(parsed, documents.rows, self._used, self._labels)
         laps.end("render")
         batch = self.engine.encode(documents.text, laps)
         keep, drops = self._kept(batch.lengths, documents.rows)
@@ -98,12 +98,12 @@ class PretrainRecipe:
             batch, rows, text = select(batch, keep), rows[keep], text.filter(keep)
         laps.end("narrow")
         checked = self._checked(text, batch, laps)
-        tokens, offsets = with_ends(batch, self._ends)
+        tokens, offsets = add_bos_eos(batch, self._ends)
         is_val = validation_documents(text, self._val_fraction)
         every = np.arange(len(rows))
         checks = counts(checked, every, len(rows)) | routed_counts(batch, every, len(rows))
         input_bytes = [block.input_bytes for block in blocks]
-        whole = Encoded(
+        whole = EncodedBlock(
             tokens,
             offsets,
             rows,
@@ -118,7 +118,7 @@ class PretrainRecipe:
             checks=checks,
             differences=differences(checked, rows),
         )
-        encoded = parted(whole, refused, parsed, input_bytes)
+        encoded = split_encoded(whole, refused, parsed, input_bytes)
         laps.end("narrow")
         return encoded
 
@@ -166,33 +166,6 @@ class PretrainRecipe:
                 drops[reason] = rows[dropped]
                 keep &= ~dropped
         return keep, drops
-
-
-def validation_documents(text: pa.LargeStringArray, fraction: float) -> npt.NDArray[np.bool_]:
-    """Say which documents are validation, by their text alone, so that equal ones share a split.
-
-    Those whose xxh3-64 (seed 0) of the UTF-8 bytes, as a fraction of 2^64, is below `fraction`.
-    """
-    if fraction <= 0:
-        return np.zeros(len(text), bool)
-    data = memoryview(text.buffers()[2] or b"")
-    return validation_texts(data, byte_offsets(text), fraction)
-
-
-def validation_texts(
-    data: memoryview, offsets: npt.NDArray[np.int64], fraction: float
-) -> npt.NDArray[np.bool_]:
-    """Say which texts, cut out of `data` at `offsets` (n + 1,), are validation: (n,) bool."""
-    threshold = int(fraction * (1 << 64))
-    n_texts = len(offsets) - 1
-    return np.fromiter(
-        (
-            xxhash.xxh3_64_intdigest(data[offsets[i] : offsets[i + 1]]) < threshold
-            for i in range(n_texts)
-        ),
-        bool,
-        n_texts,
-    )
 
 
 def _byte_lengths(text: pa.LargeStringArray) -> npt.NDArray[np.int64]:

@@ -16,16 +16,15 @@ from tokmill.engines.engine import REFERENCE, load_engine
 from tokmill.engines.renewal import EngineMemory
 from tokmill.engines.routed import routed_counts
 from tokmill.engines.spot import SpotCheck, counts, differences
-from tokmill.masks.truncation import fit
+from tokmill.masks.truncation import CUT_SAMPLES, truncate
 from tokmill.offsets import byte_offsets
-from tokmill.recipes.encoded import Encoded, joined, parted
-from tokmill.recipes.ends import narrowed
+from tokmill.recipes.bos_eos import narrowed
+from tokmill.recipes.encoded import EncodedBlock, join_records, split_encoded
 from tokmill.recipes.memory_bounds import BLOCK_COPIES, engine_bytes, n_writers
-from tokmill.recipes.pretrain import validation_texts
 from tokmill.recipes.render_pool import RenderPool
-from tokmill.recipes.sample_encoder import make_sample_encoder
-from tokmill.recipes.sft_parts import make_chat_renderer, sft_settings, vocabulary_of
-from tokmill.recipes.spec import CUT_SAMPLES
+from tokmill.recipes.sft_encoder import make_sample_encoder
+from tokmill.recipes.sft_setup import make_chat_renderer, sft_settings, vocabulary_of
+from tokmill.recipes.validation import validation_texts
 from tokmill.sources.small_blocks import parse_together
 from tokmill.timing import Laps
 from tokmill.tokenizer.continuation import continuation_tokenizer
@@ -39,7 +38,7 @@ if TYPE_CHECKING:
 
     from tokmill.engines.engine import Engine
     from tokmill.engines.spot import Checked
-    from tokmill.masks.samples import Encoding
+    from tokmill.masks.encoder import EncodedSamples
     from tokmill.recipes.spec import RunSpec
     from tokmill.sources.blocks import Block
     from tokmill.values import Records, SampleBatch
@@ -79,15 +78,15 @@ class SftRecipe:
         self._memory = EngineMemory(engine_bytes(spec))
         self._encoder = make_sample_encoder(spec, self._memory)
 
-    def process(self, blocks: Sequence[Block]) -> list[Encoded]:
+    def process(self, blocks: Sequence[Block]) -> list[EncodedBlock]:
         """Parse, render, encode and mask blocks, at least one, as if each came alone."""
         with self._memory.holding(BLOCK_COPIES * sum(block.n_bytes for block in blocks)):
             return self._process(blocks)
 
-    def _process(self, blocks: Sequence[Block]) -> list[Encoded]:
+    def _process(self, blocks: Sequence[Block]) -> list[EncodedBlock]:
         laps = Laps()
         parsed = parse_together(blocks)
-        records = joined(parsed)
+        records = join_records(parsed)
         laps.end("parse")
         samples = self._renderer.render(records)
         laps.end("render")
@@ -95,12 +94,12 @@ class SftRecipe:
         refused = self._refused(samples, encoding, records)
         input_bytes = [block.input_bytes for block in blocks]
         whole = self._encoded(samples, encoding, refused, records, laps)
-        encoded = parted(whole, sorted(refused.items()), parsed, input_bytes)
+        encoded = split_encoded(whole, sorted(refused.items()), parsed, input_bytes)
         laps.end("narrow")
         return encoded
 
     def _refused(
-        self, samples: SampleBatch, encoding: Encoding, records: Records
+        self, samples: SampleBatch, encoding: EncodedSamples, records: Records
     ) -> dict[int, Reject]:
         """Give why rows became nothing; of several reasons the first."""
         refused = dict(samples.refused)
@@ -123,16 +122,18 @@ class SftRecipe:
     def _encoded(
         self,
         samples: SampleBatch,
-        encoding: Encoding,
+        encoding: EncodedSamples,
         refused: Mapping[int, Reject],
         records: Records,
         laps: Laps,
-    ) -> Encoded:
+    ) -> EncodedBlock:
         """Fit the samples into their limits; a record that was refused gives none."""
         settings, limits = self._settings, self._limits
         keep = ~np.isin(samples.rows[encoding.samples], list(refused))
         encoding = encoding.selected(keep)
-        fitted = fit(encoding.tokens, limits.max_tokens, settings.too_long, settings.window_overlap)
+        fitted = truncate(
+            encoding.tokens, limits.max_tokens, settings.too_long, settings.window_overlap
+        )
         lengths = np.diff(fitted.samples.offsets)
         long_enough = lengths >= limits.min_tokens
         drops = self._drops(samples, encoding, fitted.dropped, fitted.source[~long_enough])
@@ -151,7 +152,7 @@ class SftRecipe:
         checks = counts(checked, owner, n_samples)
         checks |= routed_counts(encoding.piece_tokens, owner, n_samples)
         counters = {name: np.where(is_first, n[fitted.source], 0) for name, n in noticed.items()}
-        return Encoded(
+        return EncodedBlock(
             tokens=narrowed(tokens.ids, self.dtype),
             offsets=tokens.offsets,
             rows=samples.rows[source],
@@ -170,7 +171,7 @@ class SftRecipe:
             differences=differences(checked, samples.rows[owner]),
         )
 
-    def _checked(self, encoding: Encoding, laps: Laps) -> Sequence[Checked]:
+    def _checked(self, encoding: EncodedSamples, laps: Laps) -> Sequence[Checked]:
         if self.spot is None:
             return ()
         laps.end("mask")
@@ -186,7 +187,7 @@ class SftRecipe:
     def _drops(
         self,
         samples: SampleBatch,
-        encoding: Encoding,
+        encoding: EncodedSamples,
         dropped: Mapping[str, npt.NDArray[np.int64]],
         too_short: npt.NDArray[np.int64],
     ) -> dict[str, npt.NDArray[np.int64]]:
@@ -202,8 +203,7 @@ class SftRecipe:
         if self._val_fraction <= 0:
             return np.zeros(len(samples.rows), bool)
         offsets = byte_offsets(samples.text)[samples.offsets]
-        data = memoryview(samples.text.buffers()[2] or b"")
-        found = validation_texts(data, offsets, self._val_fraction)
+        found = validation_texts(samples.text, offsets, self._val_fraction)
         _, first = np.unique(samples.rows, return_index=True)
         of_row: npt.NDArray[np.bool_] = found[first][
             np.searchsorted(samples.rows[first], samples.rows)

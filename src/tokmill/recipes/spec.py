@@ -17,9 +17,6 @@ if TYPE_CHECKING:
     from tokmill.sources.files import Slice
     from tokmill.tokenizer.tokenizer import Tokenizer
 
-CUT_SAMPLES = "cut samples"
-"""Counts samples that a length rule cut, and which may not end as others do."""
-
 
 @dataclass(frozen=True, slots=True)
 class RunSpec:

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from tokmill.engines.engine import Engine
-    from tokmill.recipes.encoded import Encoded
+    from tokmill.recipes.encoded import EncodedBlock
     from tokmill.recipes.spec import RunSpec
     from tokmill.sources.blocks import Block
 
@@ -27,7 +27,7 @@ class Recipe(Protocol):
     schema: pa.Schema
     dtype: np.dtype[np.unsignedinteger]
 
-    def process(self, blocks: Sequence[Block]) -> list[Encoded]:
+    def process(self, blocks: Sequence[Block]) -> list[EncodedBlock]:
         """Parse, render and encode blocks, at least one, as if each came alone."""
 
 

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
     from concurrent.futures import Future, ThreadPoolExecutor
 
-    from tokmill.recipes.encoded import Encoded
+    from tokmill.recipes.encoded import EncodedBlock
     from tokmill.recipes.spec import RunSpec
     from tokmill.recipes.table import Recipe
     from tokmill.sources.blocks import Block, SliceReader
@@ -48,7 +48,7 @@ class _Bundle(NamedTuple):
         return _Bundle([replace(work, block=None) for work in self.works], self.n_bytes)
 
 
-Result = tuple[Work, "Encoded | None"]
+Result = tuple[Work, "EncodedBlock | None"]
 """What a block became; None for the end of a slice."""
 
 
@@ -63,7 +63,7 @@ class Ahead:
         self._works = works
         self._limit_bytes = ahead_bytes(spec)
         self._most = spec.n_threads + 1
-        self._pending: deque[tuple[_Bundle, Future[list[Encoded]]]] = deque()
+        self._pending: deque[tuple[_Bundle, Future[list[EncodedBlock]]]] = deque()
         self._ready: deque[Result] = deque()
 
     def __iter__(self) -> Iterator[Result]:
@@ -128,11 +128,11 @@ def _bundles(works: Iterator[Work]) -> Iterator[_Bundle]:
         yield _Bundle(held, n_bytes)
 
 
-def _process(recipe: Recipe, bundle: _Bundle) -> list[Encoded]:
+def _process(recipe: Recipe, bundle: _Bundle) -> list[EncodedBlock]:
     blocks = [work.block for work in bundle.works if work.block is not None]
     return recipe.process(blocks) if blocks else []
 
 
-def _results(bundle: _Bundle, future: Future[list[Encoded]]) -> deque[Result]:
+def _results(bundle: _Bundle, future: Future[list[EncodedBlock]]) -> deque[Result]:
     encoded = iter(future.result())
     return deque((work, None if work.is_end else next(encoded)) for work in bundle.works)

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from tokmill.recipes.encoded import Encoded
+    from tokmill.recipes.encoded import EncodedBlock
     from tokmill.values import Place
 
 CHECKPOINT_S = 30.0
@@ -129,7 +129,7 @@ class StepWriter:
         return None
 
     def add(
-        self, slice_index: int, source: str, block: Encoded, origin: Callable[[], Place]
+        self, slice_index: int, source: str, block: EncodedBlock, origin: Callable[[], Place]
     ) -> Progress:
         """Write one block; commits every step that it fills.
 
@@ -188,7 +188,7 @@ class StepWriter:
         """Return whether all that was taken is written: an interrupt may come in the middle."""
         return not self._is_half_taken
 
-    def checkpoint_before(self, slice_index: int, block: Encoded) -> None:
+    def checkpoint_before(self, slice_index: int, block: EncodedBlock) -> None:
         """Make durable all that was taken, unless the block's first record was refused.
 
         An attempt that continues begins with that record.
@@ -228,7 +228,7 @@ class StepWriter:
         self._open.discard()
         remove_checkpoint(self._directory, self._part)
 
-    def _fitting(self, block: Encoded, start: int) -> int:
+    def _fitting(self, block: EncodedBlock, start: int) -> int:
         """Give the first document from `start` on whose record opens a new step, or the end."""
         stop = block.n_documents
         if start == stop:
@@ -253,7 +253,7 @@ class StepWriter:
         self,
         slice_index: int,
         source: str,
-        block: Encoded,
+        block: EncodedBlock,
         origin: Callable[[], Place],
         first_line: int,
         end_line: int | None,
@@ -282,7 +282,7 @@ class StepWriter:
         return self._directory / PARTS / step_name(self._part, step)
 
 
-def _beginning(block: Encoded) -> Place | None:
+def _beginning(block: EncodedBlock) -> Place | None:
     """Return the place of a block's first record; None if it has none, or that was refused."""
     firsts = [int(rows[0]) for rows in (block.rows, *block.drops.values()) if len(rows)]
     if not firsts:

@@ -15,8 +15,8 @@ from tokmill.dataset.layout import FORMAT_VERSION, MANIFEST, PARTS, PLAN, REJECT
 from tokmill.dataset.packed_rows import write_packed_rows
 from tokmill.dataset.record import read_record, stands
 from tokmill.errors import StateError, StorageError
+from tokmill.masks.truncation import CUT_SAMPLES
 from tokmill.recipes.left_out import check_fields, fields_read
-from tokmill.recipes.spec import CUT_SAMPLES
 from tokmill.run.outcome import check_outcome, check_read, summed_unread
 from tokmill.run.packing import write_packs
 from tokmill.run.plan import resolved_settings

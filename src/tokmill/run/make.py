@@ -180,9 +180,9 @@ def _mask(plan: Plan, reference: Callable[[], Engine]) -> dict[str, Any] | None:
     """Give what the manifest says of the masks; None for pretraining."""
     if plan.spec.config.sft is None:
         return None
-    from tokmill.recipes.mask_rule import describe_rule
+    from tokmill.recipes.mask_entry import describe_mask
 
-    return describe_rule(plan.spec, reference())
+    return describe_mask(plan.spec, reference())
 
 
 def _plan(

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from tokmill.dataset.checksum import FileEntry
     from tokmill.dataset.writer import ShardEntry
-    from tokmill.recipes.encoded import Encoded
+    from tokmill.recipes.encoded import EncodedBlock
     from tokmill.values import Place, Reject, UnreadKeys
 
 N_LENGTH_BINS = 32
@@ -99,7 +99,7 @@ class OpenStep:
         """Return the counts of a slice, to add to."""
         return self.counts.setdefault(slice_index, Counts())
 
-    def write(self, block: Encoded, start: int, stop: int) -> None:
+    def write(self, block: EncodedBlock, start: int, stop: int) -> None:
         """Append documents start:stop of a block to the shards of their splits."""
         if start == stop:
             return
@@ -134,7 +134,7 @@ class OpenStep:
     def count(
         self,
         slice_index: int,
-        block: Encoded,
+        block: EncodedBlock,
         documents: tuple[int, int],
         rows: tuple[int, int | None],
     ) -> int:

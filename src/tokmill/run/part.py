@@ -18,7 +18,7 @@ from tokmill.dataset.counts import Counts
 from tokmill.dataset.layout import PARTS, part_name
 from tokmill.dataset.record import PartRecord, read_committed
 from tokmill.errors import ParityError, TokmillError
-from tokmill.recipes.left_out import samples_head
+from tokmill.recipes.left_out import is_weighed_slice
 from tokmill.recipes.spec import Progress
 from tokmill.run.ahead import Ahead, Work
 from tokmill.run.commits import CHECKPOINT_S, StepWriter
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from tokmill.dataset.record import Next
-    from tokmill.recipes.encoded import Encoded
+    from tokmill.recipes.encoded import EncodedBlock
     from tokmill.recipes.spec import Part, RunSpec
     from tokmill.recipes.table import Recipe
 
@@ -165,13 +165,13 @@ def _works(spec: RunSpec, part: Part, recipe: Recipe, start: Next | None) -> Ite
         place = Place(start.line, start.byte_offset) if start and i == first else None
         settings, run = spec.config.input, spec.config.run
         options = (settings, recipe.schema, run.batch_bytes, place)
-        with open_slice(piece, *options, samples_head=samples_head(i)) as reader:
+        with open_slice(piece, *options, samples_head=is_weighed_slice(i)) as reader:
             for block in reader.blocks():
                 yield Work(next(numbers), i, reader, block)
             yield Work(next(numbers), i, reader, None, is_end=True)
 
 
-def _check_same(encoded: Encoded, source: str) -> None:
+def _check_same(encoded: EncodedBlock, source: str) -> None:
     """Raise `ParityError` for the first text whose ids are not the reference's."""
     for row, line in encoded.differences:
         place = encoded.lookup.place(row)

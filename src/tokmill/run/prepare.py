@@ -133,10 +133,10 @@ def prepare(config: Config, commits: Mapping[str, str] | None = None) -> Prepare
 
 
 def _prepare_chat(config: Config, tokenizer: Tokenizer, found: Discovery) -> Prepared:
-    from tokmill.recipes.sft_parts import check_boundary, make_chat_renderer, settle
+    from tokmill.recipes.sft_setup import check_boundary, make_chat_renderer, resolve_sft
 
     records = first_records(found.files, config.input)
-    config, tokenizer, template = settle(config, tokenizer, records)
+    config, tokenizer, template = resolve_sft(config, tokenizer, records)
     resolved = resolve(config, tokenizer, "auto")
     renderer = make_chat_renderer(resolved, tokenizer, template)
     check_boundary(resolved, tokenizer, renderer)

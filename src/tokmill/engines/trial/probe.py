@@ -26,7 +26,7 @@ from tokmill.engines.trial.candidate import Loading, Parity, Speed, Texts, Timin
 from tokmill.engines.trial.fingerprints import fingerprints
 from tokmill.engines.trial.hostile import hostile_texts
 from tokmill.errors import TokmillError
-from tokmill.offsets import byte_offsets, pieces
+from tokmill.offsets import byte_offsets, split_by_bytes
 from tokmill.tokenizer.control_strings import control_strings
 
 if TYPE_CHECKING:
@@ -100,7 +100,7 @@ class Probe:
         n_callers = self._n_threads if self._engine.concurrent else 1
         offsets = byte_offsets(text)
         n_bytes = max(1, int(offsets[-1] - offsets[0]))
-        batches = list(pieces(text, -(-n_bytes // n_callers)))
+        batches = list(split_by_bytes(text, -(-n_bytes // n_callers)))
         with ThreadPoolExecutor(n_callers) as pool:
             start, start_cpu = time.perf_counter(), time.process_time()
             list(pool.map(self._engine.encode, batches))

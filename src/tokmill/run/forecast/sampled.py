@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     import numpy.typing as npt
 
-    from tokmill.recipes.encoded import Encoded
+    from tokmill.recipes.encoded import EncodedBlock
     from tokmill.recipes.table import Recipe
     from tokmill.sources.blocks import Block
 
@@ -71,7 +71,9 @@ def encode_sample(recipe: Recipe, blocks: Sequence[tuple[int, Block]], n_windows
     )
 
 
-def _encoded(recipe: Recipe, blocks: Sequence[tuple[int, Block]]) -> Iterator[tuple[int, Encoded]]:
+def _encoded(
+    recipe: Recipe, blocks: Sequence[tuple[int, Block]]
+) -> Iterator[tuple[int, EncodedBlock]]:
     """Yield the encoded blocks; many small ones are encoded together."""
     ends = np.cumsum([block.n_bytes for _, block in blocks], dtype=np.int64)
     numbers = (ends // _TOGETHER_BYTES).tolist()

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from tokmill.fields import add_fields, used_paths
-from tokmill.recipes.encoded import joined
-from tokmill.recipes.left_out import weighed_rows
+from tokmill.recipes.encoded import join_records
+from tokmill.recipes.left_out import weigh_records
 from tokmill.run.forecast.surveyed import Survey
 from tokmill.run.forecast.windows import (
     are_few,
@@ -187,7 +187,7 @@ def _render(
 ) -> None:
     """Add the documents of blocks, of 16 KiB mostly: together, since each costs 1 ms alone."""
     parsed = parse_together([block for _, block in held])
-    rendered = renderer.render(joined(parsed))
+    rendered = renderer.render(join_records(parsed))
     rejects = [reject for records in parsed for reject in records.rejects]
     for (path, _), records in zip(held, parsed, strict=True):
         if records.unread is not None:
@@ -202,7 +202,7 @@ def _render(
         into.texts += rendered.text.to_pylist()
         if labels is not None:
             used = used_paths(renderer.schema)
-            _weigh(held, parsed, weighed_rows(parsed, rendered.rows, used, labels), into)
+            _weigh(held, parsed, weigh_records(parsed, rendered.rows, used, labels), into)
         rejects += rendered.rejects
     if rejects and not into.rejects:
         into.first_reject = f"{rejects[0].reason}: {rejects[0].message}"

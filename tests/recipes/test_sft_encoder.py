@@ -9,8 +9,8 @@ import pytest
 
 from tokmill.engines.renewal import EngineMemory
 from tokmill.errors import TokenizerError
-from tokmill.masks.samples import DRIFTING_SAMPLES, STRADDLING_TOKENS, SWALLOWED
-from tokmill.recipes.sample_encoder import make_sample_encoder
+from tokmill.masks.encoder import JOINT_DIFFERS, STRADDLING_TOKENS, STRIPPED_SAMPLES
+from tokmill.recipes.sft_encoder import make_sample_encoder
 from tokmill.settings.schema import SftSettings
 from tokmill.timing import Laps
 from tokmill.values import SampleBatch
@@ -63,7 +63,7 @@ def encode(chat_run):
 
 def test_split_encodes_the_texts_on_both_sides_of_a_boundary_apart(encode, spelled):
     found = encode(("a", 0), ("b", 1), (0, 1))
-    assert found == (spelled("a", "b", "<eos>"), [0, 1, 1], {DRIFTING_SAMPLES: 1})
+    assert found == (spelled("a", "b", "<eos>"), [0, 1, 1], {JOINT_DIFFERS: 1})
 
 
 def test_joint_encodes_a_text_whole(encode, spelled):
@@ -94,7 +94,7 @@ def test_control_tokens_that_strip_take_the_white_space_beside_them(
     ids, weights, counters = encode((1, 0), (" \n a ", 1), (2, 1), path=path)
     assert ids == spelled("<|im_start|>", "a", "<|im_end|>")
     assert weights == [0, 1, 1]
-    assert counters == {SWALLOWED: 1, DRIFTING_SAMPLES: 0}
+    assert counters == {STRIPPED_SAMPLES: 1, JOINT_DIFFERS: 0}
 
 
 @pytest.mark.parametrize("control", ["text", "parse"])

@@ -9,9 +9,9 @@ import pytest
 
 from tokmill.engines.reference import TokenizersReference
 from tokmill.errors import ParityError
-from tokmill.masks import mark_tokens as module
+from tokmill.masks import boundaries as module
+from tokmill.masks.boundaries import ReferenceOffsets, find_boundaries
 from tokmill.masks.layout import lay_out
-from tokmill.masks.mark_tokens import Offsets, find_marks
 from tokmill.tokenizer.byte_lengths import byte_lengths
 from tokmill.tokenizer.continuation import continuation_tokenizer
 from tokmill.values import TokenBatch
@@ -47,9 +47,9 @@ def found(tokenizer, batch, *, by, continuation=None):
     lengths = byte_lengths(tokenizer) if "lengths" in by else None
     offsets = None
     if "offsets" in by:
-        rest = Offsets(continuation, parse=False) if continuation else None
-        offsets = (Offsets(tokenizer, parse=False), rest)
-    marks = find_marks(layout, tokens, is_continuation, lengths, offsets)
+        rest = ReferenceOffsets(continuation, parse=False) if continuation else None
+        offsets = (ReferenceOffsets(tokenizer, parse=False), rest)
+    marks = find_boundaries(layout, tokens, is_continuation, lengths, offsets)
     return marks.first.tolist(), marks.first_behind.tolist(), marks.is_known.tolist()
 
 
@@ -133,11 +133,11 @@ def test_a_normalizer_that_drops_text_is_followed(make_tokenizer, sample_batch):
 def test_an_engine_that_gives_other_ids_is_caught(tokenizer):
     named = dataclasses.replace(tokenizer, name="tiny")
     with pytest.raises(ParityError, match=r"^tiny: the engine's ids differ from the reference's"):
-        Offsets(named, parse=False).find("ab", np.array([1], np.uint32), np.array([1]))
+        ReferenceOffsets(named, parse=False).find("ab", np.array([1], np.uint32), np.array([1]))
 
 
 def test_control_strings_in_a_text_are_parsed_where_asked_for(tokenizer):
-    offsets = Offsets(tokenizer, parse=True)
+    offsets = ReferenceOffsets(tokenizer, parse=True)
     ids = TokenizersReference(tokenizer, parse=True).encode(pa.array(["a<eos>b"], "large_string"))
     first, first_behind = offsets.find("a<eos>b", ids.ids, np.array([1, 3, 6]))
     assert (first.tolist(), first_behind.tolist()) == ([1, 1, 2], [1, 2, 2])
@@ -184,6 +184,6 @@ def test_no_thread_gets_a_library_before_all_of_it_is_set(tokenizer):
         def library(self):
             return next(self.libraries)
 
-    offsets = Offsets(Named(), parse=False)
+    offsets = ReferenceOffsets(Named(), parse=False)
     find()
     assert seen == [[1], [1]]

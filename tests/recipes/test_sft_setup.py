@@ -5,10 +5,10 @@ import dataclasses
 import pytest
 
 from tokmill.errors import TokenizerError, UsageError
-from tokmill.recipes.sft_parts import (
+from tokmill.recipes.sft_setup import (
     check_boundary,
     make_chat_renderer,
-    settle,
+    resolve_sft,
     sft_settings,
     vocabulary_of,
 )
@@ -29,7 +29,7 @@ def settled(chat_config):
         record = record or CHAT
         config = chat_config([record], sft, **settings)
         tokenizer = load_tokenizer(config.tokenizer, for_chat=True)
-        return settle(config, tokenizer, [record])
+        return resolve_sft(config, tokenizer, [record])
 
     return run
 
@@ -152,7 +152,7 @@ def test_a_template_may_write_every_token(chat_config, chat_tokenizer):
     config = chat_config([CHAT])
     loaded = load_tokenizer(config.tokenizer, for_chat=True)
     few = dataclasses.replace(loaded, max_emittable_id=0)
-    assert settle(config, few, [CHAT])[1].max_emittable_id == loaded.vocab_size - 1 == 262
+    assert resolve_sft(config, few, [CHAT])[1].max_emittable_id == loaded.vocab_size - 1 == 262
 
 
 def test_control_tokens_are_the_special_ones_and_those_that_the_template_writes(

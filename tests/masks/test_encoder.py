@@ -10,12 +10,12 @@ from tokenizers import Tokenizer as Library
 from tokmill.engines.reference import TokenizersReference
 from tokmill.engines.renewal import EngineMemory, RenewableEngine
 from tokmill.errors import TokenizerError
-from tokmill.masks.samples import (
-    DRIFTING_SAMPLES,
+from tokmill.masks.encoder import (
+    JOINT_DIFFERS,
     STRADDLING_TOKENS,
     SampleEncoder,
     SampleRules,
-    offsets_of,
+    reference_offsets,
 )
 from tokmill.timing import Laps
 from tokmill.tokenizer.byte_lengths import byte_lengths
@@ -52,7 +52,9 @@ def encoder(tokenizer, boundary, *, by="lengths, offsets", **rules):
         rest,
         SampleRules(boundary, **rules),
         lengths=byte_lengths(tokenizer) if "lengths" in by else None,
-        offsets=offsets_of(tokenizer, continuation, parse=False) if "offsets" in by else None,
+        offsets=reference_offsets(tokenizer, continuation, parse=False)
+        if "offsets" in by
+        else None,
     )
 
 
@@ -93,8 +95,8 @@ def test_split_encodes_what_is_trained_apart(merging, sample_batch):
         [("a", 0), (":", 0), ("Ċ", 1), ("ab", 1)],
         [("a", 0), (":Ċ", 0), ("ĊĊ", 1)],
     ]
-    assert encoding.counters == {DRIFTING_SAMPLES: 1}
-    assert encoding.noticed[DRIFTING_SAMPLES].tolist() == [1, 0]
+    assert encoding.counters == {JOINT_DIFFERS: 1}
+    assert encoding.noticed[JOINT_DIFFERS].tolist() == [1, 0]
 
 
 def test_the_drift_need_not_be_counted(merging, sample_batch):
@@ -263,7 +265,7 @@ SAMPLES = st.lists(st.lists(SEGMENT, min_size=1, max_size=7), max_size=4)
 def tiny(tokenizer):
     marked = with_control_tokens(tokenizer, ["<tool>"])
     first = engine(marked)
-    lengths, offsets = byte_lengths(marked), offsets_of(marked, marked, parse=False)
+    lengths, offsets = byte_lengths(marked), reference_offsets(marked, marked, parse=False)
 
     def make(boundary, *, lengths=lengths, offsets=offsets):
         rules = SampleRules(boundary)

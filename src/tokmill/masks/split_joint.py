@@ -1,4 +1,4 @@
-"""Drift: whether text cut in two has other tokens than whole, at boundaries of text and text."""
+"""Whether text that is split at a boundary has other tokens than the same text joined."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _MOST_KNOWN = 1 << 16
 _MULTIPLIERS = (np.uint64(0x9E3779B97F4A7C15), np.uint64(0xC2B2AE3D27D4EB4F))
 
 
-class Drift:
+class SplitJointCheck:
     """Finds the cuts that change tokens, and remembers what it has seen; safe between threads.
 
     A word on either side is looked at, with the white space before it and the cut.

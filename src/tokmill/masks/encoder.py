@@ -15,25 +15,25 @@ import pyarrow as pa
 
 from tokmill.engines.routed import merged
 from tokmill.errors import TokenizerError
-from tokmill.masks.drift import Drift
+from tokmill.masks.assemble import assemble
+from tokmill.masks.boundaries import ReferenceOffsets, find_boundaries
 from tokmill.masks.layout import lay_out
-from tokmill.masks.mark_tokens import Offsets, find_marks
-from tokmill.masks.tokens import assemble
+from tokmill.masks.split_joint import SplitJointCheck
 from tokmill.masks.truncation import selected
 
 if TYPE_CHECKING:
     import numpy.typing as npt
 
+    from tokmill.masks.boundaries import BoundaryTokens
     from tokmill.masks.layout import Layout
-    from tokmill.masks.mark_tokens import MarkTokens
     from tokmill.timing import Laps
     from tokmill.tokenizer.byte_lengths import ByteLengths
     from tokmill.tokenizer.tokenizer import Tokenizer
     from tokmill.values import SampleBatch, SampleTokens, TokenBatch
 
 STRADDLING_TOKENS = "straddling tokens"
-DRIFTING_SAMPLES = "samples whose joint ids differ"
-SWALLOWED = "samples that lose white space of a reply to the control token beside it"
+JOINT_DIFFERS = "samples whose joint ids differ"
+STRIPPED_SAMPLES = "samples that lose white space of a reply to the control token beside it"
 
 _STRADDLES = ("straddling token", "a token holds bytes that are trained and bytes that are not")
 _UNCOVERED = ("tokens do not cover the text", "the bytes of its tokens do not add up to its text")
@@ -60,7 +60,7 @@ class Refusal:
 
 
 @dataclass(frozen=True, slots=True)
-class Encoding:
+class EncodedSamples:
     """The tokens of a batch.
 
     `tokens`: of the n samples that were not refused. `samples`: their indices in the batch, (n,)
@@ -84,7 +84,7 @@ class Encoding:
         """Give the sums of what was noticed."""
         return {name: int(counts.sum()) for name, counts in self.noticed.items()}
 
-    def selected(self, keep: npt.NDArray[np.bool_]) -> Encoding:
+    def selected(self, keep: npt.NDArray[np.bool_]) -> EncodedSamples:
         """Give the samples whose `keep` (n,) is true."""
         if keep.all():
             return self
@@ -126,7 +126,7 @@ class SampleEncoder:
             None where there is none.
         rules: what to do.
         lengths: the bytes of tokens, see `byte_lengths`; None where they are not known.
-        offsets: the slow way where token lengths do not add up, see `offsets_of`; None: refused.
+        offsets: used where token lengths do not add up to the text; None: those are refused.
 
     Raises:
         TokenizerError: boundary joint, and neither `lengths` nor `offsets` are there.
@@ -139,7 +139,7 @@ class SampleEncoder:
         rules: SampleRules,
         *,
         lengths: ByteLengths | None = None,
-        offsets: tuple[Offsets, Offsets | None] | None = None,
+        offsets: tuple[ReferenceOffsets, ReferenceOffsets | None] | None = None,
     ) -> None:
         if rules.boundary == "joint" and lengths is None and offsets is None:
             raise TokenizerError(
@@ -151,9 +151,9 @@ class SampleEncoder:
         self._rules = rules
         self._lengths = lengths
         self._offsets = offsets
-        self._drift = Drift()
+        self._drift = SplitJointCheck()
 
-    def encode(self, batch: SampleBatch, laps: Laps) -> Encoding:
+    def encode(self, batch: SampleBatch, laps: Laps) -> EncodedSamples:
         """Encode samples; `laps` counts what is not the engine's as `mask`.
 
         Raises:
@@ -174,11 +174,11 @@ class SampleEncoder:
         n_samples = len(batch.offsets) - 1
         noticed = {}
         if len(layout.swallowed):
-            noticed[SWALLOWED] = np.bincount(layout.swallowed, minlength=n_samples)
+            noticed[STRIPPED_SAMPLES] = np.bincount(layout.swallowed, minlength=n_samples)
         if rules.boundary == "split" and rules.count_drift and self._continuation is not None:
             drifting = self._drifting(layout, laps)
-            noticed[DRIFTING_SAMPLES] = np.minimum(np.bincount(drifting, minlength=n_samples), 1)
-        marks = find_marks(layout, tokens, continues, self._lengths, self._offsets)
+            noticed[JOINT_DIFFERS] = np.minimum(np.bincount(drifting, minlength=n_samples), 1)
+        marks = find_boundaries(layout, tokens, continues, self._lengths, self._offsets)
         _refuse(refused, layout.piece_sample[layout.mark_piece[_lost(layout, marks)]], _UNCOVERED)
         samples, mixed = assemble(layout, tokens, marks, n_samples, straddling=rules.straddling)
         if rules.boundary == "joint":
@@ -187,7 +187,7 @@ class SampleEncoder:
                 _refuse(refused, mixed, _STRADDLES)
         every = np.arange(n_samples)
         refusals = [Refusal(sample, *refused[sample]) for sample in sorted(refused)]
-        encoding = Encoding(
+        encoding = EncodedSamples(
             samples,
             every,
             noticed,
@@ -239,19 +239,19 @@ class SampleEncoder:
         return layout.piece_sample[cuts[found]]
 
 
-def offsets_of(
+def reference_offsets(
     tokenizer: Tokenizer, continuation: Tokenizer | None, *, parse: bool
-) -> tuple[Offsets, Offsets | None] | None:
+) -> tuple[ReferenceOffsets, ReferenceOffsets | None] | None:
     """Give the slow, exact way to the bytes of tokens, for texts and for their continuations.
 
     None for a SentencePiece model that no tokenizer.json says the same as.
     """
     if not tokenizer.json:
         return None
-    first = Offsets(tokenizer, parse=parse)
+    first = ReferenceOffsets(tokenizer, parse=parse)
     if continuation is tokenizer:
         return first, first
-    return first, None if continuation is None else Offsets(continuation, parse=parse)
+    return first, None if continuation is None else ReferenceOffsets(continuation, parse=parse)
 
 
 def _merged(first: TokenBatch, rest: TokenBatch, is_rest: npt.NDArray[np.bool_]) -> TokenBatch:
@@ -264,7 +264,7 @@ def _merged(first: TokenBatch, rest: TokenBatch, is_rest: npt.NDArray[np.bool_])
     return merged(first, rest, is_rest, np.sort(np.concatenate(routed)) if routed else None)
 
 
-def _lost(layout: Layout, marks: MarkTokens) -> npt.NDArray[np.bool_]:
+def _lost(layout: Layout, marks: BoundaryTokens) -> npt.NDArray[np.bool_]:
     """Say of which marks the weights need to be known and are not: (n_marks,) bool."""
     behind = np.flatnonzero(layout.is_mark)
     lost: npt.NDArray[np.bool_] = layout.weights[behind] != layout.weights[behind - 1]

@@ -28,7 +28,7 @@ class Ends:
         return 1 if self.bos_id is None else 2
 
 
-def with_ends(
+def add_bos_eos(
     batch: TokenBatch, ends: Ends
 ) -> tuple[npt.NDArray[np.unsignedinteger], npt.NDArray[np.int64]]:
     """Put eos after every document, and bos before it if there is one.

@@ -42,7 +42,7 @@ def sft_settings(config: Config) -> SftSettings:
     return config.sft
 
 
-def settle(
+def resolve_sft(
     config: Config, tokenizer: Tokenizer, first_records: Sequence[Mapping[str, Any]]
 ) -> tuple[Config, Tokenizer, str]:
     """Settle what is left open: the schema, the template, which strings are control tokens.

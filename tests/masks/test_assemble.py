@@ -3,9 +3,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from tokmill.masks.assemble import assemble, without_repeats
+from tokmill.masks.boundaries import BoundaryTokens
 from tokmill.masks.layout import lay_out
-from tokmill.masks.mark_tokens import MarkTokens
-from tokmill.masks.tokens import assemble, without_repeats
 from tokmill.values import TokenBatch
 
 
@@ -17,7 +17,7 @@ def tokens(*lengths):
 
 def marks(*found):
     first, first_behind, is_known = np.array(found or np.zeros((0, 3)), np.int64).T
-    return MarkTokens(first, first_behind, is_known.astype(bool))
+    return BoundaryTokens(first, first_behind, is_known.astype(bool))
 
 
 def assembled(batch, tokens, marks, *, split=False, straddling="train"):

@@ -4,8 +4,8 @@ import pytest
 
 from tokmill.dataset.canonical import sha256_hex
 from tokmill.engines.engine import REFERENCE, load_engine
-from tokmill.recipes.mask_rule import describe_rule, last_ids
-from tokmill.recipes.sft_parts import make_chat_renderer
+from tokmill.recipes.mask_entry import describe_mask, last_ids
+from tokmill.recipes.sft_setup import make_chat_renderer
 from tokmill.settings.schema import SftSettings
 
 CHAT = {"messages": [{"role": "user", "content": "hi"}]}
@@ -17,7 +17,7 @@ def described(chat_run):
 
     def describe(sft: SftSettings, **settings):
         spec = chat_run([CHAT], sft, **settings).spec
-        return describe_rule(spec, reference_of(spec))
+        return describe_mask(spec, reference_of(spec))
 
     return describe
 

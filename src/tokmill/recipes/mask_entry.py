@@ -9,7 +9,7 @@ import pyarrow as pa
 from tokmill.chat.conversation import ChatError, Conversation
 from tokmill.chat.rule import mask_rule
 from tokmill.chat.segments import TEXT_ALONE, Kind
-from tokmill.recipes.sft_parts import make_chat_renderer, sft_settings
+from tokmill.recipes.sft_setup import make_chat_renderer, sft_settings
 
 if TYPE_CHECKING:
     from tokmill.chat.conversation import Message
@@ -36,7 +36,7 @@ _BEFORE = (".", "a", "1", " ", "\n", "\t", ":\n", ">", '"', ")", "\u3002", "\u00
 """What a text may end with: a tokenizer may merge it with what the template writes behind it."""
 
 
-def describe_rule(spec: RunSpec, reference: Engine) -> dict[str, Any]:
+def describe_mask(spec: RunSpec, reference: Engine) -> dict[str, Any]:
     """Give the manifest's `mask`, but for what the run counted.
 
     Args:

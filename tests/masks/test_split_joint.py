@@ -5,8 +5,8 @@ import pyarrow as pa
 import pytest
 
 from tokmill.engines.reference import TokenizersReference
-from tokmill.masks import drift as module
-from tokmill.masks.drift import Drift
+from tokmill.masks import split_joint as module
+from tokmill.masks.split_joint import SplitJointCheck
 
 BYTES = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": False}
 
@@ -36,7 +36,7 @@ def column(texts):
     ],
 )
 def test_a_cut_drifts_where_the_whole_has_other_tokens(engine, left, right, differs):
-    found = Drift().find(column([left, right]), np.array([1]), engine.encode)
+    found = SplitJointCheck().find(column([left, right]), np.array([1]), engine.encode)
     assert found.tolist() == [differs]
 
 
@@ -45,7 +45,11 @@ def test_the_same_number_of_other_tokens_is_a_drift(make_tokenizer, bytes_model)
     model = bytes_model(("a", "b"), ("b", "c"))
     engine = TokenizersReference(make_tokenizer(model, pre_tokenizer=BYTES), parse=False)
     texts = column(["a", "bc", "xa", "c", "a", "bc"])
-    assert Drift().find(texts, np.array([1, 3, 5]), engine.encode).tolist() == [True, False, True]
+    assert SplitJointCheck().find(texts, np.array([1, 3, 5]), engine.encode).tolist() == [
+        True,
+        False,
+        True,
+    ]
 
 
 def test_what_stands_around_many_cuts_is_encoded_once(engine):
@@ -56,7 +60,7 @@ def test_what_stands_around_many_cuts_is_encoded_once(engine):
         return engine.encode(text)
 
     texts = column(["x assistant\n", "Hello you", "other words assistant\n", "Hello there"])
-    assert Drift().find(texts, np.array([1, 3]), encode).tolist() == [False, False]
+    assert SplitJointCheck().find(texts, np.array([1, 3]), encode).tolist() == [False, False]
     assert asked == [["sistant\n", "Hello", "sistant\nHello"]]
 
 
@@ -67,7 +71,7 @@ def test_a_window_is_a_word_of_whole_characters_within_a_bound(engine):
         asked.extend(text.to_pylist())
         return engine.encode(text)
 
-    Drift().find(column(["猫" * 20, " \n" + "狗" * 20]), np.array([1]), encode)
+    SplitJointCheck().find(column(["猫" * 20, " \n" + "狗" * 20]), np.array([1]), encode)
     assert asked == ["猫猫", " \n狗狗", "猫猫 \n狗狗"]
 
 
@@ -78,12 +82,14 @@ def test_a_window_ends_with_its_piece(engine):
         asked.extend(text.to_pylist())
         return engine.encode(text)
 
-    Drift().find(column(["zz", "a", "b", "zz"]).slice(1, 2), np.array([1]), encode)
+    SplitJointCheck().find(column(["zz", "a", "b", "zz"]).slice(1, 2), np.array([1]), encode)
     assert asked == ["a", "b", "ab"]
 
 
 def test_no_cuts_are_no_drifts(engine):
-    assert Drift().find(column(["a"]), np.zeros(0, np.int64), engine.encode).tolist() == []
+    assert (
+        SplitJointCheck().find(column(["a"]), np.zeros(0, np.int64), engine.encode).tolist() == []
+    )
 
 
 def test_what_was_seen_is_not_asked_again(engine, monkeypatch):
@@ -93,7 +99,7 @@ def test_what_was_seen_is_not_asked_again(engine, monkeypatch):
         asked.append(text.to_pylist())
         return engine.encode(text)
 
-    drift = Drift()
+    drift = SplitJointCheck()
     for _ in range(2):
         found = drift.find(column(["xa", "bx", "xa", "c"]), np.array([1, 3]), encode)
         assert found.tolist() == [True, False]

@@ -30,7 +30,7 @@ _STEP_TOKENS = 1 << 17
 
 
 @dataclass(frozen=True, slots=True)
-class MarkTokens:
+class BoundaryTokens:
     """The tokens at n marks, counted over all pieces: (n,) int64 each, and (n,) bool.
 
     `first`: the first token that has a byte behind the mark. `first_behind`: the first that has
@@ -43,7 +43,7 @@ class MarkTokens:
     is_known: npt.NDArray[np.bool_]
 
 
-class Offsets:
+class ReferenceOffsets:
     """The byte offsets of tokens by the `tokenizers` library, which knows its normalizers.
 
     A prefix belongs to the first character of the text, and so does a token that is nothing else.
@@ -84,13 +84,13 @@ class Offsets:
         return library
 
 
-def find_marks(
+def find_boundaries(
     layout: Layout,
     tokens: TokenBatch,
     is_continuation: npt.NDArray[np.bool_],
     lengths: ByteLengths | None,
-    offsets: tuple[Offsets, Offsets | None] | None,
-) -> MarkTokens:
+    offsets: tuple[ReferenceOffsets, ReferenceOffsets | None] | None,
+) -> BoundaryTokens:
     """Find the marks of a layout among the tokens of its pieces.
 
     Args:
@@ -104,7 +104,7 @@ def find_marks(
         ParityError: the reference has other tokens for a piece.
     """
     ends = tokens.offsets[layout.mark_piece + 1]
-    found = MarkTokens(ends, ends.copy(), np.zeros(len(ends), bool))
+    found = BoundaryTokens(ends, ends.copy(), np.zeros(len(ends), bool))
     if not len(ends):
         return found
     if lengths is not None:
@@ -134,7 +134,7 @@ class _Marked:
 
 
 def _set_by_lengths(
-    found: MarkTokens,
+    found: BoundaryTokens,
     layout: Layout,
     tokens: TokenBatch,
     is_continuation: npt.NDArray[np.bool_],
@@ -155,7 +155,7 @@ def _set_by_lengths(
 
 
 def _set_by_sums(
-    found: MarkTokens,
+    found: BoundaryTokens,
     layout: Layout,
     marked: _Marked,
     ends: npt.NDArray[np.int64],
@@ -206,7 +206,7 @@ def _marked(
 
 
 def _set_by_offsets(
-    found: MarkTokens, layout: Layout, tokens: TokenBatch, piece: int, offsets: Offsets
+    found: BoundaryTokens, layout: Layout, tokens: TokenBatch, piece: int, offsets: ReferenceOffsets
 ) -> None:
     marks = slice(*np.searchsorted(layout.mark_piece, [piece, piece + 1]).tolist())
     start, stop = tokens.offsets[piece], tokens.offsets[piece + 1]

@@ -11,13 +11,13 @@ from tokmill.values import SampleTokens
 if TYPE_CHECKING:
     import numpy.typing as npt
 
+    from tokmill.masks.boundaries import BoundaryTokens
     from tokmill.masks.layout import Layout
-    from tokmill.masks.mark_tokens import MarkTokens
     from tokmill.values import TokenBatch
 
 
 def assemble(
-    layout: Layout, tokens: TokenBatch, marks: MarkTokens, n_samples: int, *, straddling: str
+    layout: Layout, tokens: TokenBatch, marks: BoundaryTokens, n_samples: int, *, straddling: str
 ) -> tuple[SampleTokens, npt.NDArray[np.int64]]:
     """Put samples together, and say which of them have straddling tokens: once for each token.
 
@@ -40,7 +40,9 @@ def assemble(
     return sample_tokens, np.searchsorted(offsets, mixed, "right") - 1
 
 
-def _item_starts(layout: Layout, tokens: TokenBatch, marks: MarkTokens) -> npt.NDArray[np.int64]:
+def _item_starts(
+    layout: Layout, tokens: TokenBatch, marks: BoundaryTokens
+) -> npt.NDArray[np.int64]:
     """Give where items begin in the ids of all samples: (n_items + 1,)."""
     text_starts = tokens.offsets
     is_text = layout.control < 0
@@ -73,7 +75,7 @@ def _with_control(
 
 def _weigh_straddling(
     layout: Layout,
-    marks: MarkTokens,
+    marks: BoundaryTokens,
     starts: npt.NDArray[np.int64],
     weights: npt.NDArray[np.float32],
     *,
@@ -102,7 +104,7 @@ def _weigh_straddling(
 
 
 def _turn_ends(
-    layout: Layout, marks: MarkTokens, starts: npt.NDArray[np.int64]
+    layout: Layout, marks: BoundaryTokens, starts: npt.NDArray[np.int64]
 ) -> npt.NDArray[np.int64]:
     """Give the token boundaries at which, or right behind which, turns end; of those known."""
     ends = starts[1:].copy()

@@ -14,8 +14,8 @@ from tokmill.engines.engine import REFERENCE, load_engine
 from tokmill.engines.renewal import EngineMemory, RenewableEngine
 from tokmill.engines.routed import load_routed
 from tokmill.errors import TokenizerError
-from tokmill.masks.samples import SampleEncoder, SampleRules, offsets_of
-from tokmill.recipes.sft_parts import sft_settings
+from tokmill.masks.encoder import SampleEncoder, SampleRules, reference_offsets
+from tokmill.recipes.sft_setup import sft_settings
 from tokmill.tokenizer.byte_lengths import byte_lengths
 from tokmill.tokenizer.continuation import (
     after_control,
@@ -66,7 +66,7 @@ def make_sample_encoder(spec: RunSpec, memory: EngineMemory) -> SampleEncoder:
     lengths = byte_lengths(tokenizer) if is_joint or settings.too_long == "drop-turns" else None
     offsets = None
     if is_joint:  # loads nothing until lengths do not add up
-        offsets = offsets_of(tokenizer, continuation, parse=parse)
+        offsets = reference_offsets(tokenizer, continuation, parse=parse)
     rules = SampleRules(
         rule.boundary,
         settings.straddling,
