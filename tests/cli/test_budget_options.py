@@ -12,11 +12,11 @@ import pytest
 from click.testing import CliRunner
 
 from tokmill.cli.budget_options import budget_options, model_options, settled
-from tokmill.cli.options import BUDGET_SECTIONS, config_from_options
+from tokmill.cli.options import config_from_options
 from tokmill.errors import UsageError
 from tokmill.page.budgets import BudgetSettings
 from tokmill.settings.bill import InferenceSettings, ModelSettings, TrainingSettings
-from tokmill.settings.schema import Config
+from tokmill.settings.schema import BILL_SECTIONS, Config
 
 BASE: dict[str, dict[str, Any]] = {
     "model": {"family": "llama", "layers": 8, "hidden": 512},
@@ -58,7 +58,7 @@ def test_every_setting_of_the_bill_is_an_option_and_a_variable_once():
     kinds = (ModelSettings, TrainingSettings, InferenceSettings)
     settings = {
         f"{section}__{setting.name}"
-        for section, kind in zip(BUDGET_SECTIONS, kinds, strict=True)
+        for section, kind in zip(BILL_SECTIONS, kinds, strict=True)
         for setting in dataclasses.fields(kind)
     }
     names = {option.name for option in options}

@@ -11,12 +11,18 @@ import click
 import pytest
 from click.testing import CliRunner, Result
 
-from tokmill.cli.options import PRETRAIN_SECTIONS, config_from_options, settings_options
-from tokmill.cli.setting_names import variable
+from tokmill.cli.options import config_from_options, settings_options
 from tokmill.errors import UsageError
-from tokmill.settings.load import section_type
+from tokmill.settings.declare import section_type
+from tokmill.settings.names import variable
 from tokmill.settings.plain import plain
-from tokmill.settings.schema import Config, InputSettings, OutputSettings, TokenizerSettings
+from tokmill.settings.schema import (
+    PRETRAIN_SECTIONS,
+    Config,
+    InputSettings,
+    OutputSettings,
+    TokenizerSettings,
+)
 
 SETTINGS = [
     (section.name, setting)

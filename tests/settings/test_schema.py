@@ -9,7 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tokmill.errors import UsageError
-from tokmill.settings.load import build_config, parse_size, read_toml, section_type
+from tokmill.settings.declare import section_type
+from tokmill.settings.load import build_config, parse_size, read_toml
 from tokmill.settings.plain import plain
 from tokmill.settings.schema import (
     Config,

@@ -26,7 +26,7 @@ from tokmill.chat.tags import check_unchanged, last_alone, regions_by_tags
 from tokmill.chat.template_variables import check_read, chosen_variables
 from tokmill.chat.training_templates import training_template_for
 from tokmill.errors import UsageError
-from tokmill.settings.declare import flag
+from tokmill.settings.names import flag
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence

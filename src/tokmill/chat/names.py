@@ -15,7 +15,7 @@ from tokmill.chat.keys import (
 )
 from tokmill.chat.segments import ROLES
 from tokmill.errors import UsageError
-from tokmill.settings.declare import flag
+from tokmill.settings.names import flag
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

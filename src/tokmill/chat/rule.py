@@ -13,7 +13,7 @@ import numpy as np
 
 from tokmill.chat.segments import ROLES, Kind
 from tokmill.errors import UsageError
-from tokmill.settings.declare import flag
+from tokmill.settings.names import flag
 
 if TYPE_CHECKING:
     import numpy.typing as npt

@@ -12,16 +12,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from tokmill.cli.options import (
-    BUDGET_SECTIONS,
-    config_option,
-    file_values,
-    option_values,
-    overlaid,
-    section_options,
-)
-from tokmill.cli.setting_names import origin
-from tokmill.settings.load import build_config
+from tokmill.cli.options import config_option, option_values, origin, section_options
+from tokmill.settings.load import build_config, file_values, merged
+from tokmill.settings.schema import BILL_SECTIONS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -42,7 +35,7 @@ def budget_options(command: Callable[..., None]) -> Callable[..., None]:
         flag = f"--{name.replace('_', '-')}"
         path = click.Path(path_type=Path)
         command = click.option(flag, name, type=path, metavar="FILE", help=text)(command)
-    return config_option(section_options(*BUDGET_SECTIONS)(command))
+    return config_option(section_options(*BILL_SECTIONS)(command))
 
 
 def show_options(command: Callable[..., None]) -> Callable[..., None]:
@@ -58,7 +51,7 @@ def show_options(command: Callable[..., None]) -> Callable[..., None]:
 
 def model_options(command: Callable[..., None]) -> Callable[..., None]:
     """Add `--model` and `--gpu` alone to a command; the rest is in its `--config`."""
-    return section_options(*BUDGET_SECTIONS, only=("model", "gpu"))(command)
+    return section_options(*BILL_SECTIONS, only=("model", "gpu"))(command)
 
 
 def settled(
@@ -75,13 +68,13 @@ def settled(
 
     read = [_read(name, options[name]) for name in _FILES if options.get(name) is not None]
     given = {key: value for key, value in options.items() if key not in _FILES}
-    values = overlaid(
+    values = merged(
         base or {},
         file_values(config_file),
         *({"model": found.model, "training": found.training} for found in read),
         option_values(given),
     )
-    own = {section: values[section] for section in BUDGET_SECTIONS if section in values}
+    own = {section: values[section] for section in BILL_SECTIONS if section in values}
     return replace(
         BudgetSettings.of(build_config(own, where="options", named=origin(config_file))),
         notes=tuple(note for found in read for note in found.notes),

@@ -3,20 +3,17 @@
 from __future__ import annotations
 
 import dataclasses
+import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_type_hints
 
 import click
+from click.core import ParameterSource
 
-from tokmill.cli.setting_names import (
-    origin,
-    refuse_ambiguous,
-    shared_names,
-    variable,
-)
 from tokmill.errors import UsageError
-from tokmill.settings.declare import flag, option_name
-from tokmill.settings.load import build_config, parse_size, read_toml, section_type
+from tokmill.settings.declare import section_type
+from tokmill.settings.load import build_config, file_values, merged, parse_size
+from tokmill.settings.names import flag, option_name, shared_names, variable
 from tokmill.settings.schema import Config
 
 if TYPE_CHECKING:
@@ -26,11 +23,6 @@ if TYPE_CHECKING:
     _StrType = click.ParamType[str]
 else:
     _IntType = _StrType = click.ParamType  # no generic class before click 8.4
-
-PRETRAIN_SECTIONS = ("input", "tokenizer", "render", "output", "limits", "run")
-SFT_SECTIONS = ("input", "tokenizer", "sft", "output", "limits", "run")
-
-BUDGET_SECTIONS = ("model", "training", "inference")
 
 _SHORT = {"tokenizer": "-t", "output": "-o", "model": "-m"}
 _ESCAPED = ("text_separator", "template", "separator", "terminator", "csv_delimiter")
@@ -150,30 +142,17 @@ def config_from_options(
     values = option_values(options)
     if paths:
         values.setdefault("input", {})["paths"] = list(paths)
-    merged = overlaid(file_values(config_file), values)
-    return build_config(merged, where="options", named=origin(config_file))
-
-
-def file_values(config_file: Path | None) -> dict[str, dict[str, Any]]:
-    """Give the settings of a file, checked, as plain values by section.
-
-    Raises:
-        UsageError: see `read_toml` and `build_config`.
-    """
-    if config_file is None:
-        return {}
-    values = read_toml(config_file)
-    build_config(values, where=str(config_file))
-    return values
+    every = merged(file_values(config_file), values)
+    return build_config(every, where="options", named=origin(config_file))
 
 
 def option_values(options: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
     """Return the settings that options and variables name, as plain values by section.
 
     Raises:
-        UsageError: a variable is set that does not say which of two settings it means.
+        UsageError: a variable is set that could mean either of two settings.
     """
-    refuse_ambiguous(options)
+    _refuse_ambiguous(options)
     values: dict[str, dict[str, Any]] = {}
     for key, value in options.items():
         if value is not None and value != ():
@@ -184,20 +163,6 @@ def option_values(options: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
     return values
 
 
-def overlaid(*layers: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
-    """Give settings by section, of which those of a later layer win.
-
-    A layer that names another model lets go of the numbers of the one before.
-    """
-    values: dict[str, dict[str, Any]] = {}
-    for layer in layers:
-        for section, settings in layer.items():
-            if section == "model" and {"name", "family"} & set(settings):
-                values.pop(section, None)
-            values.setdefault(section, {}).update(settings)
-    return values
-
-
 def _unescaped(text: str) -> str:
     out, i = "", 0
     while i < len(text):
@@ -205,3 +170,31 @@ def _unescaped(text: str) -> str:
         out += _ESCAPES.get(pair, text[i])
         i += 2 if pair in _ESCAPES else 1
     return out
+
+
+def _refuse_ambiguous(options: Mapping[str, Any]) -> None:
+    """Raise `UsageError` if a variable is set that could mean either of two settings."""
+    for name, sections in shared_names().items():
+        old = f"TOKMILL_{name.upper()}"
+        if old in os.environ and any(f"{section}__{name}" in options for section in sections):
+            named = " or ".join(variable(section, name) for section in sections)
+            raise UsageError(f"{old}: there are two settings of this name: set {named} instead")
+
+
+def origin(config_file: Path | None) -> Callable[[str, str], str]:
+    """Return a function that names a setting in messages by the place where its value was given.
+
+    `--val-fraction (output.val_fraction)`, `TOKMILL_VAL_FRACTION (output.val_fraction)` or, for a
+    value from the file, `pretrain.toml: output.val_fraction`.
+    """
+
+    def named(section: str, name: str) -> str:
+        context = click.get_current_context(silent=True)
+        source = context and context.get_parameter_source(f"{section}__{name}")
+        if source is ParameterSource.ENVIRONMENT:
+            return f"{variable(section, name)} ({section}.{name})"
+        if source is not ParameterSource.COMMANDLINE and config_file is not None:
+            return f"{config_file}: {section}.{name}"
+        return f"{flag(section, name)} ({section}.{name})"
+
+    return named

@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from tokmill.cli.budget_options import model_options
-from tokmill.cli.options import PRETRAIN_SECTIONS, config_from_options, settings_options
+from tokmill.cli.options import config_from_options, settings_options
 from tokmill.cli.screen import show, show_json, show_labelled, show_rows
 from tokmill.errors import UsageError
+from tokmill.settings.schema import PRETRAIN_SECTIONS
 
 if TYPE_CHECKING:
     from tokmill.settings.schema import Config

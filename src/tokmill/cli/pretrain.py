@@ -8,9 +8,10 @@ from typing import Any
 import click
 
 from tokmill.cli.budget_options import model_options
-from tokmill.cli.options import PRETRAIN_SECTIONS, config_from_options, settings_options
+from tokmill.cli.options import config_from_options, settings_options
 from tokmill.cli.running import run_and_show, run_options
 from tokmill.errors import UsageError
+from tokmill.settings.schema import PRETRAIN_SECTIONS
 
 
 @click.command("pretrain")

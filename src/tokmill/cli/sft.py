@@ -9,11 +9,11 @@ from typing import Any
 import click
 
 from tokmill.cli.budget_options import model_options
-from tokmill.cli.options import SFT_SECTIONS, config_from_options, settings_options
+from tokmill.cli.options import config_from_options, settings_options
 from tokmill.cli.plan import show_plan
 from tokmill.cli.running import run_and_show, run_options
 from tokmill.errors import UsageError
-from tokmill.settings.schema import RenderSettings, SftSettings
+from tokmill.settings.schema import SFT_SECTIONS, RenderSettings, SftSettings
 
 
 @click.command("sft")

@@ -19,7 +19,7 @@ from tokmill.dataset.plan_file import PLAN_FORMAT, load_plan, plan_fingerprint
 from tokmill.engines.choice import EngineChoice
 from tokmill.errors import StateError
 from tokmill.recipes.spec import Part, RunSpec
-from tokmill.settings.declare import flag
+from tokmill.settings.names import flag
 from tokmill.settings.plain import plain, unsaid_settings
 from tokmill.settings.schema import CHECKSUMS, SHA256, Config
 from tokmill.sources.files import Slice, SourceFile, cut

@@ -1,36 +1,28 @@
-"""How a setting is declared, a field with its metadata, and what its option is called."""
+"""How a field of a settings dataclass is declared: with its default, its help and its limits."""
 
 from __future__ import annotations
 
 from dataclasses import field
-from typing import Any
-
-_NAMES = {
-    ("tokenizer", "path"): "tokenizer",
-    ("output", "dir"): "output",
-    ("model", "name"): "model",
-}
+from types import NoneType
+from typing import Any, get_args
 
 
-def bytes_setting(default: Any, text: str, **metadata: Any) -> Any:
-    """Declare a setting that decides the bytes of the dataset; `text` is its help.
+def dataset_setting(default: Any, text: str, **metadata: Any) -> Any:
+    """Declare a setting that changes the bytes of the dataset; `text` is its help.
 
-    `unsaid=…` among the metadata: the value that a plan means which does not name the setting. A
-    setting that is newer than plans has one, so that datasets of earlier versions go on.
+    `unsaid=…` among the metadata is the value that a plan without this setting means. A setting
+    that is newer than some plans has one, so that runs of earlier versions can continue.
     """
     return field(default=default, metadata={"affects_output": True, "help": text, **metadata})
 
 
-def speed_setting(default: Any, text: str, **metadata: Any) -> Any:
-    """Declare a setting that decides speed, memory or messages, and never a byte of the dataset."""
+def runtime_setting(default: Any, text: str, **metadata: Any) -> Any:
+    """Declare a setting that changes speed, memory, messages or the bill, but no byte of output."""
     return field(default=default, metadata={"affects_output": False, "help": text, **metadata})
 
 
-def option_name(section: str, name: str) -> str:
-    """Return the name of a setting's option, without dashes: `val_fraction`."""
-    return _NAMES.get((section, name), name)
-
-
-def flag(section: str, name: str) -> str:
-    """Return a setting's option: `--val-fraction`."""
-    return f"--{option_name(section, name).replace('_', '-')}"
+def section_type(hint: Any) -> type:
+    """Return the dataclass of a section of `Config` from its type hint, which may be optional."""
+    kinds = [kind for kind in get_args(hint) or (hint,) if kind is not NoneType]
+    found: type = kinds[0]
+    return found

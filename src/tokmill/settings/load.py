@@ -1,8 +1,8 @@
-"""Settings from plain values: a strict loader from TOML.
+"""Build settings from plain values: a TOML file, options, keyword arguments.
 
-Precedence: command-line option, environment variable, file, default (the command line resolves the
-first two). An unknown key, a wrong type or a value out of range is a `UsageError` that names the
-file and the key.
+Options and keyword arguments win over environment variables, these over the file, the file over
+defaults. An unknown key, a wrong type or a value out of range is a `UsageError` that names the
+file or option and the key.
 """
 
 from __future__ import annotations
@@ -13,10 +13,12 @@ import re
 import tomllib
 from difflib import get_close_matches
 from functools import partial
-from types import NoneType
-from typing import TYPE_CHECKING, Any, get_args, get_type_hints
+from pathlib import PurePath
+from typing import TYPE_CHECKING, Any, get_type_hints
 
 from tokmill.errors import UsageError
+from tokmill.settings.declare import section_type
+from tokmill.settings.names import option_name
 from tokmill.settings.schema import Config
 
 if TYPE_CHECKING:
@@ -45,6 +47,68 @@ def read_toml(path: Path) -> dict[str, Any]:
         raise UsageError(f"{path}: cannot be read: {error.strerror}") from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise UsageError(f"{path}: not valid TOML: {error}") from None
+
+
+def file_values(path: Path | None) -> dict[str, dict[str, Any]]:
+    """Read the settings of a TOML file, checked, as plain values by section.
+
+    Raises:
+        UsageError: see `read_toml` and `build_config`.
+    """
+    if path is None:
+        return {}
+    values = read_toml(path)
+    build_config(values, where=str(path))
+    return values
+
+
+def merged(*layers: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
+    """Return settings by section; a later layer wins over those before it.
+
+    A layer that names another model discards the model's numbers of the layers before it.
+    """
+    values: dict[str, dict[str, Any]] = {}
+    for layer in layers:
+        for section, settings in layer.items():
+            if section == "model" and {"name", "family"} & set(settings):
+                values.pop(section, None)
+            values.setdefault(section, {}).update(settings)
+    return values
+
+
+def config_from_arguments(
+    sections: Iterable[str], arguments: Mapping[str, Any], config_file: Path | None = None
+) -> Config:
+    """Build a `Config` from keyword arguments, which have the names of the options, over a file.
+
+    None means: not given. Where two of `sections` have a setting of one name, the first has it.
+
+    Raises:
+        UsageError: see `build_config`; an argument that no section has.
+    """
+    types = get_type_hints(Config)
+    settings = {
+        option_name(section, f.name): (section, f.name)
+        for section in reversed(list(sections))
+        for f in dataclasses.fields(section_type(types[section]))
+    }
+    values: dict[str, dict[str, Any]] = {}
+    for argument, value in arguments.items():
+        if argument not in settings:
+            raise UsageError(f"{argument}: no such setting: {_known(argument, settings)}")
+        if value is not None:
+            section, name = settings[argument]
+            values.setdefault(section, {})[name] = _without_paths(value)
+    return build_config(
+        merged(file_values(config_file), values), where="arguments", named=option_name
+    )
+
+
+def _without_paths(value: Any) -> Any:
+    """Return a value whose paths are text."""
+    if isinstance(value, list | tuple):
+        return [_without_paths(item) for item in value]
+    return str(value) if isinstance(value, PurePath) else value
 
 
 def build_config(
@@ -82,13 +146,6 @@ def _known(name: str, names: Iterable[str]) -> str:
     close = get_close_matches(name, known, n=1)
     meant = f"did you mean {close[0]}? " if close else ""
     return f"{meant}known: {', '.join(known)}"
-
-
-def section_type(hint: Any) -> type:
-    """Give the dataclass of a section of `Config`, which may be optional, from its type hint."""
-    kinds = [kind for kind in get_args(hint) or (hint,) if kind is not NoneType]
-    found: type = kinds[0]
-    return found
 
 
 def _home(key: str) -> str:
