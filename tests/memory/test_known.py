@@ -145,10 +145,10 @@ ACTIVE = {
     "deepseek-v3": 37_552_282_624,
     "gpt2": 124_439_808,
 }
-TIED = {
+TIED = (
     "gpt2", "gpt2-medium", "gpt2-xl", "opt-125m", "bloom-560m", "llama-3.2-1b", "qwen2.5-0.5b",
     "qwen3-0.6b", "gemma-2b", "gemma-2-2b", "minimind-3",
-}  # fmt: skip
+)  # fmt: skip
 
 
 def test_every_built_in_model_has_a_published_count() -> None:

@@ -30,7 +30,7 @@ def checked(*paths, **options):
 @pytest.mark.parametrize(
     ("name", "data", "expected"),
     [
-        ("a.jsonl", gzip.compress(LINES), "holds gzip data, expected jsonl: add .gz to its name"),
+        ("a.jsonl", gzip.compress(LINES, mtime=0), "holds gzip data, expected jsonl: add .gz to its name"),
         ("a.txt", lzma.compress(LINES), "holds xz data, expected text: unpack it with xz -dk"),
         (
             "a.json",
@@ -77,7 +77,7 @@ def test_a_file_of_another_kind_is_named_with_what_to_do(name, data, expected, t
         ("a.jsonl", LINES),
         ("a.jsonl", b""),
         ("a.jsonl", b"[1, 2]\n[3]\n"),
-        ("a.jsonl.gz", gzip.compress(LINES)),
+        ("a.jsonl.gz", gzip.compress(LINES, mtime=0)),
         ("a.jsonl.gz", b"broken"),
         ("a.parquet", parquet()),
         ("a.parquet", b"broken"),
