@@ -38,7 +38,7 @@ check: $(VENV)/dev
 	$(BIN)/lint-imports
 
 test: check
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest -n auto --dist worksteal
 
 # BENCH_DATA="NAME=FILE …" and BENCH_TOKENIZERS="DIR[:EOS] …" name real data, BENCH options. Peers
 # that cannot be installed are left out, and named.

@@ -21,6 +21,7 @@ from tokenizers.trainers import BpeTrainer
 from tokmill.dataset.canonical import canonical_json
 from tokmill.engines.choice import EngineChoice
 from tokmill.engines.engine import engine_version
+from tokmill.measure.machine import usable_cores
 from tokmill.recipes.spec import RunSpec
 from tokmill.run.plan import Plan
 from tokmill.run.prepare import prepare
@@ -31,6 +32,13 @@ from tokmill.values import RAW_LIMIT_BYTES, Place, Records
 pytest_plugins = ["tests.fixtures.recipes", "tests.fixtures.runs", "tests.fixtures.tokenizers"]
 
 TRAINING_TEXTS = ["hello world hello there", "the cat, the hat; 123 123", "猫猫 狗狗 维基百科"]
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_auto_num_workers() -> int:
+    """Return the workers of `-n auto`: the cores that the cgroup grants; 0 (in-process) for one."""
+    n_cores = usable_cores()
+    return n_cores if n_cores > 1 else 0
 
 
 @pytest.fixture(autouse=True)
