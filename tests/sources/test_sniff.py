@@ -30,7 +30,11 @@ def checked(*paths, **options):
 @pytest.mark.parametrize(
     ("name", "data", "expected"),
     [
-        ("a.jsonl", gzip.compress(LINES, mtime=0), "holds gzip data, expected jsonl: add .gz to its name"),
+        (
+            "a.jsonl",
+            gzip.compress(LINES, mtime=0),
+            "holds gzip data, expected jsonl: add .gz to its name",
+        ),
         ("a.txt", lzma.compress(LINES), "holds xz data, expected text: unpack it with xz -dk"),
         (
             "a.json",
