@@ -1,0 +1,185 @@
+"""Child processes of tokmill, and the messages that a child and its parent exchange over pipes.
+
+A child imports a module of tokmill and calls its `main`. The main module of the calling program is
+never imported there, so a script without a `__main__` guard, a notebook, `python -c` and a daemonic
+worker of `multiprocessing` can all be the parent. A child finds packages where its parent does.
+
+A message is 8 bytes of length, little-endian, then a pickle. A child ends with its parent.
+"""
+
+from __future__ import annotations
+
+import os
+import pickle
+import select
+import signal
+import subprocess
+import sys
+import threading
+from typing import IO, TYPE_CHECKING, Any, Self
+
+from tokmill.interrupts import children_spared
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+_START = (
+    "import sys; module, sys.path[:] = sys.argv[1], sys.argv[2:]; "
+    "import importlib; importlib.import_module(module).main()"
+)
+_LENGTH_BYTES = 8
+_LOOK_MS = 1000
+
+
+class ChildEndedError(Exception):
+    """A child ended before it answered; `status` is its exit status, negative for a signal."""
+
+    def __init__(self, status: int) -> None:
+        super().__init__(f"a child process ended with status {status}")
+        self.status = status
+
+
+class Child:
+    """A process that runs `main` of a module; as a context manager it is killed at the end.
+
+    Args:
+        module: its `main` makes a `Parent` and answers what that receives.
+        defaults: environment variables of the child, where this process has none of their name.
+        errors: a file that gets its standard error; None: that of this process.
+    """
+
+    def __init__(
+        self,
+        module: str,
+        *,
+        defaults: Mapping[str, str] | None = None,
+        errors: IO[bytes] | None = None,
+    ) -> None:
+        paths = [path for path in sys.path if isinstance(path, str)]
+        with children_spared():
+            self._process = subprocess.Popen(
+                [sys.executable, "-c", _START, module, *paths],
+                bufsize=0,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=errors,
+                env={**(defaults or {}), **os.environ},
+            )
+
+    def __enter__(self) -> Self:
+        """Return the child."""
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Kill the child."""
+        self.kill()
+
+    def fileno(self) -> int:
+        """Return the descriptor that can be read when the child has written."""
+        return _open(self._process.stdout).fileno()
+
+    def send(self, message: object) -> None:
+        """Write a message; blocks until the child has read most of it.
+
+        Raises:
+            ChildEndedError: the child has ended.
+        """
+        try:
+            _write(_open(self._process.stdin).fileno(), message)
+        except BrokenPipeError:
+            raise ChildEndedError(self._process.wait()) from None
+
+    def receive(self) -> Any:
+        """Read the next message of the child.
+
+        Raises:
+            ChildEndedError: the child has ended.
+        """
+        try:
+            return _read(self.fileno())
+        except EOFError:
+            raise ChildEndedError(self._process.wait()) from None
+
+    def wait(self) -> int:
+        """Wait for the end of the child and return its exit status."""
+        return self._process.wait()
+
+    def stop(self) -> None:
+        """Kill the child and return at once; `kill` must follow."""
+        self._process.kill()
+
+    def kill(self) -> None:
+        """Kill the child if it still runs, and close the pipes."""
+        self._process.kill()
+        self._process.wait()
+        for pipe in (self._process.stdin, self._process.stdout):
+            _open(pipe).close()
+
+
+def _open(pipe: IO[bytes] | None) -> IO[bytes]:
+    if pipe is None:
+        raise ValueError("a child always has both pipes")
+    return pipe
+
+
+class Parent:
+    """The parent of this process: a child makes one before all else, in its main thread.
+
+    What is printed in the child from then on goes to standard error, and Ctrl-C is ignored: the
+    parent alone answers it. When the parent ends, so does this process, whatever it does.
+    """
+
+    def __init__(self) -> None:
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+        self._messages, self._answers = os.dup(0), os.dup(1)
+        nothing = os.open(os.devnull, os.O_RDONLY)
+        os.dup2(nothing, 0)
+        os.close(nothing)
+        os.dup2(2, 1)
+        watch = (self._messages, os.getppid())
+        threading.Thread(target=_end_with_parent, args=watch, daemon=True).start()
+
+    def send(self, message: object) -> None:
+        """Write a message."""
+        _write(self._answers, message)
+
+    def receive(self) -> Any:
+        """Read the next message."""
+        return _read(self._messages)
+
+
+def _end_with_parent(messages: int, parent: int) -> None:
+    """End this process when nobody can write to its pipe, or it has another parent.
+
+    The pipe alone would not do: a process that the parent forked meanwhile may hold it open.
+    """
+    poll = select.poll()
+    poll.register(messages, 0)
+    while not poll.poll(_LOOK_MS) and os.getppid() == parent:
+        pass
+    os._exit(1)
+
+
+def _write(descriptor: int, message: object) -> None:
+    data = pickle.dumps(message, protocol=5)
+    for part in (len(data).to_bytes(_LENGTH_BYTES, "little"), data):
+        left = memoryview(part)
+        while left:
+            left = left[os.write(descriptor, left) :]
+
+
+def _read(descriptor: int) -> Any:
+    """Read a message; raises `EOFError` if the other process has ended."""
+    length = int.from_bytes(_exactly(descriptor, _LENGTH_BYTES), "little")
+    return pickle.loads(_exactly(descriptor, length))  # noqa: S301  from a process of our own
+
+
+def _exactly(descriptor: int, n_bytes: int) -> bytearray:
+    data = bytearray(n_bytes)
+    left = memoryview(data)
+    while left:
+        n_read = os.readv(descriptor, [left])
+        if not n_read:
+            raise EOFError
+        left = left[n_read:]
+    return data

@@ -1,0 +1,49 @@
+"""A worker process: receives a run, then its parts one by one, and answers with their records."""
+
+from __future__ import annotations
+
+import pickle
+import traceback
+from functools import cache
+from typing import TYPE_CHECKING
+
+from tokmill.children import Parent
+from tokmill.errors import TokmillError
+from tokmill.recipes.table import make_recipe
+from tokmill.run.part import run_part
+
+if TYPE_CHECKING:
+    from tokmill.recipes.spec import Part, RunSpec
+    from tokmill.recipes.table import Recipe
+
+
+def main() -> None:
+    """Work through the parts that the parent sends, until it sends None."""
+    parent = Parent()
+    spec: RunSpec = parent.receive()
+
+    @cache
+    def recipe() -> Recipe:
+        return make_recipe(spec)
+
+    while True:
+        part: Part | None = parent.receive()
+        if part is None:
+            return
+        try:
+            parent.send(run_part(spec, part, recipe, parent.send))
+        except BaseException as error:  # a panic of native code is no Exception
+            parent.send(_portable(error))
+
+
+def _portable(error: BaseException) -> BaseException:
+    """Return an error as another process can read it; one that is a bug keeps its traceback."""
+    if isinstance(error, TokmillError):
+        return error
+    trace = traceback.format_exc().rstrip()
+    try:
+        pickle.loads(pickle.dumps(error))  # noqa: S301  what we have just written
+    except Exception:
+        error = RuntimeError(f"{type(error).__name__}: {error}")
+    error.add_note(f"in a worker process:\n{trace}")
+    return error

@@ -1,0 +1,118 @@
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import psutil
+import pytest
+
+from tokmill.children import Child, ChildEndedError
+
+MODULE = "tests.fixtures.echo_child"
+ROOT = str(Path(__file__).parent.parent)
+
+
+@pytest.fixture
+def child(monkeypatch):
+    monkeypatch.syspath_prepend(ROOT)
+    with Child(MODULE) as child:
+        yield child
+
+
+def ask(child, asked, value=None):
+    child.send((asked, value))
+    return child.receive()
+
+
+def test_messages_of_any_size_come_back_as_they_were(child):
+    for value in (None, "猫", b"x" * (1 << 21), list(range(1000))):
+        assert ask(child, "echo", value) == value
+
+
+def test_a_child_finds_packages_where_its_parent_does_though_no_variable_names_them(child):
+    assert ROOT not in os.environ.get("PYTHONPATH", "").split(os.pathsep)
+    assert ask(child, "echo", 1) == 1
+
+
+def test_what_a_child_prints_is_no_message_and_it_has_no_standard_input(monkeypatch, tmp_path):
+    monkeypatch.syspath_prepend(ROOT)
+    with (tmp_path / "errors").open("w+b") as errors, Child(MODULE, errors=errors) as child:
+        assert ask(child, "print", "hello") == 5
+        assert ask(child, "read") == ""
+        assert (tmp_path / "errors").read_text() == "hello\n"
+
+
+def test_a_child_does_not_import_the_main_module_of_its_parent(child):
+    assert "pytest" not in ask(child, "main")
+    assert "module" in ask(child, "main")
+
+
+def test_a_default_variable_does_not_replace_the_parents(monkeypatch):
+    monkeypatch.syspath_prepend(ROOT)
+    monkeypatch.setenv("TOKMILL_HERE", "parent")
+    defaults = {"TOKMILL_HERE": "child", "TOKMILL_THERE": "child"}
+    with Child(MODULE, defaults=defaults) as child:
+        assert ask(child, "variable", "TOKMILL_HERE") == "parent"
+        assert ask(child, "variable", "TOKMILL_THERE") == "child"
+    assert "TOKMILL_THERE" not in os.environ
+
+
+@pytest.mark.parametrize("how", ["end", "kill"])
+def test_a_child_that_ended_is_an_error_with_its_status(child, how):
+    if how == "end":
+        child.send(("end", 86))
+    else:
+        child.stop()
+    with pytest.raises(ChildEndedError) as caught:
+        child.receive()
+    assert caught.value.status == (86 if how == "end" else -signal.SIGKILL)
+    with pytest.raises(ChildEndedError):
+        child.send("more")
+
+
+def test_a_child_ignores_ctrl_c(child):
+    assert ask(child, "echo", 1) == 1
+    psutil.Process().children()[0].send_signal(signal.SIGINT)
+    assert ask(child, "echo", 2) == 2
+
+
+def test_a_killed_child_leaves_no_process_and_no_open_pipe(monkeypatch):
+    monkeypatch.syspath_prepend(ROOT)
+    before = psutil.Process().num_fds()
+    with Child(MODULE) as child:
+        assert ask(child, "echo", 1) == 1
+    assert psutil.Process().children() == []
+    assert psutil.Process().num_fds() == before
+
+
+@pytest.mark.parametrize("held", ["", "import os; os.fork() or os.execlp('sleep', 'sleep', '9'); "])
+def test_a_child_ends_with_its_parent_though_another_process_holds_its_pipe(tmp_path, held):
+    code = (
+        f"import sys; sys.path.insert(0, {ROOT!r}); from tokmill.children import Child; "
+        f"child = Child({MODULE!r}); os = __import__('os'); "
+        "[os.set_inheritable(int(fd), True) for fd in os.listdir('/proc/self/fd')[3:-1]]; "
+        f"{held}child.send(('echo', 1)); child.receive(); print('ready', flush=True); "
+        "child.send(('read', 0)); __import__('time').sleep(60)"
+    )  # fmt: skip
+    with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE) as parent:
+        assert parent.stdout.readline() == b"ready\n"
+        children = psutil.Process(parent.pid).children()
+        ours = [one for one in children if MODULE in " ".join(one.cmdline())]
+        parent.kill()
+        deadline = time.monotonic() + 20
+        while any(is_alive(one) for one in ours):
+            assert time.monotonic() < deadline
+            psutil.wait_procs(ours, timeout=0.05)
+        for one in children:
+            one.kill()
+
+
+def is_alive(process: psutil.Process) -> bool:
+    try:
+        return process.status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False
