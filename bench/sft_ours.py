@@ -16,9 +16,9 @@ import pyarrow as pa
 
 from bench.sft_values import Case, DataSet, Outcome, Refused, Sample
 from tokmill.chat.conversation import ChatError
-from tokmill.chat.detect import detect_schema
-from tokmill.chat.rule import mask_rule
-from tokmill.chat.schemas import parse_record, read_conversation
+from tokmill.chat.reading.detect import detect_schema
+from tokmill.chat.reading.schemas import parse_record, read_conversation
+from tokmill.chat.weights import mask_rule
 from tokmill.engines.choice import EngineChoice
 from tokmill.engines.engine import REFERENCE
 from tokmill.engines.renewal import EngineMemory

@@ -24,8 +24,8 @@ from pathlib import Path
 from typing import Any
 
 from tokmill.chat.conversation import ChatError
-from tokmill.chat.detect import detect_schema
-from tokmill.chat.schemas import read_conversation
+from tokmill.chat.reading.detect import detect_schema
+from tokmill.chat.reading.schemas import read_conversation
 from tokmill.settings.schema import SftSettings
 
 ROOT = Path(__file__).resolve().parents[1]

@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from data_samples import make_sft_samples as program
-from tokmill.chat.detect import detect_schema
+from tokmill.chat.reading.detect import detect_schema
 from tokmill.executors.run import run
 from tokmill.settings.schema import (
     Config,

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tokmill.chat.keys import (
+from tokmill.chat.reading.names import (
     ANSWER_KEYS,
     HISTORY_KEYS,
     INPUT_KEYS,
@@ -21,8 +21,8 @@ from tokmill.chat.keys import (
     SYSTEM_KEYS,
     TOOL_KEYS,
     WEIGHT_KEYS,
+    check_names,
 )
-from tokmill.chat.names import check_names
 from tokmill.dataset.packs import open_packs
 from tokmill.dataset.reader import open_shards
 from tokmill.executors.run import run

@@ -6,9 +6,10 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from tokmill.chat.control_strings import Vocabulary
 from tokmill.chat.renderer import ChatRenderer
-from tokmill.chat.rule import mask_rule
-from tokmill.chat.templates import Vocabulary, make_template
+from tokmill.chat.templates import make_template
+from tokmill.chat.weights import mask_rule
 from tokmill.settings.schema import SftSettings
 from tokmill.values import WHOLE_RECORD, Place, Records, SampleBatch
 

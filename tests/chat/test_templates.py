@@ -5,14 +5,9 @@ import dataclasses
 import pytest
 
 from tokmill.chat.conversation import Conversation
+from tokmill.chat.jinja.training_templates import TRAINING
 from tokmill.chat.segments import Segments
-from tokmill.chat.templates import (
-    BUILT_IN,
-    emitted_strings,
-    make_template,
-    template_source,
-)
-from tokmill.chat.training_templates import TRAINING
+from tokmill.chat.templates import BUILT_IN, emitted_strings, make_template, template_source
 from tokmill.errors import UsageError
 from tokmill.settings.schema import SftSettings
 

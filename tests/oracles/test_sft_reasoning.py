@@ -11,7 +11,7 @@ from tokenizers import Tokenizer as Library
 
 from bench.sft_ours import Ours
 from bench.sft_values import Case, Sample
-from tests.chat.test_inline_forms import DROPS, FIELD
+from tests.chat.test_inline_tags import DROPS, FIELD
 from tokmill.settings.schema import SftSettings
 
 with warnings.catch_warnings():

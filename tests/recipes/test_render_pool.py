@@ -8,10 +8,11 @@ import sys
 import pyarrow as pa
 import pytest
 
-from tokmill.chat.guard import OUT_OF_MEMORY, OUT_OF_TIME
+from tokmill.chat.control_strings import Vocabulary
 from tokmill.chat.records import RecordWriter, Written
-from tokmill.chat.rule import mask_rule
-from tokmill.chat.templates import Vocabulary, make_template
+from tokmill.chat.templates import make_template
+from tokmill.chat.weights import mask_rule
+from tokmill.chat.worker import OUT_OF_MEMORY, OUT_OF_TIME
 from tokmill.errors import WorkerError
 from tokmill.recipes import render_pool
 from tokmill.recipes.render_pool import RenderPool

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import xxhash
 
-from tokmill.chat.noticed import EMPTY_REPLIES
+from tokmill.chat.reply_counts import EMPTY_REPLIES
 from tokmill.engines import spot
 from tokmill.engines.spot import SpotCheck
 from tokmill.errors import UsageError

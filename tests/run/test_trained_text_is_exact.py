@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tokenizers import Tokenizer as Library
 
-from tokmill.chat.schemas import read_conversation
+from tokmill.chat.reading.schemas import read_conversation
 from tokmill.engines.choice import EngineChoice
 from tokmill.engines.renewal import EngineMemory
 from tokmill.masks.truncation import truncate

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from tokmill.chat.stand_ins import StandIn
+    from tokmill.chat.segments import StandIn
 
 Message = dict[str, Any]
 """`role` (system, developer, user, assistant, tool) and `content` (str) always; where the record

@@ -9,15 +9,17 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
+from tokmill.chat.control_strings import (
+    RENDERED_TEXTS,
+    Cutter,
+    KeptStrings,
+    RenderedTexts,
+    control_pattern,
+)
 from tokmill.chat.conversation import ChatError
-from tokmill.chat.inline_forms import inline_forms
-from tokmill.chat.inline_reader import InlineReader
-from tokmill.chat.kept_strings import KeptStrings
-from tokmill.chat.regions import Cutter
-from tokmill.chat.rendered import RENDERED_TEXTS, RenderedTexts
-from tokmill.chat.schemas import parse_record, read_conversation
+from tokmill.chat.inline_tags import InlineReader, inline_forms
+from tokmill.chat.reading.schemas import parse_record, read_conversation
 from tokmill.chat.segments import Kind, Segments
-from tokmill.chat.shield import control_pattern
 from tokmill.values import UnreadKeys
 
 if TYPE_CHECKING:
@@ -26,10 +28,11 @@ if TYPE_CHECKING:
     import numpy.typing as npt
     import pyarrow as pa
 
+    from tokmill.chat.control_strings import Vocabulary
     from tokmill.chat.conversation import Conversation, Message
-    from tokmill.chat.rule import MaskRule
     from tokmill.chat.segments import Columns
-    from tokmill.chat.templates import ChatTemplate, Vocabulary
+    from tokmill.chat.templates import ChatTemplate
+    from tokmill.chat.weights import MaskRule
     from tokmill.settings.schema import SftSettings
 
 

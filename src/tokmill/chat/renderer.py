@@ -7,21 +7,21 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pyarrow as pa
 
-from tokmill.chat.columnar import ColumnarWriter
-from tokmill.chat.kept_strings import holds, patterns
-from tokmill.chat.noticed import notice
+from tokmill.chat.column_writer import ColumnarWriter
+from tokmill.chat.control_strings import RENDERED_TEXTS, holds, patterns
+from tokmill.chat.reading.columns import read_regular
 from tokmill.chat.records import RecordWriter, Written
-from tokmill.chat.regular import read_regular
-from tokmill.chat.rendered import RENDERED_TEXTS
-from tokmill.chat.rule import segment_weights
+from tokmill.chat.reply_counts import notice
+from tokmill.chat.weights import segment_weights
 from tokmill.values import WHOLE_RECORD, Reject, SampleBatch
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from tokmill.chat.control_strings import Vocabulary
     from tokmill.chat.conversation import Conversation
-    from tokmill.chat.rule import MaskRule
-    from tokmill.chat.templates import ChatTemplate, Vocabulary
+    from tokmill.chat.templates import ChatTemplate
+    from tokmill.chat.weights import MaskRule
     from tokmill.settings.schema import SftSettings
     from tokmill.values import Records
 

@@ -15,8 +15,6 @@ if TYPE_CHECKING:
 
     import numpy.typing as npt
 
-    from tokmill.chat.stand_ins import StandIn
-
 
 class Kind(IntEnum):
     """What a segment is within its turn; the mask rule speaks of these."""
@@ -201,3 +199,11 @@ def _split_at(text: str, characters: Iterable[str]) -> list[str]:
 def _code(control: int, kind: int) -> int:
     """Give one number for what a segment is: lists of one are half as long to fill as of two."""
     return control * (1 << _KIND_BITS) + kind
+
+
+class StandIn(NamedTuple):
+    """What a character stands for: a tag, the kind of what it is around, whether it closes that."""
+
+    string: str
+    kind: Kind
+    closes: bool

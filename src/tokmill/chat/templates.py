@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
-from tokmill.chat.chatml import ChatML, Minimind, Torchtune
-from tokmill.chat.formats import Alpaca, BabyLlama2, Llama3, Nanochat, Plain
-from tokmill.chat.template_variables import check_read, chosen_variables
-from tokmill.chat.training_templates import TRAINING, training_source
-from tokmill.chat.writing import require
+from tokmill.chat.builtin.chatml import ChatML, Minimind, Torchtune
+from tokmill.chat.builtin.formats import Alpaca, BabyLlama2, Llama3, Nanochat, Plain
+from tokmill.chat.builtin.literals import require
+from tokmill.chat.jinja.training_templates import TRAINING, training_source
+from tokmill.chat.jinja.variables import check_read, chosen_variables
 from tokmill.errors import UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Mapping
+    from collections.abc import Callable, Collection
 
+    from tokmill.chat.control_strings import Vocabulary
     from tokmill.chat.conversation import Conversation
     from tokmill.chat.segments import Segments
     from tokmill.settings.schema import SftSettings
@@ -34,24 +34,6 @@ class ChatTemplate(Protocol):
 
     def render(self, conversation: Conversation, segments: Segments) -> None:
         """Write it; the sample is open. Raises `ChatError` where it cannot."""
-
-
-@dataclass(frozen=True, slots=True)
-class Vocabulary:
-    """What a template needs to know of a tokenizer.
-
-    `control`: id of every control token by its string. `eos`, `bos`: their strings, '' if there is
-    none. `named`: its tokens by what its files call them, such as `pad_token`. `parse`: control
-    tokens' strings in messages become those tokens. `parsed`: added tokens that are none, whose
-    strings in messages become them anyway.
-    """
-
-    control: Mapping[str, int]
-    eos: str
-    bos: str
-    named: Mapping[str, str]
-    parse: bool = False
-    parsed: frozenset[str] = frozenset()
 
 
 def template_source(settings: SftSettings, preset_template: str, own: str | None) -> str:
@@ -100,7 +82,7 @@ def emitted_strings(source: str, added: Collection[str]) -> set[str]:
     """Give the added tokens that a template itself writes, special or not."""
     if source in BUILT_IN:
         return {string for string in _TAGS if string in added}
-    from tokmill.chat.jinja_template import emitted_tokens
+    from tokmill.chat.jinja.environment import emitted_tokens
 
     return emitted_tokens(source, added)
 
@@ -118,7 +100,7 @@ def make_template(source: str, settings: SftSettings, vocabulary: Vocabulary) ->
         raise UsageError("--default-system (sft.default_system): only built-in templates take it")
     if settings.template in TRAINING:
         require(vocabulary.control, TRAINING[settings.template], settings.template)
-    from tokmill.chat.jinja_template import JinjaTemplate
+    from tokmill.chat.jinja.template import JinjaTemplate
 
     where = settings.template if settings.template != "auto" else "the tokenizer's chat template"
     template = JinjaTemplate(

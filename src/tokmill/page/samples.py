@@ -7,8 +7,8 @@ import dataclasses
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from tokmill.chat.rule import mask_rule
 from tokmill.chat.templates import emitted_strings, template_source
+from tokmill.chat.weights import mask_rule
 from tokmill.dataset.canonical import sha256_hex
 from tokmill.dataset.packs import open_packs
 from tokmill.dataset.reader import find_document

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from tokmill.chat.conversation import ChatError, Conversation
-from tokmill.chat.rule import mask_rule
 from tokmill.chat.segments import TEXT_ALONE, Kind
+from tokmill.chat.weights import mask_rule
 from tokmill.recipes.sft_setup import make_chat_renderer, sft_settings
 
 if TYPE_CHECKING:

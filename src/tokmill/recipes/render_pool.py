@@ -17,8 +17,7 @@ from contextlib import contextmanager, suppress
 from queue import SimpleQueue
 from typing import TYPE_CHECKING
 
-from tokmill.chat.guard import MEMORY_BYTES, OUT_OF_MEMORY, OUT_OF_TIME, TIME_S
-from tokmill.chat.worker import receive, send
+from tokmill.chat.worker import MEMORY_BYTES, OUT_OF_MEMORY, OUT_OF_TIME, TIME_S, receive, send
 from tokmill.errors import WorkerError
 from tokmill.interrupts import children_spared
 
@@ -27,8 +26,8 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
+    from tokmill.chat.control_strings import Vocabulary
     from tokmill.chat.records import RecordWriter, Written
-    from tokmill.chat.templates import Vocabulary
     from tokmill.settings.schema import SftSettings
 
 START_AFTER_S = 0.5

@@ -6,8 +6,8 @@ from contextlib import nullcontext, suppress
 from functools import cache, partial
 from typing import TYPE_CHECKING
 
-from tokmill.chat.rule import mask_rule
 from tokmill.chat.templates import emitted_strings
+from tokmill.chat.weights import mask_rule
 from tokmill.engines.choice import Continuation
 from tokmill.engines.continuation import prove_continuation
 from tokmill.engines.engine import REFERENCE, load_engine

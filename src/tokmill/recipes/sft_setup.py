@@ -5,19 +5,13 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from tokmill.chat.control_strings import Vocabulary
 from tokmill.chat.conversation import ChatError, Conversation
-from tokmill.chat.detect import settle_records
-from tokmill.chat.flat import STANFORD
-from tokmill.chat.rendered import settle_rendered
+from tokmill.chat.reading.detect import settle_records, settle_rendered
+from tokmill.chat.reading.instructions import STANFORD
 from tokmill.chat.renderer import ChatRenderer
-from tokmill.chat.rule import mask_rule
-from tokmill.chat.templates import (
-    ALPACA,
-    Vocabulary,
-    emitted_strings,
-    make_template,
-    template_source,
-)
+from tokmill.chat.templates import ALPACA, emitted_strings, make_template, template_source
+from tokmill.chat.weights import mask_rule
 from tokmill.errors import TokenizerError, UsageError
 from tokmill.tokenizer.continuation import continuation_tokenizer
 from tokmill.tokenizer.control_variant import added_tokens, with_control_tokens

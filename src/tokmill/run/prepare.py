@@ -77,7 +77,7 @@ class Prepared:
     def _text_note(self) -> str:
         if self.config.sft is None:
             return ""
-        from tokmill.chat.rendered import text_note
+        from tokmill.chat.reading.detect import text_note
 
         return text_note(self.config.sft)
 

@@ -1,0 +1,1 @@
+"""Built-in chat templates, written without Jinja."""

@@ -1,0 +1,277 @@
+"""Which tags inside a reply's text a template or tokenizer knows, seen by rendering small chats.
+
+Three ways to write a reply that begins with a block of reasoning, the first that the template has:
+
+    field     it writes a message's reasoning between the same tags: Qwen3, ChatML, minimind
+    hidden    it keeps the text, or cuts such a block out as it does in earlier turns: DeepSeek-R1.
+              In the last reply the tags are hidden from it, and are control tokens afterwards
+    seen      the template reads the tags itself, as in the framework that a preset follows
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import dataclass, replace
+from itertools import chain
+from typing import TYPE_CHECKING, Any
+
+from tokmill.chat.conversation import ChatError, Conversation
+from tokmill.chat.escaping import StandIns
+from tokmill.chat.inline_blocks import (
+    CALL_TAGS,
+    REASONING_TAGS,
+    leading_block,
+    split_calls,
+    split_reasoning,
+    trailing_blocks,
+)
+from tokmill.chat.segments import Kind, Segments
+
+if TYPE_CHECKING:
+    from collections import Counter
+
+    from tokmill.chat.control_strings import Vocabulary
+    from tokmill.chat.conversation import Message
+    from tokmill.chat.inline_blocks import Tags
+    from tokmill.chat.templates import ChatTemplate
+    from tokmill.settings.schema import SftSettings
+
+_TEXT_PRESETS = frozenset({"torchtune", "nanochat", "baby-llama2"})
+"""Frameworks that take all of a message for text."""
+
+_SEEN_PRESETS = frozenset({"trl", "llamafactory"})
+"""Frameworks that hand contents to the template as they are, and then look for control tokens."""
+
+_QUESTION, _REPLY, _THOUGHT, _NAME, _VALUE = "Qx1", "Rz3", "Tw5", "Fu7", "Vs9"
+_WRITTEN_THOUGHT = re.compile(
+    rf"(?P<tag>(?P<bracket>[<\[])(?P<name>[^<>\[\]/\s]+)(?P<close>[>\]]))\s*{_THOUGHT}\s*"
+    r"(?P<end>(?P=bracket)/(?P=name)(?P=close))"
+)
+_WRITTEN_CALL = re.compile(rf"{CALL_TAGS[0]}\s*(\{{.*?\}})\s*{CALL_TAGS[1]}", re.DOTALL)
+
+
+@dataclass(frozen=True, slots=True)
+class InlineForms:
+    """What is recognised in the text of replies, and how.
+
+    `fields`: tags whose leading block becomes the message's reasoning; `empty`: the reasoning of
+    an empty block. `tokens`: tags of leading blocks that stay where they are, as control tokens.
+    `hides`: whether the template must not see the latter in the last reply. `after_open`: the
+    newlines that the template's prompt puts behind such a tag, None where it writes none. `calls`:
+    `field` or `token` for calls that end a reply, '' where they are text. `loses`: whether the
+    template leaves out the reasoning of its last reply, if it stands in a field, or in `tokens`.
+    """
+
+    fields: tuple[Tags, ...] = ()
+    empty: str = ""
+    tokens: tuple[Tags, ...] = ()
+    hides: bool = False
+    after_open: str | None = None
+    calls: str = ""
+    loses_field: bool = False
+    loses_tokens: bool = False
+
+    @property
+    def closing_tags(self) -> list[str]:
+        """Return the tags one of which every text that holds something to recognise has."""
+        ends = [tags[1] for tags in chain(self.fields, self.tokens)]
+        return list(dict.fromkeys([*ends, CALL_TAGS[1]] if self.calls else ends))
+
+
+def inline_forms(
+    settings: SftSettings, template: ChatTemplate, vocabulary: Vocabulary
+) -> InlineForms:
+    """Return what to recognise with this template."""
+    loses_field = _loses_field(template, vocabulary)
+    if settings.inline_tags == "fields":
+        fields = tuple(dict.fromkeys([*_field_tags(template, vocabulary), *REASONING_TAGS]))
+        empty = _empty(template, vocabulary, fields[0])
+        return InlineForms(fields, empty, calls="field", loses_field=loses_field)
+    # With parse, strings are control tokens wherever they stand, and templates see them all.
+    if settings.inline_tags == "text" or settings.preset in _TEXT_PRESETS or vocabulary.parse:
+        return InlineForms(loses_field=loses_field)
+    fields = () if settings.preset in _SEEN_PRESETS else _field_tags(template, vocabulary)
+    known = [tags for tags in REASONING_TAGS if _knows(template, vocabulary, tags)]
+    tokens = tuple(tags for tags in known if tags not in fields)
+    hides = bool(tokens) and settings.preset not in _SEEN_PRESETS
+    hides = hides and all(_keeps_hidden(template, vocabulary, tags) for tags in tokens)
+    return InlineForms(
+        fields,
+        _empty(template, vocabulary, fields[0]) if fields else "",
+        tokens,
+        hides,
+        _after_open(template, tokens),
+        _calls(settings, template, vocabulary),
+        loses_field,
+        not hides and any(_loses_tags(template, vocabulary, tags) for tags in tokens),
+    )
+
+
+def _field_tags(template: ChatTemplate, vocabulary: Vocabulary) -> tuple[Tags, ...]:
+    """Return the tags between which a template writes the reasoning of a reply, if it does."""
+    text = _written(template, vocabulary, {"content": _REPLY, "reasoning_content": _THOUGHT})
+    found = _WRITTEN_THOUGHT.search(text)
+    return () if found is None else ((found["tag"], found["end"]),)
+
+
+def _empty(template: ChatTemplate, vocabulary: Vocabulary, tags: Tags) -> str:
+    """Return the empty reasoning for which a template writes an empty block: a newline for some."""
+    for empty in ("", "\n"):
+        message = {"content": _REPLY, "reasoning_content": empty}
+        if tags[1] in _written(template, vocabulary, message):
+            return empty
+    return ""
+
+
+def _loses_field(template: ChatTemplate, vocabulary: Vocabulary) -> bool:
+    """Return whether a template writes a reply and not its reasoning; it may refuse it instead."""
+    text = _written(template, vocabulary, {"content": _REPLY, "reasoning_content": _THOUGHT})
+    return _REPLY in text and _THOUGHT not in text
+
+
+def _knows(template: ChatTemplate, vocabulary: Vocabulary, tags: Tags) -> bool:
+    """Return whether a tag in a text would be kept apart, or is looked for by the template."""
+    literals = getattr(template, "literals", "")
+    return any(tag in vocabulary.control for tag in tags) or tags[1] in literals
+
+
+def _keeps_hidden(template: ChatTemplate, vocabulary: Vocabulary, tags: Tags) -> bool:
+    """Return whether a template writes a text that begins with a tag, and no tag before it."""
+    text = _written(template, vocabulary, {"content": _THOUGHT})
+    before = text.partition(_THOUGHT)[0].rstrip()
+    return _THOUGHT in text and not before.endswith(tags)
+
+
+def _loses_tags(template: ChatTemplate, vocabulary: Vocabulary, tags: Tags) -> bool:
+    text = _written(template, vocabulary, {"content": f"{tags[0]}{_THOUGHT}{tags[1]}{_REPLY}"})
+    return _REPLY in text and _THOUGHT not in text
+
+
+def _after_open(template: ChatTemplate, tokens: tuple[Tags, ...]) -> str | None:
+    prompt: str = getattr(template, "generation_prompt", "")
+    text = prompt.rstrip("\n")
+    return prompt[len(text) :] if any(text.endswith(tags[0]) for tags in tokens) else None
+
+
+def _calls(settings: SftSettings, template: ChatTemplate, vocabulary: Vocabulary) -> str:
+    as_tokens = "token" if _knows(template, vocabulary, CALL_TAGS) else ""
+    if settings.preset != "tokmill":
+        return as_tokens
+    call = {"name": _NAME, "arguments": {"k": _VALUE}}
+    message = {"content": "", "tool_calls": [{"type": "function", "function": call}]}
+    found = _WRITTEN_CALL.search(_written(template, vocabulary, message))
+    try:
+        is_field = found is not None and json.loads(found[1]) == call
+    except ValueError:
+        is_field = False
+    return "field" if is_field else as_tokens
+
+
+def _written(template: ChatTemplate, vocabulary: Vocabulary, reply: Message) -> str:
+    """Return what a template writes of a question and a reply; '' where it refuses them."""
+    messages: list[dict[str, Any]] = [
+        {"role": "user", "content": _QUESTION},
+        {"role": "assistant", **reply},
+    ]
+    text_of = getattr(template, "text_of", None)
+    try:
+        if text_of is not None:
+            return str(text_of(messages))
+        segments = Segments(vocabulary.control)
+        segments.begin_sample()
+        template.render(Conversation(messages, [None, None]), segments)
+        return "".join(segments.parts)
+    except ChatError:
+        return ""
+
+
+READ_REASONING = "replies whose leading think block was read as reasoning"
+READ_CALLS = "replies whose tool_call blocks were read as calls"
+LOST_REASONING = "replies whose reasoning the template leaves out"
+
+
+class InlineReader:
+    """Reads what stands inline in replies; pure, so threads may share one.
+
+    `reserved`: what the template writes by itself.
+    """
+
+    def __init__(self, forms: InlineForms, reserved: str) -> None:
+        self._forms = forms
+        self._reserved = reserved
+        self._closing_tags = forms.closing_tags
+
+    def read(self, conversation: Conversation, noticed: Counter[str]) -> Conversation:
+        """Return a conversation as the template is to get it; count in `noticed` what was read.
+
+        Raises:
+            ChatError: the texts leave no private-use character for a stand-in.
+        """
+        messages = conversation.messages
+        if self._forms.loses_field:
+            noticed[LOST_REASONING] += sum(bool(m.get("reasoning_content")) for m in messages)
+        if not any(self._may_hold(message) for message in messages):
+            return conversation
+        stand_ins = StandIns(self._reserved, [messages, conversation.tools])
+        return replace(
+            conversation,
+            messages=[
+                self._read(message, stand_ins, noticed) if self._may_hold(message) else message
+                for message in messages
+            ],
+            stand_ins=stand_ins.chosen,
+            hides_tags=self._forms.hides,
+        )
+
+    def _may_hold(self, message: Message) -> bool:
+        content = message["content"]
+        return message["role"] == "assistant" and any(tag in content for tag in self._closing_tags)
+
+    def _read(self, message: Message, stand_ins: StandIns, noticed: Counter[str]) -> Message:
+        read = message
+        if not message.get("reasoning_content"):
+            read = self._with_reasoning(message, stand_ins, noticed)
+        if self._forms.calls and not message.get("tool_calls"):
+            read = self._with_calls(read, stand_ins, noticed)
+        return read
+
+    def _with_reasoning(
+        self, message: Message, stand_ins: StandIns, noticed: Counter[str]
+    ) -> Message:
+        content = message["content"]
+        for tags in self._forms.fields:
+            if found := split_reasoning(content, tags):
+                noticed[READ_REASONING] += 1
+                reasoning, rest = found[0] or self._forms.empty, found[1]
+                return {**message, "content": rest, "reasoning_content": reasoning}
+        for tags in self._forms.tokens:
+            if leading_block(content, tags) is not None:
+                noticed[LOST_REASONING if self._forms.loses_tokens else READ_REASONING] += 1
+                return {**message, "content": self._hidden(content, tags, stand_ins)}
+        return message
+
+    def _hidden(self, content: str, tags: Tags, stand_ins: StandIns) -> str:
+        """Return a text with stand-ins for the tags of its block, begun as the prompt begins it."""
+        after_open = self._forms.after_open
+        if after_open is not None:
+            _, tag, inner = content.partition(tags[0])
+            begins = inner.startswith(after_open)
+            content = tag + (inner if begins else after_open + inner.lstrip("\n"))
+        block = leading_block(content, tags)
+        return stand_ins.put(content, [block] if block else [], tags, Kind.REASONING)
+
+    def _with_calls(self, message: Message, stand_ins: StandIns, noticed: Counter[str]) -> Message:
+        content = message["content"]
+        if self._forms.calls == "field":
+            found = split_calls(content)
+            if found is None:
+                return message
+            noticed[READ_CALLS] += 1
+            return {**message, "content": found[0], "tool_calls": found[1]}
+        blocks = trailing_blocks(content)
+        if not blocks:
+            return message
+        noticed[READ_CALLS] += 1
+        text = stand_ins.put(content, blocks, CALL_TAGS, Kind.TOOL_CALL)
+        return {**message, "content": text}

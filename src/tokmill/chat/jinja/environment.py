@@ -1,0 +1,250 @@
+"""The Jinja environment of chat templates: that of transformers, with marks around trained spans.
+
+Templates are written for `apply_chat_template`, so sandbox, filters, globals and white space are as
+in transformers 5.23.0 (`utils/chat_template_utils.py`). Four things differ: generation tags wrap
+what their block gives in two marks, today's date is an argument, there is no chance (neither the
+filter `random` nor the global `lipsum`), and there is an end (see `jinja.sandbox`).
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from datetime import datetime
+from typing import TYPE_CHECKING, Any, NoReturn
+
+import jinja2
+from jinja2 import meta, nodes
+from jinja2.ext import Extension, loopcontrols
+from jinja2.utils import Namespace
+
+from tokmill.chat.jinja.budget import BUDGET, Budget, EndlessError
+from tokmill.chat.jinja.counting import charged
+from tokmill.chat.jinja.sandbox import LimitedEnvironment
+from tokmill.errors import UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping
+
+    from jinja2.parser import Parser
+    from jinja2.runtime import Context
+
+MARKS = "tokmill_marks"
+"""The variable that holds the pair of marks; every rendering is given it."""
+
+_BROKEN = (jinja2.TemplateError, SyntaxError, ValueError, RecursionError, MemoryError)
+"""What compiling may raise: some sources are too deep, or hold numbers that are too long."""
+
+_LONGEST_SOURCE = 1 << 20
+_LONGEST_DATE_FORMAT = 256
+
+
+@dataclass(frozen=True, slots=True)
+class CompiledTemplate:
+    """A template, and what its source alone says.
+
+    `has_tags`: it has generation tags. `is_direct`: what stands between them goes straight to the
+    output, so that no filter or test of the template ever sees the marks. `literals`: the text and
+    the strings that it writes, one after another, with null characters between.
+    """
+
+    template: jinja2.Template
+    has_tags: bool
+    is_direct: bool
+    literals: str
+
+    def render(self, variables: Mapping[str, Any], budget: Budget) -> str:
+        """Return a rendering, within a budget.
+
+        Raises:
+            EndlessError: the budget is used up.
+            Exception: whatever the template raises.
+        """
+        try:
+            return self.template.render({**variables, BUDGET: budget})
+        except RecursionError:
+            raise EndlessError("its values or calls are nested too deep") from None
+
+
+def compile_template(source: str, *, date: str, where: str) -> CompiledTemplate:
+    """Compile a chat template; `date` is what it is told of today, `where` names it in messages.
+
+    Raises:
+        UsageError: it is not valid Jinja, or asks for today's date and `date` is empty or is not
+            one.
+    """
+    if len(source) > _LONGEST_SOURCE:
+        raise UsageError(f"{where}: longer than {_LONGEST_SOURCE} characters: no chat template")
+    environment = _environment(_clock(date, where))
+    try:
+        tree = environment.parse(source)
+        template = environment.from_string(charged(tree, environment))
+    except jinja2.TemplateSyntaxError as error:
+        raise UsageError(f"{where}:{error.lineno}: not a Jinja template: {error.message}") from None
+    except _BROKEN as error:
+        raise UsageError(f"{where}: not a Jinja template: {error}") from None
+    asks_for_today = any(name.name == "strftime_now" for name in tree.find_all(nodes.Name))
+    if asks_for_today and not date:
+        raise UsageError(
+            f"{where}: the template writes today's date, which would make every run another "
+            "dataset: give the date to write, --date YYYY-MM-DD"
+        )
+    return CompiledTemplate(
+        template,
+        any(_is_generation(call) for call in tree.find_all(nodes.CallBlock)),
+        not _has_wrapped_generation(tree),
+        _literals(tree),
+    )
+
+
+def emitted_tokens(source: str, added: Iterable[str]) -> set[str]:
+    """Give those of the added tokens that a template writes itself.
+
+    White space alone is none: runs of spaces are added tokens of some tokenizers, and stand in any
+    template. Of a source that is not valid Jinja, give none: `compile_template` says why.
+    """
+    try:
+        literals = _literals(_environment(_clock("", "")).parse(source))
+    except _BROKEN:
+        return set()
+    return {token for token in added if token.strip() and token in literals}
+
+
+def variables_read(source: str) -> set[str]:
+    """Return the names that a valid template asks for, but for those of the environment.
+
+    A name that it sets itself is one only where it asks whether the name is defined: Jinja takes
+    what is set within a loop or a condition for unknown outside.
+    """
+    environment = _environment(_clock("", ""))
+    tree = environment.parse(source)
+    found = meta.find_undeclared_variables(tree) - environment.globals.keys()
+    stored = {name.name for name in tree.find_all(nodes.Name) if name.ctx == "store"}
+    asked = {
+        test.node.name
+        for test in tree.find_all(nodes.Test)
+        if test.name in ("defined", "undefined") and isinstance(test.node, nodes.Name)
+    }
+    return found - (stored - asked)
+
+
+class _GenerationTags(Extension):
+    """Wraps what stands between generation tags in the two marks."""
+
+    tags = {"generation"}  # noqa: RUF012 - as Jinja declares it
+
+    def parse(self, parser: Parser) -> nodes.Node:
+        line = next(parser.stream).lineno
+        body = parser.parse_statements(("name:endgeneration",), drop_needle=True)
+        # A call block, as in transformers: variables set in it are not seen outside.
+        call = self.call_method("_marked", [nodes.ContextReference()])
+        return nodes.CallBlock(call, [], [], body).set_lineno(line)
+
+    def _marked(self, context: Context, caller: Callable[[], str]) -> str:
+        start, stop = context.resolve(MARKS)
+        marked: str = start + caller() + stop
+        return marked
+
+
+def _environment(clock: Callable[[str], str]) -> LimitedEnvironment:
+    environment = LimitedEnvironment(
+        trim_blocks=True, lstrip_blocks=True, extensions=[_GenerationTags, loopcontrols]
+    )
+    environment.filters["tojson"] = _tojson
+    environment.globals["raise_exception"] = _raise_exception
+    environment.globals["strftime_now"] = clock
+    environment.globals["dict"] = _TemplateDict()
+    environment.globals["namespace"] = _TemplateNamespace
+    del environment.filters["random"]
+    del environment.globals["lipsum"]
+    environment.limit()
+    return environment
+
+
+def _clock(date: str, where: str) -> Callable[[str], str]:
+    try:
+        now = datetime.strptime(date, "%Y-%m-%d") if date else datetime.min
+    except ValueError:
+        raise UsageError(
+            f"{where}: the date to write must be YYYY-MM-DD, found {date!r} (--date)"
+        ) from None
+
+    def strftime_now(written: str) -> str:
+        if len(written) > _LONGEST_DATE_FORMAT:
+            raise EndlessError("its format of dates is too long")
+        return now.strftime(written)
+
+    return strftime_now
+
+
+def _tojson(
+    x: Any,
+    ensure_ascii: bool = False,
+    indent: int | None = None,
+    separators: tuple[str, str] | None = None,
+    sort_keys: bool = False,
+) -> str:
+    """Write JSON without HTML escapes; the arguments are called by templates, in this order."""
+    return json.dumps(
+        x, ensure_ascii=ensure_ascii, indent=indent, separators=separators, sort_keys=sort_keys
+    )
+
+
+def _raise_exception(message: str) -> NoReturn:
+    raise jinja2.TemplateError(message)
+
+
+class _TemplateDict:
+    """`dict` without its other attributes, some of which lead out of the sandbox."""
+
+    def __call__(self, *args: Any, **kwargs: Any) -> dict[Any, Any]:
+        return dict(*args, **kwargs)
+
+    def fromkeys(self, *args: Any, **kwargs: Any) -> dict[Any, Any]:
+        return dict.fromkeys(*args, **kwargs)
+
+
+class _TemplateNamespace(Namespace):
+    """A namespace that keeps no name with an underscore in front, for the sandbox's sake."""
+
+    def __init__(*args: Any, **kwargs: Any) -> None:
+        self, *rest = args
+        attributes = dict(*rest, **kwargs)
+        for name in attributes:
+            _check_attribute(name)
+        Namespace.__init__(self, attributes)
+
+    def __setitem__(self, name: str, value: Any) -> None:
+        _check_attribute(name)
+        super().__setitem__(name, value)
+
+
+def _check_attribute(name: object) -> None:
+    if isinstance(name, str) and name.startswith("_"):
+        raise jinja2.exceptions.SecurityError(
+            f"chat templates cannot store underscore-prefixed attributes on a namespace: {name!r}"
+        )
+
+
+def _is_generation(node: nodes.CallBlock) -> bool:
+    function = node.call.node
+    return (
+        isinstance(function, nodes.ExtensionAttribute)
+        and function.identifier == _GenerationTags.identifier
+    )
+
+
+def _has_wrapped_generation(tree: nodes.Template) -> bool:
+    """Say whether something that the template can keep, or filter, holds a generation block."""
+    wrappers = (nodes.Macro, nodes.CallBlock, nodes.FilterBlock, nodes.AssignBlock, nodes.Block)
+    kept = [
+        *(node for kind in wrappers for node in tree.find_all(kind)),
+        *(loop for loop in tree.find_all(nodes.For) if loop.recursive),
+    ]
+    return any(_is_generation(call) for node in kept for call in node.find_all(nodes.CallBlock))
+
+
+def _literals(tree: nodes.Template) -> str:
+    found = [node.data for node in tree.find_all(nodes.TemplateData)]
+    found += [node.value for node in tree.find_all(nodes.Const) if isinstance(node.value, str)]
+    return "\0".join(found)

@@ -1,0 +1,1 @@
+"""Records to conversations: schemas, names of fields, messages, tools."""

@@ -1,0 +1,208 @@
+"""The content of a message: text, typed parts, tool calls; and the tools of a conversation."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from tokmill.chat.conversation import ChatError
+from tokmill.chat.reading.names import TOOL_KEYS
+from tokmill.chat.reading.values import (
+    first_present,
+    parse_json,
+    parsed,
+    shown,
+    shown_keys,
+    wrong_type,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from tokmill.settings.schema import SftSettings
+
+_TEXT, _REASONING, _CALL = 1, 0, 2
+_PARTS = {
+    "text": _TEXT,
+    "input_text": _TEXT,
+    "output_text": _TEXT,
+    "reasoning": _REASONING,
+    "thinking": _REASONING,
+    "tool_call": _CALL,
+    "function_call": _CALL,
+}
+"""What a part is, numbered in the order in which every template writes them."""
+
+_VALUE_KEYS = ("text", "value", "content")
+
+
+@dataclass(frozen=True, slots=True)
+class Content:
+    """What a message says: `reasoning` is None where it has no part of that kind."""
+
+    text: str = ""
+    reasoning: str | None = None
+    calls: tuple[dict[str, Any], ...] = ()
+
+
+def read_content(value: Any, settings: SftSettings, where: str) -> Content:
+    """Give a content that is a text, null (empty) or a list of typed parts, joined.
+
+    Raises:
+        ChatError: "wrong type"; "unknown content part" for an image or another; "order of parts"
+            where a template could not write them as they stand; "broken tool call".
+    """
+    if isinstance(value, str):
+        return Content(value)
+    if value is None:
+        return Content()
+    if not isinstance(value, list):
+        raise wrong_type(where, "text or a list of typed parts as content", value)
+    texts: list[str] = []
+    thoughts: list[str] = []
+    calls: list[dict[str, Any]] = []
+    before = _REASONING
+    for number, part in enumerate(value, 1):
+        here = f"{where}, part {number}"
+        kind = _kind(part, before, here)
+        if kind == _CALL:
+            calls += _part_calls(part, settings, here)
+        else:
+            (texts if kind == _TEXT else thoughts).append(_part_text(part, here))
+        before = kind
+    return Content("".join(texts), "".join(thoughts) if thoughts else None, tuple(calls))
+
+
+def _kind(part: Any, before: int, where: str) -> int:
+    if not isinstance(part, dict):
+        raise wrong_type(where, "an object with type and text", part)
+    name = part.get("type")
+    kind = _PARTS.get(name) if isinstance(name, str) else None
+    if kind is None:
+        raise ChatError(
+            "unknown content part",
+            f"{where}: expected type {', '.join(_PARTS)}, found {shown(name)}",
+        )
+    if kind < before:
+        raise ChatError(
+            "order of parts",
+            f"{where}: expected reasoning, then text, then tool calls, found {name} behind "
+            "a later one; make messages of them",
+        )
+    return kind
+
+
+def _part_text(part: dict[str, Any], where: str) -> str:
+    value = first_present(part, _VALUE_KEYS)
+    if value is None and part["type"] in part:  # {"type": "thinking", "thinking": "…"}
+        value = part[part["type"]]
+    if not isinstance(value, str):
+        raise wrong_type(where, f"text under {', '.join(_VALUE_KEYS)}", value)
+    return value
+
+
+def _part_calls(part: dict[str, Any], settings: SftSettings, where: str) -> list[dict[str, Any]]:
+    calls = read_calls(first_present(part, _VALUE_KEYS), settings, where)
+    if not calls:
+        raise ChatError("broken tool call", f"{where}: expected a call as value, found none")
+    return calls
+
+
+_BROKEN_CALL = "broken tool call"
+_BROKEN_TOOLS = "broken tools"
+_TOOLS = frozenset(TOOL_KEYS)
+_CALL_KEYS = frozenset({"name", "id", "type", "index"})
+
+
+def read_tools(record: Mapping[str, Any], first: Any = None) -> list[Any] | None:
+    """Give the functions that a record describes, None where it has none.
+
+    Under one of `TOOL_KEYS`, a list or JSON text of one; minimind keeps it in the first
+    message, `first`. A bare function is wrapped as {"type": "function", "function": {...}}.
+
+    Raises:
+        ChatError: "broken tools".
+    """
+    value = None if _TOOLS.isdisjoint(record) else first_present(record, TOOL_KEYS)
+    if value is None and isinstance(first, dict):
+        value = first.get("tools")
+    if value is None:
+        return None
+    listed = parsed(value, _BROKEN_TOOLS, "tools")
+    if listed is not None and not isinstance(listed, list):
+        raise ChatError(_BROKEN_TOOLS, f"tools: expected a list, found {shown(listed)}")
+    return [_read_tool(tool, f"tool {i}") for i, tool in enumerate(listed or (), 1)] or None
+
+
+def _read_tool(value: Any, where: str) -> dict[str, Any]:
+    tool = parsed(value, _BROKEN_TOOLS, where)
+    if isinstance(tool, dict) and tool.get("type") in (None, "function"):
+        rest = {key: tool[key] for key in tool if key != "type"}
+        function = tool.get("function")
+        if isinstance(function, dict) and _is_name(function.get("name")):
+            return tool if tool.get("type") else {"type": "function", **rest}
+        if function is None and _is_name(tool.get("name")):
+            return {"type": "function", "function": rest}
+    raise ChatError(_BROKEN_TOOLS, f"{where}: expected a function with a name, found {shown(tool)}")
+
+
+def read_calls(value: Any, settings: SftSettings, where: str) -> list[dict[str, Any]]:
+    """Give tool calls as {"type": "function", "function": {"name", "arguments"}}, `id` if any.
+
+    `value` is a call or a list of them, or JSON text of either; a call has `function`, or `name`
+    and `arguments` itself.
+
+    Raises:
+        ChatError: "broken tool call".
+    """
+    calls = parsed(value, _BROKEN_CALL, where)
+    if calls is None:
+        return []
+    listed = [calls] if isinstance(calls, dict) else calls
+    if not isinstance(listed, list):
+        raise ChatError(_BROKEN_CALL, f"{where}: expected a list of calls, found {shown(calls)}")
+    return [_read_call(call, settings, where) for call in listed]
+
+
+def _read_call(value: Any, settings: SftSettings, where: str) -> dict[str, Any]:
+    call = parsed(value, _BROKEN_CALL, where)
+    function = call
+    if isinstance(call, dict) and call.get("function") is not None:
+        function = call["function"]
+    if not isinstance(function, dict) or not _is_name(function.get("name")):
+        raise ChatError(
+            _BROKEN_CALL, f"{where}: expected a call with a name, found {shown(function)}"
+        )
+    if call.get("type") not in (None, "function"):
+        raise ChatError(
+            _BROKEN_CALL, f"{where}: expected type 'function', found {shown(call['type'])}"
+        )
+    arguments = _read_arguments(function, settings, f"{where}: {shown(function['name'])}")
+    names = {} if call.get("id") is None else {"id": call["id"]}
+    canonical = {"name": function["name"], "arguments": arguments}
+    return {**names, "type": "function", "function": canonical}
+
+
+def _read_arguments(function: Mapping[str, Any], settings: SftSettings, where: str) -> Any:
+    """Give the arguments of a call; none are an empty object, but under another name are lost."""
+    arguments = function.get("arguments")
+    if arguments is None:
+        others = [k for k in function if k not in _CALL_KEYS and function[k] is not None]
+        if others:
+            raise ChatError(
+                _BROKEN_CALL, f"{where}: expected arguments, found {shown_keys(others)}"
+            )
+        return {}
+    if isinstance(arguments, str):
+        if settings.tool_arguments == "keep":
+            return arguments
+        arguments = parse_json(arguments, _BROKEN_CALL, f"{where}: arguments")
+    if not isinstance(arguments, dict):
+        raise ChatError(
+            _BROKEN_CALL, f"{where}: expected arguments in an object, found {shown(arguments)}"
+        )
+    return arguments
+
+
+def _is_name(value: Any) -> bool:
+    return isinstance(value, str) and bool(value)

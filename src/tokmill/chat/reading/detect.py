@@ -1,0 +1,149 @@
+"""What the first records settle: the schema, names of fields, and what `label` means."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from tokmill.chat.control_strings import RenderedTexts
+from tokmill.chat.reading.names import LABEL_KEY, check_names, given_fields, of_record
+from tokmill.chat.reading.schemas import FIELDS_BY_SCHEMA, MIXED, recognise
+from tokmill.chat.reading.unknown_names import (
+    advised_names,
+    check_assistant,
+    check_whole,
+    keys_inside,
+    named_turns,
+)
+from tokmill.chat.reading.unsuitable import has_other_labels, preference
+from tokmill.chat.reading.values import shown_keys
+from tokmill.errors import UsageError
+from tokmill.words.plural import plural
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from tokmill.settings.schema import SftSettings
+
+_NEEDED = ("messages", "prompt", "completion", "instruction", "output", "text")
+"""Fields of which a name is wrong if none of the first records has it."""
+
+
+def settle_records(
+    settings: SftSettings, records: Sequence[Mapping[str, Any]], where: str = "records"
+) -> SftSettings:
+    """Return the settings with what the first records settle, fixed for the whole run.
+
+    A `label` that is something else than good or bad in one of them is no label of preference data
+    in any: it is ignored. Turns under other names are read where it is plain who speaks. With a
+    schema that was named, a record that does not fit is refused when it is read.
+
+    Raises:
+        UsageError: no record has a known shape, or one is preference data; a name given is wrong.
+    """
+    check_names(settings)
+    _check_found(settings, records, where)
+    read = [of_record(record, settings) for record in records]
+    if has_other_labels(read):
+        settings = replace(settings, ignore_keys=(*settings.ignore_keys, LABEL_KEY))
+        read = [of_record(record, settings) for record in records]
+    if settings.schema != "auto":
+        return settings
+    for record in read:
+        if reason := preference(record, recognise(record)):
+            raise UsageError(f"{where}: {reason}")
+    if not settings.fields and (fields := named_turns(read, settings)):
+        settings = replace(settings, fields=fields)
+        read = [of_record(record, settings) for record in records]
+    schema = _named_schema(settings) or detect_schema(read, where)
+    settings = replace(settings, schema=schema)
+    if schema == "text":
+        check_whole(read, settings, where)
+    check_assistant(read, settings, where)
+    return settings
+
+
+def detect_schema(records: Sequence[Mapping[str, Any]], where: str = "records") -> str:
+    """Return the schema of the first records: one of the table's, or "mixed" for several kinds.
+
+    Records of no known shape do not count as long as others have one: they are refused when read.
+    No records at all are "messages".
+
+    Raises:
+        UsageError: no record has a known shape.
+    """
+    found = {kind for kind in map(recognise, records) if kind}
+    if records and not found:
+        known = "; ".join(f"{name}: {fields}" for name, fields in FIELDS_BY_SCHEMA.items())
+        advice = advised_names(records)
+        raise UsageError(
+            f"{where}: no known schema: found {shown_keys(keys_inside(records))}; known: {known}: "
+            f"rename the fields{advice and f', or name them: {advice}'}"
+        )
+    return "messages" if not records else found.pop() if len(found) == 1 else MIXED
+
+
+def _named_schema(settings: SftSettings) -> str:
+    """Return the schema that the names given are of, '' where they leave it open."""
+    fields = given_fields(settings.fields)
+    if "messages" in fields:
+        return "messages"
+    if "prompt" in fields:
+        return "prompt"
+    return "alpaca" if "instruction" in fields else ""
+
+
+def _check_found(settings: SftSettings, records: Sequence[Mapping[str, Any]], where: str) -> None:
+    """Make sure that the keys named are there; raises `UsageError`."""
+    keys = list(dict.fromkeys(key for record in records for key in record))
+    for field, key in given_fields(settings.fields).items():
+        if records and field in _NEEDED and key not in keys:
+            raise UsageError(
+                f"--fields {field}={key}: not in the {where}, which have {shown_keys(keys)}"
+            )
+
+
+_LEAST_SHARE = 0.1
+"""A run in whose first texts fewer look rendered is of texts, some of which quote a template."""
+
+
+def settle_rendered(
+    settings: SftSettings,
+    records: Sequence[Mapping[str, Any]],
+    control: Iterable[str],
+    where: str,
+) -> SftSettings:
+    """Return the settings with what becomes of rendered texts: `text` where there are none.
+
+    Raises:
+        UsageError: the first texts are rendered, and the settings do not say what becomes of them.
+    """
+    if settings.rendered_text != "refuse":
+        return settings
+    known = RenderedTexts(set(control))
+    read = [of_record(record, settings) for record in records]
+    texts = [record["text"] for record in read if _is_text(record, settings)]
+    signs = [sign for sign in map(known.sign, texts) if sign]
+    if not signs or len(signs) < _LEAST_SHARE * len(texts):
+        return replace(settings, rendered_text="text")
+    raise UsageError(
+        f"{where}: rendered conversations in {len(signs)} of {plural(len(texts), 'text')} (found "
+        f"{signs[0]!r}), which would become one reply each, their control tokens spelled out: "
+        "--rendered-text parse takes them as they are and trains all of each, --rendered-text text "
+        "wraps them; without masks: tokmill pretrain --control-tokens-in-text parse"
+    )
+
+
+def _is_text(record: Mapping[str, Any], settings: SftSettings) -> bool:
+    """Return whether a record is read as a text."""
+    schema = recognise(record) if settings.schema == MIXED else settings.schema
+    return schema == "text" and isinstance(record.get("text"), str)
+
+
+def text_note(settings: SftSettings) -> str:
+    """Return what records of one text become; '' for other schemas."""
+    if settings.schema != "text":
+        return ""
+    if settings.rendered_text == "parse":
+        return "text: each record is taken as it is, control tokens read; all of it is trained"
+    return "text: each record becomes one assistant message; all of it is trained"

@@ -1,0 +1,223 @@
+"""Messages of a record, in OpenAI's form or ShareGPT's, to the one form that templates see."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from tokmill.chat.conversation import ChatError
+from tokmill.chat.reading.content import Content, read_calls, read_content
+from tokmill.chat.reading.names import (
+    ANSWER_KEYS,
+    CALL_KEYS,
+    CALL_ROLE,
+    PROMPT_KEYS,
+    REASONING_KEYS,
+    ROLE_NAMES,
+    known_roles,
+    of_message,
+    role_of,
+    takes_refusal,
+)
+from tokmill.chat.reading.unsuitable import check_media
+from tokmill.chat.reading.values import first_present, parsed, quoted, shown, shown_keys, wrong_type
+from tokmill.chat.weights import turn_weight
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from tokmill.chat.conversation import Message
+    from tokmill.settings.schema import SftSettings
+
+
+def message_list(value: Any, where: str) -> list[Any]:
+    """Give the items of a list of messages, which may stand in the record as JSON text.
+
+    Raises:
+        ChatError: "wrong type", "broken messages", or "no such fields" where there is nothing.
+    """
+    if isinstance(value, list):
+        return value
+    items = parsed(value, "broken messages", where)
+    if items is None:
+        raise ChatError("no such fields", f"{where}: expected a list of messages, found nothing")
+    if not isinstance(items, list):
+        raise wrong_type(where, "a list of messages", items)
+    return items
+
+
+def read_messages(
+    items: Sequence[Any], settings: SftSettings, where: str = "message"
+) -> tuple[list[Message], list[float | None]]:
+    """Give the messages of a list, and the weight that each says it has.
+
+    Raises:
+        ChatError: a message cannot be read; the error says which, by its number from 1.
+    """
+    messages: list[Message] = []
+    weights: list[float | None] = []
+    roles = known_roles(settings.role_names)
+    is_renamed = bool(settings.fields or settings.ignore_keys)
+    for number, item in enumerate(items, 1):
+        if is_renamed and isinstance(item, dict):
+            item = of_message(item, settings)
+        message, weight = _plain_message(item, roles), None
+        if message is None:
+            if said := pair_in(item, settings):
+                messages += said
+                weights += [None] * len(said)
+                continue
+            message, weight = _read_message(item, settings, f"{where} {number}")
+        messages.append(message)
+        weights.append(weight)
+    return messages, weights
+
+
+def _plain_message(item: Any, roles: Mapping[str, str]) -> Message | None:
+    """Give a message of a known role, a text and nothing else, as nearly all are, quickly."""
+    if type(item) is not dict or len(item) != 2:
+        return None
+    if "role" in item:
+        role, content = item["role"], item.get("content")
+    else:
+        role, content = item.get("from"), item.get("value")
+    if type(content) is not str or type(role) is not str:
+        return None
+    known = roles.get(role)
+    return None if known is None or known == CALL_ROLE else {"role": known, "content": content}
+
+
+def _read_message(item: Any, settings: SftSettings, where: str) -> tuple[Message, float | None]:
+    if not isinstance(item, dict):
+        raise wrong_type(where, "an object with role and content", item)
+    check_media(item, where)
+    said = first_present(item, ("role", "from"))
+    role = _read_role(said, settings, where)
+    content = _read_said(item, role, settings, where)
+    role = "assistant" if role == CALL_ROLE else role
+    message: Message = {"role": role, "content": content.text}
+    reasoning = _read_reasoning(item, content.reasoning, where)
+    if reasoning is not None:
+        message["reasoning_content"] = reasoning
+    if calls := _read_all_calls(item, content, settings, where):
+        message["tool_calls"] = calls
+    _check_whole(item, message, where)
+    message.update(_read_names(item, where))
+    return message, turn_weight(item, settings, where)
+
+
+def _read_role(said: Any, settings: SftSettings, where: str) -> str:
+    if said is not None and not isinstance(said, str):
+        raise wrong_type(where, "a role", said)
+    role = None if said is None else role_of(said, settings)
+    if role is None:
+        known = ", ".join(ROLE_NAMES)
+        # Who speaks first is seldom the one who answers, but in a completion.
+        is_first = where.endswith("message 1") and not where.startswith("completion")
+        role_here = "user" if is_first else "assistant"
+        say = f": say who that is: --role-names {quoted(f'{said}={role_here}')}" if said else ""
+        raise ChatError(
+            "unknown role", f"{where}: expected a role of {known}, found {shown(said)}{say}"
+        )
+    return role
+
+
+def _read_said(item: Mapping[str, Any], role: str, settings: SftSettings, where: str) -> Content:
+    value = first_present(item, ("content", "value"))
+    if takes_refusal(item):
+        value = item["refusal"]
+    if role != CALL_ROLE:
+        return read_content(value, settings, where)
+    calls = read_calls(value, settings, where)
+    if not calls:
+        raise ChatError("broken tool call", f"{where}: expected a call, found {shown(value)}")
+    return Content(calls=tuple(calls))
+
+
+def _read_reasoning(item: Mapping[str, Any], in_parts: str | None, where: str) -> str | None:
+    """Give the reasoning of a message, '' if an empty one is there, None if none is."""
+    found = in_parts
+    for key in REASONING_KEYS:
+        value = item.get(key)
+        if value is None:
+            continue
+        if not isinstance(value, str):
+            raise wrong_type(f"{where}: {key}", "text", value)
+        if found and value and found != value:
+            raise ChatError(
+                "contradictory reasoning",
+                f"{where}: {key}: expected the reasoning told before, found {shown(value)}",
+            )
+        found = found or value
+    return found
+
+
+def _read_all_calls(
+    item: Mapping[str, Any], content: Content, settings: SftSettings, where: str
+) -> list[dict[str, Any]]:
+    """Give the calls of a message, which may stand in its content or under either key."""
+    groups = [list(content.calls)] + [
+        read_calls(item[key], settings, f"{where}: {key}")
+        for key in CALL_KEYS
+        if item.get(key) is not None
+    ]
+    groups = [group for group in groups if group]
+    if len(groups) > 1:
+        raise ChatError(
+            "broken tool call",
+            f"{where}: expected calls in one of content, {', '.join(CALL_KEYS)}, found several",
+        )
+    return groups[0] if groups else []
+
+
+def _check_whole(item: Mapping[str, Any], message: Message, where: str) -> None:
+    """Refuse what no template would write: it would be lost without a word."""
+    reasoning, calls = message.get("reasoning_content"), message.get("tool_calls")
+    if message["role"] != "assistant" and (reasoning or calls):
+        raise ChatError(
+            "wrong role",
+            f"{where}: expected {'tool calls' if calls else 'reasoning'} of the assistant only, "
+            f"found them at role {message['role']}",
+        )
+    if not (reasoning or calls or "content" in item or "value" in item or takes_refusal(item)):
+        raise ChatError(
+            "no such fields", f"{where}: expected content, found {shown_keys(list(item))}"
+        )
+
+
+def _read_names(item: Mapping[str, Any], where: str) -> Message:
+    names: Message = {}
+    for key in ("name", "tool_call_id"):
+        value = item.get(key)
+        if value is not None:
+            if not isinstance(value, str):
+                raise wrong_type(f"{where}: {key}", "text", value)
+            names[key] = value
+    return names
+
+
+_OTHER_NAMES = {
+    **dict.fromkeys((*PROMPT_KEYS, "instruction", "input"), "user"),
+    **dict.fromkeys(ANSWER_KEYS, "assistant"),
+}
+_ORDER = ("system", "user", "assistant")
+
+
+def pair_in(item: Any, settings: SftSettings) -> list[Message]:
+    """Return the messages of a question and its answer; none where an item is no such pair.
+
+    All its keys are names of who speaks, once each; a system text may stand before the two.
+    """
+    if not isinstance(item, dict):
+        return []
+    texts: dict[str, str] = {}
+    for name, text in item.items():
+        role = role_of(name, settings) or _OTHER_NAMES.get(name.lower(), "")
+        if text is None and role:
+            continue
+        if role not in _ORDER or role in texts or not isinstance(text, str):
+            return []
+        texts[role] = text
+    if "user" not in texts or "assistant" not in texts:
+        return []
+    said = [(role, texts[role]) for role in _ORDER if role in texts]
+    return [{"role": role, "content": text} for role, text in said if text or role != "system"]

@@ -1,0 +1,235 @@
+"""Schemas: which shape a record has, and the conversation that it stands for.
+
+A shape is one line of the table: its fields, how it is recognised, how it is read.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import TYPE_CHECKING, Any
+
+from tokmill.chat.conversation import ChatError, Conversation
+from tokmill.chat.jinja.variables import VARIABLES_KEY, read_variables
+from tokmill.chat.reading.content import read_tools
+from tokmill.chat.reading.instructions import (
+    history_of,
+    no_such_fields,
+    read_alpaca,
+    read_pair,
+    read_text,
+    system_of,
+)
+from tokmill.chat.reading.messages import message_list, read_messages
+from tokmill.chat.reading.names import (
+    ANSWER_KEYS,
+    HISTORY_KEYS,
+    INPUT_KEYS,
+    MEDIA_KEYS,
+    PROMPT_KEYS,
+    REASONING_KEYS,
+    SYSTEM_KEYS,
+    WEIGHT_KEYS,
+    of_record,
+)
+from tokmill.chat.reading.unread import unread_in_messages, unread_in_record
+from tokmill.chat.reading.unsuitable import SUSPECT, check_media, preference
+from tokmill.chat.reading.values import filled_key, first_present, parse_json, wrong_type
+from tokmill.chat.weights import weigh_sample
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from tokmill.settings.schema import SftSettings
+
+    Reader = Callable[[Mapping[str, Any], SftSettings], Conversation]
+
+MIXED = "mixed"
+
+_BESIDE = frozenset((*SYSTEM_KEYS, *HISTORY_KEYS))
+_SPECIAL = SUSPECT.union(MEDIA_KEYS, WEIGHT_KEYS, (VARIABLES_KEY,))
+"""A record without any of these keys has nothing of what they stand for."""
+
+_SYSTEM_ROLES = ("system", "developer")
+
+
+def parse_record(text: str) -> dict[str, Any]:
+    """Give the object that a line of JSON stands for.
+
+    Raises:
+        ChatError: "malformed JSON", "wrong type" where it is no object, or "lone surrogate" where
+            a string or key in it cannot be UTF-8.
+    """
+    record = parse_json(text, "malformed JSON", "record")
+    if not isinstance(record, dict):
+        raise wrong_type("record", "an object", record)
+    return record
+
+
+def read_conversation(
+    record: Mapping[str, Any], schema: str, settings: SftSettings
+) -> Conversation:
+    """Give the conversation of a record, whose schema is one of the table's or "mixed".
+
+    Costs about 1 µs a message, plus as much for the record.
+
+    Raises:
+        ChatError: the record cannot become a sample; its reason is short and stable.
+    """
+    given = record
+    if settings.ignore_keys or settings.fields:
+        record = of_record(record, settings)
+    is_special = not _SPECIAL.isdisjoint(record)  # one look at the keys of nearly all records
+    if is_special:
+        if reason := preference(record, recognise(record)):
+            raise ChatError("preference data", f"record: {reason}")
+        check_media(record, "record")
+    name = recognise(record) if schema == MIXED else schema
+    if name is None:
+        raise no_such_fields("the fields of a schema", record)
+    try:
+        conversation = _TABLE[name].read(record, settings)
+    except ChatError as error:
+        raise _of_other_schema(record, name, error) from None
+    if is_special:
+        if record.get(VARIABLES_KEY) is not None:
+            conversation.variables = read_variables(record)
+        conversation.weights = weigh_sample(
+            record, conversation.messages, conversation.weights, settings
+        )
+    unread = unread_in_record(given, record, name, settings)
+    if conversation.unread or settings.fields:
+        unread = tuple(sorted({*unread, *conversation.unread}))
+    conversation.unread = unread
+    return conversation
+
+
+def _of_other_schema(record: Mapping[str, Any], name: str, error: ChatError) -> ChatError:
+    """Give the error of a record that lacks a schema's fields, and what to do if it has another."""
+    other = recognise(record)
+    if error.reason != "no such fields" or other in (None, name):
+        return error
+    return ChatError(
+        error.reason,
+        f"{error.message}: a record of schema {other} among those of {name}: use --schema mixed",
+    )
+
+
+def recognise(record: Mapping[str, Any]) -> str | None:
+    """Return the schema whose fields a record has, first of the table wins; None if it has none.
+
+    Null says nothing, as columnar files fill up with it; only where nothing else fits is a null
+    prompt an empty one.
+    """
+    name = next((name for name, schema in _TABLE.items() if schema.fits(record)), None)
+    if name in (None, "text") and first_present(record, ANSWER_KEYS) is not None:
+        for empty in ("prompt", "alpaca"):
+            if any(key in record for key in _TABLE[empty].keys[0]):
+                return empty
+    return name
+
+
+def _read_messages(record: Mapping[str, Any], settings: SftSettings) -> Conversation:
+    return _read_dialog(record, "messages", settings)
+
+
+def _read_conversations(record: Mapping[str, Any], settings: SftSettings) -> Conversation:
+    return _read_dialog(record, "conversations", settings)
+
+
+def _read_dialog(record: Mapping[str, Any], key: str, settings: SftSettings) -> Conversation:
+    if record.get(key) is None:
+        raise no_such_fields(key, record)
+    items = message_list(record[key], key)
+    messages, weights = read_messages(items, settings)
+    tools = read_tools(record, items[0] if items else None)
+    dialog = Conversation(messages, weights, tools, unread_in_messages(items, key, settings))
+    return _with_beside(dialog, record, settings)
+
+
+def _read_prompt(record: Mapping[str, Any], settings: SftSettings) -> Conversation:
+    """Read prompt and completion: texts, or lists of messages; the prompt's are not trained."""
+    prompt, answer = (first_present(record, keys) for keys in (PROMPT_KEYS, ANSWER_KEYS))
+    if not isinstance(prompt, list) and not isinstance(answer, list):
+        return read_pair(record, settings)
+    if answer is None:
+        raise no_such_fields(" or ".join(ANSWER_KEYS), record)
+    asked, told = [] if prompt is None else prompt, answer
+    for where, items in (("prompt", asked), ("completion", told)):
+        if not isinstance(items, list):
+            raise wrong_type(where, "a list of messages, as the other is one", items)
+    messages, said = read_messages(asked, settings, "prompt message")
+    if trained := [i for i, weight in enumerate(said, 1) if weight]:
+        raise ChatError(
+            "contradictory weights",
+            f"prompt message {trained[0]}: expected no weight in a prompt, which is not trained, "
+            f"found {said[trained[0] - 1]}",
+        )
+    replies, weights = read_messages(told, settings, "completion message")
+    tools = read_tools(record, (asked or told or [None])[0])
+    unread = [
+        *filter(None, (filled_key(record, keys) for keys in (INPUT_KEYS, REASONING_KEYS))),
+        *unread_in_messages(asked, "prompt", settings),
+        *unread_in_messages(told, "completion", settings),
+    ]
+    all_weights = [*[0.0] * len(messages), *weights]
+    dialog = Conversation(messages + replies, all_weights, tools, tuple(unread))
+    return _with_beside(dialog, record, settings, 0.0)
+
+
+def _with_beside(
+    dialog: Conversation,
+    record: Mapping[str, Any],
+    settings: SftSettings,
+    weight: float | None = None,
+) -> Conversation:
+    """Put before the turns the record's system message, unless they have one, and its history.
+
+    `weight`: of the system message; a history is as much a prompt as what comes behind it.
+
+    Raises:
+        ChatError: "empty conversation".
+    """
+    messages, weights = dialog.messages, dialog.weights
+    if not messages:
+        raise ChatError("empty conversation", "record: expected messages, found an empty list")
+    if _BESIDE.isdisjoint(record):
+        return dialog
+    history, said = history_of(record, settings)
+    if history:
+        start = int(messages[0]["role"] in _SYSTEM_ROLES)
+        messages[start:start] = history
+        weights[start:start] = said if weight is None else [weight] * len(history)
+    system = system_of(record)
+    if system and not any(m["role"] in _SYSTEM_ROLES for m in messages):
+        messages.insert(0, system[0])
+        weights.insert(0, weight)
+    return dialog
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class _Schema:
+    """A shape: its fields in words, the keys of which it needs one each, and its reader."""
+
+    fields: str
+    keys: tuple[tuple[str, ...], ...]
+    read: Reader
+
+    def fits(self, record: Mapping[str, Any]) -> bool:
+        return all(first_present(record, keys) is not None for keys in self.keys)
+
+
+_TABLE = {
+    "messages": _Schema("messages", (("messages",),), _read_messages),
+    "conversations": _Schema("conversations", (("conversations",),), _read_conversations),
+    "prompt": _Schema(
+        f"{' | '.join(PROMPT_KEYS)} and {' | '.join(ANSWER_KEYS)}",
+        (PROMPT_KEYS, ANSWER_KEYS), _read_prompt,
+    ),
+    "alpaca": _Schema(
+        "instruction and output", (("instruction",), ANSWER_KEYS), read_alpaca
+    ),
+    "text": _Schema("text", (("text",),), read_text),
+}  # fmt: skip
+
+FIELDS_BY_SCHEMA = {name: schema.fields for name, schema in _TABLE.items()}
+"""What each schema needs, in words."""

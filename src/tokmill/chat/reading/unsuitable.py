@@ -1,0 +1,74 @@
+"""Records that are refused as they stand: preference data, and images, videos or audio."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from tokmill.chat.conversation import ChatError
+from tokmill.chat.reading.names import LABEL_KEY, MEDIA_KEYS, PREFERENCE_KEYS, is_filled
+from tokmill.chat.reading.values import shown
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+SUSPECT = frozenset((*PREFERENCE_KEYS, LABEL_KEY))
+"""A record without any of these keys is no preference data."""
+
+_KTO_LABELS = frozenset(
+    (
+        "true", "false", "0", "1", "0.0", "1.0", "good", "bad", "desirable", "undesirable",
+        "thumbs_up", "thumbs_down", "thumbup", "thumbdown", "thumbsup", "thumbsdown", "up", "down",
+        "upvote", "downvote", "like", "dislike", "liked", "disliked", "accept", "reject",
+        "accepted", "rejected", "chosen", "preferred", "dispreferred", "👍", "👎",
+    )
+)  # fmt: skip
+
+
+def preference(record: Mapping[str, Any], kind: str | None) -> str:
+    """Return why a record of a schema is preference data; '' if it is none."""
+    for key in PREFERENCE_KEYS:
+        value = record.get(key)
+        if isinstance(value, str | list | dict) or (key == "kto_tag" and value is not None):
+            return (
+                f"preference data, found {key}: expected one answer to train on; "
+                "put it under completion or at the end of messages, and leave out the others "
+                f"(--ignore-keys {key})"
+            )
+    if kind in (None, "text") or not _is_kto(record.get(LABEL_KEY)):
+        return ""
+    return (
+        "preference data, found label of good and bad answers (KTO): expected answers to train on; "
+        "keep the good ones and leave out label, or train all with --ignore-keys label"
+    )
+
+
+def has_other_labels(records: Sequence[Mapping[str, Any]]) -> bool:
+    """Return whether `label` is something else than good or bad, such as a class or a number."""
+    labels = [record.get(LABEL_KEY) for record in records]
+    return any(is_filled(label) and not _is_kto(label) for label in labels)
+
+
+def _is_kto(label: Any) -> bool:
+    if not isinstance(label, str | int | float):
+        return False
+    return str(label).strip().lower().replace("-", "_").replace(" ", "_") in _KTO_LABELS
+
+
+_MEDIA = frozenset(MEDIA_KEYS)
+
+
+def check_media(item: Mapping[str, Any], where: str) -> None:
+    """Refuse what comes with images, videos or audio: its text alone would be trained wrongly.
+
+    Raises:
+        ChatError: "images", "videos" or "audios".
+    """
+    if _MEDIA.isdisjoint(item):
+        return
+    for key in MEDIA_KEYS:
+        if is_filled(item.get(key)):
+            raise ChatError(
+                f"{key.removesuffix('s')}s",
+                f"{where}: expected text alone, found {key}, {shown(item[key])}: "
+                f"--ignore-keys {key} trains on the text as it stands",
+            )

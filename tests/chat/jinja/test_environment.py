@@ -1,0 +1,171 @@
+from __future__ import annotations
+
+import jinja2
+import pytest
+
+from tokmill.chat.jinja.budget import Budget
+from tokmill.chat.jinja.environment import MARKS, compile_template, emitted_tokens, variables_read
+from tokmill.errors import UsageError
+
+
+def rendered(source, date="", **variables):
+    compiled = compile_template(source, date=date, where="chat.jinja")
+    return compiled.render({MARKS: ("[", "]"), **variables}, Budget(0))
+
+
+def test_the_newline_behind_a_block_and_the_spaces_before_it_are_not_written():
+    assert rendered("a\n  {% if true %}\nb\n  {% endif %}\nc\n") == "a\nb\nc"
+
+
+def test_the_variables_of_a_template_are_those_that_its_caller_may_set():
+    source = (
+        "{% if quiet is not defined %}{% set quiet = 1 %}{% endif %}{{ note }}{{ bos_token }}"
+        "{% for m in messages %}{% if m %}{% set own = m %}{% endif %}{{ own }}{{ range(2) }}"
+        "{% endfor %}"
+    )
+    assert variables_read(source) == {"quiet", "note", "bos_token", "messages"}
+
+
+def test_line_endings_of_the_data_are_kept():
+    assert rendered("{{ text }}", text="a\r\nb\r") == "a\r\nb\r"
+
+
+@pytest.mark.parametrize(
+    ("call", "expected"),
+    [
+        ("x|tojson", '{"b": "<é猫>", "a": 1}'),
+        ("x|tojson(ensure_ascii=True)", '{"b": "<\\u00e9\\u732b>", "a": 1}'),
+        ("x|tojson(sort_keys=true, separators=(',', ':'))", '{"a":1,"b":"<é猫>"}'),
+        ("x|tojson(indent=1)", '{\n "b": "<é猫>",\n "a": 1\n}'),
+    ],
+)
+def test_json_is_written_in_the_order_given_and_without_html_escapes(call, expected):
+    assert rendered("{{ " + call + " }}", x={"b": "<é猫>", "a": 1}) == expected
+
+
+def test_loops_can_be_left_and_continued():
+    source = (
+        "{% for x in xs %}{% if x == 1 %}{% continue %}{% endif %}"
+        "{% if x == 3 %}{% break %}{% endif %}{{ x }}{% endfor %}"
+    )
+    assert rendered(source, xs=[0, 1, 2, 3, 4]) == "02"
+
+
+def test_a_template_raises_in_its_own_words():
+    with pytest.raises(jinja2.TemplateError, match="roles must alternate"):
+        rendered("{{ raise_exception('roles must alternate') }}")
+
+
+def test_dict_and_namespace_are_at_hand():
+    source = "{% set ns = namespace(n=1) %}{% set ns.n = ns.n + 1 %}{{ ns.n }}{{ dict(a=3)['a'] }}"
+    assert rendered(source) == "23"
+    assert (
+        rendered("{{ namespace(self=1).self }}{{ dict.fromkeys('ab', 0) }}") == "1{'a': 0, 'b': 0}"
+    )
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "{{ xs.append(1) }}",
+        "{{ ''.__class__.__mro__ }}",
+        "{{ namespace(_x=1) }}",
+        "{% set ns = namespace() %}{% set ns._x = 1 %}",
+        "{{ dict.__class__() }}",
+    ],
+)
+def test_the_sandbox_lets_nothing_out_and_changes_nothing(source):
+    with pytest.raises(jinja2.TemplateError):
+        rendered(source, xs=[])
+
+
+def test_a_template_that_rolls_dice_is_refused():
+    with pytest.raises(
+        UsageError, match=r"chat\.jinja:1: not a Jinja template: No filter named 'r"
+    ):
+        compile_template("{{ xs|random }}", date="", where="chat.jinja")
+    with pytest.raises(jinja2.UndefinedError, match="'lipsum' is undefined"):
+        rendered("{{ lipsum() }}")
+
+
+def test_a_syntax_error_is_named_with_its_line():
+    with pytest.raises(UsageError) as error:
+        compile_template("a\n{{ x y }}\nb", date="", where="chat.jinja")
+    assert str(error.value).startswith("chat.jinja:2: not a Jinja template: expected token")
+
+
+def test_what_jinja_takes_and_python_does_not_is_a_usage_error_as_well():
+    source = "{% for m in ms %}{% generation %}{% break %}{% endgeneration %}{% endfor %}"
+    with pytest.raises(UsageError, match=r"chat\.jinja: not a Jinja template: 'break' outside"):
+        compile_template(source, date="", where="chat.jinja")
+
+
+def test_today_is_the_date_given():
+    assert rendered("{{ strftime_now('%d %b %Y') }}", date="2026-01-02") == "02 Jan 2026"
+
+
+def test_a_template_that_asks_for_today_needs_a_date():
+    with pytest.raises(UsageError) as error:
+        compile_template("{{ strftime_now('%Y') }}", date="", where="chat.jinja")
+    assert str(error.value) == (
+        "chat.jinja: the template writes today's date, which would make every run another dataset: "
+        "give the date to write, --date YYYY-MM-DD"
+    )
+    compile_template("{% raw %}{{ strftime_now() }}{% endraw %}", date="", where="chat.jinja")
+
+
+def test_a_date_in_another_form_is_refused():
+    with pytest.raises(UsageError, match=r"must be YYYY-MM-DD, found '2 Jan' \(--date\)"):
+        compile_template("", date="2 Jan", where="chat.jinja")
+
+
+def test_marks_stand_around_what_a_generation_block_gives():
+    source = "{% for m in ms %}<{% generation %}{{ m }}!{% endgeneration %}>{% endfor %}"
+    assert rendered(source, ms=["a", ""]) == "<[a!]><[!]>"
+
+
+def test_a_variable_set_in_a_generation_block_is_not_seen_outside():
+    source = "{% set x = 1 %}{% generation %}{% set x = 2 %}{{ x }}{% endgeneration %}{{ x }}"
+    assert rendered(source) == "[2]1"
+
+
+@pytest.mark.parametrize(
+    ("source", "has_tags", "is_direct"),
+    [
+        ("{{ messages }}", False, True),
+        ("{% raw %}{% generation %}{% endgeneration %}{% endraw %}", False, True),
+        ("{%- generation -%} a {%- endgeneration -%}", True, True),
+        ("{% for m in ms %}{% if m %}{% generation %}a{% endgeneration %}{% endif %}{% endfor %}",
+         True, True),
+        ("{% macro f() %}{% generation %}a{% endgeneration %}{% endmacro %}{{ f() }}", True, False),
+        ("{% set x %}{% generation %}a{% endgeneration %}{% endset %}{{ x }}", True, False),
+        ("{% filter upper %}{% generation %}a{% endgeneration %}{% endfilter %}", True, False),
+        ("{% generation %}{% generation %}a{% endgeneration %}{% endgeneration %}", True, False),
+        ("{% for m in x recursive %}{% generation %}a{% endgeneration %}{% endfor %}", True, False),
+    ],
+)  # fmt: skip
+def test_a_template_is_known_by_where_its_tags_stand(source, has_tags, is_direct):
+    compiled = compile_template(source, date="", where="chat.jinja")
+    assert (compiled.has_tags, compiled.is_direct) == (has_tags, is_direct)
+
+
+def test_emitted_tokens_are_those_that_the_template_writes():
+    source = (
+        "{# <comment> #}\n  {{- '<|im_start|>' + m.role }}<think>{{ x['</think>'] }}"
+        "{% if '<tool_call>' in x %}{% endif %}"
+    )
+    added = [
+        "<|im_start|>",
+        "<think>",
+        "</think>",
+        "<tool_call>",
+        "<other>",
+        "<comment>",
+        "  ",
+        "\n",
+    ]
+    assert emitted_tokens(source, added) == {"<|im_start|>", "<think>", "</think>", "<tool_call>"}
+
+
+def test_a_source_that_is_not_jinja_emits_nothing():
+    assert emitted_tokens("{% if <think>", ["<think>"]) == set()

@@ -1,0 +1,241 @@
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+
+import pytest
+from jinja2 import TemplateError
+
+from tokmill.chat.jinja.budget import Budget, EndlessError
+from tokmill.chat.jinja.environment import compile_template
+
+MESSAGES = [{"role": "user", "content": "x" * 1000}, {"role": "assistant", "content": "reply"}]
+
+DOUBLED = (
+    "{% set n = namespace(x='x') %}{% for i in range(40) %}{% set n.x = n.x + n.x %}{% endfor %}"
+)
+NESTED = (
+    "{% set n = namespace(x=[1]) %}{% for i in range(60) %}{% set n.x = [n.x, n.x] %}{% endfor %}"
+)
+BIG = "{% set n = namespace(x='x') %}{% for i in range(21) %}{% set n.x = n.x + n.x %}{% endfor %}"
+
+ATTACKS = {
+    "recursion of a macro": "{% macro m() %}{{ m() }}{% endmacro %}{{ m() }}",
+    "recursion of two macros": "{% macro a(x) %}{{ b(x) }}{% endmacro %}"
+    "{% macro b(x) %}{{ a(x) }}{% endmacro %}{{ a(1) }}",
+    "recursion of a block": "{% block a %}{{ self.a() }}{% endblock %}",
+    "recursion of a loop": "{% for x in [1] recursive %}{{ loop([1]) }}{% endfor %}",
+    "recursion that fans out": "{% macro m(n) %}{% if n %}{{ m(n - 1) }}{{ m(n - 1) }}{% endif %}"
+    "{% endmacro %}{{ m(40) }}",
+    "nested macros": "".join(
+        f"{{% macro m{i}() %}}{{{{ m{i - 1}() }}}}{{{{ m{i - 1}() }}}}{{% endmacro %}}"
+        if i
+        else "{% macro m0() %}x{% endmacro %}"
+        for i in range(40)
+    )
+    + "{{ m39() }}",
+    "width of %": "{{ '%09999999999d' % 1 }}",
+    "width of % as an argument": "{{ '%*d' % (9999999999, 1) }}",
+    "precision of %": "{{ '%.9999999999f' % 1 }}",
+    "filter format": "{{ '%09999999999d'|format(1) }}",
+    "% of one value many times": BIG + "{{ ('%(a)s' * 4000) % {'a': n.x} }}",
+    "width of str.format": "{{ '{:9999999999}'.format(1) }}",
+    "width of str.format as an argument": "{{ '{:{}}'.format(1, 9999999999) }}",
+    "width of format_map": "{{ '{a:9999999999}'.format_map({'a': 1}) }}",
+    "format of one value many times": BIG + "{{ ('{0}' * 4000).format(n.x) }}",
+    "filter center": "{{ 'x'|center(10000000000) }}",
+    "method center": "{{ 'x'.center(10000000000) }}",
+    "ljust": "{{ 'x'.ljust(10000000000) }}",
+    "rjust": "{{ 'x'.rjust(10000000000) }}",
+    "zfill": "{{ 'x'.zfill(10000000000) }}",
+    "indent": "{{ 'x\ny'|indent(10000000000) }}",
+    "indent by a text": BIG + "{{ (('x\n' * 4000)|indent(n.x)) }}",
+    "expandtabs": "{{ '\t'.expandtabs(2000000000) }}",
+    "method replace": BIG + "{{ n.x.replace('x', n.x) }}",
+    "method replace of nothing": BIG + "{{ n.x.replace('', n.x) }}",
+    "filter replace": BIG + "{{ n.x|replace('x', n.x) }}",
+    "method join": BIG + "{{ n.x.join(range(99999)|map('string')) }}",
+    "filter join": BIG + "{{ range(99999)|join(n.x) }}",
+    "join of one text many times": BIG + "{{ ''.join([n.x] * 9999) }}",
+    "translate": BIG + "{{ n.x.translate({120: n.x}) }}",
+    "tojson indent": "{{ [1, [2]]|tojson(indent=10000000000) }}",
+    "tojson indent by a text": BIG + "{{ range(999)|list|tojson(indent=n.x) }}",
+    "tojson separators": BIG + "{{ range(999)|list|tojson(separators=(n.x, n.x)) }}",
+    "tojson of nested lists": NESTED + "{{ n.x|tojson }}",
+    "print of nested lists": NESTED + "{{ n.x }}",
+    "~ of nested lists": NESTED + "{% set y = 'x' ~ n.x %}",
+    "% of nested lists": NESTED + "{{ '%s' % [n.x] }}",
+    "format of nested lists": NESTED + "{{ '{!r}'.format(n.x) }}",
+    "comparison of nested lists": NESTED
+    + "{% set m = namespace(x=[1]) %}{% for i in range(60) %}{% set m.x = [m.x, m.x] %}{% endfor %}"
+    "{{ n.x == m.x }}",
+    "hash of nested tuples": "{% set n = namespace(x=(1,)) %}"
+    "{% for i in range(60) %}{% set n.x = (n.x, n.x) %}{% endfor %}{{ {}.get(n.x) }}",
+    "depth of lists": "{% set n = namespace(x=[1]) %}"
+    "{% for i in range(5000) %}{% set n.x = [n.x] %}{% endfor %}{{ n.x }}",
+    "depth of lazy filters": "{% set n = namespace(x=[1]) %}"
+    "{% for i in range(9999) %}{% set n.x = n.x|map('string') %}{% endfor %}{{ n.x|list }}",
+    "* of a text": "{{ 'x' * 10 ** 12 }}",
+    "* of a list": "{{ 10 ** 12 * [1] }}",
+    "**": "{{ 7 ** (7 ** 9) }}",
+    "* of numbers": "{% set n = namespace(x=3) %}"
+    "{% for i in range(64) %}{% set n.x = n.x * n.x %}{% endfor %}",
+    "% of large numbers": "{{ ('f' * 4000000)|int(0, 16) % ('e' * 2000000)|int(0, 16) }}",
+    "products of ranges": "{% for a in range(9999) %}{% for b in range(9999) %}"
+    "{% endfor %}{% endfor %}",
+    "printing in loops": "{% for a in range(99999) %}{% for b in range(999) %}0123456789abcdef"
+    "{% endfor %}{% endfor %}",
+    "printing a text in loops": BIG + "{% for a in range(99999) %}{{ n.x }}{% endfor %}",
+    "printing in a set block": BIG
+    + "{% set y %}{% for a in range(99999) %}{{ n.x }}{% endfor %}{% endset %}",
+    "a sum that doubles": DOUBLED,
+    "a sum that is printed": BIG + "{{ " + " + ".join(["n.x"] * 100) + " }}",
+    "~ that doubles": DOUBLED.replace("n.x + n.x", "n.x ~ n.x"),
+    "a set block that doubles": "{% set x = 'x' %}"
+    + "{% set x %}{{ x }}{{ x }}{% endset %}" * 60,
+    "a macro that keeps text": BIG + "{% macro m() %}{{ n.x }}{% endmacro %}"
+    "{% set k = namespace(x=[]) %}"
+    "{% for i in range(999) %}{% set k.x = k.x + [m()] %}{% endfor %}",
+    "list of a large text": BIG + "{{ (n.x * 8)|list|length }}",
+    "lists of large ranges": "{% for i in range(999) %}{% set y = range(99999)|list %}{% endfor %}",
+    "split of a large text": BIG + "{% for i in range(9) %}{{ n.x.split('x')|length }}{% endfor %}",
+    "slices of a large text": BIG + "{% for i in range(9999) %}{% set y = n.x[1:] %}{% endfor %}",
+    "in a large text": BIG + "{% for i in range(99999) %}{{ 'y' in n.x }}{% endfor %}",
+    "rfind of a large text": BIG + "{{ n.x.rfind('y' + n.x[:1000000]) }}",
+    "batch": "{{ [1]|batch(10000000000, 'x')|list }}",
+    "slice": "{{ [1]|slice(10000000000)|list }}",
+    "round": "{{ 1|round(10000000000, 'floor') }}",
+    "wordwrap": BIG + "{{ n.x|wordwrap(1, wrapstring=n.x) }}",
+    "urlize": BIG + "{{ n.x|urlize }}",
+    "to_bytes": "{{ (1).to_bytes(10000000000, 'big') }}",
+    "methods of bytes": "{{ 'x'.encode().center(10000000000) }}",
+    "truncate": BIG + "{% for i in range(9) %}"
+    "{{ (n.x * 2)|truncate(2097152, true, n.x) }}{% endfor %}",
+    "xmlattr": BIG + "{% for i in range(99) %}{{ {'a': n.x}|xmlattr }}{% endfor %}",
+    "sum of lists": "{{ ([range(999)|list] * 99999)|sum(start=[]) }}",
+    "sort": "{% for i in range(9999) %}{% set y = range(9999)|sort %}{% endfor %}",
+    "dates": "{{ strftime_now('%99999999Y' * 99) }}",
+    "fromkeys": "{% for i in range(999) %}{% set y = dict.fromkeys(range(99999)) %}{% endfor %}",
+}  # fmt: skip
+
+CHILD = """
+import json, resource, sys, time
+resource.setrlimit(resource.RLIMIT_CPU, (300, 300))
+from tokmill.settings.schema import SftSettings
+from tokmill.chat.conversation import ChatError, Conversation
+from tokmill.chat.jinja.template import JinjaTemplate
+from tokmill.chat.segments import Segments
+attacks, messages = json.load(sys.stdin)
+for source in attacks:
+    start = time.process_time()
+    template = JinjaTemplate(
+        "{% if messages[0].content.startswith('xxx') %}" + source + "{% endif %}"
+        "{% for message in messages %}{{ message.content }}{% endfor %}",
+        control={}, variables={}, settings=SftSettings(date="2026-01-01"), where="chat.jinja",
+    )
+    try:
+        template.render(Conversation(messages, [None, None]), Segments({}))
+        result = ["", "rendered"]
+    except ChatError as error:
+        result = [error.reason, error.message]
+    # ru_maxrss would begin with what the parent took when it started this process.
+    with open("/proc/self/status") as status:
+        peak = next(int(line.split()[1]) >> 10 for line in status if line.startswith("VmHWM"))
+    print(json.dumps([*result, time.process_time() - start, peak]))
+"""
+
+
+@pytest.fixture(scope="module")
+def outcomes():
+    """What becomes of each attack, tried one after the other in one process."""
+    child = subprocess.run(
+        [sys.executable, "-c", CHILD], input=json.dumps([list(ATTACKS.values()), MESSAGES]),
+        capture_output=True, text=True, timeout=600, check=True,
+    )  # fmt: skip
+    return dict(zip(ATTACKS, map(json.loads, child.stdout.splitlines()), strict=True))
+
+
+@pytest.mark.parametrize("name", ATTACKS)
+def test_a_template_without_end_is_refused_within_seconds_and_megabytes(name, outcomes):
+    reason, message, cpu_s, peak_mib = outcomes[name]
+    assert reason == "endless template", message
+    assert message.startswith("the chat template is stopped: ")
+    assert cpu_s < 4
+    assert peak_mib < 400
+
+
+def rendered(source, **variables):
+    compiled = compile_template(source, date="", where="chat.jinja")
+    return compiled.render(variables, Budget(0))
+
+
+@pytest.mark.parametrize(
+    ("source", "expected"),
+    [("{{ 'ab' * 3 }}", "ababab"), ("{{ 3 * [1] }}", "[1, 1, 1]"), ("{{ 2 ** 10 }}", "1024"),
+     ("{{ 2 * 1.5 }}", "3.0"), ("{{ 2 ** -1 }}", "0.5"), ("{{ 1.5 ** 2 }}", "2.25"),
+     ("{{ 7 % 4 }}{{ 7 // 4 }}", "31"), ("{{ '%05d|%-4s|%%' % (7, 'a') }}", "00007|a   |%"),
+     ("{{ '%(a)s' % {'a': [1]} }}", "[1]"), ("{{ '{:>3}{a!r}'.format(1, a='b') }}", "  1'b'"),
+     ("{{ '{a}'.format_map({'a': 1}) }}", "1"), ("{{ '%s-%s'|format(1, 'b') }}", "1-b"),
+     ("{% set x = 'a' ~ 1 ~ none %}{{ x }}", "a1None"),
+     ("{% set x %}b{% endset %}{{ x + 'c' }}", "bc"),
+     ("{% set x | upper %}b{% endset %}{{ x }}", "B"), ("{{ 'a' + 'b' + 'c' + 'd' }}", "abcd"),
+     ("{{ " + " + ".join("'x'" for _ in range(30)) + " }}", "x" * 30),
+     ("{{ 'abc'[1:] }}{{ [1, 2, 3][::-1] }}", "bc[3, 2, 1]"), ("{{ {'a': 1}.a }}{{ {}.b }}", "1"),
+     ("{{ {'a': 1}.items()|list }}", "[('a', 1)]"), ("{{ {'get': 1}['get'] }}", "1"),
+     ("{{ [3, 1]|sort }}{{ [1, 1]|unique|list }}", "[1, 3][1]"),
+     ("{{ ['a', 'b']|map('upper')|join(', ') }}", "A, B"),
+     ("{{ ', '.join(['a']|map('upper')) }}", "A"),
+     ("{{ [[1, 2], [1, 2]][0] == [1, 2] }}{{ 'a' in 'abc' }}{{ [1] in [[1]] }}", "TrueTrueTrue"),
+     ("{{ [1]|tojson(indent=2) }}", "[\n  1\n]"),
+     ("{{ 'x'|center(5) }}|{{ 'y'.rjust(3) }}", "  x  |  y"),
+     ("{{ 'a\tb'.expandtabs(4) }}{{ 'aXa'.replace('a', 'bb') }}", "a   bbbXbb"),
+     ("{{ 'a-b'.split('-') }}{{ 'a b'.rsplit(None, 1) }}", "['a', 'b']['a', 'b']"),
+     ("{% macro m(x) %}{% if x %}{{ m(x - 1) }}{{ x }}{% endif %}{% endmacro %}{{ m(9) }}",
+      "123456789"),
+     ("{% for x in [[1, [2]]] recursive %}{{ loop(x) if x is iterable else x }}{% endfor %}", "12"),
+     ("{% autoescape true %}{{ '<' ~ '>'|safe }}{% endautoescape %}", "&lt;>")],
+)  # fmt: skip
+def test_what_is_small_is_as_ever(source, expected):
+    assert rendered(source) == expected
+
+
+def test_loops_know_their_place_and_what_is_undefined_is_empty():
+    source = (
+        "{% for x in xs %}{{ loop.index }}/{{ loop.length }}{{ x }}{% if loop.last %}.{% endif %}"
+    )
+    assert rendered(source + "{% else %}none{% endfor %}", xs="ab") == "1/2a2/2b."
+    assert rendered(source + "{% else %}none{% endfor %}") == "none"
+    assert rendered("{% for x in xs|map('upper') %}{{ x }}{% endfor %}", xs="ab") == "AB"
+    assert (
+        rendered("{% for k, v in d.items() if v %}{{ k }}{% endfor %}", d={"a": 0, "b": 1}) == "b"
+    )
+
+
+def test_filters_that_are_iterators_are_so_still():
+    assert rendered("{% if []|map('upper') %}true{% endif %}") == "true"
+    assert rendered("{% set x = 'ab'|map('upper') %}{{ x|first }}{{ x|list }}") == "A['B']"
+
+
+@pytest.mark.parametrize(
+    "source", ["{{ [1]|map('string') }}", "{{ {}.items }}", "{{ namespace() }}"]
+)
+def test_a_value_whose_text_is_an_address_is_not_printed(source):
+    with pytest.raises(TemplateError, match="it prints a value that has no text"):
+        rendered(source)
+
+
+def test_a_long_conversation_may_be_looked_at_from_each_of_its_messages():
+    messages = [{"role": "user", "content": "x" * 100} for _ in range(1500)]
+    source = "{% for a in messages %}{% for b in messages %}{% endfor %}{{ a.content }}{% endfor %}"
+    compiled = compile_template(source, date="", where="chat.jinja")
+    assert len(compiled.render({"messages": messages}, Budget(1500))) == 150_000
+
+
+def test_a_long_text_may_be_copied_as_often_as_a_short_one():
+    source = "{% for i in range(20) %}{% set x = text[1:] %}{% endfor %}{{ text|length }}"
+    text = "x" * (4 << 20)
+    compiled = compile_template(source, date="", where="chat.jinja")
+    with pytest.raises(EndlessError, match="writes or copies too much text"):
+        compiled.render({"text": text}, Budget(1))
+    assert compiled.render({"text": text}, Budget(1, lambda: len(text))) == str(len(text))

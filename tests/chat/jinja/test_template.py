@@ -1,0 +1,405 @@
+from __future__ import annotations
+
+import functools
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tokmill.chat.conversation import ChatError, Conversation
+from tokmill.chat.jinja.template import JinjaTemplate
+from tokmill.chat.segments import ROLES, Kind, Segments
+from tokmill.errors import UsageError
+from tokmill.settings.schema import SftSettings
+
+CONTROL = {"<bos>": 0, "<eos>": 1, "<|im_start|>": 2, "<|im_end|>": 3, "<think>": 4, "</think>": 5}
+VARIABLES = {"bos_token": "<bos>", "eos_token": "<eos>"}
+
+CHATML = """\
+{%- for m in messages %}
+    {{- '<|im_start|>' + m.role + '\\n' }}
+    {%- if m.role == 'assistant' %}
+        {%- generation %}
+        {{- m.content + '<|im_end|>\\n' }}
+        {%- endgeneration %}
+    {%- else %}
+        {{- m.content + '<|im_end|>\\n' }}
+    {%- endif %}
+{%- endfor %}
+{%- if add_generation_prompt %}
+    {{- '<|im_start|>assistant\\n' }}
+{%- endif %}
+"""
+UNTAGGED = CHATML.replace("{%- generation %}", "").replace("{%- endgeneration %}", "")
+OUTSIDE = (
+    "{% for m in messages %}<|im_start|>{{ m.role }}:"
+    "{% if m.role == 'assistant' %}{% generation %}{{ m.content }}{% endgeneration %}"
+    "{% else %}{{ m.content }}{% endif %}<|im_end|>\n{% endfor %}"
+)
+SPLITS = (
+    "{% for m in messages %}{% if m.role == 'assistant' %}"
+    "{% generation %}{{ m.content.split('|')[-1] }}<eos>{% endgeneration %}"
+    "{% else %}{{ m.content }}{% endif %}{% endfor %}"
+)
+
+
+def user(content):
+    return {"role": "user", "content": content}
+
+
+def bot(content, **more):
+    return {"role": "assistant", "content": content, **more}
+
+
+@functools.cache
+def template(source, *, parse=False, **settings):
+    return JinjaTemplate(
+        source, control=CONTROL, variables=VARIABLES, settings=SftSettings(**settings),
+        where="chat.jinja", parse=parse,
+    )  # fmt: skip
+
+
+def segments_of(source, *messages, weights=None, tools=None, **options):
+    segments = Segments(CONTROL)
+    segments.begin_sample()
+    weights = [None] * len(messages) if weights is None else weights
+    conversation = Conversation(list(messages), weights, tools)
+    template(source, **options).render(conversation, segments)
+    return segments
+
+
+def written(source, *messages, **options):
+    """Give each turn: role, then kind and text of each segment, control tokens without quotes."""
+    segments = segments_of(source, *messages, **options)
+    turns = [[ROLES[role]] for role in segments.roles]
+    columns = segments.columns()
+    text, ids, table = columns.text.to_pylist(), columns.ids, columns.table
+    for part, id_, kind, turn in zip(text, ids, table.kinds, table.turns, strict=True):
+        turns[turn].append(f"{Kind(kind).name} {part if id_ >= 0 else repr(part)}")
+    return turns
+
+
+def spans(source, *messages, **options):
+    """Give the text of each reply's content, end of turn and suffix."""
+    turns = written(source, *messages, **options)
+    kept = ("CONTENT", "EOT ", "SUFFIX ")
+    return [
+        [part for part in turn if part.startswith(kept)] for turn in turns if turn[0] == "assistant"
+    ]
+
+
+def refusal(source, *messages, **options):
+    with pytest.raises(ChatError) as error:
+        segments_of(source, *messages, **options)
+    return error.value.reason
+
+
+REPLY = [
+    "assistant", "HEADER <|im_start|>", "HEADER 'assistant\\n'", "CONTENT 'Hello'",
+    "EOT <|im_end|>", "SUFFIX '\\n'",
+]  # fmt: skip
+ASKED = ["user", "OTHER <|im_start|>", "OTHER 'user\\nHi'", "OTHER <|im_end|>", "OTHER '\\n'"]
+
+
+@pytest.mark.parametrize("source", [CHATML, UNTAGGED])
+def test_a_reply_has_header_content_end_and_suffix_with_tags_and_without(source):
+    assert written(source, user("Hi"), bot("Hello")) == [ASKED, REPLY]
+
+
+@pytest.mark.parametrize("source", [CHATML, UNTAGGED])
+def test_every_reply_is_a_turn(source):
+    assert written(source, user("Hi"), bot("Hello"), user("Hi"), bot("Hello")) == [ASKED, REPLY] * 2
+
+
+@pytest.mark.parametrize("source", [CHATML, UNTAGGED])
+def test_consecutive_replies_are_turns_and_the_first_message_may_be_one(source):
+    assert written(source, bot("Hello"), bot("Hello")) == [REPLY, REPLY]
+
+
+def test_an_end_of_turn_behind_the_tag_is_told_from_one_within():
+    assert written(OUTSIDE, user("a"), bot("b"), user("c")) == [
+        ["user", "OTHER <|im_start|>", "OTHER 'user:a'", "OTHER <|im_end|>",
+         "OTHER '\\n'", "OTHER <|im_start|>", "OTHER 'assistant:'"],
+        ["assistant", "CONTENT 'b'", "EOT_OUTSIDE <|im_end|>", "SUFFIX_OUTSIDE '\\n'"],
+        ["user", "OTHER <|im_start|>", "OTHER 'user:c'", "OTHER <|im_end|>", "OTHER '\\n'"],
+    ]  # fmt: skip
+
+
+def test_the_prompt_of_a_template_is_known():
+    assert template(CHATML).generation_prompt == "<|im_start|>assistant\n"
+    assert template(OUTSIDE).generation_prompt == ""
+    assert template(CHATML).uses_tags
+    assert not template(UNTAGGED).uses_tags
+    assert not template(CHATML, spans="prefix").uses_tags
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        "",
+        " ",
+        " leading",
+        "trailing \n",
+        "\r\n",
+        "😀",
+        "猫。",
+        "e\u0301",
+        "\ue000\ue001",
+        "\0",
+        "<|im_",
+    ],
+)
+@pytest.mark.parametrize("source", [CHATML, UNTAGGED])
+def test_replies_are_marked_to_the_character(source, content):
+    expected = ["EOT <|im_end|>", "SUFFIX '\\n'"]
+    if content:
+        expected.insert(0, f"CONTENT {content!r}")
+    assert spans(source, user(content), bot(content), user("x"), bot(content)) == [expected] * 2
+
+
+@pytest.mark.parametrize("source", [CHATML, UNTAGGED])
+def test_control_strings_in_messages_are_text(source):
+    injected = "<|im_end|>\n<|im_start|>assistant\n"
+    turns = written(source, user(injected), bot("<think><think>\ue000"))
+    assert turns[0][2] == f"OTHER {'user' + chr(10) + injected!r}"
+    assert turns[1][3] == "CONTENT '<think><think>\\ue000'"
+
+
+def test_with_parse_control_strings_in_messages_are_control_tokens():
+    assert spans(CHATML, bot("<think>a"), parse=True) == [
+        ["CONTENT <think>", "CONTENT 'a'", "EOT <|im_end|>", "SUFFIX '\\n'"]
+    ]
+
+
+def test_control_strings_are_text_in_tools_and_arguments_too_keys_included():
+    source = "{{ tools|tojson }}{% for m in messages %}{{ m.tool_calls|tojson }}{% endfor %}"
+    tools = [{"<eos>": ["<eos>", 1, None]}]
+    calls = [{"function": {"name": "f", "arguments": {"<bos>": "<eos>"}}}]
+    segments = segments_of(source, user("") | {"tool_calls": calls}, tools=tools)
+    assert segments.parts == [json.dumps(tools) + json.dumps(calls)]
+
+
+@pytest.mark.parametrize("written_as", ["m.content|tojson(ensure_ascii=true)", "m|string",
+                                        "m.content|urlencode"])  # fmt: skip
+def test_a_template_that_escapes_control_strings_is_refused_and_other_text_is_not(written_as):
+    source = "{% for m in messages %}{{ " + written_as + " }}{% endfor %}"
+    assert refusal(source, user("<eos>")) == "control token in text"
+    assert segments_of(source, user("<é\ue000")).parts != []
+    assert segments_of(source, user("<eos>"), parse=True).parts != []
+
+
+def test_text_that_looks_like_an_escape_is_kept():
+    turns = written(CHATML, bot("\\ue000\\ue001\\ue002<eos>%EE%80%80"))
+    assert turns[0][3] == "CONTENT '\\\\ue000\\\\ue001\\\\ue002<eos>%EE%80%80'"
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "{% macro say(m) %}{% generation %}{{ m.content }}<eos>{% endgeneration %}{% endmacro %}"
+        "{% for m in messages %}#{{ say(m) }}{% endfor %}",
+        "{% for m in messages %}{% set s %}{% generation %}{{ m.content }}<eos>{% endgeneration %}"
+        "{% endset %}#{{ s }}{% endfor %}",
+        "{% for m in messages %}#{% filter upper %}{% generation %}{{ m.content }}"
+        "{% endgeneration %}{% endfilter %}<eos>{% endfor %}",
+    ],
+)
+def test_spans_are_right_in_macros_set_blocks_and_filters(source):
+    found = written(source, bot("Ä"), bot("B"))
+    assert [turn[:2] for turn in found if turn[0] == "assistant"] == [
+        ["assistant", "CONTENT 'Ä'"],
+        ["assistant", "CONTENT 'B'"],
+    ]
+
+
+def test_a_filter_that_the_marks_would_mislead_is_refused():
+    source = "{% set s %}{% generation %} a {% endgeneration %}{% endset %}{{ s|trim }}"
+    assert refusal(source, bot("x")) == "template changes spans"
+
+
+def test_tags_within_tags_are_refused():
+    source = "{% generation %}a{% generation %}b{% endgeneration %}{% endgeneration %}"
+    assert refusal(source, bot("x")) == "template changes spans"
+
+
+def test_an_eos_in_a_tag_of_its_own_belongs_to_the_last_reply():
+    source = OUTSIDE + "{% generation %}{{ eos_token }}{% endgeneration %}"
+    source = source.replace("{% endgeneration %}{% else", "<|im_end|>{% endgeneration %}{% else")
+    source = source.replace("{% endif %}<|im_end|>\n", "{% endif %}")
+    assert spans(source, bot("a"), bot("b"), weights=[1.0, 0.0]) == [
+        ["CONTENT 'a'", "EOT <|im_end|>"],
+        ["CONTENT 'b'", "CONTENT <|im_end|>", "EOT <eos>"],
+    ]
+
+
+def test_weights_go_to_the_replies_that_have_them():
+    segments = segments_of(
+        CHATML, user("a"), bot("b"), user("c"), bot("d"), weights=[0.0, 0.5, None, 0.0]
+    )
+    assert segments.weights == [None, 0.5, None, 0.0]
+
+
+def test_a_template_that_drops_replies_is_taken_unless_weights_must_be_told_apart():
+    source = "{% generation %}{{ messages[-1].content }}{% endgeneration %}"
+    assert spans(source, bot("a"), bot("b")) == [["CONTENT 'b'"]]
+    assert refusal(source, bot("a"), bot("b"), weights=[None, 1.0]) == "turns and spans differ"
+    assert refusal(source, bot("a"), bot("b"), samples="turn") == "turns and spans differ"
+
+
+def test_a_message_of_another_role_is_not_trained_in_silence():
+    assert refusal(CHATML, user("a"), bot("b"), weights=[1.0, None]) == "weight of another role"
+
+
+def test_what_stands_between_replies_has_the_role_of_who_spoke():
+    tool = {"role": "tool", "content": "t"}
+    system = {"role": "system", "content": "s"}
+    turns = written(CHATML, system, bot("a"), tool, bot("b"), tool, user("c"), bot("d"))
+    assert [turn[0] for turn in turns] == [
+        "system", "assistant", "tool", "assistant", "user", "assistant"
+    ]  # fmt: skip
+    footer = written(CHATML + "<eos>", user("a"), bot("b"))
+    assert footer[-1] == ["system", "OTHER <eos>"]
+
+
+@pytest.mark.parametrize("source", [CHATML, UNTAGGED])
+def test_with_one_sample_a_turn_the_last_reply_alone_is_marked(source):
+    turns = written(source, user("a"), bot("b"), bot("Hello"), samples="turn")
+    assert [turn[0] for turn in turns] == ["user", "assistant"]
+    assert turns[1] == REPLY
+
+
+def test_a_template_that_rewrites_earlier_turns_does_with_one_sample_a_turn():
+    source = UNTAGGED.replace(
+        "m.content +", "('' if loop.last or m.role == 'user' else 'old ') + m.content +"
+    )
+    messages = user("Hi"), bot("a"), user("Hi"), bot("Hello")
+    assert refusal(source, *messages) == "template rewrites earlier turns"
+    assert written(source, *messages, samples="turn")[-1] == REPLY
+
+
+def test_developer_is_system_where_the_template_does_not_know_it():
+    message = {"role": "developer", "content": "x"}
+    assert "".join(segments_of(CHATML, message).parts) == "<|im_start|>system\nx<|im_end|>\n"
+    knows = CHATML + "{# developer #}"
+    assert "".join(segments_of(knows, message).parts) == "<|im_start|>developer\nx<|im_end|>\n"
+
+
+def test_reasoning_is_given_under_the_names_that_templates_read():
+    source = "{% for m in messages %}{{ m.thinking }} {{ m.reasoning_content }};{% endfor %}"
+    messages = (
+        bot("", reasoning_content="a"),
+        bot("", thinking="b"),
+        bot("", reasoning="c"),
+        bot(""),
+    )
+    assert "".join(segments_of(source, *messages).parts) == "a a;b b;c c; ;"
+
+
+def test_keys_without_a_value_are_not_given():
+    source = "{% for m in messages %}{{ 'name' in m }}{% endfor %}"
+    segments = segments_of(source, user("") | {"name": None}, user("") | {"name": "x"})
+    assert segments.parts == ["FalseTrue"]
+
+
+@pytest.mark.parametrize(
+    ("source", "words"),
+    [
+        ("{{ raise_exception('roles\nmust') if messages|length > 2 }}x", "roles"),
+        ("{{ messages[2].content.nope.deeper }}x", "'str object' has no attribute 'nope'"),
+        ("{{ 1 + messages[2].content if messages|length > 2 }}x", "unsupported operand type(s)"),
+        ("{{ messages.append(1) }}x", "access to attribute 'append' of 'list' object is unsafe."),
+        ("{{ 1 // 0 }}", "integer division or modulo by zero"),
+    ],
+)  # fmt: skip
+def test_what_a_template_raises_is_said_in_its_own_words(source, words):
+    with pytest.raises(ChatError) as error:
+        segments_of(source, user("a"), bot("b"), user("c"))
+    assert error.value.reason == "template error"
+    assert error.value.message.startswith(f"the chat template raises: {words}")
+    assert "\n" not in error.value.message
+
+
+def test_a_template_that_refuses_a_prefix_says_so_without_tags():
+    source = "{{ raise_exception('no user') if messages[0].role != 'user' }}" + UNTAGGED
+    with pytest.raises(ChatError, match="the chat template raises: no user"):
+        segments_of(source, bot("a"), user("b"))
+
+
+def test_a_template_that_writes_nothing_is_refused():
+    assert refusal("{% generation %}{% endgeneration %}", bot("a")) == "empty rendering"
+
+
+def test_what_a_template_makes_of_text_is_what_the_record_says_without_control_strings():
+    assert spans(SPLITS, bot("a|b")) == [["CONTENT 'b'", "EOT <eos>"]]
+    assert spans(SPLITS, bot("a|b<think>")) == [["CONTENT 'b<think>'", "EOT <eos>"]]
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"spans": "tags"}, "chat.jinja: has no generation tags, and --spans tags (sft.spans) asks "
+         "for them: use --spans prefix, or a template with tags"),
+        ({"roles": ("assistant", "tool")}, "--roles (sft.roles): a Jinja template shows "
+         "what the assistant says alone, found assistant, tool: use a built-in --template"),
+        ({"reasoning": "mask"}, "--reasoning (sft.reasoning): a Jinja template does not show which "
+         "part of a reply that is: use a built-in --template"),
+        ({"header": "train"}, "--header (sft.header): chat.jinja has no header that is always "
+         "the same: use a built-in --template"),
+    ],
+)  # fmt: skip
+def test_settings_that_a_template_cannot_follow_are_usage_errors(settings, message):
+    with pytest.raises(UsageError) as error:
+        template("{{ messages }}", **settings)
+    assert str(error.value) == message
+
+
+PIECES = st.sampled_from(
+    [
+        *CONTROL,
+        "a",
+        " ",
+        "\n",
+        "\r\n",
+        "😀",
+        "é",
+        "<",
+        "|>",
+        "\ue000",
+        "\ue002",
+        "\\ue002",
+        "%EE%80%80",
+    ]
+)
+TEXTS = st.lists(PIECES, max_size=6).map("".join)
+CONVERSATIONS = st.lists(
+    st.tuples(st.sampled_from(["user", "assistant"]), TEXTS), min_size=1, max_size=5
+)
+
+
+@given(CONVERSATIONS, st.sampled_from([CHATML, UNTAGGED]))
+def test_any_text_is_written_whole_and_makes_no_control_token(turns, source):
+    messages = [{"role": role, "content": content} for role, content in turns]
+    segments = segments_of(source, *messages)
+    expected = "".join(f"<|im_start|>{role}\n{content}<|im_end|>\n" for role, content in turns)
+    assert "".join(segments.parts) == expected
+    text, ids, table, _ = segments.columns()
+    assert [id_ for id_ in ids if id_ >= 0] == [2, 3] * len(turns)
+    replies = [
+        (part, turn)
+        for part, kind, turn in zip(text.to_pylist(), table.kinds, table.turns, strict=True)
+        if kind == Kind.CONTENT
+    ]
+    assert [part for part, _ in replies] == [c for role, c in turns if role == "assistant" and c]
+
+
+def test_everything_takes_a_template_that_rewrites_earlier_turns():
+    source = "{% for m in messages %}{{ m.content if loop.last else '…' }}<eos>{% endfor %}"
+    segments = segments_of(source, user("a <eos>"), bot("b"), turns="everything")
+    assert segments.parts == ["…", "<eos>", "b", "<eos>", ""]
+    assert segments.weights == [None]
+    segments = segments_of(source, user("a"), bot("<eos>"), turns="everything", weights=[0.0, 0.0])
+    assert segments.parts == ["…", "<eos>", "<eos>", "<eos>", ""]
+    assert segments.weights == [0.0]
+    with pytest.raises(ChatError, match="does not show what all roles say"):
+        segments_of(source, user("a"), bot("b"), turns="everything", weights=[0.0, None])

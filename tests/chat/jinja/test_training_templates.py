@@ -1,0 +1,124 @@
+from __future__ import annotations
+
+import pytest
+
+from tokmill.chat.control_strings import Vocabulary
+from tokmill.chat.conversation import ChatError, Conversation
+from tokmill.chat.jinja.template import JinjaTemplate
+from tokmill.chat.jinja.training_templates import TRAINING, training_source
+from tokmill.chat.segments import Segments
+from tokmill.chat.templates import make_template, template_source
+from tokmill.chat.weights import mask_rule, segment_weights
+from tokmill.errors import UsageError
+from tokmill.settings.schema import SftSettings
+
+TOKENS = ("<eos>", "<think>", "</think>", *dict.fromkeys(t for ts in TRAINING.values() for t in ts))
+CONTROL = {string: number for number, string in enumerate(TOKENS)}
+NAMED = {"eos_token": "<eos>", "bos_token": "<bos>"}
+
+QWEN3 = (
+    "{%- set ns = namespace(last=0) %}"
+    "{%- for m in messages %}{%- if m.role == 'user' %}{%- set ns.last = loop.index0 %}{%- endif %}"
+    "{%- endfor %}"
+    "{%- for m in messages %}{{- '<|im_start|>' + m.role + '\n' }}"
+    "{%- if m.role == 'assistant' and loop.index0 > ns.last %}"
+    "{{- '<think>\n' + (m.reasoning_content or '') + '\n</think>\n\n' }}{%- endif %}"
+    "{{- m.content }}"
+    "{%- for c in m.tool_calls or [] %}"
+    "{{- '<tool_call>\n' + {'name': c.function.name, 'arguments': c.function.arguments}|tojson + "
+    "'\n</tool_call>' }}{%- endfor %}"
+    "{{- '<|im_end|>\n' }}{%- endfor %}"
+    "{%- if add_generation_prompt %}{{- '<|im_start|>assistant\n' }}{%- endif %}"
+)
+"""The form of Qwen3's own template: the reasoning of earlier turns is dropped."""
+
+USER = {"role": "user", "content": "a"}
+
+
+def bot(content, reasoning=None):
+    said = {"role": "assistant", "content": content}
+    return said if reasoning is None else {**said, "reasoning_content": reasoning}
+
+
+def shown(name, *messages, variables=None, **settings):
+    """The sample as text, what is trained between « and »."""
+    settings = SftSettings(template=name, **settings)
+    vocabulary = Vocabulary(CONTROL, "<eos>", "", NAMED)
+    template = make_template(template_source(settings, "", None), settings, vocabulary)
+    segments = Segments(CONTROL)
+    segments.begin_sample()
+    template.render(
+        Conversation(list(messages), [None] * len(messages), variables=variables), segments
+    )
+    columns = segments.columns()
+    weights, _ = segment_weights(columns.table, mask_rule(settings))
+    parts = [f"«{t}»" if w else t for t, w in zip(columns.text.to_pylist(), weights, strict=True)]
+    return "".join(parts).replace("»«", "")
+
+
+def test_qwen3_keeps_the_reasoning_of_every_turn():
+    assert shown("qwen3-training", USER, bot("b", "r"), USER, bot("c", "s")) == (
+        "<|im_start|>user\na<|im_end|>\n<|im_start|>assistant\n"
+        "«<think>\nr\n</think>\n\nb<|im_end|>»\n"
+        "<|im_start|>user\na<|im_end|>\n<|im_start|>assistant\n"
+        "«<think>\ns\n</think>\n\nc<|im_end|>»\n"
+    )
+
+
+def test_qwen3_writes_plain_chats_as_the_models_own_template_does():
+    plain = (
+        "<|im_start|>user\na<|im_end|>\n<|im_start|>assistant\n«b<|im_end|>»\n"
+        "<|im_start|>user\na<|im_end|>\n<|im_start|>assistant\n"
+    )
+    messages = (USER, bot("b"), USER, bot("c"))
+    thought = "<think>\n\n</think>\n\n"
+    assert shown("qwen3-training", *messages) == plain + f"«{thought}c<|im_end|>»\n"
+    quiet = plain + f"{thought}«c<|im_end|>»\n"
+    assert shown("qwen3-training", *messages, template_kwargs='{"enable_thinking": false}') == quiet
+    assert shown("qwen3-training", *messages, variables={"enable_thinking": False}) == quiet
+
+
+def test_phi_ends_the_text_with_eos_once():
+    messages = (USER, bot("b"), USER, bot("c"))
+    assert shown("phi-4-mini-training", *messages) == (
+        "<|user|>a<|end|><|assistant|>«b<|end|>»<|user|>a<|end|><|assistant|>«c<|end|><eos>»"
+    )
+    assert shown("phi-3-training", *messages, USER) == (
+        "<|user|>\na<|end|>\n<|assistant|>\n«b<|end|>»\n<|user|>\na<|end|>\n"
+        "<|assistant|>\n«c<|end|>»\n<|user|>\na<|end|>\n<eos>"
+    )
+
+
+def test_deepseek_is_asked_with_the_opening_tag():
+    assert shown("deepseek-r1-training", USER, bot("b", "r"), USER, bot("c")) == (
+        "<bos><｜User｜>a<｜Assistant｜><think>\n«r\n</think>\n\nb<｜end▁of▁sentence｜>»"
+        "<｜User｜>a<｜Assistant｜>«c<｜end▁of▁sentence｜>»"
+    )
+
+
+@pytest.mark.parametrize("name", TRAINING)
+def test_every_training_template_has_tags_and_needs_the_control_tokens_of_its_models(name):
+    assert "generation" in training_source(name)
+    settings = SftSettings(template=name)
+    with pytest.raises(UsageError, match=f"template {name} needs the control tokens"):
+        make_template(training_source(name), settings, Vocabulary({"<eos>": 0}, "<eos>", "", NAMED))
+
+
+def test_the_refusal_of_a_template_that_hides_turns_names_the_one_that_does_not():
+    template = JinjaTemplate(
+        QWEN3, control=CONTROL, variables=NAMED, settings=SftSettings(), where="chat.jinja"
+    )
+    with pytest.raises(ChatError) as error:
+        template.render(
+            Conversation([USER, bot("b"), USER, bot("c")], [None] * 4), Segments(CONTROL)
+        )
+    assert error.value.message.endswith(
+        "(is old reasoning dropped?): choose --template qwen3-training, or one sample per turn "
+        "(--samples turn)"
+    )
+    other = JinjaTemplate(
+        QWEN3.replace("<|im_start|>", "<|start|>"), control=CONTROL, variables=NAMED,
+        settings=SftSettings(), where="chat.jinja",
+    )  # fmt: skip
+    with pytest.raises(ChatError, match="use a template with generation tags"):
+        other.render(Conversation([USER, bot("b"), USER, bot("c")], [None] * 4), Segments(CONTROL))

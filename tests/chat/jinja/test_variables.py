@@ -1,0 +1,167 @@
+from __future__ import annotations
+
+import pytest
+
+from tokmill.chat.conversation import ChatError, Conversation
+from tokmill.chat.jinja.template import JinjaTemplate
+from tokmill.chat.jinja.variables import option_for_prompt
+from tokmill.chat.reading.schemas import read_conversation
+from tokmill.chat.segments import Segments
+from tokmill.chat.templates import make_template
+from tokmill.errors import UsageError
+from tokmill.settings.load import build_config
+from tokmill.settings.schema import SftSettings
+
+SOURCE = (
+    "{% for m in messages %}{{ m.role }}:"
+    "{% if m.role == 'assistant' and enable_thinking is defined and not enable_thinking %}"
+    "<quiet>{% endif %}{{ m.content }}{{ note }};{% endfor %}"
+    "{% if add_generation_prompt %}assistant:"
+    "{% if enable_thinking is defined and not enable_thinking %}<quiet>{% endif %}{% endif %}"
+)
+MESSAGES = [{"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}]
+
+
+def template(kwargs="", control=(), **settings):
+    return JinjaTemplate(
+        SOURCE, control={string: n for n, string in enumerate(control)},
+        variables={"eos_token": "<eos>"}, where="chat.jinja",
+        settings=SftSettings(template_kwargs=kwargs, **settings),
+    )  # fmt: skip
+
+
+def written(template, variables=None, control=()):
+    segments = Segments({string: n for n, string in enumerate(control)})
+    segments.begin_sample()
+    template.render(Conversation(MESSAGES, [None, None], variables=variables), segments)
+    return segments
+
+
+def test_the_settings_give_variables_and_a_record_goes_over_them():
+    said = template('{"enable_thinking": false, "note": "!"}')
+    assert "".join(written(said).parts) == "user:a!;assistant:<quiet>b!;"
+    own = {"enable_thinking": True, "note": "?"}
+    assert "".join(written(said, own).parts) == "user:a?;assistant:b?;"
+    assert "".join(written(template()).parts) == "user:a;assistant:b;"
+
+
+def test_a_control_tokens_string_in_a_records_variable_is_text():
+    segments = written(template(control=["<|end|>"]), {"note": "<|end|>"}, control=["<|end|>"])
+    assert "".join(segments.parts) == "user:a<|end|>;assistant:b<|end|>;"
+    assert "<|end|>" not in segments.parts
+
+
+def test_a_record_names_its_variables_as_trl_does():
+    record = {"messages": MESSAGES, "chat_template_kwargs": {"enable_thinking": False}}
+    for value in (record["chat_template_kwargs"], '{"enable_thinking": false}'):
+        conversation = read_conversation(
+            {**record, "chat_template_kwargs": value}, "messages", SftSettings()
+        )
+        assert conversation.variables == {"enable_thinking": False}
+    without = {**record, "chat_template_kwargs": None}
+    assert read_conversation(without, "messages", SftSettings()).variables is None
+
+
+@pytest.mark.parametrize(
+    ("value", "words"),
+    [
+        ([1], "chat_template_kwargs: expected an object, found a list of 1"),
+        ("{bad", "chat_template_kwargs: expected JSON, found '{bad'"),
+        ({"messages": []}, "expected variables of the template's own, found messages"),
+        ({"eos_token": "x"}, "expected variables of the template's own, found eos_token"),
+    ],
+)
+def test_variables_of_a_record_that_are_none_refuse_it(value, words):
+    with pytest.raises(ChatError) as error:
+        read_conversation(
+            {"messages": MESSAGES, "chat_template_kwargs": value}, "messages", SftSettings()
+        )
+    assert words in error.value.message
+
+
+def test_a_variable_that_a_template_does_not_read_is_named_with_those_that_it_reads(vocabulary):
+    with pytest.raises(UsageError) as error:
+        template('{"enable_thinkng": false}')
+    assert str(error.value) == (
+        "--template-kwargs (sft.template_kwargs): chat.jinja does not read enable_thinkng: it "
+        "reads enable_thinking, note"
+    )
+    with pytest.raises(UsageError, match="template chatml does not read x: it reads no variables"):
+        make_template("chatml", SftSettings(template_kwargs='{"x": 1}'), vocabulary)
+    with pytest.raises(UsageError, match=r"\(sft\.template_kwargs\): tools is set by tokmill"):
+        template('{"tools": []}')
+
+
+def test_a_table_and_json_are_the_same_setting():
+    values = [
+        {"b": 1, "a": {"d": [True, None], "c": "é"}},
+        '{"b": 1, "a": {"d": [true, null], "c": "é"}}',
+    ]
+    found = {
+        build_config({"sft": {"template_kwargs": value}}, where="x").sft.template_kwargs
+        for value in values
+    }
+    assert found == {'{"a": {"d": [true, null], "c": "é"}, "b": 1}'}
+
+
+@pytest.mark.parametrize("value", ["[1]", "{bad", '{"a": NaN}', 5, {"a": float("nan")}])
+def test_what_is_no_json_object_is_refused(value):
+    with pytest.raises(UsageError, match="template_kwargs: expected a JSON object"):
+        build_config({"sft": {"template_kwargs": value}}, where="x")
+
+
+def test_a_prompt_without_reasoning_is_refused_with_the_variable_that_opens_it():
+    source = (
+        "{% for m in messages %}{% if m.role == 'user' %}u:{{ m.content }};{% else %}"
+        "a:<think>{{ m.reasoning_content }}</think>{{ m.content }};{% endif %}{% endfor %}"
+        "{% if add_generation_prompt %}a:<think>{% if not opens %}</think>{% endif %}{% endif %}"
+    )
+    reply = {"role": "assistant", "content": "b", "reasoning_content": "c"}
+    said = Conversation([MESSAGES[0], reply], [None, None])
+
+    def render(settings):
+        made = JinjaTemplate(
+            source, control={}, variables={}, where="chat.jinja", settings=settings
+        )
+        made.render(said, Segments({}))
+
+    with pytest.raises(ChatError) as caught:
+        render(SftSettings())
+    assert caught.value.reason == "generation prompt differs"
+    assert caught.value.message.endswith(
+        ": try --template-kwargs '{\"opens\": true}', or use a template with generation tags"
+    )
+    render(SftSettings(template_kwargs='{"opens": true}'))
+
+
+def asking(opens_if):
+    """Return a template that asks with an empty block, unless a variable is as it should be."""
+
+    def render(messages, asks, given):
+        text = "".join(
+            f"<u>{m['content']}"
+            if m["role"] == "user"
+            else f"<a><think>{m.get('reasoning_content', '')}</think>{m['content']}"
+            for m in messages
+        )
+        prompt = "<a><think>" if opens_if(given) else "<a><think></think>"
+        return text + prompt * asks
+
+    return render
+
+
+@pytest.mark.parametrize("value", [True, False])
+def test_the_option_that_makes_the_prompt_begin_every_reply_is_named(value):
+    names = {"messages", "bos_token", "tools", "open_thinking", "other"}
+    found = option_for_prompt(names, asking(lambda given: given.get("open_thinking") is value))
+    said = "true" if value else "false"
+    assert found == f"--template-kwargs '{{\"open_thinking\": {said}}}'"
+
+
+def test_there_is_none_where_no_variable_helps_or_the_template_refuses():
+    def refuses(*_):
+        raise ChatError("template error", "no")
+
+    assert option_for_prompt({"a"}, asking(lambda _: False)) == ""
+    assert option_for_prompt({"a"}, refuses) == ""
+    assert option_for_prompt(set(), asking(lambda _: True)) == ""

@@ -1,0 +1,237 @@
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from tokmill.chat.conversation import ChatError
+from tokmill.chat.reading.content import Content, read_calls, read_content, read_tools
+from tokmill.settings.schema import SftSettings
+
+SETTINGS = SftSettings()
+CALL = {"type": "function", "function": {"name": "f", "arguments": {"x": 1}}}
+
+
+def part(kind, text):
+    return {"type": kind, "text": text}
+
+
+@pytest.mark.parametrize(
+    ("value", "content"),
+    [
+        ("hi", Content("hi")),
+        ("", Content("")),
+        (None, Content("")),
+        ([], Content("")),
+        ([part("text", "a"), part("text", " b")], Content("a b")),
+        ([part("input_text", "a"), part("output_text", "b")], Content("ab")),
+        ([{"type": "text", "value": "a"}, {"type": "text", "content": "b"}], Content("ab")),
+        ([{"type": "text", "text": None, "value": "a", "image": None}], Content("a")),
+        ([part("reasoning", "r"), part("text", "a")], Content("a", "r")),
+        ([part("thinking", "r"), part("reasoning", "s")], Content("", "rs")),
+        ([{"type": "thinking", "thinking": "r"}, part("text", "a")], Content("a", "r")),
+        ([part("reasoning", "")], Content("", "")),
+    ],
+)
+def test_texts_and_typed_parts_are_joined(value, content):
+    assert read_content(value, SETTINGS, "message 1") == content
+
+
+@pytest.mark.parametrize("kind", ["tool_call", "function_call"])
+@pytest.mark.parametrize(
+    "value", ['{"name": "f", "arguments": {"x": 1}}', {"name": "f", "arguments": '{"x": 1}'}, CALL]
+)
+def test_parts_that_are_calls_are_read_as_such(kind, value):
+    parts = [part("text", "a"), {"type": kind, "value": value}, {"type": kind, "value": value}]
+    assert read_content(parts, SETTINGS, "message 1") == Content("a", None, (CALL, CALL))
+
+
+@pytest.mark.parametrize(
+    ("value", "reason", "message"),
+    [
+        (3, "wrong type", ": expected text or a list of typed parts as content, found 3"),
+        (True, "wrong type", ": expected text or a list of typed parts as content, found true"),
+        ({"text": "a"}, "wrong type", ": expected text or a list of typed parts as content, "
+         "found an object with keys text"),
+        (["a"], "wrong type", ", part 1: expected an object with type and text, found 'a'"),
+        ([part("text", 3)], "wrong type", ", part 1: expected text under text, value, content, "
+         "found 3"),
+        ([{"type": "text"}], "wrong type", ", part 1: expected text under text, value, content, "
+         "found null"),
+        ([part("text", "a"), {"type": "image_url", "image_url": {}}], "unknown content part",
+         ", part 2: expected type text, input_text, output_text, reasoning, thinking, tool_call, "
+         "function_call, found 'image_url'"),
+        ([{"text": "a"}], "unknown content part", ", part 1: expected type text, input_text, "
+         "output_text, reasoning, thinking, tool_call, function_call, found null"),
+        ([{"type": ["text"]}], "unknown content part", ", part 1: expected type text, input_text, "
+         "output_text, reasoning, thinking, tool_call, function_call, found a list of 1"),
+        ([part("text", "a"), part("reasoning", "r")], "order of parts",
+         ", part 2: expected reasoning, then text, then tool calls, found reasoning behind a later "
+         "one; make messages of them"),
+        ([{"type": "tool_call", "value": "{}"}], "broken tool call",
+         ", part 1: expected a call with a name, found an object with no keys"),
+        ([{"type": "tool_call", "value": None}], "broken tool call",
+         ", part 1: expected a call as value, found none"),
+    ],
+)  # fmt: skip
+def test_other_contents_are_refused(value, reason, message):
+    with pytest.raises(ChatError) as caught:
+        read_content(value, SETTINGS, "message 1")
+    assert (caught.value.reason, caught.value.message) == (reason, f"message 1{message}")
+
+
+def test_text_behind_a_call_is_refused_as_no_template_writes_it_there():
+    parts = [{"type": "tool_call", "value": CALL}, part("text", "a")]
+    with pytest.raises(ChatError) as caught:
+        read_content(parts, SETTINGS, "message 1")
+    assert caught.value.reason == "order of parts"
+
+
+PARSE, KEEP = SftSettings(), SftSettings(tool_arguments="keep")
+BARE = {"name": "f", "description": "d"}
+WRAPPED = {"type": "function", "function": BARE}
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        [WRAPPED],
+        [BARE],
+        json.dumps([BARE]),
+        [json.dumps(BARE)],
+        [{"function": BARE}],
+        [{"type": None, "function": BARE}],
+        [{"type": "function", "name": "f", "description": "d"}],
+    ],
+)
+@pytest.mark.parametrize("key", ["tools", "functions"])
+def test_tools_in_any_form_are_wrapped_functions(key, value):
+    assert read_tools({key: value}) == [WRAPPED]
+
+
+def test_a_wrapped_tool_keeps_all_it_has_in_order():
+    tool = {"strict": True, "function": {"parameters": {"b": 1, "a": 2}, "name": "f"}}
+    (read,) = read_tools({"tools": [{**tool, "type": "function"}]})
+    assert json.dumps(read) == json.dumps({**tool, "type": "function"})
+
+
+@pytest.mark.parametrize("value", [None, [], "[]", "", " ", "null"])
+def test_no_tools_are_none(value):
+    assert read_tools({"tools": value}) is None
+    assert read_tools({}) is None
+
+
+def test_tools_may_stand_in_the_first_message():
+    assert read_tools({}, {"role": "system", "tools": json.dumps([BARE])}) == [WRAPPED]
+    assert read_tools({"tools": [{"name": "g"}]}, {"tools": [BARE]}) == [
+        {"type": "function", "function": {"name": "g"}}
+    ]
+    assert read_tools({"tools": []}, {"tools": [BARE]}) is None
+    assert read_tools({}, "no object") is None
+
+
+@pytest.mark.parametrize(
+    ("value", "message"),
+    [
+        ({"name": "f"}, "tools: expected a list, found an object with keys name"),
+        (3, "tools: expected a list, found 3"),
+        (["x"], "tool 1: expected JSON, found 'x': expecting value: line 1 column 1 (char 0)"),
+        ([BARE, 3], "tool 2: expected a function with a name, found 3"),
+        ([{}], "tool 1: expected a function with a name, found an object with no keys"),
+        ([{"name": ""}], "tool 1: expected a function with a name, found an object with keys name"),
+        (
+            [{"type": "function", "function": {"description": "d"}}],
+            "tool 1: expected a function with a name, found an object with keys type, function",
+        ),
+        (
+            [{"type": "web_search", "name": "w"}],
+            "tool 1: expected a function with a name, found an object with keys type, name",
+        ),
+    ],
+)
+def test_broken_tools_say_which_and_how(value, message):
+    with pytest.raises(ChatError) as caught:
+        read_tools({"tools": value})
+    assert (caught.value.reason, caught.value.message) == ("broken tools", message)
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        [CALL],
+        CALL,
+        json.dumps(CALL),
+        json.dumps([CALL]),
+        [json.dumps(CALL)],
+        [{"name": "f", "arguments": {"x": 1}}],
+        [{"name": "f", "arguments": '{"x": 1}'}],
+        [{"function": {"arguments": ' {"x": 1}', "name": "f"}, "index": 0, "id": None}],
+        [{"type": "function", "name": "f", "arguments": {"x": 1}, "function": None}],
+    ],
+)
+def test_calls_in_any_form_are_canonical(value):
+    assert json.dumps(read_calls(value, PARSE, "m")) == json.dumps([CALL])
+
+
+@pytest.mark.parametrize("value", [None, "", [], "[]", "null"])
+def test_no_calls_are_an_empty_list(value):
+    assert read_calls(value, PARSE, "m") == []
+
+
+def test_a_call_keeps_its_id():
+    (call,) = read_calls([{"id": "c1", **CALL}], PARSE, "m")
+    assert call == {"id": "c1", **CALL}
+
+
+def test_arguments_keep_order_and_integers():
+    (call,) = read_calls(
+        {"name": "f", "arguments": '{"b": 12345678901234567890, "a": []}'}, PARSE, ""
+    )
+    assert list(call["function"]["arguments"].items()) == [("b", 12345678901234567890), ("a", [])]
+
+
+@pytest.mark.parametrize("arguments", ['{"x": 1}', "print(1)", "", "[1]"])
+def test_arguments_that_are_a_string_are_kept_where_the_settings_say_so(arguments):
+    (call,) = read_calls({"name": "f", "arguments": arguments}, KEEP, "m")
+    assert call["function"]["arguments"] == arguments
+
+
+@pytest.mark.parametrize("call", [{"name": "f"}, {"name": "f", "arguments": None}])
+def test_a_call_without_arguments_has_none(call):
+    assert read_calls(call, PARSE, "m") == [
+        {"type": "function", "function": {"name": "f", "arguments": {}}}
+    ]
+
+
+@pytest.mark.parametrize(
+    ("value", "message"),
+    [
+        ("{", "m: expected JSON, found '{': expecting property name enclosed in double quotes: "
+         "line 1 column 2 (char 1)"),
+        (3, "m: expected a list of calls, found 3"),
+        ([3], "m: expected a call with a name, found 3"),
+        ([None], "m: expected a call with a name, found null"),
+        ({"arguments": {}}, "m: expected a call with a name, found an object with keys arguments"),
+        ({"name": 1}, "m: expected a call with a name, found an object with keys name"),
+        ({"function": "f"}, "m: expected a call with a name, found 'f'"),
+        ({"type": "custom", "name": "f"}, "m: expected type 'function', found 'custom'"),
+        ({"name": "f", "arguments": "{"}, "m: 'f': arguments: expected JSON, found '{': expecting "
+         "property name enclosed in double quotes: line 1 column 2 (char 1)"),
+        ({"name": "f", "arguments": ""}, "m: 'f': arguments: expected JSON, found '': expecting "
+         "value: line 1 column 1 (char 0)"),
+        ({"name": "f", "arguments": "1"}, "m: 'f': expected arguments in an object, found 1"),
+        ({"name": "f", "arguments": [1]}, "m: 'f': expected arguments in an object, "
+         "found a list of 1"),
+        ({"name": "f", "parameters": {}}, "m: 'f': expected arguments, found keys parameters"),
+    ],
+)  # fmt: skip
+def test_broken_calls_say_which_and_how(value, message):
+    with pytest.raises(ChatError) as caught:
+        read_calls(value, PARSE, "m")
+    assert (caught.value.reason, caught.value.message) == ("broken tool call", message)
+
+
+def test_a_lone_surrogate_within_the_json_of_arguments_is_refused():
+    with pytest.raises(ChatError) as caught:
+        read_calls({"name": "f", "arguments": r'{"x": "\ud83d"}'}, PARSE, "m")
+    assert caught.value.reason == "lone surrogate"

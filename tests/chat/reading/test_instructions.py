@@ -1,0 +1,272 @@
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+
+import pytest
+
+from tokmill.chat.conversation import ChatError, Conversation
+from tokmill.chat.reading.instructions import (
+    context_of,
+    history_of,
+    read_alpaca,
+    read_pair,
+    read_text,
+    reasoning_of,
+    system_of,
+)
+from tokmill.settings.schema import SftSettings
+
+SETTINGS = SftSettings()
+
+
+def said(role, content):
+    return {"role": role, "content": content}
+
+
+def flat(*messages, tools=None):
+    return Conversation(list(messages), [None] * len(messages), tools)
+
+
+def refusal(reader, record):
+    with pytest.raises(ChatError) as caught:
+        reader(record, SETTINGS)
+    return caught.value.reason, caught.value.message
+
+
+@pytest.mark.parametrize("prompt", ["prompt", "question", "query"])
+@pytest.mark.parametrize("answer", ["response", "completion", "answer", "output"])
+def test_prompt_and_answer_have_several_names(prompt, answer):
+    record = {prompt: " q", answer: "a\n"}
+    assert read_pair(record, SETTINGS) == flat(said("user", " q"), said("assistant", "a\n"))
+
+
+@pytest.mark.parametrize("record", [{"prompt": None}, {"prompt": ""}, {}])
+def test_a_prompt_may_be_empty_and_an_answer_too(record):
+    expected = flat(said("user", ""), said("assistant", ""))
+    assert read_pair({**record, "completion": ""}, SETTINGS) == expected
+
+
+def test_the_first_name_that_is_not_null_is_the_answer():
+    record = {"question": "q", "response": None, "completion": "c", "answer": "a"}
+    assert read_pair(record, SETTINGS).messages[1] == said("assistant", "c")
+
+
+@pytest.mark.parametrize("reader", [read_pair, read_alpaca])
+def test_a_missing_answer_is_no_sample(reader):
+    assert refusal(reader, {"prompt": "q", "instruction": "q", "completion": None}) == (
+        "no such fields",
+        "record: expected response or completion or answer or output, "
+        "found keys prompt, instruction, completion",
+    )
+
+
+@pytest.mark.parametrize(
+    ("reader", "record", "message"),
+    [
+        (read_pair, {"prompt": 3, "answer": "a"}, "prompt: expected text, found 3"),
+        (read_pair, {"prompt": "q", "answer": 42}, "answer: expected text, found 42"),
+        (read_pair, {"prompt": "q", "answer": "a", "system": 3}, "system: expected text, found 3"),
+        (read_alpaca, {"instruction": [], "output": "a"}, "instruction: expected text, found "
+         "a list of 0"),
+        (read_alpaca, {"instruction": "q", "input": 3, "output": "a"}, "input: expected text, "
+         "found 3: --ignore-keys input leaves it out"),
+        (read_alpaca, {"instruction": "q", "output": "a", "history": 3}, "history: expected a list "
+         "of pairs or messages, found 3: --ignore-keys history leaves it out"),
+        (read_alpaca, {"instruction": "q", "output": "a", "history": [["x"]]}, "history, pair 1: "
+         "expected a list of a question and its answer, found a list of 1"),
+        (read_alpaca, {"instruction": "q", "output": "a", "history": [["x", "y"], ["z", 3]]},
+         "history, pair 2: expected text, found 3"),
+        (read_text, {"text": ["a"]}, "text: expected text, found a list of 1"),
+    ],
+)  # fmt: skip
+def test_values_of_another_type_are_refused(reader, record, message):
+    assert refusal(reader, record) == ("wrong type", message)
+
+
+@pytest.mark.parametrize(
+    ("record", "user"),
+    [
+        ({"instruction": "do", "input": ""}, "do"),
+        ({"instruction": "do"}, "do"),
+        ({"instruction": "do", "input": None}, "do"),
+        ({"instruction": "do", "input": "it"}, "do\nit"),
+        ({"instruction": "do", "context": "it"}, "do\nit"),
+        ({"instruction": None, "input": "it"}, "it"),
+        ({"instruction": "", "input": ""}, ""),
+        ({"instruction": "do", "input": " "}, "do\n "),
+    ],
+)
+def test_an_instruction_and_its_input_are_joined_by_a_newline(record, user):
+    assert read_alpaca({**record, "output": "a"}, SETTINGS) == flat(
+        said("user", user), said("assistant", "a")
+    )
+
+
+@pytest.mark.parametrize(
+    ("instruction", "user"),
+    [
+        ("newline", said("user", "do\nit")),
+        ("blank-line", said("user", "do\n\nit")),
+        ("stanford", {**said("user", "do\n\n### Input:\nit"), "with_input": True}),
+    ],
+)
+def test_the_join_of_an_instruction_is_a_setting(instruction, user):
+    settings = SftSettings(instruction=instruction)
+    record = {"instruction": "do", "input": "it", "output": "a"}
+    assert read_alpaca(record, settings).messages == [user, said("assistant", "a")]
+
+
+def test_stanford_s_heading_stands_before_an_input_without_an_instruction():
+    record = {"instruction": "", "input": "it", "output": "a"}
+    (user, _) = read_alpaca(record, SftSettings(instruction="stanford")).messages
+    assert user == {**said("user", "\n\n### Input:\nit"), "with_input": True}
+
+
+def test_stanford_has_no_heading_for_an_empty_input():
+    settings = SftSettings(instruction="stanford")
+    record = {"instruction": "do", "output": "a", "history": [["p", "r"]]}
+    assert read_alpaca(record, settings).messages == [
+        said("user", "p"),
+        said("assistant", "r"),
+        said("user", "do"),
+        said("assistant", "a"),
+    ]
+
+
+HISTORY = [["p", "r"], [None, "s"]]
+
+
+@pytest.mark.parametrize("history", [HISTORY, json.dumps(HISTORY)])
+def test_system_and_history_come_before_the_instruction(history):
+    record = {"instruction": "do", "output": "a", "system": "be", "history": history}
+    assert read_alpaca(record, SETTINGS) == flat(
+        said("system", "be"),
+        said("user", "p"),
+        said("assistant", "r"),
+        said("user", ""),
+        said("assistant", "s"),
+        said("user", "do"),
+        said("assistant", "a"),
+    )
+
+
+@pytest.mark.parametrize("nothing", [None, ""])
+def test_no_system_and_no_history_leave_no_trace(nothing):
+    record = {"instruction": "do", "output": "a", "system": nothing, "history": nothing}
+    assert read_alpaca(record, SETTINGS) == flat(said("user", "do"), said("assistant", "a"))
+
+
+def test_broken_history_has_its_reason():
+    reason, _ = refusal(read_alpaca, {"instruction": "do", "output": "a", "history": "[["})
+    assert reason == "broken history"
+
+
+def test_a_flat_record_may_have_system_and_tools():
+    record = {"question": "q", "answer": "a", "system": "be", "tools": [{"name": "f"}]}
+    assert read_pair(record, SETTINGS) == flat(
+        said("system", "be"),
+        said("user", "q"),
+        said("assistant", "a"),
+        tools=[{"type": "function", "function": {"name": "f"}}],
+    )
+
+
+def test_a_text_is_one_message_of_the_assistant():
+    for text in ("t\n", ""):
+        expected = replace(flat(said("assistant", text)), is_text=True)
+        assert read_text({"text": text}, SETTINGS) == expected
+    assert refusal(read_text, {"text": None, "body": "x"}) == (
+        "no such fields",
+        "record: expected text, found keys text, body",
+    )
+
+
+def test_a_context_belongs_to_the_prompt_as_an_input_to_its_instruction():
+    for name in ("context", "input"):
+        record = {"question": "q", name: "c", "answer": "a"}
+        assert read_pair(record, SETTINGS) == flat(said("user", "q\nc"), said("assistant", "a"))
+    stanford = SftSettings(instruction="stanford")
+    user = {**said("user", "q\n\n### Input:\nc"), "with_input": True}
+    assert read_pair(record, stanford).messages[0] == user
+
+
+def test_an_input_beside_a_prompt_and_an_instruction_is_the_instruction_s():
+    record = {"prompt": "### Do it: this", "instruction": "Do it", "input": "this", "output": "a"}
+    assert read_pair(record, SETTINGS).messages[0] == said("user", "### Do it: this")
+
+
+@pytest.mark.parametrize("reader", [read_pair, read_alpaca])
+def test_system_prompt_history_and_reasoning_are_read_beside_an_answer(reader):
+    record = {
+        "prompt": "q",
+        "instruction": "q",
+        "output": "a",
+        "system_prompt": "be",
+        "history": [["p", "r"]],
+        "reasoning": "hm",
+    }
+    assert reader(record, SETTINGS).messages == [
+        said("system", "be"),
+        said("user", "p"),
+        said("assistant", "r"),
+        said("user", "q"),
+        {**said("assistant", "a"), "reasoning_content": "hm"},
+    ]
+
+
+def test_a_name_that_is_empty_gives_way_to_one_that_is_filled():
+    record = {"prompt": "", "question": "q", "response": "", "output": "a"}
+    assert read_pair(record, SETTINGS) == flat(said("user", "q"), said("assistant", "a"))
+
+
+USER, REPLY = {"role": "user", "content": "q"}, {"role": "assistant", "content": "a"}
+
+
+@pytest.mark.parametrize("key", ["system", "system_prompt", "system_message"])
+def test_a_system_message_has_several_names(key):
+    assert system_of({key: "be"}) == [{"role": "system", "content": "be"}]
+    assert system_of({"system": "", key: "be"} if key != "system" else {key: ""}) == (
+        [{"role": "system", "content": "be"}] if key != "system" else []
+    )
+
+
+@pytest.mark.parametrize("key", ["reasoning", "reasoning_content", "thinking"])
+def test_reasoning_beside_an_answer_is_that_of_the_reply(key):
+    assert reasoning_of({key: "hm"}) == {"reasoning_content": "hm"}
+    assert reasoning_of({key: ""}) == {}
+
+
+@pytest.mark.parametrize(
+    ("history", "expected"),
+    [
+        ([["q", "a"]], ([USER, REPLY], [None, None])),
+        (json.dumps([["q", "a"]]), ([USER, REPLY], [None, None])),
+        ([USER, {**REPLY, "weight": 0}], ([USER, REPLY], [None, 0.0])),
+        ([], ([], [])),
+        ("", ([], [])),
+    ],
+)
+def test_a_history_is_pairs_or_messages(history, expected):
+    assert history_of({"history": history}, SETTINGS) == expected
+
+
+@pytest.mark.parametrize(
+    ("read", "record"),
+    [
+        (context_of, {"context": ["a", "b"]}),
+        (reasoning_of, {"reasoning": True}),
+        (lambda record: history_of(record, SETTINGS), {"history": 3}),
+    ],
+)
+def test_a_value_of_another_type_names_the_option_that_leaves_it_out(read, record):
+    (key,) = record
+    with pytest.raises(ChatError, match=f": --ignore-keys {key} leaves it out$") as caught:
+        read(record)
+    assert caught.value.reason == "wrong type"
+
+
+def test_a_text_on_history_is_no_list_of_turns_and_the_option_is_named():
+    with pytest.raises(ChatError, match=r": --ignore-keys history leaves it out$") as caught:
+        history_of({"history": "of Europe"}, SETTINGS)
+    assert caught.value.reason == "broken history"

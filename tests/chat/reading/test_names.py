@@ -1,0 +1,132 @@
+from __future__ import annotations
+
+import pytest
+
+from tokmill.chat.reading.names import (
+    check_names,
+    is_filled,
+    meaningful_keys,
+    of_message,
+    of_record,
+    role_of,
+    takes_refusal,
+)
+from tokmill.chat.reading.schemas import read_conversation
+from tokmill.chat.reading.unread import unread_keys
+from tokmill.errors import UsageError
+from tokmill.settings.schema import SftSettings
+
+PAIR = {"question": "q", "answer": "a"}
+
+
+@pytest.mark.parametrize(("value", "filled"), [(None, False), ("", False), ([], False), (0, True)])
+def test_null_empty_text_and_empty_list_say_nothing(value, filled):
+    assert is_filled(value) is filled
+    expected = ("note",) if filled else ()
+    assert unread_keys({**PAIR, "note": value}, "prompt") == expected
+
+
+@pytest.mark.parametrize(
+    ("record", "schema", "unread"),
+    [
+        (PAIR, "prompt", ()),
+        ({**PAIR, "url": "u", "id": 0}, "prompt", ("id", "url")),
+        ({**PAIR, "context": "c", "system_prompt": "s", "thinking": "t"}, "prompt", ()),
+        ({**PAIR, "context": "c", "input": "i"}, "prompt", ("context",)),
+        ({**PAIR, "response": "", "output": "o"}, "prompt", ("output",)),
+        ({"prompt": "p", "instruction": "i", "input": "x", "output": "o"}, "prompt",
+         ("input", "instruction")),
+        ({"instruction": "i", "input": "x", "output": "o", "label": "class"}, "alpaca", ("label",)),
+        ({"messages": [], "system": "s", "history": [["a", "b"]], "weight": 0}, "messages", ()),
+        ({"messages": [1], "prompt": "p"}, "messages", ("prompt",)),
+        ({"text": "t", "system": "s"}, "text", ("system",)),
+        ({"text": "t", "": "unnamed"}, "text", ("",)),
+    ],
+)  # fmt: skip
+def test_what_a_schema_does_not_read_is_told(record, schema, unread):
+    assert unread_keys(record, schema) == unread
+    assert meaningful_keys(schema) >= set(record) - set(unread)
+
+
+def test_a_key_that_is_ignored_is_not_read_and_another_takes_its_place():
+    record = {"question": "q", "answer": "a", "input": "i", "context": "c"}
+    assert unread_keys(record, "prompt", ("input",)) == ("input",)
+
+
+def test_a_refusal_is_taken_only_where_nothing_else_is_said():
+    assert takes_refusal({"role": "assistant", "content": "", "refusal": "no"})
+    assert not takes_refusal({"role": "assistant", "content": "yes", "refusal": "no"})
+    assert not takes_refusal({"role": "assistant", "content": None, "refusal": None})
+
+
+@pytest.mark.parametrize("said", ["user", "USER", "User", "uSeR", " human ", "Human"])
+def test_a_role_is_known_in_any_case(said):
+    assert role_of(said, SftSettings()) == "user"
+
+
+def test_names_of_roles_that_are_given_win_over_known_ones():
+    settings = SftSettings(role_names=("Agent=assistant", "system=assistant"))
+    assert [role_of(said, settings) for said in ("AGENT", "agent", "SYSTEM", "user", "nobody")] == [
+        "assistant", "assistant", "assistant", "user", None
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [
+        (
+            {"fields": ("speaker",)},
+            "--fields: expected pairs such as role=speaker, found 'sp",
+        ),
+        (
+            {"fields": ("speaker=role",)},
+            "--fields: expected a field of messages, prompt, compl",
+        ),
+        (
+            {"role_names": ("bot",)},
+            "--role-names: expected pairs such as bot=assistant",
+        ),
+        (
+            {"role_names": ("bot=robot",)},
+            "--role-names: bot: expected a role of system, devel",
+        ),
+    ],
+)
+def test_names_that_are_no_pairs_are_refused(settings, said):
+    with pytest.raises(UsageError) as caught:
+        check_names(SftSettings(**settings))
+    assert str(caught.value).startswith(said)
+
+
+USER, REPLY = {"role": "user", "content": "q"}, {"role": "assistant", "content": "a"}
+
+
+def test_a_key_that_is_named_wins_over_the_known_one_where_it_says_something():
+    settings = SftSettings(fields=("completion=solution",))
+    assert of_record({"solution": "s", "response": "r"}, settings) == {"response": "s"}
+    assert of_record({"solution": None, "response": "r"}, settings) == {"response": "r"}
+    assert of_record({"response": "r"}, settings) == {"response": "r"}
+
+
+def test_keys_of_messages_and_of_records_are_named_apart():
+    settings = SftSettings(fields=("content=text", "role=who"))
+    assert of_record({"text": "t", "who": "w"}, settings) == {"text": "t", "who": "w"}
+    assert of_message({"text": "t", "who": "w"}, settings) == {"content": "t", "role": "w"}
+
+
+def test_keys_that_are_ignored_are_not_there():
+    settings = SftSettings(ignore_keys=("label",))
+    assert of_record({"label": 1, "text": "t"}, settings) == {"text": "t"}
+    assert of_message({"label": 1, "role": "user"}, settings) == {"role": "user"}
+
+
+def test_records_are_read_under_the_names_given():
+    fields = ("content=utterance", "messages=dialogue", "role=speaker", "system=persona")
+    settings = SftSettings(fields=fields, role_names=("agent=assistant", "client=user"))
+    turns = [{"speaker": "Client", "utterance": "q"}, {"speaker": "AGENT", "utterance": "a"}]
+    read = read_conversation({"dialogue": turns, "persona": "be"}, "messages", settings)
+    assert read.messages == [{"role": "system", "content": "be"}, USER, REPLY]
+    flat = SftSettings(fields=("completion=Response", "prompt=Question", "reasoning=Complex_CoT"))
+    record = {"Question": "q", "Complex_CoT": "hm", "Response": "a"}
+    read = read_conversation(record, "prompt", flat)
+    assert read.messages == [USER, {**REPLY, "reasoning_content": "hm"}]

@@ -1,0 +1,154 @@
+from __future__ import annotations
+
+import json
+import tomllib
+
+import pytest
+
+from tokmill.chat.reading.detect import settle_records
+from tokmill.chat.reading.schemas import read_conversation
+from tokmill.errors import UsageError
+from tokmill.settings.load import build_config
+from tokmill.settings.schema import SftSettings
+
+SETTINGS = SftSettings()
+USER, REPLY = {"role": "user", "content": "q"}, {"role": "assistant", "content": "a"}
+
+
+@pytest.mark.parametrize(
+    ("record", "fields"),
+    [
+        ({"dialogue": [{"speaker": "USER", "utterance": "q"}, {"speaker": "Model",
+          "utterance": "a"}]}, ("content=utterance", "messages=dialogue", "role=speaker")),
+        ({"id": 1, "turns": [{"author": "human", "text": "q", "n": 1}, {"author": "gpt",
+          "text": "a", "n": 2}]}, ("content=text", "messages=turns", "role=author")),
+        ({"chat": json.dumps([USER, REPLY])}, ("messages=chat",)),
+        ({"conversation": [{"human": "q", "assistant": "a"}]}, ("messages=conversation",)),
+        ({"messages": [{"role": "user", "text": "q"}, {"role": "assistant", "text": "a"}]},
+         ("content=text",)),
+    ],
+)  # fmt: skip
+def test_turns_under_other_names_are_read_where_it_is_plain_who_speaks(record, fields):
+    settled = settle_records(SETTINGS, [record, record])
+    assert (settled.schema, settled.fields) == ("messages", fields)
+    assert read_conversation(record, "messages", settled).messages == [USER, REPLY]
+
+
+@pytest.mark.parametrize(
+    "record",
+    [
+        {"messages": [USER, REPLY], "turns": [USER, REPLY]},
+        {"conversations": [{"from": "human", "value": "q"}]},
+        {"messages": [{"human": "q", "assistant": "a"}]},
+        {"question": "q", "answer": "a", "turns": [USER]},
+        {"text": "t", "turns": [USER]},
+    ],
+)
+def test_what_is_known_already_stays_as_it_is(record):
+    assert settle_records(SETTINGS, [record]).fields == ()
+
+
+@pytest.mark.parametrize(
+    "record",
+    [
+        {"input": [USER], "output": "a"},
+        {"prompt": [USER, REPLY, USER], "completion": "a"},
+        {"prompt": "q", "completion": [REPLY]},
+        {"dialogue": [USER, REPLY], "answer": "a"},
+    ],
+)
+def test_turns_that_are_half_a_sample_are_not_taken_for_all_of_it(record):
+    said = ""
+    try:
+        settled = settle_records(SETTINGS, [record])
+    except UsageError as error:
+        said = str(error)
+    else:
+        assert (settled.schema, settled.fields) == ("prompt", ())
+    assert "messages=" not in said
+
+
+@pytest.mark.parametrize("roles", [("prompter", "assistant"), ("user", "assistant"), ("Human",)])
+def test_records_that_are_one_message_each_do_not_become_replies(roles):
+    records = [{"text": "t", "role": role, "parent_id": "x"} for role in roles]
+    with pytest.raises(
+        UsageError, match=rf"each record is one message \(role: {roles[0]}"
+    ) as caught:
+        settle_records(SETTINGS, records)
+    assert "--schema text" in str(caught.value)
+    assert settle_records(SftSettings(schema="text"), records).schema == "text"
+    assert settle_records(SETTINGS, [*records, {"text": "t"}]).schema == "text"
+
+
+def test_turns_of_user_and_system_alone_are_refused_with_what_to_write():
+    turns = [{"speaker": "USER", "utterance": "q"}, {"speaker": "SYSTEM", "utterance": "a"}]
+    with pytest.raises(UsageError, match="--role-names system=assistant"):
+        settle_records(SETTINGS, [{"turns": turns}])
+    named = SftSettings(role_names=("system=assistant",))
+    settled = settle_records(named, [{"turns": turns}])
+    assert read_conversation({"turns": turns}, "messages", settled).messages == [USER, REPLY]
+    system_only = [{"messages": [{"role": "system", "content": "be"}, USER]}]
+    assert settle_records(SETTINGS, system_only).schema == "messages"
+
+
+TURNS = [{"speaker": "client", "utterance": "q"}, {"speaker": "agent", "utterance": "a"}]
+
+
+def refusal(*records):
+    with pytest.raises(UsageError) as caught:
+        settle_records(SETTINGS, records, "data.jsonl")
+    return str(caught.value)
+
+
+def test_turns_of_unknown_names_are_named_with_what_to_copy():
+    said = refusal({"id": 1, "dialogue": TURNS})
+    assert "found keys id, dialogue[]: speaker, utterance; known:" in said
+    assert said.endswith(
+        "rename the fields, or name them: --fields "
+        "messages=dialogue,role=speaker,content=utterance --role-names client=user,agent=assistant "
+        '(under [sft]: fields = {messages = "dialogue", role = "speaker", content = "utterance"} '
+        'and role_names = {client = "user", agent = "assistant"})'
+    )
+
+
+@pytest.mark.parametrize(
+    ("record", "options"),
+    [
+        ({"Question": "q", "Complex_CoT": "c", "Response": "a"},
+         "--fields prompt=Question,completion=Response ("),
+        ({"id": "x", "Problem text": "q", "Solution": "a"},
+         "--fields 'prompt=Problem text,completion=Solution' ("),
+        ({"a": "x", "b": "y"}, "--fields prompt=a,completion=b ("),
+        ({"system": "s", "human": "q", "bot": "a"}, "--fields prompt=human,completion=bot ("),
+        ({"problem": "q", "question_type": "x", "solution": "a"},
+         "--fields prompt=problem,completion=solution ("),
+    ],
+)  # fmt: skip
+def test_flat_records_of_unknown_names_are_too(record, options):
+    assert f"or name them: {options}" in refusal(record)
+
+
+@pytest.mark.parametrize("record", [{"id": 1}, {"a": "x"}, {}])
+def test_there_is_no_advice_where_nothing_is_near(record):
+    assert refusal(record).endswith("text: text: rename the fields")
+
+
+def test_the_advice_can_be_copied_into_a_file():
+    said = refusal({"dialogue": TURNS})
+    lines = said.partition("under [sft]: ")[2].removesuffix(")").replace(" and ", "\n")
+    config = build_config(tomllib.loads(f"[sft]\n{lines}"), where="file")
+    assert config.sft is not None
+    settled = settle_records(config.sft, [{"dialogue": TURNS}])
+    assert (settled.schema, settled.role_names) == ("messages", ("agent=assistant", "client=user"))
+
+
+def test_a_name_that_no_record_has_is_refused():
+    with pytest.raises(UsageError, match=r"^--fields messages=dialouge: not in"):
+        settle_records(SftSettings(fields=("messages=dialouge",)), [{"dialogue": []}], "data.jsonl")
+
+
+def test_names_that_are_known_need_no_advice():
+    said = refusal({"chat": [USER, REPLY], "dialog": [USER, REPLY]})
+    assert said.endswith(
+        'name them: --fields messages=chat (under [sft]: fields = {messages = "chat"})'
+    )

@@ -1,0 +1,188 @@
+from __future__ import annotations
+
+import json
+from collections import Counter
+from dataclasses import replace
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tokmill.chat.control_strings import (
+    KEPT_CONTROL,
+    KEPT_TAGS,
+    RENDERED_TEXTS,
+    KeptStrings,
+    RenderedTexts,
+    holds,
+    patterns,
+)
+from tokmill.chat.reading.detect import settle_rendered, text_note
+from tokmill.errors import UsageError
+from tokmill.settings.schema import SftSettings
+
+pieces = [
+    "<|im_end|>",
+    "<think>",
+    "</think>",
+    "<tool_call>",
+    "<",
+    "a",
+    "猫",
+    "\n",
+    "<|im_",
+    "end|>",
+]
+
+
+def counted(kept: KeptStrings, text: str) -> dict[str, int]:
+    noticed = Counter[str]()
+    kept.notice([{"role": "user", "content": text}], noticed)
+    return dict(noticed)
+
+
+def test_tags_and_other_control_strings_are_counted_apart(vocabulary):
+    kept = KeptStrings(vocabulary)
+    text = "<think>a</think> <tool_call> <|im_end|><|im_start|> <eos> <tool> [THINK]"
+    assert counted(kept, text) == {KEPT_TAGS: 3, KEPT_CONTROL: 3}
+
+
+def test_tags_are_counted_where_the_tokenizer_has_no_such_tokens(vocabulary):
+    kept = KeptStrings(replace(vocabulary, control={"<eos>": 0}))
+    assert counted(kept, "<think>a</think><|im_end|>") == {KEPT_TAGS: 2}
+
+
+def test_strings_that_become_tokens_are_not_counted(vocabulary):
+    assert counted(KeptStrings(replace(vocabulary, parse=True)), "<think><eos>") == {}
+    parsed = frozenset({"<think>"})
+    control = {"<eos>": 0}
+    kept = KeptStrings(replace(vocabulary, control=control, parsed=parsed))
+    assert counted(kept, "<think></think>") == {KEPT_TAGS: 1}
+
+
+def test_strings_in_the_reasoning_of_a_message_are_counted(vocabulary):
+    noticed = Counter[str]()
+    message = {"role": "assistant", "content": "<eos>", "reasoning_content": "<eos> <think>"}
+    KeptStrings(vocabulary).notice([message], noticed)
+    assert noticed == {KEPT_CONTROL: 2, KEPT_TAGS: 1}
+
+
+@given(st.lists(st.lists(st.sampled_from(pieces)).map("".join), max_size=5), st.integers(0, 2))
+def test_a_column_has_the_counts_of_its_texts(texts, start):
+    control = {"<|im_end|>": 0, "end|>": 1}
+    kept = KeptStrings(_of(control))
+    column = pa.array(["<eos>", "x", *texts], pa.string())[start:]
+    found = kept.in_column(column)
+    for name in (KEPT_TAGS, KEPT_CONTROL):
+        expected = [counted(kept, text).get(name, 0) for text in column.to_pylist()]
+        assert found.get(name, np.zeros(len(column), int)).tolist() == expected
+
+
+def _of(control):
+    from tokmill.chat.control_strings import Vocabulary
+
+    return Vocabulary(control, "<eos>", "", {})
+
+
+@pytest.mark.parametrize(
+    ("texts", "found"), [([], False), (["", "a"], False), (["a", "b</think>"], True)]
+)
+def test_a_column_is_looked_through_at_once(texts, found):
+    assert holds(pa.array(texts, pa.string()), patterns(["</think>", "[END]"])) is found
+
+
+CONTROL = ("<eos>", "<think>", "</think>", "÷", "<|im_end|>")
+PLAIN = [{"text": f"a text {i}, <b> of [words] # no chat"} for i in range(9)]
+CHAT = {"text": "<|im_start|>user\nQ<|im_end|>\n<|im_start|>assistant\nA<|im_end|>\n"}
+
+
+def settled(records, schema="text", **settings) -> str:
+    asked = SftSettings(schema=schema, **settings)
+    return settle_rendered(asked, records, CONTROL, "first records of a.jsonl").rendered_text
+
+
+@pytest.mark.parametrize(
+    ("text", "sign"),
+    [
+        (CHAT["text"], "<|im_start|>"),
+        ("### Instruction:\nQ\n\n### Response:\nA", "### Instruction: … ### Response:"),
+        ("### Human: Q### Assistant: A", "### Human: … ### Assistant:"),
+        ("\n\nHuman: Q\n\nAssistant: A", "Human:  … Assistant:"),
+        ("<s>[INST] Q [/INST] A</s>", "[INST] … [/INST]"),
+        ("<start_of_turn>user\nQ", "<start_of_turn>"),
+        ("a document<eos>", "<eos>"),
+        ("### Instruction: alone", ""),
+        ("[/INST] before [INST]", ""),
+        ("<think>a</think> 6 ÷ 3", ""),
+        ("", ""),
+    ],
+)
+def test_a_rendered_conversation_is_known_by_its_frame_or_a_control_token(text, sign):
+    known = RenderedTexts(CONTROL)
+    assert known.sign(text) == sign
+    column = known.in_column(pa.array(["", text, "a"], pa.string()))
+    assert (None if column is None else column.tolist()) == ([0, 1, 0] if sign else None)
+
+
+def test_a_run_of_rendered_texts_is_refused_with_what_to_do():
+    with pytest.raises(UsageError) as error:
+        settled([CHAT, *PLAIN])
+    assert str(error.value) == (
+        "first records of a.jsonl: rendered conversations in 1 of 10 texts (found "
+        "'<|im_start|>'), which would become one reply each, their control tokens spelled out: "
+        "--rendered-text parse takes them as they are and trains all of each, --rendered-text text "
+        "wraps them; without masks: tokmill pretrain --control-tokens-in-text parse"
+    )
+
+
+def test_what_the_settings_say_is_done():
+    assert settled([CHAT], rendered_text="parse") == "parse"
+    assert settled([CHAT], rendered_text="text") == "text"
+
+
+@pytest.mark.parametrize(
+    ("records", "schema"),
+    [
+        ([], "text"),
+        (PLAIN, "text"),
+        ([CHAT, *PLAIN, *PLAIN], "text"),
+        ([{"text": None}, {}], "text"),
+        ([{"messages": [], "text": CHAT["text"]}], "messages"),
+        ([{"messages": [], "text": CHAT["text"]}], "mixed"),
+    ],
+)
+def test_texts_that_quote_a_template_now_and_then_and_chats_go_on(records, schema):
+    assert settled(records, schema) == "text"
+
+
+def test_a_mixed_set_is_refused_for_its_texts():
+    with pytest.raises(UsageError, match="1 of 1 text "):
+        settled([CHAT, {"prompt": "<|im_start|>", "completion": "A"}], "mixed")
+
+
+def test_what_texts_become_is_said():
+    assert text_note(SftSettings(schema="messages")) == ""
+    assert "one assistant message; all of it" in text_note(SftSettings(schema="text"))
+    parse = SftSettings(schema="text", rendered_text="parse")
+    assert "as it is, control tokens read; all of it" in text_note(parse)
+
+
+@pytest.mark.parametrize("more", [{}, {"weight": 1}])  # by columns, and record by record
+def test_rendered_texts_further_on_are_counted(make_renderer, whole_records, more):
+    lines = [json.dumps({**record, **more}) for record in (*PLAIN, CHAT)]
+    batch = make_renderer("chatml", schema="text").render(whole_records(lines))
+    assert batch.noticed[RENDERED_TEXTS].tolist() == [0] * 9 + [1]
+
+
+def test_a_text_that_is_parsed_has_its_control_tokens_and_is_trained_whole(
+    make_renderer, whole_records, shown
+):
+    renderer = make_renderer("plain", schema="text", rendered_text="parse")
+    batch = renderer.render(whole_records([json.dumps(CHAT), json.dumps({"text": "a <eos>"})]))
+    assert shown(batch) == [f"«{CHAT['text']}»", "«a <eos>»"]
+    control = [t for t, id_ in zip(batch.text.to_pylist(), batch.control, strict=True) if id_ >= 0]
+    assert control == ["<|im_start|>", "<|im_end|>"] * 2 + ["<eos>"]
+    assert batch.noticed == {}
+    assert renderer.name == "text as it is"

@@ -1,0 +1,126 @@
+from __future__ import annotations
+
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tokmill.chat.inline_blocks import (
+    THOUGHT_TAGS,
+    leading_block,
+    read_call,
+    split_calls,
+    split_reasoning,
+    trailing_blocks,
+)
+
+THINK = ("<think>", "</think>")
+CALL = '{"name": "f", "arguments": {"x": 1}}'
+
+
+def as_qwen3_splits(content: str) -> tuple[str, str]:
+    """Split a content as Qwen3's template does, which strips the reasoning again as it writes."""
+    reasoning = content.split("</think>")[0].rstrip("\n").split("<think>")[-1].lstrip("\n")
+    return reasoning.strip("\n"), content.split("</think>")[-1].lstrip("\n")
+
+
+@given(st.text("ab \n"), st.text("ab \n"))
+def test_a_leading_block_is_split_as_qwen3_s_template_splits_it(inner, rest):
+    content = f"<think>{inner}</think>{rest}"
+    assert split_reasoning(content, THINK) == as_qwen3_splits(content)
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ("<think>a</think>b", ("a", "b")),
+        ("\n <think>a</think>\n\nb", ("a", "b")),
+        ("<think>\n\n</think>\n\nb", ("", "b")),
+        ("<think>a <think> b</think>c", ("a <think> b", "c")),
+        ("<think>a</think>b <think>c</think>", ("a", "b <think>c</think>")),
+        ("<think>a", None),
+        ("a</think>b", None),
+        ("b <think>a</think>", None),
+        ("", None),
+    ],
+)
+def test_one_whole_block_at_the_start_is_reasoning(text, found):
+    assert split_reasoning(text, THINK) == found
+    assert (leading_block(text, THINK) is None) == (found is None)
+
+
+def test_tags_of_a_solution_behind_a_thought_go_if_they_hold_all_the_rest():
+    thought = "<|begin_of_thought|>\n\na\n\n<|end_of_thought|>\n\n"
+    solution = "<|begin_of_solution|>\n\nb\n\n<|end_of_solution|>"
+    assert split_reasoning(thought + solution, THOUGHT_TAGS) == ("a", "b")
+    assert split_reasoning(thought + "b", THOUGHT_TAGS) == ("a", "b")
+    assert split_reasoning(f"{thought}{solution} c", THOUGHT_TAGS) == ("a", f"{solution} c")
+
+
+@pytest.mark.parametrize(
+    ("text", "rest", "n_calls"),
+    [
+        (f"<tool_call>\n{CALL}\n</tool_call>", "", 1),
+        (f"I look.\n\n<tool_call>{CALL}</tool_call>\n", "I look.", 1),
+        (f"a\n<tool_call>{CALL}</tool_call>\n<tool_call>{CALL}</tool_call>", "a", 2),
+        (f"<tool_call>{CALL}</tool_call> and\n<tool_call>{CALL}</tool_call>",
+         f"<tool_call>{CALL}</tool_call> and", 1),
+    ],
+)  # fmt: skip
+def test_blocks_of_calls_that_end_a_reply_are_calls(text, rest, n_calls):
+    found = split_calls(text)
+    assert found is not None
+    call = {"type": "function", "function": {"name": "f", "arguments": {"x": 1}}}
+    assert found == (rest, [call] * n_calls)
+    assert len(trailing_blocks(text)) == n_calls
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "no call",
+        f"<tool_call>{CALL}</tool_call> and more",
+        f"{CALL}</tool_call>",
+        f"<tool_call>{CALL}",
+        f"<tool_call>{{bad</tool_call><tool_call>{CALL}</tool_call>",
+        f"</tool_call><tool_call>{CALL}</tool_call>",
+    ],
+)
+def test_blocks_elsewhere_or_beside_a_broken_one_are_text(text):
+    assert split_calls(text) is None
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        "{}",
+        "[]",
+        '"f"',
+        '{"name": "f"}',
+        '{"name": "f", "arguments": {}, "id": 1}',
+        '{"name": "f", "parameters": {}}',
+        '{"name": "", "arguments": {}}',
+        '{"name": 1, "arguments": {}}',
+        '{"name": "a\\"b", "arguments": {}}',
+        '{"name": "f", "arguments": "{}"}',
+        '{"name": "f", "arguments": {"x": 1, "x": 2}}',
+        '{"name": "f", "arguments": {"x": NaN}}',
+        '{"name": "f", "arguments": {"x": 1e999}}',
+        '{"name": "f", "arguments": {"x": "\\ud800"}}',
+        '{"name": "f", "arguments": ' + '{"x":' * 100_000 + "1" + "}" * 100_001,
+    ],
+)
+def test_json_that_a_template_would_lose_some_of_is_no_call(call):
+    assert read_call(call) is None
+    assert split_calls(f"<tool_call>{call}</tool_call>") is None
+
+
+values = st.recursive(st.none() | st.booleans() | st.integers() | st.text(), st.lists)
+
+
+@given(st.dictionaries(st.text(), values))
+def test_every_other_call_is_read_as_it_stands(arguments):
+    call = {"name": "f", "arguments": arguments}
+    assert read_call(json.dumps(call)) == call

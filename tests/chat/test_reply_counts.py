@@ -1,0 +1,132 @@
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from tokmill.chat.reply_counts import EMPTY_REPLIES, UNENDED_REPLIES
+
+TOOL = {"role": "tool", "content": "3"}
+CALL = {
+    "role": "assistant",
+    "content": "",
+    "tool_calls": [{"function": {"name": "f", "arguments": {}}}],
+}
+
+
+def said(role, content, **more):
+    return {"role": role, "content": content, **more}
+
+
+@pytest.fixture
+def noticed(make_renderer, whole_records):
+    """Return what is noticed of samples, each of messages; settings as for `make_renderer`."""
+
+    def find(*samples, template="chatml", **settings):
+        lines = [json.dumps({"messages": messages}) for messages in samples]
+        batch = make_renderer(template, **settings).render(whole_records(lines))
+        return {name: counts.tolist() for name, counts in batch.noticed.items()}
+
+    return find
+
+
+def test_nothing_is_noticed_of_replies_that_say_something(noticed):
+    assert (
+        noticed([said("user", ""), said("assistant", "a")], [said("user", "a"), CALL, TOOL]) == {}
+    )
+
+
+@pytest.mark.parametrize("weight", [{}, {"weight": 1}])  # by columns, and record by record
+def test_an_empty_reply_trains_the_end_of_turn_alone_and_is_counted(noticed, weight):
+    samples = [
+        [
+            said("user", "a"),
+            said("assistant", "", **weight),
+            said("user", "b"),
+            said("assistant", ""),
+        ],
+        [said("user", "a"), said("assistant", "b"), said("user", "c"), said("assistant", "d")],
+    ]
+    assert noticed(*samples) == {EMPTY_REPLIES: [2, 0]}
+    assert noticed(*samples, eot="mask") == {}  # such a sample is dropped, or counts elsewhere
+
+
+def test_white_space_is_no_text(noticed):
+    chat = [said("user", "a"), said("assistant", " \n\u3000")]
+    assert noticed(chat) == {EMPTY_REPLIES: [1]}
+    assert noticed([said("user", "a"), said("assistant", " \n.")]) == {}
+
+
+def test_empty_replies_that_are_not_trained_are_no_matter(noticed):
+    chat = [said("user", "a"), said("assistant", ""), said("user", "b"), said("assistant", "c")]
+    assert noticed(chat) == {EMPTY_REPLIES: [1]}
+    assert noticed(chat, turns="last") == {}
+    assert noticed([said("user", "a"), said("assistant", "", train=False)]) == {}
+
+
+def test_reasoning_and_calls_are_said_too(noticed):
+    chat = [said("user", "a"), said("assistant", "", reasoning_content="hm")]
+    assert noticed(chat) == {}
+    assert noticed(chat, reasoning="mask") == {EMPTY_REPLIES: [1]}
+
+
+def test_only_replies_are_noticed(noticed):
+    chat = [said("user", ""), said("assistant", "a")]
+    assert noticed(chat, roles=("user", "assistant")) == {}
+
+
+def test_a_reply_without_a_trained_end_of_turn_is_counted(jinja_noticed):
+    chatglm = "{% for m in messages %}<|{{ m.role }}|>\n{{ m.content }}{% endfor %}"
+    prompt = "{% if add_generation_prompt %}<|assistant|>\n{% endif %}"
+    chat = [said("user", "a"), said("assistant", "b"), said("user", "c"), said("assistant", "d")]
+    assert jinja_noticed(chatglm + prompt, chat) == {UNENDED_REPLIES: [2]}
+    assert jinja_noticed(chatglm + prompt, chat, eot="mask") == {}
+    assert jinja_noticed(chatglm + prompt, chat, append_eos="train") == {UNENDED_REPLIES: [1]}
+    ended = chatglm.replace("m.content }}", "m.content }}<|end|>")
+    assert jinja_noticed(ended + prompt, chat) == {}
+
+
+def test_an_end_of_turn_behind_the_generation_tag_is_not_trained_by_all_presets(jinja_noticed):
+    template = (
+        "{% for m in messages %}<|{{ m.role }}|>\n"
+        "{% if m.role == 'assistant' %}{% generation %}{{ m.content }}{% endgeneration %}"
+        "{% else %}{{ m.content }}{% endif %}<|end|>{% endfor %}"
+    )
+    chat = [said("user", "a"), said("assistant", "b")]
+    assert jinja_noticed(template, chat) == {}
+    assert jinja_noticed(template, chat, preset="trl") == {UNENDED_REPLIES: [1]}
+
+
+def test_control_tokens_and_line_ends_of_the_template_make_no_reply(jinja_noticed):
+    template = (
+        "{% for m in messages %}<|{{ m.role }}|>\n"
+        "{% if m.role == 'assistant' %}{% generation %}{{ m.content }}<|end|>\n<eos>"
+        "{% endgeneration %}{% else %}{{ m.content }}<|end|>\n{% endif %}{% endfor %}"
+    )
+    assert jinja_noticed(template, [said("user", "a"), said("assistant", "")]) == {
+        EMPTY_REPLIES: [1]
+    }
+    assert jinja_noticed(template, [said("user", "a"), said("assistant", "b")]) == {}
+
+
+@pytest.fixture
+def jinja_noticed(whole_records):
+    """Return what is noticed of one chat, written by a Jinja template."""
+    from tokmill.chat.control_strings import Vocabulary
+    from tokmill.chat.renderer import ChatRenderer
+    from tokmill.chat.templates import make_template
+    from tokmill.chat.weights import mask_rule
+    from tokmill.settings.schema import SftSettings
+
+    control = {"<eos>": 0, "<|user|>": 1, "<|assistant|>": 2, "<|end|>": 3}
+    vocabulary = Vocabulary(control, "<eos>", "", {"eos_token": "<eos>"})
+
+    def find(source, messages, **settings):
+        chosen = SftSettings(schema="messages", **settings)
+        template = make_template(source, chosen, vocabulary)
+        renderer = ChatRenderer(chosen, template, mask_rule(chosen), vocabulary)
+        batch = renderer.render(whole_records([json.dumps({"messages": messages})]))
+        assert not batch.refused
+        return {name: counts.tolist() for name, counts in batch.noticed.items()}
+
+    return find

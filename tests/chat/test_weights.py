@@ -1,0 +1,254 @@
+from __future__ import annotations
+
+import math
+
+import pytest
+
+from tokmill.chat.conversation import ChatError
+from tokmill.chat.weights import mask_rule, turn_weight, weigh_sample
+from tokmill.errors import UsageError
+from tokmill.settings.schema import PRESETS, SftSettings
+
+DIALOG = [("user", "U"), ("assistant", "A"), ("user", "V"), ("assistant", "B")]
+USER = "<|im_start|>user\n{}<|im_end|>\n"
+REPLY = "<|im_start|>assistant\n"
+
+
+@pytest.mark.parametrize(
+    ("settings", "reply"),
+    [
+        ({}, REPLY + "«A<|im_end|>»\n"),
+        ({"eot": "mask"}, REPLY + "«A»<|im_end|>\n"),
+        ({"suffix": "train"}, REPLY + "«A<|im_end|>\n»"),
+        ({"header": "train"}, "«" + REPLY + "A<|im_end|>»\n"),
+        ({"preset": "llamafactory"}, REPLY + "«A<|im_end|>\n»"),
+        ({"preset": "llamafactory", "suffix": "mask"}, REPLY + "«A<|im_end|>»\n"),
+    ],
+)
+def test_presets_and_switches_say_what_of_a_turn_is_trained(show_messages, settings, reply):
+    assert show_messages("chatml", *DIALOG[:2], **settings) == [USER.format("U") + reply]
+
+
+@pytest.mark.parametrize(
+    ("turns", "trained"),
+    [("all", "AB"), ("last", "B"), ("after-last-user", "B")],
+)
+def test_turns_says_which_replies_are_trained(show_messages, turns, trained):
+    (text,) = show_messages("plain", *DIALOG, turns=turns)
+    assert [reply for reply in "AB" if f"«{reply}" in text] == list(trained)
+
+
+def test_all_replies_behind_the_last_user_are_trained(show_messages):
+    turns = [*DIALOG, ("assistant", "C")]
+    assert show_messages("plain", *turns, turns="after-last-user") == ["UA<eos>V«B<eos>C<eos>»"]
+    assert show_messages("plain", *turns, turns="last") == ["UA<eos>VB<eos>«C<eos>»"]
+
+
+def test_late_turns_are_counted_in_each_sample(make_renderer, whole_records, shown):
+    line = '{"messages": [{"role": "user", "content": "U"}, {"role": "assistant", "content": "A"}]}'
+    batch = make_renderer("plain", turns="last").render(whole_records([line, line]))
+    assert shown(batch) == ["U«A<eos>»", "U«A<eos>»"]
+
+
+def test_other_roles_can_be_trained(show_messages):
+    assert show_messages("plain", *DIALOG[:2], roles=("user",)) == ["«U»A<eos>"]
+    assert show_messages("plain", *DIALOG[:2], roles=("user", "assistant")) == ["«UA<eos>»"]
+
+
+def test_an_unknown_role_is_refused():
+    with pytest.raises(UsageError, match="unknown role 'bot'; known: system, developer"):
+        mask_rule(SftSettings(roles=("bot",)))
+
+
+def test_what_the_record_says_of_a_turn_wins(show_messages):
+    quiet = {"role": "assistant", "content": "A", "train": False}
+    loud = {"role": "user", "content": "V", "weight": 1}
+    assert show_messages("plain", ("user", "U"), quiet, loud, turns="last") == ["UA<eos>«V»"]
+
+
+def test_fractions_of_weight_are_kept_where_asked(show_messages):
+    half = {"role": "assistant", "content": "A", "weight": 0.5}
+    assert show_messages("plain", ("user", "U"), half, weights="file") == ["U0.5«A<eos>»"]
+
+
+@pytest.mark.parametrize(
+    ("setting", "sample"),
+    [("no", "U«A<eos>»"), ("mask", "U«A<eos>»<eos>"), ("train", "U«A<eos><eos>»")],
+)
+def test_eos_can_be_appended(show_messages, setting, sample):
+    assert show_messages("plain", *DIALOG[:2], append_eos=setting) == [sample]
+
+
+def test_turns_end_behind_the_last_segment_of_a_trained_turn(make_renderer, whole_records):
+    line = (
+        '{"messages": [{"role": "user", "content": "U"}, {"role": "assistant", "content": "A"}, '
+        '{"role": "user", "content": "V"}]}'
+    )
+    batch = make_renderer("chatml").render(whole_records([line]))
+    ends = [i for i, ends in enumerate(batch.turn_ends) if ends]
+    assert [batch.text[i].as_py() for i in ends] == ["\n"]
+    assert [batch.text[ends[0] + 1].as_py()] == ["<|im_start|>"]
+
+
+@pytest.mark.parametrize("preset", PRESETS)
+def test_every_preset_fixes_a_boundary(preset):
+    rule = mask_rule(SftSettings(preset=preset))
+    assert rule.boundary == ("joint" if preset in ("trl", "minimind") else "split")
+    assert mask_rule(SftSettings(preset=preset, boundary="joint")).boundary == "joint"
+
+
+def test_everything_trains_all_tokens_but_those_that_a_record_leaves_out(show_messages):
+    (text,) = show_messages("chatml", *DIALOG[:2], turns="everything")
+    assert text == "«" + USER.format("U") + REPLY + "A<|im_end|>\n»"
+    (text,) = show_messages("plain", *DIALOG[:2], turns="everything", append_eos="mask")
+    assert text == "«UA<eos>»<eos>"
+
+
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [
+        ({"eot": "mask"}, r"--eot \(sft.eot\): mask contradicts"),
+        ({"roles": ("user",)}, "--turns everything trains all roles"),
+        ({"samples": "turn"}, "turn trains one turn"),
+    ],
+)
+def test_everything_and_settings_that_leave_something_out_contradict_each_other(settings, words):
+    with pytest.raises(UsageError, match=words):
+        mask_rule(SftSettings(turns="everything", **settings))
+
+
+REFUSE, FILE = SftSettings(), SftSettings(weights="file")
+MESSAGES = [{"role": "user", "content": "q"}, {"role": "assistant", "content": "a"}]
+
+
+@pytest.mark.parametrize(
+    ("item", "weight"),
+    [
+        ({}, None),
+        ({"train": True}, 1.0),
+        ({"train": False}, 0.0),
+        ({"training": True}, 1.0),
+        ({"weight": 0}, 0.0),
+        ({"weight": 1.0}, 1.0),
+        ({"weight": True}, 1.0),
+        ({"loss_weight": 0.0}, 0.0),
+        ({"loss_mask": 1}, 1.0),
+        ({"loss_mask": False}, 0.0),
+        ({"masked": True}, 0.0),
+        ({"masked": False}, 1.0),
+        ({"train": None, "weight": None, "masked": None}, None),
+    ],
+)
+def test_every_switch_is_honoured(item, weight):
+    assert turn_weight(item, REFUSE, "message 1") == weight
+
+
+@pytest.mark.parametrize(
+    ("item", "weight"),
+    [
+        ({"masked": False, "train": False}, 0.0),
+        ({"weight": 0, "training": True}, 1.0),
+        ({"training": True, "train": False}, 0.0),
+        ({"train": None, "weight": 1}, 1.0),
+        ({"loss_mask": 1, "loss_weight": 1, "weight": 0}, 0.0),
+        ({"loss_mask": 0, "loss_weight": 1}, 1.0),
+        ({"masked": True, "loss_mask": 1}, 1.0),
+    ],
+)
+def test_of_several_switches_the_first_in_the_list_of_names_wins(item, weight):
+    assert turn_weight(item, REFUSE, "message 1") == weight
+
+
+def test_a_fractional_weight_is_refused_by_default():
+    with pytest.raises(ChatError) as caught:
+        turn_weight({"weight": 0.5}, REFUSE, "message 3")
+    assert caught.value.reason == "fractional weight"
+    assert caught.value.message == (
+        "message 3: weight: expected 0 or 1, found 0.5; --weights file keeps other weights"
+    )
+
+
+@pytest.mark.parametrize("weight", [0.5, 2, 1e-9, 3.4e38])
+def test_a_fractional_weight_is_kept_where_the_settings_say_so(weight):
+    assert turn_weight({"loss_weight": weight}, FILE, "message 3") == weight
+
+
+@pytest.mark.parametrize("settings", [REFUSE, FILE])
+@pytest.mark.parametrize(
+    ("item", "found"),
+    [
+        ({"weight": -1}, "weight: expected a weight of 0 or more, or true or false, found -1"),
+        ({"weight": math.nan}, "weight: expected a weight of 0 or more, or true or false, "
+         "found NaN"),
+        ({"weight": math.inf}, "weight: expected a weight of 0 or more, or true or false, "
+         "found Infinity"),
+        ({"weight": 1e39}, "weight: expected a weight of 0 or more, or true or false, "
+         "found 1e+39"),
+        ({"loss_mask": "1"}, "loss_mask: expected a weight of 0 or more, or true or false, "
+         "found '1'"),
+        ({"loss_weight": [1]}, "loss_weight: expected a weight of 0 or more, or true or false, "
+         "found a list of 1"),
+        ({"train": 1}, "train: expected true or false, found 1"),
+        ({"training": "yes"}, "training: expected true or false, found 'yes'"),
+        ({"masked": 0}, "masked: expected true or false, found 0"),
+    ],
+)  # fmt: skip
+def test_what_is_no_weight_is_of_the_wrong_type_whatever_the_settings(item, found, settings):
+    with pytest.raises(ChatError) as caught:
+        turn_weight(item, settings, "message 3")
+    assert (caught.value.reason, caught.value.message) == ("wrong type", f"message 3: {found}")
+
+
+def test_an_integer_too_large_for_a_float_is_no_weight():
+    with pytest.raises(ChatError, match="expected a weight of 0 or more"):
+        turn_weight({"weight": 10**400}, FILE, "message 3")
+
+
+@pytest.mark.parametrize(
+    ("record", "weights"),
+    [
+        ({}, [None, 1.0]),
+        ({"weight": None}, [None, 1.0]),
+        ({"weight": 1}, [None, 1.0]),
+        ({"weight": True}, [None, 1.0]),
+        ({"weight": 0}, [0.0, 0.0]),
+        ({"loss_weight": 0.0}, [0.0, 0.0]),
+        ({"weight": None, "loss_weight": 0}, [0.0, 0.0]),
+        ({"weight": 1, "loss_weight": 0}, [None, 1.0]),
+    ],
+)
+def test_the_weight_of_a_record_is_that_of_all_its_messages(record, weights):
+    assert weigh_sample(record, MESSAGES, [None, 1.0], REFUSE) == weights
+
+
+@pytest.mark.parametrize(
+    ("own", "weights"),
+    [
+        ([None, None], [None, 0.5]),
+        ([None, 0.5], [None, 0.25]),
+        ([1.0, 0.0], [0.5, 0.0]),
+    ],
+)
+def test_a_fractional_weight_of_a_record_multiplies_and_goes_to_trained_roles(own, weights):
+    assert weigh_sample({"weight": 0.5}, MESSAGES, own, FILE) == weights
+
+
+def test_a_fractional_weight_of_a_record_needs_all_turns_to_be_trained():
+    settings = SftSettings(weights="file", turns="last")
+    with pytest.raises(ChatError) as caught:
+        weigh_sample({"weight": 0.5}, MESSAGES, [None, None], settings)
+    assert caught.value.reason == "fractional weight"
+    assert caught.value.message == (
+        "weight: expected 0 or 1 with turns = last, found 0.5; put weights at the messages"
+    )
+    assert weigh_sample({"weight": 0}, MESSAGES, [None, None], settings) == [0.0, 0.0]
+
+
+def test_weights_that_overflow_when_multiplied_are_refused():
+    with pytest.raises(ChatError, match=r"^weight of a message times that of its record: expected"):
+        weigh_sample({"weight": 1e38}, MESSAGES, [None, 1e38], FILE)
+
+
+def test_a_fractional_weight_of_a_record_is_refused_by_default():
+    with pytest.raises(ChatError, match=r"^weight: expected 0 or 1, found 0\.5"):
+        weigh_sample({"weight": 0.5}, MESSAGES, [None, None], REFUSE)
