@@ -15,10 +15,10 @@ from typing import Any, TypeVar
 
 from tokmill.dataset.canonical import manifest_sha256, sha256_hex
 from tokmill.dataset.checksum import Checksum, FileEntry
+from tokmill.dataset.commit_record import Commit, PartRecord, read_committed
 from tokmill.dataset.counts import Counts
 from tokmill.dataset.layout import MANIFEST, PARTS, PLAN, part_name, shard_stem
 from tokmill.dataset.reader import find_document, read_manifest
-from tokmill.dataset.record import PartRecord, Step, read_committed
 from tokmill.dataset.writer import ShardEntry
 from tokmill.engines.choice import EngineChoice
 from tokmill.errors import VerifyError
@@ -197,8 +197,8 @@ def _commit(plan: Plan, part: Part) -> None:
         with (out / f"{stem}.{kind}").open("wb") as file:
             file.truncate(n_bytes)
     shard = ShardEntry("train", total.documents, total.tokens, tuple(entries))
-    step = Step((shard,), None, counts, (0,) * 9 + (total.documents,), None)
-    record = PartRecord(part.index, part.fingerprint(plan.spec), (step,))
+    commit = Commit((shard,), None, counts, (0,) * 9 + (total.documents,), None)
+    record = PartRecord(part.index, part.fingerprint(plan.spec), (commit,))
     (out / PARTS / part_name(part.index)).write_bytes(record.as_bytes())
 
 

@@ -35,7 +35,7 @@ from tokmill.settings.schema import (
     SftSettings,
     TokenizerSettings,
 )
-from tokmill.timing import Laps
+from tokmill.timing import StageTimer
 from tokmill.tokenizer.tokenizer import load_tokenizer
 from tokmill.values import WHOLE_RECORD, Place, Records
 
@@ -130,7 +130,7 @@ class Ours:
 
 def _outcomes(batch: SampleBatch, encoder: SampleEncoder, n_rows: int) -> list[Outcome]:
     """Encode samples; give what became of each row."""
-    encoding = encoder.encode(batch, Laps())
+    encoding = encoder.encode(batch, StageTimer())
     found: list[Outcome] = [Refused("no sample")] * n_rows
     for row, reject in batch.refused:
         found[row] = Refused(f"{reject.reason}: {reject.message}")

@@ -18,7 +18,7 @@ PROMISES = {
         "run/test_same_bytes.py::test_engine_threads_and_batches_change_no_byte",
         "run/test_same_bytes.py::test_workers_change_no_byte",
         "run/test_sft_same_bytes.py::test_engine_workers_threads_and_batches_change_no_byte",
-        "run/test_commits.py::test_where_steps_end_does_not_depend_on_where_blocks_end",
+        "run/test_part_writer.py::test_where_commits_end_does_not_depend_on_where_blocks_end",
     ],
     "what is checked, and the record of it, is the same for any workers, threads and blocks": [
         "run/test_same_bytes.py::test_neither_workers_threads_nor_batches_change_what_is_checked",
@@ -34,7 +34,7 @@ PROMISES = {
         "run/test_stopped.py::test_an_interrupt_inside_the_first_shard_keeps_what_was_made",
         "run/test_part_checkpoint.py::test_an_interrupted_part_goes_on_from_where_it_was_to_the_same_bytes",
         "run/test_part_checkpoint.py::test_a_part_stopped_again_and_again_encodes_no_document_twice",
-        "run/test_part_checkpoint.py::test_a_damaged_checkpoint_is_ignored_and_the_step_begins_anew",
+        "run/test_part_checkpoint.py::test_a_damaged_checkpoint_is_ignored_and_the_commit_begins_anew",
     ],
     "the same tokens for every container of the same records": [
         "run/test_same_bytes.py::test_all_containers_of_the_records_give_the_same_tokens",
@@ -50,9 +50,9 @@ PROMISES = {
     "a complete directory holds every file of its manifest and passes verify": [
         "dataset/test_verify.py::test_what_a_run_makes_has_no_problem",
         "run/test_complete.py::test_every_file_that_is_gone_or_cut_is_made_again",
-        "run/test_make.py::test_a_dataset_that_is_being_mended_has_no_manifest",
-        "run/test_make.py::test_a_file_that_is_removed_or_cut_during_the_run_is_an_error_at_its_end",
-        "dataset/test_verify.py::test_a_step_record_left_beside_its_parts_record_is_no_problem",
+        "run/test_make_dataset.py::test_a_dataset_that_is_being_mended_has_no_manifest",
+        "run/test_make_dataset.py::test_a_file_that_is_removed_or_cut_during_the_run_is_an_error_at_its_end",
+        "dataset/test_verify.py::test_a_commit_record_left_beside_its_parts_record_is_no_problem",
     ],
     "files that are not of the run's own plan are never removed, replaced or opened": [
         "run/test_directory.py::test_clear_removes_nothing_where_more_than_a_dataset_stands",
@@ -76,7 +76,7 @@ PROMISES = {
     ],
     "records in = documents + drops + rejects, by reason": [
         "run/test_part.py::test_what_is_reported_adds_up_to_the_record",
-        "run/test_commits.py::test_records_are_counted_once_and_their_other_outcomes_as_extra",
+        "run/test_part_writer.py::test_records_are_counted_once_and_their_other_outcomes_as_extra",
         "dataset/test_verify.py::test_a_wrong_count_in_the_manifest_is_found",
     ],
     "input that cannot be read is an error, and counted in bytes where it is allowed": [
@@ -90,12 +90,12 @@ PROMISES = {
         "run/test_outcome.py::test_no_document_is_an_error_that_counts_what_became_of_the_records",
         "run/test_outcome.py::test_a_source_of_rejects_alone_is_an_error_with_its_first",
         "cli/test_bad_input.py::test_a_run_that_eats_the_wrong_file_is_stopped_unless_it_is_the_right_one",
-        "run/test_watch.py::test_a_sample_tells_that_a_run_would_stop",
+        "run/test_reject_limits.py::test_a_sample_tells_that_a_run_would_stop",
     ],
     "peak memory does not grow with the corpus, whatever the container": [
         "run/test_memory_flat.py::test_a_corpus_is_never_held",
         "sources/test_parquet.py::test_a_dictionary_of_one_text_is_decoded_a_block_at_a_time",
-        "run/test_read_ahead.py::test_bytes_in_flight_stay_in_their_bound",
+        "run/test_block_pool.py::test_bytes_in_flight_stay_in_their_bound",
         "engines/test_renewal.py::test_two_engines_share_one_bound_and_are_renewed_together",
     ],
     "a dead worker is an error within seconds": [

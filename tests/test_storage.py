@@ -21,7 +21,7 @@ from tokmill.storage import (
     storage_errors,
     sync_directory,
     write_chunks,
-    write_whole,
+    write_file,
 )
 
 
@@ -40,7 +40,7 @@ def run_child(code: str, *arguments: str | Path) -> subprocess.CompletedProcess[
 
 
 def test_a_committed_file_is_whole_and_read_only(tmp_path: Path):
-    assert write_whole(tmp_path / "a.bin", b"\x01\x02") is True
+    assert write_file(tmp_path / "a.bin", b"\x01\x02") is True
     assert (tmp_path / "a.bin").read_bytes() == b"\x01\x02"
     assert stat.S_IMODE((tmp_path / "a.bin").stat().st_mode) == 0o444
     assert names(tmp_path) == ["a.bin"]
@@ -92,19 +92,19 @@ def test_discarding_after_a_commit_leaves_the_file(tmp_path: Path):
     [b"", b"abc", memoryview(b"abc"), np.arange(3, dtype="<u4").data, np.zeros(0, "<u2").data],
 )
 def test_every_byte_of_any_buffer_is_written(tmp_path: Path, data):
-    write_whole(tmp_path / "a", data)
+    write_file(tmp_path / "a", data)
     assert (tmp_path / "a").read_bytes() == bytes(data)
 
 
 def test_a_rewrite_takes_the_place_of_the_old_file_where_it_is_asked_for(tmp_path: Path):
-    write_whole(tmp_path / "a", b"old")
-    assert write_whole(tmp_path / "a", b"new", replace=True) is True
+    write_file(tmp_path / "a", b"old")
+    assert write_file(tmp_path / "a", b"new", replace=True) is True
     assert (tmp_path / "a").read_bytes() == b"new"
 
 
 def test_what_a_killed_attempt_left_is_committed_again(tmp_path: Path):
     for _ in range(2):
-        assert write_whole(tmp_path / "a", b"same") is True
+        assert write_file(tmp_path / "a", b"same") is True
     assert names(tmp_path) == ["a"]
 
 
@@ -120,7 +120,7 @@ def test_something_else_under_the_name_is_not_replaced(tmp_path: Path, kind):
         path.write_bytes(b"mine")
     before = names(tmp_path)
     with pytest.raises(StateError) as caught:
-        write_whole(path, b"same")
+        write_file(path, b"same")
     assert str(caught.value) == (
         f"{path}: something stands there that this run did not write: "
         "move it away and run the same command again"
@@ -130,8 +130,8 @@ def test_something_else_under_the_name_is_not_replaced(tmp_path: Path, kind):
 
 
 def test_the_first_commit_wins_where_it_is_asked_for(tmp_path: Path):
-    assert write_whole(tmp_path / "a", b"first", first_wins=True) is True
-    assert write_whole(tmp_path / "a", b"second", first_wins=True) is False
+    assert write_file(tmp_path / "a", b"first", first_wins=True) is True
+    assert write_file(tmp_path / "a", b"second", first_wins=True) is False
     assert (tmp_path / "a").read_bytes() == b"first"
     assert stat.S_IMODE((tmp_path / "a").stat().st_mode) == 0o444
     assert names(tmp_path) == ["a"]
@@ -140,14 +140,14 @@ def test_the_first_commit_wins_where_it_is_asked_for(tmp_path: Path):
 def test_a_missing_directory_is_one_clear_line(tmp_path: Path):
     path = tmp_path / "no" / "a"
     with pytest.raises(StorageError) as caught:
-        write_whole(path, b"x")
+        write_file(path, b"x")
     assert str(caught.value) == f"{path}: no such file or directory"
 
 
 def test_nothing_is_left_when_the_final_name_is_taken_by_a_directory(tmp_path: Path):
     (tmp_path / "a").mkdir()
     with pytest.raises(StorageError, match="a: is a directory"):
-        write_whole(tmp_path / "a", b"x", replace=True)
+        write_file(tmp_path / "a", b"x", replace=True)
     assert names(tmp_path) == ["a"]
 
 
@@ -155,10 +155,10 @@ FULL = """
 import resource, sys
 from pathlib import Path
 from tokmill.errors import StorageError
-from tokmill.storage import write_whole
+from tokmill.storage import write_file
 resource.setrlimit(resource.RLIMIT_FSIZE, (1000, 1000))
 try:
-    write_whole(Path(sys.argv[1]), bytes(1001))
+    write_file(Path(sys.argv[1]), bytes(1001))
 except StorageError as error:
     print(error)
 """

@@ -1,10 +1,10 @@
 from __future__ import annotations
 
-from tokmill.timing import Laps, add_seconds
+from tokmill.timing import StageTimer, add_seconds
 
 
 def test_the_laps_of_a_stage_add_up_and_skipped_time_counts_for_none():
-    laps = Laps()
+    laps = StageTimer()
     laps.end("read")
     first = laps.seconds["read"]
     laps.skip()

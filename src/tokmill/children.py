@@ -18,7 +18,7 @@ import sys
 import threading
 from typing import IO, TYPE_CHECKING, Any, Self
 
-from tokmill.interrupts import children_spared
+from tokmill.interrupts import sigint_blocked
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -56,7 +56,7 @@ class Child:
         errors: IO[bytes] | None = None,
     ) -> None:
         paths = [path for path in sys.path if isinstance(path, str)]
-        with children_spared():
+        with sigint_blocked():
             self._process = subprocess.Popen(
                 [sys.executable, "-c", _START, module, *paths],
                 bufsize=0,

@@ -76,7 +76,7 @@ def explanation() -> str:
 
 
 @contextlib.contextmanager
-def children_spared() -> Iterator[None]:
+def sigint_blocked() -> Iterator[None]:
     """Start child processes that never see the Ctrl-C of a terminal: their parent answers it.
 
     They inherit the signal as blocked. One that arrives here meanwhile is delivered at the end.

@@ -9,7 +9,7 @@ import os
 from typing import TYPE_CHECKING
 
 from tokmill.errors import StateError, StorageError
-from tokmill.storage import LACKING, storage_errors
+from tokmill.storage import UNSUPPORTED, storage_errors
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -47,7 +47,7 @@ def _explain_lock(directory: Path, error: OSError) -> None:
         raise StateError(
             f"{directory}: another run is writing here; wait for it or choose another --output"
         ) from None
-    if error.errno in (*LACKING, errno.EINVAL):
+    if error.errno in (*UNSUPPORTED, errno.EINVAL):
         reason = (error.strerror or str(error)).lower()
         raise StorageError(
             f"{directory}: its file system has no locks ({reason}), so two runs could write over "

@@ -30,7 +30,7 @@ virtual machine that takes every page of a large file anew spends 2 ms a MB on t
 
 TEMPORARY_SUFFIX = ".tmp"
 
-LACKING = (errno.ENOSYS, errno.EOPNOTSUPP, errno.ENOTSUP, errno.ENOLCK)
+UNSUPPORTED = (errno.ENOSYS, errno.EOPNOTSUPP, errno.ENOTSUP, errno.ENOLCK)
 """Errors by which a file system says that it cannot do something at all."""
 
 
@@ -175,9 +175,7 @@ def _refuse_other(path: Path, temporary: Path) -> None:
         )
 
 
-def write_whole(
-    path: Path, data: bytes, *, first_wins: bool = False, replace: bool = False
-) -> bool:
+def write_file(path: Path, data: bytes, *, first_wins: bool = False, replace: bool = False) -> bool:
     """Write a small file atomically; see `PendingFile.commit` for the options and the answer."""
     return write_chunks(path, (data,), first_wins=first_wins, replace=replace)
 
@@ -185,7 +183,7 @@ def write_whole(
 def write_chunks(
     path: Path, chunks: Iterable[bytes], *, first_wins: bool = False, replace: bool = False
 ) -> bool:
-    """Write a file that is never held whole; see `write_whole`."""
+    """Write a file that is never held whole; see `write_file`."""
     pending = PendingFile(path)
     try:
         for chunk in chunks:

@@ -9,7 +9,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 
-class Laps:
+class StageTimer:
     """Times the stages of one thread's work; a stage begins where the one before ended."""
 
     def __init__(self) -> None:

@@ -14,7 +14,7 @@ import pytest
 from click.testing import CliRunner
 
 from tokmill.cli.main import cli
-from tokmill.dataset.canonical import laid_out_json, manifest_sha256
+from tokmill.dataset.canonical import json_chunks, manifest_sha256
 from tokmill.errors import TokmillError
 from tokmill.executors.run import run
 from tokmill.settings.schema import SftSettings
@@ -89,7 +89,7 @@ def test_a_forged_manifest_is_a_message_and_no_traceback(dataset, arguments):
     try:
         for number in range(N_EDITS):
             forged = forge(json.loads(data), chance)
-            path.write_bytes(b"".join(laid_out_json(forged)))
+            path.write_bytes(b"".join(json_chunks(forged)))
             done = CliRunner().invoke(
                 cli, [arguments[0], str(dataset), *arguments[1:]], standalone_mode=False
             )

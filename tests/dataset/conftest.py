@@ -11,7 +11,7 @@ import blake3
 import numpy as np
 import pytest
 
-from tokmill.dataset.canonical import laid_out_json, manifest_sha256
+from tokmill.dataset.canonical import json_chunks, manifest_sha256
 from tokmill.dataset.layout import MANIFEST, PLAN
 from tokmill.dataset.packed_rows import write_packed_rows
 from tokmill.dataset.packs import summary, write_pack_index
@@ -50,7 +50,7 @@ RULE = {
 def write_manifest(directory: Path, manifest: dict[str, Any]) -> dict[str, Any]:
     """Write a manifest with the sum that fits it, and give it."""
     manifest["sha256"] = manifest_sha256(manifest)
-    (directory / MANIFEST).write_bytes(b"".join(laid_out_json(manifest)))
+    (directory / MANIFEST).write_bytes(b"".join(json_chunks(manifest)))
     return manifest
 
 

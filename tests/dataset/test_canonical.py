@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from tokmill.dataset.canonical import canonical_json, laid_out_json, manifest_sha256, sha256_hex
+from tokmill.dataset.canonical import canonical_json, json_chunks, manifest_sha256, sha256_hex
 
 
 def test_canonical_json_does_not_depend_on_the_order_of_keys():
@@ -28,7 +28,7 @@ def test_canonical_json_does_not_depend_on_the_order_of_keys():
     ],
 )
 def test_a_key_and_a_row_have_a_line_of_their_own(data, expected):
-    laid_out = b"".join(laid_out_json(data))
+    laid_out = b"".join(json_chunks(data))
     assert laid_out == expected
     assert json.loads(laid_out) == data
     assert laid_out.replace(b"\n", b"") + b"\n" == canonical_json(data)
@@ -36,14 +36,14 @@ def test_a_key_and_a_row_have_a_line_of_their_own(data, expected):
 
 def test_an_iterator_of_rows_is_laid_out_as_their_list():
     rows = [[i] for i in range(5)]
-    expected = b"".join(laid_out_json({"rows": rows}))
-    assert b"".join(laid_out_json({"rows": iter(rows)})) == expected
-    assert json.loads(b"".join(laid_out_json({"rows": iter([])}))) == {"rows": []}
+    expected = b"".join(json_chunks({"rows": rows}))
+    assert b"".join(json_chunks({"rows": iter(rows)})) == expected
+    assert json.loads(b"".join(json_chunks({"rows": iter([])}))) == {"rows": []}
 
 
 def test_a_large_file_comes_in_chunks():
     rows = [{"text": "x" * 1000}] * 5000
-    chunks = list(laid_out_json({"rows": rows}))
+    chunks = list(json_chunks({"rows": rows}))
     assert len(chunks) > 3
     assert max(map(len, chunks)) < 2 << 20
     assert json.loads(b"".join(chunks)) == {"rows": rows}

@@ -9,12 +9,12 @@ from tokmill.dataset.layout import (
     DATASET_FILE,
     FORMAT_VERSION,
     check_format_version,
+    commit_name,
     pack_names,
     packed_stem,
     part_name,
     rejects_name,
     shard_stem,
-    step_name,
     token_dtype,
 )
 from tokmill.errors import StateError, TokenizerError
@@ -23,14 +23,16 @@ from tokmill.errors import StateError, TokenizerError
 def test_names_are_those_of_the_format_page():
     assert shard_stem("train", 3, 12) == "train-0000003-0012"
     assert part_name(3) == "0000003.json"
-    assert step_name(3, 12) == "0000003-0012.json"
+    assert commit_name(3, 12) == "0000003-0012.json"
     assert rejects_name(3, 12) == "0000003-0012.jsonl"
     assert packed_stem("val", 12) == "packed-val-0012"
     assert pack_names("train") == ("packs-train-rows.bin", "packs-train-samples.bin")
 
 
 def test_names_sort_in_the_order_of_the_dataset():
-    stems = [shard_stem("train", part, step) for part in (0, 9, 10, 1000) for step in (0, 9, 10)]
+    stems = [
+        shard_stem("train", part, commit) for part in (0, 9, 10, 1000) for commit in (0, 9, 10)
+    ]
     assert sorted(stems) == stems
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tokmill.dataset.canonical import laid_out_json, manifest_sha256
+from tokmill.dataset.canonical import json_chunks, manifest_sha256
 from tokmill.dataset.reader import read_manifest
 from tokmill.dataset.verify import Findings, verify
 from tokmill.dataset.writer import write_in_chunks
@@ -21,7 +21,7 @@ FIRST = "train-0000000-0000"
 
 def check(directory: Path, manifest: dict[str, Any]) -> Findings:
     """Verify a dataset whose manifest is this one."""
-    (directory / "manifest.json").write_bytes(b"".join(laid_out_json(manifest)))
+    (directory / "manifest.json").write_bytes(b"".join(json_chunks(manifest)))
     return verify(directory, manifest)
 
 
@@ -107,7 +107,7 @@ def test_the_lock_file_is_no_problem(make_dataset):
     assert problems(directory, manifest) == []
 
 
-def test_a_step_record_left_beside_its_parts_record_is_no_problem(make_dataset):
+def test_a_commit_record_left_beside_its_parts_record_is_no_problem(make_dataset):
     directory, manifest = make_dataset()
     (directory / "parts").mkdir()
     (directory / "parts" / "0000000-0003.json").write_bytes(b"{}\n")

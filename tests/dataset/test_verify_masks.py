@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tokmill.dataset.canonical import laid_out_json, manifest_sha256
+from tokmill.dataset.canonical import json_chunks, manifest_sha256
 from tokmill.dataset.reader import open_shards
 from tokmill.dataset.verify import Findings, verify
 from tokmill.dataset.verify_masks import MaskTally, check_masks
@@ -19,7 +19,7 @@ LAST = "train-0000000-0001"
 
 def check(directory: Path, manifest: dict[str, Any]) -> Findings:
     """Verify a dataset whose manifest is this one."""
-    (directory / "manifest.json").write_bytes(b"".join(laid_out_json(manifest)))
+    (directory / "manifest.json").write_bytes(b"".join(json_chunks(manifest)))
     return verify(directory, manifest)
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tokmill.dataset.canonical import laid_out_json, manifest_sha256
+from tokmill.dataset.canonical import json_chunks, manifest_sha256
 from tokmill.dataset.verify import Findings, verify
 
 ROWS, SAMPLES = "packs-train-rows.bin", "packs-train-samples.bin"
@@ -16,7 +16,7 @@ ROWS, SAMPLES = "packs-train-rows.bin", "packs-train-samples.bin"
 
 def check(directory: Path, manifest: dict[str, Any]) -> Findings:
     """Verify a dataset whose manifest is this one."""
-    (directory / "manifest.json").write_bytes(b"".join(laid_out_json(manifest)))
+    (directory / "manifest.json").write_bytes(b"".join(json_chunks(manifest)))
     return verify(directory, manifest)
 
 

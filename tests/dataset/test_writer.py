@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from tokmill.dataset.checksum import Checksum, Digest, FileEntry
-from tokmill.dataset.index import read_index
+from tokmill.dataset.idx_file import read_index
 from tokmill.dataset.layout import shard_stem
 from tokmill.dataset.writer import ShardWriter, write_in_chunks
 from tokmill.errors import StorageError

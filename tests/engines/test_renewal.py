@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 from tokmill.engines.renewal import EngineMemory, RenewableEngine, anonymous_bytes
-from tokmill.timing import Laps
+from tokmill.timing import StageTimer
 from tokmill.values import TokenBatch
 
 if TYPE_CHECKING:
@@ -91,7 +91,7 @@ def test_the_engine_is_loaded_once_and_answers(tmp_path):
 
 
 def encode(engine: RenewableEngine) -> TokenBatch:
-    return engine.encode(TEXT, Laps())
+    return engine.encode(TEXT, StageTimer())
 
 
 @linux_only

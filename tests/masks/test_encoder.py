@@ -17,7 +17,7 @@ from tokmill.masks.encoder import (
     SampleRules,
     reference_offsets,
 )
-from tokmill.timing import Laps
+from tokmill.timing import StageTimer
 from tokmill.tokenizer.byte_lengths import byte_lengths
 from tokmill.tokenizer.continuation import continuation_tokenizer
 from tokmill.tokenizer.control_variant import added_tokens, with_control_tokens
@@ -59,7 +59,7 @@ def encoder(tokenizer, boundary, *, by="lengths, offsets", **rules):
 
 
 def encoded(tokenizer, batch, boundary, **options):
-    return encoder(tokenizer, boundary, **options).encode(batch, Laps())
+    return encoder(tokenizer, boundary, **options).encode(batch, StageTimer())
 
 
 def strings(tokenizer, encoding):
@@ -243,7 +243,7 @@ def _products(texts):
 
 
 def test_laps_count_what_is_not_the_engines(tokenizer, sample_batch):
-    laps = Laps()
+    laps = StageTimer()
     encoder(tokenizer, "split").encode(sample_batch([[("a", 0), ("b", 1)]]), laps)
     assert set(laps.seconds) == {"mask", "wait", "load engine", "encode"}
 
@@ -280,7 +280,7 @@ def test_split_trains_exactly_what_is_to_be_trained(tiny, sample_batch, samples)
     tokenizer, make = tiny
     controls = ["<eos>", "<bos>", "<|im_start|>"]
     batch = sample_batch([[((0), 0, False), *sample] for sample in samples])
-    tokens = make("split").encode(batch, Laps()).tokens
+    tokens = make("split").encode(batch, StageTimer()).tokens
     library = Library.from_str(tokenizer.json)
     for i, sample in enumerate(samples):
         start, stop = tokens.offsets[i : i + 2]
@@ -297,8 +297,8 @@ def test_split_trains_exactly_what_is_to_be_trained(tiny, sample_batch, samples)
 def test_sums_of_lengths_and_offsets_of_the_reference_say_the_same(tiny, sample_batch, samples):
     _, make = tiny
     batch = sample_batch(samples)
-    by_lengths = make("joint", offsets=None).encode(batch, Laps())
-    by_offsets = make("joint", lengths=None).encode(batch, Laps())
+    by_lengths = make("joint", offsets=None).encode(batch, StageTimer())
+    by_offsets = make("joint", lengths=None).encode(batch, StageTimer())
     for name in ("ids", "offsets", "weights", "turn_ends"):
         found = getattr(by_lengths.tokens, name)
         assert found.tolist() == getattr(by_offsets.tokens, name).tolist()
@@ -310,7 +310,7 @@ def test_sums_of_lengths_and_offsets_of_the_reference_say_the_same(tiny, sample_
 def test_joint_ids_are_those_of_the_whole_text(tiny, sample_batch, samples):
     tokenizer, make = tiny
     batch = sample_batch(samples)
-    tokens = make("joint").encode(batch, Laps()).tokens
+    tokens = make("joint").encode(batch, StageTimer()).tokens
     reference = TokenizersReference(tokenizer, parse=False)
     for i, sample in enumerate(samples):
         expected, text = [], ""
@@ -329,9 +329,9 @@ def test_joint_ids_are_those_of_the_whole_text(tiny, sample_batch, samples):
 def test_batches_may_be_cut_anywhere(tiny, sample_batch, samples, cut):
     _, make = tiny
     for boundary in ("split", "joint"):
-        whole = make(boundary).encode(sample_batch(samples), Laps())
+        whole = make(boundary).encode(sample_batch(samples), StageTimer())
         parts = [
-            make(boundary).encode(sample_batch(part), Laps())
+            make(boundary).encode(sample_batch(part), StageTimer())
             for part in (samples[:cut], samples[cut:])
         ]
         for name in ("ids", "weights"):

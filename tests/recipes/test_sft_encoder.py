@@ -12,7 +12,7 @@ from tokmill.errors import TokenizerError
 from tokmill.masks.encoder import JOINT_DIFFERS, STRADDLING_TOKENS, STRIPPED_SAMPLES
 from tokmill.recipes.sft_encoder import make_sample_encoder
 from tokmill.settings.schema import SftSettings
-from tokmill.timing import Laps
+from tokmill.timing import StageTimer
 from tokmill.values import SampleBatch
 
 ADDED = ("<eos>", "<|im_start|>", "<|im_end|>", "<bos>", "<think>", "</think>")
@@ -53,7 +53,9 @@ def encode(chat_run):
 
     def run(*segments, sft: SftSettings | None = None, **settings):
         spec = chat_run([CHAT], sft or SftSettings(template="plain"), **settings).spec
-        encoding = make_sample_encoder(spec, EngineMemory(MEMORY)).encode(batch(*segments), Laps())
+        encoding = make_sample_encoder(spec, EngineMemory(MEMORY)).encode(
+            batch(*segments), StageTimer()
+        )
         if encoding.refused:
             return [refusal.reason for refusal in encoding.refused]
         return encoding.tokens.ids.tolist(), encoding.tokens.weights.tolist(), encoding.counters

@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from tokmill.dataset.canonical import laid_out_json
-from tokmill.dataset.plan_file import PLAN_FORMAT, owned_names, plan_fingerprint
+from tokmill.dataset.canonical import json_chunks
+from tokmill.dataset.plan_file import PLAN_FORMAT, plan_fingerprint, read_owned_names
 from tokmill.errors import StateError
-from tokmill.run.directory import clear, is_unstarted, refuse_foreign, refuse_stdin, sweep
+from tokmill.run.directory import clear, has_only_plan, refuse_foreign_files, refuse_stdin, sweep
 from tokmill.sources.files import SourceFile
 
 DATASET = [
@@ -34,7 +34,7 @@ def plan_bytes(n_parts: int, **more: object) -> bytes:
     plan: dict[str, object] = dict.fromkeys(("tokenizer_sha256", "tokmill_version"), "0")
     plan |= {"bos_id": None, "eos_id": 0, "engine": {}, "files": [], "settings": {}}
     plan |= {"format": PLAN_FORMAT, "format_version": 1, "parts": [[]] * n_parts, **more}
-    return b"".join(laid_out_json({**plan, "fingerprint": plan_fingerprint(plan)}))
+    return b"".join(json_chunks({**plan, "fingerprint": plan_fingerprint(plan)}))
 
 
 @pytest.fixture
@@ -53,7 +53,7 @@ def names(directory: Path) -> set[str]:
 
 
 def clear_owned(directory: Path) -> None:
-    clear(directory, owned_names(directory))
+    clear(directory, read_owned_names(directory))
 
 
 def refusal(directory: Path) -> str:
@@ -224,11 +224,11 @@ def test_a_link_with_the_name_of_a_temporary_stays(directory, tmp_path_factory):
 
 def test_only_an_empty_directory_or_hidden_files_are_nobody_s(tmp_path):
     (tmp_path / ".lock").touch()
-    refuse_foreign(tmp_path, None)
+    refuse_foreign_files(tmp_path, None)
     for name in ("b", "a"):
         (tmp_path / name).touch()
     with pytest.raises(StateError, match=r"no plan of a run \(a and 1 more\): choose an"):
-        refuse_foreign(tmp_path, None)
+        refuse_foreign_files(tmp_path, None)
 
 
 def test_standard_input_is_not_continued(tmp_path):
@@ -239,11 +239,11 @@ def test_standard_input_is_not_continued(tmp_path):
 
 
 def test_a_run_is_unstarted_while_its_plan_stands_alone(tmp_path):
-    assert not is_unstarted(tmp_path)
+    assert not has_only_plan(tmp_path)
     (tmp_path / "plan.json").write_bytes(plan_bytes(1))
     (tmp_path / "parts").mkdir()
     (tmp_path / ".lock").touch()
-    assert is_unstarted(tmp_path)
+    assert has_only_plan(tmp_path)
 
 
 @pytest.mark.parametrize(
@@ -254,4 +254,4 @@ def test_a_run_that_wrote_something_is_not_unstarted(tmp_path, name):
     (tmp_path / "parts").mkdir()
     (tmp_path / "plan.json").write_bytes(plan_bytes(1))
     (tmp_path / name).touch()
-    assert not is_unstarted(tmp_path)
+    assert not has_only_plan(tmp_path)

@@ -9,12 +9,12 @@ import pyarrow as pa
 import pytest
 from tokenizers import Tokenizer as Library
 
-from tokmill.dataset.index import read_index
+from tokmill.dataset.idx_file import read_index
 from tokmill.engines import spot
 from tokmill.errors import ParityError, RecordError, StateError
 from tokmill.recipes.pretrain import PretrainRecipe
 from tokmill.run.part import run_part
-from tokmill.timing import Laps
+from tokmill.timing import StageTimer
 from tokmill.values import TokenBatch
 
 SAMPLES = Path(__file__).parents[2] / "data_samples"
@@ -178,7 +178,7 @@ class Lying:
     def __init__(self, honest) -> None:
         self._honest = honest
 
-    def encode(self, text: pa.LargeStringArray, laps: Laps) -> TokenBatch:
+    def encode(self, text: pa.LargeStringArray, laps: StageTimer) -> TokenBatch:
         batch = self._honest.encode(text, laps)
         ids = batch.ids.copy()
         ids[batch.offsets[1:] - 1] ^= 1

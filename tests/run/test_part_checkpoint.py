@@ -20,7 +20,7 @@ import pytest
 from pyarrow import feather
 from pyarrow import parquet as pq
 
-from tokmill.dataset.record import PartRecord
+from tokmill.dataset.commit_record import PartRecord
 from tokmill.engines.choice import EngineChoice
 from tokmill.errors import ParityError
 from tokmill.recipes.table import make_recipe
@@ -198,7 +198,7 @@ def test_an_interrupted_part_goes_on_from_where_it_was_to_the_same_bytes(planner
     want = files(tmp_path / "unbroken")
     n_documents = unbroken.n_encoded
     assert unbroken.record is not None
-    assert len(unbroken.record.steps) > 1
+    assert len(unbroken.record.commits) > 1
     n_kept = 0
     for k in range(0, len(unbroken.heard) - 1, 2):
         stopped = Attempt(plan("out"), stop_at=k, checkpoint_s=1000.0)
@@ -320,7 +320,7 @@ def link(path: Path) -> None:
 
 @pytest.mark.parametrize("damage", [cut, flip, Path.unlink, link])
 @pytest.mark.parametrize("ending", ["bin", "idx", "jsonl", "checkpoint"])
-def test_a_damaged_checkpoint_is_ignored_and_the_step_begins_anew(
+def test_a_damaged_checkpoint_is_ignored_and_the_commit_begins_anew(
     planner, tmp_path, damage, ending
 ):
     plan = planner(SOURCES["lines"](), shard_tokens=100_000)
@@ -337,7 +337,7 @@ def test_a_damaged_checkpoint_is_ignored_and_the_step_begins_anew(
     assert found == files(tmp_path / "unbroken")
 
 
-def test_a_checkpoint_of_another_step_or_other_settings_is_removed(planner, tmp_path):
+def test_a_checkpoint_of_another_commit_or_other_settings_is_removed(planner, tmp_path):
     plan = planner(SOURCES["lines"](), shard_tokens=300)
     Attempt(plan("unbroken"))
     Attempt(plan("out"), stop_at=2)

@@ -82,9 +82,9 @@ def committed(directory: Path) -> dict[str, tuple[int, int]]:
     """Give inode and time of every file that a record in `parts/` vouches for."""
     names = []
     for path in directory.glob("parts/*.json"):
-        for step in json.loads(path.read_bytes())["steps"]:
-            names += [file["name"] for shard in step["shards"] for file in shard["files"]]
-            names += [] if step["rejects"] is None else [step["rejects"]["name"]]
+        for commit in json.loads(path.read_bytes())["steps"]:
+            names += [file["name"] for shard in commit["shards"] for file in shard["files"]]
+            names += [] if commit["rejects"] is None else [commit["rejects"]["name"]]
     stats = {name: (directory / name).stat() for name in names}
     return {name: (stat.st_ino, stat.st_mtime_ns) for name, stat in stats.items()}
 
@@ -120,17 +120,17 @@ def plans(request, tmp_path, configure, plan_of):
 def test_a_part_stopped_at_any_report_goes_on_to_the_same_bytes(plans, run_alone, tmp_path):
     unbroken = run_alone(plans("unbroken"))
     want = files(tmp_path / "unbroken")
-    n_steps = len(unbroken.record.steps)
-    assert n_steps > 3
-    assert len(want) > 2 * n_steps
-    seen_steps = set()
+    n_commits = len(unbroken.record.commits)
+    assert n_commits > 3
+    assert len(want) > 2 * n_commits
+    seen_commits = set()
     for k in range(len(unbroken.heard)):
         out = tmp_path / "out"
         with pytest.raises(StoppedError):
             run_alone(plans("out"), report=stop_after(k))
         assert not list(out.rglob(".*"))
         kept = committed(out)
-        seen_steps.add(len(list(out.glob("parts/*.json"))))
+        seen_commits.add(len(list(out.glob("parts/*.json"))))
         # The second attempt may cut its batches otherwise.
         again = run_alone(plans("out", batch_bytes=(1, 777, 1 << 20)[k % 3]))
         assert files(out) == want
@@ -142,7 +142,7 @@ def test_a_part_stopped_at_any_report_goes_on_to_the_same_bytes(plans, run_alone
             total = sum(getattr(progress, name) for progress in again.heard)
             assert total == getattr(unbroken.record.counts(), name)
         shutil.rmtree(out)
-    assert len(seen_steps) > 2
+    assert len(seen_commits) > 2
 
 
 def test_a_part_stopped_again_and_again_gets_there(plans, run_alone, tmp_path):
@@ -165,7 +165,7 @@ def test_a_part_stopped_again_and_again_gets_there(plans, run_alone, tmp_path):
 
 
 def test_a_shard_whose_record_was_not_written_is_written_again(plans, run_alone, tmp_path):
-    # Killed between the rename of a shard and the record of its step.
+    # Killed between the rename of a shard and the record of its commit.
     run_alone(plans("unbroken"))
     with pytest.raises(StoppedError):
         run_alone(plans("out"), report=stop_after(8))
@@ -179,13 +179,13 @@ def test_a_shard_whose_record_was_not_written_is_written_again(plans, run_alone,
     assert committed(tmp_path / "out") | kept == committed(tmp_path / "out")
 
 
-def test_step_records_left_beside_a_finished_part_change_nothing(plans, run_alone, tmp_path):
-    # Killed after the part's record, before its steps' records were removed.
+def test_commit_records_left_beside_a_finished_part_change_nothing(plans, run_alone, tmp_path):
+    # Killed after the part's record, before its commits' records were removed.
     with pytest.raises(StoppedError):
         run_alone(plans("out"), report=stop_after(5))
-    steps = files(tmp_path / "out" / "parts")
+    commits = files(tmp_path / "out" / "parts")
     first = run_alone(plans("out"))
-    for name, data in steps.items():
+    for name, data in commits.items():
         (tmp_path / "out" / "parts" / name).write_bytes(data)
     again = run_alone(plans("out"))
     assert again.record == first.record
@@ -196,7 +196,7 @@ def test_an_attempt_that_comes_second_takes_the_record_of_the_first(plans, run_a
     plan = plans("out")
     record = run_alone(plan).record
     path = tmp_path / "out" / "parts" / "0000000.json"
-    other = dataclasses.replace(record, steps=record.steps[:1])
+    other = dataclasses.replace(record, commits=record.commits[:1])
     path.unlink()
     calls: list[object] = []
 

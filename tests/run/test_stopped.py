@@ -28,7 +28,7 @@ ROWS[50:50] = [b"{bad", {"text": 7}]
 
 @pytest.fixture(scope="module")
 def arguments(tmp_path_factory, write_rows, tokenizer_dir) -> dict[str, list[object]]:
-    """Commands without their output: of many parts, of a part of many steps, of chats."""
+    """Commands without their output: of many parts, of a part of many commits, of chats."""
     directory = tmp_path_factory.mktemp("input")
     source = write_rows(directory / "in.jsonl", ROWS)
     chats = write_rows(directory / "chats.jsonl", CHATS)
@@ -80,9 +80,9 @@ def committed(directory: Path) -> dict[str, tuple[int, int]]:
     """Give inode and time of every file that a record in `parts/` vouches for."""
     names = []
     for path in directory.glob("parts/*.json"):
-        for step in json.loads(path.read_bytes())["steps"]:
-            names += [file["name"] for shard in step["shards"] for file in shard["files"]]
-            names += [] if step["rejects"] is None else [step["rejects"]["name"]]
+        for commit in json.loads(path.read_bytes())["steps"]:
+            names += [file["name"] for shard in commit["shards"] for file in shard["files"]]
+            names += [] if commit["rejects"] is None else [commit["rejects"]["name"]]
     stats = {name: (directory / name).stat() for name in names}
     return {name: (stat.st_ino, stat.st_mtime_ns) for name, stat in stats.items()}
 
@@ -91,8 +91,8 @@ def named_by_checkpoints(directory: Path) -> int:
     """Return the number of temporary files that checkpoints name."""
     n_files = 0
     for path in directory.glob("parts/.*.checkpoint"):
-        step = json.loads(path.read_bytes())["step"]
-        n_files += sum(len(shard["files"]) for shard in step["shards"]) + bool(step["rejects"])
+        commit = json.loads(path.read_bytes())["step"]
+        n_files += sum(len(shard["files"]) for shard in commit["shards"]) + bool(commit["rejects"])
     return n_files
 
 
@@ -219,7 +219,7 @@ def test_an_interrupt_before_anything_is_made_says_so(arguments, start, tmp_path
     assert running.errors().strip().startswith("error: interrupted")
 
 
-def test_step_records_that_a_kill_left_are_removed_by_the_next_run(
+def test_commit_records_that_a_kill_left_are_removed_by_the_next_run(
     arguments, unbroken, start, finish_command, files_of, tmp_path
 ):
     out = tmp_path / "out"

@@ -20,7 +20,7 @@ from tokmill.recipes.sft_setup import make_chat_renderer, resolve_sft
 from tokmill.recipes.spec import RunSpec
 from tokmill.run.plan import resolve
 from tokmill.settings.schema import Config, InputSettings, SftSettings, TokenizerSettings
-from tokmill.timing import Laps
+from tokmill.timing import StageTimer
 from tokmill.tokenizer.tokenizer import load_tokenizer
 
 SAMPLES = Path(__file__).parents[2] / "data_samples"
@@ -64,7 +64,7 @@ class Chat:
         record = {"messages": [{"role": role, "content": text} for role, text in messages]}
         record = json.loads(json.dumps(record))
         chat = read_conversation(record, "messages", self._settings)
-        encoding = self._encoder.encode(self._renderer.render_conversation(chat), Laps())
+        encoding = self._encoder.encode(self._renderer.render_conversation(chat), StageTimer())
         assert not encoding.refused
         fitted = truncate(encoding.tokens, 0, "drop")
         return fitted.samples.ids.tolist(), (fitted.samples.weights > 0).tolist()

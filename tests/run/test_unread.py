@@ -97,7 +97,7 @@ def test_a_run_that_accepts_what_is_lost_goes_on_and_counts_it(
         assert (entry["stored_byte"], entry["stored_bytes"]) == (-1, 0)
 
 
-def test_a_step_that_was_committed_before_the_break_is_gone_on_from(
+def test_a_commit_that_was_committed_before_the_break_is_gone_on_from(
     configure, listener, files_of, tmp_path
 ):
     path = tmp_path / "in.jsonl.gz"

@@ -14,7 +14,7 @@ import pytest
 
 from tokmill.errors import StorageError, UsageError
 from tokmill.executors.run import run
-from tokmill.run.plan import planned_commits
+from tokmill.run.plan import planned_hub_commits
 from tokmill.run.prepare import prepare
 from tokmill.sources.hub_commit import commit_of
 
@@ -127,7 +127,7 @@ def test_a_hub_that_names_no_commit_is_an_error_before_anything_is_written(
 
 
 def test_a_plan_of_before_that_names_no_commit_goes_on_as_it_began(hub, configure, tmp_path):
-    commits = planned_commits(
+    commits = planned_hub_commits(
         {"files": [[NAME, "hub", "", 0, 0, ""], ["a", "jsonl", "", 1, 2, ""]]}
     )
     assert commits == {NAME: ""}

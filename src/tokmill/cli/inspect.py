@@ -157,14 +157,14 @@ def _write_page(
     show_ids: bool,
 ) -> None:
     from tokmill.page.sample_page import sample_page
-    from tokmill.storage import storage_errors, write_whole
+    from tokmill.storage import storage_errors, write_file
     from tokmill.words.units import size
 
     page = sample_page(
         str(directory), manifest, samples, heading=heading, max_chars=max_chars, show_ids=show_ids
     ).encode()
     target = path.resolve() if path.is_symlink() else path
-    write_whole(target, page, replace=True)
+    write_file(target, page, replace=True)
     with storage_errors(path):
         target.chmod(0o644)  # no file of a dataset: its owner may change it
     kind = "sample" if manifest.get("kind") == "sft" else "document"

@@ -56,12 +56,12 @@ def show_plan(config: Config, *, as_json: bool) -> None:
     from tokmill.page.budgets import as_json as plain
     from tokmill.page.forecast import forecast_rows
     from tokmill.recipes.left_out import check_fields, fields_read
-    from tokmill.run.choosing import choose
+    from tokmill.run.choose_engine import choose
     from tokmill.run.forecast.forecast import forecast, sample_limits
-    from tokmill.run.forecast.survey import add_fragments
-    from tokmill.run.make import layout_of_work
+    from tokmill.run.forecast.read_sample import add_fragments
+    from tokmill.run.make_dataset import workers_and_threads
     from tokmill.run.prepare import prepare, reference_of, sample
-    from tokmill.run.watch import check_sample
+    from tokmill.run.reject_limits import check_sample
     from tokmill.storage import free_bytes
 
     prepared = prepare(config)
@@ -69,7 +69,7 @@ def show_plan(config: Config, *, as_json: bool) -> None:
         show_labelled("warning:", warning, colour="yellow", err=True)
     for note in [] if as_json else prepared.notes():
         show(note, err=True)
-    workers, threads = layout_of_work(prepared.config, len(prepared.parts))
+    workers, threads = workers_and_threads(prepared.config, len(prepared.parts))
     os.environ.setdefault("RAYON_NUM_THREADS", str(threads))
     in_records, in_all = sample_limits(prepared.parts)
     found = sample(prepared, in_records, weighs=True, keep_blocks=True)

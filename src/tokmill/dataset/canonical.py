@@ -19,7 +19,7 @@ def canonical_json(data: Any) -> bytes:
     return _CANONICAL.encode(data).encode() + b"\n"
 
 
-def laid_out_json(data: Mapping[str, Any]) -> Iterator[bytes]:
+def json_chunks(data: Mapping[str, Any]) -> Iterator[bytes]:
     """Return canonical JSON with a line for each key, and for each entry of a list of rows.
 
     A list, or an iterator, of lists or dicts is rows. Without its line ends it is the canonical
@@ -65,13 +65,13 @@ def sha256_hex(data: bytes) -> str:
 
 def manifest_sha256(manifest: Mapping[str, Any]) -> str:
     """Return the sha256 of a manifest's canonical JSON without its own `sha256` key."""
-    return own_sha256(manifest, "sha256")
+    return sha256_without(manifest, "sha256")
 
 
-def own_sha256(data: Mapping[str, Any], key: str) -> str:
+def sha256_without(data: Mapping[str, Any], key: str) -> str:
     """Return the sha256 of the canonical JSON of `data` without `key`, under which it stands."""
     digest = hashlib.sha256()
-    for chunk in laid_out_json({k: v for k, v in data.items() if k != key}):
+    for chunk in json_chunks({k: v for k, v in data.items() if k != key}):
         digest.update(chunk.replace(b"\n", b""))
     digest.update(b"\n")
     return digest.hexdigest()

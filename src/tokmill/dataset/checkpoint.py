@@ -1,9 +1,9 @@
-"""The checkpoint of a part: the step that is being written, as far as its files are durable.
+"""The checkpoint of a part: the commit that is being written, as far as its files are durable.
 
-A private file, `parts/.PPPPPPP.checkpoint`, beside the dataset and no part of it. It says what a
-step's record says, with the temporary names of files that are still being written, and the sums of
-what they held then. An attempt that continues cuts them back to that and goes on. Nothing in the
-dataset depends on when a checkpoint was made, or whether; one that does not fit is ignored.
+A private file, `parts/.PPPPPPP.checkpoint`, beside the dataset and no part of it. It holds the
+fields of a commit's record, with the temporary names of the files that are still being written
+and their sums at that moment. An attempt that continues truncates them to those sizes and appends.
+No byte of the dataset depends on checkpoints; one that does not fit is ignored.
 """
 
 from __future__ import annotations
@@ -14,16 +14,16 @@ from stat import S_ISREG
 from typing import TYPE_CHECKING, Any
 
 from tokmill.dataset.canonical import canonical_json, sha256_hex
+from tokmill.dataset.commit_record import Commit
 from tokmill.dataset.layout import (
     PARTS,
     PRIVATE_FILE,
     REJECTS,
+    commit_name,
     is_of_finished_part,
     part_name,
-    step_name,
 )
-from tokmill.dataset.record import Step
-from tokmill.storage import open_regular, storage_errors, sync_directory, write_whole
+from tokmill.storage import open_regular, storage_errors, sync_directory, write_file
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -35,20 +35,20 @@ _SUFFIX = ".checkpoint"
 
 @dataclass(frozen=True, slots=True)
 class Checkpoint:
-    """Step `number` of a part up to `step.next`, the place of a record that is not in it."""
+    """Commit `number` of a part up to `commit.next`, the place of a record that is not in it."""
 
     part: int
     fingerprint: str
     number: int
-    step: Step
+    commit: Commit
 
     def names(self) -> Iterator[str]:
         """Yield the temporary names of its files, relative to the dataset."""
-        for shard in self.step.shards:
+        for shard in self.commit.shards:
             for entry in shard.files:
                 yield entry.name
-        if self.step.rejects is not None:
-            yield self.step.rejects.name
+        if self.commit.rejects is not None:
+            yield self.commit.rejects.name
 
     def as_bytes(self) -> bytes:
         """Return the checkpoint as the bytes of its file."""
@@ -57,7 +57,7 @@ class Checkpoint:
             "part": self.part,
             "fingerprint": self.fingerprint,
             "number": self.number,
-            "step": self.step.as_json(),
+            "step": self.commit.as_json(),
         }
         return canonical_json({**data, "sha256": sha256_hex(canonical_json(data))})
 
@@ -71,9 +71,9 @@ def write_checkpoint(directory: Path, checkpoint: Checkpoint) -> None:
     """Make a checkpoint durable whose files are; raises `StorageError`."""
     with storage_errors(directory):
         sync_directory(directory)  # the names of its files
-        if checkpoint.step.rejects is not None:
+        if checkpoint.commit.rejects is not None:
             sync_directory(directory / REJECTS)
-    write_whole(checkpoint_path(directory, checkpoint.part), checkpoint.as_bytes(), replace=True)
+    write_file(checkpoint_path(directory, checkpoint.part), checkpoint.as_bytes(), replace=True)
 
 
 def read_checkpoint(path: Path) -> Checkpoint | None:
@@ -84,11 +84,11 @@ def read_checkpoint(path: Path) -> Checkpoint | None:
         written = data.pop("sha256")
         if data["version"] != _VERSION or written != sha256_hex(canonical_json(data)):
             return None
-        step = Step.from_json(data["step"])
-        found = Checkpoint(data["part"], data["fingerprint"], data["number"], step)
+        commit = Commit.from_json(data["step"])
+        found = Checkpoint(data["part"], data["fingerprint"], data["number"], commit)
     except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
         return None
-    is_sound = step.next is not None and all(map(_is_temporary, found.names()))
+    is_sound = commit.next is not None and all(map(_is_temporary, found.names()))
     return found if is_sound else None
 
 
@@ -119,25 +119,27 @@ def _checkpoint_paths(directory: Path) -> list[Path]:
 
 
 def _open_checkpoints(directory: Path) -> Iterator[Checkpoint]:
-    """Yield the checkpoints of an output directory that no committed step has overtaken."""
+    """Yield the checkpoints of an output directory that no committed commit has overtaken."""
     for path in _checkpoint_paths(directory):
         found = read_checkpoint(path)
         if found is None or path != checkpoint_path(directory, found.part):
             continue
-        records = (part_name(found.part), step_name(found.part, found.number))
+        records = (part_name(found.part), commit_name(found.part, found.number))
         if not any((directory / PARTS / record).exists() for record in records):
             yield found
 
 
 def unfinished_records(directory: Path) -> int:
-    """Return how many records committed steps and checkpoints of unfinished parts hold."""
-    steps = [checkpoint.step for checkpoint in _open_checkpoints(directory)]
+    """Return how many records committed commits and checkpoints of unfinished parts hold."""
+    commits = [checkpoint.commit for checkpoint in _open_checkpoints(directory)]
     for path in (directory / PARTS).glob("[0-9]*-*.json"):
         if not is_of_finished_part(
             f"{PARTS}/{path.name}", lambda name: (directory / name).exists()
         ):
-            steps += [Step.from_json(step) for step in json.loads(path.read_bytes())["steps"]]
-    return sum(counts.records for step in steps for counts in step.counts.values())
+            commits += [
+                Commit.from_json(commit) for commit in json.loads(path.read_bytes())["steps"]
+            ]
+    return sum(counts.records for commit in commits for counts in commit.counts.values())
 
 
 def remove_stale_checkpoints(directory: Path) -> set[str]:

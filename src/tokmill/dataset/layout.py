@@ -44,9 +44,9 @@ PRIVATE_FILE = re.compile(
 """The name, without its folder, of a file that is outside the dataset and that a run may remove."""
 
 
-def shard_stem(split: str, part: int, step: int) -> str:
+def shard_stem(split: str, part: int, commit: int) -> str:
     """Give a shard's name without ending; names sort in the order of the dataset."""
-    return f"{split}-{part:07d}-{step:04d}"
+    return f"{split}-{part:07d}-{commit:04d}"
 
 
 def packed_stem(split: str, number: int) -> str:
@@ -64,9 +64,9 @@ def part_name(part: int) -> str:
     return f"{part:07d}.json"
 
 
-def step_name(part: int, step: int) -> str:
-    """Give the name of one step's commit record inside `parts/`, while its part is unfinished."""
-    return f"{part:07d}-{step:04d}.json"
+def commit_name(part: int, commit: int) -> str:
+    """Give the name of one commit's commit record inside `parts/`, while its part is unfinished."""
+    return f"{part:07d}-{commit:04d}.json"
 
 
 def is_part_record(name: str) -> bool:
@@ -75,7 +75,7 @@ def is_part_record(name: str) -> bool:
 
 
 def is_of_finished_part(name: str, is_there: Callable[[str], bool]) -> bool:
-    """Return whether `name` is the record of a step whose part has its record, which says it all.
+    """Return whether `name` is the record of a commit whose part has its record, which says it all.
 
     Names are relative to the dataset. A kill can leave one; it says nothing new.
     """
@@ -83,9 +83,9 @@ def is_of_finished_part(name: str, is_there: Callable[[str], bool]) -> bool:
     return found is not None and is_there(f"{PARTS}/{found['part']}.json")
 
 
-def rejects_name(part: int, step: int) -> str:
-    """Give the name of one step's rejects inside `rejects/`."""
-    return f"{part:07d}-{step:04d}.jsonl"
+def rejects_name(part: int, commit: int) -> str:
+    """Give the name of one commit's rejects inside `rejects/`."""
+    return f"{part:07d}-{commit:04d}.jsonl"
 
 
 def token_dtype(name: str, max_id: int) -> np.dtype[np.unsignedinteger]:

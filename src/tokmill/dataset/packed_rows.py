@@ -30,7 +30,7 @@ BLOCK_TOKENS = 1 << 20
 """Rows are gathered about this many tokens at a time."""
 
 
-class RowSource:
+class RowReader:
     """Gathers rows from the shards of their split; holds the places of the samples asked for.
 
     `capacity`: tokens of a row. `pad_id`: what fills it up, with mask and weight 0.
@@ -129,9 +129,9 @@ class _Places:
     lengths: npt.NDArray[np.int64]
 
 
-def open_rows(directory: Path, manifest: dict[str, Any], split: str) -> RowSource:
+def open_rows(directory: Path, manifest: dict[str, Any], split: str) -> RowReader:
     """Open what gathers the rows of a split; raises what `open_shards` and `open_packs` raise."""
-    return RowSource(
+    return RowReader(
         directory,
         list(open_shards(directory, manifest, split)),
         open_packs(directory, split),
@@ -184,7 +184,7 @@ def write_packed_rows(
     return files, listed
 
 
-def _write(writer: ShardWriter, source: RowSource, start: int, stop: int) -> ShardEntry:
+def _write(writer: ShardWriter, source: RowReader, start: int, stop: int) -> ShardEntry:
     try:
         for first in range(start, stop, source.block_rows):
             last = min(first + source.block_rows, stop)

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tokmill.dataset.index import read_index
+from tokmill.dataset.idx_file import read_index
 from tokmill.dataset.layout import pack_names
 from tokmill.dataset.writer import write_in_chunks
 from tokmill.errors import StorageError, VerifyError

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from stat import S_ISREG
 from typing import TYPE_CHECKING, Any
 
-from tokmill.dataset.canonical import own_sha256
+from tokmill.dataset.canonical import sha256_without
 from tokmill.dataset.layout import (
     DATASET_FILE,
     FORMAT_VERSION,
@@ -44,7 +44,7 @@ _KINDS: dict[str, type | tuple[type, ...]] = {
 
 
 @dataclass(frozen=True, slots=True)
-class Owned:
+class OwnedNames:
     """The names that one run can give to files in its directory.
 
     `n_parts` and `is_sft` are None where the plan is damaged: then every name of a dataset counts.
@@ -69,7 +69,7 @@ class Owned:
 
 def plan_fingerprint(data: Mapping[str, Any]) -> str:
     """Return the sha256 over all else that a plan says."""
-    return own_sha256(data, "fingerprint")
+    return sha256_without(data, "fingerprint")
 
 
 def load_plan(path: Path) -> dict[str, Any]:
@@ -134,7 +134,7 @@ def _problem(plan: Any) -> str:
     return ""
 
 
-def owned_names(directory: Path) -> Owned | None:
+def read_owned_names(directory: Path) -> OwnedNames | None:
     """Return the names that a directory's plan owns; None where there is no plan.
 
     Raises:
@@ -145,9 +145,9 @@ def owned_names(directory: Path) -> Owned | None:
         return None
     found = _read(path)
     if found.is_tokmills and found.problem:
-        return Owned()
+        return OwnedNames()
     plan = found.plan if not found.problem else load_plan(path)
-    return Owned(len(plan["parts"]), "template_sha256" in plan)
+    return OwnedNames(len(plan["parts"]), "template_sha256" in plan)
 
 
 def begins_as_plan(path: Path) -> bool:

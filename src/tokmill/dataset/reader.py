@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tokmill.dataset.canonical import laid_out_json, manifest_sha256
-from tokmill.dataset.index import read_index
+from tokmill.dataset.canonical import json_chunks, manifest_sha256
+from tokmill.dataset.idx_file import read_index
 from tokmill.dataset.layout import DATASET_FILE, MANIFEST, PLAN, SIDECARS, check_format_version
 from tokmill.dataset.manifest_shape import shape_problem
 from tokmill.errors import StateError, StorageError, UsageError, VerifyError
@@ -126,7 +126,7 @@ def is_canonical(directory: Path, manifest: dict[str, Any]) -> bool:
     """
     path = directory / MANIFEST
     with storage_errors(path), open_regular(path, follow_links=True) as file:
-        chunks = laid_out_json(manifest)
+        chunks = json_chunks(manifest)
         return all(file.read(len(chunk)) == chunk for chunk in chunks) and not file.read(1)
 
 

@@ -34,7 +34,7 @@ def check_files(directory: Path, manifest: Mapping[str, Any], findings: FileFind
     """Check every file against the manifest, whose shape is sound; return those that are there.
 
     Names that begin with a dot are outside the dataset: noted, and not opened. So are the lock, and
-    a step's record that a kill left beside its part's.
+    a commit's record that a kill left beside its part's.
     """
     listed = Counter(entry["name"] for entry in manifest["files"])
     kinds = dict(_tree(directory, findings.notes))

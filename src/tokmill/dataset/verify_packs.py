@@ -16,7 +16,7 @@ from tokmill.words.plural import plural
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from tokmill.dataset.packed_rows import RowSource
+    from tokmill.dataset.packed_rows import RowReader
     from tokmill.dataset.reader import Shard
 
 
@@ -45,7 +45,7 @@ def check_packs(directory: Path, manifest: dict[str, Any], problems: list[str]) 
             problems.append(found)
 
 
-def _index_problem(source: RowSource, split: str, n_samples: int) -> str:
+def _index_problem(source: RowReader, split: str, n_samples: int) -> str:
     """Say what is wrong with the index itself, in a line, or nothing."""
     offsets, samples = source.packs.row_offsets, source.packs.samples
     rows_name, samples_name = pack_names(split)
@@ -66,7 +66,7 @@ def _index_problem(source: RowSource, split: str, n_samples: int) -> str:
     return ""
 
 
-def _fill_problem(source: RowSource, said: dict[str, Any], split: str) -> str:
+def _fill_problem(source: RowReader, said: dict[str, Any], split: str) -> str:
     """Say which row is too long, or what the manifest says otherwise; or nothing."""
     n_tokens = 0
     for start in range(0, source.packs.n_rows, source.block_rows):
@@ -86,7 +86,7 @@ def _fill_problem(source: RowSource, said: dict[str, Any], split: str) -> str:
     return ""
 
 
-def _rows_problem(directory: Path, manifest: dict[str, Any], source: RowSource, split: str) -> str:
+def _rows_problem(directory: Path, manifest: dict[str, Any], source: RowReader, split: str) -> str:
     """Say where packed rows differ from what the index says, or nothing."""
     start = 0
     own = manifest["packs"][split]["shards"]
@@ -106,7 +106,7 @@ def _rows_problem(directory: Path, manifest: dict[str, Any], source: RowSource, 
     return ""
 
 
-def _shard_problem(shard: Shard, source: RowSource, first_row: int) -> str:
+def _shard_problem(shard: Shard, source: RowReader, first_row: int) -> str:
     n, capacity = len(shard.lengths), source.capacity
     if not np.array_equal(shard.offsets, np.arange(n) * capacity * shard.tokens.itemsize):
         return f"{shard.name}.idx: its byte offsets are not those of its lengths"

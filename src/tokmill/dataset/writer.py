@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tokmill.dataset.checksum import Digest, FileEntry, digest_of
-from tokmill.dataset.index import IndexWriter
+from tokmill.dataset.idx_file import IndexWriter
 from tokmill.dataset.layout import SIDECARS
 from tokmill.errors import StorageError
 from tokmill.settings.schema import BLAKE3
 from tokmill.storage import PendingFile, storage_errors
-from tokmill.timing import Laps, add_seconds
+from tokmill.timing import StageTimer, add_seconds
 from tokmill.words.plural import plural
 
 if TYPE_CHECKING:
@@ -151,7 +151,7 @@ class ShardWriter:
         self._pending.append(self._thread.submit(self._take, data, lengths))
 
     def _take(self, data: Sequence[memoryview], lengths: npt.NDArray[np.int64]) -> dict[str, float]:
-        laps = Laps()
+        laps = StageTimer()
         for body, chunk in zip(self._bodies, data, strict=True):
             body.digest.update(chunk)
         laps.end("hash")
@@ -170,7 +170,7 @@ class ShardWriter:
         self._hand_over()
         self._wait(0)
         self._thread.shutdown()
-        laps = Laps()
+        laps = StageTimer()
         self._index.finish()
         idx = _digest_of(self._idx, self._algorithm).entry(self._idx.path.name)
         self._idx.commit()

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from tokmill.engines.engine import Engine
-    from tokmill.timing import Laps
+    from tokmill.timing import StageTimer
     from tokmill.values import TokenBatch
 
 _STATM = Path("/proc/self/statm")
@@ -126,7 +126,7 @@ class RenewableEngine:
         """Whether a batch is being encoded."""
         return self._n_encoding > 0
 
-    def encode(self, text: pa.LargeStringArray, laps: Laps) -> TokenBatch:
+    def encode(self, text: pa.LargeStringArray, laps: StageTimer) -> TokenBatch:
         """Encode documents, see `Engine`; `laps` counts waiting, loading and encoding apart."""
         engine = self._enter(laps)
         try:
@@ -141,7 +141,7 @@ class RenewableEngine:
         """Forget the engine; the next batch loads it anew."""
         self._engine = None
 
-    def _enter(self, laps: Laps) -> Engine:
+    def _enter(self, laps: StageTimer) -> Engine:
         memory = self._memory
         with memory.changed:
             # An outgrown engine takes no new batch: it would live on beside its successor.

@@ -13,7 +13,7 @@ from tokmill.recipes.spec import Progress
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    from tokmill.dataset.record import PartRecord
+    from tokmill.dataset.commit_record import PartRecord
     from tokmill.recipes.spec import Part, RunSpec
 
 _MODULE = "tokmill.executors.worker"

@@ -5,15 +5,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from tokmill.executors import serial
-from tokmill.run.make import make_dataset
+from tokmill.run.make_dataset import make_dataset
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    from tokmill.dataset.record import PartRecord
+    from tokmill.dataset.commit_record import PartRecord
     from tokmill.engines.engine import Engine
     from tokmill.recipes.spec import Part, Progress, RunSpec
-    from tokmill.run.make import Observer
+    from tokmill.run.make_dataset import Observer
     from tokmill.settings.schema import Config
 
 
@@ -34,7 +34,7 @@ def run_parts(
     n_workers: int,
     reference: Callable[[], Engine],
 ) -> Iterator[PartRecord]:
-    """Yield the record of each part; `run.make.Executor` describes the arguments."""
+    """Yield the record of each part; `run.make_dataset.Executor` describes the arguments."""
     if n_workers == 1:
         return serial.run_parts(spec, parts, report, reference)
     from tokmill.executors import processes  # costs 0.1 s

@@ -11,7 +11,7 @@ from tokmill.run.part import run_part
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    from tokmill.dataset.record import PartRecord
+    from tokmill.dataset.commit_record import PartRecord
     from tokmill.engines.engine import Engine
     from tokmill.recipes.spec import Part, Progress, RunSpec
     from tokmill.recipes.table import Recipe

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from tokmill.masks.boundaries import BoundaryTokens
     from tokmill.masks.layout import Layout
-    from tokmill.timing import Laps
+    from tokmill.timing import StageTimer
     from tokmill.tokenizer.byte_lengths import ByteLengths
     from tokmill.tokenizer.tokenizer import Tokenizer
     from tokmill.values import SampleBatch, SampleTokens, TokenBatch
@@ -46,7 +46,7 @@ _CONTINUES = (
 class BatchEngine(Protocol):
     """Encodes documents and says what it took; `RenewableEngine` is one."""
 
-    def encode(self, text: pa.LargeStringArray, laps: Laps) -> TokenBatch:
+    def encode(self, text: pa.LargeStringArray, laps: StageTimer) -> TokenBatch:
         """Encode n documents of valid UTF-8, no nulls."""
 
 
@@ -153,7 +153,7 @@ class SampleEncoder:
         self._offsets = offsets
         self._drift = SplitJointCheck()
 
-    def encode(self, batch: SampleBatch, laps: Laps) -> EncodedSamples:
+    def encode(self, batch: SampleBatch, laps: StageTimer) -> EncodedSamples:
         """Encode samples; `laps` counts what is not the engine's as `mask`.
 
         Raises:
@@ -201,7 +201,9 @@ class SampleEncoder:
         laps.end("mask")
         return encoding
 
-    def encode_text(self, text: pa.LargeStringArray, laps: Laps, *, continues: bool) -> TokenBatch:
+    def encode_text(
+        self, text: pa.LargeStringArray, laps: StageTimer, *, continues: bool
+    ) -> TokenBatch:
         """Encode texts as pieces of samples are; `continues`: as text that continues text."""
         engine = self._continuation if continues and self._continuation else self._engine
         return engine.encode(text, laps)
@@ -219,7 +221,7 @@ class SampleEncoder:
         return continues
 
     def _tokens(
-        self, pieces: pa.LargeStringArray, continues: npt.NDArray[np.bool_], laps: Laps
+        self, pieces: pa.LargeStringArray, continues: npt.NDArray[np.bool_], laps: StageTimer
     ) -> TokenBatch:
         if self._continuation is self._engine or self._continuation is None or not continues.any():
             return self._engine.encode(pieces, laps)
@@ -229,7 +231,7 @@ class SampleEncoder:
         rest = self._continuation.encode(pieces.filter(pa.array(continues)), laps)
         return _merged(first, rest, continues)
 
-    def _drifting(self, layout: Layout, laps: Laps) -> npt.NDArray[np.int64]:
+    def _drifting(self, layout: Layout, laps: StageTimer) -> npt.NDArray[np.int64]:
         """Give the samples that drift, once for each boundary at which they do."""
         engine = self._continuation
         cuts = np.flatnonzero(layout.behind_text)

@@ -24,7 +24,7 @@ from tokmill.recipes.memory_bounds import BLOCK_COPIES, engine_bytes
 from tokmill.recipes.validation import validation_documents
 from tokmill.render.renderer import make_renderer
 from tokmill.sources.small_blocks import parse_together
-from tokmill.timing import Laps
+from tokmill.timing import StageTimer
 from tokmill.tokenizer.control_strings import contains_control, control_strings
 from tokmill.values import DocumentBatch, Reject
 
@@ -84,7 +84,7 @@ class PretrainRecipe:
             return self._process(blocks)
 
     def _process(self, blocks: Sequence[Block]) -> list[EncodedBlock]:
-        laps = Laps()
+        laps = StageTimer()
         parsed = parse_together(blocks)
         records = join_records(parsed)
         laps.end("parse")
@@ -123,7 +123,7 @@ class PretrainRecipe:
         return encoded
 
     def _checked(
-        self, text: pa.LargeStringArray, batch: TokenBatch, laps: Laps
+        self, text: pa.LargeStringArray, batch: TokenBatch, laps: StageTimer
     ) -> Sequence[Checked]:
         if self.spot is None:
             return ()

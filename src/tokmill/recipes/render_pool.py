@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 
 from tokmill.chat.worker import MEMORY_BYTES, OUT_OF_MEMORY, OUT_OF_TIME, TIME_S, receive, send
 from tokmill.errors import WorkerError
-from tokmill.interrupts import children_spared
+from tokmill.interrupts import sigint_blocked
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -93,7 +93,7 @@ class RenderPool:
         return wanted > 0
 
     def _start(self) -> None:
-        with children_spared():
+        with sigint_blocked():
             process = subprocess.Popen(
                 [sys.executable, "-m", "tokmill.chat.worker"],
                 stdin=subprocess.PIPE,

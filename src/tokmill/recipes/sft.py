@@ -26,7 +26,7 @@ from tokmill.recipes.sft_encoder import make_sample_encoder
 from tokmill.recipes.sft_setup import make_chat_renderer, sft_settings, vocabulary_of
 from tokmill.recipes.validation import validation_texts
 from tokmill.sources.small_blocks import parse_together
-from tokmill.timing import Laps
+from tokmill.timing import StageTimer
 from tokmill.tokenizer.continuation import continuation_tokenizer
 from tokmill.tokenizer.control_strings import contains_control, control_strings
 from tokmill.values import Reject
@@ -84,7 +84,7 @@ class SftRecipe:
             return self._process(blocks)
 
     def _process(self, blocks: Sequence[Block]) -> list[EncodedBlock]:
-        laps = Laps()
+        laps = StageTimer()
         parsed = parse_together(blocks)
         records = join_records(parsed)
         laps.end("parse")
@@ -125,7 +125,7 @@ class SftRecipe:
         encoding: EncodedSamples,
         refused: Mapping[int, Reject],
         records: Records,
-        laps: Laps,
+        laps: StageTimer,
     ) -> EncodedBlock:
         """Fit the samples into their limits; a record that was refused gives none."""
         settings, limits = self._settings, self._limits
@@ -171,7 +171,7 @@ class SftRecipe:
             differences=differences(checked, samples.rows[owner]),
         )
 
-    def _checked(self, encoding: EncodedSamples, laps: Laps) -> Sequence[Checked]:
+    def _checked(self, encoding: EncodedSamples, laps: StageTimer) -> Sequence[Checked]:
         if self.spot is None:
             return ()
         laps.end("mask")

@@ -5,23 +5,23 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from tokmill.dataset.checksum import FileEntry
+from tokmill.dataset.commit_record import remove_truncated, stands
 from tokmill.dataset.layout import MANIFEST
 from tokmill.dataset.manifest_shape import shape_problem
 from tokmill.dataset.reader import is_intact, read_manifest
-from tokmill.dataset.record import remove_cut, stands
 from tokmill.errors import VerifyError
-from tokmill.run.directory import refuse_foreign
+from tokmill.run.directory import refuse_foreign_files
 from tokmill.storage import storage_errors
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from tokmill.dataset.plan_file import Owned
+    from tokmill.dataset.plan_file import OwnedNames
 
 
 def complete_manifest(
-    directory: Path, owned: Owned, warn: Callable[[str], None]
+    directory: Path, owned: OwnedNames, warn: Callable[[str], None]
 ) -> dict[str, Any] | None:
     """Return the manifest of a complete dataset; None if anything is to be made, which is said.
 
@@ -29,17 +29,17 @@ def complete_manifest(
     were this run's. Files of others may stand beside a complete dataset alone.
 
     Raises:
-        StateError: see `refuse_foreign`; nothing was changed.
+        StateError: see `refuse_foreign_files`; nothing was changed.
     """
     manifest = _sound_manifest(directory, warn)
     entries = [] if manifest is None else map(FileEntry.from_json, manifest["files"])
     with storage_errors(directory):
         gone = [entry.name for entry in entries if not stands(entry, directory)]
     is_complete = manifest is not None and not gone
-    refuse_foreign(directory, owned, folders_alone=is_complete)
+    refuse_foreign_files(directory, owned, folders_alone=is_complete)
     with storage_errors(directory):
         for name in gone:
-            remove_cut(name, directory)
+            remove_truncated(name, directory)
     if gone:
         more = f" and {len(gone) - 1} more" if len(gone) > 1 else ""
         warn(f"{directory}: {gone[0]}{more} was removed or cut: it is made again")

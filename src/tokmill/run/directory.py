@@ -20,7 +20,7 @@ from tokmill.dataset.layout import (
     PRIVATE_FILE,
     is_of_finished_part,
 )
-from tokmill.dataset.plan_file import Owned, owned_names
+from tokmill.dataset.plan_file import OwnedNames, read_owned_names
 from tokmill.errors import StateError
 from tokmill.lock import LOCK_NAME
 from tokmill.storage import begins_with, storage_errors
@@ -36,8 +36,8 @@ _MANIFEST_BEGINNING = b'{\n"config":'
 def sweep(directory: Path) -> None:
     """Remove what stopped attempts left: temporary files, but those that a checkpoint names.
 
-    Also checkpoints that a commit has overtaken, and the records of steps whose part has its own: a
-    kill came before they were removed.
+    Also remove checkpoints older than a commit of the same part, and commit records of parts that
+    have their own record: a kill can leave both.
     """
     kept = remove_stale_checkpoints(directory)
     with storage_errors(directory):
@@ -56,7 +56,7 @@ def _is_temporary(name: str) -> bool:
     if found is None or found["name"] is None:
         return False
     final = f"{folder}/{found['name']}" if folder else found["name"]
-    return Owned().has(final) or PRIVATE_FILE.fullmatch(found["name"]) is not None
+    return OwnedNames().has(final) or PRIVATE_FILE.fullmatch(found["name"]) is not None
 
 
 def refuse_stdin(files: Iterable[SourceFile], directory: Path) -> None:
@@ -68,22 +68,24 @@ def refuse_stdin(files: Iterable[SourceFile], directory: Path) -> None:
         )
 
 
-def refuse_somebody_s(directory: Path) -> None:
+def refuse_unplanned_files(directory: Path) -> None:
     """Refuse a directory that has no plan of a run but files, before a lock is put into it.
 
-    Where there is a lock, a run may be at work, and what stands there changes: `refuse_foreign`
-    looks once the lock is held.
+    Where there is a lock, another run may be writing: `refuse_foreign_files` looks again once
+    the lock is held.
 
     Raises:
         StateError: names the first such file; nothing was changed.
     """
     with storage_errors(directory):
         may_look = directory.is_dir() and not os.path.lexists(directory / LOCK_NAME)
-    if may_look and owned_names(directory) is None:
-        refuse_foreign(directory, None)
+    if may_look and read_owned_names(directory) is None:
+        refuse_foreign_files(directory, None)
 
 
-def refuse_foreign(directory: Path, owned: Owned | None, *, folders_alone: bool = False) -> None:
+def refuse_foreign_files(
+    directory: Path, owned: OwnedNames | None, *, folders_alone: bool = False
+) -> None:
     """Refuse to write among files that are not of the run in a directory.
 
     Args:
@@ -119,7 +121,7 @@ def refuse_foreign(directory: Path, owned: Owned | None, *, folders_alone: bool 
     )
 
 
-def _is_foreign(name: str, entry: os.DirEntry[str], owned: Owned | None) -> bool:
+def _is_foreign(name: str, entry: os.DirEntry[str], owned: OwnedNames | None) -> bool:
     """Return whether something that stands in an output directory cannot be of its run."""
     if entry.name.startswith("."):
         return False
@@ -137,8 +139,8 @@ def _is_manifest(path: Path) -> bool:
     return begins_with(path, _MANIFEST_BEGINNING)
 
 
-def clear(directory: Path, owned: Owned | None) -> None:
-    """Remove the files of a run from its directory, name by name; see `refuse_foreign`.
+def clear(directory: Path, owned: OwnedNames | None) -> None:
+    """Remove the files of a run from its directory, name by name; see `refuse_foreign_files`.
 
     The manifest and the records go first: stopped in between, they must not vouch for what is gone.
     The plan goes last: without it, nothing would explain the rest.
@@ -146,7 +148,7 @@ def clear(directory: Path, owned: Owned | None) -> None:
     Raises:
         StateError: it holds files that are not of this run; nothing was removed.
     """
-    refuse_foreign(directory, owned)
+    refuse_foreign_files(directory, owned)
     with storage_errors(directory):
         names = [name for name, entry in dataset_entries(directory) if _is_removable(name, entry)]
         for name in sorted(names, key=_order_of_removal):
@@ -173,7 +175,7 @@ def _order_of_removal(name: str) -> tuple[bool, bool]:
     return name != MANIFEST, not name.startswith(f"{PARTS}/")
 
 
-def is_unstarted(directory: Path) -> bool:
+def has_only_plan(directory: Path) -> bool:
     """Return whether a directory holds a plan and nothing that its run has made since."""
     if not os.path.lexists(directory / PLAN):
         return False

@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING
 
 from tokmill.dataset.layout import PLAN
 from tokmill.errors import StorageError
-from tokmill.storage import LACKING, storage_errors, sync_directory
+from tokmill.storage import UNSUPPORTED, storage_errors, sync_directory
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-_LACKING = {*LACKING, errno.EPERM, errno.EINVAL, errno.EXDEV, errno.EMLINK}
+_UNSUPPORTED = {*UNSUPPORTED, errno.EPERM, errno.EINVAL, errno.EXDEV, errno.EMLINK}
 
 
 def check_file_system(directory: Path) -> None:
@@ -61,7 +61,7 @@ def _named(directory: Path, what: str, *also: int) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        if error.errno not in {*_LACKING, *also}:
+        if error.errno not in {*_UNSUPPORTED, *also}:
             raise
         reason = (error.strerror or str(error)).lower()
         raise StorageError(

@@ -8,12 +8,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tokmill import __version__
-from tokmill.dataset.canonical import laid_out_json, manifest_sha256
+from tokmill.dataset.canonical import json_chunks, manifest_sha256
 from tokmill.dataset.checksum import Digest, digest_of
+from tokmill.dataset.commit_record import read_record, stands
 from tokmill.dataset.counts import Counts
 from tokmill.dataset.layout import FORMAT_VERSION, MANIFEST, PARTS, PLAN, REJECTS, part_name
 from tokmill.dataset.packed_rows import write_packed_rows
-from tokmill.dataset.record import read_record, stands
 from tokmill.errors import StateError, StorageError
 from tokmill.masks.truncation import CUT_SAMPLES
 from tokmill.recipes.left_out import check_fields, fields_read
@@ -26,7 +26,7 @@ from tokmill.words.plural import plural
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-    from tokmill.dataset.record import PartRecord
+    from tokmill.dataset.commit_record import PartRecord
     from tokmill.dataset.writer import ShardEntry
     from tokmill.recipes.spec import Part
     from tokmill.run.plan import Plan
@@ -148,7 +148,7 @@ def finish(
     if plan.spec.config.sft is not None and plan.spec.config.sft.packing:
         _pack(directory, manifest, plan.spec.config.sft, algorithm)
     manifest["sha256"] = manifest_sha256(manifest)
-    write_chunks(directory / MANIFEST, laid_out_json(manifest))
+    write_chunks(directory / MANIFEST, json_chunks(manifest))
     return manifest
 
 
@@ -198,12 +198,12 @@ class _Found:
     files: list[dict[str, Any]] = field(default_factory=list)
 
     def add(self, part: Part, record: PartRecord) -> None:
-        for step in record.steps:
-            self.shards += map(_shard_row, step.shards)
-            for i, counts in step.counts.items():
+        for commit in record.commits:
+            self.shards += map(_shard_row, commit.shards)
+            for i, counts in commit.counts.items():
                 self.totals.add(counts)
                 self._add_source(part.slices[i].file.path, counts)
-            for i, n in enumerate(step.length_histogram):
+            for i, n in enumerate(commit.length_histogram):
                 self.histogram[i] += n
         self.files += (entry.as_json() for entry in record.files())
         digest = Digest(self.algorithm)
@@ -212,7 +212,7 @@ class _Found:
 
     def _add_source(self, path: str, counts: Counts) -> None:
         row = self.sources.get(path)
-        if row is not None:  # an earlier step, or slice of the same file
+        if row is not None:  # an earlier commit, or slice of the same file
             before = Counts.from_json(row)
             before.add(counts)
             counts = before

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
-class Interrupts:
+class DelayedInterrupts:
     """Answers Ctrl-C and SIGTERM as before, but not inside `held`, in the main thread.
 
     The handlers are changed once and not for every block, of which small files give thousands:

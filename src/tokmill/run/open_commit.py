@@ -1,4 +1,4 @@
-"""The step that is being written: a shard of each split, rejects, and what is counted."""
+"""The commit that is being written: a shard of each split, rejects, and what is counted."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tokmill.dataset.checkpoint import final_name
+from tokmill.dataset.commit_record import Commit, ResumePoint
 from tokmill.dataset.counts import Counts
 from tokmill.dataset.layout import REJECTS, SIDECARS, SPLITS, rejects_name, shard_stem
-from tokmill.dataset.record import Next, Step
+from tokmill.dataset.rejects import RejectsFile
 from tokmill.dataset.writer import ShardWriter
 from tokmill.errors import StorageError
 from tokmill.fields import add_fields
-from tokmill.run.rejects import RejectsFile
 from tokmill.timing import add_seconds
 
 if TYPE_CHECKING:
@@ -30,8 +30,8 @@ if TYPE_CHECKING:
 N_LENGTH_BINS = 32
 
 
-class OpenStep:
-    """Step `number` of a part, until it is committed or discarded.
+class OpenCommit:
+    """Commit `number` of a part, until it is committed or discarded.
 
     `left`: what `checkpoint` gave in an earlier attempt, whose files are gone on with; a
     `StorageError` says that they are not as they were. `stage_s`: of `ShardWriter`, once committed.
@@ -45,7 +45,7 @@ class OpenStep:
         *,
         dtype: np.dtype[np.unsignedinteger],
         algorithm: str,
-        left: Step | None = None,
+        left: Commit | None = None,
     ) -> None:
         self._directory = directory
         self._part = part
@@ -60,7 +60,7 @@ class OpenStep:
         if left is not None:
             self._take_over(left)
 
-    def _take_over(self, left: Step) -> None:
+    def _take_over(self, left: Commit) -> None:
         try:
             for shard in left.shards:
                 stem = shard_stem(shard.split, self._part, self.number)
@@ -174,27 +174,30 @@ class OpenStep:
         counts.rejects[reject.reason] += 1
         counts.records += 1
 
-    def checkpoint(self, following: Next) -> Step:
+    def checkpoint(self, following: ResumePoint) -> Commit:
         """Make durable what is written, and return it: its files by their temporary names."""
         shards = tuple(self._shards[s].checkpoint() for s in SPLITS if s in self._shards)
         rejects = None if self._rejects is None else self._rejects.checkpoint()
-        return self._step(shards, rejects, following)
+        return self._described(shards, rejects, following)
 
-    def commit(self, following: Next | None) -> Step:
-        """Make the files appear, and return what the step's record says."""
+    def commit(self, following: ResumePoint | None) -> Commit:
+        """Make the files appear, and return what the commit's record says."""
         shards = tuple(self._shards[s].commit() for s in SPLITS if s in self._shards)
         for shard in self._shards.values():
             add_seconds(self.stage_s, shard.stage_s)
         rejects = None if self._rejects is None else self._rejects.commit()
-        return self._step(shards, rejects, following)
+        return self._described(shards, rejects, following)
 
-    def _step(
-        self, shards: tuple[ShardEntry, ...], rejects: FileEntry | None, following: Next | None
-    ) -> Step:
+    def _described(
+        self,
+        shards: tuple[ShardEntry, ...],
+        rejects: FileEntry | None,
+        following: ResumePoint | None,
+    ) -> Commit:
         used = len(np.trim_zeros(self._histogram, "b"))
         histogram = tuple(int(n) for n in self._histogram[:used])
         counts = dict(sorted(self.counts.items()))
-        return Step(shards, rejects, counts, histogram, following)
+        return Commit(shards, rejects, counts, histogram, following)
 
     def discard(self, keep: Collection[str] = ()) -> None:
         """Close the files and remove them, but those whose temporary names are kept."""

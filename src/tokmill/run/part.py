@@ -14,24 +14,24 @@ from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from tokmill.dataset.commit_record import PartRecord, read_committed
 from tokmill.dataset.counts import Counts
 from tokmill.dataset.layout import PARTS, part_name
-from tokmill.dataset.record import PartRecord, read_committed
 from tokmill.errors import ParityError, TokmillError
 from tokmill.recipes.left_out import is_weighed_slice
 from tokmill.recipes.spec import Progress
-from tokmill.run.ahead import Ahead, Work
-from tokmill.run.commits import CHECKPOINT_S, StepWriter
-from tokmill.run.held import Interrupts
+from tokmill.run.block_pool import BlockPool, Work
+from tokmill.run.held import DelayedInterrupts
+from tokmill.run.part_writer import CHECKPOINT_S, PartWriter
 from tokmill.sources.open import open_slice
 from tokmill.sources.slices import check_unchanged
-from tokmill.timing import Laps
+from tokmill.timing import StageTimer
 from tokmill.values import Place
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from tokmill.dataset.record import Next
+    from tokmill.dataset.commit_record import ResumePoint
     from tokmill.recipes.encoded import EncodedBlock
     from tokmill.recipes.spec import Part, RunSpec
     from tokmill.recipes.table import Recipe
@@ -65,7 +65,7 @@ def run_part(
         return done
     loaded = recipe()
     is_read_once = any(piece.file.path == "-" for piece in part.slices)
-    writer = StepWriter(
+    writer = PartWriter(
         directory,
         part.index,
         fingerprint,
@@ -79,10 +79,10 @@ def run_part(
         start, counts = writer.resume()
         if start is not None:
             report(_resumed(counts))
-        laps = Laps()
+        laps = StageTimer()
         _write_blocks(spec, part, loaded, writer, start, laps, report)
-        with Interrupts() as interrupts, interrupts.held():
-            # Cut here, the shards would stand without a record, and the open step begin anew.
+        with DelayedInterrupts() as interrupts, interrupts.held():
+            # Cut here, the shards would stand without a record, and the open commit begin anew.
             record = writer.finish()
         report(Progress(stage_s={**laps.seconds, **writer.stage_s}))
         return record
@@ -98,13 +98,13 @@ def _write_blocks(
     spec: RunSpec,
     part: Part,
     recipe: Recipe,
-    writer: StepWriter,
-    start: Next | None,
-    laps: Laps,
+    writer: PartWriter,
+    start: ResumePoint | None,
+    laps: StageTimer,
     report: Callable[[Progress], None],
 ) -> None:
-    with ThreadPoolExecutor(spec.n_threads, "tokmill") as pool, Interrupts() as interrupts:
-        ahead = Ahead(pool, recipe, _timed(_works(spec, part, recipe, start), laps), spec)
+    with ThreadPoolExecutor(spec.n_threads, "tokmill") as pool, DelayedInterrupts() as interrupts:
+        ahead = BlockPool(pool, recipe, _timed(_works(spec, part, recipe, start), laps), spec)
         try:
             for work, encoded in ahead:
                 source = part.slices[work.slice_index].file
@@ -128,14 +128,16 @@ def _write_blocks(
             ahead.cancel()
 
 
-def _end_slice(writer: StepWriter, part: Part, work: Work, interrupts: Interrupts) -> None:
+def _end_slice(writer: PartWriter, part: Part, work: Work, interrupts: DelayedInterrupts) -> None:
     piece = part.slices[work.slice_index]
     check_unchanged(piece.file)
     with interrupts.held():
         writer.end_slice(work.slice_index, piece.n_bytes)
 
 
-def _keep_all(writer: StepWriter, part: Part, ahead: Ahead, interrupts: Interrupts) -> None:
+def _keep_all(
+    writer: PartWriter, part: Part, ahead: BlockPool, interrupts: DelayedInterrupts
+) -> None:
     """Make a last checkpoint, if the place of the record to go on with is known.
 
     It waits for a block that is under way, as the pool would in any case.
@@ -150,7 +152,7 @@ def _keep_all(writer: StepWriter, part: Part, ahead: Ahead, interrupts: Interrup
             _end_slice(writer, part, work, interrupts)
 
 
-def _timed(works: Iterator[Work], laps: Laps) -> Iterator[Work]:
+def _timed(works: Iterator[Work], laps: StageTimer) -> Iterator[Work]:
     laps.skip()
     for work in works:
         laps.end("read")
@@ -158,7 +160,7 @@ def _timed(works: Iterator[Work], laps: Laps) -> Iterator[Work]:
         laps.skip()
 
 
-def _works(spec: RunSpec, part: Part, recipe: Recipe, start: Next | None) -> Iterator[Work]:
+def _works(spec: RunSpec, part: Part, recipe: Recipe, start: ResumePoint | None) -> Iterator[Work]:
     """Give the blocks of all slices, each slice followed by its end, from `start` on."""
     first, numbers = 0 if start is None else start.slice, count()
     for i, piece in enumerate(part.slices[first:], first):

@@ -13,7 +13,7 @@ from itertools import zip_longest
 from typing import TYPE_CHECKING, Any
 
 from tokmill import __version__
-from tokmill.dataset.canonical import canonical_json, laid_out_json
+from tokmill.dataset.canonical import canonical_json, json_chunks
 from tokmill.dataset.layout import PLAN, SHARD_BYTES, token_dtype
 from tokmill.dataset.plan_file import PLAN_FORMAT, load_plan, plan_fingerprint
 from tokmill.engines.choice import EngineChoice
@@ -75,7 +75,7 @@ class Plan:
 
     def chunks(self) -> Iterator[bytes]:
         """Return the bytes of `plan.json`, about 1 MiB at a time."""
-        return laid_out_json({**self._body(), "fingerprint": plan_fingerprint(self._body())})
+        return json_chunks({**self._body(), "fingerprint": plan_fingerprint(self._body())})
 
     def _body(self) -> dict[str, Any]:
         """Return what the fingerprint is over; files and parts can be gone through once."""
@@ -147,7 +147,7 @@ def read_plan(directory: Path) -> dict[str, Any] | None:
     return load_plan(path)
 
 
-def planned_commits(data: dict[str, Any]) -> dict[str, str]:
+def planned_hub_commits(data: dict[str, Any]) -> dict[str, str]:
     """Return the commits of the datasets of the Hub that a plan names, by path."""
     rows = (row for row in data.get("files", ()) if isinstance(row, list) and len(row) == 6)
     return {str(row[0]): str(row[5]) for row in rows if row[1] == "hub"}

@@ -12,8 +12,8 @@ from tokmill.fields import counted, describe_fields, used_paths, used_share
 from tokmill.recipes.spec import Part, RunSpec
 from tokmill.render.detect import detect, is_named, nested_keys, template_option
 from tokmill.render.renderer import make_renderer
-from tokmill.run.forecast.survey import survey
-from tokmill.run.forecast.surveyed import Survey
+from tokmill.run.forecast.read_sample import read_sample
+from tokmill.run.forecast.sample import InputSample
 from tokmill.run.large_texts import large_text_notes
 from tokmill.run.plan import make_parts, resolve
 from tokmill.sources.files import Discovery, SourceFile, discover
@@ -151,12 +151,12 @@ def sample(
     at_random: bool = False,
     weighs: bool = False,
     keep_blocks: bool = False,
-) -> Survey:
+) -> InputSample:
     """Sample the input; nothing from a source that can be read only once; see `survey`."""
     if any(file.path == "-" for file in prepared.files):
-        return Survey()
+        return InputSample()
     settings = prepared.config.input
-    return survey(
+    return read_sample(
         prepared.parts,
         settings,
         prepared.renderer,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from tokmill.errors import StorageError
-from tokmill.run.forecast.expected import expected_disk, expected_size
+from tokmill.run.forecast.dataset_size import expected_disk, expected_size
 from tokmill.run.prepare import sample
 from tokmill.storage import file_sizes, free_bytes
 from tokmill.words.units import size

@@ -19,7 +19,7 @@ STDIN_STOPPED = "interrupted; standard input cannot be continued: begin anew, wi
 
 
 @contextlib.contextmanager
-def telling_what_is_kept(plan: Plan, directory: Path) -> Iterator[None]:
+def explain_interrupt(plan: Plan, directory: Path) -> Iterator[None]:
     """Raise an interrupt again with a message that says what the directory holds."""
     try:
         yield

@@ -5,9 +5,9 @@ from collections import Counter
 import numpy as np
 import pytest
 
+from tokmill.run.forecast.encoded_sample import EncodedSample
 from tokmill.run.forecast.estimate import Estimate, Fragments, counted, estimated
-from tokmill.run.forecast.sampled import Sampled
-from tokmill.run.forecast.surveyed import Survey
+from tokmill.run.forecast.sample import InputSample
 
 WINDOW = 16_384
 PER = (5.0, 20.0)
@@ -16,11 +16,11 @@ PER = (5.0, 20.0)
 def sampled_of(records, tokens):
     records, tokens = np.array(records), np.array(tokens)
     lengths, is_val = np.zeros(0, np.int64), np.zeros(0, bool)
-    return Sampled(records, records, tokens, tokens, lengths, is_val, Counter(), Counter())
+    return EncodedSample(records, records, tokens, tokens, lengths, is_val, Counter(), Counter())
 
 
 def survey_of(n, *, heads_only=False):
-    found = Survey(heads_only=heads_only)
+    found = InputSample(heads_only=heads_only)
     found.window_read = found.window_ranges = [WINDOW] * n
     found.window_bytes = found.input_bytes = found.stored_bytes = WINDOW * n
     return found

@@ -9,10 +9,10 @@ import pytest
 
 from tokmill.errors import RecordError
 from tokmill.executors.run import run
-from tokmill.run.choosing import choose
+from tokmill.run.choose_engine import choose
 from tokmill.run.forecast.forecast import Forecast, forecast, sample_limits
-from tokmill.run.forecast.survey import add_fragments
-from tokmill.run.forecast.surveyed import Survey
+from tokmill.run.forecast.read_sample import add_fragments
+from tokmill.run.forecast.sample import InputSample
 from tokmill.run.prepare import prepare, reference_of, sample
 from tokmill.settings.schema import (
     Config,
@@ -139,7 +139,7 @@ def test_a_sample_without_documents_predicts_nothing(tmp_path, configure, plan_o
     source = write_rows(tmp_path / "in.jsonl", [{"text": "a"}])
     plan = plan_of(configure(tmp_path / "out", source))
     with pytest.raises(RecordError, match="the sample of the input holds no record"):
-        forecast(plan.spec, plan.parts, Survey(), 1)
+        forecast(plan.spec, plan.parts, InputSample(), 1)
 
 
 @pytest.mark.parametrize(

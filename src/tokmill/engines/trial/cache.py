@@ -19,7 +19,7 @@ from tokmill import __version__
 from tokmill.engines.engine import FAST_ENGINES, REFERENCE, engine_version, is_installed
 from tokmill.engines.trial.scan import ScanResult
 from tokmill.errors import StorageError
-from tokmill.storage import write_whole
+from tokmill.storage import write_file
 
 if TYPE_CHECKING:
     from tokmill.tokenizer.tokenizer import Tokenizer
@@ -87,7 +87,7 @@ class KeptScans:
         path = self._path(engine)
         with contextlib.suppress(OSError, StorageError):
             path.parent.mkdir(parents=True, exist_ok=True)
-            write_whole(path, json.dumps(kept).encode(), replace=True)
+            write_file(path, json.dumps(kept).encode(), replace=True)
 
     def _of(self, engine: str) -> list[str]:
         versions = [engine_version(name, self._tokenizer) for name in (engine, REFERENCE)]
@@ -127,7 +127,7 @@ def remember(key: str, choice: dict[str, Any]) -> None:
     path = cache_path()
     with contextlib.suppress(OSError, StorageError):
         path.parent.mkdir(parents=True, exist_ok=True)
-        write_whole(path, json.dumps(kept, indent=1).encode(), replace=True)
+        write_file(path, json.dumps(kept, indent=1).encode(), replace=True)
 
 
 def _read() -> dict[str, Any]:

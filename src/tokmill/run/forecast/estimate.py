@@ -16,8 +16,8 @@ import numpy as np
 if TYPE_CHECKING:
     import numpy.typing as npt
 
-    from tokmill.run.forecast.sampled import Sampled
-    from tokmill.run.forecast.surveyed import Survey
+    from tokmill.run.forecast.encoded_sample import EncodedSample
+    from tokmill.run.forecast.sample import InputSample
 
     Floats = npt.NDArray[np.float64]
 
@@ -73,7 +73,7 @@ class Fragments:
     raw_bytes: Floats
 
 
-def counted(sampled: Sampled, bytes_per: tuple[float, float]) -> Estimates:
+def counted(sampled: EncodedSample, bytes_per: tuple[float, float]) -> Estimates:
     """Return what is known of an input that was read whole."""
     tokens, documents = int(sampled.tokens.sum()), int(sampled.documents.sum())
     data = round(bytes_per[0] * tokens + bytes_per[1] * documents)
@@ -82,8 +82,8 @@ def counted(sampled: Sampled, bytes_per: tuple[float, float]) -> Estimates:
 
 def estimated(
     input_bytes: int,
-    found: Survey,
-    sampled: Sampled,
+    found: InputSample,
+    sampled: EncodedSample,
     fragments: Fragments,
     bytes_per: tuple[float, float],
 ) -> Estimates:
@@ -120,8 +120,8 @@ def _draws(n: int, m: int) -> tuple[Floats, Floats]:
 
 def _totals(
     input_bytes: int,
-    found: Survey,
-    sampled: Sampled,
+    found: InputSample,
+    sampled: EncodedSample,
     fragments: Fragments,
     windows: Floats,
     others: Floats,

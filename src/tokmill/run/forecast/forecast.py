@@ -21,9 +21,9 @@ from tokmill.recipes.memory_bounds import (
     n_writers,
 )
 from tokmill.recipes.table import make_recipe
+from tokmill.run.forecast.dataset_size import input_bytes_of, size_of
+from tokmill.run.forecast.encoded_sample import encode_sample
 from tokmill.run.forecast.estimate import Fragments, counted, estimated
-from tokmill.run.forecast.expected import input_bytes_of, size_of
-from tokmill.run.forecast.sampled import encode_sample
 from tokmill.run.packing import pack
 from tokmill.words.plural import plural
 
@@ -34,8 +34,8 @@ if TYPE_CHECKING:
     from tokmill.memory.bill import Bill
     from tokmill.memory.dataset import DatasetSize
     from tokmill.recipes.spec import Part, RunSpec
-    from tokmill.run.forecast.sampled import Sampled
-    from tokmill.run.forecast.surveyed import Survey
+    from tokmill.run.forecast.encoded_sample import EncodedSample
+    from tokmill.run.forecast.sample import InputSample
     from tokmill.settings.schema import Config
 
     Floats = npt.NDArray[np.float64]
@@ -117,7 +117,7 @@ def sample_limits(parts: tuple[Part, ...]) -> tuple[int, int]:
     return limit // 2, limit
 
 
-def forecast(spec: RunSpec, parts: tuple[Part, ...], found: Survey, workers: int) -> Forecast:
+def forecast(spec: RunSpec, parts: tuple[Part, ...], found: InputSample, workers: int) -> Forecast:
     """Predict a run from its sample, whose blocks were kept.
 
     Raises:
@@ -172,7 +172,7 @@ def forecast(spec: RunSpec, parts: tuple[Part, ...], found: Survey, workers: int
     )
 
 
-def _encoded(spec: RunSpec, found: Survey) -> tuple[Sampled, float]:
+def _encoded(spec: RunSpec, found: InputSample) -> tuple[EncodedSample, float]:
     """Return what the run makes of the sample, and bytes of text encoded per second."""
     recipe = make_recipe(spec)
     start = time.perf_counter()
@@ -183,7 +183,7 @@ def _encoded(spec: RunSpec, found: Survey) -> tuple[Sampled, float]:
     return sampled, measured * 1e6 if measured else speed
 
 
-def _nothing_kept(sampled: Sampled) -> str:
+def _nothing_kept(sampled: EncodedSample) -> str:
     found = [*sampled.rejects.most_common(), *sampled.drops.most_common()]
     reasons = ", ".join(f"{n:,} {reason}" for reason, n in found)
     records = plural(int(sampled.records.sum()), "record")
@@ -199,7 +199,7 @@ def _bytes_per(config: Config) -> tuple[float, float]:
     return float(of_token * rows), 20.0
 
 
-def _rows(sampled: Sampled, size: DatasetSize) -> int:
+def _rows(sampled: EncodedSample, size: DatasetSize) -> int:
     """Return the rows of packing, as full as samples like those of the sample make them."""
     if not size.capacity or not len(sampled.lengths):
         return 0
@@ -214,7 +214,7 @@ def _rows(sampled: Sampled, size: DatasetSize) -> int:
     return max(1, round(n_rows * size.tokens / n_tokens))
 
 
-def _fragments(spec: RunSpec, found: Survey) -> Fragments:
+def _fragments(spec: RunSpec, found: InputSample) -> Fragments:
     """Return the tokens of raw input: of fragments from all over it, and of the windows."""
     raw = np.zeros((2, len(found.window_read)))
     if not found.fragments:
@@ -237,7 +237,7 @@ def _amounts(engine: Engine, texts: list[str]) -> tuple[Floats, Floats]:
     return lengths.astype(float), np.array([len(text.encode()) for text in texts], float)
 
 
-def _no_document(found: Survey) -> str:
+def _no_document(found: InputSample) -> str:
     if not found.n_rejects:
         what = f" ({found.unread[0]})" if found.unread else ""
         return f"the sample of the input holds no record{what}: nothing to predict from"

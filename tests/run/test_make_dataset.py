@@ -10,7 +10,7 @@ from tokmill.dataset.plan_file import plan_fingerprint
 from tokmill.dataset.verify import verify
 from tokmill.errors import RecordError, StateError, StorageError, UsageError
 from tokmill.executors.run import run
-from tokmill.run.make import layout_of_work
+from tokmill.run.make_dataset import workers_and_threads
 
 
 def test_a_run_tells_its_plan_and_every_record_and_gives_its_manifest(out, make_config, listener):
@@ -192,11 +192,11 @@ def test_without_input_tokenizer_or_output_there_is_no_run(out, configure, make_
 )
 def test_workers_are_at_most_the_parts(configure, out, workers, threads, n_parts, expected):
     config = configure(out, workers=workers, threads=threads)
-    assert layout_of_work(config, n_parts) == expected
+    assert workers_and_threads(config, n_parts) == expected
 
 
 def test_threads_are_by_default_the_cores_shared_by_the_workers(configure, out):
-    workers, threads = layout_of_work(configure(out, workers=2, threads=0), 9)
+    workers, threads = workers_and_threads(configure(out, workers=2, threads=0), 9)
     assert workers * threads <= max(2, os.cpu_count())
     assert threads >= 1
 

@@ -52,7 +52,7 @@ Result = tuple[Work, "EncodedBlock | None"]
 """What a block became; None for the end of a slice."""
 
 
-class Ahead:
+class BlockPool:
     """Processes blocks on a pool, a bounded number ahead, and gives the results in order."""
 
     def __init__(

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tokmill.dataset.checksum import Checksum
-from tokmill.run.rejects import RejectsFile, describe_reject
+from tokmill.dataset.rejects import RejectsFile, describe_reject
 from tokmill.values import Place, Reject
 
 NAME = "0000001-0000.jsonl"

@@ -11,10 +11,10 @@ import pytest
 from tokenizers import AddedToken
 from tokenizers import Tokenizer as Library
 
-import tokmill.run.choosing as choosing
+import tokmill.run.choose_engine as choosing
 from tokmill.engines.choice import EngineChoice
 from tokmill.engines.engine import FAST_ENGINES, REFERENCE, is_installed
-from tokmill.run.choosing import choose
+from tokmill.run.choose_engine import choose
 from tokmill.run.prepare import prepare, reference_of
 
 needs_fast_engines = pytest.mark.skipif(

@@ -9,23 +9,23 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import pyarrow as pa
 
+from tokmill.dataset.commit_record import PartRecord, read_committed
 from tokmill.dataset.layout import MANIFEST, PARTS, REJECTS, part_name
-from tokmill.dataset.plan_file import Owned, owned_names
-from tokmill.dataset.record import PartRecord, read_committed
+from tokmill.dataset.plan_file import OwnedNames, read_owned_names
 from tokmill.engines.choice import EngineChoice
 from tokmill.engines.engine import REFERENCE, engine_version
 from tokmill.errors import RecordError, StateError, UsageError
 from tokmill.lock import locked
 from tokmill.measure.machine import usable_cores, usable_memory
 from tokmill.recipes.spec import Part
-from tokmill.run.choosing import choose
+from tokmill.run.choose_engine import choose
 from tokmill.run.complete import complete_manifest
 from tokmill.run.directory import (
     clear,
-    is_unstarted,
-    refuse_foreign,
-    refuse_somebody_s,
+    has_only_plan,
+    refuse_foreign_files,
     refuse_stdin,
+    refuse_unplanned_files,
     sweep,
 )
 from tokmill.run.file_system import check_file_system
@@ -34,15 +34,15 @@ from tokmill.run.plan import (
     Plan,
     check_same,
     planned_checksum,
-    planned_commits,
     planned_engine,
+    planned_hub_commits,
     read_plan,
     write_plan,
 )
 from tokmill.run.prepare import Prepared, prepare, reference_of
+from tokmill.run.reject_limits import RejectLimit
 from tokmill.run.space import check_space
-from tokmill.run.stopped import telling_what_is_kept
-from tokmill.run.watch import RejectWatch
+from tokmill.run.stopped import explain_interrupt
 from tokmill.settings.schema import OutputSettings
 from tokmill.sources.hub_commit import HUB_PREFIX
 from tokmill.storage import make_directory
@@ -93,7 +93,7 @@ class Executor(Protocol):
         """
 
 
-def layout_of_work(config: Config, n_parts: int) -> tuple[int, int]:
+def workers_and_threads(config: Config, n_parts: int) -> tuple[int, int]:
     """Give (worker processes, threads in each); one process with all threads by default."""
     if "-" in config.input.paths:
         n_parts = 1  # a spawned process has no standard input
@@ -118,10 +118,10 @@ def make_dataset(
     prepared = prepare(config, _planned_commits(config, directory, overwrite=overwrite))
     for warning in prepared.found.warnings:
         observer.warned(warning)
-    refuse_somebody_s(directory)
+    refuse_unplanned_files(directory)
     make_directory(directory)
     with locked(directory):
-        workers, threads = layout_of_work(prepared.config, len(prepared.parts))
+        workers, threads = workers_and_threads(prepared.config, len(prepared.parts))
         os.environ.setdefault("RAYON_NUM_THREADS", str(threads))
         reference = reference_of(prepared)
         if overwrite or not (directory / MANIFEST).exists():
@@ -130,7 +130,7 @@ def make_dataset(
         memory_bytes = usable_memory() // workers
         means = (threads, memory_bytes, observer.warned)
         plan = _plan(prepared, reference, directory, *means, overwrite=overwrite)
-        owned = Owned(len(plan.parts), config.sft is not None)
+        owned = OwnedNames(len(plan.parts), config.sft is not None)
         complete = complete_manifest(directory, owned, observer.warned)
         for name in (PARTS, REJECTS):
             make_directory(directory / name)
@@ -140,11 +140,11 @@ def make_dataset(
         prepared_s = time.perf_counter() - start_wall
         if complete is not None and len(done) == len(plan.parts):
             return complete
-        refuse_foreign(directory, owned)  # a whole manifest beside records that are gone
+        refuse_foreign_files(directory, owned)  # a whole manifest beside records that are gone
         (directory / MANIFEST).unlink(missing_ok=True)  # files of it were gone: not complete now
-        watch = RejectWatch(plan, observer.progressed)
+        watch = RejectLimit(plan, observer.progressed)
         found = execute(plan.spec, plan.parts, watch.progressed, workers, reference)
-        with telling_what_is_kept(plan, directory):
+        with explain_interrupt(plan, directory):
             try:
                 records = sorted(found, key=lambda record: record.part)
             except BaseException:
@@ -171,9 +171,9 @@ def make_dataset(
 def _planned_commits(config: Config, directory: Path, *, overwrite: bool) -> dict[str, str]:
     """Return the commits of Hub datasets that a run which is continued began with."""
     from_hub = any(path.startswith(HUB_PREFIX) for path in config.input.paths)
-    if not from_hub or overwrite or is_unstarted(directory):
+    if not from_hub or overwrite or has_only_plan(directory):
         return {}
-    return planned_commits(read_plan(directory) or {})
+    return planned_hub_commits(read_plan(directory) or {})
 
 
 def _mask(plan: Plan, reference: Callable[[], Engine]) -> dict[str, Any] | None:
@@ -195,11 +195,11 @@ def _plan(
     *,
     overwrite: bool,
 ) -> Plan:
-    anew = overwrite or is_unstarted(directory)
+    anew = overwrite or has_only_plan(directory)
     found = None if anew else read_plan(directory)
-    owned = owned_names(directory) if found is None else None
+    owned = read_owned_names(directory) if found is None else None
     if found is None:
-        refuse_foreign(directory, owned)
+        refuse_foreign_files(directory, owned)
         engine = choose(prepared, reference, n_threads)
     else:
         refuse_stdin(prepared.files, directory)

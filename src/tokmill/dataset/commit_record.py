@@ -1,4 +1,4 @@
-"""Commit records: what a step and a part wrote, as JSON that is the same for the same bytes."""
+"""Commit records: what a commit and a part wrote, as JSON that is the same for the same bytes."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class Next:
-    """Where the step after this one begins: slice of the part, and place inside that slice."""
+class ResumePoint:
+    """Where the commit after this one begins: slice of the part, and place inside that slice."""
 
     slice: int
     line: int
@@ -30,21 +30,21 @@ class Next:
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class Commit:
     """One commit inside a part: a shard of each split that got documents, and their rejects.
 
     `counts` are by slice of the part. `length_histogram[i]` counts documents of 2^i to 2^(i+1) - 1
-    tokens, eos included. `next` is None in a part's last step.
+    tokens, eos included. `next` is None in a part's last commit.
     """
 
     shards: tuple[ShardEntry, ...]
     rejects: FileEntry | None
     counts: Mapping[int, Counts]
     length_histogram: tuple[int, ...]
-    next: Next | None
+    next: ResumePoint | None
 
     def as_json(self) -> dict[str, Any]:
-        """Give the step as plain values."""
+        """Give the commit as plain values."""
         return {
             "shards": [
                 {
@@ -68,7 +68,7 @@ class Step:
         }
 
     @classmethod
-    def from_json(cls, data: Mapping[str, Any]) -> Step:
+    def from_json(cls, data: Mapping[str, Any]) -> Commit:
         """Read what `as_json` gave."""
         return cls(
             tuple(
@@ -83,17 +83,17 @@ class Step:
             None if data["rejects"] is None else FileEntry.from_json(data["rejects"]),
             {entry["slice"]: Counts.from_json(entry) for entry in data["slices"]},
             tuple(data["length_histogram"]),
-            None if data["next"] is None else Next(**data["next"]),
+            None if data["next"] is None else ResumePoint(**data["next"]),
         )
 
 
 @dataclass(frozen=True, slots=True)
 class PartRecord:
-    """A finished part: its fingerprint and steps."""
+    """A finished part: its fingerprint and commits."""
 
     part: int
     fingerprint: str
-    steps: tuple[Step, ...]
+    commits: tuple[Commit, ...]
 
     def as_bytes(self) -> bytes:
         """Give the record as the bytes of its file."""
@@ -102,29 +102,29 @@ class PartRecord:
                 "format_version": FORMAT_VERSION,
                 "part": self.part,
                 "fingerprint": self.fingerprint,
-                "steps": [step.as_json() for step in self.steps],
+                "steps": [commit.as_json() for commit in self.commits],
             }
         )
 
     def files(self) -> Iterator[FileEntry]:
-        """Give the files of all steps, in the order of the dataset."""
-        for step in self.steps:
-            for shard in step.shards:
+        """Give the files of all commits, in the order of the dataset."""
+        for commit in self.commits:
+            for shard in commit.shards:
                 yield from shard.files
-            if step.rejects is not None:
-                yield step.rejects
+            if commit.rejects is not None:
+                yield commit.rejects
 
     def counts(self) -> Counts:
         """Give the counts of the whole part."""
         total = Counts()
-        for step in self.steps:
-            for counts in step.counts.values():
+        for commit in self.commits:
+            for counts in commit.counts.values():
                 total.add(counts)
         return total
 
 
 def read_record(path: Path, fingerprint: str) -> PartRecord | None:
-    """Read a part's or a step's record; None if it is not there.
+    """Read a part's or a commit's record; None if it is not there.
 
     Raises:
         StateError: it is damaged, or was written from other inputs or settings.
@@ -133,8 +133,8 @@ def read_record(path: Path, fingerprint: str) -> PartRecord | None:
         data = json.loads(path.read_bytes())
         found = str(data["fingerprint"])
         if found == fingerprint:
-            steps = tuple(Step.from_json(step) for step in data["steps"])
-            return PartRecord(int(data["part"]), found, steps)
+            commits = tuple(Commit.from_json(commit) for commit in data["steps"])
+            return PartRecord(int(data["part"]), found, commits)
     except FileNotFoundError:
         return None
     except (ValueError, KeyError, TypeError) as error:
@@ -160,7 +160,7 @@ def read_committed(path: Path, fingerprint: str, directory: Path) -> PartRecord 
     if not wrong:
         return record
     for entry in wrong:
-        remove_cut(entry.name, directory)
+        remove_truncated(entry.name, directory)
     path.unlink()
     return None
 
@@ -174,7 +174,7 @@ def stands(entry: FileEntry, directory: Path) -> bool:
     return S_ISREG(stat.st_mode) and stat.st_size == entry.n_bytes
 
 
-def remove_cut(name: str, directory: Path) -> None:
+def remove_truncated(name: str, directory: Path) -> None:
     """Remove a file of a dataset, whose size is wrong; what else stands there stays."""
     path = directory / name
     if DATASET_FILE.fullmatch(name) and not path.is_symlink() and path.is_file():

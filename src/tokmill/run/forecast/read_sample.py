@@ -17,7 +17,7 @@ import numpy as np
 from tokmill.fields import add_fields, used_paths
 from tokmill.recipes.encoded import join_records
 from tokmill.recipes.left_out import weigh_records
-from tokmill.run.forecast.surveyed import Survey
+from tokmill.run.forecast.sample import InputSample
 from tokmill.run.forecast.windows import (
     are_few,
     finest,
@@ -58,7 +58,7 @@ _MOST_DECODED = 16
 and again, are a .gz of 1 MB."""
 
 
-def survey(
+def read_sample(
     parts: Sequence[Part],
     settings: InputSettings,
     renderer: Renderer | ChatRenderer,
@@ -67,7 +67,7 @@ def survey(
     at_random: bool = False,
     labels: frozenset[str] | None = None,
     keep_blocks: bool = False,
-) -> Survey:
+) -> InputSample:
     """Sample at most `limit_bytes` of the input in records, spread over it; read less whole.
 
     Files that can only be read from their beginning are sampled at their heads. `at_random`: less
@@ -75,7 +75,7 @@ def survey(
     the sampled records are weighed, and these hold no text. `keep_blocks`: their blocks stay in
     memory.
     """
-    result = Survey()
+    result = InputSample()
     slices = finest(_slices(parts))
     share = max(1, limit_bytes // len(slices)) if slices else 0
     result.is_whole = are_few(slices, limit_bytes)
@@ -99,7 +99,7 @@ def survey(
     return result
 
 
-def add_fragments(parts: Sequence[Part], found: Survey, limit_bytes: int) -> None:
+def add_fragments(parts: Sequence[Part], found: InputSample, limit_bytes: int) -> None:
     """Add pieces of raw input to a survey until it has read about `limit_bytes`."""
     if found.is_whole or found.heads_only or not found.raw:
         return
@@ -131,7 +131,7 @@ def _read(
     settings: InputSettings,
     renderer: Renderer | ChatRenderer,
     limit_bytes: int,
-    into: Survey,
+    into: InputSample,
     *,
     weighs: bool,
 ) -> list[Block]:
@@ -182,7 +182,7 @@ def _share_of_file(window: Slice, n_bytes: int, stored: int) -> int:
 def _render(
     held: Sequence[tuple[str, Block]],
     renderer: Renderer | ChatRenderer,
-    into: Survey,
+    into: InputSample,
     labels: frozenset[str] | None,
 ) -> None:
     """Add the documents of blocks, of 16 KiB mostly: together, since each costs 1 ms alone."""
@@ -213,7 +213,7 @@ def _weigh(
     held: Sequence[tuple[str, Block]],
     parsed: Sequence[Records],
     weighed: Sequence[Weighed],
-    into: Survey,
+    into: InputSample,
 ) -> None:
     """Add what the fields of the records hold, by file."""
     starts = np.cumsum([records.batch.num_rows for records in parsed])

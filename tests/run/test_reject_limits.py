@@ -6,8 +6,8 @@ import pytest
 
 from tokmill.errors import RecordError, UnreadInputError
 from tokmill.recipes.spec import Progress
-from tokmill.run.forecast.surveyed import Survey
-from tokmill.run.watch import RejectWatch, check_sample
+from tokmill.run.forecast.sample import InputSample
+from tokmill.run.reject_limits import RejectLimit, check_sample
 from tokmill.settings.schema import LimitSettings
 
 
@@ -15,10 +15,10 @@ from tokmill.settings.schema import LimitSettings
 def watch(tmp_path, configure, plan_of, write_rows):
     """Give a function that makes a watch of some fraction."""
 
-    def make(fraction: float, forward=lambda progress: None) -> RejectWatch:
+    def make(fraction: float, forward=lambda progress: None) -> RejectLimit:
         source = write_rows(tmp_path / "in.jsonl", [{"text": "a"}])
         config = configure(tmp_path / "out", source, max_reject_fraction=fraction)
-        return RejectWatch(plan_of(config), forward)
+        return RejectLimit(plan_of(config), forward)
 
     return make
 
@@ -99,7 +99,7 @@ def test_the_message_names_the_commonest_reasons_and_the_first_reject(watch):
 )
 def test_a_sample_tells_that_a_run_would_stop(n_rejects, n_good, n_records, stops):
     rejects = Counter({"malformed JSON": n_rejects} if n_rejects else {})
-    found = Survey(["a"] * n_good, rejects=rejects, first_reject="malformed JSON: why")
+    found = InputSample(["a"] * n_good, rejects=rejects, first_reject="malformed JSON: why")
     if not stops:
         check_sample(LimitSettings(), found, n_records)
         return
@@ -114,13 +114,13 @@ def test_a_sample_tells_that_a_run_would_stop(n_rejects, n_good, n_records, stop
 
 
 def test_one_reject_in_a_sample_tells_enough_if_the_run_stops_at_the_first():
-    found = Survey(["a"] * 9, rejects=Counter({"b": 1}), first_reject="b: why")
+    found = InputSample(["a"] * 9, rejects=Counter({"b": 1}), first_reject="b: why")
     with pytest.raises(RecordError, match="would stop at a broken record: b: why"):
         check_sample(LimitSettings(on_error="fail"), found, 10)
 
 
 def test_a_break_in_a_sample_tells_that_the_run_would_fail():
-    found = Survey(["a"], unread=["a.gz: byte 7: why"])
+    found = InputSample(["a"], unread=["a.gz: byte 7: why"])
     with pytest.raises(UnreadInputError, match=r"the run would fail: a\.gz: byte 7: why"):
         check_sample(LimitSettings(), found, 10)
     check_sample(LimitSettings(on_unread="skip"), found, 10)

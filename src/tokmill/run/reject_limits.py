@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from tokmill.recipes.spec import Progress
-    from tokmill.run.forecast.surveyed import Survey
+    from tokmill.run.forecast.sample import InputSample
     from tokmill.run.plan import Plan
     from tokmill.settings.schema import LimitSettings
 
@@ -26,7 +26,7 @@ _CHANCE = 0.01
 """A sample of few rejects must be less likely than this, were the share of rejects allowed."""
 
 
-class RejectWatch:
+class RejectLimit:
     """Sums progress, and stops a run that is eating the wrong file.
 
     `text_bytes`: rendered by this run. `stage_s`: seconds of all its threads, by stage.
@@ -66,7 +66,7 @@ class RejectWatch:
             )
 
 
-def check_sample(limits: LimitSettings, found: Survey, n_records: int) -> None:
+def check_sample(limits: LimitSettings, found: InputSample, n_records: int) -> None:
     """Raise `RecordError` if the run would stop: a sample of its `n_records` says so."""
     if found.unread and limits.on_unread == "error":
         raise UnreadInputError(

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from tokmill.engines.engine import Engine
     from tokmill.memory.bill import Bill
     from tokmill.recipes.spec import Part
-    from tokmill.run.forecast.surveyed import Survey
+    from tokmill.run.forecast.sample import InputSample
     from tokmill.settings.schema import Config
     from tokmill.tokenizer.tokenizer import Tokenizer
 
@@ -27,7 +27,11 @@ tokenizers; `estimated` says it better."""
 
 
 def expected_size(
-    config: Config, tokenizer: Tokenizer, parts: tuple[Part, ...], found: Survey, engine: Engine
+    config: Config,
+    tokenizer: Tokenizer,
+    parts: tuple[Part, ...],
+    found: InputSample,
+    engine: Engine,
 ) -> DatasetSize:
     """Predict the size of a dataset from its sample, roughly; the sample must hold a document."""
     # Of chats the ends are the template's, counted with the lengths.
@@ -40,7 +44,7 @@ def expected_size(
     return size_of(config, tokenizer, parts, tokens, documents, lengths)
 
 
-def expected_disk(size: DatasetSize, parts: tuple[Part, ...], found: Survey) -> Bill:
+def expected_disk(size: DatasetSize, parts: tuple[Part, ...], found: InputSample) -> Bill:
     """Return what a run that makes a dataset of this size writes."""
     slices = sum(len(part.slices) for part in parts)
     error = HEADS_ERROR if found.heads_only else SPREAD_ERROR
@@ -86,7 +90,7 @@ def _histogram(lengths: npt.NDArray[np.int64], documents: int) -> tuple[int, ...
     return tuple(round(n * documents / len(lengths)) for n in counts.tolist())
 
 
-def _density(engine: Engine, found: Survey) -> float:
+def _density(engine: Engine, found: InputSample) -> float:
     """Return how many tokens a byte holds all over the input, against the sampled records.
 
     Both are raw input in pieces of one size, so that JSON and cut words weigh alike.
@@ -101,7 +105,7 @@ def _tokens_per_byte(engine: Engine, texts: list[str]) -> float:
     return len(engine.encode(text).ids) / sum(len(piece.encode()) for piece in texts)
 
 
-def _kept_lengths(config: Config, engine: Engine, found: Survey) -> npt.NDArray[np.int64]:
+def _kept_lengths(config: Config, engine: Engine, found: InputSample) -> npt.NDArray[np.int64]:
     """Return the tokens of each of the sample's documents that the limits keep: (n,)."""
     limits = config.limits
     batch = engine.encode(pa.array(found.texts, pa.large_string()))

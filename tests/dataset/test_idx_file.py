@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-import tokmill.dataset.index as index
-from tokmill.dataset.index import HEADER, IndexWriter, read_index
+import tokmill.dataset.idx_file as index
+from tokmill.dataset.idx_file import HEADER, IndexWriter, read_index
 from tokmill.errors import RecordError, VerifyError
 from tokmill.storage import PendingFile
 

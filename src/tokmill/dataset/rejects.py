@@ -1,4 +1,4 @@
-"""The rejects of a step as a file, and one reject as a line for a person."""
+"""The rejects of a commit as a file, and one reject as a line for a person."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class RejectsFile:
-    """The rejects of one step, one JSON object a line.
+    """The rejects of one commit, one JSON object a line.
 
     `left`: what `checkpoint` gave in an earlier attempt, to go on behind it.
     """

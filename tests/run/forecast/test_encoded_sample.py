@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 from tokmill.recipes.table import make_recipe
-from tokmill.run.forecast.sampled import encode_sample
+from tokmill.run.forecast.encoded_sample import encode_sample
 from tokmill.run.prepare import prepare, sample
 
 

@@ -14,7 +14,7 @@ _FEWEST_TWINS = 3
 
 
 @dataclass(slots=True)
-class Survey:
+class InputSample:
     """A sample of the input, rendered.
 
     `n_control`: control tokens that the template puts around each text; empty for pretraining.

@@ -1,9 +1,9 @@
-"""Cuts a part's documents into steps and commits them: a shard of each split, rejects, a record.
+"""Cuts a part's documents into commits and commits them: a shard of each split, rejects, a record.
 
-A step ends before the record whose documents would make one of its shards longer than
-`shard_tokens`; a longer one gets a shard of its own. Where a step ends depends on the documents
-alone, and never between two samples of a record: the next step begins at a record. In between, an
-open step gets checkpoints by time, so that an attempt that is stopped loses little.
+A commit ends before the record whose documents would make one of its shards longer than
+`shard_tokens`; a longer one gets a shard of its own. Where a commit ends depends on the documents
+alone, and never between two samples of a record: the next commit begins at a record. In between, an
+open commit gets checkpoints by time, so that an attempt that is stopped loses little.
 """
 
 from __future__ import annotations
@@ -23,15 +23,21 @@ from tokmill.dataset.checkpoint import (
     remove_checkpoint,
     write_checkpoint,
 )
+from tokmill.dataset.commit_record import (
+    Commit,
+    PartRecord,
+    ResumePoint,
+    read_committed,
+    read_record,
+)
 from tokmill.dataset.counts import Counts
-from tokmill.dataset.layout import PARTS, SPLITS, part_name, step_name
-from tokmill.dataset.record import Next, PartRecord, Step, read_committed, read_record
+from tokmill.dataset.layout import PARTS, SPLITS, commit_name, part_name
+from tokmill.dataset.rejects import describe_reject
 from tokmill.errors import RecordError, StorageError
 from tokmill.recipes.spec import Progress
-from tokmill.run.open_commit import OpenStep
-from tokmill.run.rejects import describe_reject
-from tokmill.storage import write_whole
-from tokmill.timing import Laps, add_seconds
+from tokmill.run.open_commit import OpenCommit
+from tokmill.storage import write_file
+from tokmill.timing import StageTimer, add_seconds
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -41,15 +47,15 @@ if TYPE_CHECKING:
     from tokmill.values import Place
 
 CHECKPOINT_S = 30.0
-"""An open step gets a checkpoint so often. Each waits for the disk once, some 0.1 s."""
+"""An open commit gets a checkpoint so often. Each waits for the disk once, some 0.1 s."""
 
 
-class StepWriter:
-    """Writes one part, step by step; holds at most one open shard of each split.
+class PartWriter:
+    """Writes one part, commit by commit; holds at most one open shard of each split.
 
-    `checkpoint_s`: how often an open step gets a checkpoint; infinite for an input that cannot be
-    read again. `n_taken`: blocks and ends of slices taken. `stage_s`: seconds that committed steps
-    took, by stage.
+    `checkpoint_s`: seconds between checkpoints of the open commit; infinite for an input that can
+    be read once only. `n_taken`: blocks and ends of slices taken so far. `stage_s`: seconds spent
+    on finished commits, by stage.
     """
 
     def __init__(
@@ -72,25 +78,25 @@ class StepWriter:
         self._fail_on_reject = fail_on_reject
         self._algorithm = algorithm
         self._checkpoint_s = checkpoint_s
-        self._steps: list[Step] = []
+        self._commits: list[Commit] = []
         self.n_taken = 0
         self._is_half_taken = False
         self.stage_s: dict[str, float] = {}
-        self._open = self._new_step()
+        self._open = self._open_next()
 
-    def _new_step(self, left: Step | None = None) -> OpenStep:
+    def _open_next(self, left: Commit | None = None) -> OpenCommit:
         self._kept: frozenset[str] = frozenset()
         self._checkpoint_due_s = time.monotonic() + self._checkpoint_s
-        return OpenStep(
+        return OpenCommit(
             self._directory,
             self._part,
-            len(self._steps),
+            len(self._commits),
             dtype=self._dtype,
             algorithm=self._algorithm,
             left=left,
         )
 
-    def resume(self) -> tuple[Next | None, Counts]:
+    def resume(self) -> tuple[ResumePoint | None, Counts]:
         """Take over what an earlier attempt committed, and its checkpoint if it fits.
 
         Returns:
@@ -98,40 +104,40 @@ class StepWriter:
         """
         total = Counts()
         while record := read_committed(
-            self._step_path(len(self._steps)), self._fingerprint, self._directory
+            self._commit_path(len(self._commits)), self._fingerprint, self._directory
         ):
-            self._steps.append(record.steps[0])
-        self._open = self._new_step()
-        following = self._steps[-1].next if self._steps else None
+            self._commits.append(record.commits[0])
+        self._open = self._open_next()
+        following = self._commits[-1].next if self._commits else None
         if (left := self._take_checkpoint()) is not None:
             following = left.next
-        for counts_of in [step.counts for step in self._steps] + [self._open.counts]:
+        for counts_of in [commit.counts for commit in self._commits] + [self._open.counts]:
             for counts in counts_of.values():
                 total.add(counts)
         return following, total
 
-    def _take_checkpoint(self) -> Step | None:
-        """Go on with the step that a checkpoint holds; remove one that does not fit."""
+    def _take_checkpoint(self) -> Commit | None:
+        """Go on with the commit that a checkpoint holds; remove one that does not fit."""
         found = read_checkpoint(checkpoint_path(self._directory, self._part))
         if found is not None and (found.fingerprint, found.part, found.number) == (
             self._fingerprint,
             self._part,
-            len(self._steps),
+            len(self._commits),
         ):
             try:
-                self._open = self._new_step(found.step)
-            except StorageError:  # a file is gone, cut or changed: the step begins anew
-                self._open = self._new_step()
+                self._open = self._open_next(found.commit)
+            except StorageError:  # a file is gone, cut or changed: the commit begins anew
+                self._open = self._open_next()
             else:
                 self._kept = frozenset(found.names())
-                return found.step
+                return found.commit
         remove_checkpoint(self._directory, self._part)
         return None
 
     def add(
         self, slice_index: int, source: str, block: EncodedBlock, origin: Callable[[], Place]
     ) -> Progress:
-        """Write one block; commits every step that it fills.
+        """Write one block; commits every commit that it fills.
 
         Raises:
             RecordError: it holds a reject and `on_error` is `fail`.
@@ -151,7 +157,7 @@ class StepWriter:
             )
             if cut is None or end_row is None:
                 break
-            self._commit_step(Next(slice_index, cut.line, cut.byte_offset))
+            self._commit(ResumePoint(slice_index, cut.line, cut.byte_offset))
             start, first_line, first_row = stop, cut.line, end_row
         if block.unread is not None:
             unread = replace(block.unread, place=block.unread.place.shifted(origin()))
@@ -193,13 +199,13 @@ class StepWriter:
 
         An attempt that continues begins with that record.
         """
-        place = _beginning(block)
+        place = _first_place(block)
         if place is None or math.isinf(self._checkpoint_s):
             return
         self._is_half_taken = True
-        laps = Laps()
-        step = self._open.checkpoint(Next(slice_index, place.line, place.byte_offset))
-        found = Checkpoint(self._part, self._fingerprint, self._open.number, step)
+        laps = StageTimer()
+        commit = self._open.checkpoint(ResumePoint(slice_index, place.line, place.byte_offset))
+        found = Checkpoint(self._part, self._fingerprint, self._open.number, commit)
         write_checkpoint(self._directory, found)
         self._kept = frozenset(found.names())
         laps.end("checkpoint")
@@ -208,14 +214,14 @@ class StepWriter:
         self._is_half_taken = False
 
     def finish(self) -> PartRecord:
-        """Commit the last step and the part; if another attempt was first, its record holds."""
-        self._commit_step(None)
-        record = PartRecord(self._part, self._fingerprint, tuple(self._steps))
+        """Commit the last commit and the part; if another attempt was first, its record holds."""
+        self._commit(None)
+        record = PartRecord(self._part, self._fingerprint, tuple(self._commits))
         path = self._directory / PARTS / part_name(self._part)
-        if not write_whole(path, record.as_bytes(), first_wins=True):
+        if not write_file(path, record.as_bytes(), first_wins=True):
             record = read_record(path, self._fingerprint) or record
-        for step in range(len(self._steps)):
-            self._step_path(step).unlink(missing_ok=True)
+        for commit in range(len(self._commits)):
+            self._commit_path(commit).unlink(missing_ok=True)
         remove_checkpoint(self._directory, self._part)
         return record
 
@@ -229,7 +235,7 @@ class StepWriter:
         remove_checkpoint(self._directory, self._part)
 
     def _fitting(self, block: EncodedBlock, start: int) -> int:
-        """Give the first document from `start` on whose record opens a new step, or the end."""
+        """Give the first document from `start` on whose record opens a new commit, or the end."""
         stop = block.n_documents
         if start == stop:
             return stop
@@ -268,21 +274,21 @@ class StepWriter:
                 raise RecordError(f"{message}; --on-error skip counts it and goes on")
             self._open.reject(slice_index, source, place, reject)
 
-    def _commit_step(self, following: Next | None) -> None:
-        step = self._open.commit(following)
+    def _commit(self, following: ResumePoint | None) -> None:
+        commit = self._open.commit(following)
         add_seconds(self.stage_s, self._open.stage_s)
         if following is not None:
-            record = PartRecord(self._part, self._fingerprint, (step,))
-            write_whole(self._step_path(len(self._steps)), record.as_bytes(), first_wins=True)
+            record = PartRecord(self._part, self._fingerprint, (commit,))
+            write_file(self._commit_path(len(self._commits)), record.as_bytes(), first_wins=True)
             remove_checkpoint(self._directory, self._part)
-        self._steps.append(step)
-        self._open = self._new_step()
+        self._commits.append(commit)
+        self._open = self._open_next()
 
-    def _step_path(self, step: int) -> Path:
-        return self._directory / PARTS / step_name(self._part, step)
+    def _commit_path(self, commit: int) -> Path:
+        return self._directory / PARTS / commit_name(self._part, commit)
 
 
-def _beginning(block: EncodedBlock) -> Place | None:
+def _first_place(block: EncodedBlock) -> Place | None:
     """Return the place of a block's first record; None if it has none, or that was refused."""
     firsts = [int(rows[0]) for rows in (block.rows, *block.drops.values()) if len(rows)]
     if not firsts:

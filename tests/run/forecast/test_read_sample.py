@@ -10,8 +10,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from tokmill.run.forecast.survey import add_fragments, survey
-from tokmill.run.forecast.surveyed import Survey
+from tokmill.run.forecast.read_sample import add_fragments, read_sample
+from tokmill.run.forecast.sample import InputSample
 from tokmill.run.prepare import prepare
 from tokmill.sources.streams import zstd
 
@@ -22,9 +22,9 @@ ROWS = [{"text": f"{i:05d} " + "word " * (i * 7 % 40)} for i in range(4000)]
 def surveyed(configure):
     """Give a function that surveys files with a limit."""
 
-    def make(limit_bytes: int, *paths: Path, at_random=False, **settings) -> Survey:
+    def make(limit_bytes: int, *paths: Path, at_random=False, **settings) -> InputSample:
         prepared = prepare(configure(paths[0].parent / "out", *paths, **settings))
-        return survey(
+        return read_sample(
             prepared.parts,
             prepared.config.input,
             prepared.renderer,
@@ -214,7 +214,7 @@ def test_windows_at_random_meet_no_record_twice(surveyed, tmp_path, write_rows):
 
 @pytest.mark.parametrize("texts", [[], ["a"], ["a", "a"], ["404"] * 50 + ["b", "c"]])
 def test_few_twins_or_one_text_in_many_copies_say_nothing(texts):
-    assert Survey(texts, input_bytes=1000, window_bytes=1000).new_share(10**9) == 1.0
+    assert InputSample(texts, input_bytes=1000, window_bytes=1000).new_share(10**9) == 1.0
 
 
 def test_files_that_have_no_ranges_are_read_whole_within_the_limit(surveyed, tmp_path):

@@ -9,8 +9,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tokmill.dataset.checksum import Checksum, FileEntry
+from tokmill.dataset.commit_record import (
+    Commit,
+    PartRecord,
+    ResumePoint,
+    read_committed,
+    read_record,
+)
 from tokmill.dataset.counts import CHECKED, OTHER_KEYS, ROUTED, Counts
-from tokmill.dataset.record import Next, PartRecord, Step, read_committed, read_record
 from tokmill.dataset.writer import ShardEntry
 from tokmill.errors import StateError
 
@@ -23,14 +29,14 @@ SHARD = ShardEntry(
         FileEntry("train-0000000-0000.idx", 82, Checksum("blake3", "bb")),
     ),
 )
-FIRST = Step(
+FIRST = Commit(
     (SHARD,),
     FileEntry("rejects/0000000-0000.jsonl", 7, Checksum("blake3", "cc")),
     {0: Counts(4, 2, 5, 20, 100, Counter(short=1), Counter(json=1))},
     (0, 2),
-    Next(1, 12, 345),
+    ResumePoint(1, 12, 345),
 )
-LAST = Step((), None, {1: Counts(records=1, drops=Counter(short=1))}, (), None)
+LAST = Commit((), None, {1: Counts(records=1, drops=Counter(short=1))}, (), None)
 RECORD = PartRecord(3, "f1", (FIRST, LAST))
 
 COUNTS = st.builds(
@@ -44,9 +50,9 @@ COUNTS = st.builds(
 )
 
 
-def test_a_step_reads_back():
-    for step in (FIRST, LAST):
-        assert Step.from_json(json.loads(json.dumps(step.as_json()))) == step
+def test_a_commit_reads_back():
+    for commit in (FIRST, LAST):
+        assert Commit.from_json(json.loads(json.dumps(commit.as_json()))) == commit
 
 
 def test_counts_of_pretraining_are_written_as_before_there_were_samples():
@@ -102,7 +108,7 @@ def test_reasons_are_listed_in_order():
     assert list(counts.as_json()["rejects"]) == ["json", "utf8"]
 
 
-def test_the_counts_of_a_part_are_the_sum_of_its_steps():
+def test_the_counts_of_a_part_are_the_sum_of_its_commits():
     assert RECORD.counts() == Counts(5, 2, 5, 20, 100, Counter(short=2), Counter(json=1))
 
 
@@ -160,7 +166,7 @@ def test_a_damaged_record_is_refused_and_says_what_to_do(tmp_path: Path, content
 @pytest.mark.parametrize("kind", ["missing", "shorter", "directory", "under a file"])
 def test_a_record_that_vouches_for_what_does_not_stand_is_removed(tmp_path: Path, kind):
     path = tmp_path / "0000003.json"
-    path.write_bytes(PartRecord(3, "f1", (Step((SHARD,), None, {}, (), None),)).as_bytes())
+    path.write_bytes(PartRecord(3, "f1", (Commit((SHARD,), None, {}, (), None),)).as_bytes())
     names = [entry.name for entry in SHARD.files]
     for entry in SHARD.files:
         (tmp_path / entry.name).write_bytes(b"x" * entry.n_bytes)

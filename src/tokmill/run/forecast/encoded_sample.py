@@ -22,7 +22,7 @@ _TOGETHER_BYTES = 4 << 20
 
 
 @dataclass(frozen=True, slots=True)
-class Sampled:
+class EncodedSample:
     """What a run makes of the n windows of a sample.
 
     `records`, `documents`, `tokens`, `text_bytes`: (n,) int64, by window. `lengths`: tokens of each
@@ -39,7 +39,9 @@ class Sampled:
     rejects: Counter[str]
 
 
-def encode_sample(recipe: Recipe, blocks: Sequence[tuple[int, Block]], n_windows: int) -> Sampled:
+def encode_sample(
+    recipe: Recipe, blocks: Sequence[tuple[int, Block]], n_windows: int
+) -> EncodedSample:
     """Encode the blocks of a sample's windows, each with the number of its window, in order."""
     sums = np.zeros((4, n_windows), np.int64)
     lengths: list[npt.NDArray[np.int64]] = [np.zeros(0, np.int64)]
@@ -59,7 +61,7 @@ def encode_sample(recipe: Recipe, blocks: Sequence[tuple[int, Block]], n_windows
             int(block.text_bytes.sum()),
         )
     records, documents, tokens, text_bytes = sums
-    return Sampled(
+    return EncodedSample(
         records,
         documents,
         tokens,

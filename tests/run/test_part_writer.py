@@ -11,10 +11,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tokmill.dataset.record import Next
+from tokmill.dataset.commit_record import ResumePoint
 from tokmill.errors import RecordError, StateError
 from tokmill.recipes.encoded import EncodedBlock
-from tokmill.run.commits import StepWriter
+from tokmill.run.part_writer import PartWriter
 from tokmill.values import Place, Reject
 
 FINGERPRINT = "f" * 64
@@ -59,10 +59,10 @@ def samples(n_samples, lengths, *, weight=0.0, counted=None, **others):
     return dataclasses.replace(made, mask=mask, loss_weights=weights, counters=counters)
 
 
-def writer(directory: Path, shard_tokens: int, *, fail: bool = False) -> StepWriter:
+def writer(directory: Path, shard_tokens: int, *, fail: bool = False) -> PartWriter:
     for name in ("parts", "rejects"):
         (directory / name).mkdir(parents=True, exist_ok=True)
-    return StepWriter(
+    return PartWriter(
         directory,
         3,
         FINGERPRINT,
@@ -74,17 +74,19 @@ def writer(directory: Path, shard_tokens: int, *, fail: bool = False) -> StepWri
 
 
 def write(directory: Path, shard_tokens: int, *blocks):
-    steps = writer(directory, shard_tokens)
+    part = writer(directory, shard_tokens)
     for made in blocks:
-        steps.add(0, "in.jsonl", made, lambda: ORIGIN)
-    return steps.finish()
+        part.add(0, "in.jsonl", made, lambda: ORIGIN)
+    return part.finish()
 
 
 def shards(record) -> list[list[tuple[str, int, int]]]:
-    return [[(s.split, s.n_documents, s.n_tokens) for s in step.shards] for step in record.steps]
+    return [
+        [(s.split, s.n_documents, s.n_tokens) for s in commit.shards] for commit in record.commits
+    ]
 
 
-def test_a_step_ends_before_the_document_that_would_not_fit(tmp_path):
+def test_a_commit_ends_before_the_document_that_would_not_fit(tmp_path):
     record = write(tmp_path, 10, block([4, 6, 1, 9, 10, 3]))
     assert shards(record) == [
         [("train", 2, 10)],
@@ -92,10 +94,10 @@ def test_a_step_ends_before_the_document_that_would_not_fit(tmp_path):
         [("train", 1, 10)],
         [("train", 1, 3)],
     ]
-    assert [step.next for step in record.steps] == [
-        Next(0, 3, 20),
-        Next(0, 5, 40),
-        Next(0, 6, 50),
+    assert [commit.next for commit in record.commits] == [
+        ResumePoint(0, 3, 20),
+        ResumePoint(0, 5, 40),
+        ResumePoint(0, 6, 50),
         None,
     ]
     data = np.fromfile(tmp_path / "train-0000003-0001.bin", "<u2")
@@ -138,17 +140,17 @@ def test_a_split_without_documents_has_no_shard(tmp_path):
     ]
 
 
-def test_a_part_without_documents_has_a_step_without_shards(tmp_path):
+def test_a_part_without_documents_has_a_commit_without_shards(tmp_path):
     record = write(tmp_path, 10, block([]))
     assert shards(record) == [[]]
     assert sorted(path.name for path in tmp_path.rglob("*.*")) == ["0000003.json"]
 
 
-def test_drops_and_rejects_are_counted_in_the_step_where_they_stand(tmp_path):
-    # Lines: 1 document, 2 reject, 3 drop, 4 document (next step), 5 drop, 6 reject.
+def test_drops_and_rejects_are_counted_in_the_commit_where_they_stand(tmp_path):
+    # Lines: 1 document, 2 reject, 3 drop, 4 document (next commit), 5 drop, 6 reject.
     made = block([6, 6], rows=[0, 3], drops={"short": [2, 4]}, rejects=[2, 6])
     record = write(tmp_path, 10, made)
-    first, second = (step.counts[0] for step in record.steps)
+    first, second = (commit.counts[0] for commit in record.commits)
     assert (first.records, first.documents, first.drops, first.rejects) == (
         3,
         1,
@@ -161,33 +163,33 @@ def test_drops_and_rejects_are_counted_in_the_step_where_they_stand(tmp_path):
         {"short": 1},
         {"broken": 1},
     )
-    assert record.steps[0].next == Next(0, 4, 30)
+    assert record.commits[0].next == ResumePoint(0, 4, 30)
     lines = [json.loads(path.read_bytes())["line"] for path in sorted(tmp_path.glob("rejects/*"))]
     assert lines == [2, 6]
 
 
 def test_the_histogram_counts_documents_by_powers_of_two(tmp_path):
     record = write(tmp_path, 100, block([1, 2, 3, 4, 7, 8, 9], [0, 0, 1, 0, 1, 0, 0]))
-    assert record.steps[0].length_histogram == (1, 2, 2, 2)
+    assert record.commits[0].length_histogram == (1, 2, 2, 2)
 
 
 def test_counts_are_kept_by_slice(tmp_path):
-    steps = writer(tmp_path, 100)
-    steps.add(0, "a.jsonl", block([2, 3]), lambda: ORIGIN)
-    steps.end_slice(0, 111)
-    steps.add(1, "b.jsonl", block([4]), lambda: ORIGIN)
-    steps.end_slice(1, 222)
-    record = steps.finish()
+    part = writer(tmp_path, 100)
+    part.add(0, "a.jsonl", block([2, 3]), lambda: ORIGIN)
+    part.end_slice(0, 111)
+    part.add(1, "b.jsonl", block([4]), lambda: ORIGIN)
+    part.end_slice(1, 222)
+    record = part.finish()
     assert {
         i: (c.documents, c.tokens, c.text_bytes, c.input_bytes)
-        for i, c in record.steps[0].counts.items()
+        for i, c in record.commits[0].counts.items()
     } == {0: (2, 5, 15, 111), 1: (1, 4, 12, 222)}
 
 
 def test_the_places_of_rejects_count_from_the_start_of_the_file(tmp_path):
-    steps = writer(tmp_path, 100)
-    progress = steps.add(0, "a.jsonl", block([2], rejects=[2]), lambda: Place(1000, 70_000))
-    steps.finish()
+    part = writer(tmp_path, 100)
+    progress = part.add(0, "a.jsonl", block([2], rejects=[2]), lambda: Place(1000, 70_000))
+    part.finish()
     (line,) = (tmp_path / "rejects" / "0000003-0000.jsonl").read_text().splitlines()
     assert json.loads(line) == {
         "source": "a.jsonl",
@@ -201,24 +203,24 @@ def test_the_places_of_rejects_count_from_the_start_of_the_file(tmp_path):
 
 
 def test_fail_raises_at_the_first_reject_and_discard_leaves_nothing(tmp_path):
-    steps = writer(tmp_path, 100, fail=True)
+    part = writer(tmp_path, 100, fail=True)
     with pytest.raises(RecordError, match=r"^a\.jsonl:2 \(byte 10\): broken: why; --on-error skip"):
-        steps.add(0, "a.jsonl", block([2], rejects=[2, 3]), lambda: ORIGIN)
-    steps.discard()
+        part.add(0, "a.jsonl", block([2], rejects=[2, 3]), lambda: ORIGIN)
+    part.discard()
     assert [path for path in tmp_path.rglob("*") if path.is_file()] == []
 
 
-def test_committed_steps_stay_and_are_taken_over(tmp_path):
-    steps = writer(tmp_path, 10)
-    steps.add(0, "a.jsonl", block([6, 6, 6]), lambda: ORIGIN)
-    steps.discard()
+def test_committed_commits_stay_and_are_taken_over(tmp_path):
+    part = writer(tmp_path, 10)
+    part.add(0, "a.jsonl", block([6, 6, 6]), lambda: ORIGIN)
+    part.discard()
     assert sorted(path.name for path in tmp_path.glob("parts/*")) == [
         "0000003-0000.json",
         "0000003-0001.json",
     ]
     again = writer(tmp_path, 10)
     start, counts = again.resume()
-    assert start == Next(0, 3, 20)
+    assert start == ResumePoint(0, 3, 20)
     assert (counts.documents, counts.tokens) == (2, 12)
     again.add(0, "a.jsonl", block([6], first=2), lambda: ORIGIN)
     record = again.finish()
@@ -226,7 +228,7 @@ def test_committed_steps_stay_and_are_taken_over(tmp_path):
     assert [path.name for path in tmp_path.glob("parts/*")] == ["0000003.json"]
 
 
-def test_a_step_never_ends_between_two_samples_of_a_record(tmp_path):
+def test_a_commit_never_ends_between_two_samples_of_a_record(tmp_path):
     # Records of 4 + 4, 3 + 3 + 3, 20 + 1 and 2 tokens.
     made = samples([2, 3, 2, 1], [4, 4, 3, 3, 3, 20, 1, 2])
     record = write(tmp_path, 10, made)
@@ -236,10 +238,10 @@ def test_a_step_never_ends_between_two_samples_of_a_record(tmp_path):
         [("train", 2, 21)],
         [("train", 1, 2)],
     ]
-    assert [step.next for step in record.steps] == [
-        Next(0, 2, 10),
-        Next(0, 3, 20),
-        Next(0, 4, 30),
+    assert [commit.next for commit in record.commits] == [
+        ResumePoint(0, 2, 10),
+        ResumePoint(0, 3, 20),
+        ResumePoint(0, 4, 30),
         None,
     ]
 
@@ -256,9 +258,9 @@ def test_records_are_counted_once_and_their_other_outcomes_as_extra(tmp_path):
         samples([2, 1, 0, 0, 1], [3, 3, 3, 9], drops={"long": [1, 1, 2], "empty": [2]}),
         rejects=[Reject(Place(4, 30), "broken", "why", b"raw")],
     )
-    steps = writer(tmp_path, 10)
-    progress = steps.add(0, "in.jsonl", made, lambda: ORIGIN)
-    first, second = (step.counts[0] for step in steps.finish().steps)
+    part = writer(tmp_path, 10)
+    progress = part.add(0, "in.jsonl", made, lambda: ORIGIN)
+    first, second = (commit.counts[0] for commit in part.finish().commits)
     assert (first.records, first.documents, first.extra) == (4, 3, 4)
     assert (first.drops, first.rejects) == ({"long": 3, "empty": 1}, {"broken": 1})
     assert (second.records, second.documents, second.extra) == (1, 1, 0)
@@ -270,7 +272,7 @@ def test_records_are_counted_once_and_their_other_outcomes_as_extra(tmp_path):
 
 def test_documents_for_pretraining_have_no_extra(tmp_path):
     record = write(tmp_path, 10, block([6, 6], rows=[0, 3], drops={"short": [1, 2]}))
-    assert [step.counts[0].as_json().get("extra") for step in record.steps] == [None, None]
+    assert [commit.counts[0].as_json().get("extra") for commit in record.commits] == [None, None]
     assert record.counts().records == 4
 
 
@@ -280,8 +282,8 @@ def test_masks_and_weights_go_with_their_tokens(tmp_path, weight):
     record = write(tmp_path, 8, made)
     endings = ["bin", "idx", "mask", "weight"] if weight else ["bin", "idx", "mask"]
     assert [
-        [[file.name.split(".")[1] for file in shard.files] for shard in step.shards]
-        for step in record.steps
+        [[file.name.split(".")[1] for file in shard.files] for shard in commit.shards]
+        for commit in record.commits
     ] == [[endings, endings]]
     for split, masks in (("train", [0, 1, 0, 1, 1, 1]), ("val", [0, 1, 1, 0, 1, 1, 1, 1])):
         path = tmp_path / f"{split}-0000003-0000.mask"
@@ -294,39 +296,44 @@ def test_masks_and_weights_go_with_their_tokens(tmp_path, weight):
 def test_trained_tokens_and_what_was_noticed_are_counted_where_they_stand(tmp_path):
     made = samples([2, 1, 1], [4, 4, 5, 3], counted=[1, 0, 0, 2])
     record = write(tmp_path, 13, made)
-    first, second = (step.counts[0] for step in record.steps)
+    first, second = (commit.counts[0] for commit in record.commits)
     assert (first.trained_tokens, first.counters) == (10, {"straddling tokens": 1})
     assert (second.trained_tokens, second.counters) == (2, {"straddling tokens": 2})
 
 
-def test_checked_and_routed_documents_are_counted_in_the_step_and_slice_where_they_stand(tmp_path):
+def test_checked_and_routed_documents_are_counted_in_the_commit_and_slice_where_they_stand(
+    tmp_path,
+):
     checks = {"checked": np.array([1, 0, 1]), "routed": np.zeros(3, np.int64)}
     made = dataclasses.replace(block([4, 4, 5]), checks=checks)
     record = write(tmp_path, 8, made)
-    assert [step.counts[0].checks for step in record.steps] == [{"checked": 1}, {"checked": 1}]
+    assert [commit.counts[0].checks for commit in record.commits] == [
+        {"checked": 1},
+        {"checked": 1},
+    ]
     assert "routed" not in record.as_bytes().decode()
 
 
 def test_samples_are_counted_the_same_when_a_run_goes_on_in_the_midst_of_a_block(tmp_path):
     made = samples([2, 1, 2, 1], [3, 3, 5, 4, 4, 2], counted=[1, 1, 1, 1, 1, 1])
     whole = write(tmp_path / "whole", 8, made)
-    steps = writer(tmp_path / "stopped", 8)
-    steps.add(0, "in.jsonl", made, lambda: ORIGIN)
-    steps.discard()
+    part = writer(tmp_path / "stopped", 8)
+    part.add(0, "in.jsonl", made, lambda: ORIGIN)
+    part.discard()
     again = writer(tmp_path / "stopped", 8)
     start, _ = again.resume()
-    assert start == Next(0, 4, 30)
+    assert start == ResumePoint(0, 4, 30)
     rest = dataclasses.replace(samples([1], [2], counted=[1]), lookup=Rows(3))
     rest.tokens[:] = 4
     again.add(0, "in.jsonl", rest, lambda: ORIGIN)
     assert again.finish() == whole
 
 
-def test_steps_of_other_settings_are_refused(tmp_path):
-    steps = writer(tmp_path, 10)
-    steps.add(0, "a.jsonl", block([6, 6]), lambda: ORIGIN)
-    steps.discard()
-    other = StepWriter(
+def test_commits_of_other_settings_are_refused(tmp_path):
+    part = writer(tmp_path, 10)
+    part.add(0, "a.jsonl", block([6, 6]), lambda: ORIGIN)
+    part.discard()
+    other = PartWriter(
         tmp_path,
         3,
         "0" * 64,
@@ -344,7 +351,7 @@ def test_steps_of_other_settings_are_refused(tmp_path):
     st.lists(st.tuples(st.integers(1, 12), st.booleans()), min_size=1, max_size=14),
     st.sets(st.integers(1, 13)),
 )
-def test_where_steps_end_does_not_depend_on_where_blocks_end(documents, cuts):
+def test_where_commits_end_does_not_depend_on_where_blocks_end(documents, cuts):
     lengths = [n for n, _ in documents]
     is_val = [val for _, val in documents]
     bounds = [0, *sorted(cut for cut in cuts if cut < len(lengths)), len(lengths)]
@@ -352,11 +359,11 @@ def test_where_steps_end_does_not_depend_on_where_blocks_end(documents, cuts):
         whole = write(Path(name, "whole"), 10, block(lengths, is_val))
         blocks = [block(lengths[a:b], is_val[a:b], first=a) for a, b in itertools.pairwise(bounds)]
         assert write(Path(name, "blocks"), 10, *blocks) == whole
-    for step in whole.steps:
-        assert step.shards
-        for shard in step.shards:
+    for commit in whole.commits:
+        assert commit.shards
+        for shard in commit.shards:
             assert shard.n_tokens <= 10 or shard.n_documents == 1
-    assert sum(s.n_tokens for step in whole.steps for s in step.shards) == sum(lengths)
+    assert sum(s.n_tokens for commit in whole.commits for s in commit.shards) == sum(lengths)
 
 
 @settings(max_examples=25, deadline=None)
