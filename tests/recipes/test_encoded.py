@@ -9,7 +9,7 @@ import tokmill.engines.spot as spot
 from tokmill.recipes.encoded import EncodedBlock, split_encoded
 from tokmill.recipes.pretrain import PretrainRecipe
 from tokmill.sources.open import open_slice
-from tokmill.sources.small_blocks import parse_together
+from tokmill.sources.parse_blocks import parse_blocks
 
 FILES = [
     [{"text": "hello"}, b"{bad", {"text": ""}, {"text": "the cat"}],
@@ -100,7 +100,7 @@ def test_a_reject_of_a_later_block_is_placed_in_its_own_slice(blocks_and_recipe)
 
 def test_samples_are_parted_with_their_masks_and_weights_and_what_was_noticed(blocks_and_recipe):
     blocks, _recipe = blocks_and_recipe()
-    parsed = parse_together(blocks)
+    parsed = parse_blocks(blocks)
     first, second = parsed[0], parsed[1]
     n_first, n_second = first.batch.num_rows, second.batch.num_rows
     rows = np.array([0, 0, n_first - 1, n_first, n_first])

@@ -16,7 +16,7 @@ from tokmill.errors import StorageError, UsageError
 from tokmill.executors.run import run
 from tokmill.run.plan import planned_hub_commits
 from tokmill.run.prepare import prepare
-from tokmill.sources.hub_commit import commit_of
+from tokmill.sources.hub import commit_of
 
 OLD, NEW = "a" * 40, "b" * 40
 NAME = "hf:org/name"

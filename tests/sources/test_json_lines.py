@@ -7,7 +7,7 @@ import pyarrow as pa
 import pytest
 
 from tokmill.sources.json_lines import json_keys, parse_lines
-from tokmill.sources.lines import LineSplitter, cut_blocks
+from tokmill.sources.raw_blocks import LineSplitter, cut_blocks
 from tokmill.values import Place
 
 GOOD = b'{"title": "good"}'

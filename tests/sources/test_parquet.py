@@ -7,7 +7,7 @@ import pytest
 
 from tokmill.errors import StorageError, UsageError
 from tokmill.settings.schema import InputSettings
-from tokmill.sources import row_bytes, rows
+from tokmill.sources import row_bytes, row_reader
 from tokmill.sources.files import Slice, SourceFile
 from tokmill.sources.open import open_slice
 from tokmill.sources.slices import cut
@@ -129,7 +129,7 @@ def test_a_dictionary_larger_than_a_block_does_not_make_batches_small(
         n_rows.append(batch.num_rows)
         return slices(batch, n_bytes)
 
-    monkeypatch.setattr(rows, "slices", counted)
+    monkeypatch.setattr(row_reader, "slices", counted)
     file = SourceFile(path.as_posix(), "parquet", "", path.stat().st_size, 0, "")
     schema = pa.schema([("text", wanted)])
     with open_slice(Slice(file, 0, -1, 1), InputSettings(), schema, 256 << 10) as reader:

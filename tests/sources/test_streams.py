@@ -7,6 +7,7 @@ import os
 import pytest
 
 from tokmill.errors import StorageError
+from tokmill.sources.compressed import frame_starts
 from tokmill.sources.streams import (
     CHUNK_BYTES,
     BrokenInputError,
@@ -16,7 +17,6 @@ from tokmill.sources.streams import (
     without_bom,
     zstd,
 )
-from tokmill.sources.zstd_frames import frame_starts
 
 DATA = os.urandom(1000) * 5000
 

@@ -3,7 +3,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tokmill.sources.utf8 import invalid_spans, is_utf8, utf8_message
+from tokmill.sources.utf8 import encoding_of, find_bad, invalid_spans, is_utf8, utf8_message
+
+CHINESE = "夜间捕食，白天睡觉。它们都是这样的动物。"
+TAIWAN = "夜間捕食，白天睡覺。牠們都是這樣的動物，獨來獨往。"
+JAPANESE = "夜に狩りをして、昼は眠ります。ねこはみんなそうです。"
 
 
 @pytest.mark.parametrize(
@@ -35,3 +39,53 @@ def test_bad_spans_are_found_among_good_ones():
 
 def test_the_message_says_where():
     assert utf8_message(b"ab\xff") == "byte 0xff at byte 2 of the record: invalid start byte"
+
+
+def test_bad_items_are_found_by_bisection():
+    asked = []
+
+    def are_good(first, last):
+        asked.append((first, last))
+        return not set(range(first, last)) & {3, 900}
+
+    assert find_bad(1000, are_good) == [3, 900]
+    assert len(asked) < 50
+    assert find_bad(0, are_good) == []
+
+
+@pytest.mark.parametrize(
+    ("data", "expected"),
+    [
+        (CHINESE.encode("gbk"), "GBK"),
+        (CHINESE.encode("gbk")[:-1], "GBK"),
+        (f"title: {CHINESE}".encode("gb18030"), "GBK"),
+        (TAIWAN.encode("big5"), "BIG5"),
+        (JAPANESE.encode("shift_jis"), "SHIFT_JIS"),
+        ("Café déjà vu, à bientôt".encode("latin-1"), "WINDOWS-1252"),
+        (CHINESE.encode("utf-16"), "UTF-16"),
+        (CHINESE.encode("utf-16-be").join([b"\xfe\xff", b""]), "UTF-16"),
+        ("hello there".encode("utf-16-le"), "UTF-16LE"),
+        ("hello there".encode("utf-16-be"), "UTF-16BE"),
+    ],
+)
+def test_an_encoding_is_known_by_its_letters(data, expected):
+    assert encoding_of(data) == expected
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"",
+        b"hello",
+        CHINESE.encode(),
+        CHINESE.encode()[:-1],
+        "Café déjà vu".encode(),
+        b"\xef\xbb\xbf" + CHINESE.encode(),
+        b"a stray \xff in a text",
+        f"{CHINESE} a broken \udcff\udcfe word".encode("utf-8", "surrogateescape"),
+        f"{CHINESE}\nbroken: ".encode() + CHINESE.encode("gbk") + b"\n" + CHINESE.encode(),
+        b"\0" * 9,
+    ],
+)
+def test_utf_8_with_broken_records_is_utf_8(data):
+    assert encoding_of(data) == ""

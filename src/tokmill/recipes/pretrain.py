@@ -23,7 +23,7 @@ from tokmill.recipes.left_out import weigh_records
 from tokmill.recipes.memory_bounds import BLOCK_COPIES, engine_bytes
 from tokmill.recipes.validation import validation_documents
 from tokmill.render.renderer import make_renderer
-from tokmill.sources.small_blocks import parse_together
+from tokmill.sources.parse_blocks import parse_blocks
 from tokmill.timing import StageTimer
 from tokmill.tokenizer.control_strings import contains_control, control_strings
 from tokmill.values import DocumentBatch, Reject
@@ -85,7 +85,7 @@ class PretrainRecipe:
 
     def _process(self, blocks: Sequence[Block]) -> list[EncodedBlock]:
         laps = StageTimer()
-        parsed = parse_together(blocks)
+        parsed = parse_blocks(blocks)
         records = join_records(parsed)
         laps.end("parse")
         documents, refused = self._rendered(records)

@@ -25,7 +25,7 @@ from tokmill.recipes.render_pool import RenderPool
 from tokmill.recipes.sft_encoder import make_sample_encoder
 from tokmill.recipes.sft_setup import make_chat_renderer, sft_settings, vocabulary_of
 from tokmill.recipes.validation import validation_texts
-from tokmill.sources.small_blocks import parse_together
+from tokmill.sources.parse_blocks import parse_blocks
 from tokmill.timing import StageTimer
 from tokmill.tokenizer.continuation import continuation_tokenizer
 from tokmill.tokenizer.control_strings import contains_control, control_strings
@@ -85,7 +85,7 @@ class SftRecipe:
 
     def _process(self, blocks: Sequence[Block]) -> list[EncodedBlock]:
         laps = StageTimer()
-        parsed = parse_together(blocks)
+        parsed = parse_blocks(blocks)
         records = join_records(parsed)
         laps.end("parse")
         samples = self._renderer.render(records)

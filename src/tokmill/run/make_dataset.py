@@ -44,7 +44,7 @@ from tokmill.run.reject_limits import RejectLimit
 from tokmill.run.space import check_space
 from tokmill.run.stopped import explain_interrupt
 from tokmill.settings.schema import OutputSettings
-from tokmill.sources.hub_commit import HUB_PREFIX
+from tokmill.sources.hub import HUB_PREFIX
 from tokmill.storage import make_directory
 
 if TYPE_CHECKING:

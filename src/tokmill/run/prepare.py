@@ -16,9 +16,9 @@ from tokmill.run.forecast.read_sample import read_sample
 from tokmill.run.forecast.sample import InputSample
 from tokmill.run.large_texts import large_text_notes
 from tokmill.run.plan import make_parts, resolve
+from tokmill.sources.file_contents import check_contents
 from tokmill.sources.files import Discovery, SourceFile, discover
 from tokmill.sources.first_records import first_records, sample_fields
-from tokmill.sources.sniff import check_kinds
 from tokmill.tokenizer.tokenizer import Tokenizer, load_tokenizer
 
 if TYPE_CHECKING:
@@ -119,7 +119,7 @@ def prepare(config: Config, commits: Mapping[str, str] | None = None) -> Prepare
         raise UsageError("no tokenizer: give --tokenizer, a file, a directory or a Hub name")
     tokenizer = load_tokenizer(config.tokenizer, for_chat=config.sft is not None)
     found = discover(config.input, commits)
-    check_kinds(found.files, config.input)
+    check_contents(found.files, config.input)
     if config.sft is not None:
         return _prepare_chat(config, tokenizer, found)
     fields = sample_fields(found.files, config.input, nested_keys(config.render))

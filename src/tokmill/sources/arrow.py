@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from tokmill.errors import StorageError
+from tokmill.sources.field_samples import HEAD_ROWS
 from tokmill.sources.record_json import wanted_names
-from tokmill.sources.rows import RowReader, RowSource, dropped
-from tokmill.sources.samples import HEAD_ROWS
+from tokmill.sources.row_reader import RowFile, RowReader, dropped
 from tokmill.sources.streams import unreadable
 
 if TYPE_CHECKING:
@@ -51,7 +51,7 @@ def open_arrow(
 
     names = arrow_schema(path).names
     present = wanted_names(schema, names)
-    source = RowSource(
+    source = RowFile(
         batches=batches,
         names=names,
         n_rows=sum(rows[piece.start : stop]),

@@ -6,14 +6,14 @@ from dataclasses import dataclass, replace
 from itertools import chain
 from typing import TYPE_CHECKING, Self
 
-from tokmill.sources.lines import (
+from tokmill.sources.line_counts import LINE_COUNTS
+from tokmill.sources.raw_blocks import (
     LineSplitter,
     Splitter,
     after_first_line,
     cut_blocks,
     through_first_line,
 )
-from tokmill.sources.origins import ORIGINS
 from tokmill.sources.streams import BrokenInputError, ByteStream, without_bom
 from tokmill.values import Place
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from typing import BinaryIO
 
     from tokmill.sources.blocks import Block
-    from tokmill.sources.lines import RawBlock
+    from tokmill.sources.raw_blocks import RawBlock
     from tokmill.sources.slices import Slice
 
 _FIRST = Place(1, 0)
@@ -129,12 +129,12 @@ class ByteReader:
         splitter = self._format.splitter
         if self._slice.stop >= 0 and isinstance(splitter, LineSplitter):
             n_lines = origin.line + splitter.n_newlines
-            ORIGINS.learn(self._slice, n_lines, self._stream.unpacked)
+            LINE_COUNTS.learn(self._slice, n_lines, self._stream.unpacked)
 
     def origin(self) -> Place:
         """Return the lines before this slice's first, and the bytes before the slice."""
         if self._origin is None:
-            self._origin = ORIGINS.find(self._slice) if self._slice.start else Place(0, 0)
+            self._origin = LINE_COUNTS.find(self._slice) if self._slice.start else Place(0, 0)
         return self._origin
 
     def close(self) -> None:

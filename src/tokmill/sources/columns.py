@@ -10,7 +10,7 @@ import pyarrow.compute as pc
 
 from tokmill.errors import UsageError
 from tokmill.sources.json_lines import parse_lines
-from tokmill.sources.lines import too_large_message
+from tokmill.sources.raw_blocks import too_large_message
 from tokmill.sources.record_json import is_whole, row_batch
 from tokmill.sources.utf8 import is_valid
 

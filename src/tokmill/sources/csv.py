@@ -15,11 +15,11 @@ import pyarrow.csv
 from tokmill.errors import UsageError
 from tokmill.sources.blocks import SpanLookup, first_bytes
 from tokmill.sources.columns import fit_columns
-from tokmill.sources.csv_splitter import CsvSplitter
+from tokmill.sources.csv_quotes import CsvSplitter
+from tokmill.sources.field_samples import csv_samples
 from tokmill.sources.json_lines import shift
-from tokmill.sources.lines import too_large_message
+from tokmill.sources.raw_blocks import too_large_message
 from tokmill.sources.record_json import wanted_names
-from tokmill.sources.samples import csv_samples
 from tokmill.sources.streams import (
     CHUNK_BYTES,
     BrokenInputError,
@@ -33,7 +33,7 @@ from tokmill.values import Place, Records, Reject
 if TYPE_CHECKING:
     import numpy.typing as npt
 
-    from tokmill.sources.lines import RawBlock
+    from tokmill.sources.raw_blocks import RawBlock
     from tokmill.sources.slices import SourceFile
 
 

@@ -8,13 +8,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from tokmill.errors import UsageError
-from tokmill.sources.found import Found, Ignored, Way
-from tokmill.sources.hub_commit import HUB_PREFIX, commit_of
+from tokmill.sources.file_list import FileList, Ignored, Way
+from tokmill.sources.hub import HUB_PREFIX, commit_of
 from tokmill.sources.names import BINARY_FORMATS, ENDINGS, classify, describe, what_to_do
-from tokmill.sources.patterns import matches
 from tokmill.sources.slices import Slice, SourceFile, cut
 from tokmill.sources.streams import unreadable
-from tokmill.sources.walk import Walk, is_tokmill_dataset
+from tokmill.sources.walk import Walk, is_tokmill_dataset, matches
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -38,24 +37,23 @@ class Discovery(NamedTuple):
 
 
 def discover(settings: InputSettings, commits: Mapping[str, str] | None = None) -> Discovery:
-    """Find the files to read.
+    """Find the files to read, in the order of `settings.paths`.
 
-    The order is that of `settings.paths`; a glob or a directory stands for its files, at any depth,
-    sorted by path (as strings with forward slashes). In a directory, hidden files are skipped;
-    files of unknown endings, Markdown (a README is no corpus), pipes, links that lead nowhere and
-    tokmill's own datasets are listed as ignored; and a dataset made by `save_to_disk` gives its own
-    files in its own order. Links are followed; see `Found` for files that are reached twice. With a
-    `settings.format` other than auto, every file is taken as that format. Files of zero bytes hold
-    no records. A dataset of the Hub is read at the commit that `commits` has for its path, else at
-    the one that its revision is at now.
+    A glob or a directory stands for its files, at any depth, sorted by path (as strings with
+    forward slashes). A directory made by `save_to_disk` keeps its own order. Hidden files in
+    directories are skipped. Listed as ignored are: files with an unknown ending, Markdown (most are
+    READMEs), pipes, broken links and tokmill's own datasets. Links are followed; see `FileList` for
+    files that are reached twice. With a `settings.format` other than auto, every file is read as
+    that format. A dataset of the Hub is read at the commit that `commits` has for its path, else at
+    the current commit of its revision.
 
     Raises:
-        UsageError: no path given, nothing found, or an ending that says no format.
+        UsageError: no path is given, nothing is found, or an ending belongs to no format.
         StorageError: a file or directory cannot be read.
     """
     if not settings.paths:
         raise UsageError("no input: expected a file, a directory, a glob, hf:NAME or - for stdin")
-    found = Found()
+    found = FileList()
     walk = Walk(found, settings.format)
     if "" in settings.paths:
         raise UsageError("an input is an empty name: expected a path (is a variable not set?)")
@@ -73,7 +71,7 @@ def discover(settings: InputSettings, commits: Mapping[str, str] | None = None) 
     return Discovery(found.files, found.notes(), warnings)
 
 
-def _add_path(path: str, settings: InputSettings, found: Found, walk: Walk) -> None:
+def _add_path(path: str, settings: InputSettings, found: FileList, walk: Walk) -> None:
     if path == STDIN:
         found.add(_stdin(settings), Way.NAMED, (path,))
     elif Path(path).is_dir():
@@ -100,7 +98,7 @@ def _stdin(settings: InputSettings) -> SourceFile:
     return SourceFile(STDIN, data_format, "", 0, 0, "")
 
 
-def _add_directory(directory: Path, way: Way, found: Found, walk: Walk) -> None:
+def _add_directory(directory: Path, way: Way, found: FileList, walk: Walk) -> None:
     n_before = len(found.files)
     walk.add(directory.as_posix(), way)
     if len(found.files) == n_before:
@@ -109,7 +107,7 @@ def _add_directory(directory: Path, way: Way, found: Found, walk: Walk) -> None:
         raise UsageError(f"{message}{ignored}")
 
 
-def _add_glob(pattern: str, settings: InputSettings, found: Found, walk: Walk) -> None:
+def _add_glob(pattern: str, settings: InputSettings, found: FileList, walk: Walk) -> None:
     n_before, n_own = len(found.files), found.n_ignored(Ignored.DATASET)
     for path, way in matches(pattern, found, walk):
         if Path(path).is_dir():
@@ -126,7 +124,7 @@ def _add_glob(pattern: str, settings: InputSettings, found: Found, walk: Walk) -
         raise UsageError(f"{pattern}: no file matches{why}")
 
 
-def _add_file(path: Path, forced: str, way: Way, found: Found) -> None:
+def _add_file(path: Path, forced: str, way: Way, found: FileList) -> None:
     data_format, compression = classify(path.name)
     if not data_format and forced == "auto":
         message = f"{path.as_posix()}: expected a file ending in {ENDINGS} (.gz, .zst)"

@@ -11,9 +11,9 @@ import pyarrow as pa
 
 from tokmill.fields import FieldSample
 from tokmill.sources.blocks import SpanLookup
+from tokmill.sources.field_samples import json_record, row_samples
 from tokmill.sources.open import CSV_FORMATS, open_bytes, open_slice
-from tokmill.sources.rows import RowBlock
-from tokmill.sources.samples import json_record, row_samples
+from tokmill.sources.row_reader import RowBlock
 from tokmill.sources.slices import Slice
 from tokmill.sources.streams import CHUNK_BYTES, peek_stdin
 from tokmill.sources.text import TEXT_COLUMN

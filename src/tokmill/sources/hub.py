@@ -1,14 +1,16 @@
-"""Streams a dataset of the Hugging Face Hub, as Arrow batches."""
+"""Datasets of the Hugging Face Hub: the commit to read, and its rows as a stream."""
 
 from __future__ import annotations
 
+import re
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from tokmill.sources.hub_commit import HUB_PREFIX, missing, unreachable
-from tokmill.sources.rows import RowReader, RowSource
-from tokmill.sources.samples import HEAD_ROWS
+from tokmill.errors import StorageError, UsageError
+from tokmill.sources.field_samples import HEAD_ROWS
+from tokmill.sources.row_reader import RowFile, RowReader
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -17,7 +19,9 @@ if TYPE_CHECKING:
     from tokmill.sources.slices import Slice, SourceFile
     from tokmill.values import Place
 
-_ROWS = 256  # rows asked for at once; blocks are cut from them by their bytes
+HUB_PREFIX = "hf:"
+_COMMIT = re.compile("[0-9a-f]{40}")
+_ROWS = 256  # rows asked for at a time; blocks are made from them by size in bytes
 
 
 def open_hub(
@@ -29,7 +33,7 @@ def open_hub(
     *,
     samples_head: bool = False,
 ) -> RowReader:
-    """Open a split of a Hub dataset, streaming. A resume asks the Hub to skip the rows before.
+    """Open a split of a Hub dataset as a stream; a resume asks the Hub to skip the rows before.
 
     Raises:
         UsageError: the `datasets` package is missing.
@@ -48,9 +52,9 @@ def open_hub(
                         heads.append(batch.slice(0, HEAD_ROWS))
                     yield batch
         except Exception as error:  # whatever the network and the dataset's readers raise
-            raise unreachable(where, error) from error
+            raise _unreachable(where, error) from error
 
-    source = RowSource(
+    source = RowFile(
         batches=batches,
         names=list(dataset.column_names or schema.names),
         n_rows=0,
@@ -65,11 +69,11 @@ def open_hub(
 
 
 def _load(file: SourceFile, settings: InputSettings) -> Any:
-    """Open the commit that the plan names."""
+    """Open a dataset at the commit in the plan."""
     try:
         import datasets
     except ImportError:
-        raise missing(file.path, "datasets") from None
+        raise _missing(file.path, "datasets") from None
     try:
         return datasets.load_dataset(
             file.path.removeprefix(HUB_PREFIX),
@@ -79,4 +83,45 @@ def _load(file: SourceFile, settings: InputSettings) -> Any:
             streaming=True,
         )
     except Exception as error:
-        raise unreachable(file.path, error) from error
+        raise _unreachable(file.path, error) from error
+
+
+def commit_of(path: str, revision: str) -> str:
+    """Return the current commit of a branch or tag of a Hub dataset; '' is its default branch.
+
+    A commit is returned as it is, without asking the Hub.
+
+    Raises:
+        UsageError: the `huggingface_hub` package is missing, or the name is a local path.
+        StorageError: the Hub cannot be reached, or does not know the dataset or the revision.
+    """
+    if _COMMIT.fullmatch(revision):
+        return revision
+    name = path.removeprefix(HUB_PREFIX)
+    if Path(name).exists():
+        raise UsageError(
+            f"{path}: expected a dataset of the Hub, found a local path, which has no commit: "
+            f"name it without {HUB_PREFIX}, or another working directory"
+        )
+    try:
+        from huggingface_hub import HfApi
+    except ImportError:
+        raise _missing(path, "huggingface_hub") from None
+    try:
+        commit = HfApi().dataset_info(name, revision=revision or None).sha
+    except Exception as error:  # whatever the network raises
+        raise _unreachable(path, error) from error
+    if not commit:
+        raise StorageError(f"{path}: cannot be read from the Hub: it names no commit")
+    return str(commit)
+
+
+def _missing(path: str, package: str) -> UsageError:
+    """Return the error for a missing package."""
+    return UsageError(f"{path}: reading the Hub needs the {package} package; install tokmill[hub]")
+
+
+def _unreachable(path: str, error: Exception) -> StorageError:
+    """Return the error for a dataset that cannot be read, in one line."""
+    lines = str(error).splitlines() or [type(error).__name__]
+    return StorageError(f"{path}: cannot be read from the Hub: {lines[0].rstrip('.')}")

@@ -17,9 +17,9 @@ import pyarrow as pa
 import pyarrow.json
 
 from tokmill.sources.blocks import SpanLookup, first_bytes
-from tokmill.sources.lines import too_large_message
+from tokmill.sources.field_samples import json_record, json_samples
+from tokmill.sources.raw_blocks import too_large_message
 from tokmill.sources.record_json import is_whole, text_batch
-from tokmill.sources.samples import json_record, json_samples
 from tokmill.sources.utf8 import invalid_spans, utf8_message
 from tokmill.values import Place, Records, Reject
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     from tokmill.sources.blocks import Bytes
-    from tokmill.sources.lines import RawBlock
+    from tokmill.sources.raw_blocks import RawBlock
 
 _NO_LIMIT = 1 << 62
 _SCAN_BYTES = 64 << 10  # the scan for newlines runs 7 times faster in pieces that fit the cache

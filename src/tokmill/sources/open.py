@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING
 from tokmill.sources.arrow import open_arrow
 from tokmill.sources.byte_reader import ByteFormat, ByteReader
 from tokmill.sources.csv import CsvBlock, read_header
-from tokmill.sources.csv_splitter import CsvSplitter
+from tokmill.sources.csv_quotes import CsvSplitter
 from tokmill.sources.hub import open_hub
 from tokmill.sources.json_array import array_lines
 from tokmill.sources.json_lines import JsonBlock
-from tokmill.sources.lines import LineSplitter
 from tokmill.sources.parquet import open_parquet
+from tokmill.sources.raw_blocks import LineSplitter
 from tokmill.sources.text import TextBlock, TextSplitter
 from tokmill.values import Place
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from tokmill.settings.schema import InputSettings
     from tokmill.sources.blocks import Block, SliceReader
-    from tokmill.sources.lines import RawBlock
+    from tokmill.sources.raw_blocks import RawBlock
     from tokmill.sources.slices import Slice, SourceFile
 
 

@@ -8,10 +8,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from tokmill.errors import StorageError
+from tokmill.sources.field_samples import HEAD_ROWS
 from tokmill.sources.record_json import wanted_names
 from tokmill.sources.row_bytes import dictionary_bytes
-from tokmill.sources.rows import RowReader, RowSource, dropped
-from tokmill.sources.samples import HEAD_ROWS
+from tokmill.sources.row_reader import RowFile, RowReader, dropped
 from tokmill.sources.streams import unreadable
 
 if TYPE_CHECKING:
@@ -59,7 +59,7 @@ def open_parquet(
         found = _batches(file, left, wanted, batch_bytes)
         return dropped(_readable(found, piece.file.path), first)
 
-    source = RowSource(
+    source = RowFile(
         batches=batches,
         names=file.schema_arrow.names,
         n_rows=sum(rows[piece.start :]),

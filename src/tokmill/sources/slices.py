@@ -8,8 +8,8 @@ from itertools import accumulate, pairwise
 from typing import TYPE_CHECKING
 
 from tokmill.errors import StorageError
+from tokmill.sources.compressed import frame_starts
 from tokmill.sources.streams import unreadable
-from tokmill.sources.zstd_frames import frame_starts
 from tokmill.words.plural import plural
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from tokmill.sources.blocks import SpanLookup, first_bytes
 from tokmill.sources.json_lines import shift
-from tokmill.sources.lines import Cuts, too_large_message
+from tokmill.sources.raw_blocks import Cuts, too_large_message
 from tokmill.sources.record_json import is_whole, json_text
 from tokmill.sources.utf8 import invalid_spans, utf8_message
 from tokmill.values import Place, Records, Reject
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     from tokmill.sources.blocks import Bytes
-    from tokmill.sources.lines import RawBlock
+    from tokmill.sources.raw_blocks import RawBlock
 
 TEXT_COLUMN = "text"
 

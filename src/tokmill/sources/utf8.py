@@ -1,29 +1,41 @@
-"""Finds bytes that are not UTF-8: engines trust their input, so nothing else may get past."""
+"""Find bytes that are not UTF-8, and guess the encoding that they are in.
+
+Engines do not check their input, so text that is not UTF-8 must be found here.
+"""
 
 from __future__ import annotations
 
+import codecs
+import re
 from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
 
-from tokmill.sources.encodings import encoding_of
-
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     import numpy.typing as npt
 
     from tokmill.sources.blocks import Bytes
 
+_BOMS = ((b"\xff\xfe", "UTF-16"), (b"\xfe\xff", "UTF-16"))
+_FEWEST_BAD = 2
+_ASCII = re.compile("[\x00-\x7f]+")
+_GB2312_SHARE = 0.9
+_KANA = re.compile("[\u3040-\u30ff]")
+_LOOKED_AT = 4096
+
 
 def is_utf8(data: Bytes, start: int, stop: int) -> bool:
-    """Say whether `data[start:stop]` is UTF-8, without a copy (17 GB/s for ASCII on one core)."""
+    """Return whether `data[start:stop]` is UTF-8; without a copy, 17 GB/s for ASCII on one core."""
     offsets = pa.py_buffer(np.array([start, stop], dtype=np.int64))
     text = pa.Array.from_buffers(pa.large_utf8(), 1, [None, offsets, pa.py_buffer(data)])
     return is_valid(text)
 
 
 def is_valid(array: pa.Array) -> bool:
-    """Say whether an array keeps Arrow's rules, text being UTF-8 among them."""
+    """Return whether an array is valid for Arrow, which includes that its text is UTF-8."""
     try:
         array.validate(full=True)
     except (pa.ArrowInvalid, UnicodeDecodeError):
@@ -34,16 +46,25 @@ def is_valid(array: pa.Array) -> bool:
 def invalid_spans(
     data: Bytes, starts: npt.NDArray[np.int64], stops: npt.NDArray[np.int64]
 ) -> list[int]:
-    """Give the indices of the spans of `data` that are not UTF-8, in order.
+    """Return the indices of the spans of `data` that are not UTF-8, in order.
 
-    The spans, both (n,) int64, are in order and what lies between them does not matter. Costs one
-    look at the data if all is well, and a bisection for each bad span if not.
+    The spans, both (n,) int64, are in order; the bytes between them do not change the result.
+    """
+    return find_bad(
+        len(starts), lambda first, last: is_utf8(data, int(starts[first]), int(stops[last - 1]))
+    )
+
+
+def find_bad(n: int, are_good: Callable[[int, int], bool]) -> list[int]:
+    """Return which of `n` items are bad, in order; `are_good(first, last)` tests a range of them.
+
+    Cost: one test if all are good, a bisection for each bad one.
     """
     bad: list[int] = []
-    pending = [(0, len(starts))] if len(starts) else []
+    pending = [(0, n)] if n else []
     while pending:
         first, last = pending.pop()
-        if is_utf8(data, int(starts[first]), int(stops[last - 1])):
+        if are_good(first, last):
             continue
         if last - first == 1:
             bad.append(first)
@@ -54,7 +75,7 @@ def invalid_spans(
 
 
 def utf8_message(data: bytes) -> str:
-    """Say where a record is not UTF-8."""
+    """Return where a record is not UTF-8, and which encoding it may be in."""
     try:
         data.decode()
     except UnicodeDecodeError as error:
@@ -62,3 +83,66 @@ def utf8_message(data: bytes) -> str:
         encoding = encoding_of(data)
         return f"{place}: {error.reason}" + (f"; looks like {encoding}" if encoding else "")
     return "not UTF-8"
+
+
+def encoding_of(head: bytes) -> str:
+    """Return the encoding of the first bytes of a file, as iconv names it; '' for UTF-8.
+
+    '' also if only some of the bytes are wrong: then the file is UTF-8 with broken records.
+    """
+    for bom, name in _BOMS:
+        if head.startswith(bom):
+            return name
+    if wide := _without_bom(head[:_LOOKED_AT]):
+        return wide
+    text = codecs.getincrementaldecoder("utf-8")("replace").decode(head)
+    n_bad = text.count("\ufffd")
+    n_good = len(_ASCII.sub("", text)) - n_bad
+    if n_bad < _FEWEST_BAD or n_bad * 2 <= n_good or _mostly_good(head):
+        return ""
+    return _by_letters(head)
+
+
+def _mostly_good(head: bytes) -> bool:
+    """Return whether most lines are UTF-8; the other lines are broken records then."""
+    lines = head.split(b"\n")
+    bad = sum(not _decodes(line, "utf-8") for line in lines)
+    return len(lines) > 1 and 2 * bad <= len(lines)
+
+
+def _without_bom(head: bytes) -> str:
+    """Return UTF-16LE or UTF-16BE if every second byte is mostly zero, else ''."""
+    even, odd = head[::2].count(0), head[1::2].count(0)
+    if max(even, odd) * 4 < len(head) or not head:
+        return ""
+    if even * 4 < odd:
+        return "UTF-16LE"
+    return "UTF-16BE" if odd * 4 < even else ""
+
+
+def _by_letters(head: bytes) -> str:
+    text = codecs.getincrementaldecoder("gb18030")("replace").decode(head)
+    high = [character for character in text if not character.isascii()]
+    common = sum(_encodes(character, "gb2312") for character in high)
+    if high and common >= _GB2312_SHARE * len(high):
+        return "GBK"
+    if _decodes(head, "shift_jis") and _KANA.search(head.decode("shift_jis", "replace")):
+        return "SHIFT_JIS"
+    return "BIG5" if _decodes(head, "big5") else "WINDOWS-1252"
+
+
+def _encodes(character: str, encoding: str) -> bool:
+    try:
+        character.encode(encoding)
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def _decodes(data: bytes, encoding: str) -> bool:
+    """Return whether bytes are text in an encoding; the last character may be incomplete."""
+    try:
+        codecs.getincrementaldecoder(encoding)().decode(data)
+    except UnicodeDecodeError:
+        return False
+    return True

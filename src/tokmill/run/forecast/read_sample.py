@@ -28,10 +28,10 @@ from tokmill.run.forecast.windows import (
     windows,
 )
 from tokmill.run.outcome import describe_unread
+from tokmill.sources.compressed import decompressed_bytes
 from tokmill.sources.json_lines import JsonBlock
 from tokmill.sources.open import open_slice
-from tokmill.sources.small_blocks import parse_together
-from tokmill.sources.uncompressed import unpacked_bytes
+from tokmill.sources.parse_blocks import parse_blocks
 from tokmill.storage import storage_errors
 from tokmill.values import SampleBatch
 
@@ -171,11 +171,12 @@ def _share_of_file(window: Slice, n_bytes: int, stored: int) -> int:
     If the file is as tightly packed everywhere, `stored`; of a compressed one its own size says
     better. What gzip says may be the size of a last member alone, which then seems too small.
     """
-    unpacked = unpacked_bytes(window)
+    source = window.file
+    unpacked = decompressed_bytes(source.path, source.compression, window.start, window.stop)
     if not unpacked:
         return stored
     share = round(window.n_bytes * n_bytes / unpacked)
-    is_known = window.file.compression == "zst" or stored / _TIGHTER <= share <= stored * _LOOSER
+    is_known = source.compression == "zst" or stored / _TIGHTER <= share <= stored * _LOOSER
     return share if is_known else stored
 
 
@@ -186,7 +187,7 @@ def _render(
     labels: frozenset[str] | None,
 ) -> None:
     """Add the documents of blocks, of 16 KiB mostly: together, since each costs 1 ms alone."""
-    parsed = parse_together([block for _, block in held])
+    parsed = parse_blocks([block for _, block in held])
     rendered = renderer.render(join_records(parsed))
     rejects = [reject for records in parsed for reject in records.rejects]
     for (path, _), records in zip(held, parsed, strict=True):

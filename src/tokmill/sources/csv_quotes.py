@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from tokmill.sources.lines import Cuts
+from tokmill.sources.raw_blocks import Cuts
 
 if TYPE_CHECKING:
     import numpy.typing as npt

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pyarrow as pa
 
-from tokmill.sources.rows import RowBlock, dropped
+from tokmill.sources.row_reader import RowBlock, dropped
 from tokmill.values import Place
 
 BATCH = pa.RecordBatch.from_pydict({"t": ["a", "b", "c", "d", "e"], "n": [1, 2, 3, 4, 5]})

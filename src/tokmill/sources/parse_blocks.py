@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from tokmill.sources.blocks import SpanLookup
+from tokmill.sources.field_samples import json_samples
 from tokmill.sources.json_lines import JsonBlock, json_keys, parse_block, shift
-from tokmill.sources.samples import json_samples
 from tokmill.values import Place, Records
 
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from tokmill.sources.json_lines import Parsed
 
 
-def parse_together(blocks: Sequence[Block]) -> list[Records]:
+def parse_blocks(blocks: Sequence[Block]) -> list[Records]:
     """Give the records of each block; thread safe."""
     if len(blocks) == 1:
         return [blocks[0].parse()]

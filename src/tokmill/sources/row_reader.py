@@ -9,10 +9,10 @@ import pyarrow as pa
 
 from tokmill.sources.blocks import RowLookup, row_as_json
 from tokmill.sources.columns import fit_columns
-from tokmill.sources.lines import too_large_message
+from tokmill.sources.field_samples import row_samples
+from tokmill.sources.raw_blocks import too_large_message
 from tokmill.sources.record_json import is_whole
 from tokmill.sources.row_bytes import slices
-from tokmill.sources.samples import row_samples
 from tokmill.values import Place, Records, Reject
 
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     from tokmill.sources.blocks import Block
-    from tokmill.sources.samples import Samples
+    from tokmill.sources.field_samples import Samples
 
 
 MOST_FITTED_BYTES = 1 << 30
@@ -87,7 +87,7 @@ class RowBlock:
 
 
 @dataclass(frozen=True, slots=True)
-class RowSource:
+class RowFile:
     """An open file of rows.
 
     `batches(n)` gives the batches of the slice from its row n on, of any size. `n_rows`: rows of
@@ -113,7 +113,7 @@ class RowReader:
 
     def __init__(
         self,
-        source: RowSource,
+        source: RowFile,
         schema: pa.Schema,
         batch_bytes: int,
         max_record_bytes: int,

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 
 from tokmill.errors import UsageError
 from tokmill.sources.csv import read_header
-from tokmill.sources.encodings import encoding_of
 from tokmill.sources.open import CSV_FORMATS, delimiter_of
 from tokmill.sources.streams import BrokenInputError, ByteStream, open_binary
+from tokmill.sources.utf8 import encoding_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -41,7 +41,7 @@ _JSON = re.compile(rb"\s*[\[{]")
 _DELIMITERS = (";", "\t", "|")
 
 
-def check_kinds(files: Sequence[SourceFile], settings: InputSettings) -> None:
+def check_contents(files: Sequence[SourceFile], settings: InputSettings) -> None:
     """Make sure that the first files hold what their names say.
 
     Records that are broken are no matter of this: they become rejects.

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from tokmill.sources.lines import (
+from tokmill.sources.raw_blocks import (
     LineSplitter,
     after_first_line,
     cut_blocks,

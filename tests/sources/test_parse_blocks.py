@@ -4,8 +4,8 @@ import pyarrow as pa
 import pytest
 
 from tokmill.sources.json_lines import JsonBlock
-from tokmill.sources.lines import RawBlock
-from tokmill.sources.small_blocks import parse_together
+from tokmill.sources.parse_blocks import parse_blocks
+from tokmill.sources.raw_blocks import RawBlock
 from tokmill.sources.text import TextBlock
 from tokmill.values import Place, Reject
 
@@ -40,7 +40,7 @@ def told(records) -> tuple:
 
 def test_blocks_parsed_together_give_what_each_gives_alone():
     blocks = json_blocks()
-    assert [told(records) for records in parse_together(blocks)] == [
+    assert [told(records) for records in parse_blocks(blocks)] == [
         told(block.parse()) for block in blocks
     ]
 
@@ -48,12 +48,12 @@ def test_blocks_parsed_together_give_what_each_gives_alone():
 @pytest.mark.parametrize("i", range(len(DATA)))
 def test_one_block_is_parsed_as_ever(i):
     block = json_blocks()[i]
-    assert [told(records) for records in parse_together([block])] == [told(block.parse())]
+    assert [told(records) for records in parse_blocks([block])] == [told(block.parse())]
 
 
 def test_kinds_are_not_mixed():
     text = TextBlock(RawBlock(b"plain", Place(3, 4)), SCHEMA, b"", 50, 7)
     blocks = [*json_blocks()[:2], text, text, *json_blocks()[2:]]
-    assert [told(records) for records in parse_together(blocks)] == [
+    assert [told(records) for records in parse_blocks(blocks)] == [
         told(block.parse()) for block in blocks
     ]

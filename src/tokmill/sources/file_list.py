@@ -47,7 +47,7 @@ class Ignored(Enum):
     AGAIN = ("file reached a second time", "files reached a second time")
 
 
-class Found:
+class FileList:
     """Gathers files in order; takes 9 bytes a file besides the files themselves."""
 
     def __init__(self) -> None:

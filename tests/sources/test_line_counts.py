@@ -8,8 +8,8 @@ import psutil
 import pytest
 
 from tokmill.settings.schema import InputSettings
+from tokmill.sources.line_counts import LineCounts
 from tokmill.sources.open import open_slice
-from tokmill.sources.origins import Origins
 from tokmill.sources.slices import Slice, SourceFile, cut
 from tokmill.sources.streams import CHUNK_BYTES, zstd
 from tokmill.values import Place
@@ -78,9 +78,9 @@ def test_an_origin_is_the_same_whatever_was_known_before(tmp_path):
         path.write_bytes(data)
         file = SourceFile(path.as_posix(), "jsonl", "zst", len(data), 0, "")
         pieces = [Slice(file, a, b, b - a) for a, b in pairwise(bounds)][1:]
-        alone = [Origins().find(piece) for piece in pieces]
+        alone = [LineCounts().find(piece) for piece in pieces]
         for order in (pieces, pieces[::-1], pieces[2:] + pieces[:2]):
-            kept = Origins()
+            kept = LineCounts()
             found = {piece.start: kept.find(piece) for piece in order}
             assert [found[piece.start] for piece in pieces] == alone
 

@@ -10,7 +10,7 @@ from collections import OrderedDict
 from threading import Lock
 from typing import TYPE_CHECKING, NamedTuple
 
-from tokmill.sources.lines import count_newlines
+from tokmill.sources.raw_blocks import count_newlines
 from tokmill.sources.streams import BrokenInputError, ByteStream
 from tokmill.values import Place
 
@@ -28,7 +28,7 @@ class _Known(NamedTuple):
     is_broken: bool = False
 
 
-class Origins:
+class LineCounts:
     """Counts lines up to slices of files, and keeps the counts.
 
     The answer depends on the file alone: not on what was known before, nor on where slices end.
@@ -82,5 +82,5 @@ def _counted(file: SourceFile, start: int, stop: int, before: _Known) -> _Known:
     return _Known(Place(n_lines, stream.unpacked).shifted(before.place), is_broken)
 
 
-ORIGINS = Origins()
+LINE_COUNTS = LineCounts()
 """Those of this process."""

@@ -7,8 +7,8 @@ import os
 import pytest
 
 from tokmill.settings.schema import InputSettings
+from tokmill.sources.file_list import FileList, Way
 from tokmill.sources.files import discover
-from tokmill.sources.found import Found, Way
 from tokmill.sources.slices import SourceFile
 
 
@@ -30,7 +30,7 @@ def number_files(monkeypatch):
 
 def settled(*paths, way=Way.LISTED):
     """Return the paths that are kept of files whose keys are all the same."""
-    found = Found()
+    found = FileList()
     for path in paths:
         found.add(SourceFile(str(path), "jsonl", "", 3, 0, ""), way, (0, 0))
     found.settle()

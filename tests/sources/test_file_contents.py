@@ -10,8 +10,8 @@ import pytest
 
 from tokmill.errors import UsageError
 from tokmill.settings.schema import InputSettings
+from tokmill.sources.file_contents import check_contents
 from tokmill.sources.files import discover
-from tokmill.sources.sniff import check_kinds
 
 LINES = b'{"text": "one two"}\n' * 3
 
@@ -24,7 +24,7 @@ def parquet() -> bytes:
 
 def checked(*paths, **options):
     settings = InputSettings(paths=tuple(map(str, paths)), **options)
-    check_kinds(discover(settings).files, settings)
+    check_contents(discover(settings).files, settings)
 
 
 @pytest.mark.parametrize(
