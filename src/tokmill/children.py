@@ -126,7 +126,8 @@ class Parent:
     """The parent of this process: a child makes one before all else, in its main thread.
 
     What is printed in the child from then on goes to standard error, and Ctrl-C is ignored: the
-    parent alone answers it. When the parent ends, so does this process, whatever it does.
+    parent alone answers it. When the parent ends, so does this process, whatever it does, without
+    a word.
     """
 
     def __init__(self) -> None:
@@ -141,11 +142,17 @@ class Parent:
 
     def send(self, message: object) -> None:
         """Write a message."""
-        _write(self._answers, message)
+        try:
+            _write(self._answers, message)
+        except BrokenPipeError:
+            raise SystemExit(1) from None
 
     def receive(self) -> Any:
         """Read the next message."""
-        return _read(self._messages)
+        try:
+            return _read(self._messages)
+        except EOFError:
+            raise SystemExit(1) from None
 
 
 def _end_with_parent(messages: int, parent: int) -> None:
