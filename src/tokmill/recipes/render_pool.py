@@ -8,21 +8,18 @@ that did not come with tokmill is run by such a process alone, which bounds its 
 
 from __future__ import annotations
 
-import subprocess
-import sys
 import threading
 import time
 import weakref
-from contextlib import contextmanager, suppress
 from queue import SimpleQueue
 from typing import TYPE_CHECKING
 
-from tokmill.chat.worker import MEMORY_BYTES, OUT_OF_MEMORY, OUT_OF_TIME, TIME_S, receive, send
+from tokmill.chat.worker import MEMORY_BYTES, OUT_OF_MEMORY, OUT_OF_TIME, TIME_S
+from tokmill.children import Child, ChildEndedError
 from tokmill.errors import WorkerError
-from tokmill.interrupts import sigint_blocked
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
 
     import pyarrow as pa
 
@@ -32,8 +29,6 @@ if TYPE_CHECKING:
 
 START_AFTER_S = 0.5
 """Seconds of writing in this process after which others are started: what their start takes."""
-
-_Process = subprocess.Popen[bytes]
 
 
 class RenderPool:
@@ -60,8 +55,8 @@ class RenderPool:
         self._n_processes = max(n_processes if n_processes >= 2 else 0, self._n_at_first)
         self._spent_s = 0.0
         self._lock = threading.Lock()
-        self._processes: list[_Process] = []
-        self._idle: SimpleQueue[_Process] = SimpleQueue()
+        self._processes: list[Child] = []
+        self._idle: SimpleQueue[Child] = SimpleQueue()
         self.close = weakref.finalize(self, _end, self._processes)
         """Ends the processes; the pool's own end does so too."""
 
@@ -93,53 +88,28 @@ class RenderPool:
         return wanted > 0
 
     def _start(self) -> None:
-        with sigint_blocked():
-            process = subprocess.Popen(
-                [sys.executable, "-m", "tokmill.chat.worker"],
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-            )
+        process = Child("tokmill.chat.worker")
         self._processes.append(process)
         try:
-            _tell(process, self._how)
+            process.send(self._how)
+        except ChildEndedError as error:
+            raise WorkerError(_death(error.status)) from None
         finally:
             self._idle.put(process)  # a dead one too: others must not wait for it
 
 
-def _end(processes: list[_Process]) -> None:
+def _end(processes: list[Child]) -> None:
     while processes:
-        process = processes.pop()
-        process.kill()
-        process.wait()
-        for pipe in (process.stdin, process.stdout):
-            if pipe is not None:
-                with suppress(OSError):
-                    pipe.close()
+        processes.pop().kill()
 
 
-def _answer(process: _Process, text: pa.LargeStringArray) -> Written:
-    _tell(process, text)
-    with _death_told(process):
-        if process.stdout is None:
-            raise EOFError
-        written: Written = receive(process.stdout)
-    return written
-
-
-def _tell(process: _Process, message: object) -> None:
-    with _death_told(process):
-        if process.stdin is None:
-            raise EOFError
-        send(process.stdin, message)
-
-
-@contextmanager
-def _death_told(process: _Process) -> Iterator[None]:
-    """Turn the end of a pipe into a `WorkerError`: its process has died."""
+def _answer(process: Child, text: pa.LargeStringArray) -> Written:
     try:
-        yield
-    except (EOFError, BrokenPipeError):
-        raise WorkerError(_death(process.wait())) from None
+        process.send(text)
+        written: Written = process.receive()
+    except ChildEndedError as error:
+        raise WorkerError(_death(error.status)) from None
+    return written
 
 
 def _death(status: int) -> str:

@@ -6,24 +6,19 @@ while the parent still encodes what they have to reproduce; see `probe` for thei
 
 from __future__ import annotations
 
-import base64
-import json
-import pickle
-import subprocess
-import sys
 import tempfile
-from contextlib import contextmanager
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from pathlib import Path
-from threading import Timer
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
+from tokmill.children import Child, ChildEndedError
 from tokmill.engines.engine import is_installed
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Sequence
+    from concurrent.futures import Future
 
     import numpy.typing as npt
 
@@ -83,91 +78,65 @@ class Speed:
 
 
 class Candidate:
-    """An engine that begins to load when this is made; to be closed."""
+    """An engine that begins to load when this is made; to be closed.
+
+    A thread exchanges messages with the child, so that the parent never waits for it to read.
+    """
 
     def __init__(self, loading: Loading) -> None:
         self.name = loading.engine
         self.refused = "" if is_installed(self.name) else "not installed"
         if self.refused:
             return
-        self._directory = tempfile.TemporaryDirectory(prefix="tokmill-")
-        self._stderr = Path(self._directory.name) / "stderr"
-        with self._stderr.open("wb") as stderr:
-            self._child = subprocess.Popen(
-                [
-                    sys.executable,
-                    "-m",
-                    "tokmill.engines.trial.probe",
-                    self._keep("loading", loading),
-                ],
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=stderr,
-                text=True,
-            )
+        self._errors = tempfile.TemporaryFile()  # noqa: SIM115  `__exit__` closes it
+        threads = {"RAYON_NUM_THREADS": str(loading.n_threads)}
+        self._child = Child("tokmill.engines.trial.probe", defaults=threads, errors=self._errors)
+        self._thread = ThreadPoolExecutor(1)
+        self._thread.submit(self._child.send, loading)
+        self._answer: Future[dict[str, Any]]
 
     def __enter__(self) -> Self:
-        """Give the candidate."""
+        """Return the candidate."""
         return self
 
     def __exit__(self, *_: object) -> None:
         """End the child."""
         if hasattr(self, "_child"):
+            self._child.stop()
+            self._thread.shutdown()
             self._child.kill()
-            self._child.communicate()
-            self._directory.cleanup()
+            self._errors.close()
 
     def begin(self, task: Parity | Timing | Texts) -> None:
         """Hand a task to the child, once it has loaded; `result` waits for its end."""
-        if self.refused or self._child.stdin is None:
-            return
-        try:
-            self._child.stdin.write(self._keep(type(task).__name__, task) + "\n")
-            self._child.stdin.flush()
-        except OSError:
-            return  # it has ended, and `result` finds out why
+        if not self.refused:
+            self._answer = self._thread.submit(self._ask, task)
 
     def result(self) -> dict[str, Any]:
-        """Give the answer to the task begun last; nothing, and `refused`, if it has none."""
-        if self.refused or self._child.stdout is None:
+        """Return the answer to the task begun last; nothing, and `refused`, if it has none."""
+        if self.refused:
             return {}
-        with self._clock():
-            line = self._child.stdout.readline()
-        answer: dict[str, Any] = json.loads(line) if line.endswith("\n") else self._why_it_ended()
-        self.refused = self.refused or answer.get("refused", "")
+        try:
+            answer = self._answer.result(PROBE_TIMEOUT_S)
+        except TimeoutError:
+            answer = {"refused": f"{TIMED_OUT} within {PROBE_TIMEOUT_S} s"}
+            self._child.stop()
+        except ChildEndedError as error:
+            answer = {"refused": f"died with status {error.status}: {self._last_words()}"}
+        self.refused = answer.get("refused", "")
         return {} if self.refused else answer
 
     def fingerprints(self) -> npt.NDArray[np.uint64]:
         """Return the answer to `Texts` begun last; nothing, and `refused`, if it has none."""
-        answer = self.result().get("fingerprints", "")
-        return np.frombuffer(base64.b64decode(answer), np.uint64)
+        found: npt.NDArray[np.uint64] = self.result().get("fingerprints", np.empty(0, np.uint64))
+        return found
 
-    def _keep(self, name: str, value: object) -> str:
-        """Give a file that holds a value: a pipe would keep the parent until the child reads."""
-        path = Path(self._directory.name) / name
-        path.write_bytes(pickle.dumps(value))
-        return str(path)
+    def _ask(self, task: Parity | Timing | Texts) -> dict[str, Any]:
+        self._child.send(task)
+        answer: dict[str, Any] = self._child.receive()
+        return answer
 
-    @contextmanager
-    def _clock(self) -> Iterator[None]:
-        """Stop the child if the context is open for too long."""
-        timer = Timer(PROBE_TIMEOUT_S, self._stop)
-        timer.daemon = True
-        timer.start()
-        try:
-            yield
-        finally:
-            timer.cancel()
-            timer.join()  # or `_stop` might come behind the answer
-
-    def _stop(self) -> None:
-        self.refused = f"{TIMED_OUT} within {PROBE_TIMEOUT_S} s"
-        self._child.kill()
-
-    def _why_it_ended(self) -> dict[str, Any]:
-        status = self._child.wait()
-        if self.refused:
-            return {"refused": self.refused}
-        last = (self._stderr.read_text(errors="replace").strip().splitlines() or ["no message"])[-1]
-        last = last.replace(f"{self._directory.name}/", "")
-        return {"refused": f"died with status {status}: {last[:200]}"}
+    def _last_words(self) -> str:
+        self._errors.seek(0)
+        lines = self._errors.read().decode(errors="replace").strip().splitlines()
+        return lines[-1][:200] if lines else "no message"

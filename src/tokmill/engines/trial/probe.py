@@ -1,25 +1,20 @@
 """The child's side of a probe: one engine, compared with the reference's ids, then timed.
 
-It loads what the file named on its command line holds, and does one task for each line of standard
-input, the name of a file, with a line of JSON for an answer.
+The first message is what to load; every other one is a task, and is answered.
 """
 
 from __future__ import annotations
 
-import base64
-import json
-import pickle
-import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, replace
 from functools import cached_property
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
 
+from tokmill.children import Parent
 from tokmill.engines.engine import load_engine
 from tokmill.engines.spot import describe_difference
 from tokmill.engines.trial.candidate import Loading, Parity, Speed, Texts, Timing
@@ -57,10 +52,9 @@ class Probe:
         )
 
     def answer(self, task: Parity | Timing | Texts) -> dict[str, Any]:
-        """Do a task: `differences` by a text's index, a `Speed`, or `fingerprints` in base64."""
+        """Do a task: `differences` by a text's index, a `Speed`, or `fingerprints`."""
         if isinstance(task, Texts):
-            found = fingerprints(self._engine, task.texts)
-            return {"fingerprints": base64.b64encode(found.tobytes()).decode()}
+            return {"fingerprints": fingerprints(self._engine, task.texts)}
         return self._compared(task) if isinstance(task, Parity) else self._timed(task)
 
     def _compared(self, task: Parity) -> dict[str, Any]:
@@ -70,7 +64,7 @@ class Probe:
             ids = batch.ids[batch.offsets[i] : batch.offsets[i + 1]]
             if not np.array_equal(ids, expected):
                 differs = describe_difference(ids, expected)
-                differences[str(i)] = f"its {differs} of {self._which(task.texts[i])}"
+                differences[i] = f"its {differs} of {self._which(task.texts[i])}"
         return {"differences": differences} if differences else {}
 
     def _which(self, text: str) -> str:
@@ -108,25 +102,15 @@ class Probe:
         return (cpu_s / n_callers if self._engine.concurrent else wall_s) / n_bytes
 
 
-def main(path: str) -> None:
-    """Load, then answer every task on standard input."""
+def main() -> None:
+    """Load an engine, then answer every task of the parent."""
+    parent = Parent()
+    loading = parent.receive()
     try:
-        probe = Probe(_read(path))
+        probe = Probe(loading)
     except TokmillError as error:
-        _write({"refused": str(error)})
+        parent.receive()  # the first task
+        parent.send({"refused": str(error)})
         return
-    for line in sys.stdin:
-        _write(probe.answer(_read(line.rstrip("\n"))))
-
-
-def _read(path: str) -> Any:
-    return pickle.loads(Path(path).read_bytes())  # noqa: S301 our own file
-
-
-def _write(answer: dict[str, Any]) -> None:
-    sys.stdout.write(json.dumps(answer) + "\n")
-    sys.stdout.flush()
-
-
-if __name__ == "__main__":
-    main(sys.argv[1])
+    while True:
+        parent.send(probe.answer(parent.receive()))

@@ -89,7 +89,7 @@ def _differences(candidate: Trialled, texts: Sequence[str]) -> dict[str, str]:
     A text of ASCII alone refuses it; of others a character may be to blame that is not for it.
     """
     found = candidate.result().get("differences", {})
-    differences = {texts[int(i)]: line for i, line in found.items()}
+    differences = {texts[i]: line for i, line in found.items()}
     plain = [line for text, line in differences.items() if text.isascii()]
     candidate.refused = candidate.refused or next(iter(plain), "")
     return differences
