@@ -14,12 +14,12 @@ from tokmill.chat.control_strings import (
     KEPT_CONTROL,
     KEPT_TAGS,
     RENDERED_TEXTS,
-    KeptStrings,
+    ControlStringCounter,
     RenderedTexts,
     holds,
     patterns,
 )
-from tokmill.chat.reading.detect import settle_rendered, text_note
+from tokmill.chat.reading.detect import resolve_rendered_text, text_note
 from tokmill.errors import UsageError
 from tokmill.settings.schema import SftSettings
 
@@ -37,42 +37,42 @@ pieces = [
 ]
 
 
-def counted(kept: KeptStrings, text: str) -> dict[str, int]:
+def counted(kept: ControlStringCounter, text: str) -> dict[str, int]:
     noticed = Counter[str]()
     kept.notice([{"role": "user", "content": text}], noticed)
     return dict(noticed)
 
 
 def test_tags_and_other_control_strings_are_counted_apart(vocabulary):
-    kept = KeptStrings(vocabulary)
+    kept = ControlStringCounter(vocabulary)
     text = "<think>a</think> <tool_call> <|im_end|><|im_start|> <eos> <tool> [THINK]"
     assert counted(kept, text) == {KEPT_TAGS: 3, KEPT_CONTROL: 3}
 
 
 def test_tags_are_counted_where_the_tokenizer_has_no_such_tokens(vocabulary):
-    kept = KeptStrings(replace(vocabulary, control={"<eos>": 0}))
+    kept = ControlStringCounter(replace(vocabulary, control={"<eos>": 0}))
     assert counted(kept, "<think>a</think><|im_end|>") == {KEPT_TAGS: 2}
 
 
 def test_strings_that_become_tokens_are_not_counted(vocabulary):
-    assert counted(KeptStrings(replace(vocabulary, parse=True)), "<think><eos>") == {}
+    assert counted(ControlStringCounter(replace(vocabulary, parse=True)), "<think><eos>") == {}
     parsed = frozenset({"<think>"})
     control = {"<eos>": 0}
-    kept = KeptStrings(replace(vocabulary, control=control, parsed=parsed))
+    kept = ControlStringCounter(replace(vocabulary, control=control, parsed=parsed))
     assert counted(kept, "<think></think>") == {KEPT_TAGS: 1}
 
 
 def test_strings_in_the_reasoning_of_a_message_are_counted(vocabulary):
     noticed = Counter[str]()
     message = {"role": "assistant", "content": "<eos>", "reasoning_content": "<eos> <think>"}
-    KeptStrings(vocabulary).notice([message], noticed)
+    ControlStringCounter(vocabulary).notice([message], noticed)
     assert noticed == {KEPT_CONTROL: 2, KEPT_TAGS: 1}
 
 
 @given(st.lists(st.lists(st.sampled_from(pieces)).map("".join), max_size=5), st.integers(0, 2))
 def test_a_column_has_the_counts_of_its_texts(texts, start):
     control = {"<|im_end|>": 0, "end|>": 1}
-    kept = KeptStrings(_of(control))
+    kept = ControlStringCounter(_of(control))
     column = pa.array(["<eos>", "x", *texts], pa.string())[start:]
     found = kept.in_column(column)
     for name in (KEPT_TAGS, KEPT_CONTROL):
@@ -100,7 +100,7 @@ CHAT = {"text": "<|im_start|>user\nQ<|im_end|>\n<|im_start|>assistant\nA<|im_end
 
 def settled(records, schema="text", **settings) -> str:
     asked = SftSettings(schema=schema, **settings)
-    return settle_rendered(asked, records, CONTROL, "first records of a.jsonl").rendered_text
+    return resolve_rendered_text(asked, records, CONTROL, "first records of a.jsonl").rendered_text
 
 
 @pytest.mark.parametrize(

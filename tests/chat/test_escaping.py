@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from tokmill.chat.control_strings import control_pattern
 from tokmill.chat.conversation import ChatError
-from tokmill.chat.escaping import Shield, escaped_forms
+from tokmill.chat.escaping import ControlEscaper, escaped_forms
 
 MARKS = ("\ue000", "\ue001", "\ue002")
 
@@ -36,7 +36,7 @@ def test_the_pattern_finds_the_leftmost_and_then_the_longest(strings, text):
 
 
 def broken(control, value, reserved=""):
-    shield = Shield(control, reserved, parse=False)
+    shield = ControlEscaper(control, reserved, parse=False)
     return (None, shield.marks) if shield.is_clean(value) else shield.broken(value)
 
 
@@ -58,8 +58,8 @@ def test_strings_that_overlap_are_all_broken():
 
 
 def test_with_parse_control_strings_are_left_as_they_are():
-    assert Shield(["<e>"], "", parse=True).is_clean("<e>")
-    assert not Shield(["<e>"], "", parse=True).is_clean("\ue000<e>")
+    assert ControlEscaper(["<e>"], "", parse=True).is_clean("<e>")
+    assert not ControlEscaper(["<e>"], "", parse=True).is_clean("\ue000<e>")
 
 
 @pytest.mark.parametrize(
@@ -76,7 +76,11 @@ def test_marks_are_characters_that_the_text_does_not_hold_not_even_escaped(text,
 
 
 def test_marks_are_none_that_the_template_writes_itself():
-    assert Shield(["<\ue000>"], "\ue002", parse=False).marks == ("\ue001", "\ue003", "\ue004")
+    assert ControlEscaper(["<\ue000>"], "\ue002", parse=False).marks == (
+        "\ue001",
+        "\ue003",
+        "\ue004",
+    )
 
 
 def test_text_that_holds_the_whole_private_use_area_is_refused():
@@ -96,7 +100,7 @@ def test_escaped_forms_are_those_of_json_and_of_addresses():
 
 @given(st.lists(st.text("ab<", min_size=2, max_size=4), min_size=1), st.text("ab<", max_size=12))
 def test_no_control_string_is_left_in_broken_text_and_nothing_is_lost(strings, text):
-    shield = Shield(strings, "", parse=False)
+    shield = ControlEscaper(strings, "", parse=False)
     found, marks = shield.broken(text)
     assert not re.search(control_pattern(strings), found)
     assert found.replace(marks[2], "") == text

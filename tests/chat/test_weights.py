@@ -5,7 +5,7 @@ import math
 import pytest
 
 from tokmill.chat.conversation import ChatError
-from tokmill.chat.weights import mask_rule, turn_weight, weigh_sample
+from tokmill.chat.weights import mask_rule, message_weight, times_record_weight
 from tokmill.errors import UsageError
 from tokmill.settings.schema import PRESETS, SftSettings
 
@@ -140,7 +140,7 @@ MESSAGES = [{"role": "user", "content": "q"}, {"role": "assistant", "content": "
     ],
 )
 def test_every_switch_is_honoured(item, weight):
-    assert turn_weight(item, REFUSE, "message 1") == weight
+    assert message_weight(item, REFUSE, "message 1") == weight
 
 
 @pytest.mark.parametrize(
@@ -156,12 +156,12 @@ def test_every_switch_is_honoured(item, weight):
     ],
 )
 def test_of_several_switches_the_first_in_the_list_of_names_wins(item, weight):
-    assert turn_weight(item, REFUSE, "message 1") == weight
+    assert message_weight(item, REFUSE, "message 1") == weight
 
 
 def test_a_fractional_weight_is_refused_by_default():
     with pytest.raises(ChatError) as caught:
-        turn_weight({"weight": 0.5}, REFUSE, "message 3")
+        message_weight({"weight": 0.5}, REFUSE, "message 3")
     assert caught.value.reason == "fractional weight"
     assert caught.value.message == (
         "message 3: weight: expected 0 or 1, found 0.5; --weights file keeps other weights"
@@ -170,7 +170,7 @@ def test_a_fractional_weight_is_refused_by_default():
 
 @pytest.mark.parametrize("weight", [0.5, 2, 1e-9, 3.4e38])
 def test_a_fractional_weight_is_kept_where_the_settings_say_so(weight):
-    assert turn_weight({"loss_weight": weight}, FILE, "message 3") == weight
+    assert message_weight({"loss_weight": weight}, FILE, "message 3") == weight
 
 
 @pytest.mark.parametrize("settings", [REFUSE, FILE])
@@ -195,13 +195,13 @@ def test_a_fractional_weight_is_kept_where_the_settings_say_so(weight):
 )  # fmt: skip
 def test_what_is_no_weight_is_of_the_wrong_type_whatever_the_settings(item, found, settings):
     with pytest.raises(ChatError) as caught:
-        turn_weight(item, settings, "message 3")
+        message_weight(item, settings, "message 3")
     assert (caught.value.reason, caught.value.message) == ("wrong type", f"message 3: {found}")
 
 
 def test_an_integer_too_large_for_a_float_is_no_weight():
     with pytest.raises(ChatError, match="expected a weight of 0 or more"):
-        turn_weight({"weight": 10**400}, FILE, "message 3")
+        message_weight({"weight": 10**400}, FILE, "message 3")
 
 
 @pytest.mark.parametrize(
@@ -218,7 +218,7 @@ def test_an_integer_too_large_for_a_float_is_no_weight():
     ],
 )
 def test_the_weight_of_a_record_is_that_of_all_its_messages(record, weights):
-    assert weigh_sample(record, MESSAGES, [None, 1.0], REFUSE) == weights
+    assert times_record_weight(record, MESSAGES, [None, 1.0], REFUSE) == weights
 
 
 @pytest.mark.parametrize(
@@ -230,25 +230,25 @@ def test_the_weight_of_a_record_is_that_of_all_its_messages(record, weights):
     ],
 )
 def test_a_fractional_weight_of_a_record_multiplies_and_goes_to_trained_roles(own, weights):
-    assert weigh_sample({"weight": 0.5}, MESSAGES, own, FILE) == weights
+    assert times_record_weight({"weight": 0.5}, MESSAGES, own, FILE) == weights
 
 
 def test_a_fractional_weight_of_a_record_needs_all_turns_to_be_trained():
     settings = SftSettings(weights="file", turns="last")
     with pytest.raises(ChatError) as caught:
-        weigh_sample({"weight": 0.5}, MESSAGES, [None, None], settings)
+        times_record_weight({"weight": 0.5}, MESSAGES, [None, None], settings)
     assert caught.value.reason == "fractional weight"
     assert caught.value.message == (
         "weight: expected 0 or 1 with turns = last, found 0.5; put weights at the messages"
     )
-    assert weigh_sample({"weight": 0}, MESSAGES, [None, None], settings) == [0.0, 0.0]
+    assert times_record_weight({"weight": 0}, MESSAGES, [None, None], settings) == [0.0, 0.0]
 
 
 def test_weights_that_overflow_when_multiplied_are_refused():
     with pytest.raises(ChatError, match=r"^weight of a message times that of its record: expected"):
-        weigh_sample({"weight": 1e38}, MESSAGES, [None, 1e38], FILE)
+        times_record_weight({"weight": 1e38}, MESSAGES, [None, 1e38], FILE)
 
 
 def test_a_fractional_weight_of_a_record_is_refused_by_default():
     with pytest.raises(ChatError, match=r"^weight: expected 0 or 1, found 0\.5"):
-        weigh_sample({"weight": 0.5}, MESSAGES, [None, None], REFUSE)
+        times_record_weight({"weight": 0.5}, MESSAGES, [None, None], REFUSE)

@@ -28,7 +28,7 @@ _TAGS = frozenset((*CALL_TAGS, *(tag for tags in REASONING_TAGS for tag in tags 
 """Tags that no text has by chance, as it may have [THINK]."""
 
 
-class KeptStrings:
+class ControlStringCounter:
     """Counts such strings; pure, so threads may share one."""
 
     def __init__(self, vocabulary: Vocabulary) -> None:
@@ -181,7 +181,7 @@ class Vocabulary:
     parsed: frozenset[str] = frozenset()
 
 
-class Cutter:
+class TokenSplitter:
     """Cuts text at control tokens; of strings that begin together the longest is the token."""
 
     def __init__(self, control: Collection[str]) -> None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from tokmill.chat.segments import StandIn
+    from tokmill.chat.segments import Placeholder
 
 Message = dict[str, Any]
 """`role` (system, developer, user, assistant, tool) and `content` (str) always; where the record
@@ -38,7 +38,7 @@ class Conversation:
 
     `weights`: one for each message, None where the record does not say: the mask rule decides.
     `tools`: descriptions of functions, or None. `unread`: keys of the record that are filled and
-    that nothing reads, sorted. `stand_ins`: characters in the texts that are control tokens;
+    that nothing reads, sorted. `placeholders`: characters in the texts that are control tokens;
     `hides_tags`: whether a template must not see those in the last message. `variables`: those for
     the template, or None. `is_text`: the record is one text, which may be a rendered conversation.
     """
@@ -47,7 +47,7 @@ class Conversation:
     weights: list[float | None]
     tools: list[Any] | None = None
     unread: tuple[str, ...] = ()
-    stand_ins: Mapping[str, StandIn] = field(default_factory=dict)
+    placeholders: Mapping[str, Placeholder] = field(default_factory=dict)
     hides_tags: bool = False
     variables: dict[str, Any] | None = None
     is_text: bool = False

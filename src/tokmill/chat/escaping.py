@@ -20,7 +20,7 @@ from urllib.parse import quote
 
 from tokmill.chat.control_strings import control_pattern
 from tokmill.chat.conversation import ChatError
-from tokmill.chat.segments import StandIn
+from tokmill.chat.segments import Placeholder
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -36,7 +36,7 @@ _PRIVATE_USE = range(0xE000, 0xF900)
 _USUAL = frozenset({"role", "content", "type", "function", "name", "arguments"})
 
 
-class Shield:
+class ControlEscaper:
     """Finds and breaks control strings; `reserved` holds what a template may write by itself."""
 
     def __init__(self, control: Iterable[str], reserved: str, *, parse: bool) -> None:
@@ -132,19 +132,19 @@ _RANGE = range(0xF8FF, 0xF7FF, -1)
 """The end of the private use area: the marks of `shield` come from its beginning."""
 
 
-class Tagged(NamedTuple):
+class HiddenTags(NamedTuple):
     """The stand-ins of a conversation, and whether a Jinja template must not see them as tags.
 
     It sees them as tags in all messages but the last, which is the reply to be trained: there
     many a template would cut them out, with what is between them.
     """
 
-    stand_ins: Mapping[str, StandIn]
+    placeholders: Mapping[str, Placeholder]
     hides_last: bool
 
     def seen(self, messages: Sequence[Message], *, prompt: bool) -> Sequence[Message]:
         """Return messages as the template is to see them; with a prompt, none is the reply."""
-        if not self.stand_ins:
+        if not self.placeholders:
             return messages
         n_seen = len(messages) - (self.hides_last and not prompt)
         return [
@@ -154,15 +154,15 @@ class Tagged(NamedTuple):
 
     def written(self, text: str) -> str:
         """Return a text with the tags that its stand-ins stand for."""
-        for character, stand_in in self.stand_ins.items():
-            text = text.replace(character, stand_in.string)
+        for character, placeholder in self.placeholders.items():
+            text = text.replace(character, placeholder.string)
         return text
 
 
-UNTAGGED = Tagged({}, hides_last=False)
+NO_HIDDEN_TAGS = HiddenTags({}, hides_last=False)
 
 
-class StandIns:
+class Placeholders:
     """Chooses the stand-ins of one conversation, and puts them into its texts.
 
     `reserved`: what the template writes by itself. `value`: all that the conversation says, as JSON
@@ -172,7 +172,7 @@ class StandIns:
     def __init__(self, reserved: str, value: Any) -> None:
         self._free = _free_characters(reserved, value)
         self._of_tags: dict[tuple[Tags, Kind], tuple[str, str]] = {}
-        self.chosen: dict[str, StandIn] = {}
+        self.chosen: dict[str, Placeholder] = {}
         """By character."""
 
     def put(self, text: str, blocks: Sequence[tuple[Span, Span]], tags: Tags, kind: Kind) -> str:
@@ -198,8 +198,8 @@ class StandIns:
                     "the texts hold all characters of the private use area",
                 )
             pair = self._of_tags[tags, kind] = opens, closes
-            self.chosen[opens] = StandIn(tags[0], kind, closes=False)
-            self.chosen[closes] = StandIn(tags[1], kind, closes=True)
+            self.chosen[opens] = Placeholder(tags[0], kind, closes=False)
+            self.chosen[closes] = Placeholder(tags[1], kind, closes=True)
         return pair
 
 

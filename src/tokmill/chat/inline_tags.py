@@ -17,7 +17,7 @@ from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 from tokmill.chat.conversation import ChatError, Conversation
-from tokmill.chat.escaping import StandIns
+from tokmill.chat.escaping import Placeholders
 from tokmill.chat.inline_blocks import (
     CALL_TAGS,
     REASONING_TAGS,
@@ -213,14 +213,14 @@ class InlineReader:
             noticed[LOST_REASONING] += sum(bool(m.get("reasoning_content")) for m in messages)
         if not any(self._may_hold(message) for message in messages):
             return conversation
-        stand_ins = StandIns(self._reserved, [messages, conversation.tools])
+        placeholders = Placeholders(self._reserved, [messages, conversation.tools])
         return replace(
             conversation,
             messages=[
-                self._read(message, stand_ins, noticed) if self._may_hold(message) else message
+                self._read(message, placeholders, noticed) if self._may_hold(message) else message
                 for message in messages
             ],
-            stand_ins=stand_ins.chosen,
+            placeholders=placeholders.chosen,
             hides_tags=self._forms.hides,
         )
 
@@ -228,16 +228,16 @@ class InlineReader:
         content = message["content"]
         return message["role"] == "assistant" and any(tag in content for tag in self._closing_tags)
 
-    def _read(self, message: Message, stand_ins: StandIns, noticed: Counter[str]) -> Message:
+    def _read(self, message: Message, placeholders: Placeholders, noticed: Counter[str]) -> Message:
         read = message
         if not message.get("reasoning_content"):
-            read = self._with_reasoning(message, stand_ins, noticed)
+            read = self._with_reasoning(message, placeholders, noticed)
         if self._forms.calls and not message.get("tool_calls"):
-            read = self._with_calls(read, stand_ins, noticed)
+            read = self._with_calls(read, placeholders, noticed)
         return read
 
     def _with_reasoning(
-        self, message: Message, stand_ins: StandIns, noticed: Counter[str]
+        self, message: Message, placeholders: Placeholders, noticed: Counter[str]
     ) -> Message:
         content = message["content"]
         for tags in self._forms.fields:
@@ -248,10 +248,10 @@ class InlineReader:
         for tags in self._forms.tokens:
             if leading_block(content, tags) is not None:
                 noticed[LOST_REASONING if self._forms.loses_tokens else READ_REASONING] += 1
-                return {**message, "content": self._hidden(content, tags, stand_ins)}
+                return {**message, "content": self._hidden(content, tags, placeholders)}
         return message
 
-    def _hidden(self, content: str, tags: Tags, stand_ins: StandIns) -> str:
+    def _hidden(self, content: str, tags: Tags, placeholders: Placeholders) -> str:
         """Return a text with stand-ins for the tags of its block, begun as the prompt begins it."""
         after_open = self._forms.after_open
         if after_open is not None:
@@ -259,9 +259,11 @@ class InlineReader:
             begins = inner.startswith(after_open)
             content = tag + (inner if begins else after_open + inner.lstrip("\n"))
         block = leading_block(content, tags)
-        return stand_ins.put(content, [block] if block else [], tags, Kind.REASONING)
+        return placeholders.put(content, [block] if block else [], tags, Kind.REASONING)
 
-    def _with_calls(self, message: Message, stand_ins: StandIns, noticed: Counter[str]) -> Message:
+    def _with_calls(
+        self, message: Message, placeholders: Placeholders, noticed: Counter[str]
+    ) -> Message:
         content = message["content"]
         if self._forms.calls == "field":
             found = split_calls(content)
@@ -273,5 +275,5 @@ class InlineReader:
         if not blocks:
             return message
         noticed[READ_CALLS] += 1
-        text = stand_ins.put(content, blocks, CALL_TAGS, Kind.TOOL_CALL)
+        text = placeholders.put(content, blocks, CALL_TAGS, Kind.TOOL_CALL)
         return {**message, "content": text}

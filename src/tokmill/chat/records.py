@@ -11,9 +11,9 @@ import numpy as np
 
 from tokmill.chat.control_strings import (
     RENDERED_TEXTS,
-    Cutter,
-    KeptStrings,
+    ControlStringCounter,
     RenderedTexts,
+    TokenSplitter,
     control_pattern,
 )
 from tokmill.chat.conversation import ChatError
@@ -69,11 +69,11 @@ class RecordWriter:
         self.forms = inline_forms(settings, template, vocabulary)
         reserved = [getattr(template, "literals", ""), *vocabulary.control]
         self._inline = InlineReader(self.forms, "\0".join(reserved))
-        self.kept = KeptStrings(vocabulary)
+        self.kept = ControlStringCounter(vocabulary)
         looked_for = self.kept.strings.union(self.forms.closing_tags)
         self._search = re.compile(control_pattern(looked_for)).search
         self.rendered = RenderedTexts(vocabulary.control)
-        self._cut = Cutter(vocabulary.control)
+        self._cut = TokenSplitter(vocabulary.control)
 
     def write(self, text: pa.LargeStringArray) -> Written:
         """Give the segments of n records, each the text of an object in JSON."""
@@ -113,8 +113,8 @@ class RecordWriter:
                 self._write_as_it_is(sample, segments)
             else:
                 self._template.render(sample, segments)
-            if sample.stand_ins:
-                segments.place(sample.stand_ins)
+            if sample.placeholders:
+                segments.replace_placeholders(sample.placeholders)
             if self._append_eos:
                 segments.control(self._vocabulary.eos, Kind.END)
             if segments.is_empty():

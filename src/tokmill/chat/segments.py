@@ -126,7 +126,7 @@ class Segments:
         self.parts += parts
         self._codes += codes
 
-    def place(self, stand_ins: Mapping[str, StandIn]) -> None:
+    def replace_placeholders(self, placeholders: Mapping[str, Placeholder]) -> None:
         """Write control tokens where characters stand for them in texts of the open sample."""
         first = self.first_segments[-1]
         old = self.parts[first:], self._codes[first:]
@@ -134,19 +134,19 @@ class Segments:
         del self.parts[first:], self._codes[first:]
         for part, code in zip(*old, strict=True):
             starts.append(len(self.parts))
-            self._place(part, code, stand_ins)
+            self._place(part, code, placeholders)
         starts.append(len(self.parts))
         self._first_of_turn = [n if n < first else starts[n - first] for n in self._first_of_turn]
 
-    def _place(self, part: str, code: int, stand_ins: Mapping[str, StandIn]) -> None:
+    def _place(self, part: str, code: int, placeholders: Mapping[str, Placeholder]) -> None:
         kind = within = Kind(code & _KIND_MASK)
-        for i, piece in enumerate(_split_at(part, stand_ins)):
+        for i, piece in enumerate(_split_at(part, placeholders)):
             if i % 2:
-                stand_in = stand_ins[piece]
-                id_ = self._control.get(stand_in.string, TEXT)
-                self.parts.append(stand_in.string)
-                self._codes.append(_code(id_, stand_in.kind))
-                within = kind if stand_in.closes else stand_in.kind
+                placeholder = placeholders[piece]
+                id_ = self._control.get(placeholder.string, TEXT)
+                self.parts.append(placeholder.string)
+                self._codes.append(_code(id_, placeholder.kind))
+                within = kind if placeholder.closes else placeholder.kind
             else:
                 self.parts.append(piece)
                 self._codes.append(_code(code >> _KIND_BITS, within))
@@ -201,7 +201,7 @@ def _code(control: int, kind: int) -> int:
     return control * (1 << _KIND_BITS) + kind
 
 
-class StandIn(NamedTuple):
+class Placeholder(NamedTuple):
     """What a character stands for: a tag, the kind of what it is around, whether it closes that."""
 
     string: str

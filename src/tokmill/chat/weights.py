@@ -181,7 +181,7 @@ _OF_SAMPLE = frozenset(WEIGHT_KEYS)
 _LARGEST = 3.4028234663852886e38  # of float32: in .weight files
 
 
-def turn_weight(item: Mapping[str, Any], settings: SftSettings, where: str) -> float | None:
+def message_weight(item: Mapping[str, Any], settings: SftSettings, where: str) -> float | None:
     """Give the weight that a message says it has, None where it says nothing.
 
     The first that is there and not null wins: `train`, `training`, `weight`, `loss_weight`,
@@ -203,7 +203,7 @@ def turn_weight(item: Mapping[str, Any], settings: SftSettings, where: str) -> f
     return None
 
 
-def weigh_sample(
+def times_record_weight(
     record: Mapping[str, Any],
     messages: Sequence[Message],
     weights: list[float | None],
@@ -215,7 +215,7 @@ def weigh_sample(
     that one if its role is trained.
 
     Raises:
-        ChatError: as `turn_weight`; and for a fractional weight when not all turns are trained.
+        ChatError: as `message_weight`; and for a fractional weight when not all turns are trained.
     """
     if _OF_SAMPLE.isdisjoint(record):
         return weights
@@ -265,7 +265,7 @@ def _number(value: Any, settings: SftSettings, where: str) -> float:
     return float(value)
 
 
-def weight_of_all(conversation: Conversation) -> float | None:
+def whole_text_weight(conversation: Conversation) -> float | None:
     """Return the one weight that all messages have, when all tokens are trained.
 
     Raises:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from tokmill.chat.control_strings import Vocabulary
 from tokmill.chat.conversation import ChatError, Conversation
-from tokmill.chat.reading.detect import settle_records, settle_rendered
+from tokmill.chat.reading.detect import resolve_rendered_text, resolve_schema
 from tokmill.chat.reading.instructions import STANFORD
 from tokmill.chat.renderer import ChatRenderer
 from tokmill.chat.templates import ALPACA, emitted_strings, make_template, template_source
@@ -50,10 +50,10 @@ def resolve_sft(
     """
     settings = sft_settings(config)
     where = f"first records of {config.input.paths[0]}"
-    settings = settle_records(settings, first_records, where)
+    settings = resolve_schema(settings, first_records, where)
     added = added_tokens(tokenizer)
     control = [string for string, token in added.items() if token.special]
-    settings = settle_rendered(settings, first_records, control, where)
+    settings = resolve_rendered_text(settings, first_records, control, where)
     rule = mask_rule(settings)
     config = _with_lengths(config, settings)
     if settings.schema == "text" and settings.rendered_text == "parse":

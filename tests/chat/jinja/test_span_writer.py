@@ -2,9 +2,15 @@ from __future__ import annotations
 
 import pytest
 
-from tokmill.chat.control_strings import Cutter
+from tokmill.chat.control_strings import TokenSplitter
 from tokmill.chat.conversation import ChatError
-from tokmill.chat.jinja.span_writer import ENDLESS, Around, RegionWriter, check_written, look_around
+from tokmill.chat.jinja.span_writer import (
+    ENDLESS,
+    ReplyFrame,
+    SpanWriter,
+    check_written,
+    find_reply_frame,
+)
 from tokmill.chat.segments import ROLES, Kind, Segments
 from tokmill.errors import UsageError
 
@@ -14,8 +20,8 @@ CONTROL = {"<s>": 0, "<e>": 1, "<ee>": 2, "<e>!": 3}
 def written(regions, roles, weights=None, *, around=None, break_=""):
     segments = Segments(CONTROL)
     segments.begin_sample()
-    around = Around() if around is None else around
-    writer = RegionWriter(Cutter(CONTROL), around)
+    around = ReplyFrame() if around is None else around
+    writer = SpanWriter(TokenSplitter(CONTROL), around)
     weights = weights or [None] * (len(roles) - 1)
     writer.write(regions, roles, weights, segments, break_=break_)
     turns = [[ROLES[role]] for role in segments.roles]
@@ -28,8 +34,8 @@ def written(regions, roles, weights=None, *, around=None, break_=""):
 
 
 def test_of_control_strings_that_begin_together_the_longest_is_the_token():
-    assert Cutter(CONTROL)("a<e>!<ee><e>") == ["a", "<e>!", "", "<ee>", "", "<e>", ""]
-    assert Cutter({})("a<e>") == ["a<e>"]
+    assert TokenSplitter(CONTROL)("a<e>!<ee><e>") == ["a", "<e>!", "", "<ee>", "", "<e>", ""]
+    assert TokenSplitter({})("a<e>") == ["a<e>"]
 
 
 def test_the_end_of_turn_within_a_span_is_its_last_token_and_white_space_behind_is_suffix():
@@ -64,21 +70,23 @@ def test_a_token_behind_a_span_that_has_its_end_belongs_to_the_next_turn():
 
 
 def test_a_token_that_opens_turns_is_no_end_of_one():
-    assert written(["", "a", "<s>q"], ["user", "user"], around=Around("", frozenset({"<s>"}))) == [
+    assert written(
+        ["", "a", "<s>q"], ["user", "user"], around=ReplyFrame("", frozenset({"<s>"}))
+    ) == [
         ["assistant", "CONTENT 'a'"],
         ["user", "OTHER <s>=0", "OTHER 'q'"],
     ]
 
 
 def test_where_turns_end_outside_the_last_token_of_a_span_is_content():
-    around = Around("", frozenset(), ends_inside=False)
+    around = ReplyFrame("", frozenset(), ends_inside=False)
     assert written(["", "a<s>", "<e>"], ["user", "system"], around=around) == [
         ["assistant", "CONTENT 'a'", "CONTENT <s>=0", "EOT_OUTSIDE <e>=1"]
     ]
 
 
 def test_the_header_is_what_stands_right_before_a_span():
-    around = Around("<s>bot\n")
+    around = ReplyFrame("<s>bot\n")
     assert written(
         ["q<s>bot\n", "a", "<s>bot", "b", ""], ["user", "user", "system"], around=around
     ) == [
@@ -92,7 +100,7 @@ def test_the_header_is_what_stands_right_before_a_span():
 def test_an_empty_span_is_a_turn_without_segments_and_keeps_its_weight():
     segments = Segments(CONTROL)
     segments.begin_sample()
-    writer = RegionWriter(Cutter(CONTROL), Around())
+    writer = SpanWriter(TokenSplitter(CONTROL), ReplyFrame())
     writer.write(["q", "", "", "a", ""], ["user", "tool", "system"], [0.0, 1.0], segments)
     assert [ROLES[role] for role in segments.roles] == ["user", "assistant", "assistant"]
     assert segments.weights == [None, 0.0, 1.0]
@@ -126,7 +134,7 @@ def test_white_space_behind_a_span_that_has_its_end_is_its_suffix():
     ]
 
 
-CUT = Cutter(["<u>", "<a>", "<e>", "<end>"])
+CUT = TokenSplitter(["<u>", "<a>", "<e>", "<end>"])
 
 
 def around(written, prompt, close="", *, reply_as=None):
@@ -142,7 +150,7 @@ def around(written, prompt, close="", *, reply_as=None):
         return [written["user"].format(messages[0]["content"]) + reply_as[0], *reply_as[1:]]
 
     prompt_text = prompt
-    return look_around(render, regions, CUT)
+    return find_reply_frame(render, regions, CUT)
 
 
 CHATML = {"user": "<u>{}<e>\n"}
@@ -151,14 +159,14 @@ CHATML = {"user": "<u>{}<e>\n"}
 def test_the_header_is_the_generation_prompt():
     assert around(CHATML, "<a>bot\n", reply_as=("<a>bot\n", "Rz3<e>\n", "")) == (
         "<a>bot\n",
-        Around("<a>bot\n", frozenset({"<u>", "<a>"}), ends_inside=True),
+        ReplyFrame("<a>bot\n", frozenset({"<u>", "<a>"}), ends_inside=True),
     )
 
 
 def test_what_the_tag_holds_of_the_prompt_is_no_header():
     prompt = "<a>bot\n<think>\n"
     found = around(CHATML, prompt, reply_as=("<a>bot\n", "<think>\nRz3", "<e>\n"))
-    assert found == (prompt, Around("<a>bot\n", frozenset({"<u>", "<a>"}), ends_inside=False))
+    assert found == (prompt, ReplyFrame("<a>bot\n", frozenset({"<u>", "<a>"}), ends_inside=False))
     assert around(CHATML, prompt, reply_as=("", "<a>bot\nRz3<e>", ""))[1].header == ""
 
 
@@ -168,7 +176,7 @@ def test_an_ending_that_only_finished_conversations_have_is_not_taken_for_the_pr
 
 
 def test_a_template_that_takes_no_reply_shows_its_prompt_all_the_same():
-    assert around({"user": "Q: {}\n"}, "A: ") == ("A: ", Around("A: ", frozenset()))
+    assert around({"user": "Q: {}\n"}, "A: ") == ("A: ", ReplyFrame("A: ", frozenset()))
 
 
 def test_a_template_that_does_not_write_the_question_shows_no_opener_of_it():
@@ -180,7 +188,7 @@ def test_of_a_template_that_refuses_everything_nothing_is_known(role):
     def refuse(messages, *, prompt=False):
         raise ChatError("template error", role)
 
-    assert look_around(refuse, refuse, CUT) == ("", Around())
+    assert find_reply_frame(refuse, refuse, CUT) == ("", ReplyFrame())
 
 
 def test_a_template_that_leaves_replies_out_is_refused_before_any_record():

@@ -3,7 +3,12 @@ from __future__ import annotations
 import pytest
 
 from tokmill.chat.conversation import ChatError
-from tokmill.chat.jinja.spans import check_unchanged, last_alone, regions_by_tags, spans_by_prefix
+from tokmill.chat.jinja.spans import (
+    check_unchanged,
+    keep_last_span,
+    spans_by_prefix,
+    split_at_marks,
+)
 
 CHAT = ["u:hi|", "a:yo|", "u:well|", "a:bye|"]
 
@@ -156,13 +161,13 @@ MARKS = ("[", "]", "|")
 def test_regions_alternate_and_spans_without_anything_between_join_if_that_fits(
     text, n_replies, regions
 ):
-    assert regions_by_tags(text, MARKS, n_replies) == regions
+    assert split_at_marks(text, MARKS, n_replies) == regions
 
 
 @pytest.mark.parametrize("text", ["[a[b]c]", "]a[", "a[b", "a[b]]", "[a]b]"])
 def test_marks_that_are_no_pairs_are_refused(text):
     with pytest.raises(ChatError, match="generation tags of the template stand within") as error:
-        regions_by_tags(text, MARKS, 1)
+        split_at_marks(text, MARKS, 1)
     assert error.value.reason == "template changes spans"
 
 
@@ -173,7 +178,7 @@ def test_regions_that_are_not_the_rendering_without_marks_are_refused():
 
 
 def test_the_last_span_is_kept_alone_if_it_is_that_of_the_last_reply():
-    assert last_alone(["a", "b", "c", "d", "e"], 2) == ["abc", "d", "e"]
-    assert last_alone(["a"], 0) == ["a"]
+    assert keep_last_span(["a", "b", "c", "d", "e"], 2) == ["abc", "d", "e"]
+    assert keep_last_span(["a"], 0) == ["a"]
     with pytest.raises(ChatError, match="1 generation blocks for 2 assistant messages"):
-        last_alone(["a", "b", "c"], 2)
+        keep_last_span(["a", "b", "c"], 2)

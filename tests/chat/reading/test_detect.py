@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from tokmill.chat.conversation import ChatError
-from tokmill.chat.reading.detect import detect_schema, settle_records
+from tokmill.chat.reading.detect import detect_schema, resolve_schema
 from tokmill.chat.reading.schemas import read_conversation
 from tokmill.errors import UsageError
 from tokmill.settings.schema import SftSettings
@@ -81,7 +81,7 @@ def test_records_of_no_schema_at_all_are_a_mistake_that_names_keys_and_schemas()
 )
 def test_preference_data_is_refused_with_the_reason(record, key):
     with pytest.raises(UsageError, match=r"^records: preference data, found ") as caught:
-        settle_records(SETTINGS, [{"text": "t"}, record])
+        resolve_schema(SETTINGS, [{"text": "t"}, record])
     assert f"found {key}: expected" in str(caught.value)
     reason, message = refusal(record)
     assert (reason, message) == ("preference data", str(caught.value).replace("records", "record"))
@@ -106,7 +106,7 @@ def test_a_key_that_only_looks_like_preference_data_is_ignored(record, schema):
 
 def test_a_label_that_is_a_class_in_one_record_is_ignored_in_all():
     records = [{**ALPACA, "label": label} for label in (0, 1, 2)]
-    settled = settle_records(SETTINGS, records)
+    settled = resolve_schema(SETTINGS, records)
     assert (settled.schema, settled.ignore_keys) == ("alpaca", ("label",))
     read = [read_conversation(record, "alpaca", settled) for record in records]
     assert [conversation.unread for conversation in read] == [("label",)] * 3
@@ -115,5 +115,5 @@ def test_a_label_that_is_a_class_in_one_record_is_ignored_in_all():
 def test_the_option_ignores_a_label_of_good_and_bad():
     settings = SftSettings(ignore_keys=("label",))
     record = {**ALPACA, "label": "good"}
-    assert settle_records(settings, [record]).schema == "alpaca"
+    assert resolve_schema(settings, [record]).schema == "alpaca"
     assert read_conversation(record, "alpaca", settings).unread == ("label",)

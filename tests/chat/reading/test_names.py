@@ -5,11 +5,11 @@ import pytest
 from tokmill.chat.reading.names import (
     check_names,
     is_filled,
+    is_refusal,
     meaningful_keys,
     of_message,
     of_record,
     role_of,
-    takes_refusal,
 )
 from tokmill.chat.reading.schemas import read_conversation
 from tokmill.chat.reading.unread import unread_keys
@@ -54,9 +54,9 @@ def test_a_key_that_is_ignored_is_not_read_and_another_takes_its_place():
 
 
 def test_a_refusal_is_taken_only_where_nothing_else_is_said():
-    assert takes_refusal({"role": "assistant", "content": "", "refusal": "no"})
-    assert not takes_refusal({"role": "assistant", "content": "yes", "refusal": "no"})
-    assert not takes_refusal({"role": "assistant", "content": None, "refusal": None})
+    assert is_refusal({"role": "assistant", "content": "", "refusal": "no"})
+    assert not is_refusal({"role": "assistant", "content": "yes", "refusal": "no"})
+    assert not is_refusal({"role": "assistant", "content": None, "refusal": None})
 
 
 @pytest.mark.parametrize("said", ["user", "USER", "User", "uSeR", " human ", "Human"])

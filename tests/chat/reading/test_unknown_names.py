@@ -5,7 +5,7 @@ import tomllib
 
 import pytest
 
-from tokmill.chat.reading.detect import settle_records
+from tokmill.chat.reading.detect import resolve_schema
 from tokmill.chat.reading.schemas import read_conversation
 from tokmill.errors import UsageError
 from tokmill.settings.load import build_config
@@ -29,7 +29,7 @@ USER, REPLY = {"role": "user", "content": "q"}, {"role": "assistant", "content":
     ],
 )  # fmt: skip
 def test_turns_under_other_names_are_read_where_it_is_plain_who_speaks(record, fields):
-    settled = settle_records(SETTINGS, [record, record])
+    settled = resolve_schema(SETTINGS, [record, record])
     assert (settled.schema, settled.fields) == ("messages", fields)
     assert read_conversation(record, "messages", settled).messages == [USER, REPLY]
 
@@ -45,7 +45,7 @@ def test_turns_under_other_names_are_read_where_it_is_plain_who_speaks(record, f
     ],
 )
 def test_what_is_known_already_stays_as_it_is(record):
-    assert settle_records(SETTINGS, [record]).fields == ()
+    assert resolve_schema(SETTINGS, [record]).fields == ()
 
 
 @pytest.mark.parametrize(
@@ -60,7 +60,7 @@ def test_what_is_known_already_stays_as_it_is(record):
 def test_turns_that_are_half_a_sample_are_not_taken_for_all_of_it(record):
     said = ""
     try:
-        settled = settle_records(SETTINGS, [record])
+        settled = resolve_schema(SETTINGS, [record])
     except UsageError as error:
         said = str(error)
     else:
@@ -74,21 +74,21 @@ def test_records_that_are_one_message_each_do_not_become_replies(roles):
     with pytest.raises(
         UsageError, match=rf"each record is one message \(role: {roles[0]}"
     ) as caught:
-        settle_records(SETTINGS, records)
+        resolve_schema(SETTINGS, records)
     assert "--schema text" in str(caught.value)
-    assert settle_records(SftSettings(schema="text"), records).schema == "text"
-    assert settle_records(SETTINGS, [*records, {"text": "t"}]).schema == "text"
+    assert resolve_schema(SftSettings(schema="text"), records).schema == "text"
+    assert resolve_schema(SETTINGS, [*records, {"text": "t"}]).schema == "text"
 
 
 def test_turns_of_user_and_system_alone_are_refused_with_what_to_write():
     turns = [{"speaker": "USER", "utterance": "q"}, {"speaker": "SYSTEM", "utterance": "a"}]
     with pytest.raises(UsageError, match="--role-names system=assistant"):
-        settle_records(SETTINGS, [{"turns": turns}])
+        resolve_schema(SETTINGS, [{"turns": turns}])
     named = SftSettings(role_names=("system=assistant",))
-    settled = settle_records(named, [{"turns": turns}])
+    settled = resolve_schema(named, [{"turns": turns}])
     assert read_conversation({"turns": turns}, "messages", settled).messages == [USER, REPLY]
     system_only = [{"messages": [{"role": "system", "content": "be"}, USER]}]
-    assert settle_records(SETTINGS, system_only).schema == "messages"
+    assert resolve_schema(SETTINGS, system_only).schema == "messages"
 
 
 TURNS = [{"speaker": "client", "utterance": "q"}, {"speaker": "agent", "utterance": "a"}]
@@ -96,7 +96,7 @@ TURNS = [{"speaker": "client", "utterance": "q"}, {"speaker": "agent", "utteranc
 
 def refusal(*records):
     with pytest.raises(UsageError) as caught:
-        settle_records(SETTINGS, records, "data.jsonl")
+        resolve_schema(SETTINGS, records, "data.jsonl")
     return str(caught.value)
 
 
@@ -138,13 +138,13 @@ def test_the_advice_can_be_copied_into_a_file():
     lines = said.partition("under [sft]: ")[2].removesuffix(")").replace(" and ", "\n")
     config = build_config(tomllib.loads(f"[sft]\n{lines}"), where="file")
     assert config.sft is not None
-    settled = settle_records(config.sft, [{"dialogue": TURNS}])
+    settled = resolve_schema(config.sft, [{"dialogue": TURNS}])
     assert (settled.schema, settled.role_names) == ("messages", ("agent=assistant", "client=user"))
 
 
 def test_a_name_that_no_record_has_is_refused():
     with pytest.raises(UsageError, match=r"^--fields messages=dialouge: not in"):
-        settle_records(SftSettings(fields=("messages=dialouge",)), [{"dialogue": []}], "data.jsonl")
+        resolve_schema(SftSettings(fields=("messages=dialouge",)), [{"dialogue": []}], "data.jsonl")
 
 
 def test_names_that_are_known_need_no_advice():

@@ -100,7 +100,7 @@ class Budget:
         self._depth -= 1
 
 
-def weigh(value: Any, budget: Budget, *, to_print: bool = False) -> int:
+def printed_size(value: Any, budget: Budget, *, to_print: bool = False) -> int:
     """Return about how many characters a value takes when printed, going to its depth.
 
     Level by level, and each is charged before the next: a list that holds itself twice, forty
@@ -142,7 +142,7 @@ def as_text(value: Any, budget: Budget) -> Any:
         return str(value)
     if isinstance(value, jinja2.Undefined):
         return str(value)
-    budget.write(weigh(value, budget, to_print=True))
+    budget.write(printed_size(value, budget, to_print=True))
     return str(value)
 
 

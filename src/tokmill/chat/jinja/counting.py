@@ -14,7 +14,7 @@ from jinja2 import nodes
 from jinja2.utils import pass_context
 from jinja2.visitor import NodeTransformer
 
-from tokmill.chat.jinja.budget import BUDGET, EndlessError, as_text, weigh
+from tokmill.chat.jinja.budget import BUDGET, EndlessError, as_text, printed_size
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, MutableMapping
@@ -210,5 +210,5 @@ def _text(context: Context, value: Any) -> Any:
 def _weighed(context: Context, value: Any) -> Any:
     """Return an operand of a comparison, charged to its depth."""
     if type(value) in (list, tuple, dict, str):
-        context.parent[BUDGET].write(weigh(value, context.parent[BUDGET]))
+        context.parent[BUDGET].write(printed_size(value, context.parent[BUDGET]))
     return value

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from jinja2.utils import _PassArg, pass_context
 
-from tokmill.chat.jinja.budget import BUDGET, Budget, EndlessError, weigh
+from tokmill.chat.jinja.budget import BUDGET, Budget, EndlessError, printed_size
 from tokmill.chat.jinja.sizes import ITEM, check_bits, length_of, percent_size, widest
 
 if TYPE_CHECKING:
@@ -80,7 +80,7 @@ def _limited_test(function: Any) -> Any:
         budget: Budget = context.parent[BUDGET]
         if type(value) is not str or (args and type(args[0]) is not str):
             check_bits(value, *args)
-            weigh([value, *args], budget)
+            printed_size([value, *args], budget)
         elif args:
             budget.write(len(args[0]))
         return function(value, *args)
@@ -125,17 +125,19 @@ def _deep(value: Any, args: tuple[Any, ...], kwargs: dict[str, Any], budget: Bud
     if type(value) is str:
         return len(value)
     lengths = sum(length_of(item) for item in (*args, *kwargs.values()) if type(item) is list)
-    return weigh(value, budget) * (2 + lengths)
+    return printed_size(value, budget) * (2 + lengths)
 
 
 def _escaped(value: Any, _args: Any, _kwargs: Any, budget: Budget) -> int:
     """Return the size of a text with escapes for some of its characters."""
-    return 6 * (len(value) if isinstance(value, str) else weigh(value, budget, to_print=True))
+    return 6 * (
+        len(value) if isinstance(value, str) else printed_size(value, budget, to_print=True)
+    )
 
 
 def _slow(value: Any, _args: Any, kwargs: Any, budget: Budget) -> int:
     """Return a cost for filters that are slow, or take time by the square of a text's length."""
-    n = len(value) if isinstance(value, str) else weigh(value, budget, to_print=True)
+    n = len(value) if isinstance(value, str) else printed_size(value, budget, to_print=True)
     texts = sum(len(item) for item in (*_args, *kwargs.values()) if isinstance(item, str))
     return n * (64 + n // 16 + texts)
 
@@ -155,13 +157,13 @@ def _replaced(value: Any, args: tuple[Any, ...], kwargs: dict[str, Any], budget:
     text = value if isinstance(value, str) else ""
     old, new = (*args, kwargs.get("old"), kwargs.get("new"))[:2]
     if not isinstance(old, str) or not isinstance(new, str):
-        return weigh([value, old, new], budget, to_print=True)
+        return printed_size([value, old, new], budget, to_print=True)
     return len(text) + text.count(old) * len(new)
 
 
 def _joined(value: Any, args: tuple[Any, ...], kwargs: dict[str, Any], budget: Budget) -> int:
     separators = [item for item in (*args, *kwargs.values()) if isinstance(item, str)]
-    size = len(value) if isinstance(value, str) else weigh(value, budget)
+    size = len(value) if isinstance(value, str) else printed_size(value, budget)
     return size + length_of(value) * sum(map(len, separators))
 
 
@@ -171,7 +173,7 @@ def _formatted(value: Any, args: tuple[Any, ...], kwargs: dict[str, Any], budget
 
 def _as_json(value: Any, args: tuple[Any, ...], kwargs: dict[str, Any], budget: Budget) -> int:
     """Return the size of JSON: an indent, or separators, stand at every item, once per level."""
-    size = weigh(value, budget)
+    size = printed_size(value, budget)
     given = [item for item in (*args, *kwargs.values()) if not isinstance(item, bool)]
     spaces = sum(length_of(item) for item in given if isinstance(item, str))
     spaces += sum(sum(map(length_of, item)) for item in given if isinstance(item, list | tuple))

@@ -18,7 +18,7 @@ from jinja2.runtime import BlockReference, LoopContext, Macro
 from jinja2.sandbox import ImmutableSandboxedEnvironment, SandboxedFormatter
 from jinja2.utils import pass_context
 
-from tokmill.chat.jinja.budget import BUDGET, Budget, EndlessError, as_text, weigh
+from tokmill.chat.jinja.budget import BUDGET, Budget, EndlessError, as_text, printed_size
 from tokmill.chat.jinja.counting import add_counters
 from tokmill.chat.jinja.filters import limit_filters
 from tokmill.chat.jinja.sizes import (
@@ -131,7 +131,7 @@ def _call_method(budget: Budget, method: Any, args: tuple[Any, ...], kwargs: dic
     if type(method.__self__) is not str:
         for argument in args:  # it may be compared or hashed, which goes to its depth
             if type(argument) in (list, tuple, dict):
-                weigh(argument, budget)
+                printed_size(argument, budget)
     result = method(*args, **kwargs)
     if type(result) is list:
         budget.write(ITEM * len(result))
@@ -171,7 +171,7 @@ class _Formatter(SandboxedFormatter):
     def convert_field(self, value: Any, conversion: Any) -> Any:
         """Return a value as `!r`, `!s` or `!a` has it."""
         if conversion is not None:
-            self._budget.write(weigh(value, self._budget, to_print=True))
+            self._budget.write(printed_size(value, self._budget, to_print=True))
         return super().convert_field(value, conversion)
 
     def format_field(self, value: Any, format_spec: str) -> Any:
@@ -179,7 +179,7 @@ class _Formatter(SandboxedFormatter):
         widths = re.findall(r"[0-9]+", format_spec)
         check_widths(widths)
         self._budget.write(sum(map(int, widths)) + _LONGEST_FLOAT)
-        self._budget.write(weigh(value, self._budget, to_print=True))
+        self._budget.write(printed_size(value, self._budget, to_print=True))
         return super().format_field(value, format_spec)
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Any
 
-from tokmill.chat.jinja.budget import Budget, EndlessError, weigh
+from tokmill.chat.jinja.budget import Budget, EndlessError, printed_size
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -75,7 +75,7 @@ def percent_size(template: str | bytes, values: Any, budget: Budget) -> int:
     check_widths(n for n in widths if n != "*")
     n_uses = len(found) if isinstance(values, dict) else 1
     n_filled = sum(int(n) for n in widths if n != "*")
-    shown = weigh(values, budget, to_print=True)
+    shown = printed_size(values, budget, to_print=True)
     return len(text) + n_filled + _LONGEST_FLOAT * len(found) + n_uses * shown
 
 

@@ -17,13 +17,13 @@ from tokmill.errors import UsageError
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from tokmill.chat.control_strings import Cutter
+    from tokmill.chat.control_strings import TokenSplitter
     from tokmill.chat.conversation import Message
     from tokmill.chat.segments import Segments
 
 
 @dataclass(frozen=True, slots=True)
-class Around:
+class ReplyFrame:
     """What a template writes around a reply.
 
     `header`: what stands right before, the generation prompt, or ''. `openers`: control tokens that
@@ -35,10 +35,10 @@ class Around:
     ends_inside: bool = True
 
 
-class RegionWriter:
+class SpanWriter:
     """Writes regions into segments; see the top of the module."""
 
-    def __init__(self, cut: Cutter, around: Around) -> None:
+    def __init__(self, cut: TokenSplitter, around: ReplyFrame) -> None:
         self._cut = cut
         self._around = around
         self._header = cut(around.header)
@@ -135,9 +135,9 @@ class Render(Protocol):
         """Give the rendering."""
 
 
-def look_around(
-    render: Render, regions: Callable[[list[Message]], list[str]], cut: Cutter
-) -> tuple[str, Around]:
+def find_reply_frame(
+    render: Render, regions: Callable[[list[Message]], list[str]], cut: TokenSplitter
+) -> tuple[str, ReplyFrame]:
     """Give a template's generation prompt, '' if it varies, and what it writes around replies.
 
     `regions` cuts the rendering of a question and its reply at its span. Of a template that refuses
@@ -148,7 +148,7 @@ def look_around(
         prompts = {_added(render, messages, cut) for messages in asks}
         before, question, _ = render(asks[0], prompt=False).partition(_QUESTIONS[0])
     except ChatError:
-        return "", Around()
+        return "", ReplyFrame()
     prompt = prompts.pop() if len(prompts) == 1 else ""
     openers = frozenset((*cut(prompt)[1:2], *(cut(before)[-2:-1] if question else ())))
     try:
@@ -156,8 +156,8 @@ def look_around(
     except ChatError:
         replied = []
     if len(replied) < 3:
-        return prompt, Around(prompt, openers)
-    return prompt, Around(_header(replied[-3], prompt), openers, _ends(cut(replied[-2])))
+        return prompt, ReplyFrame(prompt, openers)
+    return prompt, ReplyFrame(_header(replied[-3], prompt), openers, _ends_inside(cut(replied[-2])))
 
 
 def check_written(render: Render, where: str) -> None:
@@ -188,12 +188,12 @@ def _header(before: str, prompt: str) -> str:
     return next((prompt[:n] for n in lengths if before.endswith(prompt[:n])), "")
 
 
-def _ends(span: Sequence[str]) -> bool:
+def _ends_inside(span: Sequence[str]) -> bool:
     """Say whether a span's last token has nothing but white space behind it."""
     return len(span) > 1 and not span[-1].strip()
 
 
-def _added(render: Render, messages: list[Message], cut: Cutter) -> str:
+def _added(render: Render, messages: list[Message], cut: TokenSplitter) -> str:
     """Give what the prompt to reply adds, in whole tokens: the end may be written otherwise."""
     without, with_prompt = (render(messages, prompt=prompt) for prompt in (False, True))
     if with_prompt.startswith(without):

@@ -118,7 +118,7 @@ def _advice(so_far: str, prompt: str) -> str:
 _CHANGES = "template changes spans"
 
 
-def regions_by_tags(text: str, marks: Marks, n_replies: int) -> list[str]:
+def split_at_marks(text: str, marks: Marks, n_replies: int) -> list[str]:
     """Cut a rendering at its marks: what stands before a span, the span, …, what stands behind.
 
     Spans with nothing between them are one if that makes one span a reply: Phi 3 has its last eos
@@ -156,7 +156,7 @@ def check_unchanged(regions: Sequence[str], plain: str) -> None:
         )
 
 
-def last_alone(regions: list[str], n_replies: int) -> list[str]:
+def keep_last_span(regions: list[str], n_replies: int) -> list[str]:
     """Keep the last span alone, that of the last reply, if there is any reply.
 
     Raises:

@@ -5,25 +5,25 @@ from __future__ import annotations
 from itertools import chain, pairwise
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from tokmill.chat.control_strings import Cutter
+from tokmill.chat.control_strings import TokenSplitter
 from tokmill.chat.conversation import ChatError
-from tokmill.chat.escaping import UNTAGGED, Shield, Tagged, escaped_forms
+from tokmill.chat.escaping import NO_HIDDEN_TAGS, ControlEscaper, HiddenTags, escaped_forms
 from tokmill.chat.jinja.budget import Budget, EndlessError, size_of, texts_of
 from tokmill.chat.jinja.environment import MARKS, compile_template, variables_read
-from tokmill.chat.jinja.span_writer import ENDLESS, RegionWriter, check_written, look_around
+from tokmill.chat.jinja.span_writer import ENDLESS, SpanWriter, check_written, find_reply_frame
 from tokmill.chat.jinja.spans import (
     ADVICE,
     PROMPT_DIFFERS,
     check_unchanged,
-    last_alone,
-    regions_by_tags,
+    keep_last_span,
     roles_between,
     spans_by_prefix,
+    split_at_marks,
 )
 from tokmill.chat.jinja.training_templates import training_template_for
 from tokmill.chat.jinja.variables import check_read, chosen_variables, option_for_prompt
 from tokmill.chat.segments import Kind
-from tokmill.chat.weights import EVERYTHING, span_weights, weight_of_all
+from tokmill.chat.weights import EVERYTHING, span_weights, whole_text_weight
 from tokmill.errors import UsageError
 from tokmill.settings.names import flag
 
@@ -46,7 +46,7 @@ class _Said(NamedTuple):
     messages: list[Message]
     tools: list[Any] | None
     variables: dict[str, Any] | None = None
-    tagged: Tagged = UNTAGGED
+    tagged: HiddenTags = NO_HIDDEN_TAGS
 
 
 class JinjaTemplate:
@@ -92,12 +92,12 @@ class JinjaTemplate:
         self._knows_developer = "developer" in source
         texts = [source, self._compiled.literals, *variables.values(), *texts_of(given)]
         reserved = "\0".join(texts)
-        self._shield = Shield(control, reserved, parse=parse)
-        self._cut = cut = Cutter(control)
+        self._shield = ControlEscaper(control, reserved, parse=parse)
+        self._cut = cut = TokenSplitter(control)
         self._last_only = settings.samples == "turn"
         self._trains_all = settings.turns == EVERYTHING
-        self.generation_prompt, around = look_around(self._ask, self._reply, cut)
-        self._writer = RegionWriter(cut, around)
+        self.generation_prompt, around = find_reply_frame(self._ask, self._reply, cut)
+        self._writer = SpanWriter(cut, around)
         self.literals = self._compiled.literals
         _check(settings, where, has_tags=self._compiled.has_tags, has_header=around.header != "")
 
@@ -116,10 +116,10 @@ class JinjaTemplate:
         if not self._shield.is_clean(said):
             said, marks = self._shield.broken(said)
             break_ = marks[2]
-        tagged = Tagged(conversation.stand_ins, conversation.hides_tags)
+        tagged = HiddenTags(conversation.placeholders, conversation.hides_tags)
         given = _Said(said[0], said[1], said[2], tagged)
         if self._trains_all:
-            self._write_all(given, weight_of_all(conversation), break_, segments)
+            self._write_all(given, whole_text_weight(conversation), break_, segments)
             return
         messages = given.messages
         replies = [i for i, message in enumerate(messages) if message["role"] == "assistant"]
@@ -209,11 +209,11 @@ class JinjaTemplate:
         if not self.uses_tags:
             return self._by_prefix(said, replies[-1:] if self._last_only else replies)
         text = self._text(said, marks, prompt=False)
-        regions = regions_by_tags(text, marks, len(replies))
+        regions = split_at_marks(text, marks, len(replies))
         if not self._compiled.is_direct:
             # A macro or a set block: filters of the template may have seen the marks.
             check_unchanged(regions, self._text(said, _NO_MARKS, prompt=False))
-        return last_alone(regions, len(replies)) if self._last_only else regions
+        return keep_last_span(regions, len(replies)) if self._last_only else regions
 
     def _by_prefix(self, said: _Said, replies: list[int]) -> list[str]:
         messages = said.messages

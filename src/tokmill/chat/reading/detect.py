@@ -11,7 +11,7 @@ from tokmill.chat.reading.schemas import FIELDS_BY_SCHEMA, MIXED, recognise
 from tokmill.chat.reading.unknown_names import (
     advised_names,
     check_assistant,
-    check_whole,
+    check_not_single_messages,
     keys_inside,
     named_turns,
 )
@@ -29,7 +29,7 @@ _NEEDED = ("messages", "prompt", "completion", "instruction", "output", "text")
 """Fields of which a name is wrong if none of the first records has it."""
 
 
-def settle_records(
+def resolve_schema(
     settings: SftSettings, records: Sequence[Mapping[str, Any]], where: str = "records"
 ) -> SftSettings:
     """Return the settings with what the first records settle, fixed for the whole run.
@@ -58,7 +58,7 @@ def settle_records(
     schema = _named_schema(settings) or detect_schema(read, where)
     settings = replace(settings, schema=schema)
     if schema == "text":
-        check_whole(read, settings, where)
+        check_not_single_messages(read, settings, where)
     check_assistant(read, settings, where)
     return settings
 
@@ -107,7 +107,7 @@ _LEAST_SHARE = 0.1
 """A run in whose first texts fewer look rendered is of texts, some of which quote a template."""
 
 
-def settle_rendered(
+def resolve_rendered_text(
     settings: SftSettings,
     records: Sequence[Mapping[str, Any]],
     control: Iterable[str],

@@ -13,14 +13,14 @@ from tokmill.chat.reading.names import (
     PROMPT_KEYS,
     REASONING_KEYS,
     ROLE_NAMES,
+    is_refusal,
     known_roles,
     of_message,
     role_of,
-    takes_refusal,
 )
 from tokmill.chat.reading.unsuitable import check_media
 from tokmill.chat.reading.values import first_present, parsed, quoted, shown, shown_keys, wrong_type
-from tokmill.chat.weights import turn_weight
+from tokmill.chat.weights import message_weight
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -102,7 +102,7 @@ def _read_message(item: Any, settings: SftSettings, where: str) -> tuple[Message
         message["tool_calls"] = calls
     _check_whole(item, message, where)
     message.update(_read_names(item, where))
-    return message, turn_weight(item, settings, where)
+    return message, message_weight(item, settings, where)
 
 
 def _read_role(said: Any, settings: SftSettings, where: str) -> str:
@@ -123,7 +123,7 @@ def _read_role(said: Any, settings: SftSettings, where: str) -> str:
 
 def _read_said(item: Mapping[str, Any], role: str, settings: SftSettings, where: str) -> Content:
     value = first_present(item, ("content", "value"))
-    if takes_refusal(item):
+    if is_refusal(item):
         value = item["refusal"]
     if role != CALL_ROLE:
         return read_content(value, settings, where)
@@ -178,7 +178,7 @@ def _check_whole(item: Mapping[str, Any], message: Message, where: str) -> None:
             f"{where}: expected {'tool calls' if calls else 'reasoning'} of the assistant only, "
             f"found them at role {message['role']}",
         )
-    if not (reasoning or calls or "content" in item or "value" in item or takes_refusal(item)):
+    if not (reasoning or calls or "content" in item or "value" in item or is_refusal(item)):
         raise ChatError(
             "no such fields", f"{where}: expected content, found {shown_keys(list(item))}"
         )

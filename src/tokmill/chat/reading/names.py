@@ -58,7 +58,7 @@ def is_filled(value: Any) -> bool:
     return bool(value) or not (value is None or value == "" or value == [])
 
 
-def takes_refusal(item: Mapping[str, Any]) -> bool:
+def is_refusal(item: Mapping[str, Any]) -> bool:
     """Return whether a message says nothing but its refusal, as OpenAI's may."""
     filled = (is_filled(item.get(key)) for key in ("content", "value", *CALL_KEYS))
     return is_filled(item.get("refusal")) and not any(filled)

@@ -34,7 +34,7 @@ from tokmill.chat.reading.names import (
 from tokmill.chat.reading.unread import unread_in_messages, unread_in_record
 from tokmill.chat.reading.unsuitable import SUSPECT, check_media, preference
 from tokmill.chat.reading.values import filled_key, first_present, parse_json, wrong_type
-from tokmill.chat.weights import weigh_sample
+from tokmill.chat.weights import times_record_weight
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -93,7 +93,7 @@ def read_conversation(
     if is_special:
         if record.get(VARIABLES_KEY) is not None:
             conversation.variables = read_variables(record)
-        conversation.weights = weigh_sample(
+        conversation.weights = times_record_weight(
             record, conversation.messages, conversation.weights, settings
         )
     unread = unread_in_record(given, record, name, settings)

@@ -56,7 +56,7 @@ def named_turns(records: Records, settings: SftSettings) -> tuple[str, ...]:
     if len(plain) != 1 or _flat_keys(records):
         return ()
     key, names = plain[0]
-    if is_half(records, key):
+    if is_half_sample(records, key):
         return ()
     own = {"messages": key, **names}
     return tuple(sorted(f"{field}={name}" for field, name in own.items() if field != name))
@@ -84,7 +84,7 @@ def check_assistant(records: Records, settings: SftSettings, where: str) -> None
         )
 
 
-def check_whole(records: Records, settings: SftSettings, where: str) -> None:
+def check_not_single_messages(records: Records, settings: SftSettings, where: str) -> None:
     """Refuse texts that are single messages: what a user says would be trained as a reply.
 
     Raises:
@@ -153,7 +153,7 @@ def _all_roles(values: Sequence[Any], settings: SftSettings) -> bool:
     return all(isinstance(value, str) and role_of(value, settings) for value in values)
 
 
-def is_half(records: Records, key: str) -> bool:
+def is_half_sample(records: Records, key: str) -> bool:
     """Return whether a list of turns is half a sample: the other stands beside it.
 
     An answer beside the turns that ask for it, or what was asked beside turns that answer.
@@ -189,7 +189,7 @@ _ANSWERED = (
 def advised_names(records: Records) -> str:
     """Return the options to copy and change, and the same in TOML; '' where nothing is near."""
     lists = lists_in(records)
-    if lists and is_half(records, next(iter(lists))):
+    if lists and is_half_sample(records, next(iter(lists))):
         return ""
     roles: dict[str, str] = {}
     if lists:

@@ -15,9 +15,9 @@ from tokmill.chat.reading.names import (
     SWITCH_KEYS,
     given_fields,
     is_filled,
+    is_refusal,
     message_names,
     record_names,
-    takes_refusal,
 )
 
 if TYPE_CHECKING:
@@ -70,7 +70,7 @@ def _odd(item: Mapping[str, Any], settings: SftSettings) -> Iterator[str]:
     for key in (
         item.keys() - _IN_MESSAGE.difference(ignored) - message_names(settings.fields).keys()
     ):
-        is_read = key == "refusal" and key not in ignored and takes_refusal(item)
+        is_read = key == "refusal" and key not in ignored and is_refusal(item)
         if is_filled(item[key]) and not is_read:
             yield key
 
