@@ -22,7 +22,7 @@ from functools import cache
 from pathlib import Path
 
 from tokmill.engines.engine import (
-    CACHED,
+    FALLBACK_ENGINES,
     FAST_ENGINES,
     REFERENCE,
     Engine,
@@ -35,7 +35,7 @@ from tokmill.engines.trial.scanner import Scanner
 from tokmill.settings.schema import TokenizerSettings
 from tokmill.tokenizer.tokenizer import Tokenizer, load_tokenizer
 
-ENGINES = (*FAST_ENGINES, CACHED)
+ENGINES = (*FAST_ENGINES, *FALLBACK_ENGINES)
 HEAD = "| tokenizer | engine | characters that differ | sequences | seconds | planted documents |"
 N_PLANTED = 2000
 

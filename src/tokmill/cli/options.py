@@ -19,6 +19,8 @@ from tokmill.settings.schema import Config
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping
 
+    from tokmill.tables import Table
+
     _IntType = click.ParamType[int]
     _StrType = click.ParamType[str]
 else:
@@ -99,6 +101,7 @@ def _option(
     name = option_name(section, setting.name)
     choices = setting.metadata.get("choices")
     option_type: Any = kind
+    table: Table | None = setting.metadata.get("table")
     if choices:
         option_type = click.Choice(choices)
     elif name.endswith("_bytes"):
@@ -113,6 +116,7 @@ def _option(
         *flags,
         *([_SHORT[name]] if name in _SHORT else []),
         type=option_type,
+        metavar=f"[{'|'.join(table.choices)}|…]" if table else None,
         multiple=kind == tuple[str, ...],
         default=None,
         envvar=variable(section, setting.name),

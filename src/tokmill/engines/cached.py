@@ -14,6 +14,7 @@ import numpy as np
 import pyarrow as pa
 
 from tokmill.engines.cut_points import CutPoints
+from tokmill.engines.engine import EngineRow
 from tokmill.engines.piece_encoder import INSIDE, PieceEncoder
 from tokmill.engines.piece_table import PieceTable
 from tokmill.errors import TokenizerError
@@ -51,7 +52,7 @@ class CachedReference:
     renewable = False
     concurrent = True
 
-    def __init__(self, tokenizer: Tokenizer, *, parse: bool) -> None:
+    def __init__(self, tokenizer: Tokenizer, *, parse: bool, n_threads: int = 1) -> None:
         content = json.loads(tokenizer.json)
         try:
             rule = cut_rule(content, parse=parse)
@@ -98,6 +99,9 @@ class CachedReference:
             return _pieces_of_words(data, starts, marks[starts] == _INSIDE, table)
         different, which = _different(data, starts)
         return starts, table.slots(different)[which]
+
+
+ENGINE = EngineRow(CachedReference, packages=("tokenizers",), distribution="tokenizers")
 
 
 def _different(

@@ -1,7 +1,7 @@
-"""The engine protocol, and the table of engines.
+"""The engine protocol, and how engines are loaded by name.
 
 An engine turns documents into flat token ids. `tokenizers` (with SentencePiece's own library for a
-`.model`) is the reference: the others are used only where they proved to give the same ids.
+`.model`) is the reference. Other engines are used only where they proved to return the same ids.
 """
 
 from __future__ import annotations
@@ -10,9 +10,12 @@ import importlib.metadata
 import importlib.util
 import json
 import re
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
-from tokmill.errors import TokenizerError
+from tokmill import tables
+from tokmill.errors import TokenizerError, TokmillError, UsageError
+from tokmill.extensions import Extension, find
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -21,92 +24,114 @@ if TYPE_CHECKING:
     from tokmill.values import TokenBatch
 
 REFERENCE = "tokenizers"
-FAST_ENGINES = ("gigatoken", "fastokens")
-"""In the order in which they are tried when there is too little text to time them."""
+FAST_ENGINES = tuple(tables.FAST_ENGINES)
+FALLBACK_ENGINES = tuple(tables.FALLBACK_ENGINES)
 
-CACHED = "tokenizers+cache"
-FALLBACK_ENGINES = (CACHED,)
-"""Tried where no fast engine can be used; slower than those, and faster than the reference."""
-
-_PACKAGES = {REFERENCE: "tokenizers", CACHED: "tokenizers"} | {name: name for name in FAST_ENGINES}
+_REFUSALS = (ValueError, RuntimeError, KeyError, TypeError, NotImplementedError)
+"""Raised by built-in engines for a tokenizer that they cannot load."""
 
 
 class Engine(Protocol):
-    """Encodes documents without any token placed around them; safe to call from several threads."""
+    """Encodes documents and adds no token around them; safe to call from several threads."""
 
     name: str
     renewable: bool
-    """Whether loading it again gives the memory of its caches back."""
+    """Whether loading it again frees the memory of its caches."""
     concurrent: bool
-    """Whether several calls side by side are faster than one at a time."""
+    """Whether several calls at the same time are faster than one after the other."""
 
     def encode(self, text: pa.LargeStringArray) -> TokenBatch:
         """Encode n documents of valid UTF-8, no nulls."""
+
+
+class LoadEngine(Protocol):
+    """Loads an engine; its class will do."""
+
+    def __call__(self, tokenizer: Tokenizer, *, parse: bool, n_threads: int) -> Engine:
+        """Return the engine; with `parse`, a control token's string in a text becomes its id."""
+
+
+@dataclass(frozen=True, slots=True)
+class EngineRow:
+    """An engine in the table: what it needs, and how it is loaded.
+
+    `packages`: modules that must be importable. `distribution`: whose version is
+    that of the engine. `takes_models`: loads a SentencePiece model without a `tokenizer.json`.
+    """
+
+    load: LoadEngine
+    packages: tuple[str, ...] = ()
+    distribution: str = ""
+    takes_models: bool = False
+
+
+def engine_row(name: str) -> tuple[EngineRow, Extension | None]:
+    """Return the row of an engine, and its identity if it is another package's.
+
+    Raises:
+        UsageError: there is no such engine, or its package cannot be loaded.
+    """
+    row, extension = find(tables.ENGINES, name)
+    if not isinstance(row, EngineRow):
+        label = extension.label if extension else name
+        raise UsageError(f"{label}: expected a tokmill EngineRow, found {type(row).__name__}")
+    return row, extension
 
 
 def load_engine(name: str, tokenizer: Tokenizer, *, control_in_text: str, n_threads: int) -> Engine:
     """Load an engine for a tokenizer.
 
     Args:
-        name: one of `ENGINES` without `auto`.
-        tokenizer: what to encode with.
-        control_in_text: `parse` gives a control token's id to its string in a text; `text` and
+        name: of a row in the table of engines.
+        tokenizer: the tokenizer to encode with.
+        control_in_text: `parse` turns a control token's string in a text into its id; `text` and
             `reject` encode the string as ordinary text.
         n_threads: threads that the engine may use inside one call.
 
     Raises:
+        UsageError: there is no such engine.
         TokenizerError: the package is missing, or the engine refuses this tokenizer.
     """
-    parse = control_in_text == "parse"
-    if name == REFERENCE:
-        if tokenizer.kind == "sentencepiece":
-            from tokmill.engines.reference import SentencePieceReference
-
-            return SentencePieceReference(tokenizer, parse=parse, n_threads=n_threads)
-        from tokmill.engines.reference import TokenizersReference
-
-        return TokenizersReference(tokenizer, parse=parse)
-    if not tokenizer.json:
+    row, extension = engine_row(name)
+    if not tokenizer.json and not row.takes_models:
         raise TokenizerError(
             f"engine {name} cannot take {tokenizer.name}: no tokenizer.json says the same"
         )
     try:
-        if name == CACHED:
-            from tokmill.engines.cached import CachedReference
-
-            return CachedReference(tokenizer, parse=parse)
-        if name == "gigatoken":
-            from tokmill.engines.gigatoken import Gigatoken
-
-            return Gigatoken(tokenizer, parse=parse, n_threads=n_threads)
-        from tokmill.engines.fastokens import Fastokens
-
-        return Fastokens(tokenizer, parse=parse)
+        return row.load(tokenizer, parse=control_in_text == "parse", n_threads=n_threads)
+    except TokmillError:
+        raise
     except ImportError as error:
         raise TokenizerError(f"engine {name} is not installed here: {error}") from None
-    except (ValueError, RuntimeError, KeyError, TypeError, NotImplementedError) as error:
+    except Exception as error:
+        if extension is None and not isinstance(error, _REFUSALS):
+            raise
         cause = (str(error).strip().splitlines() or [type(error).__name__])[0]
         raise TokenizerError(f"engine {name} refuses {tokenizer.name}: {cause}") from None
 
 
 def is_installed(name: str) -> bool:
-    """Say whether an engine's package is importable, without importing it."""
-    needed = ("gigatoken", "awkward") if name == "gigatoken" else (_PACKAGES[name],)
-    return all(importlib.util.find_spec(package) is not None for package in needed)
+    """Return whether the packages that an engine needs can be imported; imports none."""
+    row, _ = engine_row(name)
+    return all(importlib.util.find_spec(package) is not None for package in row.packages)
 
 
 def engine_version(name: str, tokenizer: Tokenizer) -> str:
-    """Give the installed version of the library that an engine runs."""
+    """Return the installed version of the library that an engine runs.
+
+    Of an engine from another package also the hash of its source: a change is another version.
+    """
     if name == REFERENCE and tokenizer.kind == "sentencepiece":
         return "sentencepiece " + importlib.metadata.version("sentencepiece")
-    return importlib.metadata.version(_PACKAGES[name])
+    row, extension = engine_row(name)
+    return extension.release if extension else importlib.metadata.version(row.distribution)
 
 
 def without_special_tokens(tokenizer_json: str) -> str:
-    """Drop the special added tokens from a tokenizer.json, so that their strings are plain text.
+    """Return a tokenizer.json without its special added tokens: their strings are plain text then.
 
-    Only their list is parsed: the whole file takes 0.1 s for a vocabulary of 50,000. The key cannot
-    stand inside a string, where its quotes would be escaped.
+    Parses only the list of added tokens; the whole file takes 0.1 s for a vocabulary of 50,000. The
+    key is never found inside a string, since its quotes would be escaped there.
     """
     found = re.search(r'"added_tokens":\s*', tokenizer_json)
     if found is None:

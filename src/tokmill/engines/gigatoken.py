@@ -1,18 +1,16 @@
 """The gigatoken engine: Arrow buffers in, one flat uint32 buffer out, no copy of the text.
 
-Its caches grow with every new word: past 1.6 GiB after 234 MB of ever-new text. Loading it anew
-gives the memory back, so it is renewable.
+Its caches grow with every new word: to more than 1.6 GiB after 234 MB of text that never repeats.
+Loading it again frees that memory, so it is renewable.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-import awkward as ak
 import numpy as np
-from gigatoken.gigatoken_rs import BPETokenizer, load_hf_json
 
-from tokmill.engines.engine import without_special_tokens
+from tokmill.engines.engine import EngineRow, without_special_tokens
 from tokmill.offsets import byte_offsets, concat_tokens, split_by_bytes
 from tokmill.values import TokenBatch
 
@@ -22,23 +20,25 @@ if TYPE_CHECKING:
     from tokmill.tokenizer.tokenizer import Tokenizer
 
 _CALL_BYTES = 1 << 20
-"""Text per library call. Up to here it encodes on the calling thread, with the words that one of
-its workers has learnt; more is spread over a thread pool of its own, which is slower (355 against
-590 MB/s with gpt2 on two cores) because every call waits for its last thread."""
+"""Text per library call. Up to this size the library encodes on the calling thread, with the words
+that one of its workers has learnt. A larger text goes to the library's own thread pool and is
+slower (355 against 590 MB/s with gpt2 on two cores): every call waits for its last thread."""
 
 
 class Gigatoken:
-    """gigatoken's BPE and SentencePiece-BPE backends behind the engine protocol."""
+    """The BPE and SentencePiece-BPE backends of gigatoken behind the engine protocol."""
 
     name = "gigatoken"
     renewable = True
     concurrent = True
 
     def __init__(self, tokenizer: Tokenizer, *, parse: bool, n_threads: int) -> None:
+        from gigatoken.gigatoken_rs import BPETokenizer, load_hf_json
+
         text = tokenizer.fast_json
         source = text if parse else without_special_tokens(text)
         self._backend = load_hf_json(source)
-        # What the SentencePiece backend learns it forgets after each call: the longer, the better.
+        # The SentencePiece backend forgets its words after each call: long calls are faster.
         self._has_workers = n_threads > 1 and isinstance(self._backend, BPETokenizer)
 
     def encode(self, text: pa.LargeStringArray) -> TokenBatch:
@@ -55,7 +55,9 @@ class Gigatoken:
 
 
 def _strings(text: pa.LargeStringArray) -> Any:
-    """View an Arrow column as the awkward array of strings that gigatoken takes."""
+    """Return a view of an Arrow column as the awkward array of strings that gigatoken takes."""
+    import awkward as ak
+
     data = text.buffers()[2]
     characters = ak.contents.NumpyArray(
         np.frombuffer(data if data is not None else b"", np.uint8), parameters={"__array__": "char"}
@@ -64,3 +66,6 @@ def _strings(text: pa.LargeStringArray) -> Any:
         ak.index.Index64(byte_offsets(text)), characters, parameters={"__array__": "string"}
     )
     return ak.Array(layout)
+
+
+ENGINE = EngineRow(Gigatoken, packages=("gigatoken", "awkward"), distribution="gigatoken")

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from tokmill.engines.engine import REFERENCE, Engine, EngineRow
 from tokmill.errors import TokenizerError, UsageError
 from tokmill.offsets import split_by_bytes
 from tokmill.values import TokenBatch
@@ -19,13 +20,13 @@ if TYPE_CHECKING:
     from tokmill.tokenizer.tokenizer import Tokenizer
 
 _CALL_BYTES = 1 << 20
-"""Text per library call: an encoding of `tokenizers` holds about 100 bytes per token."""
+"""Text per library call: an `Encoding` of the library takes about 100 bytes per token."""
 
 
 class TokenizersReference:
-    """`tokenizers`, with special added tokens in texts taken as text unless `parse`."""
+    """The `tokenizers` library; strings of special added tokens are text unless `parse`."""
 
-    name = "tokenizers"
+    name = REFERENCE
     renewable = False
     concurrent = False
 
@@ -45,9 +46,9 @@ class TokenizersReference:
 
 
 class SentencePieceReference:
-    """SentencePiece itself; it never makes a control token of text."""
+    """SentencePiece itself; it never turns text into a control token."""
 
-    name = "tokenizers"
+    name = REFERENCE
     renewable = False
     concurrent = False
 
@@ -73,12 +74,21 @@ class SentencePieceReference:
         )
 
 
+def _load(tokenizer: Tokenizer, *, parse: bool, n_threads: int) -> Engine:
+    if tokenizer.kind == "sentencepiece":
+        return SentencePieceReference(tokenizer, parse=parse, n_threads=n_threads)
+    return TokenizersReference(tokenizer, parse=parse)
+
+
+ENGINE = EngineRow(_load, packages=("tokenizers",), distribution="tokenizers", takes_models=True)
+
+
 def _calls(text: pa.LargeStringArray) -> Iterator[list[str]]:
     return (piece.to_pylist() for piece in split_by_bytes(text, _CALL_BYTES))
 
 
 def _gathered(calls: Iterable[Sequence[Sequence[int]]]) -> TokenBatch:
-    """Flatten lists of ids, call by call, into one batch."""
+    """Return the ids of all calls as one flat batch."""
     ids: list[np.ndarray[tuple[int], np.dtype[np.uint32]]] = []
     lengths: list[int] = []
     for documents in calls:

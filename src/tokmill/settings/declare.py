@@ -10,7 +10,8 @@ from typing import Any, get_args
 def dataset_setting(default: Any, text: str, **metadata: Any) -> Any:
     """Declare a setting that changes the bytes of the dataset; `text` is its help.
 
-    `unsaid=…` among the metadata is the value that a plan without this setting means. A setting
+    Metadata: `choices`, all values that the setting may have. `table`, a table of names to which
+    other packages may add. `unsaid`, the value that a plan without this setting means; a setting
     that is newer than some plans has one, so that runs of earlier versions can continue.
     """
     return field(default=default, metadata={"affects_output": True, "help": text, **metadata})

@@ -10,10 +10,8 @@ from dataclasses import dataclass, field
 
 from tokmill.settings.bill import InferenceSettings, ModelSettings, TrainingSettings
 from tokmill.settings.declare import dataset_setting, runtime_setting
+from tokmill.tables import ENGINES, FORMATS, RENDERERS
 
-FORMATS = ("auto", "jsonl", "array", "object", "csv", "tsv", "parquet", "text", "arrow")
-RENDERERS = ("auto", "encyclopedia", "text", "template")
-ENGINES = ("auto", "tokenizers", "gigatoken", "fastokens", "tokenizers+cache")
 DTYPES = ("auto", "uint16", "uint32")
 SCHEMAS = ("auto", "messages", "conversations", "prompt", "alpaca", "text", "mixed")
 PRESETS = (
@@ -35,7 +33,7 @@ class InputSettings:
     paths: tuple[str, ...] = runtime_setting(
         (), "Files, globs, directories, hf:NAME, or - (stdin)."
     )
-    format: str = dataset_setting("auto", "Format of the input; auto: by ending.", choices=FORMATS)
+    format: str = dataset_setting("auto", "Format of the input; auto: by ending.", table=FORMATS)
     text_separator: str = dataset_setting(
         "", "What separates documents in plain text; empty: one document per file."
     )
@@ -58,7 +56,7 @@ class RenderSettings:
     renderer: str = dataset_setting(
         "auto",
         "How a record becomes text; auto: by where the first ones have it.",
-        choices=RENDERERS,
+        table=RENDERERS,
     )
     title_field: str = dataset_setting("title", "Key of the title.")
     summary_field: str = dataset_setting("summary", "Key of the summary.")
@@ -137,7 +135,7 @@ class RunSettings:
     """How the work is done; nothing here changes a byte."""
 
     engine: str = runtime_setting(
-        "auto", "Encoder; auto: the fastest exact one on this corpus.", choices=ENGINES
+        "auto", "Encoder; auto: the fastest exact one on this corpus.", table=ENGINES
     )
     workers: int = runtime_setting(0, "Worker processes; 0: one.", minimum=0, maximum=256)
     threads: int = runtime_setting(

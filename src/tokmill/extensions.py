@@ -1,0 +1,237 @@
+"""Finds an object by its name in a table: built in, or added by another package.
+
+Entry points are looked up only for a name that is not built in, so a built-in name always wins.
+What comes from outside has an identity: its distribution, and a hash of the source files of its
+top-level package. The identity stands in the plan, so that a run never continues with other code.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import importlib
+import importlib.metadata
+import importlib.util
+import sys
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from difflib import get_close_matches
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from tokmill.errors import StateError, UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+    from importlib.metadata import EntryPoint
+
+    from tokmill.tables import Table
+
+_SOURCES = (".py", ".so", ".pyd")
+"""Files that hold code; data files of a package are not hashed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Extension:
+    """The identity of something that did not come with tokmill.
+
+    `kind`: of its table. `target`: `module:object`. `distribution`, `version`: '' for a module that
+    no package installed. `sha256`: over the source files of its top-level package.
+    """
+
+    kind: str
+    name: str
+    target: str
+    distribution: str
+    version: str
+    sha256: str
+
+    def as_json(self) -> dict[str, str]:
+        """Return the identity as plain values."""
+        return asdict(self)
+
+    @property
+    def label(self) -> str:
+        """Return what a message calls it: `format msgl (tokmill-demo 1.0)`."""
+        package = f" ({self.distribution} {self.version})" if self.distribution else ""
+        return f"{self.kind} {self.name}{package}"
+
+    @property
+    def release(self) -> str:
+        """Return version and source in a few characters, as the version of an engine."""
+        return f"{self.version or '0'}+{self.sha256[:12]}"
+
+
+class Found(NamedTuple):
+    """An object of a table; `extension` is None for one that came with tokmill."""
+
+    value: Any
+    extension: Extension | None
+
+
+@cache
+def find(table: Table, name: str) -> Found:
+    """Return the object of a name in a table, imported.
+
+    Raises:
+        UsageError: nobody has the name, two packages have it, or it cannot be imported.
+    """
+    if name in table.rows:
+        module, _, attribute = table.rows[name].partition(":")
+        return Found(getattr(importlib.import_module(module), attribute), None)
+    points = importlib.metadata.entry_points(group=table.group)
+    named = list(points.select(name=name))
+    if not named:
+        check_name(table, name, table.kind)
+    if len(named) > 1:
+        packages = " and ".join(_package(point) for point in named)
+        raise UsageError(f"{table.kind} {name}: two packages have it, {packages}: uninstall one")
+    return _loaded(table, named[0])
+
+
+def find_all(table: Table) -> list[Found]:
+    """Return everything that other packages add to a table, in the order of names.
+
+    Raises:
+        UsageError: see `find`.
+    """
+    points = importlib.metadata.entry_points(group=table.group)
+    return [find(table, name) for name in sorted(points.names - table.rows.keys())]
+
+
+def _loaded(table: Table, point: EntryPoint) -> Found:
+    try:
+        value = point.load()
+    except Exception as error:  # whatever the module raises
+        raise UsageError(
+            f"{table.kind} {point.name}: {_package(point)} cannot be loaded ({point.value}): "
+            f"{one_line(error)}"
+        ) from error
+    version = point.dist.version if point.dist else ""
+    distribution = point.dist.name if point.dist else ""
+    sha256 = source_sha256(point.module)
+    identity = (table.kind, point.name, point.value, distribution, version, sha256)
+    return Found(value, Extension(*identity))
+
+
+def _package(point: EntryPoint) -> str:
+    return f"{point.dist.name} {point.dist.version}" if point.dist else point.value
+
+
+def check_name(table: Table, name: str, where: str) -> None:
+    """Check that something in a table has a name, imports nothing; `where` says who asks for it.
+
+    Raises:
+        UsageError: nothing has it; proposes the nearest name.
+    """
+    added = importlib.metadata.entry_points(group=table.group).names - table.rows.keys()
+    known = [*table.choices, *sorted(added)]
+    if name not in known and not (table.takes_paths and ":" in name):
+        close = get_close_matches(name, known, n=1)
+        meant = f": did you mean {close[0]}?" if close else ""
+        raise UsageError(f"{where}: expected one of {', '.join(known)}; found {name!r}{meant}")
+
+
+def one_line(error: BaseException) -> str:
+    """Return the kind and the first line of an error, and where it was raised."""
+    text = (str(error).strip().splitlines() or [""])[0]
+    frame = error.__traceback__
+    while frame is not None and frame.tb_next is not None:
+        frame = frame.tb_next
+    where = ""
+    if frame is not None:
+        where = f" ({Path(frame.tb_frame.f_code.co_filename).name}:{frame.tb_lineno})"
+    return f"{type(error).__name__}: {text}{where}"
+
+
+def find_path(kind: str, target: str) -> Found:
+    """Return the object of a dotted path `package.module:object`.
+
+    The current directory is searched after all others, so that no file in it hides an installed
+    module.
+
+    Raises:
+        UsageError: the path is none, the module cannot be imported, or lacks the object.
+    """
+    module, _, attribute = target.partition(":")
+    if not module or not attribute:
+        raise UsageError(f"{kind} {target}: expected package.module:function")
+    try:
+        with _current_directory_last():
+            value = importlib.import_module(module)
+            for part in attribute.split("."):
+                value = getattr(value, part)
+            sha256 = source_sha256(module)
+    except Exception as error:
+        raise UsageError(f"{kind} {target}: cannot be imported: {one_line(error)}") from error
+    distribution, version = _distribution_of(module)
+    return Found(value, Extension(kind, target, target, distribution, version, sha256))
+
+
+@contextmanager
+def _current_directory_last() -> Iterator[None]:
+    here = str(Path.cwd())
+    if here in sys.path or "" in sys.path:
+        yield
+        return
+    sys.path.append(here)
+    try:
+        yield
+    finally:
+        sys.path.remove(here)
+
+
+def _distribution_of(module: str) -> tuple[str, str]:
+    """Return name and version of the package that installed a module; '' if none did."""
+    names = importlib.metadata.packages_distributions().get(module.partition(".")[0])
+    if not names:
+        return "", ""
+    return names[0], importlib.metadata.version(names[0])
+
+
+@cache
+def source_sha256(module: str) -> str:
+    """Return the sha256 over the source files of a module's top-level package, or of the module.
+
+    Computed once in a process: the code that was imported does not change when a file does.
+    """
+    top = module.partition(".")[0]
+    spec = importlib.util.find_spec(top)
+    folders = [Path(p) for p in (spec.submodule_search_locations or ())] if spec else []
+    files = [path for folder in folders for path in folder.rglob("*") if _is_source(path)]
+    if not folders and spec is not None and spec.origin:
+        files, folders = [Path(spec.origin)], [Path(spec.origin).parent]
+    digest = hashlib.sha256()
+    for name, path in sorted((_name(path, folders), path) for path in files):
+        data = path.read_bytes()
+        digest.update(f"{name}\0{len(data)}\0".encode())
+        digest.update(data)
+    return digest.hexdigest()
+
+
+def _is_source(path: Path) -> bool:
+    return path.suffix in _SOURCES and path.is_file()
+
+
+def _name(path: Path, folders: Sequence[Path]) -> str:
+    folder = next(folder for folder in folders if path.is_relative_to(folder))
+    return path.relative_to(folder).as_posix()
+
+
+def check_extensions(planned: Iterable[Extension]) -> None:
+    """Check that this process has the code from outside that a run was planned with.
+
+    A worker imports the code anew: it may have been edited since, or differ on another machine.
+
+    Raises:
+        StateError: the source of one is another; names it.
+    """
+    for extension in planned:
+        module = extension.target.partition(":")[0]
+        with _current_directory_last():
+            found = source_sha256(module) if module != "__main__" else extension.sha256
+        if found != extension.sha256:
+            raise StateError(
+                f"{extension.label}: its source changed since the run was planned "
+                f"({extension.sha256[:12]}, here {found[:12]}): run again with --overwrite"
+            )

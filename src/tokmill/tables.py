@@ -1,0 +1,79 @@
+"""The tables of formats, renderers and engines: the name of each, and where its object stands.
+
+A row is written as a package writes an entry point, `module:object`. So a new built-in one is one
+file and one row here, and one from another package is one file and one entry point of the table's
+group. Nothing is imported before a name is used; see `extensions`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Table:
+    """One kind of thing that can be added.
+
+    `group`: of the entry points of other packages. `rows`: where each built-in object stands, by
+    name. `takes_paths`: a dotted path `module:object` is a name too.
+    """
+
+    kind: str
+    group: str
+    rows: Mapping[str, str]
+    takes_paths: bool = False
+
+    @property
+    def choices(self) -> tuple[str, ...]:
+        """Return the built-in values of the setting."""
+        return ("auto", *self.rows)
+
+
+FORMATS = Table(
+    "format",
+    "tokmill.formats",
+    {
+        "jsonl": "tokmill.sources.json_formats:JSONL",
+        "array": "tokmill.sources.json_formats:ARRAY",
+        "object": "tokmill.sources.json_formats:OBJECT",
+        "csv": "tokmill.sources.csv:CSV",
+        "tsv": "tokmill.sources.csv:TSV",
+        "parquet": "tokmill.sources.parquet:PARQUET",
+        "text": "tokmill.sources.text:TEXT",
+        "arrow": "tokmill.sources.arrow:ARROW",
+    },
+)
+
+RENDERERS = Table(
+    "renderer",
+    "tokmill.renderers",
+    {
+        "encyclopedia": "tokmill.render.encyclopedia:Encyclopedia",
+        "text": "tokmill.render.template:TextField",
+        "template": "tokmill.render.template:Template",
+    },
+    takes_paths=True,
+)
+
+FAST_ENGINES = {
+    "gigatoken": "tokmill.engines.gigatoken:ENGINE",
+    "fastokens": "tokmill.engines.fastokens:ENGINE",
+}
+"""In the order in which they are tried when there is too little text to time them."""
+
+FALLBACK_ENGINES = {"tokenizers+cache": "tokmill.engines.cached:ENGINE"}
+"""Tried where no fast engine can be used; slower than those, and faster than the reference."""
+
+ENGINES = Table(
+    "engine",
+    "tokmill.engines",
+    {
+        "tokenizers": "tokmill.engines.reference:ENGINE",
+        **FAST_ENGINES,
+        **FALLBACK_ENGINES,
+    },
+)
