@@ -254,7 +254,6 @@ def test_escapes_of_the_file_are_those_of_toml(tmp_path: Path):
     [
         (["--part-bytes", "many"], "'--part-bytes': expected a size such as 8MiB or 1GB"),
         (["--workers", "two"], "'--workers': 'two' is not a valid integer"),
-        (["--engine", "bpe"], "--engine: expected one of auto, tokenizers, giga"),
         (["--no-such"], "No such option"),
     ],
 )

@@ -191,6 +191,11 @@ def _check(
         raise UsageError(f"{where}: expected {expected.__name__}, found {_kind(value)} ({value!r})")
     if isinstance(value, str) and not _is_utf8(value):
         raise UsageError(f"{where}: expected text in UTF-8, found {value!r}")
+    table = metadata.get("table")
+    if table is not None and value not in table.choices:
+        from tokmill.extensions import check_name  # slow, and for names from other packages only
+
+        check_name(table, value, where)
     choices, low, high = (metadata.get(key) for key in ("choices", "minimum", "maximum"))
     if choices is not None and value not in choices:
         raise UsageError(f"{where}: expected one of {', '.join(choices)}; found {value!r}")

@@ -1,0 +1,39 @@
+from __future__ import annotations
+
+import pytest
+
+from tokmill.errors import UsageError
+from tokmill.extensions import check_name, find
+from tokmill.settings.load import build_config
+from tokmill.tables import ENGINES, FORMATS, RENDERERS
+
+
+@pytest.mark.parametrize(
+    ("section", "key", "table"),
+    [
+        ("input", "format", FORMATS),
+        ("render", "renderer", RENDERERS),
+        ("run", "engine", ENGINES),
+    ],
+)
+def test_a_setting_takes_every_built_in_name_and_refuses_another(section, key, table):
+    for name in table.choices:
+        config = build_config({section: {key: name}}, where="run.toml")
+        assert getattr(getattr(config, section), key) == name
+    with pytest.raises(UsageError) as caught:
+        build_config({section: {key: "no-such"}}, where="run.toml")
+    assert str(caught.value) == (
+        f"run.toml: {section}.{key}: expected one of {', '.join(table.choices)}; found 'no-such'"
+    )
+
+
+def test_the_nearest_name_is_proposed():
+    with pytest.raises(UsageError, match=r"; found 'gigatokn': did you mean gigatoken\?$"):
+        check_name(ENGINES, "gigatokn", "run.toml: run.engine")
+
+
+def test_every_row_names_an_object_that_came_with_tokmill():
+    for name in ENGINES.rows:
+        value, extension = find(ENGINES, name)
+        assert extension is None
+        assert value.distribution
