@@ -3,10 +3,20 @@ from __future__ import annotations
 import numpy as np
 import pyarrow as pa
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from tokmill.offsets import concat_tokens, split_by_bytes
+from tokmill.offsets import (
+    concat_tokens,
+    indices_of,
+    offsets_of,
+    select_documents,
+    split_by_bytes,
+    starts_run,
+)
 from tokmill.values import TokenBatch
 
+DOCUMENTS = st.lists(st.lists(st.integers(0, 65_535), max_size=4), max_size=6)
 TEXT = pa.array(["aa", "b", "", "猫", "dddd"], pa.large_string())
 
 
@@ -18,22 +28,45 @@ TEXT = pa.array(["aa", "b", "", "猫", "dddd"], pa.large_string())
         (100, [["aa", "b", "", "猫", "dddd"]]),
     ],
 )
-def test_pieces_hold_whole_documents_up_to_a_size(n_bytes, expected):
-    assert [piece.to_pylist() for piece in split_by_bytes(TEXT, n_bytes)] == expected
+def test_slices_hold_complete_documents_up_to_a_size(n_bytes, expected):
+    assert [found.to_pylist() for found in split_by_bytes(TEXT, n_bytes)] == expected
 
 
-def test_pieces_of_a_slice_begin_where_it_begins():
-    assert [piece.to_pylist() for piece in split_by_bytes(TEXT.slice(3), 3)] == [["猫"], ["dddd"]]
+def test_slices_of_a_slice_start_where_it_starts():
+    assert [found.to_pylist() for found in split_by_bytes(TEXT.slice(3), 3)] == [["猫"], ["dddd"]]
 
 
-def test_no_documents_are_no_pieces():
+def test_no_documents_give_no_slices():
     assert list(split_by_bytes(TEXT.slice(0, 0), 3)) == []
 
 
-def test_joined_batches_are_the_batch_of_all_documents():
+def test_concatenated_batches_are_the_batch_of_all_documents():
     first = TokenBatch(np.array([1, 2, 3], np.uint32), np.array([0, 1, 3], np.int64))
     second = TokenBatch(np.array([4], np.uint32), np.array([0, 0, 1], np.int64))
     batch = concat_tokens([first, second])
     assert batch.ids.tolist() == [1, 2, 3, 4]
     assert batch.offsets.tolist() == [0, 1, 3, 3, 4]
     assert concat_tokens([first]) is first
+
+
+@given(documents=DOCUMENTS, data=st.data())
+def test_documents_are_selected_as_a_loop_selects_them(documents, data):
+    n = len(documents)
+    keep = data.draw(st.lists(st.booleans(), min_size=n, max_size=n))
+    ids = np.array([token for document in documents for token in document], np.uint32)
+    batch = TokenBatch(ids, offsets_of(np.array([len(document) for document in documents], int)))
+    kept = select_documents(batch, np.array(keep, bool))
+    found = [kept.ids[kept.offsets[i] : kept.offsets[i + 1]].tolist() for i in range(sum(keep))]
+    assert found == [document for document, chosen in zip(documents, keep, strict=True) if chosen]
+
+
+def test_offsets_and_indices_of_ranges_are_end_to_end():
+    lengths = np.array([2, 0, 3])
+    assert offsets_of(lengths).tolist() == [0, 2, 2, 5]
+    assert indices_of(np.array([5, 9, 1]), lengths).tolist() == [5, 6, 1, 2, 3]
+    assert offsets_of(lengths[:0]).tolist() == [0]
+
+
+def test_a_run_starts_where_the_value_changes():
+    assert starts_run(np.array([1, 1, 2, 5, 5])).tolist() == [1, 0, 1, 1, 0]
+    assert starts_run(np.zeros(0, np.int64)).tolist() == []

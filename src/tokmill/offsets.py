@@ -1,8 +1,11 @@
-"""Documents by their byte offsets: cut into pieces, and put together again as tokens."""
+"""Flat arrays with offsets: texts in an Arrow column, and tokens of documents end to end.
+
+Entry i of n is `values[offsets[i]:offsets[i + 1]]`; offsets are (n + 1,) int64.
+"""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -15,14 +18,38 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 
+def offsets_of(lengths: npt.NDArray[np.integer[Any]]) -> npt.NDArray[np.int64]:
+    """Return the offsets of entries of these lengths."""
+    offsets = np.zeros(len(lengths) + 1, np.int64)
+    np.cumsum(lengths, out=offsets[1:])
+    return offsets
+
+
+def indices_of(
+    starts: npt.NDArray[np.int64], lengths: npt.NDArray[np.int64]
+) -> npt.NDArray[np.int64]:
+    """Return all indices of n ranges, end to end."""
+    offsets = offsets_of(lengths)
+    shifts = np.repeat(starts - offsets[:-1], lengths)
+    indices: npt.NDArray[np.int64] = np.arange(offsets[-1]) + shifts
+    return indices
+
+
+def starts_run(values: npt.NDArray[Any]) -> npt.NDArray[np.bool_]:
+    """Return where a value differs from the one before it; the first always does."""
+    starts = np.ones(len(values), bool)
+    starts[1:] = values[1:] != values[:-1]
+    return starts
+
+
 def byte_offsets(text: pa.LargeStringArray) -> npt.NDArray[np.int64]:
-    """View where n documents begin and end in the column's buffer of bytes: (n + 1,) int64."""
+    """Return a view of the byte offsets of n texts in the column's buffer: (n + 1,) int64."""
     offsets = np.frombuffer(text.buffers()[1], np.int64)
     return offsets[text.offset : text.offset + len(text) + 1]
 
 
 def text_column(text: pa.LargeStringArray, offsets: npt.NDArray[np.int64]) -> pa.LargeStringArray:
-    """View the bytes of a column as other texts, cut at `offsets` of its buffer."""
+    """Return the bytes of a column as other texts, cut at `offsets` of its buffer; no copy."""
     import pyarrow as pa
 
     data = text.buffers()[2] or pa.py_buffer(b"")
@@ -31,7 +58,7 @@ def text_column(text: pa.LargeStringArray, offsets: npt.NDArray[np.int64]) -> pa
 
 
 def split_by_bytes(text: pa.LargeStringArray, n_bytes: int) -> Iterator[pa.LargeStringArray]:
-    """View a column as pieces of whole documents, each of `n_bytes` at most or one document."""
+    """Yield slices of a column: as many documents as `n_bytes` hold, at least one; no copy."""
     offsets = byte_offsets(text)
     start = 0
     while start < len(text):
@@ -42,10 +69,17 @@ def split_by_bytes(text: pa.LargeStringArray, n_bytes: int) -> Iterator[pa.Large
 
 
 def concat_tokens(batches: Sequence[TokenBatch]) -> TokenBatch:
-    """Give the tokens of several batches, at least one, as one batch."""
+    """Return the tokens of several batches, at least one, as one batch."""
     if len(batches) == 1:
         return batches[0]
     lengths = np.concatenate([batch.lengths for batch in batches])
-    offsets = np.zeros(len(lengths) + 1, np.int64)
-    np.cumsum(lengths, out=offsets[1:])
-    return TokenBatch(np.concatenate([batch.ids for batch in batches]), offsets)
+    return TokenBatch(np.concatenate([batch.ids for batch in batches]), offsets_of(lengths))
+
+
+def select_documents(batch: TokenBatch, keep: npt.NDArray[np.bool_]) -> TokenBatch:
+    """Return the documents whose `keep` (n_documents,) is true, in order."""
+    lengths = batch.lengths
+    routed = batch.routed
+    if routed is not None:
+        routed = (np.cumsum(keep) - 1)[routed[keep[routed]]]
+    return TokenBatch(batch.ids[np.repeat(keep, lengths)], offsets_of(lengths[keep]), routed)

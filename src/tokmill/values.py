@@ -21,6 +21,9 @@ if TYPE_CHECKING:
 RAW_LIMIT_BYTES = 1024
 """At most this much of a rejected record is kept."""
 
+TEXT, UNMERGED_TEXT = -1, -2
+"""In the place of a control token's id: text, and text that must not merge with text before it."""
+
 WHOLE_RECORD = "tokmill:record"
 """A schema of this one column (large_string) asks a source for whole records as JSON text."""
 

@@ -6,7 +6,7 @@ import pyarrow as pa
 from tokmill.engines.character_set import CharacterSet
 from tokmill.engines.engine import REFERENCE, load_engine
 from tokmill.engines.routed import RoutedEngine, load_routed, merged, routed_counts
-from tokmill.recipes.bos_eos import select
+from tokmill.offsets import select_documents
 
 TEXTS = ["hello", "x\u088fy", "", "the cat", "\u088f", "猫"]
 
@@ -86,7 +86,7 @@ def test_routed_documents_are_counted_once_each_and_kept_through_a_selection(tok
     batch = engine.encode(pa.array(TEXTS, pa.large_string()))
     counts = routed_counts(batch, np.array([0, 0, 1, 1, 1, 2]), 3)
     assert {name: n.tolist() for name, n in counts.items()} == {"routed": [1, 1, 0]}
-    kept = select(batch, np.array([False, True, True, False, True, True]))
+    kept = select_documents(batch, np.array([False, True, True, False, True, True]))
     assert kept.routed.tolist() == [0, 2]
     plain = engine.encode(pa.array(["hello"], pa.large_string()))
     assert routed_counts(plain, np.array([0]), 1) == {}

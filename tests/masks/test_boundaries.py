@@ -33,8 +33,8 @@ SAMPLES = [
 
 def found(tokenizer, batch, *, by, continuation=None):
     layout = lay_out(batch, split=False)
-    is_continuation = layout.behind_control & (continuation is not None)
-    texts = layout.pieces.to_pylist()
+    is_continuation = layout.follows_control & (continuation is not None)
+    texts = layout.texts.to_pylist()
     engines = [TokenizersReference(t, parse=False) for t in (tokenizer, continuation or tokenizer)]
     ids = [
         engines[int(which)].encode(pa.array([text], pa.large_string()))
@@ -50,11 +50,11 @@ def found(tokenizer, batch, *, by, continuation=None):
         rest = ReferenceOffsets(continuation, parse=False) if continuation else None
         offsets = (ReferenceOffsets(tokenizer, parse=False), rest)
     marks = find_boundaries(layout, tokens, is_continuation, lengths, offsets)
-    return marks.first.tolist(), marks.first_behind.tolist(), marks.is_known.tolist()
+    return marks.start.tolist(), marks.stop.tolist(), marks.is_known.tolist()
 
 
 @pytest.mark.parametrize("by", ["lengths", "offsets", "lengths, offsets"])
-def test_marks_are_found_among_the_tokens_of_their_piece(
+def test_boundaries_are_found_among_the_tokens_of_their_text(
     make_tokenizer, bytes_model, sample_batch, by
 ):
     # "x ab x 猫猫猫", " a", "ab a b", "x": a token straddles the first mark.
@@ -85,24 +85,24 @@ def test_continuations_have_no_prefix(make_tokenizer, marks_model, sample_batch,
 
 
 @pytest.mark.parametrize("step", [1, 2, 5])
-def test_the_sums_may_be_made_in_steps_of_any_size(
+def test_the_size_of_a_chunk_changes_nothing(
     make_tokenizer, bytes_model, sample_batch, monkeypatch, step
 ):
     tokenizer = make_tokenizer(bytes_model(("a", "b")), pre_tokenizer=BYTES)
     batch = sample_batch(SAMPLES * 3)
     expected = found(tokenizer, batch, by="lengths")
-    monkeypatch.setattr(module, "_STEP_TOKENS", step)
+    monkeypatch.setattr(module, "_CHUNK_TOKENS", step)
     assert found(tokenizer, batch, by="lengths") == expected
 
 
-def test_where_lengths_do_not_add_up_the_offsets_say_it(make_tokenizer, marks_model, sample_batch):
+def test_offsets_are_used_where_lengths_do_not_add_up(make_tokenizer, marks_model, sample_batch):
     tokenizer = make_tokenizer(marks_model, normalizer=MARKS)
     batch = sample_batch([[("▁", 0), ("a", 1)], [("a", 0), ("b", 1)]])
     assert found(tokenizer, batch, by="lengths") == ([2, 2], [2, 3], [False, True])
     assert found(tokenizer, batch, by="lengths, offsets") == ([1, 2], [2, 3], [True, True])
 
 
-def test_where_nothing_says_it_all_tokens_are_before_the_mark(
+def test_without_lengths_and_offsets_all_tokens_are_before_the_boundary(
     make_tokenizer, bytes_model, sample_batch
 ):
     tokenizer = make_tokenizer(bytes_model(), pre_tokenizer=BYTES)
@@ -110,14 +110,16 @@ def test_where_nothing_says_it_all_tokens_are_before_the_mark(
     assert found(tokenizer, batch, by="") == ([3, 3], [3, 3], [False, False])
 
 
-def test_what_nfc_joins_belongs_to_its_first_character(make_tokenizer, bytes_model, sample_batch):
+def test_characters_composed_by_nfc_belong_to_the_first_one(
+    make_tokenizer, bytes_model, sample_batch
+):
     tokenizer = make_tokenizer(bytes_model(), normalizer={"type": "NFC"}, pre_tokenizer=BYTES)
     batch = sample_batch([[("xe", 0), ("\u0301x", 1)], [("\u212b", 0), ("x", 1)]])
     assert found(tokenizer, batch, by="lengths") == ([4, 7], [4, 7], [False, False])
     assert found(tokenizer, batch, by="lengths, offsets") == ([3, 6], [3, 6], [True, True])
 
 
-def test_a_normalizer_that_drops_text_is_followed(make_tokenizer, sample_batch):
+def test_offsets_follow_a_normalizer_that_drops_text(make_tokenizer, sample_batch):
     vocab = {"[UNK]": 0, "a": 1, "b": 2, "##b": 3}
     model = {
         **{"type": "WordPiece", "vocab": vocab, "unk_token": "[UNK]"},
@@ -130,13 +132,13 @@ def test_a_normalizer_that_drops_text_is_followed(make_tokenizer, sample_batch):
     assert found(tokenizer, batch, by="offsets") == ([1, 2, 3], [1, 2, 3], [True] * 3)
 
 
-def test_an_engine_that_gives_other_ids_is_caught(tokenizer):
+def test_an_engine_with_other_ids_is_an_error(tokenizer):
     named = dataclasses.replace(tokenizer, name="tiny")
     with pytest.raises(ParityError, match=r"^tiny: the engine's ids differ from the reference's"):
         ReferenceOffsets(named, parse=False).find("ab", np.array([1], np.uint32), np.array([1]))
 
 
-def test_control_strings_in_a_text_are_parsed_where_asked_for(tokenizer):
+def test_control_tokens_in_a_text_are_parsed_if_asked(tokenizer):
     offsets = ReferenceOffsets(tokenizer, parse=True)
     ids = TokenizersReference(tokenizer, parse=True).encode(pa.array(["a<eos>b"], "large_string"))
     first, first_behind = offsets.find("a<eos>b", ids.ids, np.array([1, 3, 6]))
@@ -165,7 +167,7 @@ class Pausing:
         self._library.encode_special_tokens = value
 
 
-def test_no_thread_gets_a_library_before_all_of_it_is_set(tokenizer):
+def test_no_thread_gets_a_library_before_its_settings_are_complete(tokenizer):
     text = "a<eos>b"
     ids = TokenizersReference(tokenizer, parse=False).encode(pa.array([text], "large_string")).ids
     assert 0 not in ids

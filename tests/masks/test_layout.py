@@ -16,36 +16,36 @@ CHAT = [
 ]
 
 
-def pieces(layout):
-    return layout.pieces.to_pylist()
+def texts(layout):
+    return layout.texts.to_pylist()
 
 
-def items(layout):
+def spans(layout):
     return list(zip(layout.control.tolist(), layout.weights.tolist(), strict=True))
 
 
-def test_split_ends_a_piece_where_the_weight_changes(sample_batch):
+def test_split_ends_a_text_where_the_weight_changes(sample_batch):
     layout = lay_out(sample_batch(CHAT), split=True)
-    assert pieces(layout) == ["user\nHi", "\n", "bot\n", "Yo", "\n", "Q: ", "a", "\nQ: ", "b"]
-    assert layout.behind_text.tolist() == [0, 0, 0, 1, 0, 0, 1, 1, 1]
-    assert layout.behind_control.tolist() == [1, 1, 1, 0, 1, 0, 0, 0, 0]
-    assert layout.piece_sample.tolist() == [0, 0, 0, 0, 0, 1, 1, 1, 1]
-    assert not layout.is_mark.any()
-    assert len(layout.mark_piece) == len(layout.mark_bytes) == 0
+    assert texts(layout) == ["user\nHi", "\n", "bot\n", "Yo", "\n", "Q: ", "a", "\nQ: ", "b"]
+    assert layout.follows_text.tolist() == [0, 0, 0, 1, 0, 0, 1, 1, 1]
+    assert layout.follows_control.tolist() == [1, 1, 1, 0, 1, 0, 0, 0, 0]
+    assert layout.text_sample.tolist() == [0, 0, 0, 0, 0, 1, 1, 1, 1]
+    assert not layout.is_inner.any()
+    assert len(layout.boundary_text) == len(layout.boundary_bytes) == 0
 
 
-def test_joint_goes_from_control_token_to_control_token(sample_batch):
+def test_a_joint_text_goes_from_control_token_to_control_token(sample_batch):
     layout = lay_out(sample_batch(CHAT), split=False)
-    assert pieces(layout) == ["user\nHi", "\n", "bot\nYo", "\n", "Q: a\nQ: b"]
-    assert layout.mark_piece.tolist() == [2, 4, 4, 4]
-    assert layout.mark_bytes.tolist() == [4, 3, 4, 8]
-    assert not layout.behind_text.any()
+    assert texts(layout) == ["user\nHi", "\n", "bot\nYo", "\n", "Q: a\nQ: b"]
+    assert layout.boundary_text.tolist() == [2, 4, 4, 4]
+    assert layout.boundary_bytes.tolist() == [4, 3, 4, 8]
+    assert not layout.follows_text.any()
 
 
 @pytest.mark.parametrize("split", [True, False])
-def test_items_have_one_weight_each(sample_batch, split):
+def test_each_span_has_one_weight(sample_batch, split):
     layout = lay_out(sample_batch(CHAT), split=split)
-    assert items(layout) == [
+    assert spans(layout) == [
         *((1, 0), (-1, 0), (2, 0), (-1, 0), (1, 0), (-1, 0), (-1, 1), (2, 1), (-1, 0)),
         *((-1, 0), (-1, 1), (-1, 0), (-1, 1)),
     ]
@@ -53,19 +53,19 @@ def test_items_have_one_weight_each(sample_batch, split):
     assert np.flatnonzero(layout.ends_turn).tolist() == [7, 10, 12]
 
 
-def test_a_turn_that_ends_inside_a_piece_is_a_mark(sample_batch):
+def test_a_turn_that_ends_inside_a_text_makes_a_boundary(sample_batch):
     batch = sample_batch([[("ab", 1, True), ("c", 1), ("d", 1)]])
     layout = lay_out(batch, split=True)
-    assert pieces(layout) == ["abcd"]
-    assert (layout.mark_bytes.tolist(), layout.is_mark.tolist()) == ([2], [False, True])
+    assert texts(layout) == ["abcd"]
+    assert (layout.boundary_bytes.tolist(), layout.is_inner.tolist()) == ([2], [False, True])
     assert layout.ends_turn.tolist() == [True, False]
 
 
 @pytest.mark.parametrize("split", [True, False])
-def test_text_that_is_told_alone_begins_a_piece(sample_batch, split):
+def test_text_that_must_not_merge_starts_a_text(sample_batch, split):
     layout = lay_out(sample_batch([[("a", 0), ("!b", 0), ("c", 0)]]), split=split)
-    assert pieces(layout) == ["a", "bc"]
-    assert layout.behind_text.tolist() == [False, True]
+    assert texts(layout) == ["a", "bc"]
+    assert layout.follows_text.tolist() == [False, True]
 
 
 @pytest.mark.parametrize("split", [True, False])
@@ -79,14 +79,14 @@ def test_empty_texts_are_left_out(sample_batch, split):
         ]
     )
     layout = lay_out(batch, split=split)
-    assert pieces(layout) == ["ab", "c", "d", "e"]
+    assert texts(layout) == ["ab", "c", "d", "e"]
     assert layout.control.tolist()[:3] == [1, -1, -1]
     assert layout.sample.tolist() == [0, 0, 1, 3, 3]
     assert layout.ends_turn.tolist() == [True, True, False, False, False]
 
 
 @pytest.mark.parametrize(
-    ("texts", "left", "right", "expected"),
+    ("parts", "left", "right", "expected"),
     [
         (["a \n", 5, " \t\u3000b "], (), (5,), ["a \n", "b "]),
         (["a \n", 5, " \t\u3000b "], (5,), (), ["a", " \t\u3000b "]),
@@ -98,15 +98,15 @@ def test_empty_texts_are_left_out(sample_batch, split):
         (["a ", 4, " b"], (5,), (5,), ["a ", " b"]),
     ],
 )
-def test_control_tokens_swallow_white_space_of_their_sample(
-    sample_batch, texts, left, right, expected
+def test_control_tokens_strip_white_space_of_their_own_sample(
+    sample_batch, parts, left, right, expected
 ):
-    batch = sample_batch([[(text, 0) for text in texts], [(" z ", 0)]])
+    batch = sample_batch([[(part, 0) for part in parts], [(" z ", 0)]])
     layout = lay_out(batch, split=True, strips_left=left, strips_right=right)
-    assert pieces(layout) == [*expected, " z "]
+    assert texts(layout) == [*expected, " z "]
 
 
-def test_a_batch_that_is_a_view_of_another_is_laid_out_alone(sample_batch):
+def test_a_slice_of_a_batch_is_laid_out_like_a_batch(sample_batch):
     batch = sample_batch([[("xx", 0), ("a", 0), (3, 0), ("b", 1)]])
     text = batch.text.slice(1)
     view = dataclasses.replace(
@@ -117,10 +117,61 @@ def test_a_batch_that_is_a_view_of_another_is_laid_out_alone(sample_batch):
         weights=batch.weights[1:],
         turn_ends=batch.turn_ends[1:],
     )
-    assert pieces(lay_out(view, split=True)) == ["a", "b"]
-    assert pieces(lay_out(view, split=False)) == ["a", "b"]
+    assert texts(lay_out(view, split=True)) == ["a", "b"]
+    assert texts(lay_out(view, split=False)) == ["a", "b"]
 
 
-def test_no_samples_have_no_pieces(sample_batch):
+def test_no_samples_have_no_texts(sample_batch):
     layout = lay_out(sample_batch([]), split=True)
-    assert (pieces(layout), items(layout)) == ([], [])
+    assert (texts(layout), spans(layout)) == ([], [])
+
+
+RESTARTS = r"(<c>[ \n]*)|<d>"
+
+
+def texts_of(samples, sample_batch, *, split=True):
+    layout = lay_out(sample_batch(samples), split=split, restart_pattern=RESTARTS)
+    shown = zip(layout.texts.to_pylist(), layout.follows_text.tolist(), strict=True)
+    return [f"+{text}" if behind else text for text, behind in shown]
+
+
+def test_a_text_ends_after_a_parsed_control_token_and_the_next_is_no_continuation(sample_batch):
+    sample = [("猫<c>\n b<d>c", 0), ("e", 1)]
+    assert texts_of([sample], sample_batch) == ["猫<c>\n ", "b<d>c", "+e"]
+    assert texts_of([sample], sample_batch, split=False) == ["猫<c>\n ", "b<d>ce"]
+
+
+def test_a_restart_may_be_at_the_end_of_a_segment_or_inside_the_next(sample_batch):
+    assert texts_of([[("a<c>", 0), ("b", 0), ("c", 1)]], sample_batch) == ["a<c>", "b", "+c"]
+    assert texts_of([[("a<c>", 0), ("\nb", 0)]], sample_batch) == ["a<c>\n", "b"]
+    assert texts_of([[("a<", 0), ("c>b", 0)]], sample_batch) == ["a<c>", "b"]
+
+
+def test_trained_text_after_a_restart_is_no_continuation(sample_batch):
+    assert texts_of([[("a<c>", 0), (" b", 1)]], sample_batch) == ["a<c>", " b"]
+    assert texts_of([[("a<d>", 0), (" b", 1)]], sample_batch) == ["a<d>", "+ b"]
+
+
+def test_a_restart_changes_nothing_in_the_next_sample(sample_batch):
+    samples = [[("a<c>", 0)], [(7, 0), ("b", 0), ("c", 1)]]
+    assert texts_of(samples, sample_batch) == ["a<c>", "b", "+c"]
+
+
+@pytest.mark.parametrize("split", [True, False])
+def test_weights_and_turn_ends_stay_with_their_text(sample_batch, split):
+    sample = [("a<c>b", 1, True), (7, 0), ("<c>", 0), ("c", 1, True)]
+    layout = lay_out(sample_batch([sample]), split=split, restart_pattern=RESTARTS)
+    assert layout.texts.to_pylist() == ["a<c>", "b", "<c>", "c"]
+    assert layout.control.tolist() == [-1, -2, 7, -1, -2 if not split else layout.control[-1]]
+    assert layout.weights.tolist() == [1, 1, 0, 0, 1]
+    assert layout.ends_turn.tolist() == [False, True, False, False, True]
+
+
+def test_texts_without_control_tokens_are_laid_out_as_without_a_pattern(sample_batch):
+    batch = sample_batch([[("a", 0), ("b", 1)], [("<d>", 0)]])
+    found, expected = (
+        lay_out(batch, split=True, restart_pattern=RESTARTS),
+        lay_out(batch, split=True),
+    )
+    assert found.texts.equals(expected.texts)
+    assert found.follows_text.tolist() == expected.follows_text.tolist() == [False, True, False]

@@ -35,12 +35,12 @@ def column(texts):
         ("a" * 100, " b", False),
     ],
 )
-def test_a_cut_drifts_where_the_whole_has_other_tokens(engine, left, right, differs):
+def test_a_split_differs_where_the_joint_text_has_other_tokens(engine, left, right, differs):
     found = SplitJointCheck().find(column([left, right]), np.array([1]), engine.encode)
     assert found.tolist() == [differs]
 
 
-def test_the_same_number_of_other_tokens_is_a_drift(make_tokenizer, bytes_model):
+def test_the_same_number_of_other_tokens_differs(make_tokenizer, bytes_model):
     # "a" "bc" and "ab" "c": two tokens each.
     model = bytes_model(("a", "b"), ("b", "c"))
     engine = TokenizersReference(make_tokenizer(model, pre_tokenizer=BYTES), parse=False)
@@ -52,7 +52,7 @@ def test_the_same_number_of_other_tokens_is_a_drift(make_tokenizer, bytes_model)
     ]
 
 
-def test_what_stands_around_many_cuts_is_encoded_once(engine):
+def test_equal_windows_of_many_splits_are_encoded_once(engine):
     asked = []
 
     def encode(text):
@@ -64,7 +64,7 @@ def test_what_stands_around_many_cuts_is_encoded_once(engine):
     assert asked == [["sistant\n", "Hello", "sistant\nHello"]]
 
 
-def test_a_window_is_a_word_of_whole_characters_within_a_bound(engine):
+def test_a_window_is_at_most_a_word_of_complete_characters(engine):
     asked = []
 
     def encode(text):
@@ -75,7 +75,7 @@ def test_a_window_is_a_word_of_whole_characters_within_a_bound(engine):
     assert asked == ["猫猫", " \n狗狗", "猫猫 \n狗狗"]
 
 
-def test_a_window_ends_with_its_piece(engine):
+def test_a_window_ends_with_its_text(engine):
     asked = []
 
     def encode(text):
@@ -86,25 +86,25 @@ def test_a_window_ends_with_its_piece(engine):
     assert asked == ["a", "b", "ab"]
 
 
-def test_no_cuts_are_no_drifts(engine):
+def test_no_splits_give_no_results(engine):
     assert (
         SplitJointCheck().find(column(["a"]), np.zeros(0, np.int64), engine.encode).tolist() == []
     )
 
 
-def test_what_was_seen_is_not_asked_again(engine, monkeypatch):
+def test_results_are_remembered(engine, monkeypatch):
     asked = []
 
     def encode(text):
         asked.append(text.to_pylist())
         return engine.encode(text)
 
-    drift = SplitJointCheck()
+    check = SplitJointCheck()
     for _ in range(2):
-        found = drift.find(column(["xa", "bx", "xa", "c"]), np.array([1, 3]), encode)
+        found = check.find(column(["xa", "bx", "xa", "c"]), np.array([1, 3]), encode)
         assert found.tolist() == [True, False]
     assert asked == [["xa", "bx", "c", "xabx", "xac"]]
     monkeypatch.setattr(module, "_MOST_KNOWN", 2)
     for texts in (["x", "y"], ["xa", "c"]):
-        drift.find(column(texts), np.array([1]), encode)
+        check.find(column(texts), np.array([1]), encode)
     assert asked[1:] == [["x", "y", "xy"], ["xa", "c", "xac"]]

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tokmill.errors import UsageError
-from tokmill.masks.truncation import selected, truncate
+from tokmill.masks.truncation import select_samples, truncate
 from tokmill.values import SampleTokens
 
 
@@ -27,8 +27,12 @@ def shown(tokens):
     return [(tokens.ids[a:b].tolist(), tokens.weights[a:b].tolist()) for a, b in bounds]
 
 
-def dropped(fitted):
-    return {reason: found.tolist() for reason, found in fitted.dropped.items()}
+def n_cut(found):
+    return len(np.unique(found.source[found.is_cut]))
+
+
+def dropped(found):
+    return {reason: found.tolist() for reason, found in found.dropped.items()}
 
 
 GIVEN = samples([0, 1, 1], [0, 0, 1, 0, 1], [0, 1], turn_ends=[3, 6, 8, 10])
@@ -38,84 +42,84 @@ GIVEN = samples([0, 1, 1], [0, 0, 1, 0, 1], [0, 1], turn_ends=[3, 6, 8, 10])
 @pytest.mark.parametrize(
     "rule", ["drop", "drop-turns", "truncate-left", "truncate-right", "window"]
 )
-def test_samples_that_fit_are_given_as_they_are(limit, rule):
-    fitted = truncate(GIVEN, limit, rule)
-    assert fitted.samples is GIVEN
-    assert fitted.source.tolist() == [0, 1, 2]
-    assert (dropped(fitted), fitted.n_cut) == ({}, 0)
+def test_samples_within_the_limit_are_unchanged(limit, rule):
+    found = truncate(GIVEN, limit, rule)
+    assert found.samples is GIVEN
+    assert found.source.tolist() == [0, 1, 2]
+    assert (dropped(found), n_cut(found)) == ({}, 0)
 
 
-def test_what_is_too_long_is_dropped():
-    fitted = truncate(GIVEN, 3, "drop")
-    assert shown(fitted.samples) == [([0, 1, 2], [0, 1, 1]), ([8, 9], [0, 1])]
-    assert fitted.samples.turn_ends.tolist() == [3, 5]
-    assert (fitted.source.tolist(), dropped(fitted)) == ([0, 2], {"more than max_tokens": [1]})
-    assert fitted.n_cut == 0
+def test_too_long_samples_are_dropped():
+    found = truncate(GIVEN, 3, "drop")
+    assert shown(found.samples) == [([0, 1, 2], [0, 1, 1]), ([8, 9], [0, 1])]
+    assert found.samples.turn_ends.tolist() == [3, 5]
+    assert (found.source.tolist(), dropped(found)) == ([0, 2], {"more than max_tokens": [1]})
+    assert n_cut(found) == 0
 
 
 def test_turns_are_dropped_from_the_end():
-    fitted = truncate(GIVEN, 4, "drop-turns")
-    assert shown(fitted.samples) == [
+    found = truncate(GIVEN, 4, "drop-turns")
+    assert shown(found.samples) == [
         ([0, 1, 2], [0, 1, 1]),
         ([3, 4, 5], [0, 0, 1]),
         ([8, 9], [0, 1]),
     ]
-    assert fitted.samples.turn_ends.tolist() == [3, 6, 8]
-    assert (fitted.n_cut, fitted.is_cut.tolist()) == (1, [False, True, False])
+    assert found.samples.turn_ends.tolist() == [3, 6, 8]
+    assert (n_cut(found), found.is_cut.tolist()) == (1, [False, True, False])
 
 
 def test_a_sample_of_which_no_turn_fits_is_dropped():
     given = samples([0, 1], [0, 1, 1, 1], [0, 1, 1, 1], turn_ends=[2, 6, 8])
-    fitted = truncate(given, 3, "drop-turns")
-    assert (fitted.source.tolist(), dropped(fitted)) == ([0, 2], {"more than max_tokens": [1]})
-    assert shown(fitted.samples)[1] == ([6, 7], [0, 1])
+    found = truncate(given, 3, "drop-turns")
+    assert (found.source.tolist(), dropped(found)) == ([0, 2], {"more than max_tokens": [1]})
+    assert shown(found.samples)[1] == ([6, 7], [0, 1])
 
 
-def test_a_cut_before_anything_is_trained_is_a_drop():
-    fitted = truncate(samples([0, 0, 0, 1], turn_ends=[2, 4]), 3, "drop-turns")
-    assert dropped(fitted) == {"no trained token": [0]}
-    assert (fitted.source.tolist(), fitted.n_cut) == ([], 0)
+def test_a_sample_cut_before_its_first_trained_token_is_dropped():
+    found = truncate(samples([0, 0, 0, 1], turn_ends=[2, 4]), 3, "drop-turns")
+    assert dropped(found) == {"no trained token": [0]}
+    assert (found.source.tolist(), n_cut(found)) == ([], 0)
 
 
 def test_the_first_tokens_stay():
-    fitted = truncate(GIVEN, 4, "truncate-right")
-    assert shown(fitted.samples)[1] == ([3, 4, 5, 6], [0, 0, 1, 0])
-    assert fitted.samples.turn_ends.tolist() == [3, 6, 9]
-    assert fitted.n_cut == 1
+    found = truncate(GIVEN, 4, "truncate-right")
+    assert shown(found.samples)[1] == ([3, 4, 5, 6], [0, 0, 1, 0])
+    assert found.samples.turn_ends.tolist() == [3, 6, 9]
+    assert n_cut(found) == 1
 
 
 def test_the_last_tokens_stay_and_the_first_of_them_is_untrained():
-    fitted = truncate(GIVEN, 3, "truncate-left")
-    assert shown(fitted.samples)[1] == ([5, 6, 7], [0, 0, 1])
-    assert fitted.samples.turn_ends.tolist() == [3, 4, 6, 8]
+    found = truncate(GIVEN, 3, "truncate-left")
+    assert shown(found.samples)[1] == ([5, 6, 7], [0, 0, 1])
+    assert found.samples.turn_ends.tolist() == [3, 4, 6, 8]
 
 
 def test_windows_repeat_a_token_untrained():
-    fitted = truncate(samples([0, 1, 1, 1, 1, 1], [0, 1]), 3, "window")
-    assert shown(fitted.samples) == [
+    found = truncate(samples([0, 1, 1, 1, 1, 1], [0, 1]), 3, "window")
+    assert shown(found.samples) == [
         ([0, 1, 2], [0, 1, 1]),
         ([2, 3, 4], [0, 1, 1]),
         ([4, 5], [0, 1]),
         ([6, 7], [0, 1]),
     ]
-    assert fitted.source.tolist() == [0, 0, 0, 1]
-    assert (fitted.n_cut, fitted.is_cut.tolist()) == (1, [True, True, True, False])
+    assert found.source.tolist() == [0, 0, 0, 1]
+    assert (n_cut(found), found.is_cut.tolist()) == (1, [True, True, True, False])
 
 
 def test_windows_repeat_as_much_as_is_asked_for():
-    fitted = truncate(samples([0, 1, 1, 1, 1, 1], turn_ends=[4, 6]), 4, "window", 2)
-    assert shown(fitted.samples) == [
+    found = truncate(samples([0, 1, 1, 1, 1, 1], turn_ends=[4, 6]), 4, "window", 2)
+    assert shown(found.samples) == [
         ([0, 1, 2, 3], [0, 1, 1, 1]),
         ([2, 3, 4, 5], [0, 0, 1, 1]),
     ]
-    assert fitted.samples.turn_ends.tolist() == [4, 6, 8]
+    assert found.samples.turn_ends.tolist() == [4, 6, 8]
 
 
 def test_windows_without_a_trained_token_are_left_out_and_counted():
-    fitted = truncate(samples([0, 0, 0, 0, 1], [0, 0, 0, 0]), 2, "window")
-    assert shown(fitted.samples) == [([3, 4], [0, 1])]
-    assert (fitted.source.tolist(), fitted.n_untrained_windows) == ([0], 3)
-    assert dropped(fitted) == {"no trained token": [1]}
+    found = truncate(samples([0, 0, 0, 0, 1], [0, 0, 0, 0]), 2, "window")
+    assert shown(found.samples) == [([3, 4], [0, 1])]
+    assert (found.source.tolist(), len(found.untrained_windows)) == ([0], 3)
+    assert dropped(found) == {"no trained token": [1]}
 
 
 @pytest.mark.parametrize(("limit", "overlap"), [(1, 0), (2, 2), (5, 5), (5, 9)])
@@ -125,9 +129,9 @@ def test_a_window_needs_room_for_a_new_token(limit, overlap):
 
 
 def test_samples_without_a_trained_token_are_dropped_whatever_the_limit():
-    fitted = truncate(samples([0, 0], [1], [], [0, 1]), 0, "drop")
-    assert shown(fitted.samples) == [([3, 4], [0, 1])]
-    assert dropped(fitted) == {"no trained token": [0, 1, 2]}
+    found = truncate(samples([0, 0], [1], [], [0, 1]), 0, "drop")
+    assert shown(found.samples) == [([3, 4], [0, 1])]
+    assert dropped(found) == {"no trained token": [0, 1, 2]}
 
 
 def test_the_first_token_is_no_target():
@@ -142,12 +146,12 @@ def test_an_unknown_rule_is_refused():
 
 
 def test_no_samples_fit():
-    fitted = truncate(samples(), 3, "window")
-    assert (shown(fitted.samples), fitted.source.tolist()) == ([], [])
+    found = truncate(samples(), 3, "window")
+    assert (shown(found.samples), found.source.tolist()) == ([], [])
 
 
 def test_chosen_samples_keep_their_turn_ends():
-    chosen = selected(GIVEN, np.array([1, 2]))
+    chosen = select_samples(GIVEN, np.array([1, 2]))
     assert shown(chosen) == [([3, 4, 5, 6, 7], [0, 0, 1, 0, 1]), ([8, 9], [0, 1])]
     assert chosen.turn_ends.tolist() == [3, 5, 7]
 
@@ -159,16 +163,14 @@ WEIGHTS = st.lists(st.lists(st.sampled_from([0, 0.5, 1]), max_size=30), max_size
 def test_every_trained_token_is_trained_in_exactly_one_window(weights, limit, overlap):
     overlap = min(overlap, limit - 1)
     given_samples = samples(*weights)
-    fitted = truncate(given_samples, limit, "window", overlap)
-    trained = fitted.samples.ids[fitted.samples.weights > 0].tolist()
+    found = truncate(given_samples, limit, "window", overlap)
+    trained = found.samples.ids[found.samples.weights > 0].tolist()
     expected = given_samples.weights.copy()
     first = given_samples.offsets[:-1][np.diff(given_samples.offsets) > 0]
     expected[first] = 0
     assert trained == np.flatnonzero(expected > 0).tolist()
-    assert np.array_equal(
-        fitted.samples.weights[fitted.samples.weights > 0], expected[expected > 0]
-    )
-    assert (np.diff(fitted.samples.offsets) <= limit).all()
+    assert np.array_equal(found.samples.weights[found.samples.weights > 0], expected[expected > 0])
+    assert (np.diff(found.samples.offsets) <= limit).all()
 
 
 @given(
@@ -177,13 +179,13 @@ def test_every_trained_token_is_trained_in_exactly_one_window(weights, limit, ov
     st.sampled_from(["drop", "drop-turns", "truncate-left", "truncate-right"]),
     st.randoms(use_true_random=False),
 )
-def test_what_stays_is_a_range_of_its_sample_with_a_target(weights, limit, rule, random):
+def test_each_kept_range_is_of_its_sample_and_has_a_target(weights, limit, rule, random):
     total = sum(map(len, weights))
     ends = sorted(random.sample(range(1, total + 1), k=min(total, 4)))
     given_samples = samples(*weights, turn_ends=ends)
-    fitted = truncate(given_samples, limit, rule)
-    kept = fitted.source.tolist()
-    for (ids, kept_weights), source in zip(shown(fitted.samples), kept, strict=True):
+    found = truncate(given_samples, limit, rule)
+    kept = found.source.tolist()
+    for (ids, kept_weights), source in zip(shown(found.samples), kept, strict=True):
         first, last = given_samples.offsets[source : source + 2].tolist()
         assert ids == list(range(ids[0], ids[-1] + 1))
         assert first <= ids[0]
@@ -193,5 +195,5 @@ def test_what_stays_is_a_range_of_its_sample_with_a_target(weights, limit, rule,
         assert any(kept_weights)
         if rule == "drop-turns" and ids[-1] + 1 < last:
             assert ids[-1] + 1 in ends
-    gone = [index for found in fitted.dropped.values() for index in found.tolist()]
+    gone = [index for found in found.dropped.values() for index in found.tolist()]
     assert sorted(gone + kept) == list(range(len(weights)))

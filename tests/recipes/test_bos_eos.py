@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tokmill.errors import TokenizerError
-from tokmill.recipes.bos_eos import Ends, add_bos_eos, select
+from tokmill.recipes.bos_eos import Ends, add_bos_eos
 from tokmill.values import TokenBatch
 
 U2, U4 = np.dtype("<u2"), np.dtype("<u4")
@@ -18,13 +18,6 @@ def batch_of(documents: list[list[int]]) -> TokenBatch:
     offsets = np.cumsum([0] + [len(document) for document in documents])
     ids = np.array([token for document in documents for token in document], np.uint32)
     return TokenBatch(ids, offsets.astype(np.int64))
-
-
-def documents_of(batch: TokenBatch) -> list[list[int]]:
-    return [
-        batch.ids[batch.offsets[i] : batch.offsets[i + 1]].tolist()
-        for i in range(batch.n_documents)
-    ]
 
 
 def test_the_example_of_the_docstring_holds():
@@ -53,16 +46,6 @@ def test_any_documents_get_their_ends_as_a_loop_would_place_them(documents, bos_
     assert tokens.tolist() == [token for document in expected for token in document]
     assert np.diff(offsets).tolist() == [len(document) for document in expected]
     assert (tokens.dtype, offsets.dtype) == (dtype, np.int64)
-
-
-@given(documents=DOCUMENTS, data=st.data())
-def test_any_documents_are_selected_as_a_loop_would_select_them(documents, data):
-    n = len(documents)
-    keep = data.draw(st.lists(st.booleans(), min_size=n, max_size=n))
-    kept = select(batch_of(documents), np.array(keep, bool))
-    assert documents_of(kept) == [
-        document for document, wanted in zip(documents, keep, strict=True) if wanted
-    ]
 
 
 @pytest.mark.parametrize("too_large", [65_536, 70_000, 2**32 - 1])

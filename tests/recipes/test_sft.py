@@ -259,7 +259,7 @@ def test_a_wrong_id_of_a_text_is_told_with_the_row_of_its_record(blocks_of):
 
     class Wrong:
         def encode(self, text):
-            batch = recipe._encoder.encode_text(text, StageTimer(), continues=False)
+            batch = recipe._encoder.encode_text(text, StageTimer(), is_continuation=False)
             is_hat = [value == "the hat" for value in text.to_pylist()]
             ids = batch.ids ^ np.repeat(np.array(is_hat, np.uint32), batch.lengths)
             return TokenBatch(ids, batch.offsets)

@@ -58,7 +58,8 @@ def encode(chat_run):
         )
         if encoding.refused:
             return [refusal.reason for refusal in encoding.refused]
-        return encoding.tokens.ids.tolist(), encoding.tokens.weights.tolist(), encoding.counters
+        counters = {name: int(counts.sum()) for name, counts in encoding.counters.items()}
+        return encoding.tokens.ids.tolist(), encoding.tokens.weights.tolist(), counters
 
     return run
 

@@ -1,4 +1,4 @@
-"""Tokens and weights of samples, put together from pieces, items and marks."""
+"""The tokens and weights of samples, put together from the tokens of texts and control tokens."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from tokmill.offsets import indices_of, offsets_of, starts_run
 from tokmill.values import SampleTokens
 
 if TYPE_CHECKING:
@@ -17,84 +18,86 @@ if TYPE_CHECKING:
 
 
 def assemble(
-    layout: Layout, tokens: TokenBatch, marks: BoundaryTokens, n_samples: int, *, straddling: str
+    layout: Layout,
+    tokens: TokenBatch,
+    boundaries: BoundaryTokens,
+    n_samples: int,
+    *,
+    straddling: str,
 ) -> tuple[SampleTokens, npt.NDArray[np.int64]]:
-    """Put samples together, and say which of them have straddling tokens: once for each token.
+    """Return the samples, and for each straddling token the sample that it is in.
+
+    A token straddles if it has both trained and untrained bytes.
 
     Args:
-        layout: the items.
-        tokens: of the layout's pieces.
-        marks: where the items of a piece meet; an unknown one has all tokens before it.
-        n_samples: in the batch; a sample may have no item.
-        straddling: `mask` gives a token that has trained and untrained bytes the weight 0; else it
-            has the largest weight of its bytes.
+        layout: the texts and spans.
+        tokens: of the texts.
+        boundaries: where the spans of a text meet.
+        n_samples: in the batch; a sample may have no span.
+        straddling: with `mask`, a straddling token has weight 0; otherwise it has the largest
+            weight of its bytes.
     """
-    starts = _item_starts(layout, tokens, marks)
-    ids = _with_control(layout, tokens.ids, starts)
+    starts = _span_starts(layout, tokens, boundaries)
+    ids = _insert_control(layout, tokens.ids, starts)
     weights = np.repeat(layout.weights, np.diff(starts))
-    items = np.searchsorted(layout.sample, np.arange(n_samples + 1))
-    offsets = starts[items]
-    mixed = _weigh_straddling(layout, marks, starts, weights, mask=straddling == "mask")
+    spans = np.searchsorted(layout.sample, np.arange(n_samples + 1))
+    offsets = starts[spans]
+    mixed = _weigh_straddling(layout, boundaries, starts, weights, mask=straddling == "mask")
     weights[offsets[:-1][np.diff(offsets) > 0]] = 0
-    sample_tokens = SampleTokens(ids, offsets, weights, _turn_ends(layout, marks, starts))
-    return sample_tokens, np.searchsorted(offsets, mixed, "right") - 1
+    samples = SampleTokens(ids, offsets, weights, _turn_ends(layout, boundaries, starts))
+    return samples, np.searchsorted(offsets, mixed, "right") - 1
 
 
-def _item_starts(
-    layout: Layout, tokens: TokenBatch, marks: BoundaryTokens
+def _span_starts(
+    layout: Layout, tokens: TokenBatch, boundaries: BoundaryTokens
 ) -> npt.NDArray[np.int64]:
-    """Give where items begin in the ids of all samples: (n_items + 1,)."""
+    """Return where spans start in the ids of all samples: (n_spans + 1,)."""
     text_starts = tokens.offsets
-    is_text = layout.control < 0
-    text_items = np.flatnonzero(is_text)
-    if len(marks.first):
-        is_mark = layout.is_mark.take(text_items)
-        text_starts = np.empty(len(text_items) + 1, np.int64)
-        text_starts[np.append(~is_mark, True)] = tokens.offsets
-        text_starts[np.flatnonzero(is_mark)] = marks.first
-    lengths = np.ones(len(is_text), np.int64)
-    lengths[text_items] = text_starts[1:] - text_starts[:-1]
-    starts = np.zeros(len(is_text) + 1, np.int64)
-    np.cumsum(lengths, out=starts[1:])
-    return starts
+    text_spans = np.flatnonzero(layout.control < 0)
+    if len(boundaries.start):
+        is_inner = layout.is_inner.take(text_spans)
+        text_starts = np.empty(len(text_spans) + 1, np.int64)
+        text_starts[np.append(~is_inner, True)] = tokens.offsets
+        text_starts[np.flatnonzero(is_inner)] = boundaries.start
+    lengths = np.ones(len(layout.control), np.int64)
+    lengths[text_spans] = text_starts[1:] - text_starts[:-1]
+    return offsets_of(lengths)
 
 
-def _with_control(
+def _insert_control(
     layout: Layout, text_ids: npt.NDArray[np.uint32], starts: npt.NDArray[np.int64]
 ) -> npt.NDArray[np.uint32]:
-    """Give the ids of text with those of control tokens between them."""
-    control_items = np.flatnonzero(layout.control >= 0)
-    positions = starts.take(control_items)
+    """Return the ids of texts with the control tokens between them."""
+    control_spans = np.flatnonzero(layout.control >= 0)
+    positions = starts.take(control_spans)
     is_text = np.ones(int(starts[-1]), bool)
     is_text[positions] = False
     ids = np.empty(len(is_text), np.uint32)
     ids[is_text] = text_ids
-    ids[positions] = layout.control.take(control_items)
+    ids[positions] = layout.control.take(control_spans)
     return ids
 
 
 def _weigh_straddling(
     layout: Layout,
-    marks: BoundaryTokens,
+    boundaries: BoundaryTokens,
     starts: npt.NDArray[np.int64],
     weights: npt.NDArray[np.float32],
     *,
     mask: bool,
 ) -> npt.NDArray[np.int64]:
-    """Weigh the tokens that straddle marks, and give those with trained and untrained bytes."""
-    n_tokens = np.where(marks.is_known, marks.first_behind - marks.first, 0)
+    """Set the weights of tokens at boundaries; return those with trained and untrained bytes."""
+    n_tokens = np.where(boundaries.is_known, boundaries.stop - boundaries.start, 0)
     straddled = np.flatnonzero(n_tokens)
     if not len(straddled):
         return straddled
-    items = np.flatnonzero(layout.is_mark)[straddled]
+    spans = np.flatnonzero(layout.is_inner)[straddled]
     n_tokens = n_tokens[straddled]
-    ends = np.cumsum(n_tokens)
-    within = np.arange(ends[-1]) - np.repeat(ends - n_tokens, n_tokens)
-    positions, which = np.unique(np.repeat(starts[items], n_tokens) + within, return_inverse=True)
+    positions, which = np.unique(indices_of(starts[spans], n_tokens), return_inverse=True)
     least = np.full(len(positions), np.inf, np.float32)
     most = np.full(len(positions), -np.inf, np.float32)
-    for item in (items - 1, items):
-        of_token = np.repeat(layout.weights[item], n_tokens)
+    for span in (spans - 1, spans):
+        of_token = np.repeat(layout.weights[span], n_tokens)
         np.minimum.at(least, which, of_token)
         np.maximum.at(most, which, of_token)
     is_mixed = (least <= 0) & (most > 0)
@@ -104,19 +107,13 @@ def _weigh_straddling(
 
 
 def _turn_ends(
-    layout: Layout, marks: BoundaryTokens, starts: npt.NDArray[np.int64]
+    layout: Layout, boundaries: BoundaryTokens, starts: npt.NDArray[np.int64]
 ) -> npt.NDArray[np.int64]:
-    """Give the token boundaries at which, or right behind which, turns end; of those known."""
+    """Return the known ends of turns, as positions in the ids: a straddling token is included."""
     ends = starts[1:].copy()
     is_known = np.ones(len(ends), bool)
-    before_mark = np.flatnonzero(layout.is_mark) - 1
-    ends[before_mark] += marks.first_behind - marks.first
-    is_known[before_mark] = marks.is_known
-    return without_repeats(ends[layout.ends_turn & is_known])
-
-
-def without_repeats(values: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-    """Give each of n values that do not decrease once."""
-    is_new = np.ones(len(values), bool)
-    is_new[1:] = values[1:] != values[:-1]
-    return values[is_new]
+    before_boundary = np.flatnonzero(layout.is_inner) - 1
+    ends[before_boundary] += boundaries.stop - boundaries.start
+    is_known[before_boundary] = boundaries.is_known
+    ends = ends[layout.ends_turn & is_known]
+    return ends[starts_run(ends)]

@@ -1,8 +1,8 @@
-"""From samples in segments to tokens, each with its weight in the loss.
+"""From samples in segments to token ids, each with its weight in the loss.
 
-A control segment is its id. Text is encoded in pieces, all of a batch at once. With boundary split
-a piece ends where the weight changes, so that every token has one weight; with joint it goes from
-control token to control token, and a token that straddles a boundary has weights on both sides.
+A control segment becomes its id; all texts of a batch are encoded at once. With boundary `split` a
+text ends where the weight changes, so every token has one weight. With `joint` a text goes from
+control token to control token, and a token may straddle a boundary: it has bytes on both sides.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from tokmill.masks.assemble import assemble
 from tokmill.masks.boundaries import ReferenceOffsets, find_boundaries
 from tokmill.masks.layout import lay_out
 from tokmill.masks.split_joint import SplitJointCheck
-from tokmill.masks.truncation import selected
+from tokmill.masks.truncation import select_samples
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -37,16 +37,16 @@ STRIPPED_SAMPLES = "samples that lose white space of a reply to the control toke
 
 _STRADDLES = ("straddling token", "a token holds bytes that are trained and bytes that are not")
 _UNCOVERED = ("tokens do not cover the text", "the bytes of its tokens do not add up to its text")
-_CONTINUES = (
+_NO_CONTINUATION = (
     "no continuation",
     "a boundary cuts text, whose rest this tokenizer cannot encode: choose boundary joint",
 )
 
 
 class BatchEngine(Protocol):
-    """Encodes documents and says what it took; `RenewableEngine` is one."""
+    """Encodes documents and counts its time; `RenewableEngine` is one."""
 
-    def encode(self, text: pa.LargeStringArray, laps: StageTimer) -> TokenBatch:
+    def encode(self, text: pa.LargeStringArray, timer: StageTimer) -> TokenBatch:
         """Encode n documents of valid UTF-8, no nulls."""
 
 
@@ -64,35 +64,31 @@ class EncodedSamples:
     """The tokens of a batch.
 
     `tokens`: of the n samples that were not refused. `samples`: their indices in the batch, (n,)
-    int64, increasing. `noticed`: (n,) int64 by what is counted of each. `refused`: in order.
-    `pieces`, `piece_tokens`, `piece_samples`: the texts that engines got, what they gave for them,
-    and the samples that they are of, refused ones too; `piece_continues`: whether it was the engine
-    for continuations, where that is another.
+    int64, increasing. `counters`: (n,) int64 by name. `refused`: in order.
+
+    For the spot check, refused samples included: `texts` that engines encoded, their
+    `text_tokens`, their samples `text_samples`, and `is_continuation`, whether the engine for
+    continuations encoded a text, if that is another engine.
     """
 
     tokens: SampleTokens
     samples: npt.NDArray[np.int64]
-    noticed: dict[str, npt.NDArray[np.int64]]
+    counters: dict[str, npt.NDArray[np.int64]]
     refused: list[Refusal]
-    pieces: pa.LargeStringArray
-    piece_tokens: TokenBatch
-    piece_samples: npt.NDArray[np.int64]
-    piece_continues: npt.NDArray[np.bool_]
-
-    @property
-    def counters(self) -> dict[str, int]:
-        """Give the sums of what was noticed."""
-        return {name: int(counts.sum()) for name, counts in self.noticed.items()}
+    texts: pa.LargeStringArray
+    text_tokens: TokenBatch
+    text_samples: npt.NDArray[np.int64]
+    is_continuation: npt.NDArray[np.bool_]
 
     def selected(self, keep: npt.NDArray[np.bool_]) -> EncodedSamples:
-        """Give the samples whose `keep` (n,) is true."""
+        """Return the samples whose `keep` (n,) is true."""
         if keep.all():
             return self
         return replace(
             self,
-            tokens=selected(self.tokens, np.flatnonzero(keep)),
+            tokens=select_samples(self.tokens, np.flatnonzero(keep)),
             samples=self.samples[keep],
-            noticed={name: counts[keep] for name, counts in self.noticed.items()},
+            counters={name: counts[keep] for name, counts in self.counters.items()},
         )
 
 
@@ -100,12 +96,11 @@ class EncodedSamples:
 class SampleRules:
     """How samples are encoded.
 
-    `boundary`: split or joint. `straddling`: what a token on both sides of a joint boundary is:
-    train, mask or reject. `after_control`: whether text behind a control token is encoded as the
-    `first` of a text or as a `continuation`. `strips_left`, `strips_right`: ids of the control
-    tokens that swallow the white space before and behind them. `closed`: what closes a text where
-    control tokens are parsed, see `continuation.closed_texts`. `count_drift`: whether samples are
-    counted whose joint ids differ from the split ones.
+    `boundary`: `split` or `joint`. `straddling`: how a token that straddles a joint boundary is
+    treated: `train`, `mask` or `reject`. `after_control`: whether text after a control token is
+    encoded as the `first` text or as a `continuation`. `strips_left`, `strips_right`: ids of the
+    control tokens that strip the white space before and after them. `restart_pattern`: see
+    `lay_out`.
     """
 
     boundary: str
@@ -113,23 +108,22 @@ class SampleRules:
     after_control: str = "first"
     strips_left: frozenset[int] = frozenset()
     strips_right: frozenset[int] = frozenset()
-    closed: str = ""
-    count_drift: bool = True
+    restart_pattern: str = ""
 
 
 class SampleEncoder:
-    """Encodes batches of samples; safe to call from several threads, where its engines are.
+    """Encodes batches of samples; safe to call from several threads if its engines are.
 
     Args:
-        engine: for texts, with no control token's string parsed that the samples bring.
-        continuation: for text that continues text: the very same engine where texts get no prefix,
-            None where there is none.
-        rules: what to do.
-        lengths: the bytes of tokens, see `byte_lengths`; None where they are not known.
+        engine: for texts; it parses no control token in them.
+        continuation: for text that continues text: the same object if the tokenizer puts no prefix
+            before a text, None if the tokenizer cannot encode continuations.
+        rules: how samples are encoded.
+        lengths: byte lengths of tokens, see `byte_lengths`; None if not known.
         offsets: used where token lengths do not add up to the text; None: those are refused.
 
     Raises:
-        TokenizerError: boundary joint, and neither `lengths` nor `offsets` are there.
+        TokenizerError: boundary is joint, but both `lengths` and `offsets` are None.
     """
 
     def __init__(
@@ -143,18 +137,18 @@ class SampleEncoder:
     ) -> None:
         if rules.boundary == "joint" and lengths is None and offsets is None:
             raise TokenizerError(
-                "boundary joint needs to know which bytes a token stands for, and this tokenizer "
-                "does not say it; choose boundary split"
+                "boundary joint needs the byte lengths of tokens, and this tokenizer does not "
+                "define them; choose boundary split"
             )
         self._engine = engine
         self._continuation = continuation
         self._rules = rules
         self._lengths = lengths
         self._offsets = offsets
-        self._drift = SplitJointCheck()
+        self._split_joint = SplitJointCheck()
 
-    def encode(self, batch: SampleBatch, laps: StageTimer) -> EncodedSamples:
-        """Encode samples; `laps` counts what is not the engine's as `mask`.
+    def encode(self, batch: SampleBatch, timer: StageTimer) -> EncodedSamples:
+        """Return the tokens of samples; `timer` counts all but the engine's time as `mask`.
 
         Raises:
             ParityError: the engine has other tokens for a text than the reference.
@@ -165,88 +159,86 @@ class SampleEncoder:
             split=rules.boundary == "split",
             strips_left=rules.strips_left,
             strips_right=rules.strips_right,
-            closed=rules.closed,
+            restart_pattern=rules.restart_pattern,
         )
         refused: dict[int, tuple[str, str]] = {}
-        continues = self._continues(layout, refused)
-        laps.end("mask")
-        tokens = self._tokens(layout.pieces, continues, laps)
+        is_continuation = self._is_continuation(layout, refused)
+        timer.end("mask")
+        tokens = self._encode_texts(layout.texts, is_continuation, timer)
         n_samples = len(batch.offsets) - 1
-        noticed = {}
-        if len(layout.swallowed):
-            noticed[STRIPPED_SAMPLES] = np.bincount(layout.swallowed, minlength=n_samples)
-        if rules.boundary == "split" and rules.count_drift and self._continuation is not None:
-            drifting = self._drifting(layout, laps)
-            noticed[JOINT_DIFFERS] = np.minimum(np.bincount(drifting, minlength=n_samples), 1)
-        marks = find_boundaries(layout, tokens, continues, self._lengths, self._offsets)
-        _refuse(refused, layout.piece_sample[layout.mark_piece[_lost(layout, marks)]], _UNCOVERED)
-        samples, mixed = assemble(layout, tokens, marks, n_samples, straddling=rules.straddling)
+        counters = {}
+        if len(layout.stripped):
+            counters[STRIPPED_SAMPLES] = np.bincount(layout.stripped, minlength=n_samples)
+        if rules.boundary == "split" and self._continuation is not None:
+            differing = self._joint_differs(layout, timer)
+            counters[JOINT_DIFFERS] = np.minimum(np.bincount(differing, minlength=n_samples), 1)
+        boundaries = find_boundaries(layout, tokens, is_continuation, self._lengths, self._offsets)
+        _refuse(refused, _uncovered(layout, boundaries), _UNCOVERED)
+        samples, mixed = assemble(
+            layout, tokens, boundaries, n_samples, straddling=rules.straddling
+        )
         if rules.boundary == "joint":
-            noticed[STRADDLING_TOKENS] = np.bincount(mixed, minlength=n_samples)
+            counters[STRADDLING_TOKENS] = np.bincount(mixed, minlength=n_samples)
             if rules.straddling == "reject":
                 _refuse(refused, mixed, _STRADDLES)
         every = np.arange(n_samples)
         refusals = [Refusal(sample, *refused[sample]) for sample in sorted(refused)]
-        encoding = EncodedSamples(
-            samples,
-            every,
-            noticed,
-            refusals,
-            layout.pieces,
-            tokens,
-            layout.piece_sample,
-            continues & (self._continuation is not self._engine),
-        )
-        encoding = encoding.selected(~np.isin(every, list(refused)))
-        laps.end("mask")
-        return encoding
+        is_other = is_continuation & (self._continuation is not self._engine)
+        texts = (layout.texts, tokens, layout.text_sample, is_other)
+        encoded = EncodedSamples(samples, every, counters, refusals, *texts)
+        encoded = encoded.selected(~np.isin(every, list(refused)))
+        timer.end("mask")
+        return encoded
 
     def encode_text(
-        self, text: pa.LargeStringArray, laps: StageTimer, *, continues: bool
+        self, text: pa.LargeStringArray, timer: StageTimer, *, is_continuation: bool
     ) -> TokenBatch:
-        """Encode texts as pieces of samples are; `continues`: as text that continues text."""
-        engine = self._continuation if continues and self._continuation else self._engine
-        return engine.encode(text, laps)
+        """Return the tokens of texts, as a sample's texts or as continuations of text."""
+        engine = self._continuation if is_continuation and self._continuation else self._engine
+        return engine.encode(text, timer)
 
-    def _continues(
+    def _is_continuation(
         self, layout: Layout, refused: dict[int, tuple[str, str]]
     ) -> npt.NDArray[np.bool_]:
-        """Say which pieces the engine for continuations gets: (n_pieces,) bool."""
-        continues = layout.behind_text
+        """Return which texts the engine for continuations gets: (n_texts,) bool."""
+        found = layout.follows_text
         if self._rules.after_control == "continuation":
-            continues = continues | layout.behind_control
+            found = found | layout.follows_control
         if self._continuation is None:
-            _refuse(refused, layout.piece_sample[continues], _CONTINUES)
-            return np.zeros(len(continues), bool)
-        return continues
+            _refuse(refused, layout.text_sample[found], _NO_CONTINUATION)
+            return np.zeros(len(found), bool)
+        return found
 
-    def _tokens(
-        self, pieces: pa.LargeStringArray, continues: npt.NDArray[np.bool_], laps: StageTimer
+    def _encode_texts(
+        self, texts: pa.LargeStringArray, is_continuation: npt.NDArray[np.bool_], timer: StageTimer
     ) -> TokenBatch:
-        if self._continuation is self._engine or self._continuation is None or not continues.any():
-            return self._engine.encode(pieces, laps)
-        if continues.all():
-            return self._continuation.encode(pieces, laps)
-        first = self._engine.encode(pieces.filter(pa.array(~continues)), laps)
-        rest = self._continuation.encode(pieces.filter(pa.array(continues)), laps)
-        return _merged(first, rest, continues)
+        first, rest = self._engine, self._continuation
+        if rest is first or rest is None or not is_continuation.any():
+            return first.encode(texts, timer)
+        if is_continuation.all():
+            return rest.encode(texts, timer)
+        first_tokens = first.encode(texts.filter(pa.array(~is_continuation)), timer)
+        rest_tokens = rest.encode(texts.filter(pa.array(is_continuation)), timer)
+        return _merged(first_tokens, rest_tokens, is_continuation)
 
-    def _drifting(self, layout: Layout, laps: StageTimer) -> npt.NDArray[np.int64]:
-        """Give the samples that drift, once for each boundary at which they do."""
+    def _joint_differs(self, layout: Layout, timer: StageTimer) -> npt.NDArray[np.int64]:
+        """Return the sample of each boundary at which the joint ids differ."""
         engine = self._continuation
-        cuts = np.flatnonzero(layout.behind_text)
-        if engine is None or not len(cuts):
+        split_at = np.flatnonzero(layout.follows_text)
+        if engine is None or not len(split_at):
             return np.zeros(0, np.int64)
-        found = self._drift.find(layout.pieces, cuts, lambda text: engine.encode(text, laps))
-        return layout.piece_sample[cuts[found]]
+        found = self._split_joint.find(
+            layout.texts, split_at, lambda text: engine.encode(text, timer)
+        )
+        return layout.text_sample[split_at[found]]
 
 
 def reference_offsets(
     tokenizer: Tokenizer, continuation: Tokenizer | None, *, parse: bool
 ) -> tuple[ReferenceOffsets, ReferenceOffsets | None] | None:
-    """Give the slow, exact way to the bytes of tokens, for texts and for their continuations.
+    """Return the offsets of the reference for texts and for their continuations.
 
-    None for a SentencePiece model that no tokenizer.json says the same as.
+    None for a SentencePiece model without an equal tokenizer.json.
     """
     if not tokenizer.json:
         return None
@@ -257,7 +249,7 @@ def reference_offsets(
 
 
 def _merged(first: TokenBatch, rest: TokenBatch, is_rest: npt.NDArray[np.bool_]) -> TokenBatch:
-    """Return the tokens of two kinds of pieces in the order of all of them."""
+    """Return the tokens of first texts and continuations in the order of all texts."""
     routed = [
         np.flatnonzero(of_kind)[batch.routed]
         for batch, of_kind in ((first, ~is_rest), (rest, is_rest))
@@ -266,11 +258,11 @@ def _merged(first: TokenBatch, rest: TokenBatch, is_rest: npt.NDArray[np.bool_])
     return merged(first, rest, is_rest, np.sort(np.concatenate(routed)) if routed else None)
 
 
-def _lost(layout: Layout, marks: BoundaryTokens) -> npt.NDArray[np.bool_]:
-    """Say of which marks the weights need to be known and are not: (n_marks,) bool."""
-    behind = np.flatnonzero(layout.is_mark)
-    lost: npt.NDArray[np.bool_] = layout.weights[behind] != layout.weights[behind - 1]
-    return lost & ~marks.is_known
+def _uncovered(layout: Layout, boundaries: BoundaryTokens) -> npt.NDArray[np.int64]:
+    """Return the samples with an unknown boundary at which the weight changes."""
+    after = np.flatnonzero(layout.is_inner)
+    changes: npt.NDArray[np.bool_] = layout.weights[after] != layout.weights[after - 1]
+    return layout.text_sample[layout.boundary_text[changes & ~boundaries.is_known]]
 
 
 def _refuse(

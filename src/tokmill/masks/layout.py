@@ -1,21 +1,23 @@
-"""The segments of samples, laid out for encoding: pieces for an engine, items for the weights.
+"""Segments laid out for encoding: texts for an engine, and spans of one weight.
 
-A piece is text that an engine gets as one document: adjacent text segments of one sample. An item
-is what has one weight: a control token, or a part of a piece. Items of a piece meet at marks: there
-the weight changes, or a turn ends. With boundary split pieces end where weights change, so that
-marks are rare; with joint they are what has to be found in the tokens.
+A text is what an engine encodes at once: adjacent text segments of one sample. A span has one
+weight: a control token, or a part of a text. Two spans of one text meet at a boundary; there the
+weight changes or a turn ends. With `split` a text also ends where the weight changes, so boundaries
+are rare. Without it, boundaries have to be found among the tokens of the text.
 """
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
+import pyarrow.compute as pc
 
-from tokmill.masks.closed_text import cut_at, find_closed
-from tokmill.masks.segments import TEXT_ALONE, segments_of
-from tokmill.offsets import byte_offsets, text_column
+from tokmill.masks.segments import cut_segments, flat_segments
+from tokmill.offsets import byte_offsets, starts_run, text_column
+from tokmill.values import UNMERGED_TEXT
 
 if TYPE_CHECKING:
     from collections.abc import Collection
@@ -23,37 +25,35 @@ if TYPE_CHECKING:
     import numpy.typing as npt
     import pyarrow as pa
 
-    from tokmill.masks.segments import TextSegments
+    from tokmill.masks.segments import Segments
     from tokmill.values import SampleBatch
-
-
-_NOWHERE = np.zeros(0, np.int64)
 
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """Pieces and items of a batch, both in order; no piece and no item is empty.
+    """The texts and spans of a batch, both in order and never empty.
 
-    `pieces`: large_string of n_pieces texts. For each: `piece_sample` int64; `behind_text` and
-    `behind_control` bool, by what stands before it in its sample: a closed text is neither.
-    For each of n_items: `control` (int32, -1 for text), `weights` (float32), `sample` (int64),
-    `ends_turn` (bool), `is_mark`: a text item that does not begin its piece.
-    For each mark, in order: `mark_piece`, and `mark_bytes`: where in its piece it begins; int64.
-    `swallowed`: the samples that lost trained white space to a control token beside it, in order.
+    For each text: `text_sample` int64; `follows_text` and `follows_control` bool, by the segment
+    before it in its sample; both are false for a text after a restart.
+    For each span: `control` int32, below 0 for text; `weights` float32; `sample` int64; `ends_turn`
+    bool; `is_inner` bool, whether it continues the text of the span before it.
+    For each boundary, in order: `boundary_text` int64, its text; `boundary_bytes` int64, its
+    position in the text.
+    `stripped`: see `Segments`.
     """
 
-    pieces: pa.LargeStringArray
-    piece_sample: npt.NDArray[np.int64]
-    behind_text: npt.NDArray[np.bool_]
-    behind_control: npt.NDArray[np.bool_]
+    texts: pa.LargeStringArray
+    text_sample: npt.NDArray[np.int64]
+    follows_text: npt.NDArray[np.bool_]
+    follows_control: npt.NDArray[np.bool_]
     control: npt.NDArray[np.int32]
     weights: npt.NDArray[np.float32]
     sample: npt.NDArray[np.int64]
     ends_turn: npt.NDArray[np.bool_]
-    is_mark: npt.NDArray[np.bool_]
-    mark_piece: npt.NDArray[np.int64]
-    mark_bytes: npt.NDArray[np.int64]
-    swallowed: npt.NDArray[np.int64]
+    is_inner: npt.NDArray[np.bool_]
+    boundary_text: npt.NDArray[np.int64]
+    boundary_bytes: npt.NDArray[np.int64]
+    stripped: npt.NDArray[np.int64]
 
 
 def lay_out(
@@ -62,79 +62,95 @@ def lay_out(
     split: bool,
     strips_left: Collection[int] = (),
     strips_right: Collection[int] = (),
-    closed: str = "",
+    restart_pattern: str = "",
 ) -> Layout:
-    """Lay the segments of a batch out.
+    """Return the layout of a batch.
 
     Args:
         batch: the samples.
-        split: whether a piece ends where the weight changes.
-        strips_left: ids of control tokens that swallow the white space before them.
-        strips_right: ids of control tokens that swallow the white space behind them.
-        closed: what closes a text, see `closed_texts`: there a piece ends, and none goes on.
+        split: whether a text ends where the weight changes.
+        strips_left: see `flat_segments`.
+        strips_right: see `flat_segments`.
+        restart_pattern: matches control tokens that are parsed in texts; a text ends after each
+            group that matches, and the rest is encoded like the start of a text.
     """
-    segments = segments_of(batch, strips_left, strips_right)
+    segments = flat_segments(batch, strips_left, strips_right)
     joints = _joints(segments, split=split)
-    closed_at = find_closed(segments, joints.goes_on, closed) if closed else _NOWHERE
-    if len(closed_at):
-        segments = cut_at(segments, closed_at)
-        joints = _joints(segments, split=split)
-    return _layout(segments, joints, closed_at)
+    if restart_pattern:
+        restarts = _find_restarts(segments, joints, restart_pattern)
+        if restarts:
+            segments = cut_segments(segments, np.array(restarts, np.int64))
+            return _layout(segments, _joints(segments, split=split), restarts)
+    return _layout(segments, joints, [])
 
 
 class _Joints(NamedTuple):
-    """What stands at the beginning of n segments: (n,) bool each.
+    """What each of n segments is, beside the segment before it: (n,) bool each.
 
-    `is_text`: of the segment itself. `follows`: it is text behind text. `goes_on`: that of its own
-    piece. `is_item`: it begins an item.
+    `follows_text`: text after text of the same sample. `continues`: belongs to the same text as the
+    segment before. `starts_span`: its weight differs, a turn ended, or it is no text.
     """
 
     is_text: npt.NDArray[np.bool_]
-    follows: npt.NDArray[np.bool_]
-    goes_on: npt.NDArray[np.bool_]
-    is_item: npt.NDArray[np.bool_]
+    follows_text: npt.NDArray[np.bool_]
+    continues: npt.NDArray[np.bool_]
+    starts_span: npt.NDArray[np.bool_]
 
 
-def _joints(segments: TextSegments, *, split: bool) -> _Joints:
+def _joints(segments: Segments, *, split: bool) -> _Joints:
     is_text = segments.control < 0
-    follows = np.zeros(len(is_text), bool)
-    same_sample = segments.sample[1:] == segments.sample[:-1]
-    follows[1:] = is_text[1:] & is_text[:-1] & same_sample
-    changes = np.zeros(len(is_text), bool)
-    changes[1:] = segments.weights[1:] != segments.weights[:-1]
-    alone = segments.control == TEXT_ALONE
-    goes_on = follows & ~(alone | changes if split else alone)
-    ends_turn = np.zeros(len(is_text), bool)
-    ends_turn[1:] = segments.ends_turn[:-1]
-    return _Joints(is_text, follows, goes_on, ~follows | changes | ends_turn | alone)
+    follows_text = is_text & ~starts_run(segments.sample)
+    follows_text[1:] &= is_text[:-1]
+    changes = starts_run(segments.weights)
+    unmerged = segments.control == UNMERGED_TEXT
+    continues = follows_text & ~(unmerged | changes if split else unmerged)
+    after_turn = np.zeros(len(is_text), bool)
+    after_turn[1:] = segments.turn_ends[:-1]
+    starts_span = ~follows_text | changes | after_turn | unmerged
+    return _Joints(is_text, follows_text, continues, starts_span)
 
 
-def _layout(segments: TextSegments, joints: _Joints, closed_at: npt.NDArray[np.int64]) -> Layout:
-    is_text, follows, goes_on, is_item = joints
-    sample, text_segments = segments.sample, np.flatnonzero(is_text)
+def _find_restarts(segments: Segments, joints: _Joints, pattern: str) -> list[int]:
+    """Return where texts restart, in bytes of the column of text: increasing.
+
+    A tokenizer that puts a prefix before a text also puts it after some control tokens that it
+    parses in the text; those are the groups of `pattern`.
+    """
     offsets = byte_offsets(segments.text)
-    begins_piece = ~goes_on.take(text_segments)
-    first_text = np.flatnonzero(begins_piece)
+    starts = offsets[:-1][~joints.continues[joints.is_text]]
+    texts = text_column(segments.text, np.append(starts, offsets[-1]))
+    found = pc.match_substring_regex(texts, pattern).to_numpy(zero_copy_only=False)
+    positions: list[int] = []
+    for number in np.flatnonzero(found).tolist():
+        text, start = texts[number].as_py(), int(starts[number])
+        ends = [match.end() for match in re.finditer(pattern, text) if match.lastindex]
+        positions += [start + len(text[:end].encode()) for end in ends]
+    return positions
+
+
+def _layout(segments: Segments, joints: _Joints, restarts: list[int]) -> Layout:
+    text_segments = np.flatnonzero(joints.is_text)
+    offsets = byte_offsets(segments.text)
+    starts_text = ~joints.continues.take(text_segments)
+    first_text = np.flatnonzero(starts_text)
     first_segment = text_segments.take(first_text)
-    marked = np.flatnonzero(is_item.take(text_segments) & ~begins_piece)
-    mark_piece = np.searchsorted(first_text, marked, "right") - 1
-    items = np.flatnonzero(is_item)
-    last_segment = np.append(items[1:], len(is_item))[: len(items)] - 1
-    begins_sample = np.ones(len(sample), bool)
-    begins_sample[1:] = sample[1:] != sample[:-1]
-    behind_text = follows.take(first_segment)
+    boundaries = np.flatnonzero(joints.starts_span.take(text_segments) & ~starts_text)
+    boundary_text = np.searchsorted(first_text, boundaries, "right") - 1
+    spans = np.flatnonzero(joints.starts_span)
+    last_segment = np.append(spans[1:], len(joints.is_text))[: len(spans)] - 1
+    follows_text = joints.follows_text.take(first_segment)
     starts = offsets.take(first_text)
     return Layout(
-        pieces=text_column(segments.text, np.append(starts, offsets[-1])),
-        piece_sample=sample.take(first_segment),
-        behind_text=behind_text & ~np.isin(starts, closed_at) if len(closed_at) else behind_text,
-        behind_control=~(behind_text | begins_sample.take(first_segment)),
-        control=segments.control.take(items),
-        weights=segments.weights.take(items),
-        sample=sample.take(items),
-        ends_turn=segments.ends_turn.take(last_segment),
-        is_mark=goes_on.take(items),
-        mark_piece=mark_piece,
-        mark_bytes=offsets.take(marked) - starts.take(mark_piece),
-        swallowed=segments.swallowed,
+        texts=text_column(segments.text, np.append(starts, offsets[-1])),
+        text_sample=segments.sample.take(first_segment),
+        follows_text=follows_text & ~np.isin(starts, restarts) if restarts else follows_text,
+        follows_control=~(follows_text | starts_run(segments.sample).take(first_segment)),
+        control=segments.control.take(spans),
+        weights=segments.weights.take(spans),
+        sample=segments.sample.take(spans),
+        ends_turn=segments.turn_ends.take(last_segment),
+        is_inner=joints.continues.take(spans),
+        boundary_text=boundary_text,
+        boundary_bytes=offsets.take(boundaries) - starts.take(boundary_text),
+        stripped=segments.stripped,
     )

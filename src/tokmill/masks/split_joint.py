@@ -1,4 +1,4 @@
-"""Whether text that is split at a boundary has other tokens than the same text joined."""
+"""Split against joint: whether text split at a boundary has other tokens than the joined text."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pyarrow as pa
 
-from tokmill.offsets import byte_offsets
+from tokmill.offsets import byte_offsets, indices_of, offsets_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -18,21 +18,21 @@ if TYPE_CHECKING:
     from tokmill.values import TokenBatch
 
 WINDOW_BYTES = 8
-"""At most this much on either side of a boundary is looked at, and no more than a word."""
+"""The bytes compared on each side of a boundary: at most these, and at most one word."""
 
 _SPACE = 0x20
-"""This byte and those below count as white space here."""
+"""This byte and those below count as white space."""
 
 _MOST_KNOWN = 1 << 16
-"""Surroundings of cuts that are remembered, in 9 bytes each."""
+"""The results that are remembered, 9 bytes each."""
 
 _MULTIPLIERS = (np.uint64(0x9E3779B97F4A7C15), np.uint64(0xC2B2AE3D27D4EB4F))
 
 
 class SplitJointCheck:
-    """Finds the cuts that change tokens, and remembers what it has seen; safe between threads.
+    """Finds the boundaries where split and joint tokens differ, and remembers what it compared.
 
-    A word on either side is looked at, with the white space before it and the cut.
+    Compares one word on each side, with the white space before it. Safe to share between threads.
     """
 
     def __init__(self) -> None:
@@ -40,29 +40,29 @@ class SplitJointCheck:
 
     def find(
         self,
-        pieces: pa.LargeStringArray,
-        cuts: npt.NDArray[np.int64],
+        texts: pa.LargeStringArray,
+        split_at: npt.NDArray[np.int64],
         encode: Callable[[pa.LargeStringArray], TokenBatch],
     ) -> npt.NDArray[np.bool_]:
-        """Say for n cuts whether the text around has other tokens when whole: (n,) bool.
+        """Return for n split texts whether the joint tokens differ at the split: (n,) bool.
 
         Args:
-            pieces: texts.
-            cuts: indices of pieces, none 0, that continue the piece before.
-            encode: an engine that puts no prefix before a text; the same one every time.
+            texts: the texts.
+            split_at: (n,) indices of texts, none 0, that continue the text before them.
+            encode: an engine that puts no prefix before a text; the same one in every call.
         """
-        if not len(cuts):
+        if not len(split_at):
             return np.zeros(0, bool)
-        offsets = byte_offsets(pieces)
-        data = np.frombuffer(pieces.buffers()[2], np.uint8)
-        middle = offsets[cuts]
-        start, left = _word(data, middle, middle - offsets[cuts - 1], -1)
-        stop, right = _word(data, middle, offsets[cuts + 1] - middle, 1)
-        keys, at, which = _different(left, right)
+        offsets = byte_offsets(texts)
+        data = np.frombuffer(texts.buffers()[2], np.uint8)
+        middle = offsets[split_at]
+        start, left = _word(data, middle, middle - offsets[split_at - 1], -1)
+        stop, right = _word(data, middle, offsets[split_at + 1] - middle, 1)
+        keys, at, which = _distinct_pairs(left, right)
         differs, is_new = self._known.look_up(keys)
         if is_new.any():
             start, middle, stop = (edge[at[is_new]] for edge in (start, middle, stop))
-            sides = (*_distinct(data, start, middle), *_distinct(data, middle, stop))
+            sides = (*_distinct_texts(data, start, middle), *_distinct_texts(data, middle, stop))
             differs[is_new] = _differ(*sides, encode)
             self._known = self._known.with_more(keys[is_new], differs[is_new])
         return differs[which]
@@ -70,7 +70,7 @@ class SplitJointCheck:
 
 @dataclass(frozen=True, slots=True)
 class _Known:
-    """What was seen: (n,) uint64 keys, sorted, and for each whether the tokens differ."""
+    """Results by key: (n,) uint64 keys, sorted, and (n,) bool, whether the tokens differ."""
 
     keys: npt.NDArray[np.uint64]
     differs: npt.NDArray[np.bool_]
@@ -78,7 +78,7 @@ class _Known:
     def look_up(
         self, keys: npt.NDArray[np.uint64]
     ) -> tuple[npt.NDArray[np.bool_], npt.NDArray[np.bool_]]:
-        """Give what is known of n keys, and which of them are new: (n,) each."""
+        """Return the results of n keys, and which keys are new: (n,) each."""
         if not len(self.keys):
             return np.zeros(len(keys), bool), np.ones(len(keys), bool)
         at = np.searchsorted(self.keys, keys)
@@ -86,7 +86,7 @@ class _Known:
         return self.differs.take(at, mode="clip"), is_new
 
     def with_more(self, keys: npt.NDArray[np.uint64], differs: npt.NDArray[np.bool_]) -> _Known:
-        """Give the same and more; more alone when it would become too much."""
+        """Return these results and more; only the new ones if both are too many."""
         order = np.argsort(keys)
         keys, differs = keys[order], differs[order]
         if len(self.keys) + len(keys) > _MOST_KNOWN:
@@ -101,55 +101,58 @@ def _word(
     n_bytes: npt.NDArray[np.int64],
     step: int,
 ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.uint64]]:
-    """Give where white space and one word before (-1) or behind (1) n cuts end, and their bytes.
+    """Return where the white space and word before (-1) or after (1) n positions end.
 
-    Of `n_bytes` that are there, and whole characters; their bytes as one number, 0 beyond the end.
+    At most `n_bytes` and whole characters. Also returns their bytes as one number each, padded
+    with 0.
     """
     steps = np.arange(WINDOW_BYTES)
     window = data.take((middle + min(step, 0))[:, None] + step * steps, mode="clip")
     is_space = window <= _SPACE
     is_space &= steps > np.argmin(is_space, axis=1)[:, None]
-    n_word = np.argmax(is_space, axis=1)  # 0 where the word goes on
-    n_word[n_word == 0] = WINDOW_BYTES
+    n_word = np.argmax(is_space, axis=1)
+    n_word[n_word == 0] = WINDOW_BYTES  # no space after the word: it fills the window
     ends = _on_character(data, middle + step * np.minimum(n_word, n_bytes), -step)
     window *= steps < np.abs(ends - middle)[:, None]
     return ends, window.view(np.uint64)[:, 0]
 
 
-def _different(
+def _distinct_pairs(
     left: npt.NDArray[np.uint64], right: npt.NDArray[np.uint64]
 ) -> tuple[npt.NDArray[np.uint64], npt.NDArray[np.int64], npt.NDArray[np.int32]]:
-    """Give a key of each different pair of n, an index of one such, and which each pair is: (n,).
+    """Return keys of the distinct pairs, an index of each among n, and the pair of each n: (n,).
 
-    The keys are hashes: that two of 2**16 are the same is less likely than one in 2**31.
+    Keys are hashes: two of 2**16 are equal by chance less often than once in 2**31.
     """
     mixed = (left * _MULTIPLIERS[0] ^ right) * _MULTIPLIERS[1]
     mixed ^= mixed >> np.uint64(29)
     found = pa.array(mixed).dictionary_encode()
     which = found.indices.to_numpy()
-    one_of_each = np.empty(len(found.dictionary), np.int64)
-    one_of_each[which] = np.arange(len(which))
-    return found.dictionary.to_numpy(), one_of_each, which
+    index = np.empty(len(found.dictionary), np.int64)
+    index[which] = np.arange(len(which))
+    return found.dictionary.to_numpy(), index, which
 
 
 def _on_character(
     data: npt.NDArray[np.uint8], positions: npt.NDArray[np.int64], step: int
 ) -> npt.NDArray[np.int64]:
-    """Move positions to where a character begins, or the text ends: at most three bytes on."""
+    """Return positions moved to the next start of a character: at most three bytes."""
     for _ in range(3):
         inside = data.take(positions, mode="clip") & 0xC0 == 0x80
         positions = positions + step * (inside & (positions < len(data)))
     return positions
 
 
-def _distinct(
+def _distinct_texts(
     data: npt.NDArray[np.uint8], start: npt.NDArray[np.int64], stop: npt.NDArray[np.int64]
 ) -> tuple[pa.LargeStringArray, npt.NDArray[np.int64]]:
-    """Give every different text of n ranges once, and for each range which one it is: (n,)."""
-    offsets = np.zeros(len(start) + 1, np.int64)
-    np.cumsum(stop - start, out=offsets[1:])
-    chosen = data[_ranges(start, stop - start)]
-    buffers = [None, pa.py_buffer(offsets), pa.py_buffer(chosen)]
+    """Return the distinct texts of n ranges, and the index of the text of each range: (n,)."""
+    lengths = stop - start
+    buffers = [
+        None,
+        pa.py_buffer(offsets_of(lengths)),
+        pa.py_buffer(data[indices_of(start, lengths)]),
+    ]
     texts = pa.Array.from_buffers(pa.large_string(), len(start), buffers)
     encoded = texts.dictionary_encode()
     return encoded.dictionary, encoded.indices.to_numpy().astype(np.int64)
@@ -162,28 +165,20 @@ def _differ(
     of_right: npt.NDArray[np.int64],
     encode: Callable[[pa.LargeStringArray], TokenBatch],
 ) -> npt.NDArray[np.bool_]:
-    """Say for n pairs, given by indices, whether their tokens are not those of both together."""
+    """Return for n pairs, given by indices, whether joining both texts changes the tokens."""
     import pyarrow.compute as pc
 
     empty = pa.scalar("", pa.large_string())
-    whole = pc.binary_join_element_wise(left.take(of_left), right.take(of_right), empty)
-    tokens = encode(pa.concat_arrays([left, right, whole]))
-    lengths, n_parts = tokens.lengths, len(left) + len(right)
-    parts = np.stack([of_left, of_right + len(left)], axis=1).ravel()
-    apart = lengths[parts].reshape(-1, 2).sum(1)
-    differs: npt.NDArray[np.bool_] = apart != lengths[n_parts:]
+    joint = pc.binary_join_element_wise(left.take(of_left), right.take(of_right), empty)
+    tokens = encode(pa.concat_arrays([left, right, joint]))
+    lengths, n_sides = tokens.lengths, len(left) + len(right)
+    sides = np.stack([of_left, of_right + len(left)], axis=1)
+    n_split = lengths[sides].sum(1)
+    differs: npt.NDArray[np.bool_] = n_split != lengths[n_sides:]
     same = np.flatnonzero(~differs)
-    parts = parts.reshape(-1, 2)[same].ravel()
-    got = tokens.ids[_ranges(tokens.offsets[parts], lengths[parts])]
-    expected = tokens.ids[_ranges(tokens.offsets[same + n_parts], lengths[same + n_parts])]
-    wrong = np.flatnonzero(got != expected)
-    differs[same[np.searchsorted(np.cumsum(apart[same]), wrong, "right")]] = True
+    sides, joints = sides[same].ravel(), same + n_sides
+    split_ids = tokens.ids[indices_of(tokens.offsets[sides], lengths[sides])]
+    joint_ids = tokens.ids[indices_of(tokens.offsets[joints], lengths[joints])]
+    wrong = np.flatnonzero(split_ids != joint_ids)
+    differs[same[np.searchsorted(np.cumsum(n_split[same]), wrong, "right")]] = True
     return differs
-
-
-def _ranges(start: npt.NDArray[np.int64], lengths: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-    """Give the indices of n ranges, end to end."""
-    ends = np.cumsum(lengths)
-    total = int(ends[-1]) if len(ends) else 0
-    index: npt.NDArray[np.int64] = np.arange(total) + np.repeat(start - ends + lengths, lengths)
-    return index

@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from tokmill.errors import TokenizerError
-from tokmill.values import TokenBatch
 
 if TYPE_CHECKING:
     import numpy.typing as npt
+
+    from tokmill.values import TokenBatch
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,14 +72,3 @@ def check_fits(largest: int, dtype: np.dtype[np.unsignedinteger]) -> None:
     """Make sure that ids up to `largest` can be written; raises `TokenizerError`."""
     if largest > np.iinfo(dtype).max:
         raise TokenizerError(f"token id {largest} does not fit {dtype.name}")
-
-
-def select(batch: TokenBatch, keep: npt.NDArray[np.bool_]) -> TokenBatch:
-    """Give the documents whose `keep` (n_documents,) is true, in order."""
-    lengths = batch.lengths
-    offsets = np.zeros(int(keep.sum()) + 1, np.int64)
-    np.cumsum(lengths[keep], out=offsets[1:])
-    routed = batch.routed
-    if routed is not None:
-        routed = (np.cumsum(keep) - 1)[routed[keep[routed]]]
-    return TokenBatch(batch.ids[np.repeat(keep, lengths)], offsets, routed)

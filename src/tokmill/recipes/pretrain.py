@@ -16,8 +16,8 @@ from tokmill.engines.renewal import EngineMemory, RenewableEngine
 from tokmill.engines.routed import load_routed, routed_counts
 from tokmill.engines.spot import SpotCheck, counts, differences
 from tokmill.fields import used_paths
-from tokmill.offsets import byte_offsets
-from tokmill.recipes.bos_eos import Ends, add_bos_eos, select
+from tokmill.offsets import byte_offsets, select_documents
+from tokmill.recipes.bos_eos import Ends, add_bos_eos
 from tokmill.recipes.encoded import EncodedBlock, join_records, split_encoded
 from tokmill.recipes.left_out import weigh_records
 from tokmill.recipes.memory_bounds import BLOCK_COPIES, engine_bytes
@@ -84,20 +84,20 @@ class PretrainRecipe:
             return self._process(blocks)
 
     def _process(self, blocks: Sequence[Block]) -> list[EncodedBlock]:
-        laps = StageTimer()
+        timer = StageTimer()
         parsed = parse_blocks(blocks)
         records = join_records(parsed)
-        laps.end("parse")
+        timer.end("parse")
         documents, refused = self._rendered(records)
         fields = weigh_records(parsed, documents.rows, self._used, self._labels)
-        laps.end("render")
-        batch = self.engine.encode(documents.text, laps)
+        timer.end("render")
+        batch = self.engine.encode(documents.text, timer)
         keep, drops = self._kept(batch.lengths, documents.rows)
         rows, text = documents.rows, documents.text
         if drops:
-            batch, rows, text = select(batch, keep), rows[keep], text.filter(keep)
-        laps.end("narrow")
-        checked = self._checked(text, batch, laps)
+            batch, rows, text = select_documents(batch, keep), rows[keep], text.filter(keep)
+        timer.end("narrow")
+        checked = self._checked(text, batch, timer)
         tokens, offsets = add_bos_eos(batch, self._ends)
         is_val = validation_documents(text, self._val_fraction)
         every = np.arange(len(rows))
@@ -113,22 +113,22 @@ class PretrainRecipe:
             (),
             records.lookup,
             sum(input_bytes),
-            laps.seconds,
+            timer.seconds,
             fields=fields,
             checks=checks,
             differences=differences(checked, rows),
         )
         encoded = split_encoded(whole, refused, parsed, input_bytes)
-        laps.end("narrow")
+        timer.end("narrow")
         return encoded
 
     def _checked(
-        self, text: pa.LargeStringArray, batch: TokenBatch, laps: StageTimer
+        self, text: pa.LargeStringArray, batch: TokenBatch, timer: StageTimer
     ) -> Sequence[Checked]:
         if self.spot is None:
             return ()
-        checked = self.spot.check(text, batch, lambda _, window: self.engine.encode(window, laps))
-        laps.end("spot check")
+        checked = self.spot.check(text, batch, lambda _, window: self.engine.encode(window, timer))
+        timer.end("spot check")
         return checked
 
     def _rendered(self, records: Records) -> tuple[DocumentBatch, list[tuple[int, Reject]]]:

@@ -84,18 +84,18 @@ class SftRecipe:
             return self._process(blocks)
 
     def _process(self, blocks: Sequence[Block]) -> list[EncodedBlock]:
-        laps = StageTimer()
+        timer = StageTimer()
         parsed = parse_blocks(blocks)
         records = join_records(parsed)
-        laps.end("parse")
+        timer.end("parse")
         samples = self._renderer.render(records)
-        laps.end("render")
-        encoding = self._encoder.encode(samples, laps)
+        timer.end("render")
+        encoding = self._encoder.encode(samples, timer)
         refused = self._refused(samples, encoding, records)
         input_bytes = [block.input_bytes for block in blocks]
-        whole = self._encoded(samples, encoding, refused, records, laps)
+        whole = self._encoded(samples, encoding, refused, records, timer)
         encoded = split_encoded(whole, sorted(refused.items()), parsed, input_bytes)
-        laps.end("narrow")
+        timer.end("narrow")
         return encoded
 
     def _refused(
@@ -125,7 +125,7 @@ class SftRecipe:
         encoding: EncodedSamples,
         refused: Mapping[int, Reject],
         records: Records,
-        laps: StageTimer,
+        timer: StageTimer,
     ) -> EncodedBlock:
         """Fit the samples into their limits; a record that was refused gives none."""
         settings, limits = self._settings, self._limits
@@ -144,13 +144,13 @@ class SftRecipe:
         is_first[1:] = source[1:] != source[:-1]
         n_windows = np.bincount(fitted.untrained_windows, minlength=len(encoding.samples))
         noticed = {name: counts[encoding.samples] for name, counts in samples.noticed.items()}
-        noticed |= {**encoding.noticed, _UNTRAINED_WINDOWS: n_windows}
+        noticed |= {**encoding.counters, _UNTRAINED_WINDOWS: n_windows}
         tokens = fitted.samples
-        owner = encoding.piece_samples
-        checked = self._checked(encoding, laps)
+        owner = encoding.text_samples
+        checked = self._checked(encoding, timer)
         n_samples = len(samples.rows)
         checks = counts(checked, owner, n_samples)
-        checks |= routed_counts(encoding.piece_tokens, owner, n_samples)
+        checks |= routed_counts(encoding.text_tokens, owner, n_samples)
         counters = {name: np.where(is_first, n[fitted.source], 0) for name, n in noticed.items()}
         return EncodedBlock(
             tokens=narrowed(tokens.ids, self.dtype),
@@ -162,7 +162,7 @@ class SftRecipe:
             rejects=(),
             lookup=records.lookup,
             input_bytes=0,
-            stage_s=laps.seconds,
+            stage_s=timer.seconds,
             mask=(tokens.weights > 0).astype(np.uint8),
             loss_weights=tokens.weights if settings.weights == "file" else None,
             counters={**counters, CUT_SAMPLES: fitted.is_cut.astype(np.int64)},
@@ -171,17 +171,19 @@ class SftRecipe:
             differences=differences(checked, samples.rows[owner]),
         )
 
-    def _checked(self, encoding: EncodedSamples, laps: StageTimer) -> Sequence[Checked]:
+    def _checked(self, encoding: EncodedSamples, timer: StageTimer) -> Sequence[Checked]:
         if self.spot is None:
             return ()
-        laps.end("mask")
+        timer.end("mask")
         checked = self.spot.check(
-            encoding.pieces,
-            encoding.piece_tokens,
-            lambda goes_on, window: self._encoder.encode_text(window, laps, continues=goes_on),
-            encoding.piece_continues,
+            encoding.texts,
+            encoding.text_tokens,
+            lambda goes_on, window: self._encoder.encode_text(
+                window, timer, is_continuation=goes_on
+            ),
+            encoding.is_continuation,
         )
-        laps.end("spot check")
+        timer.end("spot check")
         return checked
 
     def _drops(

@@ -73,7 +73,7 @@ def make_sample_encoder(spec: RunSpec, memory: EngineMemory) -> SampleEncoder:
         behind,
         strips_left=frozenset(token.id for token in added.values() if token.lstrip),
         strips_right=frozenset(token.id for token in added.values() if token.rstrip),
-        closed=closed_texts(tokenizer, added) if parse and is_variant else "",
+        restart_pattern=closed_texts(tokenizer, added) if parse and is_variant else "",
     )
     return SampleEncoder(engine, rest, rules, lengths=lengths, offsets=offsets)
 
