@@ -29,7 +29,7 @@ from tokmill.executors.run import run
 from tokmill.settings.load import build_config
 from tokmill.settings.schema import SftSettings
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "sft.md").read_text(encoding="utf-8")
 BLOCK = re.compile(r"^```python(?: (\w+))?\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 CAPACITY = 700

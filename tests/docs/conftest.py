@@ -1,0 +1,90 @@
+"""The package as users have it: built as a wheel, installed, used outside of the source tree."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from tests.docs.pages import ROOT
+
+DEADLINE_S = 120
+
+
+@dataclass(frozen=True)
+class Installed:
+    """An installed wheel, and a directory with a corpus, chats and a tokenizer to use it in."""
+
+    site: Path
+    desk: Path
+
+    def run(self, *command: str) -> str:
+        """Return what a command prints on both streams; it must succeed."""
+        path = os.pathsep.join([str(self.site / "bin"), os.environ["PATH"]])
+        done = subprocess.run(
+            command,
+            cwd=self.desk,
+            env=os.environ | {"PYTHONPATH": str(self.site), "PATH": path, "COLUMNS": "200"},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            timeout=DEADLINE_S,
+            check=False,
+        )
+        assert done.returncode == 0, f"{command}: {done.stdout}"
+        return done.stdout
+
+    def shell(self, command: str) -> str:
+        """Return what a line prints that a user types into a shell."""
+        return self.run("bash", "-o", "pipefail", "-c", command)
+
+    def python(self, program: str) -> str:
+        """Return what a program prints that imports the installed package."""
+        return self.run(sys.executable, "-W", "error", "-c", program)
+
+
+@pytest.fixture(scope="session")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Build the wheel from the tree, and install it without its dependencies."""
+    pytest.importorskip("hatchling", reason="hatchling is not installed: make check installs it")
+    directory = tmp_path_factory.mktemp("wheel")
+    build = f"import hatchling.build; hatchling.build.build_wheel({str(directory)!r})"
+    subprocess.run([sys.executable, "-c", build], cwd=ROOT, check=True, capture_output=True)
+    install = ["pip", "install", "-q", "--no-deps", "--no-index", "--target", directory / "site"]
+    command = [sys.executable, "-m", *install, next(directory.glob("*.whl"))]
+    subprocess.run(command, check=True, capture_output=True)
+    return directory / "site"
+
+
+@pytest.fixture
+def installed(site: Path, tmp_path: Path) -> Installed:
+    """The installed package, and a directory as the pages assume it."""
+    desk = tmp_path / "desk"
+    samples = shutil.copytree(ROOT / "data_samples", desk / "data_samples")
+    shutil.copytree(ROOT / "configs", desk / "configs")
+    lines = (samples / "records.jsonl").read_bytes().split(b"\n")
+    (desk / "corpus").mkdir()
+    (desk / "corpus" / "a.jsonl").write_bytes(b"\n".join(lines[:100]))
+    (desk / "corpus" / "b.jsonl").write_bytes(b"\n".join(lines[100:]))
+    shutil.copyfile(samples / "sft" / "chats.jsonl", desk / "chats.jsonl")
+    for name in ("my_tokenizer", "qwen2.5"):
+        shutil.copytree(samples / "tokenizer", desk / name)
+    return Installed(site, desk)
+
+
+@pytest.fixture(scope="session")
+def recipe() -> Callable[[str], str]:
+    """Return the last command that a target of the Makefile runs, without the path of .venv."""
+
+    def last(target: str) -> str:
+        command = ["make", "--no-print-directory", "-n", target]
+        done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
+        return done.stdout.splitlines()[-1].replace(".venv/bin/", "")
+
+    return last

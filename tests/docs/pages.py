@@ -1,0 +1,49 @@
+"""Markdown pages as tests read them: fenced blocks, links, headings."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+PAGES = ["README.md", *(f"docs/{p.name}" for p in sorted((ROOT / "docs").iterdir()))]
+_BLOCK = re.compile(r"^```(\w*) ?([^\n]*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+_LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
+_HEADING = re.compile(r"^#+ (.+)$", re.MULTILINE)
+_COMMAND = re.compile(r"^(?:tokmill|make|pip|python3?|[A-Z_]+=\S+) ")
+
+
+@dataclass(frozen=True)
+class Block:
+    """A fenced block of a page."""
+
+    language: str
+    needs: str
+    text: str
+
+    def commands(self) -> list[str]:
+        """Return the shell commands of a block without a language, continued lines joined."""
+        if self.language not in ("", "console", "sh"):
+            return []
+        lines = self.text.replace("\\\n", " ").splitlines()
+        return [line.split("  #")[0].strip() for line in lines if _COMMAND.match(line)]
+
+
+def read(page: str) -> str:
+    return (ROOT / page).read_text(encoding="utf-8")
+
+
+def blocks(page: str) -> list[Block]:
+    return [Block(*found) for found in _BLOCK.findall(read(page))]
+
+
+def links(page: str) -> list[str]:
+    return _LINK.findall(_BLOCK.sub("", read(page)))
+
+
+def anchors(page: str) -> set[str]:
+    """Return the anchors that GitHub makes of the headings of a page."""
+    headings = _HEADING.findall(_BLOCK.sub("", read(page)))
+    words = [re.sub(r"[^\w\- ]", "", heading.lower()) for heading in headings]
+    return {text.replace(" ", "-") for text in words}
