@@ -5,9 +5,9 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING
 
-from tokmill.cli.bar import Bar, can_draw
-from tokmill.cli.progress import Figures
+from tokmill.bar import Bar, can_draw
 from tokmill.cli.screen import show, show_labelled
+from tokmill.progress import Figures
 from tokmill.words.plural import plural
 from tokmill.words.units import size
 

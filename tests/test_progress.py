@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from tokmill.cli.progress import Figures, clock
+from tokmill.progress import Figures, clock
 from tokmill.recipes.spec import Progress
 
 LARGEST = Figures(

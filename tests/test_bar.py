@@ -8,8 +8,8 @@ from contextlib import contextmanager
 
 import pytest
 
-from tokmill.cli.bar import Bar, can_draw
-from tokmill.cli.progress import Figures
+from tokmill.bar import Bar, can_draw
+from tokmill.progress import Figures
 
 FULL = Figures(
     total_bytes=2 * 10**12,
