@@ -30,6 +30,14 @@ class ChatError(Exception):
         self.is_drop = is_drop
 
 
+def count_differs(n_replies: int, n_spans: int) -> ChatError:
+    """Return the error for a template that does not mark one span for each reply."""
+    return ChatError(
+        "turns and spans differ",
+        f"{n_spans} generation blocks for {n_replies} assistant messages: cannot match them",
+    )
+
+
 @dataclass(slots=True)
 class Conversation:
     """Messages in order, at least one, and what else the record says.

@@ -20,6 +20,7 @@ from tokmill.chat.conversation import ChatError
 from tokmill.chat.inline_tags import InlineReader, inline_forms
 from tokmill.chat.reading.schemas import parse_record, read_conversation
 from tokmill.chat.segments import Kind, Segments
+from tokmill.chat.weights import last_reply_weights
 from tokmill.values import UnreadKeys
 
 if TYPE_CHECKING:
@@ -152,16 +153,14 @@ class RecordWriter:
         if self._settings.samples == "conversation":
             yield conversation
             return
-        found = False
-        for i, message in enumerate(conversation.messages):
-            if message["role"] == "assistant" and conversation.weights[i] != 0:
-                found = True
-                weights: list[float | None] = [*([0.0] * i), conversation.weights[i]]
-                yield replace(
-                    conversation, messages=conversation.messages[: i + 1], weights=weights
-                )
-        if not found:
+        samples = [
+            replace(conversation, messages=conversation.messages[: i + 1], weights=weights)
+            for i in range(len(conversation.messages))
+            if (weights := last_reply_weights(conversation, i)) is not None
+        ]
+        if not samples:
             raise ChatError("no trained token", "it has no assistant turn", is_drop=True)
+        yield from samples
 
 
 class _Found:

@@ -45,14 +45,14 @@ class SegmentTable(NamedTuple):
     """What the mask rule asks of segments and of their turns.
 
     `kinds`, `turns`: (n_segments,) int64, a `Kind` and the number of a turn. `roles`, `samples`:
-    (n_turns,) int64, index in `ROLES` and number of the sample. `said`: (n_turns,) float32, the
-    weight that the record gives, NaN where it gives none.
+    (n_turns,) int64, index in `ROLES` and number of the sample. `given`: (n_turns,) float32,
+    the weight that the record gives, NaN where it gives none.
     """
 
     kinds: npt.NDArray[np.int64]
     turns: npt.NDArray[np.int64]
     roles: npt.NDArray[np.int64]
-    said: npt.NDArray[np.float32]
+    given: npt.NDArray[np.float32]
     samples: npt.NDArray[np.int64]
 
 

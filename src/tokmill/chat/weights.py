@@ -1,4 +1,16 @@
-"""The weight of every token in the loss: from record, role, turn and kind of segment."""
+"""Which tokens are trained: the weight of every segment of a sample in the loss.
+
+The weight of a turn is decided in this order:
+
+    record   a message's `train`, `weight`, `masked`, …, times the record's own `weight`
+    prompt   0 for messages of `prompt` beside `completion`; with --samples turn, 0 for all messages
+             but the last reply
+    rule     where the record gives none (None): 1 for the roles of --roles in the turns of --turns
+
+Within a turn, a segment has the turn's weight if the rule trains its kind (content, header, end of
+turn, …), else 0. A preset is the rule of one framework: they disagree on the tokens around a turn.
+The table follows what their code does with a conversation.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tokmill.chat.conversation import ChatError
+from tokmill.chat.conversation import ChatError, count_differs
 from tokmill.chat.reading.names import SWITCH_KEYS, WEIGHT_KEYS
 from tokmill.chat.reading.values import wrong_type
 from tokmill.chat.segments import ROLES, Kind
@@ -24,7 +36,9 @@ if TYPE_CHECKING:
     from tokmill.settings.schema import SftSettings
 
 EVERYTHING = "everything"
-"""The setting of turns that trains every token, as language modelling does."""
+"""The value of --turns that trains every token, as language modelling does."""
+
+NOT_TRAINED = 0.0
 
 _KINDS_BY_SETTING = {
     "header": (Kind.HEADER,),
@@ -33,15 +47,15 @@ _KINDS_BY_SETTING = {
     "eot": (Kind.EOT, Kind.EOT_OUTSIDE),
     "suffix": (Kind.SUFFIX, Kind.SUFFIX_OUTSIDE),
 }
-"""Settings that say for some kinds whether they are trained."""
+"""Settings that train or mask some kinds, against the preset."""
 
 
 @dataclass(frozen=True, slots=True)
 class Preset:
-    """What a framework does where the settings do not say otherwise.
+    """The defaults of a framework; settings override them.
 
     `trained`: the kinds that count in the loss. `template`: the built-in template that goes with
-    it; '': the tokenizer's own. `alone`: every message's text begins with a token of its own.
+    it; '' for the tokenizer's own. `alone`: the text of a segment is encoded by itself.
     """
 
     boundary: str
@@ -66,10 +80,7 @@ _PRESETS = {
 
 @dataclass(frozen=True, slots=True)
 class MaskRule:
-    """A preset with the settings' switches applied.
-
-    `trained`: (number of kinds,) bool. `roles`: (number of roles,) bool.
-    """
+    """A preset with the settings applied: `trained` by kind, `roles` by number of the role."""
 
     trained: npt.NDArray[np.bool_]
     roles: npt.NDArray[np.bool_]
@@ -81,11 +92,7 @@ class MaskRule:
 
 
 def mask_rule(settings: SftSettings) -> MaskRule:
-    """Give the rule that the settings describe.
-
-    Raises:
-        UsageError: an unknown role, or settings that contradict each other.
-    """
+    """Return the rule that the settings describe; refuse settings that contradict each other."""
     preset = _PRESETS[settings.preset]
     trained = np.zeros(len(Kind), bool)
     trained[list(preset.trained)] = True
@@ -93,15 +100,14 @@ def mask_rule(settings: SftSettings) -> MaskRule:
         _check_everything(settings)
         trained[:] = True
     for name, kinds in _KINDS_BY_SETTING.items():
-        if (switch := getattr(settings, name)) != "preset":
-            trained[list(kinds)] = switch == "train"
+        if (choice := getattr(settings, name)) != "preset":
+            trained[list(kinds)] = choice == "train"
     append_eos = preset.append_eos if settings.append_eos == "preset" else settings.append_eos
     trained[Kind.END] = append_eos == "train"
     unknown = [role for role in settings.roles if role not in ROLES]
     if unknown:
-        raise UsageError(
-            f"--roles (sft.roles): unknown role {unknown[0]!r}; known: {', '.join(ROLES)}"
-        )
+        known = ", ".join(ROLES)
+        raise UsageError(f"--roles (sft.roles): unknown role {unknown[0]!r}; known: {known}")
     return MaskRule(
         trained,
         np.isin(ROLES, settings.roles) | (settings.turns == EVERYTHING),
@@ -114,11 +120,7 @@ def mask_rule(settings: SftSettings) -> MaskRule:
 
 
 def _check_everything(settings: SftSettings) -> None:
-    """Check that no setting leaves out what "everything" trains.
-
-    Raises:
-        UsageError: one does.
-    """
+    """Check that no setting masks a part of "everything"."""
     masked = [name for name in _KINDS_BY_SETTING if getattr(settings, name) == "mask"]
     if masked:
         raise UsageError(
@@ -137,70 +139,66 @@ def _check_everything(settings: SftSettings) -> None:
 def segment_weights(
     table: SegmentTable, rule: MaskRule
 ) -> tuple[npt.NDArray[np.float32], npt.NDArray[np.bool_]]:
-    """Give the weight of each segment in the loss, and whether a trained turn ends behind it.
+    """Return the weight of each segment, and whether a trained turn ends behind it.
 
-    Returns:
-        weights (n_segments,) float32 and turn_ends (n_segments,) bool.
+    Both have shape (n_segments,); the weights are float32.
     """
     turns = table.turns
-    weight_of_turn = turn_weights(table, rule)
+    chosen = rule.roles[table.roles]
+    if rule.turns not in ("all", EVERYTHING):
+        chosen &= _is_late(table, chosen, rule.turns)
+    weight_of_turn = np.where(np.isnan(table.given), chosen, table.given)
     weights = np.where(rule.trained[table.kinds], weight_of_turn[turns], 0).astype(np.float32)
     is_last = np.ones(len(turns), bool)
     is_last[:-1] = turns[1:] != turns[:-1]
     return weights, is_last & (weight_of_turn[turns] > 0)
 
 
-def turn_weights(table: SegmentTable, rule: MaskRule) -> npt.NDArray[np.float32]:
-    """Give the weight of every turn: (n_turns,) float32. What the record says wins."""
-    chosen = rule.roles[table.roles]
-    if rule.turns not in ("all", EVERYTHING):
-        chosen &= _late_turns(table.samples, table.roles, chosen, rule.turns)
-    by_rule = chosen.astype(np.float32)
-    return np.where(np.isnan(table.said), by_rule, table.said)
-
-
-def _late_turns(
-    samples: npt.NDArray[np.int64],
-    roles: npt.NDArray[np.int64],
-    chosen: npt.NDArray[np.bool_],
-    turns: str,
+def _is_late(
+    table: SegmentTable, chosen: npt.NDArray[np.bool_], turns: str
 ) -> npt.NDArray[np.bool_]:
-    """Say which turns stand late enough in their sample: behind the last user, or last chosen."""
-    marks = chosen if turns == "last" else roles == ROLES.index("user")
-    last = np.full(int(samples.max(initial=-1)) + 1, -1, np.int64)
-    np.maximum.at(last, samples[marks], np.flatnonzero(marks))
-    number = np.arange(len(samples))
-    late: npt.NDArray[np.bool_] = number >= last[samples]
+    """Return which turns stand behind the last user of their sample, or are the last chosen."""
+    is_limit = chosen if turns == "last" else table.roles == ROLES.index("user")
+    last = np.full(int(table.samples.max(initial=-1)) + 1, -1, np.int64)
+    np.maximum.at(last, table.samples[is_limit], np.flatnonzero(is_limit))
+    late: npt.NDArray[np.bool_] = np.arange(len(table.samples)) >= last[table.samples]
     return late
 
 
-_BOOLEANS = ("train", "training")
 _NUMBERS = ("weight", "loss_weight", "loss_mask")
-_SWITCHES = frozenset(SWITCH_KEYS)
-_OF_SAMPLE = frozenset(WEIGHT_KEYS)
-_LARGEST = 3.4028234663852886e38  # of float32: in .weight files
+_OF_MESSAGE, _OF_RECORD = frozenset(SWITCH_KEYS), frozenset(WEIGHT_KEYS)
+_LARGEST = 3.4028234663852886e38  # of float32, as .weight files have it
 
 
 def message_weight(item: Mapping[str, Any], settings: SftSettings, where: str) -> float | None:
-    """Give the weight that a message says it has, None where it says nothing.
+    """Return the weight that a message of a record gives; None if it gives none.
 
-    The first that is there and not null wins: `train`, `training`, `weight`, `loss_weight`,
-    `loss_mask`, `masked`.
-
-    Raises:
-        ChatError: "wrong type", or "fractional weight" where the settings refuse such.
+    The first of `SWITCH_KEYS` that is not null wins.
     """
-    if _SWITCHES.isdisjoint(item):
+    if _OF_MESSAGE.isdisjoint(item):
         return None
-    for key in _BOOLEANS:
-        if (value := item.get(key)) is not None:
-            return float(_boolean(value, f"{where}: {key}"))
-    for key in _NUMBERS:
-        if (value := item.get(key)) is not None:
+    for key in SWITCH_KEYS:
+        value = item.get(key)
+        if value is None:
+            continue
+        if key in _NUMBERS:
             return _number(value, settings, f"{where}: {key}")
-    if (value := item.get("masked")) is not None:
-        return float(not _boolean(value, f"{where}: masked"))
+        if not isinstance(value, bool):
+            raise wrong_type(f"{where}: {key}", "true or false", value)
+        return float(value != (key == "masked"))
     return None
+
+
+def prompt_weights(weights: Sequence[float | None]) -> list[float | None]:
+    """Return the weights of a prompt's messages, all 0; refuse a message that gives another."""
+    for number, weight in enumerate(weights, 1):
+        if weight:
+            raise ChatError(
+                "contradictory weights",
+                f"prompt message {number}: expected no weight in a prompt, which is not trained, "
+                f"found {weight}",
+            )
+    return [NOT_TRAINED] * len(weights)
 
 
 def times_record_weight(
@@ -209,68 +207,70 @@ def times_record_weight(
     weights: list[float | None],
     settings: SftSettings,
 ) -> list[float | None]:
-    """Give the weights of the messages times the record's own `weight` or `loss_weight`.
+    """Return the weights of messages times the record's own `weight` or `loss_weight`.
 
-    A turn that says nothing stays with the mask rule at 1, is 0 at 0, and at another weight has
-    that one if its role is trained.
-
-    Raises:
-        ChatError: as `message_weight`; and for a fractional weight when not all turns are trained.
+    A message without a weight takes the record's if its role is trained.
     """
-    if _OF_SAMPLE.isdisjoint(record):
+    if _OF_RECORD.isdisjoint(record):
         return weights
     key = "weight" if record.get("weight") is not None else "loss_weight"
     if record.get(key) is None:
         return weights
-    weight = _number(record[key], settings, key)
-    if weight == 1:
+    factor = _number(record[key], settings, key)
+    if factor == 1:
         return weights
-    if weight == 0:
-        return [0.0] * len(weights)
+    if factor == 0:
+        return [NOT_TRAINED] * len(weights)
     if settings.turns not in ("preset", "all"):
         raise ChatError(
             "fractional weight",
-            f"{key}: expected 0 or 1 with turns = {settings.turns}, found {weight}; "
+            f"{key}: expected 0 or 1 with turns = {settings.turns}, found {factor}; "
             "put weights at the messages",
         )
+    where = "weight of a message times that of its record"
     return [
-        _times(own, weight, message["role"] in settings.roles, settings)
-        for own, message in zip(weights, messages, strict=True)
+        (factor if message["role"] in settings.roles else None)
+        if weight is None
+        else _number(weight * factor, settings, where)
+        for weight, message in zip(weights, messages, strict=True)
     ]
 
 
-def _times(
-    own: float | None, weight: float, is_trained: bool, settings: SftSettings
-) -> float | None:
-    if own is None:
-        return weight if is_trained else None
-    return _number(own * weight, settings, "weight of a message times that of its record")
+def last_reply_weights(conversation: Conversation, i: int) -> list[float | None] | None:
+    """Return the weights of the sample that ends with message `i`, the only one that is trained.
+
+    None if that message is not trained: it is no reply, or the record gives it weight 0.
+    """
+    weight = conversation.weights[i]
+    if conversation.messages[i]["role"] != "assistant" or weight == 0:
+        return None
+    return [*([NOT_TRAINED] * i), weight]
 
 
-def _boolean(value: Any, where: str) -> bool:
-    if isinstance(value, bool):
-        return value
-    raise wrong_type(where, "true or false", value)
+def span_weights(
+    conversation: Conversation, replies: Sequence[int], n_spans: int
+) -> list[float | None]:
+    """Return the weight of each span that a Jinja template marks; `replies`: their messages.
 
-
-def _number(value: Any, settings: SftSettings, where: str) -> float:
-    """Give a weight as float32 can hold it; NaN fails the comparison."""
-    if not isinstance(value, int | float) or not 0 <= value <= _LARGEST:
-        raise wrong_type(where, "a weight of 0 or more, or true or false", value)
-    if value not in (0, 1) and settings.weights == "refuse":
-        raise ChatError(
-            "fractional weight",
-            f"{where}: expected 0 or 1, found {value}; --weights file keeps other weights",
-        )
-    return float(value)
+    Refuses a record that trains another role, or weighs replies that cannot be matched with spans.
+    """
+    for i, weight in enumerate(conversation.weights):
+        if weight and (role := conversation.messages[i]["role"]) != "assistant":
+            raise ChatError(
+                "weight of another role",
+                f"message {i + 1} ({role}) has weight {weight}, and a Jinja template shows what "
+                "the assistant says alone: use a built-in --template",
+            )
+    weights = [conversation.weights[i] for i in replies]
+    if n_spans == len(replies):
+        return weights
+    if any(weight is not None for weight in weights):
+        raise count_differs(len(replies), n_spans)
+    return [None] * n_spans
 
 
 def whole_text_weight(conversation: Conversation) -> float | None:
-    """Return the one weight that all messages have, when all tokens are trained.
-
-    Raises:
-        ChatError: they differ, and the template does not show which text is whose.
-    """
+    """Return the weight that all messages share, for a text whose turns are unknown."""
     weights = set(conversation.weights)
     if len(weights) == 1:
         return weights.pop()
@@ -281,39 +281,13 @@ def whole_text_weight(conversation: Conversation) -> float | None:
     )
 
 
-def span_weights(
-    conversation: Conversation, replies: Sequence[int], n_spans: int
-) -> list[float | None]:
-    """Return the weight of each span.
-
-    Raises:
-        ChatError: another message than a reply is to be trained, or replies have weights of their
-            own and the template marks more or fewer spans.
-    """
-    if any(conversation.weights):
-        _check_weights(conversation)
-    weights = [conversation.weights[i] for i in replies]
-    if n_spans == len(replies):
-        return weights
-    if any(weight is not None for weight in weights):
-        raise count_differs(len(replies), n_spans)
-    return [None] * n_spans
-
-
-def _check_weights(conversation: Conversation) -> None:
-    for i, weight in enumerate(conversation.weights):
-        role = conversation.messages[i]["role"]
-        if weight and role != "assistant":
-            raise ChatError(
-                "weight of another role",
-                f"message {i + 1} ({role}) has weight {weight}, and a Jinja template shows what "
-                "the assistant says alone: use a built-in --template",
-            )
-
-
-def count_differs(n_replies: int, n_spans: int) -> ChatError:
-    """Give the error of a template that does not mark one span for each reply."""
-    return ChatError(
-        "turns and spans differ",
-        f"{n_spans} generation blocks for {n_replies} assistant messages: cannot match them",
-    )
+def _number(value: Any, settings: SftSettings, where: str) -> float:
+    """Return a weight that float32 can hold; the comparison also refuses NaN."""
+    if not isinstance(value, int | float) or not 0 <= value <= _LARGEST:
+        raise wrong_type(where, "a weight of 0 or more, or true or false", value)
+    if value not in (0, 1) and settings.weights == "refuse":
+        raise ChatError(
+            "fractional weight",
+            f"{where}: expected 0 or 1, found {value}; --weights file keeps other weights",
+        )
+    return float(value)

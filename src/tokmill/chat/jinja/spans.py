@@ -16,8 +16,7 @@ from __future__ import annotations
 from itertools import pairwise
 from typing import TYPE_CHECKING, Protocol
 
-from tokmill.chat.conversation import ChatError
-from tokmill.chat.weights import count_differs
+from tokmill.chat.conversation import ChatError, count_differs
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

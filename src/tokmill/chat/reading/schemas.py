@@ -34,7 +34,7 @@ from tokmill.chat.reading.names import (
 from tokmill.chat.reading.unread import unread_in_messages, unread_in_record
 from tokmill.chat.reading.unsuitable import SUSPECT, check_media, preference
 from tokmill.chat.reading.values import filled_key, first_present, parse_json, wrong_type
-from tokmill.chat.weights import times_record_weight
+from tokmill.chat.weights import NOT_TRAINED, prompt_weights, times_record_weight
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -157,13 +157,8 @@ def _read_prompt(record: Mapping[str, Any], settings: SftSettings) -> Conversati
     for where, items in (("prompt", asked), ("completion", told)):
         if not isinstance(items, list):
             raise wrong_type(where, "a list of messages, as the other is one", items)
-    messages, said = read_messages(asked, settings, "prompt message")
-    if trained := [i for i, weight in enumerate(said, 1) if weight]:
-        raise ChatError(
-            "contradictory weights",
-            f"prompt message {trained[0]}: expected no weight in a prompt, which is not trained, "
-            f"found {said[trained[0] - 1]}",
-        )
+    messages, given = read_messages(asked, settings, "prompt message")
+    not_trained = prompt_weights(given)
     replies, weights = read_messages(told, settings, "completion message")
     tools = read_tools(record, (asked or told or [None])[0])
     unread = [
@@ -171,9 +166,8 @@ def _read_prompt(record: Mapping[str, Any], settings: SftSettings) -> Conversati
         *unread_in_messages(asked, "prompt", settings),
         *unread_in_messages(told, "completion", settings),
     ]
-    all_weights = [*[0.0] * len(messages), *weights]
-    dialog = Conversation(messages + replies, all_weights, tools, tuple(unread))
-    return _with_beside(dialog, record, settings, 0.0)
+    dialog = Conversation(messages + replies, not_trained + weights, tools, tuple(unread))
+    return _with_beside(dialog, record, settings, NOT_TRAINED)
 
 
 def _with_beside(
