@@ -21,6 +21,7 @@ from collections.abc import Iterator, Sequence
 from functools import cache
 from pathlib import Path
 
+from tokmill.engines.choice import ScanResult
 from tokmill.engines.engine import (
     FALLBACK_ENGINES,
     FAST_ENGINES,
@@ -28,10 +29,10 @@ from tokmill.engines.engine import (
     Engine,
     load_engine,
 )
-from tokmill.engines.trial.candidate import Candidate, Loading
 from tokmill.engines.trial.contexts import derive_groups
-from tokmill.engines.trial.scan import ScanResult
-from tokmill.engines.trial.scanner import Scanner
+from tokmill.engines.trial.engine_process import EngineProcess
+from tokmill.engines.trial.scan import RememberedScan
+from tokmill.engines.trial.tasks import EngineToLoad
 from tokmill.settings.schema import TokenizerSettings
 from tokmill.tokenizer.tokenizer import Tokenizer, load_tokenizer
 
@@ -66,10 +67,10 @@ def rows(
     def reference() -> Engine:
         return load_engine(REFERENCE, tokenizer, control_in_text="text", n_threads=threads)
 
-    scanner = Scanner(tokenizer, reference, "text", derive_groups(tokenizer))
+    scanner = RememberedScan(tokenizer, reference, "text", derive_groups(tokenizer))
     for name in engines:
         start = time.perf_counter()
-        with Candidate(Loading(name, tokenizer, "text", threads)) as candidate:
+        with EngineProcess(EngineToLoad(name, tokenizer, "text", threads)) as candidate:
             scanner.begin(candidate)
             found = scanner.result(candidate)
             seconds = time.perf_counter() - start

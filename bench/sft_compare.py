@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from bench.sft_ours import Ours
 from bench.sft_values import Refused, Row, Sample
-from tokmill.tokenizer.control_variant import added_tokens
+from tokmill.tokenizer.control_tokens import added_tokens
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

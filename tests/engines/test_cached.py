@@ -10,12 +10,12 @@ import pytest
 
 from tokmill.engines import cached
 from tokmill.engines.cached import CachedReference
+from tokmill.engines.pretokens.unigram import LONGEST_WORD_BYTES
 from tokmill.engines.reference import TokenizersReference
-from tokmill.engines.trial.hostile import hostile_texts
+from tokmill.engines.trial.hostile_texts import hostile_texts
 from tokmill.errors import TokenizerError
 from tokmill.settings.schema import TokenizerSettings
 from tokmill.tokenizer.tokenizer import load_tokenizer
-from tokmill.tokenizer.unigram import LONGEST_WORD_BYTES
 
 MARKS = {"type": "Metaspace", "replacement": "▁", "prepend_scheme": "always", "split": True}
 SPLIT = {"type": "WhitespaceSplit"}

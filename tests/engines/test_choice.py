@@ -5,9 +5,9 @@ import pickle
 
 import pytest
 
-from tokmill.engines.character_set import CharacterSet
+from tokmill.engines.characters import CharacterSet
 from tokmill.engines.choice import Continuation, EngineChoice
-from tokmill.engines.spot import spot_share
+from tokmill.engines.spot_check import spot_share
 from tokmill.engines.trial.scan import ScanResult
 
 DIFFERS = CharacterSet(((0x88F, 0x88F), (0x323B0, 0x33479)))

@@ -18,10 +18,10 @@ from tokmill.engines.engine import (
     load_engine,
     without_special_tokens,
 )
-from tokmill.engines.trial.hostile import hostile_texts
+from tokmill.engines.trial.hostile_texts import hostile_texts
 from tokmill.errors import TokenizerError
 from tokmill.tables import ENGINES
-from tokmill.tokenizer.control_strings import control_strings
+from tokmill.tokenizer.control_tokens import control_token_strings
 
 CONTROL = ("text", "parse", "reject")
 
@@ -53,7 +53,7 @@ def test_the_table_holds_every_engine_of_the_settings():
 def test_an_engine_gives_the_ids_of_the_reference_on_hostile_texts(
     tokenizer, name, control_in_text
 ):
-    text = strings(hostile_texts([*control_strings(tokenizer), "<tool>"]))
+    text = strings(hostile_texts([*control_token_strings(tokenizer), "<tool>"]))
     settings = {"control_in_text": control_in_text, "n_threads": 2}
     expected = load_engine(REFERENCE, tokenizer, **settings).encode(text)
     batch = load_engine(name, tokenizer, **settings).encode(text)

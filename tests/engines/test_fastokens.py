@@ -5,7 +5,7 @@ import pyarrow as pa
 import pytest
 
 from tokmill.engines.reference import TokenizersReference
-from tokmill.engines.trial.hostile import hostile_texts
+from tokmill.engines.trial.hostile_texts import hostile_texts
 
 pytest.importorskip("fastokens")
 

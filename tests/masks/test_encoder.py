@@ -7,8 +7,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tokenizers import Tokenizer as Library
 
+from tokmill.engines.engine_memory import EngineMemory, RenewableEngine
 from tokmill.engines.reference import TokenizersReference
-from tokmill.engines.renewal import EngineMemory, RenewableEngine
 from tokmill.errors import TokenizerError
 from tokmill.masks.encoder import (
     JOINT_DIFFERS,
@@ -20,7 +20,7 @@ from tokmill.masks.encoder import (
 from tokmill.timing import StageTimer
 from tokmill.tokenizer.byte_lengths import byte_lengths
 from tokmill.tokenizer.continuation import continuation_tokenizer
-from tokmill.tokenizer.control_variant import added_tokens, with_control_tokens
+from tokmill.tokenizer.control_tokens import added_tokens, with_control_tokens
 
 BYTES = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": False}
 MARKS = {

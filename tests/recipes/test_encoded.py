@@ -5,7 +5,7 @@ import dataclasses
 import numpy as np
 import pytest
 
-import tokmill.engines.spot as spot
+import tokmill.engines.spot_check as spot
 from tokmill.recipes.encoded import EncodedBlock, split_encoded
 from tokmill.recipes.pretrain import PretrainRecipe
 from tokmill.sources.open import open_slice

@@ -7,8 +7,8 @@ import pytest
 import xxhash
 
 from tokmill.chat.reply_counts import EMPTY_REPLIES
-from tokmill.engines import spot
-from tokmill.engines.spot import SpotCheck
+from tokmill.engines import spot_check
+from tokmill.engines.spot_check import SpotCheck
 from tokmill.errors import UsageError
 from tokmill.masks.encoder import JOINT_DIFFERS
 from tokmill.masks.truncation import CUT_SAMPLES
@@ -244,7 +244,7 @@ def listed(value):
 
 
 def test_samples_are_counted_whose_texts_were_held_against_the_reference(blocks_of, monkeypatch):
-    monkeypatch.setattr(spot, "_SHARE_OF_FAST", 0.25)
+    monkeypatch.setattr(spot_check, "_SHARE_OF_FAST", 0.25)
     texts = [(f"question {i}", f"answer {i}") for i in range(400)]
     recipe, blocks = blocks_of([chat(*pair) for pair in texts], engine="gigatoken")
     (encoded,) = recipe.process(blocks)
@@ -274,7 +274,7 @@ def test_a_wrong_id_of_a_text_is_told_with_the_row_of_its_record(blocks_of):
 def test_continuations_have_a_reference_of_their_own_where_texts_get_a_prefix(
     blocks_of, marks, monkeypatch
 ):
-    monkeypatch.setattr(spot, "_SHARE_OF_FAST", 1.0)
+    monkeypatch.setattr(spot_check, "_SHARE_OF_FAST", 1.0)
     sft = SftSettings(template="plain", roles=("user", "assistant"))
     recipe, blocks = blocks_of(
         [chat("ab", "ab")] * 3, sft, path=marks["first"][0], engine="gigatoken"

@@ -10,7 +10,7 @@ import pytest
 from tokenizers import Tokenizer as Library
 
 from tokmill.dataset.idx_file import read_index
-from tokmill.engines import spot
+from tokmill.engines import spot_check
 from tokmill.errors import ParityError, RecordError, StateError
 from tokmill.recipes.pretrain import PretrainRecipe
 from tokmill.run.part import run_part
@@ -188,7 +188,7 @@ class Lying:
 def test_a_lying_engine_stops_the_part_and_nothing_is_committed(
     tmp_path, configure, plan_of, write_rows, monkeypatch
 ):
-    monkeypatch.setattr(spot, "_SHARE_OF_FAST", 0.02)
+    monkeypatch.setattr(spot_check, "_SHARE_OF_FAST", 0.02)
     source = write_rows(tmp_path / "in.jsonl", [{"text": f"document {i}"} for i in range(3000)])
     plan = plan_of(configure(tmp_path / "out", source, engine="fastokens"))
     recipe = PretrainRecipe(plan.spec)
@@ -204,7 +204,7 @@ def test_a_lying_engine_stops_the_part_and_nothing_is_committed(
 def test_an_honest_fast_engine_is_checked_and_the_record_says_how_much_however_blocks_are_cut(
     tmp_path, configure, plan_of, run_alone, write_rows, monkeypatch
 ):
-    monkeypatch.setattr(spot, "_SHARE_OF_FAST", 0.25)
+    monkeypatch.setattr(spot_check, "_SHARE_OF_FAST", 0.25)
     rows = [{"text": f"document {i} " * (20_000 if i % 99 == 7 else 1)} for i in range(300)]
     source = write_rows(tmp_path / "in.jsonl", rows)
     records = []
@@ -221,7 +221,7 @@ def test_an_honest_fast_engine_is_checked_and_the_record_says_how_much_however_b
 def test_a_dropped_document_is_not_counted_as_checked(
     tmp_path, configure, plan_of, run_alone, write_rows, monkeypatch
 ):
-    monkeypatch.setattr(spot, "_SHARE_OF_FAST", 1.0)
+    monkeypatch.setattr(spot_check, "_SHARE_OF_FAST", 1.0)
     source = write_rows(tmp_path / "in.jsonl", [{"text": "hello"}, {"text": "hello " * 99}])
     config = configure(tmp_path / "out", source, engine="fastokens", max_tokens=20)
     assert run_alone(plan_of(config)).record.counts().checks["checked"] == 1
@@ -230,7 +230,7 @@ def test_a_dropped_document_is_not_counted_as_checked(
 def test_what_was_checked_is_the_same_for_a_part_that_was_stopped(
     tmp_path, configure, plan_of, run_alone, write_rows, monkeypatch
 ):
-    monkeypatch.setattr(spot, "_SHARE_OF_FAST", 0.25)
+    monkeypatch.setattr(spot_check, "_SHARE_OF_FAST", 0.25)
     rows = [{"text": f"document {i}"} for i in range(300)]
     source = write_rows(tmp_path / "in.jsonl", rows)
     settings = {"engine": "fastokens", "batch_bytes": 256, "shard_tokens": 500}

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tokmill.engines import spot
+from tokmill.engines import spot_check
 from tokmill.executors import processes, serial
 from tokmill.executors.run import run
 from tokmill.run.plan import write_plan
@@ -99,7 +99,7 @@ def test_workers_change_no_byte(
 
 
 def test_neither_workers_threads_nor_batches_change_what_is_checked(make, tmp_path, monkeypatch):
-    monkeypatch.setattr(spot, "_SHARE_OF_FAST", 0.5)
+    monkeypatch.setattr(spot_check, "_SHARE_OF_FAST", 0.5)
     ways = [
         {"workers": 1, "threads": 1, "batch_bytes": WHOLE},
         {"workers": 1, "threads": 3, "batch_bytes": 1},

@@ -10,7 +10,7 @@ import pytest
 from tokenizers import AddedToken
 from tokenizers import Tokenizer as Library
 
-from tokmill.engines.continuation import prove_continuation
+from tokmill.engines.continuation_check import check_continuation
 from tokmill.engines.engine import load_engine
 from tokmill.engines.reference import TokenizersReference
 from tokmill.errors import TokenizerError
@@ -19,7 +19,7 @@ from tokmill.tokenizer.continuation import (
     closed_texts,
     continuation_tokenizer,
 )
-from tokmill.tokenizer.control_variant import added_tokens
+from tokmill.tokenizer.control_tokens import added_tokens
 
 PREPEND = {"type": "Prepend", "prepend": "▁"}
 MARK = {"type": "Replace", "pattern": {"String": " "}, "content": "▁"}
@@ -41,7 +41,7 @@ def engine(tokenizer):
 
 def test_a_tokenizer_without_a_prefix_is_its_own_continuation(tokenizer):
     assert continuation_tokenizer(tokenizer) is tokenizer
-    assert prove_continuation(tokenizer, engine(tokenizer), engine(tokenizer)) > 100
+    assert check_continuation(tokenizer, engine(tokenizer), engine(tokenizer)) > 100
 
 
 @pytest.mark.parametrize(
@@ -60,14 +60,14 @@ def test_the_prefix_of_a_tokenizer_with_marks_is_left_out(make_tokenizer, marks_
     assert (tokens(tokenizer, "ab a"), tokens(found, "ab a")) == (["▁ab", "▁a"], ["ab", "▁a"])
     assert tokens(found, " ab") == ["▁ab"]
     assert (found.sha256, found.data) == (tokenizer.sha256, tokenizer.data)
-    assert prove_continuation(tokenizer, engine(tokenizer), engine(found)) > 100
+    assert check_continuation(tokenizer, engine(tokenizer), engine(found)) > 100
 
 
 def test_the_space_that_byte_level_puts_in_front_is_left_out(make_tokenizer, bytes_model):
     tokenizer = make_tokenizer(bytes_model(), pre_tokenizer=BYTES)
     found = continuation_tokenizer(tokenizer)
     assert (tokens(tokenizer, "a"), tokens(found, "a")) == (["Ġ", "a"], ["a"])
-    assert prove_continuation(tokenizer, engine(tokenizer), engine(found)) > 100
+    assert check_continuation(tokenizer, engine(tokenizer), engine(found)) > 100
 
 
 def test_the_rewritten_text_is_made_anew(make_tokenizer, marks_model):
@@ -97,7 +97,7 @@ def test_a_continuation_with_a_prefix_is_not_proven(make_tokenizer, marks_model)
     tokenizer = make_tokenizer(marks_model, normalizer=MARKS)
     first = engine(dataclasses.replace(tokenizer, name="x"))
     with pytest.raises(TokenizerError) as caught:
-        prove_continuation(dataclasses.replace(tokenizer, name="x"), first, first)
+        check_continuation(dataclasses.replace(tokenizer, name="x"), first, first)
     assert str(caught.value).startswith(
         "x: text that continues text cannot be encoded apart from it: 'user: hi\\n' and 'Hello, wor"
     )
@@ -118,7 +118,7 @@ def test_parsed_control_tokens_of_phi_3_and_mistral_do_not_stand_in_the_way_of_t
     tokenizer = make_tokenizer(model, added_tokens=[ASSISTANT, INST], **parts)
     found = continuation_tokenizer(tokenizer)
     parsing = [TokenizersReference(chosen, parse=True) for chosen in (tokenizer, found)]
-    assert prove_continuation(tokenizer, *parsing, parse=True) > 100
+    assert check_continuation(tokenizer, *parsing, parse=True) > 100
 
 
 def closed_ends(pattern, text):
@@ -159,7 +159,7 @@ def test_without_a_boundary_nothing_is_proven(make_tokenizer):
     model = {"type": "WordLevel", "vocab": {"[UNK]": 0, "a": 1}, "unk_token": "[UNK]"}
     tokenizer = make_tokenizer(model)
     with pytest.raises(TokenizerError, match="for no text shows it; choose boundary joint"):
-        prove_continuation(tokenizer, engine(tokenizer), engine(tokenizer))
+        check_continuation(tokenizer, engine(tokenizer), engine(tokenizer))
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,7 @@ import pytest
 
 from tokmill.errors import TokenizerError
 from tokmill.tokenizer.end_of_text import FoundEos, find_eos, find_token
-from tokmill.tokenizer.named_tokens import Companions, Token
+from tokmill.tokenizer.files import Companions, Token
 
 IDS = {"7": 0, "a": 1, "<|endoftext|>": 2, "<|im_end|>": 3, "</s>": 4, "<|vision_end|>": 5}
 OFFER = "candidates: id 2 <|endoftext|>, id 3 <|im_end|>, id 4 </s>"

@@ -13,14 +13,14 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pyarrow as pa
 
-from tokmill.engines.cut_points import CutPoints
 from tokmill.engines.engine import EngineRow
-from tokmill.engines.piece_encoder import INSIDE, PieceEncoder
-from tokmill.engines.piece_table import PieceTable
+from tokmill.engines.pretokens.encoder import INSIDE, PretokenEncoder
+from tokmill.engines.pretokens.split_points import SplitPoints
+from tokmill.engines.pretokens.split_rule import split_rule
+from tokmill.engines.pretokens.table import PretokenTable
+from tokmill.engines.pretokens.unigram import LONGEST_WORD_BYTES
 from tokmill.errors import TokenizerError
 from tokmill.offsets import byte_offsets, concat_tokens, split_by_bytes
-from tokmill.tokenizer.cuts import cut_rule
-from tokmill.tokenizer.unigram import LONGEST_WORD_BYTES
 from tokmill.values import TokenBatch
 
 if TYPE_CHECKING:
@@ -55,13 +55,13 @@ class CachedReference:
     def __init__(self, tokenizer: Tokenizer, *, parse: bool, n_threads: int = 1) -> None:
         content = json.loads(tokenizer.json)
         try:
-            rule = cut_rule(content, parse=parse)
-            self._encoder = PieceEncoder(content, rule)
-            self._points = CutPoints(rule, self._encoder.normalizers, self._encoder.words)
+            rule = split_rule(content, parse=parse)
+            self._encoder = PretokenEncoder(content, rule)
+            self._points = SplitPoints(rule, self._encoder.normalizers, self._encoder.words)
         except TokenizerError as error:
             raise TokenizerError(f"engine {self.name} refuses {tokenizer.name}: {error}") from None
         self._cuts_words = rule.followers is not None
-        self._table = PieceTable(self._encoder.encode)
+        self._table = PretokenTable(self._encoder.encode)
 
     def encode(self, text: pa.LargeStringArray) -> TokenBatch:
         """Encode documents; see `Engine`."""
@@ -78,7 +78,7 @@ class CachedReference:
             return TokenBatch(np.zeros(0, np.uint32), np.zeros(len(offsets), np.int64))
         table = self._table
         if table.n_bytes > _TABLE_BYTES:
-            table = self._table = PieceTable(self._encoder.encode)
+            table = self._table = PretokenTable(self._encoder.encode)
         data = np.frombuffer(text.buffers()[2], np.uint8)[start:stop]
         starts, slots = self._pieces(data, offsets - start, table)
         ids, ends = table.gather(slots)
@@ -86,7 +86,7 @@ class CachedReference:
         return TokenBatch(ids, np.concatenate([[0], ends])[bounds])
 
     def _pieces(
-        self, data: npt.NDArray[np.uint8], offsets: npt.NDArray[np.int64], table: PieceTable
+        self, data: npt.NDArray[np.uint8], offsets: npt.NDArray[np.int64], table: PretokenTable
     ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
         """Give where the pieces of documents start, and their slots: (n,) each."""
         cuts, begins_word = self._points.find(data)
@@ -118,7 +118,7 @@ def _pieces_of_words(
     data: npt.NDArray[np.uint8],
     starts: npt.NDArray[np.int64],
     is_inside: npt.NDArray[np.bool_],
-    table: PieceTable,
+    table: PretokenTable,
 ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
     """Give where pieces start, and their slots, where some begin inside a word: (n,) each.
 
@@ -145,7 +145,7 @@ def _slots_of_parts(
     data: npt.NDArray[np.uint8],
     starts: npt.NDArray[np.int64],
     is_inside: npt.NDArray[np.bool_],
-    table: PieceTable,
+    table: PretokenTable,
 ) -> npt.NDArray[np.int64]:
     """Give the slot of each of n pieces; the same bytes have two, inside a word and not: (n,)."""
     different, which = _different(data, starts)

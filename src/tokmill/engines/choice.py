@@ -5,15 +5,52 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
-from tokmill.engines.character_set import CharacterSet
+from tokmill.engines.characters import CharacterSet
 from tokmill.engines.engine import FAST_ENGINES, REFERENCE
-from tokmill.engines.spot import spot_share
-from tokmill.engines.trial.scan import ScanResult
+from tokmill.engines.spot_check import spot_share
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
 _LONGEST_REASON = 100
+
+
+@dataclass(frozen=True, slots=True)
+class ScanResult:
+    """How an engine compares with the reference.
+
+    `differs`: the characters on which it gives other ids, in some context; documents with them are
+    not for this engine. `refused`: why it cannot be used at all, or ''. `n_characters`: compared,
+    each in at least one context; `n_sequences`: texts of several characters.
+    """
+
+    differs: CharacterSet = field(default_factory=CharacterSet)
+    refused: str = ""
+    n_characters: int = 0
+    n_sequences: int = 0
+
+    def as_json(self) -> dict[str, Any]:
+        """Return plain values."""
+        return {
+            "differs": self.differs.as_json(),
+            "refused": self.refused,
+            "n_characters": self.n_characters,
+            "n_sequences": self.n_sequences,
+        }
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> ScanResult:
+        """Read what `as_json` gave.
+
+        Raises:
+            ValueError, KeyError, TypeError: it is something else.
+        """
+        return cls(
+            CharacterSet.from_json(data["differs"]),
+            str(data["refused"]),
+            int(data["n_characters"]),
+            int(data["n_sequences"]),
+        )
 
 
 @dataclass(frozen=True, slots=True)

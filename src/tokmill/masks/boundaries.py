@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tokmill.engines.spot import difference
+from tokmill.engines.spot_check import difference
 from tokmill.errors import ParityError
 from tokmill.offsets import byte_offsets, offsets_of, starts_run
 from tokmill.tokenizer.byte_lengths import is_composed

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Protocol
 import numpy as np
 import pyarrow as pa
 
-from tokmill.engines.routed import merged
+from tokmill.engines.routing import merged
 from tokmill.errors import TokenizerError
 from tokmill.masks.assemble import assemble
 from tokmill.masks.boundaries import ReferenceOffsets, find_boundaries

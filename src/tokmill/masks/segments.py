@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tokmill.offsets import byte_offsets, starts_run, text_column
-from tokmill.tokenizer.cuts import WHITE_SPACE
+from tokmill.tokenizer.tokenizer_json import WHITE_SPACE
 from tokmill.values import UNMERGED_TEXT
 
 if TYPE_CHECKING:

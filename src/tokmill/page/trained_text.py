@@ -10,7 +10,7 @@ import pyarrow as pa
 from tokmill.engines.engine import REFERENCE, load_engine
 from tokmill.page.samples import SampleReader, control_ids
 from tokmill.tokenizer.continuation import continuation_tokenizer
-from tokmill.tokenizer.control_variant import added_tokens, with_control_tokens
+from tokmill.tokenizer.control_tokens import added_tokens, with_control_tokens
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping

@@ -12,9 +12,9 @@ import numpy as np
 
 from tokmill.dataset.layout import token_dtype
 from tokmill.engines.engine import REFERENCE, load_engine
-from tokmill.engines.renewal import EngineMemory, RenewableEngine
-from tokmill.engines.routed import load_routed, routed_counts
-from tokmill.engines.spot import SpotCheck, counts, differences
+from tokmill.engines.engine_memory import EngineMemory, RenewableEngine
+from tokmill.engines.routing import load_routed, routed_counts
+from tokmill.engines.spot_check import SpotCheck, counts, differences
 from tokmill.fields import used_paths
 from tokmill.offsets import byte_offsets, select_documents
 from tokmill.recipes.bos_eos import Ends, add_bos_eos
@@ -25,7 +25,7 @@ from tokmill.recipes.validation import validation_documents
 from tokmill.render.renderer import make_renderer
 from tokmill.sources.parse_blocks import parse_blocks
 from tokmill.timing import StageTimer
-from tokmill.tokenizer.control_strings import contains_control, control_strings
+from tokmill.tokenizer.control_tokens import contains_any, control_token_strings
 from tokmill.values import DocumentBatch, Reject
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from tokmill.engines.engine import Engine
-    from tokmill.engines.spot import Checked
+    from tokmill.engines.spot_check import Checked
     from tokmill.recipes.spec import RunSpec
     from tokmill.sources.blocks import Block
     from tokmill.values import Records, TokenBatch
@@ -76,7 +76,7 @@ class PretrainRecipe:
         self._ends = Ends(tokenizer.eos.id, bos_id, self.dtype)
         self._limits = config.limits
         self._val_fraction = config.output.val_fraction
-        self._control = control_strings(tokenizer) if control == "reject" else []
+        self._control = control_token_strings(tokenizer) if control == "reject" else []
 
     def process(self, blocks: Sequence[Block]) -> list[EncodedBlock]:
         """Parse, render and encode blocks, at least one, as if each came alone."""
@@ -140,7 +140,7 @@ class PretrainRecipe:
         refused = list(zip(rows, documents.rejects, strict=True))
         if not self._control:
             return documents, refused
-        found = contains_control(documents.text, self._control)
+        found = contains_any(documents.text, self._control)
         if not found.any():
             return documents, refused
         for row in documents.rows[found].tolist():

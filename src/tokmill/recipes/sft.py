@@ -13,9 +13,9 @@ import numpy as np
 from tokmill.chat.templates import is_foreign
 from tokmill.dataset.layout import token_dtype
 from tokmill.engines.engine import REFERENCE, load_engine
-from tokmill.engines.renewal import EngineMemory
-from tokmill.engines.routed import routed_counts
-from tokmill.engines.spot import SpotCheck, counts, differences
+from tokmill.engines.engine_memory import EngineMemory
+from tokmill.engines.routing import routed_counts
+from tokmill.engines.spot_check import SpotCheck, counts, differences
 from tokmill.masks.truncation import CUT_SAMPLES, truncate
 from tokmill.offsets import byte_offsets
 from tokmill.recipes.bos_eos import narrowed
@@ -28,7 +28,7 @@ from tokmill.recipes.validation import validation_texts
 from tokmill.sources.parse_blocks import parse_blocks
 from tokmill.timing import StageTimer
 from tokmill.tokenizer.continuation import continuation_tokenizer
-from tokmill.tokenizer.control_strings import contains_control, control_strings
+from tokmill.tokenizer.control_tokens import contains_any, control_token_strings
 from tokmill.values import Reject
 
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     from tokmill.engines.engine import Engine
-    from tokmill.engines.spot import Checked
+    from tokmill.engines.spot_check import Checked
     from tokmill.masks.encoder import EncodedSamples
     from tokmill.recipes.spec import RunSpec
     from tokmill.sources.blocks import Block
@@ -73,7 +73,7 @@ class SftRecipe:
         self.schema = self._renderer.schema
         self.dtype = token_dtype(config.output.dtype, tokenizer.max_emittable_id)
         control = config.tokenizer.control_tokens_in_text
-        self._control = control_strings(tokenizer) if control == "reject" else []
+        self._control = control_token_strings(tokenizer) if control == "reject" else []
         self.spot = _spot_check(spec, reference)
         self._memory = EngineMemory(engine_bytes(spec))
         self._encoder = make_sample_encoder(spec, self._memory)
@@ -115,7 +115,7 @@ class SftRecipe:
         if not self._control:
             return []
         is_text = samples.control < 0
-        found = contains_control(samples.text, self._control) & is_text
+        found = contains_any(samples.text, self._control) & is_text
         holders = np.searchsorted(samples.offsets, np.flatnonzero(found), "right") - 1
         return [int(sample) for sample in np.unique(holders)]
 

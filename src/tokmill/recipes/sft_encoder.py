@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING
 from tokmill.chat.templates import emitted_strings
 from tokmill.chat.weights import mask_rule
 from tokmill.engines.choice import Continuation
-from tokmill.engines.continuation import prove_continuation
+from tokmill.engines.continuation_check import check_continuation
 from tokmill.engines.engine import REFERENCE, load_engine
-from tokmill.engines.renewal import EngineMemory, RenewableEngine
-from tokmill.engines.routed import load_routed
+from tokmill.engines.engine_memory import EngineMemory, RenewableEngine
+from tokmill.engines.routing import load_routed
 from tokmill.errors import TokenizerError
 from tokmill.masks.encoder import SampleEncoder, SampleRules, reference_offsets
 from tokmill.recipes.sft_setup import sft_settings
@@ -22,7 +22,7 @@ from tokmill.tokenizer.continuation import (
     closed_texts,
     continuation_tokenizer,
 )
-from tokmill.tokenizer.control_variant import added_tokens
+from tokmill.tokenizer.control_tokens import added_tokens
 
 if TYPE_CHECKING:
     from tokmill.engines.engine import Engine
@@ -104,4 +104,4 @@ def _prove(spec: RunSpec, continuation: Tokenizer) -> None:
         _load(spec, tokenizer, Continuation(REFERENCE))
         for tokenizer in (spec.tokenizer, continuation)
     )
-    prove_continuation(spec.tokenizer, first, second, parse=parse)
+    check_continuation(spec.tokenizer, first, second, parse=parse)

@@ -14,7 +14,7 @@ from tokmill.chat.templates import ALPACA, emitted_strings, make_template, templ
 from tokmill.chat.weights import mask_rule
 from tokmill.errors import TokenizerError, UsageError
 from tokmill.tokenizer.continuation import continuation_tokenizer
-from tokmill.tokenizer.control_variant import added_tokens, with_control_tokens
+from tokmill.tokenizer.control_tokens import added_tokens, with_control_tokens
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -16,10 +16,10 @@ from tokmill.engines.engine import (
     is_installed,
     load_engine,
 )
-from tokmill.engines.trial.cache import KeptScans, choice_key, remember, remembered
-from tokmill.engines.trial.candidate import TIMED_OUT
 from tokmill.engines.trial.choose import choose_engine
-from tokmill.engines.trial.corpus_sample import PARITY_BYTES, Sample
+from tokmill.engines.trial.compare import PARITY_BYTES, CorpusSample
+from tokmill.engines.trial.engine_process import TIMED_OUT
+from tokmill.engines.trial.remembered import KeptScans, choice_key, remember, remembered
 from tokmill.errors import TokenizerError
 from tokmill.run.prepare import sample
 from tokmill.tokenizer.continuation import continuation_tokenizer
@@ -63,10 +63,10 @@ def choose(prepared: Prepared, reference: Callable[[], Engine], n_threads: int) 
     timed = asked == "auto" and n_bytes >= max(TIMED_FROM_BYTES, per_id)
 
     @cache
-    def take() -> Sample:
+    def take() -> CorpusSample:
         found = sample(prepared, TIMED_SAMPLE_BYTES if timed else PARITY_BYTES, at_random=timed)
         text_bytes = n_bytes * found.text_bytes // max(1, found.input_bytes)
-        return Sample(found.texts, text_bytes, found.new_share(n_bytes) if timed else 1.0)
+        return CorpusSample(found.texts, text_bytes, found.new_share(n_bytes) if timed else 1.0)
 
     choice = _remembered_or_new(prepared, reference, take, n_threads, timed=timed)
     return with_continuation(choice, prepared, take)
@@ -75,7 +75,7 @@ def choose(prepared: Prepared, reference: Callable[[], Engine], n_threads: int) 
 def _remembered_or_new(
     prepared: Prepared,
     reference: Callable[[], Engine],
-    take: Callable[[], Sample],
+    take: Callable[[], CorpusSample],
     n_threads: int,
     *,
     timed: bool,
@@ -135,7 +135,7 @@ def _too_little(prepared: Prepared, control: str) -> str:
 
 
 def with_continuation(
-    choice: EngineChoice, prepared: Prepared, take: Callable[[], Sample]
+    choice: EngineChoice, prepared: Prepared, take: Callable[[], CorpusSample]
 ) -> EngineChoice:
     """Add the engine for text that continues text, where SFT encodes that with another variant."""
     if prepared.config.sft is None or choice.name == REFERENCE:

@@ -12,8 +12,18 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tokmill.tokenizer.control_variant import added_tokens
-from tokmill.tokenizer.cuts import SPACE_MARK
+from tokmill.tokenizer.control_tokens import added_tokens
+from tokmill.tokenizer.tokenizer_json import (
+    SPACE_MARK,
+    adds_prefix,
+    byte_characters,
+    byte_fallback_token,
+    replace_step,
+    step_types,
+    steps,
+    unknown_id,
+    vocabulary,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -26,7 +36,7 @@ if TYPE_CHECKING:
 _SHRINKING = ("Split", "Digits", "Punctuation", "WhitespaceSplit", "Whitespace", "UnicodeScripts")
 """Pre-tokenizers that cut, and at most drop text; then the sum is too small."""
 
-_SPACES_TO_MARKS = {"type": "Replace", "pattern": {"String": " "}, "content": SPACE_MARK}
+_SPACES_TO_MARKS = replace_step({"String": " "}, SPACE_MARK)
 
 
 _UNFIT = 1 << 30
@@ -74,22 +84,30 @@ def byte_lengths(tokenizer: Tokenizer) -> ByteLengths | None:
     prefix = _prefix(normalizers, splitters)
     if prefix is None or not _is_lossless(normalizers, splitters) or not _is_plain(content):
         return None
-    marks = _SPACES_TO_MARKS in normalizers or "Metaspace" in _types(splitters)
-    alphabet = _alphabet() if "ByteLevel" in _types(splitters) else frozenset()
+    marks = _SPACES_TO_MARKS in normalizers or "Metaspace" in step_types(splitters)
+    alphabet = (
+        frozenset(byte_characters().values())
+        if "ByteLevel" in step_types(splitters)
+        else frozenset()
+    )
     if marks and alphabet:
         return None
-    unknown = _unknown_id(content["model"])
+    vocab = vocabulary(content["model"])
+    unknown = unknown_id(content["model"], vocab)
     lengths = np.zeros(tokenizer.vocab_size, np.int32)
-    for token, id_ in _vocabulary(content["model"]).items():
+    for token, id_ in vocab.items():
         lengths[id_] = _length(token, marks=marks, alphabet=alphabet)
-    _set_byte_tokens(lengths, content["model"])
+    if content["model"].get("byte_fallback"):
+        lengths[
+            [vocab[token] for token in map(byte_fallback_token, range(256)) if token in vocab]
+        ] = 1
     for added in added_tokens(tokenizer).values():
         # Where an added token stands in a text, a prefix may come before what is behind it too.
         n_bytes = len(added.content.encode())
         lengths[added.id] = n_bytes if prefix == "never" else _UNFIT
     if unknown is not None:
         lengths[unknown] = 0
-    return ByteLengths(lengths, prefix, composes="NFC" in _types(normalizers))
+    return ByteLengths(lengths, prefix, composes="NFC" in step_types(normalizers))
 
 
 def is_composed(text: pa.LargeStringArray) -> npt.NDArray[np.bool_]:
@@ -106,24 +124,6 @@ def is_composed(text: pa.LargeStringArray) -> npt.NDArray[np.bool_]:
     return composed
 
 
-def steps(content: Mapping[str, Any], key: str) -> list[dict[str, Any]]:
-    """Give the steps of `normalizer` or `pre_tokenizer`, in order, out of all sequences."""
-    inner = {"normalizer": "normalizers", "pre_tokenizer": "pretokenizers"}[key]
-
-    def flat(part: Any) -> list[dict[str, Any]]:
-        if not isinstance(part, dict):
-            return []
-        if part.get("type") != "Sequence":
-            return [part]
-        return [step for child in part.get(inner) or () for step in flat(child)]
-
-    return flat(content.get(key))
-
-
-def _types(found: Sequence[Mapping[str, Any]]) -> list[Any]:
-    return [step.get("type") for step in found]
-
-
 def _prefix(
     normalizers: Sequence[Mapping[str, Any]], splitters: Sequence[Mapping[str, Any]]
 ) -> str | None:
@@ -137,16 +137,6 @@ def _prefix(
     if len(found) > 1:
         return None
     return found[0] if found else "never"
-
-
-def adds_prefix(step: Mapping[str, Any]) -> bool:
-    """Say whether a step of a pre-tokenizer puts a space before what it gets."""
-    if step.get("type") == "ByteLevel":
-        return bool(step.get("add_prefix_space", True))
-    if step.get("type") == "Metaspace":
-        scheme = step.get("prepend_scheme") or "always"
-        return bool(step.get("add_prefix_space", True)) and scheme != "never"
-    return False
 
 
 def _is_lossless(
@@ -172,35 +162,7 @@ def _is_plain(content: Mapping[str, Any]) -> bool:
     return not (model.get("continuing_subword_prefix") or model.get("end_of_word_suffix"))
 
 
-def _vocabulary(model: Mapping[str, Any]) -> Mapping[str, int]:
-    vocab = model["vocab"]
-    return vocab if isinstance(vocab, dict) else {token: i for i, (token, _) in enumerate(vocab)}
-
-
-def _unknown_id(model: Mapping[str, Any]) -> int | None:
-    if isinstance(model.get("unk_id"), int):
-        return int(model["unk_id"])
-    return _vocabulary(model).get(model.get("unk_token") or "")
-
-
-def _alphabet() -> frozenset[str]:
-    """Give the 256 characters that `ByteLevel` writes for bytes."""
-    from tokenizers.pre_tokenizers import ByteLevel
-
-    return frozenset(ByteLevel.alphabet())
-
-
 def _length(token: str, *, marks: bool, alphabet: frozenset[str]) -> int:
     if alphabet and alphabet.issuperset(token):
         return len(token)
     return len(token.encode()) - (2 * token.count(SPACE_MARK) if marks else 0)
-
-
-def _set_byte_tokens(lengths: npt.NDArray[np.int32], model: Mapping[str, Any]) -> None:
-    if not model.get("byte_fallback"):
-        return
-    vocab = _vocabulary(model)
-    for byte in range(256):
-        id_ = vocab.get(f"<0x{byte:02X}>")
-        if id_ is not None:
-            lengths[id_] = 1

@@ -13,14 +13,13 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from tokmill.errors import TokenizerError
-from tokmill.tokenizer.byte_lengths import adds_prefix, steps
-from tokmill.tokenizer.cuts import WHITE_SPACE
-from tokmill.tokenizer.rewrite import rewrite
+from tokmill.tokenizer.equivalent_json import to_equivalent
+from tokmill.tokenizer.tokenizer_json import WHITE_SPACE, adds_prefix, as_text, sequence, steps
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping, Sequence
 
-    from tokmill.tokenizer.control_variant import AddedToken
+    from tokmill.tokenizer.control_tokens import AddedToken
     from tokmill.tokenizer.tokenizer import Tokenizer
 
 _PROBES = ("hello", " hello", "\nhello", "你好", "a", "1", "👍")
@@ -41,14 +40,14 @@ def continuation_tokenizer(tokenizer: Tokenizer) -> Tokenizer | None:
     changed = _without_prefix(content)
     if changed is None or changed is content:
         return None if changed is None else tokenizer
-    rewritten, words = rewrite(changed)
-    text = _as_text(changed)
+    rewritten, rewrites = to_equivalent(changed)
+    text = as_text(changed)
     return replace(
         tokenizer,
         kind="json",  # a SentencePiece model itself cannot leave the prefix out
         json=text,
-        rewritten_json=_as_text(rewritten) if words else "",
-        rewrites=words,
+        rewritten_json=as_text(rewritten) if rewrites else "",
+        rewrites=rewrites,
     )
 
 
@@ -111,8 +110,7 @@ def _without_prefix(content: dict[str, Any]) -> dict[str, Any] | None:
     normalizers = steps(content, "normalizer")
     kept = [step for step in normalizers if step.get("type") != "Prepend"]
     if len(kept) < len(normalizers):
-        sequence = {"type": "Sequence", "normalizers": kept}
-        changed = {**changed, "normalizer": sequence if kept else None}
+        changed = {**changed, "normalizer": sequence("normalizer", kept) if kept else None}
     splitters = steps(content, "pre_tokenizer")
     adding = [position for position, step in enumerate(splitters) if adds_prefix(step)]
     if not adding:
@@ -120,7 +118,7 @@ def _without_prefix(content: dict[str, Any]) -> dict[str, Any] | None:
     if adding != [0]:  # before every part of a text, so that its first is nothing special
         return None
     bare = [_bare(splitters[0]), *splitters[1:]]
-    return {**changed, "pre_tokenizer": {"type": "Sequence", "pretokenizers": bare}}
+    return {**changed, "pre_tokenizer": sequence("pre_tokenizer", bare)}
 
 
 def _bare(step: dict[str, Any]) -> dict[str, Any]:
@@ -128,10 +126,6 @@ def _bare(step: dict[str, Any]) -> dict[str, Any]:
         return {**step, "add_prefix_space": False}
     kept = {key: value for key, value in step.items() if key not in ("add_prefix_space", "str_rep")}
     return {**kept, "prepend_scheme": "never"}
-
-
-def _as_text(content: dict[str, Any]) -> str:
-    return json.dumps(content, ensure_ascii=False, separators=(",", ":"))
 
 
 def _behind(tokenizer: Tokenizer, strings: Collection[str]) -> dict[str, list[Sequence[int]]]:

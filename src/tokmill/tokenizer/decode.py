@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
-import json
 import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from tokmill.errors import TokenizerError
 from tokmill.tokenizer.continuation import after_control, continuation_tokenizer
-from tokmill.tokenizer.control_variant import added_tokens
-from tokmill.tokenizer.cuts import SPACE_MARK
+from tokmill.tokenizer.control_tokens import added_tokens
 from tokmill.tokenizer.sentencepiece_model import read_model
+from tokmill.tokenizer.tokenizer_json import (
+    SPACE_MARK,
+    adds_prefix,
+    byte_characters,
+    find_values,
+    replace_step,
+    step_types,
+    steps,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
@@ -163,39 +170,29 @@ def _token_bytes(
     tokenizer: Tokenizer, added: Mapping[int, str], library: Any
 ) -> tuple[Callable[[int], bytes] | None, bool]:
     """Give the same for a tokenizer.json; None where its tokens have no bytes of their own."""
-    steps = _decoder_steps(tokenizer.json)
-    types = [step.get("type") for step in steps]
+    decoder = next((part for part, _, _ in find_values(tokenizer.json, "decoder") if part), None)
+    found = steps({"decoder": decoder}, "decoder")
+    types = step_types(found)
     if types == ["ByteLevel"]:
         return _byte_level(added, library.id_to_token), False
-    if types and set(types).issubset(_MARK_DECODERS) and _writes_marks(steps):
-        drops = any(_drops_space(step) for step in steps)
+    if types and set(types).issubset(_MARK_DECODERS) and _writes_marks(found):
+        drops = any(map(_drops_space, found))
         return _marked(added, library.id_to_token, has_bytes="ByteFallback" in types), drops
     return None, False
 
 
-def _decoder_steps(tokenizer_json: str) -> list[dict[str, Any]]:
-    """Give the steps of a tokenizer.json's decoder; in a vocabulary the key has a number."""
-    found = re.search(r'"decoder"\s*:\s*(?=\{)', tokenizer_json)
-    if found is None:
-        return []
-    part, _ = json.JSONDecoder().raw_decode(tokenizer_json, found.end())
-    return list(part["decoders"]) if part.get("type") == "Sequence" else [part]
-
-
-def _writes_marks(steps: Sequence[Mapping[str, Any]]) -> bool:
+def _writes_marks(found: Sequence[Mapping[str, Any]]) -> bool:
     """Say whether all that is replaced is the mark for a space."""
-    replaced = [step for step in steps if step.get("type") in ("Replace", "Metaspace")]
-    to_space = {"type": "Replace", "pattern": {"String": SPACE_MARK}, "content": " "}
+    replaced = [step for step in found if step.get("type") in ("Replace", "Metaspace")]
+    to_space = replace_step({"String": SPACE_MARK}, " ")
     return len(replaced) == 1 and (
         replaced[0] == to_space or replaced[0].get("replacement") == SPACE_MARK
     )
 
 
 def _drops_space(step: Mapping[str, Any]) -> bool:
-    if step.get("type") == "Metaspace":
-        scheme = step.get("prepend_scheme") or "always"
-        return bool(step.get("add_prefix_space", True)) and scheme != "never"
-    return step.get("type") == "Strip" and step.get("content") == " " and step.get("start") == 1
+    strips = step.get("type") == "Strip" and step.get("content") == " " and step.get("start") == 1
+    return strips or adds_prefix(step)
 
 
 def _byte_level(
@@ -205,10 +202,7 @@ def _byte_level(
 
     Printable bytes stand for themselves, the others, in order, have the characters from U+0100.
     """
-    printable = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
-    others = sorted(set(range(256)).difference(printable))
-    byte_of = {chr(byte): byte for byte in printable}
-    byte_of |= {chr(0x100 + i): byte for i, byte in enumerate(others)}
+    byte_of = {character: byte for byte, character in byte_characters().items()}
 
     def find(id_: int) -> bytes:
         token = _content(id_, added, content)

@@ -8,12 +8,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from tokmill.errors import TokenizerError
-from tokmill.tokenizer.named_tokens import Token
+from tokmill.tokenizer.files import Token
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
 
-    from tokmill.tokenizer.named_tokens import Companions
+    from tokmill.tokenizer.files import Companions
 
 _ENDS_TEXT = re.compile(
     r"</s>|\[SEP\]|[<\[]\W*(eos(_token)?|eod|end\W?_?of\W?_?(text|sentence|document))\W*[>\]]",

@@ -13,7 +13,6 @@ rebuild merges from scores is `convert_slow_tokenizer.py`'s in huggingface/trans
 from __future__ import annotations
 
 import itertools
-import json
 import re
 import struct
 from dataclasses import dataclass
@@ -21,11 +20,17 @@ from enum import IntEnum
 from typing import TYPE_CHECKING, Any
 
 from tokmill.errors import TokenizerError
+from tokmill.tokenizer.tokenizer_json import (
+    SPACE_MARK,
+    bpe_text,
+    replace_step,
+    sequence,
+    split_step,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-_SPACE = "▁"
 _BPE = 2
 
 
@@ -96,20 +101,17 @@ def sentencepiece_to_json(model: SentencePieceModel) -> str:
     """
     if not _is_convertible(model):
         return ""
-    return json.dumps(
-        {
-            "version": "1.0",
-            "truncation": None,
-            "padding": None,
-            "added_tokens": _added_tokens(model.pieces),
-            "normalizer": {"type": "Sequence", "normalizers": _normalizers(model)},
-            "pre_tokenizer": _user_defined_split(model.pieces),
-            "post_processor": None,
-            "decoder": _decoder(model),
-            "model": _bpe(model),
-        },
-        ensure_ascii=False,
-        separators=(",", ":"),
+    pieces = model.pieces
+    return bpe_text(
+        {piece.content: index for index, piece in enumerate(pieces)},
+        _merges(pieces),
+        control_pieces(model),
+        unknown=next(p.content for p in pieces if p.type is PieceType.UNKNOWN),
+        byte_fallback=model.byte_fallback,
+        ignore_merges=any(p.type is PieceType.USER_DEFINED for p in pieces),
+        normalizer=sequence("normalizer", _normalizers(model)),
+        pre_tokenizer=_user_defined_split(pieces),
+        decoder=_decoder(model),
     )
 
 
@@ -143,22 +145,6 @@ def _ties_are_runs(pieces: Sequence[Piece]) -> bool:
     return all(len(g) == 1 or len(set().union(*(p.content for p in g))) == 1 for g in groups)
 
 
-def _bpe(model: SentencePieceModel) -> dict[str, Any]:
-    unknown = next(p.content for p in model.pieces if p.type is PieceType.UNKNOWN)
-    return {
-        "type": "BPE",
-        "dropout": None,
-        "unk_token": unknown,
-        "continuing_subword_prefix": None,
-        "end_of_word_suffix": None,
-        "fuse_unk": True,
-        "byte_fallback": model.byte_fallback,
-        "ignore_merges": any(p.type is PieceType.USER_DEFINED for p in model.pieces),
-        "vocab": {piece.content: index for index, piece in enumerate(model.pieces)},
-        "merges": _merges(model.pieces),
-    }
-
-
 def _merges(pieces: Sequence[Piece]) -> list[tuple[str, str]]:
     """Give every cut of a piece into two, by falling score, then by falling length of the left."""
     scores = {p.content: p.score for p in pieces if p.type is PieceType.NORMAL}
@@ -175,13 +161,13 @@ def _normalizers(model: SentencePieceModel) -> list[dict[str, Any]]:
     """Give the steps of SentencePiece's normalizer, in its order."""
     steps: list[dict[str, Any]] = []
     if model.remove_extra_whitespaces:  # spaces only: other white space is text
-        steps.append(_replace({"Regex": r"\A +"}, ""))
-        steps.append(_replace({"Regex": " {2,}"}, " "))
+        steps.append(replace_step({"Regex": r"\A +"}, ""))
+        steps.append(replace_step({"Regex": " {2,}"}, " "))
     if model.dummy_prefix:
-        steps.append({"type": "Prepend", "prepend": _SPACE})
-    steps.append(_replace({"String": " "}, _SPACE))
+        steps.append({"type": "Prepend", "prepend": SPACE_MARK})
+    steps.append(replace_step({"String": " "}, SPACE_MARK))
     if model.remove_extra_whitespaces:  # at the end a literal ▁ goes too, even the dummy prefix
-        steps.append(_replace({"Regex": rf"{_SPACE}+\z"}, ""))
+        steps.append(replace_step({"Regex": rf"{SPACE_MARK}+\z"}, ""))
     return steps
 
 
@@ -191,30 +177,15 @@ def _user_defined_split(pieces: Sequence[Piece]) -> dict[str, Any] | None:
     if not contents:
         return None
     longest_first = sorted(contents, key=lambda content: (-len(content), content))
-    pattern = {"Regex": "|".join(map(re.escape, longest_first))}
-    return {"type": "Split", "pattern": pattern, "behavior": "Isolated", "invert": False}
-
-
-def _replace(pattern: dict[str, str], content: str) -> dict[str, Any]:
-    return {"type": "Replace", "pattern": pattern, "content": content}
+    return split_step("|".join(map(re.escape, longest_first)))
 
 
 def _decoder(model: SentencePieceModel) -> dict[str, Any]:
-    steps: list[dict[str, Any]] = [_replace({"String": _SPACE}, " ")]
+    steps: list[dict[str, Any]] = [replace_step({"String": SPACE_MARK}, " ")]
     steps += [{"type": "ByteFallback"}, {"type": "Fuse"}]
     if model.dummy_prefix:
         steps.append({"type": "Strip", "content": " ", "start": 1, "stop": 0})
-    return {"type": "Sequence", "decoders": steps}
-
-
-def _added_tokens(pieces: Sequence[Piece]) -> list[dict[str, Any]]:
-    flags = dict.fromkeys(("single_word", "lstrip", "rstrip", "normalized"), False)
-    special = (PieceType.CONTROL, PieceType.UNKNOWN)
-    return [
-        {"id": index, "content": piece.content, **flags, "special": True}
-        for index, piece in enumerate(pieces)
-        if piece.type in special
-    ]
+    return sequence("decoder", steps)
 
 
 _Message = dict[int, list[Any]]

@@ -9,12 +9,12 @@ holds *every* cut of a token into two tokens, in the order of the token's rank.
 from __future__ import annotations
 
 import base64
-import json
 import re
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from tokmill.errors import TokenizerError
+from tokmill.tokenizer.tokenizer_json import bpe_text, byte_characters, sequence, split_step
 from tokmill.words.plural import plural
 
 if TYPE_CHECKING:
@@ -24,6 +24,13 @@ _RANK_LINE = re.compile(rb"[A-Za-z0-9+/]+={0,2} [0-9]+\r?(?:\n|\Z)")
 
 _CONTRACTIONS = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)"
 _SPACES = r"\s*[\r\n]+|\s+(?!\S)|\s+"
+
+_BYTE_LEVEL = {
+    "type": "ByteLevel",
+    "add_prefix_space": False,
+    "trim_offsets": True,
+    "use_regex": False,
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,38 +170,21 @@ def tiktoken_to_json(data: bytes, pattern: str, *, where: str) -> str:
     encoding = known[pattern]
     ranks = parse_ranks(data, where=where)
     ordered = sorted(ranks, key=ranks.__getitem__)
-    stand_ins = _stand_ins()
-    names = {token: token.decode("latin-1").translate(stand_ins) for token in ordered}
+    characters = byte_characters()
+    names = {token: "".join(map(characters.__getitem__, token)) for token in ordered}
     vocab = {names[token]: ranks[token] for token in ordered}
     first_free = max(ranks.values()) + 1
-    control = [(content, first_free + offset) for content, offset in encoding.control_tokens]
+    control = [(first_free + offset, content) for content, offset in encoding.control_tokens]
     # An added token that is missing in the model's vocabulary gets the next id, whatever it says.
-    vocab.update(control)
-    return json.dumps(
-        {
-            "version": "1.0",
-            "truncation": None,
-            "padding": None,
-            "added_tokens": [_added_token(content, token_id) for content, token_id in control],
-            "normalizer": {"type": encoding.normalizer} if encoding.normalizer else None,
-            "pre_tokenizer": _pre_tokenizer(encoding.pattern),
-            "post_processor": None,
-            "decoder": _byte_level_step(),
-            "model": {
-                "type": "BPE",
-                "dropout": None,
-                "unk_token": None,
-                "continuing_subword_prefix": None,
-                "end_of_word_suffix": None,
-                "fuse_unk": False,
-                "byte_fallback": False,
-                "ignore_merges": True,  # tiktoken looks a whole split up before it merges
-                "vocab": vocab,
-                "merges": _merges(ordered, names),
-            },
-        },
-        ensure_ascii=False,
-        separators=(",", ":"),
+    vocab.update((content, id_) for id_, content in control)
+    return bpe_text(
+        vocab,
+        _merges(ordered, names),
+        control,
+        ignore_merges=True,  # tiktoken looks a whole split up before it merges
+        normalizer={"type": encoding.normalizer} if encoding.normalizer else None,
+        pre_tokenizer=sequence("pre_tokenizer", [split_step(encoding.pattern), _BYTE_LEVEL]),
+        decoder=_BYTE_LEVEL,
     )
 
 
@@ -206,34 +196,3 @@ def _merges(ordered: list[bytes], names: Mapping[bytes, str]) -> list[tuple[str,
             if left is not None and right is not None:
                 merges.append((left, right))
     return merges
-
-
-def _added_token(content: str, token_id: int) -> dict[str, Any]:
-    flags = dict.fromkeys(("single_word", "lstrip", "rstrip", "normalized"), False)
-    return {"id": token_id, "content": content, **flags, "special": True}
-
-
-def _pre_tokenizer(pattern: str) -> dict[str, Any]:
-    split = {
-        "type": "Split",
-        "pattern": {"Regex": pattern},
-        "behavior": "Isolated",
-        "invert": False,
-    }
-    return {"type": "Sequence", "pretokenizers": [split, _byte_level_step()]}
-
-
-def _byte_level_step() -> dict[str, Any]:
-    return {
-        "type": "ByteLevel",
-        "add_prefix_space": False,
-        "trim_offsets": True,
-        "use_regex": False,
-    }
-
-
-def _stand_ins() -> dict[int, int]:
-    """Give GPT-2's map from byte to code point: printable bytes stay, others go from 256 up."""
-    printable = {*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)}
-    others = (byte for byte in range(256) if byte not in printable)
-    return {byte: 256 + index for index, byte in enumerate(others)}

@@ -4,24 +4,29 @@ from __future__ import annotations
 
 import hashlib
 import json
-import re
 from dataclasses import dataclass, field, fields, replace
 from typing import TYPE_CHECKING, Any
 
 from tokmill.errors import TokenizerError
 from tokmill.tokenizer.end_of_text import FoundEos, find_eos, find_token
-from tokmill.tokenizer.files import find_tokenizer_file, read_file, what_to_name
-from tokmill.tokenizer.named_tokens import Token, read_companions
-from tokmill.tokenizer.rewrite import rewrite
+from tokmill.tokenizer.equivalent_json import to_equivalent
+from tokmill.tokenizer.files import (
+    Token,
+    find_tokenizer_file,
+    read_companions,
+    read_file,
+    what_to_name,
+)
 from tokmill.tokenizer.sentencepiece_model import PieceType, read_model, sentencepiece_to_json
 from tokmill.tokenizer.tiktoken_file import is_rank_file, tiktoken_to_json
+from tokmill.tokenizer.tokenizer_json import as_text, find_values, unknown_id
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
     from tokmill.settings.schema import TokenizerSettings
-    from tokmill.tokenizer.named_tokens import Companions
+    from tokmill.tokenizer.files import Companions
 
 __all__ = ["Token", "Tokenizer", "load_tokenizer"]
 
@@ -177,14 +182,10 @@ def _read(path: Path, pattern: str) -> _Source:
     text = _cleaned_text(data, content)
     content |= dict.fromkeys(_NOT_OURS)
     source = _read_json(data, text, sha256, content["model"], where=where)
-    rewritten, words = rewrite(content)
-    if not words:
+    rewritten, rewrites = to_equivalent(content)
+    if not rewrites:
         return source
-    return replace(source, rewritten_json=_as_text(rewritten), rewrites=words)
-
-
-def _as_text(content: dict[str, Any]) -> str:
-    return json.dumps(content, ensure_ascii=False, separators=(",", ":"))
+    return replace(source, rewritten_json=as_text(rewritten), rewrites=rewrites)
 
 
 def _cleaned_text(data: bytes, content: Mapping[str, Any]) -> str:
@@ -198,11 +199,11 @@ def _cleaned_text(data: bytes, content: Mapping[str, Any]) -> str:
     for key in _NOT_OURS:
         if content.get(key) is None:
             continue
-        found = list(re.finditer(rf'"{key}"\s*:\s*(?=[{{\[])', text))
+        found = list(find_values(text, key))
         if len(found) != 1:
-            return _as_text({**content, **dict.fromkeys(_NOT_OURS)})
-        _, stop = json.JSONDecoder().raw_decode(text, found[0].end())
-        text = f'{text[: found[0].start()]}"{key}":null{text[stop:]}'
+            return as_text({**content, **dict.fromkeys(_NOT_OURS)})
+        _, start, stop = found[0]
+        text = f"{text[:start]}null{text[stop:]}"
     return text
 
 
@@ -237,7 +238,7 @@ def _read_json(
     ids = model_ids | {token.content: id_ for id_, token in added.items()}
     if not ids:
         raise TokenizerError(f"{where}: its vocabulary is empty")
-    unknown = _unknown_id(model, model_ids)
+    unknown = unknown_id(model, model_ids)
     text_ids = {*model_ids.values(), *added} - special
     return _Source(
         kind="json",
@@ -259,20 +260,16 @@ def _load_library(content: str | bytes, *, where: str) -> Any:
             Library.from_str(content) if isinstance(content, str) else Library.from_buffer(content)
         )
     except BaseException as error:
-        # A panic of native code derives from BaseException, like an interrupt, and has no public
-        # type; an interrupt is not ours to catch.
-        if not isinstance(error, Exception) and type(error).__name__ != "PanicException":
+        if not isinstance(error, Exception) and not is_panic(error):
             raise
         reason = " ".join(str(error).split())
         reason = reason.removeprefix("Cannot instantiate Tokenizer from buffer: ")
         raise TokenizerError(f"{where}: the tokenizers library refuses it: {reason}") from None
 
 
-def _unknown_id(model: dict[str, Any], model_ids: dict[str, int]) -> int | None:
-    """Give the id that unknown text becomes: text writes it even where it is a special token."""
-    if isinstance(model.get("unk_id"), int):
-        return int(model["unk_id"])
-    return model_ids.get(model.get("unk_token") or "")
+def is_panic(error: BaseException) -> bool:
+    """Return whether an error is a panic of native code: a BaseException without a public type."""
+    return type(error).__name__ == "PanicException"
 
 
 def _read_sentencepiece(data: bytes, sha256: str, *, where: str) -> _Source:

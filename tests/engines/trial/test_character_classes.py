@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from tokmill.engines.character_set import CharacterSet, every_character
+from tokmill.engines.characters import CharacterSet, every_character
 from tokmill.engines.trial.character_classes import character_classes, divided, own_sets
 
 

@@ -19,8 +19,8 @@ from tokmill.engines.engine import (
     load_engine,
 )
 from tokmill.engines.trial.choose import choose_engine
+from tokmill.engines.trial.compare import CorpusSample
 from tokmill.engines.trial.contexts import Context, Group
-from tokmill.engines.trial.corpus_sample import Sample
 from tokmill.errors import TokenizerError
 from tokmill.settings.schema import TokenizerSettings
 from tokmill.tokenizer.tokenizer import load_tokenizer
@@ -40,7 +40,7 @@ def chosen(tokenizer, asked="auto", control_in_text="text", *, timed=False, samp
     return choose_engine(
         tokenizer,
         lambda: reference,
-        lambda: Sample(sample, sum(map(len, sample))),
+        lambda: CorpusSample(sample, sum(map(len, sample))),
         asked=asked,
         control_in_text=control_in_text,
         n_threads=1,
@@ -88,9 +88,9 @@ def test_no_clock_of_a_candidate_runs_while_the_corpus_is_sampled(tokenizer):
     reference = load_engine(REFERENCE, tokenizer, control_in_text="text", n_threads=1)
     clocks = []
 
-    def sample() -> Sample:
+    def sample() -> CorpusSample:
         clocks.extend(t for t in threading.enumerate() if isinstance(t, threading.Timer))
-        return Sample(SAMPLE)
+        return CorpusSample(SAMPLE)
 
     choice = choose_engine(
         tokenizer,
@@ -169,7 +169,7 @@ def test_where_every_engine_gives_other_ids_the_reference_encodes(tokenizer, who
     choice = choose_engine(
         tokenizer,
         lambda: other,
-        lambda: Sample(["hel hel"]),
+        lambda: CorpusSample(["hel hel"]),
         asked="auto",
         control_in_text="text",
         n_threads=1,
@@ -198,14 +198,14 @@ def test_the_engines_of_a_large_corpus_load_side_by_side(tokenizer):
         begun.append("reference")
         return load_engine(REFERENCE, tokenizer, control_in_text="text", n_threads=1)
 
-    def take():
+    def encode_expected():
         begun.append("sample")
-        return Sample(SAMPLE, 1000)
+        return CorpusSample(SAMPLE, 1000)
 
     choose_engine(
         tokenizer,
         reference,
-        take,
+        encode_expected,
         asked="auto",
         control_in_text="text",
         n_threads=1,

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from tokmill.engines.trial.contexts import Context, Group, derive_groups
-from tokmill.tokenizer.control_variant import with_control_tokens
+from tokmill.tokenizer.control_tokens import with_control_tokens
 
 
 def groups_by(groups: list[Group], character: str) -> Group:

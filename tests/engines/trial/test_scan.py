@@ -1,5 +1,3 @@
-"""Differences planted in engines are found: by class, by combining class, by folding."""
-
 from __future__ import annotations
 
 import dataclasses
@@ -9,11 +7,12 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from tokmill.engines.character_set import CharacterSet
-from tokmill.engines.engine import REFERENCE, load_engine
-from tokmill.engines.trial.contexts import Group, derive_groups
-from tokmill.engines.trial.fingerprints import fingerprints
-from tokmill.engines.trial.scan import MOST_CHARACTERS, Scan, ScanResult
+from tokmill.engines.characters import CharacterSet
+from tokmill.engines.engine import FAST_ENGINES, REFERENCE, is_installed, load_engine
+from tokmill.engines.trial.contexts import Context, Group, derive_groups
+from tokmill.engines.trial.engine_process import EngineProcess
+from tokmill.engines.trial.scan import MOST_CHARACTERS, RememberedScan, Scan, ScanResult
+from tokmill.engines.trial.tasks import EngineToLoad, fingerprints
 from tokmill.values import TokenBatch
 
 GPT2 = r"'s|'ll| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"
@@ -227,3 +226,68 @@ def test_an_engine_that_differs_on_very_many_characters_is_refused(engine_of):
 def test_a_result_survives_json():
     result = ScanResult(CharacterSet.of([0x88F, 0x890]), "", 5, 6)
     assert ScanResult.from_json(json.loads(json.dumps(result.as_json()))) == result
+
+
+SOME = [Group("é中ſ\u0301😀\U000323b0", (Context("a", "'s"), Context(" ", "")))]
+
+needs_fast_engines = pytest.mark.skipif(
+    not all(is_installed(name) for name in FAST_ENGINES), reason="an engine has no wheel here"
+)
+
+
+@pytest.fixture(autouse=True)
+def _directory(tmp_path, monkeypatch):
+    monkeypatch.setenv("TOKMILL_CACHE_DIR", str(tmp_path / "cache"))
+
+
+def scanner_of(tokenizer, groups=None, loads=None) -> RememberedScan:
+    def reference():
+        if loads is not None:
+            loads.append("reference")
+        return load_engine(REFERENCE, tokenizer, control_in_text="text", n_threads=1)
+
+    return RememberedScan(tokenizer, reference, "text", groups)
+
+
+def result_of(scanner: RememberedScan, tokenizer, engine: str):
+    with EngineProcess(EngineToLoad(engine, tokenizer, "text", 1)) as process:
+        scanner.begin(process)
+        return scanner.result(process), process.refused
+
+
+@needs_fast_engines
+def test_an_engine_is_compared_on_every_character_once_and_remembered(tokenizer):
+    result, refused = result_of(scanner_of(tokenizer), tokenizer, "gigatoken")
+    assert (result.refused, refused) == ("", "")
+    assert result.n_characters == 1_112_064
+    loads = []
+    again = scanner_of(tokenizer, loads=loads)
+    assert again.known("gigatoken") == result
+    assert result_of(again, tokenizer, "gigatoken") == (result, "")
+    assert loads == []
+
+
+def test_a_scan_of_some_characters_is_not_remembered(tokenizer):
+    scanner = scanner_of(tokenizer, SOME)
+    result, _ = result_of(scanner, tokenizer, REFERENCE)
+    assert (result.n_characters, len(result.differs)) == (6, 0)
+    assert scanner_of(tokenizer, SOME).known(REFERENCE) is None
+    assert scanner_of(tokenizer).known(REFERENCE) is None
+
+
+def test_nothing_is_found_of_a_process_that_is_refused_before(tokenizer):
+    scanner = scanner_of(tokenizer, SOME)
+    with EngineProcess(EngineToLoad("gigatoken", tokenizer, "text", 1)) as process:
+        process.refused = "of old"
+        scanner.begin(process)
+        assert scanner.result(process) is None
+        assert process.refused == "of old"
+
+
+def test_a_process_that_dies_in_the_middle_is_refused_and_not_remembered(tokenizer):
+    scanner = scanner_of(tokenizer, SOME)
+    with EngineProcess(EngineToLoad(REFERENCE, tokenizer, "text", 1)) as process:
+        scanner.begin(process)
+        process._child.kill()
+        assert scanner.result(process) is None
+        assert process.refused.startswith("died with status ")

@@ -12,8 +12,8 @@ from collections import defaultdict
 from functools import cache
 from typing import TYPE_CHECKING
 
-from tokmill.engines.character_set import CharacterSet, every_character
-from tokmill.tokenizer.cuts import WHITE_SPACE
+from tokmill.engines.characters import CharacterSet, every_character
+from tokmill.tokenizer.tokenizer_json import WHITE_SPACE
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence

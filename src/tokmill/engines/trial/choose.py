@@ -7,10 +7,15 @@ from typing import TYPE_CHECKING
 
 from tokmill.engines.choice import EngineChoice
 from tokmill.engines.engine import FALLBACK_ENGINES, FAST_ENGINES, REFERENCE, engine_version
-from tokmill.engines.trial.candidate import Loading
-from tokmill.engines.trial.corpus_sample import Sample, Taken, take
-from tokmill.engines.trial.scanner import Scanner
-from tokmill.engines.trial.trial import Trial, try_engines
+from tokmill.engines.trial.compare import (
+    CorpusSample,
+    Expected,
+    Trial,
+    encode_expected,
+    try_engines,
+)
+from tokmill.engines.trial.scan import RememberedScan
+from tokmill.engines.trial.tasks import EngineToLoad
 from tokmill.errors import TokenizerError
 
 if TYPE_CHECKING:
@@ -26,7 +31,7 @@ NO_FAST_ENGINE = "no fast engine gives its ids here"
 def choose_engine(
     tokenizer: Tokenizer,
     reference: Callable[[], Engine],
-    sample: Callable[[], Sample],
+    sample: Callable[[], CorpusSample],
     *,
     asked: str,
     control_in_text: str,
@@ -47,7 +52,7 @@ def choose_engine(
         control_in_text: see `load_engine`.
         n_threads: threads that the engine will have.
         timed: whether the run is long enough to be worth timing the candidates against each other.
-        groups: see `Scanner`.
+        groups: see `RememberedScan`.
 
     Raises:
         TokenizerError: the engine asked for is missing, refuses the tokenizer or gives other ids.
@@ -59,21 +64,21 @@ def choose_engine(
     reference = cache(reference)
 
     @cache
-    def taken() -> Taken:
-        return take(tokenizer, reference(), sample())
+    def expected() -> Expected:
+        return encode_expected(tokenizer, reference(), sample())
 
-    trial, scanner = Trial(), Scanner(tokenizer, reference, control_in_text, groups)
+    trial, scan = Trial(), RememberedScan(tokenizer, reference, control_in_text, groups)
     for names in _rounds(asked, timed=timed):
-        loadings = [Loading(name, tokenizer, control_in_text, n_threads) for name in names]
-        try_engines(loadings, scanner, taken, trial, timed=timed, may_refuse=asked == "auto")
+        loadings = [EngineToLoad(name, tokenizer, control_in_text, n_threads) for name in names]
+        try_engines(loadings, scan, expected, trial, timed=timed, may_refuse=asked == "auto")
         if trial.proven:
             break
     if asked != "auto" and not trial.proven:
         raise TokenizerError(
             f"{tokenizer.name}: engine {asked} cannot be used: {trial.refused[asked]}"
         )
-    n_checked = len(taken().parity.texts)
-    reference_speed = {REFERENCE: taken().mb_per_s} if taken().mb_per_s else {}
+    n_checked = len(expected().parity.texts)
+    reference_speed = {REFERENCE: expected().mb_per_s} if expected().mb_per_s else {}
     if not trial.proven:
         return EngineChoice(
             REFERENCE,

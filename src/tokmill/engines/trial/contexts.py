@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tokmill.engines.trial.character_classes import character_classes, divided, own_sets
-from tokmill.tokenizer.byte_lengths import steps
+from tokmill.tokenizer.tokenizer_json import steps
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

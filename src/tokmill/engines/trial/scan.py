@@ -7,24 +7,27 @@ texts of many characters that differ are compared again, character by character.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from tokmill.engines.character_set import CharacterSet
+from tokmill.engines.characters import CharacterSet
+from tokmill.engines.choice import ScanResult
 from tokmill.engines.trial.contexts import derive_groups
-from tokmill.engines.trial.fingerprints import fingerprints
+from tokmill.engines.trial.engine_process import fingerprints_of
+from tokmill.engines.trial.remembered import KeptScans
 from tokmill.engines.trial.sequences import class_sequences, compositions, in_lines, token_texts
+from tokmill.engines.trial.tasks import FingerprintTask, fingerprints
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Sequence
 
     import numpy.typing as npt
 
     from tokmill.engines.engine import Engine
     from tokmill.engines.trial.contexts import Context, Group
+    from tokmill.engines.trial.engine_process import EngineOnTrial
     from tokmill.tokenizer.tokenizer import Tokenizer
 
     Answer = Callable[[Sequence[str]], npt.NDArray[np.uint64]]
@@ -33,44 +36,6 @@ _CHARACTERS_PER_TEXT = 64
 
 MOST_CHARACTERS = 20_000
 """An engine that differs on more characters is refused: its tables are not just newer."""
-
-
-@dataclass(frozen=True, slots=True)
-class ScanResult:
-    """How an engine compares with the reference.
-
-    `differs`: the characters on which it gives other ids, in some context; documents with them are
-    not for this engine. `refused`: why it cannot be used at all, or ''. `n_characters`: compared,
-    each in at least one context; `n_sequences`: texts of several characters.
-    """
-
-    differs: CharacterSet = field(default_factory=CharacterSet)
-    refused: str = ""
-    n_characters: int = 0
-    n_sequences: int = 0
-
-    def as_json(self) -> dict[str, Any]:
-        """Return plain values."""
-        return {
-            "differs": self.differs.as_json(),
-            "refused": self.refused,
-            "n_characters": self.n_characters,
-            "n_sequences": self.n_sequences,
-        }
-
-    @classmethod
-    def from_json(cls, data: Mapping[str, Any]) -> ScanResult:
-        """Read what `as_json` gave.
-
-        Raises:
-            ValueError, KeyError, TypeError: it is something else.
-        """
-        return cls(
-            CharacterSet.from_json(data["differs"]),
-            str(data["refused"]),
-            int(data["n_characters"]),
-            int(data["n_sequences"]),
-        )
 
 
 class Scan:
@@ -176,6 +141,60 @@ class Scan:
     def _lines(self) -> list[list[str]]:
         every = [*class_sequences(), *compositions(), *token_texts(self._tokenizer)]
         return in_lines(every)
+
+
+class RememberedScan:
+    """What is known of engines on all characters.
+
+    Args:
+        tokenizer: what is encoded with.
+        reference: loads its reference engine.
+        control_in_text: see `load_engine`.
+        groups: other characters than all; then nothing is remembered.
+    """
+
+    def __init__(
+        self,
+        tokenizer: Tokenizer,
+        reference: Callable[[], Engine],
+        control_in_text: str,
+        groups: Sequence[Group] | None = None,
+    ) -> None:
+        self._scan = Scan(tokenizer, reference, groups)
+        self._kept = KeptScans(tokenizer, control_in_text) if groups is None else None
+        self._known: dict[str, ScanResult | None] = {}
+
+    def known(self, name: str) -> ScanResult | None:
+        """Return what an earlier run found out about an engine, if one did."""
+        if name not in self._known:
+            self._known[name] = self._kept.find(name) if self._kept else None
+        return self._known[name]
+
+    def begin(self, engine: EngineOnTrial) -> None:
+        """Let a engine encode all texts, if nothing is known of it."""
+        if not engine.refused and self.known(engine.name) is None:
+            engine.begin(FingerprintTask(self._scan.texts))
+
+    def result(self, engine: EngineOnTrial) -> ScanResult | None:
+        """Return what is known of a engine begun; None where it is refused before that."""
+        known = None if engine.refused else self.known(engine.name)
+        if engine.refused or known is not None:
+            return known
+        expected = self._scan.expected  # while the engine is at work
+        found = fingerprints_of(engine)
+        if engine.refused or len(found) != len(expected):
+            return None
+
+        def answer(texts: Sequence[str]) -> npt.NDArray[np.uint64]:
+            engine.begin(FingerprintTask(texts))
+            return fingerprints_of(engine)
+
+        result = self._scan.compare(found, answer)
+        if engine.refused:
+            return None
+        if self._kept is not None:
+            self._kept.keep(engine.name, result)
+        return result
 
 
 def _blamed(sequences: Sequence[str], codes: set[int]) -> tuple[set[int], list[str]]:

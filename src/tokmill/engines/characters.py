@@ -1,0 +1,181 @@
+"""Finds the documents that hold a character of a set, at a small part of the price of encoding.
+
+The bytes that begin the set's characters in UTF-8 are looked for by the C library, which compares
+32 of them at once; what they begin is looked at only where they stand.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from dataclasses import dataclass
+from itertools import islice
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from tokmill.offsets import byte_offsets
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+
+    import numpy.typing as npt
+    import pyarrow as pa
+
+LAST = 0x10FFFF
+_SURROGATES = range(0xD800, 0xE000)
+
+_CHUNK_BYTES = 256 << 10
+"""Looked through for every first byte in turn, while it is in the cache of a core."""
+
+_MOST_CALLS = 32
+"""For one byte in one chunk; where it stands more often, all its places are found at once."""
+
+_FIRST_BITS = np.array([0x7F, 0x1F, 0x0F, 0x07], np.uint32)
+
+# Without giving the interpreter's lock away: a call takes some 10 us, to get it back may take 5 ms.
+_memchr = ctypes.PyDLL(None).memchr
+_memchr.restype = ctypes.c_void_p
+_memchr.argtypes = [ctypes.c_void_p, ctypes.c_int, ctypes.c_size_t]
+
+
+@dataclass(frozen=True, slots=True)
+class CharacterSet:
+    """Ranges (first, last) of code points, increasing, with both ends in them."""
+
+    ranges: tuple[tuple[int, int], ...] = ()
+
+    @classmethod
+    def of(cls, codes: Iterable[int]) -> CharacterSet:
+        """Return the set of some code points."""
+        ranges: list[tuple[int, int]] = []
+        for code in sorted(set(codes)):
+            if ranges and code == ranges[-1][1] + 1:
+                ranges[-1] = (ranges[-1][0], code)
+            else:
+                ranges.append((code, code))
+        return cls(tuple(ranges))
+
+    @classmethod
+    def from_json(cls, ranges: Sequence[Sequence[int]]) -> CharacterSet:
+        """Read what `as_json` gave.
+
+        Raises:
+            ValueError: these are no increasing ranges.
+        """
+        found = tuple((int(first), int(last)) for first, last in ranges)
+        end = -1
+        for first, last in found:
+            if not end < first <= last <= LAST:
+                raise ValueError(f"{[first, last]} is no range of characters in order")
+            end = last
+        return cls(found)
+
+    def as_json(self) -> list[list[int]]:
+        """Return the ranges as plain values."""
+        return [list(range_) for range_ in self.ranges]
+
+    def codes(self) -> Iterator[int]:
+        """Return every code point."""
+        for first, last in self.ranges:
+            yield from range(first, last + 1)
+
+    def __len__(self) -> int:
+        return sum(last - first + 1 for first, last in self.ranges)
+
+    def __contains__(self, code: int) -> bool:
+        return any(first <= code <= last for first, last in self.ranges)
+
+    def __or__(self, other: CharacterSet) -> CharacterSet:
+        return CharacterSet.of([*self.codes(), *other.codes()])
+
+
+def every_character() -> Iterator[int]:
+    """Return all code points that UTF-8 can write: all but the surrogates."""
+    yield from range(_SURROGATES.start)
+    yield from range(_SURROGATES.stop, LAST + 1)
+
+
+class CharacterFinder:
+    """Finds documents that hold a character of a set, which is not empty."""
+
+    def __init__(self, characters: CharacterSet) -> None:
+        ranges = np.array(characters.ranges, np.uint32)
+        self._starts, self._lasts = ranges[:, 0], ranges[:, 1]
+        seconds: dict[int, set[int]] = {}
+        for code in characters.codes():
+            first, *rest = chr(code).encode()
+            seconds.setdefault(first, set()).update(rest[:1])
+        self._seconds = {first: CharacterSet.of(some).ranges for first, some in seconds.items()}
+        """The first bytes of the characters, and of each the ranges of second bytes."""
+
+    def documents(self, text: pa.LargeStringArray) -> npt.NDArray[np.int64]:
+        """Return the indices of the documents that hold one, increasing: (k,) of n."""
+        offsets = byte_offsets(text)
+        start, stop = int(offsets[0]), int(offsets[-1])
+        if start == stop:
+            return np.zeros(0, np.int64)
+        data = np.frombuffer(text.buffers()[2], np.uint8)[start:stop]
+        places = self._places(data)
+        if not len(places):
+            return places
+        found: npt.NDArray[np.int64] = np.unique(
+            np.searchsorted(offsets, places + start, "right") - 1
+        )
+        return found
+
+    def _places(self, data: npt.NDArray[np.uint8]) -> npt.NDArray[np.int64]:
+        """Return where characters of the set begin in UTF-8, in no order."""
+        found = [
+            start + places
+            for start in range(0, len(data), _CHUNK_BYTES)
+            for first, seconds in self._seconds.items()
+            if len(places := _places_of(data, start, first, seconds))
+        ]
+        if not found:
+            return np.zeros(0, np.int64)
+        places = np.concatenate(found)
+        codes = _codes(data, places)
+        range_ = np.searchsorted(self._starts, codes, "right") - 1
+        return places[(range_ >= 0) & (codes <= self._lasts[range_])]
+
+
+def _places_of(
+    data: npt.NDArray[np.uint8], start: int, first: int, seconds: Sequence[tuple[int, int]]
+) -> npt.NDArray[np.int64]:
+    """Return the places of a byte in the chunk at `start`, counted from there.
+
+    Where it stands often, only those where a byte of the ranges `seconds` follows, if any.
+    """
+    chunk = data[start : start + _CHUNK_BYTES]
+    places = list(islice(_calls(chunk, first), _MOST_CALLS))
+    if len(places) < _MOST_CALLS:
+        return np.array(places, np.int64)
+    is_first = chunk == first
+    if not seconds:
+        return np.flatnonzero(is_first)
+    following = data[start + 1 : start + 1 + _CHUNK_BYTES]
+    is_first = is_first[: len(following)]
+    found = np.zeros(len(following), np.bool_)
+    for low, high in seconds:
+        found |= (following - np.uint8(low) <= high - low) & is_first
+    return np.flatnonzero(found)
+
+
+def _calls(data: npt.NDArray[np.uint8], byte: int) -> Iterator[int]:
+    address = data.ctypes.data
+    end = address + len(data)
+    at = address
+    while at < end and (found := _memchr(at, byte, end - at)) is not None:
+        yield found - address
+        at = found + 1
+
+
+def _codes(data: npt.NDArray[np.uint8], places: npt.NDArray[np.int64]) -> npt.NDArray[np.uint32]:
+    """Return the code points that begin at places of valid UTF-8: (n,)."""
+    first = data[places].astype(np.uint32)
+    n_more = (first >= 0xC0).astype(np.int64) + (first >= 0xE0) + (first >= 0xF0)
+    codes = first & _FIRST_BITS[n_more]
+    for i in (1, 2, 3):
+        following = data[np.minimum(places + i, len(data) - 1)] & np.uint8(0x3F)
+        codes = np.where(n_more >= i, codes << np.uint32(6) | following, codes)
+    return codes

@@ -1,0 +1,80 @@
+"""Proves that text encoded as a continuation of other text has the tokens of the whole."""
+
+from __future__ import annotations
+
+from itertools import product
+from typing import TYPE_CHECKING
+
+from tokmill.errors import TokenizerError
+from tokmill.tokenizer.control_tokens import added_tokens
+
+if TYPE_CHECKING:
+    from tokmill.engines.engine import Engine
+    from tokmill.tokenizer.tokenizer import Tokenizer
+
+_LEFT = (
+    *("user: hi\n", "Answer:", "### Response:\n", "Human: what?\n\nAssistant:", "assistant\n"),
+    *("中文：", "答案：", "[/INST]", "Question: 2 + 2 = ", "<|assistant|>\n", "Well, ", "👍"),
+)
+_RIGHT = (
+    *("Hello, world!", " yes", "  two spaces", "\nnew line", "你好，世界。", "42", "👍 ok", " 猫"),
+    *("\n\n", " ", "\t", "(", "é", "...", "The quick brown fox"),
+)
+
+
+def check_continuation(
+    tokenizer: Tokenizer, first: Engine, continuation: Engine, *, parse: bool = False
+) -> int:
+    """Hold split encoding against whole texts, and give the number of pairs that agreed.
+
+    Of the built-in pairs (a, b) those count in which the tokens of a + b have a boundary between
+    them, by the offsets of the reference. With `parse`, b behind a control token's string is no
+    continuation: `closed_texts` judges these.
+
+    Args:
+        tokenizer: the one that `first` encodes with.
+        first: the engine for texts.
+        continuation: the engine for texts that continue texts.
+        parse: whether control tokens' strings in a text become control tokens.
+
+    Raises:
+        TokenizerError: a pair has other tokens than its text, or no pair has a boundary.
+    """
+    import pyarrow as pa
+
+    pairs = _pairs_with_boundary(tokenizer, parse=parse)
+    if not pairs:
+        raise TokenizerError(f"{tokenizer.name}: {_NOT_PROVEN}, for no text shows it; {_ADVICE}")
+    columns = [pa.array(column, pa.large_string()) for column in zip(*pairs, strict=True)]
+    left, right = first.encode(columns[0]), continuation.encode(columns[1])
+    whole = first.encode(pa.array([a + b for a, b in pairs], pa.large_string()))
+    for i, (a, b) in enumerate(pairs):
+        parts = [
+            batch.ids[batch.offsets[i] : batch.offsets[i + 1]].tolist()
+            for batch in (left, right, whole)
+        ]
+        if parts[0] + parts[1] != parts[2]:
+            raise TokenizerError(
+                f"{tokenizer.name}: {_NOT_PROVEN}: {a!r} and {b!r} become {parts[0]} and "
+                f"{parts[1]}, together {parts[2]}; {_ADVICE}"
+            )
+    return len(pairs)
+
+
+_NOT_PROVEN = "text that continues text cannot be encoded apart from it"
+_ADVICE = "choose boundary joint"
+
+
+def _pairs_with_boundary(tokenizer: Tokenizer, *, parse: bool) -> list[tuple[str, str]]:
+    """Give the pairs between which a token of their whole text ends and the next begins."""
+    parsed = tuple(added_tokens(tokenizer)) if parse else ()
+    left = [text for text in _LEFT if not text.rstrip().endswith(parsed)]
+    pairs = list(product(left, _RIGHT))
+    library = tokenizer.library()
+    library.encode_special_tokens = not parse
+    encodings = library.encode_batch([a + b for a, b in pairs], add_special_tokens=False)
+    return [
+        (a, b)
+        for (a, b), encoding in zip(pairs, encodings, strict=True)
+        if all(stop <= len(a) or start >= len(a) for start, stop in encoding.offsets)
+    ]

@@ -1,0 +1,1 @@
+"""Where a text can be split into pretokens, and the ids of each: for `tokenizers+cache`."""

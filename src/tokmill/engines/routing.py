@@ -1,0 +1,113 @@
+"""The engine of a run, with the reference for documents that hold a character it gets wrong."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pyarrow as pa
+
+from tokmill.dataset.counts import ROUTED
+from tokmill.engines.characters import CharacterFinder
+from tokmill.engines.engine import load_engine
+from tokmill.values import TokenBatch
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    import numpy.typing as npt
+
+    from tokmill.engines.characters import CharacterSet
+    from tokmill.engines.engine import Engine
+    from tokmill.tokenizer.tokenizer import Tokenizer
+
+
+class RoutedEngine:
+    """Encodes with an engine, and documents that hold some characters with the reference.
+
+    Args:
+        engine: the engine.
+        reference: loads the reference; called when the first such document comes.
+        characters: on which they differ; at least one.
+    """
+
+    def __init__(
+        self, engine: Engine, reference: Callable[[], Engine], characters: CharacterSet
+    ) -> None:
+        self.name = engine.name
+        self.renewable = engine.renewable
+        self.concurrent = engine.concurrent
+        self._engine = engine
+        self._reference = reference
+        self._finder = CharacterFinder(characters)
+
+    def encode(self, text: pa.LargeStringArray) -> TokenBatch:
+        """Encode documents; see `Engine`."""
+        routed = self._finder.documents(text)
+        if not len(routed):
+            return self._engine.encode(text)
+        is_routed = np.zeros(len(text), np.bool_)
+        is_routed[routed] = True
+        rest = self._reference().encode(text.filter(pa.array(is_routed)))
+        first = self._engine.encode(text.filter(pa.array(~is_routed)))
+        return merged(first, rest, is_routed, routed)
+
+
+def load_routed(
+    name: str,
+    differs: CharacterSet,
+    tokenizer: Tokenizer,
+    reference: Callable[[], Engine],
+    *,
+    control_in_text: str,
+    n_threads: int,
+) -> Engine:
+    """Load an engine, which the reference helps with the characters on which it differs.
+
+    Args:
+        name: of the engine.
+        differs: see `ScanResult`; where there are none, the engine itself is what is loaded.
+        tokenizer: what to encode with.
+        reference: loads its reference engine.
+        control_in_text: see `load_engine`.
+        n_threads: the same.
+
+    Raises:
+        TokenizerError: the engine cannot be loaded.
+    """
+    engine = load_engine(name, tokenizer, control_in_text=control_in_text, n_threads=n_threads)
+    return RoutedEngine(engine, reference, differs) if differs else engine
+
+
+def routed_counts(
+    tokens: TokenBatch, owner: npt.NDArray[np.int64], n_documents: int
+) -> dict[str, npt.NDArray[np.int64]]:
+    """Return 1 for each document of which the reference encoded something, as `Counts.checks`.
+
+    `owner`: (n_texts,), the document that each text is of. Nothing where there is none.
+    """
+    if tokens.routed is None:
+        return {}
+    counts = np.zeros(n_documents, np.int64)
+    counts[owner[tokens.routed]] = 1
+    return {ROUTED: counts}
+
+
+def merged(
+    first: TokenBatch,
+    rest: TokenBatch,
+    is_rest: npt.NDArray[np.bool_],
+    routed: npt.NDArray[np.int64] | None = None,
+) -> TokenBatch:
+    """Return the tokens of two kinds of documents in the order of all of them.
+
+    `routed`: see `TokenBatch`.
+    """
+    lengths = np.empty(len(is_rest), np.int64)
+    lengths[~is_rest], lengths[is_rest] = first.lengths, rest.lengths
+    offsets = np.zeros(len(lengths) + 1, np.int64)
+    np.cumsum(lengths, out=offsets[1:])
+    of_rest = np.repeat(is_rest, lengths)
+    ids = np.empty(int(offsets[-1]), np.uint32)
+    ids[~of_rest], ids[of_rest] = first.ids, rest.ids
+    return TokenBatch(ids, offsets, routed)

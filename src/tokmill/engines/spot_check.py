@@ -1,0 +1,290 @@
+"""The spot check: while a run goes on, some text is encoded again by the reference.
+
+A document that is not too long is compared whole. Of a longer one windows are: a text cut out of it
+has other tokens at its edges, but the middle of its tokens has to stand among the document's. Where
+it does not, nothing follows yet. Only two encodings of one and the same text, the window's or the
+document's, are held against each other before a run is stopped.
+"""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pyarrow as pa
+import xxhash
+
+from tokmill.dataset.counts import CHECKED, CHECKED_BYTES, SKIPPED
+from tokmill.engines.engine import FAST_ENGINES, REFERENCE
+from tokmill.engines.spot_sample import pick_spans
+from tokmill.offsets import byte_offsets
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Sequence
+
+    import numpy.typing as npt
+
+    from tokmill.engines.engine import Engine
+    from tokmill.values import TokenBatch
+
+    Ids = npt.NDArray[np.uint32]
+
+_SHARE, _SHARE_OF_FAST = 0.002, 0.0005
+"""Of the bytes, so that the check takes about 1 % of a run, see `spot_share`."""
+
+WHOLE_BYTES = 8 << 20
+"""The reference encodes no longer document: it takes 25 times the memory, and 0.4 s for 1 MB."""
+
+DISTANT = "its tokens depend on text outside the window"
+TOO_LONG = f"a window differs, and the document is longer than {WHOLE_BYTES >> 20} MiB"
+
+_MARGIN_BYTES = 256
+"""A window is encoded with so much of the text around it, whose tokens are not compared."""
+
+_EDGE_TOKENS = 64
+_LEAST_TOKENS = 64
+"""With fewer in its middle, a window proves nothing."""
+
+_PART_TOKENS = 16
+
+_MOST_KNOWN = 1 << 14
+
+
+@dataclass(frozen=True, slots=True)
+class Checked:
+    """What became of one picked piece of text `index`; `n_bytes` of it were compared.
+
+    `skipped`: why they could not be compared, or ''. `difference`: a line about other ids, or ''.
+    """
+
+    index: int
+    n_bytes: int
+    skipped: str = ""
+    difference: str = ""
+
+
+class SpotCheck:
+    """Holds texts and their ids against the reference; safe to call from several threads.
+
+    Args:
+        reference: loads the reference engine; called when something is picked for the first time.
+        share: of the bytes that is compared.
+        continuation: the same for texts that continue others, where that is another engine.
+    """
+
+    def __init__(
+        self,
+        reference: Callable[[], Engine],
+        share: float,
+        continuation: Callable[[], Engine] | None = None,
+    ) -> None:
+        self._share = share
+        self._reference = self._continuation = _Reference(reference)
+        if continuation is not None:
+            self._continuation = _Reference(continuation)
+
+    def check(
+        self,
+        text: pa.LargeStringArray,
+        tokens: TokenBatch,
+        encode: Callable[[bool, pa.LargeStringArray], TokenBatch],
+        continues: npt.NDArray[np.bool_] | None = None,
+    ) -> list[Checked]:
+        """Compare what is picked of documents, in their order.
+
+        Args:
+            text: n documents.
+            tokens: of them, by the run's engine.
+            encode: the run's engine, for windows that need a second look; its first argument says
+                whether they continue a text.
+            continues: (n,), which documents continue a text, and were encoded so; None: none does.
+        """
+        picked = pick_spans(text, self._share)
+        offsets = byte_offsets(text)
+        found = []
+        for index, start, stop in zip(
+            picked.document.tolist(), picked.start.tolist(), picked.stop.tolist(), strict=True
+        ):
+            goes_on = continues is not None and bool(continues[index])
+            reference = self._continuation if goes_on else self._reference
+            ids = tokens.ids[tokens.offsets[index] : tokens.offsets[index + 1]]
+            window = _Window(text, index, int(offsets[index]), start, stop, int(offsets[index + 1]))
+            if window.is_whole:
+                line, skipped = reference.difference(window.document(), ids), ""
+            else:
+                line, skipped = _compare_window(window, ids, reference, partial(encode, goes_on))
+            found.append(Checked(index, 0 if skipped else stop - start, skipped, line))
+        return found
+
+
+class _Reference:
+    """The reference engine, loaded once though several threads ask."""
+
+    def __init__(self, load: Callable[[], Engine]) -> None:
+        self._load = load
+        self._lock = threading.Lock()
+        self._engine: Engine | None = None
+        # A text that comes again, such as the same system message in every chat, costs nothing.
+        self._known: dict[bytes, bytes] = {}
+
+    def ids(self, text: str) -> Ids:
+        with self._lock:
+            if self._engine is None:
+                self._engine = self._load()
+        return self._engine.encode(_column(text)).ids
+
+    def difference(self, text: str, ids: Ids) -> str:
+        """Return a line about how the ids of a text differ from the reference's, or ''."""
+        key, value = xxhash.xxh3_128_digest(text.encode()), xxhash.xxh3_128_digest(ids.tobytes())
+        if self._known.get(key) == value:
+            return ""
+        expected = self.ids(text)
+        if not np.array_equal(expected, ids):
+            return difference(text, ids, expected)
+        if len(self._known) >= _MOST_KNOWN:
+            self._known.clear()
+        self._known[key] = value
+        return ""
+
+
+def _compare_window(
+    window: _Window,
+    ids: Ids,
+    reference: _Reference,
+    encode: Callable[[pa.LargeStringArray], TokenBatch],
+) -> tuple[str, str]:
+    """Return how the ids of a document differ, or '', and why that cannot be known, or ''."""
+    text = window.text()
+    expected = reference.ids(text)
+    middle = window.middle(expected)
+    if len(middle) >= _LEAST_TOKENS and window.holds(ids, middle):
+        return "", ""
+    found = encode(_column(text)).ids
+    if not np.array_equal(found, expected):
+        return difference(text, found, expected), ""
+    # The engine is right about the window. About the document it may be wrong, or the tokens there
+    # depend on more text than the window has: then no part of the middle stands there either.
+    if len(middle) < _LEAST_TOKENS or not any(_contains(ids, part) for part in _parts(middle)):
+        return "", DISTANT
+    if window.document_bytes > WHOLE_BYTES:
+        return "", TOO_LONG
+    return reference.difference(window.document(), ids), ""
+
+
+@dataclass(frozen=True, slots=True)
+class _Window:
+    """A part of a document: bytes `start:stop` of `first:last` in the buffer of a column."""
+
+    column: pa.LargeStringArray
+    index: int
+    first: int
+    start: int
+    stop: int
+    last: int
+
+    @property
+    def is_whole(self) -> bool:
+        return (self.start, self.stop) == (self.first, self.last)
+
+    @property
+    def document_bytes(self) -> int:
+        return self.last - self.first
+
+    def document(self) -> str:
+        return str(self.column[self.index].as_py())
+
+    def text(self) -> str:
+        """Return its text with the margins, whole characters only."""
+        start = max(self.first, self.start - _MARGIN_BYTES)
+        stop = min(self.last, self.stop + _MARGIN_BYTES)
+        data = memoryview(self.column.buffers()[2])[start:stop]
+        # The bytes of a character that stands across an end are not valid by themselves.
+        return str(data, "utf-8", "ignore")
+
+    def middle(self, ids: Ids) -> Ids:
+        """Return those of its ids that have text around them, or an end of the document."""
+        start = 0 if self.start == self.first else _EDGE_TOKENS
+        stop = len(ids) - (0 if self.stop == self.last else _EDGE_TOKENS)
+        return ids[start : max(start, stop)]
+
+    def holds(self, ids: Ids, middle: Ids) -> bool:
+        """Return whether a document's ids have those of the window's middle where they must."""
+        if self.start == self.first:
+            return np.array_equal(ids[: len(middle)], middle)
+        if self.stop == self.last:
+            return np.array_equal(ids[-len(middle) :], middle)
+        return _contains(ids, middle)
+
+
+def counts(
+    found: Iterable[Checked], owner: npt.NDArray[np.int64], n_documents: int
+) -> dict[str, npt.NDArray[np.int64]]:
+    """Return counts of documents by the names of `Counts.checks`: (n_documents,) each.
+
+    `owner`: (n_texts,), the document that each text is of.
+    """
+    result: dict[str, npt.NDArray[np.int64]] = {}
+    for one in found:
+        document = owner[one.index]
+        name = SKIPPED + one.skipped if one.skipped else CHECKED
+        result.setdefault(name, np.zeros(n_documents, np.int64))[document] = 1
+        if one.n_bytes:
+            of_bytes = result.setdefault(CHECKED_BYTES, np.zeros(n_documents, np.int64))
+            of_bytes[document] += one.n_bytes
+    return result
+
+
+def differences(found: Sequence[Checked], rows: npt.NDArray[np.int64]) -> list[tuple[int, str]]:
+    """Return the row, of `rows` (n_texts,), and the line of each difference, in order of rows."""
+    return sorted((int(rows[one.index]), one.difference) for one in found if one.difference)
+
+
+def spot_share(engine: str) -> float:
+    """Return the share of the text that is compared where an engine encodes.
+
+    Fixed for each engine, not measured by each run: what was checked is written into the dataset,
+    which must not depend on how busy a machine was.
+    """
+    if engine == REFERENCE:
+        return 0.0
+    return _SHARE_OF_FAST if engine in FAST_ENGINES else _SHARE
+
+
+def difference(text: str, ids: Ids, expected: Ids) -> str:
+    """Return where an engine's ids of a text differ from the reference's, in one line."""
+    return (
+        f"the engine's {describe_difference(ids, expected)} of the text that begins {text[:60]!r}: "
+        "run again with --engine tokenizers --overwrite, and report it"
+    )
+
+
+def describe_difference(ids: Ids, expected: Ids) -> str:
+    """Return where ids part from the reference's, and with which ids."""
+    n = min(len(ids), len(expected))
+    differs = np.flatnonzero(ids[:n] != expected[:n])
+    at = int(differs[0]) if len(differs) else n
+    found = f"{ids[at : at + 4].tolist()} against {expected[at : at + 4].tolist()}"
+    return f"ids differ from the reference's at token {at} ({found})"
+
+
+def _contains(ids: Ids, wanted: Ids) -> bool:
+    """Return whether some ids stand in this order, without others between them."""
+    data, pattern = np.ascontiguousarray(ids).data.cast("B"), wanted.tobytes()
+    haystack, at = bytes(data), -1
+    while (at := haystack.find(pattern, at + 1)) >= 0:
+        if at % ids.itemsize == 0:
+            return True
+    return False
+
+
+def _parts(middle: Ids) -> list[Ids]:
+    """Return some short stretches of a window's ids, from its beginning to its end."""
+    last = len(middle) - _PART_TOKENS
+    return [middle[start : start + _PART_TOKENS] for start in (0, last // 3, 2 * last // 3, last)]
+
+
+def _column(text: str) -> pa.LargeStringArray:
+    return pa.array([text], pa.large_string())

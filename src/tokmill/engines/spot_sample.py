@@ -1,0 +1,120 @@
+"""Picks the text that the spot check compares: whole documents, and windows of long ones.
+
+By a hash of the text alone: the choice depends neither on batches, workers and threads, nor on what
+was picked before.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+import xxhash
+
+from tokmill.offsets import byte_offsets
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+    import pyarrow as pa
+
+LONGEST_BYTES = 32 << 10
+"""A longer document is looked at through windows of at most this."""
+
+_FIRST_ROUND = 16
+"""A quick hash of some bytes picks so many times what is wanted; of these, a hash of all bytes
+picks. Texts that differ in a word or two would be picked all or none by the first alone."""
+
+_WORD_BYTES = 8
+_MULTIPLIER = np.uint64(0x9E3779B97F4A7C15)
+_SHIFT = np.uint64(29)
+
+
+@dataclass(frozen=True, slots=True)
+class Spans:
+    """Pieces of n documents, of which each may be picked: (n_units,) int64 each.
+
+    `document`: the index of the document. `start`, `stop`: bytes in the column's buffer; a window
+    may begin and end inside a character.
+    """
+
+    document: npt.NDArray[np.int64]
+    start: npt.NDArray[np.int64]
+    stop: npt.NDArray[np.int64]
+
+
+def pick_spans(text: pa.LargeStringArray, share: float) -> Spans:
+    """Return what is picked of documents: on average `share` of the bytes, of long ones and short.
+
+    An empty document has no bytes, and is never picked.
+    """
+    offsets = byte_offsets(text)
+    if not len(text) or offsets[0] == offsets[-1]:
+        return Spans(*np.zeros((3, 0), np.int64))
+    spans = _spans(offsets)
+    inside = spans.start - offsets[spans.document]
+    data = np.frombuffer(text.buffers()[2], np.uint8)
+    first = min(1.0, _FIRST_ROUND * share)
+    is_picked = (_hashes(data, spans, inside) < _threshold(first)) & (spans.start < spans.stop)
+    second = int(_threshold(share / first))
+    rest = np.flatnonzero(is_picked)
+    chosen = [i for i in rest.tolist() if _full_hash(data, spans, inside, i) < second]
+    return Spans(spans.document[chosen], spans.start[chosen], spans.stop[chosen])
+
+
+def _threshold(share: float) -> np.uint64:
+    return np.uint64(min(int(share * (1 << 64)), (1 << 64) - 1))
+
+
+def _full_hash(
+    data: npt.NDArray[np.uint8], spans: Spans, inside: npt.NDArray[np.int64], i: int
+) -> int:
+    """Return a hash of all bytes of unit `i`, and of where it begins in its document."""
+    return xxhash.xxh3_64_intdigest(data[spans.start[i] : spans.stop[i]].data, int(inside[i]))
+
+
+def _spans(offsets: npt.NDArray[np.int64]) -> Spans:
+    """Cut documents that are too long into windows of equal size."""
+    start, stop = offsets[:-1], offsets[1:]
+    document = np.arange(len(start))
+    if (stop - start).max() <= LONGEST_BYTES:
+        return Spans(document, start, stop)
+    n_windows = np.maximum(1, -(-(stop - start) // LONGEST_BYTES))
+    document = np.repeat(document, n_windows)
+    number = np.arange(len(document)) - np.repeat(np.cumsum(n_windows) - n_windows, n_windows)
+    length, of_windows = (stop - start)[document], n_windows[document]
+    first, last = (start[document] + length * (number + i) // of_windows for i in (0, 1))
+    return Spans(document, first, last)
+
+
+def _hashes(
+    data: npt.NDArray[np.uint8], spans: Spans, inside: npt.NDArray[np.int64]
+) -> npt.NDArray[np.uint64]:
+    """Return a hash of each unit: of its length, and of eight bytes at four places in it.
+
+    `inside`: where it begins in its document, so that windows of the same text differ.
+    """
+    lengths = spans.stop - spans.start
+    mixed = (lengths ^ (inside << 20)).astype(np.uint64) * _MULTIPLIER
+    room = np.maximum(lengths - _WORD_BYTES, 0)
+    for place in (0, room // 3, 2 * room // 3, room):
+        mixed = (mixed ^ _words(data, spans.start + place, lengths)) * _MULTIPLIER
+        mixed ^= mixed >> _SHIFT
+    return mixed * _MULTIPLIER
+
+
+def _words(
+    data: npt.NDArray[np.uint8], start: npt.NDArray[np.int64], lengths: npt.NDArray[np.int64]
+) -> npt.NDArray[np.uint64]:
+    """Return the eight bytes at each start, or those of `lengths` where a text has fewer."""
+    if len(data) < _WORD_BYTES:
+        data = np.pad(data, (0, _WORD_BYTES - len(data)))
+    # A view of the bytes as overlapping words: an index for every byte would take 20 times as long.
+    words: npt.NDArray[np.uint64] = np.ndarray(
+        (len(data) - _WORD_BYTES + 1,), "<u8", data, strides=(1,)
+    )
+    index = np.minimum(start, len(words) - 1)
+    too_far = (8 * (start - index)).astype(np.uint64)
+    beyond = (8 * np.maximum(_WORD_BYTES - lengths, 0)).astype(np.uint64)
+    found: npt.NDArray[np.uint64] = words[index] >> too_far << beyond
+    return found

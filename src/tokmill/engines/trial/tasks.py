@@ -1,0 +1,184 @@
+"""Tasks for an engine under trial: compare ids, compute fingerprints of ids, measure speed.
+
+The module is also the child process of `EngineProcess`: its first message is an `EngineToLoad`,
+every other one is a task, and gets an answer.
+"""
+
+from __future__ import annotations
+
+import time
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict, dataclass, replace
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+import xxhash
+
+from tokmill.children import Parent
+from tokmill.engines.engine import load_engine
+from tokmill.engines.spot_check import describe_difference
+from tokmill.engines.trial.hostile_texts import hostile_texts
+from tokmill.errors import TokmillError
+from tokmill.offsets import byte_offsets, split_by_bytes
+from tokmill.tokenizer.control_tokens import control_token_strings
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    import numpy.typing as npt
+
+    from tokmill.engines.engine import Engine
+    from tokmill.tokenizer.tokenizer import Tokenizer
+
+_CALL_TEXTS = 512
+"""About 200 kB, of nearly as many tokens: the reference takes over 100 bytes for each."""
+
+_PASSES = 4
+"""Over known text: each thread of an engine can have a cache of its own, which has to fill."""
+
+
+@dataclass(frozen=True, slots=True)
+class EngineToLoad:
+    """An engine and the arguments to load it with."""
+
+    engine: str
+    tokenizer: Tokenizer
+    control_in_text: str
+    n_threads: int
+
+
+@dataclass(frozen=True, slots=True)
+class CompareTask:
+    """Compare the ids of texts with the reference's."""
+
+    texts: Sequence[str]
+    ids: Sequence[Any]
+
+
+@dataclass(frozen=True, slots=True)
+class FingerprintTask:
+    """Compute `fingerprints` of texts."""
+
+    texts: Sequence[str]
+
+
+@dataclass(frozen=True, slots=True)
+class TimeTask:
+    """Measure the speed on texts."""
+
+    texts: Sequence[str]
+
+    @property
+    def n_bytes(self) -> int:
+        """Return the number of bytes of all texts."""
+        return sum(len(text.encode()) for text in self.texts)
+
+
+Task = CompareTask | FingerprintTask | TimeTask
+
+
+@dataclass(frozen=True, slots=True)
+class Speed:
+    """Seconds per byte: first half of some texts, second half, and second half again."""
+
+    first: float
+    second: float
+    again: float
+
+
+class TaskRunner:
+    """An engine under trial.
+
+    Raises:
+        TokenizerError: it is missing, or refuses the tokenizer.
+    """
+
+    def __init__(self, loading: EngineToLoad) -> None:
+        self._n_threads = loading.n_threads
+        # Answers are kept for runs that find the same tokenizer at another path.
+        self._tokenizer = replace(loading.tokenizer, name="the tokenizer")
+        self._engine: Engine = load_engine(
+            loading.engine,
+            self._tokenizer,
+            control_in_text=loading.control_in_text,
+            n_threads=loading.n_threads,
+        )
+
+    def answer(self, task: Task) -> dict[str, Any]:
+        """Run a task; return `differences` by text index, a `Speed`, or `fingerprints`."""
+        if isinstance(task, FingerprintTask):
+            return {"fingerprints": fingerprints(self._engine, task.texts)}
+        return self._compared(task) if isinstance(task, CompareTask) else self._timed(task)
+
+    def _compared(self, task: CompareTask) -> dict[str, Any]:
+        batch = self._engine.encode(pa.array(task.texts, pa.large_string()))
+        differences = {}
+        for i, expected in enumerate(task.ids):
+            ids = batch.ids[batch.offsets[i] : batch.offsets[i + 1]]
+            if not np.array_equal(ids, expected):
+                differs = describe_difference(ids, expected)
+                differences[i] = f"its {differs} of {self._describe(task.texts[i])}"
+        return {"differences": differences} if differences else {}
+
+    def _describe(self, text: str) -> str:
+        """Return a text's name; a text of the corpus is not shown, since answers are kept."""
+        is_built_in = text in self._built_in
+        return f"the built-in text {text[:60]!r}" if is_built_in else "a sampled document"
+
+    @cached_property
+    def _built_in(self) -> frozenset[str]:
+        # Cached: reading the control tokens of a large vocabulary takes 0.1 s.
+        return frozenset(hostile_texts(control_token_strings(self._tokenizer)))
+
+    def _timed(self, task: TimeTask) -> dict[str, Any]:
+        middle = len(task.texts) // 2
+        first = self._seconds_per_byte(task.texts[:middle])
+        second = self._seconds_per_byte(task.texts[middle:])
+        again = min(self._seconds_per_byte(task.texts[middle:]) for _ in range(_PASSES))
+        return asdict(Speed(first, second, again))
+
+    def _seconds_per_byte(self, texts: Sequence[str]) -> float:
+        """Time the engine as a run calls it: from all its threads, or from one.
+
+        A concurrent engine is measured in CPU time, which other processes do not lengthen.
+        """
+        text = pa.array(texts, pa.large_string())
+        n_callers = self._n_threads if self._engine.concurrent else 1
+        offsets = byte_offsets(text)
+        n_bytes = max(1, int(offsets[-1] - offsets[0]))
+        batches = list(split_by_bytes(text, -(-n_bytes // n_callers)))
+        with ThreadPoolExecutor(n_callers) as pool:
+            start, start_cpu = time.perf_counter(), time.process_time()
+            list(pool.map(self._engine.encode, batches))
+            wall_s, cpu_s = time.perf_counter() - start, time.process_time() - start_cpu
+        return (cpu_s / n_callers if self._engine.concurrent else wall_s) / n_bytes
+
+
+def fingerprints(engine: Engine, texts: Sequence[str]) -> npt.NDArray[np.uint64]:
+    """Return the xxh3-64 of the ids of each of n texts: (n,)."""
+    found = np.empty(len(texts), np.uint64)
+    for start in range(0, len(texts), _CALL_TEXTS):
+        some = texts[start : start + _CALL_TEXTS]
+        batch = engine.encode(pa.array(some, pa.large_string()))
+        data, offsets = batch.ids.astype(np.uint32).tobytes(), batch.offsets.tolist()
+        found[start : start + len(some)] = [
+            xxhash.xxh3_64_intdigest(data[4 * offsets[i] : 4 * offsets[i + 1]])
+            for i in range(len(some))
+        ]
+    return found
+
+
+def main() -> None:
+    """Load an engine, then answer every task of the parent."""
+    parent = Parent()
+    loading = parent.receive()
+    try:
+        runner = TaskRunner(loading)
+    except TokmillError as error:
+        parent.receive()  # the first task
+        parent.send({"refused": str(error)})
+        return
+    while True:
+        parent.send(runner.answer(parent.receive()))

@@ -1,0 +1,87 @@
+from __future__ import annotations
+
+import json
+import random
+
+import pyarrow as pa
+import pytest
+
+import tokmill.engines.characters as find_characters
+from tokmill.engines.characters import CharacterFinder, CharacterSet, every_character
+
+SETS = {
+    "of four bytes": CharacterSet(((0x2B73A, 0x2B73F), (0x323B0, 0x33479))),
+    "of three and two": CharacterSet.of([0x88F, 0xC5C, 0x7FD, 0x180E, 0xA7CE]),
+    "of one": CharacterSet.of([0x41, 0x7FF]),
+    "the last ones": CharacterSet(((0xFFFF, 0x10000), (0x10FFFF, 0x10FFFF))),
+}
+
+
+def column(texts: list[str]) -> pa.LargeStringArray:
+    return pa.array(texts, pa.large_string())
+
+
+@pytest.mark.parametrize("name", SETS)
+@pytest.mark.parametrize("share", [0.001, 0.3])
+def test_exactly_the_documents_that_hold_one_are_found(name, share, monkeypatch):
+    monkeypatch.setattr(find_characters, "_CHUNK_BYTES", 999)
+    characters, dice = SETS[name], random.Random(7)
+    codes = list(characters.codes())
+    near = sorted({code + step for code in codes for step in (-64, -1, 1, 64)} - {0x10FFFF + 1})
+    near = [code for code in near if 0 <= code <= 0x10FFFF and not 0xD800 <= code < 0xE000]
+
+    def character() -> str:
+        if dice.random() < share:
+            return chr(dice.choice(codes))
+        return chr(dice.choice(near)) if dice.random() < 0.5 else dice.choice("ab é中😀\U0003fffe")
+
+    texts = ["".join(character() for _ in range(dice.randrange(12))) for _ in range(3000)]
+    expected = [i for i, text in enumerate(texts) if any(ord(c) in characters for c in text)]
+    assert 0 < len(expected) < len(texts)
+    finder = CharacterFinder(characters)
+    assert finder.documents(column(texts)).tolist() == expected
+    some = column(texts).slice(1000, 700)
+    assert finder.documents(some).tolist() == [i - 1000 for i in expected if 1000 <= i < 1700]
+
+
+def test_no_text_holds_none():
+    finder = CharacterFinder(SETS["of four bytes"])
+    for texts in ([], [""], ["", ""], ["plain", ""]):
+        assert finder.documents(column(texts)).tolist() == []
+
+
+def test_a_character_at_the_very_end_of_a_column_is_found():
+    finder = CharacterFinder(SETS["of four bytes"])
+    assert finder.documents(column(["", "a", "b\U000323b0"])).tolist() == [2]
+    assert finder.documents(column(["\U000323b0", "", "\U0003347a"])).tolist() == [0]
+
+
+def test_a_set_is_ranges_of_neighbours():
+    found = CharacterSet.of([5, 3, 4, 9, 3])
+    assert found.ranges == ((3, 5), (9, 9))
+    assert list(found.codes()) == [3, 4, 5, 9]
+    assert len(found) == 4
+    assert [code in found for code in (2, 3, 5, 6, 9)] == [False, True, True, False, True]
+    assert (found | CharacterSet.of([6, 7, 8])).ranges == ((3, 9),)
+
+
+def test_an_empty_set_is_false():
+    assert not CharacterSet()
+    assert CharacterSet.of([]) == CharacterSet()
+
+
+def test_a_set_survives_json():
+    found = CharacterSet.of([1, 2, 0x10FFFF])
+    assert CharacterSet.from_json(json.loads(json.dumps(found.as_json()))) == found
+
+
+@pytest.mark.parametrize("ranges", [[[2, 1]], [[1, 2], [2, 3]], [[-1, 2]], [[0, 0x110000]], [[1]]])
+def test_ranges_out_of_order_are_refused(ranges):
+    with pytest.raises(ValueError, match=r"range|unpack"):
+        CharacterSet.from_json(ranges)
+
+
+def test_every_character_is_every_code_point_but_the_surrogates():
+    codes = list(every_character())
+    assert len(codes) == 1_112_064
+    assert chr(codes[-1]).encode() == b"\xf4\x8f\xbf\xbf"

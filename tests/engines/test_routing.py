@@ -1,0 +1,92 @@
+from __future__ import annotations
+
+import numpy as np
+import pyarrow as pa
+
+from tokmill.engines.characters import CharacterSet
+from tokmill.engines.engine import REFERENCE, load_engine
+from tokmill.engines.routing import RoutedEngine, load_routed, merged, routed_counts
+from tokmill.offsets import select_documents
+
+TEXTS = ["hello", "x\u088fy", "", "the cat", "\u088f", "猫"]
+
+
+class Skewed:
+    """An engine that gives every id one too high."""
+
+    name, renewable, concurrent = "skewed", True, True
+
+    def __init__(self, engine):
+        self._engine = engine
+        self.texts = []
+
+    def encode(self, text):
+        self.texts += text.to_pylist()
+        batch = self._engine.encode(text)
+        return type(batch)(batch.ids + 1, batch.offsets)
+
+
+def reference_of(tokenizer):
+    return load_engine(REFERENCE, tokenizer, control_in_text="text", n_threads=1)
+
+
+def documents(batch) -> list[list[int]]:
+    return [batch.ids[a:b].tolist() for a, b in zip(batch.offsets, batch.offsets[1:], strict=False)]
+
+
+def test_documents_with_the_characters_are_encoded_by_the_reference_in_their_place(tokenizer):
+    reference = reference_of(tokenizer)
+    skewed = Skewed(reference)
+    engine = RoutedEngine(skewed, lambda: reference, CharacterSet.of([0x88F]))
+    batch = engine.encode(pa.array(TEXTS, pa.large_string()))
+    expected = documents(reference.encode(pa.array(TEXTS, pa.large_string())))
+    skew = [0 if "\u088f" in text else 1 for text in TEXTS]
+    assert documents(batch) == [
+        [id_ + one for id_ in ids] for ids, one in zip(expected, skew, strict=True)
+    ]
+    assert batch.routed.tolist() == [1, 4]
+    assert skewed.texts == ["hello", "", "the cat", "猫"]
+    assert (engine.name, engine.renewable, engine.concurrent) == ("skewed", True, True)
+
+
+def test_the_reference_is_not_loaded_for_texts_without_them(tokenizer):
+    def never():
+        raise AssertionError
+
+    engine = RoutedEngine(Skewed(reference_of(tokenizer)), never, CharacterSet.of([0x88F]))
+    assert engine.encode(pa.array(["hello", "猫"], pa.large_string())).routed is None
+
+
+def test_all_documents_may_be_routed(tokenizer):
+    reference = reference_of(tokenizer)
+    engine = RoutedEngine(Skewed(reference), lambda: reference, CharacterSet.of([0x88F]))
+    batch = engine.encode(pa.array(["\u088f"] * 3, pa.large_string()))
+    assert batch.routed.tolist() == [0, 1, 2]
+    assert len(set(map(tuple, documents(batch)))) == 1
+
+
+def test_an_engine_that_differs_nowhere_is_loaded_alone(tokenizer):
+    engine = load_routed(
+        REFERENCE, CharacterSet(), tokenizer, int, control_in_text="text", n_threads=1
+    )
+    assert not isinstance(engine, RoutedEngine)
+
+
+def test_two_kinds_of_documents_are_merged_in_order(tokenizer):
+    reference = reference_of(tokenizer)
+    is_rest = np.array(["c" in text for text in TEXTS])
+    column = pa.array(TEXTS, pa.large_string())
+    kinds = [reference.encode(column.filter(pa.array(is_rest == kind))) for kind in (False, True)]
+    assert documents(merged(*kinds, is_rest)) == documents(reference.encode(column))
+
+
+def test_routed_documents_are_counted_once_each_and_kept_through_a_selection(tokenizer):
+    reference = reference_of(tokenizer)
+    engine = RoutedEngine(Skewed(reference), lambda: reference, CharacterSet.of([0x88F]))
+    batch = engine.encode(pa.array(TEXTS, pa.large_string()))
+    counts = routed_counts(batch, np.array([0, 0, 1, 1, 1, 2]), 3)
+    assert {name: n.tolist() for name, n in counts.items()} == {"routed": [1, 1, 0]}
+    kept = select_documents(batch, np.array([False, True, True, False, True, True]))
+    assert kept.routed.tolist() == [0, 2]
+    plain = engine.encode(pa.array(["hello"], pa.large_string()))
+    assert routed_counts(plain, np.array([0]), 1) == {}

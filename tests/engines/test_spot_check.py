@@ -1,0 +1,290 @@
+from __future__ import annotations
+
+import threading
+import unicodedata
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from tokenizers import Tokenizer as Library
+from tokenizers import models, normalizers
+from tokenizers import pre_tokenizers as pre
+
+from tokmill.engines import spot_check
+from tokmill.engines.reference import TokenizersReference
+from tokmill.engines.spot_check import (
+    DISTANT,
+    TOO_LONG,
+    SpotCheck,
+    counts,
+    difference,
+    differences,
+    spot_share,
+)
+from tokmill.engines.spot_sample import LONGEST_BYTES
+from tokmill.offsets import concat_tokens
+from tokmill.values import TokenBatch
+
+LONG = " ".join(f"word{i}" for i in range(40_000))
+
+
+class Words:
+    """An engine whose ids are hashes of words, but of the first and last letters of a text.
+
+    What it gives depends on where a text begins and ends, as tokens at the edges of a window do.
+    """
+
+    name = "words"
+    renewable = False
+    concurrent = True
+
+    def __init__(self) -> None:
+        self.texts: list[str] = []
+
+    def encode(self, text: pa.LargeStringArray) -> TokenBatch:
+        self.texts += text.to_pylist()
+        return concat_tokens(
+            [TokenBatch(ids, np.array([0, len(ids)])) for ids in map(self.ids, text)]
+        )
+
+    def ids(self, text: pa.LargeStringScalar) -> np.ndarray:
+        words = text.as_py().split(" ")
+        return np.array([hash(word) & 0x7FFFFFFF for word in words], np.uint32)
+
+
+@pytest.fixture(scope="module")
+def every_tokenizer() -> list[TokenizersReference]:
+    """References of every kind: words, BPE of whole texts, WordPiece, Unigram, with normalizers."""
+    letters = [*"▁worde0123456789aéüñ\u0301", *(chr(0x4E00 + i) for i in range(500))]
+    bpe = {token: i for i, token in enumerate([*letters, "aa", "aaaa", "▁▁", "▁w", "or", "▁wor"])}
+    merges = [("a", "a"), ("aa", "aa"), ("▁", "▁"), ("▁", "w"), ("o", "r"), ("▁w", "or")]
+    parts = (
+        (models.BPE(bpe, merges, unk_token="é"), None, pre.Metaspace(split=False)),
+        (models.BPE(bpe, merges, unk_token="é"), normalizers.NFC(), pre.WhitespaceSplit()),
+        (
+            models.WordPiece(bpe, unk_token="é"),
+            normalizers.BertNormalizer(),
+            pre.BertPreTokenizer(),
+        ),
+        (
+            models.Unigram([("<unk>", 0.0), *((t, -1.0 - len(t) / 9) for t in bpe)], 0, False),
+            normalizers.NFKC(),
+            pre.Metaspace(),
+        ),
+    )
+    found = []
+    for model, normalizer, splitter in parts:
+        library = Library(model)
+        library.normalizer, library.pre_tokenizer = normalizer, splitter
+        found.append(_reference(library.to_str()))
+    return found
+
+
+def _reference(text: str) -> TokenizersReference:
+    class Loaded:
+        def library(self) -> Library:
+            return Library.from_str(text)
+
+    return TokenizersReference(Loaded(), parse=False)
+
+
+def strings(*texts: str) -> pa.LargeStringArray:
+    return pa.array(texts, pa.large_string())
+
+
+def held(reference, text, batch, share=1.0, engine=None):
+    check = SpotCheck(lambda: reference, share)
+    return check.check(text, batch, lambda _, window: (engine or reference).encode(window))
+
+
+def changed(batch: TokenBatch, *positions: int) -> TokenBatch:
+    ids = batch.ids.copy()
+    ids[list(positions)] ^= 1
+    return TokenBatch(ids, batch.offsets)
+
+
+def test_equal_ids_pass_and_their_bytes_are_counted():
+    text = strings("a b", "", "猫")
+    found = held(Words(), text, Words().encode(text))
+    assert [(one.index, one.n_bytes, one.skipped, one.difference) for one in found] == [
+        (0, 3, "", ""),
+        (2, 3, "", ""),
+    ]
+
+
+def test_counts_are_of_documents_and_a_document_may_have_several_texts():
+    text = strings("a b", "c", "猫", LONG)
+    found = held(Words(), text, Words().encode(text))
+    owner = np.array([0, 0, 2, 1])
+    assert {name: n.tolist() for name, n in counts(found, owner, 4).items()} == {
+        "checked": [1, 1, 1, 0],
+        "checked_bytes": [4, len(LONG), 3, 0],
+    }
+    assert counts([], owner, 4) == {}
+
+
+@pytest.mark.parametrize(
+    ("ids", "expected"),
+    [
+        ([97, 99], "at token 1 ([99] against [98])"),
+        ([97], "at token 1 ([] against [98])"),
+        ([97, 98, 99], "at token 2 ([99] against [])"),
+        ([], "at token 0 ([] against [97, 98])"),
+    ],
+)
+def test_one_difference_is_told_with_its_row_and_the_text(ids, expected):
+    class Two(Words):
+        def ids(self, text):
+            return np.array([97, 98], np.uint32)
+
+    batch = TokenBatch(np.array(ids, np.uint32), np.array([0, len(ids)]))
+    found = held(Two(), strings("ab"), batch)
+    assert differences(found, np.array([7])) == [
+        (
+            7,
+            f"the engine's ids differ from the reference's {expected} of the text that begins "
+            "'ab': run again with --engine tokenizers --overwrite, and report it",
+        )
+    ]
+
+
+def test_a_difference_is_one_line_of_bounded_length():
+    ids = np.arange(1000, dtype=np.uint32)
+    message = difference("line\n" * 1000, ids, ids[::-1])
+    assert "\n" not in message
+    assert len(message) < 300
+
+
+def test_a_text_that_comes_again_is_encoded_by_the_reference_once():
+    reference, text = Words(), strings(*["You are a helpful assistant."] * 50)
+    found = held(reference, text, Words().encode(text))
+    assert (len(found), len(reference.texts)) == (50, 1)
+
+
+def test_a_text_that_comes_again_with_other_ids_is_found():
+    text = strings("a b", "a b")
+    found = held(Words(), text, changed(Words().encode(text), 3))
+    assert [bool(one.difference) for one in found] == [False, True]
+
+
+def test_windows_of_a_long_document_are_compared_and_the_document_is_never_encoded_whole():
+    text, reference = strings(LONG), Words()
+    found = held(reference, text, Words().encode(text))
+    assert len(found) == -(-len(LONG) // LONGEST_BYTES)
+    assert sum(one.n_bytes for one in found) == len(LONG)
+    assert not any(one.skipped or one.difference for one in found)
+    assert max(map(len, reference.texts)) < LONGEST_BYTES + 1000
+
+
+@pytest.mark.parametrize("position", [0, 1, 20_000, 39_998, 39_999])
+def test_one_wrong_id_inside_a_long_document_is_found(position):
+    text = strings("short", LONG)
+    found = held(Words(), text, changed(Words().encode(text), 1 + position))
+    assert [one.index for one in found if one.difference] == [1]
+    (one,) = [one for one in found if one.difference]
+    assert f"at token {position} " in one.difference
+    assert "of the text that begins 'word0 word1 " in one.difference
+
+
+def test_an_engine_that_is_wrong_about_a_word_is_found_in_a_document_of_any_length(monkeypatch):
+    monkeypatch.setattr(spot_check, "WHOLE_BYTES", 0)
+
+    class Wrong(Words):
+        def ids(self, text):
+            ids = super().ids(text)
+            return np.where(ids == hash("word20000") & 0x7FFFFFFF, 7, ids).astype(np.uint32)
+
+    text = strings(LONG)
+    found = held(Words(), text, Wrong().encode(text), engine=Wrong())
+    assert len(differences(found, np.array([3]))) == 1
+    assert "([7, " in differences(found, np.array([3]))[0][1]
+
+
+def test_what_a_window_cannot_prove_in_a_very_long_document_is_skipped(monkeypatch):
+    monkeypatch.setattr(spot_check, "WHOLE_BYTES", 0)
+    text = strings(LONG)
+    found = held(Words(), text, changed(Words().encode(text), 20_000))
+    skipped = [one for one in found if one.skipped]
+    assert [(one.skipped, one.n_bytes, one.difference) for one in skipped] == [(TOO_LONG, 0, "")]
+    assert counts(skipped, np.zeros(1, np.int64), 1)[f"skipped: {TOO_LONG}"].tolist() == [1]
+
+
+class Whole(Words):
+    """An engine whose ids depend on all of the text."""
+
+    def ids(self, text):
+        return super().ids(text) ^ np.uint32(len(text.as_py()))
+
+
+class One(Words):
+    """An engine that makes one token of a text, however long."""
+
+    def ids(self, text):
+        return np.full(1, len(text.as_py()), np.uint32)
+
+
+def test_a_document_whose_tokens_depend_on_distant_text_is_skipped_and_raises_no_alarm():
+    for reference in (Whole(), One()):
+        found = held(reference, strings(LONG), reference.encode(strings(LONG)))
+        assert not any(one.difference for one in found)
+        assert {one.skipped for one in found} == {DISTANT}
+
+
+TEXTS = {
+    "words": LONG,
+    "no white space": LONG.replace(" ", ""),
+    "one letter": "a" * 100_001,
+    "spaces": ("x" + " " * 40_001) * 3,
+    "lines": "\n" * 100_001,
+    "marks": "a" + "\u0301" * 50_000,
+    "decomposed": unicodedata.normalize("NFD", "éàü ñ " * 10_000),
+    "Chinese": "".join(chr(0x4E00 + i * 7919 % 20_000) for i in range(40_000)),
+    "emoji": "👨‍👩‍👧‍👦🇨🇳❤️" * 3000,
+}
+
+
+@pytest.mark.parametrize("name", TEXTS)
+def test_an_exact_engine_raises_no_alarm_in_any_long_document(every_tokenizer, tokenizer, name):
+    text = strings(TEXTS[name])
+    for reference in (*every_tokenizer, TokenizersReference(tokenizer, parse=False)):
+        found = held(reference, text, reference.encode(text))
+        assert len(found) > 2
+        assert not any(one.difference for one in found)
+
+
+def test_continuations_are_held_against_a_reference_of_their_own():
+    text, first, rest = strings("a", "b"), Words(), Words()
+    check = SpotCheck(lambda: first, 1.0, lambda: rest)
+    batch = Words().encode(text)
+    asked = []
+    check.check(text, batch, lambda *window: asked.append(window), np.array([False, True]))
+    assert (first.texts, rest.texts, asked) == (["a"], ["b"], [])
+
+
+def test_the_reference_is_loaded_once_though_many_threads_ask_and_not_before():
+    loads, everyone = [], threading.Barrier(4)
+
+    def load() -> Words:
+        loads.append(threading.get_ident())
+        return Words()
+
+    check = SpotCheck(load, 1.0)
+    text = strings("a b c")
+    batch = Words().encode(text)
+
+    def work() -> None:
+        everyone.wait()
+        check.check(text, batch, lambda _, window: Words().encode(window))
+
+    assert loads == []
+    threads = [threading.Thread(target=work) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(loads) == 1
+
+
+def test_a_slower_engine_has_more_of_its_text_compared():
+    assert spot_share("gigatoken") == spot_share("fastokens") < spot_share("tokenizers+cache")
+    assert spot_share("tokenizers") == 0

@@ -1,0 +1,104 @@
+from __future__ import annotations
+
+import itertools
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tokmill.engines.spot_sample import LONGEST_BYTES, pick_spans
+
+SHARE = 1 / 64
+MANY = [f"document {i} 猫{i * 7919 % 1000}" for i in range(6000)]
+
+
+def strings(texts: list[str]) -> pa.LargeStringArray:
+    return pa.array(texts, pa.large_string())
+
+
+def picked(text: pa.LargeStringArray, share: float = SHARE) -> list[int]:
+    return pick_spans(text, share).document.tolist()
+
+
+def n_bytes(text: pa.LargeStringArray, share: float) -> int:
+    spans = pick_spans(text, share)
+    return int((spans.stop - spans.start).sum())
+
+
+@pytest.mark.parametrize("share", [1 / 8, 1 / 64, 0.001])
+def test_the_share_of_the_bytes_is_picked_of_short_documents_and_of_long_ones(share):
+    letters = np.random.default_rng(0).integers(97, 123, 16 << 20).astype(np.uint8).tobytes()
+    sizes = {1 << 9: 30_000, 20_000: 800, 3 * LONGEST_BYTES: 160, 8 << 20: 2}
+    for size, n in sizes.items():
+        text = strings([letters[i * size : (i + 1) * size].decode() for i in range(n)])
+        expected = share * size * n
+        spread = (share * size * n * min(size, LONGEST_BYTES)) ** 0.5
+        assert abs(n_bytes(text, share) - expected) < 5 * spread, size
+
+
+@given(st.lists(st.integers(0, len(MANY)), max_size=6))
+def test_the_same_documents_are_picked_however_the_batch_is_cut(cuts):
+    whole = strings(MANY)
+    bounds = [0, *sorted(cuts), len(MANY)]
+    found: list[int] = []
+    for start, stop in itertools.pairwise(bounds):
+        view, copied = whole.slice(start, stop - start), strings(MANY[start:stop])
+        assert picked(view) == picked(copied)
+        found += [start + i for i in picked(view)]
+    assert found == picked(whole)
+
+
+def test_a_picked_document_is_picked_alone_too():
+    whole = strings(MANY)
+    found = picked(whole)
+    assert len(found) > 0
+    for i in found:
+        assert picked(whole.slice(i, 1)) == [0]
+        assert picked(strings([MANY[i]])) == [0]
+    others = np.setdiff1d(np.arange(200), found).tolist()
+    assert all(picked(whole.slice(i, 1)) == [] for i in others)
+
+
+@pytest.mark.parametrize("texts", [[], [""], ["", "", ""]])
+def test_texts_without_bytes_are_never_picked(texts):
+    assert picked(strings(texts), 1.0) == []
+
+
+def test_empty_documents_among_others_are_not_picked_and_change_no_choice():
+    # Every pair of neighbours differs: hashing their bytes for an empty document would pick some.
+    pairs = [divmod(i * 7919 % 9025, 95) for i in range(9025)]
+    texts = [chr(32 + high) + chr(32 + low) for high, low in pairs]
+    found = picked(strings(texts))
+    assert len(found) > 0
+    mixed = [text for document in texts for text in ("", document)]
+    assert picked(strings(mixed)) == [2 * i + 1 for i in found]
+
+
+@pytest.mark.parametrize("n_characters", [1, 2, 3, 7])
+def test_short_documents_are_picked_without_reading_their_neighbours(n_characters):
+    short = [chr(0x61 + i % 26) + chr(0x4E00 + i) * (n_characters - 1) for i in range(4000)]
+    found = picked(strings(short), 1 / 8)
+    assert len(found) > 0
+    assert picked(strings([short[i] for i in found]), 1 / 8) == list(range(len(found)))
+    assert all(picked(strings([short[i]]), 1 / 8) == [0] for i in found[:20])
+
+
+def test_documents_that_begin_and_end_alike_are_told_apart():
+    texts = [f"Question: what is {i:04d} and why? Answer as told." for i in range(4000)]
+    assert 30 < len(picked(strings(texts))) < 110
+
+
+def test_a_long_document_is_cut_into_windows_that_cover_it():
+    texts = ["a", "b" * LONGEST_BYTES, "猫" * (2 * LONGEST_BYTES // 3 + 1), ""]
+    spans = pick_spans(strings(texts), 1.0)
+    assert spans.document.tolist() == [0, 1, 2, 2, 2]
+    assert spans.start[1:].tolist() == spans.stop[:-1].tolist()
+    assert int(spans.stop[-1]) == sum(len(text.encode()) for text in texts)
+    assert (spans.stop - spans.start).max() <= LONGEST_BYTES
+
+
+def test_windows_of_the_same_text_are_not_picked_all_or_none():
+    spans = pick_spans(strings(["a" * (400 * LONGEST_BYTES)]), 1 / 8)
+    assert 20 < len(spans.document) < 100

@@ -1,0 +1,123 @@
+from __future__ import annotations
+
+import dataclasses
+import importlib.metadata
+import json
+
+import pytest
+
+from tokmill.engines.characters import CharacterSet
+from tokmill.engines.trial.remembered import (
+    KeptScans,
+    cache_path,
+    choice_key,
+    remember,
+    remembered,
+    variant_of,
+)
+from tokmill.engines.trial.scan import ScanResult
+from tokmill.tokenizer.control_tokens import with_control_tokens
+
+
+@pytest.fixture(autouse=True)
+def _directory(tmp_path, monkeypatch):
+    monkeypatch.setenv("TOKMILL_CACHE_DIR", str(tmp_path / "cache"))
+
+
+def test_a_choice_is_remembered_under_its_key():
+    remember("a", {"name": "gigatoken"})
+    remember("b", {"name": "fastokens"})
+    assert remembered("a") == {"name": "gigatoken"}
+    assert remembered("b") == {"name": "fastokens"}
+    assert remembered("c") is None
+
+
+def test_a_newer_choice_replaces_the_older():
+    remember("a", {"name": "gigatoken"})
+    remember("a", {"name": "fastokens"})
+    assert remembered("a") == {"name": "fastokens"}
+
+
+@pytest.mark.parametrize("content", ["", "{", "[]", '{"a": 1}', "\udcff"])
+def test_a_damaged_file_is_no_memory_and_is_replaced(content):
+    cache_path().parent.mkdir(parents=True)
+    cache_path().write_bytes(content.encode("utf-8", "surrogateescape"))
+    assert remembered("a") is None
+    remember("a", {"name": "gigatoken"})
+    assert remembered("a") == {"name": "gigatoken"}
+
+
+def test_the_oldest_choices_go_when_there_are_a_thousand():
+    cache_path().parent.mkdir(parents=True)
+    cache_path().write_text(json.dumps({str(i): {"name": "x"} for i in range(1000)}))
+    remember("new", {"name": "y"})
+    assert remembered("0") is None
+    assert remembered("1") == {"name": "x"}
+    assert remembered("new") == {"name": "y"}
+
+
+def test_a_directory_that_cannot_be_made_changes_nothing(tmp_path, monkeypatch):
+    (tmp_path / "file").write_bytes(b"")
+    monkeypatch.setenv("TOKMILL_CACHE_DIR", str(tmp_path / "file"))
+    remember("a", {"name": "gigatoken"})
+    assert remembered("a") is None
+
+
+def test_the_key_holds_the_variant_and_what_else_decides(tokenizer):
+    key = choice_key(tokenizer, "text", "auto")
+    marked = with_control_tokens(tokenizer, ["<tool>"])
+    assert marked.sha256 == tokenizer.sha256
+    others = [
+        choice_key(tokenizer, "parse", "auto"),
+        choice_key(tokenizer, "text", "gigatoken"),
+        choice_key(marked, "text", "auto"),
+    ]
+    assert len({key, *others}) == 4
+    assert choice_key(tokenizer, "reject", "auto") == key  # what is rejected is never encoded
+
+
+def test_a_variant_for_text_that_continues_is_another_one(tokenizer):
+    other = dataclasses.replace(tokenizer, rewritten_json=tokenizer.json.replace("a", "b"))
+    assert variant_of(other, "text") != variant_of(tokenizer, "text")
+
+
+SCAN = ScanResult(CharacterSet(((0x88F, 0x88F), (0x323B0, 0x33479))), "", 100, 10)
+
+
+def test_a_scan_is_kept_for_its_engine_and_variant(tokenizer):
+    KeptScans(tokenizer, "text").keep("gigatoken", SCAN)
+    assert KeptScans(tokenizer, "text").find("gigatoken") == SCAN
+    assert KeptScans(tokenizer, "text").find("fastokens") is None
+    assert KeptScans(tokenizer, "parse").find("gigatoken") is None
+    marked = with_control_tokens(tokenizer, ["<tool>"])
+    assert KeptScans(marked, "text").find("gigatoken") is None
+
+
+@pytest.mark.parametrize("name", ["gigatoken", "tokenizers"])
+def test_a_scan_does_not_hold_for_another_version_of_engine_or_reference(
+    tokenizer, monkeypatch, name
+):
+    KeptScans(tokenizer, "text").keep("gigatoken", SCAN)
+    before = importlib.metadata.version
+    changed = {name: "99.0"}
+    monkeypatch.setattr(
+        importlib.metadata, "version", lambda package: changed.get(package, before(package))
+    )
+    assert KeptScans(tokenizer, "text").find("gigatoken") is None
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [b"", b"{}", b'{"sum": "", "result": {}}', lambda data: data.replace(b"2191", b"2192")],
+)
+def test_a_damaged_scan_is_none(tokenizer, damage):
+    KeptScans(tokenizer, "text").keep("gigatoken", SCAN)
+    (path,) = (cache_path().parent / "scans").iterdir()
+    path.write_bytes(damage(path.read_bytes()) if callable(damage) else damage)
+    assert KeptScans(tokenizer, "text").find("gigatoken") is None
+
+
+def test_without_a_variable_the_users_cache_directory_is_used(tmp_path, monkeypatch):
+    monkeypatch.delenv("TOKMILL_CACHE_DIR")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    assert cache_path() == tmp_path / "tokmill" / "engines.json"

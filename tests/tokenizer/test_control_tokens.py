@@ -1,0 +1,204 @@
+from __future__ import annotations
+
+import dataclasses
+import json
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from sentencepiece import SentencePieceTrainer
+
+from tokmill.engines.engine import load_engine
+from tokmill.errors import TokenizerError
+from tokmill.settings.schema import TokenizerSettings
+from tokmill.tokenizer.control_tokens import (
+    AddedToken,
+    added_tokens,
+    contains_any,
+    control_token_strings,
+    replace_added_tokens,
+    with_control_tokens,
+)
+from tokmill.tokenizer.tokenizer import Token, Tokenizer, load_tokenizer
+
+FLAGS = dict.fromkeys(("single_word", "lstrip", "rstrip", "normalized"), False)
+
+
+def encoded(tokenizer, text, engine="tokenizers"):
+    found = load_engine(engine, tokenizer, control_in_text="text", n_threads=1)
+    return found.encode(pa.array([text], pa.large_string())).ids.tolist()
+
+
+def test_added_tokens_are_given_by_string_in_the_order_of_ids(make_tokenizer, bytes_model):
+    flags = {"single_word": False, "lstrip": True, "rstrip": True, "normalized": True}
+    added = [
+        {"id": 256, "content": "<a>", "special": False} | flags,
+        {"id": 257, "content": "<b>", "special": True} | FLAGS,
+        {"id": 64, "content": "a", "special": False} | FLAGS,
+    ]
+    tokenizer = make_tokenizer(bytes_model(), added_tokens=added)
+    assert list(added_tokens(tokenizer).items()) == [
+        ("a", AddedToken(64, "a", False)),
+        ("<a>", AddedToken(256, "<a>", False, True, True, False, True)),
+        ("<b>", AddedToken(257, "<b>", True)),
+    ]
+
+
+@pytest.mark.parametrize("engine", ["tokenizers", "gigatoken", "fastokens"])
+def test_a_named_token_in_a_text_is_text(tokenizer, engine):
+    tool = added_tokens(tokenizer)["<tool>"].id
+    assert tool in encoded(tokenizer, "a<tool>b", engine)
+    ids = encoded(with_control_tokens(tokenizer, ["<tool>"]), "a<tool>b", engine)
+    assert tool not in ids
+    assert len(ids) > 3
+
+
+def test_the_rewritten_text_is_changed_alike(tokenizer):
+    rewritten = dataclasses.replace(tokenizer, rewritten_json=" " + tokenizer.json)
+    marked = with_control_tokens(rewritten, ["<tool>"])
+    assert marked.rewritten_json == " " + marked.json
+    assert with_control_tokens(tokenizer, ["<tool>"]).rewritten_json == ""
+
+
+def test_nothing_else_of_the_tokenizer_changes_but_what_the_ids_say(tokenizer):
+    marked = with_control_tokens(tokenizer, ["<tool>", "<|im_start|>"])
+    assert marked.special_ids == (0, 1, 2, added_tokens(tokenizer)["<tool>"].id)
+    kept = [f.name for f in dataclasses.fields(tokenizer) if f.name not in ("json", "special_ids")]
+    assert [getattr(marked, name) for name in kept] == [getattr(tokenizer, name) for name in kept]
+    before, after = json.loads(tokenizer.json), json.loads(marked.json)
+    assert [token["special"] for token in after.pop("added_tokens")] == [True] * 4
+    before.pop("added_tokens")
+    assert before == after
+
+
+def test_an_id_beyond_all_others_may_be_written(make_tokenizer, bytes_model):
+    added = [{"id": 256, "content": "<end>", "special": True} | FLAGS]
+    tokenizer = make_tokenizer(bytes_model(), added_tokens=added)
+    assert tokenizer.max_emittable_id == 255
+    assert with_control_tokens(tokenizer, ["<end>"]).max_emittable_id == 256
+
+
+@pytest.mark.parametrize("special", [True, False])
+def test_ids_that_the_library_ignores_are_not_given(make_tokenizer, bytes_model, special):
+    added = [
+        {"id": 700 + i, "content": c, "special": special} | FLAGS for i, c in enumerate("中国")
+    ]
+    tokenizer = make_tokenizer(bytes_model(), added_tokens=added)
+    assert {token.content: token.id for token in added_tokens(tokenizer).values()} == {
+        "中": 256,
+        "国": 257,
+    }
+    assert tokenizer.library().encode("国").ids == [257]
+
+
+def test_the_json_stays_the_same_object_where_all_are_special(tokenizer):
+    assert with_control_tokens(tokenizer, ["<|im_start|>"]).json is tokenizer.json
+    assert with_control_tokens(tokenizer, []) == tokenizer
+
+
+def test_what_is_no_added_token_is_refused(tokenizer):
+    named = dataclasses.replace(tokenizer, name="tiny")
+    with pytest.raises(TokenizerError, match=r"^tiny: 'hello' is not among its added tokens"):
+        with_control_tokens(named, ["hello"])
+
+
+def test_a_list_that_is_missing_is_put_in():
+    change = lambda entries: [*entries, {"id": 1}]  # noqa: E731
+    assert json.loads(replace_added_tokens(' {"model": 1}', change)) == {
+        "added_tokens": [{"id": 1}],
+        "model": 1,
+    }
+    assert json.loads(replace_added_tokens('{"added_tokens": null, "m": 1}', change)) == {
+        "added_tokens": [{"id": 1}],
+        "m": 1,
+    }
+
+
+def test_a_sentencepiece_model_has_its_control_pieces(tmp_path):
+    SentencePieceTrainer.train(
+        sentence_iterator=iter(["ab ba abba"]),
+        model_prefix=str(tmp_path / "m"),
+        vocab_size=9,
+        model_type="bpe",
+        minloglevel=2,
+    )
+    tokenizer = load_tokenizer(TokenizerSettings(path=str(tmp_path / "m.model")))
+    assert added_tokens(tokenizer) == {
+        "<unk>": AddedToken(0, "<unk>", True),
+        "<s>": AddedToken(1, "<s>", True),
+        "</s>": AddedToken(2, "</s>", True),
+    }
+    assert with_control_tokens(tokenizer, ["</s>"]) == tokenizer
+    with pytest.raises(TokenizerError, match="'ab' is not among"):
+        with_control_tokens(tokenizer, ["ab"])
+
+
+TOKENIZER = Tokenizer(
+    name="x",
+    kind="json",
+    data=b"",
+    json="{}",
+    sha256="",
+    vocab_size=10,
+    eos=Token(1, "</s>"),
+    bos=None,
+    special_ids=(1, 2),
+    chat_template=None,
+    max_emittable_id=9,
+)
+
+
+def test_the_strings_are_those_of_special_added_tokens_by_id():
+    added = [
+        {"id": 2, "content": "<b>", "special": True},
+        {"id": 1, "content": "<a>", "special": True},
+        {"id": 3, "content": "<tool>", "special": False},
+    ]
+    given = dataclasses.replace(TOKENIZER, json=json.dumps({"added_tokens": added}))
+    assert control_token_strings(given) == ["<a>", "<b>"]
+
+
+def test_a_tokenizer_without_added_tokens_has_none():
+    assert control_token_strings(TOKENIZER) == []
+
+
+def test_the_strings_of_a_sentencepiece_model_are_its_control_pieces(tmp_path):
+    SentencePieceTrainer.train(
+        sentence_iterator=iter(["ab ba abba"]),
+        model_prefix=str(tmp_path / "m"),
+        vocab_size=9,
+        model_type="bpe",
+        minloglevel=2,
+    )
+    data = (tmp_path / "m.model").read_bytes()
+    given = dataclasses.replace(TOKENIZER, kind="sentencepiece", data=data, json="")
+    assert control_token_strings(given) == ["<unk>", "<s>", "</s>"]
+
+
+@pytest.mark.parametrize(
+    ("strings", "expected"),
+    [
+        ([], [False, False, False, False, False]),
+        ([""], [False, False, False, False, False]),
+        (["</s>"], [False, True, False, False, False]),
+        (["[SEP]", "a.b"], [False, False, True, False, False]),
+        (["<｜end▁of▁sentence｜>", "</s>"], [False, True, False, True, False]),
+        (["x\ny"], [False, False, False, False, True]),
+    ],
+)
+def test_documents_that_hold_a_string_are_found(strings, expected):
+    texts = ["", "a</s>b", "[SEP]", "好<｜end▁of▁sentence｜>", "axb </S> SEP a\nx\ny"]
+    found = contains_any(pa.array(texts, pa.large_string()), strings)
+    assert found.dtype == np.bool_
+    assert found.tolist() == expected
+
+
+def test_a_slice_of_a_batch_is_judged_alone():
+    text = pa.array(["</s>", "x", "</s>"], pa.large_string()).slice(1, 1)
+    assert contains_any(text, ["</s>"]).tolist() == [False]
+
+
+def test_thousands_of_strings_are_one_search():
+    text = pa.array(["a<unused2999>", "a<unused3000>"], pa.large_string())
+    strings = [f"<unused{n}>" for n in range(3000)]
+    assert contains_any(text, strings).tolist() == [True, False]
