@@ -403,7 +403,7 @@ def test_every_file_that_breaks_off_is_named_however_many(
     [
         ('[{"title": "a"}, {"title": "b"}', "the JSON array has no closing bracket"),
         ('[{"title": "a"}, {"title": "b', "the JSON array has no closing bracket"),
-        ('[{"title": "a"}] xyz', "text behind the closing bracket of the array: found b'x'"),
+        ('[{"title": "a"}] xyz', "text after the closing bracket of the array: found b'x'"),
     ],
 )
 def test_a_lost_array_fails_the_run_and_keeps_its_whole_records(
@@ -483,9 +483,9 @@ def parquet(**columns: list[Any]) -> bytes:
 @pytest.mark.parametrize(
     ("data", "code", "said"),
     [
-        (b"PAR1", 5, "expected a whole Parquet file"),
-        (b"hello world\n" * 50, 5, "expected a whole Parquet file"),
-        (parquet(title=["a"] * 99)[:200], 5, "expected a whole Parquet file"),
+        (b"PAR1", 5, "expected a complete Parquet file"),
+        (b"hello world\n" * 50, 5, "expected a complete Parquet file"),
+        (parquet(title=["a"] * 99)[:200], 5, "expected a complete Parquet file"),
         (parquet(title=[1, 2]), 2, "found no text; without text title"),
         (parquet(foo=["a"], bar=["b"]), 2, "the text is not in one field, found foo 50 %, bar 50"),
     ],
@@ -597,8 +597,8 @@ def test_a_text_over_the_limit_is_told_what_to_do(
     outcome = pretrain(tmp_path / "book.txt", "-q", "--max-record-bytes", "1000")
     assert outcome.code == 3
     assert (
-        "record too large: 1300 bytes, over max_record_bytes = 1000: the file is one document; "
-        "name a --text-separator, or raise --max-record-bytes"
+        "record too large: 1300 bytes, over max_record_bytes = 1000: the whole file is one "
+        "document; set --text-separator, or raise --max-record-bytes"
     ) in outcome.error
     limits = ("--max-record-bytes", "1000", "--text-separator", "\\n\\n", "--overwrite")
     assert pretrain(tmp_path / "book.txt", *limits).code == 0

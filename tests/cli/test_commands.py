@@ -247,7 +247,7 @@ def test_an_input_given_twice_is_read_twice(
 ) -> None:
     outcome = pretrain(good, good)
     assert outcome.code == 0
-    assert f"a file is named more than once, and read as often ({good.as_posix()})" in outcome.err
+    assert f"a file is named more than once, and read each time ({good.as_posix()})" in outcome.err
     assert manifest(tmp_path / "out")["totals"]["documents"] == 80
     assert tokmill("verify", tmp_path / "out").code == 0
 

@@ -48,7 +48,7 @@ def test_a_slice_can_be_read_again_from_any_row(make, tmp_path, read_piece):
 @pytest.mark.parametrize("data", [b"not arrow at all", b"ARROW1\x00\x00" + bytes(40)])
 def test_what_is_no_arrow_file_is_a_storage_error(data, tmp_path, read):
     (tmp_path / "a.arrow").write_bytes(data)
-    with pytest.raises(StorageError, match=r"a\.arrow: expected a whole Arrow file"):
+    with pytest.raises(StorageError, match=r"a\.arrow: expected a complete Arrow file"):
         read(tmp_path / "a.arrow", schema=TITLES)
 
 
@@ -56,7 +56,7 @@ def test_a_stream_that_is_cut_short_is_a_storage_error(tmp_path, read):
     file = arrow_file(tmp_path / "a.arrow", pa.ipc.new_stream)
     path = tmp_path / "a.arrow"
     path.write_bytes(path.read_bytes()[: file.n_bytes // 2])
-    with pytest.raises(StorageError, match="expected a whole Arrow file"):
+    with pytest.raises(StorageError, match="expected a complete Arrow file"):
         read(path, schema=TITLES)
 
 

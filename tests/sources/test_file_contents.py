@@ -39,26 +39,26 @@ def checked(*paths, **options):
         (
             "a.json",
             parquet(),
-            "holds Parquet, expected jsonl: let its name end in .parquet, or take --format parquet",
+            "holds Parquet, expected jsonl: rename it to end in .parquet, or use --format parquet",
         ),
         ("a.csv", b"PK\3\4" + bytes(99), "holds a zip archive (or .xlsx, .docx), expected csv: "),
         ("a.txt", b"%PDF-1.4", "holds a PDF, expected text: extract its text first"),
-        ("a.jsonl.gz", LINES, "holds text, expected gz data: take the last ending off its name"),
-        ("a.parquet", LINES, "holds JSON, expected parquet: let its name end in .jsonl or .json"),
+        ("a.jsonl.gz", LINES, "holds text, expected gz data: remove the last ending of its name"),
+        ("a.parquet", LINES, "holds JSON, expected parquet: rename it to end in .jsonl or .json"),
         (
             "a.jsonl",
             b'[\n {"text": "one"}]',
-            "holds one JSON array, expected an object on each line: let its name end in .json, or "
-            "take --format array",
+            "holds one JSON array, expected an object on each line: rename it to end in .json, or "
+            "use --format array",
         ),
         (
             "a.csv",
             b"title;text\na;b\n",
-            "the header has one column, 'title;text': expected columns separated by ',': take "
+            "the header has one column, 'title;text': expected columns separated by ',': use "
             "--csv-delimiter ';'",
         ),
-        ("a.csv", b"title\ttext\na\tb\n", "take --csv-delimiter '\\t'"),
-        ("a.tsv", b"title|text\na|b\n", "expected columns separated by '\\t': take"),
+        ("a.csv", b"title\ttext\na\tb\n", "use --csv-delimiter '\\t'"),
+        ("a.tsv", b"title|text\na|b\n", "expected columns separated by '\\t': use"),
         (
             "a b.txt",
             "猫在夜里捕食".encode("gbk"),

@@ -33,7 +33,7 @@ def settled(*paths, way=Way.LISTED):
     found = FileList()
     for path in paths:
         found.add(SourceFile(str(path), "jsonl", "", 3, 0, ""), way, (0, 0))
-    found.settle()
+    found.remove_repeated()
     return [file.path for file in found.files]
 
 

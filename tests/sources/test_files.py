@@ -325,11 +325,11 @@ def test_a_file_that_is_named_twice_is_read_twice_and_said_so(tmp_path, monkeypa
     assert once.warnings == []
     twice = found("a.jsonl", "./a.jsonl")
     assert [file.path for file in twice.files] == ["a.jsonl", "a.jsonl"]
-    assert twice.warnings == ["a file is named more than once, and read as often (a.jsonl)"]
+    assert twice.warnings == ["a file is named more than once, and read each time (a.jsonl)"]
     linked = found("a.jsonl", "b.jsonl", "c.jsonl", tmp_path / "a.jsonl")
     assert len(linked.files) == 4
     assert linked.warnings == [
-        "2 files are named more than once, and read as often (a.jsonl, b.jsonl)"
+        "2 files are named more than once, and read each time (a.jsonl, b.jsonl)"
     ]
 
 

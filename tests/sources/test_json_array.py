@@ -76,8 +76,8 @@ def test_reading_can_begin_at_an_element():
         (b'{"a": 1}', "expected [ at the start of a JSON array, found b'{'"),
         (b'[{"a": 1}', "the JSON array has no closing bracket"),
         (b"[", "the JSON array has no closing bracket"),
-        (b'[{"a": 1}]\n x', "text behind the closing bracket of the array: found b'x'"),
-        (b'[{"a": 1}]\n [{}]', "text behind the closing bracket of the array: found b'['"),
+        (b'[{"a": 1}]\n x', "text after the closing bracket of the array: found b'x'"),
+        (b'[{"a": 1}]\n [{}]', "text after the closing bracket of the array: found b'['"),
         (b'[{"a": 1}, {{"a": 2}, {"a": 3}]', "the JSON array has no closing bracket"),
     ],
 )

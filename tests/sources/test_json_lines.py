@@ -7,7 +7,7 @@ import pyarrow as pa
 import pytest
 
 from tokmill.sources.json_lines import json_keys, parse_lines
-from tokmill.sources.raw_blocks import LineSplitter, cut_blocks
+from tokmill.sources.raw_blocks import LineSplitter, split_blocks
 from tokmill.values import Place
 
 GOOD = b'{"title": "good"}'
@@ -100,7 +100,7 @@ def test_blocks_of_any_size_give_what_the_lines_give_alone(schema):
     expected = [outcome(line, schema) for line in lines]
     for batch_bytes in [*range(1, 60), 500, 2000, 1 << 20]:
         rows, rejects = [], []
-        blocks = cut_blocks(iter([data]), LineSplitter(), batch_bytes, 1 << 20, Place(0, 0))
+        blocks = split_blocks(iter([data]), LineSplitter(), batch_bytes, 1 << 20, Place(0, 0))
         for block in blocks:
             batch, _, refused = parse_lines(block.data, schema)
             rows += batch.to_pylist()

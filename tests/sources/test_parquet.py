@@ -63,7 +63,7 @@ def test_what_is_no_whole_parquet_file_is_a_storage_error(tmp_path, read):
     data = path.read_bytes()
     for broken in (data[:-20], b"not parquet at all", data[:50] + bytes(80) + data[130:]):
         path.write_bytes(broken)
-        with pytest.raises(StorageError, match=r"a\.parquet: expected a whole Parquet file"):
+        with pytest.raises(StorageError, match=r"a\.parquet: expected a complete Parquet file"):
             read(path, schema=TITLES)
 
 
@@ -123,13 +123,13 @@ def test_a_dictionary_larger_than_a_block_does_not_make_batches_small(
     path = tmp_path / "a.parquet"
     pq.write_table(pa.table({"text": texts}), path)
     wanted = pa.struct([("inside", pa.string())]) if nested else pa.string()
-    slices, n_rows = row_bytes.slices, []
+    split_rows, n_rows = row_bytes.split_rows, []
 
     def counted(batch, n_bytes):
         n_rows.append(batch.num_rows)
-        return slices(batch, n_bytes)
+        return split_rows(batch, n_bytes)
 
-    monkeypatch.setattr(row_reader, "slices", counted)
+    monkeypatch.setattr(row_reader, "split_rows", counted)
     file = SourceFile(path.as_posix(), "parquet", "", path.stat().st_size, 0, "")
     schema = pa.schema([("text", wanted)])
     with open_slice(Slice(file, 0, -1, 1), InputSettings(), schema, 256 << 10) as reader:

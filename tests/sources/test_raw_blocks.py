@@ -5,7 +5,7 @@ import pytest
 from tokmill.sources.raw_blocks import (
     LineSplitter,
     after_first_line,
-    cut_blocks,
+    split_blocks,
     through_first_line,
 )
 from tokmill.sources.streams import BrokenInputError
@@ -13,7 +13,7 @@ from tokmill.values import Place, UnreadInput
 
 
 def cut(*chunks, batch_bytes=4, limit=10):
-    return list(cut_blocks(iter(chunks), LineSplitter(), batch_bytes, limit, Place(2, 100)))
+    return list(split_blocks(iter(chunks), LineSplitter(), batch_bytes, limit, Place(2, 100)))
 
 
 def test_blocks_are_whole_lines_of_about_the_size():
@@ -37,7 +37,7 @@ def broken(*chunks):
 
 
 def test_input_that_breaks_off_gives_its_whole_lines_and_says_what_is_left():
-    blocks = list(cut_blocks(broken(b"a\nbc"), LineSplitter(), 100, 100, Place(0, 0)))
+    blocks = list(split_blocks(broken(b"a\nbc"), LineSplitter(), 100, 100, Place(0, 0)))
     assert [bytes(block.data) for block in blocks] == [b"a\n", b""]
     assert [block.after for block in blocks] == [(), ()]
     assert blocks[1].unread == UnreadInput(Place(2, 2), "cut off", "why", 2, 7)
@@ -46,7 +46,7 @@ def test_input_that_breaks_off_gives_its_whole_lines_and_says_what_is_left():
 @pytest.mark.parametrize("batch_bytes", [1, 8, 100])
 def test_a_record_over_the_limit_that_breaks_off_is_unread_and_no_reject(batch_bytes):
     chunks = broken(b"a\n", b"x" * 15, b"y" * 90)
-    blocks = list(cut_blocks(chunks, LineSplitter(), batch_bytes, 10, Place(0, 0)))
+    blocks = list(split_blocks(chunks, LineSplitter(), batch_bytes, 10, Place(0, 0)))
     assert b"".join(block.data for block in blocks) == b"a\n"
     assert all(not block.after for block in blocks)
     assert blocks[-1].unread == UnreadInput(Place(2, 2), "cut off", "why", 105, 7)

@@ -11,7 +11,7 @@ from tokmill.settings.schema import InputSettings
 from tokmill.sources.files import discover
 from tokmill.sources.first_records import first_records
 from tokmill.sources.open import open_slice
-from tokmill.sources.record_json import row_batch, wanted_names
+from tokmill.sources.record_json import columns_to_read, row_batch
 from tokmill.sources.slices import cut
 from tokmill.values import WHOLE_RECORD
 
@@ -108,8 +108,8 @@ def test_a_row_that_cannot_be_json_is_left_out_alone():
 
 
 def test_all_columns_are_read_for_whole_records():
-    assert wanted_names(WHOLE, ["a", "b", "a"]) == ["a", "b"]
-    assert wanted_names(pa.schema([("b", pa.string()), ("c", pa.string())]), ["a", "b"]) == ["b"]
+    assert columns_to_read(WHOLE, ["a", "b", "a"]) == ["a", "b"]
+    assert columns_to_read(pa.schema([("b", pa.string()), ("c", pa.string())]), ["a", "b"]) == ["b"]
 
 
 def test_first_records_are_those_of_the_first_file_that_has_some(tmp_path):

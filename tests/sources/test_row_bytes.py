@@ -3,7 +3,7 @@ from __future__ import annotations
 import pyarrow as pa
 import pytest
 
-from tokmill.sources.row_bytes import row_bytes, slices
+from tokmill.sources.row_bytes import row_bytes, split_rows
 
 LONG = "x" * 1000
 TEXTS = ["a", None, LONG, "", "bb"]
@@ -65,17 +65,17 @@ def test_nested_text_is_counted():
 def test_slices_hold_every_row_once_and_at_most_so_many_bytes():
     batch = pa.RecordBatch.from_pydict({"t": ["a", "b", LONG, "d", "e"], "n": [1, 2, 3, 4, 5]})
     for n_bytes, n_rows in ((1, [1] * 5), (30, [2, 1, 2]), (1030, [2, 2, 1]), (1 << 20, [5])):
-        found = list(slices(batch, n_bytes))
+        found = list(split_rows(batch, n_bytes))
         assert pa.Table.from_batches([part for part, _ in found]).equals(
             pa.Table.from_batches([batch])
         )
         assert [part.num_rows for part, _ in found] == n_rows
         assert all(size <= n_bytes or part.num_rows == 1 for part, size in found)
-    assert list(slices(batch.slice(0, 0), 10)) == []
+    assert list(split_rows(batch.slice(0, 0), 10)) == []
 
 
 def test_few_bytes_in_memory_that_are_many_decoded_are_sliced_too():
     indices = pa.array([0] * 1000, pa.int32())
     batch = one_column(pa.DictionaryArray.from_arrays(indices, pa.array([LONG])))
     assert batch.nbytes < 6000
-    assert [part.num_rows for part, _ in slices(batch, 100_000)] == [99] * 10 + [10]
+    assert [part.num_rows for part, _ in split_rows(batch, 100_000)] == [99] * 10 + [10]

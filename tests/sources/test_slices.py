@@ -64,5 +64,5 @@ def test_frames_that_cannot_be_told_are_left_to_the_last_slice(tmp_path):
 
 
 def test_a_broken_parquet_file_is_a_storage_error(tmp_path):
-    with pytest.raises(StorageError, match="expected a whole Parquet file"):
+    with pytest.raises(StorageError, match="expected a complete Parquet file"):
         cut(source(tmp_path / "a", b"x" * 10, "parquet"), 3)

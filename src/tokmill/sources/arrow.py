@@ -1,7 +1,7 @@
-"""Reads Arrow IPC files and streams by record batches.
+"""Read Arrow IPC files and streams by record batches.
 
-The file is mapped into memory: a batch can be as large as its file, and is read a slice at a time.
-Its pages count as used memory, but the system takes them back when it needs them.
+The file is memory-mapped, since one batch can be as large as the file; blocks are made from slices
+of a batch. Mapped pages count as used memory, but the system takes them back when it needs them.
 """
 
 from __future__ import annotations
@@ -10,71 +10,60 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from tokmill.errors import StorageError
 from tokmill.sources.field_samples import HEAD_ROWS
-from tokmill.sources.record_json import wanted_names
-from tokmill.sources.row_reader import RowFile, RowReader, dropped
-from tokmill.sources.streams import unreadable
+from tokmill.sources.record_json import columns_to_read
+from tokmill.sources.row_reader import RowFile, skip_rows
+from tokmill.sources.streams import broken_file, unreadable
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from tokmill.sources.slices import Slice
-    from tokmill.values import Place
 
 
-def open_arrow(
-    piece: Slice,
-    schema: pa.Schema,
-    batch_bytes: int,
-    max_record_bytes: int,
-    start: Place | None,
-    *,
-    samples_head: bool = False,
-) -> RowReader:
+def open_arrow(slice_: Slice, schema: pa.Schema, _batch_bytes: int) -> RowFile:
     """Open the record batches `start` to `stop` of an Arrow file (all for stop -1).
 
     Raises:
         StorageError: the file cannot be read or is not Arrow.
     """
-    path = piece.file.path
+    path = slice_.file.path
     rows = batch_rows(path)
-    stop = piece.stop if piece.stop >= 0 else len(rows)
+    stop = slice_.stop if slice_.stop >= 0 else len(rows)
     mapped = _map(path)
-
-    def whole_batches() -> Iterator[pa.RecordBatch]:
-        return (batch for batch in _batches(path, _map(path), piece.start, stop) if batch.num_rows)
+    names = arrow_schema(path).names
+    columns = columns_to_read(schema, names)
 
     def batches(first: int) -> Iterator[pa.RecordBatch]:
-        wanted = _batches(path, mapped, piece.start, stop)
-        return dropped((batch.select(present) for batch in wanted), first)
+        found = _batches(path, mapped, slice_.start, stop)
+        return skip_rows((batch.select(columns) for batch in found), first)
 
-    names = arrow_schema(path).names
-    present = wanted_names(schema, names)
-    source = RowFile(
+    def head() -> pa.RecordBatch | None:
+        found = _batches(path, _map(path), slice_.start, stop)
+        return next((batch.slice(0, HEAD_ROWS) for batch in found if batch.num_rows), None)
+
+    return RowFile(
         batches=batches,
         names=names,
-        n_rows=sum(rows[piece.start : stop]),
-        n_bytes=piece.n_bytes,
-        rows_before=lambda: sum(rows[: piece.start]),
+        n_rows=sum(rows[slice_.start : stop]),
+        n_bytes=slice_.n_bytes,
+        rows_before=lambda: sum(rows[: slice_.start]),
         close=mapped.close,
         where=path,
-        head=lambda: next((b.slice(0, HEAD_ROWS) for b in whole_batches()), None),
+        head=head,
     )
-    limits = (batch_bytes, max_record_bytes, start)
-    return RowReader(source, schema, *limits, samples_head=samples_head)
 
 
 def arrow_schema(path: str) -> pa.Schema:
-    """Give the schema of an Arrow file; raises as `open_arrow`."""
+    """Return the schema of an Arrow file; raises as `open_arrow`."""
     with _map(path) as mapped:
         return _reader(path, mapped).schema
 
 
 def batch_rows(path: str) -> list[int]:
-    """Give the rows of each record batch of an Arrow file; raises as `open_arrow`.
+    """Return the rows of each record batch of an Arrow file; raises as `open_arrow`.
 
-    Cheap: the file is mapped and only the headers of its batches are looked at.
+    Cheap: only the headers of the batches are read.
     """
     with _map(path) as mapped:
         return [batch.num_rows for batch in _batches(path, mapped, 0, -1)]
@@ -88,7 +77,7 @@ def _map(path: str) -> pa.MemoryMappedFile:
 
 
 def _reader(path: str, mapped: pa.MemoryMappedFile) -> pa.RecordBatchReader:
-    """Give a reader of either layout: the file format, or the stream that `datasets` writes."""
+    """Return a reader of either layout: the file format, or the stream that `datasets` writes."""
     try:
         return pa.ipc.open_file(mapped)
     except pa.ArrowInvalid:
@@ -96,7 +85,7 @@ def _reader(path: str, mapped: pa.MemoryMappedFile) -> pa.RecordBatchReader:
     try:
         return pa.ipc.open_stream(mapped)
     except (pa.ArrowInvalid, OSError) as error:
-        raise _broken(path, error) from None
+        raise broken_file(path, "Arrow", error) from None
 
 
 def _batches(
@@ -115,9 +104,4 @@ def _batches(
             if i >= start:
                 yield batch
     except (pa.ArrowInvalid, OSError) as error:
-        raise _broken(path, error) from None
-
-
-def _broken(path: str, error: Exception) -> StorageError:
-    first_line = (str(error).splitlines() or ["unreadable"])[0].rstrip(".")
-    return StorageError(f"{path}: expected a whole Arrow file: {first_line}")
+        raise broken_file(path, "Arrow", error) from None

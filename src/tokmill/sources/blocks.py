@@ -1,7 +1,7 @@
-"""What a source gives: a slice is read as blocks, and a block is parsed into records.
+"""Blocks, which a slice is read as, and lookups of the records that a block was parsed into.
 
-Reading is cheap and stays on one thread; parsing is heavy, thread safe, and leaves the interpreter
-free, so blocks of one slice can be parsed on several threads and handed on in order.
+Reading is cheap and stays on one thread. Parsing is heavy, thread safe and releases the GIL, so
+that blocks of one slice can be parsed on several threads and passed on in order.
 """
 
 from __future__ import annotations
@@ -10,59 +10,58 @@ import json
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol, Self
 
+import numpy as np
 import pyarrow as pa
 
-from tokmill.values import RAW_LIMIT_BYTES, Place
+from tokmill.sources.raw_blocks import too_large_message
+from tokmill.sources.utf8 import Bytes, invalid_spans, utf8_message
+from tokmill.values import RAW_LIMIT_BYTES, Place, Reject
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    import numpy as np
     import numpy.typing as npt
 
     from tokmill.values import Records
-
-Bytes = bytes | bytearray
-
 _MOST_LOOKED_AT = 1 << 20
 
 
 class Block(Protocol):
-    """A piece of a slice that holds whole records, not parsed yet."""
+    """A range of a slice that ends where a record ends, not parsed yet."""
 
     @property
     def n_bytes(self) -> int:
-        """Give the weight of the block in memory."""
+        """Return the memory that the block takes."""
 
     @property
     def input_bytes(self) -> int:
-        """Give the bytes of the file that were read to make it (compressed ones if compressed)."""
+        """Return the bytes of the file that were read for it, as stored (compressed or not)."""
 
     def parse(self) -> Records:
-        """Give the records; thread safe. Their places are counted from the start of the slice."""
+        """Return the records, with places counted from the start of the slice; thread safe."""
 
 
 class SliceReader(Protocol):
     """Reads one slice, once, from its start or from a given record."""
 
     def blocks(self) -> Iterator[Block]:
-        """Give the blocks in order; to be called once, from one thread.
+        """Yield the blocks in order; to be called once, from one thread.
 
         Raises:
             StorageError: the file cannot be read, or is not what its ending says.
         """
 
     def origin(self) -> Place:
-        """Give what turns a place of this slice into one of the file, by `Place.shifted`.
+        """Return the place where the slice begins, to turn its places into places of the file.
 
-        It may read the file from its start (in bounded memory), so ask only to report a place.
+        It may read the file from its start (in bounded memory): call it only to report a place.
         """
 
     def close(self) -> None:
         """Close the file."""
 
     def __enter__(self) -> Self:
-        """Give the reader itself."""
+        """Return the reader itself."""
 
     def __exit__(self, *exc_info: object) -> None:
         """Close the file."""
@@ -70,7 +69,7 @@ class SliceReader(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class SpanLookup:
-    """Answers for records that are spans of bytes of a block.
+    """Finds the place, bytes and keys of records that are spans of bytes of a block.
 
     `starts`, `stops`: (n_rows,) int64, bytes of each row in `data`. `numbers`: (n_rows,) int64,
     0-based number of each row's record in the block. `origin` shifts places from block to slice.
@@ -84,25 +83,25 @@ class SpanLookup:
     find_keys: Callable[[bytes], list[str]]
 
     def place(self, row: int) -> Place:
-        """Give the place of row `row`, counted from the start of the slice."""
+        """Return the place of a row, counted from the start of the slice."""
         return Place(int(self.numbers[row]) + 1, int(self.starts[row])).shifted(self.origin)
 
     def raw(self, row: int) -> bytes:
-        """Give the first `RAW_LIMIT_BYTES` bytes of row `row`."""
+        """Return the first `RAW_LIMIT_BYTES` bytes of a row."""
         return first_bytes(self.data, int(self.starts[row]), int(self.stops[row]))
 
     def whole(self, row: int) -> bytes:
-        """Give all bytes of row `row`."""
+        """Return all bytes of a row."""
         return bytes(memoryview(self.data)[self.starts[row] : self.stops[row]])
 
     def keys(self, row: int) -> list[str]:
-        """Give the top-level keys of row `row`, in order."""
+        """Return the top-level keys of a row, in order."""
         return self.find_keys(self.whole(row))
 
 
 @dataclass(frozen=True, slots=True)
 class RowLookup:
-    """Answers for records that are rows of a table.
+    """Finds the place, bytes and keys of records that are rows of a table.
 
     `batch` holds the wanted columns as read, its row 0 being row `first` (0-based) of the slice;
     `rows`: (n_rows,) int64, the row of it for each row asked for; `names`: all columns of the file.
@@ -114,20 +113,20 @@ class RowLookup:
     names: Sequence[str]
 
     def place(self, row: int) -> Place:
-        """Give the place of row `row`: its number in the slice; rows have no byte offset."""
+        """Return the place of a row: its number in the slice; rows have no byte offset."""
         return Place(self.first + int(self.rows[row]) + 1, -1)
 
     def raw(self, row: int) -> bytes:
-        """Give the first `RAW_LIMIT_BYTES` bytes of row `row`, written as JSON."""
+        """Return the first `RAW_LIMIT_BYTES` bytes of a row, written as JSON."""
         return row_as_json(self.batch, int(self.rows[row]))
 
     def keys(self, row: int) -> list[str]:
-        """Give the columns of the file."""
+        """Return the columns of the file."""
         return list(self.names)
 
 
 def row_as_json(batch: pa.RecordBatch, row: int) -> bytes:
-    """Return the first `RAW_LIMIT_BYTES` bytes of a row as JSON, what is not UTF-8 escaped."""
+    """Return the first `RAW_LIMIT_BYTES` bytes of a row as JSON; bytes not UTF-8 are escaped."""
     values = {}
     for name, column in zip(batch.schema.names, batch.columns, strict=True):
         try:
@@ -138,7 +137,7 @@ def row_as_json(batch: pa.RecordBatch, row: int) -> bytes:
 
 
 def _value(cell: pa.Scalar) -> Any:
-    """Return a cell as Python has it; of a long text far more than is shown, but not all."""
+    """Return the Python value of a cell; a long text is shortened."""
     if isinstance(cell, pa.DictionaryScalar):
         cell = cell.value
     if not isinstance(cell, pa.BinaryScalar) or not cell.is_valid:
@@ -148,5 +147,39 @@ def _value(cell: pa.Scalar) -> Any:
 
 
 def first_bytes(data: Bytes, start: int, stop: int) -> bytes:
-    """Give at most `RAW_LIMIT_BYTES` bytes of `data[start:stop]`."""
+    """Return at most `RAW_LIMIT_BYTES` bytes of `data[start:stop]`."""
     return bytes(memoryview(data)[start : min(stop, start + RAW_LIMIT_BYTES)])
+
+
+def refuse_unfit(
+    data: Bytes,
+    starts: npt.NDArray[np.int64],
+    stops: npt.NDArray[np.int64],
+    limit: int,
+    advice: str = "",
+) -> dict[int, tuple[str, str]]:
+    """Return (reason, message) of the spans that must not be parsed: too large, or not UTF-8."""
+    view = memoryview(data)
+    refused = {
+        row: ("invalid UTF-8", utf8_message(bytes(view[starts[row] : stops[row]])))
+        for row in invalid_spans(data, starts, stops)
+    }
+    sizes = stops - starts
+    for row in np.flatnonzero(sizes > limit).tolist():
+        refused[row] = "record too large", too_large_message(int(sizes[row]), limit, advice)
+    return refused
+
+
+def span_rejects(
+    data: Bytes,
+    starts: npt.NDArray[np.int64],
+    stops: npt.NDArray[np.int64],
+    refused: dict[int, tuple[str, str]],
+    origin: Place,
+) -> list[Reject]:
+    """Return refused spans of a block as rejects, in order; `origin` is where the block begins."""
+    spans = ((row, int(starts[row]), int(stops[row])) for row in sorted(refused))
+    return [
+        Reject(Place(row + 1, start).shifted(origin), *refused[row], first_bytes(data, start, stop))
+        for row, start, stop in spans
+    ]

@@ -1,4 +1,4 @@
-"""Reads a slice of a format that is bytes: lines, a JSON array, CSV, plain text."""
+"""Read slices of formats that are streams of bytes: JSON Lines, a JSON array, CSV, plain text."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tokmill.sources.raw_blocks import (
     LineSplitter,
     Splitter,
     after_first_line,
-    cut_blocks,
+    split_blocks,
     through_first_line,
 )
 from tokmill.sources.streams import BrokenInputError, ByteStream, without_bom
@@ -30,10 +30,11 @@ _FIRST = Place(1, 0)
 
 @dataclass(frozen=True, slots=True)
 class ByteFormat:
-    """How a format's bytes become blocks.
+    """How the bytes of a format become blocks.
 
-    `rewrite` may turn the chunks into others of the same offsets; it is told whether they begin
-    inside the file. `make_block` gets the bytes and the input bytes read for them.
+    `splitter` finds the ends of records. `make_block(raw, input_bytes)` makes a block from bytes
+    and the number of stored bytes read for it. `rewrite(chunks, inside)` may change chunks, but not
+    the offset of any byte; `inside`: they begin inside the file.
     """
 
     splitter: Splitter
@@ -44,15 +45,14 @@ class ByteFormat:
 class ByteReader:
     """Reads the records of a slice as blocks of about `batch_bytes`.
 
-    A slice that does not begin its file leaves the line that runs into it, and the line that begins
-    exactly with it, to the slice before: so nobody has to look at the byte before, which in
-    compressed data is dear. A slice that does not end its file reads on to the next newline. Cut
-    anywhere, each line is read by one slice.
+    A slice owns the lines that start after its first byte, up to and including its end; the first
+    slice also owns the line at the start of the file. So each line belongs to one slice, and no
+    slice needs the byte before it, which is expensive to read in compressed data.
     """
 
     def __init__(
         self,
-        piece: Slice,
+        slice_: Slice,
         data_format: ByteFormat,
         batch_bytes: int,
         max_record_bytes: int,
@@ -60,17 +60,17 @@ class ByteReader:
         *,
         opened: BinaryIO | None = None,
     ) -> None:
-        self._slice = piece
+        self._slice = slice_
         self._format = data_format
         self._batch_bytes = batch_bytes
         self._max_record_bytes = max_record_bytes
         self._start = start
         self._origin: Place | None = None
-        self._is_whole = True  # nothing broke off so far
+        self._is_complete = True  # until input breaks off
         self._broke_beyond = False
-        file = piece.file
+        file = slice_.file
         self._stream = ByteStream(
-            file.path, file.compression, piece.start, piece.stop, opened=opened
+            file.path, file.compression, slice_.start, slice_.stop, opened=opened
         )
 
     def blocks(self) -> Iterator[Block]:
@@ -79,19 +79,19 @@ class ByteReader:
         if self._format.rewrite is not None:
             resumed = self._start is not None and self._start.byte_offset > 0
             chunks = self._format.rewrite(chunks, resumed)
-        told = 0
-        cut = (self._batch_bytes, self._max_record_bytes, origin)
-        for raw in cut_blocks(chunks, self._format.splitter, *cut):
+        counted = 0
+        limits = (self._batch_bytes, self._max_record_bytes, origin)
+        for raw in split_blocks(chunks, self._format.splitter, *limits):
             consumed = self._stream.consumed
-            if self._slice.n_bytes:  # what is read beyond the slice is the next one's
+            if self._slice.n_bytes:  # bytes read beyond the slice are counted by the next slice
                 consumed = min(consumed, self._slice.n_bytes)
-            yield self._format.make_block(self._told(raw), consumed - told)
-            told = consumed
-        if self._is_whole:
+            yield self._format.make_block(self._with_unread_bytes(raw), consumed - counted)
+            counted = consumed
+        if self._is_complete:
             self._learn(origin)
 
     def _owned(self) -> tuple[Iterator[bytes], Place]:
-        """Return the bytes of this slice's records, and the place before the first of them."""
+        """Return the chunks of this slice's records, and the place before its first record."""
         start = self._start or _FIRST
         inside, beyond = self._stream.inside(start.byte_offset), self._beyond()
         origin = Place(start.line - 1, start.byte_offset)
@@ -111,13 +111,13 @@ class ByteReader:
             self._broke_beyond = True
             raise
 
-    def _told(self, raw: RawBlock) -> RawBlock:
-        """Return a block that says what of the file stands behind a break, if there is one."""
+    def _with_unread_bytes(self, raw: RawBlock) -> RawBlock:
+        """Return the block; if input breaks off there, with the stored bytes that are not read."""
         if raw.unread is None:
             return raw
-        self._is_whole = False
+        self._is_complete = False
         if self._broke_beyond and not raw.unread.text_bytes:
-            return replace(raw, unread=None)  # no byte of it is this slice's: the next one says so
+            return replace(raw, unread=None)  # the next slice owns these bytes and reports them
         if raw.unread.stored_byte < 0:
             return raw
         stop = self._slice.file.n_bytes if self._slice.stop < 0 else self._slice.stop
@@ -125,11 +125,11 @@ class ByteReader:
         return replace(raw, unread=replace(raw.unread, stored_bytes=stored_bytes))
 
     def _learn(self, origin: Place) -> None:
-        """Keep where the next slice begins, since this one has been read to its end."""
+        """Record the line at which the next slice begins: this slice was read to its end."""
         splitter = self._format.splitter
         if self._slice.stop >= 0 and isinstance(splitter, LineSplitter):
             n_lines = origin.line + splitter.n_newlines
-            LINE_COUNTS.learn(self._slice, n_lines, self._stream.unpacked)
+            LINE_COUNTS.learn(self._slice, n_lines, self._stream.decompressed)
 
     def origin(self) -> Place:
         """Return the lines before this slice's first, and the bytes before the slice."""
@@ -142,7 +142,7 @@ class ByteReader:
         self._stream.close()
 
     def __enter__(self) -> Self:
-        """Give the reader itself."""
+        """Return the reader itself."""
         return self
 
     def __exit__(self, *exc_info: object) -> None:

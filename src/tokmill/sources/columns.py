@@ -1,4 +1,4 @@
-"""Fits the columns of a table to those wanted, and finds the rows that cannot be taken."""
+"""Convert the columns of a table to a schema, and find the rows that cannot be converted."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ import pyarrow.compute as pc
 from tokmill.errors import UsageError
 from tokmill.sources.json_lines import parse_lines
 from tokmill.sources.raw_blocks import too_large_message
-from tokmill.sources.record_json import is_whole, row_batch
-from tokmill.sources.utf8 import is_valid
+from tokmill.sources.record_json import row_batch, wants_record_json
+from tokmill.sources.utf8 import find_bad, is_valid
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -21,7 +21,7 @@ _CELL = "c"
 
 
 class BadRow(NamedTuple):
-    """A row that cannot be taken."""
+    """A row that cannot be converted."""
 
     row: int
     reason: str
@@ -29,7 +29,7 @@ class BadRow(NamedTuple):
 
 
 class Fitted(NamedTuple):
-    """The rows that can be taken: a batch, and (n_rows,) int64 the row of the input of each."""
+    """The converted rows: a batch, the row of the input of each ((n_rows,) int64), the bad rows."""
 
     batch: pa.RecordBatch
     rows: npt.NDArray[np.int64]
@@ -39,16 +39,16 @@ class Fitted(NamedTuple):
 def fit_columns(
     batch: pa.RecordBatch, schema: pa.Schema, max_record_bytes: int, where: str
 ) -> Fitted:
-    """Give a batch with exactly the columns of `schema`; one that is missing is all null.
+    """Return a batch with exactly the columns of `schema`; a missing column is all null.
 
-    Text of any layout becomes `string`; where a list or struct is wanted and text is found, it is
+    Text of any Arrow type becomes `string`. Text in a column that should be a list or a struct is
     parsed as JSON. Rows with text that is not UTF-8, with JSON that does not parse, or with more
     than `max_record_bytes` of text are left out and listed, in order.
 
     Raises:
         UsageError: a column has a type that does not fit; `where` names the file.
     """
-    if is_whole(schema):
+    if wants_record_json(schema):
         return _fit_whole(batch, max_record_bytes)
     bad: dict[int, BadRow] = {}
     columns = []
@@ -104,7 +104,7 @@ def _fit_column(
 
 
 def fit_array(array: pa.Array, want: pa.DataType) -> pa.Array | None:
-    """Give the array as type `want`, None if it is of another kind; text is not checked."""
+    """Return the array as type `want`, or None if it cannot be; text is not checked."""
     have = array.type
     if have.equals(want):
         return array
@@ -122,7 +122,7 @@ def fit_array(array: pa.Array, want: pa.DataType) -> pa.Array | None:
 
 
 def _as_string(array: pa.Array) -> pa.Array:
-    # Through binary, since a cast to string checks the text, and one bad row would fail them all.
+    # Via binary: a cast to string checks the text, and one bad row would fail the whole array.
     if array.type in (pa.binary(), pa.string()):
         return array.view(pa.string())
     return array.cast(pa.binary()).view(pa.string())
@@ -148,7 +148,7 @@ def _is_list(have: pa.DataType) -> bool:
 
 
 def _fit_list(array: pa.Array, want: pa.DataType) -> pa.Array | None:
-    # flatten() leaves out what lies under nulls and outside the slice, as new offsets must.
+    # flatten() leaves out values under nulls and outside the slice; so do the new offsets.
     values = fit_array(array.flatten(), want.value_type)
     if values is None:
         return None
@@ -173,25 +173,19 @@ def _fit_struct(array: pa.Array, want: pa.DataType) -> pa.Array | None:
 
 
 def _bad_text(array: pa.Array) -> list[BadRow]:
-    """Give the rows whose text is not UTF-8: one look if all is well, else a bisection."""
-    bad: list[BadRow] = []
-    pending = [(0, len(array))] if len(array) else []
-    while pending:
-        first, last = pending.pop()
-        # take() makes arrays of these rows alone; a slice would be checked with its whole buffers
-        part = array if last - first == len(array) else array.take(pa.array(range(first, last)))
-        if is_valid(part):
-            continue
-        if last - first == 1:
-            bad.append(BadRow(first, "invalid UTF-8", "text that is not UTF-8"))
-            continue
-        middle = (first + last) // 2
-        pending += [(middle, last), (first, middle)]
-    return bad
+    """Return the rows whose text is not UTF-8."""
+
+    def are_good(first: int, last: int) -> bool:
+        # take() copies these rows; a slice would be checked with the buffers of all rows
+        is_all = last - first == len(array)
+        return is_valid(array if is_all else array.take(pa.array(range(first, last))))
+
+    rows = find_bad(len(array), are_good)
+    return [BadRow(row, "invalid UTF-8", "text that is not UTF-8") for row in rows]
 
 
 def _without(array: pa.Array, bad: list[BadRow]) -> pa.Array:
-    """Give the array with null in the bad rows."""
+    """Return the array with null in the bad rows."""
     if not bad:
         return array
     rows = np.arange(len(array))
@@ -202,7 +196,7 @@ def _without(array: pa.Array, bad: list[BadRow]) -> pa.Array:
 def _parse_cells(
     text: pa.Array, want: pa.DataType, bad: list[BadRow]
 ) -> tuple[pa.Array, list[BadRow]]:
-    """Parse each cell as JSON, with the parser that all JSON takes; an empty cell is null."""
+    """Parse each cell with the JSON parser of this package; an empty cell is null."""
     cells = pc.fill_null(text.cast(pa.large_string()), "")
     cells = pc.replace_substring_regex(cells, "[\r\n]", " ")
     cells = pc.if_else(pc.equal(pc.utf8_trim_whitespace(cells), ""), "null", cells)
@@ -219,7 +213,7 @@ def _parse_cells(
 
 
 def _too_large(columns: list[pa.Array], n_rows: int, limit: int) -> list[BadRow]:
-    if sum(column.nbytes for column in columns) <= limit:  # then no row is over it
+    if sum(column.nbytes for column in columns) <= limit:  # then no row is too large
         return []
     sizes = np.zeros(n_rows, dtype=np.int64)
     for column in columns:
@@ -231,7 +225,7 @@ def _too_large(columns: list[pa.Array], n_rows: int, limit: int) -> list[BadRow]
 
 
 def _text_bytes(array: pa.Array) -> npt.NDArray[np.int64]:
-    """Give the bytes of text in each row: (n_rows,) int64."""
+    """Return the bytes of text in each row: (n_rows,) int64."""
     sizes = np.zeros(len(array), dtype=np.int64)
     if pa.types.is_string(array.type):
         sizes += pc.fill_null(pc.binary_length(array), 0).to_numpy(zero_copy_only=False)

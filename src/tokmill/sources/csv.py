@@ -1,4 +1,4 @@
-"""Reads CSV: records are found first, so that each one is parsed or refused by itself."""
+"""Parse CSV: records are split first, so that each is parsed or rejected on its own."""
 
 from __future__ import annotations
 
@@ -13,13 +13,11 @@ import pyarrow as pa
 import pyarrow.csv
 
 from tokmill.errors import UsageError
-from tokmill.sources.blocks import SpanLookup, first_bytes
+from tokmill.sources.blocks import SpanLookup, refuse_unfit, span_rejects
 from tokmill.sources.columns import fit_columns
 from tokmill.sources.csv_quotes import CsvSplitter
 from tokmill.sources.field_samples import csv_samples
-from tokmill.sources.json_lines import shift
-from tokmill.sources.raw_blocks import too_large_message
-from tokmill.sources.record_json import wanted_names
+from tokmill.sources.record_json import columns_to_read
 from tokmill.sources.streams import (
     CHUNK_BYTES,
     BrokenInputError,
@@ -27,8 +25,7 @@ from tokmill.sources.streams import (
     peek_stdin,
     without_bom,
 )
-from tokmill.sources.utf8 import invalid_spans, utf8_message
-from tokmill.values import Place, Records, Reject
+from tokmill.values import Records
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -37,24 +34,24 @@ if TYPE_CHECKING:
     from tokmill.sources.slices import SourceFile
 
 
-_NO_COLUMN = "\0"  # what is read, for its rows alone, where no column of the file is wanted
+_NO_COLUMN = "\0"  # name of the column that is read to count rows if no column is wanted
 
 
 class Header(NamedTuple):
-    """The columns of a CSV file, and the bytes up to its first record."""
+    """The columns of a CSV file, and the number of bytes before its first record."""
 
     names: tuple[str, ...]
     n_bytes: int
 
 
 def read_header(file: SourceFile, delimiter: str, max_record_bytes: int) -> Header:
-    """Give the header of a CSV file; no columns if it has no first line.
+    """Read the header of a CSV file; no columns if it has no first line.
 
     Raises:
         UsageError: the delimiter is not one ASCII character, or the header is not a line of UTF-8.
     """
     _check_delimiter(delimiter)
-    # Standard input is looked at ahead, and read again by whoever reads the records.
+    # Standard input is only peeked at; the reader of the records gets these bytes again.
     opened = io.BytesIO(peek_stdin(CHUNK_BYTES)) if file.path == "-" else None
     with closing(ByteStream(file.path, file.compression, opened=opened)) as stream:
         return _find_header(stream, delimiter, max_record_bytes, file.path)
@@ -79,19 +76,19 @@ def _find_header(stream: ByteStream, delimiter: str, max_record_bytes: int, path
             stop = found or stop
             if stop or len(head) > max_record_bytes:
                 break
-        else:  # a file of one line without an end, or of none
+        else:  # a file of one line without a newline, or an empty one
             if splitter.unfinished():
                 return Header((), 0)
             return Header(_header_names(bytes(head), delimiter, path), n_bom + len(head))
     except BrokenInputError:
-        return Header((), 0)  # whoever reads the records from there meets the break too
+        return Header((), 0)  # the reader of the records reports it
     if not stop:
         raise UsageError(f"{path}: the CSV header is longer than --max-record-bytes")
     return Header(_header_names(bytes(head[:stop]), delimiter, path), n_bom + stop)
 
 
 def _first_filled(ends: npt.NDArray[np.int64], shifted: int, data: bytearray) -> int:
-    """Give the first end that has more than line ends before it; 0 if none."""
+    """Return the first record end with more than line ends before it; 0 if there is none."""
     for end in ends.tolist():
         if data[: shifted + end].strip(b"\r\n"):
             return int(shifted + end)
@@ -112,7 +109,7 @@ def _header_names(line: bytes, delimiter: str, path: str) -> tuple[str, ...]:
 
 @dataclass(frozen=True, slots=True)
 class CsvBlock:
-    """A block of CSV records, without the header."""
+    """A block of CSV records; the header is not among them."""
 
     raw: RawBlock
     schema: pa.Schema
@@ -125,60 +122,39 @@ class CsvBlock:
 
     @property
     def n_bytes(self) -> int:
-        """Give the weight of the block in memory."""
+        """Return the memory that the block takes."""
         return len(self.raw.data)
 
     def parse(self) -> Records:
-        """Give the records of the block.
+        """Return the records of the block.
 
         Raises:
-            UsageError: a column cannot be what the schema wants.
+            UsageError: the type of a column does not fit the schema.
         """
         data, origin = self.raw.data, self.raw.origin
         starts, stops = self._spans()
-        refused = self._unfit(starts, stops)
+        refused = refuse_unfit(data, starts, stops, self.max_record_bytes)
         good = np.delete(np.arange(len(starts)), sorted(refused))
         cells, parsed = self._cells(starts, stops, good, refused)
         fitted = fit_columns(cells, self.schema, self.max_record_bytes, self.where)
         refused.update({int(parsed[bad.row]): (bad.reason, bad.message) for bad in fitted.bad})
-        rejects = [
-            Reject(
-                Place(row + 1, int(starts[row])),
-                *why,
-                first_bytes(data, int(starts[row]), int(stops[row])),
-            )
-            for row, why in sorted(refused.items())
-        ]
+        rejects = span_rejects(data, starts, stops, refused, origin)
         rows = parsed[fitted.rows]
         lookup = SpanLookup(data, starts[rows], stops[rows], rows, origin, self._keys)
-        found = [*(shift(r, origin) for r in rejects), *self.raw.after]
         columns = (self.names, self.delimiter)
         samples = csv_samples(lookup, self.schema, *columns, head=self.samples_head)
-        return Records(fitted.batch, lookup, found, self.raw.unread, samples)
+        return Records(fitted.batch, lookup, [*rejects, *self.raw.after], self.raw.unread, samples)
 
     def _keys(self, _: bytes) -> list[str]:
         return list(self.names)
 
     def _spans(self) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-        """Give the bytes of each record that is not empty, without its end mark."""
+        """Return the span of each record that is not empty, without its end mark."""
         ends = CsvSplitter(self.delimiter).ends(self.raw.data)
         starts = np.concatenate([np.zeros(1, dtype=np.int64), ends])
         stops = np.append(ends - 1, len(self.raw.data))
         filled = starts < stops
         return starts[filled], stops[filled]
-
-    def _unfit(
-        self, starts: npt.NDArray[np.int64], stops: npt.NDArray[np.int64]
-    ) -> dict[int, tuple[str, str]]:
-        limit, view = self.max_record_bytes, memoryview(self.raw.data)
-        refused = {
-            row: ("invalid UTF-8", utf8_message(bytes(view[starts[row] : stops[row]])))
-            for row in invalid_spans(self.raw.data, starts, stops)
-        }
-        sizes = stops - starts
-        for row in np.flatnonzero(sizes > limit).tolist():
-            refused[row] = "record too large", too_large_message(int(sizes[row]), limit)
-        return refused
 
     def _cells(
         self,
@@ -187,12 +163,12 @@ class CsvBlock:
         good: npt.NDArray[np.int64],
         refused: dict[int, tuple[str, str]],
     ) -> tuple[pa.RecordBatch, npt.NDArray[np.int64]]:
-        """Parse the good records; give their cells, and the record of each row.
+        """Parse the good records; return their cells, and the record number of each row.
 
-        As in JSON, Arrow's answer counts only if it accounts for every record; else the run is
-        split. What it refuses is added to `refused`.
+        As for JSON, Arrow's result is used only if it has every record; else the run is split in
+        half. Records that Arrow refuses are added to `refused`.
         """
-        wanted = wanted_names(self.schema, self.names)
+        wanted = columns_to_read(self.schema, self.names)
         labels = wanted or [_NO_COLUMN]
         tables = [pa.schema([(name, pa.string()) for name in labels]).empty_table()]
         rows = [np.zeros(0, dtype=np.int64)]
@@ -200,7 +176,7 @@ class CsvBlock:
         pending = [good] if len(good) else []
         while pending:
             run = pending.pop()
-            # Joined anew where records were left out between, else as it stands.
+            # Join the spans if records between them were left out.
             joined = int(run[-1] - run[0]) + 1 == len(run)
             spans = [(starts[run[0]], stops[run[-1]])]
             if not joined:
@@ -227,7 +203,7 @@ class CsvBlock:
             failed[row.number - 1] = "malformed CSV", message
             return "skip"
 
-        # Numbers stand for the columns, since a header may repeat a name; the first one counts.
+        # Columns are numbered, since a header may repeat a name; the first one is used.
         columns = [str(i) for i in range(len(self.names))]
         picked = [str(self.names.index(name)) for name in wanted]
         try:

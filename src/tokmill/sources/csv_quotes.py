@@ -1,4 +1,4 @@
-"""Finds the ends of CSV records, as Arrow's CSV parser sees them, in a stream of chunks."""
+"""Find where CSV records end: line ends outside quotes, by the rules of Arrow's CSV parser."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
 _QUOTE, _NEWLINE, _RETURN = ord('"'), ord("\n"), ord("\r")
-_INSIDE_FIELD = 0  # stands for any byte that is no quote, delimiter or line end
+_INSIDE_FIELD = 0  # any byte that is no quote, delimiter or line end
 
-# Where the parser stands behind a byte: a quote opens a field only at its start, and doubles one
-# only behind a quote that closed.
+# State of the parser after a byte. A quote opens a quoted field only at the start of the field;
+# a quote right after a closing quote is an escaped quote.
 _START, _FIELD, _QUOTED, _CLOSED = range(4)
 
 
 class CsvSplitter:
-    r"""A record ends at a line end (\n, \r) outside quotes; empty records are not counted."""
+    r"""A record ends at \n or \r outside quotes; empty records are not counted."""
 
     mark_bytes = 1
     advice = ""
@@ -32,7 +32,7 @@ class CsvSplitter:
         self._open_bytes = 0  # of the record that the chunk before left open
 
     def feed(self, chunk: bytes) -> Cuts:
-        """Give the cuts of the next chunk."""
+        """Return where records end in the next chunk."""
         ends = self.ends(chunk)
         if not len(ends):
             self._open_bytes += len(chunk)
@@ -42,11 +42,11 @@ class CsvSplitter:
         return Cuts(int(ends[0]), int(ends[-1]), int(np.count_nonzero(filled)))
 
     def unfinished(self) -> str:
-        """Say that a quote is open, if one is."""
+        """Return an error if a quote is open, else ''."""
         return "a quoted field is not closed before the end of the file" if self._quoted else ""
 
     def ends(self, chunk: bytes | bytearray) -> npt.NDArray[np.int64]:
-        """Give the positions behind the end marks of records in the next chunk: (n,) int64."""
+        """Return the positions after the end marks of records in the next chunk: (n,) int64."""
         if not chunk:
             return np.zeros(0, dtype=np.int64)
         view = np.frombuffer(chunk, dtype=np.uint8)
@@ -62,9 +62,9 @@ class CsvSplitter:
         return ends
 
     def _is_plain(self, view: npt.NDArray[np.uint8], opening: npt.NDArray[np.int64]) -> bool:
-        """Say whether every second quote opens a field or follows one that closes.
+        """Return whether every second quote opens a field or escapes a quote.
 
-        Then counting quotes tells what is quoted, and no walk is needed.
+        Then an odd count of quotes means "inside quotes", and no walk is needed.
         """
         before = view[opening - 1]
         if len(opening) and opening[0] == 0:
@@ -73,7 +73,7 @@ class CsvSplitter:
         return bool(np.all(plain | (before == _NEWLINE) | (before == _RETURN)))
 
     def _walk(self, view: npt.NDArray[np.uint8]) -> npt.NDArray[np.int64]:
-        """Give the ends, one quote, delimiter and line end after the other: quotes stand astray."""
+        """Return the ends by a walk over quotes, delimiters and line ends: for misplaced quotes."""
         tokens = (view == _QUOTE) | (view == self._delimiter)
         at = np.flatnonzero(tokens | (view == _NEWLINE) | (view == _RETURN))
         state, behind = self._state(), 0

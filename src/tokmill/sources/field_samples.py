@@ -1,8 +1,7 @@
-"""Which records of a slice are looked at as a whole, to see which of their fields are left out.
+"""Sample records with all their fields, to report which fields a run leaves out.
 
-Every 1,000th record, and more at the head of the slice, since many files are no longer than that:
-their places alone decide, so that the answer depends neither on blocks nor on threads. A record in
-a thousand costs nothing to speak of.
+Every 1,000th record is sampled, and more at the head of a slice, since many files are short. The
+choice depends on places alone, not on blocks or threads. Its cost is not measurable.
 """
 
 from __future__ import annotations
@@ -15,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
-from tokmill.sources.record_json import is_whole
+from tokmill.sources.record_json import wants_record_json
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -26,7 +25,7 @@ Samples = list[tuple[int, dict[str, Any]]]
 """Rows in order, each with its record."""
 
 HEAD_ROWS = 32
-"""So many rows of a table are looked at, the first ones: the others lack the columns not read."""
+"""Number of rows sampled from a table: its first ones, since later rows have fewer columns."""
 
 _EVERY = 1000
 _HEAD_BYTES = 64 << 10
@@ -36,9 +35,9 @@ _LONGEST_CELL = 1 << 30
 
 
 def json_samples(lookup: SpanLookup, schema: pa.Schema, *, head: bool) -> Samples:
-    """Return the rows to look at, with their records; none where whole records are read."""
+    """Return the sampled rows with their records; none if the run reads records as JSON."""
     rows = _sampled(lookup, head=head)
-    if not rows or is_whole(schema):
+    if not rows or wants_record_json(schema):
         return []
     pairs = ((row, json_record(lookup.whole(row))) for row in rows)
     return [(row, record) for row, record in pairs if record is not None]
@@ -47,16 +46,16 @@ def json_samples(lookup: SpanLookup, schema: pa.Schema, *, head: bool) -> Sample
 def csv_samples(
     lookup: SpanLookup, schema: pa.Schema, names: Sequence[str], delimiter: str, *, head: bool
 ) -> Samples:
-    """Return the rows to look at, with their cells by name; none where whole records are read."""
+    """Return the sampled rows with their cells by name; none if the run reads records as JSON."""
     rows = _sampled(lookup, head=head)
-    if not rows or is_whole(schema):
+    if not rows or wants_record_json(schema):
         return []
     csv.field_size_limit(_LONGEST_CELL)  # else a cell of more than 128 KiB is an error
     return [(row, _cells(lookup.whole(row), names, delimiter)) for row in rows]
 
 
 def row_samples(batch: pa.RecordBatch) -> Samples:
-    """Return the first rows of a table, with their records; not those that are no valid text."""
+    """Return the first rows of a table with their records; rows that are not UTF-8 are left out."""
     found: Samples = []
     for row in range(min(batch.num_rows, HEAD_ROWS)):
         try:
@@ -67,18 +66,19 @@ def row_samples(batch: pa.RecordBatch) -> Samples:
 
 
 def json_record(line: bytes) -> dict[str, Any] | None:
-    """Return the object that a line of JSON holds; None if Python cannot read it, or it is none."""
+    """Return the object on a line of JSON; None if it is none, or Python cannot read it."""
     try:
         record = json.loads(line)
-    except (ValueError, RecursionError):  # taken by Arrow, not by Python: very deep
+    except (ValueError, RecursionError):  # Arrow accepts deeper nesting than Python
         return None
     return record if isinstance(record, dict) else None
 
 
 def _sampled(lookup: SpanLookup, *, head: bool) -> list[int]:
-    """Return every 1,000th row; at the `head` of a slice also all that begin in its first 64 KiB.
+    """Return the sampled rows: every 1,000th.
 
-    And every 8th of its first 1 MiB. Not a record over 1 MiB there: a file may hold no other.
+    With `head`, also all rows in the first 64 KiB of the slice and every 8th in its first MiB,
+    unless they are larger than 1 MiB: a file may consist of one large record.
     """
     origin, n_rows = lookup.origin, len(lookup.numbers)
     is_head = head and origin.byte_offset < _NEAR_BYTES
@@ -86,7 +86,7 @@ def _sampled(lookup: SpanLookup, *, head: bool) -> list[int]:
         return []
     before, last = origin.line + int(lookup.numbers[0]), origin.line + int(lookup.numbers[-1]) + 1
     if not is_head and before // _EVERY == last // _EVERY:
-        return []  # as nearly always; the arrays below would cost as much as a tiny file
+        return []  # the usual case; the arrays below would cost as much as a tiny file
     numbers = lookup.numbers + (1 + origin.line)
     chosen = numbers % _EVERY == 0
     if is_head:

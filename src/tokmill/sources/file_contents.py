@@ -1,4 +1,4 @@
-"""What a file holds, where its name says something else: found in its first bytes."""
+"""Check by their first bytes that files hold the format that their names promise."""
 
 from __future__ import annotations
 
@@ -20,21 +20,21 @@ if TYPE_CHECKING:
     from tokmill.sources.slices import SourceFile
 
 _MOST_FILES = 16
-"""So many files are looked into: to open all of a million costs minutes."""
+"""Number of files that are opened: opening a million files takes minutes."""
 
 _HEAD_BYTES = 64 << 10
 
 _MAGIC = (
     (b"\x1f\x8b", "gz", "gzip data", "add .gz to its name"),
     (b"\x28\xb5\x2f\xfd", "zst", "zstandard data", "add .zst to its name"),
-    (b"PAR1", "parquet", "Parquet", "let its name end in .parquet, or take --format parquet"),
-    (b"ARROW1", "arrow", "an Arrow file", "let its name end in .arrow, or take --format arrow"),
+    (b"PAR1", "parquet", "Parquet", "rename it to end in .parquet, or use --format parquet"),
+    (b"ARROW1", "arrow", "an Arrow file", "rename it to end in .arrow, or use --format arrow"),
     (b"\xfd7zXZ\0", "", "xz data", "unpack it with xz -dk"),
     (b"BZh", "", "bzip2 data", "unpack it with bunzip2 -k"),
     (b"PK\3\4", "", "a zip archive (or .xlsx, .docx)", "unpack it, or save it as text"),
     (b"%PDF-", "", "a PDF", "extract its text first"),
 )
-"""First bytes, the format or compression that they are right for, their name, what to do."""
+"""First bytes, the format or compression that has them, its name, advice."""
 
 _ARRAY = re.compile(rb"\s*\[\s*\{")
 _JSON = re.compile(rb"\s*[\[{]")
@@ -42,12 +42,10 @@ _DELIMITERS = (";", "\t", "|")
 
 
 def check_contents(files: Sequence[SourceFile], settings: InputSettings) -> None:
-    """Make sure that the first files hold what their names say.
-
-    Records that are broken are no matter of this: they become rejects.
+    """Check that the first files hold what their names promise; broken records become rejects.
 
     Raises:
-        UsageError: a file is of another kind, which the message names, with what to do.
+        UsageError: a file is of another kind.
         StorageError: a file cannot be read.
     """
     looked = list(islice((f for f in files if f.n_bytes and f.path != "-"), _MOST_FILES))
@@ -56,7 +54,7 @@ def check_contents(files: Sequence[SourceFile], settings: InputSettings) -> None
         if found := _other_kind(file) or _other_csv(file, settings):
             raise UsageError(f"{file.path}: {found}")
         strange.append(_other_encoding(file))
-    if strange and all(strange):  # one of many is a reject, counted and shown
+    if strange and all(strange):  # one such file among others becomes rejects
         raise UsageError(f"{looked[0].path}: {strange[0]}")
 
 
@@ -67,19 +65,19 @@ def _other_kind(file: SourceFile) -> str:
         if head.startswith(magic) and not is_right:
             return f"holds {name}, expected {_expected(file)}: {advice}"
     if file.compression and _JSON.match(head):
-        return f"holds text, expected {file.compression} data: take the last ending off its name"
+        return f"holds text, expected {file.compression} data: remove the last ending of its name"
     if file.format in ("parquet", "arrow") and _JSON.match(head):
-        return f"holds JSON, expected {file.format}: let its name end in .jsonl or .json"
+        return f"holds JSON, expected {file.format}: rename it to end in .jsonl or .json"
     if file.format == "jsonl" and _ARRAY.match(_head(file)):
         return (
-            "holds one JSON array, expected an object on each line: let its name end in .json, or "
-            "take --format array"
+            "holds one JSON array, expected an object on each line: rename it to end in .json, or "
+            "use --format array"
         )
     return ""
 
 
 def _expected(file: SourceFile) -> str:
-    return f"{file.format}, packed as {file.compression}" if file.compression else file.format
+    return f"{file.format} compressed as {file.compression}" if file.compression else file.format
 
 
 def _other_csv(file: SourceFile, settings: InputSettings) -> str:
@@ -93,7 +91,7 @@ def _other_csv(file: SourceFile, settings: InputSettings) -> str:
     shown = other.replace("\t", "\\t")
     return (
         f"the header has one column, {names[0]!r}: expected columns separated by "
-        f"{delimiter!r}: take --csv-delimiter '{shown}'"
+        f"{delimiter!r}: use --csv-delimiter '{shown}'"
     )
 
 
@@ -117,7 +115,7 @@ def _stored_head(file: SourceFile) -> bytes:
 
 
 def _head(file: SourceFile) -> bytes:
-    """Return the first bytes without compression, as far as they can be read."""
+    """Return the first bytes, decompressed, as far as they can be read."""
     stream = ByteStream(file.path, file.compression)
     try:
         return next(stream.inside(), b"")[:_HEAD_BYTES]

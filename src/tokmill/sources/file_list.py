@@ -1,8 +1,7 @@
-"""What looking for input finds: each file once, whatever links, globs and directories lead to it.
+"""The list of input files: each file once, even if several links, globs or directories reach it.
 
-A file that the user names is read each time that it is named. One that a directory, a glob or a
-link brings again is read once: at the place of its own name rather than at that of a link, and at
-the first such place.
+A file that the user names several times is read each time. A file that a directory, a glob or a
+link reaches again is read once: its own name counts before a link, an earlier place before a later.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ _MOST_NAMED = 3
 
 
 class Way(IntEnum):
-    """How a file was reached; of several ways to one file, the least counts."""
+    """How a file was reached; if a file is reached in several ways, the lowest value is used."""
 
     NAMED = 0
     LISTED = 1
@@ -37,7 +36,7 @@ class Way(IntEnum):
 
 
 class Ignored(Enum):
-    """Why something was passed over: what it is called, for one and for several."""
+    """Reason why a path is ignored: its name in the singular and the plural."""
 
     UNKNOWN = ("file of unknown ending", "files of unknown ending")
     DATASET = ("dataset that tokmill made", "datasets that tokmill made")
@@ -48,7 +47,7 @@ class Ignored(Enum):
 
 
 class FileList:
-    """Gathers files in order; takes 9 bytes a file besides the files themselves."""
+    """Collects files in order; needs 9 bytes per file besides the files themselves."""
 
     def __init__(self) -> None:
         self.files: list[SourceFile] = []
@@ -57,29 +56,29 @@ class FileList:
         self._ignored: dict[Ignored, list[str]] = {}
 
     def add(self, file: SourceFile, way: Way, identity: tuple[object, ...]) -> None:
-        """Add a file; `identity` is its device and inode, or what else tells it from others."""
+        """Add a file; `identity` is its device and inode, or another unique key."""
         self.files.append(file)
         self._keys.append(hash(identity))
         self._ways.append(way)
 
     def ignore(self, path: str, why: Ignored) -> None:
-        """Note what is passed over."""
+        """Record a path that is ignored."""
         self._ignored.setdefault(why, []).append(path)
 
     def n_ignored(self, why: Ignored) -> int:
-        """Return how often something was passed over for a reason."""
+        """Return how many paths were ignored for a reason."""
         return len(self._ignored.get(why, ()))
 
     def notes(self) -> list[str]:
-        """Return a line for each reason why something was passed over."""
+        """Return a line for each reason for which paths were ignored."""
         lines: list[str] = []
         for why in Ignored:
             if paths := sorted(self._ignored.get(why, ())):
                 lines += _by_ending(paths) if why is Ignored.UNKNOWN else [_note(paths, why.value)]
         return lines
 
-    def settle(self) -> list[str]:
-        """Let go of files that came again; return a warning for those that the user named again."""
+    def remove_repeated(self) -> list[str]:
+        """Remove files that were reached again; return a warning if the user named some twice."""
         named: list[int] = []
         dropped: set[int] = set()
         for group in self._same():
@@ -98,10 +97,10 @@ class FileList:
         if not named:
             return []
         words = "a file is" if len(paths) == 1 else f"{plural(len(paths), 'file')} are"
-        return [f"{words} named more than once, and read as often ({_some(paths)})"]
+        return [f"{words} named more than once, and read each time ({_some(paths)})"]
 
     def _same(self) -> Iterator[list[int]]:
-        """Yield the numbers of files that are one file; equal keys may be those of two."""
+        """Yield the indices that are one file; files with equal keys are compared again."""
         keys = np.frombuffer(self._keys, np.int64) if self._keys else np.zeros(0, np.int64)
         for numbers in _repeated(keys):
             by_file = sorted((_identity(self.files[i].path), i) for i in numbers)
@@ -120,10 +119,10 @@ def _repeated(keys: npt.NDArray[np.int64]) -> Iterator[list[int]]:
 
 
 def _identity(path: str) -> tuple[str, int, int, int, int]:
-    """Return what tells a file from others; a name that is no file's is its own.
+    """Return a key that only the same file has; of a name that is no file, the name.
 
-    Some mounts give several files one inode: then size and time still tell most of them apart, and
-    to read a file twice is better than to lose one. Inode 0 is none.
+    On some mounts several files have one inode: size and time still distinguish most of them, and
+    reading a file twice is better than losing one. Inode 0 means "none".
     """
     try:
         stat = os.stat(path)  # noqa: PTH116  strings are what is at hand
@@ -134,7 +133,7 @@ def _identity(path: str) -> tuple[str, int, int, int, int]:
 
 
 def _by_ending(paths: list[str]) -> list[str]:
-    """Return a line for each kind of file that is not read, with what to do where that is known."""
+    """Return a line for each kind of file that is not read, with advice if there is some."""
     kinds: dict[tuple[str, str], list[str]] = {}
     for path in paths:
         kinds.setdefault(what_to_do(path), []).append(path)

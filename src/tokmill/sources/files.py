@@ -1,4 +1,4 @@
-"""Which files are read, and in which order."""
+"""Find the files to read, and their order."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ STDIN = "-"
 class Discovery(NamedTuple):
     """The files to read, in order.
 
-    `ignored`: a line for each kind of thing that was passed over. `warnings`: of files named again.
+    `ignored`: a line for each reason to ignore paths. `warnings`: about files named twice.
     """
 
     files: list[SourceFile]
@@ -67,7 +67,7 @@ def discover(settings: InputSettings, commits: Mapping[str, str] | None = None) 
             _add_path(path, settings, found, walk)
         except PermissionError as error:
             raise unreadable(path, error) from None
-    warnings = found.settle()
+    warnings = found.remove_repeated()
     return Discovery(found.files, found.notes(), warnings)
 
 

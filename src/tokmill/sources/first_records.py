@@ -1,4 +1,4 @@
-"""Looks into files before they are read: the first records, and the fields that they have."""
+"""Read the first records of the input before a run, and the fields that they have."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ if TYPE_CHECKING:
 
 _FIRST_RECORDS = 100
 _MOST_RECORDS = 1000
-"""As long as a key has held nothing, more records are looked at: its text may come later."""
+"""More records are read while a key has had no value: its text may come later."""
 
 _FIRST_BYTES = 16 << 20
-"""So many bytes of strings are enough to tell fields by, if the records are long."""
+"""Bytes of strings after which reading stops, if the records are long."""
 
 _JSON_FORMATS = ("jsonl", "array", "object")
 _WHOLE = pa.schema([(WHOLE_RECORD, pa.large_string())])
@@ -40,10 +40,10 @@ _WHOLE = pa.schema([(WHOLE_RECORD, pa.large_string())])
 def sample_fields(
     files: Sequence[SourceFile], settings: InputSettings, nested: Collection[str] = ()
 ) -> FieldSample:
-    """Return the fields of the first records of the first file that has some.
+    """Return the fields of the first records, taken from the first file that has records.
 
-    100 records from the one on that was the first to fill a key, 1,000 at most. Standard input is
-    looked at ahead, not used up. `nested`: see `fields.weigh`.
+    Reading stops 100 records after a record filled a key for the first time, and after 1,000.
+    Standard input is only peeked at. `nested`: see `fields.weigh`.
 
     Raises:
         UsageError, StorageError: a file cannot be read; see `open_slice`.
@@ -61,7 +61,7 @@ def sample_fields(
 
 
 def first_records(files: Sequence[SourceFile], settings: InputSettings) -> list[dict[str, Any]]:
-    """Return up to 100 whole records of the first file that has some; none if no file has.
+    """Return up to 100 records of the first file that has records.
 
     Raises:
         UsageError, StorageError: a file cannot be read; see `open_slice`.
@@ -78,9 +78,9 @@ def _filled(files: Sequence[SourceFile]) -> Iterator[SourceFile]:
 
 
 def _records(file: SourceFile, settings: InputSettings) -> Iterator[dict[str, Any]]:
-    """Yield records as far as they are needed to see fields: of a table, those that are text."""
+    """Yield records as `sample_fields` needs them; of a table only rows with valid text."""
     if file.format == "text":
-        yield {TEXT_COLUMN: TEXT_COLUMN}  # the one field, whatever stands in the file
+        yield {TEXT_COLUMN: TEXT_COLUMN}  # the only field, whatever the file holds
     elif file.format in (*_JSON_FORMATS, *CSV_FORMATS):
         yield from _whole_records(file, settings)
     else:
@@ -113,7 +113,7 @@ def _rows(file: SourceFile, settings: InputSettings) -> Iterator[dict[str, Any]]
 
 
 def _json_records(file: SourceFile, settings: InputSettings) -> Iterator[dict[str, Any]]:
-    """Yield the records that the parser takes, as Python sees them."""
+    """Yield the records that the parser accepts, as Python objects."""
     piece, opened = Slice(file, 0, -1, file.n_bytes), _opened(file)
     with open_bytes(piece, settings, pa.schema([]), CHUNK_BYTES, opened=opened) as reader:
         for block in reader.blocks():

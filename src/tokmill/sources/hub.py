@@ -10,43 +10,34 @@ import pyarrow as pa
 
 from tokmill.errors import StorageError, UsageError
 from tokmill.sources.field_samples import HEAD_ROWS
-from tokmill.sources.row_reader import RowFile, RowReader
+from tokmill.sources.row_reader import RowFile
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from tokmill.settings.schema import InputSettings
     from tokmill.sources.slices import Slice, SourceFile
-    from tokmill.values import Place
 
 HUB_PREFIX = "hf:"
 _COMMIT = re.compile("[0-9a-f]{40}")
 _ROWS = 256  # rows asked for at a time; blocks are made from them by size in bytes
 
 
-def open_hub(
-    piece: Slice,
-    settings: InputSettings,
-    schema: pa.Schema,
-    batch_bytes: int,
-    start: Place | None,
-    *,
-    samples_head: bool = False,
-) -> RowReader:
+def open_hub(slice_: Slice, settings: InputSettings, schema: pa.Schema) -> RowFile:
     """Open a split of a Hub dataset as a stream; a resume asks the Hub to skip the rows before.
 
     Raises:
         UsageError: the `datasets` package is missing.
         StorageError: the dataset cannot be reached or read.
     """
-    where = piece.file.path
-    dataset = _load(piece.file, settings)
+    where = slice_.file.path
+    dataset = _load(slice_.file, settings)
     heads: list[pa.RecordBatch] = []
 
     def batches(first: int) -> Iterator[pa.RecordBatch]:
-        wanted = dataset.skip(first) if first else dataset
+        rows = dataset.skip(first) if first else dataset
         try:
-            for table in wanted.with_format("arrow").iter(batch_size=_ROWS):
+            for table in rows.with_format("arrow").iter(batch_size=_ROWS):
                 for batch in pa.table(table).combine_chunks().to_batches():
                     if not heads:
                         heads.append(batch.slice(0, HEAD_ROWS))
@@ -54,7 +45,7 @@ def open_hub(
         except Exception as error:  # whatever the network and the dataset's readers raise
             raise _unreachable(where, error) from error
 
-    source = RowFile(
+    return RowFile(
         batches=batches,
         names=list(dataset.column_names or schema.names),
         n_rows=0,
@@ -64,8 +55,6 @@ def open_hub(
         where=where,
         head=lambda: next(iter(heads), None),
     )
-    limits = (batch_bytes, settings.max_record_bytes, start)
-    return RowReader(source, schema, *limits, samples_head=samples_head)
 
 
 def _load(file: SourceFile, settings: InputSettings) -> Any:

@@ -1,4 +1,4 @@
-"""Turns a JSON array of records into JSON Lines, byte for byte in place, as it streams by."""
+"""Rewrite a stream of a JSON array as JSON Lines, without moving any byte."""
 
 from __future__ import annotations
 
@@ -22,27 +22,27 @@ _SCAN_BYTES = 128 << 10  # the work arrays of one step stay in the cache
 
 
 def array_lines(chunks: Iterator[bytes], *, inside: bool) -> Iterator[bytes]:
-    r"""Yield the chunks of an array as lines: an element a line, every byte at its old offset.
+    r"""Yield the chunks of an array as lines: one element per line, every byte at its old offset.
 
-    Commas between elements and the closing bracket become newlines, the opening bracket and line
-    breaks between tokens become blanks. A line break within a string, which JSON forbids, becomes
-    byte 1, which the parser refuses: it costs one record, not the cut between two. So
-    `[{"a": 1},\n {"b": 2}]` gives ` {"a": 1}`, `  {"b": 2}`, and nothing behind.
+    Commas between elements and the closing bracket become newlines; the opening bracket and line
+    breaks between tokens become blanks. So `[{"a": 1},\n {"b": 2}]` becomes ` {"a": 1}` and
+    `  {"b": 2}`. JSON forbids a line break inside a string: it becomes byte 1, which the parser
+    refuses, so that only one record is lost.
 
-    Brackets are counted, not matched. A closing one too many stays in its line, which the parser
-    refuses, and counting goes on between two elements: so does `}` there, and `]` unless it ends
-    the array, which it does not in front of a comma or of another `]`. Behind an opening one too
-    many, or a closing one too few, all the rest is one element without an end.
+    Brackets are counted, not matched. An extra `}` or `]` stays in its line, which the parser
+    refuses, and counting continues as between two elements. `]` between elements is extra if a
+    comma or another `]` follows; otherwise it ends the array. After an extra opening bracket or a
+    missing closing one, the rest of the stream is one element without an end.
 
     With `inside`, the stream begins at an element, not at the opening bracket.
 
     Raises:
-        BrokenInputError: no array, an array that does not end, or text behind it. All of the stream
-            has been given then, and behind the last whole element without a newline.
+        BrokenInputError: no array, an array that does not end, or text after it. The whole stream
+            was yielded before, without a newline after the last complete element.
     """
     scanner = _Scanner(depth=1 if inside else 0)
     steps = (c[i : i + _SCAN_BYTES] for c in chunks for i in range(0, len(c), _SCAN_BYTES))
-    lost, n_held = "", 0  # bytes from a ] on that may end the array, and blanks behind it
+    lost, n_held = "", 0  # bytes held back: a ] that may end the array, and the blanks after it
     try:
         for step in steps:
             if not lost and not scanner.depth:
@@ -73,20 +73,20 @@ def array_lines(chunks: Iterator[bytes], *, inside: bool) -> Iterator[bytes]:
 
 
 def _shown(n_bytes: int, bracket: bytes) -> Iterator[bytes]:
-    """Yield the bytes held back: what became of the bracket, and blanks."""
+    """Yield the bytes held back: the bracket or its replacement, and blanks."""
     yield bracket
     for start in range(1, n_bytes, _SCAN_BYTES):
         yield b" " * min(_SCAN_BYTES, n_bytes - start)
 
 
 def _text_behind(found: bytes) -> str:
-    return f"text behind the closing bracket of the array: found {found!r}"
+    return f"text after the closing bracket of the array: found {found!r}"
 
 
 def _ended(
     chunk: bytes, out: npt.NDArray[np.uint8], ends: npt.NDArray[np.int64]
 ) -> tuple[bytes, int, re.Match[bytes] | None]:
-    """Find out which of the brackets that may end the array does; see `_Scanner.rewrite`."""
+    """Find which bracket ends the array, if one of `ends` does; returns as `_Scanner.rewrite`."""
     for end in ends.tolist():
         found = _BLACK.search(chunk, end + 1)
         if found is None:
@@ -98,7 +98,7 @@ def _ended(
 
 
 class _Scanner:
-    """What has to be known of the bytes before: depth, in a string or not, an open backslash."""
+    """Keeps the state between chunks: depth, inside a string or not, after a backslash or not."""
 
     def __init__(self, depth: int) -> None:
         self.depth = depth
@@ -106,7 +106,7 @@ class _Scanner:
         self.escaping = False
 
     def opened(self, step: bytes) -> Generator[bytes, None, tuple[bytes, str]]:
-        """Yield blanks up to the opening bracket, and it; return the rest, and why it is none."""
+        """Yield blanks for all through the opening bracket; return the rest, and an error or ''."""
         found = _BLACK.search(step)
         if found is None:
             yield b" " * len(step)
@@ -118,9 +118,9 @@ class _Scanner:
         return step[found.end() :], ""
 
     def rewrite(self, chunk: bytes) -> tuple[bytes, int, re.Match[bytes] | None]:
-        """Return the chunk as lines; where the array may end in it, or -1; what stands behind.
+        """Return the chunk as lines, where the array may end in it (or -1), and the text after it.
 
-        If nothing stands behind it in this chunk, the lines end in front of the closing bracket.
+        If there is no text after the closing bracket in this chunk, the lines end before it.
         """
         view = np.frombuffer(chunk, dtype=np.uint8)
         at = self._tokens(chunk, view)
@@ -128,7 +128,7 @@ class _Scanner:
             return chunk, -1, None
         kinds = view[at]
         quotes = kinds == _QUOTE
-        in_string = (np.cumsum(quotes) + self.in_string) & 1  # behind the byte; a quote is neither
+        in_string = (np.cumsum(quotes) + self.in_string) & 1  # after the byte; quotes are neither
         outside = ~quotes & (in_string == 0)
         closes = outside & (kinds | 0x20 == _CLOSE)
         opens = outside & (kinds | 0x20 == _OPEN)
@@ -149,7 +149,7 @@ class _Scanner:
         return _ended(chunk, out, ends)
 
     def _tokens(self, chunk: bytes, view: npt.NDArray[np.uint8]) -> npt.NDArray[np.int64]:
-        """Give the positions of quotes that are not escaped, brackets, commas and line breaks."""
+        """Return the positions of unescaped quotes, brackets, commas and line breaks."""
         folded = view | 0x20
         found = (folded == _OPEN) | (folded == _CLOSE) | (view == _QUOTE) | (view == _COMMA)
         found |= (view == _NEWLINE) | (view == _RETURN)
@@ -159,7 +159,7 @@ class _Scanner:
         return np.flatnonzero(found)
 
     def _escaped(self, view: npt.NDArray[np.uint8]) -> npt.NDArray[np.int64]:
-        """Give the positions behind an odd run of backslashes; a run may begin chunks before."""
+        """Return the positions after an odd run of backslashes; a run may span chunks."""
         slashes = np.flatnonzero(view == _BACKSLASH)
         breaks = np.flatnonzero(np.diff(slashes) != 1)
         firsts = slashes[np.concatenate([[0], breaks + 1])] if len(slashes) else slashes

@@ -1,9 +1,8 @@
-"""The one JSON parser: lines of JSON objects to Arrow columns.
+"""Parse lines of JSON objects into Arrow columns; all JSON goes through this parser.
 
-Arrow parses a run of lines at once. Its answer counts only if the lines would have been parsed the
-same one by one; otherwise the run is split, at the bad line where Arrow names it, down to single
-lines. So the outcome of a line depends on that line alone, never on its neighbours or on where
-a block was cut.
+Arrow parses many lines in one call. Its result is used only if the lines would give the same result
+one by one. Otherwise the lines are split (at the bad line, if Arrow names it) and parsed again,
+down to single lines. So the result of a line never depends on other lines or on block limits.
 """
 
 from __future__ import annotations
@@ -19,18 +18,18 @@ import pyarrow.json
 from tokmill.sources.blocks import SpanLookup, first_bytes
 from tokmill.sources.field_samples import json_record, json_samples
 from tokmill.sources.raw_blocks import too_large_message
-from tokmill.sources.record_json import is_whole, text_batch
+from tokmill.sources.record_json import text_batch, wants_record_json
 from tokmill.sources.utf8 import invalid_spans, utf8_message
 from tokmill.values import Place, Records, Reject
 
 if TYPE_CHECKING:
     import numpy.typing as npt
 
-    from tokmill.sources.blocks import Bytes
     from tokmill.sources.raw_blocks import RawBlock
+    from tokmill.sources.utf8 import Bytes
 
 _NO_LIMIT = 1 << 62
-_SCAN_BYTES = 64 << 10  # the scan for newlines runs 7 times faster in pieces that fit the cache
+_SCAN_BYTES = 64 << 10  # the scan for newlines runs 7 times faster in chunks that fit the cache
 _TRIM_ROUNDS = 64  # longer runs of blanks are trimmed line by line
 _OPEN, _CLOSE = ord("{"), ord("}")
 
@@ -39,7 +38,7 @@ _BLANK[[0x20, 0x09, 0x0D]] = True
 
 
 class Parsed(NamedTuple):
-    """What a block of lines holds.
+    """The records of a block of lines.
 
     `rows`: (n_rows,) int64, the 0-based line of each row of `batch`. `starts`, `stops`: (n_rows,)
     int64, its bytes without the blanks around it. Places of `rejects` are counted in the block.
@@ -64,7 +63,7 @@ class _Lines(NamedTuple):
 
 
 class _Failure(NamedTuple):
-    """Why Arrow's answer for a run does not count; `row`: the line of the run it names, or -1."""
+    """Why Arrow's result for a run of lines is not used; `row`: the bad line of the run, or -1."""
 
     reason: str
     message: str
@@ -83,11 +82,11 @@ class JsonBlock:
 
     @property
     def n_bytes(self) -> int:
-        """Give the weight of the block in memory."""
+        """Return the memory that the block takes."""
         return len(self.raw.data)
 
     def parse(self) -> Records:
-        """Give the records of the block."""
+        """Return the records of the block."""
         data, origin = self.raw.data, self.raw.origin
         parsed = parse_block(data, self.schema, self.max_record_bytes)
         lookup = SpanLookup(data, parsed.starts, parsed.stops, parsed.rows, origin, json_keys)
@@ -98,33 +97,33 @@ class JsonBlock:
 
 
 def shift(reject: Reject, origin: Place) -> Reject:
-    """Give a reject with its place counted from where `origin` was counted."""
+    """Return a reject with its place shifted by `origin`."""
     return Reject(reject.place.shifted(origin), reject.reason, reject.message, reject.raw)
 
 
 def json_keys(line: bytes) -> list[str]:
-    """Give the top-level keys of a line, in order; none if it is no object."""
+    """Return the top-level keys of a line, in order; none if it is no object."""
     return list(json_record(line) or ())
 
 
 def parse_lines(
     data: Bytes, schema: pa.Schema, max_record_bytes: int = _NO_LIMIT
 ) -> tuple[pa.RecordBatch, npt.NDArray[np.int64], list[Reject]]:
-    """Give the records of a block of JSON Lines, the 0-based line of each row, and the rejects.
+    """Return the records of a block of JSON Lines, the 0-based line of each row, and the rejects.
 
-    One line that is not blank (space, tab, carriage return) is one record. The batch has exactly
-    the columns of `schema`, null where a record has no such key.
+    Each line is one record; blank lines (space, tab, carriage return) are skipped. The batch has
+    exactly the columns of `schema`, null where a record lacks the key.
     """
     parsed = parse_block(data, schema, max_record_bytes)
     return parsed.batch, parsed.rows, parsed.rejects
 
 
 def parse_block(data: Bytes, schema: pa.Schema, max_record_bytes: int = _NO_LIMIT) -> Parsed:
-    """Give the records of a block of JSON Lines with their bytes, and the rejects, in order."""
+    """Return the records of a block of JSON Lines with their spans, and the rejects, in order."""
     lines = _find_lines(data)
     lines, refused = _refuse_unfit(data, lines, max_record_bytes)
     clean = _blanked(data, refused) if refused else data
-    wanted = pa.schema([]) if is_whole(schema) else schema
+    wanted = pa.schema([]) if wants_record_json(schema) else schema
     batch, kept, failed = _parse(pa.py_buffer(clean), lines, wanted)
     refused.update(failed)
     rejects = [
@@ -132,7 +131,7 @@ def parse_block(data: Bytes, schema: pa.Schema, max_record_bytes: int = _NO_LIMI
         for row, (start, stop, why) in sorted(refused.items())
     ]
     kept_lines = lines.pick(kept)
-    if is_whole(schema):
+    if wants_record_json(schema):
         batch = text_batch(data, kept_lines.starts, kept_lines.stops)
     return Parsed(batch, *kept_lines, rejects)
 
@@ -152,10 +151,10 @@ def _find_lines(data: Bytes) -> _Lines:
 
 
 def _refuse_unfit(data: Bytes, lines: _Lines, limit: int) -> tuple[_Lines, _Refused]:
-    """Leave out blank lines and those that must not reach Arrow.
+    """Remove blank lines, and refuse lines that must not reach Arrow.
 
-    Arrow 26 takes a top-level null as a row, and dies of one in the first row (a segmentation
-    fault), so each line must begin and end as an object does.
+    Arrow 26 reads a top-level null as a row, and crashes (segmentation fault) if it is the first
+    row. So each line must begin with { and end with }.
     """
     refused: _Refused = {}
     too_large = lines.stops - lines.starts > limit
@@ -186,9 +185,9 @@ def _all_but(n: int, left_out: list[int]) -> npt.NDArray[np.bool_]:
 
 
 def _trimmed(data: Bytes, view: npt.NDArray[np.uint8], lines: _Lines) -> _Lines:
-    """Give the lines that are not blank, without the blanks around them.
+    """Return the lines that are not blank, without the blanks around them.
 
-    All lines with a blank at an end lose one a round: CRLF costs a round, not a loop over lines.
+    A round removes one blank from all lines at once: CRLF costs one round, not a loop over lines.
     """
     starts, stops = lines.starts.copy(), lines.stops.copy()
     for bounds, step in ((starts, 1), (stops, -1)):
@@ -217,7 +216,7 @@ def _blanked(data: Bytes, refused: _Refused) -> bytearray:
 def _parse(
     buffer: pa.Buffer, lines: _Lines, schema: pa.Schema
 ) -> tuple[pa.RecordBatch, npt.NDArray[np.int64], _Refused]:
-    """Give the rows of the lines that parse, their indices in `lines`, and those that do not."""
+    """Return the rows of the lines that parse, their indices in `lines`, and the refused lines."""
     tables = [schema.empty_table()]
     kept = [np.zeros(0, dtype=np.int64)]
     refused: _Refused = {}
@@ -237,24 +236,24 @@ def _parse(
 
 
 def _split(first: int, last: int, bad: int) -> list[tuple[int, int]]:
-    """Split a run at the line that Arrow named, else in half; the last piece comes first.
+    """Split a run of lines at the bad line that Arrow named, else in half; the last part first.
 
-    A name is only a hint, since each piece must pass by itself.
+    The named line is only a hint: each part is parsed again.
     """
     if not 0 <= bad < last - first:
         middle = (first + last) // 2
         return [(middle, last), (first, middle)]
     bad += first
-    pieces = [(bad + 1, last), (bad, bad + 1), (first, bad)]
-    return [(start, stop) for start, stop in pieces if start < stop]
+    parts = [(bad + 1, last), (bad, bad + 1), (first, bad)]
+    return [(start, stop) for start, stop in parts if start < stop]
 
 
 def _parse_run(buffer: pa.Buffer, n_lines: int, schema: pa.Schema) -> pa.Table | _Failure:
-    """Parse lines that begin with { and end with }, and are UTF-8.
+    """Parse lines that begin with {, end with } and are UTF-8.
 
-    As many rows as lines proves one object per line: behind the } that ends a line, the { of the
-    next can only begin another top-level value (within a string the newline is refused), so each
-    line holds at least one.
+    If there are as many rows as lines, each line is one object: after the } at the end of a line,
+    the next { can only begin a new top-level value (Arrow refuses a newline inside a string), so
+    each line holds at least one object.
     """
     try:
         table = pa.json.read_json(
@@ -284,7 +283,7 @@ def _failure(message: str) -> _Failure:
 
 
 def _joined(tables: list[pa.Table]) -> pa.RecordBatch:
-    if len(tables) == 2 and len(tables[1].to_batches()) == 1:  # a good block: nothing is copied
+    if len(tables) == 2 and len(tables[1].to_batches()) == 1:  # no bad line: nothing is copied
         return tables[1].to_batches()[0]
     n_rows = sum(table.num_rows for table in tables)
     if not len(tables[0].schema):

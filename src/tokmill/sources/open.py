@@ -13,6 +13,7 @@ from tokmill.sources.json_array import array_lines
 from tokmill.sources.json_lines import JsonBlock
 from tokmill.sources.parquet import open_parquet
 from tokmill.sources.raw_blocks import LineSplitter
+from tokmill.sources.row_reader import RowReader
 from tokmill.sources.text import TextBlock, TextSplitter
 from tokmill.values import Place
 
@@ -48,12 +49,13 @@ def open_slice(
         StorageError: the file cannot be read.
     """
     if slice.file.format == "hub":
-        return open_hub(slice, settings, schema, batch_bytes, start, samples_head=samples_head)
-    if slice.n_bytes and slice.file.format in _ROW_FORMATS:
-        open_rows = _ROW_FORMATS[slice.file.format]
-        limits = (batch_bytes, settings.max_record_bytes, start)
-        return open_rows(slice, schema, *limits, samples_head=samples_head)
-    return open_bytes(slice, settings, schema, batch_bytes, start, samples_head=samples_head)
+        rows = open_hub(slice, settings, schema)
+    elif slice.n_bytes and slice.file.format in _ROW_FORMATS:
+        rows = _ROW_FORMATS[slice.file.format](slice, schema, batch_bytes)
+    else:
+        return open_bytes(slice, settings, schema, batch_bytes, start, samples_head=samples_head)
+    limits = (batch_bytes, settings.max_record_bytes, start)
+    return RowReader(rows, schema, *limits, samples_head=samples_head)
 
 
 _ROW_FORMATS = {"parquet": open_parquet, "arrow": open_arrow}

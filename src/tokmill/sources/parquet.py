@@ -1,4 +1,4 @@
-"""Reads Parquet by row groups."""
+"""Read Parquet files by row groups."""
 
 from __future__ import annotations
 
@@ -7,74 +7,61 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from tokmill.errors import StorageError
 from tokmill.sources.field_samples import HEAD_ROWS
-from tokmill.sources.record_json import wanted_names
+from tokmill.sources.record_json import columns_to_read
 from tokmill.sources.row_bytes import dictionary_bytes
-from tokmill.sources.row_reader import RowFile, RowReader, dropped
-from tokmill.sources.streams import unreadable
+from tokmill.sources.row_reader import RowFile, skip_rows
+from tokmill.sources.streams import broken_file, unreadable
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from tokmill.sources.slices import Slice
-    from tokmill.values import Place
 
 _READ_BYTES = 1 << 20
 
 _FIRST_ROWS = 32
 _MOST_ROWS = 512
-"""Batches of more rows are not read faster, as measured with rows of 4 kB."""
+"""Measured with rows of 4 kB: larger batches are not read faster."""
 
 _MOST_DICTIONARY_ROWS = 1 << 15
-"""The same where all columns are dictionaries: each batch brings a copy of them, and its rows are
-numbers of four bytes until a block decodes them."""
+"""The limit if all columns are dictionaries. Each batch copies the dictionaries, and its rows are
+indices of four bytes until a block decodes them."""
 
 
-def open_parquet(
-    piece: Slice,
-    schema: pa.Schema,
-    batch_bytes: int,
-    max_record_bytes: int,
-    start: Place | None,
-    *,
-    samples_head: bool = False,
-) -> RowReader:
+def open_parquet(slice_: Slice, schema: pa.Schema, batch_bytes: int) -> RowFile:
     """Open the row groups `start` to `stop` of a Parquet file (all for stop -1).
 
     Raises:
         StorageError: the file cannot be read or is not Parquet.
     """
-    file = open_file(piece.file.path)
-    metadata = file.metadata
-    stop = piece.stop if piece.stop >= 0 else metadata.num_row_groups
-    rows = [metadata.row_group(i).num_rows for i in range(stop)]
-    groups = range(piece.start, stop)
-    wanted = wanted_names(schema, file.schema_arrow.names)
+    path = slice_.file.path
+    file = open_file(path)
+    stop = slice_.stop if slice_.stop >= 0 else file.metadata.num_row_groups
+    rows = [file.metadata.row_group(i).num_rows for i in range(stop)]
+    groups = range(slice_.start, stop)
+    columns = columns_to_read(schema, file.schema_arrow.names)
 
     def batches(first: int) -> Iterator[pa.RecordBatch]:
         left = list(groups)
         while left and first >= rows[left[0]]:
             first -= rows[left.pop(0)]
-        found = _batches(file, left, wanted, batch_bytes)
-        return dropped(_readable(found, piece.file.path), first)
+        return skip_rows(_readable(_batches(file, left, columns, batch_bytes), path), first)
 
-    source = RowFile(
+    return RowFile(
         batches=batches,
         names=file.schema_arrow.names,
-        n_rows=sum(rows[piece.start :]),
-        n_bytes=piece.n_bytes,
-        rows_before=lambda: sum(rows[: piece.start]),
+        n_rows=sum(rows[slice_.start :]),
+        n_bytes=slice_.n_bytes,
+        rows_before=lambda: sum(rows[: slice_.start]),
         close=file.close,
-        where=piece.file.path,
-        head=lambda: _head(piece.file.path, groups),
+        where=path,
+        head=lambda: _head(path, groups),
     )
-    limits = (batch_bytes, max_record_bytes, start)
-    return RowReader(source, schema, *limits, samples_head=samples_head)
 
 
 def _head(path: str, groups: Sequence[int]) -> pa.RecordBatch | None:
-    """Return the first rows of row groups with all columns; its own reader, as it skips none."""
+    """Return the first rows of row groups with all columns, through a reader of its own."""
     with open_file(path) as file:
         found = file.iter_batches(HEAD_ROWS, groups, use_threads=False)
         return next(_readable(found, path), None)
@@ -87,16 +74,16 @@ def open_file(path: str) -> pq.ParquetFile:
         StorageError: it cannot be read or is not Parquet.
     """
     try:
-        # Read through a buffer, or a whole row group of compressed columns lies in memory.
+        # Without the buffer, all compressed columns of a row group would be in memory.
         return pq.ParquetFile(path, pre_buffer=False, buffer_size=_READ_BYTES)
     except pa.ArrowInvalid as error:
-        raise _broken(path, error) from None
+        raise broken_file(path, "Parquet", error) from None
     except OSError as error:
         raise unreadable(path, error) from None
 
 
 def group_bytes(path: str) -> list[int]:
-    """Give the stored bytes of each row group.
+    """Return the stored bytes of each row group.
 
     Raises:
         StorageError: the file cannot be read or is not Parquet.
@@ -112,11 +99,11 @@ def group_bytes(path: str) -> list[int]:
 def _batches(
     file: pq.ParquetFile, groups: list[int], wanted: list[str], batch_bytes: int
 ) -> Iterator[pa.RecordBatch]:
-    """Yield the rows of row groups in batches of at most about `batch_bytes`, dictionaries apart.
+    """Yield the rows of row groups in batches of about `batch_bytes`, not counting dictionaries.
 
-    Nothing in a file says how large its next rows are: a dictionary holds 10 kB once for a million
-    rows, and long rows may follow short ones. So a batch has at most twice the rows of the one
-    before, `_MOST_ROWS`, and what the last batch and the rest of the row group let expect.
+    A file does not say how large its next rows are: a dictionary stores 10 kB once for a million
+    rows, and long rows may follow short ones. So the rows of a batch are limited to twice those of
+    the batch before, to `most`, and to an estimate from the last batch and the rest of the group.
     """
     found: Iterator[pa.RecordBatch] | None = None
     rows, plain = _FIRST_ROWS, _plain_columns(file, wanted)
@@ -147,7 +134,7 @@ def _plain_columns(file: pq.ParquetFile, wanted: list[str]) -> list[str]:
 
 
 def _group_size(group: pq.RowGroupMetaData, names: list[str]) -> tuple[int, int]:
-    """Return the rows of a row group, and the bytes of some of its columns, encoded."""
+    """Return the rows of a row group, and the encoded bytes of the columns `names`."""
     columns = (group.column(j) for j in range(group.num_columns))
     n_bytes = sum(
         column.total_uncompressed_size
@@ -161,9 +148,4 @@ def _readable(batches: Iterator[pa.RecordBatch], path: str) -> Iterator[pa.Recor
     try:
         yield from batches
     except (pa.ArrowException, OSError) as error:
-        raise _broken(path, error) from None
-
-
-def _broken(path: str, error: Exception) -> StorageError:
-    first_line = (str(error).splitlines() or ["unreadable"])[0].rstrip(".")
-    return StorageError(f"{path}: expected a whole Parquet file: {first_line}")
+        raise broken_file(path, "Parquet", error) from None

@@ -1,6 +1,6 @@
-"""Parses several small blocks at once, where that gives what each would give by itself.
+"""Parse several small blocks of JSON Lines in one call, with the same records as one by one.
 
-Arrow takes 0.5 ms to begin, as long as for 300 KB of lines.
+A call of Arrow takes 0.5 ms to start, the time of 300 KB of lines.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 def parse_blocks(blocks: Sequence[Block]) -> list[Records]:
-    """Give the records of each block; thread safe."""
+    """Return the records of each block; thread safe."""
     if len(blocks) == 1:
         return [blocks[0].parse()]
     parsed: list[Records] = []
@@ -36,7 +36,7 @@ def parse_blocks(blocks: Sequence[Block]) -> list[Records]:
 
 
 def _parse_json(blocks: Sequence[JsonBlock]) -> list[Records]:
-    """Parse the lines of all blocks as one: what becomes of a line depends on nothing else."""
+    """Parse the lines of all blocks as one block: each line is parsed independently of others."""
     ended = [_ended(block.raw.data) for block in blocks]
     data = b"".join(ended)
     parsed = parse_block(data, blocks[0].schema, blocks[0].max_record_bytes)
@@ -65,7 +65,7 @@ def _ended(data: bytes) -> bytes:
 def _records(
     block: JsonBlock, data: bytes, parsed: Parsed, before: Place, rows: slice, rejects: slice
 ) -> Records:
-    """Give the records of one block; `before` counts the lines and bytes of those before it."""
+    """Return the records of one block; `before` counts the lines and bytes of the blocks before."""
     origin = block.raw.origin
     own = Place(origin.line - before.line, origin.byte_offset - before.byte_offset)
     lookup = SpanLookup(

@@ -1,4 +1,4 @@
-"""Cuts a stream of bytes into blocks of whole records, in bounded memory."""
+"""Split a stream of bytes into blocks that end where a record ends, in bounded memory."""
 
 from __future__ import annotations
 
@@ -31,20 +31,20 @@ class Splitter(Protocol):
     """Finds the ends of records in a stream that comes in chunks."""
 
     mark_bytes: int
-    """Length of an end mark; a record's size is counted without it."""
+    """Length of an end mark; it does not count in the size of a record."""
 
     advice: str
-    """What to do about a record that is too large, to end its message; may be empty."""
+    """Advice at the end of the message about a record that is too large; may be empty."""
 
     def feed(self, chunk: bytes) -> Cuts:
-        """Give the cuts of the next chunk; a mark belongs to the chunk that its last byte is in."""
+        """Return where records end in the next chunk; a mark is in the chunk of its last byte."""
 
     def unfinished(self) -> str:
-        """Say why the stream must not end here, or '' if it may."""
+        """Return why the stream must not end here, or '' if it may."""
 
 
 class LineSplitter:
-    """A record ends at a newline; the end of the stream ends one too. `n_newlines`: those met."""
+    """A record ends at a newline or at the end of the stream; `n_newlines` counts newlines."""
 
     mark_bytes = 1
     advice = ""
@@ -53,7 +53,7 @@ class LineSplitter:
         self.n_newlines = 0
 
     def feed(self, chunk: bytes) -> Cuts:
-        """Return the cuts of the next chunk."""
+        """Return where records end in the next chunk."""
         last = chunk.rfind(b"\n") + 1
         if not last:
             return Cuts(0, 0, 0)
@@ -62,22 +62,22 @@ class LineSplitter:
         return Cuts(chunk.find(b"\n") + 1, last, n_newlines)
 
     def unfinished(self) -> str:
-        """Say ''."""
+        """Return '': the last line may have no newline."""
         return ""
 
 
 def count_newlines(chunk: bytes) -> int:
     """Return the number of newlines in a chunk."""
-    # bytes.count() looks at one byte at a time: this is four times as fast
+    # four times as fast as bytes.count(), which looks at one byte at a time
     return int(np.count_nonzero(np.frombuffer(chunk, np.uint8) == _NEWLINE))
 
 
 @dataclass(frozen=True, slots=True)
 class RawBlock:
-    """Whole records as bytes. `origin` shifts places counted in `data` to the slice.
+    """Records as bytes. `origin` shifts places counted in `data` to the slice.
 
-    `after`: what was refused right behind `data`, placed in the slice. `unread`: the break behind
-    all that, which is the last block's.
+    `after`: rejects right after `data`, with places in the slice. `unread`: input breaks off after
+    them; only the last block has it.
     """
 
     data: bytes
@@ -86,18 +86,17 @@ class RawBlock:
     unread: UnreadInput | None = None
 
 
-def cut_blocks(
+def split_blocks(
     chunks: Iterator[bytes],
     splitter: Splitter,
     batch_bytes: int,
     max_record_bytes: int,
     origin: Place,
 ) -> Iterator[RawBlock]:
-    """Give blocks of about `batch_bytes`; only a record that is longer makes a longer one.
+    """Yield blocks of about `batch_bytes`; a longer record makes a longer block.
 
-    A record over `max_record_bytes` is read past without being held. Input that breaks off gives
-    the whole records before, then a block that says so. Memory: a block, a chunk, and the start of
-    the next.
+    A record over `max_record_bytes` is skipped without being kept. If input breaks off, the last
+    block has no records, but `unread`. Memory: a block, a chunk, and the start of the next block.
     """
     cutter = _Cutter(splitter, batch_bytes, max_record_bytes, origin)
     try:
@@ -120,10 +119,11 @@ def _pieces(chunk: bytes, n_bytes: int) -> Iterator[bytes]:
 
 
 class _Cutter:
-    """Holds `n_bytes` in chunks: `whole` of `n_whole` whole records, then the start of another.
+    """Collects chunks and yields them as blocks.
 
-    The first blocks are smaller, so that small files still feed several threads and a wrong file
-    is noticed after little work; block sizes change no record.
+    It holds `n_bytes`: `whole` bytes are `n_whole` complete records, the rest starts another one.
+    The first blocks are smaller, so that small files keep several threads busy and a wrong file is
+    noticed early. The size of blocks changes no record.
     """
 
     def __init__(
@@ -138,7 +138,7 @@ class _Cutter:
         self.n_bytes = 0
         self.whole = 0
         self.n_whole = 0
-        self.skipped = 0  # bytes read past of a record that is too large
+        self.skipped = 0  # bytes of a record that is too large
 
     def feed(self, chunk: bytes) -> Iterator[RawBlock]:
         cuts = self.splitter.feed(chunk)
@@ -155,7 +155,7 @@ class _Cutter:
             self.whole = self.n_bytes + cuts.last
             self.n_whole += cuts.n_records
         self._hold(chunk)
-        # An end mark may have begun in the last bytes: they may be no part of the record.
+        # The last bytes may be the start of an end mark, and no part of the record.
         open_bytes = self.n_bytes - self.whole - (self.splitter.mark_bytes - 1)
         too_large = open_bytes > self.max_record_bytes
         if self.whole and (too_large or self.n_bytes >= self.batch_bytes):
@@ -205,7 +205,7 @@ class _Cutter:
         self.chunks, self.n_bytes = chunks, sum(map(len, chunks))
 
     def _head(self) -> bytes:
-        """Give the first `RAW_LIMIT_BYTES` bytes held."""
+        """Return the first `RAW_LIMIT_BYTES` bytes held."""
         head = b""
         for chunk in self.chunks:
             if len(head) >= RAW_LIMIT_BYTES:
@@ -221,7 +221,7 @@ class _Cutter:
 
 
 def _divided(chunks: list[bytes], n_bytes: int) -> tuple[bytes, list[bytes]]:
-    """Join the first `n_bytes` of the chunks; the rest stays in chunks."""
+    """Return the first `n_bytes` of the chunks as one, and the other chunks."""
     index = 0
     while n_bytes > len(chunks[index]):
         n_bytes -= len(chunks[index])
@@ -232,14 +232,14 @@ def _divided(chunks: list[bytes], n_bytes: int) -> tuple[bytes, list[bytes]]:
 
 
 def too_large_message(n_bytes: int, max_record_bytes: int, advice: str = "") -> str:
-    """Return the message for a record of `n_bytes` that is over the limit."""
+    """Return the message for a record that is over the limit."""
     return f"{n_bytes} bytes, over max_record_bytes = {max_record_bytes}{advice}"
 
 
 def after_first_line(chunks: Iterator[bytes]) -> tuple[int, Iterator[bytes] | None]:
-    """Return the offset behind the first newline, and the chunks from there; None if there is none.
+    """Return the offset after the first newline, and the chunks from there; None without newline.
 
-    Input that breaks off before gives chunks that raise at once.
+    If input breaks off before, the chunks raise at once.
     """
     offset = 0
     try:
@@ -254,7 +254,7 @@ def after_first_line(chunks: Iterator[bytes]) -> tuple[int, Iterator[bytes] | No
 
 
 def through_first_line(chunks: Iterator[bytes]) -> Iterator[bytes]:
-    """Give the chunks up to and with the first newline."""
+    """Yield the chunks up to and including the first newline."""
     for chunk in chunks:
         stop = chunk.find(b"\n") + 1
         if stop:

@@ -1,7 +1,6 @@
-"""Whole records as JSON text, for readers that take a record's keys as they come.
+"""Records as JSON text, for recipes that read nested records of different shapes, such as chats.
 
-Chats are nested, and their records differ in shape, so no schema of columns holds them all. Asked
-for with the schema `WHOLE_RECORD` (see `batch`), every format gives one column: the record's JSON.
+With the schema `WHOLE_RECORD` (see `values`), every format yields one column: the JSON of a record.
 """
 
 from __future__ import annotations
@@ -19,17 +18,17 @@ if TYPE_CHECKING:
 
     import numpy.typing as npt
 
-    from tokmill.sources.blocks import Bytes
+    from tokmill.sources.utf8 import Bytes
 
 
-def is_whole(schema: pa.Schema) -> bool:
-    """Say whether whole records are asked for."""
+def wants_record_json(schema: pa.Schema) -> bool:
+    """Return whether a schema asks for records as JSON."""
     return bool(schema.names == [WHOLE_RECORD])
 
 
-def wanted_names(schema: pa.Schema, names: Sequence[str]) -> list[str]:
-    """Give the columns of a file, out of `names`, that must be read for a schema."""
-    if is_whole(schema):
+def columns_to_read(schema: pa.Schema, names: Sequence[str]) -> list[str]:
+    """Return the columns of a file, out of `names`, that must be read for a schema."""
+    if wants_record_json(schema):
         return list(dict.fromkeys(names))
     return [name for name in dict.fromkeys(schema.names) if name in names]
 
@@ -37,7 +36,7 @@ def wanted_names(schema: pa.Schema, names: Sequence[str]) -> list[str]:
 def text_batch(
     data: Bytes, starts: npt.NDArray[np.int64], stops: npt.NDArray[np.int64]
 ) -> pa.RecordBatch:
-    """Give the whole records that stand in `data` as JSON, in valid UTF-8: (n,) spans of bytes."""
+    """Return the spans of `data`, (n,) int64 each, as records; they are JSON in valid UTF-8."""
     offsets = np.zeros(len(starts) + 1, np.int64)
     np.cumsum(stops - starts, out=offsets[1:])
     view = memoryview(data)
@@ -47,7 +46,7 @@ def text_batch(
 
 
 def row_batch(batch: pa.RecordBatch) -> tuple[pa.RecordBatch, dict[int, str]]:
-    """Give the rows of a table as whole records, and why some cannot be: null there."""
+    """Return the rows of a table as JSON, and the reasons of rows that cannot be: null there."""
     try:
         rows: list[dict[str, Any]] = batch.to_pylist()
         texts: list[str | None] = [_as_json(row) for row in rows]
@@ -73,14 +72,14 @@ def _as_json(row: dict[str, Any]) -> str:
 
 
 def _plain(value: Any) -> Any:
-    """Give what JSON has for a value that it lacks: bytes are text, dates and decimals strings."""
+    """Return a value that JSON lacks as text: bytes are decoded, dates and decimals written."""
     if isinstance(value, bytes):
         return value.decode()
     return str(value)
 
 
 def json_text(text: pa.StringArray, name: str) -> pa.RecordBatch:
-    """Give texts, without nulls, as whole records with the one key `name`."""
+    """Return texts, without nulls, as JSON records with the single key `name`."""
     rows = [json.dumps({name: value}, ensure_ascii=False) for value in text.to_pylist()]
     return _batch(pa.array(rows, pa.large_string()))
 

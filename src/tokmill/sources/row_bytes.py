@@ -1,7 +1,7 @@
-"""How many bytes each row of a table takes once it is decoded, and slices cut by that.
+"""Bytes of each row of a table after decoding, and tables split by that size.
 
-A dictionary holds a value once for all rows that have it, and a view may show the same bytes many
-times: what an array takes in memory does not say what its text will take.
+The memory of an array does not tell the size of its text: a dictionary stores a value once for all
+its rows, and several views may point to the same bytes.
 """
 
 from __future__ import annotations
@@ -35,10 +35,10 @@ _TEXTS = (
 )
 
 
-def slices(batch: pa.RecordBatch, n_bytes: int) -> Iterator[tuple[pa.RecordBatch, int]]:
-    """Yield slices of at most `n_bytes` decoded, and the bytes of each; without a copy.
+def split_rows(batch: pa.RecordBatch, n_bytes: int) -> Iterator[tuple[pa.RecordBatch, int]]:
+    """Yield slices of at most `n_bytes` decoded, with the bytes of each; nothing is copied.
 
-    A row that is larger makes a slice of its own.
+    A larger row is a slice of its own.
     """
     if not batch.num_rows:
         return
@@ -59,7 +59,7 @@ def row_bytes(batch: pa.RecordBatch) -> npt.NDArray[np.int64]:
 
 
 def dictionary_bytes(array: pa.Array) -> int:
-    """Return what the dictionaries of an array take: all their values, whichever its rows have."""
+    """Return the bytes of the dictionaries of an array: all values, also those of no row."""
     kind = array.type
     if isinstance(array, pa.ExtensionArray):
         return dictionary_bytes(array.storage)
@@ -73,7 +73,7 @@ def dictionary_bytes(array: pa.Array) -> int:
 
 
 def _is_plain(kind: pa.DataType) -> bool:
-    """Return whether arrays of a type take as much memory as their values do, decoded."""
+    """Return whether arrays of a type take no more memory after decoding."""
     if pa.types.is_struct(kind):
         return all(_is_plain(kind.field(i).type) for i in range(kind.num_fields))
     if pa.types.is_list(kind) or pa.types.is_large_list(kind):
@@ -100,13 +100,13 @@ def _sizes(array: pa.Array) -> npt.NDArray[np.int64]:
         return sum(map(_sizes, array.flatten()), np.zeros(len(array), np.int64))
     if any(is_a(kind) for is_a in _LISTS):
         return _list_sizes(array)
-    # Of fixed width, or a kind that no text is read from.
+    # Types of fixed width, and types that no text is read from.
     return np.full(len(array), -(-array.nbytes // max(1, len(array))), np.int64)
 
 
 def _dictionary_sizes(array: pa.DictionaryArray) -> npt.NDArray[np.int64]:
     indices = _as_numpy(pc.fill_null(array.indices.cast(pa.int64()), -1))
-    # Only of the values that these rows have: a few rows may come with a large dictionary.
+    # Measure only the values of these rows: a few rows may come with a large dictionary.
     used, places = np.unique(indices, return_inverse=True)
     values = array.dictionary.take(pa.array(used, mask=used < 0))
     sizes: npt.NDArray[np.int64] = _sizes(values)[places]
@@ -121,7 +121,7 @@ def _run_sizes(array: pa.RunEndEncodedArray) -> npt.NDArray[np.int64]:
 
 
 def _list_sizes(array: pa.Array) -> npt.NDArray[np.int64]:
-    """Return the bytes of all values of each list; flatten() leaves out those under nulls."""
+    """Return the bytes of all values of each list; flatten() leaves out values under nulls."""
     if pa.types.is_map(array.type):  # has no lengths of its own
         array = array.cast(pa.list_(pa.struct([array.type.key_field, array.type.item_field])))
     lengths = _as_numpy(pc.fill_null(pc.list_value_length(array), 0))
@@ -133,7 +133,7 @@ def _list_sizes(array: pa.Array) -> npt.NDArray[np.int64]:
 
 
 def _view_lengths(array: pa.Array) -> npt.NDArray[np.int64]:
-    """Return the lengths that views say, 0 for a null: no function of Arrow has them."""
+    """Return the lengths stored in views, 0 for a null; Arrow has no function for them."""
     data = array.buffers()[1]
     words = np.frombuffer(data, np.int32, 4 * (array.offset + len(array))) if data else np.array([])
     lengths = words.reshape(-1, 4)[array.offset :, 0].astype(np.int64)

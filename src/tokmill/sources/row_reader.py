@@ -1,4 +1,4 @@
-"""Blocks of rows that Arrow has read already: Parquet, Arrow files, a Hub dataset."""
+"""Read formats that Arrow reads as rows (Parquet, Arrow, a Hub dataset) as blocks of rows."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from tokmill.sources.blocks import RowLookup, row_as_json
 from tokmill.sources.columns import fit_columns
 from tokmill.sources.field_samples import row_samples
 from tokmill.sources.raw_blocks import too_large_message
-from tokmill.sources.record_json import is_whole
-from tokmill.sources.row_bytes import slices
+from tokmill.sources.record_json import wants_record_json
+from tokmill.sources.row_bytes import split_rows
 from tokmill.values import Place, Records, Reject
 
 if TYPE_CHECKING:
@@ -26,15 +26,15 @@ if TYPE_CHECKING:
 
 
 MOST_FITTED_BYTES = 1 << 30
-"""A row of more is refused as it stands: its copies would need offsets of more than 32 bits."""
+"""Larger rows are rejected before they are copied: a copy would need offsets of over 32 bits."""
 
 
 @dataclass(frozen=True, slots=True)
 class RowBlock:
-    """Rows of a table, in several batches; `first` is the 0-based number of row 0 in the slice.
+    """Rows of a table in several batches; `first` is the 0-based number of row 0 in the slice.
 
-    `n_bytes`: what the rows take decoded, the weight of the block in memory. `head`: the first rows
-    with all columns of the file, to see which are left out.
+    `n_bytes`: memory of the rows once decoded. `head`: the first rows with all columns of the file,
+    to see which columns are left out.
     """
 
     batches: Sequence[pa.RecordBatch]
@@ -70,14 +70,14 @@ class RowBlock:
         return Records(fitted.batch, lookup, rejects, samples=self._samples(fitted.rows))
 
     def _samples(self, rows: npt.NDArray[np.int64]) -> Samples:
-        """Return the rows of the batch that `head` has, with their records."""
-        if self.head is None or is_whole(self.schema):
+        """Return the rows that `head` has too, with their records."""
+        if self.head is None or wants_record_json(self.schema):
             return []
         fitted = {row: i for i, row in enumerate(rows[: self.head.num_rows].tolist())}
         return [(fitted[row], record) for row, record in row_samples(self.head) if row in fitted]
 
     def _refused(self, batch: pa.RecordBatch) -> Records:
-        """Return no record but the reject of the one row, which is too large to be looked at."""
+        """Return the only row as a reject: it is too large to be converted."""
         message = too_large_message(self.n_bytes, self.max_record_bytes)
         place = Place(self.first + 1, -1)
         reject = Reject(place, "record too large", message, row_as_json(batch, 0))
@@ -88,11 +88,11 @@ class RowBlock:
 
 @dataclass(frozen=True, slots=True)
 class RowFile:
-    """An open file of rows.
+    """An open slice of a file of rows.
 
-    `batches(n)` gives the batches of the slice from its row n on, of any size. `n_rows`: rows of
-    the slice, 0 if unknown. `n_bytes`: the input that they stand for. `rows_before` counts the rows
-    of the file before the slice. `head` reads its first rows with all their columns.
+    `batches(n)` returns the batches of the slice from its row n on, of any size. `n_rows`: rows of
+    the slice, 0 if unknown. `n_bytes`: its stored bytes. `rows_before` counts the rows of the file
+    before the slice. `head` reads its first rows with all columns.
     """
 
     batches: Callable[[int], Iterable[pa.RecordBatch]]
@@ -108,7 +108,7 @@ class RowFile:
 class RowReader:
     """Reads the rows of a slice as blocks of at most `batch_bytes`, decoded.
 
-    Larger batches are sliced and smaller ones put together; a row that is larger goes alone.
+    Larger batches are split and smaller ones joined. A larger row is a block of its own.
     """
 
     def __init__(
@@ -133,7 +133,7 @@ class RowReader:
         held: list[pa.RecordBatch] = []
         n_held = 0
         for batch in self._source.batches(self._first):
-            for part, n_bytes in slices(batch, self._batch_bytes):
+            for part, n_bytes in split_rows(batch, self._batch_bytes):
                 if held and n_held + n_bytes > self._batch_bytes:
                     yield self._block(held, n_held)
                     held, n_held = [], 0
@@ -145,8 +145,7 @@ class RowReader:
     def _block(self, batches: Sequence[pa.RecordBatch], n_bytes: int) -> RowBlock:
         source, first = self._source, self._first
         self._first += sum(batch.num_rows for batch in batches)
-        # Without a file the rows' own bytes are the input.
-        input_bytes = n_bytes
+        input_bytes = n_bytes  # of a Hub dataset, which has no file
         if source.n_rows:
             before, stop = (source.n_bytes * n // source.n_rows for n in (first, self._first))
             input_bytes = stop - before
@@ -155,7 +154,7 @@ class RowReader:
         return RowBlock(batches, self._schema, first, source.names, *limits)
 
     def origin(self) -> Place:
-        """Give the rows before the slice; rows have no byte offset."""
+        """Return the rows before the slice; rows have no byte offset."""
         return Place(self._source.rows_before(), -1)
 
     def close(self) -> None:
@@ -163,7 +162,7 @@ class RowReader:
         self._source.close()
 
     def __enter__(self) -> Self:
-        """Give the reader itself."""
+        """Return the reader itself."""
         return self
 
     def __exit__(self, *exc_info: object) -> None:
@@ -172,9 +171,9 @@ class RowReader:
 
 
 def _joined(batches: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
-    """Return the rows of several batches as one; of a dictionary, only the values that they have.
+    """Return the rows of several batches as one, with dictionaries decoded.
 
-    To put dictionaries together costs as much as they hold, for however few rows.
+    Joining dictionaries would copy all their values, even for a few rows.
     """
     if len(batches) == 1:
         return batches[0]
@@ -191,8 +190,8 @@ def _decoded(batch: pa.RecordBatch) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays(columns, batch.schema.names)
 
 
-def dropped(batches: Iterable[pa.RecordBatch], n_rows: int) -> Iterator[pa.RecordBatch]:
-    """Give the batches without the first `n_rows` rows."""
+def skip_rows(batches: Iterable[pa.RecordBatch], n_rows: int) -> Iterator[pa.RecordBatch]:
+    """Yield the batches without the first `n_rows` rows."""
     for batch in batches:
         if n_rows < batch.num_rows:
             yield batch.slice(n_rows)

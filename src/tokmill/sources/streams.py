@@ -1,4 +1,4 @@
-"""The bytes of a slice, decompressed, in bounded chunks."""
+"""Read the bytes of a slice, decompressed, in chunks of bounded size."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 CHUNK_BYTES = 1 << 20
-"""No chunk is larger; readers hold a few."""
+"""Largest size of a chunk; readers keep a few in memory."""
 
-# Pieces handed to a decoder end at multiples of this. A decoder that finds corrupt data keeps back
-# what it made of its last piece: what is lost depends neither on the settings nor on the start.
+# Input of a decoder ends at multiples of this. A decoder that finds corrupt data loses the output
+# of its last input: so the loss depends neither on settings nor on where reading started.
 _ENCODED_BYTES = 64 << 10
 
 _BOM = b"\xef\xbb\xbf"
@@ -31,9 +31,9 @@ _peeked: weakref.WeakKeyDictionary[BinaryIO, bytes] = weakref.WeakKeyDictionary(
 
 
 class BrokenInputError(Exception):
-    """The rest of a source cannot be read; becomes `UnreadInput`. Never leaves this room.
+    """The rest of a source cannot be read; becomes `UnreadInput`, and never leaves this package.
 
-    `stored_byte`: where unpacking stopped, -1 if it is the text that is broken.
+    `stored_byte`: where decompression stopped, -1 if the text itself is broken.
     """
 
     def __init__(self, reason: str, message: str, stored_byte: int = -1) -> None:
@@ -44,7 +44,7 @@ class BrokenInputError(Exception):
 
 
 class _CodecError(Exception):
-    """Compressed data is broken; `n_left`: bytes of the last input that may not be unpacked."""
+    """Compressed data is broken; `n_left`: bytes of the last input that may not be decompressed."""
 
     def __init__(self, reason: str, message: str, n_left: int = 0) -> None:
         super().__init__(message)
@@ -53,11 +53,11 @@ class _CodecError(Exception):
 
 
 class ByteStream:
-    """Reads the bytes `start` to `stop` (-1: the end) of a file, and then on beyond them.
+    """Reads the bytes `start` to `stop` (-1: the end) of a file, and then the bytes after them.
 
-    Offsets are those of the file as stored; what is given is decompressed. `consumed` counts the
-    stored bytes read, `unpacked` the decompressed bytes of the range. `opened` is read in place of
-    the file, if given.
+    Offsets count stored bytes; chunks are decompressed. `consumed` counts the stored bytes read,
+    `decompressed` the decompressed bytes of the range. `opened` is read instead of the file, if
+    given.
     """
 
     def __init__(
@@ -70,7 +70,7 @@ class ByteStream:
         opened: BinaryIO | None = None,
     ) -> None:
         self.consumed = 0
-        self.unpacked = 0
+        self.decompressed = 0
         self._path = path
         self._decode = _DECODERS[compression]
         self._position = start
@@ -82,7 +82,7 @@ class ByteStream:
             self._file.seek(start)
 
     def inside(self, skip: int = 0) -> Iterator[bytes]:
-        """Give the chunks of the range, without their first `skip` decompressed bytes.
+        """Return the chunks of the range, without the first `skip` decompressed bytes.
 
         Raises:
             BrokenInputError: the data is truncated or corrupt.
@@ -91,12 +91,12 @@ class ByteStream:
         if skip and self._decode is _copy and self._path != "-":
             self._file.seek(skip, 1)
             self._position += skip
-            self.unpacked = skip
+            self.decompressed = skip
             skip = 0
         return _skipped(self._counted(self._decoded(self._stop)), skip)
 
     def beyond(self) -> Iterator[bytes]:
-        """Give the chunks from the end of the range to the end of the file; raises the same."""
+        """Return the chunks after the range to the end of the file; raises as `inside`."""
         return self._decoded(-1) if self._stop >= 0 else iter(())
 
     def close(self) -> None:
@@ -106,14 +106,14 @@ class ByteStream:
 
     def _counted(self, chunks: Iterator[bytes]) -> Iterator[bytes]:
         for chunk in chunks:
-            self.unpacked += len(chunk)
+            self.decompressed += len(chunk)
             yield chunk
 
     def _decoded(self, stop: int) -> Iterator[bytes]:
         try:
             yield from self._decode(self._stored(stop))
             if not self._position and self._decode is not _copy:
-                raise _cut_short(self._path.rpartition(".")[2])  # nothing, packed, is some bytes
+                raise _cut_short(self._path.rpartition(".")[2])  # even empty data has a header
         except _CodecError as error:
             stored_byte = self._position - error.n_left
             raise BrokenInputError(error.reason, str(error), stored_byte) from None
@@ -133,7 +133,7 @@ class ByteStream:
             chunk, self._head = self._head[:n_bytes], self._head[n_bytes:]
             return chunk
         try:
-            # From a pipe, what is there: a read of all of it would not hear Ctrl-C.
+            # From a pipe, only what is there: a read that waits for more would delay Ctrl-C.
             read = getattr(self._file, "read1", self._file.read)
             chunk = read(n_bytes) if self._path == "-" else self._file.read(n_bytes)
             return bytes(chunk)
@@ -158,12 +158,18 @@ def open_binary(path: str) -> BinaryIO:
 
 
 def unreadable(path: str, error: OSError) -> StorageError:
-    """Give the error for a file that the system does not let us read."""
+    """Return the error for a file that the system does not let us read."""
     return StorageError(f"{path}: cannot be read: {(error.strerror or str(error)).lower()}")
 
 
+def broken_file(path: str, kind: str, error: Exception) -> StorageError:
+    """Return the error for a file that is not a complete file of its kind, in one line."""
+    first_line = (str(error).splitlines() or ["unreadable"])[0].rstrip(".")
+    return StorageError(f"{path}: expected a complete {kind} file: {first_line}")
+
+
 def peek_stdin(n_bytes: int) -> bytes:
-    """Give about the first `n_bytes` of standard input; the next reader gets them again."""
+    """Return about the first `n_bytes` of standard input; the next reader gets them again."""
     file = open_binary("-")
     head = _peeked.get(file, b"")
     if len(head) < n_bytes:
@@ -173,7 +179,7 @@ def peek_stdin(n_bytes: int) -> bytes:
 
 
 def without_bom(chunks: Iterator[bytes]) -> tuple[int, Iterator[bytes]]:
-    """Give the number of bytes of a UTF-8 byte order mark (3 or 0), and the chunks after it."""
+    """Return the number of bytes of a UTF-8 byte order mark (3 or 0), and the chunks after it."""
     head = b""
     broken = None
     while len(head) < len(_BOM) and broken is None:
@@ -190,7 +196,7 @@ def without_bom(chunks: Iterator[bytes]) -> tuple[int, Iterator[bytes]]:
 
 
 def broken_off(error: BrokenInputError) -> Iterator[bytes]:
-    """Return chunks of which there are none: the first one asked for raises."""
+    """Return an iterator that raises the error at once."""
     return _again(b"", error, iter(()))
 
 

@@ -1,4 +1,4 @@
-"""Reads plain text: a document per file, or the pieces between separators."""
+"""Read plain text: one document per file, or the texts between separators."""
 
 from __future__ import annotations
 
@@ -8,24 +8,22 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pyarrow as pa
 
-from tokmill.sources.blocks import SpanLookup, first_bytes
-from tokmill.sources.json_lines import shift
-from tokmill.sources.raw_blocks import Cuts, too_large_message
-from tokmill.sources.record_json import is_whole, json_text
-from tokmill.sources.utf8 import invalid_spans, utf8_message
-from tokmill.values import Place, Records, Reject
+from tokmill.sources.blocks import SpanLookup, refuse_unfit, span_rejects
+from tokmill.sources.raw_blocks import Cuts
+from tokmill.sources.record_json import json_text, wants_record_json
+from tokmill.values import Records
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     import numpy.typing as npt
 
-    from tokmill.sources.blocks import Bytes
     from tokmill.sources.raw_blocks import RawBlock
+    from tokmill.sources.utf8 import Bytes
 
 TEXT_COLUMN = "text"
 
-_WHOLE_FILE = ": the file is one document; name a --text-separator, or raise --max-record-bytes"
+_WHOLE_FILE = ": the whole file is one document; set --text-separator, or raise --max-record-bytes"
 
 
 class TextSplitter:
@@ -38,7 +36,7 @@ class TextSplitter:
         self._carried = b""
 
     def feed(self, chunk: bytes) -> Cuts:
-        """Give the cuts of the next chunk; separators do not overlap, the first one counts."""
+        """Return where records end in the next chunk; separators never overlap."""
         if not self._separator:
             return Cuts(0, 0, 0)
         data = self._carried + chunk
@@ -51,7 +49,7 @@ class TextSplitter:
         return Cuts(stops[0] - shifted, stops[-1] - shifted, len(stops))
 
     def unfinished(self) -> str:
-        """Say ''."""
+        """Return '': text may end anywhere."""
         return ""
 
 
@@ -60,7 +58,7 @@ def _advice(separator: bytes) -> str:
 
 
 def _marks(data: Bytes, separator: bytes) -> Iterator[int]:
-    """Give where each separator ends."""
+    """Yield where each separator ends."""
     at = data.find(separator)
     while at >= 0:
         stop = at + len(separator)
@@ -70,7 +68,7 @@ def _marks(data: Bytes, separator: bytes) -> Iterator[int]:
 
 @dataclass(frozen=True, slots=True)
 class TextBlock:
-    """Pieces of text with the separators behind them."""
+    """A block of texts, each with the separator that ends it."""
 
     raw: RawBlock
     schema: pa.Schema
@@ -80,30 +78,23 @@ class TextBlock:
 
     @property
     def n_bytes(self) -> int:
-        """Give the weight of the block in memory."""
+        """Return the memory that the block takes."""
         return len(self.raw.data)
 
     def parse(self) -> Records:
-        """Give the records of the block: one for each piece that is not blank."""
+        """Return the records of the block: the texts between separators that are not blank."""
         data, origin = self.raw.data, self.raw.origin
         starts, stops = self._spans()
         filled = np.array([not _is_blank(data, *span) for span in zip(starts, stops, strict=True)])
         rows = np.flatnonzero(filled)
-        refused = self._refused(starts[rows], stops[rows])
-        rows_refused = {int(rows[i]): why for i, why in refused.items()}
-        rejects = [
-            Reject(
-                Place(row + 1, int(starts[row])),
-                *why,
-                first_bytes(data, int(starts[row]), int(stops[row])),
-            )
-            for row, why in sorted(rows_refused.items())
-        ]
-        rows = np.delete(rows, sorted(refused))
+        limits = (self.max_record_bytes, _advice(self.separator))
+        unfit = refuse_unfit(data, starts[rows], stops[rows], *limits)
+        refused = {int(rows[i]): why for i, why in unfit.items()}
+        rejects = span_rejects(data, starts, stops, refused, origin)
+        rows = np.delete(rows, sorted(unfit))
         lookup = SpanLookup(data, starts[rows], stops[rows], rows, origin, _keys)
         batch = self._batch(starts[rows], stops[rows])
-        found = [*(shift(r, origin) for r in rejects), *self.raw.after]
-        return Records(batch, lookup, found, self.raw.unread)
+        return Records(batch, lookup, [*rejects, *self.raw.after], self.raw.unread)
 
     def _spans(self) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
         data, mark = self.raw.data, len(self.separator)
@@ -112,35 +103,22 @@ class TextBlock:
         stops = np.array([*(end - mark for end in ends), len(data)], dtype=np.int64)
         return starts, stops
 
-    def _refused(
-        self, starts: npt.NDArray[np.int64], stops: npt.NDArray[np.int64]
-    ) -> dict[int, tuple[str, str]]:
-        limit, advice = self.max_record_bytes, _advice(self.separator)
-        sizes = stops - starts
-        refused = {}
-        for i in invalid_spans(self.raw.data, starts, stops):
-            piece = bytes(memoryview(self.raw.data)[starts[i] : stops[i]])
-            refused[i] = "invalid UTF-8", utf8_message(piece)
-        for i in np.flatnonzero(sizes > limit).tolist():
-            refused[i] = "record too large", too_large_message(int(sizes[i]), limit, advice)
-        return refused
-
     def _batch(self, starts: npt.NDArray[np.int64], stops: npt.NDArray[np.int64]) -> pa.RecordBatch:
         view = memoryview(self.raw.data)
-        pieces = [view[start:stop] for start, stop in zip(starts, stops, strict=True)]
-        # joined, not made by pa.array: that would copy each piece into a Python object first
-        offsets = np.zeros(len(pieces) + 1, dtype=np.int32)
+        texts = [view[start:stop] for start, stop in zip(starts, stops, strict=True)]
+        # not by pa.array, which would first copy each text into a Python object
+        offsets = np.zeros(len(texts) + 1, dtype=np.int32)
         np.cumsum(stops - starts, out=offsets[1:])
-        buffers = [None, pa.py_buffer(offsets), pa.py_buffer(b"".join(pieces))]
-        text = pa.Array.from_buffers(pa.string(), len(pieces), buffers)
-        if is_whole(self.schema):
+        buffers = [None, pa.py_buffer(offsets), pa.py_buffer(b"".join(texts))]
+        text = pa.Array.from_buffers(pa.string(), len(texts), buffers)
+        if wants_record_json(self.schema):
             return json_text(text, TEXT_COLUMN)
         columns = [
-            text if field.name == TEXT_COLUMN else pa.nulls(len(pieces), field.type)
+            text if field.name == TEXT_COLUMN else pa.nulls(len(texts), field.type)
             for field in self.schema
         ]
         if not columns:
-            return pa.RecordBatch.from_struct_array(pa.nulls(len(pieces), pa.struct([])))
+            return pa.RecordBatch.from_struct_array(pa.nulls(len(texts), pa.struct([])))
         return pa.RecordBatch.from_arrays(columns, schema=self.schema)
 
 

@@ -17,8 +17,7 @@ if TYPE_CHECKING:
 
     import numpy.typing as npt
 
-    from tokmill.sources.blocks import Bytes
-
+Bytes = bytes | bytearray
 _BOMS = ((b"\xff\xfe", "UTF-16"), (b"\xfe\xff", "UTF-16"))
 _FEWEST_BAD = 2
 _ASCII = re.compile("[\x00-\x7f]+")

@@ -28,10 +28,9 @@ _ANY_DEPTH = "**"
 
 
 class Walk:
-    """Adds the files of directories to what is found.
+    """Adds the files of directories to a list.
 
-    Of a directory that links lead to, the first way is taken; a link to a directory on the way to
-    itself is none.
+    A directory that several links lead to is entered once; a link to a parent directory is ignored.
     """
 
     def __init__(self, found: FileList, forced: str) -> None:
@@ -45,7 +44,7 @@ class Walk:
         self._add(directory, way, (_key(directory),))
 
     def below(self, directory: str, *, hidden: bool) -> Iterator[tuple[str, Way]]:
-        """Yield all that is no directory, at any depth, in the order of paths, and its way."""
+        """Yield all paths that are not directories, at any depth, sorted, and their `Way`."""
         self._linked = set()
         return self._below(directory, Way.LISTED, (_key(directory),), hidden=hidden)
 
@@ -63,10 +62,10 @@ class Walk:
                 yield from self._below(path, reached, (*above, _key(path)), hidden=hidden)
 
     def _add(self, directory: str, way: Way, above: tuple[_Key, ...]) -> None:
-        """Add a directory; no list of its files is sorted, only one of its entries.
+        """Add the files of a directory; sorts only the entries of one directory at a time.
 
-        Among its neighbours a directory stands where its name with a slash does, and everything in
-        it begins with that: so one directory after the other gives the order of whole paths.
+        A directory sorts as its name with a slash, and every path in it begins with that: so the
+        result is sorted by path.
         """
         entries = _entries(directory)
         if "dataset_dict.json" in entries:
@@ -120,7 +119,7 @@ class Walk:
 
 
 def _is(asked: Callable[[], bool]) -> bool:
-    """Ask an entry for its kind; a link in a circle has none."""
+    """Return the answer of an entry about its kind; False for a link in a loop of links."""
     try:
         return asked()
     except OSError as error:
@@ -130,7 +129,7 @@ def _is(asked: Callable[[], bool]) -> bool:
 
 
 def _key(directory: str) -> _Key:
-    """Return what tells a directory from others; inode 0, as on some mounts, says nothing."""
+    """Return a key that only the same directory has; some mounts have no inodes, only 0."""
     try:
         stat = os.stat(directory)  # noqa: PTH116  strings are what is at hand
     except OSError as error:
@@ -139,7 +138,7 @@ def _key(directory: str) -> _Key:
 
 
 def _entries(directory: str) -> dict[str, os.DirEntry[str]]:
-    """Return what stands in a directory, by name."""
+    """Return the entries of a directory, by name."""
     try:
         with os.scandir(directory) as entries:
             return {entry.name: entry for entry in entries}
@@ -152,7 +151,7 @@ def _order(entry: os.DirEntry[str]) -> str:
 
 
 def is_tokmill_dataset(directory: str) -> bool:
-    """Return whether a directory is what a run writes, which may stand among its own inputs."""
+    """Return whether a directory is the output of a run, which may be among its own inputs."""
     return begins_as_plan(Path(directory) / "plan.json")
 
 
@@ -192,8 +191,8 @@ def _read_json(path: Path) -> dict[str, object]:
 def matches(pattern: str, found: FileList, walk: Walk) -> Iterator[tuple[str, Way]]:
     """Yield the paths that a pattern matches, sorted, and how each was reached.
 
-    With `**`, which matches the files in directories too, directories are not among them. Datasets
-    of tokmill below the fixed beginning of the pattern are noted as ignored.
+    With `**`, which matches the files in directories too, directories are left out. Datasets of
+    tokmill below the fixed start of the pattern are listed as ignored.
     """
     parts = pattern.split("/")
     fixed = next(i for i, part in enumerate(parts) if glob.has_magic(part))
@@ -211,7 +210,7 @@ def matches(pattern: str, found: FileList, walk: Walk) -> Iterator[tuple[str, Wa
 
 
 def _fits(names: list[str], parts: list[str]) -> bool:
-    """Return whether a path below the fixed beginning fits; a dot at a start must be named."""
+    """Return whether names match the parts of a pattern; a leading dot must be in the pattern."""
     if not parts or not names:
         return not parts and not names
     if parts[0] != _ANY_DEPTH:
@@ -224,7 +223,7 @@ def _fits(names: list[str], parts: list[str]) -> bool:
 
 
 def _by_level(pattern: str, root: str, found: FileList) -> Iterator[tuple[str, Way]]:
-    """Yield the matches of a pattern that has as many levels as it has parts."""
+    """Yield the matches of a pattern without `**`."""
     own: set[str] = set()
     matched = glob.glob(pattern)  # noqa: PTH207  Path.glob wants relative ones
     for path in sorted({Path(match).as_posix() for match in matched}):
@@ -237,7 +236,7 @@ def _by_level(pattern: str, root: str, found: FileList) -> Iterator[tuple[str, W
 
 
 def _reached(path: str, root: str) -> tuple[str, Way]:
-    """Return the dataset of tokmill below `root` that a path is in, or '', and the way to it."""
+    """Return the tokmill dataset below `root` that holds a path, or '', and how it was reached."""
     way, dataset = Way.LISTED, ""
     while path not in (root, "", "/"):
         if os.path.islink(path):  # noqa: PTH114
