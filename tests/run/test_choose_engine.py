@@ -11,7 +11,7 @@ import pytest
 from tokenizers import AddedToken
 from tokenizers import Tokenizer as Library
 
-import tokmill.run.choose_engine as choosing
+import tokmill.engines.trial.choose as choosing
 from tokmill.engines.choice import EngineChoice
 from tokmill.engines.engine import FAST_ENGINES, REFERENCE, is_installed
 from tokmill.run.choose_engine import choose

@@ -1,8 +1,8 @@
 from __future__ import annotations
 
+import inspect
 import json
 import sys
-import threading
 from pathlib import Path
 
 import pytest
@@ -18,7 +18,7 @@ from tokmill.engines.engine import (
     is_installed,
     load_engine,
 )
-from tokmill.engines.trial.choose import choose_engine
+from tokmill.engines.trial.choose import EngineRequest, find_exact_engine
 from tokmill.engines.trial.compare import CorpusSample
 from tokmill.engines.trial.contexts import Context, Group
 from tokmill.errors import TokenizerError
@@ -37,13 +37,10 @@ needs_fast_engines = pytest.mark.skipif(
 
 def chosen(tokenizer, asked="auto", control_in_text="text", *, timed=False, sample=SAMPLE):
     reference = load_engine(REFERENCE, tokenizer, control_in_text=control_in_text, n_threads=1)
-    return choose_engine(
-        tokenizer,
+    return find_exact_engine(
+        EngineRequest(tokenizer, asked, control_in_text, 1),
         lambda: reference,
         lambda: CorpusSample(sample, sum(map(len, sample))),
-        asked=asked,
-        control_in_text=control_in_text,
-        n_threads=1,
         timed=timed,
         groups=SOME,
     )
@@ -84,25 +81,22 @@ def test_without_timing_the_first_exact_engine_is_taken(tokenizer):
 
 
 @needs_fast_engines
-def test_no_clock_of_a_candidate_runs_while_the_corpus_is_sampled(tokenizer):
+def test_no_answer_is_awaited_while_the_corpus_is_sampled(tokenizer):
     reference = load_engine(REFERENCE, tokenizer, control_in_text="text", n_threads=1)
-    clocks = []
+    waiting = []
 
     def sample() -> CorpusSample:
-        clocks.extend(t for t in threading.enumerate() if isinstance(t, threading.Timer))
+        waiting.extend(frame for frame in inspect.stack() if frame.function == "result")
         return CorpusSample(SAMPLE)
 
-    choice = choose_engine(
-        tokenizer,
+    choice = find_exact_engine(
+        EngineRequest(tokenizer, "auto", "text", 1),
         lambda: reference,
         sample,
-        asked="auto",
-        control_in_text="text",
-        n_threads=1,
         timed=False,
         groups=SOME,
     )
-    assert (clocks, choice.name) == ([], FAST_ENGINES[0])
+    assert (waiting, choice.name) == ([], FAST_ENGINES[0])
 
 
 @needs_fast_engines
@@ -166,13 +160,10 @@ def test_an_engine_asked_for_that_gives_other_ids_is_an_error(whole_words):
 def test_where_every_engine_gives_other_ids_the_reference_encodes(tokenizer, whole_words):
     # The reference of another tokenizer: what it expects, no engine can give.
     other = load_engine(REFERENCE, whole_words, control_in_text="text", n_threads=1)
-    choice = choose_engine(
-        tokenizer,
+    choice = find_exact_engine(
+        EngineRequest(tokenizer, "auto", "text", 1),
         lambda: other,
         lambda: CorpusSample(["hel hel"]),
-        asked="auto",
-        control_in_text="text",
-        n_threads=1,
         timed=False,
         groups=SOME,
     )
@@ -198,17 +189,14 @@ def test_the_engines_of_a_large_corpus_load_side_by_side(tokenizer):
         begun.append("reference")
         return load_engine(REFERENCE, tokenizer, control_in_text="text", n_threads=1)
 
-    def encode_expected():
+    def sample():
         begun.append("sample")
         return CorpusSample(SAMPLE, 1000)
 
-    choose_engine(
-        tokenizer,
+    find_exact_engine(
+        EngineRequest(tokenizer, "auto", "text", 1),
         reference,
-        encode_expected,
-        asked="auto",
-        control_in_text="text",
-        n_threads=1,
+        sample,
         timed=True,
         groups=SOME,
     )
