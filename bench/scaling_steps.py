@@ -24,8 +24,9 @@ from tokmill.engines.choice import EngineChoice
 from tokmill.errors import VerifyError
 from tokmill.recipes.spec import Part, RunSpec
 from tokmill.render.renderer import make_renderer
+from tokmill.run.compare_plans import check_same
 from tokmill.run.finish import Usage, committed, finish
-from tokmill.run.plan import Plan, check_same, make_parts, read_plan, resolve, write_plan
+from tokmill.run.plan import Plan, make_parts, read_plan, resolve, write_plan
 from tokmill.run.prepare import Prepared, sample
 from tokmill.settings.schema import BLAKE3, Config
 from tokmill.sources.files import SourceFile, discover

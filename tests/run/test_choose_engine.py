@@ -14,7 +14,7 @@ from tokenizers import Tokenizer as Library
 import tokmill.engines.trial.choose as choosing
 from tokmill.engines.choice import EngineChoice
 from tokmill.engines.engine import FAST_ENGINES, REFERENCE, is_installed
-from tokmill.run.choose_engine import choose
+from tokmill.run.choose_engine import choose_run_engine
 from tokmill.run.prepare import prepare, reference_of
 
 needs_fast_engines = pytest.mark.skipif(
@@ -39,7 +39,7 @@ def chosen(configure, write_rows, tmp_path):
     def make(text="hello", n=1, **settings) -> EngineChoice:
         rows = write_rows(tmp_path / "a.jsonl", [{"text": text}] * n)
         prepared = prepare(configure(tmp_path / "out", rows, **settings))
-        return choose(prepared, reference_of(prepared), 1)
+        return choose_run_engine(prepared, reference_of(prepared), 1)
 
     return make
 

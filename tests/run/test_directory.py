@@ -8,7 +8,13 @@ import pytest
 from tokmill.dataset.canonical import json_chunks
 from tokmill.dataset.plan_file import PLAN_FORMAT, plan_fingerprint, read_owned_names
 from tokmill.errors import StateError
-from tokmill.run.directory import clear, has_only_plan, refuse_foreign_files, refuse_stdin, sweep
+from tokmill.run.directory import (
+    has_only_plan,
+    refuse_foreign_files,
+    remove_dataset,
+    remove_leftovers,
+)
+from tokmill.run.resume import refuse_stdin
 from tokmill.sources.files import SourceFile
 
 DATASET = [
@@ -53,7 +59,7 @@ def names(directory: Path) -> set[str]:
 
 
 def clear_owned(directory: Path) -> None:
-    clear(directory, read_owned_names(directory))
+    remove_dataset(directory, read_owned_names(directory))
 
 
 def refusal(directory: Path) -> str:
@@ -191,7 +197,7 @@ def test_sweep_removes_tokmill_s_own_temporaries_alone(directory):
     before = names(directory)
     for name in [*HIDDEN, *TEMPORARY]:
         (directory / name).write_bytes(b"x")
-    sweep(directory)
+    remove_leftovers(directory)
     assert names(directory) == before | set(HIDDEN)
 
 
@@ -210,7 +216,7 @@ def test_what_only_looks_like_a_checkpoint_is_neither_followed_nor_opened(
     (directory / "parts" / ".0000000.checkpoint").symlink_to(precious)
     os.mkfifo(directory / "parts" / ".0000001.checkpoint")
     before = names(directory)
-    sweep(directory)
+    remove_leftovers(directory)
     assert names(directory) == before
 
 
@@ -218,7 +224,7 @@ def test_a_link_with_the_name_of_a_temporary_stays(directory, tmp_path_factory):
     precious = tmp_path_factory.mktemp("elsewhere") / "precious"
     precious.touch()
     (directory / TEMPORARY[0]).symlink_to(precious)
-    sweep(directory)
+    remove_leftovers(directory)
     assert (directory / TEMPORARY[0]).is_symlink()
 
 

@@ -120,7 +120,9 @@ def algorithms(manifest) -> set[str]:
 
 @pytest.mark.parametrize("began", ["blake3", "sha256"])
 @pytest.mark.parametrize("asked", ["blake3", "sha256"])
-def test_a_run_ends_with_the_sums_that_it_began_with(out, make_config, listener, began, asked):
+def test_a_run_continues_with_the_checksums_that_it_began_with(
+    out, make_config, listener, began, asked
+):
     manifest = run(make_config(checksum=began), listener)
     whole = {entry["name"]: entry for entry in manifest["files"]}
     assert algorithms(manifest) == {began}
@@ -131,7 +133,7 @@ def test_a_run_ends_with_the_sums_that_it_began_with(out, make_config, listener,
     assert {entry["name"]: entry for entry in again["files"]} == whole
     assert again["config"]["output"]["checksum"] == began
     assert verify(out, again).problems == []
-    said = f"{out}: began with sums by {began}, and ends with them, not {asked}"
+    said = f"{out}: this run began with checksums by {began} and continues with them, not {asked}"
     was_asked_for = asked != "blake3"  # the default cannot be told from no wish
     assert listener.warnings == (
         [f"{said}: --overwrite starts anew"] if asked != began and was_asked_for else []

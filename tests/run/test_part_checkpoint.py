@@ -332,7 +332,9 @@ def test_a_damaged_checkpoint_is_ignored_and_the_commit_begins_anew(
     again = Attempt(plan("out"))
     assert again.n_resumed == (again.n_resumed if damage is link and ending == "checkpoint" else 0)
     found = {name: data for name, data in files(out).items() if "elsewhere" not in name}
-    if ending == "checkpoint":  # its files cannot be known: the run removes them, see `sweep`
+    if (
+        ending == "checkpoint"
+    ):  # its files cannot be known: the run removes them, see `remove_leftovers`
         found = {name: data for name, data in found.items() if not name.endswith(".tmp")}
     assert found == files(tmp_path / "unbroken")
 

@@ -16,7 +16,7 @@ from pathlib import Path
 from tokmill.settings.load import build_config
 from tokmill.engines.choice import EngineChoice
 from tokmill.engines.engine import engine_version
-from tokmill.run.directory import sweep
+from tokmill.run.directory import remove_leftovers
 from tokmill.run.prepare import prepare
 from tokmill.run.part import run_part
 from tokmill.recipes.table import make_recipe
@@ -47,11 +47,11 @@ def make(name, kill_at):
 
     for name in ("fdatasync", "fsync", "replace", "fchmod", "link", "unlink"):
         setattr(os, name, watched(getattr(os, name)))
-    sweep(out)
+    remove_leftovers(out)
     run_part(
         spec, prepared.parts[0], lambda: make_recipe(spec), lambda progress: None, checkpoint_s=0.0
     )
-    sweep(out)
+    remove_leftovers(out)
 
 def child(name, kill_at):
     pid = os.fork()

@@ -56,7 +56,7 @@ def show_plan(config: Config, *, as_json: bool) -> None:
     from tokmill.page.budgets import as_json as plain
     from tokmill.page.forecast import forecast_rows
     from tokmill.recipes.left_out import check_fields, fields_read
-    from tokmill.run.choose_engine import choose
+    from tokmill.run.choose_engine import choose_run_engine
     from tokmill.run.forecast.forecast import forecast, sample_limits
     from tokmill.run.forecast.read_sample import add_fragments
     from tokmill.run.make_dataset import workers_and_threads
@@ -74,7 +74,7 @@ def show_plan(config: Config, *, as_json: bool) -> None:
     in_records, in_all = sample_limits(prepared.parts)
     found = sample(prepared, in_records, weighs=True, keep_blocks=True)
     add_fragments(prepared.parts, found, in_all)
-    engine = choose(prepared, reference_of(prepared), threads)
+    engine = choose_run_engine(prepared, reference_of(prepared), threads)
     used = fields_read(prepared.config)
     memory_bytes = usable_memory()
     spec = prepared.spec(engine, threads, memory_bytes // workers)

@@ -71,7 +71,7 @@ def run_and_show(
 
 
 def _what_an_interrupt_means(config: Config) -> str:
-    from tokmill.run.stopped import STDIN_STOPPED
+    from tokmill.run.resume import STDIN_STOPPED
 
     if "-" in config.input.paths:
         return STDIN_STOPPED

@@ -156,7 +156,7 @@ def read_committed(path: Path, fingerprint: str, directory: Path) -> PartRecord 
     record = read_record(path, fingerprint)
     if record is None:
         return None
-    wrong = [entry for entry in record.files() if not stands(entry, directory)]
+    wrong = [entry for entry in record.files() if not is_intact_file(entry, directory)]
     if not wrong:
         return record
     for entry in wrong:
@@ -165,7 +165,7 @@ def read_committed(path: Path, fingerprint: str, directory: Path) -> PartRecord 
     return None
 
 
-def stands(entry: FileEntry, directory: Path) -> bool:
+def is_intact_file(entry: FileEntry, directory: Path) -> bool:
     """Return whether a file is there as itself, not as a link, with its size."""
     try:
         stat = (directory / entry.name).lstat()

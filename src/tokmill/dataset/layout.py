@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import os
 import re
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from tokmill.errors import StateError, TokenizerError
+from tokmill.storage import storage_errors
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
     from pathlib import Path
 
 
@@ -22,6 +24,9 @@ MANIFEST = "manifest.json"
 PLAN = "plan.json"
 PARTS = "parts"
 REJECTS = "rejects"
+FOLDERS = (PARTS, REJECTS)
+"""The only directories inside a dataset."""
+
 SPLITS = ("train", "val")
 SIDECARS: dict[str, np.dtype[Any]] = {"mask": np.dtype("u1"), "weight": np.dtype("<f4")}
 """What may stand beside a `.bin`, token by token: ending and dtype."""
@@ -120,3 +125,21 @@ def check_format_version(found: object, where: Path) -> None:
             f"{where}: format version {found} is newer than version {FORMAT_VERSION}, "
             "which this tokmill reads: install a newer tokmill"
         )
+
+
+def dataset_entries(directory: Path) -> Iterator[tuple[str, os.DirEntry[str]]]:
+    """Yield what stands in a directory and in its two folders, sorted, by name relative to it.
+
+    A link in place of a folder is not followed. One folder's names are held at a time.
+
+    Raises:
+        StorageError: a folder cannot be read.
+    """
+    for folder in ("", *FOLDERS):
+        place = directory / folder
+        if folder and (place.is_symlink() or not place.is_dir()):
+            continue
+        with storage_errors(place), os.scandir(place) as entries:
+            found = sorted(entries, key=lambda entry: entry.name)
+        for entry in found:
+            yield (f"{folder}/{entry.name}" if folder else entry.name), entry

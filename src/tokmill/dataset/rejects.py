@@ -1,16 +1,17 @@
-"""The rejects of a commit as a file, and one reject as a line for a person."""
+"""The files of rejects: one JSON object a line for each record that could not become tokens."""
 
 from __future__ import annotations
 
 import base64
 import json
-from typing import TYPE_CHECKING
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
 
 from tokmill.dataset.layout import REJECTS
 from tokmill.dataset.writer import open_pending
 
 if TYPE_CHECKING:
-    from collections.abc import Collection
+    from collections.abc import Collection, Iterable, Iterator, Mapping
     from pathlib import Path
 
     from tokmill.dataset.checksum import FileEntry
@@ -18,26 +19,20 @@ if TYPE_CHECKING:
 
 
 class RejectsFile:
-    """The rejects of one commit, one JSON object a line.
+    """The file of rejects of one commit.
 
-    `left`: what `checkpoint` gave in an earlier attempt, to go on behind it.
+    `checkpoint`: of an earlier attempt, to append to its file.
     """
 
     def __init__(
-        self, directory: Path, name: str, algorithm: str, left: FileEntry | None = None
+        self, directory: Path, name: str, algorithm: str, checkpoint: FileEntry | None = None
     ) -> None:
         self._name = f"{REJECTS}/{name}"
-        self._pending, self._digest = open_pending(directory / self._name, algorithm, left)
+        self._pending, self._digest = open_pending(directory / self._name, algorithm, checkpoint)
 
     def append(self, source: str, place: Place, reject: Reject) -> None:
-        """Add one reject; raw bytes that are not UTF-8 are kept as base64."""
-        entry = {
-            "source": source,
-            "byte_offset": place.byte_offset,
-            "line": place.line,
-            "reason": reject.reason,
-            "message": reject.message,
-        }
+        """Add one reject; raw bytes that are not UTF-8 are written as base64."""
+        entry = _entry(source, place, reject)
         try:
             entry["raw"] = reject.raw.decode()
         except UnicodeDecodeError:
@@ -47,23 +42,45 @@ class RejectsFile:
         self._pending.write(line)
 
     def commit(self) -> FileEntry:
-        """Make the file appear."""
+        """Make the file appear under its name."""
         self._pending.commit()
         return self._digest.entry(self._name)
 
     def checkpoint(self) -> FileEntry:
-        """Make durable what is written, and return it under its temporary name."""
+        """Make the file durable so far, and return it under its temporary name."""
         self._pending.sync()
         return self._digest.entry(f"{REJECTS}/{self._pending.temporary}")
 
     def discard(self, keep: Collection[str] = ()) -> None:
-        """Close and remove it, unless its temporary name is kept."""
+        """Close and remove the file, unless `keep` has its temporary name."""
         self._pending.discard(keep)
 
 
+def _entry(source: str, place: Place, reject: Reject) -> dict[str, Any]:
+    return {
+        "source": source,
+        "byte_offset": place.byte_offset,
+        "line": place.line,
+        "reason": reject.reason,
+        "message": reject.message,
+    }
+
+
+def read_rejects(paths: Iterable[Path]) -> Iterator[Mapping[str, Any]]:
+    """Yield the entries of files of rejects; a file that is gone or damaged is passed over."""
+    for path in paths:
+        with suppress(OSError, ValueError), path.open("rb") as file:
+            yield from map(json.loads, file)
+
+
 def describe_reject(source: str, place: Place, reject: Reject) -> str:
-    """Say in one line where a reject stands and why it is one."""
-    where = f"{source}:{place.line}"
-    if place.byte_offset >= 0:
-        where += f" (byte {place.byte_offset})"
-    return f"{where}: {reject.reason}: {reject.message}"
+    """Return a line with the place and the reason of a reject."""
+    return describe_entry(_entry(source, place, reject))
+
+
+def describe_entry(entry: Mapping[str, Any]) -> str:
+    """Return the line of `describe_reject` for an entry of a file."""
+    where = f"{entry['source']}:{entry['line']}"
+    if entry["byte_offset"] >= 0:
+        where += f" (byte {entry['byte_offset']})"
+    return f"{where}: {entry['reason']}: {entry['message']}"

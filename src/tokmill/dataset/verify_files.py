@@ -6,8 +6,13 @@ from collections import Counter
 from typing import TYPE_CHECKING, Any, Protocol
 
 from tokmill.dataset.checksum import FileEntry, digest_of
-from tokmill.dataset.entries import FOLDERS, dataset_entries
-from tokmill.dataset.layout import MANIFEST, is_of_finished_part, pack_names
+from tokmill.dataset.layout import (
+    FOLDERS,
+    MANIFEST,
+    dataset_entries,
+    is_of_finished_part,
+    pack_names,
+)
 from tokmill.dataset.reader import sidecars_of
 from tokmill.lock import LOCK_NAME
 from tokmill.storage import open_regular, storage_errors

@@ -16,7 +16,9 @@ if TYPE_CHECKING:
     from tokmill.run.prepare import Prepared
 
 
-def choose(prepared: Prepared, reference: Callable[[], Engine], n_threads: int) -> EngineChoice:
+def choose_run_engine(
+    prepared: Prepared, reference: Callable[[], Engine], n_threads: int
+) -> EngineChoice:
     """Choose the engine of a run; `reference` loads its reference engine."""
     config, files = prepared.config, prepared.files
     n_bytes = sum(file.n_bytes for file in files)

@@ -1,7 +1,7 @@
-"""What may stand in an output directory, and what is removed from it.
+"""The files of an output directory: what may stand there, what is removed, what is complete.
 
 Files are removed by name, one by one, and only those that the directory's own plan explains. Names
-that begin with a dot are left alone, but for tokmill's own temporary files and checkpoints.
+that begin with a dot are never touched, except tokmill's own temporary files and checkpoints.
 """
 
 from __future__ import annotations
@@ -9,32 +9,35 @@ from __future__ import annotations
 import os
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from tokmill.dataset.checkpoint import remove_stale_checkpoints
-from tokmill.dataset.entries import FOLDERS, dataset_entries
+from tokmill.dataset.checksum import FileEntry
+from tokmill.dataset.commit_record import is_intact_file, remove_truncated
 from tokmill.dataset.layout import (
+    FOLDERS,
     MANIFEST,
     PARTS,
     PLAN,
     PRIVATE_FILE,
+    dataset_entries,
     is_of_finished_part,
 )
+from tokmill.dataset.manifest_shape import shape_problem
 from tokmill.dataset.plan_file import OwnedNames, read_owned_names
-from tokmill.errors import StateError
+from tokmill.dataset.reader import is_intact, read_manifest
+from tokmill.errors import StateError, VerifyError
 from tokmill.lock import LOCK_NAME
 from tokmill.storage import begins_with, storage_errors
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from tokmill.sources.files import SourceFile
+    from collections.abc import Callable
 
 _MANIFEST_BEGINNING = b'{\n"config":'
 
 
-def sweep(directory: Path) -> None:
-    """Remove what stopped attempts left: temporary files, but those that a checkpoint names.
+def remove_leftovers(directory: Path) -> None:
+    """Remove the temporary files of stopped attempts that no checkpoint names.
 
     Also remove checkpoints older than a commit of the same part, and commit records of parts that
     have their own record: a kill can leave both.
@@ -59,17 +62,8 @@ def _is_temporary(name: str) -> bool:
     return OwnedNames().has(final) or PRIVATE_FILE.fullmatch(found["name"]) is not None
 
 
-def refuse_stdin(files: Iterable[SourceFile], directory: Path) -> None:
-    """Refuse to continue a run whose input cannot be told from another one; raises `StateError`."""
-    if any(file.path == "-" for file in files):
-        raise StateError(
-            f"{directory}: holds a run already, and standard input cannot be continued: "
-            "choose another --output, or run with --overwrite to start anew"
-        )
-
-
 def refuse_unplanned_files(directory: Path) -> None:
-    """Refuse a directory that has no plan of a run but files, before a lock is put into it.
+    """Refuse a directory with files but without a plan, before a lock is put into it.
 
     Where there is a lock, another run may be writing: `refuse_foreign_files` looks again once
     the lock is held.
@@ -86,12 +80,12 @@ def refuse_unplanned_files(directory: Path) -> None:
 def refuse_foreign_files(
     directory: Path, owned: OwnedNames | None, *, folders_alone: bool = False
 ) -> None:
-    """Refuse to write among files that are not of the run in a directory.
+    """Refuse to write among files that do not belong to the run of a directory.
 
     Args:
         directory: the output directory.
-        owned: the names of its plan; None if it has no plan: then every visible file is foreign.
-        folders_alone: look only for what stands in place of the run's own folders.
+        owned: the names of its plan; None without a plan: then every visible file is foreign.
+        folders_alone: check only that nothing stands in place of the folders.
 
     Raises:
         StateError: names the first such file; nothing was changed.
@@ -122,7 +116,7 @@ def refuse_foreign_files(
 
 
 def _is_foreign(name: str, entry: os.DirEntry[str], owned: OwnedNames | None) -> bool:
-    """Return whether something that stands in an output directory cannot be of its run."""
+    """Return whether an entry of an output directory cannot belong to its run."""
     if entry.name.startswith("."):
         return False
     if owned is None:
@@ -135,18 +129,18 @@ def _is_foreign(name: str, entry: os.DirEntry[str], owned: OwnedNames | None) ->
 
 
 def _is_manifest(path: Path) -> bool:
-    """Return whether a file begins as every manifest of tokmill does."""
+    """Return whether a file begins like every manifest of tokmill."""
     return begins_with(path, _MANIFEST_BEGINNING)
 
 
-def clear(directory: Path, owned: OwnedNames | None) -> None:
-    """Remove the files of a run from its directory, name by name; see `refuse_foreign_files`.
+def remove_dataset(directory: Path, owned: OwnedNames | None) -> None:
+    """Remove the files of a run from its directory, name by name.
 
-    The manifest and the records go first: stopped in between, they must not vouch for what is gone.
-    The plan goes last: without it, nothing would explain the rest.
+    Manifest and records go first: if this stops halfway, no record names a removed file. The plan
+    goes last: without it, the rest would be foreign.
 
     Raises:
-        StateError: it holds files that are not of this run; nothing was removed.
+        StateError: see `refuse_foreign_files`; nothing was removed.
     """
     refuse_foreign_files(directory, owned)
     with storage_errors(directory):
@@ -155,13 +149,13 @@ def clear(directory: Path, owned: OwnedNames | None) -> None:
             if name != PLAN:
                 (directory / name).unlink()
         for folder in FOLDERS:
-            with suppress(OSError):  # not there, or somebody's hidden file stands in it
+            with suppress(OSError):  # it is not there, or holds a hidden file of the user
                 (directory / folder).rmdir()
         (directory / PLAN).unlink(missing_ok=True)
 
 
 def _is_removable(name: str, entry: os.DirEntry[str]) -> bool:
-    """Return whether to remove an entry of a directory in which nothing is foreign."""
+    """Return whether to remove an entry of a directory without foreign files."""
     if not entry.is_file(follow_symlinks=False):
         return False
     if not entry.name.startswith("."):
@@ -176,7 +170,7 @@ def _order_of_removal(name: str) -> tuple[bool, bool]:
 
 
 def has_only_plan(directory: Path) -> bool:
-    """Return whether a directory holds a plan and nothing that its run has made since."""
+    """Return whether a directory holds a plan and no other file of its run."""
     if not os.path.lexists(directory / PLAN):
         return False
     kept = {PLAN, *FOLDERS}
@@ -184,3 +178,44 @@ def has_only_plan(directory: Path) -> bool:
         name not in kept and (not entry.name.startswith(".") or entry.name.endswith(".checkpoint"))
         for name, entry in dataset_entries(directory)
     )
+
+
+def complete_manifest(
+    directory: Path, owned: OwnedNames, warn: Callable[[str], None]
+) -> dict[str, Any] | None:
+    """Return the manifest of a complete dataset: each of its files is there, with its size.
+
+    Otherwise warn, remove the files of a wrong size, so that the run makes them again, and return
+    None. Foreign files may stand only beside a complete dataset.
+
+    Raises:
+        StateError: see `refuse_foreign_files`; nothing was changed.
+    """
+    manifest = _sound_manifest(directory, warn)
+    entries = [] if manifest is None else map(FileEntry.from_json, manifest["files"])
+    with storage_errors(directory):
+        wrong = [entry.name for entry in entries if not is_intact_file(entry, directory)]
+    is_complete = manifest is not None and not wrong
+    refuse_foreign_files(directory, owned, folders_alone=is_complete)
+    with storage_errors(directory):
+        for name in wrong:
+            remove_truncated(name, directory)
+    if wrong:
+        more = f" and {len(wrong) - 1} more" if len(wrong) > 1 else ""
+        warn(f"{directory}: {wrong[0]}{more} was removed or cut: it is made again")
+    return manifest if is_complete else None
+
+
+def _sound_manifest(directory: Path, warn: Callable[[str], None]) -> dict[str, Any] | None:
+    """Return the manifest as it was written; None if it is not there or was changed."""
+    if not (directory / MANIFEST).exists():
+        return None
+    try:
+        manifest = read_manifest(directory)
+    except VerifyError as error:
+        warn(f"{error}: it is written again")
+        return None
+    if not is_intact(manifest) or shape_problem(manifest):
+        warn(f"{directory / MANIFEST}: was changed: it is written again")
+        return None
+    return manifest

@@ -10,16 +10,17 @@ from typing import TYPE_CHECKING, Any
 from tokmill import __version__
 from tokmill.dataset.canonical import json_chunks, manifest_sha256
 from tokmill.dataset.checksum import Digest, digest_of
-from tokmill.dataset.commit_record import read_record, stands
+from tokmill.dataset.commit_record import is_intact_file, read_record
 from tokmill.dataset.counts import Counts
 from tokmill.dataset.layout import FORMAT_VERSION, MANIFEST, PARTS, PLAN, REJECTS, part_name
 from tokmill.dataset.packed_rows import write_packed_rows
 from tokmill.errors import StateError, StorageError
 from tokmill.masks.truncation import CUT_SAMPLES
 from tokmill.recipes.left_out import check_fields, fields_read
-from tokmill.run.outcome import check_outcome, check_read, summed_unread
 from tokmill.run.packing import write_packs
-from tokmill.run.plan import resolved_settings
+from tokmill.run.reject_limits import check_outcome
+from tokmill.run.unread_input import check_read, sum_unread
+from tokmill.settings.plain import plain
 from tokmill.storage import write_chunks
 from tokmill.words.plural import plural
 
@@ -114,7 +115,7 @@ def finish(
         "format_version": FORMAT_VERSION,
         "tokmill_version": __version__,
         "kind": plan.spec.kind,
-        "config": resolved_settings(plan),
+        "config": plain(plan.spec.config),
         "tokenizer": {
             "name": tokenizer.name,
             "sha256": tokenizer.sha256,
@@ -155,7 +156,7 @@ def finish(
 def _check_files(record: PartRecord, directory: Path) -> None:
     """Raise `StorageError` if somebody removed or cut a file while the run went on."""
     for entry in record.files():
-        if not stands(entry, directory):
+        if not is_intact_file(entry, directory):
             path = directory / entry.name
             found = f"found {path.stat().st_size:,}" if path.is_file() else "it is gone"
             raise StorageError(
@@ -228,7 +229,7 @@ class _Found:
 
 def _totals(totals: Counts, sources: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """Return the counts of the run; where a break stands, each file says itself."""
-    unread = summed_unread(sources)
+    unread = sum_unread(sources)
     return {**totals.as_json(), **({"unread": unread} if unread else {})}
 
 

@@ -1,4 +1,4 @@
-"""A whole run: plan or continue, work through the parts, write the manifest."""
+"""A whole run: prepare, lock, plan or resume, work through the parts, finish."""
 
 from __future__ import annotations
 
@@ -10,45 +10,28 @@ from typing import TYPE_CHECKING, Any, Protocol
 import pyarrow as pa
 
 from tokmill.dataset.commit_record import PartRecord, read_committed
-from tokmill.dataset.layout import MANIFEST, PARTS, REJECTS, part_name
-from tokmill.dataset.plan_file import OwnedNames, read_owned_names
-from tokmill.engines.choice import EngineChoice
-from tokmill.engines.engine import REFERENCE, engine_version
-from tokmill.errors import RecordError, StateError, UsageError
+from tokmill.dataset.layout import FOLDERS, MANIFEST, PARTS, part_name
+from tokmill.dataset.plan_file import OwnedNames
+from tokmill.errors import RecordError, UsageError
 from tokmill.lock import locked
 from tokmill.measure.machine import usable_cores, usable_memory
 from tokmill.recipes.spec import Part
-from tokmill.run.choose_engine import choose
-from tokmill.run.complete import complete_manifest
 from tokmill.run.directory import (
-    clear,
-    has_only_plan,
+    complete_manifest,
     refuse_foreign_files,
-    refuse_stdin,
     refuse_unplanned_files,
-    sweep,
+    remove_leftovers,
 )
-from tokmill.run.file_system import check_file_system
+from tokmill.run.disk_checks import check_file_system, check_space
 from tokmill.run.finish import PROBE_TEXT, Usage, check_all_read, finish
-from tokmill.run.plan import (
-    Plan,
-    check_same,
-    planned_checksum,
-    planned_engine,
-    planned_hub_commits,
-    read_plan,
-    write_plan,
-)
-from tokmill.run.prepare import Prepared, prepare, reference_of
+from tokmill.run.plan import Plan
+from tokmill.run.prepare import prepare, reference_of
 from tokmill.run.reject_limits import RejectLimit
-from tokmill.run.space import check_space
-from tokmill.run.stopped import explain_interrupt
-from tokmill.settings.schema import OutputSettings
-from tokmill.sources.hub import HUB_PREFIX
+from tokmill.run.resume import explain_interrupt, plan_or_resume, planned_hub_commits
 from tokmill.storage import make_directory
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from tokmill.engines.engine import Engine
     from tokmill.recipes.spec import Progress, RunSpec
@@ -56,23 +39,23 @@ if TYPE_CHECKING:
 
 
 class Observer(Protocol):
-    """What a run tells about itself while it goes on."""
+    """Hears about a run while it goes on."""
 
     def warned(self, text: str) -> None:
-        """Hear what may go wrong, before the run begins."""
+        """Hear a warning, before the run begins."""
 
     def started(self, plan: Plan, n_done: int, notes: Sequence[str]) -> None:
-        """Hear that the plan stands; `n_done` parts are done, `notes`: what may surprise."""
+        """Hear the plan, how many parts earlier attempts finished, and notes for the user."""
 
     def progressed(self, progress: Progress) -> None:
         """Hear increments."""
 
     def peak_memory_bytes(self) -> int:
-        """Give the peak so far of the process tree's memory, 0 if unknown."""
+        """Return the peak memory of the process tree so far, 0 if unknown."""
 
 
 class Executor(Protocol):
-    """What works through the parts of a plan."""
+    """Works through the parts of a plan."""
 
     def __call__(
         self,
@@ -82,11 +65,11 @@ class Executor(Protocol):
         n_workers: int,
         reference: Callable[[], Engine],
     ) -> Iterator[PartRecord]:
-        """Yield the record of each part as it is done, in any order.
+        """Yield the record of each part when it is done, in any order.
 
         Args:
-            spec: the run as workers see it.
-            parts: those to be worked through.
+            spec: the run, for the workers.
+            parts: the parts to write.
             report: hears the increments of progress.
             n_workers: processes to use.
             reference: returns the reference engine, loaded at most once in this process.
@@ -94,7 +77,7 @@ class Executor(Protocol):
 
 
 def workers_and_threads(config: Config, n_parts: int) -> tuple[int, int]:
-    """Give (worker processes, threads in each); one process with all threads by default."""
+    """Return (worker processes, threads in each); by default one process with all threads."""
     if "-" in config.input.paths:
         n_parts = 1  # a spawned process has no standard input
     workers = max(1, min(config.run.workers or 1, n_parts))
@@ -108,14 +91,14 @@ def make_dataset(
     """Make a dataset, or continue one, and return its manifest.
 
     Raises:
-        TokmillError: see `errors`; what is committed stays, and what a checkpoint names.
-        KeyboardInterrupt: says what is kept.
+        TokmillError: see `errors`; commits and checkpoints stay.
+        KeyboardInterrupt: with a message about the work that is kept.
     """
     if not config.output.dir:
         raise UsageError("no output: give --output, a directory to write the dataset to")
-    start_wall, start_cpu = time.perf_counter(), _cpu_s()
+    clock = _Clock()
     directory = Path(config.output.dir)
-    prepared = prepare(config, _planned_commits(config, directory, overwrite=overwrite))
+    prepared = prepare(config, planned_hub_commits(config, directory, overwrite=overwrite))
     for warning in prepared.found.warnings:
         observer.warned(warning)
     refuse_unplanned_files(directory)
@@ -127,129 +110,37 @@ def make_dataset(
         if overwrite or not (directory / MANIFEST).exists():
             check_file_system(directory)
             check_space(prepared, reference, directory, observer.warned)
-        memory_bytes = usable_memory() // workers
-        means = (threads, memory_bytes, observer.warned)
-        plan = _plan(prepared, reference, directory, *means, overwrite=overwrite)
-        owned = OwnedNames(len(plan.parts), config.sft is not None)
-        complete = complete_manifest(directory, owned, observer.warned)
-        for name in (PARTS, REJECTS):
-            make_directory(directory / name)
-        sweep(directory)
-        done = [part for part in plan.parts if _is_done(plan, part, directory)]
-        observer.started(plan, len(done), prepared.all_notes())
-        prepared_s = time.perf_counter() - start_wall
-        if complete is not None and len(done) == len(plan.parts):
+        means = (threads, usable_memory() // workers, observer.warned)
+        plan = plan_or_resume(prepared, reference, directory, *means, overwrite=overwrite)
+        complete, n_done = _clean_output(plan, directory, observer.warned)
+        observer.started(plan, n_done, prepared.all_notes())
+        clock.end_preparation()
+        if complete is not None:
             return complete
-        refuse_foreign_files(directory, owned)  # a whole manifest beside records that are gone
-        (directory / MANIFEST).unlink(missing_ok=True)  # files of it were gone: not complete now
-        watch = RejectLimit(plan, observer.progressed)
-        found = execute(plan.spec, plan.parts, watch.progressed, workers, reference)
+        limit = RejectLimit(plan, observer.progressed)
         with explain_interrupt(plan, directory):
-            try:
-                records = sorted(found, key=lambda record: record.part)
-            except BaseException:
-                sweep(directory)  # workers that were stopped could not
-                raise
-            try:
-                watch.check_at_end()
-            except RecordError:
-                check_all_read(plan, records)  # damage explains rejects, and is no advice to take
-                raise
-            usage = Usage(
-                time.perf_counter() - start_wall,
-                _cpu_s() - start_cpu,
-                observer.peak_memory_bytes(),
-                len(done),
-                watch.text_bytes,
-                workers,
-                {"prepare": prepared_s, **watch.stage_s},
-            )
+            found = execute(plan.spec, plan.parts, limit.progressed, workers, reference)
+            records = _all_records(plan, found, limit, directory)
+            usage = clock.usage(limit, observer.peak_memory_bytes(), n_done, workers)
             probe_ids = reference().encode(pa.array([PROBE_TEXT], pa.large_string())).ids
-            return finish(plan, records, probe_ids.tolist(), usage, _mask(plan, reference))
+            return finish(plan, records, probe_ids.tolist(), usage, _mask_entry(plan, reference))
 
 
-def _planned_commits(config: Config, directory: Path, *, overwrite: bool) -> dict[str, str]:
-    """Return the commits of Hub datasets that a run which is continued began with."""
-    from_hub = any(path.startswith(HUB_PREFIX) for path in config.input.paths)
-    if not from_hub or overwrite or has_only_plan(directory):
-        return {}
-    return planned_hub_commits(read_plan(directory) or {})
-
-
-def _mask(plan: Plan, reference: Callable[[], Engine]) -> dict[str, Any] | None:
-    """Give what the manifest says of the masks; None for pretraining."""
-    if plan.spec.config.sft is None:
-        return None
-    from tokmill.recipes.mask_entry import describe_mask
-
-    return describe_mask(plan.spec, reference())
-
-
-def _plan(
-    prepared: Prepared,
-    reference: Callable[[], Engine],
-    directory: Path,
-    n_threads: int,
-    memory_bytes: int,
-    warn: Callable[[str], None],
-    *,
-    overwrite: bool,
-) -> Plan:
-    anew = overwrite or has_only_plan(directory)
-    found = None if anew else read_plan(directory)
-    owned = read_owned_names(directory) if found is None else None
-    if found is None:
-        refuse_foreign_files(directory, owned)
-        engine = choose(prepared, reference, n_threads)
-    else:
-        refuse_stdin(prepared.files, directory)
-        engine = planned_engine(found, prepared.config.run.engine)
-        _check_engine(engine, prepared, warn)
-        prepared = _with_planned_checksum(found, prepared, directory, warn)
-    plan = Plan(prepared.spec(engine, n_threads, memory_bytes), prepared.parts)
-    if found is not None:
-        check_same(found, plan, directory)
-    else:
-        clear(directory, owned)  # as late as this: what fails before leaves the old dataset whole
-        write_plan(directory, plan)  # first: files without a plan are taken for somebody else's
-    return plan
-
-
-def _with_planned_checksum(
-    found: dict[str, Any], prepared: Prepared, directory: Path, warn: Callable[[str], None]
-) -> Prepared:
-    """Go on with the sums that a run began with: a dataset has them by one algorithm."""
-    began, asked = planned_checksum(found), prepared.config.output.checksum
-    if asked not in (began, OutputSettings().checksum):
-        warn(
-            f"{directory}: began with sums by {began}, and ends with them, not {asked}: "
-            "--overwrite starts anew"
-        )
-    return prepared.with_checksum(began)
-
-
-def _check_engine(engine: EngineChoice, prepared: Prepared, warn: Callable[[str], None]) -> None:
-    """Check that what the plan names is installed: the engine, and what it was held against.
-
-    Raises:
-        StateError: it is another version.
-    """
-    versions = [(engine.name, engine.version)]
-    if engine.reference:
-        versions.append((REFERENCE, engine.reference))
-    elif engine.name != REFERENCE:
-        warn(
-            f"this run began before engines were compared on all characters: where {engine.name} "
-            "knows characters that the reference does not, its tokens may differ: --overwrite "
-            "starts anew"
-        )
-    for name, planned in versions:
-        installed = engine_version(name, prepared.tokenizer)
-        if installed != planned:
-            raise StateError(
-                f"the run in this directory began with {name} {planned}, installed is "
-                f"{installed}: install that version, or run with --overwrite to start anew"
-            )
+def _clean_output(
+    plan: Plan, directory: Path, warn: Callable[[str], None]
+) -> tuple[dict[str, Any] | None, int]:
+    """Remove what stopped attempts left; return the manifest if complete, and the parts done."""
+    owned = OwnedNames(len(plan.parts), plan.spec.config.sft is not None)
+    manifest = complete_manifest(directory, owned, warn)
+    for name in FOLDERS:
+        make_directory(directory / name)
+    remove_leftovers(directory)
+    n_done = sum(_is_done(plan, part, directory) for part in plan.parts)
+    if manifest is not None and n_done == len(plan.parts):
+        return manifest, n_done
+    refuse_foreign_files(directory, owned)  # a manifest may stand beside missing records
+    (directory / MANIFEST).unlink(missing_ok=True)  # the dataset is incomplete from here on
+    return None, n_done
 
 
 def _is_done(plan: Plan, part: Part, directory: Path) -> bool:
@@ -259,7 +150,56 @@ def _is_done(plan: Plan, part: Part, directory: Path) -> bool:
     )
 
 
+def _all_records(
+    plan: Plan, found: Iterable[PartRecord], limit: RejectLimit, directory: Path
+) -> list[PartRecord]:
+    """Return the records of all parts, in order, as soon as all are done."""
+    try:
+        records = sorted(found, key=lambda record: record.part)
+    except BaseException:
+        remove_leftovers(directory)  # of workers that were killed
+        raise
+    try:
+        limit.check_at_end()
+    except RecordError:
+        check_all_read(plan, records)  # a broken file explains its rejects: a better message
+        raise
+    return records
+
+
+def _mask_entry(plan: Plan, reference: Callable[[], Engine]) -> dict[str, Any] | None:
+    """Return the manifest's entry about masks; None for pretraining."""
+    if plan.spec.config.sft is None:
+        return None
+    from tokmill.recipes.mask_entry import describe_mask
+
+    return describe_mask(plan.spec, reference())
+
+
+class _Clock:
+    """Wall clock and CPU time since a run began; CPU of this process and of ended children."""
+
+    def __init__(self) -> None:
+        self._wall_s, self._cpu_s = time.perf_counter(), _cpu_s()
+        self._preparation_s = 0.0
+
+    def end_preparation(self) -> None:
+        self._preparation_s = time.perf_counter() - self._wall_s
+
+    def usage(
+        self, limit: RejectLimit, peak_memory_bytes: int, n_resumed: int, workers: int
+    ) -> Usage:
+        return Usage(
+            time.perf_counter() - self._wall_s,
+            _cpu_s() - self._cpu_s,
+            peak_memory_bytes,
+            n_resumed,
+            limit.text_bytes,
+            workers,
+            {"prepare": self._preparation_s, **limit.stage_s},
+        )
+
+
 def _cpu_s() -> float:
-    """Give the CPU seconds of this process and of its children that have ended."""
     times = os.times()
     return times.user + times.system + times.children_user + times.children_system

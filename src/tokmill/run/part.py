@@ -18,10 +18,10 @@ from tokmill.dataset.commit_record import PartRecord, read_committed
 from tokmill.dataset.counts import Counts
 from tokmill.dataset.layout import PARTS, part_name
 from tokmill.errors import ParityError, TokmillError
+from tokmill.interrupts import DelayedInterrupts
 from tokmill.recipes.left_out import is_weighed_slice
 from tokmill.recipes.spec import Progress
 from tokmill.run.block_pool import BlockPool, Work
-from tokmill.run.held import DelayedInterrupts
 from tokmill.run.part_writer import CHECKPOINT_S, PartWriter
 from tokmill.sources.open import open_slice
 from tokmill.sources.slices import check_unchanged
@@ -81,7 +81,7 @@ def run_part(
             report(_resumed(counts))
         laps = StageTimer()
         _write_blocks(spec, part, loaded, writer, start, laps, report)
-        with DelayedInterrupts() as interrupts, interrupts.held():
+        with DelayedInterrupts() as interrupts, interrupts.delayed():
             # Cut here, the shards would stand without a record, and the open commit begin anew.
             record = writer.finish()
         report(Progress(stage_s={**laps.seconds, **writer.stage_s}))
@@ -114,7 +114,7 @@ def _write_blocks(
                 _check_same(encoded, source.path)
                 if encoded.rejects or encoded.unread is not None:
                     work.reader.origin()  # may read the file up to here: not while held
-                with interrupts.held():
+                with interrupts.delayed():
                     progress = writer.add(
                         work.slice_index, source.path, encoded, work.reader.origin
                     )
@@ -131,7 +131,7 @@ def _write_blocks(
 def _end_slice(writer: PartWriter, part: Part, work: Work, interrupts: DelayedInterrupts) -> None:
     piece = part.slices[work.slice_index]
     check_unchanged(piece.file)
-    with interrupts.held():
+    with interrupts.delayed():
         writer.end_slice(work.slice_index, piece.n_bytes)
 
 

@@ -14,12 +14,13 @@ from tokmill.render.detect import detect, is_named, nested_keys, template_option
 from tokmill.render.renderer import make_renderer
 from tokmill.run.forecast.read_sample import read_sample
 from tokmill.run.forecast.sample import InputSample
-from tokmill.run.large_texts import large_text_notes
 from tokmill.run.plan import make_parts, resolve
 from tokmill.sources.file_contents import check_contents
 from tokmill.sources.files import Discovery, SourceFile, discover
 from tokmill.sources.first_records import first_records, sample_fields
 from tokmill.tokenizer.tokenizer import Tokenizer, load_tokenizer
+from tokmill.words.plural import plural
+from tokmill.words.units import size
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -29,7 +30,13 @@ if TYPE_CHECKING:
     from tokmill.engines.engine import Engine
     from tokmill.fields import FieldSample
     from tokmill.render.renderer import Renderer
-    from tokmill.settings.schema import Config
+    from tokmill.settings.schema import Config, InputSettings
+
+
+LARGE_TEXT_BYTES = 1 << 20
+"""From this size on, one document is some 250,000 tokens: longer than any model reads."""
+
+_SPLIT = "--text-separator '\\n\\n' splits at empty lines"
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,3 +183,17 @@ def reference_of(prepared: Prepared) -> Callable[[], Engine]:
         return load_engine(REFERENCE, prepared.tokenizer, control_in_text=control, n_threads=1)
 
     return load
+
+
+def large_text_notes(files: Sequence[SourceFile], settings: InputSettings) -> list[str]:
+    """Return a line if text files of `LARGE_TEXT_BYTES` or more become one document each."""
+    if settings.text_separator:
+        return []
+    large = [f for f in files if f.format == "text" and f.n_bytes >= LARGE_TEXT_BYTES]
+    if not large:
+        return []
+    first = f"{large[0].path}, {size(large[0].n_bytes)},"
+    if len(large) == 1:
+        return [f"{first} becomes one document: {_SPLIT}"]
+    others = plural(len(large) - 1, "other large text file")
+    return [f"{first} and {others} become one document each: {_SPLIT}"]

@@ -1,35 +1,61 @@
-"""Stops a run that is eating the wrong file."""
+"""Stop a run of the wrong input: too many rejects, no document, a file without a good record.
+
+The share of rejects is checked while the run goes on (`RejectLimit`), on the sample of a forecast
+(`check_sample`) and at the end (`check_outcome`).
+"""
 
 from __future__ import annotations
 
 from collections import Counter
 from math import comb
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+from tokmill.dataset.rejects import describe_entry, read_rejects
 from tokmill.errors import RecordError, UnreadInputError
+from tokmill.masks.truncation import TOO_LONG, UNTRAINED
+from tokmill.run.unread_input import check_read, sum_unread
 from tokmill.timing import add_seconds
 from tokmill.words.plural import plural
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping, Sequence
+    from pathlib import Path
 
+    from tokmill.dataset.counts import Counts
     from tokmill.recipes.spec import Progress
     from tokmill.run.forecast.sample import InputSample
     from tokmill.run.plan import Plan
     from tokmill.settings.schema import LimitSettings
 
-FRACTION_CHECKED_FROM = 1000
-REJECTS_ALLOWED = 10
+    Rows = Sequence[Mapping[str, Any]]
 
+FRACTION_CHECKED_FROM = 1000
+"""Records of a run before its share of rejects can stop it."""
+
+REJECTS_ALLOWED = 10
+"""Up to this many rejects never stop a run by their share."""
 
 _CHANCE = 0.01
-"""A sample of few rejects must be less likely than this, were the share of rejects allowed."""
+"""A sample with few rejects must be less likely than this, if the input had the allowed share."""
+
+_ONE_RECORD_FILES = 10
+"""If more files than this, and most files, hold one record each, a file counts as a record: the
+share `max_reject_fraction` of the files may be rejected."""
+
+_MOST_NAMED = 3
+
+_ADVICE = {
+    UNTRAINED: "a sample needs a turn of a trained role (--roles, --turns) that has no weight of 0",
+    TOO_LONG: "raise --max-tokens",
+    "fewer than min_tokens": "lower --min-tokens",
+}
+"""Advice if every record was dropped, by the most frequent reason."""
 
 
 class RejectLimit:
-    """Sums progress, and stops a run that is eating the wrong file.
+    """Sums progress, and stops a run with too large a share of rejects.
 
-    `text_bytes`: rendered by this run. `stage_s`: seconds of all its threads, by stage.
+    `text_bytes`: rendered by this attempt. `stage_s`: seconds of all its threads, by stage.
     """
 
     def __init__(self, plan: Plan, forward: Callable[[Progress], None]) -> None:
@@ -42,7 +68,7 @@ class RejectLimit:
         self.stage_s: dict[str, float] = {}
 
     def progressed(self, progress: Progress) -> None:
-        """Take increments; raises `RecordError` from 1,000 records on."""
+        """Add increments; raises `RecordError` from `FRACTION_CHECKED_FROM` records on."""
         self._n_records += progress.records
         self._reasons.update(progress.rejects)
         self._first = self._first or progress.first_reject
@@ -53,21 +79,23 @@ class RejectLimit:
             self._check()
 
     def check_at_end(self) -> None:
-        """Check a run of any size, if it has more than 10 rejects; raises `RecordError`."""
+        """Check a run of any size with more than `REJECTS_ALLOWED`; raises `RecordError`."""
         if self._reasons.total() > REJECTS_ALLOWED:
             self._check()
 
     def _check(self) -> None:
         if self._reasons.total() > self._limit * self._n_records:
-            raise RecordError(
-                _too_many(
-                    self._reasons, plural(self._n_records, "record"), self._limit, self._first
-                )
-            )
+            records = plural(self._n_records, "record")
+            raise RecordError(_too_many(self._reasons, records, self._limit, self._first))
 
 
 def check_sample(limits: LimitSettings, found: InputSample, n_records: int) -> None:
-    """Raise `RecordError` if the run would stop: a sample of its `n_records` says so."""
+    """Check by a sample of a run's `n_records` that the run would not stop.
+
+    Raises:
+        UnreadInputError: a sampled file breaks off.
+        RecordError: the sample has too many rejects.
+    """
     if found.unread and limits.on_unread == "error":
         raise UnreadInputError(
             f"the run would fail: {found.unread[0]}; --on-unread skip does without what is lost",
@@ -102,3 +130,85 @@ def _too_many(reasons: Counter[str], records: str, allowed: float, first: str) -
         f"({named}), more than --max-reject-fraction {allowed:g} allows{first}; if that is the "
         "right input, raise it"
     )
+
+
+def check_outcome(
+    limits: LimitSettings, totals: Counts, sources: Rows, rejects: Sequence[Path]
+) -> None:
+    """Check that a run made documents, and used every input file.
+
+    Args:
+        limits: the limits of the run.
+        totals: the counts of all input.
+        sources: the counts of every input file, as rows of the manifest.
+        rejects: the files of rejects, in order.
+
+    Raises:
+        UnreadInputError: input was not read to its end, and `on_unread` is `error`.
+        RecordError: there is no document, or every record of one of several files was rejected
+            or has no trained token.
+    """
+    check_read(limits, sources)
+    if not totals.documents:
+        raise RecordError(_no_document(totals, sources, rejects))
+    if len(sources) > 1 and limits.max_reject_fraction < 1:
+        _check_sources(limits.max_reject_fraction, sources, rejects)
+
+
+def _no_document(totals: Counts, sources: Rows, rejects: Sequence[Path]) -> str:
+    made = "the run made no document"
+    unread = sum_unread(sources)
+    if unread:
+        made += f" ({unread['files']:,} of {_files(len(sources))} could not be read to the end)"
+    if not totals.records:
+        return f"{made}: {_files(len(sources))} without a record ({_named(sources)})"
+    losses = [f"{n:,} rejected: {reason}" for reason, n in totals.rejects.most_common()]
+    losses += [f"{n:,} dropped: {reason}" for reason, n in totals.drops.most_common()]
+    records = plural(totals.records, "record")
+    advice = ""
+    if totals.drops and not totals.rejects:
+        advice = _ADVICE.get(totals.drops.most_common(1)[0][0], "")
+    return f"{made} of {records} ({'; '.join(losses)}){_first(rejects)}{advice and f'; {advice}'}"
+
+
+def _check_sources(fraction: float, sources: Rows, rejects: Sequence[Path]) -> None:
+    """Refuse files of which every record was rejected, or has no trained token.
+
+    The limits of length are the user's choice; a chat without a trained token is seldom intended.
+    """
+    lost = [
+        row
+        for row in sources
+        if row["records"] and not row["documents"] and set(row["drops"]) <= {UNTRAINED}
+    ]
+    n_single = sum(row["records"] == 1 for row in sources)
+    if n_single > max(_ONE_RECORD_FILES, len(sources) // 2):
+        n_lost_single = sum(row["records"] == 1 for row in lost)
+        if n_lost_single <= fraction * len(sources):
+            lost = [row for row in lost if row["records"] > 1]
+    if lost:
+        found = {**lost[0]["rejects"], **lost[0]["drops"]}
+        reasons = ", ".join(f"{n:,} {reason}" for reason, n in found.items())
+        became = "rejected" if any(row["rejects"] for row in lost) else "dropped"
+        raise RecordError(
+            f"every record of {len(lost):,} of {_files(len(sources))} was {became} "
+            f"({_named(lost)}): {reasons}{_first(rejects, lost[0]['path'])}; take such files out "
+            "of the input, or accept them with --max-reject-fraction 1"
+        )
+
+
+def _files(n: int) -> str:
+    return plural(n, "input file")
+
+
+def _named(rows: Rows) -> str:
+    names = [row["path"] for row in rows[:_MOST_NAMED]]
+    return ", ".join([*names, "…"] if len(rows) > _MOST_NAMED else names)
+
+
+def _first(rejects: Sequence[Path], source: str = "") -> str:
+    """Describe the first reject, of one input file if `source` names it."""
+    for entry in read_rejects(rejects):
+        if source in ("", entry["source"]):
+            return f"; the first: {describe_entry(entry)}"
+    return ""

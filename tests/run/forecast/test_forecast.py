@@ -9,7 +9,7 @@ import pytest
 
 from tokmill.errors import RecordError
 from tokmill.executors.run import run
-from tokmill.run.choose_engine import choose
+from tokmill.run.choose_engine import choose_run_engine
 from tokmill.run.forecast.forecast import Forecast, forecast, sample_limits
 from tokmill.run.forecast.read_sample import add_fragments
 from tokmill.run.forecast.sample import InputSample
@@ -232,7 +232,7 @@ def test_packing_and_its_rows_are_part_of_the_predicted_disk(tmp_path, silent):
     prepared = prepare(config)
     found = sample(prepared, 40_000, keep_blocks=True)
     add_fragments(prepared.parts, found, 80_000)
-    engine = choose(prepared, reference_of(prepared), 1)
+    engine = choose_run_engine(prepared, reference_of(prepared), 1)
     predicted = forecast(prepared.spec(engine, 1), prepared.parts, found, 1)
     manifest = run(config, silent)
     on_disk = sum(file["bytes"] for file in manifest["files"])

@@ -27,7 +27,7 @@ from tokmill.run.forecast.windows import (
     stretch,
     windows,
 )
-from tokmill.run.outcome import describe_unread
+from tokmill.run.unread_input import describe_unread
 from tokmill.sources.compressed import decompressed_bytes
 from tokmill.sources.json_lines import JsonBlock
 from tokmill.sources.open import open_slice

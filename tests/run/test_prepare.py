@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from tokmill.run.large_texts import large_text_notes
+from tokmill.run.prepare import large_text_notes
 from tokmill.settings.schema import InputSettings
 from tokmill.sources.slices import SourceFile
 

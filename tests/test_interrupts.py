@@ -5,7 +5,7 @@ import signal
 
 import pytest
 
-from tokmill.run.held import DelayedInterrupts
+from tokmill.interrupts import DelayedInterrupts
 
 
 @pytest.fixture(params=[signal.SIGINT, signal.SIGTERM])
@@ -20,7 +20,7 @@ def test_an_interrupt_is_raised_at_the_end_of_what_must_not_be_cut(number):
     done = []
 
     def work() -> None:
-        with DelayedInterrupts() as interrupts, interrupts.held():
+        with DelayedInterrupts() as interrupts, interrupts.delayed():
             os.kill(os.getpid(), number)
             done.append("first")
             done.append("second")
@@ -36,7 +36,7 @@ def test_an_interrupt_between_two_blocks_is_answered_at_once(number):
 
     def work() -> None:
         with DelayedInterrupts() as interrupts:
-            with interrupts.held():
+            with interrupts.delayed():
                 done.append("block")
             os.kill(os.getpid(), number)
             done.append("behind it")
@@ -51,7 +51,7 @@ def test_a_second_signal_at_once_is_part_of_the_first(number):
     done = []
 
     def work() -> None:
-        with DelayedInterrupts() as interrupts, interrupts.held():
+        with DelayedInterrupts() as interrupts, interrupts.delayed():
             os.kill(os.getpid(), number)
             os.kill(os.getpid(), number)
             done.append("block")
@@ -62,11 +62,11 @@ def test_a_second_signal_at_once_is_part_of_the_first(number):
 
 
 def test_a_second_interrupt_does_not_wait(number, monkeypatch):
-    monkeypatch.setattr("tokmill.interrupts.TOGETHER_S", 0)
+    monkeypatch.setattr("tokmill.interrupts.SAME_INTERRUPT_S", 0)
     done = []
 
     def work() -> None:
-        with DelayedInterrupts() as interrupts, interrupts.held():
+        with DelayedInterrupts() as interrupts, interrupts.delayed():
             os.kill(os.getpid(), number)
             done.append("first")
             os.kill(os.getpid(), number)
@@ -79,7 +79,7 @@ def test_a_second_interrupt_does_not_wait(number, monkeypatch):
 
 def test_an_ignored_signal_stays_ignored(number):
     signal.signal(number, signal.SIG_IGN)
-    with DelayedInterrupts() as interrupts, interrupts.held():
+    with DelayedInterrupts() as interrupts, interrupts.delayed():
         os.kill(os.getpid(), number)
     assert signal.getsignal(number) is signal.SIG_IGN
 
@@ -88,6 +88,6 @@ def test_without_an_interrupt_nothing_is_raised_and_an_error_passes():
     with (
         pytest.raises(ValueError, match="one"),
         DelayedInterrupts() as interrupts,
-        interrupts.held(),
+        interrupts.delayed(),
     ):
         raise ValueError("one")

@@ -1,0 +1,181 @@
+"""Plan a run, or continue the one that an output directory holds.
+
+A run continues with the engine, the checksum algorithm and the Hub revisions of its `plan.json`,
+and only with the same inputs and output-affecting settings. Finished parts are kept (their records
+stand in `parts/`); a part that was stopped continues in `part.run_part`, from its last commit or
+checkpoint.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from typing import TYPE_CHECKING, Any
+
+from tokmill.dataset.checkpoint import unfinished_records
+from tokmill.dataset.layout import PARTS, PLAN, is_part_record
+from tokmill.dataset.plan_file import read_owned_names
+from tokmill.engines.choice import EngineChoice
+from tokmill.engines.engine import REFERENCE, engine_version
+from tokmill.errors import StateError
+from tokmill.run.choose_engine import choose_run_engine
+from tokmill.run.compare_plans import check_same
+from tokmill.run.directory import has_only_plan, refuse_foreign_files, remove_dataset
+from tokmill.run.plan import Plan, read_plan, write_plan
+from tokmill.settings.schema import CHECKSUMS, SHA256, OutputSettings
+from tokmill.sources.hub import HUB_PREFIX
+from tokmill.words.plural import plural
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator
+    from pathlib import Path
+
+    from tokmill.engines.engine import Engine
+    from tokmill.run.prepare import Prepared
+    from tokmill.settings.schema import Config
+    from tokmill.sources.files import SourceFile
+
+STDIN_STOPPED = "interrupted; standard input cannot be continued: begin anew, with --overwrite"
+
+
+def planned_hub_commits(config: Config, directory: Path, *, overwrite: bool) -> dict[str, str]:
+    """Return the commits of Hub datasets, by path, that the run in a directory began with."""
+    from_hub = any(path.startswith(HUB_PREFIX) for path in config.input.paths)
+    if not from_hub or overwrite or has_only_plan(directory):
+        return {}
+    files = (read_plan(directory) or {}).get("files", ())
+    rows = (row for row in files if isinstance(row, list) and len(row) == 6)
+    return {str(row[0]): str(row[5]) for row in rows if row[1] == "hub"}
+
+
+def plan_or_resume(
+    prepared: Prepared,
+    reference: Callable[[], Engine],
+    directory: Path,
+    n_threads: int,
+    memory_bytes: int,
+    warn: Callable[[str], None],
+    *,
+    overwrite: bool,
+) -> Plan:
+    """Return the plan of a run: written now, or the one in the directory if it fits.
+
+    Args:
+        prepared: the run before an engine is chosen.
+        reference: returns the reference engine.
+        directory: the output directory, locked.
+        n_threads: threads of each worker.
+        memory_bytes: memory of each worker.
+        warn: gets lines about differences that do not stop the run.
+        overwrite: remove the dataset in the directory.
+
+    Raises:
+        StateError: the directory holds other files, or a run that cannot be continued like this.
+    """
+    found = None if overwrite or has_only_plan(directory) else read_plan(directory)
+    if found is None:
+        owned = read_owned_names(directory)
+        refuse_foreign_files(directory, owned)
+        engine = choose_run_engine(prepared, reference, n_threads)
+        plan = Plan(prepared.spec(engine, n_threads, memory_bytes), prepared.parts)
+        remove_dataset(directory, owned)  # as late as possible: an error keeps the old dataset
+        write_plan(directory, plan)  # first: files without a plan count as foreign
+        return plan
+    refuse_stdin(prepared.files, directory)
+    engine = planned_engine(found, prepared.config.run.engine)
+    _check_installed(engine, prepared, warn)
+    prepared = _with_planned_checksum(found, prepared, directory, warn)
+    plan = Plan(prepared.spec(engine, n_threads, memory_bytes), prepared.parts)
+    check_same(found, plan, directory)
+    return plan
+
+
+def refuse_stdin(files: Iterable[SourceFile], directory: Path) -> None:
+    """Refuse to continue a run of standard input: its content cannot be compared."""
+    if any(file.path == "-" for file in files):
+        raise StateError(
+            f"{directory}: holds a run already, and standard input cannot be continued: "
+            "choose another --output, or run with --overwrite to start anew"
+        )
+
+
+def planned_engine(found: dict[str, Any], asked: str) -> EngineChoice:
+    """Return the engine of a plan.
+
+    Raises:
+        StateError: another one is asked for, or the plan is damaged.
+    """
+    try:
+        engine = EngineChoice.from_json(found["engine"])
+    except TypeError as error:
+        raise StateError(f"{PLAN}: damaged ({error}): run with --overwrite") from None
+    if asked not in ("auto", engine.name):
+        raise StateError(
+            f"the run in this directory began with engine {engine.name}, asked for is {asked}: "
+            "leave --engine out to continue, or run with --overwrite to start anew"
+        )
+    return engine
+
+
+def _check_installed(engine: EngineChoice, prepared: Prepared, warn: Callable[[str], None]) -> None:
+    """Check that the planned versions of the engine and of the reference are installed."""
+    versions = [(engine.name, engine.version)]
+    if engine.reference:
+        versions.append((REFERENCE, engine.reference))
+    elif engine.name != REFERENCE:
+        warn(
+            f"this run began before engines were compared on all characters: where {engine.name} "
+            "knows characters that the reference does not, its tokens may differ: --overwrite "
+            "starts anew"
+        )
+    for name, planned in versions:
+        installed = engine_version(name, prepared.tokenizer)
+        if installed != planned:
+            raise StateError(
+                f"the run in this directory began with {name} {planned}, installed is "
+                f"{installed}: install that version, or run with --overwrite to start anew"
+            )
+
+
+def _with_planned_checksum(
+    found: dict[str, Any], prepared: Prepared, directory: Path, warn: Callable[[str], None]
+) -> Prepared:
+    """Return the run with the checksum algorithm of its plan: a dataset has one.
+
+    Raises:
+        StateError: this version does not know the algorithm.
+    """
+    planned = str(found.get("checksum", SHA256))  # the only one when plans did not name it
+    if planned not in CHECKSUMS:
+        raise StateError(
+            f"{PLAN}: its files have sums by {planned!r}, this tokmill knows "
+            f"{', '.join(CHECKSUMS)}: install a newer tokmill, or run with --overwrite"
+        )
+    asked = prepared.config.output.checksum
+    if asked not in (planned, OutputSettings().checksum):
+        warn(
+            f"{directory}: this run began with checksums by {planned} and continues with them, "
+            f"not {asked}: --overwrite starts anew"
+        )
+    return prepared.with_checksum(planned)
+
+
+@contextlib.contextmanager
+def explain_interrupt(plan: Plan, directory: Path) -> Iterator[None]:
+    """Add to an interrupt a message about the work that is kept."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        raise KeyboardInterrupt(_kept_work(plan, directory)) from None
+
+
+def _kept_work(plan: Plan, directory: Path) -> str:
+    if any(piece.file.path == "-" for part in plan.parts[:1] for piece in part.slices):
+        return STDIN_STOPPED
+    n_done = sum(is_part_record(path.name) for path in (directory / PARTS).iterdir())
+    n_records = unfinished_records(directory)
+    kept = [f"{n_done:,} of {plural(len(plan.parts), 'part')}"] if n_done else []
+    kept += [plural(n_records, "record") + " of others" * (n_done > 0)] if n_records else []
+    if not kept:
+        return "interrupted; nothing is kept yet: the same command begins anew"
+    are = "is" if n_done + n_records == 1 else "are"
+    return f"interrupted; {' and '.join(kept)} {are} kept: the same command continues"
