@@ -13,47 +13,28 @@ from tokmill.chat.escaping import ControlEscaper, escaped_forms
 MARKS = ("\ue000", "\ue001", "\ue002")
 
 
-@pytest.mark.parametrize(
-    ("strings", "pattern"),
-    [
-        ([], "(?!)"),
-        ([""], "(?!)"),
-        (["ab"], "ab"),
-        (["ab", "a"], "a(?:b)?"),
-        (["<a>", "<b>"], "<(?:a>|b>)"),
-        (["<|x|>"], r"<\|x\|>"),
-    ],
-)
-def test_the_pattern_is_a_tree_of_the_strings(strings, pattern):
-    assert control_pattern(strings) == pattern
-
-
-@given(st.lists(st.text("ab<", min_size=1, max_size=4)), st.text("ab<", max_size=12))
-def test_the_pattern_finds_the_leftmost_and_then_the_longest(strings, text):
-    longest_first = "|".join(map(re.escape, sorted(strings, key=len, reverse=True)))
-    expected = re.findall(longest_first, text) if strings else []
-    assert re.findall(control_pattern(strings), text) == expected
-
-
-def broken(control, value, reserved=""):
-    shield = ControlEscaper(control, reserved, parse=False)
-    return (None, shield.marks) if shield.is_clean(value) else shield.broken(value)
+def escaped(control, value, reserved=""):
+    escaper = ControlEscaper(control, reserved, parse=False)
+    return (None, escaper.marks) if escaper.is_clean(value) else escaper.escaped(value)
 
 
 def test_text_without_control_strings_is_clean():
-    assert broken(["<e>"], [{"role": "user", "content": "a < e > é猫😀"}, None, 1]) == (None, MARKS)
+    assert escaped(["<e>"], [{"role": "user", "content": "a < e > é猫😀"}, None, 1]) == (
+        None,
+        MARKS,
+    )
 
 
-def test_a_break_stands_behind_the_first_character_of_every_control_string():
+def test_a_separator_stands_behind_the_first_character_of_every_control_string():
     value = [{"content": "a<e><e>b", "calls": [{"<e>": ["x", 1, None, "<e>"]}]}]
     copy = [{"content": "a<|e><|e>b", "calls": [{"<|e>": ["x", 1, None, "<|e>"]}]}]
-    found, marks = broken(["<e>"], value)
+    found, marks = escaped(["<e>"], value)
     assert marks == MARKS
     assert repr(found).replace(repr(MARKS[2])[1:-1], "|") == repr(copy)
 
 
-def test_strings_that_overlap_are_all_broken():
-    found, _ = broken(["ab", "ba"], "aba")
+def test_strings_that_overlap_are_all_escaped():
+    found, _ = escaped(["ab", "ba"], "aba")
     assert found == "a\ue002b\ue002a"
 
 
@@ -72,7 +53,7 @@ def test_with_parse_control_strings_are_left_as_they_are():
     ],
 )
 def test_marks_are_characters_that_the_text_does_not_hold_not_even_escaped(text, marks):
-    assert broken(["<e>"], text)[1] == marks
+    assert escaped(["<e>"], text)[1] == marks
 
 
 def test_marks_are_none_that_the_template_writes_itself():
@@ -85,13 +66,13 @@ def test_marks_are_none_that_the_template_writes_itself():
 
 def test_text_that_holds_the_whole_private_use_area_is_refused():
     with pytest.raises(ChatError) as error:
-        broken([], "".join(map(chr, range(0xE000, 0xF900))))
+        escaped([], "".join(map(chr, range(0xE000, 0xF900))))
     assert error.value.reason == "private-use characters"
 
 
 def test_a_control_token_of_one_character_in_text_is_refused():
     with pytest.raises(ChatError, match="the control token '§' stands in a text"):
-        broken(["§"], ["a§b"])
+        escaped(["§"], ["a§b"])
 
 
 def test_escaped_forms_are_those_of_json_and_of_addresses():
@@ -99,9 +80,9 @@ def test_escaped_forms_are_those_of_json_and_of_addresses():
 
 
 @given(st.lists(st.text("ab<", min_size=2, max_size=4), min_size=1), st.text("ab<", max_size=12))
-def test_no_control_string_is_left_in_broken_text_and_nothing_is_lost(strings, text):
-    shield = ControlEscaper(strings, "", parse=False)
-    found, marks = shield.broken(text)
+def test_no_control_string_is_left_in_escaped_text_and_nothing_is_lost(strings, text):
+    escaper = ControlEscaper(strings, "", parse=False)
+    found, marks = escaper.escaped(text)
     assert not re.search(control_pattern(strings), found)
     assert found.replace(marks[2], "") == text
-    assert shield.is_clean(text) == (found == text)
+    assert escaper.is_clean(text) == (found == text)

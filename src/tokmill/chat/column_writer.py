@@ -1,7 +1,7 @@
-"""The short way for regular blocks: contents stay in columns, from the JSON to the segments.
+"""Segments of regular blocks: the fast path, on which contents stay in columns.
 
-What a built-in template writes around the contents is learnt from the template itself: it renders
-marks in their place, and what it puts between them is repeated for every record.
+The literals that a built-in template writes around contents are learned from the template: it
+renders marks in place of the contents, and the text between the marks is repeated for each record.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ if TYPE_CHECKING:
     from tokmill.chat.templates import ChatTemplate
 
 _LONGEST_UNIT = 16
-"""Messages of a sample that is learnt as a whole."""
+"""Messages of the longest sample that is learned as one unit."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Unit:
-    """What a template writes for one message or sample: its segments, and the turns they are in.
+    """The segments that a template writes for one message or sample, and their turns.
 
-    `columns`: the content that a segment is, counted within the unit, or -1 for a literal.
+    `columns`: the number of the content in the unit that a segment holds, -1 for a literal.
     """
 
     parts: Sequence[str]
@@ -45,9 +45,9 @@ class _Unit:
 
 
 class _Shape(NamedTuple):
-    """A kind of unit: the roles of its messages, and how it is learnt.
+    """The kind of a unit: the roles of its messages, and how it is learned.
 
-    `behind`: behind another message. `with_input`: the first message is an instruction with input.
+    `behind`: another message precedes. `with_input`: the first is an instruction with an input.
     """
 
     roles: tuple[int, ...]
@@ -56,9 +56,9 @@ class _Shape(NamedTuple):
 
 
 class _Pattern(NamedTuple):
-    """How a block is made of units.
+    """The units of a block.
 
-    `kinds`: every kind of unit. `of_unit`: (n,) the kind of each unit, `first_message`: (n,) the
+    `kinds`: every kind of unit. `of_unit`: (n,) the kind of each unit. `first_message`: (n,) the
     number of its first message. `samples`: (n_samples + 1,) the first unit of every sample, and n.
     """
 
@@ -78,7 +78,7 @@ class ColumnarWriter:
         self._units: dict[_Shape, _Unit | None] = {}
 
     def write(self, regular: Regular) -> Columns | None:
-        """Give the segments of a block; None where the template is not written that way."""
+        """Return the segments of a block; None if the template cannot be repeated in this way."""
         pattern = self._pattern(regular) if getattr(self._template, "verbatim", False) else None
         if pattern is None:
             return None
@@ -123,11 +123,11 @@ class ColumnarWriter:
 
     def _unit(self, shape: _Shape) -> _Unit | None:
         if shape not in self._units:
-            self._units[shape] = self._learnt(shape)
+            self._units[shape] = self._learned(shape)
         return self._units[shape]
 
-    def _learnt(self, shape: _Shape) -> _Unit | None:
-        """Learn a unit; `behind` another message, so that no default one goes before it."""
+    def _learned(self, shape: _Shape) -> _Unit | None:
+        """Learn a unit; with `behind`, the template writes no default system message before it."""
         marks = [f"\ue000{i}\ue001" for i in range(len(shape.roles))]
         messages: list[Message] = [
             {"role": ROLES[role], "content": mark}
@@ -161,7 +161,7 @@ class ColumnarWriter:
 
 
 def _assembled(units: Sequence[_Unit], pattern: _Pattern, contents: pa.StringArray) -> Columns:
-    """Write every unit of a block, from the contents of its messages."""
+    """Return every unit of a block with the contents of its messages."""
     of_unit, samples = pattern.of_unit, pattern.samples
     literals = [part for unit in units for part in unit.parts]
     n_segments = np.array([len(unit.parts) for unit in units])

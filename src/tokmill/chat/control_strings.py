@@ -1,4 +1,4 @@
-"""Strings of control tokens in texts: found, counted, and split from the text around them."""
+"""Strings of control tokens and tags in texts: find them, split text at them, count them."""
 
 from __future__ import annotations
 
@@ -21,49 +21,77 @@ if TYPE_CHECKING:
 
     from tokmill.chat.conversation import Message
 
-KEPT_TAGS = "think and tool_call tags kept as text"
-KEPT_CONTROL = "strings of control tokens kept as text"
 
-_TAGS = frozenset((*CALL_TAGS, *(tag for tags in REASONING_TAGS for tag in tags if tag[0] == "<")))
-"""Tags that no text has by chance, as it may have [THINK]."""
+@dataclass(frozen=True, slots=True)
+class Vocabulary:
+    """The tokenizer's control tokens, as templates need them.
+
+    `control`: id of every control token by its string. `eos`, `bos`: their strings, '' for none.
+    `named`: tokens by their name in the tokenizer's files, such as `pad_token`. `parse`: strings of
+    control tokens in messages become those tokens. `parsed`: added tokens that are no control
+    tokens; their strings in messages become tokens in any case.
+    """
+
+    control: Mapping[str, int]
+    eos: str
+    bos: str
+    named: Mapping[str, str]
+    parse: bool = False
+    parsed: frozenset[str] = frozenset()
 
 
-class ControlStringCounter:
-    """Counts such strings; pure, so threads may share one."""
+def control_pattern(strings: Iterable[str]) -> str:
+    """Return a regular expression that finds the leftmost string, and of several the longest.
 
-    def __init__(self, vocabulary: Vocabulary) -> None:
-        strings = set() if vocabulary.parse else {*vocabulary.control, *_TAGS}
-        strings -= {"", *vocabulary.parsed}
-        self.strings = strings
-        """What is counted."""
-        self._patterns = patterns(strings)
-        self._find = re.compile(control_pattern(strings)).findall
+    It is a tree of characters: hundreds of reserved tokens cost no more than one.
+    """
+    root: dict[str, Any] = {}
+    for string in sorted(filter(None, strings)):
+        node = root
+        for character in string:
+            node = node.setdefault(character, {})
+        node[""] = {}
+    return _branches(root) if root else "(?!)"  # matches nothing
 
-    def notice(self, messages: list[Message], noticed: Counter[str]) -> None:
-        """Count the strings of each kind in the messages of a conversation."""
-        for message in messages:
-            self._notice(message["content"], noticed)
-            if reasoning := message.get("reasoning_content"):
-                self._notice(reasoning, noticed)
 
-    def in_column(self, texts: pa.StringArray) -> dict[str, npt.NDArray[np.int64]]:
-        """Return the same for the n texts of a column: (n,) by name; empty where there is none."""
-        if not holds(texts, self._patterns):
-            return {}
-        found: dict[str, npt.NDArray[np.int64]] = {}
-        held = np.zeros(len(texts), bool)
-        for pattern in self._patterns:
-            held |= pc.match_substring_regex(texts, pattern).to_numpy(zero_copy_only=False)
-        for row in np.flatnonzero(held).tolist():
-            noticed = Counter[str]()
-            self._notice(texts[row].as_py(), noticed)
-            for name, n in noticed.items():
-                found.setdefault(name, np.zeros(len(texts), np.int64))[row] = n
-        return found
+def _branches(node: dict[str, Any]) -> str:
+    """Return the pattern of what may follow a node; optional if a string ends at the node."""
+    branches = [
+        re.escape(character) + (_branches(child) if child.keys() != {""} else "")
+        for character, child in node.items()
+        if character
+    ]
+    if not branches:
+        return ""
+    body = branches[0] if len(branches) == 1 else f"(?:{'|'.join(branches)})"
+    return f"(?:{body})?" if "" in node else body
 
-    def _notice(self, text: str, noticed: Counter[str]) -> None:
-        for string in self._find(text):
-            noticed[KEPT_TAGS if string in _TAGS else KEPT_CONTROL] += 1
+
+class TokenSplitter:
+    """Splits text at the strings of control tokens; of several that match the longest wins."""
+
+    def __init__(self, control: Collection[str]) -> None:
+        self._split = re.compile(f"({control_pattern(control)})").split
+        self._reach = max(map(len, control), default=1) - 1
+        # A token across an edge has one of these characters before the edge, and one behind it.
+        self._before = frozenset("".join(string[:-1] for string in control))
+        self._behind = frozenset("".join(string[1:] for string in control))
+
+    def __call__(self, text: str) -> list[str]:
+        """Return text, token, text, …, text: tokens have odd indices."""
+        return self._split(text)
+
+    def crosses(self, left: str, right: str) -> bool:
+        """Return whether a token begins in one text and ends in the next."""
+        if left[-1:] not in self._before or right[:1] not in self._behind:
+            return False
+        before = left[-self._reach :]
+        position = 0
+        for i, piece in enumerate(self._split(before + right[: self._reach])):
+            if i % 2 and position < len(before) < position + len(piece):
+                return True
+            position += len(piece)
+        return False
 
 
 def patterns(strings: Iterable[str]) -> list[str]:
@@ -73,17 +101,61 @@ def patterns(strings: Iterable[str]) -> list[str]:
 
 
 def holds(texts: pa.StringArray, patterns: Sequence[str]) -> bool:
-    """Return whether one of the `patterns` is found in the texts of a column, or across two.
+    """Return whether one of the `patterns` matches in the texts of a column, or across two texts.
 
-    Takes 0.1 ms a megabyte: all texts are one, and from each first character, mostly "<", Arrow
-    jumps to the next.
+    Takes 0.1 ms per megabyte: Arrow searches all texts as one, and jumps from one first character,
+    mostly "<", to the next.
     """
     _, offsets, data = texts.buffers()
     if data is None:
         return False
     edges = np.frombuffer(offsets, np.int32)[[texts.offset, texts.offset + len(texts)]]
-    whole = pa.StringArray.from_buffers(1, pa.py_buffer(edges), data)
-    return any(pc.match_substring_regex(whole, pattern)[0].as_py() for pattern in patterns)
+    joined = pa.StringArray.from_buffers(1, pa.py_buffer(edges), data)
+    return any(pc.match_substring_regex(joined, pattern)[0].as_py() for pattern in patterns)
+
+
+KEPT_TAGS = "think and tool_call tags kept as text"
+KEPT_CONTROL = "strings of control tokens kept as text"
+
+_TAGS = frozenset((*CALL_TAGS, *(tag for tags in REASONING_TAGS for tag in tags if tag[0] == "<")))
+"""Without [THINK], which ordinary text may hold by chance."""
+
+
+class ControlStringCounter:
+    """Counts strings of control tokens and tags that stay text; threads may share one."""
+
+    def __init__(self, vocabulary: Vocabulary) -> None:
+        strings = set() if vocabulary.parse else {*vocabulary.control, *_TAGS}
+        strings -= {"", *vocabulary.parsed}
+        self.strings = strings
+        self._patterns = patterns(strings)
+        self._find = re.compile(control_pattern(strings)).findall
+
+    def count(self, messages: list[Message], counts: Counter[str]) -> None:
+        """Add the strings in the messages of a conversation to `counts`."""
+        for message in messages:
+            self._count(message["content"], counts)
+            if reasoning := message.get("reasoning_content"):
+                self._count(reasoning, counts)
+
+    def in_column(self, texts: pa.StringArray) -> dict[str, npt.NDArray[np.int64]]:
+        """Return the counts for the n texts of a column, (n,) by name; empty if there are none."""
+        if not holds(texts, self._patterns):
+            return {}
+        found: dict[str, npt.NDArray[np.int64]] = {}
+        has_string = np.zeros(len(texts), bool)
+        for pattern in self._patterns:
+            has_string |= pc.match_substring_regex(texts, pattern).to_numpy(zero_copy_only=False)
+        for row in np.flatnonzero(has_string).tolist():
+            counts = Counter[str]()
+            self._count(texts[row].as_py(), counts)
+            for name, n in counts.items():
+                found.setdefault(name, np.zeros(len(texts), np.int64))[row] = n
+        return found
+
+    def _count(self, text: str, counts: Counter[str]) -> None:
+        for string in self._find(text):
+            counts[KEPT_TAGS if string in _TAGS else KEPT_CONTROL] += 1
 
 
 RENDERED_TEXTS = "texts wrapped as replies that look like rendered conversations"
@@ -101,14 +173,14 @@ _FRAMES = (
     ("Human: ", "\n\nAssistant: "),
     ("USER: ", "ASSISTANT: "),
 )
-"""What stands in a conversation as known templates write it: the first string, then the others."""
+"""Strings that known templates write around turns: the first, then the others behind it."""
 
 _SHORTEST = 3
-"""A control token of fewer characters stands in any text, such as the sign ÷."""
+"""Characters; shorter control tokens, such as ÷, occur in ordinary text."""
 
 
 class RenderedTexts:
-    """Recognises rendered conversations by known frames and a tokenizer's control tokens."""
+    """Recognises texts that are rendered conversations: strings of templates or control tokens."""
 
     def __init__(self, control: Collection[str]) -> None:
         tags = {*CALL_TAGS, *(tag for tags in REASONING_TAGS for tag in tags)}
@@ -117,7 +189,7 @@ class RenderedTexts:
         self._patterns = patterns({*strings, *(frame[-1] for frame in _FRAMES)})
 
     def sign(self, text: str) -> str:
-        """Return what shows that a text is a rendered conversation; '' where nothing does."""
+        """Return the strings that show a text to be a rendered conversation; '' if none do."""
         for first, *others in _FRAMES:
             position = text.find(first)
             if position >= 0 and all(text.find(other, position) >= 0 for other in others):
@@ -126,83 +198,8 @@ class RenderedTexts:
         return found[0] if found else ""
 
     def in_column(self, texts: pa.StringArray) -> npt.NDArray[np.int64] | None:
-        """Return which texts of a column are, as 0 and 1: (n,); None where none is."""
+        """Return 1 for each text of a column that is rendered, else 0: (n,); None if none is."""
         if not holds(texts, self._patterns):
             return None
         found = np.array([bool(self.sign(text)) for text in texts.to_pylist()], np.int64)
         return found if found.any() else None
-
-
-_NEVER = "(?!)"
-
-
-def control_pattern(strings: Iterable[str]) -> str:
-    """Give the regular expression of control strings: leftmost, and of those the longest.
-
-    It is a tree by characters, so that hundreds of reserved tokens cost no more than one.
-    """
-    root: dict[str, Any] = {}
-    for string in sorted(filter(None, strings)):
-        node = root
-        for character in string:
-            node = node.setdefault(character, {})
-        node[""] = {}
-    return _branches(root) if root else _NEVER
-
-
-def _branches(node: dict[str, Any]) -> str:
-    """Write the ways on from a node; where a string ends in it, going on is optional."""
-    ways = [
-        re.escape(character) + (_branches(child) if child.keys() != {""} else "")
-        for character, child in node.items()
-        if character
-    ]
-    if not ways:
-        return ""
-    body = ways[0] if len(ways) == 1 else f"(?:{'|'.join(ways)})"
-    return f"(?:{body})?" if "" in node else body
-
-
-@dataclass(frozen=True, slots=True)
-class Vocabulary:
-    """What a template needs to know of a tokenizer.
-
-    `control`: id of every control token by its string. `eos`, `bos`: their strings, '' if there is
-    none. `named`: its tokens by what its files call them, such as `pad_token`. `parse`: control
-    tokens' strings in messages become those tokens. `parsed`: added tokens that are none, whose
-    strings in messages become them anyway.
-    """
-
-    control: Mapping[str, int]
-    eos: str
-    bos: str
-    named: Mapping[str, str]
-    parse: bool = False
-    parsed: frozenset[str] = frozenset()
-
-
-class TokenSplitter:
-    """Cuts text at control tokens; of strings that begin together the longest is the token."""
-
-    def __init__(self, control: Collection[str]) -> None:
-        self._split = re.compile(f"({control_pattern(control)})").split
-        self._reach = max(map(len, control), default=1) - 1
-        # A token that stands across an edge has one of these before it, and one behind.
-        self._before = frozenset("".join(string[:-1] for string in control))
-        self._behind = frozenset("".join(string[1:] for string in control))
-
-    def __call__(self, text: str) -> list[str]:
-        """Give text, token, text, …, text: tokens stand at odd places."""
-        return self._split(text)
-
-    def crosses(self, left: str, right: str) -> bool:
-        """Say whether a token begins in one text and ends in the next."""
-        if left[-1:] not in self._before or right[:1] not in self._behind:
-            return False
-        before = left[-self._reach :]
-        position = 0
-        for i, piece in enumerate(self._split(before + right[: self._reach])):
-            if i % 2 and position < len(before) < position + len(piece):
-                return True
-            position += len(piece)
-        return False

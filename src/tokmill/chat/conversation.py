@@ -1,4 +1,4 @@
-"""A conversation as every template sees it, whatever the record looked like."""
+"""A conversation in the one form that templates get, and the error of a record that has none."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ if TYPE_CHECKING:
     from tokmill.chat.segments import Placeholder
 
 Message = dict[str, Any]
-"""`role` (system, developer, user, assistant, tool) and `content` (str) always; where the record
-has them: `reasoning_content` (str), `tool_calls` (list of {"type": "function", "function": {"name":
-str, "arguments": object}}, `id` where there was one), `name`, `tool_call_id`,
-`with_input` (true where it is an instruction with an input under a heading)."""
+"""Always `role` (system, developer, user, assistant, tool) and `content` (str). If the record has
+them: `reasoning_content` (str), `tool_calls` (list of {"type": "function", "function": {"name":
+str, "arguments": object}}, perhaps with `id`), `name`, `tool_call_id`, `with_input` (true for an
+instruction with an input under a heading)."""
 
 
 class ChatError(Exception):
     """A record that cannot become a sample: the short reason of its reject, and a message.
 
-    `is_drop`: it is whole, but a setting leaves it out.
+    `is_drop`: the record is not broken, but a setting leaves it out.
     """
 
     def __init__(self, reason: str, message: str, *, is_drop: bool = False) -> None:
@@ -40,15 +40,15 @@ def count_differs(n_replies: int, n_spans: int) -> ChatError:
 
 @dataclass(slots=True)
 class Conversation:
-    """Messages in order, at least one, and what else the record says.
+    """Messages in order, at least one, and the rest of the record.
 
-    Not frozen, which would take 1 µs a record more: only its reader may change it.
+    Not frozen: that would cost 1 µs per record. Only its reader may change it.
 
-    `weights`: one for each message, None where the record does not say: the mask rule decides.
-    `tools`: descriptions of functions, or None. `unread`: keys of the record that are filled and
-    that nothing reads, sorted. `placeholders`: characters in the texts that are control tokens;
-    `hides_tags`: whether a template must not see those in the last message. `variables`: those for
-    the template, or None. `is_text`: the record is one text, which may be a rendered conversation.
+    `weights`: one for each message, None where the mask rule decides. `tools`: descriptions of
+    functions. `unread`: filled keys of the record that nothing reads, sorted. `placeholders`:
+    characters in the texts that stand for tags; `hides_tags`: whether a template must not see those
+    of the last message. `variables`: for the template. `is_text`: the record is a single text,
+    perhaps a rendered conversation.
     """
 
     messages: list[Message]

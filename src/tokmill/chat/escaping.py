@@ -1,15 +1,18 @@
-"""Control strings in message texts, broken apart so that the rendering shows which are text.
+"""Private-use characters that keep text apart from control tokens while a template renders it.
 
-A private-use character, the break, goes behind the first character of every control string in the
-messages. What the template writes around them stays whole. After rendering, whole strings are
-control tokens, and the breaks are taken out of the rest:
+Escaping: a separator goes behind the first character of every control string in the messages, but
+not into the strings that the template writes itself. After rendering, intact strings are control
+tokens, and the separators are removed from the rest:
 
     message     what is <|end|>?
     rendering   <|user|>what is <⌇|end|>?<|end|>
     read as     token <|user|>, text "what is <|end|>?", token <|end|>
 
-A template that itself makes a control string of texts that hold none, say by putting a role between
-<| and |>, or by lower, means the token.
+A control string that the template makes of harmless texts, for example of a role between <| and |>,
+is the token.
+
+Placeholders: a message's string is text, but a tag of reasoning or of a tool call may be meant as
+the token. A character takes its place until the template has written the message.
 """
 
 from __future__ import annotations
@@ -30,40 +33,38 @@ if TYPE_CHECKING:
     from tokmill.chat.segments import Kind
 
 Marks = tuple[str, str, str]
-"""Characters before and behind a trained span, and the break."""
+"""The characters before and behind a trained span, and the separator."""
 
 _PRIVATE_USE = range(0xE000, 0xF900)
+_PLACEHOLDERS = range(0xF8FF, 0xF7FF, -1)
+"""From the end of the private use area; marks come from its beginning."""
+
 _USUAL = frozenset({"role", "content", "type", "function", "name", "arguments"})
 
 
 class ControlEscaper:
-    """Finds and breaks control strings; `reserved` holds what a template may write by itself."""
+    """Finds and escapes control strings; `reserved`: the text that the template writes itself."""
 
     def __init__(self, control: Iterable[str], reserved: str, *, parse: bool) -> None:
-        everything = sorted(filter(None, control))
-        strings = [] if parse else everything
+        all_strings = sorted(filter(None, control))
+        strings = [] if parse else all_strings
         pattern = control_pattern(strings)
         self._search = re.compile(pattern).search
-        # Looking ahead finds strings that overlap as well: breaking "ab" in "aba" must break "ba".
+        # The lookahead also finds strings that overlap, such as "ab" and "ba" in "aba".
         self._starts = re.compile(f"(?={pattern})(.)", re.DOTALL)
         self._singles = [string for string in strings if len(string) == 1]
-        self._reserved = "\0".join([reserved, *everything])
+        self._reserved = "\0".join([reserved, *all_strings])
         self.marks = _free_marks([self._reserved])
-        """The marks of records that hold none of them."""
+        """For records that hold none of these characters."""
 
     def is_clean(self, value: Any) -> bool:
-        """Say whether no string in a value of JSON holds a control string or one of `marks`."""
-        # One search of all texts end to end: most are short, and a call costs more than they do.
+        """Return whether a value of JSON holds no control string and none of `marks`."""
+        # One search over all texts: most are short, and a call costs more than searching them.
         text = "\0".join(texts_of(value))
         return not (any(mark in text for mark in self.marks) or self._search(text))
 
-    def broken(self, value: Any) -> tuple[Any, Marks]:
-        """Give a copy of a value with its control strings broken, and the marks that fit it.
-
-        Raises:
-            ChatError: its texts leave no private-use character, or a control token of one
-                character, which cannot be broken, stands in them.
-        """
+    def escaped(self, value: Any) -> tuple[Any, Marks]:
+        """Return a copy of a value with its control strings escaped, and marks that it lacks."""
         texts = texts_of(value)
         single = next((s for s in self._singles for text in texts if s in text), None)
         if single is not None:
@@ -75,30 +76,26 @@ class ControlEscaper:
         marks = _free_marks([self._reserved, *texts])
         return self._copy(value, "\\1" + marks[2]), marks
 
-    def _copy(self, value: Any, with_break: str) -> Any:
+    def _copy(self, value: Any, separated: str) -> Any:
         if type(value) is str:
-            return self._starts.sub(with_break, value)
+            return self._starts.sub(separated, value)
         if type(value) is dict:
             return {
-                self._copy(key, with_break): self._copy(item, with_break)
+                self._copy(key, separated): self._copy(item, separated)
                 for key, item in value.items()
             }
         if type(value) is list:
-            return [self._copy(item, with_break) for item in value]
+            return [self._copy(item, separated) for item in value]
         return value
 
 
 def escaped_forms(mark: str) -> tuple[str, str]:
-    """Give what JSON (or Python) escapes and URL quoting make of a mark."""
+    """Return a mark as JSON or Python escape it, and as URLs quote it."""
     return f"\\u{ord(mark):04x}", quote(mark)
 
 
 def _free_marks(texts: list[str]) -> Marks:
-    """Choose three private-use characters that no text holds, not even escaped.
-
-    Raises:
-        ChatError: there are fewer.
-    """
+    """Return three private-use characters that no text holds, not even escaped."""
     found: list[str] = []
     for code in _PRIVATE_USE:
         mark = chr(code)
@@ -113,7 +110,7 @@ def _free_marks(texts: list[str]) -> Marks:
 
 
 def texts_of(value: Any) -> list[str]:
-    """Give all strings of a value of JSON, keys too, but for those that every message has."""
+    """Return all strings of a value of JSON and its keys, without those that all messages have."""
     texts = []
     values = [value]
     for item in values:
@@ -128,32 +125,28 @@ def texts_of(value: Any) -> list[str]:
     return texts
 
 
-_RANGE = range(0xF8FF, 0xF7FF, -1)
-"""The end of the private use area: the marks of `shield` come from its beginning."""
-
-
 class HiddenTags(NamedTuple):
-    """The stand-ins of a conversation, and whether a Jinja template must not see them as tags.
+    """The placeholders of a conversation; `hides_last`: whether a Jinja template sees them.
 
-    It sees them as tags in all messages but the last, which is the reply to be trained: there
-    many a template would cut them out, with what is between them.
+    It sees the tags themselves in all messages but the last, which is the reply to be trained:
+    many templates would remove the tags there, with the text between them.
     """
 
     placeholders: Mapping[str, Placeholder]
     hides_last: bool
 
     def seen(self, messages: Sequence[Message], *, prompt: bool) -> Sequence[Message]:
-        """Return messages as the template is to see them; with a prompt, none is the reply."""
+        """Return messages as the template is to see them; with `prompt`, none is the reply."""
         if not self.placeholders:
             return messages
-        n_seen = len(messages) - (self.hides_last and not prompt)
+        n_with_tags = len(messages) - (self.hides_last and not prompt)
         return [
-            {**message, "content": self.written(message["content"])} if i < n_seen else message
+            {**message, "content": self.written(message["content"])} if i < n_with_tags else message
             for i, message in enumerate(messages)
         ]
 
     def written(self, text: str) -> str:
-        """Return a text with the tags that its stand-ins stand for."""
+        """Return a text with tags in place of their placeholders."""
         for character, placeholder in self.placeholders.items():
             text = text.replace(character, placeholder.string)
         return text
@@ -163,24 +156,18 @@ NO_HIDDEN_TAGS = HiddenTags({}, hides_last=False)
 
 
 class Placeholders:
-    """Chooses the stand-ins of one conversation, and puts them into its texts.
+    """Chooses the placeholders of one conversation, and puts them into its texts.
 
-    `reserved`: what the template writes by itself. `value`: all that the conversation says, as JSON
-    has it; it is looked at when a stand-in is asked for.
+    `reserved`: the text that the template writes itself. `value`: the conversation as JSON.
     """
 
     def __init__(self, reserved: str, value: Any) -> None:
         self._free = _free_characters(reserved, value)
         self._of_tags: dict[tuple[Tags, Kind], tuple[str, str]] = {}
         self.chosen: dict[str, Placeholder] = {}
-        """By character."""
 
     def put(self, text: str, blocks: Sequence[tuple[Span, Span]], tags: Tags, kind: Kind) -> str:
-        """Return a text with stand-ins where the tags of blocks stand.
-
-        Raises:
-            ChatError: the texts hold all characters there are.
-        """
+        """Return a text with placeholders for the tags of blocks."""
         opens, closes = self._pair(tags, kind)
         parts, end = [], 0
         for (start, inner), (stop, behind) in blocks:
@@ -205,6 +192,6 @@ class Placeholders:
 
 def _free_characters(reserved: str, value: Any) -> Iterator[str]:
     texts = [reserved, *texts_of(value)]
-    for character in map(chr, _RANGE):
+    for character in map(chr, _PLACEHOLDERS):
         if not any(character in text for text in texts):
             yield character

@@ -1,4 +1,4 @@
-"""Reasoning and tool calls that stand inside a reply's text, between tags.
+"""Reasoning and tool calls between tags inside the text of a reply.
 
     <think>                        reasoning_content: "2 and 2 are 4"
     2 and 2 are 4           read
@@ -6,8 +6,8 @@
 
     It is 4.
 
-One block that begins a reply is its reasoning, blocks that end it are its calls. The same tags
-anywhere else, and blocks that are not whole, are text.
+A block at the beginning of a reply is its reasoning, blocks at its end are its calls. The same tags
+elsewhere, and blocks without an end, are text.
 """
 
 from __future__ import annotations
@@ -26,16 +26,16 @@ CALL_TAGS: Tags = ("<tool_call>", "</tool_call>")
 THOUGHT_TAGS: Tags = ("<|begin_of_thought|>", "<|end_of_thought|>")
 
 REASONING_TAGS: tuple[Tags, ...] = (("<think>", "</think>"), ("[THINK]", "[/THINK]"), THOUGHT_TAGS)
-"""The tags that data sets put around reasoning, and templates or tokenizers may know."""
+"""The tags that data sets use for reasoning; templates or tokenizers may know them."""
 
 _SOLUTION_TAGS: Tags = ("<|begin_of_solution|>", "<|end_of_solution|>")
-"""What stands around the rest of a reply behind `THOUGHT_TAGS`."""
+"""The tags of the rest of a reply behind `THOUGHT_TAGS`."""
 
 Span = tuple[int, int]
 
 
 def leading_block(text: str, tags: Tags) -> tuple[Span, Span] | None:
-    """Return where both tags of a block stand that begins a text, behind white space at most."""
+    """Return the positions of both tags of a block that begins a text; white space may precede."""
     start = 0 if text.startswith(tags[0]) else len(text) - len(text.lstrip())
     if not text.startswith(tags[0], start):
         return None
@@ -47,7 +47,7 @@ def leading_block(text: str, tags: Tags) -> tuple[Span, Span] | None:
 def split_reasoning(text: str, tags: Tags) -> tuple[str, str] | None:
     """Return the reasoning of a leading block and the rest of the text, without newlines between.
 
-    That is how Qwen3's and minimind's templates read such a text themselves.
+    The templates of Qwen3 and minimind read such a text in the same way.
     """
     block = leading_block(text, tags)
     if block is None:
@@ -67,9 +67,9 @@ def _without_solution_tags(rest: str) -> str:
 
 
 def trailing_blocks(text: str) -> list[tuple[Span, Span]]:
-    """Return where the tags of the tool calls stand that end a text, in order; all or none.
+    """Return the positions of the tags of the tool calls that end a text, in order.
 
-    A block that is no call, right before one that is, makes all of them text.
+    If a block right before them is no valid call, all of them are text.
     """
     opens, closes = CALL_TAGS
     found: list[tuple[Span, Span]] = []
@@ -87,7 +87,7 @@ def trailing_blocks(text: str) -> list[tuple[Span, Span]]:
 
 
 def split_calls(text: str) -> tuple[str, list[dict[str, Any]]] | None:
-    """Return a text without the tool calls that end it, nor newlines before them, and the calls."""
+    """Return a text without the tool calls at its end and newlines before them, and the calls."""
     blocks = trailing_blocks(text)
     calls = [read_call(text[start[1] : stop[0]]) for start, stop in blocks]
     if not calls:
@@ -97,33 +97,31 @@ def split_calls(text: str) -> tuple[str, list[dict[str, Any]]] | None:
 
 
 def read_call(text: str) -> dict[str, Any] | None:
-    """Return the name and arguments of a call in JSON; None where a template would lose some of it.
+    """Return the name and arguments of a call in JSON; None if a template would lose some of it.
 
-    That is another key, a key that stands twice, or a number or string that JSON does not have.
+    Such as another key, a repeated key, or a number or string that JSON cannot represent.
     """
     try:
         call = json.loads(text, object_pairs_hook=_unique, parse_constant=_refused)
-        # Half a surrogate pair, or a number too large, is not written back as it was read.
+        # Refuses half a surrogate pair and numbers too large: JSON would write them otherwise.
         json.dumps(call, ensure_ascii=False, allow_nan=False).encode()
     except (ValueError, RecursionError):
         return None
     if not isinstance(call, dict) or call.keys() != {"name", "arguments"}:
         return None
     name, arguments = call["name"], call["arguments"]
-    is_whole = isinstance(name, str) and name and isinstance(arguments, dict)
-    return {"name": name, "arguments": arguments} if is_whole and _is_bare(name) else None
-
-
-def _is_bare(name: str) -> bool:
-    """Return whether JSON writes a name as it is: templates put it between quotes themselves."""
-    return json.dumps(name, ensure_ascii=False) == f'"{name}"'
+    if not (isinstance(name, str) and name and isinstance(arguments, dict)):
+        return None
+    # Templates put the name between quotes themselves, so that it must need no escapes.
+    is_plain = json.dumps(name, ensure_ascii=False) == f'"{name}"'
+    return {"name": name, "arguments": arguments} if is_plain else None
 
 
 def _unique(pairs: Iterable[tuple[str, Any]]) -> dict[str, Any]:
     listed = list(pairs)
     found = dict(listed)
     if len(found) < len(listed):
-        raise ValueError("a key stands twice")
+        raise ValueError("a repeated key")
     return found
 
 

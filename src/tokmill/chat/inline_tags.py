@@ -1,10 +1,12 @@
-"""Which tags inside a reply's text a template or tokenizer knows, seen by rendering small chats.
+"""Tags inside the text of replies: which of them a template knows, and replies read accordingly.
 
-Three ways to write a reply that begins with a block of reasoning, the first that the template has:
+A small chat is rendered to see how a template writes a reply that begins with a block of reasoning.
+The first of these that fits is used:
 
-    field     it writes a message's reasoning between the same tags: Qwen3, ChatML, minimind
-    hidden    it keeps the text, or cuts such a block out as it does in earlier turns: DeepSeek-R1.
-              In the last reply the tags are hidden from it, and are control tokens afterwards
+    field     it writes a message's reasoning between the same tags (Qwen3, ChatML, minimind): the
+              block becomes the message's reasoning
+    hidden    it keeps the text, or drops the block as in earlier turns (DeepSeek-R1): placeholders
+              hide the tags of the last reply from it, and become control tokens afterwards
     seen      the template reads the tags itself, as in the framework that a preset follows
 """
 
@@ -38,10 +40,10 @@ if TYPE_CHECKING:
     from tokmill.settings.schema import SftSettings
 
 _TEXT_PRESETS = frozenset({"torchtune", "nanochat", "baby-llama2"})
-"""Frameworks that take all of a message for text."""
+"""Frameworks that take a whole message as text."""
 
 _SEEN_PRESETS = frozenset({"trl", "llamafactory"})
-"""Frameworks that hand contents to the template as they are, and then look for control tokens."""
+"""Frameworks that give contents unchanged to the template, and then look for control tokens."""
 
 _QUESTION, _REPLY, _THOUGHT, _NAME, _VALUE = "Qx1", "Rz3", "Tw5", "Fu7", "Vs9"
 _WRITTEN_THOUGHT = re.compile(
@@ -53,14 +55,14 @@ _WRITTEN_CALL = re.compile(rf"{CALL_TAGS[0]}\s*(\{{.*?\}})\s*{CALL_TAGS[1]}", re
 
 @dataclass(frozen=True, slots=True)
 class InlineForms:
-    """What is recognised in the text of replies, and how.
+    """The tags recognised in the text of replies, and their treatment.
 
     `fields`: tags whose leading block becomes the message's reasoning; `empty`: the reasoning of
-    an empty block. `tokens`: tags of leading blocks that stay where they are, as control tokens.
-    `hides`: whether the template must not see the latter in the last reply. `after_open`: the
-    newlines that the template's prompt puts behind such a tag, None where it writes none. `calls`:
-    `field` or `token` for calls that end a reply, '' where they are text. `loses`: whether the
-    template leaves out the reasoning of its last reply, if it stands in a field, or in `tokens`.
+    an empty block. `tokens`: tags of leading blocks that stay in place as control tokens. `hides`:
+    whether these are hidden from the template in the last reply. `after_open`: the newlines that
+    the generation prompt puts behind such a tag, None if it writes no tag. `calls`: `field` or
+    `token` for calls that end a reply, '' if they are text. `loses_field`, `loses_tokens`: whether
+    the template leaves out the reasoning of its last reply, given as a field or between `tokens`.
     """
 
     fields: tuple[Tags, ...] = ()
@@ -74,7 +76,7 @@ class InlineForms:
 
     @property
     def closing_tags(self) -> list[str]:
-        """Return the tags one of which every text that holds something to recognise has."""
+        """Return closing tags; every text with something to recognise has at least one of them."""
         ends = [tags[1] for tags in chain(self.fields, self.tokens)]
         return list(dict.fromkeys([*ends, CALL_TAGS[1]] if self.calls else ends))
 
@@ -82,13 +84,13 @@ class InlineForms:
 def inline_forms(
     settings: SftSettings, template: ChatTemplate, vocabulary: Vocabulary
 ) -> InlineForms:
-    """Return what to recognise with this template."""
+    """Return the tags to recognise with this template."""
     loses_field = _loses_field(template, vocabulary)
     if settings.inline_tags == "fields":
         fields = tuple(dict.fromkeys([*_field_tags(template, vocabulary), *REASONING_TAGS]))
         empty = _empty(template, vocabulary, fields[0])
         return InlineForms(fields, empty, calls="field", loses_field=loses_field)
-    # With parse, strings are control tokens wherever they stand, and templates see them all.
+    # With parse, all such strings are control tokens, and templates see them.
     if settings.inline_tags == "text" or settings.preset in _TEXT_PRESETS or vocabulary.parse:
         return InlineForms(loses_field=loses_field)
     fields = () if settings.preset in _SEEN_PRESETS else _field_tags(template, vocabulary)
@@ -109,14 +111,14 @@ def inline_forms(
 
 
 def _field_tags(template: ChatTemplate, vocabulary: Vocabulary) -> tuple[Tags, ...]:
-    """Return the tags between which a template writes the reasoning of a reply, if it does."""
+    """Return the tags that a template writes around the reasoning of a reply, if it writes it."""
     text = _written(template, vocabulary, {"content": _REPLY, "reasoning_content": _THOUGHT})
     found = _WRITTEN_THOUGHT.search(text)
     return () if found is None else ((found["tag"], found["end"]),)
 
 
 def _empty(template: ChatTemplate, vocabulary: Vocabulary, tags: Tags) -> str:
-    """Return the empty reasoning for which a template writes an empty block: a newline for some."""
+    """Return the reasoning for which a template writes an empty block: '' or a newline."""
     for empty in ("", "\n"):
         message = {"content": _REPLY, "reasoning_content": empty}
         if tags[1] in _written(template, vocabulary, message):
@@ -125,19 +127,19 @@ def _empty(template: ChatTemplate, vocabulary: Vocabulary, tags: Tags) -> str:
 
 
 def _loses_field(template: ChatTemplate, vocabulary: Vocabulary) -> bool:
-    """Return whether a template writes a reply and not its reasoning; it may refuse it instead."""
+    """Return whether a template writes a reply without its reasoning."""
     text = _written(template, vocabulary, {"content": _REPLY, "reasoning_content": _THOUGHT})
     return _REPLY in text and _THOUGHT not in text
 
 
 def _knows(template: ChatTemplate, vocabulary: Vocabulary, tags: Tags) -> bool:
-    """Return whether a tag in a text would be kept apart, or is looked for by the template."""
+    """Return whether a tag is a control token, or the template looks for it."""
     literals = getattr(template, "literals", "")
     return any(tag in vocabulary.control for tag in tags) or tags[1] in literals
 
 
 def _keeps_hidden(template: ChatTemplate, vocabulary: Vocabulary, tags: Tags) -> bool:
-    """Return whether a template writes a text that begins with a tag, and no tag before it."""
+    """Return whether a template writes a text without a tag of its own before it."""
     text = _written(template, vocabulary, {"content": _THOUGHT})
     before = text.partition(_THOUGHT)[0].rstrip()
     return _THOUGHT in text and not before.endswith(tags)
@@ -169,7 +171,7 @@ def _calls(settings: SftSettings, template: ChatTemplate, vocabulary: Vocabulary
 
 
 def _written(template: ChatTemplate, vocabulary: Vocabulary, reply: Message) -> str:
-    """Return what a template writes of a question and a reply; '' where it refuses them."""
+    """Return the rendering of a question and a reply; '' if the template refuses them."""
     messages: list[dict[str, Any]] = [
         {"role": "user", "content": _QUESTION},
         {"role": "assistant", **reply},
@@ -192,9 +194,9 @@ LOST_REASONING = "replies whose reasoning the template leaves out"
 
 
 class InlineReader:
-    """Reads what stands inline in replies; pure, so threads may share one.
+    """Reads reasoning and calls in the text of replies; threads may share one.
 
-    `reserved`: what the template writes by itself.
+    `reserved`: the text that the template writes itself.
     """
 
     def __init__(self, forms: InlineForms, reserved: str) -> None:
@@ -202,22 +204,18 @@ class InlineReader:
         self._reserved = reserved
         self._closing_tags = forms.closing_tags
 
-    def read(self, conversation: Conversation, noticed: Counter[str]) -> Conversation:
-        """Return a conversation as the template is to get it; count in `noticed` what was read.
-
-        Raises:
-            ChatError: the texts leave no private-use character for a stand-in.
-        """
+    def read(self, conversation: Conversation, counts: Counter[str]) -> Conversation:
+        """Return a conversation as the template is to get it; add what was read to `counts`."""
         messages = conversation.messages
         if self._forms.loses_field:
-            noticed[LOST_REASONING] += sum(bool(m.get("reasoning_content")) for m in messages)
+            counts[LOST_REASONING] += sum(bool(m.get("reasoning_content")) for m in messages)
         if not any(self._may_hold(message) for message in messages):
             return conversation
         placeholders = Placeholders(self._reserved, [messages, conversation.tools])
         return replace(
             conversation,
             messages=[
-                self._read(message, placeholders, noticed) if self._may_hold(message) else message
+                self._read(message, placeholders, counts) if self._may_hold(message) else message
                 for message in messages
             ],
             placeholders=placeholders.chosen,
@@ -228,31 +226,31 @@ class InlineReader:
         content = message["content"]
         return message["role"] == "assistant" and any(tag in content for tag in self._closing_tags)
 
-    def _read(self, message: Message, placeholders: Placeholders, noticed: Counter[str]) -> Message:
+    def _read(self, message: Message, placeholders: Placeholders, counts: Counter[str]) -> Message:
         read = message
         if not message.get("reasoning_content"):
-            read = self._with_reasoning(message, placeholders, noticed)
+            read = self._with_reasoning(message, placeholders, counts)
         if self._forms.calls and not message.get("tool_calls"):
-            read = self._with_calls(read, placeholders, noticed)
+            read = self._with_calls(read, placeholders, counts)
         return read
 
     def _with_reasoning(
-        self, message: Message, placeholders: Placeholders, noticed: Counter[str]
+        self, message: Message, placeholders: Placeholders, counts: Counter[str]
     ) -> Message:
         content = message["content"]
         for tags in self._forms.fields:
             if found := split_reasoning(content, tags):
-                noticed[READ_REASONING] += 1
+                counts[READ_REASONING] += 1
                 reasoning, rest = found[0] or self._forms.empty, found[1]
                 return {**message, "content": rest, "reasoning_content": reasoning}
         for tags in self._forms.tokens:
             if leading_block(content, tags) is not None:
-                noticed[LOST_REASONING if self._forms.loses_tokens else READ_REASONING] += 1
-                return {**message, "content": self._hidden(content, tags, placeholders)}
+                counts[LOST_REASONING if self._forms.loses_tokens else READ_REASONING] += 1
+                return {**message, "content": self._with_placeholders(content, tags, placeholders)}
         return message
 
-    def _hidden(self, content: str, tags: Tags, placeholders: Placeholders) -> str:
-        """Return a text with stand-ins for the tags of its block, begun as the prompt begins it."""
+    def _with_placeholders(self, content: str, tags: Tags, placeholders: Placeholders) -> str:
+        """Return a text with placeholders for the tags of its block, begun as the prompt begins."""
         after_open = self._forms.after_open
         if after_open is not None:
             _, tag, inner = content.partition(tags[0])
@@ -262,18 +260,18 @@ class InlineReader:
         return placeholders.put(content, [block] if block else [], tags, Kind.REASONING)
 
     def _with_calls(
-        self, message: Message, placeholders: Placeholders, noticed: Counter[str]
+        self, message: Message, placeholders: Placeholders, counts: Counter[str]
     ) -> Message:
         content = message["content"]
         if self._forms.calls == "field":
             found = split_calls(content)
             if found is None:
                 return message
-            noticed[READ_CALLS] += 1
+            counts[READ_CALLS] += 1
             return {**message, "content": found[0], "tool_calls": found[1]}
         blocks = trailing_blocks(content)
         if not blocks:
             return message
-        noticed[READ_CALLS] += 1
+        counts[READ_CALLS] += 1
         text = placeholders.put(content, blocks, CALL_TAGS, Kind.TOOL_CALL)
         return {**message, "content": text}

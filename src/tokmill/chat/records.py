@@ -1,4 +1,4 @@
-"""Records of chats to segments, one after the other: the long way, which takes any record."""
+"""Records to segments one by one: the slow path, for records of any shape."""
 
 from __future__ import annotations
 
@@ -38,11 +38,11 @@ if TYPE_CHECKING:
 
 
 class Written(NamedTuple):
-    """What records became; plain values, so that another process may have written them.
+    """The samples of n records; plain values, which another process can send.
 
     `rows`: (n_samples,) int64, the record of each. `refused`: row, reason and message of each
-    record that became none. `drops`: rows by reason. `unread`: keys that nothing reads. `noticed`:
-    (n_samples,) int64 by name, what was noticed about the record whose first sample it is.
+    refused record. `drops`: rows by reason. `unread`: keys that nothing reads. `noticed`:
+    (n_samples,) int64 by name, counts of each record at its first sample.
     """
 
     columns: Columns
@@ -54,7 +54,7 @@ class Written(NamedTuple):
 
 
 class RecordWriter:
-    """Writes whole records as a template does; pure, so threads may share one."""
+    """Writes whole records with a template; threads may share one."""
 
     def __init__(
         self,
@@ -74,10 +74,10 @@ class RecordWriter:
         looked_for = self.kept.strings.union(self.forms.closing_tags)
         self._search = re.compile(control_pattern(looked_for)).search
         self.rendered = RenderedTexts(vocabulary.control)
-        self._cut = TokenSplitter(vocabulary.control)
+        self._split = TokenSplitter(vocabulary.control)
 
     def write(self, text: pa.LargeStringArray) -> Written:
-        """Give the segments of n records, each the text of an object in JSON."""
+        """Return the segments of n records, each the text of a JSON object."""
         found = _Found(self._vocabulary.control)
         for row, record in enumerate(text.to_pylist()):
             try:
@@ -86,32 +86,28 @@ class RecordWriter:
                 )
                 self._write(conversation, found, row)
                 if conversation.unread:
-                    found.note_unread(row, conversation.unread)
+                    found.keep_unread(row, conversation.unread)
             except ChatError as error:
                 found.refuse(row, error)
         return found.written(len(text))
 
     def write_conversation(self, conversation: Conversation) -> Written:
-        """Give the segments of one conversation.
-
-        Raises:
-            ChatError: it cannot be written.
-        """
+        """Return the segments of one conversation."""
         found = _Found(self._vocabulary.control)
         self._write(conversation, found, 0)
         return found.written(1)
 
     def _write(self, conversation: Conversation, found: _Found, row: int) -> None:
-        segments, noticed = found.segments, None
+        segments, counts = found.segments, None
         first_sample = len(found.rows)
-        as_it_is = conversation.is_text and self._settings.rendered_text == "parse"
-        if not as_it_is and (conversation.is_text or self._may_hold(conversation.messages)):
-            noticed = Counter[str]()
-            conversation = self._read(conversation, noticed)
+        is_rendered = conversation.is_text and self._settings.rendered_text == "parse"
+        if not is_rendered and (conversation.is_text or self._may_hold(conversation.messages)):
+            counts = Counter[str]()
+            conversation = self._read(conversation, counts)
         for sample in self._samples(conversation):
             segments.begin_sample()
-            if as_it_is:
-                self._write_as_it_is(sample, segments)
+            if is_rendered:
+                self._write_rendered(sample, segments)
             else:
                 self._template.render(sample, segments)
             if sample.placeholders:
@@ -121,35 +117,35 @@ class RecordWriter:
             if segments.is_empty():
                 raise ChatError("empty", "the sample has no text")
             found.rows.append(row)
-        if noticed:
-            found.notice(first_sample, noticed)
+        if counts:
+            found.add_counts(first_sample, counts)
 
-    def _write_as_it_is(self, sample: Conversation, segments: Segments) -> None:
+    def _write_rendered(self, sample: Conversation, segments: Segments) -> None:
         segments.begin_turn("assistant", sample.weights[0])
-        for i, piece in enumerate(self._cut(sample.messages[0]["content"])):
+        for i, piece in enumerate(self._split(sample.messages[0]["content"])):
             if i % 2:
                 segments.control(piece, Kind.EOT)
             else:
                 segments.text(piece, Kind.CONTENT)
 
     def _may_hold(self, messages: Sequence[Message]) -> bool:
-        """Return whether there is something to read or count: one look at each text, for speed."""
+        """Return whether messages hold something to read or count; searches each text once."""
         for message in messages:
             if "reasoning_content" in message or self._search(message["content"]) is not None:
                 return True
         return False
 
-    def _read(self, conversation: Conversation, noticed: Counter[str]) -> Conversation:
-        """Return a conversation as the template is to get it; count what its texts hold."""
-        conversation = self._inline.read(conversation, noticed)
-        self.kept.notice(conversation.messages, noticed)
+    def _read(self, conversation: Conversation, counts: Counter[str]) -> Conversation:
+        """Return a conversation as the template is to get it; add to `counts`."""
+        conversation = self._inline.read(conversation, counts)
+        self.kept.count(conversation.messages, counts)
         if conversation.is_text:
             text = conversation.messages[0]["content"]
-            noticed[RENDERED_TEXTS] += bool(self.rendered.sign(text))
+            counts[RENDERED_TEXTS] += bool(self.rendered.sign(text))
         return conversation
 
     def _samples(self, conversation: Conversation) -> Iterator[Conversation]:
-        """Give the conversation, or one for each assistant turn, which alone is trained."""
+        """Yield the conversation, or with --samples turn one for each trained reply."""
         if self._settings.samples == "conversation":
             yield conversation
             return
@@ -175,18 +171,18 @@ class _Found:
         self._set_of_row: dict[int, int] = {}
         self._noticed: dict[str, list[tuple[int, int]]] = {}
 
-    def note_unread(self, row: int, keys: tuple[str, ...]) -> None:
-        """Note the keys of a record that nothing reads."""
+    def keep_unread(self, row: int, keys: tuple[str, ...]) -> None:
+        """Keep the keys of a record that nothing reads."""
         self._set_of_row[row] = self._sets.setdefault(keys, len(self._sets))
 
-    def notice(self, sample: int, counts: Counter[str]) -> None:
-        """Count what was noticed about a record, at its first sample."""
+    def add_counts(self, sample: int, counts: Counter[str]) -> None:
+        """Keep the counts of a record at its first sample."""
         for name, n in counts.items():
             if n:
                 self._noticed.setdefault(name, []).append((sample, n))
 
     def refuse(self, row: int, error: ChatError) -> None:
-        """Take back what the record gave, and note why."""
+        """Remove the samples of a record, and keep the reason."""
         while len(self.segments.first_segments) > len(self.rows):
             self.segments.discard_sample()
         while self.rows and self.rows[-1] == row:
@@ -198,7 +194,7 @@ class _Found:
             self._refused.append((row, error.reason, error.message))
 
     def written(self, n_records: int) -> Written:
-        """Give what was collected."""
+        """Return all that was collected."""
         rows = np.array(self.rows, np.int64)
         return Written(
             self.segments.columns(),

@@ -1,4 +1,4 @@
-"""The chat renderer: whole records of a block to samples with the weight of every segment."""
+"""The chat renderer: the records of a block to samples with the weight of every segment."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tokmill.chat.column_writer import ColumnarWriter
 from tokmill.chat.control_strings import RENDERED_TEXTS, holds, patterns
 from tokmill.chat.reading.columns import read_regular
 from tokmill.chat.records import RecordWriter, Written
-from tokmill.chat.reply_counts import notice
+from tokmill.chat.reply_counts import reply_counts
 from tokmill.chat.weights import segment_weights
 from tokmill.values import WHOLE_RECORD, Reject, SampleBatch
 
@@ -25,15 +25,15 @@ if TYPE_CHECKING:
     from tokmill.settings.schema import SftSettings
     from tokmill.values import Records
 
-_SELDOM = 64
-"""Blocks after which a regular one is looked for again, where there were none."""
+_MOST_SKIPPED = 64
+"""At most so many blocks are skipped before the fast path is tried again."""
 
 
 class ChatRenderer:
-    """Turns records into samples; pure, so threads may share one.
+    """Turns records into samples; threads may share one.
 
-    `settings.schema` is one of the schemas, `auto` resolved. `write`: writes records one by one, in
-    this process or elsewhere; by default `writer.write`.
+    `settings.schema`: a schema, `auto` resolved. `write`: writes records one by one, in this
+    process or another; `writer.write` by default.
     """
 
     schema = pa.schema([(WHOLE_RECORD, pa.large_string())])
@@ -45,20 +45,20 @@ class ChatRenderer:
         rule: MaskRule,
         vocabulary: Vocabulary,
     ) -> None:
-        as_it_is = settings.schema == "text" and settings.rendered_text == "parse"
-        self.name = f"{settings.schema} as {'it is' if as_it_is else template.name}"
+        is_rendered = settings.schema == "text" and settings.rendered_text == "parse"
+        self.name = f"{settings.schema} as {'it is' if is_rendered else template.name}"
         self._settings = settings
         self._rule = rule
         self.writer = RecordWriter(settings, template, rule, vocabulary)
         self.write: Callable[[pa.LargeStringArray], Written] = self.writer.write
         self._inline = patterns(self.writer.forms.closing_tags)
         self._columnar = ColumnarWriter(template, vocabulary.control)
-        self._n_blocks = self._next_try = self._in_vain = 0
+        self._n_blocks = self._next_try = self._n_failed = 0
 
     def render(self, records: Records) -> SampleBatch:
         """Return the samples of a block's records, in order."""
         text = records.batch.column(0)
-        if (regular := self._by_columns(text)) is not None:
+        if (regular := self._regular_samples(text)) is not None:
             return self._samples(regular, ())
         written = self.write(text)
         lookup = records.lookup
@@ -69,11 +69,7 @@ class ChatRenderer:
         return self._samples(written, refused)
 
     def render_conversation(self, conversation: Conversation) -> SampleBatch:
-        """Return the samples of one conversation.
-
-        Raises:
-            ChatError: it cannot be written.
-        """
+        """Return the samples of one conversation."""
         return self._samples(self.writer.write_conversation(conversation), ())
 
     def _samples(self, written: Written, refused: Sequence[tuple[int, Reject]]) -> SampleBatch:
@@ -89,11 +85,11 @@ class ChatRenderer:
             refused,
             {reason: np.array(rows, np.int64) for reason, rows in written.drops.items()},
             written.unread,
-            {**written.noticed, **notice(columns, weights, self._rule)},
+            {**written.noticed, **reply_counts(columns, weights, self._rule)},
         )
 
-    def _by_columns(self, text: pa.LargeStringArray) -> Written | None:
-        """Return the samples of a regular block; None where it is not, or is not likely to be."""
+    def _regular_samples(self, text: pa.LargeStringArray) -> Written | None:
+        """Return the samples of a regular block; None if it is not regular, or hardly ever."""
         self._n_blocks += 1
         if self._rule.append_eos != "no" or self._n_blocks < self._next_try:
             return None
@@ -101,9 +97,9 @@ class ChatRenderer:
         columns = None
         if regular is not None and not holds(regular.contents, self._inline):
             columns = self._columnar.write(regular)
-        # To find that out is a tenth of the work: the more often in vain, the more seldom.
-        self._in_vain = 0 if columns is not None else self._in_vain + 1
-        self._next_try = self._n_blocks + min(1 << self._in_vain, _SELDOM) // 2
+        # A failed try costs a tenth of the work: after failures, tries become rarer.
+        self._n_failed = 0 if columns is not None else self._n_failed + 1
+        self._next_try = self._n_blocks + min(1 << self._n_failed, _MOST_SKIPPED) // 2
         if regular is None or columns is None:
             return None
         starts = regular.offsets[:-1]

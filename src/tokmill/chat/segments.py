@@ -1,4 +1,4 @@
-"""Segments: the pieces of a sample between which the mask, or a control token, may change."""
+"""Segments: the parts of a sample. Each is one control token, or text of one kind and turn."""
 
 from __future__ import annotations
 
@@ -17,32 +17,32 @@ if TYPE_CHECKING:
 
 
 class Kind(IntEnum):
-    """What a segment is within its turn; the mask rule speaks of these."""
+    """The kind of a segment within its turn; the mask rule trains or masks whole kinds."""
 
     OTHER = 0
-    """Never trained: bos, a preamble, what stands between turns."""
+    """Never trained: bos, a preamble, text between turns."""
     HEADER = 1
     CONTENT = 2
     REASONING = 3
     TOOL_CALL = 4
     EOT = 5
     SUFFIX = 6
-    """What the template puts behind the end of turn, such as a newline."""
+    """Text behind the end of turn, such as a newline."""
     END = 7
     """The eos that tokmill appends."""
     EOT_OUTSIDE = 8
     SUFFIX_OUTSIDE = 9
-    """The same, behind the generation tag of a template."""
+    """The same, but behind the generation tag of a template."""
 
 
 TEXT, TEXT_ALONE = -1, -2
-"""What stands for the control token in a segment of text."""
+"""In place of a control token's id: text, and text that is encoded apart from text before it."""
 
 ROLES = ("system", "developer", "user", "assistant", "tool")
 
 
 class SegmentTable(NamedTuple):
-    """What the mask rule asks of segments and of their turns.
+    """The kinds of segments, and the turns that they belong to.
 
     `kinds`, `turns`: (n_segments,) int64, a `Kind` and the number of a turn. `roles`, `samples`:
     (n_turns,) int64, index in `ROLES` and number of the sample. `given`: (n_turns,) float32,
@@ -59,8 +59,8 @@ class SegmentTable(NamedTuple):
 class Columns(NamedTuple):
     """Segments as columns: n of them, none empty.
 
-    `text`: large_string. `ids`: (n,) int32, control token or `TEXT`. `table`: what the mask rule
-    asks. `offsets`: (n_samples + 1,) int64, where samples begin.
+    `text`: large_string. `ids`: (n,) int32, control token or `TEXT`. `table`: kinds and turns.
+    `offsets`: (n_samples + 1,) int64, where samples begin.
     """
 
     text: pa.LargeStringArray
@@ -70,12 +70,12 @@ class Columns(NamedTuple):
 
 
 class Segments:
-    """Collects the segments of many samples in flat lists; a renderer calls it piece by piece.
+    """Collects the segments of many samples in flat lists; templates call it.
 
-    Text is given with `text`, a control token by its string with `control`; both belong to the turn
-    opened last. `begin_sample` comes before the first turn of each. `parts` are the strings of all
-    segments, `first_segments` where samples begin in them; `roles`, `weights` (None: by rule) and
-    `samples` say of every turn what it is. An empty text does not count as a segment in `columns`.
+    `begin_sample` comes before the first turn of a sample. `text` and `control` add to the turn
+    opened last. `parts`: the strings of all segments; `first_segments`: the first of each sample.
+    `roles`, `weights` (None: the mask rule decides) and `samples` have one entry for each turn.
+    `columns` leaves out empty texts.
     """
 
     def __init__(self, control: Mapping[str, int]) -> None:
@@ -93,24 +93,24 @@ class Segments:
         self.first_segments.append(len(self.parts))
 
     def begin_turn(self, role: str, weight: float | None = None) -> None:
-        """Open a turn of the open sample; `weight` None lets the mask rule decide."""
+        """Open a turn of the open sample; `weight`: as the record gives it."""
         self.roles.append(_ROLE_NUMBERS[role])
         self.weights.append(weight)
         self.samples.append(len(self.first_segments) - 1)
         self._first_of_turn.append(len(self.parts))
 
     def text(self, text: str, kind: Kind, *, alone: bool = False) -> None:
-        """Add text to the open turn; `alone` lets it begin with a token of its own."""
+        """Add text to the open turn; with `alone` it is encoded apart from text before it."""
         self.parts.append(text)
         self._codes.append(_code(TEXT_ALONE if alone else TEXT, kind))
 
     def control(self, string: str, kind: Kind) -> None:
-        """Add the control token that a string names; it is one of the mapping's."""
+        """Add a control token by its string."""
         self.parts.append(string)
         self._codes.append(_code(self._control[string], kind))
 
     def pieces(self, pieces: Sequence[str], kind: Kind) -> None:
-        """Add text, control token, text, …, text: control tokens stand at odd places."""
+        """Add text, control token, text, …, text: control tokens have odd indices."""
         self.parts += pieces
         codes = [_code(TEXT, kind)] * len(pieces)
         for i in range(1, len(pieces), 2):
@@ -118,16 +118,16 @@ class Segments:
         self._codes += codes
 
     def codes(self, *segments: tuple[str, Kind]) -> list[int]:
-        """Give what `add` wants for segments of these strings; '' stands for any text."""
+        """Return what `add` wants for segments of these strings; '' stands for any text."""
         return [_code(self._control.get(string, TEXT), kind) for string, kind in segments]
 
     def add(self, parts: Sequence[str], codes: Sequence[int]) -> None:
-        """Add several segments to the open turn at once, with the `codes` of such ones."""
+        """Add several segments to the open turn at once; `codes` as the method returns them."""
         self.parts += parts
         self._codes += codes
 
     def replace_placeholders(self, placeholders: Mapping[str, Placeholder]) -> None:
-        """Write control tokens where characters stand for them in texts of the open sample."""
+        """Write tags in place of their placeholders in texts of the open sample."""
         first = self.first_segments[-1]
         old = self.parts[first:], self._codes[first:]
         starts: list[int] = []
@@ -152,11 +152,11 @@ class Segments:
                 self._codes.append(_code(code >> _KIND_BITS, within))
 
     def is_empty(self) -> bool:
-        """Say whether the open sample has no text and no control token."""
+        """Return whether the open sample has no text and no control token."""
         return not any(self.parts[self.first_segments[-1] :])
 
     def columns(self) -> Columns:
-        """Give all segments as columns, and what the mask rule asks."""
+        """Return all segments as columns."""
         text = pa.array(self.parts, pa.large_string())
         codes = np.array(self._codes, np.int64)
         n_turns = len(self.roles)
@@ -177,7 +177,7 @@ class Segments:
         return Columns(text, (codes >> _KIND_BITS).astype(np.int32), table, offsets)
 
     def discard_sample(self) -> None:
-        """Take back the open sample: its record could not be rendered to the end."""
+        """Remove the open sample: its record could not be rendered."""
         first = self.first_segments.pop()
         del self.parts[first:]
         del self._codes[first:]
@@ -197,12 +197,12 @@ def _split_at(text: str, characters: Iterable[str]) -> list[str]:
 
 
 def _code(control: int, kind: int) -> int:
-    """Give one number for what a segment is: lists of one are half as long to fill as of two."""
+    """Return kind and control token as one number: filling one list takes half the time of two."""
     return control * (1 << _KIND_BITS) + kind
 
 
 class Placeholder(NamedTuple):
-    """What a character stands for: a tag, the kind of what it is around, whether it closes that."""
+    """The tag that a character stands for, the kind of the block, and whether the tag closes it."""
 
     string: str
     kind: Kind

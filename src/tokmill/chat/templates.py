@@ -22,12 +22,12 @@ if TYPE_CHECKING:
 
 
 class ChatTemplate(Protocol):
-    """Writes one conversation as the segments of one sample; pure, so threads may share one.
+    """Writes one conversation as the segments of one sample; threads may share one.
 
-    Some say more of themselves, for the columnar way: `verbatim`, contents stand in the sample as
-    they are but for the characters `strips` at their ends, and what is around them depends on the
-    roles alone; `independent`, the roles whose messages are written alike whatever is before and
-    behind them, but for a `default_system` before the first.
+    Optional attributes allow the fast path for whole columns. `verbatim`: contents are written
+    unchanged, but for the characters `strips` at their ends, and the text around them depends on
+    the roles only. `independent`: the roles whose messages are written alike whatever precedes or
+    follows, but for a `default_system` before the first.
     """
 
     name: str
@@ -37,7 +37,7 @@ class ChatTemplate(Protocol):
 
 
 def template_source(settings: SftSettings, preset_template: str, own: str | None) -> str:
-    """Give the name of a built-in template, or the text of a Jinja one.
+    """Return the name of a built-in template, or the text of a Jinja one.
 
     Args:
         settings: the settings.
@@ -79,7 +79,7 @@ def is_foreign(source: str) -> bool:
 
 
 def emitted_strings(source: str, added: Collection[str]) -> set[str]:
-    """Give the added tokens that a template itself writes, special or not."""
+    """Return the added tokens that a template itself writes, special or not."""
     if source in BUILT_IN:
         return {string for string in _TAGS if string in added}
     from tokmill.chat.jinja.environment import emitted_tokens
@@ -88,7 +88,7 @@ def emitted_strings(source: str, added: Collection[str]) -> set[str]:
 
 
 def make_template(source: str, settings: SftSettings, vocabulary: Vocabulary) -> ChatTemplate:
-    """Give the template of a `template_source`.
+    """Return the template of a `template_source`.
 
     Raises:
         UsageError: the tokenizer lacks its control tokens, or the Jinja template is wrong.

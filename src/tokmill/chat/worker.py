@@ -36,22 +36,22 @@ def main() -> None:
 
 
 TIME_S, TIME_OF_MIB_S = 120, 60
-"""Processor time, not wall time: a busy machine takes none of it. A MiB of chats takes a second."""
+"""Processor time, not wall time, so that other jobs do not count. A MiB of chats takes a second."""
 
 MEMORY_BYTES, MEMORY_TIMES_INPUT = 4 << 30, 64
 
 OUT_OF_TIME, OUT_OF_MEMORY = -signal.SIGPROF, 86
-"""Exit statuses of a process, as its parent sees them."""
+"""Exit statuses of the process, as its parent sees them."""
 
 _STATM = Path("/proc/self/statm")
 
 
 @contextmanager
 def guarded(n_bytes: int) -> Iterator[None]:
-    """Bound what is done with a message of `n_bytes`; to be called from the main thread.
+    """Bound the work on a message of `n_bytes`; only in the main thread.
 
     Raises:
-        SystemExit: there is no more memory. With no more time, the process ends at once.
+        SystemExit: the memory is used up. When the time is used up, the process ends at once.
     """
     limit_memory(MEMORY_BYTES + MEMORY_TIMES_INPUT * n_bytes)
     signal.setitimer(signal.ITIMER_PROF, TIME_S + TIME_OF_MIB_S * (n_bytes >> 20))
@@ -64,7 +64,7 @@ def guarded(n_bytes: int) -> Iterator[None]:
 
 
 def limit_memory(n_bytes: int) -> None:
-    """Let this process map `n_bytes` more than it does now; without /proc nothing is bounded."""
+    """Let this process map at most `n_bytes` more than now; does nothing without /proc."""
     try:
         mapped = int(_STATM.read_text().split()[0]) * resource.getpagesize()
     except OSError:

@@ -1,12 +1,12 @@
-"""ChatML and its kin: the templates of Qwen 2.5, minimind and torchtune, written without Jinja.
+"""ChatML and its variants: the templates of Qwen 2.5, minimind and torchtune.
 
     <|im_start|>user
     Hello<|im_end|>
     <|im_start|>assistant
     Hi<|im_end|>
 
-Tools are written as Qwen's template (Qwen/Qwen2.5-7B-Instruct) does; reasoning, which that one
-leaves out, as Qwen3's does: between think tags, before the reply.
+Tools are written as in Qwen/Qwen2.5-7B-Instruct. Reasoning, which that template leaves out, is
+written as in Qwen3: between think tags, before the reply.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ For each function call, return a json object with function name and arguments wi
 
 
 class ChatML:
-    """ChatML with tools; `default_system` goes before conversations that have no system message."""
+    """ChatML with tools; `default_system` precedes conversations without a system message."""
 
     name = "chatml"
     verbatim = True
@@ -74,7 +74,7 @@ class ChatML:
             previous = role
 
     def _system(self, conversation: Conversation, segments: Segments) -> int:
-        """Write system message and tools; give the number of the first message behind them."""
+        """Write system message and tools; return the number of the first message behind them."""
         first = conversation.messages[0]
         has_system = first["role"] in ("system", "developer")
         system = first["content"] if has_system else self.default_system
@@ -154,10 +154,10 @@ class ChatML:
 
 
 class Minimind(ChatML):
-    """The template of minimind: every reply has think tags, empty ones too.
+    """minimind: every reply has think tags, also without reasoning.
 
-    With `parse`, think tags in a reply's content are its reasoning, as minimind takes them; without
-    it they are text, as every control token's string is.
+    With `parse`, think tags in a reply's content are its reasoning, as in minimind; without it they
+    are text, as is every control token's string.
     """
 
     name = "minimind"
@@ -185,10 +185,10 @@ class Minimind(ChatML):
 
 
 class Torchtune(ChatML):
-    """What torchtune 0.6's Qwen2 tokenizer writes: every message by itself, no tools.
+    """torchtune 0.6 with Qwen2: every message is encoded by itself; no tools.
 
     The last reply ends in the end-of-turn token without the newline; a conversation that ends in
-    another role gets one more such token. Output of a tool stands bare.
+    another role gets one more such token. Nothing is written around the output of a tool.
     """
 
     name = "torchtune"

@@ -1,4 +1,4 @@
-"""The other built-in templates: Llama 3, Alpaca, plain, nanochat, baby-llama2."""
+"""Built-in templates other than ChatML: Llama 3, Alpaca, plain, baby-llama2, nanochat."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _NO_TOOLS = ("tool_calls", "reasoning_content")
 
 
 class Llama3:
-    """The template of Llama 3 (meta-llama/Meta-Llama-3-8B-Instruct): contents are trimmed."""
+    """Llama 3 (meta-llama/Meta-Llama-3-8B-Instruct); white space around contents is removed."""
 
     name = "llama3"
     verbatim = True
@@ -65,11 +65,10 @@ class Llama3:
 
 
 class Alpaca:
-    """Stanford Alpaca's form, with the reply on a line of its own and eos behind it.
+    """Stanford Alpaca, with the reply on a new line and eos behind it.
 
-    Its two preambles, for an instruction with and without an input, are those that Stanford has
-    published; a system message stands in their place. Several turns follow each other after a blank
-    line, as in LLaMA-Factory's template.
+    The two preambles, for instructions with and without an input, are Stanford's; a system message
+    replaces them. A blank line separates turns, as in LLaMA-Factory's template.
     """
 
     name = "alpaca"
@@ -123,7 +122,7 @@ class Alpaca:
 
 
 class Plain:
-    """Contents end to end, eos behind every reply: no template at all."""
+    """Contents one after another, eos behind every reply: no template at all."""
 
     name = "plain"
     verbatim = True
@@ -148,7 +147,7 @@ class Plain:
 
 
 class BabyLlama2:
-    """One `prompt <bos> answer <eos>`, as github.com/DLLXW/baby-llama2-chinese has it."""
+    """One `prompt <bos> answer <eos>`, as in github.com/DLLXW/baby-llama2-chinese."""
 
     name = "baby-llama2"
     verbatim = True
@@ -181,18 +180,18 @@ class BabyLlama2:
 
 
 class Nanochat:
-    """nanochat's tokens; calls of the tool `python` and what it printed stand inside the reply."""
+    """nanochat; calls of the tool `python` and their output stand inside the reply."""
 
     name = "nanochat"
     verbatim = True
 
     def __init__(self, control: Mapping[str, int]) -> None:
-        around = ("user", "assistant", "python", "output")
-        marks = [f"<|{name}_{edge}|>" for name in around for edge in ("start", "end")]
+        names = ("user", "assistant", "python", "output")
+        marks = [f"<|{name}_{edge}|>" for name in names for edge in ("start", "end")]
         require(control, ("<|bos|>", *marks), self.name)
 
     def render(self, conversation: Conversation, segments: Segments) -> None:
-        """Write one sample: user and assistant in turn, a system message before the first user."""
+        """Write one sample: user and assistant alternate; a system message may precede them."""
         messages, weights = conversation.messages, conversation.weights
         if messages[0]["role"] == "system" and len(messages) > 1:
             joined = f"{messages[0]['content']}\n\n{messages[1]['content']}"
@@ -240,7 +239,7 @@ class Nanochat:
 
 
 def _python(call: Mapping[str, dict[str, object]]) -> str:
-    """Give the code of a call of the tool `python`: its arguments as a string, or their `code`."""
+    """Return the code of a call of the tool `python`: a string, or its argument `code`."""
     function = call["function"]
     if function["name"] != "python":
         raise ChatError(

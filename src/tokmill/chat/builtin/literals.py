@@ -1,4 +1,4 @@
-"""How built-in templates write: their own text, which may hold control tokens, and JSON."""
+"""What built-in templates share: literals with control tokens, JSON, and refusals."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ if TYPE_CHECKING:
 
 
 class Literals:
-    """Writes strings of the template itself: a control token's string in them is that token.
+    """Writes strings of the template itself, in which a control token's string is the token.
 
-    Which strings are control tokens depends on the tokenizer: `<tool_call>` is one in some.
+    The control tokens depend on the tokenizer: `<tool_call>` is one in some.
     """
 
     def __init__(self, control: Collection[str]) -> None:
@@ -38,7 +38,7 @@ class Literals:
 
 
 def require(control: Mapping[str, int], strings: Collection[str], template: str) -> None:
-    """Make sure that a tokenizer has the control tokens of a template.
+    """Check that a tokenizer has the control tokens of a template.
 
     Raises:
         UsageError: one is missing.
@@ -52,23 +52,19 @@ def require(control: Mapping[str, int], strings: Collection[str], template: str)
 
 
 def as_json(value: Any) -> str:
-    """Write a value as chat templates do: no escapes beyond JSON's own."""
+    """Return a value as JSON, without escapes for other scripts, as chat templates write it."""
     return json.dumps(value, ensure_ascii=False)
 
 
 def function_of(call: Mapping[str, Any]) -> tuple[str, str]:
-    """Give the name of a tool call and its arguments as JSON."""
+    """Return the name of a tool call and its arguments as JSON."""
     function = call["function"]
     arguments = function["arguments"]
     return function["name"], arguments if isinstance(arguments, str) else as_json(arguments)
 
 
 def refuse(message: Message, number: int, keys: Collection[str], template: str) -> None:
-    """Refuse what a template has no words for, rather than lose it.
-
-    Raises:
-        ChatError: the message has one of the keys, filled.
-    """
+    """Refuse a message with a field that a template cannot write."""
     found = [key for key in keys if message.get(key)]
     if found:
         raise ChatError(

@@ -50,31 +50,19 @@ class Budget:
         self._measure = measure
 
     def step(self, n_steps: int) -> None:
-        """Charge steps.
-
-        Raises:
-            EndlessError: none are left.
-        """
+        """Charge steps."""
         self.steps -= n_steps
         if self.steps < 0:
             self.extend()
 
     def write(self, n_characters: int) -> None:
-        """Charge characters.
-
-        Raises:
-            EndlessError: none are left.
-        """
+        """Charge characters."""
         self.characters -= n_characters
         if self.characters < 0:
             self.extend()
 
     def extend(self) -> None:
-        """Add what a long conversation may take on top, once.
-
-        Raises:
-            EndlessError: it is not enough.
-        """
+        """Add what a long conversation may take on top, once."""
         if self._measure is not None:
             n_input = self._measure()
             self._measure = None
@@ -86,11 +74,7 @@ class Budget:
             raise EndlessError("it writes or copies too much text")
 
     def enter(self) -> None:
-        """Charge a call of a macro, block or recursive loop, until `leave`.
-
-        Raises:
-            EndlessError: too many are open.
-        """
+        """Charge a call of a macro, block or recursive loop, until `leave`."""
         self._depth += 1
         if self._depth > _DEEPEST_CALL:
             raise EndlessError(f"its macros call each other more than {_DEEPEST_CALL} deep")

@@ -98,7 +98,7 @@ def compile_template(source: str, *, date: str, where: str) -> CompiledTemplate:
 
 
 def emitted_tokens(source: str, added: Iterable[str]) -> set[str]:
-    """Give those of the added tokens that a template writes itself.
+    """Return those of the added tokens that a template writes itself.
 
     White space alone is none: runs of spaces are added tokens of some tokenizers, and stand in any
     template. Of a source that is not valid Jinja, give none: `compile_template` says why.
@@ -235,7 +235,7 @@ def _is_generation(node: nodes.CallBlock) -> bool:
 
 
 def _has_wrapped_generation(tree: nodes.Template) -> bool:
-    """Say whether something that the template can keep, or filter, holds a generation block."""
+    """Return whether something that the template can keep, or filter, holds a generation block."""
     wrappers = (nodes.Macro, nodes.CallBlock, nodes.FilterBlock, nodes.AssignBlock, nodes.Block)
     kept = [
         *(node for kind in wrappers for node in tree.find_all(kind)),

@@ -65,11 +65,7 @@ class LimitedEnvironment(ImmutableSandboxedEnvironment):
         add_counters(self.filters)
 
     def call_binop(self, context: Context, operator: str, left: Any, right: Any) -> Any:
-        """Return a product, power, remainder or quotient.
-
-        Raises:
-            EndlessError: it would be huge.
-        """
+        """Return a product, power, remainder or quotient."""
         if operator == "%" and isinstance(left, str | bytes):
             _budget(context).write(percent_size(left, right, _budget(context)))
         else:

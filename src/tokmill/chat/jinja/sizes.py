@@ -28,22 +28,14 @@ _PERCENT = re.compile(r"%(?:\([^)]*\))?[#0\- +]*(\d+|\*)?(?:\.(\d+|\*))?")
 
 
 def check_bits(*values: Any) -> None:
-    """Check that integers are not huge.
-
-    Raises:
-        EndlessError: one is.
-    """
+    """Check that integers are not huge."""
     for value in values:
         if isinstance(value, int) and int(value).bit_length() > _MAX_BITS:
             raise EndlessError("a number is too large for a chat template")
 
 
 def product_size(operator: str, left: Any, right: Any) -> int:
-    """Return the size of a product, power, remainder or quotient.
-
-    Raises:
-        EndlessError: it is a huge number.
-    """
+    """Return the size of a product, power, remainder or quotient."""
     check_bits(left, right)
     if isinstance(left, int) and isinstance(right, int):
         if operator == "**" and int(left).bit_length() * abs(right) > _MAX_BITS:
@@ -60,11 +52,7 @@ def product_size(operator: str, left: Any, right: Any) -> int:
 
 
 def percent_size(template: str | bytes, values: Any, budget: Budget) -> int:
-    """Return the size of `template % values`.
-
-    Raises:
-        EndlessError: a width or precision in it is large.
-    """
+    """Return the size of `template % values`."""
     text = template if isinstance(template, str) else template.decode("latin-1")
     budget.write(len(text))
     found = _PERCENT.findall(text)
@@ -80,11 +68,7 @@ def percent_size(template: str | bytes, values: Any, budget: Budget) -> int:
 
 
 def check_widths(widths: Any) -> None:
-    """Check the numbers of a format, written in digits.
-
-    Raises:
-        EndlessError: one is large.
-    """
+    """Check the numbers of a format, written in digits."""
     for digits in widths:
         if len(digits.lstrip("0")) > len(str(LONGEST_WIDTH)) or int(digits) > LONGEST_WIDTH:
             raise EndlessError(f"a format is wider than {LONGEST_WIDTH} characters")

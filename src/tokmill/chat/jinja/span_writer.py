@@ -55,9 +55,6 @@ class SpanWriter:
         """Write regions: turns between spans have `roles`, the spans' turns `weights`.
 
         `break_` is taken out of the text: what keeps text apart from control tokens.
-
-        Raises:
-            ChatError: a control token stands across the edge of a span.
         """
         self._check_edges(regions)
         header = self._around.header
@@ -132,13 +129,13 @@ class Render(Protocol):
     """Renders messages, with or without a prompt to reply, and no marks."""
 
     def __call__(self, messages: list[Message], *, prompt: bool) -> str:
-        """Give the rendering."""
+        """Return the rendering."""
 
 
 def find_reply_frame(
     render: Render, regions: Callable[[list[Message]], list[str]], cut: TokenSplitter
 ) -> tuple[str, ReplyFrame]:
-    """Give a template's generation prompt, '' if it varies, and what it writes around replies.
+    """Return a template's generation prompt, '' if it varies, and what it writes around replies.
 
     `regions` cuts the rendering of a question and its reply at its span. Of a template that refuses
     these conversations nothing is known: no header, no openers.
@@ -161,7 +158,7 @@ def find_reply_frame(
 
 
 def check_written(render: Render, where: str) -> None:
-    """Make sure that a template writes replies; one that refuses this conversation may.
+    """Check that a template writes replies; one that refuses this conversation may.
 
     Templates of models that see images may take contents as lists of parts alone, and write
     nothing at all for a text.
@@ -183,18 +180,18 @@ def check_written(render: Render, where: str) -> None:
 
 
 def _header(before: str, prompt: str) -> str:
-    """Give as much of the prompt as stands before a span: the rest may be within."""
+    """Return as much of the prompt as stands before a span: the rest may be within."""
     lengths = range(len(prompt), 0, -1)
     return next((prompt[:n] for n in lengths if before.endswith(prompt[:n])), "")
 
 
 def _ends_inside(span: Sequence[str]) -> bool:
-    """Say whether a span's last token has nothing but white space behind it."""
+    """Return whether a span's last token has nothing but white space behind it."""
     return len(span) > 1 and not span[-1].strip()
 
 
 def _added(render: Render, messages: list[Message], cut: TokenSplitter) -> str:
-    """Give what the prompt to reply adds, in whole tokens: the end may be written otherwise."""
+    """Return what the prompt to reply adds, in whole tokens: the end may be written otherwise."""
     without, with_prompt = (render(messages, prompt=prompt) for prompt in (False, True))
     if with_prompt.startswith(without):
         return with_prompt[len(without) :]

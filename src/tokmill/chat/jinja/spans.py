@@ -36,18 +36,15 @@ class RenderPrefix(Protocol):
     """Renders the first `n_messages` messages, with or without a prompt to reply."""
 
     def __call__(self, n_messages: int, *, prompt: bool) -> str:
-        """Give the rendering."""
+        """Return the rendering."""
 
 
 def spans_by_prefix(
     whole: str, render: RenderPrefix, replies: Sequence[int], n_messages: int
 ) -> list[tuple[int, int]]:
-    """Give the span of each reply in the rendering of all `n_messages` messages.
+    """Return the span of each reply in the rendering of all `n_messages` messages.
 
     `replies` are indices of messages, increasing. Spans are start, stop in characters, in order.
-
-    Raises:
-        ChatError: a rendering so far is no prefix of the whole one; or whatever `render` raises.
     """
     spans = []
     previous = 0
@@ -122,9 +119,6 @@ def split_at_marks(text: str, marks: Marks, n_replies: int) -> list[str]:
 
     Spans with nothing between them are one if that makes one span a reply: Phi 3 has its last eos
     in a tag of its own.
-
-    Raises:
-        ChatError: the marks are not one pair after another.
     """
     first, *rest = text.split(marks[0])
     regions = [first]
@@ -142,11 +136,7 @@ def split_at_marks(text: str, marks: Marks, n_replies: int) -> list[str]:
 
 
 def check_unchanged(regions: Sequence[str], plain: str) -> None:
-    """Make sure that the regions are the rendering without marks.
-
-    Raises:
-        ChatError: a filter of the template has seen the marks, and done otherwise.
-    """
+    """Check that the regions are the rendering without marks."""
     if "".join(regions) != plain:
         raise ChatError(
             _CHANGES,
@@ -156,11 +146,7 @@ def check_unchanged(regions: Sequence[str], plain: str) -> None:
 
 
 def keep_last_span(regions: list[str], n_replies: int) -> list[str]:
-    """Keep the last span alone, that of the last reply, if there is any reply.
-
-    Raises:
-        ChatError: whose the last span is, is unknown.
-    """
+    """Keep the last span alone, that of the last reply, if there is any reply."""
     if len(regions) // 2 != n_replies:
         raise count_differs(n_replies, len(regions) // 2)
     return ["".join(regions[:-2]), *regions[-2:]] if n_replies else regions

@@ -92,7 +92,7 @@ class JinjaTemplate:
         self._knows_developer = "developer" in source
         texts = [source, self._compiled.literals, *variables.values(), *texts_of(given)]
         reserved = "\0".join(texts)
-        self._shield = ControlEscaper(control, reserved, parse=parse)
+        self._escaper = ControlEscaper(control, reserved, parse=parse)
         self._cut = cut = TokenSplitter(control)
         self._last_only = settings.samples == "turn"
         self._trains_all = settings.turns == EVERYTHING
@@ -102,19 +102,13 @@ class JinjaTemplate:
         _check(settings, where, has_tags=self._compiled.has_tags, has_header=around.header != "")
 
     def render(self, conversation: Conversation, segments: Segments) -> None:
-        """Write one sample.
-
-        Raises:
-            ChatError: the template raises, writes nothing, or leaves a span unknown; text cannot be
-                kept apart from control tokens; or a weight stands where nothing can be trained. The
-                sample is to be discarded.
-        """
+        """Write one sample."""
         said: list[Any] = [
             self._prepared(conversation.messages), conversation.tools, conversation.variables
         ]  # fmt: skip
-        marks, break_ = self._shield.marks, ""
-        if not self._shield.is_clean(said):
-            said, marks = self._shield.broken(said)
+        marks, break_ = self._escaper.marks, ""
+        if not self._escaper.is_clean(said):
+            said, marks = self._escaper.escaped(said)
             break_ = marks[2]
         tagged = HiddenTags(conversation.placeholders, conversation.hides_tags)
         given = _Said(said[0], said[1], said[2], tagged)
@@ -138,11 +132,7 @@ class JinjaTemplate:
         self._writer.write(regions, roles, weights, segments, break_=break_)
 
     def text_of(self, messages: list[Message]) -> str:
-        """Return what it writes of messages, with nothing kept apart.
-
-        Raises:
-            ChatError: it refuses them.
-        """
+        """Return what it writes of messages, with nothing kept apart."""
         return self._ask(self._prepared(messages), prompt=False)
 
     def _advised(self, error: ChatError) -> ChatError:
@@ -187,11 +177,11 @@ class JinjaTemplate:
         segments.pieces(pieces, Kind.CONTENT)
 
     def check_written(self) -> None:
-        """Make sure that it writes what replies say, as `check_written` does."""
+        """Check that it writes what replies say, as `check_written` does."""
         check_written(self._ask, self.name)
 
     def _prepared(self, messages: Sequence[Message]) -> list[Message]:
-        """Give messages as transformers gives them to templates."""
+        """Return messages as transformers gives them to templates."""
         prepared = []
         for message in messages:
             if None in message.values():
@@ -251,15 +241,11 @@ class JinjaTemplate:
         return self._text(_Said(messages, None), _NO_MARKS, prompt=prompt)
 
     def _reply(self, messages: list[Message]) -> list[str]:
-        return self._regions(_Said(messages, None), self._shield.marks, [1])
+        return self._regions(_Said(messages, None), self._escaper.marks, [1])
 
 
 def _check_breaks(regions: list[str], break_: str) -> None:
-    """Make sure that no filter has written a break in other characters.
-
-    Raises:
-        ChatError: one has.
-    """
+    """Check that no filter has written a break in other characters."""
     if any(form in region for form in escaped_forms(break_) for region in regions):
         raise ChatError(
             "control token in text",
@@ -269,7 +255,7 @@ def _check_breaks(regions: list[str], break_: str) -> None:
 
 
 def _check(settings: SftSettings, where: str, *, has_tags: bool, has_header: bool) -> None:
-    """Make sure that settings can be followed.
+    """Check that settings can be followed.
 
     Raises:
         UsageError: one asks for what a Jinja template does not show.

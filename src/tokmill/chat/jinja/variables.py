@@ -25,11 +25,7 @@ _PREFIX, _TOKEN = "tokmill_", "_token"
 
 
 def read_variables(record: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a record's own variables, which may be JSON text.
-
-    Raises:
-        ChatError: they are no object, or one is a variable that tokmill sets.
-    """
+    """Return a record's own variables, which may be JSON text."""
     found = parsed(record[VARIABLES_KEY], "broken template variables", VARIABLES_KEY)
     if found is None:
         return {}

@@ -46,12 +46,7 @@ class Content:
 
 
 def read_content(value: Any, settings: SftSettings, where: str) -> Content:
-    """Give a content that is a text, null (empty) or a list of typed parts, joined.
-
-    Raises:
-        ChatError: "wrong type"; "unknown content part" for an image or another; "order of parts"
-            where a template could not write them as they stand; "broken tool call".
-    """
+    """Return a content that is a text, null (empty) or a list of typed parts, joined."""
     if isinstance(value, str):
         return Content(value)
     if value is None:
@@ -115,13 +110,10 @@ _CALL_KEYS = frozenset({"name", "id", "type", "index"})
 
 
 def read_tools(record: Mapping[str, Any], first: Any = None) -> list[Any] | None:
-    """Give the functions that a record describes, None where it has none.
+    """Return the functions that a record describes, None where it has none.
 
     Under one of `TOOL_KEYS`, a list or JSON text of one; minimind keeps it in the first
     message, `first`. A bare function is wrapped as {"type": "function", "function": {...}}.
-
-    Raises:
-        ChatError: "broken tools".
     """
     value = None if _TOOLS.isdisjoint(record) else first_present(record, TOOL_KEYS)
     if value is None and isinstance(first, dict):
@@ -147,13 +139,10 @@ def _read_tool(value: Any, where: str) -> dict[str, Any]:
 
 
 def read_calls(value: Any, settings: SftSettings, where: str) -> list[dict[str, Any]]:
-    """Give tool calls as {"type": "function", "function": {"name", "arguments"}}, `id` if any.
+    """Return tool calls as {"type": "function", "function": {"name", "arguments"}}, `id` if any.
 
     `value` is a call or a list of them, or JSON text of either; a call has `function`, or `name`
     and `arguments` itself.
-
-    Raises:
-        ChatError: "broken tool call".
     """
     calls = parsed(value, _BROKEN_CALL, where)
     if calls is None:
@@ -184,7 +173,7 @@ def _read_call(value: Any, settings: SftSettings, where: str) -> dict[str, Any]:
 
 
 def _read_arguments(function: Mapping[str, Any], settings: SftSettings, where: str) -> Any:
-    """Give the arguments of a call; none are an empty object, but under another name are lost."""
+    """Return the arguments of a call; none are an empty object, but under another name are lost."""
     arguments = function.get("arguments")
     if arguments is None:
         others = [k for k in function if k not in _CALL_KEYS and function[k] is not None]

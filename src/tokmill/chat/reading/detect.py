@@ -94,7 +94,7 @@ def _named_schema(settings: SftSettings) -> str:
 
 
 def _check_found(settings: SftSettings, records: Sequence[Mapping[str, Any]], where: str) -> None:
-    """Make sure that the keys named are there; raises `UsageError`."""
+    """Check that the keys named are there; raises `UsageError`."""
     keys = list(dict.fromkeys(key for record in records for key in record))
     for field, key in given_fields(settings.fields).items():
         if records and field in _NEEDED and key not in keys:

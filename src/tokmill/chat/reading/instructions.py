@@ -42,9 +42,6 @@ def read_pair(record: Mapping[str, Any], settings: SftSettings) -> Conversation:
 
     A context belongs to the prompt as an input to its instruction; beside an instruction of its
     own it belongs to that one, which is not read.
-
-    Raises:
-        ChatError: "no such fields", "wrong type" or "broken tools".
     """
     prompt = text_of(first_present(record, PROMPT_KEYS), "prompt")
     context = "" if is_filled(record.get("instruction")) else context_of(record)
@@ -56,20 +53,13 @@ def read_alpaca(record: Mapping[str, Any], settings: SftSettings) -> Conversatio
 
     With `instruction = "stanford"` the last user message also says `with_input` where it has one,
     for which template alpaca has other words at its beginning.
-
-    Raises:
-        ChatError: "no such fields", "wrong type" or "broken tools".
     """
     instruction = text_of(record.get("instruction"), "instruction")
     return _flat(_asked(instruction, context_of(record), settings), record, settings)
 
 
 def read_text(record: Mapping[str, Any], _settings: SftSettings) -> Conversation:
-    """Return a text as one message of the assistant: all of it is trained.
-
-    Raises:
-        ChatError: "no such fields" or "wrong type".
-    """
+    """Return a text as one message of the assistant: all of it is trained."""
     text = record.get("text")
     if text is None:
         raise no_such_fields("text", record)
@@ -138,11 +128,7 @@ def reasoning_of(record: Mapping[str, Any]) -> Message:
 def history_of(
     record: Mapping[str, Any], settings: SftSettings
 ) -> tuple[list[Message], list[float | None]]:
-    """Return earlier turns, pairs or messages, with their weights; CSV has them as JSON text.
-
-    Raises:
-        ChatError: "broken history" or "wrong type"; or as `read_messages` does.
-    """
+    """Return earlier turns, pairs or messages, with their weights; CSV has them as JSON text."""
     if _HISTORY.isdisjoint(record):
         return [], []
     key = filled_key(record, HISTORY_KEYS)

@@ -30,11 +30,7 @@ if TYPE_CHECKING:
 
 
 def message_list(value: Any, where: str) -> list[Any]:
-    """Give the items of a list of messages, which may stand in the record as JSON text.
-
-    Raises:
-        ChatError: "wrong type", "broken messages", or "no such fields" where there is nothing.
-    """
+    """Return the items of a list of messages, which may stand in the record as JSON text."""
     if isinstance(value, list):
         return value
     items = parsed(value, "broken messages", where)
@@ -48,11 +44,7 @@ def message_list(value: Any, where: str) -> list[Any]:
 def read_messages(
     items: Sequence[Any], settings: SftSettings, where: str = "message"
 ) -> tuple[list[Message], list[float | None]]:
-    """Give the messages of a list, and the weight that each says it has.
-
-    Raises:
-        ChatError: a message cannot be read; the error says which, by its number from 1.
-    """
+    """Return the messages of a list, and the weight that each says it has."""
     messages: list[Message] = []
     weights: list[float | None] = []
     roles = known_roles(settings.role_names)
@@ -73,7 +65,7 @@ def read_messages(
 
 
 def _plain_message(item: Any, roles: Mapping[str, str]) -> Message | None:
-    """Give a message of a known role, a text and nothing else, as nearly all are, quickly."""
+    """Return a message of a known role, a text and nothing else, as nearly all are, quickly."""
     if type(item) is not dict or len(item) != 2:
         return None
     if "role" in item:
@@ -134,7 +126,7 @@ def _read_said(item: Mapping[str, Any], role: str, settings: SftSettings, where:
 
 
 def _read_reasoning(item: Mapping[str, Any], in_parts: str | None, where: str) -> str | None:
-    """Give the reasoning of a message, '' if an empty one is there, None if none is."""
+    """Return the reasoning of a message, '' if an empty one is there, None if none is."""
     found = in_parts
     for key in REASONING_KEYS:
         value = item.get(key)
@@ -154,7 +146,7 @@ def _read_reasoning(item: Mapping[str, Any], in_parts: str | None, where: str) -
 def _read_all_calls(
     item: Mapping[str, Any], content: Content, settings: SftSettings, where: str
 ) -> list[dict[str, Any]]:
-    """Give the calls of a message, which may stand in its content or under either key."""
+    """Return the calls of a message, which may stand in its content or under either key."""
     groups = [list(content.calls)] + [
         read_calls(item[key], settings, f"{where}: {key}")
         for key in CALL_KEYS

@@ -142,7 +142,7 @@ def role_of(said: str, settings: SftSettings) -> str | None:
 
 
 def check_names(settings: SftSettings) -> None:
-    """Make sure that the names given are pairs of what they must be; raises `UsageError`."""
+    """Check that the names given are pairs of what they must be; raises `UsageError`."""
     for field in given_fields(settings.fields):
         if field not in _FIELDS:
             raise UsageError(

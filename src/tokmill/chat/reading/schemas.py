@@ -53,12 +53,7 @@ _SYSTEM_ROLES = ("system", "developer")
 
 
 def parse_record(text: str) -> dict[str, Any]:
-    """Give the object that a line of JSON stands for.
-
-    Raises:
-        ChatError: "malformed JSON", "wrong type" where it is no object, or "lone surrogate" where
-            a string or key in it cannot be UTF-8.
-    """
+    """Return the object that a line of JSON stands for."""
     record = parse_json(text, "malformed JSON", "record")
     if not isinstance(record, dict):
         raise wrong_type("record", "an object", record)
@@ -68,12 +63,9 @@ def parse_record(text: str) -> dict[str, Any]:
 def read_conversation(
     record: Mapping[str, Any], schema: str, settings: SftSettings
 ) -> Conversation:
-    """Give the conversation of a record, whose schema is one of the table's or "mixed".
+    """Return the conversation of a record, whose schema is one of the table's or "mixed".
 
     Costs about 1 µs a message, plus as much for the record.
-
-    Raises:
-        ChatError: the record cannot become a sample; its reason is short and stable.
     """
     given = record
     if settings.ignore_keys or settings.fields:
@@ -104,7 +96,7 @@ def read_conversation(
 
 
 def _of_other_schema(record: Mapping[str, Any], name: str, error: ChatError) -> ChatError:
-    """Give the error of a record that lacks a schema's fields, and what to do if it has another."""
+    """Add the schema that a record does fit to the error about missing fields."""
     other = recognise(record)
     if error.reason != "no such fields" or other in (None, name):
         return error
@@ -179,9 +171,6 @@ def _with_beside(
     """Put before the turns the record's system message, unless they have one, and its history.
 
     `weight`: of the system message; a history is as much a prompt as what comes behind it.
-
-    Raises:
-        ChatError: "empty conversation".
     """
     messages, weights = dialog.messages, dialog.weights
     if not messages:

@@ -58,11 +58,7 @@ _MEDIA = frozenset(MEDIA_KEYS)
 
 
 def check_media(item: Mapping[str, Any], where: str) -> None:
-    """Refuse what comes with images, videos or audio: its text alone would be trained wrongly.
-
-    Raises:
-        ChatError: "images", "videos" or "audios".
-    """
+    """Refuse what comes with images, videos or audio: its text alone would be trained wrongly."""
     if _MEDIA.isdisjoint(item):
         return
     for key in MEDIA_KEYS:

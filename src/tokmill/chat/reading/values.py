@@ -21,12 +21,7 @@ _SHOWN_KEYS = 20
 
 
 def parse_json(text: str, reason: str, where: str) -> Any:
-    """Return the value that JSON text stands for; integers are exact, of equal keys the last wins.
-
-    Raises:
-        ChatError: of this reason, when it is no JSON; "lone surrogate" when a string or key in it
-            cannot be UTF-8.
-    """
+    """Return the value of a JSON text; integers are exact, the last of equal keys wins."""
     try:
         value = json.loads(text)
         if not text.isascii():
@@ -76,11 +71,7 @@ def filled_key(record: Mapping[str, Any], keys: Iterable[str]) -> str:
 
 
 def text_of(value: Any, where: str) -> str:
-    """Return a text; null is empty.
-
-    Raises:
-        ChatError: it is something else.
-    """
+    """Return a text; null is empty."""
     if isinstance(value, str):
         return value
     if value is None:
