@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from bench.sft_values import Case
 from bench.values import NotMeasured
-from tokmill.settings.schema import SftSettings
+from tokmill.settings.sft import SftSettings
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -32,9 +32,9 @@ from tokmill.settings.schema import (
     InputSettings,
     LimitSettings,
     OutputSettings,
-    SftSettings,
     TokenizerSettings,
 )
+from tokmill.settings.sft import SftSettings
 from tokmill.timing import StageTimer
 from tokmill.tokenizer.tokenizer import load_tokenizer
 from tokmill.values import WHOLE_RECORD, Place, Records

@@ -24,7 +24,7 @@ from bench.options import tokenizer_with_eos
 from bench.sft_ours import Ours, read_data
 from bench.sft_values import Case, Refused
 from tokmill.errors import TokmillError
-from tokmill.settings.schema import SftSettings
+from tokmill.settings.sft import SftSettings
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

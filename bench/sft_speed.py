@@ -26,7 +26,7 @@ from typing import Any
 from tokmill.chat.conversation import ChatError
 from tokmill.chat.reading.detect import detect_schema
 from tokmill.chat.reading.schemas import read_conversation
-from tokmill.settings.schema import SftSettings
+from tokmill.settings.sft import SftSettings
 
 ROOT = Path(__file__).resolve().parents[1]
 QWEN_SYSTEM = "You are Qwen, created by Alibaba Cloud. You are a helpful assistant."

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from tokmill.chat.conversation import Conversation
-    from tokmill.settings.schema import SftSettings
+    from tokmill.settings.sft import SftSettings
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,7 +25,8 @@ from tokmill.measure.machine import usable_cores
 from tokmill.recipes.spec import RunSpec
 from tokmill.run.plan import Plan
 from tokmill.run.prepare import prepare
-from tokmill.settings.schema import Config, SftSettings, TokenizerSettings
+from tokmill.settings.schema import Config, TokenizerSettings
+from tokmill.settings.sft import SftSettings
 from tokmill.tokenizer.tokenizer import Tokenizer, load_tokenizer
 from tokmill.values import RAW_LIMIT_BYTES, Place, Records
 

@@ -19,9 +19,9 @@ from tokmill.settings.schema import (
     LimitSettings,
     OutputSettings,
     RunSettings,
-    SftSettings,
     TokenizerSettings,
 )
+from tokmill.settings.sft import SftSettings
 
 SAMPLES = Path(__file__).parents[1] / "data_samples"
 SCHEMAS = {

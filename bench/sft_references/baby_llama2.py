@@ -15,7 +15,8 @@ from bench.sft_references.foreign import load_file
 from bench.sft_references.one_by_one import CannotSayError, OneByOne
 from bench.sft_values import Case, Reference, Sample
 from bench.values import NotMeasured
-from tokmill.settings.schema import SftSettings, TokenizerSettings
+from tokmill.settings.schema import TokenizerSettings
+from tokmill.settings.sft import SftSettings
 from tokmill.tokenizer.tokenizer import load_tokenizer
 
 if TYPE_CHECKING:

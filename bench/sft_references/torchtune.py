@@ -11,7 +11,7 @@ from bench.sft_references.foreign import stubbed
 from bench.sft_references.one_by_one import CannotSayError, OneByOne
 from bench.sft_values import Case, Reference, Sample
 from bench.values import NotMeasured
-from tokmill.settings.schema import SftSettings
+from tokmill.settings.sft import SftSettings
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -10,7 +10,7 @@ from bench.sft_ours import read_data
 from bench.sft_promise import begins_trained, count, expected
 from bench.sft_values import Case
 from tokmill.chat.conversation import Conversation
-from tokmill.settings.schema import SftSettings
+from tokmill.settings.sft import SftSettings
 
 CALL = {"type": "function", "function": {"name": "f", "arguments": {"a": "é"}}}
 

@@ -10,7 +10,7 @@ from tokmill.chat.control_strings import Vocabulary
 from tokmill.chat.renderer import ChatRenderer
 from tokmill.chat.templates import make_template
 from tokmill.chat.weights import mask_rule
-from tokmill.settings.schema import SftSettings
+from tokmill.settings.sft import SftSettings
 from tokmill.values import WHOLE_RECORD, Place, Records, SampleBatch
 
 STRINGS = (

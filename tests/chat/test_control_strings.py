@@ -23,7 +23,7 @@ from tokmill.chat.control_strings import (
 )
 from tokmill.chat.reading.detect import resolve_rendered_text, text_note
 from tokmill.errors import UsageError
-from tokmill.settings.schema import SftSettings
+from tokmill.settings.sft import SftSettings
 
 pieces = [
     "<|im_end|>",

@@ -17,7 +17,7 @@ from tokmill.chat.jinja.template import JinjaTemplate
 from tokmill.chat.renderer import ChatRenderer
 from tokmill.chat.templates import make_template
 from tokmill.chat.weights import mask_rule
-from tokmill.settings.schema import SftSettings
+from tokmill.settings.sft import SftSettings
 
 THINK = ("<think>", "</think>")
 

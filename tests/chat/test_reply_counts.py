@@ -116,7 +116,7 @@ def jinja_noticed(whole_records):
     from tokmill.chat.renderer import ChatRenderer
     from tokmill.chat.templates import make_template
     from tokmill.chat.weights import mask_rule
-    from tokmill.settings.schema import SftSettings
+    from tokmill.settings.sft import SftSettings
 
     control = {"<eos>": 0, "<|user|>": 1, "<|assistant|>": 2, "<|end|>": 3}
     vocabulary = Vocabulary(control, "<eos>", "", {"eos_token": "<eos>"})

@@ -9,7 +9,7 @@ from tokmill.chat.jinja.training_templates import TRAINING
 from tokmill.chat.segments import Segments
 from tokmill.chat.templates import BUILT_IN, emitted_strings, make_template, template_source
 from tokmill.errors import UsageError
-from tokmill.settings.schema import SftSettings
+from tokmill.settings.sft import SftSettings
 
 OWN = "{% for m in messages %}{{ m.content }}{% endfor %}"
 NAMES = (

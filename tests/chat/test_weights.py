@@ -7,7 +7,7 @@ import pytest
 from tokmill.chat.conversation import ChatError
 from tokmill.chat.weights import mask_rule, message_weight, times_record_weight
 from tokmill.errors import UsageError
-from tokmill.settings.schema import PRESETS, SftSettings
+from tokmill.settings.sft import PRESETS, SftSettings
 
 DIALOG = [("user", "U"), ("assistant", "A"), ("user", "V"), ("assistant", "B")]
 USER = "<|im_start|>user\n{}<|im_end|>\n"

@@ -17,7 +17,7 @@ from tokmill.cli.main import cli
 from tokmill.dataset.canonical import json_chunks, manifest_sha256
 from tokmill.errors import TokmillError
 from tokmill.executors.run import run
-from tokmill.settings.schema import SftSettings
+from tokmill.settings.sft import SftSettings
 
 N_EDITS = 60
 """For each command and kind of dataset: thousands were tried when this was written."""

@@ -152,7 +152,7 @@ def test_every_option_and_variable_is_there_once():
 def test_the_help_shows_defaults_in_words():
     text = " ".join(invoke("--help").output.split())
     assert "[INPUT]..." in text
-    assert "Between a title and what it titles. [default: :]" in text
+    assert "Text between a title and its text. [default: :]" in text
     assert "[default: 64 MiB]" in text
     assert "[default: 1024 MiB]" in text
     assert "[default: auto]" not in text

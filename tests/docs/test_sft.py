@@ -27,7 +27,7 @@ from tokmill.dataset.packs import open_packs
 from tokmill.dataset.reader import open_shards
 from tokmill.executors.run import run
 from tokmill.settings.load import build_config
-from tokmill.settings.schema import SftSettings
+from tokmill.settings.sft import SftSettings
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "sft.md").read_text(encoding="utf-8")

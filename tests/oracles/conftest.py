@@ -13,7 +13,7 @@ import pytest
 
 from tokmill.dataset.reader import Shard, open_shards
 from tokmill.executors.run import run
-from tokmill.settings.schema import SftSettings
+from tokmill.settings.sft import SftSettings
 
 SAMPLES = Path(__file__).parents[2] / "data_samples"
 

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from tokmill.run.packing import pack
-from tokmill.settings.schema import SftSettings
+from tokmill.settings.sft import SftSettings
 
 REASON = "the oracle is not installed: make oracles"
 MASKED = -100

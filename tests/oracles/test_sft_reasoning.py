@@ -12,7 +12,7 @@ from tokenizers import Tokenizer as Library
 from bench.sft_ours import Ours
 from bench.sft_values import Case, Sample
 from tests.chat.test_inline_tags import DROPS, FIELD
-from tokmill.settings.schema import SftSettings
+from tokmill.settings.sft import SftSettings
 
 with warnings.catch_warnings():
     # Importing them warns of optional packages that are not here, as UserWarning and others.

@@ -24,7 +24,7 @@ from bench.sft_references.transformers_chat import FIRST, UNWRITTEN, Transformer
 from bench.sft_values import Case, DataSet
 from tokmill.chat.conversation import Conversation
 from tokmill.errors import UsageError
-from tokmill.settings.schema import SftSettings
+from tokmill.settings.sft import SftSettings
 
 REASON = "the oracle is not installed: make oracles"
 

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from tokmill.dataset.packs import open_packs
 from tokmill.run.packing import pack
-from tokmill.settings.schema import SftSettings
+from tokmill.settings.sft import SftSettings
 
 REASON = "the oracle is not installed: make oracles"
 SAMPLES = Path(__file__).parents[2] / "data_samples"

@@ -9,7 +9,7 @@ import pytest
 from tokmill.cli.dataset import spread, tokenizer_of
 from tokmill.executors.run import run
 from tokmill.page.trained_text import check_trained_text
-from tokmill.settings.schema import SftSettings
+from tokmill.settings.sft import SftSettings
 
 SAMPLES = Path(__file__).parents[2] / "data_samples"
 

@@ -6,7 +6,7 @@ from tokmill.dataset.canonical import sha256_hex
 from tokmill.engines.engine import REFERENCE, load_engine
 from tokmill.recipes.mask_entry import describe_mask, last_ids
 from tokmill.recipes.sft_setup import make_chat_renderer
-from tokmill.settings.schema import SftSettings
+from tokmill.settings.sft import SftSettings
 
 CHAT = {"messages": [{"role": "user", "content": "hi"}]}
 

@@ -15,7 +15,7 @@ from tokmill.chat.worker import OUT_OF_MEMORY, OUT_OF_TIME
 from tokmill.errors import WorkerError
 from tokmill.recipes import render_pool
 from tokmill.recipes.render_pool import RenderPool
-from tokmill.settings.schema import SftSettings
+from tokmill.settings.sft import SftSettings
 
 SETTINGS = SftSettings(schema="messages", template="plain", samples="turn")
 VOCABULARY = Vocabulary({"<eos>": 2}, "<eos>", "", {"eos_token": "<eos>"})

@@ -12,7 +12,8 @@ from tokmill.recipes.sft_setup import (
     sft_settings,
     vocabulary_of,
 )
-from tokmill.settings.schema import Config, SftSettings
+from tokmill.settings.schema import Config
+from tokmill.settings.sft import SftSettings
 from tokmill.tokenizer.tokenizer import load_tokenizer
 
 CHAT = {"messages": [{"role": "user", "content": "hi"}]}

@@ -14,7 +14,8 @@ from tokmill.dataset.reader import read_manifest
 from tokmill.dataset.verify import verify
 from tokmill.errors import StateError
 from tokmill.executors.run import run
-from tokmill.settings.schema import Config, SftSettings
+from tokmill.settings.schema import Config
+from tokmill.settings.sft import SftSettings
 
 TURNS = [{"role": "user", "content": "?"}, {"role": "assistant", "content": "yes"}]
 

@@ -16,7 +16,7 @@ from tokmill.dataset.verify import verify
 from tokmill.errors import StateError
 from tokmill.executors.run import run
 from tokmill.run.finish import PROBE_TEXT, committed
-from tokmill.settings.schema import SftSettings
+from tokmill.settings.sft import SftSettings
 
 FORMAT_PAGE = Path(__file__).parents[2] / "docs" / "format.md"
 

@@ -27,7 +27,7 @@ from tokmill.recipes.table import make_recipe
 from tokmill.run.part import run_part
 from tokmill.run.plan import Plan
 from tokmill.run.prepare import prepare
-from tokmill.settings.schema import SftSettings
+from tokmill.settings.sft import SftSettings
 from tokmill.storage import PendingFile
 
 if sys.version_info >= (3, 14):

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tokmill.executors.run import run
-from tokmill.settings.schema import SftSettings
+from tokmill.settings.sft import SftSettings
 
 SAMPLES = Path(__file__).parents[2] / "data_samples"
 CHATS = SAMPLES / "sft"

@@ -19,7 +19,8 @@ from tokmill.recipes.sft_encoder import make_sample_encoder
 from tokmill.recipes.sft_setup import make_chat_renderer, resolve_sft
 from tokmill.recipes.spec import RunSpec
 from tokmill.run.plan import resolve
-from tokmill.settings.schema import Config, InputSettings, SftSettings, TokenizerSettings
+from tokmill.settings.schema import Config, InputSettings, TokenizerSettings
+from tokmill.settings.sft import SftSettings
 from tokmill.timing import StageTimer
 from tokmill.tokenizer.tokenizer import load_tokenizer
 

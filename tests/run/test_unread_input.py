@@ -10,7 +10,7 @@ import pytest
 
 from tokmill.errors import UnreadInputError
 from tokmill.executors.run import run
-from tokmill.settings.schema import SftSettings
+from tokmill.settings.sft import SftSettings
 from tokmill.sources.streams import zstd
 
 ROWS = [{"text": f"hello {i} " * (i % 5 + 1)} for i in range(400)]

@@ -14,9 +14,9 @@ from tokmill.settings.schema import (
     Config,
     InputSettings,
     OutputSettings,
-    SftSettings,
     TokenizerSettings,
 )
+from tokmill.settings.sft import SftSettings
 
 
 def test_arguments_have_the_names_of_the_options():

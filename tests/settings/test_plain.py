@@ -4,7 +4,8 @@ import json
 
 from tokmill.settings.load import build_config
 from tokmill.settings.plain import output_settings, plain, unsaid_settings
-from tokmill.settings.schema import Config, SftSettings
+from tokmill.settings.schema import Config
+from tokmill.settings.sft import SftSettings
 
 
 def test_the_settings_that_decide_the_bytes_leave_out_paths_speed_and_messages():

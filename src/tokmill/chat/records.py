@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from tokmill.chat.segments import Columns
     from tokmill.chat.templates import ChatTemplate
     from tokmill.chat.weights import MaskRule
-    from tokmill.settings.schema import SftSettings
+    from tokmill.settings.sft import SftSettings
 
 
 class Written(NamedTuple):

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from tokmill.chat.conversation import Conversation
     from tokmill.chat.templates import ChatTemplate
     from tokmill.chat.weights import MaskRule
-    from tokmill.settings.schema import SftSettings
+    from tokmill.settings.sft import SftSettings
     from tokmill.values import Records
 
 _MOST_SKIPPED = 64

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from tokmill.chat.control_strings import Vocabulary
     from tokmill.chat.conversation import Conversation
     from tokmill.chat.segments import Segments
-    from tokmill.settings.schema import SftSettings
+    from tokmill.settings.sft import SftSettings
 
 
 class ChatTemplate(Protocol):

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
     from tokmill.chat.conversation import Conversation, Message
     from tokmill.chat.segments import SegmentTable
-    from tokmill.settings.schema import SftSettings
+    from tokmill.settings.sft import SftSettings
 
 EVERYTHING = "everything"
 """The value of --turns that trains every token, as language modelling does."""

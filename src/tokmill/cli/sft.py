@@ -13,7 +13,8 @@ from tokmill.cli.options import config_from_options, settings_options
 from tokmill.cli.plan import show_plan
 from tokmill.cli.running import run_and_show, run_options
 from tokmill.errors import UsageError
-from tokmill.settings.schema import SFT_SECTIONS, RenderSettings, SftSettings
+from tokmill.settings.schema import SFT_SECTIONS, RenderSettings
+from tokmill.settings.sft import SftSettings
 
 
 @click.command("sft")

@@ -14,7 +14,7 @@ from tokmill.dataset.packs import open_packs
 from tokmill.dataset.reader import find_document
 from tokmill.errors import UsageError, VerifyError
 from tokmill.settings.load import build_config
-from tokmill.settings.schema import SftSettings
+from tokmill.settings.sft import SftSettings
 from tokmill.tokenizer.control_tokens import added_tokens
 from tokmill.tokenizer.decode import Run, TokenDecoder, escaped
 from tokmill.words.plural import plural

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from tokmill.chat.control_strings import Vocabulary
     from tokmill.chat.records import RecordWriter, Written
-    from tokmill.settings.schema import SftSettings
+    from tokmill.settings.sft import SftSettings
 
 START_AFTER_S = 0.5
 """Seconds of writing in this process after which others are started: what their start takes."""

@@ -21,7 +21,8 @@ if TYPE_CHECKING:
     from typing import Any
 
     from tokmill.chat.conversation import Message
-    from tokmill.settings.schema import Config, SftSettings
+    from tokmill.settings.schema import Config
+    from tokmill.settings.sft import SftSettings
     from tokmill.tokenizer.tokenizer import Tokenizer
 
 

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from tokmill.dataset.writer import ShardEntry
     from tokmill.recipes.spec import Part
     from tokmill.run.plan import Plan
-    from tokmill.settings.schema import SftSettings
+    from tokmill.settings.sft import SftSettings
 
 PROBE_TEXT = "Hello, 世界! 123\n\tx = {}"
 """Encoded into the manifest, so that another tokenizer of the same name is noticed."""

@@ -1,6 +1,6 @@
-"""Settings of the bill: which model, trained and served how. They never change a byte of a dataset.
+"""Settings of the bill: the model, its training and its serving.
 
-0 and '' mean: not said; what then holds is in the help.
+They never change a byte of a dataset. 0 and '' mean "not given"; the help says what is used then.
 """
 
 from __future__ import annotations
@@ -21,93 +21,97 @@ OPTIMIZERS = (
 )  # fmt: skip
 LOADING = ("memmap", "lazy", "read", "concatenate", "int64", "lists", "copies")
 LAZY_LOADING = ("lazy", "copies")
-"""These open the dataset where the first sample is taken: in each worker."""
+"""Each worker opens the dataset, when it reads its first sample."""
 LARGEST = 1 << 40
-"""No count of layers, tokens or GPUs is above this."""
+"""Upper bound of all counts, such as layers or tokens."""
 
 
 @dataclass(frozen=True, slots=True)
 class ModelSettings:
-    """Which model. Numbers that are given win over those of the named model."""
+    """The model. Numbers win over those of a named model."""
 
     name: str = runtime_setting(
         "", "config.json, its directory, a built-in name (tokmill memory --models), or a Hub name."
     )
     family: str = runtime_setting(
-        "", "Family of a model given by numbers.", choices=("", *FAMILIES)
+        "", "Architecture of a model that is given by numbers.", choices=("", *FAMILIES)
     )
-    layers: int = runtime_setting(0, "Layers.", minimum=0, maximum=LARGEST)
+    layers: int = runtime_setting(0, "Number of layers.", minimum=0, maximum=LARGEST)
     hidden: int = runtime_setting(0, "Hidden size.", minimum=0, maximum=LARGEST)
-    heads: int = runtime_setting(0, "Query heads.", minimum=0, maximum=LARGEST)
-    kv_heads: int = runtime_setting(0, "Key-value heads.", minimum=0, maximum=LARGEST)
+    heads: int = runtime_setting(
+        0, "Number of attention (query) heads.", minimum=0, maximum=LARGEST
+    )
+    kv_heads: int = runtime_setting(0, "Number of key-value heads.", minimum=0, maximum=LARGEST)
     head_dim: int = runtime_setting(0, "Size of a head.", minimum=0, maximum=LARGEST)
     ffn: int = runtime_setting(0, "Width of the feed-forward layer.", minimum=0, maximum=LARGEST)
     vocabulary: int = runtime_setting(
-        0, "Ids that the embedding holds; of a model by numbers: the dataset's.",
+        0, "Rows of the embedding; 0: those of the named model, or of the dataset.",
         minimum=0, maximum=LARGEST,
     )  # fmt: skip
-    positions: int = runtime_setting(
-        0, "Positions, where they are learnt.", minimum=0, maximum=LARGEST
+    positions: int = runtime_setting(0, "Number of learned positions.", minimum=0, maximum=LARGEST)
+    experts: int = runtime_setting(0, "Experts per layer.", minimum=0, maximum=LARGEST)
+    active_experts: int = runtime_setting(
+        0, "Active experts per token.", minimum=0, maximum=LARGEST
     )
-    experts: int = runtime_setting(0, "Experts a layer.", minimum=0, maximum=LARGEST)
-    active_experts: int = runtime_setting(0, "Experts a token.", minimum=0, maximum=LARGEST)
-    expert_ffn: int = runtime_setting(0, "Width of an expert.", minimum=0, maximum=LARGEST)
+    expert_ffn: int = runtime_setting(
+        0, "Width of an expert's feed-forward layer.", minimum=0, maximum=LARGEST
+    )
     tied: str = runtime_setting(
-        "auto", "Head and embedding are one tensor; auto: as the family has it.",
+        "auto", "Whether output head and embedding share one tensor; auto: by family.",
         choices=("auto", "yes", "no"),
     )  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
 class TrainingSettings:
-    """How the model is trained, on what, and how the dataset is loaded there."""
+    """How the model is trained, on which GPUs, and how the trainer loads the dataset."""
 
-    gpu: str = runtime_setting("", "GPU by name, or its memory (80GiB).")
-    gpus: int = runtime_setting(1, "GPUs in all.", minimum=1, maximum=1 << 24)
+    gpu: str = runtime_setting("", "Name of the GPU, or its memory (80GiB).")
+    gpus: int = runtime_setting(1, "Number of GPUs.", minimum=1, maximum=1 << 24)
     gpus_per_node: int = runtime_setting(
-        0, "GPUs of a machine, each with a process; 0: all, 8 at most.", minimum=0, maximum=1 << 10
+        0, "GPUs (and processes) per machine; 0: all, at most 8.", minimum=0, maximum=1 << 10
     )
     precision: str = runtime_setting(
         "amp",
-        "Bytes of weight + gradient + AdamW states (and master): fp32 4+4+8; amp (autocast) 4+4+8 "
-        "and casts; pure-16 2+2+4; mixed-16 2+2+12; mixed-18 2+4+12; mixed-20 2+2+4+12; "
-        "bf16-states 4+4+4.",
+        "Bytes per parameter for weight + gradient + AdamW states (and master weight): "
+        "fp32 4+4+8; amp (autocast) 4+4+8 and casts; pure-16 2+2+4; mixed-16 2+2+12; "
+        "mixed-18 2+4+12; mixed-20 2+2+4+12; bf16-states 4+4+4.",
         choices=PRECISIONS,
     )
     weights: str = runtime_setting(
-        "auto", "Type of weights that are not trained (LoRA's base).", choices=WEIGHTS
+        "auto", "Type of frozen weights (base model of LoRA).", choices=WEIGHTS
     )
     optimizer: str = runtime_setting("adamw", "Optimizer.", choices=OPTIMIZERS)
     optimizer_step: str = runtime_setting(
-        "foreach", "How it steps: foreach takes a temporary copy.",
+        "foreach", "Implementation of the optimizer step; foreach needs a temporary copy.",
         choices=("foreach", "for-loop", "fused"),
     )  # fmt: skip
-    micro_batch: int = runtime_setting(1, "Sequences of a GPU at once.", minimum=1, maximum=1 << 24)
+    micro_batch: int = runtime_setting(1, "Sequences per GPU and pass.", minimum=1, maximum=1 << 24)
     sequence: int = runtime_setting(
-        0, "Tokens of a sequence; 0: the dataset's packing, or 2048 or the positions if fewer.",
+        0, "Tokens per sequence; 0: packing of the dataset, else 2048 or the model's maximum.",
         minimum=0, maximum=1 << 30,
     )  # fmt: skip
     accumulation: int = runtime_setting(
-        1, "Micro batches before a step.", minimum=1, maximum=1 << 24
+        1, "Micro batches per optimizer step.", minimum=1, maximum=1 << 24
     )
     attention: str = runtime_setting(
         "flash",
-        "flash (also sdpa) keeps no scores; sdpa-mask, sdpa given a mask of padding, repeats keys "
-        "and values for all heads and keeps the mask; eager keeps the scores.",
+        "flash (also sdpa) stores no attention scores; sdpa-mask (sdpa with a mask of padding) "
+        "repeats keys and values for all heads and stores the mask; eager stores the scores.",
         choices=("flash", "sdpa-mask", "eager"),
     )
     checkpointing: str = runtime_setting(
         "none",
-        "Activations computed again: none; selective (Megatron: attention's scores, else all but "
-        "attention's result and every second product); full (layers).",
+        "Activations recomputed in the backward pass: none; selective (Megatron: attention scores; "
+        "else all but the attention output and every second matrix product); full (all layers).",
         choices=("none", "selective", "full"),
     )  # fmt: skip
     loss: str = runtime_setting(
-        "full", "Logits of all tokens in fp32, or fused: a chunk at a time.",
+        "full", "full: logits of all tokens in fp32; fused: one chunk of logits at a time.",
         choices=("full", "fused"),
     )  # fmt: skip
     framework: str = runtime_setting(
-        "hf", "Whose activations: Hugging Face's modules, or Megatron's.",
+        "hf", "Modules of the model: Hugging Face's or Megatron's.",
         choices=("hf", "megatron"),
     )  # fmt: skip
     sharding: str = runtime_setting(
@@ -115,7 +119,7 @@ class TrainingSettings:
         choices=("ddp", "zero-1", "zero-2", "zero-3", "fsdp", "distributed-optimizer"),
     )  # fmt: skip
     offload: str = runtime_setting(
-        "none", "What lives in host RAM: optimizer states, or weights too.",
+        "none", "Offload to host RAM: optimizer states, or weights too (all).",
         choices=("none", "optimizer", "all"),
     )  # fmt: skip
     tensor_parallel: int = runtime_setting(
@@ -126,7 +130,7 @@ class TrainingSettings:
     )
     pipeline_parallel: int = runtime_setting(1, "Pipeline stages.", minimum=1, maximum=4096)
     virtual_stages: int = runtime_setting(
-        1, "Chunks of layers a stage (interleaved).", minimum=1, maximum=4096
+        1, "Chunks of layers per stage (interleaved).", minimum=1, maximum=4096
     )
     context_parallel: int = runtime_setting(
         1, "GPUs that share a sequence.", minimum=1, maximum=4096
@@ -135,38 +139,43 @@ class TrainingSettings:
         1, "GPUs that share the experts.", minimum=1, maximum=4096
     )
     adapter: str = runtime_setting(
-        "none", "What is trained: all, or low-rank adapters.", choices=("none", "lora", "dora")
+        "none", "Train low-rank adapters instead of all weights.", choices=("none", "lora", "dora")
     )
     adapter_rank: int = runtime_setting(16, "Rank of the adapters.", minimum=1, maximum=1 << 16)
     adapter_targets: str = runtime_setting(
-        "all-linear", "Adapted matrices: all-linear, or ends of names, by comma (q_proj,v_proj)."
+        "all-linear", "Matrices with adapters: all-linear, or ends of names (q_proj,v_proj)."
     )
     metric_batches: int = runtime_setting(
-        0, "Batches of an evaluation whose logits are kept (compute_metrics).",
+        0, "Evaluation batches whose logits are kept in memory (compute_metrics).",
         minimum=0, maximum=1 << 30,
     )  # fmt: skip
     initialization: str = runtime_setting(
-        "full", "Every process makes the model in fp32; meta: none does; rank0: one does.",
+        "full", "Processes that create the model in fp32: full: all; rank0: one; meta: none.",
         choices=("full", "meta", "rank0"),
     )  # fmt: skip
     loading: str = runtime_setting(
         "memmap",
-        "How the dataset gets into memory: mapped at once, or lazily in each worker; read; read "
-        "and concatenated; cast to int64; Python lists; read by each worker (copies).",
+        "How the trainer loads the dataset: memory-mapped at once (memmap) or in each worker "
+        "(lazy); read; read and concatenated; cast to int64; as Python lists; read by each worker "
+        "(copies).",
         choices=LOADING,
     )
     loader_workers: int = runtime_setting(
-        0, "DataLoader workers of a process.", minimum=0, maximum=1 << 10
+        0, "DataLoader workers per process.", minimum=0, maximum=1 << 10
     )
-    start_method: str = runtime_setting("fork", "How workers start.", choices=("fork", "spawn"))
-    prefetch: int = runtime_setting(2, "Batches a worker holds ready.", minimum=1, maximum=1 << 16)
-    pin_memory: bool = runtime_setting(False, "Batches are copied to pinned memory.")
+    start_method: str = runtime_setting(
+        "fork", "How DataLoader workers are started.", choices=("fork", "spawn")
+    )
+    prefetch: int = runtime_setting(
+        2, "Batches that each worker loads in advance.", minimum=1, maximum=1 << 16
+    )
+    pin_memory: bool = runtime_setting(False, "Copy batches to pinned memory.")
     mfu: float = runtime_setting(
-        0.4, "Share of the GPU's peak that training reaches.", minimum=0.001, maximum=1.0
+        0.4, "Fraction of the GPU's peak FLOP/s that training reaches.", minimum=0.001, maximum=1.0
     )
-    epochs: float = runtime_setting(1.0, "Times over the dataset.", minimum=0.0, maximum=1e6)
+    epochs: float = runtime_setting(1.0, "Passes over the dataset.", minimum=0.0, maximum=1e6)
     checkpoints: int = runtime_setting(
-        2, "Checkpoints kept on disk, beside the one being written.", minimum=0, maximum=1 << 20
+        2, "Checkpoints kept on disk, besides the one being written.", minimum=0, maximum=1 << 20
     )
 
 
@@ -176,7 +185,7 @@ class InferenceSettings:
 
     batch: int = runtime_setting(1, "Sequences at once.", minimum=1, maximum=1 << 24)
     context: int = runtime_setting(
-        0, "Tokens of each, prompt and answer; 0: training's sequence.",
+        0, "Tokens per sequence, prompt and answer; 0: as in training.",
         minimum=0, maximum=1 << 30,
     )  # fmt: skip
     weight_type: str = runtime_setting("bf16", "Type of the weights.", choices=WEIGHTS[1:])
@@ -184,16 +193,16 @@ class InferenceSettings:
         "bf16", "Type of the KV cache.", choices=("fp32", "bf16", "fp16", "fp8", "int8", "int4")
     )
     kv_block: int = runtime_setting(
-        0, "Tokens of a block of a paged cache; 0: not paged.", minimum=0, maximum=1 << 20
+        0, "Tokens per block of a paged KV cache; 0: not paged.", minimum=0, maximum=1 << 20
     )
     mla_cache: str = runtime_setting(
-        "compressed", "What MLA keeps: the compressed vector, or keys and values.",
+        "compressed", "KV cache of MLA: the compressed vector, or keys and values.",
         choices=("compressed", "expanded"),
     )  # fmt: skip
     serving_gpus: int = runtime_setting(
         1, "GPUs that share the model (tensor parallel).", minimum=1, maximum=4096
     )
     logits: str = runtime_setting(
-        "last", "Logits of each sequence's last token, or of all tokens (to score text).",
+        "last", "Logits of the last token of each sequence, or of all tokens (to score text).",
         choices=("last", "all"),
     )  # fmt: skip

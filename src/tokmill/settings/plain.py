@@ -5,7 +5,8 @@ from __future__ import annotations
 import dataclasses
 from typing import TYPE_CHECKING, Any
 
-from tokmill.settings.schema import Config, SftSettings
+from tokmill.settings.schema import Config
+from tokmill.settings.sft import SftSettings
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -5,7 +5,7 @@ import pytest
 from tokmill.chat.control_strings import Vocabulary
 from tokmill.chat.templates import make_template
 from tokmill.errors import UsageError
-from tokmill.settings.schema import SftSettings
+from tokmill.settings.sft import SftSettings
 
 WEATHER = {"type": "function", "function": {"name": "weather", "parameters": {"type": "object"}}}
 CALL = {

@@ -122,7 +122,7 @@ ATTACKS = {
 CHILD = """
 import json, resource, sys, time
 resource.setrlimit(resource.RLIMIT_CPU, (300, 300))
-from tokmill.settings.schema import SftSettings
+from tokmill.settings.sft import SftSettings
 from tokmill.chat.conversation import ChatError, Conversation
 from tokmill.chat.jinja.template import JinjaTemplate
 from tokmill.chat.segments import Segments

@@ -11,7 +11,7 @@ from tokmill.chat.conversation import ChatError, Conversation
 from tokmill.chat.jinja.template import JinjaTemplate
 from tokmill.chat.segments import ROLES, Kind, Segments
 from tokmill.errors import UsageError
-from tokmill.settings.schema import SftSettings
+from tokmill.settings.sft import SftSettings
 
 CONTROL = {"<bos>": 0, "<eos>": 1, "<|im_start|>": 2, "<|im_end|>": 3, "<think>": 4, "</think>": 5}
 VARIABLES = {"bos_token": "<bos>", "eos_token": "<eos>"}

@@ -10,7 +10,7 @@ from tokmill.chat.segments import Segments
 from tokmill.chat.templates import make_template, template_source
 from tokmill.chat.weights import mask_rule, segment_weights
 from tokmill.errors import UsageError
-from tokmill.settings.schema import SftSettings
+from tokmill.settings.sft import SftSettings
 
 TOKENS = ("<eos>", "<think>", "</think>", *dict.fromkeys(t for ts in TRAINING.values() for t in ts))
 CONTROL = {string: number for number, string in enumerate(TOKENS)}

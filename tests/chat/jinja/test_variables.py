@@ -10,7 +10,7 @@ from tokmill.chat.segments import Segments
 from tokmill.chat.templates import make_template
 from tokmill.errors import UsageError
 from tokmill.settings.load import build_config
-from tokmill.settings.schema import SftSettings
+from tokmill.settings.sft import SftSettings
 
 SOURCE = (
     "{% for m in messages %}{{ m.role }}:"

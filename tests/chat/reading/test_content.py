@@ -6,7 +6,7 @@ import pytest
 
 from tokmill.chat.conversation import ChatError
 from tokmill.chat.reading.content import Content, read_calls, read_content, read_tools
-from tokmill.settings.schema import SftSettings
+from tokmill.settings.sft import SftSettings
 
 SETTINGS = SftSettings()
 CALL = {"type": "function", "function": {"name": "f", "arguments": {"x": 1}}}

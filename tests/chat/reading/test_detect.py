@@ -6,7 +6,7 @@ from tokmill.chat.conversation import ChatError
 from tokmill.chat.reading.detect import detect_schema, resolve_schema
 from tokmill.chat.reading.schemas import read_conversation
 from tokmill.errors import UsageError
-from tokmill.settings.schema import SftSettings
+from tokmill.settings.sft import SftSettings
 
 SETTINGS = SftSettings()
 USER, REPLY = {"role": "user", "content": "q"}, {"role": "assistant", "content": "a"}

@@ -15,7 +15,7 @@ from tokmill.chat.reading.instructions import (
     reasoning_of,
     system_of,
 )
-from tokmill.settings.schema import SftSettings
+from tokmill.settings.sft import SftSettings
 
 SETTINGS = SftSettings()
 

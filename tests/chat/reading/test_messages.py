@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from tokmill.chat.conversation import ChatError
 from tokmill.chat.reading.messages import message_list, pair_in, read_messages
 from tokmill.chat.segments import ROLES
-from tokmill.settings.schema import SftSettings
+from tokmill.settings.sft import SftSettings
 
 SETTINGS = SftSettings()
 CALL = {"type": "function", "function": {"name": "f", "arguments": {"x": 1}}}

@@ -14,7 +14,7 @@ from tokmill.chat.reading.names import (
 from tokmill.chat.reading.schemas import read_conversation
 from tokmill.chat.reading.unread import unread_keys
 from tokmill.errors import UsageError
-from tokmill.settings.schema import SftSettings
+from tokmill.settings.sft import SftSettings
 
 PAIR = {"question": "q", "answer": "a"}
 

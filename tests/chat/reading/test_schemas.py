@@ -10,7 +10,7 @@ from tokmill.chat.conversation import ChatError, Conversation
 from tokmill.chat.reading.detect import detect_schema
 from tokmill.chat.reading.schemas import parse_record, read_conversation
 from tokmill.errors import UsageError
-from tokmill.settings.schema import SCHEMAS, SftSettings
+from tokmill.settings.sft import SCHEMAS, SftSettings
 
 SETTINGS = SftSettings()
 USER, REPLY = {"role": "user", "content": "q"}, {"role": "assistant", "content": "a"}

@@ -9,7 +9,7 @@ from tokmill.chat.reading.detect import resolve_schema
 from tokmill.chat.reading.schemas import read_conversation
 from tokmill.errors import UsageError
 from tokmill.settings.load import build_config
-from tokmill.settings.schema import SftSettings
+from tokmill.settings.sft import SftSettings
 
 SETTINGS = SftSettings()
 USER, REPLY = {"role": "user", "content": "q"}, {"role": "assistant", "content": "a"}

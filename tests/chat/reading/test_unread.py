@@ -4,7 +4,7 @@ import pytest
 
 from tokmill.chat.reading.names import of_record
 from tokmill.chat.reading.unread import unread_in_messages, unread_in_record
-from tokmill.settings.schema import SftSettings
+from tokmill.settings.sft import SftSettings
 
 
 @pytest.mark.parametrize(

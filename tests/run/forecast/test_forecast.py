@@ -20,9 +20,9 @@ from tokmill.settings.schema import (
     LimitSettings,
     OutputSettings,
     RunSettings,
-    SftSettings,
     TokenizerSettings,
 )
+from tokmill.settings.sft import SftSettings
 
 SAMPLES = Path(__file__).parents[3] / "data_samples"
 

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from tokmill.chat.conversation import Conversation, Message
     from tokmill.chat.escaping import Marks
     from tokmill.chat.segments import Segments
-    from tokmill.settings.schema import SftSettings
+    from tokmill.settings.sft import SftSettings
 
 _NO_MARKS = ("", "", "")
 _EMPTY = ("empty rendering", "the chat template writes nothing")

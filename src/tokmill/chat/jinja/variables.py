@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping
 
     from tokmill.chat.conversation import Message
-    from tokmill.settings.schema import SftSettings
+    from tokmill.settings.sft import SftSettings
 
     Render = Callable[[list[Message], bool, Mapping[str, bool]], str]
 

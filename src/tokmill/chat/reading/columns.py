@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
     import numpy.typing as npt
 
-    from tokmill.settings.schema import SftSettings
+    from tokmill.settings.sft import SftSettings
 
 _STRING = pa.string()
 _MESSAGES = {"messages": ("role", "content"), "conversations": ("from", "value")}

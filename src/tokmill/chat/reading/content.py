@@ -19,7 +19,7 @@ from tokmill.chat.reading.values import (
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from tokmill.settings.schema import SftSettings
+    from tokmill.settings.sft import SftSettings
 
 _TEXT, _REASONING, _CALL = 1, 0, 2
 _PARTS = {

@@ -23,7 +23,7 @@ from tokmill.words.plural import plural
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from tokmill.settings.schema import SftSettings
+    from tokmill.settings.sft import SftSettings
 
 _NEEDED = ("messages", "prompt", "completion", "instruction", "output", "text")
 """Fields of which a name is wrong if none of the first records has it."""

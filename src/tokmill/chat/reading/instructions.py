@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from tokmill.chat.conversation import Message
-    from tokmill.settings.schema import SftSettings
+    from tokmill.settings.sft import SftSettings
 
 STANFORD = "stanford"
 JOINS = {"auto": "\n", "newline": "\n", "blank-line": "\n\n", STANFORD: "\n\n### Input:\n"}

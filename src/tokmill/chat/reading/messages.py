@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from tokmill.chat.conversation import Message
-    from tokmill.settings.schema import SftSettings
+    from tokmill.settings.sft import SftSettings
 
 
 def message_list(value: Any, where: str) -> list[Any]:

@@ -11,7 +11,7 @@ from tokmill.errors import UsageError
 from tokmill.settings.names import flag
 
 if TYPE_CHECKING:
-    from tokmill.settings.schema import SftSettings
+    from tokmill.settings.sft import SftSettings
 
 PROMPT_KEYS = ("prompt", "question", "query")
 ANSWER_KEYS = ("response", "completion", "answer", "output")

@@ -39,7 +39,7 @@ from tokmill.chat.weights import NOT_TRAINED, prompt_weights, times_record_weigh
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from tokmill.settings.schema import SftSettings
+    from tokmill.settings.sft import SftSettings
 
     Reader = Callable[[Mapping[str, Any], SftSettings], Conversation]
 

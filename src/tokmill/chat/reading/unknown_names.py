@@ -29,7 +29,7 @@ from tokmill.errors import UsageError
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from tokmill.settings.schema import SftSettings
+    from tokmill.settings.sft import SftSettings
 
     Records = Sequence[Mapping[str, Any]]
 

@@ -23,7 +23,7 @@ from tokmill.chat.reading.names import (
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from tokmill.settings.schema import SftSettings
+    from tokmill.settings.sft import SftSettings
 
 _IN_MESSAGE = frozenset(
     (

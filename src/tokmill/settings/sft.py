@@ -1,0 +1,148 @@
+"""Settings of `tokmill sft`: how conversations are read, rendered, trained and packed."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from tokmill.settings.declare import dataset_setting
+
+SCHEMAS = ("auto", "messages", "conversations", "prompt", "alpaca", "text", "mixed")
+PRESETS = (
+    "tokmill", "trl", "llamafactory", "torchtune", "nanochat", "minimind", "baby-llama2"
+)  # fmt: skip
+TRAINED = ("preset", "train", "mask")
+
+
+@dataclass(frozen=True, slots=True)
+class SftSettings:
+    """How a conversation becomes a sample, and which of its tokens are trained.
+
+    Settings with the value `preset` follow the setting `preset`.
+    """
+
+    schema: str = dataset_setting(
+        "auto", "Schema of the records; auto: by the first records; mixed: each by its own keys.",
+        choices=SCHEMAS,
+    )  # fmt: skip
+    ignore_keys: tuple[str, ...] = dataset_setting(
+        (), "Keys of records and messages to ignore: label,foo.", unsaid=()
+    )
+    fields: tuple[str, ...] = dataset_setting(
+        (),
+        "Names of keys in the records: messages=dialogue,role=speaker,content=text.",
+        is_mapping=True,
+        unsaid=(),
+    )
+    role_names: tuple[str, ...] = dataset_setting(
+        (),
+        "Names of roles in the records, in upper or lower case: bot=assistant,client=user.",
+        is_mapping=True,
+        unsaid=(),
+    )
+    preset: str = dataset_setting(
+        "tokmill", "Framework whose rule selects the trained tokens.", choices=PRESETS
+    )
+    template: str = dataset_setting(
+        "auto",
+        "chatml, llama3, alpaca, plain, nanochat, baby-llama2, tokenizer (its chat template), a "
+        "training template (qwen3-training, phi-3-training, phi-4-mini-training, "
+        "deepseek-r1-training) or a Jinja file; auto: the preset's, or else the tokenizer's.",
+    )
+    template_kwargs: str = dataset_setting(
+        "",
+        'Variables of the template, as a JSON object: {"enable_thinking": false}.',
+        is_json=True,
+        unsaid="",
+    )
+    spans: str = dataset_setting(
+        "auto",
+        "How to find trained text in the output of a Jinja template: by its generation blocks "
+        "(tags), or by rendering prefixes of the chat; auto: tags if the template has them.",
+        choices=("auto", "tags", "prefix"),
+    )
+    boundary: str = dataset_setting(
+        "preset",
+        "split: trained and untrained text is encoded separately; joint: the text is encoded as "
+        "one.",
+        choices=("preset", "split", "joint"),
+    )
+    straddling: str = dataset_setting(
+        "train", "With joint: a token that is partly trained text.",
+        choices=("train", "mask", "reject"),
+    )  # fmt: skip
+    samples: str = dataset_setting(
+        "conversation", "One sample per conversation, or one per assistant turn and all before it.",
+        choices=("conversation", "turn"),
+    )  # fmt: skip
+    turns: str = dataset_setting(
+        "preset",
+        "Which turns of the trained roles are trained; everything: all tokens of all roles.",
+        choices=("preset", "all", "last", "after-last-user", "everything"),
+    )  # fmt: skip
+    roles: tuple[str, ...] = dataset_setting(("assistant",), "Trained roles.")
+    eot: str = dataset_setting(
+        "preset", "Whether to train the token that ends a trained turn.", choices=TRAINED
+    )
+    suffix: str = dataset_setting(
+        "preset", "Whether to train text after that token, such as a newline.", choices=TRAINED
+    )
+    header: str = dataset_setting(
+        "preset", "Whether to train the header of a trained turn.", choices=TRAINED
+    )
+    reasoning: str = dataset_setting(
+        "preset", "Whether to train reasoning in a trained turn.", choices=TRAINED
+    )
+    tool_calls: str = dataset_setting(
+        "preset", "Whether to train tool calls in a trained turn.", choices=TRAINED
+    )
+    inline_tags: str = dataset_setting(
+        "auto",
+        "A <think> block at the start of a reply and <tool_call> blocks at its end; fields: read "
+        "as reasoning and tool calls; text: kept as text; auto: by template, tokenizer and preset.",
+        choices=("auto", "fields", "text"),
+        unsaid="text",
+    )
+    rendered_text: str = dataset_setting(
+        "refuse",
+        "Texts that are already rendered conversations; parse: use them as they are, with their "
+        "control tokens, all trained; text: each becomes a reply; refuse: stop.",
+        choices=("refuse", "parse", "text"),
+        unsaid="text",
+    )
+    append_eos: str = dataset_setting(
+        "preset",
+        "Add eos after every sample; mask: untrained; train: trained.",
+        choices=("preset", "no", "mask", "train"),
+    )
+    weights: str = dataset_setting(
+        "refuse", "Weights other than 0 and 1: refuse them, or write float32 .weight files.",
+        choices=("refuse", "file"),
+    )  # fmt: skip
+    default_system: str = dataset_setting(
+        "", "System message for conversations without one; built-in templates only."
+    )
+    instruction: str = dataset_setting(
+        "auto",
+        "What joins an Alpaca instruction and its input; stanford: the heading ### Input:; "
+        "auto: stanford with template alpaca, else newline.",
+        choices=("auto", "newline", "blank-line", "stanford"),
+    )
+    tool_arguments: str = dataset_setting(
+        "parse", "Tool-call arguments that are a string: parse them as JSON, or keep them.",
+        choices=("parse", "keep"),
+    )  # fmt: skip
+    date: str = dataset_setting("", "Date (YYYY-MM-DD) for templates that print today's.")
+    too_long: str = dataset_setting(
+        "drop", "What to do with samples of more than max_tokens.",
+        choices=("drop", "drop-turns", "truncate-left", "truncate-right", "window"),
+    )  # fmt: skip
+    window_overlap: int = dataset_setting(
+        0, "With window: tokens repeated, untrained, from the window before.", minimum=0
+    )
+    packing: int = dataset_setting(
+        0,
+        "Pack samples into rows of this many tokens; also limits a sample, like max_tokens; "
+        "0: no packing.",
+        minimum=0,
+    )
+    packed_rows: bool = dataset_setting(False, "Also write the packed rows, padded, as shards.")
