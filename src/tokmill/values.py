@@ -102,6 +102,10 @@ class Records:
     unread: UnreadInput | None = None
     samples: Sequence[tuple[int, Mapping[str, Any]]] = ()
 
+    def reject(self, row: int, reason: str, message: str) -> Reject:
+        """Return row `row` as a reject, with its place and first bytes."""
+        return Reject(self.lookup.place(row), reason, message, self.lookup.raw(row))
+
 
 @dataclass(frozen=True, slots=True)
 class DocumentBatch:

@@ -106,24 +106,21 @@ def test_samples_are_parted_with_their_masks_and_weights_and_what_was_noticed(bl
     rows = np.array([0, 0, n_first - 1, n_first, n_first])
     offsets = np.array([0, 2, 3, 5, 9, 10])
     mask = np.array([0, 1, 0, 0, 1, 0, 1, 1, 1, 0], np.uint8)
-    whole = EncodedBlock(
+    encoded = EncodedBlock(
         np.arange(10, dtype=np.uint16),
         offsets,
         rows,
         np.ones(5, np.int64),
         np.zeros(5, bool),
         {"long": np.array([0, n_first, n_first])},
-        (),
         first.lookup,
-        7,
-        {"encode": 1.0},
-        mask,
-        mask * np.float32(0.5),
-        {"straddling tokens": np.array([1, 2, 3, 4, 5])},
+        mask=mask,
+        loss_weights=mask * np.float32(0.5),
+        counters={"straddling tokens": np.array([1, 2, 3, 4, 5])},
         checks={"checked": np.array([1, 0, 0, 0, 1])},
         differences=[(n_first - 1, "one"), (n_first, "other")],
     )
-    parts = split_encoded(whole, [], [first, second], [3, 4])
+    parts = split_encoded(encoded, {}, [first, second], [3, 4])
     assert (n_first, n_second) == (3, 2)
     assert [part.rows.tolist() for part in parts] == [[0, 0, 2], [0, 0]]
     assert [part.mask.tolist() for part in parts] == [[0, 1, 0, 0, 1], [0, 1, 1, 1, 0]]

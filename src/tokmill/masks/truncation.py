@@ -14,6 +14,7 @@ from tokmill.values import SampleTokens
 if TYPE_CHECKING:
     import numpy.typing as npt
 
+TOO_SHORT = "fewer than min_tokens"
 TOO_LONG = "more than max_tokens"
 UNTRAINED = "no trained token"
 CUT_SAMPLES = "cut samples"

@@ -1,53 +1,55 @@
-"""Blocks as a recipe returns them, and many small ones worked on together.
+"""Blocks of input processed by a recipe: many small ones at once, each with its own result.
 
-Every step of the recipe has a price of its own, some milliseconds in all. Blocks of a few KB, which
-small files give, share it: their records become one batch, whose result is split again.
+Each stage of a recipe costs some milliseconds per call. Small files give blocks of a few KB, so the
+records of several blocks become one batch, and the result is split again.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from itertools import accumulate
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass, field, replace
+from itertools import accumulate, pairwise
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 import pyarrow as pa
 
+from tokmill.recipes.memory_bounds import BLOCK_COPIES
+from tokmill.sources.parse_blocks import parse_blocks
+from tokmill.timing import StageTimer
 from tokmill.values import Place, Records
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     import numpy.typing as npt
 
+    from tokmill.engines.engine_memory import EngineMemory
+    from tokmill.sources.blocks import Block
     from tokmill.values import RecordLookup, Reject, UnreadInput, UnreadKeys
+
+_Value = TypeVar("_Value")
 
 
 @dataclass(frozen=True, slots=True)
 class EncodedBlock:
-    """One block, encoded: its kept documents in order, and what became of its other records.
+    """One block, encoded: its n documents in order, and its other records by what became of them.
 
-    `tokens`: (n_tokens,) of the shard's dtype, ends included. `offsets`: (n + 1,) int64. `rows`,
-    `text_bytes`, `is_val`: (n,): the record's row, the document's bytes, whether it is validation.
-    `rows` does not decrease; a record that gives several samples has its row as many times. `drops`
-    holds rows by reason, not decreasing. `rejects` is in order of place; a record that is rejected
-    gives nothing else. `stage_s`: seconds by stage.
+    `tokens`: (n_tokens,) of the shard's dtype, with bos and eos. `offsets`: (n + 1,) int64.
+    `rows`, `text_bytes`, `is_val`: (n,): row of the record, bytes of the document, whether it is
+    validation. `rows` does not decrease; a record with several samples has its row as many times.
+    `drops`: rows by reason, not decreasing. `rejects`: in order of place; a rejected record has no
+    documents and no drops. `stage_s`: seconds by stage; of blocks processed at once, the first has
+    the seconds of all.
 
-    `mask`: (n_tokens,), 1 for a token that is a target; None for pretraining. `loss_weights`:
-    (n_tokens,), 0 where `mask` is 0; None unless weights are kept. `counters`: (n,) int64 by name,
-    what was noticed about each document. A sum for the block would not do: which block a document
-    is in, and whether an earlier attempt has counted it, must not show in what is written.
+    `mask`: (n_tokens,), 1 if a token is a target; None for pretraining. `loss_weights`:
+    (n_tokens,), 0 where `mask` is 0; None unless weights are kept. `counters`: (n,) int64 by name.
+    They are kept per document, as a sum of the block would depend on where blocks are cut.
 
-    `checks`: (n,) int64 by the names of `Counts.checks`, how each document was held against the
-    reference.
-
-    `fields`: sampled rows in order, each with the bytes of its fields; see `Counts.fields`.
-
-    `differences`: row and line of each text whose ids are not the reference's, in order; the run
-    stops at the first.
-
-    `unread`: the break behind all records of the block's slice, if there is one. `unread_keys`: of
-    the records in the block, by row; None where all keys are read.
+    `unread`: a break after all records of the block's slice, if there is one. `checks`: (n,) int64
+    by the names of `Counts.checks`. `unread_keys`: by row; None where all keys are read. `fields`:
+    sampled rows in order, each with the bytes of its fields, see `Counts.fields`. `differences`:
+    row and line of each text whose ids are not the reference's, in order; the run stops at the
+    first.
     """
 
     tokens: npt.NDArray[np.unsignedinteger]
@@ -56,9 +58,9 @@ class EncodedBlock:
     text_bytes: npt.NDArray[np.int64]
     is_val: npt.NDArray[np.bool_]
     drops: dict[str, npt.NDArray[np.int64]]
-    rejects: Sequence[Reject]
     lookup: RecordLookup
-    input_bytes: int
+    rejects: Sequence[Reject] = ()
+    input_bytes: int = 0
     stage_s: Mapping[str, float] = field(default_factory=dict)
     mask: npt.NDArray[np.uint8] | None = None
     loss_weights: npt.NDArray[np.float32] | None = None
@@ -71,121 +73,138 @@ class EncodedBlock:
 
     @property
     def n_documents(self) -> int:
-        """Give the number of kept documents."""
+        """Return the number of documents."""
         return len(self.rows)
 
     @property
     def sidecars(self) -> dict[str, npt.NDArray[Any]]:
-        """Give what stands beside the tokens, (n_tokens,) each, by the ending of its file."""
+        """Return the arrays beside the tokens, (n_tokens,) each, by the ending of their file."""
         bodies = {"mask": self.mask, "weight": self.loss_weights}
         return {ending: body for ending, body in bodies.items() if body is not None}
 
 
+def process_blocks(
+    blocks: Sequence[Block],
+    memory: EngineMemory,
+    encode: Callable[[Records, StageTimer], tuple[EncodedBlock, Mapping[int, Reject]]],
+) -> list[EncodedBlock]:
+    """Return the result of each block, at least one; blocks do not influence each other.
+
+    Args:
+        blocks: the blocks.
+        memory: the bound that the engines share; blocks in work do not count in it.
+        encode: returns the documents of records, and the rejects of others by row.
+    """
+    with memory.holding(BLOCK_COPIES * sum(block.n_bytes for block in blocks)):
+        timer = StageTimer()
+        parsed = parse_blocks(blocks)
+        records = join_records(parsed)
+        timer.end("parse")
+        encoded, refused = encode(records, timer)
+        results = split_encoded(encoded, refused, parsed, [block.input_bytes for block in blocks])
+        timer.end("narrow")
+        results[0] = replace(results[0], stage_s=timer.seconds)
+        return results
+
+
 @dataclass(frozen=True, slots=True)
 class _JoinedLookup:
-    """Answers for the rows of several blocks; block i has rows `starts[i]:starts[i + 1]`."""
+    """Looks up the rows of several blocks; block i has the rows `starts[i]:starts[i + 1]`."""
 
     lookups: Sequence[RecordLookup]
     starts: npt.NDArray[np.int64]
 
     def place(self, row: int) -> Place:
-        """Give the place of row `row`, counted from the start of its own slice."""
-        lookup, own = self._own(row)
-        return lookup.place(own)
+        """Return the place of row `row`, counted from the start of its own slice."""
+        lookup, local = self._find(row)
+        return lookup.place(local)
 
     def raw(self, row: int) -> bytes:
-        """Give the first bytes of row `row`."""
-        lookup, own = self._own(row)
-        return lookup.raw(own)
+        """Return the first bytes of row `row`."""
+        lookup, local = self._find(row)
+        return lookup.raw(local)
 
     def keys(self, row: int) -> list[str]:
-        """Give the top-level keys of row `row`."""
-        lookup, own = self._own(row)
-        return lookup.keys(own)
+        """Return the top-level keys of row `row`."""
+        lookup, local = self._find(row)
+        return lookup.keys(local)
 
-    def _own(self, row: int) -> tuple[RecordLookup, int]:
+    def _find(self, row: int) -> tuple[RecordLookup, int]:
         index = int(np.searchsorted(self.starts, row, "right")) - 1
         return self.lookups[index], row - int(self.starts[index])
 
 
 def join_records(blocks: Sequence[Records]) -> Records:
-    """Give the records of several blocks, at least one, as those of one; without what was refused.
+    """Return the records of several blocks, at least one, as one batch, without their rejects.
 
-    Their columns are copied, unless there is one block only.
+    Columns are copied, unless there is only one block.
     """
     if len(blocks) == 1:
         return blocks[0]
-    lookup = _JoinedLookup([records.lookup for records in blocks], _row_starts(blocks))
-    batches = [records.batch for records in blocks]
-    return Records(pa.concat_batches(batches), lookup, ())
+    starts = _row_starts(blocks)
+    lookup = _JoinedLookup([records.lookup for records in blocks], starts)
+    samples = [
+        (start + row, record)
+        for start, records in zip(starts.tolist(), blocks, strict=False)
+        for row, record in records.samples
+    ]
+    batch = pa.concat_batches([records.batch for records in blocks])
+    return Records(batch, lookup, (), samples=samples)
 
 
 def split_encoded(
-    whole: EncodedBlock,
-    refused: Sequence[tuple[int, Reject]],
+    encoded: EncodedBlock,
+    refused: Mapping[int, Reject],
     blocks: Sequence[Records],
     input_bytes: Sequence[int],
 ) -> list[EncodedBlock]:
-    """Give what each block became; the first gets the seconds of all.
+    """Return the result of each block.
 
     Args:
-        whole: what `joined` blocks became, with no reject yet.
-        refused: rows that became no document, in order.
-        blocks: the records of each, with what was refused before.
+        encoded: the documents of the joined blocks.
+        refused: the rejects of other records, by row.
+        blocks: the records of each block, with the rejects of its source.
         input_bytes: of each block.
     """
-    starts = _row_starts(blocks)
-    cuts = np.searchsorted(whole.rows, starts).tolist()
-    field_cuts = np.searchsorted([row for row, _ in whole.fields], starts).tolist()
-    reject_cuts = np.searchsorted([row for row, _ in refused], starts).tolist()
-    parts = []
-    for i, records in enumerate(blocks):
-        (start, stop), first, last = cuts[i : i + 2], int(starts[i]), int(starts[i + 1])
-        rejects = [*records.rejects, *(r for _, r in refused[slice(*reject_cuts[i : i + 2])])]
-        offsets = whole.offsets[start : stop + 1]
+    edges = _row_starts(blocks).tolist()
+    cuts = np.searchsorted(encoded.rows, edges).tolist()
+    rejects = _by_block(sorted(refused.items()), edges)
+    fields, differences = _by_block(encoded.fields, edges), _by_block(encoded.differences, edges)
+    results = []
+    for number, (first, last) in enumerate(pairwise(edges)):
+        start, stop = cuts[number : number + 2]
+        records, offsets = blocks[number], encoded.offsets[start : stop + 1]
         tokens = slice(int(offsets[0]), int(offsets[-1]))
-        parts.append(
+        found = [*records.rejects, *(reject for _, reject in rejects[number])]
+        unread_keys = encoded.unread_keys
+        if unread_keys is not None:
+            unread_keys = unread_keys._replace(of_row=unread_keys.of_row[first:last])
+        results.append(
             EncodedBlock(
-                whole.tokens[tokens],
-                offsets - offsets[0],
-                whole.rows[start:stop] - first,
-                whole.text_bytes[start:stop],
-                whole.is_val[start:stop],
-                _drops(whole.drops, first, last),
-                sorted(rejects, key=lambda reject: reject.place),
-                records.lookup,
-                input_bytes[i],
-                {} if i else whole.stage_s,
-                None if whole.mask is None else whole.mask[tokens],
-                None if whole.loss_weights is None else whole.loss_weights[tokens],
-                _noticed(whole.counters, start, stop),
-                records.unread,
-                {name: counts[start:stop] for name, counts in whole.checks.items()},
-                _unread_keys(whole.unread_keys, first, last),
-                [
-                    (row - first, found)
-                    for row, found in whole.fields[slice(*field_cuts[i : i + 2])]
-                ],
-                [(row - first, line) for row, line in whole.differences if first <= row < last],
+                tokens=encoded.tokens[tokens],
+                offsets=offsets - offsets[0],
+                rows=encoded.rows[start:stop] - first,
+                text_bytes=encoded.text_bytes[start:stop],
+                is_val=encoded.is_val[start:stop],
+                drops=_drops(encoded.drops, first, last),
+                lookup=records.lookup,
+                rejects=sorted(found, key=lambda reject: reject.place),
+                input_bytes=input_bytes[number],
+                mask=None if encoded.mask is None else encoded.mask[tokens],
+                loss_weights=None if (w := encoded.loss_weights) is None else w[tokens],
+                counters={k: n for k, n in _cut(encoded.counters, start, stop).items() if n.any()},
+                unread=records.unread,
+                checks=_cut(encoded.checks, start, stop),
+                unread_keys=unread_keys,
+                fields=fields[number],
+                differences=differences[number],
             )
         )
-    return parts
-
-
-def _unread_keys(found: UnreadKeys | None, first: int, last: int) -> UnreadKeys | None:
-    return None if found is None else found._replace(of_row=found.of_row[first:last])
-
-
-def _noticed(
-    counters: Mapping[str, npt.NDArray[np.int64]], start: int, stop: int
-) -> dict[str, npt.NDArray[np.int64]]:
-    """Return what was noticed about some documents; only what occurs has an entry."""
-    found = {name: counts[start:stop] for name, counts in counters.items()}
-    return {name: counts for name, counts in found.items() if counts.any()}
+    return results
 
 
 def _row_starts(blocks: Sequence[Records]) -> npt.NDArray[np.int64]:
-    """Give the first row of each block in the joined batch, and the end: (n + 1,)."""
+    """Return the first row of each block in the joined batch, and the end: (n + 1,)."""
     n_rows = (records.batch.num_rows for records in blocks)
     return np.fromiter(accumulate(n_rows, initial=0), np.int64, len(blocks) + 1)
 
@@ -198,3 +217,20 @@ def _drops(
         for reason, rows in drops.items()
     }
     return {reason: rows for reason, rows in parts.items() if len(rows)}
+
+
+def _cut(
+    counts: Mapping[str, npt.NDArray[np.int64]], start: int, stop: int
+) -> dict[str, npt.NDArray[np.int64]]:
+    return {name: n[start:stop] for name, n in counts.items()}
+
+
+def _by_block(
+    values: Sequence[tuple[int, _Value]], edges: Sequence[int]
+) -> list[list[tuple[int, _Value]]]:
+    """Return values, in order of their rows, by block; rows then count from the block's first."""
+    cuts = np.searchsorted([row for row, _ in values], edges).tolist()
+    return [
+        [(row - first, value) for row, value in values[start:stop]]
+        for first, (start, stop) in zip(edges, pairwise(cuts), strict=False)
+    ]

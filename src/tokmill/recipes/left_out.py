@@ -44,26 +44,20 @@ def is_weighed_slice(slice_index: int) -> bool:
 
 
 def weigh_records(
-    parsed: Sequence[Records],
-    kept: npt.NDArray[np.int64],
-    used: frozenset[str],
-    labels: frozenset[str],
+    records: Records, kept: npt.NDArray[np.int64], used: frozenset[str], labels: frozenset[str]
 ) -> list[Weighed]:
-    """Return what the fields of sampled records hold, by their rows in the joined blocks.
+    """Return the bytes of the fields of sampled records, with their rows.
 
-    `kept`: (n,) the rows that became documents, increasing: only those are weighed. `labels`:
+    `kept`: (n,) the rows that became documents, increasing; other rows are not weighed. `labels`:
     fields that hold no text.
     """
     found: list[Weighed] = []
-    first = 0
     nested = {path.partition("[")[0] for path in used if "[" in path}
-    for records in parsed:
-        for row, record in records.samples:
-            at = int(np.searchsorted(kept, first + row))
-            if at < len(kept) and kept[at] == first + row:
-                counts = counted(weigh(record, nested), used, labels)
-                found.append((first + row, sort_used_first(counts, used)))
-        first += records.batch.num_rows
+    for row, record in records.samples:
+        at = int(np.searchsorted(kept, row))
+        if at < len(kept) and kept[at] == row:
+            counts = counted(weigh(record, nested), used, labels)
+            found.append((row, sort_used_first(counts, used)))
     return found
 
 

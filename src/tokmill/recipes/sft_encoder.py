@@ -1,20 +1,18 @@
-"""The sample encoder of a run: its engines, for texts and for text that continues text."""
+"""The sample encoder of a run: its engines for texts and for text that continues text."""
 
 from __future__ import annotations
 
 from contextlib import nullcontext, suppress
-from functools import cache, partial
 from typing import TYPE_CHECKING
 
 from tokmill.chat.templates import emitted_strings
 from tokmill.chat.weights import mask_rule
 from tokmill.engines.choice import Continuation
 from tokmill.engines.continuation_check import check_continuation
-from tokmill.engines.engine import REFERENCE, load_engine
-from tokmill.engines.engine_memory import EngineMemory, RenewableEngine
-from tokmill.engines.routing import load_routed
+from tokmill.engines.engine import REFERENCE
 from tokmill.errors import TokenizerError
 from tokmill.masks.encoder import SampleEncoder, SampleRules, reference_offsets
+from tokmill.recipes.engines import make_engine, reference_loader
 from tokmill.recipes.sft_setup import sft_settings
 from tokmill.tokenizer.byte_lengths import byte_lengths
 from tokmill.tokenizer.continuation import (
@@ -25,20 +23,18 @@ from tokmill.tokenizer.continuation import (
 from tokmill.tokenizer.control_tokens import added_tokens
 
 if TYPE_CHECKING:
-    from tokmill.engines.engine import Engine
+    from tokmill.engines.engine_memory import EngineMemory, RenewableEngine
     from tokmill.recipes.spec import RunSpec
     from tokmill.tokenizer.tokenizer import Tokenizer
 
 
 def make_sample_encoder(spec: RunSpec, memory: EngineMemory) -> SampleEncoder:
-    """Give the encoder that a run's settings describe.
+    """Return the encoder that a run's settings describe.
 
-    Args:
-        spec: the run.
-        memory: what its engines share.
+    `memory`: the bound that its engines share.
 
     Raises:
-        TokenizerError: the boundary asked for cannot be had with this tokenizer.
+        TokenizerError: this tokenizer does not support the boundary of the settings.
     """
     config, tokenizer = spec.config, spec.tokenizer
     settings, rule = sft_settings(config), mask_rule(sft_settings(config))
@@ -50,58 +46,45 @@ def make_sample_encoder(spec: RunSpec, memory: EngineMemory) -> SampleEncoder:
     if continuation is not tokenizer:
         emitted = emitted_strings(spec.template, added) | ({tokenizer.eos.content} & set(added))
         behind = after_control(tokenizer, continuation, emitted)
-    first = Continuation(spec.engine.name, spec.engine.differs)
-    engine = RenewableEngine(partial(_load, spec, tokenizer, first), memory)
-    rest: RenewableEngine | None = engine
-    if continuation is None:
-        rest = None
-    elif continuation is not tokenizer:
-        rest = None
-        # Joint boundaries cut no text, so that only text behind control tokens may need it.
+    engine = make_engine(spec, tokenizer, spec.engine, reference_loader(spec, tokenizer), memory)
+    rest: RenewableEngine | None = None
+    pattern = ""
+    if continuation is tokenizer:
+        rest = engine
+    elif continuation is not None:
+        # Joint boundaries cut no text: only text after control tokens may be a continuation.
         with suppress(TokenizerError) if is_joint and behind == "first" else nullcontext():
             _prove(spec, continuation)
-            second = spec.engine.continuation or Continuation(REFERENCE)
-            rest = RenewableEngine(partial(_load, spec, continuation, second), memory)
-    is_variant = continuation is not None and continuation is not tokenizer
-    lengths = byte_lengths(tokenizer) if is_joint or settings.too_long == "drop-turns" else None
-    offsets = None
-    if is_joint:  # loads nothing until lengths do not add up
-        offsets = reference_offsets(tokenizer, continuation, parse=parse)
+            choice = spec.engine.continuation or Continuation(REFERENCE)
+            load_reference = reference_loader(spec, continuation)
+            rest = make_engine(spec, continuation, choice, load_reference, memory)
+        pattern = closed_texts(tokenizer, added) if parse else ""
     rules = SampleRules(
         rule.boundary,
         settings.straddling,
         behind,
         strips_left=frozenset(token.id for token in added.values() if token.lstrip),
         strips_right=frozenset(token.id for token in added.values() if token.rstrip),
-        restart_pattern=closed_texts(tokenizer, added) if parse and is_variant else "",
+        restart_pattern=pattern,
     )
-    return SampleEncoder(engine, rest, rules, lengths=lengths, offsets=offsets)
-
-
-def _load(spec: RunSpec, tokenizer: Tokenizer, chosen: Continuation) -> Engine:
-    control = spec.config.tokenizer.control_tokens_in_text
-    load = partial(load_engine, tokenizer=tokenizer, control_in_text=control)
-    return load_routed(
-        chosen.name,
-        chosen.differs,
-        tokenizer,
-        cache(partial(load, REFERENCE, n_threads=1)),
-        control_in_text=control,
-        n_threads=spec.n_threads,
+    needs_lengths = is_joint or settings.too_long == "drop-turns"
+    return SampleEncoder(
+        engine,
+        rest,
+        rules,
+        lengths=byte_lengths(tokenizer) if needs_lengths else None,
+        offsets=reference_offsets(tokenizer, continuation, parse=parse) if is_joint else None,
     )
 
 
 def _prove(spec: RunSpec, continuation: Tokenizer) -> None:
-    """Prove that continuations go with texts, with the reference for both.
+    """Prove with the reference that continuations fit to the texts before them.
 
-    The run's engine for either was held against it before the run.
+    The run's engines were compared with the reference before the run.
 
     Raises:
-        TokenizerError: they do not go together.
+        TokenizerError: they do not fit.
     """
     parse = spec.config.tokenizer.control_tokens_in_text == "parse"
-    first, second = (
-        _load(spec, tokenizer, Continuation(REFERENCE))
-        for tokenizer in (spec.tokenizer, continuation)
-    )
+    first, second = (reference_loader(spec, one)() for one in (spec.tokenizer, continuation))
     check_continuation(spec.tokenizer, first, second, parse=parse)

@@ -1,4 +1,4 @@
-"""Which recipe a run takes: for pretraining, or for SFT."""
+"""The recipes: one for pretraining, one for SFT."""
 
 from __future__ import annotations
 
@@ -19,20 +19,22 @@ if TYPE_CHECKING:
 
 
 class Recipe(Protocol):
-    """Blocks of input to encoded documents; loaded once a process, shared by its threads.
+    """Turns blocks of input into tokens; loaded once per process and shared by its threads.
 
-    `schema`: the columns it wants of a source. `dtype`: of the tokens.
+    `schema`: the columns that it reads from a source. `dtype`: of the tokens.
     """
 
     schema: pa.Schema
     dtype: np.dtype[np.unsignedinteger]
 
     def process(self, blocks: Sequence[Block]) -> list[EncodedBlock]:
-        """Parse, render and encode blocks, at least one, as if each came alone."""
+        """Return the documents of each block, at least one; blocks do not influence each other."""
 
 
 def make_recipe(spec: RunSpec, reference: Callable[[], Engine] | None = None) -> Recipe:
-    """Return the recipe of a run; `reference` returns the reference engine if it is loaded.
+    """Return the recipe of a run.
+
+    `reference`: returns the reference engine, if the process may have loaded it already.
 
     Raises:
         TokmillError: the renderer, the template or the engine does not fit the tokenizer.

@@ -188,7 +188,8 @@ def _render(
 ) -> None:
     """Add the documents of blocks, of 16 KiB mostly: together, since each costs 1 ms alone."""
     parsed = parse_blocks([block for _, block in held])
-    rendered = renderer.render(join_records(parsed))
+    joined = join_records(parsed)
+    rendered = renderer.render(joined)
     rejects = [reject for records in parsed for reject in records.rejects]
     for (path, _), records in zip(held, parsed, strict=True):
         if records.unread is not None:
@@ -203,7 +204,7 @@ def _render(
         into.texts += rendered.text.to_pylist()
         if labels is not None:
             used = used_paths(renderer.schema)
-            _weigh(held, parsed, weigh_records(parsed, rendered.rows, used, labels), into)
+            _weigh(held, parsed, weigh_records(joined, rendered.rows, used, labels), into)
         rejects += rendered.rejects
     if rejects and not into.rejects:
         into.first_reject = f"{rejects[0].reason}: {rejects[0].message}"

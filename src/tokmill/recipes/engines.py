@@ -1,0 +1,52 @@
+"""The engines of a run, loaded as its recipe needs them."""
+
+from __future__ import annotations
+
+from functools import cache, partial
+from typing import TYPE_CHECKING
+
+from tokmill.engines.engine import REFERENCE, load_engine
+from tokmill.engines.engine_memory import EngineMemory, RenewableEngine
+from tokmill.engines.routing import load_routed
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from tokmill.engines.choice import Continuation, EngineChoice
+    from tokmill.engines.engine import Engine
+    from tokmill.recipes.spec import RunSpec
+    from tokmill.tokenizer.tokenizer import Tokenizer
+
+
+def reference_loader(spec: RunSpec, tokenizer: Tokenizer) -> Callable[[], Engine]:
+    """Return a function that returns the reference engine, and loads it at the first call."""
+    control = spec.config.tokenizer.control_tokens_in_text
+    return cache(partial(load_engine, REFERENCE, tokenizer, control_in_text=control, n_threads=1))
+
+
+def make_engine(
+    spec: RunSpec,
+    tokenizer: Tokenizer,
+    choice: EngineChoice | Continuation,
+    load_reference: Callable[[], Engine],
+    memory: EngineMemory,
+) -> RenewableEngine:
+    """Return the chosen engine; it is loaded with the first texts.
+
+    Args:
+        spec: the run.
+        tokenizer: the run's, or its variant for continuations.
+        choice: the engine, and the characters of which documents go to the reference.
+        load_reference: returns the reference engine of `tokenizer`.
+        memory: the bound that the engines of a process share.
+    """
+    load = partial(
+        load_routed,
+        choice.name,
+        choice.differs,
+        tokenizer,
+        load_reference,
+        control_in_text=spec.config.tokenizer.control_tokens_in_text,
+        n_threads=spec.n_threads,
+    )
+    return RenewableEngine(load, memory)
