@@ -122,8 +122,7 @@ def test_something_else_under_the_name_is_not_replaced(tmp_path: Path, kind):
     with pytest.raises(StateError) as caught:
         write_file(path, b"same")
     assert str(caught.value) == (
-        f"{path}: something stands there that this run did not write: "
-        "move it away and run the same command again"
+        f"{path}: this run did not write that file: move it away and run the same command again"
     )
     assert names(tmp_path) == before
     assert kind != "other bytes" or path.read_bytes() == b"mine"

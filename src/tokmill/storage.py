@@ -1,7 +1,7 @@
-"""Files that appear whole or not at all, and clear storage errors.
+"""Atomic files: written under a temporary name, synced, renamed. Storage errors as one line.
 
-A file is written under an attempt-unique temporary name, fsynced, and renamed; a commit record is
-linked instead, so that the first one wins. Committed files are read-only (0444).
+The temporary name is unique to the attempt. A commit record is linked instead of renamed, so that
+the first one wins. Committed files are read-only (0444).
 """
 
 from __future__ import annotations
@@ -22,21 +22,21 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator
 
 SYNC_BYTES = 32 << 20
-"""A file is made durable this much at a time: a sync at the end would have all of it to write."""
+"""Bytes between syncs of a file; a single sync at the end would have to write all of it."""
 
 CACHED_BYTES = 64 << 20
-"""Of a longer file, what is durable leaves the page cache: the input has more use for it, and a
-virtual machine that takes every page of a large file anew spends 2 ms a MB on that."""
+"""Synced bytes of a longer file leave the page cache: the input needs it more, and on a virtual
+machine new pages of a large file cost 2 ms a MB."""
 
 TEMPORARY_SUFFIX = ".tmp"
 
 UNSUPPORTED = (errno.ENOSYS, errno.EOPNOTSUPP, errno.ENOTSUP, errno.ENOLCK)
-"""Errors by which a file system says that it cannot do something at all."""
+"""Error numbers of operations that a file system does not support."""
 
 
 @contextlib.contextmanager
 def storage_errors(path: Path | str) -> Iterator[None]:
-    """Turn an `OSError` on `path` into one line that says what to do.
+    """Turn an `OSError` on `path` into a line with advice.
 
     Raises:
         StorageError: in place of any `OSError` raised inside.
@@ -60,23 +60,23 @@ def _describe(path: Path | str, error: OSError) -> str:
 class PendingFile:
     """A file under a temporary name in its final directory, until it is committed or discarded.
 
-    `left`: the temporary name under which an earlier attempt left it; it is cut back to its first
-    `n_bytes`, and writing goes on behind them. Then a `StorageError` also says that it is not
-    there, shorter, or that a process still has it open for writing.
+    `resumed`: the temporary name of an earlier attempt's file; it is truncated to `n_bytes` and
+    appended to. A `StorageError` then also means that it is missing, shorter, or still open for
+    writing in another process.
     """
 
-    def __init__(self, path: Path, *, left: str = "", n_bytes: int = 0) -> None:
+    def __init__(self, path: Path, *, resumed: str = "", n_bytes: int = 0) -> None:
         self.path = path
         attempt = f"{os.getpid()}-{secrets.token_hex(4)}"
-        self.temporary = left or f".{path.name}.{attempt}{TEMPORARY_SUFFIX}"
+        self.temporary = resumed or f".{path.name}.{attempt}{TEMPORARY_SUFFIX}"
         self._n_bytes = self._n_synced = n_bytes
         with storage_errors(path):
             self.file: BinaryIO = (
                 _reopened(self._temporary, n_bytes)
-                if left
+                if resumed
                 else self._temporary.open("x+b", buffering=0)
             )
-            with contextlib.suppress(OSError):  # then nobody waits for the lock either
+            with contextlib.suppress(OSError):  # without locks, nobody waits for one
                 _lock(self.file)
 
     @property
@@ -94,7 +94,7 @@ class PendingFile:
                 self._sync()
 
     def sync(self) -> None:
-        """Make durable what is written; raises `StorageError`."""
+        """Make the file durable so far; raises `StorageError`."""
         with storage_errors(self.path):
             self._sync()
 
@@ -109,13 +109,14 @@ class PendingFile:
             os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
 
     def commit(self, *, first_wins: bool = False, replace: bool = False) -> bool:
-        """Make the file appear under its name, whole, durable and read-only.
+        """Make the file appear under its name: complete, durable and read-only.
 
-        With `first_wins`, a file of that name that is already there stays, and the answer is False.
-        Else it must hold the same bytes, as what a killed attempt left does, or `replace` be set.
+        Args:
+            first_wins: an existing file of that name stays, and False is returned.
+            replace: an existing file is replaced.
 
         Raises:
-            StateError: another file stands there; it stays.
+            StateError: neither is set, and an existing file has other bytes.
         """
         with storage_errors(self.path):
             os.fchmod(self.file.fileno(), 0o444)
@@ -136,14 +137,14 @@ class PendingFile:
             return True
 
     def discard(self, keep: Collection[str] = ()) -> None:
-        """Close the file, and remove it unless it is committed or its temporary name is kept."""
+        """Close the file, and remove it if it is not committed and its name is not in `keep`."""
         self.file.close()
         if self.temporary not in keep:
             self._temporary.unlink(missing_ok=True)
 
 
 def _reopened(path: Path, n_bytes: int) -> BinaryIO:
-    """Open the first `n_bytes` of a file that this process alone may write; raises `OSError`."""
+    """Open a file for appending after its first `n_bytes`, with a lock; raises `OSError`."""
     descriptor = os.open(path, os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC)
     file = open(descriptor, "r+b", buffering=0)  # noqa: PTH123, SIM115  the caller closes it
     try:
@@ -165,25 +166,24 @@ def _lock(file: BinaryIO) -> None:
 
 
 def _refuse_other(path: Path, temporary: Path) -> None:
-    """Refuse to replace a file whose bytes are not those of `temporary`; raises `StateError`."""
+    """Refuse to replace a file with other bytes than `temporary`; raises `StateError`."""
     if not os.path.lexists(path):
         return
     if path.is_symlink() or not path.is_file() or not filecmp.cmp(path, temporary, shallow=False):
         raise StateError(
-            f"{path}: something stands there that this run did not write: "
-            "move it away and run the same command again"
+            f"{path}: this run did not write that file: move it away and run the same command again"
         )
 
 
 def write_file(path: Path, data: bytes, *, first_wins: bool = False, replace: bool = False) -> bool:
-    """Write a small file atomically; see `PendingFile.commit` for the options and the answer."""
+    """Write a small file atomically; options and result are those of `PendingFile.commit`."""
     return write_chunks(path, (data,), first_wins=first_wins, replace=replace)
 
 
 def write_chunks(
     path: Path, chunks: Iterable[bytes], *, first_wins: bool = False, replace: bool = False
 ) -> bool:
-    """Write a file that is never held whole; see `write_file`."""
+    """Write a file from chunks, of which one is in memory; see `write_file`."""
     pending = PendingFile(path)
     try:
         for chunk in chunks:
@@ -204,7 +204,7 @@ def sync_directory(path: Path) -> None:
 
 
 def open_regular(path: Path, *, follow_links: bool = False) -> BinaryIO:
-    """Open a file for reading; raises `OSError` where a pipe would block or a link leads elsewhere.
+    """Open a regular file for reading; raises `OSError` for a pipe, a directory or a link.
 
     With `follow_links`, a link to a file is opened as that file.
     """
@@ -217,7 +217,7 @@ def open_regular(path: Path, *, follow_links: bool = False) -> BinaryIO:
 
 
 def begins_with(path: Path, beginning: bytes) -> bool:
-    """Return whether a path is a file, no link, that can be read and begins with some bytes."""
+    """Return whether a path is a readable file, not a link, that begins with these bytes."""
     try:
         with open_regular(path) as file:
             return file.read(len(beginning)) == beginning
@@ -235,7 +235,7 @@ def make_directory(path: Path) -> None:
 
 
 def free_bytes(path: Path) -> int:
-    """Give the bytes that this user can still write on the file system of `path`."""
+    """Return the bytes that this user can still write on the file system of `path`."""
     while not path.exists():
         path = path.parent
     status = os.statvfs(path)
@@ -243,7 +243,7 @@ def free_bytes(path: Path) -> int:
 
 
 def file_sizes(directory: Path) -> dict[str, int]:
-    """Give the bytes of every file in a directory and its folders, by path relative to it.
+    """Return the bytes of every file in a directory and its folders, by relative path.
 
     Raises:
         StorageError: a folder cannot be read.

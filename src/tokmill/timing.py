@@ -1,4 +1,4 @@
-"""Where the time of a piece of work went, stage by stage."""
+"""Seconds of each stage of a thread's work."""
 
 from __future__ import annotations
 
@@ -10,20 +10,20 @@ if TYPE_CHECKING:
 
 
 class StageTimer:
-    """Times the stages of one thread's work; a stage begins where the one before ended."""
+    """Times the stages of one thread's work; each begins where the one before it ended."""
 
     def __init__(self) -> None:
         self.seconds: dict[str, float] = {}
         self._since = time.perf_counter()
 
     def end(self, stage: str) -> None:
-        """Count the time since the last stage ended as this one's."""
+        """Add the time since the last stage ended to this stage."""
         since = self._since
         self.skip()
         self.seconds[stage] = self.seconds.get(stage, 0.0) + self._since - since
 
     def skip(self) -> None:
-        """Leave the time since the last stage ended uncounted."""
+        """Begin the next stage now; the time since the last one is not counted."""
         self._since = time.perf_counter()
 
 

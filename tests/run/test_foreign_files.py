@@ -42,8 +42,7 @@ def test_a_resume_does_not_replace_a_foreign_file_with_the_name_of_a_shard(
     with pytest.raises(StateError) as caught:
         run(make_config(), listener)
     assert str(caught.value) == (
-        f"{last}: something stands there that this run did not write: "
-        "move it away and run the same command again"
+        f"{last}: this run did not write that file: move it away and run the same command again"
     )
     assert last.read_bytes() == b"years of work"
     last.unlink()

@@ -368,7 +368,7 @@ def test_a_file_that_another_process_still_writes_to_is_not_gone_on_with(planner
     Attempt(plan("unbroken"))
     Attempt(plan("out"), stop_at=8)
     (name,) = (path.name for path in (tmp_path / "out").glob(".train-*.bin.*"))
-    zombie = PendingFile(tmp_path / "out" / "train-0000000-0000.bin", left=name, n_bytes=8)
+    zombie = PendingFile(tmp_path / "out" / "train-0000000-0000.bin", resumed=name, n_bytes=8)
     try:
         assert Attempt(plan("out")).n_resumed == 0
         zombie.write(b"late")

@@ -19,16 +19,13 @@ if TYPE_CHECKING:
 
 
 class RejectsFile:
-    """The file of rejects of one commit.
-
-    `checkpoint`: of an earlier attempt, to append to its file.
-    """
+    """The file of rejects of one commit; `resumed`: of a checkpoint, to append to its file."""
 
     def __init__(
-        self, directory: Path, name: str, algorithm: str, checkpoint: FileEntry | None = None
+        self, directory: Path, name: str, algorithm: str, resumed: FileEntry | None = None
     ) -> None:
         self._name = f"{REJECTS}/{name}"
-        self._pending, self._digest = open_pending(directory / self._name, algorithm, checkpoint)
+        self._pending, self._digest = open_pending(directory / self._name, algorithm, resumed)
 
     def append(self, source: str, place: Place, reject: Reject) -> None:
         """Add one reject; raw bytes that are not UTF-8 are written as base64."""

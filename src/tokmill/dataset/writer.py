@@ -1,4 +1,4 @@
-"""Writes one shard: `.bin`, its sidecars, `.idx` and their sums, atomically."""
+"""Write one shard: `.bin`, its sidecars and `.idx`, with their checksums, atomically."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
 MOST_PENDING = 3
-"""Writes that wait for the writing thread at most."""
+"""Most writes that wait for the writing thread."""
 
 _LEAST_TOKENS = 32 << 10
-"""Fewer are held until more come: handing work to a thread costs 50 us."""
+"""Fewer tokens wait for more: handing work to a thread costs 50 us."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,27 +43,27 @@ class ShardEntry:
 
 
 class _Body:
-    """A file with a value for every token, and its sum so far."""
+    """A file with a value for every token, and its checksum so far."""
 
     def __init__(
-        self, path: Path, dtype: np.dtype[Any], algorithm: str, left: FileEntry | None = None
+        self, path: Path, dtype: np.dtype[Any], algorithm: str, resumed: FileEntry | None = None
     ) -> None:
         self.dtype = dtype
-        self.pending, self.digest = open_pending(path, algorithm, left)
+        self.pending, self.digest = open_pending(path, algorithm, resumed)
 
     def entry(self) -> FileEntry:
         return self.digest.entry(self.pending.path.name)
 
 
 class ShardWriter:
-    """An open shard of one split; its name without ending is `stem`.
+    """An open shard of one split; `stem` is its name without ending.
 
-    `sidecars` are the endings of what stands beside the tokens, see `layout.SIDECARS`; `algorithm`
-    is that of the files' sums. `left`: what `checkpoint` gave in an earlier attempt, whose files
-    are gone on with; a `StorageError` says that they are not as they were. Hashing and
-    writing happen on a thread of its own, in order; memory is what about `MOST_PENDING` appends
-    bring, and an error of one of them is raised by a later call. `stage_s`: seconds taken so far,
-    by stage.
+    `sidecars`: endings of the files beside the tokens, see `layout.SIDECARS`. `algorithm`: of the
+    checksums. `resumed`: returned by `checkpoint` in an earlier attempt; its files are appended to,
+    and a `StorageError` means that they have changed. `stage_s`: seconds so far, by stage.
+
+    One thread hashes and writes, in order. Memory: about `MOST_PENDING` appends. An error of the
+    thread is raised by a later call.
     """
 
     def __init__(
@@ -75,19 +75,19 @@ class ShardWriter:
         sidecars: Sequence[str] = (),
         *,
         algorithm: str = BLAKE3,
-        left: ShardEntry | None = None,
+        resumed: ShardEntry | None = None,
     ) -> None:
         self.split = split
         self._algorithm = algorithm
-        self.n_documents = left.n_documents if left else 0
-        self.n_tokens = left.n_tokens if left else 0
+        self.n_documents = resumed.n_documents if resumed else 0
+        self.n_tokens = resumed.n_tokens if resumed else 0
         self._sidecars = tuple(sidecars)
         self._pending: deque[Future[dict[str, float]]] = deque()
-        self._held: list[tuple[npt.NDArray[Any], ...]] = []
-        self._n_held = 0
+        self._waiting: list[tuple[npt.NDArray[Any], ...]] = []
+        self._n_waiting = 0
         self._bodies: list[_Body] = []
         endings = ("bin", "idx", *sidecars)
-        parts = dict(zip(endings, left.files, strict=True)) if left else {}
+        parts = dict(zip(endings, resumed.files, strict=True)) if resumed else {}
         try:
             for ending in ("bin", *sidecars):
                 kind = dtype if ending == "bin" else SIDECARS[ending]
@@ -107,7 +107,7 @@ class ShardWriter:
         lengths: npt.NDArray[np.int64],
         sidecars: Mapping[str, npt.NDArray[Any]] | None = None,
     ) -> None:
-        """Add whole documents: their tokens end to end, and the length of each.
+        """Add documents: their tokens end to end, and the length of each.
 
         Args:
             tokens: (n,) of the shard's dtype, eos included.
@@ -115,8 +115,8 @@ class ShardWriter:
             sidecars: (n,) each, of its own dtype, for exactly the shard's endings.
 
         Raises:
-            TypeError: a value has another dtype; narrowing here would go unchecked.
-            ValueError: a sidecar is missing, is not the shard's, or has another length.
+            TypeError: an array has another dtype; a cast would be unchecked.
+            ValueError: a sidecar is missing, unknown or of another length.
             StorageError: the bytes cannot be written.
         """
         sidecars = sidecars or {}
@@ -131,58 +131,58 @@ class ShardWriter:
             array.astype(body.dtype, casting="equiv", copy=False)
             for array, body in zip((tokens, *sidecars.values()), self._bodies, strict=True)
         )
-        self._held.append((lengths, *values))
-        self._n_held += len(tokens)
+        self._waiting.append((lengths, *values))
+        self._n_waiting += len(tokens)
         self.n_documents += len(lengths)
         self.n_tokens += len(tokens)
-        if self._n_held >= _LEAST_TOKENS:
+        if self._n_waiting >= _LEAST_TOKENS:
             self._hand_over()
 
     def _hand_over(self) -> None:
-        if not self._held:
+        if not self._waiting:
             return
         lengths, *values = (
             parts[0] if len(parts) == 1 else np.concatenate(parts)
-            for parts in zip(*self._held, strict=True)
+            for parts in zip(*self._waiting, strict=True)
         )
-        self._held, self._n_held = [], 0
+        self._waiting, self._n_waiting = [], 0
         data = [np.ascontiguousarray(array).view(np.uint8).data for array in values]
         self._wait(MOST_PENDING - 1)
         self._pending.append(self._thread.submit(self._take, data, lengths))
 
     def _take(self, data: Sequence[memoryview], lengths: npt.NDArray[np.int64]) -> dict[str, float]:
-        laps = StageTimer()
+        timer = StageTimer()
         for body, chunk in zip(self._bodies, data, strict=True):
             body.digest.update(chunk)
-        laps.end("hash")
+        timer.end("hash")
         for body, chunk in zip(self._bodies, data, strict=True):
             body.pending.write(chunk)
         self._index.append(lengths)
-        laps.end("write")
-        return laps.seconds
+        timer.end("write")
+        return timer.seconds
 
     def _wait(self, most: int) -> None:
         while len(self._pending) > most:
             add_seconds(self.stage_s, self._pending.popleft().result())
 
     def commit(self) -> ShardEntry:
-        """Make all files appear, `.bin` last: it never stands without index and sidecars."""
+        """Make all files appear, `.bin` last: it never exists without index and sidecars."""
         self._hand_over()
         self._wait(0)
         self._thread.shutdown()
-        laps = StageTimer()
+        timer = StageTimer()
         self._index.finish()
         idx = _digest_of(self._idx, self._algorithm).entry(self._idx.path.name)
         self._idx.commit()
         for body in reversed(self._bodies):
             body.pending.commit()
-        laps.end("write")
-        add_seconds(self.stage_s, laps.seconds)
+        timer.end("write")
+        add_seconds(self.stage_s, timer.seconds)
         tokens, *sidecars = (body.entry() for body in self._bodies)
         return ShardEntry(self.split, self.n_documents, self.n_tokens, (tokens, idx, *sidecars))
 
     def checkpoint(self) -> ShardEntry:
-        """Make durable what is written, and return it: its files by their temporary names."""
+        """Make the shard durable so far, and return it with the temporary names of its files."""
         self._hand_over()
         self._wait(0)
         for body in self._bodies:
@@ -193,7 +193,7 @@ class ShardWriter:
         return ShardEntry(self.split, self.n_documents, self.n_tokens, (tokens, idx, *sidecars))
 
     def discard(self, keep: Collection[str] = ()) -> None:
-        """Close the files and remove them, but those whose temporary names are kept."""
+        """Close the files, and remove those whose temporary names are not in `keep`."""
         self._thread.shutdown(cancel_futures=True)
         self._discard_bodies(keep)
         self._idx.discard(keep)
@@ -204,20 +204,20 @@ class ShardWriter:
 
 
 def open_pending(
-    path: Path, algorithm: str, left: FileEntry | None = None
+    path: Path, algorithm: str, resumed: FileEntry | None = None
 ) -> tuple[PendingFile, Digest]:
-    """Open a new file, or one that an earlier attempt left, which is read to sum it again.
+    """Open a new file, or the file of a checkpoint to append to it; its bytes are hashed again.
 
     Raises:
-        StorageError: it cannot be opened, or does not hold what was left.
+        StorageError: it cannot be opened, or differs from the checkpoint.
     """
-    if left is None:
+    if resumed is None:
         return PendingFile(path), Digest(algorithm)
-    temporary = left.name.rpartition("/")[2]
-    pending = PendingFile(path, left=temporary, n_bytes=left.n_bytes)
+    temporary = resumed.name.rpartition("/")[2]
+    pending = PendingFile(path, resumed=temporary, n_bytes=resumed.n_bytes)
     with storage_errors(path):
         digest = _digest_of(pending, algorithm)
-    if digest.checksum() != left.checksum:
+    if digest.checksum() != resumed.checksum:
         pending.discard()
         raise StorageError(f"{path}: its temporary file has changed since the checkpoint")
     return pending, digest
@@ -231,7 +231,7 @@ def _digest_of(pending: PendingFile, algorithm: str) -> Digest:
 def write_in_chunks(
     directory: Path, name: str, chunks: Iterable[bytes | memoryview], algorithm: str
 ) -> FileEntry:
-    """Commit a file of the dataset that comes in chunks and describe it."""
+    """Write a file of the dataset from chunks, and return its entry."""
     digest = Digest(algorithm)
     pending = PendingFile(directory / name)
     try:

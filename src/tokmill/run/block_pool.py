@@ -1,4 +1,4 @@
-"""Blocks processed ahead of what is written: on a pool, bounded, given in their order."""
+"""Encode blocks on threads, a bounded number ahead; the results come in the order of the blocks."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ if TYPE_CHECKING:
 
 _BUNDLE_BYTES = 256 << 10
 _MOST_BUNDLED = 1024
-"""Smaller blocks, which small files give, are processed together up to here."""
+"""Smaller blocks, as small files give them, are encoded together up to these limits."""
 
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """A block with the slice it came from, or the end of a slice, which has none.
+    """A block of a slice, or the end of a slice, without a block.
 
-    `number`: counts blocks and ends from 0.
+    `number`: of the work in its part, from 0.
     """
 
     number: int
@@ -38,22 +38,22 @@ class Work:
 
 
 class _Bundle(NamedTuple):
-    """What is processed in one go, of `n_bytes`."""
+    """Works that are encoded together, of `n_bytes`."""
 
     works: Sequence[Work]
     n_bytes: int
 
     def without_blocks(self) -> _Bundle:
-        """Return what is needed later, so that the blocks can go."""
+        """Return the bundle without its blocks, so that their memory is free."""
         return _Bundle([replace(work, block=None) for work in self.works], self.n_bytes)
 
 
 Result = tuple[Work, "EncodedBlock | None"]
-"""What a block became; None for the end of a slice."""
+"""A work and its encoded block; None for the end of a slice."""
 
 
 class BlockPool:
-    """Processes blocks on a pool, a bounded number ahead, and gives the results in order."""
+    """Encodes blocks on threads; the blocks in flight are bounded in number and in bytes."""
 
     def __init__(
         self, pool: ThreadPoolExecutor, recipe: Recipe, works: Iterator[Work], spec: RunSpec
@@ -67,7 +67,7 @@ class BlockPool:
         self._ready: deque[Result] = deque()
 
     def __iter__(self) -> Iterator[Result]:
-        """Yield what every block became; to be called once."""
+        """Yield the result of every work; to be called once."""
         in_flight = 0
         for bundle in _bundles(self._works):
             while self._pending and (
@@ -89,10 +89,10 @@ class BlockPool:
             yield self._ready[0]
             self._ready.popleft()
 
-    def left(self, number: int) -> Iterator[Result]:
-        """Yield the results from work `number` on that are there or under way, when no more come.
+    def finished_from(self, number: int) -> Iterator[Result]:
+        """Yield the results from a work on that are ready or being made; no more work is begun.
 
-        It may be called after an interrupt anywhere: a work may stand in two places then.
+        May be called after an interrupt anywhere: then a work can be in both queues.
         """
         self.cancel()
         under_way = (_results(*pair) for pair in self._pending if not pair[1].cancelled())
@@ -104,28 +104,28 @@ class BlockPool:
                 number += 1
 
     def cancel(self) -> None:
-        """Begin no more blocks."""
+        """Cancel the blocks that no thread has begun."""
         for _, future in self._pending:
             future.cancel()
 
 
 def _bundles(works: Iterator[Work]) -> Iterator[_Bundle]:
-    """Put small blocks together; a large one goes alone, behind what was before it."""
-    held: list[Work] = []
+    """Yield small blocks in bundles; a large one alone."""
+    gathered: list[Work] = []
     n_bytes = 0
     for work in works:
         weight = 0 if work.block is None else work.block.n_bytes
-        if held and (n_bytes + weight > _BUNDLE_BYTES or len(held) >= _MOST_BUNDLED):
-            yield _Bundle(held, n_bytes)
-            held, n_bytes = [], 0
-        held.append(work)
+        if gathered and (n_bytes + weight > _BUNDLE_BYTES or len(gathered) >= _MOST_BUNDLED):
+            yield _Bundle(gathered, n_bytes)
+            gathered, n_bytes = [], 0
+        gathered.append(work)
         n_bytes += weight
         del work
         if n_bytes >= _BUNDLE_BYTES:
-            yield _Bundle(held, n_bytes)
-            held, n_bytes = [], 0
-    if held:
-        yield _Bundle(held, n_bytes)
+            yield _Bundle(gathered, n_bytes)
+            gathered, n_bytes = [], 0
+    if gathered:
+        yield _Bundle(gathered, n_bytes)
 
 
 def _process(recipe: Recipe, bundle: _Bundle) -> list[EncodedBlock]:

@@ -1,4 +1,4 @@
-"""The commit that is being written: a shard of each split, rejects, and what is counted."""
+"""The commit that is being written: a shard of each split, a file of rejects, and counts."""
 
 from __future__ import annotations
 
@@ -33,8 +33,8 @@ N_LENGTH_BINS = 32
 class OpenCommit:
     """Commit `number` of a part, until it is committed or discarded.
 
-    `left`: what `checkpoint` gave in an earlier attempt, whose files are gone on with; a
-    `StorageError` says that they are not as they were. `stage_s`: of `ShardWriter`, once committed.
+    `resumed`: returned by `checkpoint` in an earlier attempt; its files are appended to, and a
+    `StorageError` means that they have changed. `stage_s`: of `ShardWriter`, once committed.
     """
 
     def __init__(
@@ -45,7 +45,7 @@ class OpenCommit:
         *,
         dtype: np.dtype[np.unsignedinteger],
         algorithm: str,
-        left: Commit | None = None,
+        resumed: Commit | None = None,
     ) -> None:
         self._directory = directory
         self._part = part
@@ -57,27 +57,27 @@ class OpenCommit:
         self.counts: dict[int, Counts] = {}
         self._histogram = np.zeros(N_LENGTH_BINS, np.int64)
         self.stage_s: dict[str, float] = {}
-        if left is not None:
-            self._take_over(left)
+        if resumed is not None:
+            self._resume(resumed)
 
-    def _take_over(self, left: Commit) -> None:
+    def _resume(self, resumed: Commit) -> None:
         try:
-            for shard in left.shards:
+            for shard in resumed.shards:
                 stem = shard_stem(shard.split, self._part, self.number)
                 self._open_shard(shard.split, _sidecars(shard, stem), shard)
-            if left.rejects is not None:
-                name = final_name(left.rejects.name.removeprefix(f"{REJECTS}/"))
+            if resumed.rejects is not None:
+                name = final_name(resumed.rejects.name.removeprefix(f"{REJECTS}/"))
                 if name != rejects_name(self._part, self.number):
-                    raise StorageError(f"{left.rejects.name}: is of another step")
-                self._rejects = RejectsFile(self._directory, name, self._algorithm, left.rejects)
+                    raise StorageError(f"{resumed.rejects.name}: belongs to another commit")
+                self._rejects = RejectsFile(self._directory, name, self._algorithm, resumed.rejects)
         except BaseException:
             self.discard()
             raise
-        self.counts = dict(left.counts)
-        self._histogram[: len(left.length_histogram)] = left.length_histogram
+        self.counts = dict(resumed.counts)
+        self._histogram[: len(resumed.length_histogram)] = resumed.length_histogram
 
     def _open_shard(
-        self, split: str, sidecars: tuple[str, ...], left: ShardEntry | None = None
+        self, split: str, sidecars: tuple[str, ...], resumed: ShardEntry | None = None
     ) -> None:
         stem = shard_stem(split, self._part, self.number)
         self._shards[split] = ShardWriter(
@@ -87,11 +87,11 @@ class OpenCommit:
             self._dtype,
             sidecars,
             algorithm=self._algorithm,
-            left=left,
+            resumed=resumed,
         )
 
     def n_tokens(self, split: str) -> int | None:
-        """Return the tokens of a split's shard; None if it has none yet."""
+        """Return the tokens of a split's shard; None if there is no shard yet."""
         shard = self._shards.get(split)
         return None if shard is None else shard.n_tokens
 
@@ -112,9 +112,9 @@ class OpenCommit:
             self._append("train", tokens, lengths, sidecars)
             return
         for split, member in zip(SPLITS, (~is_val, is_val), strict=True):
-            own = np.repeat(member, lengths)
-            beside = {ending: body[own] for ending, body in sidecars.items()}
-            self._append(split, tokens[own], lengths[member], beside)
+            of_split = np.repeat(member, lengths)
+            of_sidecars = {ending: body[of_split] for ending, body in sidecars.items()}
+            self._append(split, tokens[of_split], lengths[member], of_sidecars)
 
     def _append(
         self,
@@ -138,7 +138,7 @@ class OpenCommit:
         documents: tuple[int, int],
         rows: tuple[int, int | None],
     ) -> int:
-        """Count documents and the drops of `rows`; return how many records they came from."""
+        """Count a range of documents and the drops in a range of rows; return their records."""
         start, stop = documents
         dropped = {reason: _within(found, rows) for reason, found in block.drops.items()}
         outcomes = np.concatenate([block.rows[start:stop], *dropped.values()])
@@ -165,7 +165,7 @@ class OpenCommit:
         return n_records
 
     def reject(self, slice_index: int, source: str, place: Place, reject: Reject) -> None:
-        """Keep and count a reject; `place` is that in the file."""
+        """Write and count a reject; `place` is its place in the file."""
         if self._rejects is None:
             name = rejects_name(self._part, self.number)
             self._rejects = RejectsFile(self._directory, name, self._algorithm)
@@ -175,13 +175,13 @@ class OpenCommit:
         counts.records += 1
 
     def checkpoint(self, following: ResumePoint) -> Commit:
-        """Make durable what is written, and return it: its files by their temporary names."""
+        """Make the commit durable so far, and return it with the temporary names of its files."""
         shards = tuple(self._shards[s].checkpoint() for s in SPLITS if s in self._shards)
         rejects = None if self._rejects is None else self._rejects.checkpoint()
         return self._described(shards, rejects, following)
 
     def commit(self, following: ResumePoint | None) -> Commit:
-        """Make the files appear, and return what the commit's record says."""
+        """Make the files appear under their names, and return the commit."""
         shards = tuple(self._shards[s].commit() for s in SPLITS if s in self._shards)
         for shard in self._shards.values():
             add_seconds(self.stage_s, shard.stage_s)
@@ -200,7 +200,7 @@ class OpenCommit:
         return Commit(shards, rejects, counts, histogram, following)
 
     def discard(self, keep: Collection[str] = ()) -> None:
-        """Close the files and remove them, but those whose temporary names are kept."""
+        """Close the files, and remove those whose temporary names are not in `keep`."""
         for shard in self._shards.values():
             shard.discard(keep)
         if self._rejects is not None:
@@ -208,9 +208,9 @@ class OpenCommit:
 
 
 def _count_unread(counts: Counts, keys: UnreadKeys, rows: npt.NDArray[np.int64]) -> None:
-    """Count the unread keys of records that gave documents, in the order in which keys are met.
+    """Count the unread keys of records with documents, in the order of their first record.
 
-    That order does not depend on where blocks are cut, and it decides which keys are named.
+    That order decides which keys get a name, and does not depend on the size of blocks.
     """
     found = keys.of_row[np.unique(rows)]
     kinds, first, n_records = np.unique(found[found >= 0], return_index=True, return_counts=True)
@@ -220,7 +220,7 @@ def _count_unread(counts: Counts, keys: UnreadKeys, rows: npt.NDArray[np.int64])
 
 
 def _sidecars(shard: ShardEntry, stem: str) -> tuple[str, ...]:
-    """Return the sidecars that a checkpoint's shard has; raises `StorageError` if it is another."""
+    """Return the sidecars of a checkpoint's shard; raises `StorageError` if it is another shard."""
     names = [final_name(entry.name) for entry in shard.files]
     endings = tuple(name.removeprefix(f"{stem}.") for name in names)
     if endings[:2] != ("bin", "idx") or not set(endings[2:]) <= set(SIDECARS):
@@ -229,7 +229,7 @@ def _sidecars(shard: ShardEntry, stem: str) -> tuple[str, ...]:
 
 
 def _within(found: npt.NDArray[np.int64], rows: tuple[int, int | None]) -> npt.NDArray[np.int64]:
-    """Return those of some rows, not decreasing, that are in a range; to the end if it has none."""
+    """Return the rows, which do not decrease, that are in a range; None as stop: to the end."""
     start, stop = rows
     return found[
         np.searchsorted(found, start) : None if stop is None else np.searchsorted(found, stop)

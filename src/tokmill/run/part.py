@@ -1,7 +1,8 @@
-"""One part, from slices to committed shards: bounded, ordered, streaming.
+"""Write one part: read its slices, encode blocks on threads, write them in order, commit.
 
-The calling thread reads and writes; a pool parses, renders and encodes a few blocks ahead, bounded
-in number and in bytes. Results are written in the order of the blocks.
+The calling thread reads and writes; a pool parses, renders and encodes a few blocks ahead. A killed
+part continues here: `PartWriter.resume` finds the last commit record or checkpoint of the part, and
+reading begins at the place that it names.
 """
 
 from __future__ import annotations
@@ -45,23 +46,23 @@ def run_part(
     *,
     checkpoint_s: float = CHECKPOINT_S,
 ) -> PartRecord:
-    """Write one part, or give the record of an earlier attempt that finished it.
+    """Write one part and return its record; a part that is finished is not written again.
 
     Args:
         spec: the run.
         part: the part.
-        recipe: gives this process's recipe; called only if there is work.
-        report: gets increments; what it raises stops the part.
-        checkpoint_s: how often what is not committed yet becomes a checkpoint.
+        recipe: returns this process's recipe; called only if there is work.
+        report: gets increments; an exception that it raises stops the part.
+        checkpoint_s: seconds between checkpoints.
 
     Raises:
-        TokmillError: of what is not committed, only a checkpoint stays.
+        TokmillError: commits and the last checkpoint stay.
     """
     directory = Path(spec.config.output.dir)
     fingerprint = part.fingerprint(spec)
     done = read_committed(directory / PARTS / part_name(part.index), fingerprint, directory)
     if done is not None:
-        report(_resumed(done.counts()))
+        report(_as_resumed(done.counts()))
         return done
     loaded = recipe()
     is_read_once = any(piece.file.path == "-" for piece in part.slices)
@@ -78,16 +79,16 @@ def run_part(
     try:
         start, counts = writer.resume()
         if start is not None:
-            report(_resumed(counts))
-        laps = StageTimer()
-        _write_blocks(spec, part, loaded, writer, start, laps, report)
+            report(_as_resumed(counts))
+        timer = StageTimer()
+        _write_blocks(spec, part, loaded, writer, start, timer, report)
         with DelayedInterrupts() as interrupts, interrupts.delayed():
-            # Cut here, the shards would stand without a record, and the open commit begin anew.
+            # Interrupted here, the shards would have no record, and the commit would begin anew.
             record = writer.finish()
-        report(Progress(stage_s={**laps.seconds, **writer.stage_s}))
+        report(Progress(stage_s={**timer.seconds, **writer.stage_s}))
         return record
     except ParityError:
-        writer.discard()  # the same engine wrote what is there
+        writer.discard()  # the same engine wrote the open commit
         raise
     except BaseException:
         writer.close()
@@ -100,32 +101,35 @@ def _write_blocks(
     recipe: Recipe,
     writer: PartWriter,
     start: ResumePoint | None,
-    laps: StageTimer,
+    timer: StageTimer,
     report: Callable[[Progress], None],
 ) -> None:
-    with ThreadPoolExecutor(spec.n_threads, "tokmill") as pool, DelayedInterrupts() as interrupts:
-        ahead = BlockPool(pool, recipe, _timed(_works(spec, part, recipe, start), laps), spec)
+    with (
+        ThreadPoolExecutor(spec.n_threads, "tokmill") as pool,
+        DelayedInterrupts() as interrupts,
+    ):
+        blocks = BlockPool(pool, recipe, _timed(_works(spec, part, recipe, start), timer), spec)
         try:
-            for work, encoded in ahead:
+            for work, encoded in blocks:
                 source = part.slices[work.slice_index].file
                 if encoded is None:
                     _end_slice(writer, part, work, interrupts)
                     continue
-                _check_same(encoded, source.path)
+                _check_parity(encoded, source.path)
                 if encoded.rejects or encoded.unread is not None:
-                    work.reader.origin()  # may read the file up to here: not while held
+                    work.reader.origin()  # may read the file up to here: not inside `delayed`
                 with interrupts.delayed():
                     progress = writer.add(
                         work.slice_index, source.path, encoded, work.reader.origin
                     )
                 report(replace(progress, stage_s=encoded.stage_s))
-                del encoded  # or a long record's tokens would stay beside the next block
+                del encoded  # or it would stay in memory beside the next block
         except (KeyboardInterrupt, TokmillError) as error:
             if not isinstance(error, ParityError):
-                _keep_all(writer, part, ahead, interrupts)
+                _last_checkpoint(writer, part, blocks, interrupts)
             raise
         finally:
-            ahead.cancel()
+            blocks.cancel()
 
 
 def _end_slice(writer: PartWriter, part: Part, work: Work, interrupts: DelayedInterrupts) -> None:
@@ -135,33 +139,33 @@ def _end_slice(writer: PartWriter, part: Part, work: Work, interrupts: DelayedIn
         writer.end_slice(work.slice_index, piece.n_bytes)
 
 
-def _keep_all(
-    writer: PartWriter, part: Part, ahead: BlockPool, interrupts: DelayedInterrupts
+def _last_checkpoint(
+    writer: PartWriter, part: Part, blocks: BlockPool, interrupts: DelayedInterrupts
 ) -> None:
-    """Make a last checkpoint, if the place of the record to go on with is known.
+    """Write a last checkpoint, if the place of the next record is known.
 
-    It waits for a block that is under way, as the pool would in any case.
+    Waits for blocks that are being encoded, as the pool would in any case.
     """
     if not writer.is_between_blocks:
         return
-    with suppress(TokmillError):  # the first error is the one to tell
-        for work, encoded in ahead.left(writer.n_taken):
+    with suppress(TokmillError):  # the first error is raised
+        for work, encoded in blocks.finished_from(writer.n_added):
             if encoded is not None:
                 writer.checkpoint_before(work.slice_index, encoded)
                 return
             _end_slice(writer, part, work, interrupts)
 
 
-def _timed(works: Iterator[Work], laps: StageTimer) -> Iterator[Work]:
-    laps.skip()
+def _timed(works: Iterator[Work], timer: StageTimer) -> Iterator[Work]:
+    timer.skip()
     for work in works:
-        laps.end("read")
+        timer.end("read")
         yield work
-        laps.skip()
+        timer.skip()
 
 
 def _works(spec: RunSpec, part: Part, recipe: Recipe, start: ResumePoint | None) -> Iterator[Work]:
-    """Give the blocks of all slices, each slice followed by its end, from `start` on."""
+    """Yield the blocks of all slices from `start` on, and a work for the end of each slice."""
     first, numbers = 0 if start is None else start.slice, count()
     for i, piece in enumerate(part.slices[first:], first):
         place = Place(start.line, start.byte_offset) if start and i == first else None
@@ -173,14 +177,14 @@ def _works(spec: RunSpec, part: Part, recipe: Recipe, start: ResumePoint | None)
             yield Work(next(numbers), i, reader, None, is_end=True)
 
 
-def _check_same(encoded: EncodedBlock, source: str) -> None:
-    """Raise `ParityError` for the first text whose ids are not the reference's."""
+def _check_parity(encoded: EncodedBlock, source: str) -> None:
+    """Raise `ParityError` for the first text whose ids differ from the reference's."""
     for row, line in encoded.differences:
         place = encoded.lookup.place(row)
         raise ParityError(f"{source}: record {place.line} of its slice: {line}")
 
 
-def _resumed(counts: Counts) -> Progress:
+def _as_resumed(counts: Counts) -> Progress:
     return Progress(
         input_bytes=counts.input_bytes,
         text_bytes=counts.text_bytes,

@@ -1,9 +1,9 @@
-"""Cuts a part's documents into commits and commits them: a shard of each split, rejects, a record.
+"""Write a part as commits: each makes a shard of each split, rejects and a record durable at once.
 
-A commit ends before the record whose documents would make one of its shards longer than
-`shard_tokens`; a longer one gets a shard of its own. Where a commit ends depends on the documents
-alone, and never between two samples of a record: the next commit begins at a record. In between, an
-open commit gets checkpoints by time, so that an attempt that is stopped loses little.
+A commit ends before the record that would make one of its shards longer than `shard_tokens`; a
+longer record gets a shard for itself. The ends depend on the documents alone, not on blocks or
+workers, and a record with several samples is never divided. Between commits, the open one gets a
+checkpoint every 30 seconds, so that a stopped attempt loses little.
 """
 
 from __future__ import annotations
@@ -47,15 +47,14 @@ if TYPE_CHECKING:
     from tokmill.values import Place
 
 CHECKPOINT_S = 30.0
-"""An open commit gets a checkpoint so often. Each waits for the disk once, some 0.1 s."""
+"""Seconds between checkpoints of an open commit. Each waits for the disk once, about 0.1 s."""
 
 
 class PartWriter:
-    """Writes one part, commit by commit; holds at most one open shard of each split.
+    """Writes one part, commit by commit; at most one shard of each split is open.
 
-    `checkpoint_s`: seconds between checkpoints of the open commit; infinite for an input that can
-    be read once only. `n_taken`: blocks and ends of slices taken so far. `stage_s`: seconds spent
-    on finished commits, by stage.
+    `checkpoint_s`: seconds between checkpoints; infinite for an input that can be read only once.
+    `n_added`: blocks and ends of slices so far. `stage_s`: seconds of finished commits, by stage.
     """
 
     def __init__(
@@ -79,12 +78,12 @@ class PartWriter:
         self._algorithm = algorithm
         self._checkpoint_s = checkpoint_s
         self._commits: list[Commit] = []
-        self.n_taken = 0
-        self._is_half_taken = False
+        self.n_added = 0
+        self._is_adding = False
         self.stage_s: dict[str, float] = {}
         self._open = self._open_next()
 
-    def _open_next(self, left: Commit | None = None) -> OpenCommit:
+    def _open_next(self, resumed: Commit | None = None) -> OpenCommit:
         self._kept: frozenset[str] = frozenset()
         self._checkpoint_due_s = time.monotonic() + self._checkpoint_s
         return OpenCommit(
@@ -93,14 +92,14 @@ class PartWriter:
             len(self._commits),
             dtype=self._dtype,
             algorithm=self._algorithm,
-            left=left,
+            resumed=resumed,
         )
 
     def resume(self) -> tuple[ResumePoint | None, Counts]:
-        """Take over what an earlier attempt committed, and its checkpoint if it fits.
+        """Continue after the commits of an earlier attempt, and after its checkpoint if it fits.
 
         Returns:
-            Where to go on, None for the beginning, and the counts of all before.
+            The place to read from, None for the beginning, and the counts of everything before it.
         """
         total = Counts()
         while record := read_committed(
@@ -109,15 +108,15 @@ class PartWriter:
             self._commits.append(record.commits[0])
         self._open = self._open_next()
         following = self._commits[-1].next if self._commits else None
-        if (left := self._take_checkpoint()) is not None:
-            following = left.next
+        if (resumed := self._resume_checkpoint()) is not None:
+            following = resumed.next
         for counts_of in [commit.counts for commit in self._commits] + [self._open.counts]:
             for counts in counts_of.values():
                 total.add(counts)
         return following, total
 
-    def _take_checkpoint(self) -> Commit | None:
-        """Go on with the commit that a checkpoint holds; remove one that does not fit."""
+    def _resume_checkpoint(self) -> Commit | None:
+        """Continue the commit of a checkpoint; remove a checkpoint that does not fit."""
         found = read_checkpoint(checkpoint_path(self._directory, self._part))
         if found is not None and (found.fingerprint, found.part, found.number) == (
             self._fingerprint,
@@ -126,7 +125,7 @@ class PartWriter:
         ):
             try:
                 self._open = self._open_next(found.commit)
-            except StorageError:  # a file is gone, cut or changed: the commit begins anew
+            except StorageError:  # a file is missing or changed: the commit begins anew
                 self._open = self._open_next()
             else:
                 self._kept = frozenset(found.names())
@@ -137,14 +136,20 @@ class PartWriter:
     def add(
         self, slice_index: int, source: str, block: EncodedBlock, origin: Callable[[], Place]
     ) -> Progress:
-        """Write one block; commits every commit that it fills.
+        """Write one block, and end each commit that it fills.
+
+        Args:
+            slice_index: the slice of the part that the block belongs to.
+            source: the path of its file.
+            block: the block.
+            origin: returns the place of the slice's first byte in its file.
 
         Raises:
-            RecordError: it holds a reject and `on_error` is `fail`.
+            RecordError: the block has a reject and `on_error` is `fail`.
         """
         if time.monotonic() >= self._checkpoint_due_s:
             self.checkpoint_before(slice_index, block)
-        self._is_half_taken = True
+        self._is_adding = True
         n, start, first_line, first_row, n_records = block.n_documents, 0, 0, 0, 0
         while True:
             stop = self._fitting(block, start)
@@ -152,7 +157,7 @@ class PartWriter:
             end_row = None if cut is None else int(block.rows[stop])
             self._open.write(block, start, stop)
             n_records += self._open.count(slice_index, block, (start, stop), (first_row, end_row))
-            self._reject(
+            self._write_rejects(
                 slice_index, source, block, origin, first_line, None if cut is None else cut.line
             )
             if cut is None or end_row is None:
@@ -167,7 +172,7 @@ class PartWriter:
         if block.rejects:
             place = block.rejects[0].place.shifted(origin())
             first = describe_reject(source, place, block.rejects[0])
-        self._took()
+        self._added()
         return Progress(
             input_bytes=block.input_bytes,
             text_bytes=int(block.text_bytes.sum()),
@@ -180,41 +185,41 @@ class PartWriter:
         )
 
     def end_slice(self, slice_index: int, input_bytes: int) -> None:
-        """Note that a slice of `input_bytes` has been read to its end."""
-        self._is_half_taken = True
+        """Count a slice of `input_bytes` that has been read to its end."""
+        self._is_adding = True
         self._open.counts_of(slice_index).input_bytes += input_bytes
-        self._took()
+        self._added()
 
-    def _took(self) -> None:
-        self.n_taken += 1
-        self._is_half_taken = False
+    def _added(self) -> None:
+        self.n_added += 1
+        self._is_adding = False
 
     @property
     def is_between_blocks(self) -> bool:
-        """Return whether all that was taken is written: an interrupt may come in the middle."""
-        return not self._is_half_taken
+        """Return whether no block is half written; an interrupt can come at any moment."""
+        return not self._is_adding
 
     def checkpoint_before(self, slice_index: int, block: EncodedBlock) -> None:
-        """Make durable all that was taken, unless the block's first record was refused.
+        """Make everything before a block durable; a later attempt begins with its first record.
 
-        An attempt that continues begins with that record.
+        Without effect if that record was rejected: its place is not known.
         """
         place = _first_place(block)
         if place is None or math.isinf(self._checkpoint_s):
             return
-        self._is_half_taken = True
-        laps = StageTimer()
+        self._is_adding = True
+        timer = StageTimer()
         commit = self._open.checkpoint(ResumePoint(slice_index, place.line, place.byte_offset))
         found = Checkpoint(self._part, self._fingerprint, self._open.number, commit)
         write_checkpoint(self._directory, found)
         self._kept = frozenset(found.names())
-        laps.end("checkpoint")
-        add_seconds(self.stage_s, laps.seconds)
+        timer.end("checkpoint")
+        add_seconds(self.stage_s, timer.seconds)
         self._checkpoint_due_s = time.monotonic() + self._checkpoint_s
-        self._is_half_taken = False
+        self._is_adding = False
 
     def finish(self) -> PartRecord:
-        """Commit the last commit and the part; if another attempt was first, its record holds."""
+        """End the last commit and write the part's record; an earlier record of it stays valid."""
         self._commit(None)
         record = PartRecord(self._part, self._fingerprint, tuple(self._commits))
         path = self._directory / PARTS / part_name(self._part)
@@ -226,16 +231,16 @@ class PartWriter:
         return record
 
     def close(self) -> None:
-        """Close all files; what is not committed goes, but for what a checkpoint names."""
+        """Close all files, and remove those that neither a commit nor a checkpoint names."""
         self._open.discard({name.rpartition("/")[2] for name in self._kept})
 
     def discard(self) -> None:
-        """Close all files, and remove everything that is not committed."""
+        """Close all files, and remove all that no commit names, checkpoint included."""
         self._open.discard()
         remove_checkpoint(self._directory, self._part)
 
     def _fitting(self, block: EncodedBlock, start: int) -> int:
-        """Give the first document from `start` on whose record opens a new commit, or the end."""
+        """Return the first document from `start` on that belongs to the next commit, or the end."""
         stop = block.n_documents
         if start == stop:
             return stop
@@ -246,16 +251,16 @@ class PartWriter:
         for split, member in zip(SPLITS, (~is_val, is_val), strict=True):
             n_tokens = np.add.reduceat(np.where(member, lengths, 0), firsts)
             records = np.flatnonzero(n_tokens)
-            held = self._open.n_tokens(split)
-            room = self._shard_tokens - (held or 0)
+            in_shard = self._open.n_tokens(split)
+            room = self._shard_tokens - (in_shard or 0)
             fits = int(np.searchsorted(np.cumsum(n_tokens[records]), room, "right"))
-            if held is None:
+            if in_shard is None:
                 fits = max(fits, 1)
             if fits < len(records):
                 n_fitting = min(n_fitting, int(records[fits]))
         return stop if n_fitting == len(firsts) else start + int(firsts[n_fitting])
 
-    def _reject(
+    def _write_rejects(
         self,
         slice_index: int,
         source: str,
@@ -289,7 +294,7 @@ class PartWriter:
 
 
 def _first_place(block: EncodedBlock) -> Place | None:
-    """Return the place of a block's first record; None if it has none, or that was refused."""
+    """Return the place of a block's first record; None without records, or if it was rejected."""
     firsts = [int(rows[0]) for rows in (block.rows, *block.drops.values()) if len(rows)]
     if not firsts:
         return None
