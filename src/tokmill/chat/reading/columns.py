@@ -1,8 +1,8 @@
-"""Regular blocks: records of texts alone, read into columns without a look at each.
+"""Regular blocks: the fast path, which reads records into columns.
 
-A block is regular when all its records have the same plain fields, filled with text: prompt and
-answer, an instruction, a text, or messages of role and content. Anything else in it, and the whole
-block is read record by record, which gives the same conversations where both can.
+A block is regular if all its records have the same plain fields, filled with text: prompt and
+answer, an instruction, a text, or messages of role and content. With anything else, the whole block
+is read record by record; both paths give the same conversations.
 """
 
 from __future__ import annotations
@@ -41,15 +41,15 @@ _FIELDS = {
     "text": ("text",),
 }
 _MOST_COLUMNS = 62
-"""As many as the bits of a number can tell apart, see `_unread`."""
+"""`_unread` has one bit of an int64 for each column."""
 
 
 class Regular(NamedTuple):
-    """Contents of a regular block: message by message, all samples end to end.
+    """Contents of a regular block, message by message, all samples one after another.
 
     `contents`: string array of n messages. `roles`: (n,) int64, index in `ROLES`. `offsets`:
     (n_samples + 1,) int64. `with_input`: (n_samples,), whether the first message of each is an
-    instruction with an input; None where no template asks. `unread`: keys that nothing reads.
+    instruction with an input; None if no template needs it. `unread`: keys that nothing reads.
     """
 
     contents: pa.StringArray
@@ -60,7 +60,7 @@ class Regular(NamedTuple):
 
 
 def read_regular(text: pa.LargeStringArray, schema: str, settings: SftSettings) -> Regular | None:
-    """Return the contents of whole records, or None where they are not regular."""
+    """Return the contents of whole records; None if they are not regular."""
     if not len(text) or schema not in (*_MESSAGES, *_FIELDS) or settings.samples != "conversation":
         return None
     if schema == "text" and settings.rendered_text == "parse":
@@ -82,7 +82,7 @@ def read_regular(text: pa.LargeStringArray, schema: str, settings: SftSettings) 
 
 
 def _wanted(schema: str, settings: SftSettings) -> dict[str, pa.DataType] | None:
-    """Return the columns to read, with their types; None for names that have no short way."""
+    """Return the columns to read, with their types; None for names that need the slow path."""
     fields = given_fields(settings.fields)
     if schema not in _MESSAGES:
         return None if fields else dict.fromkeys(_FIELDS[schema], _STRING)
@@ -111,7 +111,7 @@ def _parse(
     data = text.buffers()[2].slice(int(offsets[0]), int(offsets[-1] - offsets[0]))
     raw = data.to_pybytes()
     if b"\\ud" in raw or b"\\uD" in raw:
-        return None  # a surrogate, which may be alone
+        return None  # a surrogate, perhaps a lone one
     try:
         table = pa.json.read_json(
             pa.BufferReader(data),
@@ -130,7 +130,7 @@ def _parse(
 
 
 def _unread(table: pa.Table, read: frozenset[str]) -> UnreadKeys | None:
-    """Return the keys of each row that are filled, but for those that are read."""
+    """Return the filled keys of each row that are not in `read`."""
     names = sorted(set(table.schema.names) - read)
     columns = {name: _is_filled(_column(table, name)) for name in names}
     filled = {name: is_filled for name, is_filled in columns.items() if is_filled.any()}
@@ -163,13 +163,13 @@ def _column(table: pa.Table, name: str) -> pa.Array:
 
 
 def _filled(table: pa.Table, names: Sequence[str]) -> list[str]:
-    """Return those of some columns that are there and hold more than nulls."""
+    """Return the names of columns that exist and hold more than nulls."""
     there = [name for name in names if name in table.schema.names]
     return [name for name in there if table[name].null_count < table.num_rows]
 
 
 def _one_of(table: pa.Table, names: Sequence[str]) -> pa.StringArray | None:
-    """Return the one column of several that is filled; None if it has nulls, or two are filled."""
+    """Return the only filled column of several; None if it has nulls, or two are filled."""
     filled = _filled(table, names)
     if len(filled) != 1 or table[filled[0]].null_count:
         return None
@@ -179,7 +179,7 @@ def _one_of(table: pa.Table, names: Sequence[str]) -> pa.StringArray | None:
 def _instructions(
     table: pa.Table, names: Sequence[str], answer: pa.StringArray, style: str
 ) -> Regular | None:
-    """Return instructions or prompts, joined with the input that each has, and their answers."""
+    """Return instructions or prompts, each joined with its input, and their answers."""
     instruction = _one_of(table, names)
     inputs = _filled(table, INPUT_KEYS)
     if instruction is None or len(inputs) > 1:
@@ -210,12 +210,12 @@ def _dialogs(dialogs: pa.Array, settings: SftSettings) -> Regular | None:
     messages = dialogs.flatten()
     if dialogs.null_count or messages.null_count or kind.num_fields != 2:
         return None
-    said, contents = messages.field(0), messages.field(1)
+    speakers, contents = messages.field(0), messages.field(1)
     offsets = dialogs.offsets.to_numpy().astype(np.int64)
     offsets = offsets - offsets[0]
-    if said.null_count or contents.null_count or not np.all(offsets[1:] > offsets[:-1]):
+    if speakers.null_count or contents.null_count or not np.all(offsets[1:] > offsets[:-1]):
         return None
-    encoded = said.dictionary_encode()
+    encoded = speakers.dictionary_encode()
     known = [role_of(name, settings) for name in encoded.dictionary.to_pylist()]
     if not all(role in ROLES for role in known):
         return None

@@ -31,14 +31,14 @@ _PARTS = {
     "tool_call": _CALL,
     "function_call": _CALL,
 }
-"""What a part is, numbered in the order in which every template writes them."""
+"""The kind of each type of part; kinds are numbered in the order that all templates use."""
 
 _VALUE_KEYS = ("text", "value", "content")
 
 
 @dataclass(frozen=True, slots=True)
 class Content:
-    """What a message says: `reasoning` is None where it has no part of that kind."""
+    """The content of a message; `reasoning` is None if it has no such part."""
 
     text: str = ""
     reasoning: str | None = None
@@ -46,7 +46,7 @@ class Content:
 
 
 def read_content(value: Any, settings: SftSettings, where: str) -> Content:
-    """Return a content that is a text, null (empty) or a list of typed parts, joined."""
+    """Return a content: a text, null (empty), or a list of typed parts, which are joined."""
     if isinstance(value, str):
         return Content(value)
     if value is None:
@@ -110,10 +110,10 @@ _CALL_KEYS = frozenset({"name", "id", "type", "index"})
 
 
 def read_tools(record: Mapping[str, Any], first: Any = None) -> list[Any] | None:
-    """Return the functions that a record describes, None where it has none.
+    """Return the functions that a record describes, None if it has none.
 
-    Under one of `TOOL_KEYS`, a list or JSON text of one; minimind keeps it in the first
-    message, `first`. A bare function is wrapped as {"type": "function", "function": {...}}.
+    They are a list, or JSON text of one, under one of `TOOL_KEYS`, or as in minimind in the first
+    message, `first`. A bare function becomes {"type": "function", "function": {...}}.
     """
     value = None if _TOOLS.isdisjoint(record) else first_present(record, TOOL_KEYS)
     if value is None and isinstance(first, dict):
@@ -141,8 +141,8 @@ def _read_tool(value: Any, where: str) -> dict[str, Any]:
 def read_calls(value: Any, settings: SftSettings, where: str) -> list[dict[str, Any]]:
     """Return tool calls as {"type": "function", "function": {"name", "arguments"}}, `id` if any.
 
-    `value` is a call or a list of them, or JSON text of either; a call has `function`, or `name`
-    and `arguments` itself.
+    `value`: a call or a list of calls, or JSON text of either. A call has `function`, or `name` and
+    `arguments`.
     """
     calls = parsed(value, _BROKEN_CALL, where)
     if calls is None:
@@ -173,7 +173,7 @@ def _read_call(value: Any, settings: SftSettings, where: str) -> dict[str, Any]:
 
 
 def _read_arguments(function: Mapping[str, Any], settings: SftSettings, where: str) -> Any:
-    """Return the arguments of a call; none are an empty object, but under another name are lost."""
+    """Return the arguments of a call; without any, an empty object."""
     arguments = function.get("arguments")
     if arguments is None:
         others = [k for k in function if k not in _CALL_KEYS and function[k] is not None]

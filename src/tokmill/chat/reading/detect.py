@@ -1,4 +1,4 @@
-"""What the first records settle: the schema, names of fields, and what `label` means."""
+"""Decisions from the first records of a run: schema, names of fields, rendered texts."""
 
 from __future__ import annotations
 
@@ -26,23 +26,23 @@ if TYPE_CHECKING:
     from tokmill.settings.sft import SftSettings
 
 _NEEDED = ("messages", "prompt", "completion", "instruction", "output", "text")
-"""Fields of which a name is wrong if none of the first records has it."""
+"""Fields whose key must occur in one of the first records."""
 
 
 def resolve_schema(
     settings: SftSettings, records: Sequence[Mapping[str, Any]], where: str = "records"
 ) -> SftSettings:
-    """Return the settings with what the first records settle, fixed for the whole run.
+    """Return the settings with schema and fields resolved for the whole run.
 
-    A `label` that is something else than good or bad in one of them is no label of preference data
-    in any: it is ignored. Turns under other names are read where it is plain who speaks. With a
-    schema that was named, a record that does not fit is refused when it is read.
+    `label` is ignored if one record has another label than good or bad. Turns under unknown names
+    are read if their roles are clear. With a chosen schema, records that do not fit are refused
+    when they are read.
 
     Raises:
-        UsageError: no record has a known shape, or one is preference data; a name given is wrong.
+        UsageError: no record has a known shape, one is preference data, or a given name is wrong.
     """
     check_names(settings)
-    _check_found(settings, records, where)
+    _check_keys(settings, records, where)
     read = [of_record(record, settings) for record in records]
     if has_other_labels(read):
         settings = replace(settings, ignore_keys=(*settings.ignore_keys, LABEL_KEY))
@@ -55,7 +55,7 @@ def resolve_schema(
     if not settings.fields and (fields := named_turns(read, settings)):
         settings = replace(settings, fields=fields)
         read = [of_record(record, settings) for record in records]
-    schema = _named_schema(settings) or detect_schema(read, where)
+    schema = _schema_of_fields(settings) or detect_schema(read, where)
     settings = replace(settings, schema=schema)
     if schema == "text":
         check_not_single_messages(read, settings, where)
@@ -64,10 +64,10 @@ def resolve_schema(
 
 
 def detect_schema(records: Sequence[Mapping[str, Any]], where: str = "records") -> str:
-    """Return the schema of the first records: one of the table's, or "mixed" for several kinds.
+    """Return the schema of the first records, "mixed" if there are several.
 
-    Records of no known shape do not count as long as others have one: they are refused when read.
-    No records at all are "messages".
+    Records of unknown shape do not count if others are known: they are refused when they are read.
+    Without any records the schema is "messages".
 
     Raises:
         UsageError: no record has a known shape.
@@ -83,8 +83,8 @@ def detect_schema(records: Sequence[Mapping[str, Any]], where: str = "records") 
     return "messages" if not records else found.pop() if len(found) == 1 else MIXED
 
 
-def _named_schema(settings: SftSettings) -> str:
-    """Return the schema that the names given are of, '' where they leave it open."""
+def _schema_of_fields(settings: SftSettings) -> str:
+    """Return the schema of the fields in --fields; '' if they leave it open."""
     fields = given_fields(settings.fields)
     if "messages" in fields:
         return "messages"
@@ -93,8 +93,8 @@ def _named_schema(settings: SftSettings) -> str:
     return "alpaca" if "instruction" in fields else ""
 
 
-def _check_found(settings: SftSettings, records: Sequence[Mapping[str, Any]], where: str) -> None:
-    """Check that the keys named are there; raises `UsageError`."""
+def _check_keys(settings: SftSettings, records: Sequence[Mapping[str, Any]], where: str) -> None:
+    """Check that the keys in --fields occur in the records."""
     keys = list(dict.fromkeys(key for record in records for key in record))
     for field, key in given_fields(settings.fields).items():
         if records and field in _NEEDED and key not in keys:
@@ -104,7 +104,7 @@ def _check_found(settings: SftSettings, records: Sequence[Mapping[str, Any]], wh
 
 
 _LEAST_SHARE = 0.1
-"""A run in whose first texts fewer look rendered is of texts, some of which quote a template."""
+"""With fewer rendered texts, the texts are ordinary and some quote a template."""
 
 
 def resolve_rendered_text(
@@ -113,10 +113,10 @@ def resolve_rendered_text(
     control: Iterable[str],
     where: str,
 ) -> SftSettings:
-    """Return the settings with what becomes of rendered texts: `text` where there are none.
+    """Return the settings with `rendered_text` resolved: `text` if no text looks rendered.
 
     Raises:
-        UsageError: the first texts are rendered, and the settings do not say what becomes of them.
+        UsageError: the first texts look rendered, and --rendered-text is not given.
     """
     if settings.rendered_text != "refuse":
         return settings
@@ -135,13 +135,13 @@ def resolve_rendered_text(
 
 
 def _is_text(record: Mapping[str, Any], settings: SftSettings) -> bool:
-    """Return whether a record is read as a text."""
+    """Return whether a record has schema text."""
     schema = recognise(record) if settings.schema == MIXED else settings.schema
     return schema == "text" and isinstance(record.get("text"), str)
 
 
 def text_note(settings: SftSettings) -> str:
-    """Return what records of one text become; '' for other schemas."""
+    """Return a note on the treatment of records of schema text; '' for other schemas."""
     if settings.schema != "text":
         return ""
     if settings.rendered_text == "parse":

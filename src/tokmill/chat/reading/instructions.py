@@ -1,4 +1,4 @@
-"""Instruction records to conversations: prompt and answer, Alpaca, a text; with history."""
+"""Records of one prompt and answer, an Alpaca instruction, or a text, to conversations."""
 
 from __future__ import annotations
 
@@ -33,37 +33,37 @@ if TYPE_CHECKING:
 
 STANFORD = "stanford"
 JOINS = {"auto": "\n", "newline": "\n", "blank-line": "\n\n", STANFORD: "\n\n### Input:\n"}
-"""What stands between an instruction and its input, neither of them empty. Stanford's heading
-stands before every input, behind an empty instruction too; template alpaca makes it of `auto`."""
+"""The text between an instruction and its input, if neither is empty. Stanford's heading precedes
+every input, also after an empty instruction; with template alpaca, `auto` means Stanford's."""
 
 
 def read_pair(record: Mapping[str, Any], settings: SftSettings) -> Conversation:
     """Return the conversation of a prompt, which may be empty, and an answer.
 
-    A context belongs to the prompt as an input to its instruction; beside an instruction of its
-    own it belongs to that one, which is not read.
+    A context is added to the prompt as an input to an instruction. If the record also has an
+    instruction, the context belongs to that, and neither is read.
     """
     prompt = text_of(first_present(record, PROMPT_KEYS), "prompt")
     context = "" if is_filled(record.get("instruction")) else context_of(record)
-    return _flat(_asked(prompt, context, settings), record, settings)
+    return _with_answer(_prompt(prompt, context, settings), record, settings)
 
 
 def read_alpaca(record: Mapping[str, Any], settings: SftSettings) -> Conversation:
-    """Return the conversation of an instruction, its input and output, behind system and history.
+    """Return the conversation of an instruction, its input and its output.
 
-    With `instruction = "stanford"` the last user message also says `with_input` where it has one,
-    for which template alpaca has other words at its beginning.
+    With `instruction = "stanford"`, the message gets `with_input` if it has an input: template
+    alpaca then writes another preamble.
     """
     instruction = text_of(record.get("instruction"), "instruction")
-    return _flat(_asked(instruction, context_of(record), settings), record, settings)
+    return _with_answer(_prompt(instruction, context_of(record), settings), record, settings)
 
 
 def read_text(record: Mapping[str, Any], _settings: SftSettings) -> Conversation:
-    """Return a text as one message of the assistant: all of it is trained."""
+    """Return a text as one message of the assistant, so that all of it is trained."""
     text = record.get("text")
     if text is None:
         raise no_such_fields("text", record)
-    return Conversation([_said("assistant", text_of(text, "text"))], [None], is_text=True)
+    return Conversation([_message("assistant", text_of(text, "text"))], [None], is_text=True)
 
 
 def no_such_fields(expected: str, record: Mapping[str, Any]) -> ChatError:
@@ -73,12 +73,12 @@ def no_such_fields(expected: str, record: Mapping[str, Any]) -> ChatError:
     )
 
 
-def _flat(user: Message, record: Mapping[str, Any], settings: SftSettings) -> Conversation:
-    """Return the conversation of one question and its answer, behind system and history."""
+def _with_answer(user: Message, record: Mapping[str, Any], settings: SftSettings) -> Conversation:
+    """Return the conversation of a prompt and its answer, after system message and history."""
     answer = first_present(record, ANSWER_KEYS)
     if answer is None:
         raise no_such_fields(" or ".join(ANSWER_KEYS), record)
-    reply = _said("assistant", text_of(answer, "answer")) | reasoning_of(record)
+    reply = _message("assistant", text_of(answer, "answer")) | reasoning_of(record)
     system = system_of(record)
     history, weights = history_of(record, settings)
     return Conversation(
@@ -88,23 +88,23 @@ def _flat(user: Message, record: Mapping[str, Any], settings: SftSettings) -> Co
     )
 
 
-def _asked(instruction: str, context: str, settings: SftSettings) -> Message:
+def _prompt(instruction: str, context: str, settings: SftSettings) -> Message:
     join = JOINS[settings.instruction]
     if settings.instruction == STANFORD and context:
-        return {**_said("user", instruction + join + context), "with_input": True}
-    return _said("user", join.join(filter(None, (instruction, context))))
+        return {**_message("user", instruction + join + context), "with_input": True}
+    return _message("user", join.join(filter(None, (instruction, context))))
 
 
-def _said(role: str, content: str) -> Message:
+def _message(role: str, content: str) -> Message:
     return {"role": role, "content": content}
 
 
 _SYSTEM, _HISTORY, _REASONING = map(frozenset, (SYSTEM_KEYS, HISTORY_KEYS, REASONING_KEYS))
-"""Asked first: one look at the keys of a record costs less than one look for each name."""
+"""One set operation on a record costs less than a look-up of each name."""
 
 
 def system_of(record: Mapping[str, Any]) -> list[Message]:
-    """Return the system message that stands beside a record's turns, as a list of one or none."""
+    """Return the system message of a record, as a list of one or none."""
     if _SYSTEM.isdisjoint(record):
         return []
     key = filled_key(record, SYSTEM_KEYS)
@@ -113,12 +113,12 @@ def system_of(record: Mapping[str, Any]) -> list[Message]:
 
 
 def context_of(record: Mapping[str, Any]) -> str:
-    """Return the text that belongs to an instruction or a question; '' where there is none."""
+    """Return the input of an instruction or a prompt; '' if there is none."""
     return _optional_text(record, INPUT_KEYS)
 
 
 def reasoning_of(record: Mapping[str, Any]) -> Message:
-    """Return the reasoning beside a flat record's answer, as that message has it; {} if none."""
+    """Return the reasoning of an answer as a part of its message; {} if there is none."""
     if _REASONING.isdisjoint(record):
         return {}
     reasoning = _optional_text(record, REASONING_KEYS)
@@ -128,18 +128,18 @@ def reasoning_of(record: Mapping[str, Any]) -> Message:
 def history_of(
     record: Mapping[str, Any], settings: SftSettings
 ) -> tuple[list[Message], list[float | None]]:
-    """Return earlier turns, pairs or messages, with their weights; CSV has them as JSON text."""
+    """Return earlier turns, pairs or messages, with their weights; they may be JSON text."""
     if _HISTORY.isdisjoint(record):
         return [], []
     key = filled_key(record, HISTORY_KEYS)
     try:
         turns: Sequence[Any] | None = parsed(record[key], "broken history", key) if key else None
-    except ChatError as error:  # such as a text on history
-        raise _not_wanted(error, key) from None
+    except ChatError as error:  # such as an essay under the key history
+        raise _with_advice(error, key) from None
     if turns is None:
         return [], []
     if not isinstance(turns, list):
-        raise _not_wanted(wrong_type(key, "a list of pairs or messages", turns), key)
+        raise _with_advice(wrong_type(key, "a list of pairs or messages", turns), key)
     if turns and all(isinstance(turn, dict) for turn in turns):
         return read_messages(turns, settings, "history, message")
     messages: list[Message] = []
@@ -159,8 +159,8 @@ def _optional_text(record: Mapping[str, Any], keys: Sequence[str]) -> str:
     try:
         return text_of(record[key], key)
     except ChatError as error:
-        raise _not_wanted(error, key) from None
+        raise _with_advice(error, key) from None
 
 
-def _not_wanted(error: ChatError, key: str) -> ChatError:
+def _with_advice(error: ChatError, key: str) -> ChatError:
     return ChatError(error.reason, f"{error.message}: --ignore-keys {key} leaves it out")

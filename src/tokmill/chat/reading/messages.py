@@ -1,4 +1,4 @@
-"""Messages of a record, in OpenAI's form or ShareGPT's, to the one form that templates see."""
+"""Messages of a record, in OpenAI's form, ShareGPT's or as pairs, to the form of templates."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 
 def message_list(value: Any, where: str) -> list[Any]:
-    """Return the items of a list of messages, which may stand in the record as JSON text."""
+    """Return the items of a list of messages, which may be JSON text."""
     if isinstance(value, list):
         return value
     items = parsed(value, "broken messages", where)
@@ -44,7 +44,7 @@ def message_list(value: Any, where: str) -> list[Any]:
 def read_messages(
     items: Sequence[Any], settings: SftSettings, where: str = "message"
 ) -> tuple[list[Message], list[float | None]]:
-    """Return the messages of a list, and the weight that each says it has."""
+    """Return the messages of a list, and the weight that each gives."""
     messages: list[Message] = []
     weights: list[float | None] = []
     roles = known_roles(settings.role_names)
@@ -54,9 +54,9 @@ def read_messages(
             item = of_message(item, settings)
         message, weight = _plain_message(item, roles), None
         if message is None:
-            if said := pair_in(item, settings):
-                messages += said
-                weights += [None] * len(said)
+            if pair := pair_in(item, settings):
+                messages += pair
+                weights += [None] * len(pair)
                 continue
             message, weight = _read_message(item, settings, f"{where} {number}")
         messages.append(message)
@@ -65,7 +65,7 @@ def read_messages(
 
 
 def _plain_message(item: Any, roles: Mapping[str, str]) -> Message | None:
-    """Return a message of a known role, a text and nothing else, as nearly all are, quickly."""
+    """Return a message of a known role and a text, as nearly all are; the fast path."""
     if type(item) is not dict or len(item) != 2:
         return None
     if "role" in item:
@@ -82,9 +82,9 @@ def _read_message(item: Any, settings: SftSettings, where: str) -> tuple[Message
     if not isinstance(item, dict):
         raise wrong_type(where, "an object with role and content", item)
     check_media(item, where)
-    said = first_present(item, ("role", "from"))
-    role = _read_role(said, settings, where)
-    content = _read_said(item, role, settings, where)
+    name = first_present(item, ("role", "from"))
+    role = _read_role(name, settings, where)
+    content = _content_of(item, role, settings, where)
     role = "assistant" if role == CALL_ROLE else role
     message: Message = {"role": role, "content": content.text}
     reasoning = _read_reasoning(item, content.reasoning, where)
@@ -97,23 +97,25 @@ def _read_message(item: Any, settings: SftSettings, where: str) -> tuple[Message
     return message, message_weight(item, settings, where)
 
 
-def _read_role(said: Any, settings: SftSettings, where: str) -> str:
-    if said is not None and not isinstance(said, str):
-        raise wrong_type(where, "a role", said)
-    role = None if said is None else role_of(said, settings)
+def _read_role(name: Any, settings: SftSettings, where: str) -> str:
+    if name is not None and not isinstance(name, str):
+        raise wrong_type(where, "a role", name)
+    role = None if name is None else role_of(name, settings)
     if role is None:
         known = ", ".join(ROLE_NAMES)
         # Who speaks first is seldom the one who answers, but in a completion.
         is_first = where.endswith("message 1") and not where.startswith("completion")
         role_here = "user" if is_first else "assistant"
-        say = f": say who that is: --role-names {quoted(f'{said}={role_here}')}" if said else ""
+        advice = (
+            f": advice who that is: --role-names {quoted(f'{name}={role_here}')}" if name else ""
+        )
         raise ChatError(
-            "unknown role", f"{where}: expected a role of {known}, found {shown(said)}{say}"
+            "unknown role", f"{where}: expected a role of {known}, found {shown(name)}{advice}"
         )
     return role
 
 
-def _read_said(item: Mapping[str, Any], role: str, settings: SftSettings, where: str) -> Content:
+def _content_of(item: Mapping[str, Any], role: str, settings: SftSettings, where: str) -> Content:
     value = first_present(item, ("content", "value"))
     if is_refusal(item):
         value = item["refusal"]
@@ -126,7 +128,7 @@ def _read_said(item: Mapping[str, Any], role: str, settings: SftSettings, where:
 
 
 def _read_reasoning(item: Mapping[str, Any], in_parts: str | None, where: str) -> str | None:
-    """Return the reasoning of a message, '' if an empty one is there, None if none is."""
+    """Return the reasoning of a message, '' if it is empty, None if there is none."""
     found = in_parts
     for key in REASONING_KEYS:
         value = item.get(key)
@@ -146,7 +148,7 @@ def _read_reasoning(item: Mapping[str, Any], in_parts: str | None, where: str) -
 def _read_all_calls(
     item: Mapping[str, Any], content: Content, settings: SftSettings, where: str
 ) -> list[dict[str, Any]]:
-    """Return the calls of a message, which may stand in its content or under either key."""
+    """Return the calls of a message, from its content or from one of the keys."""
     groups = [list(content.calls)] + [
         read_calls(item[key], settings, f"{where}: {key}")
         for key in CALL_KEYS
@@ -162,7 +164,7 @@ def _read_all_calls(
 
 
 def _check_whole(item: Mapping[str, Any], message: Message, where: str) -> None:
-    """Refuse what no template would write: it would be lost without a word."""
+    """Refuse a message of which templates would leave out a part."""
     reasoning, calls = message.get("reasoning_content"), message.get("tool_calls")
     if message["role"] != "assistant" and (reasoning or calls):
         raise ChatError(
@@ -195,9 +197,9 @@ _ORDER = ("system", "user", "assistant")
 
 
 def pair_in(item: Any, settings: SftSettings) -> list[Message]:
-    """Return the messages of a question and its answer; none where an item is no such pair.
+    """Return the messages of an item such as {"human": "…", "assistant": "…"}; [] if it is none.
 
-    All its keys are names of who speaks, once each; a system text may stand before the two.
+    All its keys are roles, once each; there may be a system text.
     """
     if not isinstance(item, dict):
         return []
@@ -211,5 +213,5 @@ def pair_in(item: Any, settings: SftSettings) -> list[Message]:
         texts[role] = text
     if "user" not in texts or "assistant" not in texts:
         return []
-    said = [(role, texts[role]) for role in _ORDER if role in texts]
-    return [{"role": role, "content": text} for role, text in said if text or role != "system"]
+    turns = [(role, texts[role]) for role in _ORDER if role in texts]
+    return [{"role": role, "content": text} for role, text in turns if text or role != "system"]

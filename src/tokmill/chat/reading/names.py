@@ -1,4 +1,4 @@
-"""Names in records: keys and roles that are known, and those that the settings give."""
+"""Keys and roles that records may use: the known names, and those that the settings add."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ TOOL_KEYS = (
 )  # fmt: skip
 REASONING_KEYS = ("reasoning_content", "thinking", "reasoning")
 HISTORY_KEYS = ("history",)
-"""Names of one field each: the first that is filled is it."""
+"""The names of one field each; the first that is filled is read."""
 
 WEIGHT_KEYS = ("weight", "loss_weight")
 VARIABLE_KEYS = ("chat_template_kwargs",)
-"""Variables for the template, under the name that TRL has for them."""
+"""Variables for the template; the name is TRL's."""
 
 CALL_KEYS = ("tool_calls", "function_call")
 SWITCH_KEYS = ("train", "training", "weight", "loss_weight", "loss_mask", "masked")
@@ -44,28 +44,28 @@ READ_BY_SCHEMA: Mapping[str, tuple[tuple[str, ...], ...]] = {
     "alpaca": (("instruction",), *_FLAT),
     "text": (("text",), WEIGHT_KEYS, VARIABLE_KEYS),
 }
-"""What each schema reads of a record: of every group the first key that is filled."""
+"""The keys that each schema reads: the first filled key of every group."""
 
 
 def meaningful_keys(schema: str) -> frozenset[str]:
-    """Return all keys that may change what a record of a schema becomes."""
+    """Return all keys that may change the sample of a record."""
     groups = (*READ_BY_SCHEMA[schema], MEDIA_KEYS, PREFERENCE_KEYS, (LABEL_KEY, "instruction"))
     return frozenset(key for group in groups for key in group)
 
 
 def is_filled(value: Any) -> bool:
-    """Return whether a value says something: null, an empty text and an empty list do not."""
+    """Return whether a value is something else than null, an empty text or an empty list."""
     return bool(value) or not (value is None or value == "" or value == [])
 
 
 def is_refusal(item: Mapping[str, Any]) -> bool:
-    """Return whether a message says nothing but its refusal, as OpenAI's may."""
+    """Return whether a message, as OpenAI's may, holds nothing but its refusal."""
     filled = (is_filled(item.get(key)) for key in ("content", "value", *CALL_KEYS))
     return is_filled(item.get("refusal")) and not any(filled)
 
 
 CALL_ROLE = "function_call"
-"""ShareGPT's role of an assistant turn whose value is the call."""
+"""In ShareGPT, an assistant turn whose value is the call."""
 
 ROLE_NAMES = {
     "system": "system",
@@ -76,7 +76,7 @@ ROLE_NAMES = {
     **dict.fromkeys(("tool", "function", "observation", "ipython", "function_response"), "tool"),
     CALL_ROLE: CALL_ROLE,
 }
-"""The role of everybody who speaks under a name that is known; matched without case."""
+"""The role of each known name; case does not matter."""
 
 _OF_RECORD = {
     "messages": "messages",
@@ -97,52 +97,49 @@ _OF_MESSAGE = {
     "reasoning": REASONING_KEYS[0],
     "tool_calls": "tool_calls",
 }
-"""The key that the reader looks for first, by the field that a setting names."""
+"""The key that is read first, for each field that --fields may name."""
 
 _FIELDS = tuple(dict.fromkeys((*_OF_RECORD, *_OF_MESSAGE)))
 
 
 @lru_cache(maxsize=64)
 def given_fields(pairs: tuple[str, ...]) -> Mapping[str, str]:
-    """Return the record's key of each field that `sft.fields` names.
-
-    Raises:
-        UsageError: one is no field.
-    """
+    """Return the record's key of each field in `sft.fields`."""
     return dict(_pair(pair, "fields", "role=speaker") for pair in pairs)
 
 
 @lru_cache(maxsize=64)
 def record_names(pairs: tuple[str, ...]) -> Mapping[str, str]:
-    """Return the name by which a record's key is read, for the keys that `sft.fields` names."""
+    """Return the known name of each key of a record in `sft.fields`."""
     fields = given_fields(pairs)
     return {key: _OF_RECORD[field] for field, key in fields.items() if field in _OF_RECORD}
 
 
 @lru_cache(maxsize=64)
 def message_names(pairs: tuple[str, ...]) -> Mapping[str, str]:
-    """Return the name by which a message's key is read, for the keys that `sft.fields` names."""
+    """Return the known name of each key of a message in `sft.fields`."""
     fields = given_fields(pairs)
     return {key: _OF_MESSAGE[field] for field, key in fields.items() if field in _OF_MESSAGE}
 
 
 @lru_cache(maxsize=64)
 def known_roles(pairs: tuple[str, ...]) -> Mapping[str, str]:
-    """Return the role of each name, as it is usually written; `role_of` takes it in any case."""
+    """Return the role of each name in its usual spellings; `role_of` takes any spelling."""
     named = dict(_pair(pair, "role_names", "bot=assistant") for pair in pairs)
     lower = ROLE_NAMES | {name.lower(): role for name, role in named.items()}
-    spelled = {spell(name): role for name, role in lower.items() for spell in _SPELLINGS}
+    spellings = (str.upper, str.capitalize)
+    spelled = {spell(name): role for name, role in lower.items() for spell in spellings}
     return {**spelled, **lower}
 
 
-def role_of(said: str, settings: SftSettings) -> str | None:
-    """Return the role of who speaks under a name, `function_call` for a call, None if unknown."""
+def role_of(name: str, settings: SftSettings) -> str | None:
+    """Return the role of a name, `function_call` for a call, None if unknown."""
     known = known_roles(settings.role_names)
-    return known.get(said) or known.get(said.strip().lower())
+    return known.get(name) or known.get(name.strip().lower())
 
 
 def check_names(settings: SftSettings) -> None:
-    """Check that the names given are pairs of what they must be; raises `UsageError`."""
+    """Check the fields and roles that --fields and --role-names give."""
     for field in given_fields(settings.fields):
         if field not in _FIELDS:
             raise UsageError(
@@ -158,9 +155,6 @@ def check_names(settings: SftSettings) -> None:
             )
 
 
-_SPELLINGS = (str.upper, str.capitalize)
-
-
 def _pair(text: str, setting: str, example: str) -> tuple[str, str]:
     first, equals, second = text.partition("=") if setting == "fields" else text.rpartition("=")
     if not (equals and first.strip() and second.strip()):
@@ -171,15 +165,13 @@ def _pair(text: str, setting: str, example: str) -> tuple[str, str]:
 
 
 def of_record(record: Mapping[str, Any], settings: SftSettings) -> Mapping[str, Any]:
-    """Return a record with the names that are known, and without the keys to ignore."""
-    names = record_names(settings.fields)
-    return _renamed(record, names, settings.ignore_keys)
+    """Return a record with its keys under known names, without those of --ignore-keys."""
+    return _renamed(record, record_names(settings.fields), settings.ignore_keys)
 
 
 def of_message(item: Mapping[str, Any], settings: SftSettings) -> Mapping[str, Any]:
-    """Return a message of a record with the names that are known, and without keys to ignore."""
-    names = message_names(settings.fields)
-    return _renamed(item, names, settings.ignore_keys)
+    """Return a message with its keys under known names, without those of --ignore-keys."""
+    return _renamed(item, message_names(settings.fields), settings.ignore_keys)
 
 
 def _renamed(
@@ -190,6 +182,6 @@ def _renamed(
     if names.keys().isdisjoint(found):
         return found
     rest = {key: value for key, value in found.items() if key not in names}
-    # A key that is named wins over one of the known name, where it says something.
+    # A key of --fields wins over the known name unless it is null.
     given = {names[key]: found[key] for key in names if found.get(key) is not None}
     return {**rest, **given}

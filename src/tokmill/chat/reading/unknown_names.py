@@ -1,4 +1,8 @@
-"""Records under unknown key names: turns found where that is safe, else advice."""
+"""Records with unknown keys: turns that can be read safely, and otherwise options to copy.
+
+Turns are a list of objects, each with a text and a name of a known role:
+`{"dialogue": [{"speaker": "USER", "utterance": "Hi"}]}`.
+"""
 
 from __future__ import annotations
 
@@ -40,43 +44,39 @@ TEXT_KEYS = (
     "content", "value", "utterance", "text", "message", "body", "msg", "transcript", "sentence",
 )  # fmt: skip
 _SINGLE_KEYS, _PROMPTER = ("role", "from", "speaker", "sender"), "prompter"
-"""Who speaks in a record that is one message; OASST's name of its users."""
+"""Keys of the role in a record that is a single message; OASST's name of users."""
 
-_MOST_LOOKED_AT = 20
+_N_LOOKED_AT = 20
 
 
 def named_turns(records: Records, settings: SftSettings) -> tuple[str, ...]:
-    """Return the pairs of `sft.fields` under which turns are read, () where that is not plain."""
+    """Return the pairs of `sft.fields` for turns under unknown names; () if they are not clear."""
     lists = lists_in(records)
     known = [lists[key] for key in ("messages", "conversations") if key in lists]
     if any(_is_known(items, settings) for items in known):
         return ()
     found = [(key, _names(items, settings)) for key, items in lists.items()]
-    plain = [(key, names) for key, names in found if names is not None]
-    if len(plain) != 1 or _flat_keys(records):
+    clear = [(key, names) for key, names in found if names is not None]
+    if len(clear) != 1 or _has_answer(records):
         return ()
-    key, names = plain[0]
+    key, names = clear[0]
     if is_half_sample(records, key):
         return ()
-    own = {"messages": key, **names}
-    return tuple(sorted(f"{field}={name}" for field, name in own.items() if field != name))
+    fields = {"messages": key, **names}
+    return tuple(sorted(f"{field}={name}" for field, name in fields.items() if field != name))
 
 
 def check_assistant(records: Records, settings: SftSettings, where: str) -> None:
-    """Refuse turns of user and system alone: the system is who answers then, and says so nowhere.
-
-    Raises:
-        UsageError: the first records have such turns, behind a user's, and no assistant.
-    """
+    """Refuse records in which the system answers the user and no assistant occurs."""
     if settings.schema not in ("messages", "conversations"):
         return
     speakers: set[str | None] = set()
     answers = False
-    for record in records[:_MOST_LOOKED_AT]:
+    for record in records[:_N_LOOKED_AT]:
         items = _objects(record.get(settings.schema))
-        said = [_role(of_message(item, settings), settings) for item in items]
-        speakers.update(said)
-        answers |= ("user", "system") in pairwise(said)
+        roles = [_role(of_message(item, settings), settings) for item in items]
+        speakers.update(roles)
+        answers |= ("user", "system") in pairwise(roles)
     if answers and speakers <= {"user", "system"}:
         raise UsageError(
             f"{where}: no message is the assistant's, and system speaks behind user: if that is "
@@ -85,14 +85,10 @@ def check_assistant(records: Records, settings: SftSettings, where: str) -> None
 
 
 def check_not_single_messages(records: Records, settings: SftSettings, where: str) -> None:
-    """Refuse texts that are single messages: what a user says would be trained as a reply.
-
-    Raises:
-        UsageError: every one of the first records says who speaks, in a role that is known.
-    """
+    """Refuse texts that are single messages: a user's message would be trained as a reply."""
     for key in _SINGLE_KEYS:
-        said = [record.get(key) for record in records]
-        names = [name for name in said if isinstance(name, str)]
+        values = [record.get(key) for record in records]
+        names = [name for name in values if isinstance(name, str)]
         known = [n for n in names if n == _PROMPTER or role_of(n, settings) not in (None, "system")]
         if records and len(known) == len(records):
             shown = ", ".join(dict.fromkeys(known))
@@ -104,14 +100,14 @@ def check_not_single_messages(records: Records, settings: SftSettings, where: st
 
 
 def _role(item: Mapping[str, Any], settings: SftSettings) -> str | None:
-    said = item.get("role") or item.get("from")
-    return role_of(said, settings) if isinstance(said, str) else None
+    name = item.get("role") or item.get("from")
+    return role_of(name, settings) if isinstance(name, str) else None
 
 
 def lists_in(records: Records) -> dict[str, list[Mapping[str, Any]]]:
-    """Return the objects of the first records' lists, by key."""
+    """Return the objects in lists of the first records, by key."""
     found: dict[str, list[Mapping[str, Any]]] = {}
-    for record in records[:_MOST_LOOKED_AT]:
+    for record in records[:_N_LOOKED_AT]:
         for key, value in record.items():
             if key not in PREFERENCE_KEYS and (items := _objects(value)):
                 found.setdefault(key, []).extend(items)
@@ -130,7 +126,7 @@ def _objects(value: Any) -> list[Mapping[str, Any]]:
 
 
 def _is_known(items: Sequence[Mapping[str, Any]], settings: SftSettings) -> bool:
-    """Return whether turns have the keys that every reader knows, or are pairs."""
+    """Return whether turns have known keys, or are pairs."""
     first = items[0]
     known = (("role", "from"), ("content", "value", *CALL_KEYS))
     return all(any(key in first for key in keys) for keys in known) or bool(
@@ -139,7 +135,7 @@ def _is_known(items: Sequence[Mapping[str, Any]], settings: SftSettings) -> bool
 
 
 def _names(items: Sequence[Mapping[str, Any]], settings: SftSettings) -> dict[str, str] | None:
-    """Return the keys of role and content where both are plain; None where they are not."""
+    """Return the keys of role and content; None if one is unclear."""
     if all(pair_in(item, settings) for item in items):
         return {}
     speakers = [key for key in SPEAKER_KEYS if _all_roles([i.get(key) for i in items], settings)]
@@ -154,10 +150,7 @@ def _all_roles(values: Sequence[Any], settings: SftSettings) -> bool:
 
 
 def is_half_sample(records: Records, key: str) -> bool:
-    """Return whether a list of turns is half a sample: the other stands beside it.
-
-    An answer beside the turns that ask for it, or what was asked beside turns that answer.
-    """
+    """Return whether a list of turns is half a sample: an answer or a prompt stands beside it."""
     filled = {other for record in records for other in record if is_filled(record[other])} - {key}
     other_half = {*ANSWER_KEYS}
     if key in ANSWER_KEYS:
@@ -165,8 +158,8 @@ def is_half_sample(records: Records, key: str) -> bool:
     return not filled.isdisjoint(other_half)
 
 
-def _flat_keys(records: Records) -> bool:
-    """Return whether records have a prompt or an instruction and an answer beside their lists."""
+def _has_answer(records: Records) -> bool:
+    """Return whether records have a text, or a prompt and its answer, besides their lists."""
     keys = {key for record in records for key, value in record.items() if isinstance(value, str)}
     asked = not keys.isdisjoint((*PROMPT_KEYS, "instruction"))
     return (asked and not keys.isdisjoint(ANSWER_KEYS)) or "text" in keys
@@ -187,7 +180,7 @@ _ANSWERED = (
 
 
 def advised_names(records: Records) -> str:
-    """Return the options to copy and change, and the same in TOML; '' where nothing is near."""
+    """Return options to copy, and the same in TOML; '' if no key looks similar."""
     lists = lists_in(records)
     if lists and is_half_sample(records, next(iter(lists))):
         return ""
@@ -216,7 +209,7 @@ def advised_names(records: Records) -> str:
 
 
 def keys_inside(records: Records) -> list[str]:
-    """Return the keys of records, and of the lists of objects in them: `dialogue[]: speaker`."""
+    """Return the keys of records and of their lists of objects, such as `dialogue[]: speaker`."""
     lists = lists_in(records)
     keys = dict.fromkeys(key for record in records for key in record)
     return [f"{key}[]: {', '.join(_keys_of(lists[key]))}" if key in lists else key for key in keys]
@@ -227,7 +220,7 @@ def _keys_of(items: Sequence[Mapping[str, Any]]) -> list[str]:
 
 
 def _text_keys_of(items: Sequence[Mapping[str, Any]]) -> list[str]:
-    """Return the keys that hold text in some and nothing else in any."""
+    """Return the keys that hold text, and nothing else, in the items."""
     values = {key: [item.get(key) for item in items] for key in _keys_of(items)}
     return [
         key
@@ -241,13 +234,13 @@ def _first_of(names: Sequence[str], keys: Sequence[str]) -> str:
 
 
 def _first_like(words: Sequence[str], keys: Sequence[str]) -> str:
-    """Return the key that is one of the words, or else the first that holds one; '' if none."""
+    """Return the first key that is one of the words, or that holds one; '' if none does."""
     same = [key for word in words for key in keys if word == key.lower()]
     return next(iter([*same, *(key for word in words for key in keys if word in key.lower())]), "")
 
 
 def _advised_roles(values: Sequence[Any]) -> dict[str, str]:
-    """Return a guess of who is who for names that are not known: the first to speak asks."""
+    """Return a guess of the roles of unknown names: the first speaker is the user."""
     names = list(dict.fromkeys(value for value in values if isinstance(value, str)))[:4]
     if all(name.lower() in ROLE_NAMES for name in names):
         return {}
@@ -259,15 +252,14 @@ def _advised_roles(values: Sequence[Any]) -> dict[str, str]:
 
 
 def _written(setting: str, pairs: Mapping[str, str]) -> tuple[str, str]:
-    """Return pairs as an option and as a line of TOML."""
+    """Return pairs as an option, and as a line of TOML."""
     option = quoted(",".join(f"{name}={value}" for name, value in pairs.items()))
-    inside = ", ".join(f"{_toml_key(name)} = {_toml(value)}" for name, value in pairs.items())
+    inside = ", ".join(
+        f"{_toml(name, is_key=True)} = {_toml(value)}" for name, value in pairs.items()
+    )
     return f"--{setting.replace('_', '-')} {option}", f"{setting} = {{{inside}}}"
 
 
-def _toml(text: str) -> str:
-    return json.dumps(text, ensure_ascii=False)
-
-
-def _toml_key(name: str) -> str:
-    return name if re.fullmatch("[A-Za-z0-9_-]+", name) else _toml(name)
+def _toml(text: str, *, is_key: bool = False) -> str:
+    is_bare = is_key and re.fullmatch("[A-Za-z0-9_-]+", text)
+    return text if is_bare else json.dumps(text, ensure_ascii=False)

@@ -1,4 +1,4 @@
-"""What nothing reads of a record and of its messages, under the names that the record has."""
+"""Filled keys of a record and of its messages that nothing reads, by the record's own names."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from tokmill.chat.reading.names import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable
 
     from tokmill.settings.sft import SftSettings
 
@@ -38,41 +38,35 @@ def unread_in_record(
 ) -> tuple[str, ...]:
     """Return the filled keys of a record that its schema does not read, not sorted.
 
-    `record`: the record that was `given`, with its keys under the names that are known.
+    `record`: the record `given`, with its keys under the known names.
     """
     if not settings.fields:
-        if len(given) == 1:  # the one field of its schema
+        if len(given) == 1:  # the only field of its schema
             return ()
         return unread_keys(given, schema, settings.ignore_keys)
     names = record_names(settings.fields)
-    own = {name: key for key, name in names.items() if is_filled(given.get(key))}
-    unread = [own.get(name, name) for name in unread_keys(record, schema)]
-    put_aside = [name for name in own if name not in names and is_filled(given.get(name))]
+    keys = {name: key for key, name in names.items() if is_filled(given.get(key))}
+    unread = [keys.get(name, name) for name in unread_keys(record, schema)]
+    put_aside = [name for name in keys if name not in names and is_filled(given.get(name))]
     ignored = [key for key in settings.ignore_keys if is_filled(given.get(key))]
     return (*unread, *put_aside, *ignored)
 
 
 def unread_in_messages(items: Iterable[Any], where: str, settings: SftSettings) -> tuple[str, ...]:
     """Return the filled keys of a record's messages that nothing reads, as `messages[].id`."""
-    long_ones = [item for item in items if len(item) != 2]
-    if not long_ones:
+    long_items = [item for item in items if len(item) != 2]
+    if not long_items:
         return ()
+    ignored = settings.ignore_keys
+    read = _IN_MESSAGE.difference(ignored).union(message_names(settings.fields))
     found: set[str] = set()
-    for item in long_ones:
+    for item in long_items:
         if not pair_in(item, settings):
-            found.update(_odd(item, settings))
+            unread = {key for key in item.keys() - read if is_filled(item[key])}
+            is_read = "refusal" not in ignored and is_refusal(item)
+            found |= unread - {"refusal"} if is_read else unread
     where = given_fields(settings.fields).get(where, where)
     return tuple(sorted(f"{where}[].{key}" for key in found))
-
-
-def _odd(item: Mapping[str, Any], settings: SftSettings) -> Iterator[str]:
-    ignored = settings.ignore_keys
-    for key in (
-        item.keys() - _IN_MESSAGE.difference(ignored) - message_names(settings.fields).keys()
-    ):
-        is_read = key == "refusal" and key not in ignored and is_refusal(item)
-        if is_filled(item[key]) and not is_read:
-            yield key
 
 
 def unread_keys(
@@ -80,9 +74,9 @@ def unread_keys(
 ) -> tuple[str, ...]:
     """Return the filled keys of a record that its schema does not read, sorted.
 
-    Costs 0.5 µs for a record of ten keys that are filled; `ignored` keys are not read either.
+    Takes 0.5 µs for a record of ten filled keys; `ignored` keys are unread too.
     """
-    if all(record.values()):  # as nearly everywhere
+    if all(record.values()):  # nearly all records
         return _not_among(tuple(record), schema, ignored)
     filled = tuple([key for key, value in record.items() if is_filled(value)])
     return _not_among(filled, schema, ignored)

@@ -1,4 +1,4 @@
-"""Records that are refused as they stand: preference data, and images, videos or audio."""
+"""Records that are refused: preference data, and records with images, videos or audio."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
 SUSPECT = frozenset((*PREFERENCE_KEYS, LABEL_KEY))
-"""A record without any of these keys is no preference data."""
+"""A record with none of these keys is no preference data."""
 
 _KTO_LABELS = frozenset(
     (
@@ -25,7 +25,7 @@ _KTO_LABELS = frozenset(
 
 
 def preference(record: Mapping[str, Any], kind: str | None) -> str:
-    """Return why a record of a schema is preference data; '' if it is none."""
+    """Return why a record of schema `kind` is preference data; '' if it is none."""
     for key in PREFERENCE_KEYS:
         value = record.get(key)
         if isinstance(value, str | list | dict) or (key == "kto_tag" and value is not None):
@@ -43,7 +43,7 @@ def preference(record: Mapping[str, Any], kind: str | None) -> str:
 
 
 def has_other_labels(records: Sequence[Mapping[str, Any]]) -> bool:
-    """Return whether `label` is something else than good or bad, such as a class or a number."""
+    """Return whether a `label` is something else than good or bad, such as a class."""
     labels = [record.get(LABEL_KEY) for record in records]
     return any(is_filled(label) and not _is_kto(label) for label in labels)
 
@@ -58,7 +58,7 @@ _MEDIA = frozenset(MEDIA_KEYS)
 
 
 def check_media(item: Mapping[str, Any], where: str) -> None:
-    """Refuse what comes with images, videos or audio: its text alone would be trained wrongly."""
+    """Refuse a record or message with media: a reply to an image makes no sense without it."""
     if _MEDIA.isdisjoint(item):
         return
     for key in MEDIA_KEYS:
