@@ -96,7 +96,7 @@ def _gigatoken(
     import awkward as ak
     from gigatoken.gigatoken_rs import load_hf_json
 
-    from tokmill.engines.engine import without_special_tokens
+    from tokmill.tokenizer.tokenizer_json import without_special_tokens
 
     backend = load_hf_json(without_special_tokens(tokenizer_json))
 

@@ -6,18 +6,18 @@ import pytest
 
 from tokmill.cli.sample_text import Look, legend, sample_text
 from tokmill.page.samples import Sample
-from tokmill.tokenizer.decode import Run
+from tokmill.tokenizer.decode import TokenRun
 
 PLAIN = Look(in_colour=False, by_token=False, max_chars=0)
 COLOUR = Look(in_colour=True, by_token=False, max_chars=0)
 BY_TOKEN = Look(in_colour=False, by_token=True, max_chars=0)
 
 
-def run(*texts: str, weight: float = 0, is_control: bool = False) -> Run:
-    return Run(tuple(range(len(texts))), is_control, weight, texts)
+def run(*texts: str, weight: float = 0, is_control: bool = False) -> TokenRun:
+    return TokenRun(tuple(range(len(texts))), is_control, weight, texts)
 
 
-def sample(*runs: Run, is_sft: bool = True) -> Sample:
+def sample(*runs: TokenRun, is_sft: bool = True) -> Sample:
     ids = tuple(id_ for run in runs for id_ in run.ids)
     mask = tuple(int(run.is_trained) for run in runs for _ in run.ids)
     return Sample(0, "train-0000000-0000", ids, mask if is_sft else None, None, runs)

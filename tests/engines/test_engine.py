@@ -16,7 +16,6 @@ from tokmill.engines.engine import (
     engine_version,
     is_installed,
     load_engine,
-    without_special_tokens,
 )
 from tokmill.engines.trial.hostile_texts import hostile_texts
 from tokmill.errors import TokenizerError
@@ -125,28 +124,6 @@ def test_the_reference_of_a_sentencepiece_model_says_its_own_version(tokenizer):
     model = dataclasses.replace(tokenizer, kind="sentencepiece")
     version = importlib.metadata.version("sentencepiece")
     assert engine_version(REFERENCE, model) == f"sentencepiece {version}"
-
-
-def test_only_special_added_tokens_are_dropped(tokenizer):
-    data = json.loads(without_special_tokens(tokenizer.json))
-    assert [token["content"] for token in data["added_tokens"]] == ["<tool>"]
-    before = json.loads(tokenizer.json)
-    assert {**data, "added_tokens": None} == {**before, "added_tokens": None}
-
-
-def test_a_key_inside_a_string_is_no_list_of_added_tokens():
-    text = json.dumps({"model": {'"added_tokens":[': 1}, "added_tokens": [{"special": True}]})
-    assert json.loads(without_special_tokens(text)) == {
-        "model": {'"added_tokens":[': 1},
-        "added_tokens": [],
-    }
-
-
-def test_a_tokenizer_without_added_tokens_stays_as_it_is():
-    assert json.loads(without_special_tokens('{"model": {"a": "猫"}}')) == {
-        "model": {"a": "猫"},
-        "added_tokens": [],
-    }
 
 
 @pytest.mark.parametrize("name", FAST_ENGINES)

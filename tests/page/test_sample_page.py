@@ -8,7 +8,7 @@ import pytest
 from tokmill.page.page_style import STYLE
 from tokmill.page.sample_page import page_facts, sample_page
 from tokmill.page.samples import Sample, SampleReader
-from tokmill.tokenizer.decode import Run
+from tokmill.tokenizer.decode import TokenRun
 
 VOID = {"meta", "br", "img"}
 
@@ -48,14 +48,14 @@ class Page(HTMLParser):
                 self.texts[name] = self.texts.get(name, "") + data
 
 
-def sample(*runs: Run, number: int = 0, mask: bool = True) -> Sample:
+def sample(*runs: TokenRun, number: int = 0, mask: bool = True) -> Sample:
     ids = tuple(id_ for run in runs for id_ in run.ids)
     trained = tuple(int(run.is_trained) for run in runs for _ in run.ids)
     return Sample(number, "train-0000000-0000", ids, trained if mask else None, None, runs)
 
 
-def run(text: str, weight: float = 0, *, is_control: bool = False) -> Run:
-    return Run((7,), is_control, weight, (text,))
+def run(text: str, weight: float = 0, *, is_control: bool = False) -> TokenRun:
+    return TokenRun((7,), is_control, weight, (text,))
 
 
 @pytest.fixture
@@ -156,21 +156,23 @@ def test_a_long_sample_is_cut_and_says_so(manifest):
 
 
 def test_tokens_are_set_apart_with_their_ids(manifest):
-    tokens = Run((5, 6), False, 1, ("ab", "c"))
+    tokens = TokenRun((5, 6), False, 1, ("ab", "c"))
     page = Page(sample_page("out", manifest, [sample(tokens)]))
     assert page.titles == ["5", "6"]
     assert page.texts["k"] == page.texts["t"] == "abc"
 
 
 def test_ids_are_there_on_request(manifest):
-    found = sample(Run((5, 6), False, 1, ("abc",)))
+    found = sample(TokenRun((5, 6), False, 1, ("abc",)))
     assert "<details>" not in sample_page("out", manifest, [found])
     html = sample_page("out", manifest, [found], show_ids=True)
     assert "<code>5 6</code>" in html
 
 
 def test_the_strip_draws_the_mask_in_tokens(manifest):
-    found = sample(Run((1, 2, 3), False, 0, ("abc",)), Run((4,), False, 1, ("d",)), run("</s>", 1))
+    found = sample(
+        TokenRun((1, 2, 3), False, 0, ("abc",)), TokenRun((4,), False, 1, ("d",)), run("</s>", 1)
+    )
     html = sample_page("out", manifest, [found])
     assert re.findall(r'<i class="(\w+)" style="flex-grow:(\d+)">', html) == [
         ("off", "3"),

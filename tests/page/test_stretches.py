@@ -5,11 +5,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tokmill.page.stretches import Stretch, stretches
-from tokmill.tokenizer.decode import Run
+from tokmill.tokenizer.decode import TokenRun
 
 
-def run(text: str, weight: float = 0, *, is_control: bool = False) -> Run:
-    return Run((7,), is_control, weight, (text,))
+def run(text: str, weight: float = 0, *, is_control: bool = False) -> TokenRun:
+    return TokenRun((7,), is_control, weight, (text,))
 
 
 RUNS = [
@@ -80,7 +80,7 @@ def test_white_space_at_the_edges_of_a_trained_span_is_set_apart(text, opens, cl
 
 @given(st.lists(st.text("a \n", min_size=1)), st.booleans(), st.booleans())
 def test_the_parts_of_a_run_are_its_texts_however_it_is_cut_into_tokens(texts, opens, closes):
-    tokens = Run(tuple(range(len(texts))), False, 1, tuple(texts))
+    tokens = TokenRun(tuple(range(len(texts))), False, 1, tuple(texts))
     parts = Stretch(tokens, opens, closes).parts()
     assert ["".join(text for text, _ in found) for found in parts] == texts
     whole = Stretch(run("".join(texts), 1), opens, closes).parts()

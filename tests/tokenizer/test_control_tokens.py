@@ -16,7 +16,6 @@ from tokmill.tokenizer.control_tokens import (
     added_tokens,
     contains_any,
     control_token_strings,
-    replace_added_tokens,
     with_control_tokens,
 )
 from tokmill.tokenizer.tokenizer import Token, Tokenizer, load_tokenizer
@@ -100,18 +99,6 @@ def test_what_is_no_added_token_is_refused(tokenizer):
     named = dataclasses.replace(tokenizer, name="tiny")
     with pytest.raises(TokenizerError, match=r"^tiny: 'hello' is not among its added tokens"):
         with_control_tokens(named, ["hello"])
-
-
-def test_a_list_that_is_missing_is_put_in():
-    change = lambda entries: [*entries, {"id": 1}]  # noqa: E731
-    assert json.loads(replace_added_tokens(' {"model": 1}', change)) == {
-        "added_tokens": [{"id": 1}],
-        "model": 1,
-    }
-    assert json.loads(replace_added_tokens('{"added_tokens": null, "m": 1}', change)) == {
-        "added_tokens": [{"id": 1}],
-        "m": 1,
-    }
 
 
 def test_a_sentencepiece_model_has_its_control_pieces(tmp_path):

@@ -11,10 +11,10 @@ from huggingface_hub import constants
 from tokmill.errors import StorageError, TokenizerError, UsageError
 from tokmill.tokenizer.files import (
     Companions,
+    advice_instead,
     find_tokenizer_file,
     read_companions,
     read_file,
-    what_to_name,
 )
 
 
@@ -67,7 +67,9 @@ def test_a_directory_prefers_json_then_sentencepiece_then_tiktoken(tmp_path, nam
 
 def test_a_directory_with_two_of_a_kind_asks_for_one(tmp_path):
     write(tmp_path, "b.model", "a.model")
-    with pytest.raises(TokenizerError, match=r"several tokenizers lie here \(a.model, b.model\)"):
+    with pytest.raises(
+        TokenizerError, match=r"several tokenizers here \(a.model, b.model\): name one"
+    ):
         find_tokenizer_file(str(tmp_path))
 
 
@@ -157,8 +159,8 @@ def test_what_lies_here_under_a_hub_name_wins_and_the_hub_is_not_asked(hub, tmp_
     ("name", "said"),
     [
         ("typo/gpt2", "and the Hugging Face Hub has no public model of this name"),
-        ("secret", "gives it only to whoever accepted its licence there: accept it, then log in"),
-        ("broken", "and the Hugging Face Hub gave none: 401 Client Error"),
+        ("secret", "requires its licence to be accepted: accept it there, then log in"),
+        ("broken", "and the Hugging Face Hub refused: 401 Client Error"),
     ],
 )
 def test_a_refusal_of_the_hub_is_said_in_our_words(hub, name, said):
@@ -216,14 +218,14 @@ def test_a_directory_without_a_tokenizer_says_how_to_come_by_one(tmp_path, names
 
 def test_a_file_that_is_no_tokenizer_is_answered_with_the_one_beside_it(tmp_path):
     write(tmp_path, "merges.txt", "model.safetensors", "x.json")
-    assert what_to_name(tmp_path / "merges.txt").startswith("; to make a tokenizer.json of vocab")
-    assert what_to_name(tmp_path / "model.safetensors") == (
+    assert advice_instead(tmp_path / "merges.txt").startswith("; to make a tokenizer.json of vocab")
+    assert advice_instead(tmp_path / "model.safetensors") == (
         "; expected a tokenizer.json, a SentencePiece .model or a tiktoken rank file"
     )
-    assert what_to_name(tmp_path / "x.json") == ""
+    assert advice_instead(tmp_path / "x.json") == ""
     write(tmp_path, "tokenizer.json")
     for name in ("merges.txt", "tokenizer_config.json"):
-        assert what_to_name(tmp_path / name) == f"; did you mean {tmp_path / 'tokenizer.json'}?"
+        assert advice_instead(tmp_path / name) == f"; did you mean {tmp_path / 'tokenizer.json'}?"
 
 
 def refusal(call):

@@ -138,8 +138,8 @@ def test_a_rank_file_is_told_from_other_files_by_its_first_line():
     [
         (b"IQ== 0\nIg==\n", "x:2: expected a base64 token and a rank, found 'Ig=='"),
         (b"IQ== 0\n??? 1\n", "x:2: expected a base64 token and a rank, found '??? 1'"),
-        (b"IQ== 0\nIg== 0\n", "x:2: token or rank stands here a second time"),
-        (b"IQ== 0\nIQ== 1\n", "x:2: token or rank stands here a second time"),
+        (b"IQ== 0\nIg== 0\n", "x:2: this token or rank is in an earlier line too"),
+        (b"IQ== 0\nIQ== 1\n", "x:2: this token or rank is in an earlier line too"),
         (b"IQ== 0\n", "x: no token for 255 bytes, first 0x00"),
     ],
 )

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from tokmill.page.samples import Sample
     from tokmill.page.stretches import Stretch
-    from tokmill.tokenizer.decode import Run
+    from tokmill.tokenizer.decode import TokenRun
 
 _TRAINED = ("«»", "⟦⟧", "⟪⟫")
 _CONTROL = ("‹›", "⟨⟩", "⦅⦆")
@@ -167,7 +167,7 @@ def _around(text: str, marks: str) -> str:
     return marks[:1] + text + marks[1:]
 
 
-def _weight(run: Run) -> str:
+def _weight(run: TokenRun) -> str:
     return "" if run.weight == 1 else f"×{run.weight:g}"
 
 

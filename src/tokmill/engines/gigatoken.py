@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tokmill.engines.engine import EngineRow, without_special_tokens
+from tokmill.engines.engine import EngineRow
 from tokmill.offsets import byte_offsets, concat_tokens, split_by_bytes
+from tokmill.tokenizer.tokenizer_json import without_special_tokens
 from tokmill.values import TokenBatch
 
 if TYPE_CHECKING:

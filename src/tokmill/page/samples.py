@@ -16,7 +16,7 @@ from tokmill.errors import UsageError, VerifyError
 from tokmill.settings.load import build_config
 from tokmill.settings.sft import SftSettings
 from tokmill.tokenizer.control_tokens import added_tokens
-from tokmill.tokenizer.decode import Run, TokenDecoder, escaped
+from tokmill.tokenizer.decode import TokenDecoder, TokenRun, escaped
 from tokmill.words.plural import plural
 
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ class Sample:
     ids: tuple[int, ...]
     mask: tuple[int, ...] | None
     weights: tuple[float, ...] | None
-    runs: tuple[Run, ...]
+    runs: tuple[TokenRun, ...]
     row_start: int | None = None
 
     @property

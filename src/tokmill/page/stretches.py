@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from tokmill.tokenizer.decode import Run
+    from tokmill.tokenizer.decode import TokenRun
 
 
 @dataclass(frozen=True, slots=True)
 class Stretch:
     """A run as it stands in its sample: whether a trained span begins and ends with it."""
 
-    run: Run
+    run: TokenRun
     opens: bool
     closes: bool
 
@@ -34,7 +34,7 @@ class Stretch:
         return found
 
 
-def stretches(runs: Sequence[Run], max_chars: int) -> tuple[list[Stretch], bool]:
+def stretches(runs: Sequence[TokenRun], max_chars: int) -> tuple[list[Stretch], bool]:
     """Give the runs that stand within a number of characters, and whether that is not all.
 
     Args:
@@ -56,7 +56,7 @@ def stretches(runs: Sequence[Run], max_chars: int) -> tuple[list[Stretch], bool]
     return found, False
 
 
-def _cut(run: Run, n_chars: int) -> Run:
+def _cut(run: TokenRun, n_chars: int) -> TokenRun:
     texts: list[str] = []
     for text in run.texts:
         if len(text) > n_chars:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from tokmill.page.samples import Sample
-    from tokmill.tokenizer.decode import Run
+    from tokmill.tokenizer.decode import TokenRun
     from tokmill.tokenizer.tokenizer import Tokenizer
 
 MOST_SAMPLES = 1000
@@ -49,7 +49,7 @@ def check_trained_text(
         return []
     reader = SampleReader(directory, manifest, tokenizer)
     problems = []
-    found: list[tuple[int, Run]] = []
+    found: list[tuple[int, TokenRun]] = []
     for number in numbers:
         for run in _whole_runs(reader.read(number)):
             if any("\udc80" <= character <= "\udcff" for character in run.text):
@@ -61,13 +61,13 @@ def check_trained_text(
     return problems
 
 
-def _whole_runs(sample: Sample) -> Iterator[Run]:
+def _whole_runs(sample: Sample) -> Iterator[TokenRun]:
     """Give the trained texts that do not touch the ends of the sample."""
     return (run for run in sample.runs[1:-1] if run.is_trained and not run.is_control)
 
 
 def _encoded_otherwise(
-    found: list[tuple[int, Run]], manifest: Mapping[str, Any], tokenizer: Tokenizer
+    found: list[tuple[int, TokenRun]], manifest: Mapping[str, Any], tokenizer: Tokenizer
 ) -> Iterator[str]:
     in_text = manifest["config"]["tokenizer"]["control_tokens_in_text"]
     if in_text != "parse":  # then strings of control tokens are text, also of the template's own

@@ -1,7 +1,7 @@
-"""How many bytes of text each token stands for, where a tokenizer.json says that it is so.
+"""How many bytes of text each token stands for, if a tokenizer.json determines it.
 
-Then the tokens of a text, end to end, have the byte ranges that a running sum gives. It holds where
-no step changes the text but in ways that make the sum too small, or that are looked for (NFC).
+A running sum of these lengths gives the byte range of each token of a text. No step of such a
+tokenizer changes the text, except in ways that make the sum too small, or are checked for (NFC).
 """
 
 from __future__ import annotations
@@ -33,25 +33,26 @@ if TYPE_CHECKING:
 
     from tokmill.tokenizer.tokenizer import Tokenizer
 
-_SHRINKING = ("Split", "Digits", "Punctuation", "WhitespaceSplit", "Whitespace", "UnicodeScripts")
-"""Pre-tokenizers that cut, and at most drop text; then the sum is too small."""
+    Steps = Sequence[Mapping[str, Any]]
+
+_SPLITTING = ("Split", "Digits", "Punctuation", "WhitespaceSplit", "Whitespace", "UnicodeScripts")
+"""Pre-tokenizers that split, and may drop text: then the sum is too small."""
 
 _SPACES_TO_MARKS = replace_step({"String": " "}, SPACE_MARK)
 
-
-_UNFIT = 1 << 30
-"""A length that no sum survives."""
+_UNKNOWN_LENGTH = 1 << 30
+"""Sentinel so large that the sum check fails and the slow path is used."""
 
 
 @dataclass(frozen=True, slots=True)
 class ByteLengths:
     """The bytes that tokens stand for.
 
-    `lengths`: (vocab_size,) int32, indexed by id; 0 for an unknown token, and more than any text
-    has for one that no sum may hold. `prefix`: whether the tokens of a text stand for one byte
-    more, a space before it: `never`, `always` (unless the text is empty), or `unless_space` (that
-    it begins with). `composes`: whether the text is normalized to NFC first: the lengths are those
-    of a text that is in NFC.
+    `lengths`: (vocab_size,) int32, indexed by id; 0 for an unknown token, `_UNKNOWN_LENGTH` for a
+    token of no fixed length. `prefix`: whether the tokens of a text stand for one more byte, a
+    space before the text: `never`, `always` (unless the text is empty), or `unless_space` (unless
+    it begins with one). `composes`: whether the text is normalized to NFC first; then the lengths
+    are those of a text in NFC.
     """
 
     lengths: npt.NDArray[np.int32]
@@ -59,7 +60,7 @@ class ByteLengths:
     composes: bool
 
     def n_prefix_bytes(self, text: pa.LargeStringArray) -> npt.NDArray[np.int64]:
-        """Give for each of n texts, none empty, whether a prefix is put before it: (n,), 0 or 1."""
+        """Return whether a space is put before each of n texts, none empty: (n,), 0 or 1."""
         import pyarrow.compute as pc
 
         if self.prefix == "never":
@@ -71,47 +72,42 @@ class ByteLengths:
 
 
 def byte_lengths(tokenizer: Tokenizer) -> ByteLengths | None:
-    """Give the bytes that each token of a tokenizer stands for.
+    """Return the bytes that each token of a tokenizer stands for.
 
-    Lossless are byte-level BPE, and SentencePiece's way with marks for spaces. None where the text
-    is normalized otherwise, or nothing is known about the parts of the tokenizer.
+    Known for byte-level BPE, and for tokenizers that mark spaces as SentencePiece does. None if the
+    text is normalized in another way, or a part of the tokenizer is unknown.
     """
     if not tokenizer.json:
         return None
     content = json.loads(tokenizer.json)
-    normalizers = steps(content, "normalizer")
-    splitters = steps(content, "pre_tokenizer")
+    model = content["model"]
+    normalizers, splitters = steps(content, "normalizer"), steps(content, "pre_tokenizer")
     prefix = _prefix(normalizers, splitters)
-    if prefix is None or not _is_lossless(normalizers, splitters) or not _is_plain(content):
+    if prefix is None or not _is_lossless(normalizers, splitters) or not _is_plain(model):
         return None
-    marks = _SPACES_TO_MARKS in normalizers or "Metaspace" in step_types(splitters)
-    alphabet = (
-        frozenset(byte_characters().values())
-        if "ByteLevel" in step_types(splitters)
-        else frozenset()
-    )
-    if marks and alphabet:
+    has_marks = _SPACES_TO_MARKS in normalizers or "Metaspace" in step_types(splitters)
+    is_byte_level = "ByteLevel" in step_types(splitters)
+    if has_marks and is_byte_level:
         return None
-    vocab = vocabulary(content["model"])
-    unknown = unknown_id(content["model"], vocab)
+    vocab = vocabulary(model)
     lengths = np.zeros(tokenizer.vocab_size, np.int32)
     for token, id_ in vocab.items():
-        lengths[id_] = _length(token, marks=marks, alphabet=alphabet)
-    if content["model"].get("byte_fallback"):
-        lengths[
-            [vocab[token] for token in map(byte_fallback_token, range(256)) if token in vocab]
-        ] = 1
+        lengths[id_] = _length(token, has_marks=has_marks, is_byte_level=is_byte_level)
+    if model.get("byte_fallback"):
+        tokens = map(byte_fallback_token, range(256))
+        lengths[[vocab[token] for token in tokens if token in vocab]] = 1
     for added in added_tokens(tokenizer).values():
-        # Where an added token stands in a text, a prefix may come before what is behind it too.
+        # After an added token in a text, a prefix may be put before the rest too.
         n_bytes = len(added.content.encode())
-        lengths[added.id] = n_bytes if prefix == "never" else _UNFIT
+        lengths[added.id] = n_bytes if prefix == "never" else _UNKNOWN_LENGTH
+    unknown = unknown_id(model, vocab)
     if unknown is not None:
         lengths[unknown] = 0
     return ByteLengths(lengths, prefix, composes="NFC" in step_types(normalizers))
 
 
 def is_composed(text: pa.LargeStringArray) -> npt.NDArray[np.bool_]:
-    """Say for each of n texts whether NFC leaves it as it is: (n,) bool."""
+    """Return whether each of n texts is in NFC already: (n,) bool."""
     import pyarrow.compute as pc
 
     result = pc.string_is_ascii(text).to_numpy(zero_copy_only=False).copy()
@@ -124,14 +120,12 @@ def is_composed(text: pa.LargeStringArray) -> npt.NDArray[np.bool_]:
     return composed
 
 
-def _prefix(
-    normalizers: Sequence[Mapping[str, Any]], splitters: Sequence[Mapping[str, Any]]
-) -> str | None:
-    """Give when a space is put before a text; None where there may be more than one."""
+def _prefix(normalizers: Steps, splitters: Steps) -> str | None:
+    """Return when a space is put before a text; None if there may be more than one."""
     found = ["always" for step in normalizers if step.get("type") == "Prepend"]
     for position, step in enumerate(splitters):
         if adds_prefix(step):
-            if position:  # before every part
+            if position:  # before every pretoken
                 return None
             found.append("unless_space")
     if len(found) > 1:
@@ -139,9 +133,7 @@ def _prefix(
     return found[0] if found else "never"
 
 
-def _is_lossless(
-    normalizers: Sequence[Mapping[str, Any]], splitters: Sequence[Mapping[str, Any]]
-) -> bool:
+def _is_lossless(normalizers: Steps, splitters: Steps) -> bool:
     for step in normalizers:
         is_prefix = step.get("type") == "Prepend" and step.get("prepend") == SPACE_MARK
         if not (is_prefix or step == _SPACES_TO_MARKS or step == {"type": "NFC"}):
@@ -149,20 +141,22 @@ def _is_lossless(
     for step in splitters:
         if step.get("type") == "Metaspace" and step.get("replacement") != SPACE_MARK:
             return False
-        if step.get("type") not in (*_SHRINKING, "ByteLevel", "Metaspace"):
+        if step.get("type") not in (*_SPLITTING, "ByteLevel", "Metaspace"):
             return False
     return True
 
 
-def _is_plain(content: Mapping[str, Any]) -> bool:
-    """Say whether the strings of the vocabulary are the text that they stand for."""
-    model = content["model"]
+def _is_plain(model: Mapping[str, Any]) -> bool:
+    """Return whether the strings of a model's vocabulary are the text that they stand for."""
     if model.get("type", "BPE" if "merges" in model else "Unigram") not in ("BPE", "Unigram"):
         return False
     return not (model.get("continuing_subword_prefix") or model.get("end_of_word_suffix"))
 
 
-def _length(token: str, *, marks: bool, alphabet: frozenset[str]) -> int:
-    if alphabet and alphabet.issuperset(token):
+def _length(token: str, *, has_marks: bool, is_byte_level: bool) -> int:
+    if is_byte_level and _BYTE_ALPHABET.issuperset(token):
         return len(token)
-    return len(token.encode()) - (2 * token.count(SPACE_MARK) if marks else 0)
+    return len(token.encode()) - (2 * token.count(SPACE_MARK) if has_marks else 0)
+
+
+_BYTE_ALPHABET = frozenset(byte_characters().values())

@@ -1,8 +1,8 @@
-"""Text that goes on from text before it: encoded without the space that a tokenizer puts in front.
+"""Text that continues other text: encoded without the space that a tokenizer puts in front.
 
-SentencePiece's way puts a space before every text it encodes. A piece that a boundary of the mask
-cuts off is no text of its own, so its tokenizer is a variant without that prefix; a proof on
-built-in pairs holds the two together against the text encoded whole.
+SentencePiece tokenizers put a space before every text. A text that begins at a boundary of the mask
+is not a new text, so it is encoded by a variant of the tokenizer without that prefix. A check on
+built-in pairs (`engines.continuation_check`) compares the result with the text in one piece.
 """
 
 from __future__ import annotations
@@ -14,7 +14,14 @@ from typing import TYPE_CHECKING, Any
 
 from tokmill.errors import TokenizerError
 from tokmill.tokenizer.equivalent_json import to_equivalent
-from tokmill.tokenizer.tokenizer_json import WHITE_SPACE, adds_prefix, as_text, sequence, steps
+from tokmill.tokenizer.tokenizer_json import (
+    WHITE_SPACE,
+    Content,
+    adds_prefix,
+    as_text,
+    sequence,
+    steps,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping, Sequence
@@ -26,10 +33,10 @@ _PROBES = ("hello", " hello", "\nhello", "你好", "a", "1", "👍")
 
 
 def continuation_tokenizer(tokenizer: Tokenizer) -> Tokenizer | None:
-    """Give the tokenizer for text that continues text.
+    """Return the tokenizer for text that continues other text.
 
-    The same object where no prefix is ever put before a text; a variant without it where the
-    tokenizer.json can say so; None where it cannot.
+    The same object if it puts no prefix before a text, a variant without the prefix if its
+    tokenizer.json allows one, else None.
     """
     if not tokenizer.json:
         return None
@@ -41,11 +48,10 @@ def continuation_tokenizer(tokenizer: Tokenizer) -> Tokenizer | None:
     if changed is None or changed is content:
         return None if changed is None else tokenizer
     rewritten, rewrites = to_equivalent(changed)
-    text = as_text(changed)
     return replace(
         tokenizer,
-        kind="json",  # a SentencePiece model itself cannot leave the prefix out
-        json=text,
+        kind="json",  # a SentencePiece model always adds the prefix
+        json=as_text(changed),
         rewritten_json=as_text(rewritten) if rewrites else "",
         rewrites=rewrites,
     )
@@ -54,21 +60,21 @@ def continuation_tokenizer(tokenizer: Tokenizer) -> Tokenizer | None:
 def after_control(
     tokenizer: Tokenizer, continuation: Tokenizer | None, strings: Collection[str]
 ) -> str:
-    """Say how the reference encodes text behind a control token: `first` or `continuation`.
+    """Return how the reference encodes text after a control token: `first` or `continuation`.
 
     Args:
-        tokenizer: the one asked about.
-        continuation: what `continuation_tokenizer` gives for it.
-        strings: the control tokens in question, all of them added tokens.
+        tokenizer: the tokenizer.
+        continuation: its `continuation_tokenizer`.
+        strings: the control tokens to check, all of them added tokens.
 
     Raises:
-        TokenizerError: neither holds, or not the same for all of them.
+        TokenizerError: neither, or not the same for all of them.
     """
     if tokenizer.kind == "sentencepiece" and not tokenizer.json:
         return "first"
-    behind = _behind(tokenizer, strings)
+    after = _ids_after(tokenizer, strings)
     for name, variant in (("first", tokenizer), ("continuation", continuation)):
-        if variant is not None and all(map(_encodes_so(variant), behind.values())):
+        if variant is not None and all(map(_encodes_so(variant), after.values())):
             return name
     raise TokenizerError(
         f"{tokenizer.name}: text behind its control tokens is encoded neither as a text nor as the "
@@ -77,13 +83,14 @@ def after_control(
 
 
 def closed_texts(tokenizer: Tokenizer, added: Mapping[str, AddedToken]) -> str:
-    """Return a pattern of parsed control tokens; '' if text behind them is never a first text.
+    """Return a regex of all parsed control tokens; '' if no text after one is encoded as a first.
 
-    Those behind which the reference encodes text as it does the first of a text are groups of it,
-    with the white space that they swallow. Of strings that begin together the longest is the token.
+    The control tokens after which the reference encodes text like the first of a text are groups,
+    together with the white space that they swallow. Longer strings come first, as the library
+    prefers them.
     """
     is_first = _encodes_so(tokenizer)
-    closing = {string for string, ids in _behind(tokenizer, added).items() if is_first(ids)}
+    closing = {string for string, ids in _ids_after(tokenizer, added).items() if is_first(ids)}
     if not closing:
         return ""
     choices = []
@@ -94,8 +101,8 @@ def closed_texts(tokenizer: Tokenizer, added: Mapping[str, AddedToken]) -> str:
     return "|".join(choices)
 
 
-def _without_model(tokenizer_json: str) -> dict[str, Any] | None:
-    """Give what stands before the model, whose vocabulary takes 0.2 s to parse; None if unsure."""
+def _without_model(tokenizer_json: str) -> Content | None:
+    """Return the part before the model, which takes 0.2 s to parse; None if it is not certain."""
     head, _, _ = tokenizer_json.partition('"model":')
     try:
         content = json.loads(head.rstrip().removesuffix(",") + "}")
@@ -104,8 +111,11 @@ def _without_model(tokenizer_json: str) -> dict[str, Any] | None:
     return content if {"normalizer", "pre_tokenizer"} <= set(content) else None
 
 
-def _without_prefix(content: dict[str, Any]) -> dict[str, Any] | None:
-    """Take the prefix out of a tokenizer.json; the very same one where it has none."""
+def _without_prefix(content: Content) -> Content | None:
+    """Return a tokenizer.json without the prefix, or the same object if it has none.
+
+    None if the prefix is put before every pretoken.
+    """
     changed = content
     normalizers = steps(content, "normalizer")
     kept = [step for step in normalizers if step.get("type") != "Prepend"]
@@ -115,39 +125,40 @@ def _without_prefix(content: dict[str, Any]) -> dict[str, Any] | None:
     adding = [position for position, step in enumerate(splitters) if adds_prefix(step)]
     if not adding:
         return changed
-    if adding != [0]:  # before every part of a text, so that its first is nothing special
+    if adding != [0]:
         return None
-    bare = [_bare(splitters[0]), *splitters[1:]]
+    bare = [_without_prefix_option(splitters[0]), *splitters[1:]]
     return {**changed, "pre_tokenizer": sequence("pre_tokenizer", bare)}
 
 
-def _bare(step: dict[str, Any]) -> dict[str, Any]:
+def _without_prefix_option(step: Content) -> Content:
     if step["type"] == "ByteLevel":
         return {**step, "add_prefix_space": False}
     kept = {key: value for key, value in step.items() if key not in ("add_prefix_space", "str_rep")}
     return {**kept, "prepend_scheme": "never"}
 
 
-def _behind(tokenizer: Tokenizer, strings: Collection[str]) -> dict[str, list[Sequence[int]]]:
-    """Return the ids that the reference has for each probe behind each control token."""
-    whole = tokenizer.library()
-    whole.encode_special_tokens = False
-    ids = {string: whole.token_to_id(string) for string in sorted(strings)}
+def _ids_after(tokenizer: Tokenizer, strings: Collection[str]) -> dict[str, list[Sequence[int]]]:
+    """Return the reference's ids of each probe after each control token."""
+    library = tokenizer.library()
+    library.encode_special_tokens = False
+
+    def ids_of(text: str, control_id: int) -> Sequence[int]:
+        ids: list[int] = library.encode(text, add_special_tokens=False).ids
+        return ids[ids.index(control_id) + 1 :] if control_id in ids else ids
+
     return {
-        string: [_ids_behind(whole, string + text, ids[string]) for text in _PROBES]
-        for string in ids
+        string: [ids_of(string + text, library.token_to_id(string)) for text in _PROBES]
+        for string in sorted(strings)
     }
 
 
 def _encodes_so(tokenizer: Tokenizer) -> Callable[[list[Sequence[int]]], bool]:
-    """Return what says of the probes' ids whether a tokenizer has them, for white space taken off
-    as well."""  # noqa: D205, D209
+    """Return a predicate: ids of the probes are this tokenizer's, with or without leading space."""
     library = tokenizer.library()
-    expected = [library.encode(text, add_special_tokens=False).ids for text in _PROBES]
-    stripped = [library.encode(text.lstrip(), add_special_tokens=False).ids for text in _PROBES]
-    return lambda found: found in (expected, stripped)
 
+    def ids_of(texts: Sequence[str]) -> list[Any]:
+        return [library.encode(text, add_special_tokens=False).ids for text in texts]
 
-def _ids_behind(library: Any, text: str, control_id: int) -> Sequence[int]:
-    ids: list[int] = library.encode(text, add_special_tokens=False).ids
-    return ids[ids.index(control_id) + 1 :] if control_id in ids else ids
+    expected = (ids_of(_PROBES), ids_of([text.lstrip() for text in _PROBES]))
+    return lambda found: found in expected

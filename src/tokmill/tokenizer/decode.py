@@ -1,4 +1,4 @@
-"""From ids back to text, for people to look at."""
+"""Decodes ids to text for people to read, run by run."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _MARK_DECODERS = ("Replace", "Metaspace", "ByteFallback", "Fuse", "Strip")
 
 
 def load_decoder(tokenizer: Tokenizer) -> Callable[[Sequence[int]], str]:
-    """Give the reference library's decoder."""
+    """Return the decoder of the reference library."""
     if tokenizer.kind == "sentencepiece":
         from sentencepiece import SentencePieceProcessor
 
@@ -45,12 +45,12 @@ def _decoder_of(library: Any) -> Callable[[Sequence[int]], str]:
 
 
 @dataclass(frozen=True, slots=True)
-class Run:
-    """Neighbouring tokens of a sample that are alike: control tokens or text, of one weight.
+class TokenRun:
+    """Consecutive tokens of a sample of one kind, control or text, and of one weight.
 
-    `weight`: of each in the loss; 0 for what is not trained. `texts`: token by token, or one for
-    the whole run. A byte that belongs to no whole character there is a lone surrogate, U+DC80 to
-    U+DCFF, as `surrogateescape` has it; `escaped` makes it plain.
+    `weight`: of each token in the loss; 0 if not trained. `texts`: one per token, or one for all. A
+    byte of an incomplete character is a lone surrogate, U+DC80 to U+DCFF, as `surrogateescape`
+    writes it; see `escaped`.
     """
 
     ids: tuple[int, ...]
@@ -60,24 +60,24 @@ class Run:
 
     @property
     def is_trained(self) -> bool:
-        """Say whether the tokens are targets."""
+        """Return whether the tokens are targets."""
         return self.weight > 0
 
     @property
     def text(self) -> str:
-        """Give the text of all tokens, characters whole that are whole in the run."""
+        """Return the text of all tokens; bytes of several tokens are joined to characters."""
         return "".join(self.texts).encode(*_AS_BYTES).decode(*_AS_BYTES)
 
 
 def escaped(text: str) -> str:
-    r"""Write bytes that are no whole character as `\x..`, so that any output can take the text."""
+    r"""Return text with bytes of incomplete characters as `\x..`, so that it can be printed."""
     return text.encode(*_AS_BYTES).decode("utf-8", "backslashreplace")
 
 
 def runs(
     ids: Sequence[int], weights: Sequence[float], control: Collection[int]
 ) -> Iterator[tuple[bool, float, tuple[int, ...]]]:
-    """Split ids into runs of one kind and weight: (is control, weight, ids), none empty."""
+    """Yield runs of ids of one kind and weight: (is control, weight, ids), none empty."""
     kinds = [(id_ in control, weight) for id_, weight in zip(ids, weights, strict=True)]
     start = 0
     for stop in range(1, len(kinds) + 1):
@@ -87,12 +87,11 @@ def runs(
 
 
 class TokenDecoder:
-    """Gives the text of runs, each from its own bytes where the tokenizer's tokens have bytes.
+    """Decodes runs, each from the bytes of its own tokens where they are known.
 
-    Texts of runs are then what they are in the whole, and end to end they give the whole: a
-    library's decoder drops a space before each text it is asked for, and writes U+FFFD for a
-    character whose other bytes are in the next run. It is asked where tokens have no bytes of
-    their own (WordPiece).
+    Then the texts of runs concatenate to the text of all. The library's decoder cannot do that: it
+    drops a space before each text, and writes U+FFFD for a character that continues in the next
+    run. It is used for tokens without bytes of their own (WordPiece).
     """
 
     def __init__(self, tokenizer: Tokenizer, control: Collection[int], *, is_sft: bool) -> None:
@@ -100,39 +99,39 @@ class TokenDecoder:
         self._added = {token.id: token.content for token in added_tokens(tokenizer).values()}
         if tokenizer.kind == "sentencepiece":
             self.decode = load_decoder(tokenizer)
-            self._bytes, self._drops_first = _piece_bytes(tokenizer, self._added)
+            self._bytes, self._drops_first = _sentencepiece_bytes(tokenizer, self._added)
         else:
             library = tokenizer.library()
             self.decode = _decoder_of(library)
-            self._bytes, self._drops_first = _token_bytes(tokenizer, self._added, library)
-        is_first = self._drops_first and (not is_sft or _is_first_behind(tokenizer))
-        self._drops_behind_control = is_first
+            self._bytes, self._drops_first = _json_bytes(tokenizer, self._added, library)
+        is_first = self._drops_first and (not is_sft or _is_first_after_control(tokenizer))
+        self._drops_after_control = is_first
 
     @property
     def has_bytes(self) -> bool:
-        """Say whether tokens have bytes of their own, so that texts of runs are exact."""
+        """Return whether the bytes of tokens are known, so that texts of runs are exact."""
         return self._bytes is not None
 
     def runs(
         self, ids: Sequence[int], weights: Sequence[float], *, by_token: bool = False
-    ) -> list[Run]:
-        """Give the runs of a sample.
+    ) -> list[TokenRun]:
+        """Return the runs of a sample.
 
         Args:
             ids: of its tokens.
             weights: of its tokens, 0 for those that are no target.
-            by_token: whether each token has its own text; control tokens always have.
+            by_token: whether every token has its own text; control tokens always have.
         """
-        found: list[Run] = []
+        found: list[TokenRun] = []
         drops = self._drops_first
         for is_control, weight, run in runs(ids, weights, self._control):
             if is_control:
                 texts = [self._control_text(id_) for id_ in run]
-                drops = self._drops_behind_control
+                drops = self._drops_after_control
             else:
                 texts = self._texts(run, by_token=by_token, drops=drops)
                 drops = False
-            found.append(Run(run, is_control, weight, tuple(texts)))
+            found.append(TokenRun(run, is_control, weight, tuple(texts)))
         return found
 
     def _control_text(self, id_: int) -> str:
@@ -148,8 +147,8 @@ class TokenDecoder:
         return [part.decode(*_AS_BYTES) for part in parts]
 
 
-def _is_first_behind(tokenizer: Tokenizer) -> bool:
-    """Say whether text behind a control token is encoded with the prefix of a text."""
+def _is_first_after_control(tokenizer: Tokenizer) -> bool:
+    """Return whether text after a control token is encoded with the prefix of a first text."""
     strings = {token.content for token in added_tokens(tokenizer).values() if token.special}
     try:
         return after_control(tokenizer, continuation_tokenizer(tokenizer), strings) == "first"
@@ -157,32 +156,32 @@ def _is_first_behind(tokenizer: Tokenizer) -> bool:
         return False
 
 
-def _piece_bytes(
+def _sentencepiece_bytes(
     tokenizer: Tokenizer, added: Mapping[int, str]
 ) -> tuple[Callable[[int], bytes] | None, bool]:
-    """Give what maps an id to its bytes, and whether a text begins with a space too many."""
+    """Return a function from id to bytes, and whether every text begins with an extra space."""
     model = read_model(tokenizer.data, where=tokenizer.name)
     contents = {id_: piece.content for id_, piece in enumerate(model.pieces)}
     return _marked(added, contents.get, has_bytes=model.byte_fallback), model.dummy_prefix
 
 
-def _token_bytes(
+def _json_bytes(
     tokenizer: Tokenizer, added: Mapping[int, str], library: Any
 ) -> tuple[Callable[[int], bytes] | None, bool]:
-    """Give the same for a tokenizer.json; None where its tokens have no bytes of their own."""
+    """Return the same for a tokenizer.json; None if its tokens have no bytes of their own."""
     decoder = next((part for part, _, _ in find_values(tokenizer.json, "decoder") if part), None)
     found = steps({"decoder": decoder}, "decoder")
     types = step_types(found)
     if types == ["ByteLevel"]:
         return _byte_level(added, library.id_to_token), False
-    if types and set(types).issubset(_MARK_DECODERS) and _writes_marks(found):
+    if types and set(types).issubset(_MARK_DECODERS) and _replaces_only_marks(found):
         drops = any(map(_drops_space, found))
         return _marked(added, library.id_to_token, has_bytes="ByteFallback" in types), drops
     return None, False
 
 
-def _writes_marks(found: Sequence[Mapping[str, Any]]) -> bool:
-    """Say whether all that is replaced is the mark for a space."""
+def _replaces_only_marks(found: Sequence[Mapping[str, Any]]) -> bool:
+    """Return whether the decoder replaces the mark for a space and nothing else."""
     replaced = [step for step in found if step.get("type") in ("Replace", "Metaspace")]
     to_space = replace_step({"String": SPACE_MARK}, " ")
     return len(replaced) == 1 and (
@@ -198,10 +197,7 @@ def _drops_space(step: Mapping[str, Any]) -> bool:
 def _byte_level(
     added: Mapping[int, str], content: Callable[[int], str | None]
 ) -> Callable[[int], bytes]:
-    """Give the bytes of tokens whose characters stand for one byte each.
-
-    Printable bytes stand for themselves, the others, in order, have the characters from U+0100.
-    """
+    """Return the bytes of tokens whose characters stand for one byte each."""
     byte_of = {character: byte for byte, character in byte_characters().items()}
 
     def find(id_: int) -> bytes:
@@ -216,7 +212,7 @@ def _byte_level(
 def _marked(
     added: Mapping[int, str], content: Callable[[int], str | None], *, has_bytes: bool
 ) -> Callable[[int], bytes]:
-    """Give the bytes of tokens in which a mark stands for a space, and some are one byte."""
+    """Return the bytes of tokens with a mark for each space; some tokens may be a single byte."""
 
     def find(id_: int) -> bytes:
         token = _content(id_, added, content)

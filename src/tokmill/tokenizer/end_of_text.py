@@ -1,4 +1,4 @@
-"""Which token ends a document: what a tokenizer's files name, its candidates, and advice."""
+"""Finds the token that ends a document: named by the tokenizer's files, or the only candidate."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _EOS_VARIABLE = re.compile(r"\beos_token\b")
 
 @dataclass(frozen=True, slots=True)
 class FoundEos:
-    """The token that ends documents; `note` says why it was taken if no file says so plainly."""
+    """The token that ends documents; `note` gives the reason if no file is explicit about it."""
 
     token: Token
     note: str = ""
@@ -36,7 +36,7 @@ class FoundEos:
 
 @dataclass(frozen=True, slots=True)
 class _Family:
-    """A family of models, known by the ids of some tokens, and what ends its documents."""
+    """A family of models, recognized by the ids of some tokens, and its end of a document."""
 
     name: str
     eos: str
@@ -60,17 +60,17 @@ _FAMILIES = (
     _Family("Gemma", "<eos>", {"<eos>": 1, "<end_of_turn>": 107}),
     _Family("Gemma 3", "<eos>", {"<eos>": 1, "<end_of_turn>": 106}),
 )
-"""What ends a document in pretraining, where a vocabulary has tokens that end other things too.
+"""Vocabularies with several tokens that end something, and the one for documents of pretraining.
 
 minimind: its pretraining puts `<|im_start|>` and `<|im_end|>` around every text. The others: eos
-in the tokenizers that came with the base models.
+in the tokenizers of the base models.
 """
 
 
 def find_token(text: str, ids: Mapping[str, int], *, where: str, option: str) -> Token:
-    """Find the token that an option names, by its string or by its id in digits.
+    """Return the token that an option names, by its string or by its id.
 
-    Digits are always an id: a number's own token is no end or begin of anything.
+    Digits are always an id: the token of a number never ends or begins a document.
 
     Raises:
         TokenizerError: the vocabulary has no such token.
@@ -97,19 +97,19 @@ def find_eos(
     special: Collection[int] = (),
     of_turns: bool = False,
 ) -> FoundEos:
-    """Find the end-of-text token: what the tokenizer's own files agree on, or the one candidate.
+    """Return the end-of-text token: the one that the tokenizer's files name, or the only candidate.
 
     Args:
-        ids: every token's id by its string.
-        companions: what the files beside it say.
-        model_eos: what the tokenizer's own file says (a SentencePiece model does).
-        where: names the tokenizer in messages.
-        special: ids of control tokens; if a candidate is among them, all candidates are.
-        of_turns: whether it may be what ends turns too, as it may where turns are all there is.
+        ids: the id of every token by its string.
+        companions: contents of the files beside the tokenizer.
+        model_eos: eos in the tokenizer's own file (only a SentencePiece model has one).
+        where: name of the tokenizer in messages.
+        special: ids of control tokens; if one is a candidate, only control tokens are.
+        of_turns: whether it may also end turns, as in SFT.
 
     Raises:
-        TokenizerError: no file names one and there is not one candidate, two files name two, or
-            it ends the turns of chats, so that it is ambiguous what an end of text is.
+        TokenizerError: no file names one and there is no single candidate, two files name
+            different ones, or it ends the turns of chats, so the end of a text is ambiguous.
     """
     named = _named(ids, companions, model_eos, where=where, special=special)
     if named is None:
@@ -136,7 +136,7 @@ def _named(
     where: str,
     special: Collection[int],
 ) -> Token | None:
-    """Return the token that the files agree on, None if no file names one."""
+    """Return the token that the files name, None if no file does."""
     if companions.eos is None:
         return model_eos
     source = companions.eos_source
@@ -156,7 +156,7 @@ def _named(
 
 
 def _only_candidate(ids: Mapping[str, int], special: Collection[int], *, where: str) -> FoundEos:
-    """Return the one token that looks like an end of text; what ends turns only is none."""
+    """Return the only token that looks like an end of text; an end of turn does not count."""
     candidates = _candidates(ids, special)
     unnamed = f"{where}: no file names an end-of-text token"
     if len(candidates) == 1 == len(_of_text(candidates)):
@@ -173,10 +173,9 @@ def _ends_turns(eos: Token, companions: Companions) -> bool:
 
 
 def _candidates(ids: Mapping[str, int], special: Collection[int], *also: Token) -> list[Token]:
-    """Return the tokens that look like the end of something, and `also`, by id.
+    """Return the tokens that look like the end of something, and `also`, in the order of ids.
 
-    Qwen's vocabulary has `</s>` as a piece of ordinary text: where control tokens look like an end,
-    others are left out.
+    If a control token does, ordinary tokens are left out, such as the `</s>` of Qwen.
     """
     alike = {
         Token(id_, text)
@@ -192,7 +191,7 @@ def _of_text(tokens: Sequence[Token]) -> list[Token]:
 
 
 def _advice(ids: Mapping[str, int], candidates: Sequence[Token]) -> str:
-    """Return which candidate ends documents and why, ready to copy, and all of them."""
+    """Return advice: the candidate that ends documents, the reason, and a list of all."""
     reason, chosen = _recommended(ids, candidates)
     if not chosen:
         return f"choose with --eos-token; {_list_of(candidates)}"
@@ -200,9 +199,9 @@ def _advice(ids: Mapping[str, int], candidates: Sequence[Token]) -> str:
 
 
 def _recommended(ids: Mapping[str, int], candidates: Sequence[Token]) -> tuple[str, str]:
-    """Return why and which token to take, by the family or else by the names; ('', '') if unknown.
+    """Return the reason and the token to choose, by family or by name; ('', '') if unknown.
 
-    The reason names the tokens that end turns, so that nobody takes one of those.
+    The reason also names the tokens that end turns, as a warning.
     """
     turns = [t.content for t in candidates if _ENDS_TURN.fullmatch(t.content)]
     family = _family(ids)

@@ -19,10 +19,10 @@ _HUB_NAME = re.compile(r"[A-Za-z0-9][\w.-]*(/[A-Za-z0-9][\w.-]*)?", re.ASCII)
 
 _FILE_SUFFIXES = (".json", ".model", ".tiktoken")
 _WANTED = ("tokenizer.json", "tokenizer.model", "*.model", "*.tiktoken")
-"""In the order in which a directory is searched."""
+"""In search order."""
 
 _SLOW = ("vocab.json", "merges.txt", "vocab.txt")
-"""Files that transformers makes a tokenizer.json of."""
+"""Files from which transformers makes a tokenizer.json."""
 
 _MOST_NAMED = 5
 
@@ -43,9 +43,9 @@ class Token:
 
 @dataclass(frozen=True, slots=True)
 class Companions:
-    """What the files beside a tokenizer say: eos, who says it, and every chat template by name.
+    """Contents of the files beside a tokenizer: eos, its source, and chat templates by name.
 
-    `named`: the strings of tokens by what they are called there, such as `bos_token`.
+    `named`: strings of tokens by key, such as `bos_token`.
     """
 
     eos: str | None
@@ -55,18 +55,18 @@ class Companions:
 
     @property
     def chat_template(self) -> str | None:
-        """Give the template that applies when none is asked for by name."""
+        """Return the template for when no name is given."""
         templates = self.chat_templates
         return templates.get("default") or next(iter(templates.values()), None)
 
 
 def find_tokenizer_file(path: str) -> Path:
-    """Find the file that a tokenizer setting names; from the Hub's cache or the Hub if need be.
+    """Return the file that a tokenizer setting names; fetch it from the Hub or its cache if needed.
 
     Raises:
         UsageError: there is no such path, and it does not look like a Hub name.
-        TokenizerError: a directory without one tokenizer, or a Hub name that gives none.
-        StorageError: the path cannot be looked at.
+        TokenizerError: a directory or Hub repository has no tokenizer, or several.
+        StorageError: the path cannot be read.
     """
     if not path:
         raise UsageError("no tokenizer is named; set --tokenizer to a file, a directory or a name")
@@ -87,7 +87,7 @@ def find_tokenizer_file(path: str) -> Path:
 
 
 def read_file(path: Path) -> bytes:
-    """Read a whole file.
+    """Return the bytes of a file.
 
     Raises:
         StorageError: it cannot be read.
@@ -99,20 +99,20 @@ def read_file(path: Path) -> bytes:
 
 
 def read_companions(folder: Path) -> Companions:
-    """Read tokenizer_config.json, special_tokens_map.json and chat_template.jinja, where they are.
+    """Read tokenizer_config.json, special_tokens_map.json and chat_template.jinja, if they exist.
 
     Raises:
-        TokenizerError: one of them is not what its name says.
+        TokenizerError: one of them has unexpected content.
         StorageError: one of them cannot be read.
     """
     config = _read_object(folder / "tokenizer_config.json")
     eos, source = None, ""
     named: dict[str, str] = {}
     for name in ("tokenizer_config.json", "special_tokens_map.json"):
-        said = _read_object(folder / name)
-        eos = eos or _content(said.get("eos_token"))
+        values = _read_object(folder / name)
+        eos = eos or _content(values.get("eos_token"))
         source = source or (name if eos else "")
-        found = {key: _content(said.get(key)) for key in _NAMED}
+        found = {key: _content(values.get(key)) for key in _NAMED}
         named = {key: content for key, content in found.items() if content} | named
     return Companions(eos, source, _chat_templates(config.get("chat_template"), folder), named)
 
@@ -122,15 +122,15 @@ def _find_in_directory(directory: Path, *, where: str) -> Path:
         found = sorted(directory.glob(pattern))
         if len(found) > 1:
             names = ", ".join(file.name for file in found)
-            raise TokenizerError(f"{where}: several tokenizers lie here ({names}); name one")
+            raise TokenizerError(f"{where}: several tokenizers here ({names}): name one")
         if found:
             return found[0]
-    looked = f"{where}: no tokenizer here; looked for {', '.join(_WANTED)}"
-    raise TokenizerError(looked + _what_lies_in(directory))
+    searched = f"{where}: no tokenizer here; looked for {', '.join(_WANTED)}"
+    raise TokenizerError(searched + _advice_for(directory))
 
 
-def what_to_name(path: Path) -> str:
-    """Return what to name in place of a file that is no tokenizer, '' if nobody knows."""
+def advice_instead(path: Path) -> str:
+    """Return advice for a file that is no tokenizer: what to name instead, or ''."""
     better = [name for name in ("tokenizer.json", "tokenizer.model") if name != path.name]
     found = next((name for name in better if (path.parent / name).is_file()), "")
     if found:
@@ -142,8 +142,8 @@ def what_to_name(path: Path) -> str:
     return "; expected a tokenizer.json, a SentencePiece .model or a tiktoken rank file"
 
 
-def _what_lies_in(directory: Path) -> str:
-    """Return how to come by a tokenizer from what a directory holds."""
+def _advice_for(directory: Path) -> str:
+    """Return how to get a tokenizer out of a directory's files, or ''."""
     if any((directory / name).is_file() for name in _SLOW):
         return _convert(directory)
     inside = sorted(found.parent.name for found in directory.glob("*/tokenizer.*[nl]"))
@@ -163,10 +163,10 @@ def _convert(directory: Path) -> str:
 
 
 def _fetch(name: str) -> Path:
-    """Return the local snapshot of a Hub repository's tokenizer files, all of one commit.
+    """Return a local copy of the tokenizer files of a Hub repository, all of one commit.
 
     Raises:
-        TokenizerError: the Hub cannot be reached and its cache lacks a file, or it refuses.
+        TokenizerError: the Hub refuses, or it cannot be reached and the cache lacks a file.
     """
     here = f"{name}: no such file or directory here"
     try:
@@ -183,13 +183,13 @@ def _fetch(name: str) -> Path:
 
 
 _REFUSALS = {
-    "GatedRepoError": "the Hugging Face Hub gives it only to whoever accepted its licence there: "
-    "accept it, then log in (hf auth login, or HF_TOKEN)",
+    "GatedRepoError": "the Hugging Face Hub requires its licence to be accepted: accept it there, "
+    "then log in (hf auth login, or HF_TOKEN)",
     "RepositoryNotFoundError": "the Hugging Face Hub has no public model of this name",
     "LocalEntryNotFoundError": "the Hugging Face Hub cannot be reached, or HF_HUB_OFFLINE is set, "
     "and its cache has no such model",
 }
-"""What errors of the Hub's client mean, by class: their own texts are paragraphs."""
+"""One line for each error class of the Hub's client, whose own messages are paragraphs."""
 
 
 def _refusal(error: Exception) -> str:
@@ -197,11 +197,11 @@ def _refusal(error: Exception) -> str:
         if kind.__name__ in _REFUSALS:
             return _REFUSALS[kind.__name__]
     reason = next(iter(str(error).splitlines()), "") or type(error).__name__
-    return f"the Hugging Face Hub gave none: {reason.rstrip('.')}"
+    return f"the Hugging Face Hub refused: {reason.rstrip('.')}"
 
 
 def _alike(path: Path) -> str:
-    """Return what of the same directory is spelt like a path that is not there, as a question."""
+    """Return a question with a similar name from the same directory, or ''."""
     try:
         names = [entry.name for entry in path.parent.iterdir() if not entry.name.startswith(".")]
     except OSError:
@@ -211,7 +211,7 @@ def _alike(path: Path) -> str:
 
 
 def _chat_templates(value: Any, folder: Path) -> dict[str, str]:
-    """Give templates by name; a file of its own wins over the one in tokenizer_config.json."""
+    """Return templates by name; chat_template.jinja replaces the default of the config."""
     templates: dict[str, str] = {}
     if isinstance(value, str):
         templates["default"] = value
@@ -230,7 +230,7 @@ def _chat_templates(value: Any, folder: Path) -> dict[str, str]:
 
 
 def _content(value: Any) -> str | None:
-    """Give the string of a token written as a string or as an object."""
+    """Return the string of a token, which is written as a string or as an object."""
     if isinstance(value, dict):
         value = value.get("content")
     return value if isinstance(value, str) and value else None

@@ -1,13 +1,13 @@
-"""SentencePiece `.model` files: read, and turned into an equal tokenizer.json where there is one.
+"""Reads SentencePiece `.model` files, and converts them into an equivalent tokenizer.json.
 
-SentencePiece merges, over the whole text, the neighbours whose concatenation is the piece with the
-highest score, leftmost first. A list of merges says the same when it holds every cut of a piece
-into two pieces, in the order of the scores, *if* no two pieces share a score. Runs of one repeated
-character may share one (Llama 2's runs of spaces do): leftmost first then means that the run
-grows from its left end, which is what cuts with a longer left side first say.
+SentencePiece merges, in the text, the two neighbours whose concatenation is the piece with the
+highest score, leftmost first. A list of merges is equivalent if it contains every split of a piece
+into two pieces, in the order of the scores, *and* no two pieces have the same score. Runs of one
+repeated character may have the same score (Llama 2's runs of spaces do): leftmost first then makes
+a run grow from its left end, so splits with a longer left side come first.
 
-The field numbers are those of `sentencepiece_model.proto` in google/sentencepiece; the idea to
-rebuild merges from scores is `convert_slow_tokenizer.py`'s in huggingface/transformers.
+Field numbers are from `sentencepiece_model.proto` in google/sentencepiece; the idea to rebuild
+merges from scores is from `convert_slow_tokenizer.py` in huggingface/transformers.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any
 from tokmill.errors import TokenizerError
 from tokmill.tokenizer.tokenizer_json import (
     SPACE_MARK,
+    Content,
     bpe_text,
     replace_step,
     sequence,
@@ -35,7 +36,7 @@ _BPE = 2
 
 
 class PieceType(IntEnum):
-    """What a piece is for."""
+    """The type of a piece."""
 
     NORMAL = 1
     UNKNOWN = 2
@@ -56,7 +57,7 @@ class Piece:
 
 @dataclass(frozen=True, slots=True)
 class SentencePieceModel:
-    """What a `.model` says about encoding."""
+    """The fields of a `.model` that decide how text is encoded."""
 
     pieces: tuple[Piece, ...]
     model_type: int
@@ -94,10 +95,10 @@ def read_model(data: bytes, *, where: str) -> SentencePieceModel:
 
 
 def sentencepiece_to_json(model: SentencePieceModel) -> str:
-    """Turn a model into the text of a tokenizer.json that gives the same ids, or '' if none does.
+    """Return the text of a tokenizer.json with the same ids, or '' if none exists.
 
     Control and unknown pieces become special added tokens, so that their strings in a text can be
-    taken as text, as SentencePiece takes them.
+    encoded as ordinary text, as SentencePiece does.
     """
     if not _is_convertible(model):
         return ""
@@ -116,63 +117,63 @@ def sentencepiece_to_json(model: SentencePieceModel) -> str:
 
 
 def control_pieces(model: SentencePieceModel) -> list[tuple[int, str]]:
-    """Give id and content of the pieces that text never becomes by its own letters."""
+    """Return id and string of the control and unknown pieces, which no text spells."""
     reserved = (PieceType.CONTROL, PieceType.UNKNOWN)
     return [(i, piece.content) for i, piece in enumerate(model.pieces) if piece.type in reserved]
 
 
 def _is_convertible(model: SentencePieceModel) -> bool:
-    """Say whether a list of merges can say what the model does."""
+    """Return whether a list of merges can be equivalent to the model."""
     types = {piece.type for piece in model.pieces}
     if model.model_type != _BPE or model.whitespace_as_suffix or not model.escape_whitespaces:
         return False
     if model.charsmap:  # the `Precompiled` step loses combining marks: "\u00e0\u0301" becomes "à"
         return False
-    if PieceType.UNUSED in types or PieceType.UNKNOWN not in types:  # unused ones are taken apart
+    if PieceType.UNUSED in types or PieceType.UNKNOWN not in types:  # unused: split again
         return False
     contents = {piece.content for piece in model.pieces}
     if len(contents) != len(model.pieces):
         return False
-    # A merge list never merges a character that is no piece itself; SentencePiece does.
+    # Unlike SentencePiece, a merge list never merges a character that is not a piece itself.
     normal = [piece for piece in model.pieces if piece.type is PieceType.NORMAL]
     return _ties_are_runs(normal) and all(contents.issuperset(piece.content) for piece in normal)
 
 
 def _ties_are_runs(pieces: Sequence[Piece]) -> bool:
-    """Say whether pieces of equal score are runs of one and the same character."""
+    """Return whether pieces of equal score are all runs of one character."""
     merged = sorted((p for p in pieces if len(p.content) > 1), key=lambda p: p.score)
     groups = (list(group) for _, group in itertools.groupby(merged, key=lambda p: p.score))
     return all(len(g) == 1 or len(set().union(*(p.content for p in g))) == 1 for g in groups)
 
 
 def _merges(pieces: Sequence[Piece]) -> list[tuple[str, str]]:
-    """Give every cut of a piece into two, by falling score, then by falling length of the left."""
+    """Return every split of a piece into two, by falling score, then falling length of the left."""
     scores = {p.content: p.score for p in pieces if p.type is PieceType.NORMAL}
-    cuts = [
-        (-score, -cut, content)
+    splits = [
+        (-score, -at, content)
         for content, score in scores.items()
-        for cut in range(1, len(content))
-        if content[:cut] in scores and content[cut:] in scores
+        for at in range(1, len(content))
+        if content[:at] in scores and content[at:] in scores
     ]
-    return [(content[:-cut], content[-cut:]) for _, cut, content in sorted(cuts)]
+    return [(content[:-at], content[-at:]) for _, at, content in sorted(splits)]
 
 
-def _normalizers(model: SentencePieceModel) -> list[dict[str, Any]]:
-    """Give the steps of SentencePiece's normalizer, in its order."""
-    steps: list[dict[str, Any]] = []
-    if model.remove_extra_whitespaces:  # spaces only: other white space is text
+def _normalizers(model: SentencePieceModel) -> list[Content]:
+    """Return the steps of SentencePiece's normalizer, in order."""
+    steps: list[Content] = []
+    if model.remove_extra_whitespaces:  # spaces only, no other white space
         steps.append(replace_step({"Regex": r"\A +"}, ""))
         steps.append(replace_step({"Regex": " {2,}"}, " "))
     if model.dummy_prefix:
         steps.append({"type": "Prepend", "prepend": SPACE_MARK})
     steps.append(replace_step({"String": " "}, SPACE_MARK))
-    if model.remove_extra_whitespaces:  # at the end a literal ▁ goes too, even the dummy prefix
+    if model.remove_extra_whitespaces:  # also a literal ▁ at the end, even the dummy prefix
         steps.append(replace_step({"Regex": rf"{SPACE_MARK}+\z"}, ""))
     return steps
 
 
-def _user_defined_split(pieces: Sequence[Piece]) -> dict[str, Any] | None:
-    """Set user-defined pieces apart before merging, the longest first, to be looked up whole."""
+def _user_defined_split(pieces: Sequence[Piece]) -> Content | None:
+    """Return a split that isolates user-defined pieces, the longest first; they are looked up."""
     contents = [piece.content for piece in pieces if piece.type is PieceType.USER_DEFINED]
     if not contents:
         return None
@@ -180,8 +181,8 @@ def _user_defined_split(pieces: Sequence[Piece]) -> dict[str, Any] | None:
     return split_step("|".join(map(re.escape, longest_first)))
 
 
-def _decoder(model: SentencePieceModel) -> dict[str, Any]:
-    steps: list[dict[str, Any]] = [replace_step({"String": SPACE_MARK}, " ")]
+def _decoder(model: SentencePieceModel) -> Content:
+    steps = [replace_step({"String": SPACE_MARK}, " ")]
     steps += [{"type": "ByteFallback"}, {"type": "Fuse"}]
     if model.dummy_prefix:
         steps.append({"type": "Strip", "content": " ", "start": 1, "stop": 0})
@@ -198,12 +199,12 @@ def _piece(data: bytes) -> Piece:
 
 
 def _last(message: _Message, field: int) -> _Message:
-    """Read the sub-message `field`; given twice, protobuf merges, and the last values win."""
+    """Read the sub-message `field`; if it comes twice, protobuf merges: the last values win."""
     return _message(b"".join(message.get(field, [])))
 
 
 def _message(data: bytes) -> _Message:
-    """Read a protobuf message: field number to its values, integers or bytes, in order."""
+    """Read a protobuf message: values (integers or bytes) by field number, in order."""
     fields: _Message = {}
     for number, value in _fields(data):
         fields.setdefault(number, []).append(value)
@@ -223,7 +224,7 @@ def _fields(data: bytes) -> Iterator[tuple[int, int | bytes]]:
                 if length is None:
                     length, position = _varint(data, position)
                 if position + length > len(data):
-                    raise ValueError("a field ends behind the message")
+                    raise ValueError("a field ends after the message")
                 value, position = data[position : position + length], position + length
             case wire:
                 raise ValueError(f"unknown wire type {wire}")

@@ -1,9 +1,10 @@
-"""tiktoken rank files: base64 tokens with ranks, turned into an equal tokenizer.json.
+"""Reads tiktoken rank files, and converts them into an equivalent tokenizer.json.
 
-A rank file says neither how text is split before merging nor which control tokens exist; both are
-public facts of each encoding, kept here by name. tiktoken merges, inside one split, the neighbours
-whose concatenation has the lowest rank, leftmost first; a list of merges says the same when it
-holds *every* cut of a token into two tokens, in the order of the token's rank.
+A rank file (base64 tokens with ranks) contains neither the pattern that splits text before merging
+nor the control tokens; both are public facts of each encoding, kept here by name. tiktoken merges,
+inside a pretoken, the two neighbours whose concatenation has the lowest rank, leftmost first. A
+list of merges is equivalent if it contains *every* split of a token into two tokens, in the order
+of the token's rank.
 """
 
 from __future__ import annotations
@@ -35,11 +36,11 @@ _BYTE_LEVEL = {
 
 @dataclass(frozen=True, slots=True)
 class Encoding:
-    """What a rank file leaves unsaid: the split pattern, control tokens, Unicode normal form.
+    """What a rank file lacks: the split pattern, control tokens, Unicode normal form.
 
-    `control_tokens` are placed at the number of ranks plus the offset given with each. Patterns
-    are written without possessive quantifiers, which Oniguruma's syntax takes for something else;
-    the splits are the same.
+    Ids of `control_tokens` are the number of ranks plus the given offset. Patterns are written
+    without possessive quantifiers, which mean something else in Oniguruma's syntax; the splits are
+    the same.
     """
 
     pattern: str
@@ -48,11 +49,11 @@ class Encoding:
 
 
 def encodings() -> dict[str, Encoding]:
-    """Give the encodings known by name.
+    """Return the known encodings by name.
 
     Sources: tiktoken 0.14 (`tiktoken_ext/openai_public.py`) for gpt2, cl100k and o200k; the
-    published tokenizer files of Llama 3.1 and Qwen 2.5 for the others. `qwen2` puts text into NFC
-    first, and has the three control tokens that all Qwen releases share.
+    published tokenizer files of Llama 3.1 and Qwen 2.5 for the others. `qwen2` normalizes text
+    to NFC, and has the three control tokens that all Qwen releases share.
     """
     return {
         "gpt2": Encoding(
@@ -95,7 +96,7 @@ def _cased_pattern() -> str:
 
 
 def _llama3_control_tokens() -> tuple[tuple[str, int], ...]:
-    """Give the 256 control tokens of Llama 3.1, in the order of their ids."""
+    """Return the 256 control tokens of Llama 3.1, in the order of their ids."""
     named = {
         0: "<|begin_of_text|>",
         1: "<|end_of_text|>",
@@ -113,7 +114,7 @@ def _llama3_control_tokens() -> tuple[tuple[str, int], ...]:
 
 
 def is_rank_file(data: bytes) -> bool:
-    """Say whether bytes begin like a rank file; a SentencePiece model never does."""
+    """Return whether bytes begin like a rank file; a SentencePiece model never does."""
     return _RANK_LINE.match(data) is not None
 
 
@@ -121,15 +122,15 @@ def parse_ranks(data: bytes, *, where: str) -> dict[bytes, int]:
     """Read a rank file.
 
     Raises:
-        TokenizerError: a line that is not base64 and a number, a token or rank given twice, or one
-            of the 256 single bytes missing, without which some text could not be encoded.
+        TokenizerError: a line is not base64 and a number, a token or rank appears twice, or one of
+            the 256 single bytes is missing, so that some text could not be encoded.
     """
     ranks: dict[bytes, int] = {}
     seen: set[int] = set()
     for number, line in enumerate(data.splitlines(), start=1):
         token, rank = _parse_line(line, where=f"{where}:{number}")
         if token in ranks or rank in seen:
-            raise TokenizerError(f"{where}:{number}: token or rank stands here a second time")
+            raise TokenizerError(f"{where}:{number}: this token or rank is in an earlier line too")
         ranks[token] = rank
         seen.add(rank)
     if missing := [byte for byte in range(256) if bytes([byte]) not in ranks]:
@@ -150,21 +151,21 @@ def _parse_line(line: bytes, *, where: str) -> tuple[bytes, int]:
 
 
 def tiktoken_to_json(data: bytes, pattern: str, *, where: str) -> str:
-    """Turn a rank file into the text of a tokenizer.json that gives tiktoken's ids.
+    """Return the text of a tokenizer.json with the ids of tiktoken.
 
     Args:
         data: the rank file.
         pattern: a name of `encodings`.
-        where: names the file in messages.
+        where: name of the file in messages.
 
     Raises:
-        TokenizerError: the pattern is not known, or the rank file is broken.
+        TokenizerError: the pattern is unknown, or the rank file is broken.
     """
     known = encodings()
     if pattern not in known:
         found = f"unknown pattern {pattern!r}" if pattern else "no pattern is named"
         raise TokenizerError(
-            f"{where}: a tiktoken rank file does not say how it splits text, and {found}; "
+            f"{where}: a tiktoken rank file has no split pattern, and {found}; "
             f"set --pattern to one of {', '.join(known)}"
         )
     encoding = known[pattern]
@@ -175,13 +176,13 @@ def tiktoken_to_json(data: bytes, pattern: str, *, where: str) -> str:
     vocab = {names[token]: ranks[token] for token in ordered}
     first_free = max(ranks.values()) + 1
     control = [(first_free + offset, content) for content, offset in encoding.control_tokens]
-    # An added token that is missing in the model's vocabulary gets the next id, whatever it says.
+    # An added token that is missing in the vocabulary gets the next free id, not its own.
     vocab.update((content, id_) for id_, content in control)
     return bpe_text(
         vocab,
         _merges(ordered, names),
         control,
-        ignore_merges=True,  # tiktoken looks a whole split up before it merges
+        ignore_merges=True,  # tiktoken looks up a pretoken before it merges
         normalizer={"type": encoding.normalizer} if encoding.normalizer else None,
         pre_tokenizer=sequence("pre_tokenizer", [split_step(encoding.pattern), _BYTE_LEVEL]),
         decoder=_BYTE_LEVEL,
@@ -191,8 +192,8 @@ def tiktoken_to_json(data: bytes, pattern: str, *, where: str) -> str:
 def _merges(ordered: list[bytes], names: Mapping[bytes, str]) -> list[tuple[str, str]]:
     merges = []
     for token in ordered:
-        for cut in range(1, len(token)):
-            left, right = names.get(token[:cut]), names.get(token[cut:])
+        for at in range(1, len(token)):
+            left, right = names.get(token[:at]), names.get(token[at:])
             if left is not None and right is not None:
                 merges.append((left, right))
     return merges

@@ -1,4 +1,4 @@
-"""A tokenizer, found and described: what workers get, and what the manifest records."""
+"""A tokenizer as plain values: found, checked, passed to workers, recorded in the manifest."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from tokmill.tokenizer.end_of_text import FoundEos, find_eos, find_token
 from tokmill.tokenizer.equivalent_json import to_equivalent
 from tokmill.tokenizer.files import (
     Token,
+    advice_instead,
     find_tokenizer_file,
     read_companions,
     read_file,
-    what_to_name,
 )
 from tokmill.tokenizer.sentencepiece_model import PieceType, read_model, sentencepiece_to_json
 from tokmill.tokenizer.tiktoken_file import is_rank_file, tiktoken_to_json
@@ -30,22 +30,22 @@ if TYPE_CHECKING:
 
 __all__ = ["Token", "Tokenizer", "load_tokenizer"]
 
-_NOT_OURS = ("post_processor", "truncation", "padding")
-"""What in a tokenizer.json places tokens, cuts or pads."""
+_UNUSED_PARTS = ("post_processor", "truncation", "padding")
+"""Parts of a tokenizer.json that add tokens, truncate or pad."""
 
 
 @dataclass(frozen=True, slots=True)
 class Tokenizer:
-    """A tokenizer as plain values, ready to be pickled.
+    """A tokenizer as plain values, which can be pickled.
 
-    `kind`: `json` or `sentencepiece`. `data`: the bytes of the file as found. `json`: the text of a
-    tokenizer.json for the engines, without the parts that place tokens, cut or pad; '' for a
-    SentencePiece model that has no equal one. `sha256`: of the file as found, and for a tiktoken
-    rank file of its pattern's name too. `vocab_size`: largest id + 1. `max_emittable_id`: the
-    largest id that a run can write. `rewritten_json`: an equal text that more engines take, or '';
-    `rewrites`: what it says in other words. `named`: strings of tokens by what the files beside it
-    call them, such as `bos_token`. `eos_note`: a line for the user if no file names eos plainly.
-    `spare`: the `tokenizers` object that it was checked with and the `json` it stands for, see
+    `kind`: `json` or `sentencepiece`. `data`: the bytes of the original file. `json`: the text of a
+    tokenizer.json for the engines, without the parts that add tokens, truncate or pad; '' for a
+    SentencePiece model without an equivalent one. `sha256`: of the original file, and for a
+    tiktoken rank file also of its pattern's name. `vocab_size`: largest id + 1.
+    `max_emittable_id`: the largest id that a run can write. `rewritten_json`: an equivalent text
+    that more engines load, or ''; `rewrites`: the names of the changes in it. `named`: strings of
+    tokens by key in the files beside it, such as `bos_token`. `eos_note`: a line for the user if no
+    file names eos. `spare`: an unused `tokenizers` object and the `json` that it was made from, see
     `library`.
     """
 
@@ -67,22 +67,22 @@ class Tokenizer:
     spare: list[tuple[str, Any]] = field(default_factory=list, compare=False, repr=False)
 
     def __reduce__(self) -> tuple[type[Tokenizer], tuple[Any, ...]]:
-        """Return how to make it again, without the spare; Python 3.11.2 passes by a getstate."""
+        """Return how to make it again, without the spare; Python 3.11.2 ignores `__getstate__`."""
         values = {part.name: getattr(self, part.name) for part in fields(self)}
         return Tokenizer, tuple((values | {"spare": []}).values())
 
     def library(self) -> Any:
-        """Give a `tokenizers` object of one's own, which neither cuts nor pads.
+        """Return a new `tokenizers` object, which neither truncates nor pads.
 
-        The first comes from the check: to load a vocabulary of 150,000 again takes 0.5 s.
+        The first call returns the spare: to load a vocabulary of 150,000 again takes 0.5 s.
         """
         from tokenizers import Tokenizer as Library
 
         try:
-            text, library = self.spare.pop()  # looking first would let two threads see the same
+            text, library = self.spare.pop()  # atomic, unlike a check first
         except IndexError:
             return Library.from_str(self.json)
-        if text is not self.json:  # a copy by `replace` with another json has the same list
+        if text is not self.json:  # a copy with another json shares the list
             self.spare.append((text, library))
             return Library.from_str(self.json)
         library.no_truncation()
@@ -91,13 +91,13 @@ class Tokenizer:
 
     @property
     def fast_json(self) -> str:
-        """Give the text of a tokenizer.json for the fast engines."""
+        """Return the text of a tokenizer.json for the fast engines."""
         return self.rewritten_json or self.json
 
 
 @dataclass(frozen=True, slots=True)
 class _Source:
-    """A tokenizer file, read: every token's id by its string, and which ids text can become."""
+    """The contents of a tokenizer file; `ids`: of all tokens, `text_ids`: that text can produce."""
 
     kind: str
     data: bytes
@@ -113,20 +113,20 @@ class _Source:
 
 
 def load_tokenizer(settings: TokenizerSettings, *, for_chat: bool = False) -> Tokenizer:
-    """Find, check and describe the tokenizer that the settings name.
+    """Load and check the tokenizer that the settings name.
 
-    `for_chat`: its eos may be what the chat template ends turns with.
+    `for_chat`: its eos may also end the turns of the chat template.
 
     Raises:
-        UsageError: nothing of that name is here.
+        UsageError: there is no tokenizer of that name.
         TokenizerError: it does not load, or its eos is missing, ambiguous or unknown.
-        StorageError: a file of it cannot be read.
+        StorageError: one of its files cannot be read.
     """
     path = find_tokenizer_file(settings.path)
     try:
         source = _read(path, settings.pattern)
     except TokenizerError as error:
-        raise TokenizerError(f"{error}{what_to_name(path)}") from None
+        raise TokenizerError(f"{error}{advice_instead(path)}") from None
     companions = read_companions(path.parent)
     found = _eos(settings, source, companions, for_chat=for_chat)
     eos = found.token
@@ -168,19 +168,21 @@ def _eos(
 
 
 def _read(path: Path, pattern: str) -> _Source:
-    """Read a tokenizer file of any kind; the content says which."""
+    """Read a tokenizer file of any kind, recognized by its content."""
     data, where = read_file(path), str(path)
     if is_rank_file(data):
         text = tiktoken_to_json(data, pattern, where=where)
         sha256 = hashlib.sha256(data + b"\0" + pattern.encode()).hexdigest()
-        return _read_json(data, text, sha256, {}, where=where)  # every text has tokens: its bytes
+        # No unknown token: all bytes are tokens.
+        return _read_json(data, text, sha256, {}, where=where)
     sha256 = hashlib.sha256(data).hexdigest()
-    is_model = path.suffix != ".json" or data[:1] == b"\n"  # so a SentencePiece model begins
+    # The first byte of a SentencePiece model is a line feed.
+    is_model = path.suffix != ".json" or data[:1] == b"\n"
     if is_model and data.lstrip()[:1] != b"{":
         return _read_sentencepiece(data, sha256, where=where)
     content = _parsed(data, where=where)
     text = _cleaned_text(data, content)
-    content |= dict.fromkeys(_NOT_OURS)
+    content |= dict.fromkeys(_UNUSED_PARTS)
     source = _read_json(data, text, sha256, content["model"], where=where)
     rewritten, rewrites = to_equivalent(content)
     if not rewrites:
@@ -189,19 +191,18 @@ def _read(path: Path, pattern: str) -> _Source:
 
 
 def _cleaned_text(data: bytes, content: Mapping[str, Any]) -> str:
-    """Give the text of a tokenizer.json without the parts that place tokens, cut or pad.
+    """Return the text of a tokenizer.json without the parts that add tokens, truncate or pad.
 
-    Cut out of the file where that is safe: to write 150,000 merges anew takes 0.2 s. A key with an
-    object behind it stands in no vocabulary, and inside a string its quotes would be escaped; if
-    it stands there twice, the file is written anew.
+    The parts are replaced in the text: to write 150,000 merges again takes 0.2 s. If a key is found
+    more than once, everything is written again.
     """
     text = data.decode(json.detect_encoding(data), "surrogatepass")  # as json.loads does
-    for key in _NOT_OURS:
+    for key in _UNUSED_PARTS:
         if content.get(key) is None:
             continue
         found = list(find_values(text, key))
         if len(found) != 1:
-            return as_text({**content, **dict.fromkeys(_NOT_OURS)})
+            return as_text({**content, **dict.fromkeys(_UNUSED_PARTS)})
         _, start, stop = found[0]
         text = f"{text[:start]}null{text[stop:]}"
     return text
@@ -211,7 +212,7 @@ def _parsed(data: bytes, *, where: str) -> dict[str, Any]:
     """Parse a tokenizer.json.
 
     Raises:
-        TokenizerError: it is no tokenizer.json, or one that encodes at random.
+        TokenizerError: it is no tokenizer.json, or it encodes at random (dropout).
     """
     try:
         content = json.loads(data)
