@@ -106,9 +106,7 @@ def _read_role(name: Any, settings: SftSettings, where: str) -> str:
         # Who speaks first is seldom the one who answers, but in a completion.
         is_first = where.endswith("message 1") and not where.startswith("completion")
         role_here = "user" if is_first else "assistant"
-        advice = (
-            f": say who that is: --role-names {quoted(f'{name}={role_here}')}" if name else ""
-        )
+        advice = f": say who that is: --role-names {quoted(f'{name}={role_here}')}" if name else ""
         raise ChatError(
             "unknown role", f"{where}: expected a role of {known}, found {shown(name)}{advice}"
         )
