@@ -42,7 +42,7 @@ def test_bytes_are_those_of_decoded_strings_by_path():
     }
 
 
-def test_json_in_a_string_is_metadata_unless_it_is_asked_for():
+def test_json_in_a_string_is_metadata_unless_its_field_is_named():
     record = {"sections": '[{"title": "one two"}]'}
     assert weigh(record) == {"sections": FieldBytes(22, 0)}
     assert weigh(record, ("sections",)) == {"sections[].title": FieldBytes(7, 7)}
@@ -55,7 +55,7 @@ def test_a_record_of_any_depth_is_weighed():
     assert list(weigh({"a": value})) == ["a[]"]
 
 
-def test_a_used_field_counts_whole_and_another_with_its_text():
+def test_a_used_field_counts_all_its_bytes_and_another_its_text():
     fields = {"text": FieldBytes(90, 10), "url": FieldBytes(50, 0), "title": FieldBytes(12, 10)}
     counts = counted(fields, {"text"})
     assert counts == {"text": 90, "url": 0, "title": 10}
@@ -65,12 +65,12 @@ def test_a_used_field_counts_whole_and_another_with_its_text():
     assert used_share({}, {"text"}) == 1
 
 
-def test_an_empty_list_is_not_named_beside_what_others_have_in_it():
+def test_an_empty_list_is_not_listed_beside_its_inner_fields():
     counts = {"text": 9, "tags": 0, "tags[]": 1, "meta": 0, "meta.a": 0, "tag": 0}
     assert describe_fields(counts, {"text"}) == "text 90 %; left out: tags[] 10 %, meta.a, tag"
 
 
-def test_a_used_field_is_used_with_all_that_is_in_it():
+def test_all_inside_a_used_field_is_used():
     assert is_used("meta.a", {"meta"})
     assert is_used("meta[]", {"meta"})
     assert not is_used("metadata", {"meta"})
@@ -88,7 +88,7 @@ def test_shares_never_round_to_all_or_nothing():
     ]  # fmt: skip
 
 
-def test_where_all_values_are_labels_all_count():
+def test_all_fields_count_if_all_are_labels():
     sample = FieldSample()
     for _ in range(9):
         sample.add({"a": "cat", "b": "12"})

@@ -15,7 +15,7 @@ from tokmill.text_shape import is_text
         '{"extraction_info": {"found math": true}}', "[1, 2, 3]",
     ],
 )  # fmt: skip
-def test_what_labels_a_record_is_no_text(value):
+def test_labels_of_a_record_are_no_text(value):
     assert not is_text(value)
 
 

@@ -1,8 +1,8 @@
-"""The text in the fields of records: bytes by path, and the shares that a run uses and leaves out.
+"""The text in the fields of records: bytes by path, and the shares that a run reads or leaves out.
 
 A path is a key, `meta.source` for a key inside an object, `sections[].title` for a key inside a
 list of objects, `tags[]` for the strings of a list. Bytes are those of the decoded strings in
-UTF-8. What only labels a record (a URL, an id, a date, a file name, a hash) is no text.
+UTF-8. Labels of a record (a URL, an id, a date, a file name, a hash) are no text.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 MOST_PATHS = 64
-"""More fields than this are counted together: keys may be data, such as ids."""
+"""The fields that are counted one by one; keys may be data, such as ids, so there may be more."""
 
 OTHER = "other fields"
 
 ENOUGH = 0.9
-"""A renderer is taken without being asked for if its fields hold this share of the text; where less
-is used, it is noted."""
+"""A renderer is chosen automatically if its fields hold this share of the text. If a source uses
+less, the user is told."""
 
 _MOST_NAMED = 3
 _EMPTY: tuple[Any, ...] = ("", b"", [], {})
@@ -34,7 +34,7 @@ _LONGEST_LABEL, _FEWEST_LABELS, _LABEL_REPEATS = 64, 5, 5
 
 
 class FieldBytes(NamedTuple):
-    """Bytes of the strings in a field: all of them, and those that are text."""
+    """The bytes of all strings in a field, and of those that are text."""
 
     n_bytes: int
     text_bytes: int
@@ -46,8 +46,8 @@ _NOTHING = FieldBytes(0, 0)
 def weigh(record: Mapping[str, Any], nested: Collection[str] = ()) -> dict[str, FieldBytes]:
     """Return the bytes of every field of a record, by path, in the record's order.
 
-    `nested`: keys whose value may be a list or object that is written as a string of JSON, as CSV
-    has it. A field without a string has 0 bytes.
+    `nested`: keys whose value may be a list or object written as a JSON string, as in CSV. A field
+    without a string has 0 bytes.
     """
     found: dict[str, FieldBytes] = {}
     for path, text in _leaves(record, nested):
@@ -56,10 +56,10 @@ def weigh(record: Mapping[str, Any], nested: Collection[str] = ()) -> dict[str, 
 
 
 class FieldSample:
-    """The fields of some records, added one by one; holds none of them.
+    """The fields of some records, which are added one by one and not kept.
 
-    `where`: the file that they are of. `fields`: bytes by path, in the order in which the paths are
-    first seen. `keys`: top-level keys in order. `string_keys`: those with a string in some record.
+    `where`: the file of the records. `fields`: bytes by path, in the order of their first records.
+    `keys`: top-level keys in order. `string_keys`: those with a string in some record.
     """
 
     def __init__(self, nested: Collection[str] = ()) -> None:
@@ -69,7 +69,7 @@ class FieldSample:
         self.fields: dict[str, FieldBytes] = {}
         self.string_keys: set[str] = set()
         self._empty: set[str] = set()
-        self._settled_from = 0
+        self._new_key_at = 0
         self._nested = nested
         self._labels: dict[str, _Labels] = {}
 
@@ -84,21 +84,22 @@ class FieldSample:
             self._labels.setdefault(path, _Labels()).add(text)
 
     @property
-    def n_settled(self) -> int:
-        """Return the records since one was the first to fill a key; 0 while a key holds nothing."""
-        return 0 if self._empty else self.n_records - self._settled_from
+    def n_since_new_key(self) -> int:
+        """Return the number of records since a key first had a value; 0 if a key never had one."""
+        return 0 if self._empty else self.n_records - self._new_key_at
 
     def _see_filled(self, record: Mapping[str, Any]) -> None:
         empty = {key for key, value in record.items() if value is None or value in _EMPTY}
         filled = record.keys() - empty
         if any(key not in self.keys or key in self._empty for key in filled):
-            self._settled_from = self.n_records
+            self._new_key_at = self.n_records
         self._empty = (self._empty | (empty - self.keys.keys())) - filled
 
     def weighed(self, text_field: str = "") -> dict[str, FieldBytes]:
-        """Return the fields, with those whose few short values come again and again as no text.
+        """Return the fields; those whose few short values repeat hold no text.
 
-        `text_field` is text whatever it holds, JSON too, and all fields are where none would be.
+        `text_field` always counts as text, even if it holds JSON. If no field holds text, all
+        fields count as text.
         """
         labels = self.labels(text_field)
         found = {
@@ -112,12 +113,12 @@ class FieldSample:
         return {path: FieldBytes(n.n_bytes, n.n_bytes) for path, n in self.fields.items()}
 
     def labels(self, text_field: str = "") -> frozenset[str]:
-        """Return the fields whose few short values come again and again, as categories do."""
+        """Return the fields whose few short values repeat, as categories do."""
         return frozenset(p for p, found in self._labels.items() if found.repeat()) - {text_field}
 
 
 class _Labels:
-    """Whether the values of a field repeat as those of a category do."""
+    """The values of a field, as far as needed to see whether they repeat."""
 
     def __init__(self) -> None:
         self._n_values = 0
@@ -155,39 +156,37 @@ def is_used(path: str, used: Collection[str]) -> bool:
 def counted(
     fields: Mapping[str, FieldBytes], used: Collection[str], labels: Collection[str] = ()
 ) -> dict[str, int]:
-    """Return what each field counts in a share: all of a used one, else its text.
+    """Return the bytes of each field that count: all bytes of a used field, only text of another.
 
     `labels`: fields that hold no text.
     """
-    counts = {
-        path: n.n_bytes if is_used(path, used) else n.text_bytes for path, n in fields.items()
-    }
+    text_bytes = {path: 0 if path in labels else n.text_bytes for path, n in fields.items()}
     return {
-        path: 0 if path in labels and not is_used(path, used) else n for path, n in counts.items()
+        path: n.n_bytes if is_used(path, used) else text_bytes[path] for path, n in fields.items()
     }
 
 
 def sort_used_first(counts: Mapping[str, int], used: Collection[str]) -> dict[str, int]:
-    """Return counts with those of used fields first, which are never among the `OTHER`."""
+    """Return counts with used fields first, so that `add_fields` never counts them as `OTHER`."""
     return {**{path: counts.get(path, 0) for path in sorted(used)}, **counts}
 
 
 def add_fields(into: Counter[str], counts: Mapping[str, int]) -> None:
-    """Add what the fields of a record or source count to a sum of at most `MOST_PATHS` fields."""
+    """Add the counts of a record or source to a sum of at most `MOST_PATHS` fields and `OTHER`."""
     for path, n in counts.items():
         into[path if path in into or len(into) < MOST_PATHS else OTHER] += n
 
 
 def used_share(counts: Mapping[str, int], used: Collection[str]) -> float:
-    """Return the share of the used fields in all that counts; 1 if there is nothing."""
+    """Return the share of the used fields in all counted bytes; 1 if there are none."""
     total = sum(counts.values())
     return sum(n for path, n in counts.items() if is_used(path, used)) / total if total else 1.0
 
 
 def describe_fields(counts: Mapping[str, int], used: Collection[str]) -> str:
-    """Return which fields are used and which are left out, with their shares of the text.
+    """Return the used fields and those left out, with their shares of the text.
 
-    As `text 97 %; left out: title 3 %, url, id`: a field without a share holds no text.
+    Example: `text 97 %; left out: title 3 %, url, id`. A field without a share holds no text.
     """
     total = max(1, sum(counts.values()))
     kept = {path: n for path, n in counts.items() if is_used(path, used)}
@@ -199,7 +198,7 @@ def describe_fields(counts: Mapping[str, int], used: Collection[str]) -> str:
 
 
 def _is_outer(path: str, counts: Mapping[str, int]) -> bool:
-    """Return whether a path is that of lists or objects, which some records have empty."""
+    """Return whether a path is that of a list or object that is empty in some records."""
     return not counts[path] and any(is_used(other, {path}) for other in counts if other != path)
 
 
@@ -211,14 +210,14 @@ def listed_shares(counts: Mapping[str, int], total: int, most: int = 8) -> str:
 
 
 def noted_sources(rows: Sequence[Mapping[str, Any]], used: Collection[str]) -> str:
-    """Return which sources use less than 90 % of their text, with the share; '' if none."""
+    """Return the sources that use less than 90 % of their text, with the share; '' if none."""
     shares = [(row["path"], used_share(row["fields"], used)) for row in rows if row.get("fields")]
     few = [f"{path} {percent(share)}" for path, share in shares if share < ENOUGH]
     return ", ".join(few[:_MOST_NAMED] + ["…"] * (len(few) > _MOST_NAMED))
 
 
 def percent(share: float) -> str:
-    """Return a share in words; what is not all never rounds to 100 %, nor something to 0 %."""
+    """Return a share in words; only all is `100 %`, and only nothing is `0 %`."""
     if 0 < share < 0.01:
         return "under 1 %"
     if 0.99 < share < 1:
@@ -236,7 +235,7 @@ def _column_paths(name: str, kind: pa.DataType) -> Iterator[str]:
 
 
 def _shown(key: str) -> str:
-    """Return a key as it can be printed on a line; nearly always as it is."""
+    """Return a key as it can be printed on one line."""
     if not key:
         return "''"
     return key if key.isprintable() else key.encode("unicode_escape").decode()
@@ -277,7 +276,7 @@ def _strings(path: str, value: Any, depth: int) -> Iterator[tuple[str, str]]:
 
 
 def _decoded(value: bytes) -> str:
-    """Return a column of bytes as text, which Parquet may hold in one; other bytes are no text."""
+    """Return bytes as text, as a Parquet column may hold them; '' if they are not UTF-8."""
     try:
         return value.decode()
     except UnicodeDecodeError:

@@ -1,4 +1,4 @@
-"""Whether a string is text, by its shape alone, or only labels a record."""
+"""Whether a string is text or a label of a record, judged by its characters alone."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _DATE = re.compile(
 
 
 def is_text(value: str) -> bool:
-    """Return whether a string is text, by its shape: not a URL, id, number, date, name of a file.
+    """Return whether a string is text, and not a URL, an id, a number, a date or a file name.
 
     A string of ASCII without a blank is text only if it is a word. JSON in a string is metadata.
     """
@@ -39,7 +39,7 @@ def is_text(value: str) -> bool:
 
 
 def json_in(value: Any) -> Any:
-    """Return what a string of JSON holds if it is a list or an object, else the value itself."""
+    """Return the list or object that a JSON string holds; any other value unchanged."""
     if not isinstance(value, str) or len(value) > _LONGEST_JSON:
         return value
     if value[:1] + value[-1:] not in ("[]", "{}"):

@@ -1,7 +1,7 @@
-"""The values that travel from room to room: records, documents, tokens, and what is refused.
+"""The values passed between rooms: records, rejects, documents, samples and tokens.
 
 Columns, not rows: a batch stays in Arrow buffers from the parser to the encoder, and in flat NumPy
-arrays from there to the shard. Nothing here reads, writes or decides.
+arrays from there to the shard.
 """
 
 from __future__ import annotations
@@ -19,28 +19,28 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 RAW_LIMIT_BYTES = 1024
-"""At most this much of a rejected record is kept."""
+"""The bytes of a rejected record that are kept."""
 
 TEXT, UNMERGED_TEXT = -1, -2
 """In the place of a control token's id: text, and text that must not merge with text before it."""
 
 WHOLE_RECORD = "tokmill:record"
-"""A schema of this one column (large_string) asks a source for whole records as JSON text."""
+"""The name of a column: a schema with this column alone gets each record as JSON text."""
 
 
 @dataclass(frozen=True, slots=True, order=True)
 class Place:
-    """Where a record stands in its source.
+    """The position of a record in its source.
 
-    `byte_offset` counts decompressed bytes from the start of the file, or is -1 where a format has
-    no bytes to count (Parquet rows). `line` is the 1-based line, or record without lines.
+    `byte_offset` counts decompressed bytes from the start of the file; -1 for formats without a
+    byte position (Parquet rows). `line` counts lines from 1, or records in formats without lines.
     """
 
     line: int
     byte_offset: int
 
     def shifted(self, origin: Place) -> Place:
-        """Give this place counted from the start of the file that `origin` was counted from."""
+        """Return this place, counted from `origin`, as counted from the start of the file."""
         if self.byte_offset < 0:
             return Place(self.line + origin.line, -1)
         return Place(self.line + origin.line, self.byte_offset + origin.byte_offset)
@@ -58,11 +58,11 @@ class Reject:
 
 @dataclass(frozen=True, slots=True)
 class UnreadInput:
-    """Input behind a break, from which no record can be read.
+    """Input after a break, such as the end of a cut .gz file; no record can be read from it.
 
-    `place`: of the first record that is not whole. `text_bytes`: from there to the break, or to the
-    end if the text itself is broken. `stored_byte`: where unpacking stopped in a compressed file,
-    else -1; `stored_bytes`: from there to the end of the slice, never unpacked.
+    `place`: of the first incomplete record. `text_bytes`: from there to the break, or to the end if
+    the text itself is broken. `stored_byte`: the position in a compressed file at which
+    decompression stopped, otherwise -1; `stored_bytes`: from there to the end of the slice.
     """
 
     place: Place
@@ -74,26 +74,26 @@ class UnreadInput:
 
 
 class RecordLookup(Protocol):
-    """Answers questions about single records of a batch; for rejects only, so it may be slow."""
+    """Looks up single records of a batch; used for rejects only, so it may be slow."""
 
     def place(self, row: int) -> Place:
-        """Give the place of row `row`, counted from the start of the slice."""
+        """Return the place of row `row`, counted from the start of the slice."""
 
     def raw(self, row: int) -> bytes:
-        """Give the first `RAW_LIMIT_BYTES` bytes of row `row` as they stand in the source."""
+        """Return the first `RAW_LIMIT_BYTES` bytes of row `row` in the source."""
 
     def keys(self, row: int) -> list[str]:
-        """Give the top-level keys of row `row`, in order."""
+        """Return the top-level keys of row `row`, in order."""
 
 
 @dataclass(frozen=True, slots=True)
 class Records:
-    """Records of one block: one row each, with exactly the columns asked for, and what was refused.
+    """The records of one block: one row each, with exactly the columns of the schema.
 
-    `rejects` are in order of place. A column that the source lacks is all null. Strings are valid
-    UTF-8: sources check, engines trust. `unread`: the break behind the last record, if any.
-    `samples`: some rows in order, each with its whole record, to see which fields are left out;
-    which rows those are depends on their places in the slice alone.
+    `rejects`: other records, in order of place. A column that the source lacks is all null. Strings
+    are valid UTF-8: sources check it, engines rely on it. `unread`: the break after the last
+    record, if any. `samples`: some rows in order, each with its complete record, to weigh the
+    fields that are left out; their places in the slice alone decide which rows these are.
     """
 
     batch: pa.RecordBatch
@@ -112,7 +112,8 @@ class DocumentBatch:
     """Documents rendered from one block.
 
     `text`: large_string array of n documents, no nulls, valid UTF-8.
-    `rows`: (n,) int64, increasing: the row of `Records.batch` that each document came from.
+    `rows`: (n,) int64, increasing: the row of each document's record in `Records.batch`.
+    `rejects`: of the records that became no document, in order.
     """
 
     text: pa.LargeStringArray
@@ -126,7 +127,7 @@ class TokenBatch:
 
     `ids`: (n_tokens,) uint32. `offsets`: (n + 1,) int64. Document i is
     `ids[offsets[i]:offsets[i + 1]]`. `routed`: the indices of documents that the reference encoded
-    in the place of the run's engine; None: there are none.
+    instead of the run's engine; None if there are none.
     """
 
     ids: npt.NDArray[np.uint32]
@@ -135,21 +136,21 @@ class TokenBatch:
 
     @property
     def n_documents(self) -> int:
-        """Give the number of documents."""
+        """Return the number of documents."""
         return len(self.offsets) - 1
 
     @property
     def lengths(self) -> npt.NDArray[np.int64]:
-        """Give the number of tokens of each document: (n,) int64."""
+        """Return the number of tokens of each document: (n,) int64."""
         lengths: npt.NDArray[np.int64] = self.offsets[1:] - self.offsets[:-1]
         return lengths
 
 
 class UnreadKeys(NamedTuple):
-    """Keys of the records of a block that are filled and that nothing reads.
+    """The keys of a block's records that hold a value but are not read.
 
-    `sets`: distinct sets of them, each sorted. `of_row`: (n_records,) int32, the set of each record
-    in `Records.batch`, -1 where everything is read.
+    `sets`: the distinct sets of such keys, each sorted. `of_row`: (n_records,) int32, the set of
+    each record in `Records.batch`, -1 if all its keys are read.
     """
 
     sets: Sequence[tuple[str, ...]]
@@ -158,18 +159,18 @@ class UnreadKeys(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class SampleBatch:
-    """Samples rendered from chats of one block: their text, cut into segments.
+    """Samples rendered from the conversations of one block, as segments.
 
-    `text`: large_string array of n segments, no nulls, valid UTF-8, in order: the segments of a
-    sample end to end are its rendering. `offsets`: (n_samples + 1,) int64; sample i has the
-    segments `offsets[i]:offsets[i + 1]`, at least one. `control`: (n,) int32, the id of the control
-    token that a segment is, -1 for text, which may be empty, and -2 for text that begins with a
-    token of its own. `weights`: (n,) float32, the weight of a segment's tokens in the loss, 0 for
-    what is not trained. `turn_ends`: (n,) bool, whether a sample may be cut behind the segment: a
-    trained turn is complete there. `rows`: (n_samples,) int64, not decreasing: the record's row in
-    `Records.batch`. `refused`: rows that became no sample and why, in order. `drops`: rows left out
-    by a setting, by reason. `unread_keys`: None where all keys are read. `noticed`: (n_samples,)
-    int64 by what is counted of each.
+    `text`: large_string array of n segments, no nulls, valid UTF-8; the segments of a sample, end
+    to end, are its rendered text. `offsets`: (n_samples + 1,) int64; sample i has the segments
+    `offsets[i]:offsets[i + 1]`, at least one. `control`: (n,) int32, the id of a control token, or
+    `TEXT` (which may be empty) or `UNMERGED_TEXT`. `weights`: (n,) float32, the weight of the
+    segment's tokens in the loss; 0 if it is not trained. `turn_ends`: (n,) bool, whether a trained
+    turn ends with the segment, so that the sample may be cut after it.
+
+    `rows`: (n_samples,) int64, not decreasing: the record's row in `Records.batch`. `refused`: rows
+    that became no sample, with the reject, in order. `drops`: rows left out by a setting, by
+    reason. `unread_keys`: None if all keys are read. `counters`: (n_samples,) int64 by name.
     """
 
     text: pa.LargeStringArray
@@ -181,10 +182,10 @@ class SampleBatch:
     refused: Sequence[tuple[int, Reject]]
     drops: Mapping[str, npt.NDArray[np.int64]]
     unread_keys: UnreadKeys | None = None
-    noticed: Mapping[str, npt.NDArray[np.int64]] = field(default_factory=dict)
+    counters: Mapping[str, npt.NDArray[np.int64]] = field(default_factory=dict)
 
     def texts(self) -> list[str]:
-        """Give the text of each sample without its control tokens, which no engine sees."""
+        """Return the text of each sample without control tokens, as engines get it."""
         parts = [
             text if control < 0 else ""
             for text, control in zip(self.text.to_pylist(), self.control.tolist(), strict=True)
@@ -196,9 +197,9 @@ class SampleBatch:
 class SampleTokens:
     """Token ids of n samples, end to end, each with its weight in the loss as a target.
 
-    `ids`: (n_tokens,) uint32. `offsets`: (n + 1,) int64. `weights`: (n_tokens,) float32, 0 for what
-    is not trained and for the first token of every sample. `turn_ends`: positions in `ids`,
-    increasing, before which a sample may be cut: a trained turn is complete there.
+    `ids`: (n_tokens,) uint32. `offsets`: (n + 1,) int64. `weights`: (n_tokens,) float32, 0 for
+    untrained tokens and for the first token of every sample. `turn_ends`: positions in `ids`,
+    increasing: a trained turn ends before each, so that the sample may be cut there.
     """
 
     ids: npt.NDArray[np.uint32]

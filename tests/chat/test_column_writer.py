@@ -38,7 +38,7 @@ def equal(left: SampleBatch, right: SampleBatch) -> bool:
     names = ("offsets", "control", "weights", "turn_ends", "rows")
     same = [np.array_equal(getattr(left, name), getattr(right, name)) for name in names]
     same += [unread(left) == unread(right)]
-    noticed = [{k: n.tolist() for k, n in batch.noticed.items()} for batch in (left, right)]
+    noticed = [{k: n.tolist() for k, n in batch.counters.items()} for batch in (left, right)]
     return (
         left.text.equals(right.text)
         and all(same)

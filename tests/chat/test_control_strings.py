@@ -175,7 +175,7 @@ def test_what_texts_become_is_said():
 def test_rendered_texts_further_on_are_counted(make_renderer, whole_records, more):
     lines = [json.dumps({**record, **more}) for record in (*PLAIN, CHAT)]
     batch = make_renderer("chatml", schema="text").render(whole_records(lines))
-    assert batch.noticed[RENDERED_TEXTS].tolist() == [0] * 9 + [1]
+    assert batch.counters[RENDERED_TEXTS].tolist() == [0] * 9 + [1]
 
 
 def test_a_text_that_is_parsed_has_its_control_tokens_and_is_trained_whole(
@@ -186,7 +186,7 @@ def test_a_text_that_is_parsed_has_its_control_tokens_and_is_trained_whole(
     assert shown(batch) == [f"«{CHAT['text']}»", "«a <eos>»"]
     control = [t for t, id_ in zip(batch.text.to_pylist(), batch.control, strict=True) if id_ >= 0]
     assert control == ["<|im_start|>", "<|im_end|>"] * 2 + ["<eos>"]
-    assert batch.noticed == {}
+    assert batch.counters == {}
     assert renderer.name == "text as it is"
 
 

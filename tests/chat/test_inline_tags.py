@@ -175,7 +175,7 @@ def rendered(vocabulary, whole_records, shown):
             f"‹{text}›" if id_ >= 0 else text
             for text, id_ in zip(batch.text.to_pylist(), batch.control.tolist(), strict=True)
         ]
-        noticed = {name: int(n.sum()) for name, n in batch.noticed.items() if n.sum()}
+        noticed = {name: int(n.sum()) for name, n in batch.counters.items() if n.sum()}
         refused = [reject.reason for _, reject in batch.refused]
         return "".join(control), refused or noticed, shown(batch)
 

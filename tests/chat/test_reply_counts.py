@@ -25,7 +25,7 @@ def noticed(make_renderer, whole_records):
     def find(*samples, template="chatml", **settings):
         lines = [json.dumps({"messages": messages}) for messages in samples]
         batch = make_renderer(template, **settings).render(whole_records(lines))
-        return {name: counts.tolist() for name, counts in batch.noticed.items()}
+        return {name: counts.tolist() for name, counts in batch.counters.items()}
 
     return find
 
@@ -127,6 +127,6 @@ def jinja_noticed(whole_records):
         renderer = ChatRenderer(chosen, template, mask_rule(chosen), vocabulary)
         batch = renderer.render(whole_records([json.dumps({"messages": messages})]))
         assert not batch.refused
-        return {name: counts.tolist() for name, counts in batch.noticed.items()}
+        return {name: counts.tolist() for name, counts in batch.counters.items()}
 
     return find

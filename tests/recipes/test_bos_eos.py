@@ -39,7 +39,7 @@ def test_no_documents_give_no_tokens():
 
 
 @given(documents=DOCUMENTS, bos_id=st.none() | st.integers(0, 9), dtype=st.sampled_from([U2, U4]))
-def test_any_documents_get_their_ends_as_a_loop_would_place_them(documents, bos_id, dtype):
+def test_any_documents_get_bos_and_eos_as_in_a_loop(documents, bos_id, dtype):
     tokens, offsets = add_bos_eos(batch_of(documents), 3, bos_id, dtype)
     before = [] if bos_id is None else [bos_id]
     expected = [before + document + [3] for document in documents]
@@ -56,7 +56,7 @@ def test_an_id_that_does_not_fit_is_an_error_and_never_another_id(too_large):
 
 
 @pytest.mark.parametrize(("eos_id", "bos_id"), [(70_000, None), (2, 70_000)])
-def test_an_end_that_does_not_fit_is_an_error_too(eos_id, bos_id):
+def test_a_bos_or_eos_that_does_not_fit_is_an_error_too(eos_id, bos_id):
     with pytest.raises(TokenizerError, match=r"^token id 70000 does not fit uint16$"):
         add_bos_eos(batch_of([[7]]), eos_id, bos_id, U2)
 

@@ -23,7 +23,7 @@ FILES = [
 
 @pytest.fixture
 def blocks_and_recipe(tmp_path, configure, plan_of, write_rows):
-    """Give a function that takes settings to the blocks of several files, and a recipe."""
+    """Return a function that makes the blocks of several files, and a recipe, from settings."""
 
     def make(**settings):
         paths = [write_rows(tmp_path / f"{i}.jsonl", rows) for i, rows in enumerate(FILES)]
@@ -42,7 +42,7 @@ def blocks_and_recipe(tmp_path, configure, plan_of, write_rows):
 
 
 def plain(encoded) -> dict[str, object]:
-    """Give a block's outcome as values that can be compared."""
+    """Return the result of a block as values that can be compared."""
     found = {field.name: getattr(encoded, field.name) for field in dataclasses.fields(encoded)}
     del found["stage_s"], found["lookup"]
     found["places"] = [encoded.lookup.place(int(row)) for row in encoded.rows]
@@ -60,22 +60,22 @@ def plain(encoded) -> dict[str, object]:
         {"val_fraction": 0.5, "engine": "gigatoken"},
     ],
 )
-def test_blocks_processed_together_become_what_each_becomes_alone(
+def test_blocks_processed_at_once_have_the_results_of_each_alone(
     blocks_and_recipe, settings, monkeypatch
 ):
     monkeypatch.setattr(spot, "_SHARE_OF_FAST", 0.5)
     blocks, recipe = blocks_and_recipe(**settings)
     assert len(blocks) == 5
-    together = recipe.process(blocks)
+    at_once = recipe.process(blocks)
     alone = [encoded for block in blocks for encoded in recipe.process([block])]
-    assert [plain(encoded) for encoded in together] == [plain(encoded) for encoded in alone]
-    assert sum(len(encoded.rejects) for encoded in together) >= 3
+    assert [plain(encoded) for encoded in at_once] == [plain(encoded) for encoded in alone]
+    assert sum(len(encoded.rejects) for encoded in at_once) >= 3
 
 
-def test_the_seconds_of_all_blocks_are_the_first_ones(blocks_and_recipe):
+def test_the_first_block_has_the_seconds_of_all(blocks_and_recipe):
     blocks, recipe = blocks_and_recipe()
-    together = recipe.process(blocks)
-    assert set(together[0].stage_s) == {
+    at_once = recipe.process(blocks)
+    assert set(at_once[0].stage_s) == {
         "parse",
         "render",
         "wait",
@@ -83,10 +83,10 @@ def test_the_seconds_of_all_blocks_are_the_first_ones(blocks_and_recipe):
         "encode",
         "narrow",
     }
-    assert [encoded.stage_s for encoded in together[1:]] == [{}] * 4
+    assert [encoded.stage_s for encoded in at_once[1:]] == [{}] * 4
 
 
-def test_a_reject_of_a_later_block_is_placed_in_its_own_slice(blocks_and_recipe):
+def test_the_place_of_a_reject_counts_from_its_own_slice(blocks_and_recipe):
     blocks, recipe = blocks_and_recipe(control_tokens_in_text="reject")
     rejects = [encoded.rejects for encoded in recipe.process(blocks)]
     assert [[reject.place.line for reject in found] for found in rejects] == [
@@ -98,7 +98,7 @@ def test_a_reject_of_a_later_block_is_placed_in_its_own_slice(blocks_and_recipe)
     ]
 
 
-def test_samples_are_parted_with_their_masks_and_weights_and_what_was_noticed(blocks_and_recipe):
+def test_samples_are_split_with_their_masks_weights_and_counters(blocks_and_recipe):
     blocks, _recipe = blocks_and_recipe()
     parsed = parse_blocks(blocks)
     first, second = parsed[0], parsed[1]
@@ -135,7 +135,7 @@ def test_samples_are_parted_with_their_masks_and_weights_and_what_was_noticed(bl
     assert [list(part.sidecars) for part in parts] == [["mask", "weight"]] * 2
 
 
-def test_documents_for_pretraining_have_nothing_beside_their_tokens(blocks_and_recipe):
+def test_documents_for_pretraining_have_tokens_only(blocks_and_recipe):
     blocks, recipe = blocks_and_recipe()
     for encoded in recipe.process(blocks):
         assert (encoded.mask, encoded.loss_weights, encoded.counters) == (None, None, {})

@@ -55,12 +55,12 @@ def test_every_1000th_record_and_the_head_of_a_slice_are_weighed(made):
     assert fields == {"text": len(numbers) * len(rows[0]["text"])}
 
 
-def test_a_short_file_whose_end_is_of_another_kind_is_weighed_there_too(made):
+def test_records_at_the_end_of_a_short_file_are_weighed_too(made):
     with pytest.raises(RecordError, match="most of the text is left out"):
         made([PLAIN] * 100 + [MIXED] * 1500)
 
 
-def test_what_is_weighed_does_not_depend_on_blocks_and_slices_of_parts_only(made):
+def test_blocks_change_no_weighed_record_and_parts_only_by_their_slices(made):
     rows = [{"text": f"{i:04d} " + "word " * 9, "id": str(i)} for i in range(3000)]
     whole = made(rows, name="whole")
     for name, settings in {
@@ -102,7 +102,7 @@ def test_one_source_in_a_hundred_may_lose_its_text():
         check_fields(RenderSettings(renderer="encyclopedia"), 0.01, rows, {"text"})
 
 
-def test_sources_of_which_nothing_was_weighed_are_not_judged():
+def test_sources_without_weighed_records_are_not_checked():
     check_fields(RenderSettings(), 0.01, [{"path": "a"}], {"text"})
 
 
@@ -118,7 +118,7 @@ def test_tables_and_csv_are_weighed_by_all_their_columns(made, configure, silent
     assert by_source(manifest) == [{"text": 3 * len(BODY), "id": 0, "title": 39}] * 3
 
 
-def test_the_sections_that_are_read_are_told_from_what_stands_beside_them(made):
+def test_sections_that_are_read_count_apart_from_other_keys(made):
     section = {"title": "habits", "content": BODY, "image": "a picture of it"}
     record = {"title": "cats", "sections": [section, section]}
     (fields,) = by_source(made([record]))

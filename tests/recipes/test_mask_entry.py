@@ -24,7 +24,7 @@ def described(chat_run):
 
 @pytest.fixture
 def ends(chat_run):
-    """Give the ids that samples may end with."""
+    """Return the ids that samples may end with."""
 
     def find(sft: SftSettings, **settings) -> list[int]:
         spec = chat_run([CHAT], sft, **settings).spec
@@ -39,7 +39,7 @@ def reference_of(spec):
     return load_engine(REFERENCE, spec.tokenizer, control_in_text=control, n_threads=1)
 
 
-def test_the_manifest_says_everything_about_the_mask(described, spelled):
+def test_the_manifest_describes_the_mask_completely(described, spelled):
     assert described(SftSettings(template="chatml")) == {
         "preset": "tokmill",
         "boundary": "split",
@@ -52,7 +52,7 @@ def test_the_manifest_says_everything_about_the_mask(described, spelled):
     }
 
 
-def test_a_preset_and_the_switches_on_top_of_it_are_told_resolved(described):
+def test_a_preset_and_its_switches_are_written_resolved(described):
     sft = SftSettings(
         preset="trl", template="chatml", boundary="split", turns="last", append_eos="train",
         header="train", suffix="mask", reasoning="mask",
@@ -85,7 +85,7 @@ def test_the_digest_of_a_jinja_template_is_that_of_its_source(described, tmp_pat
         ("tokenizer", ["\n"]),
     ],
 )
-def test_samples_end_as_the_template_ends_any_turn(ends, spelled, template, parts):
+def test_samples_end_like_any_turn_of_the_template(ends, spelled, template, parts):
     assert sorted(ends(SftSettings(template=template))) == sorted(spelled(*parts))
 
 
@@ -98,7 +98,7 @@ def test_texts_end_with_any_token(ends):
     assert ends(sft) == []
 
 
-def test_an_ending_that_merges_with_itself_is_the_token_that_it_becomes(ends, tmp_path):
+def test_an_ending_whose_own_text_merges_is_the_merged_token(ends, tmp_path):
     path = tmp_path / "ab.jinja"
     path.write_text("{% for m in messages %}{{ m.content }}ab{% endfor %}")
     assert ends(SftSettings(template=str(path), spans="prefix")) == [262]
@@ -111,7 +111,7 @@ def test_an_ending_that_merges_with_texts_before_it_is_not_known(ends, tmp_path)
 
 
 @pytest.mark.parametrize("condition", ["m.tool_calls", "not m.content and not m.tool_calls"])
-def test_replies_that_call_a_tool_or_say_nothing_may_end_otherwise(ends, tmp_path, condition):
+def test_tool_calls_and_empty_replies_may_end_differently(ends, tmp_path, condition):
     path = tmp_path / "two.jinja"
     path.write_text(
         "{% for m in messages %}{{ m.role }}: {{ m.content }}"
@@ -121,18 +121,18 @@ def test_replies_that_call_a_tool_or_say_nothing_may_end_otherwise(ends, tmp_pat
     assert ends(SftSettings(template=str(path), spans="prefix")) == [0, 2]
 
 
-def test_eos_appended_is_the_only_end(ends):
+def test_an_appended_eos_is_the_only_ending(ends):
     for append_eos in ("mask", "train"):
         assert ends(SftSettings(template="plain", append_eos=append_eos)) == [0]
 
 
-def test_an_ending_that_merges_with_a_message_s_text_is_none(ends, tmp_path):
+def test_an_ending_that_merges_with_the_text_of_a_message_is_unknown(ends, tmp_path):
     path = tmp_path / "own.jinja"
     path.write_text("{% for m in messages %}<|im_start|>{{ m.content }}b{% endfor %}")
     assert ends(SftSettings(template=str(path), spans="prefix")) == []
 
 
-def test_a_reply_that_is_a_tool_call_may_end_otherwise(ends, tmp_path):
+def test_a_tool_call_may_end_differently(ends, tmp_path):
     path = tmp_path / "own.jinja"
     path.write_text(
         "{% for m in messages %}{{ m.content }}{% if m.tool_calls %}{{ m.tool_calls|tojson }}"

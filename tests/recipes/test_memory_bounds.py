@@ -31,23 +31,25 @@ def spec(tmp_path, configure, plan_of, write_rows):
 
 @pytest.mark.parametrize("n_threads", [1, 2, 64])
 @pytest.mark.parametrize("memory_bytes", [0, 256 * GIB])
-def test_in_enough_memory_an_engine_learns_200_mib_for_each_thread(spec, n_threads, memory_bytes):
+def test_with_enough_memory_engines_get_200_mib_of_cache_for_each_thread(
+    spec, n_threads, memory_bytes
+):
     assert engine_bytes(spec(n_threads, memory_bytes)) == n_threads * 200 * MIB
 
 
 @pytest.mark.parametrize("memory_bytes", [2 * GIB, 4 * GIB, 16 * GIB])
-def test_a_worker_of_many_threads_fits_the_memory_that_there_is(spec, memory_bytes):
+def test_a_worker_with_many_threads_fits_in_the_memory(spec, memory_bytes):
     made = spec(64, memory_bytes)
     total = BASE_BYTES + engine_bytes(made) + BLOCK_COPIES * ahead_bytes(made)
     assert memory_bytes // 2 < total <= memory_bytes * 3 // 4
     assert BLOCK_COPIES * ahead_bytes(made) <= memory_bytes // 4
 
 
-def test_in_hardly_any_memory_an_engine_still_learns_a_little(spec):
+def test_with_very_little_memory_engines_still_get_some_cache(spec):
     assert engine_bytes(spec(64, 300 * MIB)) == LEAST_ENGINE_BYTES
 
 
-def test_what_the_user_asks_for_is_taken(spec):
+def test_the_setting_of_the_user_wins(spec):
     assert engine_bytes(spec(2, 300 * MIB, engine_memory_bytes=GIB)) == GIB
 
 
@@ -62,7 +64,7 @@ def test_blocks_in_flight_take_a_quarter_of_the_memory_but_never_less_than_two(s
     ("n_threads", "memory_bytes", "expected"),
     [(1, 0, 0), (2, 0, 2), (64, 0, 64), (64, 64 * GIB, 64), (64, 4 * GIB, 12), (64, 512 * MIB, 0)],
 )
-def test_as_many_processes_write_chats_as_there_are_threads_and_memory(
+def test_threads_and_memory_bound_the_processes_that_render_chats(
     chat_run, n_threads, memory_bytes, expected
 ):
     made = chat_run([{"messages": [{"role": "user", "content": "a"}]}]).spec
@@ -78,5 +80,5 @@ def test_as_many_processes_write_chats_as_there_are_threads_and_memory(
         assert total <= memory_bytes * 3 // 4
 
 
-def test_pretraining_has_no_process_that_writes_chats(spec):
+def test_pretraining_has_no_process_that_renders_chats(spec):
     assert n_writers(spec(64, 0)) == 0

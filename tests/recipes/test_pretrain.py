@@ -18,7 +18,7 @@ def strings(texts: list[str]) -> pa.LargeStringArray:
 
 @pytest.fixture
 def process(tmp_path, configure, plan_of, write_rows):
-    """Give a function that takes rows and settings to the one block that they make."""
+    """Return a function that encodes rows, which make one block."""
 
     def run(rows, **settings) -> EncodedBlock:
         source = write_rows(tmp_path / "in.jsonl", rows)
@@ -56,12 +56,12 @@ def test_a_block_becomes_documents_with_their_rows_bytes_and_places(process, tok
     assert encoded.checks == {}  # the reference is not held against itself
 
 
-def test_a_bos_and_another_eos_stand_where_asked_for(process, tokenizer):
+def test_bos_and_another_eos_are_placed_if_asked(process, tokenizer):
     encoded = process([{"text": "hello"}], bos_token="<bos>", eos_token="<|im_start|>")
     assert documents(encoded) == [[1, *ids(tokenizer, "hello"), 2]]
 
 
-def test_limits_count_tokens_without_the_ends(process, tokenizer):
+def test_limits_count_tokens_without_bos_and_eos(process, tokenizer):
     rows = [{"text": "a"}, {"text": "ab"}, {"text": "abc"}, {"text": "abcd"}]
     assert [len(ids(tokenizer, row["text"])) for row in rows] == [1, 2, 3, 4]
     encoded = process(rows, min_tokens=2, max_tokens=3, bos_token="<bos>")
@@ -105,7 +105,7 @@ def test_a_block_without_documents_gives_none(process):
     assert (encoded.n_documents, len(encoded.tokens), encoded.offsets.tolist()) == (0, 0, [0])
 
 
-def test_wide_ids_are_asked_for_by_dtype(process):
+def test_the_setting_dtype_makes_ids_wide(process):
     assert process([{"text": "a"}], dtype="uint32").tokens.dtype == np.dtype("<u4")
 
 

@@ -34,11 +34,13 @@ TEXT = pa.array(
 
 
 def make_pool(
-    n_processes: int, vocabulary: Vocabulary = VOCABULARY, *, is_apart: bool = False
+    n_processes: int, vocabulary: Vocabulary = VOCABULARY, *, children_only: bool = False
 ) -> RenderPool:
     template = make_template("plain", SETTINGS, VOCABULARY)
     writer = RecordWriter(SETTINGS, template, mask_rule(SETTINGS), VOCABULARY)
-    return RenderPool(writer, (SETTINGS, "plain", vocabulary), n_processes, is_apart=is_apart)
+    return RenderPool(
+        writer, (SETTINGS, "plain", vocabulary), n_processes, children_only=children_only
+    )
 
 
 def plain(written: Written) -> tuple[object, ...]:
@@ -65,7 +67,7 @@ def n_processes(pool: RenderPool) -> int:
     return len(pool._processes)
 
 
-def test_processes_write_what_this_one_writes(at_once):
+def test_children_render_the_same_as_this_process(at_once):
     here, pool = make_pool(1), make_pool(2)
     expected = plain(here.write(TEXT))
     assert expected[4] == [0, 3, 3]
@@ -74,15 +76,15 @@ def test_processes_write_what_this_one_writes(at_once):
     pool.close()
 
 
-def test_a_little_work_is_done_here():
+def test_a_little_work_starts_no_child():
     pool = make_pool(2)
     pool.write(TEXT)
     assert n_processes(pool) == 0
 
 
 @pytest.mark.parametrize("most", [0, 1, 3])
-def test_a_foreign_template_is_run_by_a_process_from_the_first_record_on(most):
-    pool = make_pool(most, is_apart=True)
+def test_a_template_from_outside_is_rendered_by_a_child_from_the_first_record(most):
+    pool = make_pool(most, children_only=True)
     expected = plain(make_pool(1).write(TEXT))
     pool._write_here = None
     assert plain(pool.write(TEXT)) == expected
@@ -100,19 +102,19 @@ def test_a_foreign_template_is_run_by_a_process_from_the_first_record_on(most):
         (OUT_OF_MEMORY, "took more than 4 GiB for one block of records"),
     ],
 )
-def test_a_template_beyond_the_last_bounds_stops_the_run(tmp_path, monkeypatch, status, words):
+def test_a_template_beyond_its_bounds_stops_the_run(tmp_path, monkeypatch, status, words):
     python = tmp_path / "python"
     end = f"exit {status}" if status > 0 else f"kill -{-status} $$"
     python.write_text(f"#!/bin/sh\n{end}\n")
     python.chmod(0o755)
     monkeypatch.setattr(sys, "executable", str(python))
-    pool = make_pool(1, is_apart=True)
+    pool = make_pool(1, children_only=True)
     with pytest.raises(WorkerError, match=words):
         pool.write(TEXT)
     pool.close()
 
 
-def test_a_process_that_died_is_an_error(at_once):
+def test_a_child_that_died_is_an_error(at_once):
     pool = make_pool(2)
     pool.write(TEXT)
     for process in pool._processes:
@@ -123,7 +125,7 @@ def test_a_process_that_died_is_an_error(at_once):
     pool.close()
 
 
-def test_a_process_that_dies_at_its_start_is_the_same_error_for_everyone(
+def test_a_child_that_dies_at_its_start_is_an_error_for_every_thread(
     at_once, tmp_path, monkeypatch
 ):
     python = tmp_path / "python"
@@ -138,7 +140,7 @@ def test_a_process_that_dies_at_its_start_is_the_same_error_for_everyone(
     pool.close()
 
 
-def test_processes_end_with_the_pool(at_once):
+def test_children_end_with_the_pool(at_once):
     pool = make_pool(2)
     pool.write(TEXT)
     assert len(psutil.Process().children()) == 2

@@ -33,7 +33,7 @@ def chat(*contents: str, **fields) -> dict:
 
 @pytest.fixture
 def blocks_of(chat_run):
-    """Give the recipe of a run over rows, and its blocks of input."""
+    """Return a function that makes the recipe of a run over rows, and its blocks."""
 
     def make(rows, sft=PLAIN, *, block_bytes=1 << 20, **settings):
         run = chat_run(rows, sft, **settings)
@@ -47,7 +47,7 @@ def blocks_of(chat_run):
 
 @pytest.fixture
 def process(blocks_of):
-    """Take rows and settings to the one block that they make."""
+    """Return a function that encodes rows, which make one block."""
 
     def run(rows, sft=PLAIN, **settings) -> EncodedBlock:
         recipe, blocks = blocks_of(rows, sft, **settings)
@@ -58,7 +58,7 @@ def process(blocks_of):
 
 
 def samples(encoded: EncodedBlock) -> list[tuple[list[int], list[int]]]:
-    """Give the ids and mask of every sample."""
+    """Return the ids and the mask of every sample."""
     spans = [slice(*pair) for pair in zip(encoded.offsets, encoded.offsets[1:], strict=False)]
     return [(encoded.tokens[span].tolist(), encoded.mask[span].tolist()) for span in spans]
 
@@ -99,7 +99,7 @@ def test_a_control_token_s_string_in_a_message_stays_text(process, spelled):
     assert mask == [0] * 5 + [1] * 12
 
 
-def test_a_control_token_s_string_in_a_message_is_refused_if_asked_for(process):
+def test_a_control_token_s_string_in_a_message_is_refused_if_asked(process):
     rows = [chat("<eos>", "a"), chat("a", "b"), chat("a", "b<bos>")]
     encoded = process(rows, control_tokens_in_text="reject")
     assert encoded.rows.tolist() == [1]
@@ -110,7 +110,7 @@ def test_a_control_token_s_string_in_a_message_is_refused_if_asked_for(process):
     assert encoded.rejects[0].raw.startswith(b'{"messages": ')
 
 
-def test_a_control_token_s_string_in_a_message_is_parsed_if_asked_for(process, spelled):
+def test_a_control_token_s_string_in_a_message_is_parsed_if_asked(process, spelled):
     encoded = process([chat("a<bos>", "b")], control_tokens_in_text="parse")
     assert samples(encoded)[0][0] == spelled("a", "<bos>", "b", "<eos>")
 
@@ -123,7 +123,7 @@ def test_limits_count_all_tokens_and_the_reason_is_one(process):
     assert drops(encoded) == {"more than max_tokens": [3], "fewer than min_tokens": [0, 4]}
 
 
-def test_samples_without_a_target_are_drops(process):
+def test_samples_without_a_target_are_dropped(process):
     rows = [chat("a", "b"), chat("a", "b", weight=0), chat("a")]
     encoded = process(rows)
     assert encoded.rows.tolist() == [0]
@@ -165,7 +165,7 @@ def test_windows_without_a_target_are_left_out_and_counted(process, spelled):
     assert encoded.counters["windows without a trained token left out"].tolist() == [1, 0, 0]
 
 
-def test_what_was_noticed_about_a_sample_counts_once(process):
+def test_counters_of_a_sample_count_once(process):
     sft = SftSettings(template="plain", too_long="window")
     encoded = process([chat("a", "b" * 4), chat("c", "d")], sft, max_tokens=3)  # a b drifts to ab
     assert encoded.rows.tolist() == [0, 0, 0, 1]
@@ -173,14 +173,14 @@ def test_what_was_noticed_about_a_sample_counts_once(process):
     assert encoded.counters[CUT_SAMPLES].tolist() == [1, 1, 1, 0]
 
 
-def test_what_was_noticed_of_replies_goes_with_their_samples(process):
+def test_counters_of_replies_belong_to_their_samples(process):
     sft = SftSettings(template="plain")
     encoded = process([chat("a", "b"), chat("cdefgh", ""), chat("c", "")], sft, max_tokens=3)
     assert encoded.rows.tolist() == [0, 2]
     assert encoded.counters[EMPTY_REPLIES].tolist() == [0, 1]
 
 
-def test_a_record_that_is_refused_gives_none_of_its_samples(process, spelled):
+def test_a_rejected_record_has_no_samples(process, spelled):
     sft = SftSettings(template="plain", boundary="joint", straddling="reject", samples="turn")
     encoded = process([chat("c", "d", "a", "b"), chat("e", "f")], sft)
     assert samples(encoded) == [(spelled("e", "f", "<eos>"), [0, 1, 1])]
@@ -188,7 +188,7 @@ def test_a_record_that_is_refused_gives_none_of_its_samples(process, spelled):
     assert [(r.place.line, r.reason) for r in encoded.rejects] == [(1, "straddling token")]
 
 
-def test_weights_are_kept_beside_the_mask_if_asked_for(process):
+def test_weights_are_kept_beside_the_mask_if_asked(process):
     sft = SftSettings(template="plain", weights="file")
     encoded = process([chat("a", "b", weight=0.5), chat("c", "d")], sft)
     assert encoded.mask.tolist() == [0, 1, 1, 0, 1, 1]
@@ -196,7 +196,7 @@ def test_weights_are_kept_beside_the_mask_if_asked_for(process):
     assert encoded.loss_weights.dtype == np.float32
 
 
-def test_samples_are_validation_by_the_text_of_their_record_s_first(process):
+def test_the_text_of_a_record_s_first_sample_decides_on_validation(process):
     records = [chat(f"q{i}", "a", "b", "c") for i in range(40)]
     sft = SftSettings(template="plain", samples="turn")
     encoded = process(records, sft, val_fraction=0.5)
@@ -207,7 +207,7 @@ def test_samples_are_validation_by_the_text_of_their_record_s_first(process):
     assert not process(records, sft).is_val.any()
 
 
-def test_blocks_taken_together_are_as_if_each_came_alone(blocks_of):
+def test_blocks_processed_at_once_have_the_results_of_each_alone(blocks_of):
     rows = [chat("ab" * (i % 5), "ab" * (i % 4)) for i in range(30)]
     rows[7:7] = [b"{bad", b'{"messages": [}', chat("x"), chat("<eos>", "a"), {"messages": 3}]
     sft = SftSettings(template="chatml", too_long="window", weights="file")
@@ -230,7 +230,7 @@ def test_blocks_taken_together_are_as_if_each_came_alone(blocks_of):
 
 
 def plain_values(encoded: EncodedBlock) -> dict:
-    """Give everything about a block but how long it took and who answers for its rows."""
+    """Return all values of a block but its seconds and its lookup."""
     values = {f.name: getattr(encoded, f.name) for f in dataclasses.fields(encoded)}
     for name in ("stage_s", "lookup"):
         values.pop(name)
@@ -243,7 +243,7 @@ def listed(value):
     return {k: listed(v) for k, v in value.items()} if isinstance(value, dict) else value
 
 
-def test_samples_are_counted_whose_texts_were_held_against_the_reference(blocks_of, monkeypatch):
+def test_samples_compared_with_the_reference_are_counted(blocks_of, monkeypatch):
     monkeypatch.setattr(spot_check, "_SHARE_OF_FAST", 0.25)
     texts = [(f"question {i}", f"answer {i}") for i in range(400)]
     recipe, blocks = blocks_of([chat(*pair) for pair in texts], engine="gigatoken")
@@ -254,7 +254,7 @@ def test_samples_are_counted_whose_texts_were_held_against_the_reference(blocks_
     assert encoded.differences == []
 
 
-def test_a_wrong_id_of_a_text_is_told_with_the_row_of_its_record(blocks_of):
+def test_a_wrong_id_is_reported_with_the_row_of_its_record(blocks_of):
     recipe, blocks = blocks_of([chat("hello", "x"), chat("the cat", "the hat")], engine="gigatoken")
 
     class Wrong:
@@ -271,7 +271,7 @@ def test_a_wrong_id_of_a_text_is_told_with_the_row_of_its_record(blocks_of):
     assert "of the text that begins 'the hat'" in line
 
 
-def test_continuations_have_a_reference_of_their_own_where_texts_get_a_prefix(
+def test_continuations_have_their_own_reference_if_texts_get_a_prefix(
     blocks_of, marks, monkeypatch
 ):
     monkeypatch.setattr(spot_check, "_SHARE_OF_FAST", 1.0)
@@ -284,7 +284,7 @@ def test_continuations_have_a_reference_of_their_own_where_texts_get_a_prefix(
     assert encoded.differences == []
 
 
-def test_samples_are_cut_where_a_turn_is_complete_also_inside_a_text(process, spelled):
+def test_samples_are_cut_after_a_complete_turn_even_inside_a_text(process, spelled):
     sft = SftSettings(template="plain", roles=("user", "assistant"), too_long="drop-turns")
     encoded = process([chat("c", "d", "e", "f"), chat("a", "c")], sft, max_tokens=4)
     assert samples(encoded) == [
@@ -302,7 +302,7 @@ def test_a_mixed_block_is_read_record_by_record(process, spelled):
     ]  # fmt: skip
 
 
-def test_the_recipe_wants_a_run_of_sft(tmp_path, configure, plan_of, write_rows):
+def test_the_recipe_refuses_a_run_of_pretraining(tmp_path, configure, plan_of, write_rows):
     source = write_rows(tmp_path / "in.jsonl", [{"text": "hello"}])
     with pytest.raises(UsageError, match="not a run of SFT"):
         SftRecipe(plan_of(configure(tmp_path / "out", source)).spec)

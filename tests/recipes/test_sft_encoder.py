@@ -37,7 +37,7 @@ def batch(*segments: tuple[str | int, float]) -> SampleBatch:
 
 @pytest.fixture
 def phi(chat_tokenizer, marks):
-    """Give a tokenizer of phi-3's shape, and its ids: `<|im_start|>` strips to its right."""
+    """Return a tokenizer like phi-3's, and its ids: `<|im_start|>` strips to its right."""
     _, ids = marks["every"]
     flags = {"<|im_start|>": {"rstrip": True}, "<|im_end|>": {"rstrip": True}}
     content = json.loads((Path(marks["every"][0]) / "tokenizer.json").read_text())
@@ -64,12 +64,12 @@ def encode(chat_run):
     return run
 
 
-def test_split_encodes_the_texts_on_both_sides_of_a_boundary_apart(encode, spelled):
+def test_split_encodes_the_two_sides_of_a_boundary_separately(encode, spelled):
     found = encode(("a", 0), ("b", 1), (0, 1))
     assert found == (spelled("a", "b", "<eos>"), [0, 1, 1], {JOINT_DIFFERS: 1})
 
 
-def test_joint_encodes_a_text_whole(encode, spelled):
+def test_joint_encodes_both_sides_of_a_boundary_at_once(encode, spelled):
     joint = SftSettings(template="plain", boundary="joint")
     found = encode(("a", 0), ("b", 1), (0, 1), sft=joint)
     assert found == (spelled("ab", "<eos>"), [0, 1], {STRADDLING_TOKENS: 1})
@@ -78,9 +78,7 @@ def test_joint_encodes_a_text_whole(encode, spelled):
 @pytest.mark.parametrize(
     ("straddling", "expected"), [("train", [0, 1]), ("mask", [0, 0]), ("reject", None)]
 )
-def test_a_token_on_both_sides_of_a_boundary_is_what_the_settings_say(
-    encode, spelled, straddling, expected
-):
+def test_the_settings_decide_on_a_straddling_token(encode, spelled, straddling, expected):
     joint = SftSettings(template="plain", boundary="joint", straddling=straddling)
     found = encode(("c", 0), ("a", 0), ("b", 1), sft=joint)
     if expected is None:
@@ -89,9 +87,7 @@ def test_a_token_on_both_sides_of_a_boundary_is_what_the_settings_say(
         assert found == (spelled("c", "ab"), expected, {STRADDLING_TOKENS: 1})
 
 
-def test_control_tokens_that_strip_take_the_white_space_beside_them(
-    encode, spelled, chat_tokenizer
-):
+def test_control_tokens_strip_the_white_space_beside_them(encode, spelled, chat_tokenizer):
     flags = {"<|im_end|>": {"lstrip": True}, "<|im_start|>": {"rstrip": True}}
     path = str(chat_tokenizer(flags))
     ids, weights, counters = encode((1, 0), (" \n a ", 1), (2, 1), path=path)
@@ -101,7 +97,7 @@ def test_control_tokens_that_strip_take_the_white_space_beside_them(
 
 
 @pytest.mark.parametrize("control", ["text", "parse"])
-def test_strings_of_control_tokens_are_parsed_if_asked_for(encode, spelled, control):
+def test_strings_of_control_tokens_are_parsed_if_asked(encode, spelled, control):
     ids, _, _ = encode(("a<bos>", 0), ("b", 1), control_tokens_in_text=control)
     assert ids == (spelled("a<bos>b") if control == "text" else spelled("a", "<bos>", "b"))
 
@@ -116,7 +112,7 @@ def test_strings_of_control_tokens_are_parsed_if_asked_for(encode, spelled, cont
         ("every", "fastokens"),
     ],
 )
-def test_what_goes_on_from_text_has_no_space_put_before_it(encode, marks, prefix, engine):
+def test_a_continuation_gets_no_space_before_it(encode, marks, prefix, engine):
     path, ids = marks[prefix]
     found, weights, _ = encode(("ab", 0), ("ab", 1), (0, 1), ("ab", 0), path=path, engine=engine)
     behind_control = [ids["▁"]] if prefix == "every" else []
@@ -126,7 +122,7 @@ def test_what_goes_on_from_text_has_no_space_put_before_it(encode, marks, prefix
 
 @pytest.mark.parametrize("prefix", ["first", "every"])
 @pytest.mark.parametrize("engine", ["tokenizers", "gigatoken"])
-def test_joint_has_the_ids_of_the_text_encoded_whole(encode, marks, prefix, engine):
+def test_joint_ids_are_those_of_the_complete_text(encode, marks, prefix, engine):
     path, ids = marks[prefix]
     joint = SftSettings(template="plain", boundary="joint")
     found, weights, counters = encode(("ab", 0), ("ab", 1), sft=joint, path=path, engine=engine)
@@ -137,7 +133,7 @@ def test_joint_has_the_ids_of_the_text_encoded_whole(encode, marks, prefix, engi
 
 @pytest.mark.parametrize("engine", ["tokenizers", "gigatoken"])
 @pytest.mark.parametrize("boundary", ["split", "joint"])
-def test_where_control_tokens_are_parsed_text_behind_one_is_the_first_of_a_text(
+def test_text_after_a_parsed_control_token_is_encoded_like_the_start_of_a_text(
     encode, phi, engine, boundary
 ):
     path, ids = phi
@@ -152,7 +148,7 @@ def test_where_control_tokens_are_parsed_text_behind_one_is_the_first_of_a_text(
     assert not any(counters.values())
 
 
-def test_joint_needs_no_proof_that_text_can_be_continued(encode, chat_tokenizer, marks):
+def test_joint_needs_no_check_of_continuations(encode, chat_tokenizer, marks):
     added = {token: i for i, token in enumerate(ADDED)}
     model = {"type": "WordLevel", "vocab": added | {"[UNK]": 6, "▁abab": 7}, "unk_token": "[UNK]"}
     normalizer = json.loads((Path(marks["every"][0]) / "tokenizer.json").read_text())["normalizer"]
@@ -164,7 +160,7 @@ def test_joint_needs_no_proof_that_text_can_be_continued(encode, chat_tokenizer,
     assert (found, weights) == ([1, 7], [0, 1])
 
 
-def test_where_every_word_gets_a_prefix_a_text_cannot_be_continued(encode, chat_tokenizer):
+def test_a_tokenizer_with_a_prefix_for_every_word_has_no_continuations(encode, chat_tokenizer):
     words = {"type": "Sequence", "pretokenizers": [{"type": "WhitespaceSplit"}, METASPACE]}
     path = str(chat_tokenizer(pre_tokenizer=words))
     bos = SftSettings(template="baby-llama2")  # one that cuts text is refused before

@@ -35,7 +35,7 @@ def settled(chat_config):
     return run
 
 
-def test_a_run_for_pretraining_has_no_settings_of_sft():
+def test_a_run_of_pretraining_has_no_settings_of_sft():
     with pytest.raises(UsageError, match=r"^not a run of SFT: the configuration has no \[sft\]$"):
         sft_settings(Config())
     assert sft_settings(Config(sft=SftSettings(preset="trl"))).preset == "trl"
@@ -45,7 +45,7 @@ def test_a_run_for_pretraining_has_no_settings_of_sft():
     ("record", "asked", "schema"),
     [(CHAT, "auto", "messages"), (ALPACA, "auto", "alpaca"), (ALPACA, "messages", "messages")],
 )
-def test_the_schema_is_that_of_the_first_records_unless_it_is_said(settled, record, asked, schema):
+def test_the_first_records_decide_the_schema_unless_it_is_set(settled, record, asked, schema):
     config, _, _ = settled(record, SftSettings(schema=asked))
     assert config.sft.schema == schema
 
@@ -58,7 +58,7 @@ def test_the_schema_is_that_of_the_first_records_unless_it_is_said(settled, reco
         (SftSettings(), THINKING),
     ],
 )
-def test_the_template_is_named_or_the_tokenizer_s(settled, chat_tokenizer, sft, source):
+def test_the_template_is_the_named_one_or_the_tokenizer_s(settled, chat_tokenizer, sft, source):
     path = str(chat_tokenizer(template=THINKING))
     assert settled(sft=sft, path=path)[2] == source
 
@@ -107,7 +107,7 @@ def test_lengths_that_contradict_each_other_are_refused(settled, sft, limits, me
     assert str(caught.value) == message
 
 
-def test_without_a_longest_sample_it_is_a_row_of_packing(settled):
+def test_max_tokens_defaults_to_the_row_of_packing(settled):
     assert settled(sft=SftSettings(packing=8))[0].limits.max_tokens == 8
     assert settled(sft=SftSettings(packing=8), max_tokens=7)[0].limits.max_tokens == 7
     assert settled()[0].limits.max_tokens == 0
@@ -122,14 +122,14 @@ def test_without_a_longest_sample_it_is_a_row_of_packing(settled):
         ("chatml", "stanford", "stanford"),
     ],
 )
-def test_an_input_has_its_heading_in_template_alpaca_unless_it_is_said(
+def test_an_input_has_its_heading_in_template_alpaca_unless_set_otherwise(
     settled, template, asked, style
 ):
     config, _, _ = settled(ALPACA, SftSettings(template=template, instruction=asked))
     assert config.sft.instruction == style
 
 
-def test_lengths_that_go_together_are_taken(settled):
+def test_lengths_that_agree_are_accepted(settled):
     sft = SftSettings(packing=8, packed_rows=True, too_long="window", window_overlap=7)
     assert settled(sft=sft, max_tokens=8)[0].sft == dataclasses.replace(
         sft, schema="messages", instruction="newline", rendered_text="text"
@@ -137,13 +137,13 @@ def test_lengths_that_go_together_are_taken(settled):
     settled(sft=SftSettings(window_overlap=9, too_long="window"))  # nothing is too long
 
 
-def test_what_the_template_writes_itself_becomes_a_control_token(settled, chat_tokenizer):
+def test_strings_that_the_template_writes_become_control_tokens(settled, chat_tokenizer):
     path = str(chat_tokenizer(template=THINKING))
     assert settled(path=path)[1].special_ids == (0, 1, 2, 3, 4, 5)
     assert settled(path=path, control_tokens_in_text="reject")[1].special_ids == (0, 1, 2, 3, 4, 5)
 
 
-def test_where_texts_are_parsed_no_token_becomes_special(settled, chat_tokenizer):
+def test_no_token_becomes_special_if_texts_are_parsed(settled, chat_tokenizer):
     path = str(chat_tokenizer(template=THINKING))
     _, tokenizer, _ = settled(path=path, control_tokens_in_text="parse")
     assert tokenizer.special_ids == (0, 1, 2, 3)
@@ -179,9 +179,7 @@ def test_eos_and_bos_are_those_that_the_settings_name(settled):
     assert found.named == {"eos_token": "g"}
 
 
-def test_a_bos_that_is_named_in_the_files_is_known_if_it_is_a_control_token(
-    settled, chat_tokenizer
-):
+def test_the_bos_of_the_files_is_used_if_it_is_a_control_token(settled, chat_tokenizer):
     path = chat_tokenizer()
     named = path / "tokenizer_config.json"
     original = named.read_text()
@@ -191,7 +189,7 @@ def test_a_bos_that_is_named_in_the_files_is_known_if_it_is_a_control_token(
         assert vocabulary_of(config, tokenizer, template).bos == expected
 
 
-def test_the_renderer_says_what_it_reads_and_what_it_writes(settled):
+def test_the_renderer_is_named_by_schema_and_template(settled):
     config, tokenizer, template = settled(ALPACA, SftSettings(template="alpaca"))
     assert make_chat_renderer(config, tokenizer, template).name == "alpaca as alpaca"
 

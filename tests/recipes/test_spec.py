@@ -22,7 +22,7 @@ def with_settings(plan: Plan, section: str, **values) -> Plan:
     return dataclasses.replace(plan, spec=spec)
 
 
-def test_what_a_worker_is_told_survives_pickling(plan):
+def test_spec_part_and_progress_can_be_pickled(plan):
     spec, part = pickle.loads(pickle.dumps((plan.spec, plan.parts[1])))
     assert (spec, part) == (plan.spec, plan.parts[1])
     assert part.fingerprint(spec) == plan.parts[1].fingerprint(plan.spec)

@@ -14,7 +14,7 @@ from tokmill.values import WHOLE_RECORD, TokenBatch
 CHAT = {"messages": [{"role": "user", "content": "hi"}, {"role": "assistant", "content": "yo"}]}
 
 
-def test_a_run_for_pretraining_takes_the_columns_of_its_renderer(
+def test_a_run_of_pretraining_reads_the_columns_of_its_renderer(
     tmp_path, configure, plan_of, write_rows
 ):
     source = write_rows(tmp_path / "in.jsonl", [{"text": "hello"}])
@@ -24,7 +24,7 @@ def test_a_run_for_pretraining_takes_the_columns_of_its_renderer(
     assert recipe.spot is None
 
 
-def test_a_run_of_sft_takes_whole_records(chat_run):
+def test_a_run_of_sft_reads_complete_records(chat_run):
     recipe = make_recipe(chat_run([CHAT]).spec)
     assert type(recipe) is SftRecipe
     assert recipe.schema.names == [WHOLE_RECORD]
@@ -32,7 +32,7 @@ def test_a_run_of_sft_takes_whole_records(chat_run):
 
 
 @pytest.mark.parametrize("kind", ["pretrain", "sft"])
-def test_a_recipe_with_a_fast_engine_asks_the_reference_that_it_is_given(
+def test_a_recipe_with_a_fast_engine_uses_the_given_reference(
     kind, chat_run, tmp_path, configure, plan_of, write_rows
 ):
     source = write_rows(tmp_path / "in.jsonl", [{"text": "a"}])

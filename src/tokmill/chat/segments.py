@@ -10,6 +10,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from tokmill.values import TEXT, UNMERGED_TEXT
+
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
@@ -34,9 +36,6 @@ class Kind(IntEnum):
     SUFFIX_OUTSIDE = 9
     """The same, but behind the generation tag of a template."""
 
-
-TEXT, TEXT_ALONE = -1, -2
-"""In place of a control token's id: text, and text that is encoded apart from text before it."""
 
 ROLES = ("system", "developer", "user", "assistant", "tool")
 
@@ -102,7 +101,7 @@ class Segments:
     def text(self, text: str, kind: Kind, *, alone: bool = False) -> None:
         """Add text to the open turn; with `alone` it is encoded apart from text before it."""
         self.parts.append(text)
-        self._codes.append(_code(TEXT_ALONE if alone else TEXT, kind))
+        self._codes.append(_code(UNMERGED_TEXT if alone else TEXT, kind))
 
     def control(self, string: str, kind: Kind) -> None:
         """Add a control token by its string."""

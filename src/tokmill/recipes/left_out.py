@@ -1,4 +1,4 @@
-"""Which fields of the records a run leaves out: weighed on samples, and judged by source."""
+"""The fields that a run leaves out: weighed on sampled records, and checked for each source."""
 
 from __future__ import annotations
 
@@ -30,15 +30,15 @@ if TYPE_CHECKING:
     Row = Mapping[str, Any]
 
 REFUSED = 0.5
-"""A source of which less of the text is used is an error, unless the user named the fields."""
+"""If less of a source's text is used, that is an error, unless the user named the fields."""
 
 _FIRST_SLICES, _EVERY_SLICE = 32, 128
 
 
 def is_weighed_slice(slice_index: int) -> bool:
-    """Return whether the records at the head of a slice of a part are weighed.
+    """Return whether the first records of a part's slice are weighed.
 
-    Not of every one: to weigh the only record of a tiny file takes a tenth of what the file takes.
+    Not for every slice: weighing the only record of a tiny file takes a tenth of its time.
     """
     return slice_index < _FIRST_SLICES or slice_index % _EVERY_SLICE == 0
 
@@ -62,7 +62,7 @@ def weigh_records(
 
 
 def fields_read(config: Config) -> frozenset[str]:
-    """Return the paths that the renderer of a run reads; none for chats."""
+    """Return the paths that the renderer of a run reads; none in SFT."""
     if config.sft is not None:
         return frozenset()
     return used_paths(make_renderer(config.render).schema)
@@ -71,30 +71,28 @@ def fields_read(config: Config) -> frozenset[str]:
 def check_fields(
     render: RenderSettings, fraction: float, rows: Sequence[Row], used: Collection[str]
 ) -> None:
-    """Make sure that no source loses most of its text: the fields were not named by the user.
+    """Check that no source loses most of its text.
 
     Args:
         render: the render settings, without `auto`.
-        fraction: of the weighed sources, as many may.
-        rows: sources as the manifest has them.
+        fraction: the share of the weighed sources that may.
+        rows: the sources, as in the manifest.
         used: paths of the fields that are read.
 
     Raises:
-        RecordError: more do, or the run as a whole does.
+        RecordError: more sources lose most of their text.
     """
     weighed = [row for row in rows if row.get("fields")]
     lost = [row for row in weighed if used_share(row["fields"], used) < REFUSED]
     if not lost or len(lost) <= fraction * len(weighed):
         return
     row = lost[0]
-    which = (
-        f"{row['path']}: " if len(lost) == 1 else f"{plural(len(lost), 'file')}, as {row['path']}: "
-    )
+    where = row["path"] if len(lost) == 1 else f"{plural(len(lost), 'file')}, as {row['path']}"
     named = "encyclopedia"
     if render.renderer == "text":
         named = f"text --text-field {render.text_field}"
     raise RecordError(
-        f"{which}most of the text is left out: used are {describe_fields(row['fields'], used)}; "
+        f"{where}: most of the text is left out: used are {describe_fields(row['fields'], used)}; "
         "give files of one kind to a run, or name the fields of all with --template; to accept it "
         f"run again with --renderer {named}"
     )

@@ -1,4 +1,4 @@
-"""What the manifest says of the masks: the rule that made them, and how every sample ends."""
+"""The manifest's `mask`: the rule of the masks, and the ids that samples end with."""
 
 from __future__ import annotations
 
@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from tokmill.chat.conversation import ChatError, Conversation
-from tokmill.chat.segments import TEXT_ALONE, Kind
+from tokmill.chat.segments import Kind
 from tokmill.chat.weights import mask_rule
 from tokmill.recipes.sft_setup import make_chat_renderer, sft_settings
+from tokmill.values import UNMERGED_TEXT
 
 if TYPE_CHECKING:
     from tokmill.chat.conversation import Message
@@ -30,14 +31,14 @@ _PROBES = (
     ("user", "call"),
     ("user", "empty"),
 )
-"""Roles of conversations: whatever role the last message has, the sample should end alike. "call"
-is a tool call of the assistant, "empty" a reply that says nothing."""
+"""Roles of conversations: each role comes last in one of them. "call" is a tool call of the
+assistant, "empty" an empty reply."""
 _BEFORE = (".", "a", "1", " ", "\n", "\t", ":\n", ">", '"', ")", "\u3002", "\u00e9")
-"""What a text may end with: a tokenizer may merge it with what the template writes behind it."""
+"""Ends of texts: a tokenizer may merge them with the text that the template writes next."""
 
 
 def describe_mask(spec: RunSpec, reference: Engine) -> dict[str, Any]:
-    """Give the manifest's `mask`, but for what the run counted.
+    """Return the manifest's `mask`, without the counts of the run.
 
     Args:
         spec: a run of SFT.
@@ -46,7 +47,7 @@ def describe_mask(spec: RunSpec, reference: Engine) -> dict[str, Any]:
     settings = sft_settings(spec.config)
     rule = mask_rule(settings)
     renderer = make_chat_renderer(spec.config, spec.tokenizer, spec.template)
-    # A text that is taken as it is may end in any token.
+    # A rendered text may end with any token.
     is_open = settings.rendered_text == "parse" and settings.schema in ("text", "mixed")
     is_open = is_open and rule.append_eos == "no"
     return {
@@ -65,13 +66,13 @@ def describe_mask(spec: RunSpec, reference: Engine) -> dict[str, Any]:
 
 
 def last_ids(renderer: ChatRenderer, reference: Engine) -> list[int]:
-    """Give the ids one of which every sample ends with; none where the text may come last."""
+    """Return the ids that a sample may end with; none if it may end with text of a message."""
     found: set[int] = set()
     for roles in _PROBES:
         messages = [_message(role) for role in roles]
         try:
             samples = renderer.render_conversation(Conversation(messages, [None] * len(messages)))
-        except ChatError:  # not for this template
+        except ChatError:  # the template refuses this conversation
             continue
         last = _last_id(samples, reference)
         if last is None:
@@ -91,7 +92,7 @@ def _message(role: str) -> Message:
 
 
 def _last_id(samples: SampleBatch, reference: Engine) -> int | None:
-    """Give the last id of the last sample; None where it depends on a message's text."""
+    """Return the last id of the last sample; None if it depends on the text of a message."""
     control = samples.control.tolist()
     if control[-1] >= 0:
         return int(control[-1])
@@ -100,7 +101,7 @@ def _last_id(samples: SampleBatch, reference: Engine) -> int | None:
         if id_ >= 0:
             break
         texts.insert(0, text)
-        if id_ == TEXT_ALONE:
+        if id_ == UNMERGED_TEXT:
             break
     ending = "".join(texts)
     if _MARK not in ending:

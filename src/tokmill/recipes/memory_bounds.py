@@ -1,4 +1,4 @@
-"""How much memory a worker process may take: for blocks in flight, and for what engines learn."""
+"""The memory of a worker process: how much blocks in flight and engine caches may take."""
 
 from __future__ import annotations
 
@@ -14,29 +14,29 @@ BASE_BYTES = 230 << 20
 """A worker before its first block: interpreter, Arrow, tokenizer, two engines loaded."""
 
 BLOCK_COPIES = 6
-"""A block in flight stands as bytes, columns, text, ids and tokens."""
+"""Copies of a block in flight: bytes, columns, text, ids, tokens."""
 
 ENGINE_THREAD_BYTES = 200 << 20
-"""Memory for what an engine learns, for each thread: gigatoken with gpt2 fills 100 MB of it with
-44 MB of Chinese, and 25 MB with as much English. Below that it would forget and learn again."""
+"""Engine cache for each thread. gigatoken with gpt2 fills 100 MB with 44 MB of Chinese, and 25 MB
+with as much English; a smaller cache would be emptied and filled again."""
 
 LEAST_ENGINE_BYTES = 100 << 20
-"""The default gives engines this much, however little memory there is."""
+"""Engine cache by default, even if the machine has little memory."""
 
 WRITER_BYTES = 80 << 20
-"""A process that writes records of chats."""
+"""A child process that renders conversations."""
 
 _WAITING_BLOCKS = 2
-"""Blocks in flight beyond one for each thread: the next to write, and the next to encode."""
+"""Blocks in flight besides one for each thread: the next to write and the next to encode."""
 
 
 def ahead_bytes(spec: RunSpec) -> int:
-    """Return the bytes of blocks that may be in flight at once; one larger block goes alone.
+    """Return the bytes of blocks that may be in flight at once; a larger block is processed alone.
 
-    Enough for a block on every thread. All their copies take at most a quarter of the memory.
+    Enough for a block on every thread, unless all their copies take over a quarter of the memory.
     """
     batch_bytes = spec.config.run.batch_bytes
-    # A block ends with the chunk that fills it.
+    # A block is complete after the chunk that fills it.
     block_bytes = batch_bytes + min(batch_bytes, CHUNK_BYTES)
     wanted = (spec.n_threads + _WAITING_BLOCKS) * block_bytes
     if not spec.memory_bytes:
@@ -45,10 +45,10 @@ def ahead_bytes(spec: RunSpec) -> int:
 
 
 def n_writers(spec: RunSpec) -> int:
-    """Return how many processes may write records of chats: as many as a quarter of memory holds.
+    """Return the number of child processes that render conversations.
 
-    No more than threads; 0 where there are none, which is for pretraining and for one thread. A
-    template that did not come with tokmill has one in any case, as it may not run elsewhere.
+    One for each thread, as far as a quarter of the memory holds them; 0 for pretraining and for one
+    thread. A template from outside tokmill has at least one, as it may not run in this process.
     """
     wanted = spec.n_threads
     if spec.memory_bytes:
@@ -59,9 +59,9 @@ def n_writers(spec: RunSpec) -> int:
 
 
 def engine_bytes(spec: RunSpec) -> int:
-    """Return the bytes that a worker's engines, together, may learn.
+    """Return the bytes of cache that the engines of a worker may fill, together.
 
-    By default 200 MiB for each thread, as far as three quarters of the memory hold that and the
+    By default 200 MiB for each thread, as far as three quarters of the memory hold this and the
     rest of the process.
     """
     asked = spec.config.run.engine_memory_bytes

@@ -1,9 +1,9 @@
-"""Processes that write records of chats, for what one interpreter alone is too slow for.
+"""Child processes that render conversations, because threads share one interpreter lock.
 
-They hold a template and no tokenizer, so that one starts in half a second and takes 80 MB. They are
-started when writing here has taken some time, so that a small set never waits for them. A template
-that did not come with tokmill is run by such a process alone, which bounds its time and memory (see
-`guard`): one is started with the first block, the others when it has taken some time.
+A child holds a template but no tokenizer, so it starts in half a second and takes 80 MB. Children
+are started after `START_AFTER_S` of rendering, so a small dataset never waits for them. A template
+from outside tokmill is rendered by children only, which bounds its time and memory; one child is
+started with the first block, the others after `START_AFTER_S`.
 """
 
 from __future__ import annotations
@@ -28,43 +28,43 @@ if TYPE_CHECKING:
     from tokmill.settings.sft import SftSettings
 
 START_AFTER_S = 0.5
-"""Seconds of writing in this process after which others are started: what their start takes."""
+"""Seconds of rendering after which children are started; their start takes as long."""
 
 
 class RenderPool:
-    """Writes records here at first, then on processes; safe to call from several threads.
+    """Renders records in this process at first, then in children; safe to share between threads.
 
     Args:
-        writer: writes in this process.
-        how: settings, template source and vocabulary, from which a process makes its own writer.
-        n_processes: how many to start; fewer than two: none.
-        is_apart: nothing may be written in this process, so at least one is started.
+        writer: renders in this process.
+        setup: settings, template source and vocabulary, from which a child makes its own writer.
+        n_processes: the number of children; with fewer than two, none is started.
+        children_only: nothing may be rendered in this process, so at least one child is started.
     """
 
     def __init__(
         self,
         writer: RecordWriter,
-        how: tuple[SftSettings, str, Vocabulary],
+        setup: tuple[SftSettings, str, Vocabulary],
         n_processes: int,
         *,
-        is_apart: bool = False,
+        children_only: bool = False,
     ) -> None:
         self._write_here: Callable[[pa.LargeStringArray], Written] = writer.write
-        self._how = how
-        self._n_at_first = int(is_apart)
+        self._setup = setup
+        self._n_at_first = int(children_only)
         self._n_processes = max(n_processes if n_processes >= 2 else 0, self._n_at_first)
         self._spent_s = 0.0
         self._lock = threading.Lock()
         self._processes: list[Child] = []
         self._idle: SimpleQueue[Child] = SimpleQueue()
         self.close = weakref.finalize(self, _end, self._processes)
-        """Ends the processes; the pool's own end does so too."""
+        """Ends the children; garbage collection of the pool also does."""
 
     def write(self, text: pa.LargeStringArray) -> Written:
         """Return the segments of n records.
 
         Raises:
-            WorkerError: a process died.
+            WorkerError: a child died.
         """
         if not self._started():
             start = time.thread_time()
@@ -80,7 +80,7 @@ class RenderPool:
             self._idle.put(process)
 
     def _started(self) -> bool:
-        """Return whether there are processes, once those that are wanted by now are started."""
+        """Start the children that are needed by now; return whether any child is needed."""
         wanted = self._n_processes if self._spent_s > START_AFTER_S else self._n_at_first
         with self._lock:
             for _ in range(wanted - len(self._processes)):
@@ -91,11 +91,11 @@ class RenderPool:
         process = Child("tokmill.chat.worker")
         self._processes.append(process)
         try:
-            process.send(self._how)
+            process.send(self._setup)
         except ChildEndedError as error:
             raise WorkerError(_death(error.status)) from None
         finally:
-            self._idle.put(process)  # a dead one too: others must not wait for it
+            self._idle.put(process)  # even if it died: no thread must wait for it forever
 
 
 def _end(processes: list[Child]) -> None:

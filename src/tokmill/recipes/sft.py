@@ -65,7 +65,7 @@ class SftRecipe:
             self._renderer.writer,
             (self._settings, spec.template, vocabulary_of(config, tokenizer, spec.template)),
             n_writers(spec),
-            is_apart=is_foreign(spec.template),
+            children_only=is_foreign(spec.template),
         )
         self._renderer.write = self._pool.write
         self.schema = self._renderer.schema
@@ -182,7 +182,7 @@ def _counters(
 ) -> dict[str, npt.NDArray[np.int64]]:
     """Return the counters of kept samples; the first window of a sample has those of all."""
     n_windows = np.bincount(kept.untrained_windows, minlength=len(encoded.samples))
-    counters = {name: n[encoded.samples] for name, n in samples.noticed.items()}
+    counters = {name: n[encoded.samples] for name, n in samples.counters.items()}
     counters |= {**encoded.counters, _UNTRAINED_WINDOWS: n_windows}
     counters = {name: n[kept.source] * is_first for name, n in counters.items()}
     return {**counters, CUT_SAMPLES: kept.is_cut.astype(np.int64)}

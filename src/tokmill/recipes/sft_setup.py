@@ -1,4 +1,4 @@
-"""What a run of SFT is made of: the tokenizer with its control tokens, the template, the rule."""
+"""Setting up a run of SFT: its schema, template, control tokens and limits."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ if TYPE_CHECKING:
 
 
 _LONGEST_ROW = 1 << 28
-"""Tokens of a row: padded rows take that much on disk, and lengths are sorted by counting."""
+"""In tokens: a padded row is written in full, and lengths are sorted by counting."""
 
 
 def sft_settings(config: Config) -> SftSettings:
-    """Give the settings of SFT; the run is one."""
+    """Return the settings of SFT; raise `UsageError` for a run of pretraining."""
     if config.sft is None:
         raise UsageError("not a run of SFT: the configuration has no [sft]")
     return config.sft
@@ -40,11 +40,11 @@ def sft_settings(config: Config) -> SftSettings:
 def resolve_sft(
     config: Config, tokenizer: Tokenizer, first_records: Sequence[Mapping[str, Any]]
 ) -> tuple[Config, Tokenizer, str]:
-    """Settle what is left open: the schema, the template, which strings are control tokens.
+    """Resolve the settings that are `auto`, and choose the control tokens.
 
     Returns:
-        the settings with their schema, the tokenizer that takes the strings of control tokens in
-        texts for text, and the template: the name of a built-in one, or its source.
+        the settings without `auto`; the tokenizer, which encodes the strings of control tokens in
+        texts as text; and the template: the name of a built-in one, or its source.
 
     Raises:
         UsageError: no schema or template fits.
@@ -58,7 +58,7 @@ def resolve_sft(
     rule = mask_rule(settings)
     config = _with_lengths(config, settings)
     if settings.schema == "text" and settings.rendered_text == "parse":
-        source = "plain"  # for what the tokenizer has: no template writes around such texts
+        source = "plain"  # rendered texts need no template
     else:
         source = template_source(settings, rule.template, tokenizer.chat_template)
     if settings.instruction == "auto":
@@ -72,10 +72,10 @@ def resolve_sft(
 
 
 def _with_lengths(config: Config, settings: SftSettings) -> Config:
-    """Return the settings with the longest sample, which without a limit is a row of packing.
+    """Return the settings with `max_tokens`, by default the length of a packing row.
 
     Raises:
-        UsageError: the settings of lengths contradict each other.
+        UsageError: the settings contradict each other.
     """
     row = settings.packing
     longest = config.limits.max_tokens or row
@@ -109,7 +109,7 @@ def _with_lengths(config: Config, settings: SftSettings) -> Config:
 
 
 def vocabulary_of(config: Config, tokenizer: Tokenizer, template: str) -> Vocabulary:
-    """Give what the template needs to know of a settled run's tokenizer."""
+    """Return the control tokens and named tokens that a template may use."""
     named = dict(tokenizer.named)
     added = added_tokens(tokenizer)
     emitted = emitted_strings(template, added)
@@ -132,10 +132,10 @@ def vocabulary_of(config: Config, tokenizer: Tokenizer, template: str) -> Vocabu
 
 
 def check_boundary(config: Config, tokenizer: Tokenizer, renderer: ChatRenderer) -> None:
-    """Make sure that the tokenizer can encode what the boundary cuts off.
+    """Check that the tokenizer can encode text that a split boundary cuts.
 
     Raises:
-        TokenizerError: a reply continues text of the template, and nothing encodes it so.
+        TokenizerError: a reply continues text of the template, and the tokenizer cannot encode it.
     """
     if mask_rule(sft_settings(config)).boundary != "split":
         return
@@ -145,7 +145,7 @@ def check_boundary(config: Config, tokenizer: Tokenizer, renderer: ChatRenderer)
     ]
     try:
         samples = renderer.render_conversation(Conversation(messages, [None, None]))
-    except ChatError:  # not for this template
+    except ChatError:  # the template refuses this conversation
         return
     is_text, weights = samples.control < 0, samples.weights
     cuts_text = is_text[1:] & is_text[:-1] & (weights[1:] != weights[:-1])
@@ -158,7 +158,7 @@ def check_boundary(config: Config, tokenizer: Tokenizer, renderer: ChatRenderer)
 
 
 def make_chat_renderer(config: Config, tokenizer: Tokenizer, source: str) -> ChatRenderer:
-    """Give the renderer of a settled run; `source` is its template.
+    """Return the renderer of a resolved run; `source` is its template.
 
     Raises:
         UsageError: the template does not fit the tokenizer.

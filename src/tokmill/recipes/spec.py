@@ -1,4 +1,4 @@
-"""What a worker is told: the run, and one part of it. Plain, picklable values."""
+"""What a worker gets and reports: the run, a part of it, and progress; plain, picklable values."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class RunSpec:
-    """A run as its workers see it. `config` is resolved: no `auto` where a byte depends on it.
+    """A run. `config` is resolved: no setting that changes an output byte is `auto`.
 
-    `template`: of a run of SFT, the name of a built-in template or the source of a Jinja one.
-    `memory_bytes`: what one worker may take of the machine's memory; 0: not known. `is_named`: the
-    user named the fields that are read, so that it is no error to leave out most of the text.
-    `labels`: fields whose values repeat in the first records, which count as no text.
+    `template`: in SFT, the name of a built-in template or the source of a Jinja template.
+    `memory_bytes`: the memory that one worker may take; 0 if not known. `is_named`: the user named
+    the fields to read, so a run may leave out most of the text. `labels`: fields whose values
+    repeat in the first records; they do not count as text.
     """
 
     config: Config
@@ -39,11 +39,11 @@ class RunSpec:
 
     @property
     def kind(self) -> str:
-        """Give what the run makes: `pretrain` or `sft`."""
+        """Return the recipe of the run: `pretrain` or `sft`."""
         return "pretrain" if self.config.sft is None else "sft"
 
     def identity(self) -> dict[str, Any]:
-        """Give what decides the bytes, besides the inputs."""
+        """Return all that decides the output bytes, besides the inputs."""
         chat = {} if self.config.sft is None else {"template_sha256": self.template_sha256}
         return {
             **chat,
@@ -56,7 +56,7 @@ class RunSpec:
 
     @property
     def template_sha256(self) -> str:
-        """Give the sha256 of the chat template, or of a built-in one's name."""
+        """Return the sha256 of the chat template, or of the name of a built-in one."""
         return sha256_hex(self.template.encode())
 
 
@@ -68,7 +68,7 @@ class Part:
     slices: tuple[Slice, ...]
 
     def fingerprint(self, spec: RunSpec) -> str:
-        """Give the sha256 over the run's identity and this part's own slices."""
+        """Return the sha256 of the run's identity and of this part's slices."""
         slices = [
             [s.file.path, s.file.n_bytes, s.file.mtime_ns, s.file.stamp, s.start, s.stop]
             for s in self.slices
@@ -78,11 +78,11 @@ class Part:
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """What happened since the last report of the same part; all counts are increments.
+    """What a part did since its last report; all counts are increments.
 
-    `drops` and `rejects` are by reason; `first_reject` describes one of the rejects, in one line.
-    `resumed` marks what an earlier attempt had committed. `stage_s`: seconds of all threads, by
-    stage of the recipe.
+    `drops` and `rejects` are by reason; `first_reject` describes one of the rejects in one line.
+    `resumed`: an earlier attempt had committed these. `stage_s`: seconds by stage of the recipe,
+    summed over threads.
     """
 
     input_bytes: int = 0

@@ -52,7 +52,7 @@ def sample_fields(
     for file in _filled(files):
         for record in islice(_records(file, settings), _MOST_RECORDS):
             sample.add(record)
-            if sample.n_settled >= _FIRST_RECORDS or sample.n_bytes > _FIRST_BYTES:
+            if sample.n_since_new_key >= _FIRST_RECORDS or sample.n_bytes > _FIRST_BYTES:
                 break
         if sample.n_records:
             sample.where = file.path
