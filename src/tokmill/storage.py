@@ -16,7 +16,7 @@ from pathlib import Path
 from stat import S_ISREG
 from typing import TYPE_CHECKING, BinaryIO
 
-from tokmill.errors import StateError, StorageError
+from tokmill.errors import StateError, StorageError, VerifyError
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator
@@ -55,6 +55,22 @@ def _describe(path: Path | str, error: OSError) -> str:
             "make room and run the same command again to continue"
         )
     return f"{path}: {what.lower()}"
+
+
+@contextlib.contextmanager
+def read_errors(path: Path) -> Iterator[None]:
+    """Turn errors of reading a dataset's file into one line.
+
+    Raises:
+        StorageError: in place of a `PermissionError`.
+        VerifyError: in place of another `OSError`, or of a `ValueError` about its bytes.
+    """
+    try:
+        yield
+    except PermissionError as error:
+        raise StorageError(f"{path}: {str(error.strerror).lower()}") from None
+    except (OSError, ValueError) as error:
+        raise VerifyError(f"{path}: {error}") from None
 
 
 class PendingFile:

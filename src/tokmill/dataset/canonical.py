@@ -1,4 +1,4 @@
-"""JSON whose bytes depend on the values alone, and the sums that a file holds of itself."""
+"""Canonical JSON, whose bytes depend on its values alone, and the sha256 of such JSON."""
 
 from __future__ import annotations
 
@@ -15,24 +15,24 @@ _CHUNK_BYTES = 1 << 20
 
 
 def canonical_json(data: Any) -> bytes:
-    """Return JSON whose bytes depend on the values alone: sorted keys, no spaces, one line end."""
+    """Return canonical JSON: sorted keys, no spaces, a line end."""
     return _CANONICAL.encode(data).encode() + b"\n"
 
 
 def json_chunks(data: Mapping[str, Any]) -> Iterator[bytes]:
-    """Return canonical JSON with a line for each key, and for each entry of a list of rows.
+    """Yield canonical JSON with a line for each key and each row, about 1 MiB at a time.
 
-    A list, or an iterator, of lists or dicts is rows. Without its line ends it is the canonical
-    JSON, since a line end inside a string is escaped. Memory: about 1 MiB, and a row.
+    Rows are the entries of an iterator, or of a list of lists or objects. Without its line ends
+    (those inside strings are escaped) this is the text of `canonical_json`.
     """
-    held: list[str] = []
-    n_held = 0
+    texts: list[str] = []
+    n_bytes = 0
     for text in _texts(data):
-        held.append(text)
-        if (n_held := n_held + len(text)) >= _CHUNK_BYTES:
-            yield "".join(held).encode()
-            held, n_held = [], 0
-    yield "".join(held).encode()
+        texts.append(text)
+        if (n_bytes := n_bytes + len(text)) >= _CHUNK_BYTES:
+            yield "".join(texts).encode()
+            texts, n_bytes = [], 0
+    yield "".join(texts).encode()
 
 
 def _texts(data: Mapping[str, Any]) -> Iterator[str]:
@@ -64,12 +64,12 @@ def sha256_hex(data: bytes) -> str:
 
 
 def manifest_sha256(manifest: Mapping[str, Any]) -> str:
-    """Return the sha256 of a manifest's canonical JSON without its own `sha256` key."""
+    """Return the sha256 of a manifest's canonical JSON without its `sha256` key."""
     return sha256_without(manifest, "sha256")
 
 
 def sha256_without(data: Mapping[str, Any], key: str) -> str:
-    """Return the sha256 of the canonical JSON of `data` without `key`, under which it stands."""
+    """Return the sha256 of the canonical JSON of `data` without `key`, where the sum is stored."""
     digest = hashlib.sha256()
     for chunk in json_chunks({k: v for k, v in data.items() if k != key}):
         digest.update(chunk.replace(b"\n", b""))

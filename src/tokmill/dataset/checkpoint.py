@@ -1,6 +1,6 @@
-"""The checkpoint of a part: the commit that is being written, as far as its files are durable.
+"""The checkpoint of a part: the durable beginning of the commit that is being written.
 
-A private file, `parts/.PPPPPPP.checkpoint`, beside the dataset and no part of it. It holds the
+A private file, `parts/.PPPPPPP.checkpoint`, not part of the dataset. It holds the
 fields of a commit's record, with the temporary names of the files that are still being written
 and their sums at that moment. An attempt that continues truncates them to those sizes and appends.
 No byte of the dataset depends on checkpoints; one that does not fit is ignored.
@@ -35,20 +35,16 @@ _SUFFIX = ".checkpoint"
 
 @dataclass(frozen=True, slots=True)
 class Checkpoint:
-    """Commit `number` of a part up to `commit.next`, the place of a record that is not in it."""
+    """Commit `number` of a part, up to the record at `commit.next`, which is not in it."""
 
     part: int
     fingerprint: str
     number: int
     commit: Commit
 
-    def names(self) -> Iterator[str]:
-        """Yield the temporary names of its files, relative to the dataset."""
-        for shard in self.commit.shards:
-            for entry in shard.files:
-                yield entry.name
-        if self.commit.rejects is not None:
-            yield self.commit.rejects.name
+    def names(self) -> list[str]:
+        """Return the temporary names of its files, relative to the dataset."""
+        return [entry.name for entry in self.commit.files()]
 
     def as_bytes(self) -> bytes:
         """Return the checkpoint as the bytes of its file."""
@@ -63,12 +59,12 @@ class Checkpoint:
 
 
 def checkpoint_path(directory: Path, part: int) -> Path:
-    """Return where the checkpoint of a part stands."""
+    """Return the path of a part's checkpoint."""
     return directory / PARTS / f".{part:07d}{_SUFFIX}"
 
 
 def write_checkpoint(directory: Path, checkpoint: Checkpoint) -> None:
-    """Make a checkpoint durable whose files are; raises `StorageError`."""
+    """Write a checkpoint whose files are durable; raises `StorageError`."""
     with storage_errors(directory):
         sync_directory(directory)  # the names of its files
         if checkpoint.commit.rejects is not None:
@@ -93,7 +89,7 @@ def read_checkpoint(path: Path) -> Checkpoint | None:
 
 
 def final_name(temporary: str) -> str:
-    """Return the name that a temporary file is to get, or '' if this is not a temporary name."""
+    """Return the final name of a temporary file, or '' if this is not a temporary name."""
     found = PRIVATE_FILE.fullmatch(temporary)
     return (found["name"] or "") if found and "/" not in temporary else ""
 
@@ -103,7 +99,7 @@ def _is_temporary(name: str) -> bool:
 
 
 def remove_checkpoint(directory: Path, part: int) -> None:
-    """Remove the checkpoint of a part and the files that it names, if they are still there."""
+    """Remove the checkpoint of a part and its files, if they exist."""
     path = checkpoint_path(directory, part)
     checkpoint = read_checkpoint(path)
     with storage_errors(path):
@@ -113,13 +109,13 @@ def remove_checkpoint(directory: Path, part: int) -> None:
 
 
 def _checkpoint_paths(directory: Path) -> list[Path]:
-    """Return what has exactly a checkpoint's name, and is a file: others are not tokmill's."""
+    """Return the files with exactly the name of a checkpoint; others are not tokmill's."""
     paths = sorted((directory / PARTS).glob(f".*{_SUFFIX}"))
     return [p for p in paths if PRIVATE_FILE.fullmatch(p.name) and S_ISREG(p.lstat().st_mode)]
 
 
 def _open_checkpoints(directory: Path) -> Iterator[Checkpoint]:
-    """Yield the checkpoints of an output directory that no committed commit has overtaken."""
+    """Yield the checkpoints of an output directory whose commit is not finished yet."""
     for path in _checkpoint_paths(directory):
         found = read_checkpoint(path)
         if found is None or path != checkpoint_path(directory, found.part):
@@ -130,7 +126,7 @@ def _open_checkpoints(directory: Path) -> Iterator[Checkpoint]:
 
 
 def unfinished_records(directory: Path) -> int:
-    """Return how many records committed commits and checkpoints of unfinished parts hold."""
+    """Return the number of records in the commits and checkpoints of unfinished parts."""
     commits = [checkpoint.commit for checkpoint in _open_checkpoints(directory)]
     for path in (directory / PARTS).glob("[0-9]*-*.json"):
         if not is_of_finished_part(
@@ -143,7 +139,7 @@ def unfinished_records(directory: Path) -> int:
 
 
 def remove_stale_checkpoints(directory: Path) -> set[str]:
-    """Remove checkpoints that nobody can continue; return the files that the others name."""
+    """Remove checkpoints of finished commits; return the names of the other checkpoints' files."""
     kept = list(_open_checkpoints(directory))
     paths = {checkpoint_path(directory, checkpoint.part) for checkpoint in kept}
     with storage_errors(directory):

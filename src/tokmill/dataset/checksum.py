@@ -1,7 +1,7 @@
-"""Sums of a dataset's files: the algorithms, a sum that grows with a file, and a file's entry.
+"""Checksums of a dataset's files: the algorithms, the running sum of a file, a file's entry.
 
-BLAKE3 is the default: 5.5 GiB/s on one thread where sha256 does 1.7 with SHA instructions and 0.4
-without. A dataset's files have their sums by one algorithm, which its plan names.
+BLAKE3 is the default: 5.5 GiB/s on one thread; sha256 has 1.7 with SHA instructions and 0.4
+without. All files of a dataset have one algorithm, named in its plan.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _NEW: dict[str, Callable[[], Any]] = {BLAKE3: blake3.blake3, SHA256: hashlib.sha
 
 @dataclass(frozen=True, slots=True)
 class Checksum:
-    """The sum of a file, in hex, and the name of its algorithm, one of `CHECKSUMS`."""
+    """The checksum of a file in hex, and its algorithm, one of `CHECKSUMS`."""
 
     algorithm: str
     value: str
@@ -33,24 +33,24 @@ class Checksum:
 
 @dataclass(frozen=True, slots=True)
 class FileEntry:
-    """A committed file: name relative to the dataset, size, sum."""
+    """A file of a dataset: relative name, size, checksum."""
 
     name: str
     n_bytes: int
     checksum: Checksum
 
     def as_json(self) -> dict[str, Any]:
-        """Return the entry as plain values: the sum's key is the name of its algorithm."""
+        """Return the entry as plain values; the checksum's key is its algorithm."""
         checksum = self.checksum
         return {"name": self.name, "bytes": self.n_bytes, checksum.algorithm: checksum.value}
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> FileEntry:
-        """Read what `as_json` gave.
+        """Return the entry of a value from `as_json`.
 
         Raises:
             KeyError: a key is missing.
-            ValueError: it has no sum of a known algorithm, or more than one.
+            ValueError: it has no checksum of a known algorithm, or more than one.
         """
         found = [name for name in CHECKSUMS if name in data]
         if len(found) != 1:
@@ -60,7 +60,7 @@ class FileEntry:
 
 
 class Digest:
-    """The sum and the number of the bytes so far. Large updates leave the interpreter free."""
+    """The checksum and the number of bytes so far. Large updates release the GIL."""
 
     def __init__(self, algorithm: str) -> None:
         self.n_bytes = 0
@@ -73,7 +73,7 @@ class Digest:
         self.n_bytes += memoryview(data).nbytes
 
     def checksum(self) -> Checksum:
-        """Return the sum of the bytes so far; more may follow."""
+        """Return the checksum of the bytes so far."""
         return Checksum(self._algorithm, self._state.hexdigest())
 
     def entry(self, name: str) -> FileEntry:
@@ -82,7 +82,7 @@ class Digest:
 
 
 def digest_of(file: BinaryIO, algorithm: str) -> Digest:
-    """Read an open file to its end, and return the digest of what it holds from here on."""
+    """Return the digest of an open file from its position to its end."""
     digest = Digest(algorithm)
     while chunk := file.read(_CHUNK_BYTES):
         digest.update(chunk)

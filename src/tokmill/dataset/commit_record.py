@@ -1,10 +1,13 @@
-"""Commit records: what a commit and a part wrote, as JSON that is the same for the same bytes."""
+"""Commit records, `parts/*.json`: the files and counts of a commit and of a part.
+
+Canonical JSON, equal for equal bytes. The key of a part's commits is "steps".
+"""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from stat import S_ISREG
 from typing import TYPE_CHECKING, Any
 
@@ -22,7 +25,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class ResumePoint:
-    """Where the commit after this one begins: slice of the part, and place inside that slice."""
+    """The place of the first record of the next commit: slice of the part, and place inside it."""
 
     slice: int
     line: int
@@ -31,10 +34,10 @@ class ResumePoint:
 
 @dataclass(frozen=True, slots=True)
 class Commit:
-    """One commit inside a part: a shard of each split that got documents, and their rejects.
+    """A commit of a part: a shard of each split with documents, the rejects, the counts.
 
-    `counts` are by slice of the part. `length_histogram[i]` counts documents of 2^i to 2^(i+1) - 1
-    tokens, eos included. `next` is None in a part's last commit.
+    `counts`: by slice of the part. `length_histogram[i]`: documents of 2^i to 2^(i+1) - 1 tokens,
+    eos included. `next`: None in the last commit of a part.
     """
 
     shards: tuple[ShardEntry, ...]
@@ -43,8 +46,15 @@ class Commit:
     length_histogram: tuple[int, ...]
     next: ResumePoint | None
 
+    def files(self) -> Iterator[FileEntry]:
+        """Yield the files of the shards, then of the rejects."""
+        for shard in self.shards:
+            yield from shard.files
+        if self.rejects is not None:
+            yield self.rejects
+
     def as_json(self) -> dict[str, Any]:
-        """Give the commit as plain values."""
+        """Return the commit as plain values."""
         return {
             "shards": [
                 {
@@ -58,18 +68,12 @@ class Commit:
             "rejects": None if self.rejects is None else self.rejects.as_json(),
             "slices": [{"slice": i, **counts.as_json()} for i, counts in self.counts.items()],
             "length_histogram": list(self.length_histogram),
-            "next": None
-            if self.next is None
-            else {
-                "slice": self.next.slice,
-                "line": self.next.line,
-                "byte_offset": self.next.byte_offset,
-            },
+            "next": None if self.next is None else asdict(self.next),
         }
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Commit:
-        """Read what `as_json` gave."""
+        """Return the commit of a value from `as_json`."""
         return cls(
             tuple(
                 ShardEntry(
@@ -96,7 +100,7 @@ class PartRecord:
     commits: tuple[Commit, ...]
 
     def as_bytes(self) -> bytes:
-        """Give the record as the bytes of its file."""
+        """Return the record as the bytes of its file."""
         return canonical_json(
             {
                 "format_version": FORMAT_VERSION,
@@ -107,15 +111,12 @@ class PartRecord:
         )
 
     def files(self) -> Iterator[FileEntry]:
-        """Give the files of all commits, in the order of the dataset."""
+        """Yield the files of all commits, in the order of the dataset."""
         for commit in self.commits:
-            for shard in commit.shards:
-                yield from shard.files
-            if commit.rejects is not None:
-                yield commit.rejects
+            yield from commit.files()
 
     def counts(self) -> Counts:
-        """Give the counts of the whole part."""
+        """Return the sum of the counts of all commits."""
         total = Counts()
         for commit in self.commits:
             for counts in commit.counts.values():
@@ -124,7 +125,7 @@ class PartRecord:
 
 
 def read_record(path: Path, fingerprint: str) -> PartRecord | None:
-    """Read a part's or a commit's record; None if it is not there.
+    """Read the record of a part or a commit; None if it is not there.
 
     Raises:
         StateError: it is damaged, or was written from other inputs or settings.
@@ -145,10 +146,10 @@ def read_record(path: Path, fingerprint: str) -> PartRecord | None:
 
 
 def read_committed(path: Path, fingerprint: str, directory: Path) -> PartRecord | None:
-    """Read a record whose files stand in `directory` as it says, or None.
+    """Read a record all of whose files are in `directory` with their sizes; else None.
 
-    A record that vouches for a file that is gone or cut is removed, behind those of its files that
-    are cut: its part is made anew, and nothing stands in the way.
+    A record with a missing or truncated file is removed, after its truncated files, so that the
+    part can be written again.
 
     Raises:
         StateError: see `read_record`.
@@ -166,7 +167,7 @@ def read_committed(path: Path, fingerprint: str, directory: Path) -> PartRecord 
 
 
 def is_intact_file(entry: FileEntry, directory: Path) -> bool:
-    """Return whether a file is there as itself, not as a link, with its size."""
+    """Return whether a file, not a link, is there with its size."""
     try:
         stat = (directory / entry.name).lstat()
     except (FileNotFoundError, NotADirectoryError):
@@ -175,7 +176,7 @@ def is_intact_file(entry: FileEntry, directory: Path) -> bool:
 
 
 def remove_truncated(name: str, directory: Path) -> None:
-    """Remove a file of a dataset, whose size is wrong; what else stands there stays."""
+    """Remove a file of a dataset with a wrong size; anything but a file stays."""
     path = directory / name
     if DATASET_FILE.fullmatch(name) and not path.is_symlink() and path.is_file():
         path.unlink()

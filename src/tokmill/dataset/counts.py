@@ -1,4 +1,4 @@
-"""What became of the records of a slice, a source or a run: the counts of records and manifest."""
+"""Counts of records, documents, tokens, drops and rejects: of a slice, a source or a run."""
 
 from __future__ import annotations
 
@@ -13,31 +13,30 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 OTHER_KEYS = "other keys"
-"""What keys beyond the first hundred are counted as, and such as are no short name."""
+"""The name under which keys beyond the first hundred, and long keys, are counted."""
 
 _MOST_UNREAD_KEYS = 100
 _LONGEST_KEY = 60
 _NUMBERS = ("records", "documents", "tokens", "text_bytes", "input_bytes")
 
 CHECKED, CHECKED_BYTES, ROUTED = "checked", "checked_bytes", "routed"
-"""Of `Counts.checks`: documents whose ids were compared with the reference's, the bytes of their
-text that were, and documents that the reference encoded because the run's engine may not."""
+"""Keys of `Counts.checks`: documents compared with the reference, bytes of text compared, and
+documents encoded by the reference because the engine is not exact on their characters."""
 
 SKIPPED = "skipped: "
-"""Of `Counts.checks`: before the reason why picked documents could not be compared."""
+"""Prefix of keys of `Counts.checks`: the reason follows why chosen documents were not compared."""
 
 
 @dataclass(slots=True)
 class Counts:
-    """What became of the records of one slice. Records + extra = documents + drops + rejects.
+    """Counts of the records of one slice. Records + extra = documents + drops + rejects.
 
-    `extra`: documents and drops beyond the first of their record, which may give several samples.
-    `trained_tokens`: those that are targets. `counters`: what was noticed, by name. `unread`: the
-    breaks, placed in their files. `checks`: how documents were held against the reference, by the
-    names above. `unread_keys`: records with a filled key that nothing reads, by key. `fields`:
-    bytes of sampled records by field, all of a used one and the text of another, whose 0 says that
-    it is there. These seven are written where they are not 0, so that runs without them have the
-    records that they always had.
+    `extra`: documents and drops after the first of a record with several samples.
+    `trained_tokens`: tokens that are targets. `counters`: other observations, by name. `unread`:
+    breaks of the input, with places in their files. `checks`: comparisons with the reference, by
+    the names above. `unread_keys`: records with a filled key that nothing reads, by key. `fields`:
+    bytes of sampled records by field: all bytes of a used field, the text of another one, 0 if it
+    has no text. These seven are in the JSON only if they are not 0.
     """
 
     records: int = 0
@@ -78,9 +77,9 @@ class Counts:
             self.add_unread_key(key, n)
 
     def add_unread_key(self, key: str, n: int) -> None:
-        """Count a key that nothing reads in `n` records; beyond the first hundred keys, as others.
+        """Count an unread key of `n` records; after a hundred keys, under `OTHER_KEYS`.
 
-        Records may have keys of their own, such as an identifier, and counts are held in memory.
+        Each record may have a key of its own, such as an identifier, and counts are in memory.
         """
         is_new = key not in self.unread_keys
         if is_new and (len(self.unread_keys) >= _MOST_UNREAD_KEYS or not _is_short(key)):
@@ -107,7 +106,7 @@ class Counts:
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Counts:
-        """Read what `as_json` gave."""
+        """Return the counts of a value from `as_json`."""
         counts = cls(*(data[key] for key in _NUMBERS))
         counts.drops, counts.rejects = Counter(data["drops"]), Counter(data["rejects"])
         counts.extra, counts.trained_tokens = data.get("extra", 0), data.get("trained_tokens", 0)
@@ -130,7 +129,7 @@ def _unread_as_json(unread: UnreadInput) -> dict[str, Any]:
 
 
 def unread_from_json(data: Mapping[str, Any]) -> UnreadInput:
-    """Read one entry of what `Counts.as_json` has under `unread`."""
+    """Return the break of an entry under `unread` in the JSON of counts."""
     rest = dict(data)
     place = Place(rest.pop("line"), rest.pop("byte_offset"))
     return UnreadInput(place, **rest)

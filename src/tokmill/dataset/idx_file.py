@@ -1,4 +1,4 @@
-"""The document index: Megatron's MMIDIDX version 1, one sequence a document.
+"""The bytes of `.idx`, the document index: Megatron's MMIDIDX version 1, a sequence a document.
 
 | offset       | bytes    | value                                                     |
 |--------------|----------|-----------------------------------------------------------|
@@ -37,15 +37,15 @@ DTYPE_CODES = {2: 8, 4: 4}
 """Bytes per token to Megatron's code. It has no unsigned 32-bit code: ids stay below 2^31."""
 
 MAX_LENGTH = (1 << 31) - 1
-"""The longest document in tokens: its length is an int32 there, and must not wrap."""
+"""Most tokens of a document: its length is an int32."""
 
 _CHUNK_DOCUMENTS = 1 << 20
 
 
 class IndexWriter:
-    """Writes an index as its documents come; holds one chunk, however many documents there are.
+    """Writes an index document by document; memory does not grow with their number.
 
-    `n_documents`: those whose lengths an earlier attempt has written to the file.
+    `n_documents`: documents whose lengths an earlier attempt has written to the file.
     """
 
     def __init__(self, file: PendingFile, item_bytes: int, n_documents: int = 0) -> None:
@@ -59,7 +59,7 @@ class IndexWriter:
         """Add documents by their lengths in tokens.
 
         Raises:
-            RecordError: one is longer than an index can say.
+            RecordError: one is longer than `MAX_LENGTH`.
         """
         if len(lengths) and not 0 <= int(lengths.min()) <= int(lengths.max()) <= MAX_LENGTH:
             raise RecordError(
@@ -95,7 +95,7 @@ class IndexWriter:
 
 
 def read_index(path: Path) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.int64], int]:
-    """Map an index: lengths (D,) int32 in tokens, byte offsets (D,) int64, bytes per token.
+    """Return lengths (D,) int32 in tokens, byte offsets (D,) int64, both mapped, and token bytes.
 
     Raises:
         VerifyError: the file is not an index of version 1, or its size does not fit its header.

@@ -1,4 +1,4 @@
-"""Names and constants of the on-disk format, version 1. The format page is docs/format.md."""
+"""Names, dtypes and version of the files of a dataset; docs/format.md is the specification."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ FOLDERS = (PARTS, REJECTS)
 
 SPLITS = ("train", "val")
 SIDECARS: dict[str, np.dtype[Any]] = {"mask": np.dtype("u1"), "weight": np.dtype("<f4")}
-"""What may stand beside a `.bin`, token by token: ending and dtype."""
+"""Files with a value for every token beside a `.bin`: ending and dtype."""
 
 DATASET_FILE = re.compile(
     r"(?:train|val)-(?P<shard>[0-9]{7,})-[0-9]{4,}\.(?:bin|idx|mask|weight)"
@@ -38,67 +38,67 @@ DATASET_FILE = re.compile(
     r"|packed-(?:train|val)-[0-9]{4,}\.(?:bin|idx|mask|weight)"
     r"|packs-(?:train|val)-(?:rows|samples)\.bin"
 )
-"""A file that a run writes besides plan and manifest, relative to its directory."""
+"""Relative name of a file of a dataset, except plan and manifest."""
 
-_STEP_RECORD = re.compile(r"parts/(?P<part>[0-9]{7,})-[0-9]{4,}\.json")
+_COMMIT_RECORD = re.compile(r"parts/(?P<part>[0-9]{7,})-[0-9]{4,}\.json")
 
 PRIVATE_FILE = re.compile(
     r"\.(?P<name>.+)\.[0-9]+-[0-9a-f]{8}\.tmp"  # see storage.PendingFile
     r"|\.[0-9]{7,}\.checkpoint"
 )
-"""The name, without its folder, of a file that is outside the dataset and that a run may remove."""
+"""Name, without its folder, of a file outside the dataset that a run may remove."""
 
 
 def shard_stem(split: str, part: int, commit: int) -> str:
-    """Give a shard's name without ending; names sort in the order of the dataset."""
+    """Return a shard's name without ending; names sort in the order of the dataset."""
     return f"{split}-{part:07d}-{commit:04d}"
 
 
 def packed_stem(split: str, number: int) -> str:
-    """Give the name, without ending, of a shard of packed rows."""
+    """Return the name, without ending, of a shard of packed rows."""
     return f"packed-{split}-{number:04d}"
 
 
 def pack_names(split: str) -> tuple[str, str]:
-    """Give the names of a split's pack index: rows, samples."""
+    """Return the names of the two files of a split's pack index: rows, samples."""
     return f"packs-{split}-rows.bin", f"packs-{split}-samples.bin"
 
 
 def part_name(part: int) -> str:
-    """Give the name of a part's commit record inside `parts/`."""
+    """Return the name of a part's record inside `parts/`."""
     return f"{part:07d}.json"
 
 
 def commit_name(part: int, commit: int) -> str:
-    """Give the name of one commit's commit record inside `parts/`, while its part is unfinished."""
+    """Return the name of a commit's record inside `parts/`, while its part is unfinished."""
     return f"{part:07d}-{commit:04d}.json"
 
 
 def is_part_record(name: str) -> bool:
-    """Return whether a name inside `parts/` is that of a part's record."""
+    """Return whether a name inside `parts/` belongs to a part's record."""
     return re.fullmatch(r"[0-9]{7,}\.json", name) is not None
 
 
 def is_of_finished_part(name: str, is_there: Callable[[str], bool]) -> bool:
-    """Return whether `name` is the record of a commit whose part has its record, which says it all.
+    """Return whether `name` is a commit's record whose part has a record: a kill can leave one.
 
-    Names are relative to the dataset. A kill can leave one; it says nothing new.
+    Names are relative to the dataset; `is_there` looks up the part's record.
     """
-    found = _STEP_RECORD.fullmatch(name)
+    found = _COMMIT_RECORD.fullmatch(name)
     return found is not None and is_there(f"{PARTS}/{found['part']}.json")
 
 
 def rejects_name(part: int, commit: int) -> str:
-    """Give the name of one commit's rejects inside `rejects/`."""
+    """Return the name of a commit's file inside `rejects/`."""
     return f"{part:07d}-{commit:04d}.jsonl"
 
 
 def token_dtype(name: str, max_id: int) -> np.dtype[np.unsignedinteger]:
-    """Choose the dtype of a `.bin`: little-endian uint16 if every id fits, else uint32.
+    """Return the dtype of a `.bin`: little-endian uint16 if every id fits, else uint32.
 
     Args:
         name: `auto`, `uint16` or `uint32`.
-        max_id: the largest id that the run can write.
+        max_id: the largest id of the tokenizer.
 
     Raises:
         TokenizerError: `uint16` is asked for and an id above 65,535 can be written.
@@ -113,10 +113,10 @@ def token_dtype(name: str, max_id: int) -> np.dtype[np.unsignedinteger]:
 
 
 def check_format_version(found: object, where: Path) -> None:
-    """Refuse a dataset of a newer format.
+    """Check that this version of tokmill can read a format version.
 
     Raises:
-        StateError: the version is not a number, or newer than this reader knows.
+        StateError: it is not a number, or newer.
     """
     if not isinstance(found, int):
         raise StateError(f"{where}: damaged: format version {found!r} is no number")
@@ -128,9 +128,9 @@ def check_format_version(found: object, where: Path) -> None:
 
 
 def dataset_entries(directory: Path) -> Iterator[tuple[str, os.DirEntry[str]]]:
-    """Yield what stands in a directory and in its two folders, sorted, by name relative to it.
+    """Yield the entries of a directory and of its two folders, sorted, with relative names.
 
-    A link in place of a folder is not followed. One folder's names are held at a time.
+    A link in place of a folder is not followed. The names of one folder at a time are in memory.
 
     Raises:
         StorageError: a folder cannot be read.

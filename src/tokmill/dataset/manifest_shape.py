@@ -1,4 +1,4 @@
-"""What kinds of values a manifest holds, so that a forged one is a message and no traceback."""
+"""Check the kinds of a manifest's values, so that a forged one gives a message, no traceback."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _HEX = re.compile(r"[0-9a-f]{64}")
 
 @dataclass(frozen=True, slots=True)
 class _Leaf:
-    """A value that is no container: what it must be, in words, and how to tell."""
+    """A value that is no container: its kind in words, and the test of a value."""
 
     words: str
     is_one: Callable[[Any], bool]
@@ -69,7 +69,7 @@ def _is_file_name(value: Any) -> bool:
 _COUNT, _POSITIVE, _ID = _whole(0, 1 << 63), _whole(1, 1 << 63), _whole(0, 1 << 32)
 _NUMBER = _Leaf("a number from 0", _is_number)
 _TEXT = _Leaf("a string", lambda value: isinstance(value, str))
-_WORDS = _Leaf("a string that is not blank", lambda v: isinstance(v, str) and bool(v.strip()))
+_FILLED_TEXT = _Leaf("a string that is not blank", lambda v: isinstance(v, str) and bool(v.strip()))
 _FLAG = _Leaf("true or false", lambda value: isinstance(value, bool))
 _SPLIT = _Leaf(" or ".join(SPLITS), lambda value: value in SPLITS)
 _PLACE = _whole(-1, 1 << 63)
@@ -126,7 +126,7 @@ _SHAPE = {
     "fields_read": _Optional(_List(_TEXT)),
     "engine": {
         "name": _TEXT,
-        "version": _WORDS,
+        "version": _FILLED_TEXT,
         "reason": _TEXT,
         "mb_per_s": _Map(_NUMBER),
         "n_checked": _COUNT,
@@ -177,15 +177,15 @@ _SHAPE = {
 
 
 def shape_problem(manifest: Mapping[str, Any]) -> str:
-    """Return where a manifest holds another kind of value than it must, in a line, or ''.
+    """Return a line on the first value of a wrong kind, with its place, or ''.
 
-    Keys that nobody knows are passed over: a newer version may have added them.
+    Unknown keys are ignored: a newer version may have added them.
     """
     return _problem(manifest, _SHAPE, "") or _contradiction(manifest)
 
 
 def _contradiction(manifest: Mapping[str, Any]) -> str:
-    """Return what two values say against each other, or ''; each by itself is of its kind."""
+    """Return a line on two values that contradict each other, or ''."""
     for section, settings in manifest["config"].items():
         if not isinstance(settings, dict):
             return _expected(f"config.{section}", "an object", settings)

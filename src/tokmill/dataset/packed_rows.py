@@ -1,4 +1,4 @@
-"""Rows of a pack index as shards: each row's samples end to end, padded to the same length."""
+"""Packed rows as shards: the samples of a row end to end, padded to the same length."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ if TYPE_CHECKING:
     from tokmill.dataset.writer import ShardEntry
 
 BLOCK_TOKENS = 1 << 20
-"""Rows are gathered about this many tokens at a time."""
+"""Tokens of the rows that are read at a time, about."""
 
 
 class RowReader:
-    """Gathers rows from the shards of their split; holds the places of the samples asked for.
+    """Reads rows from the shards of a split.
 
-    `capacity`: tokens of a row. `pad_id`: what fills it up, with mask and weight 0.
+    `capacity`: tokens of a row. `pad_id`: the id of padding, with mask and weight 0.
     """
 
     def __init__(
@@ -54,11 +54,11 @@ class RowReader:
 
     @property
     def block_rows(self) -> int:
-        """Give how many rows to ask for at a time."""
+        """Return the number of rows to read at a time."""
         return max(1, BLOCK_TOKENS // self.capacity)
 
     def lengths(self, start: int, stop: int) -> npt.NDArray[np.int64]:
-        """Give the tokens of rows start:stop without padding: (stop - start,)."""
+        """Return the tokens of rows start:stop without padding: (stop - start,)."""
         return np.add.reduceat(self._places(start, stop).lengths, self._offsets(start, stop)[:-1])
 
     def _offsets(self, start: int, stop: int) -> npt.NDArray[np.int64]:
@@ -66,10 +66,10 @@ class RowReader:
         return np.asarray(offsets - offsets[0])
 
     def rows(self, start: int, stop: int) -> dict[str, npt.NDArray[Any]]:
-        """Give rows start:stop, `bin` and sidecars: (n_tokens,) each, rows end to end.
+        """Return rows start:stop, `bin` and sidecars: (n_tokens,) each, rows end to end.
 
         Raises:
-            VerifyError: a row is longer than the capacity, or a shard is cut.
+            VerifyError: a row is longer than the capacity, or a shard is truncated.
         """
         places, offsets = self._places(start, stop), self._offsets(start, stop)
         lengths = np.add.reduceat(places.lengths, offsets[:-1])
@@ -85,9 +85,9 @@ class RowReader:
         }
         for i in np.unique(places.shards).tolist():
             here = places.shards == i
-            own = (places.starts[here], targets[here], places.lengths[here])
+            spans = (places.starts[here], targets[here], places.lengths[here])
             for ending, body in gathered.items():
-                self._read(self._directory / f"{self._shards[i].name}.{ending}", own, body)
+                self._read(self._directory / f"{self._shards[i].name}.{ending}", spans, body)
         return gathered
 
     def _read(
@@ -95,9 +95,8 @@ class RowReader:
     ) -> None:
         """Read spans of a file: first value there, first value in `into`, values; (n,) each.
 
-        Mapped, every sample would bring its surroundings into this process's memory, up to 2 MiB,
-        and all shards would end up there. A file is opened for each block, so that the number of
-        shards is not bound by that of open files.
+        A memory map would load up to 2 MiB around every sample, and at last all shards. A file is
+        opened for each block, so that any number of shards needs few open files.
         """
         with storage_errors(path), path.open("rb", buffering=0) as file:
             data = into.view(np.uint8).data
@@ -111,18 +110,18 @@ class RowReader:
         offsets = self.packs.row_offsets
         samples = self.packs.samples[int(offsets[start]) : int(offsets[stop])]
         shards = np.searchsorted(self._firsts, samples, "right") - 1
-        own = samples - self._firsts[shards]
+        in_shard = samples - self._firsts[shards]
         starts, lengths = np.empty(len(samples), np.int64), np.empty(len(samples), np.int64)
         for i in np.unique(shards).tolist():
             shard, here = self._shards[i], shards == i
-            starts[here] = shard.offsets[own[here]] // shard.tokens.itemsize
-            lengths[here] = shard.lengths[own[here]]
+            starts[here] = shard.offsets[in_shard[here]] // shard.tokens.itemsize
+            lengths[here] = shard.lengths[in_shard[here]]
         return _Places(shards, starts, lengths)
 
 
 @dataclass(frozen=True, slots=True)
 class _Places:
-    """Where samples stand: number of the shard, first token there, tokens; (n,) each."""
+    """Places of samples: number of the shard, first token in it, tokens; (n,) each."""
 
     shards: npt.NDArray[np.int64]
     starts: npt.NDArray[np.int64]
@@ -130,7 +129,7 @@ class _Places:
 
 
 def open_rows(directory: Path, manifest: dict[str, Any], split: str) -> RowReader:
-    """Open what gathers the rows of a split; raises what `open_shards` and `open_packs` raise."""
+    """Return the reader of a split's rows; raises like `open_shards` and `open_packs`."""
     return RowReader(
         directory,
         list(open_shards(directory, manifest, split)),
@@ -145,16 +144,16 @@ def write_packed_rows(
 ) -> tuple[list[FileEntry], dict[str, list[dict[str, Any]]]]:
     """Write every packed row of a dataset, padded with eos; each is one document of its `.idx`.
 
-    Holds some blocks of `BLOCK_TOKENS`, however many rows there are.
+    Memory: some blocks of `BLOCK_TOKENS`.
 
     Args:
         directory: the dataset; its pack index is written.
-        manifest: with `dtype`, `tokenizer`, `shards`, `mask`, and `packs` as `write_packs` gave it.
-        algorithm: of the files' sums.
+        manifest: with `dtype`, `tokenizer`, `shards`, `mask`, and `packs` from `write_packs`.
+        algorithm: of the checksums.
         shard_bytes: most bytes of a `.bin`, but at least one row.
 
     Returns:
-        The files written, and what the manifest says of the shards of every split, in order.
+        The files written, and the manifest's entries for the shards of every split, in order.
 
     Raises:
         VerifyError: a shard or the pack index is broken.

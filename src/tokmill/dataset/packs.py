@@ -1,11 +1,11 @@
-"""The pack index: which samples of a split stand together in a row of a training batch.
+"""The pack index: the samples of each packed row of a split.
 
 | file                     | holds                                                      |
 |--------------------------|------------------------------------------------------------|
 | `packs-SPLIT-rows.bin`   | (n_rows + 1,) i64: row r is samples[rows[r]:rows[r + 1]]    |
 | `packs-SPLIT-samples.bin`| (n_samples,) i64: numbers in the split, dataset order, from 0 |
 
-Little-endian, no header. Both files belong to each other: neither says anything alone.
+Little-endian, no header. Neither file is of use without the other.
 """
 
 from __future__ import annotations
@@ -18,7 +18,8 @@ import numpy as np
 from tokmill.dataset.idx_file import read_index
 from tokmill.dataset.layout import pack_names
 from tokmill.dataset.writer import write_in_chunks
-from tokmill.errors import StorageError, VerifyError
+from tokmill.errors import VerifyError
+from tokmill.storage import read_errors
 from tokmill.words.plural import plural
 
 if TYPE_CHECKING:
@@ -44,11 +45,11 @@ class Packs:
 
     @property
     def n_rows(self) -> int:
-        """Give the number of rows."""
+        """Return the number of rows."""
         return len(self.row_offsets) - 1
 
     def row(self, i: int) -> npt.NDArray[np.int64]:
-        """Give the samples of row `i`, by their numbers in the split."""
+        """Return the samples of row `i`, by their numbers in the split."""
         return self.samples[int(self.row_offsets[i]) : int(self.row_offsets[i + 1])]
 
 
@@ -59,7 +60,7 @@ def write_pack_index(
     samples: npt.NDArray[np.int64],
     algorithm: str,
 ) -> list[FileEntry]:
-    """Commit the two files of a split and describe them; raises `StorageError`."""
+    """Write the two files of a split, and return their entries; raises `StorageError`."""
     return [
         write_in_chunks(directory, name, _chunks(values), algorithm)
         for name, values in zip(pack_names(split), (row_offsets, samples), strict=True)
@@ -76,24 +77,20 @@ def open_packs(directory: Path, split: str) -> Packs:
     """Map the pack index of a split.
 
     Raises:
-        VerifyError: a file is missing or holds no whole numbers of 8 bytes.
-        StorageError: a file may not be read.
+        VerifyError: a file is missing, or its size is no multiple of 8 bytes.
+        StorageError: the user may not read a file.
     """
     rows, samples = (_mapped(directory / name) for name in pack_names(split))
     return Packs(rows, samples)
 
 
 def _mapped(path: Path) -> npt.NDArray[np.int64]:
-    try:
+    with read_errors(path):
         return np.memmap(path, dtype="<i8", mode="r")
-    except PermissionError as error:
-        raise StorageError(f"{path}: {str(error.strerror).lower()}") from None
-    except (OSError, ValueError) as error:
-        raise VerifyError(f"{path}: {error}") from None
 
 
 def summary(n_rows: int, n_samples: int, n_tokens: int, capacity: int) -> dict[str, int | float]:
-    """Give what the manifest says of a split's packs; `fill` is the part that is no padding."""
+    """Return the manifest's entry for the packs of a split; `fill` is the share of real tokens."""
     return {
         "capacity": capacity,
         "rows": n_rows,
@@ -106,7 +103,7 @@ def summary(n_rows: int, n_samples: int, n_tokens: int, capacity: int) -> dict[s
 def sample_lengths(
     directory: Path, shards: Sequence[Mapping[str, Any]], split: str
 ) -> npt.NDArray[np.int32]:
-    """Give the tokens of every sample of a split, in the order of the dataset: (n,) int32.
+    """Return the tokens of every sample of a split, in the order of the dataset: (n,) int32.
 
     Args:
         directory: the dataset.
@@ -115,27 +112,19 @@ def sample_lengths(
 
     Raises:
         VerifyError: an index is missing, broken, or has other documents than its entry says.
-        StorageError: an index may not be read.
+        StorageError: the user may not read an index.
     """
-    own = [entry for entry in shards if entry["split"] == split]
-    lengths = np.empty(sum(entry["documents"] for entry in own), np.int32)
+    of_split = [entry for entry in shards if entry["split"] == split]
+    lengths = np.empty(sum(entry["documents"] for entry in of_split), np.int32)
     start = 0
-    for entry in own:
-        found = _lengths(directory / f"{entry['name']}.idx")
+    for entry in of_split:
+        path = directory / f"{entry['name']}.idx"
+        with read_errors(path):
+            found, _, _ = read_index(path)
         if len(found) != entry["documents"]:
             raise VerifyError(
-                f"{directory / entry['name']}.idx: {plural(len(found), 'document')}, the manifest "
-                f"says {entry['documents']}"
+                f"{path}: {plural(len(found), 'document')}, the manifest says {entry['documents']}"
             )
         lengths[start : start + len(found)] = found
         start += len(found)
     return lengths
-
-
-def _lengths(path: Path) -> npt.NDArray[np.int32]:
-    try:
-        return read_index(path)[0]
-    except PermissionError as error:
-        raise StorageError(f"{path}: {str(error.strerror).lower()}") from None
-    except OSError as error:
-        raise VerifyError(f"{path}: {error}") from None

@@ -1,4 +1,4 @@
-"""What makes a `plan.json` tokmill's, and which names in its directory are then tokmill's too."""
+"""Recognise and read `plan.json`; its run owns certain names in the output directory."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 PLAN_FORMAT = "tokmill plan"
 
 _BEGINNING = b'{\n"bos_id":'
-"""Every plan begins with this, and nobody else's file does: so a damaged plan is recognised."""
+"""The first bytes of every plan: they tell a damaged plan from a file of another program."""
 
 _KINDS: dict[str, type | tuple[type, ...]] = {
     "bos_id": (int, type(None)),
@@ -39,22 +39,22 @@ _KINDS: dict[str, type | tuple[type, ...]] = {
     "tokenizer_sha256": str,
     "tokmill_version": str,
 }
-"""Keys of every plan; one written before plans named their format has no others but
-`template_sha256`, which SFT adds."""
+"""Keys of every plan. A plan without the key "format" is older and has exactly these, and
+`template_sha256` for SFT."""
 
 
 @dataclass(frozen=True, slots=True)
 class OwnedNames:
-    """The names that one run can give to files in its directory.
+    """The names that a run can give to files of its directory.
 
-    `n_parts` and `is_sft` are None where the plan is damaged: then every name of a dataset counts.
+    `n_parts` and `is_sft` are None if the plan is damaged: then every name of a dataset is owned.
     """
 
     n_parts: int | None = None
     is_sft: bool | None = None
 
     def has(self, name: str) -> bool:
-        """Return whether `name`, relative to the directory, can be a file of this run."""
+        """Return whether `name`, relative to the directory, can belong to this run."""
         if name in (PLAN, MANIFEST):
             return True
         found = DATASET_FILE.fullmatch(name)
@@ -68,12 +68,12 @@ class OwnedNames:
 
 
 def plan_fingerprint(data: Mapping[str, Any]) -> str:
-    """Return the sha256 over all else that a plan says."""
+    """Return the sha256 of a plan without its fingerprint."""
     return sha256_without(data, "fingerprint")
 
 
 def load_plan(path: Path) -> dict[str, Any]:
-    """Read a `plan.json` and make sure that it is a whole plan of tokmill.
+    """Read a `plan.json` and check that it is a complete plan of tokmill.
 
     Raises:
         StateError: it is another program's file, damaged, of a newer format, or no regular file.
@@ -94,7 +94,7 @@ def load_plan(path: Path) -> dict[str, Any]:
 
 @dataclass(frozen=True, slots=True)
 class _Found:
-    """What a `plan.json` holds; `problem` is '' if it is a whole plan."""
+    """The content of a `plan.json`; `problem` is '' if it is a complete plan."""
 
     plan: dict[str, Any]
     problem: str
@@ -118,7 +118,7 @@ def _read(path: Path) -> _Found:
 
 
 def _problem(plan: Any) -> str:
-    """Return why this is no whole plan, or ''."""
+    """Return why this is no complete plan, or ''."""
     if not isinstance(plan, dict):
         return "expected an object"
     if "format" in plan or "fingerprint" in plan:
@@ -135,7 +135,7 @@ def _problem(plan: Any) -> str:
 
 
 def read_owned_names(directory: Path) -> OwnedNames | None:
-    """Return the names that a directory's plan owns; None where there is no plan.
+    """Return the names that the plan of a directory owns; None without a plan.
 
     Raises:
         StateError: its `plan.json` is not tokmill's.
@@ -151,5 +151,5 @@ def read_owned_names(directory: Path) -> OwnedNames | None:
 
 
 def begins_as_plan(path: Path) -> bool:
-    """Return whether a file begins as every plan of tokmill does; it is not looked at further."""
+    """Return whether a file begins like every plan of tokmill."""
     return begins_with(path, _BEGINNING)

@@ -1,4 +1,4 @@
-"""Reads a finished dataset: its manifest, and any document by number. NumPy and nothing else."""
+"""Read a finished dataset: its manifest, its shards by memory map, a document by number."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from tokmill.dataset.canonical import json_chunks, manifest_sha256
 from tokmill.dataset.idx_file import read_index
 from tokmill.dataset.layout import DATASET_FILE, MANIFEST, PLAN, SIDECARS, check_format_version
 from tokmill.dataset.manifest_shape import shape_problem
-from tokmill.errors import StateError, StorageError, UsageError, VerifyError
-from tokmill.storage import open_regular, storage_errors
+from tokmill.errors import StateError, UsageError, VerifyError
+from tokmill.storage import open_regular, read_errors, storage_errors
 from tokmill.words.plural import plural
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ class Shard:
 
     `tokens`: (n_tokens,) uint16 or uint32. `lengths`: (n_documents,) int32 in tokens, `offsets`:
     (n_documents,) int64 in bytes. `mask`: (n_tokens,) uint8, 1 for a token that is a target; None
-    for pretraining. `weights`: (n_tokens,) float32; None where none are kept.
+    for pretraining. `weights`: (n_tokens,) float32; None in a dataset without them.
     """
 
     name: str
@@ -43,21 +43,21 @@ class Shard:
 
     @property
     def sidecars(self) -> dict[str, npt.NDArray[Any]]:
-        """Give what stands beside the tokens, by the ending of its file."""
+        """Return the arrays beside the tokens, by the ending of their files."""
         bodies = {"mask": self.mask, "weight": self.weights}
         return {ending: body for ending, body in bodies.items() if body is not None}
 
     def span(self, i: int) -> slice:
-        """Give where document `i` of the shard stands in `tokens`, `mask` and `weights`."""
+        """Return the span of document `i` of the shard in `tokens`, `mask` and `weights`."""
         start = int(self.offsets[i]) // self.tokens.itemsize
         return slice(start, start + int(self.lengths[i]))
 
     def document(self, i: int) -> npt.NDArray[np.unsignedinteger]:
-        """Give document `i` of the shard, eos included."""
+        """Return the ids of document `i` of the shard, eos included."""
         return self.tokens[self.span(i)]
 
     def sample_mask(self, i: int) -> npt.NDArray[np.uint8] | None:
-        """Give the mask of document `i` of the shard; None for pretraining."""
+        """Return the mask of document `i` of the shard; None for pretraining."""
         return None if self.mask is None else self.mask[self.span(i)]
 
 
@@ -66,8 +66,8 @@ def read_manifest(directory: Path, *, follow_links: bool = True) -> dict[str, An
 
     Raises:
         UsageError: there is no dataset.
-        StateError: the run that writes it is not finished, or the format is newer than this reader.
-        VerifyError: the manifest is damaged, or a link that is not to be followed.
+        StateError: the run is not finished, or the format is newer than this reader.
+        VerifyError: the manifest is damaged, or is a link and `follow_links` is not set.
         StorageError: it cannot be read.
     """
     path = directory / MANIFEST
@@ -82,7 +82,7 @@ def read_manifest(directory: Path, *, follow_links: bool = True) -> dict[str, An
         raise VerifyError(f"{path}: a link, not a file of the dataset")
     try:
         with storage_errors(path), open_regular(path, follow_links=follow_links) as file:
-            text = file.read().decode()  # the bytes are let go: a manifest may be large
+            text = file.read().decode()  # frees the bytes: a manifest may be large
         manifest = json.loads(text, parse_constant=_refuse_constant)
         version = manifest["format_version"]
     except (ValueError, KeyError, TypeError, RecursionError) as error:
@@ -96,7 +96,7 @@ def _refuse_constant(name: str) -> None:
 
 
 def read_intact_manifest(directory: Path) -> dict[str, Any]:
-    """Read the manifest of a finished dataset that nobody has changed since.
+    """Read the manifest of a finished dataset, and check that it has not been changed.
 
     Raises:
         TokmillError: see `read_manifest`; also VerifyError: its own sha256 does not match.
@@ -112,17 +112,17 @@ def read_intact_manifest(directory: Path) -> dict[str, Any]:
 
 
 def is_intact(manifest: dict[str, Any]) -> bool:
-    """Return whether a manifest's own sum is that of what it says."""
+    """Return whether a manifest has the sha256 that it names."""
     try:
         return bool(manifest.get("sha256") == manifest_sha256(manifest))
-    except RecursionError:  # what can be read can be nested too deeply to be written
+    except RecursionError:  # nested too deeply to be written as JSON
         return False
 
 
 def is_canonical(directory: Path, manifest: dict[str, Any]) -> bool:
-    """Return whether the bytes of a manifest's file are those that a run writes for what it says.
+    """Return whether a manifest's file has exactly the bytes that a run writes for its values.
 
-    Other spellings of the same values (blanks, escapes, keys twice) are not. Holds about 1 MiB.
+    Finds blanks, escapes and repeated keys. Memory: about 1 MiB.
     """
     path = directory / MANIFEST
     with storage_errors(path), open_regular(path, follow_links=True) as file:
@@ -131,13 +131,13 @@ def is_canonical(directory: Path, manifest: dict[str, Any]) -> bool:
 
 
 def check_complete(manifest: dict[str, Any], directory: Path) -> None:
-    """Make sure that a manifest has what reading documents takes; raises `VerifyError`."""
+    """Check that a manifest has all keys that a reader needs; raises `VerifyError`."""
     if problem := shape_problem(manifest):
         raise VerifyError(f"{directory / MANIFEST}: damaged manifest: {problem}")
 
 
 def open_shards(directory: Path, manifest: dict[str, Any], split: str = "") -> Iterator[Shard]:
-    """Map the shards of a split, or of all, in the order of the dataset.
+    """Yield the shards of a split, or of all splits, in the order of the dataset.
 
     Raises:
         VerifyError: a shard's file is missing, its index is broken or of another dtype, or a
@@ -149,29 +149,25 @@ def open_shards(directory: Path, manifest: dict[str, Any], split: str = "") -> I
 
 
 def sidecars_of(manifest: Mapping[str, Any]) -> tuple[str, ...]:
-    """Give the endings of what stands beside every `.bin` of a dataset."""
+    """Return the endings of the sidecars of every `.bin` of a dataset."""
     if "mask" not in manifest:
         return ()
     return ("mask", "weight") if manifest["config"]["sft"]["weights"] == "file" else ("mask",)
 
 
 def open_shard(directory: Path, manifest: dict[str, Any], name: str, split: str) -> Shard:
-    """Map one shard by its name, which leads nowhere else; see `open_shards`."""
+    """Return one shard by its name, which must be the name of a shard; see `open_shards`."""
     if not DATASET_FILE.fullmatch(f"{name}.bin"):
         raise VerifyError(f"{directory / MANIFEST}: {name!r} is not the name of a shard")
     dtype = np.dtype(manifest["dtype"]).newbyteorder("<")
     path = directory / f"{name}.bin"
-    try:
+    with read_errors(path):
         tokens = np.memmap(path, dtype=dtype, mode="r")
         lengths, offsets, item_bytes = read_index(path.with_suffix(".idx"))
         sidecars = {
             ending: np.memmap(path.with_suffix(f".{ending}"), dtype=SIDECARS[ending], mode="r")
             for ending in sidecars_of(manifest)
         }
-    except PermissionError as error:
-        raise StorageError(f"{path}: {str(error.strerror).lower()}") from None
-    except (OSError, ValueError) as error:
-        raise VerifyError(f"{path}: {error}") from None
     if item_bytes != dtype.itemsize:
         raise VerifyError(
             f"{path}: index says {plural(item_bytes, 'byte')} per token, manifest {dtype.name}"
@@ -186,11 +182,11 @@ def open_shard(directory: Path, manifest: dict[str, Any], name: str, split: str)
 
 
 def find_document(directory: Path, manifest: dict[str, Any], number: int) -> tuple[Shard, int]:
-    """Give the shard that holds document `number` of the dataset (from 0), and its place there.
+    """Return the shard of document `number` of the dataset, from 0, and its number in the shard.
 
     Raises:
         UsageError: there is no such document.
-        VerifyError: see `open_shards`; also, the shard has other documents than the manifest says.
+        VerifyError: see `open_shards`; or the shard has another number of documents than listed.
     """
     first = 0
     for entry in manifest["shards"]:

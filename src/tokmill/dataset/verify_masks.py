@@ -1,4 +1,4 @@
-"""What the masks of an SFT dataset must keep, shard by shard."""
+"""Verify the masks and weights of an SFT dataset, shard by shard."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _CHUNK_TOKENS = 4 << 20
 
 @dataclass(slots=True)
 class MaskTally:
-    """What the shards so far add up to; `first_end` names the first sample that ends otherwise."""
+    """Sums over the shards so far; `first_end` names the first sample with another end."""
 
     n_trained: int = 0
     n_other_ends: int = 0
@@ -32,8 +32,8 @@ def check_masks(shard: Shard, rule: dict[str, Any], tally: MaskTally, problems: 
     Args:
         shard: the shard.
         rule: the manifest's `mask`.
-        tally: adds up what `check_mask_totals` looks at.
-        problems: gets a line for each broken promise.
+        tally: the sums, for `check_mask_totals`.
+        problems: gets a line for each problem.
     """
     starts, ends = _bounds(shard)
     last_ids = rule["ends"]["last_ids"]
@@ -69,7 +69,7 @@ def _bounds(shard: Shard) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]
 
 
 def _check_values(name: str, mask: npt.NDArray[np.uint8], problems: list[str]) -> int:
-    """Check that a mask holds 0 and 1 alone; give how many are not 0."""
+    """Check that a mask has only 0 and 1; return the number of values other than 0."""
     n_trained, n_other, first = 0, 0, -1
     for start in range(0, len(mask), _CHUNK_TOKENS):
         chunk = mask[start : start + _CHUNK_TOKENS]
@@ -110,7 +110,7 @@ def _check_weights(
 
 
 def check_mask_totals(rule: dict[str, Any], tally: MaskTally, problems: list[str]) -> None:
-    """Check what holds for the dataset as a whole: alignment, and how many samples were cut."""
+    """Check the alignment of the masks, and the number of truncated samples."""
     if rule["alignment"] != "target":
         problems.append(f"{MANIFEST}: mask alignment is {rule['alignment']}, not target")
     if tally.n_other_ends > rule["cut"]:

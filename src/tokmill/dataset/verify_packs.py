@@ -1,4 +1,4 @@
-"""What a pack index and packed rows must keep: every sample once, no row too long, rows as said."""
+"""Verify a pack index and packed rows: each sample once, no row too long, rows as listed."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ if TYPE_CHECKING:
 
 
 def check_packs(directory: Path, manifest: dict[str, Any], problems: list[str]) -> None:
-    """Check the packs of every split; its shards are known to be sound.
+    """Check the packs of every split, whose shards have no problem.
 
-    Holds a byte for each sample of the larger split.
+    Memory: a byte for each sample of the larger split.
     """
     packs = manifest["packs"]
     splits = {entry["split"] for entry in manifest["shards"]}
@@ -46,7 +46,7 @@ def check_packs(directory: Path, manifest: dict[str, Any], problems: list[str]) 
 
 
 def _index_problem(source: RowReader, split: str, n_samples: int) -> str:
-    """Say what is wrong with the index itself, in a line, or nothing."""
+    """Return a problem of the index itself, or ''."""
     offsets, samples = source.packs.row_offsets, source.packs.samples
     rows_name, samples_name = pack_names(split)
     if len(samples) != n_samples:
@@ -67,7 +67,7 @@ def _index_problem(source: RowReader, split: str, n_samples: int) -> str:
 
 
 def _fill_problem(source: RowReader, said: dict[str, Any], split: str) -> str:
-    """Say which row is too long, or what the manifest says otherwise; or nothing."""
+    """Return a row that is too long, or a difference from the manifest, or ''."""
     n_tokens = 0
     for start in range(0, source.packs.n_rows, source.block_rows):
         lengths = source.lengths(start, min(start + source.block_rows, source.packs.n_rows))
@@ -87,13 +87,13 @@ def _fill_problem(source: RowReader, said: dict[str, Any], split: str) -> str:
 
 
 def _rows_problem(directory: Path, manifest: dict[str, Any], source: RowReader, split: str) -> str:
-    """Say where packed rows differ from what the index says, or nothing."""
+    """Return the first difference between packed rows and the index, or ''."""
     start = 0
-    own = manifest["packs"][split]["shards"]
-    n_rows = sum(entry["documents"] for entry in own)
+    shards = manifest["packs"][split]["shards"]
+    n_rows = sum(entry["documents"] for entry in shards)
     if n_rows != source.packs.n_rows:
         return f"{MANIFEST}: {n_rows} packed rows of {split}, the index has {source.packs.n_rows}"
-    for entry in own:
+    for entry in shards:
         shard = open_shard(directory, manifest, entry["name"], split)
         n = len(shard.lengths)
         if n != entry["documents"] or len(shard.tokens) != entry["tokens"]:
