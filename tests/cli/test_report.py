@@ -102,12 +102,12 @@ def test_a_report_says_ratios_shares_and_what_choices_would_add(
         r"^  train +\d+ +\d+ +\S+ ",
         r"good\.jsonl +40 +\d+ +\S+ ",
         r"^  bytes per token +\d+\.\d{3} \(uint16\)$",
-        r"^  of the text +\d+\.\d% of ",
+        r"^  size relative to the text +\d+\.\d% of ",
         r"^  of the input as it is stored +\d+\.\d% of ",
         r"^  uint32 in place of uint16 ",
         r"^  loss masks ",
         r"^host RAM",
-        r"^GPU memory: name a model with --model",
+        r"^GPU memory: add --model",
     ):
         assert re.search(expected, outcome.out, re.MULTILINE), expected
 
@@ -162,7 +162,7 @@ def test_a_run_without_a_model_ends_with_its_size_and_where_the_rest_is(
     out = pretrain(good, "--max-reject-fraction", "1").out
     last = out.splitlines()[-1]
     assert last.startswith("output ")
-    assert last.endswith(f" as uint16 in {tmp_path / 'out'}; tokmill report has the rest")
+    assert last.endswith(f" as uint16 in {tmp_path / 'out'}; see also tokmill report")
     assert "RAM" not in out
     assert "GPU" not in out
 

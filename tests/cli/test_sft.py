@@ -87,8 +87,8 @@ def test_a_run_of_chats_ends_in_at_most_ten_lines_and_ten_of_the_bill(
     assert outcome.code == 0
     summary, bill = (block.splitlines() for block in outcome.out.split("\n\n"))
     assert [line.split("  ")[0] for line in summary] == [
-        "records", "drops", "rejects", "not read", "tokens", "trained", "packing", "engine", "time",
-        "output",
+        "records", "drops", "rejects", "unused keys", "tokens", "trained", "packing", "engine",
+        "time", "output",
     ]  # fmt: skip
     assert len(bill) <= 10
     totals = manifest(tmp_path / "out")["totals"]
@@ -98,7 +98,8 @@ def test_a_run_of_chats_ends_in_at_most_ten_lines_and_ten_of_the_bill(
     assert extra > 0
     assert read + extra == made + drops + rejects
     assert rows(outcome.out)["records"] == (
-        f"{read} + {extra} more made from them = {made} samples + {drops} drops + {rejects} rejects"
+        f"{read} + {extra} extra samples of the same records = {made} samples + {drops} drops "
+        f"+ {rejects} rejects"
     )
 
 

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import json
 from dataclasses import asdict
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tokmill.errors import UsageError
+from tokmill.errors import UsageError, VerifyError
 from tokmill.memory.bill import Bill
 from tokmill.memory.dataset import DatasetSize
 from tokmill.memory.disk import predicted_disk
 from tokmill.memory.machine import Machine
-from tokmill.page.budgets import Budgets, BudgetSettings, OnDisk, as_json, budgets, check
+from tokmill.page.budgets import Budgets, BudgetSettings, OnDisk, as_json, budgets, check, on_disk
 from tokmill.settings.bill import InferenceSettings, ModelSettings, TrainingSettings
 
 NUMBERS = ModelSettings(family="llama", layers=2, hidden=64, heads=4, ffn=128, tied="yes")
@@ -40,7 +41,7 @@ def test_a_dataset_with_more_ids_than_the_model_is_noted():
     assert made(small).settings.notes == (
         "note",
         "vocabulary: the dataset's tokenizer has 300 ids, the model's embedding 299: "
-        "it cannot be trained on this dataset as it is",
+        "resize the embedding to train on this dataset",
     )
     assert made().settings.notes == ("note",)
 
@@ -110,3 +111,34 @@ def test_a_run_is_checked_before_its_dataset_and_vocabulary_are_there():
 def test_what_would_fail_at_the_end_fails_before_the_run(model, training, expected):
     with pytest.raises(UsageError, match=expected):
         check(BudgetSettings(model, TrainingSettings(**training), InferenceSettings()))
+
+
+FINISHED = {
+    "config": {},
+    "tokenizer": {"vocab_size": 9},
+    "dtype": "uint16",
+    "totals": {"tokens": 3, "documents": 1},
+    "length_histogram": [0, 1],
+    "sources": [],
+    "shards": [{"name": "train-0000000-0000", "split": "train", "tokens": 3, "documents": 1}],
+    "files": [
+        {"name": "train-0000000-0000.bin", "bytes": 6},
+        {"name": "train-0000000-0000.idx", "bytes": 62},
+    ],
+}
+
+
+def test_a_finished_dataset_is_its_files_its_size_and_what_is_free_beside_it(tmp_path: Path):
+    for entry in FINISHED["files"]:
+        (tmp_path / entry["name"]).write_bytes(bytes(entry["bytes"]))
+    found = on_disk(tmp_path, FINISHED)
+    assert found.directory == str(tmp_path)
+    assert found.bill.n_bytes == 68
+    assert (found.size.tokens, found.size.vocabulary) == (3, 9)
+    assert found.free_bytes > 0
+    assert found.found is not None
+
+
+def test_a_directory_without_the_files_is_damaged(tmp_path: Path):
+    with pytest.raises(VerifyError, match="found is nothing"):
+        on_disk(tmp_path, FINISHED)

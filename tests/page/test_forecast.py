@@ -68,7 +68,7 @@ def test_a_disk_that_is_too_small_is_said_aloud(free_bytes):
 
 def test_what_was_counted_is_said_without_a_band():
     counted = rows(is_counted=True, tokens=75_123, drop_fraction=0.05)
-    assert counted["input"] == "3 files, 10 GB, in 10 parts; all of it read"
+    assert counted["input"] == "3 files, 10 GB, in 10 parts; read completely"
     assert counted["documents"] == "12,345; 5.00% of the records dropped"
     assert counted["tokens"] == "75,123, eos included"
     assert counted["rejects"] == "0.12% of the records"
@@ -82,5 +82,5 @@ def test_a_plan_of_more_memory_than_there_is_says_what_to_lower():
 
 def test_a_sample_of_heads_alone_says_so():
     assert rows(heads_only=True)["input"].endswith(
-        "; sampled 16 MB, at the heads of files that cannot be read from the middle"
+        "; sampled 16 MB, of some files only the start (they cannot be read from the middle)"
     )

@@ -71,7 +71,7 @@ def test_numbers_within_a_split_become_those_of_the_dataset(dataset):
     _, manifest = dataset()
     assert numbers_in_dataset(manifest, "train", [0, 1, 2, 3]) == [0, 1, 3, 4]
     assert numbers_in_dataset(manifest, "val", [0]) == [2]
-    with pytest.raises(VerifyError, match="packs of val: sample 1 is none of its 1"):
+    with pytest.raises(VerifyError, match="packs of val: sample 1 does not exist, the split has 1"):
         numbers_in_dataset(manifest, "val", [1])
 
 

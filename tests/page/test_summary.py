@@ -4,7 +4,17 @@ import copy
 
 import pytest
 
-from tokmill.page.summary import MOST_ROWS, detail_rows, summary_rows
+from tokmill.chat.segments import Kind
+from tokmill.masks.encoder import JOINT_DIFFERS, STRADDLING_TOKENS
+from tokmill.masks.truncation import CUT_SAMPLES
+from tokmill.page.summary import (
+    MOST_ROWS,
+    detail_rows,
+    fields_line,
+    noticed,
+    summary_rows,
+    trained_parts,
+)
 
 ENGINE = {
     "name": "gigatoken",
@@ -88,9 +98,9 @@ def test_the_summary_of_a_run_says_what_a_person_wants_to_see_first():
         "rejects": "1 not JSON (see out/rejects)",
         "tokens": "25,000 (eos included, 1,000 of them in val); text bytes per token 4.00",
         "engine": "gigatoken 0.10.0 (fastest on a sample); "
-        "ids equal to the reference's on 1,234 texts",
+        "same ids as the reference on 1,234 texts",
         "time": "12.3 s, 162 MB of text per second, peak memory 512 MB",
-        "output": "66 kB as uint16 in out; tokmill report has the rest",
+        "output": "66 kB as uint16 in out; see also tokmill report",
     }
 
 
@@ -102,7 +112,7 @@ def test_the_details_of_a_run_say_every_fact_once():
         "tokens": "25,000 (eos included, 1,000 of them in val); text bytes per token 4.00",
         "tokenizer": "gpt2/, 50,257 ids, eos <|endoftext|> = 50256",
         "engine": "gigatoken 0.10.0 (fastest on a sample: gigatoken 195 MB/s, fastokens 171 MB/s; "
-        "ids equal to the reference's on 1,234 texts)",
+        "same ids as the reference on 1,234 texts)",
         "files": "2 .bin, 2 .idx, manifest.json, plan.json",
         "time": "12.3 s, 162 MB of text per second, peak memory 512 MB",
     }
@@ -122,15 +132,15 @@ def test_the_details_of_a_run_say_every_fact_once():
             "unread",
             "2 files not read to the end, 1,312 bytes of text: a.gz, b",
         ),
-        ({}, "not read", None),
+        ({}, "unused keys", None),
         (
             {"totals__unread_keys": {"context": 12, "url": 1300}},
-            "not read",
+            "unused keys",
             "url 1,300, context 12",
         ),
         (
             {"totals__unread_keys": {f"k{i}": 1 for i in range(11)}},
-            "not read",
+            "unused keys",
             "k0 1, k1 1, k10 1, k2 1, k3 1, k4 1, k5 1, k6 1, and 3 more",
         ),
         (
@@ -140,7 +150,7 @@ def test_the_details_of_a_run_say_every_fact_once():
                 "totals__unread_keys": {"url": 2},
             },
             "unread",
-            "1 file not read to the end, 9 bytes of text: a.gz; keys url 2",
+            "1 file not read to the end, 9 bytes of text: a.gz; unused keys: url 2",
         ),
         (
             {"totals__rejects": {"b": 2000, "a": 1}},
@@ -156,7 +166,7 @@ def test_the_details_of_a_run_say_every_fact_once():
         (
             {"run__peak_memory_bytes": 0, "run__resumed_parts": 3},
             "time",
-            "12.3 s, 162 MB of text per second (already there: 3 parts)",
+            "12.3 s, 162 MB of text per second (3 parts from earlier runs)",
         ),
         (
             {"shards": [{"split": "train", "tokens": 25_000}]},
@@ -226,11 +236,11 @@ def test_the_summary_of_sft_says_what_is_trained_noticed_and_packed():
     found = rows(**SFT)
     assert found == {
         **rows(),
-        "records": "1,008 + 1,010 more made from them = 2,010 samples + 7 drops + 1 reject",
+        "records": "1,008 + 1,010 extra samples of the same records = 2,010 samples + 7 drops "
+        "+ 1 reject",
         "tokens": "25,000 (1,000 of them in val); text bytes per token 4.00",
         "trained": "12,345 (49.4%); noticed 1,236: 1,234 tokens with trained and untrained bytes, "
-        "2 samples with other tokens at a boundary of the mask than the same text encoded in one "
-        "piece",
+        "2 samples with other tokens near a mask boundary than their text encoded as one",
         "packing": "train 1,200 rows of 4,096 tokens, 99.69% full",
     }
     assert list(found)[3:6] == ["tokens", "trained", "packing"]
@@ -242,8 +252,8 @@ def test_the_details_of_sft_say_the_rule_the_sources_and_the_packs():
     assert found["by source"] == "a.jsonl: 61.7%\nb.jsonl: 0.0%\nc.jsonl: 0.0%"
     assert found["mask"] == "preset trl, boundary joint, messages as chatml; trains text"
     assert found["noticed"] == (
-        "1,234 tokens with trained and untrained bytes, 2 samples with other tokens at a boundary "
-        "of the mask than the same text encoded in one piece"
+        "1,234 tokens with trained and untrained bytes, 2 samples with other tokens near a mask "
+        "boundary than their text encoded as one"
     )
     assert found["packs, train"] == (
         "10,000 samples in 1,200 rows of 4,096 tokens, 99.69% full; 45 bytes of memory a sample"
@@ -290,3 +300,62 @@ def test_two_packs_stand_in_one_line():
 def test_pretraining_says_nothing_of_masks():
     assert rows(kind="pretrain") == rows()
     assert details(kind="pretrain") == details()
+
+
+def with_fields(*sources, used=("text",)):
+    totals = {}
+    for fields in sources:
+        for path, n in fields.items():
+            totals[path] = totals.get(path, 0) + n
+    rows = [{"path": f"{i}.jsonl", "fields": fields} for i, fields in enumerate(sources)]
+    return {"fields_read": list(used), "totals": {"fields": totals}, "sources": rows}
+
+
+def test_the_fields_that_were_read_and_left_out_are_named_with_their_shares():
+    made = with_fields({"text": 97, "title": 3, "url": 0})
+    assert fields_line(made) == "text 97 %; left out: title 3 %, url"
+
+
+def test_less_than_ninety_per_cent_comes_first():
+    assert fields_line(with_fields({"text": 80, "body": 20})) == (
+        "only 80 % of the text is used: text 80 %; left out: body 20 %"
+    )
+
+
+def test_sources_of_which_less_is_used_are_named():
+    made = with_fields({"text": 980}, {"text": 10, "body": 10})
+    assert fields_line(made) == "text 99 %; left out: body 1 %; used of the text: 1.jsonl 50 %"
+
+
+def test_chats_and_datasets_without_the_counts_have_no_such_line():
+    assert fields_line({"totals": {}, "sources": []}) == ""
+
+
+def test_every_part_of_a_turn_has_words_without_an_abbreviation():
+    for kind in Kind:
+        words = trained_parts({"trained": [kind.name.lower()]})
+        assert words.startswith("trains ")
+        assert "_" not in words
+        assert "eot" not in words
+
+
+def test_parts_are_listed_and_what_a_newer_version_trains_keeps_its_name():
+    assert trained_parts({"trained": ["content", "eot", "new"]}) == "trains text, end of turn, new"
+    assert trained_parts({}) == trained_parts({"trained": []}) == ""
+
+
+@pytest.mark.parametrize(
+    ("n", "counter", "expected"),
+    [
+        (
+            1,
+            JOINT_DIFFERS,
+            "1 sample with other tokens near a mask boundary than their text encoded as one",
+        ),
+        (1234, STRADDLING_TOKENS, "1,234 tokens with trained and untrained bytes"),
+        (1, CUT_SAMPLES, "1 sample cut to max_tokens"),
+        (2, "windows left out", "2 windows left out"),
+    ],
+)
+def test_what_was_noticed_is_said_in_words(n, counter, expected):
+    assert noticed(n, counter) == expected

@@ -53,7 +53,9 @@ def test_a_mask_that_cuts_a_character_is_told(make):
     assert len(tokens) == len(mask)
     mask[cut] = 0
     path.write_bytes(mask.tobytes())
-    assert set(problems(directory, manifest)) == {"sample 0: trains a part of a character"}
+    assert set(problems(directory, manifest)) == {
+        "sample 0: a trained text has an incomplete character"
+    }
 
 
 def test_tokens_that_the_reference_does_not_give_are_told(make):
@@ -65,7 +67,7 @@ def test_tokens_that_the_reference_does_not_give_are_told(make):
     mask[header] = 1
     path.write_bytes(mask.tobytes())
     (found,) = problems(directory, manifest)
-    assert found.startswith(r"sample 0: its trained text '\n\n\nHello' has other tokens")
+    assert found.startswith(r"sample 0: the trained text '\n\n\nHello' has other tokens")
 
 
 def test_with_boundary_joint_nothing_is_promised(make):

@@ -73,7 +73,7 @@ def show_at_end(config: Config, directory: Path, manifest: dict[str, Any]) -> No
     if not settings.names_a_model:
         return
     from tokmill.page.bill_rows import bill_rows
-    from tokmill.page.dataset import on_disk
+    from tokmill.page.budgets import on_disk
 
     try:
         rows = bill_rows(make_budgets(settings, on_disk(directory, manifest)))

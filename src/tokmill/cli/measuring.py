@@ -67,7 +67,7 @@ def measured_rows(directory: Path, training: TrainingSettings, size: DatasetSize
 
 def measured_table(rows: list[Row], training: TrainingSettings) -> RenderableType:
     """Give the rows as a table."""
-    from tokmill.page.bill import rows_table
+    from tokmill.page.bill_tables import rows_table
     from tokmill.words.units import memory
 
     def texts(row: Row) -> tuple[str, ...]:

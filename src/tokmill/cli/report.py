@@ -62,7 +62,7 @@ def _read(directory: Path) -> tuple[OnDisk, dict[str, Any]]:
         TokmillError: there is none, it is not finished, or it is damaged.
     """
     from tokmill.dataset.reader import read_intact_manifest
-    from tokmill.page.dataset import on_disk
+    from tokmill.page.budgets import on_disk
 
     manifest = read_intact_manifest(directory)
     return on_disk(directory, manifest), manifest

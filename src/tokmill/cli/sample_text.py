@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from tokmill.page.stretches import stretches
+from tokmill.page.shown_runs import shown_runs
 from tokmill.tokenizer.decode import escaped
 from tokmill.words.plural import plural
 from tokmill.words.printable import printable
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from tokmill.page.samples import Sample
-    from tokmill.page.stretches import Stretch
+    from tokmill.page.shown_runs import ShownRun
     from tokmill.tokenizer.decode import TokenRun
 
 _TRAINED = ("«»", "⟦⟧", "⟪⟫")
@@ -82,7 +82,7 @@ def sample_text(sample: Sample, look: Look) -> str:
     marks = _marks(whole, look)
     if sample.mask is None:
         marks = Marks("", "", marks.separator)
-    shown, is_cut = stretches(sample.runs, look.max_chars)
+    shown, is_cut = shown_runs(sample.runs, look.max_chars)
     text = _joined(shown, look, marks)
     if is_cut:
         text += f"… ({plural(len(sample.ids), 'token')} in all)"
@@ -119,7 +119,7 @@ def _marks(text: str, look: Look) -> Marks:
     return Marks(first_free(_TRAINED), first_free(_CONTROL), separator)
 
 
-def _joined(shown: Sequence[Stretch], look: Look, marks: Marks) -> str:
+def _joined(shown: Sequence[ShownRun], look: Look, marks: Marks) -> str:
     out: list[str] = []
     is_open = False
     for stretch in shown:
@@ -135,7 +135,7 @@ def _joined(shown: Sequence[Stretch], look: Look, marks: Marks) -> str:
     return "".join(out) + (marks.trained[1:] if is_open else "")
 
 
-def _texts(stretch: Stretch, look: Look, marks: Marks) -> list[str]:
+def _texts(stretch: ShownRun, look: Look, marks: Marks) -> list[str]:
     run, texts = stretch.run, []
     for parts in stretch.parts():
         plain = [text.translate(_EDGES) if is_edge else text for text, is_edge in parts]

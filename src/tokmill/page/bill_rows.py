@@ -1,4 +1,4 @@
-"""The bill in ten lines, for the end of a run or a plan: (label, text) rows."""
+"""The bill in at most ten (label, text) rows, for the end of a run or a plan."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ if TYPE_CHECKING:
 
 
 def bill_rows(found: Budgets) -> Rows:
-    """Return what a model takes with a dataset, one line a row, ten at most; none without a model.
+    """Return the bill of a model and a dataset in at most ten rows; none without a model.
 
-    `tokmill report` has the tables behind them.
+    `tokmill report` shows the complete tables.
     """
     return [] if found.of_model is None else list(_rows(found, found.of_model))
 
@@ -62,7 +62,7 @@ def _disk(disk: OnDisk | None, checkpoints: Bill) -> str:
     needed = disk.bill.high_bytes - done + checkpoints.high_bytes
     room = f"{size(disk.free_bytes)} free"
     if needed > disk.free_bytes:
-        room += f": TOO LITTLE, {size(needed)} are still to be written"
+        room += f": TOO LITTLE, {size(needed)} still to write"
     return f"dataset {size(disk.bill.n_bytes)}, {text}; {room}"
 
 
@@ -76,22 +76,22 @@ def _amount(bill: Bill) -> str:
 
 def _fits(bill: Bill, gpu: Gpu | None) -> str:
     if gpu is None:
-        return "; name a GPU with --gpu to see whether it fits"
+        return "; add --gpu to see whether it fits"
     return f": {verdict(bill, gpu)} on {gpu.name} ({memory(gpu.memory_bytes)})"
 
 
 def _advice(advice: Advice, settings: BudgetSettings) -> str:
-    """Return what more would fit, or what would make it fit."""
+    """Return the largest training that fits, or the options that make it fit."""
     if advice.plan:
         options = " ".join(option for step in advice.plan for option in step.options)
-        return f"it fits with {options} ({memory(advice.plan[-1].peak_bytes)})"
+        return f"fits with {options} ({memory(advice.plan[-1].peak_bytes)})"
     if not advice.largest_micro_batch:
-        return "no measure makes it fit"
+        return "no option makes it fit"
     return largest_text(advice, settings)
 
 
 def largest_text(advice: Advice, settings: BudgetSettings) -> str:
-    """Return the largest micro batch and the longest sequence that fit, in words."""
+    """Return the largest micro batch and the longest sequence that fit, as text."""
     how = settings.training
     most = "the model's maximum of " if advice.is_bounded else "sequence "
     return (
@@ -106,4 +106,4 @@ def _epoch(found: Compute, settings: BudgetSettings) -> str:
         return text
     how = settings.training
     epochs = "1 epoch" if how.epochs == 1 else f"{how.epochs:g} epochs"
-    return f"{text}; {epochs}: about {seconds(found.seconds)} at an MFU of {how.mfu:.0%}"
+    return f"{text}; {epochs}: about {seconds(found.seconds)} at {how.mfu:.0%} MFU"

@@ -1,4 +1,4 @@
-"""Budgets as tables of text: one table a place, a verdict under it, what it leaves out."""
+"""The bill as tables: disk, host RAM and GPU memory, each with a verdict."""
 
 from __future__ import annotations
 
@@ -8,10 +8,16 @@ from typing import TYPE_CHECKING
 from rich.text import Text
 
 from tokmill.memory.advice import verdict
-from tokmill.page.bill import bill_table, explanation, indented, left_out, one_line, rows_table
 from tokmill.page.bill_rows import largest_text
-from tokmill.page.disk_text import disk_tables
-from tokmill.page.lengths import lengths_table
+from tokmill.page.bill_tables import (
+    bill_table,
+    explanation,
+    indented,
+    left_out,
+    one_line,
+    rows_table,
+)
+from tokmill.page.disk_text import disk_tables, lengths_table
 from tokmill.words.plural import plural
 from tokmill.words.units import count, memory, seconds
 
@@ -28,18 +34,18 @@ if TYPE_CHECKING:
     from tokmill.page.budgets import Budgets, BudgetSettings, ModelBudgets
 
 NO_MODEL = (
-    "GPU memory: name a model with --model, and a GPU with --gpu "
+    "GPU memory: add --model, and --gpu "
     "(tokmill memory --models and --known-gpus list the built-in ones)"
 )
 
 _STYLES = {"fits": "green", "does not fit": "red", "unknown": ""}
-"""Of verdicts; all others are yellow."""
+"""Colours of verdicts; all others are yellow."""
 
 
 def budget_tables(found: Budgets, *, explain: bool = False) -> Iterator[RenderableType]:
-    """Yield all budgets, an empty line between two tables.
+    """Yield all tables, with an empty line between two.
 
-    `explain`: also the formula, symbols and source of every amount.
+    `explain`: also yield the formula, symbols and source of every amount.
     """
     tables = _all_tables(found, explain=explain)
     first = next(tables)
@@ -69,14 +75,14 @@ def _all_tables(found: Budgets, *, explain: bool) -> Iterator[RenderableType]:
 
 def _model_line(model: Model) -> Text:
     active = model.active_parameters
-    of_token = f", {active:,} active a token" if active != model.parameters else ""
+    of_token = f", {active:,} active per token" if active != model.parameters else ""
     modules = ", ".join(f"{name} {n:,}" for name, n in model.by_module().items())
     named = f"{model.name} ({model.family})" if model.name != model.family else model.name
     return one_line(f"model: {named}, {model.parameters:,} parameters{of_token}: {modules}")
 
 
 def _settings_lines(settings: BudgetSettings) -> Iterator[Text]:
-    """Say the settings that decide most, and what settings files left open."""
+    """Yield the main settings of training, and notes on settings files."""
     how = settings.training
     parts = [
         f"precision {how.precision}", f"optimizer {how.optimizer}",
@@ -89,7 +95,8 @@ def _settings_lines(settings: BudgetSettings) -> Iterator[Text]:
     for note in settings.notes:
         yield one_line(f"note: {note}")
     if settings.not_understood:
-        yield one_line(f"not understood: {', '.join(settings.not_understood)}", style="yellow")
+        unknown = ", ".join(settings.not_understood)
+        yield one_line(f"settings not understood: {unknown}", style="yellow")
 
 
 def _gpu_tables(
@@ -98,7 +105,7 @@ def _gpu_tables(
     peak = found.training.peak
     yield from bill_view(peak, told=told)
     if found.gpu is None:
-        yield indented("name a GPU with --gpu to see whether it fits")
+        yield indented("add --gpu to see whether it fits")
     elif found.advice is not None:
         yield from _verdict(peak, found.gpu)
         yield from _advice(found.advice, settings, explain=told is not None)
@@ -106,20 +113,20 @@ def _gpu_tables(
     moments = (
         (bill.title.partition(": ")[2], memory(bill.n_bytes)) for bill in found.training.moments
     )
-    yield rows_table("GPU memory, training: moments of a step", ("expected",), moments)
+    yield rows_table("GPU memory, training: peak in each phase", ("expected",), moments)
     yield from bill_view(found.inference, told=told)
     if found.gpu is not None:
         yield from _verdict(found.inference, found.gpu)
     if found.compute is not None and found.long_documents is not None:
         yield Text("")
         rows = _compute_rows(found.compute, found.long_documents, settings)
-        yield rows_table("the dataset for this model", ("",), rows, words=("",))
+        yield rows_table("training on this dataset", ("",), rows, words=("",))
 
 
 def bill_view(
     bill: Bill, *, told: set[str] | None = None, binary: bool = True
 ) -> Iterator[RenderableType]:
-    """Give a bill behind an empty line: its table, what it leaves out, its formulas."""
+    """Yield an empty line and a bill: its table, costs not included, its formulas."""
     yield Text("")
     yield bill_table(bill, binary=binary)
     yield from left_out(bill)
@@ -128,10 +135,10 @@ def bill_view(
 
 
 def _host_tables(found: Budgets, *, told: set[str] | None) -> Iterator[RenderableType]:
-    """Yield host RAM at every moment; then what the system may drop, and the verdict."""
+    """Yield host RAM at every moment, then memory that the system can reclaim, and the verdict."""
     host = found.host
     for bill in host.moments:
-        # All moments leave out the same: said once.
+        # All moments leave out the same costs: shown once.
         shown = bill if bill is host.moments[-1] else replace(bill, leaves_out=())
         yield from bill_view(shown, told=told)
     for bill in (host.shared, host.page_cache):
@@ -144,30 +151,33 @@ def _verdict(bill: Bill, gpu: Gpu) -> Iterator[RenderableType]:
     said = verdict(bill, gpu)
     style = _STYLES.get(said, "yellow")
     room = gpu.memory_bytes - bill.n_bytes
-    rest = f"{memory(room)} left" if room >= 0 else f"{memory(-room)} too little"
+    rest = f"{memory(room)} left" if room >= 0 else f"{memory(-room)} missing"
     yield indented(f"{said} on {gpu.name} ({memory(gpu.memory_bytes)}): {rest}", style)
 
 
 def _advice(advice: Advice, settings: BudgetSettings, *, explain: bool) -> Iterator[RenderableType]:
-    """Give what more would fit, or what would make it fit; `explain`: why other measures do not."""
+    """Yield the largest training that fits, or the options that make it fit.
+
+    `explain`: also the reasons why options are not applicable.
+    """
     if advice.largest_micro_batch:
         yield indented(largest_text(advice, settings))
     if advice.plan:
         options = " ".join(option for step in advice.plan for option in step.options)
         peak = memory(advice.plan[-1].peak_bytes)
-        yield indented(f"it fits with {options} ({peak})", "bold")
+        yield indented(f"fits with {options} ({peak})", "bold")
     elif advice.verdict == "does not fit":
-        yield indented("no measure makes it fit", "red")
+        yield indented("no option makes it fit", "red")
     if advice.steps:
         yield Text("")
         yield _measures(advice.steps)
         idle = [step for step in advice.steps if step.why_not]
         reasons = (f"{step.name} ({step.why_not})" if explain else step.name for step in idle)
-        yield indented(f"not here: {'; '.join(reasons)}", "dim")
+        yield indented(f"not applicable: {'; '.join(reasons)}", "dim")
 
 
 def _measures(steps: Iterable[Step]) -> RenderableType:
-    """Give the measures that can be taken, in order of what they cost."""
+    """Return a table of the options that save memory, in order of their cost."""
     rows = [
         (
             " ".join(step.options),
@@ -180,7 +190,7 @@ def _measures(steps: Iterable[Step]) -> RenderableType:
         if not step.why_not
     ]
     return rows_table(
-        "measures, each alone", ("saves", "peak", "", "costs"), rows, words=("costs",)
+        "options that save memory", ("saves", "peak", "", "cost"), rows, words=("cost",)
     )
 
 
@@ -199,11 +209,12 @@ def _compute_rows(
         f"{count(found.step_tokens)} tokens",
     )
     epochs = "epoch" if how.epochs == 1 else "epochs"
-    yield ("operations", f"{found.operations_with_recompute:.3g} over {how.epochs:g} {epochs}")
+    yield ("FLOP", f"{found.operations_with_recompute:.3g} in {how.epochs:g} {epochs}")
     if found.seconds is not None:
-        yield ("time", f"about {seconds(found.seconds)} at an MFU of {how.mfu:.0%}")
+        yield ("time", f"about {seconds(found.seconds)} at {how.mfu:.0%} MFU")
     yield (
         f"documents over {plural(long.context, 'token')}",
-        f"about {long.documents:,} ({long.share:.1%}), {count(long.tokens_beyond)} tokens beyond",
+        f"about {long.documents:,} ({long.share:.1%}), with {count(long.tokens_beyond)} tokens "
+        "over that length",
     )
     yield from (("note", note) for note in found.notes)

@@ -1,4 +1,4 @@
-"""The three budgets of a dataset and a model: disk, host RAM and GPU memory, put together."""
+"""The bill of a dataset and a model: disk, host RAM and GPU memory."""
 
 from __future__ import annotations
 
@@ -10,16 +10,20 @@ from tokmill.memory.advice import advise
 from tokmill.memory.api import with_sequence
 from tokmill.memory.checkpoints import checkpoint_bill
 from tokmill.memory.compute import compute, long_documents
+from tokmill.memory.dataset import dataset_size
+from tokmill.memory.disk import dataset_disk
 from tokmill.memory.gpus import find_gpu
 from tokmill.memory.host import host_budget
 from tokmill.memory.inference import inference_bill
 from tokmill.memory.load import load_model
 from tokmill.memory.training import training_bill
 from tokmill.settings.bill import InferenceSettings, ModelSettings, TrainingSettings
+from tokmill.storage import file_sizes, free_bytes
 from tokmill.words.plural import plural
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
+    from pathlib import Path
 
     from tokmill.memory.advice import Advice
     from tokmill.memory.bill import Bill
@@ -36,14 +40,14 @@ if TYPE_CHECKING:
 
 SCHEMA = 1
 _ANY_VOCABULARY = 1 << 16
-"""Stands for that of a dataset which is not there yet; any parallelism can split it."""
+"""Vocabulary of a dataset that does not exist yet; any parallelism can split it."""
 
 
 @dataclass(frozen=True, slots=True)
 class BudgetSettings:
-    """What the budgets are for.
+    """Settings of the bill.
 
-    `notes` say what of it is odd; they and `not_understood` are also of settings files.
+    `notes`: warnings about settings and settings files. `not_understood`: keys of settings files.
     """
 
     model: ModelSettings
@@ -54,7 +58,7 @@ class BudgetSettings:
 
     @classmethod
     def of(cls, config: Config) -> BudgetSettings:
-        """Give the settings of a configuration; sections that are not there are the defaults."""
+        """Return the settings of a configuration; missing sections are the defaults."""
         return cls(
             config.model or ModelSettings(),
             config.training or TrainingSettings(),
@@ -63,16 +67,16 @@ class BudgetSettings:
 
     @property
     def names_a_model(self) -> bool:
-        """Whether a model is named, or given by numbers."""
+        """Return whether a model is given, by name or by numbers."""
         return bool(self.model.name or self.model.family)
 
 
 @dataclass(frozen=True, slots=True)
 class OnDisk:
-    """A dataset, finished or planned, and where it lies.
+    """A dataset, finished or planned, and its directory.
 
-    `bill` is by kind of file; `found` what is there, None of a planned dataset. `free_bytes` are
-    those of its file system.
+    `bill`: by kind of file. `found`: the files of a finished dataset, None of a planned one.
+    `free_bytes`: free space of the file system.
     """
 
     directory: str
@@ -84,10 +88,9 @@ class OnDisk:
 
 @dataclass(frozen=True, slots=True)
 class ModelBudgets:
-    """What a model takes: GPU memory of training and of serving, checkpoints; and what that means.
+    """GPU memory of training and serving, checkpoints, and advice.
 
-    `gpu` and `advice` are None where no GPU is named, `compute` and `long_documents` without a
-    dataset.
+    `gpu` and `advice` are None without a GPU, `compute` and `long_documents` without a dataset.
     """
 
     model: Model
@@ -102,7 +105,7 @@ class ModelBudgets:
 
 @dataclass(frozen=True, slots=True)
 class Budgets:
-    """All budgets for some settings, whose sequence is settled; what nobody asked for is None."""
+    """The complete bill; `settings` has the final sequence length, parts not asked for are None."""
 
     settings: BudgetSettings
     host: HostBudget
@@ -112,7 +115,7 @@ class Budgets:
 
 
 def budgets(settings: BudgetSettings, disk: OnDisk | None, machine: Machine) -> Budgets:
-    """Give the budgets of a dataset, a model, or both.
+    """Return the bill of a dataset, a model, or both.
 
     Raises:
         UsageError: the model or the GPU is not known, or settings contradict each other.
@@ -131,8 +134,20 @@ def budgets(settings: BudgetSettings, disk: OnDisk | None, machine: Machine) -> 
     return Budgets(settings, host_budget(model, training, size, machine), of_model, disk, more)
 
 
+def on_disk(directory: Path, manifest: Mapping[str, Any]) -> OnDisk:
+    """Return the size of a finished dataset.
+
+    Raises:
+        VerifyError: a file is missing, or not as large as the manifest says.
+        StorageError: the directory cannot be read.
+    """
+    found = dataset_disk(manifest, file_sizes(directory))
+    size = dataset_size(manifest)
+    return OnDisk(str(directory), size, found.bill, free_bytes(directory), found)
+
+
 def check(settings: BudgetSettings) -> None:
-    """Make sure that budgets can be made once there is a dataset.
+    """Check that the bill can be computed once there is a dataset.
 
     Raises:
         UsageError: the model or the GPU is not known, or settings contradict each other.
@@ -145,16 +160,16 @@ def check(settings: BudgetSettings) -> None:
 
 
 def _beyond_vocabulary(model: Model, ids: int) -> Iterator[str]:
-    """Say that the dataset's tokenizer has more ids than the model's embedding."""
+    """Yield a warning if the dataset's tokenizer has more ids than the model's embedding."""
     if ids > model.vocabulary:
         yield (
             f"vocabulary: the dataset's tokenizer has {plural(ids, 'id')}, the model's embedding "
-            f"{model.vocabulary:,}: it cannot be trained on this dataset as it is"
+            f"{model.vocabulary:,}: resize the embedding to train on this dataset"
         )
 
 
 def _beyond_positions(model: Model, settings: BudgetSettings) -> Iterator[str]:
-    """Say which lengths are more than the model has positions for."""
+    """Yield a warning for each length that exceeds the model's positions."""
     most = model.positions
     lengths = {"sequence": settings.training.sequence, "context": settings.inference.context}
     for name, tokens in lengths.items():
@@ -180,7 +195,7 @@ def _of_model(
 
 
 def as_json(found: Budgets) -> dict[str, Any]:
-    """Give budgets as plain values; keys stay what they are while `schema` does."""
+    """Return the bill as plain values; `schema` changes when keys change."""
     settings = found.settings
     return {
         "schema": SCHEMA,
@@ -196,7 +211,7 @@ def as_json(found: Budgets) -> dict[str, Any]:
 
 
 def _model_json(found: ModelBudgets | None) -> dict[str, Any]:
-    """Give what a model takes; without one, the same keys with null."""
+    """Return the costs of a model; without a model, the same keys with null."""
     if found is None:
         keys = ("model", "gpu", "training", "inference", "advice", "compute", "long_documents")
         return dict.fromkeys(keys)
@@ -234,12 +249,12 @@ def _disk_json(found: Budgets) -> dict[str, Any]:
 
 
 def _found_json(found: DatasetDisk) -> dict[str, Any]:
-    """Return what is there beside the bill: shares, and what ratios are made of."""
+    """Return shares and ratios of the files."""
     plain = asdict(found)
     del plain["bill"]
     return {**plain, "bytes_per_token": found.bill.n_bytes / max(1, found.tokens)}
 
 
 def _plain(value: Any) -> dict[str, Any] | None:
-    """Give a dataclass of plain values as such; None stays."""
+    """Return a dataclass as a dictionary; None stays None."""
     return None if value is None else asdict(value)

@@ -1,4 +1,4 @@
-"""What a plan or a manifest says of the engine and its checks, in words."""
+"""The engine of a plan or a manifest and the checks of its ids, as text."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ if TYPE_CHECKING:
 
 
 def engine_line(engine: Mapping[str, Any], checks: Mapping[str, int] | None = None) -> str:
-    """Return which engine encoded and how it was checked, in one line.
+    """Return the engine and the checks of its ids in one line.
 
-    `checks`: of the totals of a run that has ended, see `Counts`.
+    `checks`: totals of a finished run, see `Counts`.
     """
     line = f"{engine['name']} {engine['version'].split()[-1]} ({engine['reason']})"
     return "; ".join([line, *_checked(engine, checks or {}), *_exceptions(checks or {})])
 
 
 def describe_engine(engine: Mapping[str, Any], checks: Mapping[str, int] | None = None) -> str:
-    """Return the same with speeds, and why other engines were not used."""
+    """Return the engine with its checks, speeds, and the reasons against other engines."""
     text = f"{engine['name']} {engine['version'].split()[-1]} ({engine['reason']}"
     speeds = engine["mb_per_s"]
     if speeds:
@@ -34,35 +34,35 @@ def describe_engine(engine: Mapping[str, Any], checks: Mapping[str, int] | None 
 
 
 def _checked(engine: Mapping[str, Any], checks: Mapping[str, int]) -> list[str]:
-    """Return on how much the ids were compared before the run and during it."""
+    """Return how many texts and characters were compared with the reference, or nothing."""
     before, during = engine["n_checked"], checks.get(CHECKED, 0)
     where = [plural(before, "text") + (" before the run" if during else "")] if before else []
     where += [f"{plural(during, 'document')} during it"] if during else []
     if characters := _scanned(engine):
         where = [", ".join([" and ".join(where), characters])] if where else [characters]
-    return [f"ids equal to the reference's on {' and '.join(where)}"] if where else []
+    return [f"same ids as the reference on {' and '.join(where)}"] if where else []
 
 
 def _scanned(engine: Mapping[str, Any]) -> str:
-    """Return on which characters the ids were compared, and when."""
+    """Return how many characters were compared, and when."""
     scan = engine.get("scan")
     if not scan:
         return ""
     n_other = sum(last - first + 1 for first, last in scan["differs"])
     text = f"{scan['n_characters']:,} characters"
     if n_other:
-        text += f" but {n_other:,}, whose documents the reference encodes"
+        text += f" except {n_other:,} (the reference encodes their documents)"
     return text + (" (compared in an earlier run)" if engine.get("scan_kept") else "")
 
 
 def _exceptions(checks: Mapping[str, int], *, with_reasons: bool = False) -> list[str]:
-    """Return what the engine did not encode, and what could not be compared."""
+    """Return the documents that the engine did not encode, or that could not be compared."""
     routed = checks.get(ROUTED, 0)
     skipped = {name: n for name, n in checks.items() if name.startswith(SKIPPED)}
     found = [f"{plural(routed, 'document')} encoded by the reference"] if routed else []
     if skipped and not with_reasons:
-        return [*found, f"{plural(sum(skipped.values()), 'picked document')} not compared"]
+        return [*found, f"{plural(sum(skipped.values()), 'sampled document')} not compared"]
     return found + [
-        f"{plural(n, 'picked document')} not compared: {name.removeprefix(SKIPPED)}"
+        f"{plural(n, 'sampled document')} not compared: {name.removeprefix(SKIPPED)}"
         for name, n in skipped.items()
     ]

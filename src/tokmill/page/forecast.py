@@ -1,4 +1,4 @@
-"""What a planned run says, as (label, text) rows."""
+"""The forecast of a run as (label, text) rows."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ if TYPE_CHECKING:
 
 
 def forecast_rows(plan: Mapping[str, Any], free_bytes: int) -> Rows:
-    """Return a forecast, as `plan --json` prints it, in ten rows of a line."""
+    """Return a forecast (the object of `plan --json`) as ten rows of one line."""
     is_sft = plan.get("kind") == "sft"
     fits = "" if plan["disk_bytes"] < free_bytes else ": TOO LITTLE"
-    sampled = "all of it read" if plan["is_counted"] else f"sampled {size(plan['sampled_bytes'])}"
+    sampled = "read completely" if plan["is_counted"] else f"sampled {size(plan['sampled_bytes'])}"
     if plan["heads_only"]:
-        sampled += ", at the heads of files that cannot be read from the middle"
+        sampled += ", of some files only the start (they cannot be read from the middle)"
     files, parts = plural(plan["files"], "file"), plural(plan["parts"], "part")
     bill = plan["disk"]
     band = f"{size(bill['low_bytes'])} to {size(bill['high_bytes'])}"
@@ -41,14 +41,14 @@ def forecast_rows(plan: Mapping[str, Any], free_bytes: int) -> Rows:
 
 
 def _renderer(plan: Mapping[str, Any]) -> str:
-    """Return how records become text, the fields of the first ones, and files that differ."""
+    """Return the renderer, the fields of the first records, and files with other fields."""
     text = str(plan["renderer"])
     text += f": {plan['fields']}" if plan.get("fields") else ""
     return text + (f"; used of the text: {plan['left_out']}" if plan.get("left_out") else "")
 
 
 def _amount(plan: Mapping[str, Any], name: str) -> str:
-    """Return what was counted, or the estimate with its band."""
+    """Return a count, or an estimate with its range."""
     if plan["is_counted"]:
         return f"{plan[name]:,}"
     low, high = (count(plan[f"{name}_{end}"]) for end in ("low", "high"))

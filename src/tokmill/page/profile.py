@@ -1,4 +1,4 @@
-"""Where the time of a run went, from its manifest."""
+"""The time of a run by stage, as (label, text) rows."""
 
 from __future__ import annotations
 
@@ -11,27 +11,27 @@ if TYPE_CHECKING:
 
 STAGES = {
     "prepare": "tokenizer, plan and choice of engine, before the first block",
-    "read": "blocks of whole records from files",
+    "read": "blocks of records from files",
     "parse": "records to columns",
     "render": "columns to documents",
-    "wait": "for an engine that takes one batch at a time",
-    "load engine": "",
+    "wait": "waiting for an engine that encodes one block at a time",
+    "load engine": "loading the engine in each process",
     "encode": "documents to ids",
-    "mask": "of SFT: samples cut into texts, tokens put together, what is trained",
-    "narrow": "eos placed, ids narrowed, documents counted",
-    "spot check": "some documents encoded again by the reference",
-    "hash": "sums of the shards",
-    "checkpoint": "making an open shard durable",
-    "write": "shards written and made durable",
+    "mask": "SFT: samples to texts, their tokens to ids and mask",
+    "narrow": "adding eos, converting ids to the output type, counting",
+    "spot check": "encoding sampled documents again with the reference",
+    "hash": "checksums of the shards",
+    "checkpoint": "making an unfinished shard durable",
+    "write": "writing shards and making them durable",
 }
-"""The stages in the order of a record's way, and what each does."""
+"""The stages in the order in which a record passes them, and their work."""
 
 
 def profile_rows(manifest: Mapping[str, Any]) -> list[tuple[str, str]]:
-    """Give one row a stage: seconds of all threads, share, and speed; then the clock.
+    """Return one row per stage (seconds of all threads, share, speed) and a total.
 
-    Stages overlap, and a thread that waits for a processor is in its stage: the sum of their
-    seconds is more than the clock's.
+    Stages overlap, and a thread that waits for a processor counts in its stage: so their sum
+    exceeds the elapsed time.
     """
     run, text_bytes = manifest["run"], manifest["totals"]["text_bytes"]
     stage_s = run["stage_s"]
@@ -43,6 +43,6 @@ def profile_rows(manifest: Mapping[str, Any]) -> list[tuple[str, str]]:
         taken = stage_s.get(stage, 0.0)
         speed = f"{size(text_bytes / taken)}/s" if taken >= 0.001 and text_bytes else ""
         rows.append((stage, f"{taken:8.2f} s {taken / total_s:4.0%}  {speed:>11}  {what}".rstrip()))
-    overlap = f"{sum(stage_s.values()):.2f} s of threads in {run['wall_s']:.2f} s on the clock"
-    rows.append(("together", f"{overlap}, {run['cpu_s']:.2f} s of processors"))
+    overlap = f"{sum(stage_s.values()):.2f} s in all threads, {run['wall_s']:.2f} s elapsed"
+    rows.append(("total", f"{overlap}, {run['cpu_s']:.2f} s of CPU time"))
     return rows

@@ -1,4 +1,4 @@
-"""Samples as one web page, which needs nothing but itself: no script, no network."""
+"""Samples as a self-contained web page: no script, no network."""
 
 from __future__ import annotations
 
@@ -7,16 +7,16 @@ from html import escape
 from typing import TYPE_CHECKING, Any
 
 from tokmill.page.page_style import STYLE
-from tokmill.page.stretches import stretches
+from tokmill.page.shown_runs import shown_runs
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from tokmill.page.samples import Sample
-    from tokmill.page.stretches import Stretch
+    from tokmill.page.shown_runs import ShownRun
 
 _POLICY = "default-src 'none'; style-src 'unsafe-inline'"
-"""Nothing is loaded and nothing runs, whatever a sample holds."""
+"""Content policy: nothing is loaded and no script runs, whatever a sample holds."""
 
 _EDGES = {"\n": "nl", "\t": "tab"}
 _ODD = re.compile(
@@ -24,7 +24,7 @@ _ODD = re.compile(
     "|(?P<control>[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f])"
     "|(?P<unseen>[\r\u200b\u200e\u200f\u2028-\u202e\u2060\u2066-\u2069\ufeff])"
 )
-"""What a page cannot hold, or would not show; what turns text round is isolated."""
+"""Characters that HTML cannot hold or a browser would not show."""
 
 
 def sample_page(
@@ -36,15 +36,15 @@ def sample_page(
     max_chars: int = 0,
     show_ids: bool = False,
 ) -> str:
-    """Give the page.
+    """Return the page as HTML.
 
     Args:
-        title: names the dataset.
-        manifest: of the dataset.
-        samples: to show, in this order.
-        heading: what they are, where that is not plain.
-        max_chars: of text in a sample; 0: all.
-        show_ids: whether the ids are there too, folded up.
+        title: name of the dataset.
+        manifest: manifest of the dataset.
+        samples: samples to show, in this order.
+        heading: heading above them; '' for a default.
+        max_chars: most characters shown of a sample; 0: all.
+        show_ids: whether to add the ids, in a closed section.
     """
     is_sft = manifest.get("kind") == "sft"
     kind = "samples" if is_sft else "documents"
@@ -77,7 +77,7 @@ def sample_page(
 
 
 def page_facts(manifest: Mapping[str, Any]) -> list[tuple[str, str]]:
-    """Give what a reader of samples wants to know of their dataset."""
+    """Return the facts about the dataset at the top of the page, as (label, text)."""
     totals, tokenizer = manifest["totals"], manifest["tokenizer"]
     is_sft = manifest.get("kind") == "sft"
     facts = [
@@ -92,7 +92,7 @@ def page_facts(manifest: Mapping[str, Any]) -> list[tuple[str, str]]:
             ("preset", str(mask.get("preset", ""))),
             ("boundary", str(mask.get("boundary", ""))),
             ("template", str(mask.get("template", ""))),
-            ("trained kinds", ", ".join(mask.get("trained", ()))),
+            ("trained parts", ", ".join(mask.get("trained", ()))),
             ("turns", str(mask.get("turns", ""))),
         ]
         facts += [(f"rows, {split}", _rows(p)) for split, p in manifest.get("packs", {}).items()]
@@ -109,7 +109,7 @@ def _fact(label: str, text: str) -> str:
 
 
 def _plain(text: str) -> str:
-    """Write a name, which may come from a path that is no Unicode."""
+    """Return text escaped for HTML; paths may hold bytes that are not Unicode."""
     return escape(text.encode("utf-8", "backslashreplace").decode())
 
 
@@ -128,7 +128,7 @@ def _legend(*, is_sft: bool) -> str:
 
 
 def _card(sample: Sample, max_chars: int, show_ids: bool) -> str:
-    shown, is_cut = stretches(sample.runs, max_chars)
+    shown, is_cut = shown_runs(sample.runs, max_chars)
     text = "".join(_stretch(stretch) for stretch in shown)
     facts = "".join(f"<li>{escape(fact)}</li>" for fact in sample.facts())
     parts = [
@@ -152,7 +152,7 @@ def _card(sample: Sample, max_chars: int, show_ids: bool) -> str:
 
 
 def _strip(sample: Sample) -> str:
-    """Draw the mask of the whole sample: a box as wide as each span of tokens."""
+    """Return the mask of a sample as a strip of boxes, each as wide as its span of tokens."""
     spans: list[tuple[bool, int]] = []
     for run in sample.runs:
         if spans and spans[-1][0] == run.is_trained:
@@ -166,8 +166,8 @@ def _strip(sample: Sample) -> str:
     return f'<div class="strip" aria-hidden="true">{boxes}</div>'
 
 
-def _stretch(stretch: Stretch) -> str:
-    """Write a run; what it holds, tags apart, is its text."""
+def _stretch(stretch: ShownRun) -> str:
+    """Return a run as HTML; without the tags it is the text of the run."""
     run = stretch.run
     texts = ["".join(_part(*part) for part in parts) for parts in stretch.parts()]
     if len(texts) > 1 and not run.is_control:

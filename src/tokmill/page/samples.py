@@ -1,4 +1,4 @@
-"""Samples as people look at them: where each stands, what of it is trained, its text in runs."""
+"""Read documents and samples of a dataset for inspection: place, ids, mask, and text in runs."""
 
 from __future__ import annotations
 
@@ -30,9 +30,9 @@ if TYPE_CHECKING:
 class Sample:
     """A document, or a sample of SFT.
 
-    `number`: in the dataset, from 0. `mask` and `weights`: of its tokens, where the dataset has
-    them. `runs`: of its tokens, in order. `row_start`: the place of its first token in its row,
-    where it is looked at as part of one.
+    `number`: position in the dataset, from 0. `mask`, `weights`: per token, None if the dataset has
+    none. `runs`: its text, in order. `row_start`: position of its first token in its packed row, if
+    it was read as part of one.
     """
 
     number: int
@@ -45,21 +45,21 @@ class Sample:
 
     @property
     def kind(self) -> str:
-        """Say what it is: `document` or `sample`."""
+        """Return `document` or `sample`."""
         return "document" if self.mask is None else "sample"
 
     @property
     def n_trained(self) -> int:
-        """Give the number of its tokens that are targets."""
+        """Return the number of trained tokens."""
         return sum(1 for value in self.mask or () if value)
 
     @property
     def trained_text(self) -> str:
-        """Give the text of its targets."""
+        """Return the text of the trained tokens."""
         return "".join(run.text for run in self.runs if run.is_trained)
 
     def facts(self) -> list[str]:
-        """Say where it stands, and its counts."""
+        """Return its shard, place and counts as texts."""
         facts = [self.shard, plural(len(self.ids), "token")]
         if self.mask is not None:
             share = self.n_trained / max(1, len(self.ids))
@@ -69,7 +69,7 @@ class Sample:
         return facts
 
     def as_json(self) -> dict[str, Any]:
-        """Give it as plain values; bytes that are no whole character are written as escapes."""
+        """Return it as plain values; bytes of incomplete characters are written as escapes."""
         values: dict[str, Any] = {
             "document": self.number,
             "shard": self.shard,
@@ -141,9 +141,9 @@ class SampleReader:
 
 
 def control_ids(manifest: Mapping[str, Any], tokenizer: Tokenizer) -> frozenset[int]:
-    """Give the ids of control tokens: special ones, eos and bos, and what a chat template writes.
+    """Return the ids of control tokens: special tokens, eos, bos, and those of the chat template.
 
-    Where the template of the run is not here any more, all added tokens but white space count.
+    If the template of the run cannot be found, all added tokens except white space count.
     """
     named = (manifest["tokenizer"].get(name) for name in ("eos", "bos"))
     ids = {*tokenizer.special_ids, *(token["id"] for token in named if token)}
@@ -156,7 +156,7 @@ def control_ids(manifest: Mapping[str, Any], tokenizer: Tokenizer) -> frozenset[
 
 
 def _template(manifest: Mapping[str, Any], tokenizer: Tokenizer) -> str:
-    """Give the template of a run of SFT, or '' where what is found is another one."""
+    """Return the template of an SFT run, or '' if it cannot be found unchanged."""
     known = {field.name for field in dataclasses.fields(SftSettings)}
     sft = {k: v for k, v in manifest["config"].get("sft", {}).items() if k in known}
     try:
@@ -171,7 +171,7 @@ def _template(manifest: Mapping[str, Any], tokenizer: Tokenizer) -> str:
 def numbers_in_dataset(
     manifest: Mapping[str, Any], split: str, numbers: Sequence[int]
 ) -> list[int]:
-    """Give the numbers in the dataset of samples that are numbered within a split.
+    """Return the positions in the dataset of samples that are numbered within a split.
 
     Raises:
         VerifyError: the split has no sample of such a number.
@@ -185,6 +185,8 @@ def numbers_in_dataset(
         in_dataset += shard["documents"]
     wrong = [number for number in numbers if not 0 <= number < in_split]
     if wrong:
-        raise VerifyError(f"packs of {split}: sample {wrong[0]} is none of its {in_split}")
+        raise VerifyError(
+            f"packs of {split}: sample {wrong[0]} does not exist, the split has {in_split}"
+        )
     at = [bisect.bisect_right(starts, number) - 1 for number in numbers]
     return [firsts[i] + number - starts[i] for i, number in zip(at, numbers, strict=True)]

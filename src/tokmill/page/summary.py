@@ -1,12 +1,11 @@
-"""What a finished run says: the manifest as (label, text) rows, for the command line to print."""
+"""The summary of a finished run: its manifest as (label, text) rows."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from tokmill.fields import ENOUGH, describe_fields, noted_sources, percent, used_share
 from tokmill.page.engine_text import describe_engine, engine_line
-from tokmill.page.field_text import fields_line
-from tokmill.page.mask_words import noticed, trained_parts
 from tokmill.words.plural import counted, plural
 from tokmill.words.units import seconds, size
 
@@ -16,7 +15,7 @@ if TYPE_CHECKING:
 Rows = list[tuple[str, str]]
 
 MOST_ROWS = 10
-"""A run ends with at most so many lines; `tokmill report` has the rest."""
+"""Most lines at the end of a run; `tokmill report` shows the rest."""
 
 _MOST_REASONS = 4
 _MOST_KEYS = 8
@@ -24,12 +23,32 @@ _MOST_SOURCES = 12
 _MOST_UNREAD = 3
 _KINDS = ("bin", "idx", "mask", "weight")
 
+_PARTS = {
+    "other": "all other text",
+    "header": "headers of turns",
+    "content": "text",
+    "reasoning": "reasoning",
+    "tool_call": "tool calls",
+    "eot": "end of turn",
+    "suffix": "template text after the end of turn",
+    "end": "appended eos",
+    "eot_outside": "end of turn outside the generation block",
+    "suffix_outside": "template text after it",
+}
+"""Words for the names that the manifest has for parts of turns, in its order."""
+
+_COUNTERS = {
+    "samples whose joint ids differ": "samples with other tokens near a mask boundary than "
+    "their text encoded as one",
+    "straddling tokens": "tokens with trained and untrained bytes",
+    "cut samples": "samples cut to max_tokens",
+}
+
 
 def summary_rows(manifest: Mapping[str, Any], directory: str, n_bytes: int) -> Rows:
-    """Return what a person wants to see first of a run, one line a row, `MOST_ROWS` at most.
+    """Return the most important facts about a run, at most `MOST_ROWS` rows of one line.
 
-    Rows that would only say "none" are left out: the first row has every sum. `n_bytes`: of all
-    files.
+    Rows without content are left out: the first row has every sum. `n_bytes`: size of all files.
     """
     totals = manifest["totals"]
     packs = manifest.get("packs", {})
@@ -46,14 +65,14 @@ def summary_rows(manifest: Mapping[str, Any], directory: str, n_bytes: int) -> R
         ("time", _time(manifest["run"])),
         (
             "output",
-            f"{size(n_bytes)} as {manifest['dtype']} in {directory}; tokmill report has the rest",
+            f"{size(n_bytes)} as {manifest['dtype']} in {directory}; see also tokmill report",
         ),
     ]
     return [(label, text) for label, text in rows if text]
 
 
 def detail_rows(manifest: Mapping[str, Any], directory: str) -> Rows:
-    """Return everything about a run that its manifest says, but for its lengths and sizes."""
+    """Return all facts in a manifest about a run, except lengths and sizes."""
     totals, run = manifest["totals"], manifest["run"]
     packs = manifest.get("packs", {})
     return [
@@ -61,7 +80,7 @@ def detail_rows(manifest: Mapping[str, Any], directory: str) -> Rows:
         ("drops", _by_reason(totals["drops"], most=None) or "none"),
         ("rejects", _by_reason(totals["rejects"], f"{directory}/rejects", most=None) or "none"),
         *((label, text) for label, text in [("unread", _unread(manifest))] if text),
-        *((label, text) for label, text in [("not read", _unread_keys(totals, most=None))] if text),
+        *((label, text) for label, text in [("unused keys", _unread_keys(totals))] if text),
         *((label, text) for label, text in [("fields", fields_line(manifest))] if text),
         ("tokens", _tokens(manifest)),
         *(_mask_rows(manifest) if _is_sft(manifest) else ()),
@@ -86,16 +105,18 @@ def _unread(manifest: Mapping[str, Any]) -> str:
 
 
 def _not_read(manifest: Mapping[str, Any]) -> tuple[str, str]:
-    """Return a row for input that was not read to its end, and keys of records that mean nothing.
+    """Return one row for input that was not read to its end and for unused keys of records.
 
-    Both in one, as the summary has room for ten rows.
+    One row for both, since the summary has room for ten rows.
     """
-    unread, keys = _unread(manifest), _unread_keys(manifest["totals"])
-    return ("unread", unread + (f"; keys {keys}" if keys else "")) if unread else ("not read", keys)
+    unread, keys = _unread(manifest), _unread_keys(manifest["totals"], most=_MOST_KEYS)
+    if unread:
+        return "unread", unread + (f"; unused keys: {keys}" if keys else "")
+    return "unused keys", keys
 
 
-def _unread_keys(totals: Mapping[str, Any], *, most: int | None = _MOST_KEYS) -> str:
-    """Return the keys that nothing read, with the number of samples' records that have them."""
+def _unread_keys(totals: Mapping[str, Any], *, most: int | None = None) -> str:
+    """Return the keys of records that were not used, with the number of records that have them."""
     counts = totals.get("unread_keys", {})
     ordered = sorted(counts.items(), key=lambda row: (-row[1], row[0]))
     shown = ordered[:most]
@@ -110,7 +131,7 @@ def _is_sft(manifest: Mapping[str, Any]) -> bool:
 
 
 def _records(manifest: Mapping[str, Any]) -> str:
-    """Return where every record went; one that made several samples counts for each of them."""
+    """Return how many records became documents, drops or rejects."""
     totals = manifest["totals"]
     extra = totals.get("extra", 0)
     outcomes = (
@@ -118,12 +139,12 @@ def _records(manifest: Mapping[str, Any]) -> str:
         plural(sum(totals["drops"].values()), "drop"),
         plural(sum(totals["rejects"].values()), "reject"),
     )
-    more = f" + {extra:,} more made from them" if extra else ""
+    more = f" + {extra:,} extra samples of the same records" if extra else ""
     return f"{totals['records']:,}{more} = {' + '.join(outcomes)}"
 
 
 def _mask_rows(manifest: Mapping[str, Any]) -> Rows:
-    """Return rows on an SFT dataset: what is trained, and what was noticed."""
+    """Return rows about an SFT dataset: trained tokens, mask, counters."""
     mask, totals = manifest["mask"], manifest["totals"]
     counters = totals.get("counters", {})
     rule = f"preset {mask['preset']}, boundary {mask['boundary']}, {mask['template']}"
@@ -161,7 +182,7 @@ def _pack(pack: Mapping[str, Any]) -> str:
 
 
 def _shares(sources: Sequence[Mapping[str, Any]]) -> str:
-    """Return the trained share of the first sources, one a line."""
+    """Return the trained share of the first sources, one per line."""
     lines = [
         f"{source['path']}: {source.get('trained_tokens', 0) / max(1, source['tokens']):.1%}"
         for source in sources[:_MOST_SOURCES]
@@ -189,7 +210,7 @@ def _by_reason(
     most: int | None = _MOST_REASONS,
     written: Callable[[int, str], str] = "{:,} {}".format,
 ) -> str:
-    """Return counts by reason, the largest first; those after the first `most` are one sum."""
+    """Return counts by reason, the largest first; reasons after the first `most` are summed."""
     if not reasons:
         return ""
     ordered = sorted(reasons.items(), key=lambda row: (-row[1], row[0]))
@@ -226,5 +247,30 @@ def _time(run: Mapping[str, Any]) -> str:
     if run["peak_memory_bytes"]:
         text += f", peak memory {size(run['peak_memory_bytes'])}"
     if run["resumed_parts"]:
-        text += f" (already there: {plural(run['resumed_parts'], 'part')})"
+        text += f" ({plural(run['resumed_parts'], 'part')} from earlier runs)"
     return text
+
+
+def fields_line(manifest: Mapping[str, Any]) -> str:
+    """Return the fields that were read and left out, with their share of the text; '' for chats.
+
+    If less than 90 % of the text was read, in total or of a source, the line says so.
+    """
+    used, counts = manifest.get("fields_read"), manifest["totals"].get("fields")
+    if not used or not counts:
+        return ""
+    share = used_share(counts, used)
+    only = f"only {percent(share)} of the text is used: " if share < ENOUGH else ""
+    few = noted_sources(manifest["sources"], used) if len(manifest["sources"]) > 1 else ""
+    return f"{only}{describe_fields(counts, used)}" + (f"; used of the text: {few}" if few else "")
+
+
+def trained_parts(mask: Mapping[str, Any]) -> str:
+    """Return which parts of a trained turn are trained, from the `mask` of a manifest."""
+    names = mask.get("trained", ())
+    return "trains " + ", ".join(_PARTS.get(name, name) for name in names) if names else ""
+
+
+def noticed(n: int, counter: str) -> str:
+    """Return the count of a counter with its description."""
+    return counted(n, _COUNTERS.get(counter, counter))

@@ -1,4 +1,4 @@
-"""Whether what the masks train is text: decoded, and encoded again by the reference."""
+"""Verify the trained text of samples: decode it, and encode it again with the reference."""
 
 from __future__ import annotations
 
@@ -21,25 +21,25 @@ if TYPE_CHECKING:
     from tokmill.tokenizer.tokenizer import Tokenizer
 
 MOST_SAMPLES = 1000
-"""So many are decoded, spread over the dataset."""
+"""Number of samples that are decoded, spread over the dataset."""
 
 
 def check_trained_text(
     directory: Path, manifest: Mapping[str, Any], tokenizer: Tokenizer, numbers: Iterable[int]
 ) -> list[str]:
-    """Give a line for each sample whose trained text is not what split encoding leaves.
+    """Return a line for each sample whose trained text breaks a promise of boundary split.
 
-    With boundary split, a trained text is encoded by itself: its tokens hold whole characters, and
-    the reference gives the same ones for it. The latter is asked where tokens are bytes of the
-    text and nothing else, so that decoding tells the text. Texts at the ends of a sample, which a
-    length rule may have cut, are passed over. Nothing is promised with another boundary, and where
-    samples were cut at their beginning: what is repeated untrained may end anywhere.
+    With boundary split, each trained text is encoded separately. So its tokens must hold complete
+    characters, and the reference must encode the text into the same tokens. The second is checked
+    only if tokens are exactly the bytes of the text, so that decoding returns the text. Texts at
+    the ends of a sample are skipped, since a length rule may have cut them. Nothing is checked with
+    another boundary, or if samples were cut at their start.
 
     Args:
         directory: the dataset.
-        manifest: its manifest, of SFT.
-        tokenizer: its tokenizer.
-        numbers: of the samples to look at.
+        manifest: manifest of an SFT dataset.
+        tokenizer: tokenizer of the dataset.
+        numbers: numbers of the samples to check.
 
     Raises:
         VerifyError: a shard is broken.
@@ -53,7 +53,7 @@ def check_trained_text(
     for number in numbers:
         for run in _whole_runs(reader.read(number)):
             if any("\udc80" <= character <= "\udcff" for character in run.text):
-                problems.append(f"sample {number}: trains a part of a character")
+                problems.append(f"sample {number}: a trained text has an incomplete character")
             else:
                 found.append((number, run))
     if continuation_tokenizer(tokenizer) is tokenizer and reader.decoder.has_bytes:
@@ -62,7 +62,7 @@ def check_trained_text(
 
 
 def _whole_runs(sample: Sample) -> Iterator[TokenRun]:
-    """Give the trained texts that do not touch the ends of the sample."""
+    """Return the trained texts that do not touch the ends of the sample."""
     return (run for run in sample.runs[1:-1] if run.is_trained and not run.is_control)
 
 
@@ -70,7 +70,7 @@ def _encoded_otherwise(
     found: list[tuple[int, TokenRun]], manifest: Mapping[str, Any], tokenizer: Tokenizer
 ) -> Iterator[str]:
     in_text = manifest["config"]["tokenizer"]["control_tokens_in_text"]
-    if in_text != "parse":  # then strings of control tokens are text, also of the template's own
+    if in_text != "parse":  # then strings of control tokens are ordinary text
         control = control_ids(manifest, tokenizer)
         added = added_tokens(tokenizer)
         names = [string for string, token in added.items() if token.id in control]
@@ -81,6 +81,6 @@ def _encoded_otherwise(
         ids = batch.ids[batch.offsets[i] : batch.offsets[i + 1]]
         if not np.array_equal(ids, run.ids):
             yield (
-                f"sample {number}: its trained text {run.text[:40]!r} has other tokens than the "
-                "reference gives for it"
+                f"sample {number}: the trained text {run.text[:40]!r} has other tokens than the "
+                "reference encodes it into"
             )

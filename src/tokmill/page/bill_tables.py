@@ -1,4 +1,4 @@
-"""A bill as a table of text, and line by line with its formulas."""
+"""Tables of a bill for the terminal, and its formulas line by line."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ if TYPE_CHECKING:
 
 
 _FINER = 4
-"""A table goes to the next unit only here, or its small lines would all be 0.01."""
+"""A table uses a unit from four of it on; otherwise its small lines would all be 0.01."""
 
 
 def bill_table(bill: Bill, *, binary: bool) -> Table:
-    """Give a bill as a table: a line an amount, all in the unit of the total, then the total.
+    """Return a bill as a table: one line per amount, in the unit of the total, then the total.
 
-    `binary`: in MiB or GiB, as memory is sold; else in powers of 1,000, as disks are. Bounds that
-    say nothing more than the amounts are left out.
+    `binary`: units of 1,024 (memory), else of 1,000 (disk). Bounds are left out if they equal the
+    amounts.
     """
     divisor, unit, digits = scale(bill.high_bytes / _FINER, binary=binary)
     is_sure = bill.low_bytes == bill.high_bytes
@@ -46,7 +46,7 @@ def bill_table(bill: Bill, *, binary: bool) -> Table:
 
 
 def amounts_table(title: str, lines: Sequence[Line], *, binary: bool) -> Table:
-    """Give amounts that do not add up, such as what each of several choices would add."""
+    """Return a table of amounts that have no total, such as alternatives."""
     divisor, unit, digits = scale(max((line.n_bytes for line in lines), default=0), binary=binary)
     table = _table(f"{title}, {unit}", ("",))
     for line in lines:
@@ -62,7 +62,7 @@ def rows_table(
     *,
     words: Collection[str] = (),
 ) -> Table:
-    """Give rows of a name and texts; those under the headings in `words` are no figures."""
+    """Return a table of names and texts; columns in `words` hold words, the others figures."""
     table = _table(title, headings, words)
     for name, *texts in rows:
         table.add_row(indented(name), *map(one_line, texts))
@@ -70,15 +70,15 @@ def rows_table(
 
 
 def left_out(bill: Bill) -> Iterator[RenderableType]:
-    """Give what no line of a bill covers."""
+    """Yield a line with the costs that a bill does not cover, if there are any."""
     if bill.leaves_out:
-        yield indented(f"left out: {'; '.join(bill.leaves_out)}", "dim")
+        yield indented(f"not included: {'; '.join(bill.leaves_out)}", "dim")
 
 
 def explanation(lines: Iterable[Line], told: set[str]) -> Iterator[RenderableType]:
-    """Give of each amount its formula, the symbols' values, what it notes, source and error.
+    """Yield the formula of each amount, the values of its symbols, its note, source and error.
 
-    What `told` holds has been said before; what is said now is added to it.
+    Formulas in `told` were shown before and are skipped; formulas shown now are added to it.
     """
     for line in lines:
         symbols = ", ".join(f"{name} = {value:,}" for name, value in line.symbols.items())
@@ -94,12 +94,12 @@ def explanation(lines: Iterable[Line], told: set[str]) -> Iterator[RenderableTyp
 
 
 def indented(text: str, style: str = "", *, by: int = 2) -> Padding:
-    """Give a line that is set in, and so is what it goes on with on the next."""
+    """Return an indented text; lines that it is wrapped into are indented too."""
     return Padding(one_line(text, style), (0, 0, 0, by))
 
 
 def one_line(text: str, style: str = "") -> Text:
-    """Return text that no name in it can break into a line of its own."""
+    """Return text without line breaks, whatever names are in it."""
     return Text(printable(text), style=style)
 
 
@@ -114,7 +114,7 @@ def _table(title: str, headings: Sequence[str], words: Collection[str] = ()) -> 
 
 
 def _amount(n_bytes: int, divisor: float, digits: int) -> str:
-    """Give an amount in the table's unit; what is there never reads as nothing."""
+    """Return an amount in the unit of the table; a small one is never shown as 0."""
     least = 10**-digits
     if 0 < n_bytes / divisor < least / 2:
         return f"< {least:.{digits}f}"

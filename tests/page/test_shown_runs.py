@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tokmill.page.stretches import Stretch, stretches
+from tokmill.page.shown_runs import ShownRun, shown_runs
 from tokmill.tokenizer.decode import TokenRun
 
 
@@ -23,7 +23,7 @@ RUNS = [
 
 
 def test_a_trained_span_opens_with_its_first_run_and_closes_with_its_last():
-    shown, is_cut = stretches(RUNS, 0)
+    shown, is_cut = shown_runs(RUNS, 0)
     assert [(s.opens, s.closes) for s in shown] == [
         (False, False),
         (False, False),
@@ -49,18 +49,18 @@ def test_a_trained_span_opens_with_its_first_run_and_closes_with_its_last():
     ],
 )
 def test_text_is_cut_at_a_number_of_characters_but_never_in_a_control_token(max_chars, expected):
-    shown, is_cut = stretches(RUNS, max_chars)
+    shown, is_cut = shown_runs(RUNS, max_chars)
     assert [stretch.run.text for stretch in shown] == expected
     assert is_cut
 
 
 def test_what_is_cut_does_not_close():
-    shown, _ = stretches([run("long text", 1)], 4)
+    shown, _ = shown_runs([run("long text", 1)], 4)
     assert [(s.run.text, s.opens, s.closes) for s in shown] == [("long", True, False)]
 
 
 def test_as_much_text_as_may_be_shown_is_not_cut():
-    assert not stretches(RUNS, 20)[1]
+    assert not shown_runs(RUNS, 20)[1]
 
 
 @pytest.mark.parametrize(
@@ -75,15 +75,15 @@ def test_as_much_text_as_may_be_shown_is_not_cut():
     ],
 )
 def test_white_space_at_the_edges_of_a_trained_span_is_set_apart(text, opens, closes, expected):
-    assert Stretch(run(text, 1), opens, closes).parts() == [expected]
+    assert ShownRun(run(text, 1), opens, closes).parts() == [expected]
 
 
 @given(st.lists(st.text("a \n", min_size=1)), st.booleans(), st.booleans())
 def test_the_parts_of_a_run_are_its_texts_however_it_is_cut_into_tokens(texts, opens, closes):
     tokens = TokenRun(tuple(range(len(texts))), False, 1, tuple(texts))
-    parts = Stretch(tokens, opens, closes).parts()
+    parts = ShownRun(tokens, opens, closes).parts()
     assert ["".join(text for text, _ in found) for found in parts] == texts
-    whole = Stretch(run("".join(texts), 1), opens, closes).parts()
+    whole = ShownRun(run("".join(texts), 1), opens, closes).parts()
     marked = [[e for text, is_edge in found for e in [is_edge] * len(text)] for found in parts]
     assert [e for found in marked for e in found] == [
         e for text, is_edge in whole[0] for e in [is_edge] * len(text)

@@ -7,7 +7,7 @@ from rich.console import Console, RenderableType
 
 from tokmill.memory.bill import Bill
 from tokmill.memory.formula import Formula
-from tokmill.page.bill import amounts_table, bill_table, explanation, left_out, rows_table
+from tokmill.page.bill_tables import amounts_table, bill_table, explanation, left_out, rows_table
 
 WEIGHTS = Formula("weights", "q * P", "arithmetic", "exact")
 CONTEXT = Formula("CUDA context", "500 * 2 ** 20", "")
@@ -67,7 +67,7 @@ def test_a_narrow_screen_folds_names_and_cuts_no_number(width):
 
 
 def test_what_is_left_out_stands_under_a_table():
-    assert text(*left_out(BILL)) == ["  left out: fp8; kernels"]
+    assert text(*left_out(BILL)) == ["  not included: fp8; kernels"]
     assert text(*left_out(Bill("x", (WEIGHTS.line({"q": 1, "P": 1}),)))) == []
 
 

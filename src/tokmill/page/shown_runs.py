@@ -1,4 +1,4 @@
-"""Runs as they are shown: cut to a length, with the white space at trained edges set apart."""
+"""Runs of text prepared for display: shortened, with white space at trained edges marked."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class Stretch:
-    """A run as it stands in its sample: whether a trained span begins and ends with it."""
+class ShownRun:
+    """A run of a sample; `opens`, `closes`: a trained span begins or ends with it."""
 
     run: TokenRun
     opens: bool
     closes: bool
 
     def parts(self) -> list[list[tuple[str, bool]]]:
-        """Give each of the run's texts in parts: (text, whether it is white space at an edge)."""
+        """Return the parts of each text of the run: (text, whether it is edge white space)."""
         text = "".join(self.run.texts)
         lead = len(text) - len(text.lstrip()) if self.opens else 0
         trail = max(lead, len(text.rstrip())) if self.closes else len(text)
@@ -34,14 +34,12 @@ class Stretch:
         return found
 
 
-def stretches(runs: Sequence[TokenRun], max_chars: int) -> tuple[list[Stretch], bool]:
-    """Give the runs that stand within a number of characters, and whether that is not all.
+def shown_runs(runs: Sequence[TokenRun], max_chars: int) -> tuple[list[ShownRun], bool]:
+    """Return the runs within `max_chars` characters (0: all), and whether text was cut.
 
-    Args:
-        runs: of a sample.
-        max_chars: how much text; 0: all. A control token is never cut.
+    A control token is never cut.
     """
-    found: list[Stretch] = []
+    found: list[ShownRun] = []
     left = max_chars
     for i, run in enumerate(runs):
         before = runs[i - 1].weight if i else 0
@@ -50,9 +48,9 @@ def stretches(runs: Sequence[TokenRun], max_chars: int) -> tuple[list[Stretch], 
         n_chars = sum(map(len, run.texts))
         if max_chars and n_chars > left:
             cut = _cut(run, left)
-            return [*found, Stretch(cut, opens, False)] if cut.texts else found, True
+            return [*found, ShownRun(cut, opens, False)] if cut.texts else found, True
         left -= n_chars
-        found.append(Stretch(run, opens, closes))
+        found.append(ShownRun(run, opens, closes))
     return found, False
 
 
