@@ -159,5 +159,5 @@ def test_a_refusal_names_the_engine_and_the_tokenizer(tokenizer):
     with pytest.raises(TokenizerError) as caught:
         CachedReference(dataclasses.replace(tokenizer, name="tiny"), parse=False)
     assert str(caught.value) == (
-        "engine tokenizers+cache refuses tiny: its added token '<tool>' may stand across a cut"
+        "engine tokenizers+cache refuses tiny: its added token '<tool>' may cross a split point"
     )

@@ -62,7 +62,6 @@ def test_a_set_is_ranges_of_neighbours():
     assert list(found.codes()) == [3, 4, 5, 9]
     assert len(found) == 4
     assert [code in found for code in (2, 3, 5, 6, 9)] == [False, True, True, False, True]
-    assert (found | CharacterSet.of([6, 7, 8])).ranges == ((3, 9),)
 
 
 def test_an_empty_set_is_false():

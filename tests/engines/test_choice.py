@@ -82,7 +82,7 @@ def test_a_plan_says_how_much_is_compared_and_older_ones_mean_this_versions_shar
                 mb_per_s={"tokenizers": 5.0},
                 refused={"gigatoken": "engine gigatoken refuses the tokenizer: WordPiece"},
             ),
-            "tokenizers+cache encodes (without its memory at about 5 MB/s), since no fast engine "
+            "tokenizers+cache encodes (without its cache at about 5 MB/s), since no fast engine "
             "gives its ids here: gigatoken: WordPiece",
         ),
     ],

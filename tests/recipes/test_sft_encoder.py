@@ -153,7 +153,7 @@ def test_joint_needs_no_check_of_continuations(encode, chat_tokenizer, marks):
     model = {"type": "WordLevel", "vocab": added | {"[UNK]": 6, "▁abab": 7}, "unk_token": "[UNK]"}
     normalizer = json.loads((Path(marks["every"][0]) / "tokenizer.json").read_text())["normalizer"]
     path = str(chat_tokenizer(model=model, pre_tokenizer=None, normalizer=normalizer))
-    with pytest.raises(TokenizerError, match=r"cannot be encoded apart from it.*boundary joint$"):
+    with pytest.raises(TokenizerError, match=r"cannot be encoded separately.*boundary joint$"):
         encode(("ab", 0), ("ab", 1), path=path)
     joint = SftSettings(template="plain", boundary="joint")
     found, weights, _ = encode((1, 0), ("ab", 0), ("ab", 1), path=path, sft=joint)

@@ -1,8 +1,8 @@
-"""The reference with a memory: a text is cut into pieces, and each piece is encoded once.
+"""The reference with a cache: a text is split into pretokens, and each pretoken is encoded once.
 
-For tokenizers that no fast engine knows, where their own parts prove that the tokens of pieces are
-the tokens of the text (`cuts`). Words repeat: of 53 MB of English, 0.15 million of 14 million
-pieces are new to BERT.
+For tokenizers that no fast engine supports, if their parts prove that the tokens of the pretokens
+are the tokens of the text (`pretokens.split_rule`). Words repeat: of the 14 million pretokens of
+53 MB of English, BERT has 0.15 million different ones.
 """
 
 from __future__ import annotations
@@ -29,23 +29,20 @@ if TYPE_CHECKING:
     from tokmill.tokenizer.tokenizer import Tokenizer
 
 _CALL_BYTES = 2 << 20
-"""Text per step: the arrays of a step take about 20 times as much."""
+"""Text per call: its arrays take about 20 times as much."""
 
 _TABLE_BYTES = 128 << 20
-"""A table that has grown past this makes room for an empty one."""
-
+"""A larger table is replaced by an empty one."""
 
 _INSIDE, _WORD = 1, 2
-"""A piece begins there: inside a word, or with one."""
+"""A pretoken begins there: inside a word, or with it."""
 
 
 class CachedReference:
-    """`tokenizers`, asked once about each piece of text.
-
-    Its memory is bounded by itself, since a table costs nothing to load.
+    """`tokenizers`, called once for each different pretoken; limits its own memory.
 
     Raises:
-        TokenizerError: nothing proves where texts may be cut.
+        TokenizerError: no split points can be proven for the tokenizer.
     """
 
     name = "tokenizers+cache"
@@ -60,7 +57,7 @@ class CachedReference:
             self._points = SplitPoints(rule, self._encoder.normalizers, self._encoder.words)
         except TokenizerError as error:
             raise TokenizerError(f"engine {self.name} refuses {tokenizer.name}: {error}") from None
-        self._cuts_words = rule.followers is not None
+        self._splits_words = rule.followers is not None
         self._table = PretokenTable(self._encoder.encode)
 
     def encode(self, text: pa.LargeStringArray) -> TokenBatch:
@@ -80,80 +77,80 @@ class CachedReference:
         if table.n_bytes > _TABLE_BYTES:
             table = self._table = PretokenTable(self._encoder.encode)
         data = np.frombuffer(text.buffers()[2], np.uint8)[start:stop]
-        starts, slots = self._pieces(data, offsets - start, table)
+        starts, slots = self._pretokens(data, offsets - start, table)
         ids, ends = table.gather(slots)
-        bounds = np.searchsorted(starts, offsets - start)  # documents begin with a piece
+        bounds = np.searchsorted(starts, offsets - start)  # a document begins with a pretoken
         return TokenBatch(ids, np.concatenate([[0], ends])[bounds])
 
-    def _pieces(
+    def _pretokens(
         self, data: npt.NDArray[np.uint8], offsets: npt.NDArray[np.int64], table: PretokenTable
     ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-        """Give where the pieces of documents start, and their slots: (n,) each."""
-        cuts, begins_word = self._points.find(data)
+        """Return the starts of the pretokens of documents, and their slots: (n,) each."""
+        points, begins_word = self._points.find(data)
         marks = np.zeros(len(data) + 1, np.uint8)
-        marks[cuts] = _INSIDE
-        marks[cuts[begins_word]] = _WORD
+        marks[points] = _INSIDE
+        marks[points[begins_word]] = _WORD
         marks[offsets] = _WORD
         starts = np.flatnonzero(marks[:-1])
-        if self._cuts_words:
-            return _pieces_of_words(data, starts, marks[starts] == _INSIDE, table)
-        different, which = _different(data, starts)
-        return starts, table.slots(different)[which]
+        if self._splits_words:
+            return _join_parts_of_words(data, starts, marks[starts] == _INSIDE, table)
+        different, index = _distinct(data, starts)
+        return starts, table.slots(different)[index]
 
 
 ENGINE = EngineRow(CachedReference, packages=("tokenizers",), distribution="tokenizers")
 
 
-def _different(
+def _distinct(
     data: npt.NDArray[np.uint8], starts: npt.NDArray[np.int64]
 ) -> tuple[list[bytes], npt.NDArray[np.int32]]:
-    """Give every different piece once, and for each of n pieces which one it is: (n,)."""
+    """Return the different pretokens, and the index of each of n pretokens among them: (n,)."""
     bounds = np.append(starts, len(data))  # 64 bits: a document may have more than 2 GiB
     buffers = [None, pa.py_buffer(bounds), pa.py_buffer(data)]
     encoded = pa.Array.from_buffers(pa.large_binary(), len(starts), buffers).dictionary_encode()
     return encoded.dictionary.to_pylist(), encoded.indices.to_numpy()
 
 
-def _pieces_of_words(
+def _join_parts_of_words(
     data: npt.NDArray[np.uint8],
     starts: npt.NDArray[np.int64],
     is_inside: npt.NDArray[np.bool_],
     table: PretokenTable,
 ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-    """Give where pieces start, and their slots, where some begin inside a word: (n,) each.
+    """Return the starts of pretokens, some inside words, and their slots: (n,) each.
 
-    A word that is too long, or has a piece that is none by itself, becomes one piece.
+    A word that is too long, or has a pretoken that cannot be encoded alone, becomes one pretoken.
     """
-    slots = _slots_of_parts(data, starts, is_inside, table)
+    slots = _slots_of_pretokens(data, starts, is_inside, table)
     first = np.flatnonzero(~is_inside)
     bounds = np.append(starts[first], len(data))
-    is_whole = np.diff(bounds) > LONGEST_WORD_BYTES
+    is_joined = np.diff(bounds) > LONGEST_WORD_BYTES
     word = np.cumsum(~is_inside) - 1
-    is_whole[word[table.alone(slots)]] = True
-    if not is_whole.any():
+    is_joined[word[table.alone(slots)]] = True
+    if not is_joined.any():
         return starts, slots
-    places = np.flatnonzero(is_whole).tolist()
+    places = np.flatnonzero(is_joined).tolist()
     words = [data[bounds[i] : bounds[i + 1]].tobytes() for i in places]
     different = list(dict.fromkeys(words))
     slot_of = dict(zip(different, table.slots(different).tolist(), strict=True))
-    slots[first[is_whole]] = [slot_of[piece] for piece in words]
-    keep = ~(is_inside & is_whole[word])
+    slots[first[is_joined]] = [slot_of[one] for one in words]
+    keep = ~(is_inside & is_joined[word])
     return starts[keep], slots[keep]
 
 
-def _slots_of_parts(
+def _slots_of_pretokens(
     data: npt.NDArray[np.uint8],
     starts: npt.NDArray[np.int64],
     is_inside: npt.NDArray[np.bool_],
     table: PretokenTable,
 ) -> npt.NDArray[np.int64]:
-    """Give the slot of each of n pieces; the same bytes have two, inside a word and not: (n,)."""
-    different, which = _different(data, starts)
-    which = 2 * which + is_inside
-    comes = np.zeros(2 * len(different), np.bool_)
-    comes[which] = True
+    """Return the slot of each of n pretokens: (n,). Those inside a word have other slots."""
+    different, index = _distinct(data, starts)
+    index = 2 * index + is_inside
+    is_used = np.zeros(2 * len(different), np.bool_)
+    is_used[index] = True
     slots = np.zeros(2 * len(different), np.int64)
     for inside, marker in enumerate((b"", INSIDE)):
-        used = np.flatnonzero(comes[inside::2])
+        used = np.flatnonzero(is_used[inside::2])
         slots[inside::2][used] = table.slots([marker + different[i] for i in used.tolist()])
-    return slots[which]
+    return slots[index]

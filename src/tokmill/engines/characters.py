@@ -1,7 +1,7 @@
-"""Finds the documents that hold a character of a set, at a small part of the price of encoding.
+"""Sets of characters, and documents that contain a character of a set.
 
-The bytes that begin the set's characters in UTF-8 are looked for by the C library, which compares
-32 of them at once; what they begin is looked at only where they stand.
+The search is much cheaper than encoding: the C library looks for the bytes that begin the set's
+characters in UTF-8, comparing 32 bytes at once; only there are characters decoded.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ LAST = 0x10FFFF
 _SURROGATES = range(0xD800, 0xE000)
 
 _CHUNK_BYTES = 256 << 10
-"""Looked through for every first byte in turn, while it is in the cache of a core."""
+"""Searched for every first byte in turn, while it is in the cache of a core."""
 
 _MOST_CALLS = 32
-"""For one byte in one chunk; where it stands more often, all its places are found at once."""
+"""For one byte in one chunk; if it is more frequent, all its places are found at once."""
 
 _FIRST_BITS = np.array([0x7F, 0x1F, 0x0F, 0x07], np.uint32)
 
-# Without giving the interpreter's lock away: a call takes some 10 us, to get it back may take 5 ms.
+# PyDLL keeps the GIL: a call takes about 10 us, and to get the GIL back can take 5 ms.
 _memchr = ctypes.PyDLL(None).memchr
 _memchr.restype = ctypes.c_void_p
 _memchr.argtypes = [ctypes.c_void_p, ctypes.c_int, ctypes.c_size_t]
@@ -40,7 +40,7 @@ _memchr.argtypes = [ctypes.c_void_p, ctypes.c_int, ctypes.c_size_t]
 
 @dataclass(frozen=True, slots=True)
 class CharacterSet:
-    """Ranges (first, last) of code points, increasing, with both ends in them."""
+    """Ranges (first, last) of code points, both included, increasing."""
 
     ranges: tuple[tuple[int, int], ...] = ()
 
@@ -57,10 +57,10 @@ class CharacterSet:
 
     @classmethod
     def from_json(cls, ranges: Sequence[Sequence[int]]) -> CharacterSet:
-        """Read what `as_json` gave.
+        """Read the result of `as_json`.
 
         Raises:
-            ValueError: these are no increasing ranges.
+            ValueError: the ranges are not increasing.
         """
         found = tuple((int(first), int(last)) for first, last in ranges)
         end = -1
@@ -75,7 +75,7 @@ class CharacterSet:
         return [list(range_) for range_ in self.ranges]
 
     def codes(self) -> Iterator[int]:
-        """Return every code point."""
+        """Yield every code point."""
         for first, last in self.ranges:
             yield from range(first, last + 1)
 
@@ -85,18 +85,15 @@ class CharacterSet:
     def __contains__(self, code: int) -> bool:
         return any(first <= code <= last for first, last in self.ranges)
 
-    def __or__(self, other: CharacterSet) -> CharacterSet:
-        return CharacterSet.of([*self.codes(), *other.codes()])
-
 
 def every_character() -> Iterator[int]:
-    """Return all code points that UTF-8 can write: all but the surrogates."""
+    """Yield all code points that UTF-8 can encode: all but the surrogates."""
     yield from range(_SURROGATES.start)
     yield from range(_SURROGATES.stop, LAST + 1)
 
 
 class CharacterFinder:
-    """Finds documents that hold a character of a set, which is not empty."""
+    """Finds documents that contain a character of a set, which is not empty."""
 
     def __init__(self, characters: CharacterSet) -> None:
         ranges = np.array(characters.ranges, np.uint32)
@@ -106,10 +103,10 @@ class CharacterFinder:
             first, *rest = chr(code).encode()
             seconds.setdefault(first, set()).update(rest[:1])
         self._seconds = {first: CharacterSet.of(some).ranges for first, some in seconds.items()}
-        """The first bytes of the characters, and of each the ranges of second bytes."""
+        """By first byte of a character: the ranges of its second bytes."""
 
     def documents(self, text: pa.LargeStringArray) -> npt.NDArray[np.int64]:
-        """Return the indices of the documents that hold one, increasing: (k,) of n."""
+        """Return the indices of the documents that contain one, increasing: (k,) of n."""
         offsets = byte_offsets(text)
         start, stop = int(offsets[0]), int(offsets[-1])
         if start == stop:
@@ -124,7 +121,7 @@ class CharacterFinder:
         return found
 
     def _places(self, data: npt.NDArray[np.uint8]) -> npt.NDArray[np.int64]:
-        """Return where characters of the set begin in UTF-8, in no order."""
+        """Return where characters of the set begin in UTF-8, unordered."""
         found = [
             start + places
             for start in range(0, len(data), _CHUNK_BYTES)
@@ -142,12 +139,12 @@ class CharacterFinder:
 def _places_of(
     data: npt.NDArray[np.uint8], start: int, first: int, seconds: Sequence[tuple[int, int]]
 ) -> npt.NDArray[np.int64]:
-    """Return the places of a byte in the chunk at `start`, counted from there.
+    """Return the places of a byte in the chunk at `start`, relative to it.
 
-    Where it stands often, only those where a byte of the ranges `seconds` follows, if any.
+    If there are many, only those before a byte of the ranges `seconds`, if any.
     """
     chunk = data[start : start + _CHUNK_BYTES]
-    places = list(islice(_calls(chunk, first), _MOST_CALLS))
+    places = list(islice(_search(chunk, first), _MOST_CALLS))
     if len(places) < _MOST_CALLS:
         return np.array(places, np.int64)
     is_first = chunk == first
@@ -161,7 +158,8 @@ def _places_of(
     return np.flatnonzero(found)
 
 
-def _calls(data: npt.NDArray[np.uint8], byte: int) -> Iterator[int]:
+def _search(data: npt.NDArray[np.uint8], byte: int) -> Iterator[int]:
+    """Yield the places of a byte, each found by a call of `memchr`."""
     address = data.ctypes.data
     end = address + len(data)
     at = address

@@ -1,4 +1,4 @@
-"""The engine of a run and how it was found; fixed in the plan for workers and resumes."""
+"""The engine of a run and how it was chosen; the plan fixes it for workers and resumed runs."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ _LONGEST_REASON = 100
 
 @dataclass(frozen=True, slots=True)
 class ScanResult:
-    """How an engine compares with the reference.
+    """The result of comparing an engine with the reference on all characters.
 
-    `differs`: the characters on which it gives other ids, in some context; documents with them are
-    not for this engine. `refused`: why it cannot be used at all, or ''. `n_characters`: compared,
-    each in at least one context; `n_sequences`: texts of several characters.
+    `differs`: characters with other ids in some context; documents that contain one are routed to
+    the reference. `refused`: why the engine cannot be used at all, or ''. `n_characters`: compared,
+    each in at least one context. `n_sequences`: compared texts of several characters.
     """
 
     differs: CharacterSet = field(default_factory=CharacterSet)
@@ -31,16 +31,11 @@ class ScanResult:
 
     def as_json(self) -> dict[str, Any]:
         """Return plain values."""
-        return {
-            "differs": self.differs.as_json(),
-            "refused": self.refused,
-            "n_characters": self.n_characters,
-            "n_sequences": self.n_sequences,
-        }
+        return {**asdict(self), "differs": self.differs.as_json()}
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> ScanResult:
-        """Read what `as_json` gave.
+        """Read the result of `as_json`.
 
         Raises:
             ValueError, KeyError, TypeError: it is something else.
@@ -55,7 +50,7 @@ class ScanResult:
 
 @dataclass(frozen=True, slots=True)
 class Continuation:
-    """The engine for text that continues text, where that is a tokenizer variant of its own."""
+    """The engine for text that continues other text, if that needs a tokenizer variant."""
 
     name: str
     differs: CharacterSet = field(default_factory=CharacterSet)
@@ -63,15 +58,14 @@ class Continuation:
 
 @dataclass(frozen=True, slots=True)
 class EngineChoice:
-    """An engine, and what is known of it.
+    """An engine and the results of its trial.
 
-    `n_checked`: texts on which it gave the reference's ids in this run, before it began.
-    `mb_per_s`: what each exact candidate may be expected to encode of this corpus. `refused`: why
-    others were not taken. `spot_share`: of the text that the reference encodes again while the run
-    goes on; of a plan that does not say it, and of a new one, what this version finds right for the
-    engine. `reference`: the version of the reference that it was held against, '' in
-    plans of earlier versions; `scan`: on all characters, None where it was not; `scan_kept`:
-    whether an earlier run did that. `continuation`: in SFT, where its variant is another one.
+    `n_checked`: texts on which its ids were the reference's before the run. `mb_per_s`: expected
+    speed of each exact engine on this corpus. `refused`: reasons against other engines.
+    `spot_share`: share of the text that the reference encodes again during the run; by default that
+    of `spot_share`. `reference`: version of the reference that was compared, '' in plans of earlier
+    versions. `scan`: comparison on all characters, None if there was none. `scan_kept`: whether an
+    earlier run did it. `continuation`: in SFT, if continuations need an engine of their own.
     """
 
     name: str
@@ -87,18 +81,18 @@ class EngineChoice:
     continuation: Continuation | None = None
 
     def __post_init__(self) -> None:
-        """Fill in the share."""
+        """Set the default share."""
         if not self.spot_share:
             object.__setattr__(self, "spot_share", spot_share(self.name))
 
     @property
     def differs(self) -> CharacterSet:
-        """Return the characters whose documents the reference encodes."""
+        """Return the characters whose documents are routed to the reference."""
         return CharacterSet() if self.scan is None else self.scan.differs
 
     @property
     def fallback(self) -> str:
-        """Return why a slower engine encodes than tokmill has, and how slow it is, in one line."""
+        """Return one line about why no fast engine is used, and the speed; '' if one is."""
         if self.name in FAST_ENGINES or not self.refused:
             return ""
         speed, of_reference = self.mb_per_s.get(self.name), self.mb_per_s.get(REFERENCE)
@@ -106,7 +100,7 @@ class EngineChoice:
         if speed:
             how_slow = f", at about {speed:.3g} MB/s"
         elif of_reference:
-            how_slow = f" (without its memory at about {of_reference:.3g} MB/s)"
+            how_slow = f" (without its cache at about {of_reference:.3g} MB/s)"
         why = "; ".join(f"{name}: {_short(name, reason)}" for name, reason in self.refused.items())
         return f"{self.name} encodes{how_slow}, since {self.reason}: {why}"
 
@@ -123,7 +117,7 @@ class EngineChoice:
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> EngineChoice:
-        """Read what `as_json` gave, in this version or an earlier one.
+        """Read the result of `as_json`, of this version or an earlier one.
 
         Raises:
             TypeError: it is something else.
@@ -137,7 +131,7 @@ class EngineChoice:
                 differs = CharacterSet.from_json(found["differs"])
                 values["continuation"] = Continuation(str(found["name"]), differs)
         except (ValueError, KeyError) as error:
-            raise TypeError(f"its engine has no scan that can be read: {error}") from None
+            raise TypeError(f"the engine has an unreadable scan: {error}") from None
         return cls(**values)
 
 

@@ -1,4 +1,4 @@
-"""Proves that text encoded as a continuation of other text has the tokens of the whole."""
+"""Checks that a text encoded in two parts has the tokens of the text in one piece."""
 
 from __future__ import annotations
 
@@ -21,52 +21,52 @@ _RIGHT = (
     *("\n\n", " ", "\t", "(", "é", "...", "The quick brown fox"),
 )
 
+_NOT_PROVEN = "text that continues other text cannot be encoded separately"
+_ADVICE = "choose boundary joint"
+
 
 def check_continuation(
     tokenizer: Tokenizer, first: Engine, continuation: Engine, *, parse: bool = False
 ) -> int:
-    """Hold split encoding against whole texts, and give the number of pairs that agreed.
+    """Encode built-in texts in two parts and in one, and return the number of pairs that agree.
 
-    Of the built-in pairs (a, b) those count in which the tokens of a + b have a boundary between
-    them, by the offsets of the reference. With `parse`, b behind a control token's string is no
-    continuation: `closed_texts` judges these.
+    Only pairs (a, b) count in which a token of a + b ends between a and b, by the offsets of the
+    reference. With `parse`, b after a control token is not a continuation: see `closed_texts`.
 
     Args:
-        tokenizer: the one that `first` encodes with.
-        first: the engine for texts.
-        continuation: the engine for texts that continue texts.
-        parse: whether control tokens' strings in a text become control tokens.
+        tokenizer: the tokenizer of `first`.
+        first: the engine for first texts.
+        continuation: the engine for texts that continue others.
+        parse: whether control token strings in a text become control tokens.
 
     Raises:
-        TokenizerError: a pair has other tokens than its text, or no pair has a boundary.
+        TokenizerError: a pair has other tokens than its text, or no pair counts.
     """
     import pyarrow as pa
 
     pairs = _pairs_with_boundary(tokenizer, parse=parse)
     if not pairs:
-        raise TokenizerError(f"{tokenizer.name}: {_NOT_PROVEN}, for no text shows it; {_ADVICE}")
+        raise TokenizerError(
+            f"{tokenizer.name}: {_NOT_PROVEN}: no built-in text has a boundary there; {_ADVICE}"
+        )
     columns = [pa.array(column, pa.large_string()) for column in zip(*pairs, strict=True)]
     left, right = first.encode(columns[0]), continuation.encode(columns[1])
-    whole = first.encode(pa.array([a + b for a, b in pairs], pa.large_string()))
+    joint = first.encode(pa.array([a + b for a, b in pairs], pa.large_string()))
     for i, (a, b) in enumerate(pairs):
         parts = [
             batch.ids[batch.offsets[i] : batch.offsets[i + 1]].tolist()
-            for batch in (left, right, whole)
+            for batch in (left, right, joint)
         ]
         if parts[0] + parts[1] != parts[2]:
             raise TokenizerError(
                 f"{tokenizer.name}: {_NOT_PROVEN}: {a!r} and {b!r} become {parts[0]} and "
-                f"{parts[1]}, together {parts[2]}; {_ADVICE}"
+                f"{parts[1]}, in one piece {parts[2]}; {_ADVICE}"
             )
     return len(pairs)
 
 
-_NOT_PROVEN = "text that continues text cannot be encoded apart from it"
-_ADVICE = "choose boundary joint"
-
-
 def _pairs_with_boundary(tokenizer: Tokenizer, *, parse: bool) -> list[tuple[str, str]]:
-    """Give the pairs between which a token of their whole text ends and the next begins."""
+    """Return the pairs (a, b) in which a token of a + b ends between a and b."""
     parsed = tuple(added_tokens(tokenizer)) if parse else ()
     left = [text for text in _LEFT if not text.rstrip().endswith(parsed)]
     pairs = list(product(left, _RIGHT))

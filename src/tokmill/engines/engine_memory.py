@@ -1,4 +1,4 @@
-"""Holds the engine of a process, and loads it anew when its caches have grown past their bound."""
+"""Limits the memory of the engines of a process: an engine with too large caches is reloaded."""
 
 from __future__ import annotations
 
@@ -23,11 +23,10 @@ _PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 
 
 class EngineMemory:
-    """What the engines of a process may learn, together, held against what the process takes.
+    """The memory that the caches of a process's engines may take together.
 
-    Anonymous memory is compared with its value right after the engines were loaded. What is known
-    to be in memory for another reason is taken off, see `holding`; one block may overshoot when a
-    cache doubles. Without /proc: nothing is ever too much.
+    Compares anonymous RSS with its value right after loading. Blocks in work are subtracted, see
+    `holding`; one block may overshoot when a cache doubles. Without /proc there is no limit.
     """
 
     def __init__(self, memory_bytes: int) -> None:
@@ -36,18 +35,18 @@ class EngineMemory:
         self._memory_bytes = memory_bytes
         self._engines: list[RenewableEngine] = []
         self._baseline_bytes = 0
-        self._held = threading.Lock()  # its own: a block that comes does not wait for a load
+        self._held = threading.Lock()  # separate: a new block does not wait for a load
         self._held_bytes = 0
 
     def add(self, engine: RenewableEngine) -> None:
-        """Count an engine among those that share the bound."""
+        """Add an engine to those that share the limit."""
         self._engines.append(engine)
 
     @contextmanager
     def holding(self, n_bytes: int) -> Iterator[None]:
-        """Take off up to `n_bytes` while the context is open: a block in work, in all its copies.
+        """Subtract `n_bytes` while the context is open: a block in work, with all its copies.
 
-        Or one long record would look like a cache that has grown.
+        Otherwise one long record would look like a cache that has grown.
         """
         with self._held:
             self._held_bytes += n_bytes
@@ -58,7 +57,7 @@ class EngineMemory:
                 self._held_bytes -= n_bytes
 
     def load(self, load: Callable[[], Engine]) -> Engine:
-        """Load an engine; what the process takes then is no growth. With `changed` held."""
+        """Load an engine and set the baseline; the caller holds `changed`."""
         trim_heap()
         before = anonymous_bytes()
         engine = load()
@@ -67,14 +66,14 @@ class EngineMemory:
         if any(one.is_loaded for one in self._engines):
             self._baseline_bytes += max(0, after - before)
         else:
-            # Whatever else stays in memory: engines that have learnt nothing must not be renewed.
+            # Includes everything else in memory: an engine with empty caches must not be renewed.
             self._baseline_bytes = after
         return engine
 
     def renew_if_outgrown(self) -> None:
-        """Drop all engines that can be renewed, if they have outgrown the bound and none is busy.
+        """Drop all renewable engines if they exceed the limit and none is busy.
 
-        With `changed` held.
+        The caller holds `changed`.
         """
         renewable = [engine for engine in self._engines if engine.is_renewable]
         self.is_outgrown = self.is_outgrown or (bool(renewable) and self._has_outgrown())
@@ -86,21 +85,21 @@ class EngineMemory:
 
     def _has_outgrown(self) -> bool:
         with self._held:
-            bound = self._baseline_bytes + self._memory_bytes + self._held_bytes
+            limit = self._baseline_bytes + self._memory_bytes + self._held_bytes
         now = anonymous_bytes()
-        # A block that was in memory when the baseline was taken is gone now.
+        # A block that was in memory at the time of the baseline may be gone now.
         self._baseline_bytes = min(self._baseline_bytes, now)
-        if now <= bound:
+        if now <= limit:
             return False
-        trim_heap()  # what a long record left behind is free, but not given back
-        return anonymous_bytes() > bound
+        trim_heap()  # memory of a long record can be free without being returned
+        return anonymous_bytes() > limit
 
 
 class RenewableEngine:
-    """An engine whose memory is bounded: renewed between batches, never inside one.
+    """An engine that is reloaded between batches, never inside one, to free its caches.
 
-    It is loaded when the first batch comes, while other threads read and parse the next ones. Only
-    an engine that is `concurrent` gets several batches at a time.
+    It is loaded with the first batch, while other threads read and parse the next ones. Only a
+    `concurrent` engine gets several batches at a time.
     """
 
     def __init__(self, load: Callable[[], Engine], memory: EngineMemory) -> None:
@@ -113,43 +112,43 @@ class RenewableEngine:
 
     @property
     def is_loaded(self) -> bool:
-        """Whether the engine is in memory."""
+        """Return whether the engine is in memory."""
         return self._engine is not None
 
     @property
     def is_renewable(self) -> bool:
-        """Whether dropping the engine gives back what it has learnt."""
+        """Return whether dropping the engine frees its caches."""
         return self._engine is not None and self._engine.renewable
 
     @property
     def is_busy(self) -> bool:
-        """Whether a batch is being encoded."""
+        """Return whether a batch is being encoded."""
         return self._n_encoding > 0
 
-    def encode(self, text: pa.LargeStringArray, laps: StageTimer) -> TokenBatch:
-        """Encode documents, see `Engine`; `laps` counts waiting, loading and encoding apart."""
-        engine = self._enter(laps)
+    def encode(self, text: pa.LargeStringArray, timer: StageTimer) -> TokenBatch:
+        """Encode documents, see `Engine`; `timer` counts waiting, loading and encoding."""
+        engine = self._enter(timer)
         try:
             tokens = engine.encode(text)
-            laps.end("encode")
+            timer.end("encode")
             return tokens
         finally:
-            del engine  # or it would live on while its successor is loaded
+            del engine  # otherwise it stays in memory while its successor is loaded
             self._leave()
 
     def drop(self) -> None:
-        """Forget the engine; the next batch loads it anew."""
+        """Drop the engine; the next batch loads it again."""
         self._engine = None
 
-    def _enter(self, laps: StageTimer) -> Engine:
+    def _enter(self, timer: StageTimer) -> Engine:
         memory = self._memory
         with memory.changed:
-            # An outgrown engine takes no new batch: it would live on beside its successor.
+            # An engine above the limit gets no new batch, or it would never be idle.
             memory.changed.wait_for(lambda: not memory.is_outgrown and self._has_room())
-            laps.end("wait")
+            timer.end("wait")
             if self._engine is None:
                 self._engine = memory.load(self._load)
-                laps.end("load engine")
+                timer.end("load engine")
                 self.n_loads += 1
             self._n_encoding += 1
             return self._engine
@@ -165,9 +164,9 @@ class RenewableEngine:
 
 
 def trim_heap() -> None:
-    """Return freed memory to the system: Arrow's, and where the C library is glibc, all other.
+    """Return freed memory to the system: Arrow's, and with glibc all other.
 
-    Without it the arenas of the pool's threads keep what an engine has freed.
+    Otherwise the arenas of the pool's threads keep the memory that an engine has freed.
     """
     pa.default_memory_pool().release_unused()
     trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
@@ -176,7 +175,7 @@ def trim_heap() -> None:
 
 
 def anonymous_bytes() -> int:
-    """Give this process's resident memory less its file-backed pages; 0 where /proc is missing."""
+    """Return the resident memory of this process without file-backed pages; 0 without /proc."""
     try:
         resident, shared = _STATM.read_bytes().split()[1:3]
     except OSError:

@@ -1,4 +1,4 @@
-"""The engine of a run, with the reference for documents that hold a character it gets wrong."""
+"""Routes documents with certain characters to the reference, all others to a fast engine."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ if TYPE_CHECKING:
 
 
 class RoutedEngine:
-    """Encodes with an engine, and documents that hold some characters with the reference.
+    """Encodes documents with certain characters by the reference, all others by an engine.
 
     Args:
         engine: the engine.
-        reference: loads the reference; called when the first such document comes.
-        characters: on which they differ; at least one.
+        reference: loads the reference; called with the first such document.
+        characters: characters on which the two differ; at least one.
     """
 
     def __init__(
@@ -62,15 +62,15 @@ def load_routed(
     control_in_text: str,
     n_threads: int,
 ) -> Engine:
-    """Load an engine, which the reference helps with the characters on which it differs.
+    """Load an engine that routes documents with differing characters to the reference.
 
     Args:
         name: of the engine.
-        differs: see `ScanResult`; where there are none, the engine itself is what is loaded.
-        tokenizer: what to encode with.
+        differs: see `ScanResult`; if empty, the engine itself is returned.
+        tokenizer: the tokenizer to encode with.
         reference: loads its reference engine.
         control_in_text: see `load_engine`.
-        n_threads: the same.
+        n_threads: see `load_engine`.
 
     Raises:
         TokenizerError: the engine cannot be loaded.
@@ -82,9 +82,9 @@ def load_routed(
 def routed_counts(
     tokens: TokenBatch, owner: npt.NDArray[np.int64], n_documents: int
 ) -> dict[str, npt.NDArray[np.int64]]:
-    """Return 1 for each document of which the reference encoded something, as `Counts.checks`.
+    """Return 1 for each document with a routed text, as `Counts.checks`; empty if there is none.
 
-    `owner`: (n_texts,), the document that each text is of. Nothing where there is none.
+    `owner`: (n_texts,), the document of each text.
     """
     if tokens.routed is None:
         return {}
@@ -99,7 +99,7 @@ def merged(
     is_rest: npt.NDArray[np.bool_],
     routed: npt.NDArray[np.int64] | None = None,
 ) -> TokenBatch:
-    """Return the tokens of two kinds of documents in the order of all of them.
+    """Return the tokens of two sets of documents, in the order of all documents.
 
     `routed`: see `TokenBatch`.
     """

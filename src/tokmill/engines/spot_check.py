@@ -1,9 +1,8 @@
-"""The spot check: while a run goes on, some text is encoded again by the reference.
+"""The spot check: during a run, some text is encoded again by the reference and compared.
 
-A document that is not too long is compared whole. Of a longer one windows are: a text cut out of it
-has other tokens at its edges, but the middle of its tokens has to stand among the document's. Where
-it does not, nothing follows yet. Only two encodings of one and the same text, the window's or the
-document's, are held against each other before a run is stopped.
+A short document is compared completely, a long one in windows. A window has other tokens at its
+edges, but the tokens of its middle must be among the document's. If they are not, that alone proves
+nothing: a run stops only if two encodings of the same text, window or document, differ.
 """
 
 from __future__ import annotations
@@ -33,20 +32,20 @@ if TYPE_CHECKING:
     Ids = npt.NDArray[np.uint32]
 
 _SHARE, _SHARE_OF_FAST = 0.002, 0.0005
-"""Of the bytes, so that the check takes about 1 % of a run, see `spot_share`."""
+"""Of the bytes: the check takes about 1 % of a run, see `spot_share`."""
 
 WHOLE_BYTES = 8 << 20
-"""The reference encodes no longer document: it takes 25 times the memory, and 0.4 s for 1 MB."""
+"""Longest document that the reference encodes: that takes 25 times the memory, and 0.4 s per MB."""
 
 DISTANT = "its tokens depend on text outside the window"
 TOO_LONG = f"a window differs, and the document is longer than {WHOLE_BYTES >> 20} MiB"
 
 _MARGIN_BYTES = 256
-"""A window is encoded with so much of the text around it, whose tokens are not compared."""
+"""Text on each side of a window that is encoded with it; its tokens are not compared."""
 
 _EDGE_TOKENS = 64
 _LEAST_TOKENS = 64
-"""With fewer in its middle, a window proves nothing."""
+"""A window with fewer tokens in its middle proves nothing."""
 
 _PART_TOKENS = 16
 
@@ -55,9 +54,9 @@ _MOST_KNOWN = 1 << 14
 
 @dataclass(frozen=True, slots=True)
 class Checked:
-    """What became of one picked piece of text `index`; `n_bytes` of it were compared.
+    """The result for one span of text `index`; `n_bytes` of it were compared.
 
-    `skipped`: why they could not be compared, or ''. `difference`: a line about other ids, or ''.
+    `skipped`: why it could not be compared, or ''. `difference`: a line about other ids, or ''.
     """
 
     index: int
@@ -67,12 +66,12 @@ class Checked:
 
 
 class SpotCheck:
-    """Holds texts and their ids against the reference; safe to call from several threads.
+    """Compares the ids of texts with the reference's; safe to call from several threads.
 
     Args:
-        reference: loads the reference engine; called when something is picked for the first time.
-        share: of the bytes that is compared.
-        continuation: the same for texts that continue others, where that is another engine.
+        reference: loads the reference engine; called with the first picked span.
+        share: share of the bytes to compare.
+        continuation: loads it for texts that continue others, if that is another engine.
     """
 
     def __init__(
@@ -93,14 +92,14 @@ class SpotCheck:
         encode: Callable[[bool, pa.LargeStringArray], TokenBatch],
         continues: npt.NDArray[np.bool_] | None = None,
     ) -> list[Checked]:
-        """Compare what is picked of documents, in their order.
+        """Compare the picked spans of documents, in order.
 
         Args:
             text: n documents.
-            tokens: of them, by the run's engine.
-            encode: the run's engine, for windows that need a second look; its first argument says
-                whether they continue a text.
-            continues: (n,), which documents continue a text, and were encoded so; None: none does.
+            tokens: their tokens by the run's engine.
+            encode: the run's engine, for windows that differ; its first argument is whether they
+                continue a text.
+            continues: (n,), whether a document continues a text; None: none does.
         """
         picked = pick_spans(text, self._share)
         offsets = byte_offsets(text)
@@ -108,26 +107,28 @@ class SpotCheck:
         for index, start, stop in zip(
             picked.document.tolist(), picked.start.tolist(), picked.stop.tolist(), strict=True
         ):
-            goes_on = continues is not None and bool(continues[index])
-            reference = self._continuation if goes_on else self._reference
+            is_continuation = continues is not None and bool(continues[index])
+            reference = self._continuation if is_continuation else self._reference
             ids = tokens.ids[tokens.offsets[index] : tokens.offsets[index + 1]]
             window = _Window(text, index, int(offsets[index]), start, stop, int(offsets[index + 1]))
             if window.is_whole:
                 line, skipped = reference.difference(window.document(), ids), ""
             else:
-                line, skipped = _compare_window(window, ids, reference, partial(encode, goes_on))
+                line, skipped = _compare_window(
+                    window, ids, reference, partial(encode, is_continuation)
+                )
             found.append(Checked(index, 0 if skipped else stop - start, skipped, line))
         return found
 
 
 class _Reference:
-    """The reference engine, loaded once though several threads ask."""
+    """The reference engine, loaded once for all threads."""
 
     def __init__(self, load: Callable[[], Engine]) -> None:
         self._load = load
         self._lock = threading.Lock()
         self._engine: Engine | None = None
-        # A text that comes again, such as the same system message in every chat, costs nothing.
+        # A repeated text, such as the same system message in every chat, is encoded once.
         self._known: dict[bytes, bytes] = {}
 
     def ids(self, text: str) -> Ids:
@@ -137,7 +138,7 @@ class _Reference:
         return self._engine.encode(_column(text)).ids
 
     def difference(self, text: str, ids: Ids) -> str:
-        """Return a line about how the ids of a text differ from the reference's, or ''."""
+        """Return a line about ids that differ from the reference's, or ''."""
         key, value = xxhash.xxh3_128_digest(text.encode()), xxhash.xxh3_128_digest(ids.tobytes())
         if self._known.get(key) == value:
             return ""
@@ -156,7 +157,7 @@ def _compare_window(
     reference: _Reference,
     encode: Callable[[pa.LargeStringArray], TokenBatch],
 ) -> tuple[str, str]:
-    """Return how the ids of a document differ, or '', and why that cannot be known, or ''."""
+    """Return a line about differing ids, or '', and why they cannot be compared, or ''."""
     text = window.text()
     expected = reference.ids(text)
     middle = window.middle(expected)
@@ -165,8 +166,8 @@ def _compare_window(
     found = encode(_column(text)).ids
     if not np.array_equal(found, expected):
         return difference(text, found, expected), ""
-    # The engine is right about the window. About the document it may be wrong, or the tokens there
-    # depend on more text than the window has: then no part of the middle stands there either.
+    # The engine is right about the window. Either it is wrong about the document, or the tokens
+    # depend on text outside the window: then no part of the middle is in the document either.
     if len(middle) < _LEAST_TOKENS or not any(_contains(ids, part) for part in _parts(middle)):
         return "", DISTANT
     if window.document_bytes > WHOLE_BYTES:
@@ -176,7 +177,7 @@ def _compare_window(
 
 @dataclass(frozen=True, slots=True)
 class _Window:
-    """A part of a document: bytes `start:stop` of `first:last` in the buffer of a column."""
+    """A span of a document: bytes `start:stop` of `first:last` in the buffer of a column."""
 
     column: pa.LargeStringArray
     index: int
@@ -197,21 +198,21 @@ class _Window:
         return str(self.column[self.index].as_py())
 
     def text(self) -> str:
-        """Return its text with the margins, whole characters only."""
+        """Return its text with the margins, complete characters only."""
         start = max(self.first, self.start - _MARGIN_BYTES)
         stop = min(self.last, self.stop + _MARGIN_BYTES)
         data = memoryview(self.column.buffers()[2])[start:stop]
-        # The bytes of a character that stands across an end are not valid by themselves.
+        # The bytes of a character at an edge may be incomplete.
         return str(data, "utf-8", "ignore")
 
     def middle(self, ids: Ids) -> Ids:
-        """Return those of its ids that have text around them, or an end of the document."""
+        """Return its ids except those near an edge that is not an end of the document."""
         start = 0 if self.start == self.first else _EDGE_TOKENS
         stop = len(ids) - (0 if self.stop == self.last else _EDGE_TOKENS)
         return ids[start : max(start, stop)]
 
     def holds(self, ids: Ids, middle: Ids) -> bool:
-        """Return whether a document's ids have those of the window's middle where they must."""
+        """Return whether a document's ids contain the window's middle at a possible place."""
         if self.start == self.first:
             return np.array_equal(ids[: len(middle)], middle)
         if self.stop == self.last:
@@ -224,7 +225,7 @@ def counts(
 ) -> dict[str, npt.NDArray[np.int64]]:
     """Return counts of documents by the names of `Counts.checks`: (n_documents,) each.
 
-    `owner`: (n_texts,), the document that each text is of.
+    `owner`: (n_texts,), the document of each text.
     """
     result: dict[str, npt.NDArray[np.int64]] = {}
     for one in found:
@@ -238,15 +239,15 @@ def counts(
 
 
 def differences(found: Sequence[Checked], rows: npt.NDArray[np.int64]) -> list[tuple[int, str]]:
-    """Return the row, of `rows` (n_texts,), and the line of each difference, in order of rows."""
+    """Return the row (of `rows`, (n_texts,)) and the line of each difference, in order of rows."""
     return sorted((int(rows[one.index]), one.difference) for one in found if one.difference)
 
 
 def spot_share(engine: str) -> float:
-    """Return the share of the text that is compared where an engine encodes.
+    """Return the share of the text that is compared for an engine.
 
-    Fixed for each engine, not measured by each run: what was checked is written into the dataset,
-    which must not depend on how busy a machine was.
+    Fixed, not measured in each run: the number of checks is written into the dataset, which must
+    not depend on the speed of the machine.
     """
     if engine == REFERENCE:
         return 0.0
@@ -254,7 +255,7 @@ def spot_share(engine: str) -> float:
 
 
 def difference(text: str, ids: Ids, expected: Ids) -> str:
-    """Return where an engine's ids of a text differ from the reference's, in one line."""
+    """Return one line about an engine's ids of a text that differ from the reference's."""
     return (
         f"the engine's {describe_difference(ids, expected)} of the text that begins {text[:60]!r}: "
         "run again with --engine tokenizers --overwrite, and report it"
@@ -262,7 +263,7 @@ def difference(text: str, ids: Ids, expected: Ids) -> str:
 
 
 def describe_difference(ids: Ids, expected: Ids) -> str:
-    """Return where ids part from the reference's, and with which ids."""
+    """Return the first place where ids differ from the reference's, and the ids there."""
     n = min(len(ids), len(expected))
     differs = np.flatnonzero(ids[:n] != expected[:n])
     at = int(differs[0]) if len(differs) else n
@@ -271,7 +272,7 @@ def describe_difference(ids: Ids, expected: Ids) -> str:
 
 
 def _contains(ids: Ids, wanted: Ids) -> bool:
-    """Return whether some ids stand in this order, without others between them."""
+    """Return whether ids contain some ids consecutively."""
     data, pattern = np.ascontiguousarray(ids).data.cast("B"), wanted.tobytes()
     haystack, at = bytes(data), -1
     while (at := haystack.find(pattern, at + 1)) >= 0:
@@ -281,7 +282,7 @@ def _contains(ids: Ids, wanted: Ids) -> bool:
 
 
 def _parts(middle: Ids) -> list[Ids]:
-    """Return some short stretches of a window's ids, from its beginning to its end."""
+    """Return four short parts of a window's ids, from its beginning to its end."""
     last = len(middle) - _PART_TOKENS
     return [middle[start : start + _PART_TOKENS] for start in (0, last // 3, 2 * last // 3, last)]
 

@@ -1,7 +1,7 @@
-"""Picks the text that the spot check compares: whole documents, and windows of long ones.
+"""Picks the text that the spot check compares: short documents, and windows of long ones.
 
-By a hash of the text alone: the choice depends neither on batches, workers and threads, nor on what
-was picked before.
+Only a hash of the text decides, so the result depends neither on batches, workers and threads nor
+on earlier documents.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 LONGEST_BYTES = 32 << 10
-"""A longer document is looked at through windows of at most this."""
+"""A longer document is split into windows of at most this size."""
 
 _FIRST_ROUND = 16
-"""A quick hash of some bytes picks so many times what is wanted; of these, a hash of all bytes
-picks. Texts that differ in a word or two would be picked all or none by the first alone."""
+"""A quick hash of some bytes picks this many times the wanted share, a hash of all bytes the rest.
+The quick hash alone would pick all or none of the texts that differ in a word or two."""
 
 _WORD_BYTES = 8
 _MULTIPLIER = np.uint64(0x9E3779B97F4A7C15)
@@ -32,10 +32,10 @@ _SHIFT = np.uint64(29)
 
 @dataclass(frozen=True, slots=True)
 class Spans:
-    """Pieces of n documents, of which each may be picked: (n_units,) int64 each.
+    """Documents or windows of documents: (n_spans,) int64 each.
 
-    `document`: the index of the document. `start`, `stop`: bytes in the column's buffer; a window
-    may begin and end inside a character.
+    `document`: index of the document. `start`, `stop`: bytes in the column's buffer; a window may
+    begin and end inside a character.
     """
 
     document: npt.NDArray[np.int64]
@@ -44,9 +44,9 @@ class Spans:
 
 
 def pick_spans(text: pa.LargeStringArray, share: float) -> Spans:
-    """Return what is picked of documents: on average `share` of the bytes, of long ones and short.
+    """Return the spans to compare: on average `share` of the bytes, of long and short documents.
 
-    An empty document has no bytes, and is never picked.
+    An empty document is never picked.
     """
     offsets = byte_offsets(text)
     if not len(text) or offsets[0] == offsets[-1]:
@@ -69,12 +69,12 @@ def _threshold(share: float) -> np.uint64:
 def _full_hash(
     data: npt.NDArray[np.uint8], spans: Spans, inside: npt.NDArray[np.int64], i: int
 ) -> int:
-    """Return a hash of all bytes of unit `i`, and of where it begins in its document."""
+    """Return a hash of all bytes of span `i` and of its place in its document."""
     return xxhash.xxh3_64_intdigest(data[spans.start[i] : spans.stop[i]].data, int(inside[i]))
 
 
 def _spans(offsets: npt.NDArray[np.int64]) -> Spans:
-    """Cut documents that are too long into windows of equal size."""
+    """Return short documents, and long ones as windows of equal size."""
     start, stop = offsets[:-1], offsets[1:]
     document = np.arange(len(start))
     if (stop - start).max() <= LONGEST_BYTES:
@@ -90,9 +90,9 @@ def _spans(offsets: npt.NDArray[np.int64]) -> Spans:
 def _hashes(
     data: npt.NDArray[np.uint8], spans: Spans, inside: npt.NDArray[np.int64]
 ) -> npt.NDArray[np.uint64]:
-    """Return a hash of each unit: of its length, and of eight bytes at four places in it.
+    """Return a hash of each span: of its length, and of eight bytes at four places in it.
 
-    `inside`: where it begins in its document, so that windows of the same text differ.
+    `inside`: its place in its document, so that windows with the same text differ.
     """
     lengths = spans.stop - spans.start
     mixed = (lengths ^ (inside << 20)).astype(np.uint64) * _MULTIPLIER
@@ -106,10 +106,10 @@ def _hashes(
 def _words(
     data: npt.NDArray[np.uint8], start: npt.NDArray[np.int64], lengths: npt.NDArray[np.int64]
 ) -> npt.NDArray[np.uint64]:
-    """Return the eight bytes at each start, or those of `lengths` where a text has fewer."""
+    """Return the eight bytes at each start, or fewer for a shorter text."""
     if len(data) < _WORD_BYTES:
         data = np.pad(data, (0, _WORD_BYTES - len(data)))
-    # A view of the bytes as overlapping words: an index for every byte would take 20 times as long.
+    # A view of the bytes as overlapping words: indexing every byte takes 20 times as long.
     words: npt.NDArray[np.uint64] = np.ndarray(
         (len(data) - _WORD_BYTES + 1,), "<u8", data, strides=(1,)
     )

@@ -79,7 +79,7 @@ def test_a_piece_begins_with_the_space_of_a_byte_level_word():
         (MARKS | {"split": False}, "not known to split at spaces: Metaspace"),
         (BYTES | {"use_regex": False}, "not known to split at spaces: ByteLevel"),
         (BYTES | {"add_prefix_space": True}, "puts a space before the first word"),
-        (MARKS | {"replacement": "_"}, "writes '_' for a space"),
+        (MARKS | {"replacement": "_"}, "replaces a space by '_'"),
         (sequence(SPLIT, MARKS | {"prepend_scheme": "first"}), "treats the first word"),
     ],
 )
@@ -93,16 +93,20 @@ def test_a_pre_tokenizer_that_proves_no_cut_is_refused(pre_tokenizer, cause):
     [
         (SPLIT, {"type": "Prepend", "prepend": "▁"}, "Prepend may look beyond a word"),
         (SPLIT, normalizers({"type": "NFC"}, {"type": "ByteLevel"}), "ByteLevel may look beyond"),
-        (MARKS, strip(left=True), "strips the space that a piece begins with"),
-        (SPLIT, replace(r"a+", "a", "Regex"), "which a cut may part"),
-        (SPLIT, replace("a b", "c"), "which a cut may part"),
-        (SPLIT, replace("", "c"), "which a cut may part"),
-        (SPLIT, replace(" {2,}", "▁", "Regex"), "makes '▁' of spaces"),
-        (sequence(SPLIT, MARKS), replace(" {2,}", "▁", "Regex"), "makes '▁' of spaces"),
-        (BYTES, replace(" {2,}", "▁", "Regex"), "makes '▁' of spaces"),
-        (MARKS, replace(" {2,}", "x", "Regex"), "makes 'x' of spaces"),
-        (SPLIT, normalizers(PRECOMPILED, PRECOMPILED), "may join what another one wrote"),
-        (SPLIT, normalizers(replace("x", "\u0600"), PRECOMPILED), "may join what another one"),
+        (MARKS, strip(left=True), "strips the space at the start of a word"),
+        (SPLIT, replace(r"a+", "a", "Regex"), "which a split point may divide"),
+        (SPLIT, replace("a b", "c"), "which a split point may divide"),
+        (SPLIT, replace("", "c"), "which a split point may divide"),
+        (SPLIT, replace(" {2,}", "▁", "Regex"), "replaces spaces by '▁'"),
+        (sequence(SPLIT, MARKS), replace(" {2,}", "▁", "Regex"), "replaces spaces by '▁'"),
+        (BYTES, replace(" {2,}", "▁", "Regex"), "replaces spaces by '▁'"),
+        (MARKS, replace(" {2,}", "x", "Regex"), "replaces spaces by 'x'"),
+        (SPLIT, normalizers(PRECOMPILED, PRECOMPILED), "may join characters of an earlier"),
+        (
+            SPLIT,
+            normalizers(replace("x", "\u0600"), PRECOMPILED),
+            "may join characters of an earlier",
+        ),
     ],
 )
 def test_a_normalizer_that_may_see_across_a_cut_is_refused(pre_tokenizer, normalizer, cause):
@@ -127,9 +131,9 @@ def test_a_normalizer_that_sees_one_side_of_a_cut_is_let_in(pre_tokenizer, norma
 def test_an_added_token_that_texts_can_become_is_refused():
     plain, special = {"content": "<t>", "special": False}, {"content": "<s>", "special": True}
     rule(SPLIT, added=[special])
-    with pytest.raises(TokenizerError, match="added token '<t>' may stand across a cut"):
+    with pytest.raises(TokenizerError, match="added token '<t>' may cross a split point"):
         rule(SPLIT, added=[special, plain])
-    with pytest.raises(TokenizerError, match="added token '<s>' may stand across a cut"):
+    with pytest.raises(TokenizerError, match="added token '<s>' may cross a split point"):
         rule(SPLIT, added=[special], parse=True)
 
 

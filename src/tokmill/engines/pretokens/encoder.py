@@ -1,4 +1,4 @@
-"""Encodes single pieces of text with the reference library."""
+"""Encodes single pretokens with the reference library."""
 
 from __future__ import annotations
 
@@ -15,67 +15,64 @@ if TYPE_CHECKING:
     from tokmill.engines.pretokens.split_rule import SplitRule
 
 INSIDE = b"\xff"
-"""Before a piece that begins inside a word; the byte stands in no UTF-8."""
+"""Marks a pretoken that begins inside a word; UTF-8 never contains this byte."""
 
 _NO_MODEL = {"type": "WordLevel", "vocab": {}, "unk_token": ""}
 
 
 class PretokenEncoder:
-    """The library, whole and in parts.
+    """The library, complete and in parts.
 
     Args:
         content: a parsed tokenizer.json.
-        rule: where texts are cut for it.
+        rule: where its texts are split.
     """
 
     def __init__(self, content: Mapping[str, Any], rule: SplitRule) -> None:
         from tokenizers import Tokenizer as Library
 
         model = content["model"]
-        self._cuts_words = rule.followers is not None
-        self._whole = Library.from_str(json.dumps(content))
-        self._whole.encode_special_tokens = True
-        self._splitter = self._whole.pre_tokenizer
+        self._splits_words = rule.followers is not None
+        self._library = Library.from_str(json.dumps(content))
+        self._library.encode_special_tokens = True
+        self._splitter = self._library.pre_tokenizer
         self.normalizers = tuple(map(_normalizer, rule.normalizers))
-        if self._cuts_words:
+        if self._splits_words:
             self._unknown = [model["unk_id"]]
             self._unigram = Unigram(model["vocab"], model["unk_id"])
             self._word_end = re.compile(f"[{rule.word_ends}]")
-            self._normalized = Library(self._whole.model)
+            self._normalized = Library(self._library.model)
             self._normalized.pre_tokenizer = self._splitter
 
     def words(self, text: str) -> list[str]:
-        """Give the words of a normalized text."""
+        """Return the words of a normalized text."""
         return [word for word, _ in self._splitter.pre_tokenize_str(text)]
 
-    def encode(self, pieces: Sequence[bytes]) -> list[PretokenIds]:
-        """Give the ids of pieces; those that begin inside a word follow `INSIDE`.
-
-        All pieces of a call begin a word, or none does.
-        """
-        if pieces and pieces[0].startswith(INSIDE):
-            return self._encode_inside([piece[len(INSIDE) :].decode() for piece in pieces])
-        texts = [piece.decode() for piece in pieces]
-        ids = _batch(self._whole, texts)
-        if not self._cuts_words:
-            return [PretokenIds(piece) for piece in ids]
+    def encode(self, pretokens: Sequence[bytes]) -> list[PretokenIds]:
+        """Return the ids of pretokens; either all begin with `INSIDE` or none does."""
+        if pretokens and pretokens[0].startswith(INSIDE):
+            return self._encode_inside([pretoken[len(INSIDE) :].decode() for pretoken in pretokens])
+        texts = [pretoken.decode() for pretoken in pretokens]
+        ids = _batch(self._library, texts)
+        if not self._splits_words:
+            return [PretokenIds(found) for found in ids]
         return [
             PretokenIds(
-                piece,
+                found,
                 alone=len(self._normalize(text)) > LONGEST_PART,
-                ends_unknown=piece[-1:] == self._unknown,
+                ends_unknown=found[-1:] == self._unknown,
             )
-            for text, piece in zip(texts, ids, strict=True)
+            for text, found in zip(texts, ids, strict=True)
         ]
 
-    def _encode_inside(self, pieces: Sequence[str]) -> list[PretokenIds]:
-        """Encode the end of a word by the model alone, and what follows as words."""
-        split = [self._split(self._normalize(piece)) for piece in pieces]
-        behind = iter(_batch(self._normalized, [rest for _, rest in split if rest]))
+    def _encode_inside(self, pretokens: Sequence[str]) -> list[PretokenIds]:
+        """Encode the rest of a word with the model alone, and the text after it as words."""
+        split = [self._split(self._normalize(pretoken)) for pretoken in pretokens]
+        after = iter(_batch(self._normalized, [rest for _, rest in split if rest]))
         result = []
         for head, rest in split:
             ids = self._unigram.encode(head)
-            more = next(behind) if rest else []
+            more = next(after) if rest else []
             if ids is None:
                 result.append(PretokenIds([], alone=True))
                 continue
@@ -91,7 +88,7 @@ class PretokenEncoder:
         return text
 
     def _split(self, normal: str) -> tuple[str, str]:
-        """Cut normalized text where the word ends that it begins in."""
+        """Split normalized text at the end of the word that it begins in."""
         found = self._word_end.search(normal)
         if found is None:
             return normal, ""
@@ -99,7 +96,7 @@ class PretokenEncoder:
 
 
 def _normalizer(step: Mapping[str, Any]) -> Callable[[str], str]:
-    """Load one step of a normalizer."""
+    """Return one step of a normalizer as a function."""
     from tokenizers import Tokenizer as Library
 
     library = Library.from_str(json.dumps({"normalizer": step, "model": _NO_MODEL}))
@@ -108,6 +105,6 @@ def _normalizer(step: Mapping[str, Any]) -> Callable[[str], str]:
 
 
 def _batch(library: Any, texts: Sequence[str]) -> list[list[int]]:
-    """Give the ids of texts."""
+    """Return the ids of texts."""
     encoded = library.encode_batch_fast(texts, add_special_tokens=False)
     return [encoding.ids for encoding in encoded]

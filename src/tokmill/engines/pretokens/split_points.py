@@ -1,4 +1,4 @@
-"""Finds the points of a `SplitRule` in text: every character has a class, every pair a verdict."""
+"""Finds the split points of a `SplitRule` in text, by the classes of neighbouring characters."""
 
 from __future__ import annotations
 
@@ -21,23 +21,23 @@ if TYPE_CHECKING:
 
     from tokmill.engines.pretokens.split_rule import SplitRule
 
-# Nothing is cut beside glue; strong glue may take a space behind it into its grapheme. Characters
-# that stand in no token with another one have one class, the rest have their own.
+# No split point is beside glue; strong glue may include a space after it in its grapheme.
+# Characters without a neighbour in any token share a class, the others have their own.
 _UNSEEN, _SPACE, _GLUE, _STRONG_GLUE, _LONE, _WORD, _SINGLE, _FIRST_OWN = range(8)
 _N_CLASSES = 2048
-"""A Unigram's characters beyond that number share classes, which forbids cuts and allows none."""
+"""Further characters of a Unigram share classes, which only removes split points."""
 
 
 class SplitPoints:
-    """The classes of characters, found out as they come; safe to call from several threads.
+    """Finds split points, and classifies new characters; safe to call from several threads.
 
     Args:
-        rule: where texts may be cut.
+        rule: where texts can be split.
         normalizers: the steps of the tokenizer's normalizer.
-        words: its pre-tokenizer, as the strings of words.
+        words: its pre-tokenizer, returning the strings of words.
 
     Raises:
-        TokenizerError: its normalizer makes something else of a space.
+        TokenizerError: its normalizer replaces a space by something else.
     """
 
     def __init__(
@@ -48,7 +48,7 @@ class SplitPoints:
     ) -> None:
         self._rule = rule
         self._normalizers = normalizers
-        # What the last step writes meets its neighbours in no other step.
+        # No later step sees the output of the last one.
         self._n_meeting = max(1, len(normalizers) + rule.composes)
         self._words = words
         self._lock = threading.Lock()
@@ -66,12 +66,12 @@ class SplitPoints:
     def find(
         self, data: npt.NDArray[np.uint8]
     ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.bool_]]:
-        """Find the cuts of UTF-8 text of at least one byte.
+        """Find the split points of UTF-8 text of at least one byte.
 
-        Documents may stand end to end: what stands across their bounds can only forbid a cut.
+        Documents may be concatenated: a pair across their bounds can only remove a split point.
 
         Returns:
-            where pieces begin, in bytes, without 0: (n,); and whether a word begins there: (n,).
+            starts of pretokens, in bytes, without 0: (n,); and whether a word begins there: (n,).
         """
         codes, starts = _code_points(data)
         classes = self._class_of[codes]
@@ -81,17 +81,17 @@ class SplitPoints:
         pairs = classes[:-1].astype(np.int32)
         pairs *= _N_CLASSES
         pairs += classes[1:]
-        cuts = np.flatnonzero(~self._joins[pairs]) + 1
+        points = np.flatnonzero(~self._joins[pairs]) + 1
         if self._rule.drops_space:
-            begins_word = classes[cuts - 1] == _SPACE
-            is_space = classes[np.maximum(cuts - 2, 0)] != _STRONG_GLUE
+            begins_word = classes[points - 1] == _SPACE
+            is_space = classes[np.maximum(points - 2, 0)] != _STRONG_GLUE
         else:
-            begins_word = classes[cuts] == _SPACE
-            following = classes[np.minimum(cuts + 1, len(classes) - 1)]
+            begins_word = classes[points] == _SPACE
+            following = classes[np.minimum(points + 1, len(classes) - 1)]
             is_space = (following != _GLUE) & (following != _STRONG_GLUE)
         keep = is_space | ~begins_word
-        cuts, begins_word = cuts[keep], begins_word[keep]
-        return (cuts if starts is None else starts[cuts]), begins_word
+        points, begins_word = points[keep], begins_word[keep]
+        return (points if starts is None else starts[points]), begins_word
 
     def _learn(self, codes: npt.NDArray[np.uint32]) -> None:
         with self._lock:
@@ -118,10 +118,10 @@ class SplitPoints:
         return self._own_class(normal) if len(normal) == 1 else _GLUE
 
     def _forms(self, character: str) -> list[str] | None:
-        """Give a character inside a word, and what each step makes of what the one before made.
+        """Return a character inside a word, and its form after each step.
 
-        None where a step changes the neighbours. Plain characters in all forms prove that every
-        step works on both sides of a cut as if there were no other.
+        None if a step changes the neighbours. If the characters of all forms are plain, every step
+        treats each side of a split point as if the other did not exist.
         """
         forms, text = [character], f"a{character}a"
         for normalize in self._normalizers:
@@ -132,9 +132,9 @@ class SplitPoints:
         return forms
 
     def _is_weak(self, character: str, forms: Sequence[str] | None) -> bool:
-        """Say whether a space behind a character that is not plain is a grapheme of its own.
+        """Return whether a space after a character that is not plain is a grapheme of its own.
 
-        It is, behind a mark. Behind a carriage return stands a line feed, if anything joins it.
+        True for a mark. A carriage return joins only a line feed.
         """
         if character == "\r":
             forms = self._forms("\r\n")
@@ -151,7 +151,7 @@ class SplitPoints:
         return len(words) == 3 and words[0] == words[2] == "a"
 
     def _own_class(self, character: str) -> int:
-        """Give the class of a normal character, and a verdict to each of its pairs."""
+        """Return the class of a normalized character; set which of its pairs join."""
         followers = (self._rule.followers or {}).get(character, frozenset())
         predecessors = self._predecessors.get(character, set())
         if not followers and not predecessors:
@@ -167,7 +167,7 @@ class SplitPoints:
 
 
 def _default_joins(*, drops_space: bool) -> npt.NDArray[np.bool_]:
-    """Give the verdict on every pair of classes before any character is known: (n * n,) bool."""
+    """Return whether each pair of classes joins, before any character is known: (n * n,) bool."""
     joins = np.zeros((_N_CLASSES, _N_CLASSES), np.bool_)
     joins[_WORD, _WORD] = joins[_SPACE, _SPACE] = True
     if drops_space:
@@ -182,7 +182,7 @@ def _default_joins(*, drops_space: bool) -> npt.NDArray[np.bool_]:
 def _code_points(
     data: npt.NDArray[np.uint8],
 ) -> tuple[npt.NDArray[np.integer], npt.NDArray[np.int64] | None]:
-    """Give the characters of UTF-8, and the bytes where they start; None where each is a byte."""
+    """Return the characters of UTF-8, and their first bytes; None if the text is ASCII."""
     if data.max() < 0x80:
         return data, None
     codes = np.frombuffer(data.tobytes().decode().encode("utf-32-le"), np.uint32)

@@ -2,15 +2,16 @@
 
 A `SplitRule` is derived from the parts of a tokenizer.json alone; without a proof there is none.
 
-White space. Where a pre-tokenizer drops white space, a piece ends behind it. Where a word begins
-with its space, so does a piece, if the character before is no white space. All steps behind work on
-one word at a time. The normalizers that are let in work on one grapheme at a time: nothing is cut
-beside a character that, at any step, may be one grapheme with its neighbour (`cut_points`).
+White space. If a pre-tokenizer drops white space, a pretoken ends after it. If a word begins with
+its space, so does a pretoken, unless the character before is white space. All later steps work on
+single words. The allowed normalizers work on single graphemes: no split point is beside a character
+that, at any step, may be one grapheme with its neighbour (`split_points`).
 
-Characters. `BertPreTokenizer` makes a word of every punctuation mark and `BertNormalizer` of every
-Chinese character: both sides are cut. In a Unigram model a token ends between two characters that
-stand side by side in no token of the vocabulary: every path goes through there, and either side has
-its own best path (`unigram`). Only a run of unknown characters is one token across cuts.
+Characters. `BertPreTokenizer` makes a word of every punctuation mark, `BertNormalizer` of every
+Chinese character: both have a split point on each side. In a Unigram model a token ends between two
+characters that are neighbours in no token of the vocabulary: every path goes through that place,
+and each side has its own best path (`unigram`). Only unknown characters can form one token across
+split points.
 """
 
 from __future__ import annotations
@@ -38,27 +39,26 @@ _COMPOSING = ("NFC", "NFKC")
 _OF_UNIGRAM = (["WhitespaceSplit"], ["WhitespaceSplit", "Metaspace"], ["Metaspace"])
 _RUN_OF_SPACES = {"Regex": " {2,}"}
 
-# Of the first plane: what Unicode's Grapheme_Cluster_Break joins to a neighbour and is no mark and
-# no control character; of the plane of emoji: flags and skin colours.
+# Characters that Grapheme_Cluster_Break joins to a neighbour, except marks and control characters:
+# all of the first plane; flags and skin colours of the plane of emoji.
 _JOINING = (
     *((0x0D4E, 0x0D4E), (0x0E33, 0x0E33), (0x0EB3, 0x0EB3), (0x1100, 0x11FF), (0xA960, 0xA97F)),
     *((0xD7B0, 0xD7FF), (0xFF9E, 0xFF9F), (0x1F1E6, 0x1F1FF), (0x1F3FB, 0x1F3FF)),
 )
 _NEW_SCRIPTS = (0x10000, 0x1EFFF)
-"""Unicode still adds letters there that join their neighbours, and Pythons differ in knowing."""
+"""Unicode still adds letters there that join their neighbours; Python versions differ."""
 
 
 @dataclass(frozen=True, slots=True)
 class SplitRule:
-    """What a tokenizer.json proves.
+    """Where the texts of a tokenizer.json can be split.
 
-    `drops_space`: a piece ends behind white space; else it begins with its space.
-    `lone_characters`: BERT's, each of which is a word.
-    `followers`: the characters that stand behind a character in a token of a Unigram vocabulary;
-    None where words are not cut. `word_ends`: what ends a word in normalized text, or begins one.
-    `glued`: characters beside which nothing is cut.
-    `normalizers`: the steps of the normalizer, as they stand. `composes`: whether the last one may
-    make one character of what it made of two.
+    `drops_space`: a pretoken ends after white space; else it begins with its space.
+    `lone_characters`: characters that are words can be split off (BERT). `followers`: for each
+    character, those after it in tokens of a Unigram vocabulary; None if words are not split.
+    `word_ends`: characters that end or begin a word in normalized text. `glued`: characters without
+    a split point beside them. `normalizers`: the steps of the normalizer. `composes`: whether the
+    last one may compose characters that it made of two others.
     """
 
     drops_space: bool
@@ -71,20 +71,20 @@ class SplitRule:
 
 
 def split_rule(content: Mapping[str, Any], *, parse: bool) -> SplitRule:
-    """Derive where texts may be cut for a tokenizer.json.
+    """Derive where the texts of a tokenizer.json can be split.
 
     Args:
-        content: it, parsed, without the parts that place tokens, cut or pad.
+        content: the parsed tokenizer.json, without the parts that add tokens, truncate or pad.
         parse: whether the strings of special added tokens in a text become those tokens.
 
     Raises:
-        TokenizerError: nothing proves that the tokens of pieces are those of the text.
+        TokenizerError: there is no proof for any split point.
     """
     splitters = steps(content, "pre_tokenizer")
     normalizers = steps(content, "normalizer")
     for token in content.get("added_tokens") or ():
         if parse or not token.get("special"):
-            raise TokenizerError(f"its added token {token['content']!r} may stand across a cut")
+            raise TokenizerError(f"its added token {token['content']!r} may cross a split point")
     drops_space = _drops_space(splitters)
     _check_normalizers(normalizers, splitters, drops_space=drops_space)
     return SplitRule(
@@ -99,9 +99,9 @@ def split_rule(content: Mapping[str, Any], *, parse: bool) -> SplitRule:
 
 
 def is_plain(character: str) -> bool:
-    """Say whether a character is a grapheme of its own beside any other such character.
+    """Return whether a character is always a grapheme of its own beside other such characters.
 
-    Nor is it composed with one, or sorted before it, by any of Unicode's normal forms.
+    No Unicode normal form composes it with one of them, or reorders them.
     """
     if character <= "~":
         return character >= " " or character in "\n\t"
@@ -112,14 +112,14 @@ def is_plain(character: str) -> bool:
 
 
 def _drops_space(found: Sequence[Mapping[str, Any]]) -> bool:
-    """Say whether the pre-tokenizer drops white space; else it starts words with their space."""
+    """Return whether the pre-tokenizer drops white space; else words begin with their space."""
     types = step_types(found)
     for step in found:
         if step.get("type") == "Metaspace" and step.get("replacement") != SPACE_MARK:
-            raise TokenizerError(f"its Metaspace writes {step.get('replacement')!r} for a space")
+            raise TokenizerError(f"its Metaspace replaces a space by {step.get('replacement')!r}")
     if types and types[0] in _DROPS_SPACE and _BY_WORD.issuperset(types[1:]):
         if any(step.get("prepend_scheme") == "first" for step in found):
-            raise TokenizerError("its Metaspace treats the first word of a text as no other")
+            raise TokenizerError("its Metaspace treats the first word of a text differently")
         return True
     splits = {"Metaspace": "split", "ByteLevel": "use_regex"}
     if len(found) == 1 and types[0] in splits and found[0].get(splits[types[0]]) is not False:
@@ -131,7 +131,7 @@ def _drops_space(found: Sequence[Mapping[str, Any]]) -> bool:
 
 
 def _word_ends(splitters: Sequence[Mapping[str, Any]]) -> str:
-    """Give the characters at which words are cut apart, where no step cuts elsewhere too."""
+    """Return the characters at which words are split, if no step splits elsewhere too."""
     ends = ""
     for step in splitters:
         if step.get("type") == "WhitespaceSplit":
@@ -147,16 +147,18 @@ def _check_normalizers(
     *,
     drops_space: bool,
 ) -> None:
-    """Refuse normalizers that may see more of a text than one side of a cut."""
-    is_known = True  # nothing has been written yet that might take a space into its grapheme
+    """Refuse normalizers that may look at both sides of a split point."""
+    is_known = True  # no step so far writes a character that could join a space
     for step in normalizers:
         type_ = step.get("type")
         if type_ not in _BY_GRAPHEME:
             raise TokenizerError(f"its normalizer {type_} may look beyond a word")
         if type_ == "Strip" and step.get("strip_left") and not drops_space:
-            raise TokenizerError("its normalizer strips the space that a piece begins with")
+            raise TokenizerError("its normalizer strips the space at the start of a word")
         if type_ == "Precompiled" and not is_known:
-            raise TokenizerError("its normalizer Precompiled may join what another one wrote")
+            raise TokenizerError(
+                "its normalizer Precompiled may join characters of an earlier normalizer"
+            )
         if type_ == "Replace":
             _check_replace(step, splitters, drops_space=drops_space)
         content = step.get("content") or ""
@@ -166,23 +168,23 @@ def _check_normalizers(
 def _check_replace(
     step: Mapping[str, Any], splitters: Sequence[Mapping[str, Any]], *, drops_space: bool
 ) -> None:
-    """Refuse a pattern that may match across a cut.
+    """Refuse a pattern that may match across a split point.
 
-    A run of spaces is never cut inside. But it may begin in what the character before a piece
-    became, or end in what the one behind became, so what is made of it has to stay a space.
+    No split point is inside a run of spaces. But the run may begin in the normalized character
+    before a pretoken, or end in the one after it, so its replacement must be a space too.
     """
     pattern, content = step["pattern"], step["content"]
     if pattern == _RUN_OF_SPACES:
         if content == " " or (content == SPACE_MARK and step_types(splitters) == ["Metaspace"]):
             return
-        raise TokenizerError(f"its normalizer makes {content!r} of spaces")
+        raise TokenizerError(f"its normalizer replaces spaces by {content!r}")
     characters = pattern.get("String", "")
     if not characters or any(character.isspace() for character in characters):
-        raise TokenizerError(f"its normalizer replaces {pattern}, which a cut may part")
+        raise TokenizerError(f"its normalizer replaces {pattern}, which a split point may divide")
 
 
 def _glued(normalizers: Sequence[Mapping[str, Any]]) -> frozenset[str]:
-    """Give the characters that a normalizer sees together with their neighbours."""
+    """Return the characters of patterns, which a normalizer matches with their neighbours."""
     patterns = [step["pattern"] for step in normalizers if step.get("type") == "Replace"]
     return frozenset("".join(pattern.get("String", "") for pattern in patterns))
 
@@ -190,7 +192,7 @@ def _glued(normalizers: Sequence[Mapping[str, Any]]) -> frozenset[str]:
 def _followers(
     model: Mapping[str, Any], splitters: Sequence[Mapping[str, Any]]
 ) -> Mapping[str, frozenset[str]] | None:
-    """Give what stands behind each character in the tokens of a Unigram vocabulary."""
+    """Return the characters after each character in the tokens of a Unigram vocabulary."""
     is_unigram = model.get("type", "Unigram") == "Unigram" and isinstance(model.get("unk_id"), int)
     if not is_unigram or model.get("byte_fallback") or step_types(splitters) not in _OF_UNIGRAM:
         return None
@@ -204,10 +206,11 @@ def _followers(
 
 
 def _is_plain_vocabulary(vocab: Sequence[tuple[str, float]], unknown: str) -> bool:
-    """Say whether `unigram` covers a vocabulary.
+    """Return whether `unigram` supports a vocabulary.
 
-    The library looks the string of a run of unknown tokens up. No token is one: each has a better
-    score than two unknown characters, if scores are logarithms, and none is `<unk><unk>`.
+    The library looks up the string of consecutive unknown tokens. No token may equal it: a token
+    has a better score than two unknown characters, if scores are logarithms, and none is
+    `<unk><unk>`.
     """
     return all(
         LOWEST_SCORE <= score <= 0 and token and (unknown not in token or token == unknown)

@@ -1,4 +1,4 @@
-"""The ids of pieces that were seen, for whole arrays of pieces at once."""
+"""The ids of known pretokens, looked up for arrays of pretokens at once."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
 _ENTRY_BYTES = 200
-"""What an entry takes beside its piece and its ids, about: two objects and its place in a dict."""
+"""Of an entry besides its bytes and ids, about: two objects and a place in a dict."""
 
 
 class PretokenIds(NamedTuple):
-    """The ids of one piece.
+    """The ids of one pretoken.
 
-    `alone`: they hold only where the piece is a whole word. `continues_unknown`: the first is an
-    unknown token that goes on from the piece before, if that one `ends_unknown`: both are one.
+    `alone`: they are valid only if the pretoken is a complete word. `continues_unknown`: begins
+    with an unknown token, which merges with that of a pretoken before it that `ends_unknown`.
     """
 
     ids: Sequence[int]
@@ -31,10 +31,10 @@ class PretokenIds(NamedTuple):
 
 
 class PretokenTable:
-    """Maps pieces to slots, and slots to ids; safe to call from several threads.
+    """Maps pretokens to slots, and slots to ids; safe to call from several threads.
 
-    It is only ever appended to, and a slot is given out after everything of it is in its place: who
-    reads needs no lock, even while arrays are replaced by longer ones.
+    Entries are only appended, and a slot is published after its data is written. So readers need
+    no lock, even while arrays are replaced by longer ones.
     """
 
     def __init__(self, encode: Callable[[Sequence[bytes]], Sequence[PretokenIds]]) -> None:
@@ -50,22 +50,22 @@ class PretokenTable:
         self._n_ids = 0
         self.n_bytes = 0
 
-    def slots(self, pieces: Sequence[bytes]) -> npt.NDArray[np.int64]:
-        """Give the slots of pieces, each of which comes once: (n,)."""
+    def slots(self, pretokens: Sequence[bytes]) -> npt.NDArray[np.int64]:
+        """Return the slots of different pretokens: (n,)."""
         known = self._slots
-        if any(piece not in known for piece in pieces):
+        if any(pretoken not in known for pretoken in pretokens):
             with self._lock:
-                self._learn([piece for piece in pieces if piece not in known])
-        return np.fromiter(map(known.__getitem__, pieces), np.int64, len(pieces))
+                self._learn([pretoken for pretoken in pretokens if pretoken not in known])
+        return np.fromiter(map(known.__getitem__, pretokens), np.int64, len(pretokens))
 
     def alone(self, slots: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:
-        """Say which pieces have their ids only as whole words: (n,)."""
+        """Return which pretokens have ids only as complete words: (n,)."""
         return self._alone[slots]
 
     def gather(
         self, slots: npt.NDArray[np.int64]
     ) -> tuple[npt.NDArray[np.uint32], npt.NDArray[np.int64]]:
-        """Give the ids of pieces end to end, and where those of each end: (n_ids,) and (n,)."""
+        """Return the concatenated ids of pretokens, and the end of each: (n_ids,) and (n,)."""
         starts, lengths = self._starts[slots], self._lengths[slots]
         continued = self._continues[slots[1:]]
         continued &= self._ends[slots[:-1]]
@@ -78,25 +78,29 @@ class PretokenTable:
         places += np.arange(n_ids)
         return self._ids[places], ends
 
-    def _learn(self, pieces: Sequence[bytes]) -> None:
-        learnt = self._encode(pieces)
-        lengths = np.fromiter((len(piece.ids) for piece in learnt), np.int64, len(learnt))
+    def _learn(self, pretokens: Sequence[bytes]) -> None:
+        learned = self._encode(pretokens)
+        lengths = np.fromiter((len(pretoken.ids) for pretoken in learned), np.int64, len(learned))
         starts = self._n_ids + np.cumsum(lengths) - lengths
         n_slots, n_ids = len(self._slots), int(lengths.sum())
-        ids = np.fromiter(chain.from_iterable(piece.ids for piece in learnt), np.uint32, n_ids)
+        ids = np.fromiter(
+            chain.from_iterable(pretoken.ids for pretoken in learned), np.uint32, n_ids
+        )
         self._ids = _appended(self._ids, self._n_ids, ids)
         self._starts = _appended(self._starts, n_slots, starts)
         self._lengths = _appended(self._lengths, n_slots, lengths)
-        self._alone = _appended(self._alone, n_slots, [p.alone for p in learnt])
-        self._continues = _appended(self._continues, n_slots, [p.continues_unknown for p in learnt])
-        self._ends = _appended(self._ends, n_slots, [p.ends_unknown for p in learnt])
+        self._alone = _appended(self._alone, n_slots, [p.alone for p in learned])
+        self._continues = _appended(
+            self._continues, n_slots, [p.continues_unknown for p in learned]
+        )
+        self._ends = _appended(self._ends, n_slots, [p.ends_unknown for p in learned])
         self._n_ids += n_ids
-        self.n_bytes += sum(map(len, pieces)) + 4 * n_ids + _ENTRY_BYTES * len(learnt)
-        self._slots.update(zip(pieces, range(n_slots, n_slots + len(learnt)), strict=True))
+        self.n_bytes += sum(map(len, pretokens)) + 4 * n_ids + _ENTRY_BYTES * len(learned)
+        self._slots.update(zip(pretokens, range(n_slots, n_slots + len(learned)), strict=True))
 
 
 def _appended(array: npt.NDArray[Any], n: int, values: npt.ArrayLike) -> npt.NDArray[Any]:
-    """Write values behind the first n, into a copy at least twice as long where they do not fit."""
+    """Write values after the first n; into a copy of twice the length if they do not fit."""
     values = np.asarray(values, array.dtype)
     stop = n + len(values)
     if stop > len(array):

@@ -1,4 +1,4 @@
-"""The best path of a Unigram model through a part of a word, where no rounding can change it."""
+"""The best path of a Unigram model through a part of a word, if rounding cannot change it."""
 
 from __future__ import annotations
 
@@ -9,27 +9,27 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 LONGEST_PART = 256
-"""Normal characters of a part that has ids of its own, at most."""
+"""Most normalized characters of a part of a word."""
 
 LONGEST_WORD_BYTES = 1 << 14
 LOWEST_SCORE = -100.0
 _MARGIN = 1e-4
-"""A word has at most as many parts as bytes, so at most 2**22 normal characters: the library's sums
-stay above -110 * 2**22, within 2**29, where an addition of doubles is off by 2**-25 at most. Two
-paths of 256 steps through a part keep their order if they differ by more than 2 * 256 * 2**-25,
-which is 2e-5."""
+"""A word has at most as many parts as bytes, so at most 2**22 normalized characters. The library's
+sums stay above -110 * 2**22, within 2**29, where an addition of doubles has an error of at most
+2**-25. Two paths of 256 tokens through a part keep their order if they differ by more than
+2 * 256 * 2**-25, which is 2e-5."""
 
 _UNKNOWN_PENALTY = 10.0
 _BEGINS = (0.0, -1)
-"""The entry of what only begins a token."""
+"""The entry of a proper prefix of a token."""
 
 
 class Unigram:
     """A vocabulary with scores from `LOWEST_SCORE` to 0.
 
-    The library finds the best path through a whole word, adding up scores from the left, so the
-    best of two paths that are (almost) equal depends on what stands before. `-` and `---` make
-    `----` in two ways, of the same score: such a part has no answer.
+    The library searches the best path through a complete word and sums scores from the left, so
+    the better of two (almost) equal paths depends on the text before. `-` and `---` make `----` in
+    two ways with the same score: such a part has no result.
     """
 
     def __init__(self, vocab: Sequence[tuple[str, float]], unknown_id: int) -> None:
@@ -44,9 +44,9 @@ class Unigram:
         self._tokens.update({token: (score, id_) for id_, (token, score) in enumerate(vocab)})
 
     def encode(self, text: str) -> list[int] | None:
-        """Give the ids of normalized text inside a word; None where it may depend on the rest.
+        """Return the ids of normalized text inside a word; None if they may depend on the rest.
 
-        The text stands between two places where every path has to pass.
+        The text is between two places that every path passes.
         """
         n = len(text)
         if n > LONGEST_PART:
@@ -64,7 +64,7 @@ class Unigram:
         return self._ids(best, second, came)
 
     def _tokens_at(self, text: str, start: int) -> list[tuple[int, tuple[float, int]]]:
-        """Give where the tokens that begin at a character stop, with score and id."""
+        """Return the stop, score and id of each token that begins at a character."""
         first = self._tokens.get(text[start])
         found = [(start + 1, self._unknown if first is None or first is _BEGINS else first)]
         for stop in range(start + 2, len(text) + 1):
@@ -78,7 +78,7 @@ class Unigram:
     def _ids(
         self, best: Sequence[float], second: Sequence[float], came: Sequence[tuple[int, int]]
     ) -> list[int] | None:
-        """Walk the best path back; a run of unknown tokens is one."""
+        """Return the ids of the best path; consecutive unknown tokens become one."""
         ids: list[int] = []
         stop = len(best) - 1
         while stop:
