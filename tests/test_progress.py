@@ -1,9 +1,15 @@
 from __future__ import annotations
 
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
 import pytest
 
-from tokmill.progress import Figures, clock
-from tokmill.recipes.spec import Progress
+from tokmill.executors.run import run
+from tokmill.measure.process_tree import PeakMemory
+from tokmill.progress import Figures, Progress, RunObserver, clock
+from tokmill.recipes.spec import Progress as Increments
 
 LARGEST = Figures(
     total_bytes=10**13,
@@ -19,9 +25,9 @@ LARGEST = Figures(
 
 def half_done() -> Figures:
     figures = Figures(total_bytes=2_000_000_000)
-    figures.add(Progress(input_bytes=500_000_000, text_bytes=1, tokens=5, resumed=True))
+    figures.add(Increments(input_bytes=500_000_000, text_bytes=1, tokens=5, resumed=True))
     figures.add(
-        Progress(
+        Increments(
             input_bytes=500_000_000,
             text_bytes=400_000_000,
             tokens=90_000_000,
@@ -60,7 +66,7 @@ def test_percentage_speed_time_left_and_rejects_fit_into_60_characters_of_any_ru
 
 def test_what_an_earlier_attempt_did_makes_this_one_no_faster() -> None:
     figures = Figures(total_bytes=100)
-    figures.add(Progress(input_bytes=50, text_bytes=50, tokens=50, resumed=True))
+    figures.add(Increments(input_bytes=50, text_bytes=50, tokens=50, resumed=True))
     assert figures.line(10.0) == (
         " 50%  50 B  0.0 MB/s  eta -:--  0 rejects  0 drops  50 tokens  0.00 Mtok/s"
     )
@@ -68,7 +74,7 @@ def test_what_an_earlier_attempt_did_makes_this_one_no_faster() -> None:
 
 def test_an_input_of_unknown_size_has_neither_percentage_nor_time_left() -> None:
     figures = Figures()
-    figures.add(Progress(input_bytes=50, text_bytes=50, tokens=1))
+    figures.add(Increments(input_bytes=50, text_bytes=50, tokens=1))
     assert figures.line(0.0, 40) == "50 B  50000.0 MB/s  0 rejects  1 token"
 
 
@@ -83,3 +89,58 @@ def test_all_of_the_input_is_100_percent_and_less_is_not() -> None:
 )
 def test_a_duration_is_read_as_on_a_clock(seconds: float, text: str) -> None:
     assert clock(seconds) == text
+
+
+def progress_lines(
+    seconds: list[float], *, notes: bool = True, call: Callable[[Progress], object] | None = None
+) -> list[str]:
+    """The lines about a run that reports at these times, where no bar can be drawn."""
+    times, lines = iter([0.0, *seconds, 999.0]), []
+    observer = RunObserver(
+        PeakMemory(), note=lines.append if notes else None, call=call, clock=lambda: next(times)
+    )
+    for _ in seconds:
+        observer.progressed(
+            Increments(input_bytes=3_000_000, text_bytes=3_000_000, tokens=1_000_000, documents=5)
+        )
+    observer.close()
+    observer.ended()
+    return lines
+
+
+def test_without_a_terminal_a_line_every_30_seconds_says_how_far_the_run_is() -> None:
+    assert progress_lines([0.1, 29.9, 30.0, 45.0, 60.0, 89.9]) == [
+        "progress: 9 MB  0.3 MB/s  0 rejects  0 drops  3,000,000 tokens  0.10 Mtok/s",
+        "progress: 15 MB  0.2 MB/s  0 rejects  0 drops  5,000,000 tokens  0.08 Mtok/s",
+    ]
+
+
+def test_a_run_of_less_than_30_seconds_prints_no_line_of_progress() -> None:
+    assert progress_lines([0.1, 10.0, 29.9]) == []
+
+
+def test_a_quiet_run_prints_no_line_of_progress() -> None:
+    assert progress_lines([30.0, 60.0], notes=False) == []
+
+
+def test_a_run_says_its_percentage_and_the_time_left_in_a_log(
+    configure: Callable[..., Any], tmp_path: Path
+) -> None:
+    corpus = tmp_path / "a.jsonl"
+    corpus.write_text('{"text": "hello world"}\n' * 40)
+    lines: list[str] = []
+    run(
+        configure(tmp_path / "out", corpus),
+        RunObserver(PeakMemory(), note=lines.append, line_every_s=0.0),
+    )
+    last = [line for line in lines if line.startswith("progress")][-1]
+    assert last.startswith("progress: 100%  ")
+    assert "MB/s  eta 0:00  0 rejects" in last
+
+
+def test_a_callback_gets_sums_at_most_ten_times_a_second_and_at_the_end() -> None:
+    heard: list[Progress] = []
+    progress_lines([1.0, 1.05, 1.09, 1.2], call=heard.append)
+    assert [(one.tokens, one.documents, one.elapsed_s) for one in heard] == [
+        (1_000_000, 5, 1.0), (4_000_000, 20, 1.2), (4_000_000, 20, 999.0)
+    ]  # fmt: skip

@@ -1,3 +1,70 @@
-"""tokmill: corpora in, token shards out."""
+"""tokmill: turns corpora into token shards, and says what training on them will take.
 
-__version__ = "0.1.0"
+    >>> import tokmill
+    >>> dataset = tokmill.pretrain("corpus/*.jsonl", tokenizer="gpt2/", output="out")
+    >>> len(dataset), dataset.n_tokens, dataset[5], dataset.text(5)
+
+Everything is imported when it is first used.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tokmill.version import __version__
+
+if TYPE_CHECKING:
+    from tokmill import bill
+    from tokmill.api import open, plan, pretrain, sft, verify  # noqa: A004  it opens a dataset
+    from tokmill.errors import TokmillError
+    from tokmill.jobs import Verification
+    from tokmill.opened import Dataset
+    from tokmill.origin import Origin, ShardInfo
+    from tokmill.planned import RunForecast
+    from tokmill.progress import Progress
+
+__all__ = [
+    "Dataset",
+    "Origin",
+    "Progress",
+    "RunForecast",
+    "ShardInfo",
+    "TokmillError",
+    "Verification",
+    "__version__",
+    "bill",
+    "open",
+    "plan",
+    "pretrain",
+    "sft",
+    "verify",
+]
+
+_MODULES = {
+    **dict.fromkeys(("open", "plan", "pretrain", "sft", "verify"), "api"),
+    "Dataset": "opened",
+    "Origin": "origin",
+    "Progress": "progress",
+    "RunForecast": "planned",
+    "ShardInfo": "origin",
+    "TokmillError": "errors",
+    "Verification": "jobs",
+}
+
+
+def __getattr__(name: str) -> object:
+    """Import what is asked for."""
+    from importlib import import_module
+
+    if name == "bill":
+        return import_module("tokmill.bill")
+    if name not in _MODULES:
+        raise AttributeError(f"module 'tokmill' has no attribute {name!r}")
+    found: object = getattr(import_module(f"tokmill.{_MODULES[name]}"), name)
+    globals()[name] = found
+    return found
+
+
+def __dir__() -> list[str]:
+    """Return the public names."""
+    return sorted({*globals(), *__all__})

@@ -1,21 +1,61 @@
-"""The progress bar, for terminals; rich is imported only when one is shown."""
+"""The progress bar, in a terminal or a notebook; rich is imported only when it draws."""
 
 from __future__ import annotations
 
 import os
 import sys
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
 _BAR_FROM_WIDTH = 80
 _SHORT_BAR, _LONG_BAR = 10, 20
+_NOTEBOOK_WIDTH = 100
 
 
 def can_draw() -> bool:
     """Return whether stderr is a terminal that a line can be drawn over."""
     return sys.stderr.isatty() and os.environ.get("TERM", "dumb") not in ("dumb", "unknown", "")
+
+
+def make_bar() -> Bar | NotebookBar | None:
+    """Return a bar for where this process runs; None where nothing can be drawn over."""
+    if can_draw():
+        return Bar()
+    return NotebookBar() if _in_notebook() else None
+
+
+def _in_notebook() -> bool:
+    """Return whether cells of a notebook run in this process."""
+    ipython = sys.modules.get("IPython")
+    shell = None if ipython is None else ipython.get_ipython()
+    return shell is not None and hasattr(shell, "kernel")
+
+
+class NotebookBar:
+    """The line of figures below a cell, which needs no package but IPython itself."""
+
+    def __init__(self) -> None:
+        self._handle: Any = None
+
+    def start(self, total_bytes: int) -> None:
+        """Show an empty line."""
+        from IPython.display import display
+
+        self._handle = display(_text(""), raw=True, display_id=True)
+
+    def update(self, done_bytes: int, line: Callable[[int], str]) -> None:
+        """Replace the line; `line` returns the figures for a width."""
+        if self._handle is not None:
+            self._handle.update(_text(line(_NOTEBOOK_WIDTH)), raw=True)
+
+    def stop(self) -> None:
+        """Leave the last line below the cell."""
+
+
+def _text(line: str) -> dict[str, str]:
+    return {"text/plain": line}
 
 
 class Bar:

@@ -14,9 +14,13 @@ class TokmillError(Exception):
 
 
 class VerifyError(TokmillError):
-    """The files of a dataset are not what its manifest says."""
+    """The files of a dataset are not what its manifest says; `problems` lists what was found."""
 
     exit_code = 1
+
+    def __init__(self, message: str, problems: tuple[str, ...] = ()) -> None:
+        super().__init__(message)
+        self.problems = problems
 
 
 class UsageError(TokmillError):

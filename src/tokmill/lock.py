@@ -41,6 +41,24 @@ def locked(directory: Path) -> Iterator[None]:
         os.close(descriptor)
 
 
+def is_locked(directory: Path) -> bool:
+    """Return whether a process holds the lock of an output directory; False where nobody can tell.
+
+    Takes a shared lock for an instant.
+    """
+    try:
+        descriptor = os.open(directory / LOCK_NAME, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    except OSError:
+        return False
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except OSError as error:
+        return error.errno in (errno.EWOULDBLOCK, errno.EAGAIN)
+    finally:
+        os.close(descriptor)
+    return False
+
+
 def _explain_lock(directory: Path, error: OSError) -> None:
     """Raise what a refused lock means, if that is known."""
     if error.errno in (errno.EWOULDBLOCK, errno.EAGAIN, errno.EACCES):

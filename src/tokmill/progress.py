@@ -1,8 +1,9 @@
-"""How far a run is, as a line of figures that is as long as the screen is wide."""
+"""How far a run is: sums, a line of figures as wide as the screen, and who hears of them."""
 
 from __future__ import annotations
 
 import math
+import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -10,9 +11,45 @@ from tokmill.words.plural import plural
 from tokmill.words.units import ROUNDED_FROM, count, size
 
 if TYPE_CHECKING:
-    from tokmill.recipes.spec import Progress
+    from collections.abc import Callable, Iterator, Sequence
+
+    from tokmill.bar import Bar, NotebookBar
+    from tokmill.measure.process_tree import PeakMemory
+    from tokmill.recipes.spec import Progress as Increments
+    from tokmill.run.plan import Plan
 
 _GAP = "  "
+
+LINE_EVERY_S = 30.0
+"""Seconds between lines of progress where no bar can be drawn, as in a log of Slurm or nohup."""
+
+CALL_EVERY_S = 0.1
+"""Least seconds between calls with the progress of a run; one more comes at the end."""
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """How far a run is; counts are sums over all of its attempts.
+
+    Attributes:
+        total_bytes: size of the input, as it is stored; 0 if nobody knows.
+        input_bytes: how much of that is done.
+        text_bytes: rendered text in UTF-8, of this attempt.
+        tokens: tokens written, eos included.
+        documents: documents or samples written.
+        drops: records that a setting left out.
+        rejects: broken records.
+        elapsed_s: seconds since the first block of this attempt.
+    """
+
+    total_bytes: int
+    input_bytes: int
+    text_bytes: int
+    tokens: int
+    documents: int
+    drops: int
+    rejects: int
+    elapsed_s: float
 
 
 @dataclass(slots=True)
@@ -25,22 +62,37 @@ class Figures:
     total_bytes: int = 0
     input_bytes: int = 0
     tokens: int = 0
+    documents: int = 0
     drops: int = 0
     rejects: int = 0
     fresh_input_bytes: int = 0
     fresh_text_bytes: int = 0
     fresh_tokens: int = 0
 
-    def add(self, progress: Progress) -> None:
+    def add(self, progress: Increments) -> None:
         """Add increments."""
         self.input_bytes += progress.input_bytes
         self.tokens += progress.tokens
+        self.documents += progress.documents
         self.drops += sum(progress.drops.values())
         self.rejects += sum(progress.rejects.values())
         if not progress.resumed:
             self.fresh_input_bytes += progress.input_bytes
             self.fresh_text_bytes += progress.text_bytes
             self.fresh_tokens += progress.tokens
+
+    def progress(self, elapsed_s: float) -> Progress:
+        """Return the sums as they are now."""
+        return Progress(
+            self.total_bytes,
+            self.input_bytes,
+            self.fresh_text_bytes,
+            self.tokens,
+            self.documents,
+            self.drops,
+            self.rejects,
+            elapsed_s,
+        )
 
     def line(self, elapsed_s: float, width: int = 1 << 30) -> str:
         """Return the figures in at most `width` characters; the least important are left out.
@@ -91,3 +143,114 @@ def clock(seconds: float) -> str:
 
 def _length(fields: list[tuple[int, int, str]]) -> int:
     return sum(len(text) for _, _, text in fields) + len(_GAP) * (len(fields) - 1)
+
+
+class RunObserver:
+    """Hears of a run: passes on notes and warnings, draws the bar, and calls back.
+
+    Args:
+        memory: samples the memory of the process tree.
+        note: gets lines for whoever watches the run; None: no lines and no bar.
+        warn: gets lines about what may go wrong; None: nowhere.
+        bar: is drawn over; None: a line of progress goes to `note` every `line_every_s` seconds.
+        call: gets the progress, see `CALL_EVERY_S`.
+        clock: returns seconds.
+        line_every_s: seconds between lines of progress; `inf`: none.
+    """
+
+    def __init__(
+        self,
+        memory: PeakMemory,
+        *,
+        note: Callable[[str], None] | None = None,
+        warn: Callable[[str], None] | None = None,
+        bar: Bar | NotebookBar | None = None,
+        call: Callable[[Progress], object] | None = None,
+        clock: Callable[[], float] = time.perf_counter,
+        line_every_s: float = LINE_EVERY_S,
+    ) -> None:
+        self._memory, self._clock, self._line_every_s = memory, clock, line_every_s
+        self._note, self._warn, self._bar, self._call = note, warn, bar, call
+        self._start = self._last_line = clock()
+        self._last_call = -math.inf
+        self._figures = Figures()
+
+    def warned(self, text: str) -> None:
+        """See `Observer`."""
+        if self._warn is not None:
+            self._warn(text)
+
+    def started(self, plan: Plan, n_done: int, notes: Sequence[str]) -> None:
+        """See `Observer`."""
+        slices = [piece for part in plan.parts for piece in part.slices]
+        n_bytes = sum(piece.n_bytes for piece in slices)
+        if self._note is not None:
+            for line in opening_notes(plan, n_done, notes):
+                self._note(line)
+        if self._bar is not None:
+            self._bar.start(n_bytes)
+        self._figures.total_bytes = n_bytes
+        self._start = self._last_line = self._clock()
+
+    def progressed(self, progress: Increments) -> None:
+        """See `Observer`."""
+        figures = self._figures
+        figures.add(progress)
+        now = self._clock()
+        elapsed_s = now - self._start
+        if self._bar is not None:
+            self._bar.update(figures.input_bytes, lambda width: figures.line(elapsed_s, width))
+        elif self._note is not None and now - self._last_line >= self._line_every_s:
+            self._last_line = now
+            self._note(f"progress: {figures.line(elapsed_s).strip()}")
+        if self._call is not None and now - self._last_call >= CALL_EVERY_S:
+            self._last_call = now
+            self._call(figures.progress(elapsed_s))
+
+    def peak_memory_bytes(self) -> int:
+        """See `Observer`."""
+        return self._memory.sample()
+
+    def ended(self) -> None:
+        """Call back once more, after a run that reached its end."""
+        if self._call is not None:
+            self._call(self._figures.progress(self._clock() - self._start))
+
+    def close(self) -> None:
+        """Take the bar off the screen."""
+        if self._bar is not None:
+            self._bar.stop()
+
+
+def opening_notes(plan: Plan, n_done: int, notes: Sequence[str]) -> Iterator[str]:
+    """Yield lines about a run that begins: its input, how it is rendered, tokenizer, engine."""
+    config, engine = plan.spec.config, plan.spec.engine
+    slices = [piece for part in plan.parts for piece in part.slices]
+    n_bytes = sum(piece.n_bytes for piece in slices)
+    is_known = n_bytes or not any(p.file.path == "-" or p.file.format == "hub" for p in slices)
+    files = plural(len({piece.file.path for piece in slices}), "file")
+    yield (
+        f"input: {files}, {size(n_bytes) if is_known else 'size unknown'}, "
+        f"in {plural(len(plan.parts), 'part')}"
+        + (f"; already there: {plural(n_done, 'part')}" if n_done else "")
+    )
+    yield from notes
+    eos = plan.spec.tokenizer.eos
+    yield (
+        f"{_rendering(plan)}; tokenizer: {plan.spec.tokenizer.name}, "
+        f"eos {eos.content} = {eos.id}, {config.output.dtype}; "
+        f"engine: {engine.name} ({engine.reason})"
+    )
+    if engine.fallback:
+        yield engine.fallback
+
+
+def _rendering(plan: Plan) -> str:
+    """Return how records become text."""
+    config = plan.spec.config
+    if config.sft is None:
+        return f"renderer: {config.render.renderer}"
+    template = plan.spec.template
+    name = template if len(template.splitlines()) == 1 and "{" not in template else "Jinja"
+    fields = f" ({', '.join(config.sft.fields)})" if config.sft.fields else ""
+    return f"schema: {config.sft.schema}{fields}; template: {name}; preset: {config.sft.preset}"

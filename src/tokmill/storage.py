@@ -62,7 +62,7 @@ def read_errors(path: Path) -> Iterator[None]:
     """Turn errors of reading a dataset's file into one line.
 
     Raises:
-        StorageError: in place of a `PermissionError`.
+        StorageError: in place of a `PermissionError`, and where no more files can be open.
         VerifyError: in place of another `OSError`, or of a `ValueError` about its bytes.
     """
     try:
@@ -70,6 +70,11 @@ def read_errors(path: Path) -> Iterator[None]:
     except PermissionError as error:
         raise StorageError(f"{path}: {str(error.strerror).lower()}") from None
     except (OSError, ValueError) as error:
+        if isinstance(error, OSError) and error.errno == errno.EMFILE:
+            raise StorageError(
+                f"{path}: too many open files: arrays that are kept keep theirs open; copy them, "
+                "or raise the limit (ulimit -n)"
+            ) from None
         raise VerifyError(f"{path}: {error}") from None
 
 

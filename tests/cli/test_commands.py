@@ -15,9 +15,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tokmill import __version__
 from tokmill.cli.main import COMMANDS
 from tokmill.errors import TokmillError
+from tokmill.version import __version__
 
 GOOD = [{"title": f"t{i}", "summary": "hello world", "sections": []} for i in range(40)]
 HEAVY = ("torch", "transformers", "datasets", "ray", "pyarrow", "rich", "tokenizers")

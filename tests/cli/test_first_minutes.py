@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from tokmill import __version__
+from tokmill.version import __version__
 
 
 @pytest.fixture

@@ -6,8 +6,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tokmill.cli.dataset import spread, tokenizer_of
 from tokmill.executors.run import run
+from tokmill.page.samples import evenly_spread, tokenizer_of
 from tokmill.page.trained_text import check_trained_text
 from tokmill.settings.sft import SftSettings
 
@@ -35,7 +35,7 @@ def make(configure, silent, tmp_path_factory):
 
 
 def problems(directory: Path, manifest) -> list[str]:
-    numbers = spread(manifest["totals"]["documents"], 100)
+    numbers = evenly_spread(manifest["totals"]["documents"], 100)
     return check_trained_text(directory, manifest, tokenizer_of(manifest, ""), numbers)
 
 

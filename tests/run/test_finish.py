@@ -10,13 +10,13 @@ import blake3
 import pytest
 from tokenizers import Tokenizer as Library
 
-from tokmill import __version__
 from tokmill.dataset.packs import sample_lengths
 from tokmill.dataset.verify import verify
 from tokmill.errors import StateError
 from tokmill.executors.run import run
 from tokmill.run.finish import PROBE_TEXT, committed
 from tokmill.settings.sft import SftSettings
+from tokmill.version import __version__
 
 FORMAT_PAGE = Path(__file__).parents[2] / "docs" / "format.md"
 

@@ -6,20 +6,17 @@ dataset's own configuration, default.
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from tokmill.cli.options import config_option, option_values, origin, section_options
-from tokmill.settings.load import build_config, file_values, merged
 from tokmill.settings.schema import BILL_SECTIONS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from tokmill.memory.settings_files import ReadSettings
     from tokmill.page.budgets import BudgetSettings
 
 _FILES = {
@@ -64,30 +61,8 @@ def settled(
     Raises:
         UsageError: a file cannot be read, or a value is wrong.
     """
-    from tokmill.page.budgets import BudgetSettings
+    from tokmill.jobs import bill_settings
 
-    read = [_read(name, options[name]) for name in _FILES if options.get(name) is not None]
-    given = {key: value for key, value in options.items() if key not in _FILES}
-    values = merged(
-        base or {},
-        file_values(config_file),
-        *({"model": found.model, "training": found.training} for found in read),
-        option_values(given),
-    )
-    own = {section: values[section] for section in BILL_SECTIONS if section in values}
-    return replace(
-        BudgetSettings.of(build_config(own, where="options", named=origin(config_file))),
-        notes=tuple(note for found in read for note in found.notes),
-        not_understood=tuple(key for found in read for key in found.not_understood),
-    )
-
-
-def _read(name: str, path: Path) -> ReadSettings:
-    from tokmill.memory import settings_files
-
-    readers = {
-        "deepspeed": settings_files.read_deepspeed,
-        "training_args": settings_files.read_training_arguments,
-        "axolotl": settings_files.read_axolotl,
-    }
-    return readers[name](path)
+    files = {name: options[name] for name in _FILES if options.get(name) is not None}
+    given = option_values({key: value for key, value in options.items() if key not in _FILES})
+    return bill_settings(base or {}, config_file, files, given, origin(config_file))

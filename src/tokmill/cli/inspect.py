@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from tokmill.cli.dataset import spread, tokenizer_of
 from tokmill.cli.screen import show, show_json, show_styled
 from tokmill.errors import UsageError
 from tokmill.words.plural import plural
@@ -55,7 +54,7 @@ def command(
     """
     from tokmill.cli.sample_text import Look
     from tokmill.dataset.reader import check_complete, read_manifest
-    from tokmill.page.samples import SampleReader
+    from tokmill.page.samples import SampleReader, tokenizer_of
 
     if row is not None and (document is not None or sample is not None):
         raise UsageError("--row shows the samples of one row: leave --document and --sample out")
@@ -109,9 +108,11 @@ def _chosen(
 
 
 def _numbers(total: int, document: int | None, sample: int | None) -> Sequence[int]:
+    from tokmill.page.samples import evenly_spread
+
     if document is not None:
         return [document]
-    return spread(total, 3 if sample is None else sample)
+    return evenly_spread(total, 3 if sample is None else sample)
 
 
 def _as_json(sample: Sample, reader: SampleReader, row: int | None) -> dict[str, Any]:

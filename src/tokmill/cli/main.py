@@ -14,7 +14,6 @@ from typing import Any
 import click
 from click.core import ParameterSource
 
-from tokmill import __version__
 from tokmill.cli.screen import show, show_labelled, show_styled
 from tokmill.errors import (
     EXIT_CLOSED_PIPE,
@@ -26,6 +25,7 @@ from tokmill.errors import (
     UnreadInputError,
 )
 from tokmill.interrupts import answer_signals, explanation, ignore_signals, is_asked
+from tokmill.version import __version__
 from tokmill.words.printable import printable, printable_lines
 
 COMMANDS = {

@@ -40,13 +40,14 @@ def command(
     if list_models or list_gpus:
         _list(models=list_models, gpus=list_gpus, as_json=as_json)
         return
-    from tokmill.cli.budgets import make_budgets, show_budgets
+    from tokmill.cli.budgets import show_budgets
+    from tokmill.jobs import budgets_of
     from tokmill.memory.load import load_model
 
     settings = settled(config_file, options)
     if not settings.names_a_model:
         load_model(settings.model)  # says what is missing
-    show_budgets(make_budgets(settings, None), as_json=as_json, explain=explain)
+    show_budgets(budgets_of(settings, None), as_json=as_json, explain=explain)
 
 
 def _list(*, models: bool, gpus: bool, as_json: bool) -> None:

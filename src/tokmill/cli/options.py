@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_type_hints
 
@@ -15,6 +14,7 @@ from tokmill.settings.declare import section_type
 from tokmill.settings.load import build_config, file_values, merged, parse_size
 from tokmill.settings.names import flag, option_name, shared_names, variable
 from tokmill.settings.schema import Config
+from tokmill.settings.variables import listed, refuse_ambiguous, unescaped
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping
@@ -27,9 +27,6 @@ else:
     _IntType = _StrType = click.ParamType  # no generic class before click 8.4
 
 _SHORT = {"tokenizer": "-t", "output": "-o", "model": "-m"}
-_ESCAPED = ("text_separator", "template", "separator", "terminator", "csv_delimiter")
-_LISTS = ("roles", "ignore_keys", "fields", "role_names")
-_ESCAPES = {"\\n": "\n", "\\t": "\t", "\\r": "\r", "\\\\": "\\"}
 
 
 class Names(_StrType):
@@ -156,33 +153,18 @@ def option_values(options: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
     Raises:
         UsageError: a variable is set that could mean either of two settings.
     """
-    _refuse_ambiguous(options)
+    pairs = (key.partition("__") for key in options)
+    refuse_ambiguous([(section, name) for section, _, name in pairs])
     values: dict[str, dict[str, Any]] = {}
     for key, value in options.items():
         if value is not None and value != ():
-            section, name = key.split("__")
-            if name in _LISTS:
-                value = [item.strip() for text in value for item in text.split(",")]
-            values.setdefault(section, {})[name] = _unescaped(value) if name in _ESCAPED else value
+            section, _, name = key.partition("__")
+            if isinstance(value, tuple):
+                value = listed(value)
+            values.setdefault(section, {})[name] = (
+                unescaped(name, value) if isinstance(value, str) else value
+            )
     return values
-
-
-def _unescaped(text: str) -> str:
-    out, i = "", 0
-    while i < len(text):
-        pair = text[i : i + 2]
-        out += _ESCAPES.get(pair, text[i])
-        i += 2 if pair in _ESCAPES else 1
-    return out
-
-
-def _refuse_ambiguous(options: Mapping[str, Any]) -> None:
-    """Raise `UsageError` if a variable is set that could mean either of two settings."""
-    for name, sections in shared_names().items():
-        old = f"TOKMILL_{name.upper()}"
-        if old in os.environ and any(f"{section}__{name}" in options for section in sections):
-            named = " or ".join(variable(section, name) for section in sections)
-            raise UsageError(f"{old}: there are two settings of this name: set {named} instead")
 
 
 def origin(config_file: Path | None) -> Callable[[str, str], str]:

@@ -10,7 +10,7 @@ import click
 from tokmill.cli.budget_options import model_options
 from tokmill.cli.options import config_from_options, settings_options
 from tokmill.cli.running import run_and_show, run_options
-from tokmill.errors import UsageError
+from tokmill.jobs import checked_recipe
 from tokmill.settings.schema import PRETRAIN_SECTIONS
 
 
@@ -40,7 +40,5 @@ def command(
       tokmill pretrain --config configs/pretrain.toml
     """
     config = config_from_options(paths, config_file, options)
-    if config.sft is not None:
-        raise UsageError(f"{config_file}: [sft] is for tokmill sft, this is tokmill pretrain")
-
+    config = checked_recipe(config, "pretrain", config_file)
     run_and_show(config, overwrite=overwrite, as_json=as_json, profile=profile, quiet=quiet)

@@ -37,13 +37,14 @@ def command(
       tokmill report out --model config.json --axolotl run.yml --explain
       tokmill report out --loading int64 --loader-workers 4 --measure
     """
-    from tokmill.cli.budgets import make_budgets, show_budgets
+    from tokmill.cli.budgets import show_budgets
     from tokmill.cli.screen import show, show_rows
+    from tokmill.jobs import budgets_of
     from tokmill.page.summary import detail_rows
 
     disk, manifest = _read(directory)
     settings = settled(config_file, options, manifest["config"])
-    found = make_budgets(settings, disk)
+    found = budgets_of(settings, disk)
     rows = None
     if measure:
         from tokmill.cli.measuring import measured_rows

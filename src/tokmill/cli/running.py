@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
-from tokmill.cli.screen import show, show_json, show_rows
+from tokmill.cli.screen import show, show_json, show_rows, warn
 from tokmill.interrupts import STOPPED, explain
 
 if TYPE_CHECKING:
@@ -37,24 +38,30 @@ def run_and_show(
     """Make a dataset, or continue one, and print what it holds and what it takes.
 
     Raises:
-        TokmillError: see `executors.run.run`.
+        TokmillError: see `jobs.make_dataset`.
     """
-    from tokmill.cli.budgets import check_budgets, show_at_end
-    from tokmill.cli.console import RunDisplay
+    from tokmill.bar import Bar, can_draw
+    from tokmill.cli.budgets import show_at_end
     from tokmill.dataset.layout import MANIFEST
-    from tokmill.executors.run import run
+    from tokmill.jobs import make_dataset
     from tokmill.measure.process_tree import PeakMemory
     from tokmill.page.profile import profile_rows
     from tokmill.page.summary import summary_rows
+    from tokmill.progress import RunObserver
 
-    check_budgets(config)
     explain(_what_an_interrupt_means(config))
+    has_notes = not (quiet or as_json)
     with PeakMemory() as memory:
-        display = RunDisplay(memory, notes=not (quiet or as_json), warnings=not quiet)
+        observer = RunObserver(
+            memory,
+            note=partial(show, err=True) if has_notes else None,
+            warn=None if quiet else warn,
+            bar=Bar() if has_notes and can_draw() else None,
+        )
         try:
-            manifest = run(config, display, overwrite=overwrite)
+            manifest = make_dataset(config, observer, overwrite=overwrite)
         finally:
-            display.close()
+            observer.close()
     if as_json:
         show_json(manifest)
         return

@@ -23,6 +23,11 @@ def show_labelled(label: str, text: str, *, colour: str, err: bool = False) -> N
     show_styled(f"{click.style(label, fg=colour, bold=True)} {printable(text)}", err=err)
 
 
+def warn(text: str) -> None:
+    """Print a warning on standard error."""
+    show_labelled("warning:", text, colour="yellow", err=True)
+
+
 def show_rows(rows: Sequence[tuple[str, str]]) -> None:
     """Print (label, text) rows, the texts in one column; a text may have several lines."""
     width = max(len(label) for label, _ in rows)

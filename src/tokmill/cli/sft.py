@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,9 +11,8 @@ from tokmill.cli.budget_options import model_options
 from tokmill.cli.options import config_from_options, settings_options
 from tokmill.cli.plan import show_plan
 from tokmill.cli.running import run_and_show, run_options
-from tokmill.errors import UsageError
-from tokmill.settings.schema import SFT_SECTIONS, RenderSettings
-from tokmill.settings.sft import SftSettings
+from tokmill.jobs import checked_recipe
+from tokmill.settings.schema import SFT_SECTIONS
 
 
 @click.command("sft")
@@ -45,11 +43,7 @@ def command(
       tokmill sft chats.jsonl -t qwen2.5/ --max-tokens 4096 --packing 4096 -o out
       tokmill sft --config configs/sft.toml
     """
-    config = config_from_options(paths, config_file, options)
-    if config.sft is None:
-        config = replace(config, sft=SftSettings())
-    if config.render != RenderSettings():
-        raise UsageError("[render] is for tokmill pretrain: what sft writes is set in [sft]")
+    config = checked_recipe(config_from_options(paths, config_file, options), "sft", config_file)
     if plan_only:
         show_plan(config, as_json=as_json)
         return

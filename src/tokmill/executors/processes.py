@@ -7,6 +7,7 @@ from contextlib import ExitStack
 from typing import TYPE_CHECKING
 
 from tokmill.children import Child, ChildEndedError
+from tokmill.engines.threads import VARIABLE
 from tokmill.errors import WorkerError
 from tokmill.recipes.spec import Progress
 
@@ -31,7 +32,7 @@ def run_parts(
         WorkerError: a worker died.
         TokmillError: whatever a part raised; parts under way are stopped.
     """
-    threads = {"RAYON_NUM_THREADS": str(spec.n_threads)}
+    threads = {VARIABLE: str(spec.n_threads)}
     with ExitStack() as stack:
         workers: list[Child] = []
         stack.callback(_kill, workers)

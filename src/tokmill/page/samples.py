@@ -14,13 +14,15 @@ from tokmill.dataset.packs import open_packs
 from tokmill.dataset.reader import find_document
 from tokmill.errors import UsageError, VerifyError
 from tokmill.settings.load import build_config
+from tokmill.settings.schema import TokenizerSettings
 from tokmill.settings.sft import SftSettings
 from tokmill.tokenizer.control_tokens import added_tokens
 from tokmill.tokenizer.decode import TokenDecoder, TokenRun, escaped
+from tokmill.tokenizer.tokenizer import load_tokenizer
 from tokmill.words.plural import plural
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
     from pathlib import Path
 
     from tokmill.tokenizer.tokenizer import Tokenizer
@@ -140,6 +142,19 @@ class SampleReader:
         return samples
 
 
+def text_decoder(
+    manifest: Mapping[str, Any], tokenizer: Tokenizer
+) -> Callable[[Sequence[int]], str]:
+    """Return a function that decodes the ids of a document, as `inspect --json` shows its text."""
+    is_sft = manifest.get("kind") == "sft"
+    decoder = TokenDecoder(tokenizer, control_ids(manifest, tokenizer), is_sft=is_sft)
+
+    def decoded(ids: Sequence[int]) -> str:
+        return escaped("".join(run.text for run in decoder.runs(ids, (0,) * len(ids))))
+
+    return decoded if is_sft else decoder.decode
+
+
 def control_ids(manifest: Mapping[str, Any], tokenizer: Tokenizer) -> frozenset[int]:
     """Return the ids of control tokens: special tokens, eos, bos, and those of the chat template.
 
@@ -190,3 +205,31 @@ def numbers_in_dataset(
         )
     at = [bisect.bisect_right(starts, number) - 1 for number in numbers]
     return [firsts[i] + number - starts[i] for i, number in zip(at, numbers, strict=True)]
+
+
+def tokenizer_of(manifest: dict[str, Any], moved: str) -> Tokenizer:
+    """Load the tokenizer of a dataset, from `moved` where that is not ''.
+
+    Raises:
+        UsageError: it is not there, or not the same.
+    """
+    settings = manifest["config"]["tokenizer"]
+    loaded = load_tokenizer(
+        TokenizerSettings(
+            path=moved or settings["path"],
+            pattern=settings["pattern"],
+            eos_token=str(manifest["tokenizer"]["eos"]["id"]),
+        )
+    )
+    if loaded.sha256 != manifest["tokenizer"]["sha256"]:
+        raise UsageError(
+            f"{moved or settings['path']}: not the tokenizer of this dataset (sha256 differs): "
+            "name the right one with --tokenizer"
+        )
+    return loaded
+
+
+def evenly_spread(total: int, wanted: int) -> Sequence[int]:
+    """Return `wanted` numbers below `total`, or all, evenly spread."""
+    wanted = min(wanted, total)
+    return [i * total // wanted for i in range(wanted)]

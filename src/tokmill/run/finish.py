@@ -7,7 +7,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tokmill import __version__
 from tokmill.dataset.canonical import json_chunks, manifest_sha256
 from tokmill.dataset.checksum import Digest, digest_of
 from tokmill.dataset.commit_record import is_intact_file, read_record
@@ -22,6 +21,7 @@ from tokmill.run.reject_limits import check_outcome
 from tokmill.run.unread_input import check_read, sum_unread
 from tokmill.settings.plain import plain
 from tokmill.storage import write_chunks
+from tokmill.version import __version__
 from tokmill.words.plural import plural
 
 if TYPE_CHECKING:

@@ -12,6 +12,7 @@ import pyarrow as pa
 from tokmill.dataset.commit_record import PartRecord, read_committed
 from tokmill.dataset.layout import FOLDERS, MANIFEST, PARTS, part_name
 from tokmill.dataset.plan_file import OwnedNames
+from tokmill.engines.threads import engine_threads
 from tokmill.errors import RecordError, UsageError
 from tokmill.lock import locked
 from tokmill.measure.machine import usable_cores, usable_memory
@@ -103,9 +104,8 @@ def make_dataset(
         observer.warned(warning)
     refuse_unplanned_files(directory)
     make_directory(directory)
-    with locked(directory):
-        workers, threads = workers_and_threads(prepared.config, len(prepared.parts))
-        os.environ.setdefault("RAYON_NUM_THREADS", str(threads))
+    workers, threads = workers_and_threads(prepared.config, len(prepared.parts))
+    with locked(directory), engine_threads(threads):
         reference = reference_of(prepared)
         if overwrite or not (directory / MANIFEST).exists():
             check_file_system(directory)

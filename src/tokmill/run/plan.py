@@ -9,13 +9,13 @@ import os
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from tokmill import __version__
 from tokmill.dataset.canonical import json_chunks
 from tokmill.dataset.layout import PLAN, SHARD_BYTES, token_dtype
 from tokmill.dataset.plan_file import PLAN_FORMAT, load_plan, plan_fingerprint
 from tokmill.recipes.spec import Part, RunSpec
 from tokmill.sources.files import Slice, SourceFile, cut
 from tokmill.storage import write_chunks
+from tokmill.version import __version__
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator

@@ -20,9 +20,10 @@ from tokmill.errors import UsageError
 from tokmill.settings.declare import section_type
 from tokmill.settings.names import option_name
 from tokmill.settings.schema import Config
+from tokmill.settings.variables import variable_values
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Callable, Collection, Iterable, Mapping
     from pathlib import Path
 
 SIZE_UNITS = {
@@ -77,20 +78,40 @@ def merged(*layers: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, Any]
 
 
 def config_from_arguments(
-    sections: Iterable[str], arguments: Mapping[str, Any], config_file: Path | None = None
+    sections: Iterable[str],
+    arguments: Mapping[str, Any],
+    config_file: Path | None = None,
+    *,
+    also: Collection[str] = (),
 ) -> Config:
-    """Build a `Config` from keyword arguments, which have the names of the options, over a file.
-
-    None means: not given. Where two of `sections` have a setting of one name, the first has it.
+    """Build a `Config` from keyword arguments, over environment variables, over a file.
 
     Raises:
-        UsageError: see `build_config`; an argument that no section has.
+        UsageError: see `argument_values` and `build_config`.
+    """
+    given = argument_values(sections, arguments, also=also)
+    values = merged(file_values(config_file), given)
+    return build_config(values, where="arguments", named=option_name)
+
+
+def argument_values(
+    sections: Iterable[str], arguments: Mapping[str, Any], *, also: Collection[str] = ()
+) -> dict[str, dict[str, Any]]:
+    """Return the settings that keyword arguments and environment variables give, by section.
+
+    Arguments have the names of the options. None means: not given. Where two of `sections` have a
+    setting of one name, the first has it. `also`: arguments that stand in other sections.
+
+    Raises:
+        UsageError: an argument that no section has, or a variable of the wrong type.
     """
     types = get_type_hints(Config)
+    sections = list(sections)
     settings = {
         option_name(section, f.name): (section, f.name)
-        for section in reversed(list(sections))
+        for section in reversed([*sections, *(set(types) - set(sections))])
         for f in dataclasses.fields(section_type(types[section]))
+        if section in sections or option_name(section, f.name) in also
     }
     values: dict[str, dict[str, Any]] = {}
     for argument, value in arguments.items():
@@ -99,9 +120,7 @@ def config_from_arguments(
         if value is not None:
             section, name = settings[argument]
             values.setdefault(section, {})[name] = _without_paths(value)
-    return build_config(
-        merged(file_values(config_file), values), where="arguments", named=option_name
-    )
+    return merged(variable_values(settings.values()), values)
 
 
 def _without_paths(value: Any) -> Any:

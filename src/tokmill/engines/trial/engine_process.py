@@ -15,6 +15,7 @@ import numpy as np
 
 from tokmill.children import Child, ChildEndedError
 from tokmill.engines.engine import is_installed
+from tokmill.engines.threads import VARIABLE
 from tokmill.engines.trial.tasks import TaskRunner
 from tokmill.errors import TokmillError
 from tokmill.tokenizer.tokenizer import is_panic
@@ -45,7 +46,7 @@ class EngineProcess:
         if self.refused:
             return
         self._errors = tempfile.TemporaryFile()  # noqa: SIM115  `__exit__` closes it
-        threads = {"RAYON_NUM_THREADS": str(loading.n_threads)}
+        threads = {VARIABLE: str(loading.n_threads)}
         self._child = Child("tokmill.engines.trial.tasks", defaults=threads, errors=self._errors)
         self._thread = ThreadPoolExecutor(1)
         self._thread.submit(self._child.send, loading)

@@ -15,11 +15,11 @@ from typing import TYPE_CHECKING, Any
 
 import xxhash
 
-from tokmill import __version__
 from tokmill.engines.choice import ScanResult
 from tokmill.engines.engine import FAST_ENGINES, REFERENCE, engine_version, is_installed
 from tokmill.errors import StorageError
 from tokmill.storage import write_file
+from tokmill.version import __version__
 
 if TYPE_CHECKING:
     from tokmill.tokenizer.tokenizer import Tokenizer

@@ -1,0 +1,269 @@
+"""The Python face of tokmill: the functions behind `tokmill.pretrain`, `sft`, `plan` and others.
+
+Settings are keyword arguments with the names of the options of the command line, and all errors are
+`TokmillError`. Nothing is printed on standard output. Notes and warnings about a run go to the
+logger `tokmill`, at levels INFO and WARNING. Every function may be called from any thread, from a
+notebook, from a script without a `__main__` guard and from a worker of a process pool; nothing in
+the process is left changed by a call.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, Unpack
+
+from tokmill.errors import TokmillError, UsageError
+from tokmill.jobs import checked_recipe, make_dataset, verify_dataset
+from tokmill.opened import Dataset, open_dataset
+from tokmill.progress import Progress, RunObserver
+from tokmill.settings.load import config_from_arguments
+from tokmill.settings.schema import PRETRAIN_SECTIONS, SFT_SECTIONS
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from tokmill.jobs import Verification
+    from tokmill.planned import RunForecast
+    from tokmill.settings.arguments import PlanArguments, PretrainArguments, SftArguments
+    from tokmill.settings.schema import Config
+
+Inputs = str | Path | Sequence[str | Path]
+ProgressCall = Callable[[Progress], object]
+
+_SECTIONS = {"pretrain": PRETRAIN_SECTIONS, "sft": SFT_SECTIONS}
+_FOR_THE_BILL = ("model", "gpu")
+_OPTION = re.compile(r"(?<![\w-])--([a-z][a-z-]+)")
+_LOG = logging.getLogger("tokmill")
+
+
+def pretrain(
+    inputs: Inputs = (),
+    *,
+    tokenizer: str | Path | None = None,
+    output: str | Path | None = None,
+    config: str | Path | None = None,
+    overwrite: bool = False,
+    progress: bool | ProgressCall | None = None,
+    **settings: Unpack[PretrainArguments],
+) -> Dataset:
+    """Turn records into token shards, and return the dataset.
+
+    The same call continues a run that was stopped, and returns at once if the dataset is complete.
+    Of two sources of a setting the first wins: argument, environment variable (`TOKMILL_…`),
+    `config`, default.
+
+    Args:
+        inputs: files, globs, directories or `hf:NAME` for a Hugging Face dataset: one, or a
+            sequence whose order is the order of the dataset.
+        tokenizer: tokenizer.json, a directory, a SentencePiece .model, a tiktoken file or a name on
+            the Hub.
+        output: the directory to write the dataset to.
+        config: a TOML file with settings, as `tokmill pretrain --config` takes it.
+        overwrite: remove the dataset in `output` first.
+        progress: a function that gets a `Progress` at most ten times a second, and once at the end;
+            what it raises stops the run. None and True draw a bar in a terminal or notebook, and
+            nothing elsewhere; False draws none.
+        **settings: every setting of `tokmill pretrain`, such as `val_fraction=0.001`, `workers=8`
+            or `part_bytes="256MiB"`; `tokmill pretrain --help` explains them, and
+            `tokmill.settings.arguments.PretrainArguments` lists them with their types.
+
+    Returns:
+        The dataset, open for reading.
+
+    Raises:
+        TokmillError: a setting, the tokenizer, the input or the disk is at fault; the message says
+            where, what was expected and what to do. What is committed stays.
+        KeyboardInterrupt: its message says what is kept.
+
+    Example:
+        >>> dataset = tokmill.pretrain("corpus/*.jsonl", tokenizer="gpt2/", output="out")
+        >>> len(dataset), dataset.n_tokens
+    """
+    given = {"tokenizer": tokenizer, "output": output, **settings}
+    with _keyword_messages():
+        chosen = _config("pretrain", inputs, config, given)
+        return _run(chosen, overwrite, progress)
+
+
+def sft(
+    inputs: Inputs = (),
+    *,
+    tokenizer: str | Path | None = None,
+    output: str | Path | None = None,
+    config: str | Path | None = None,
+    overwrite: bool = False,
+    progress: bool | ProgressCall | None = None,
+    **settings: Unpack[SftArguments],
+) -> Dataset:
+    """Turn conversations into token shards with loss masks, and return the dataset.
+
+    Records may be OpenAI messages, ShareGPT conversations, prompt and completion, Alpaca
+    instructions or text, also mixed. The same call continues a run that was stopped.
+
+    Args:
+        inputs: see `pretrain`.
+        tokenizer: see `pretrain`; its chat template is used unless `template` says otherwise.
+        output: the directory to write the dataset to.
+        config: a TOML file with settings, as `tokmill sft --config` takes it.
+        overwrite: remove the dataset in `output` first.
+        progress: see `pretrain`.
+        **settings: every setting of `tokmill sft`, such as `packing=4096`, `max_tokens=4096` or
+            `roles=["assistant"]`; `tokmill sft --help` explains them, and
+            `tokmill.settings.arguments.SftArguments` lists them with their types.
+
+    Returns:
+        The dataset, open for reading; `dataset.mask(i)` are the masks.
+
+    Raises:
+        TokmillError: see `pretrain`.
+        KeyboardInterrupt: its message says what is kept.
+
+    Example:
+        >>> dataset = tokmill.sft("chats.jsonl", tokenizer="qwen2.5/", output="out", packing=4096)
+        >>> dataset[0][dataset.mask(0) == 1]
+    """
+    given = {"tokenizer": tokenizer, "output": output, **settings}
+    with _keyword_messages():
+        chosen = _config("sft", inputs, config, given)
+        return _run(chosen, overwrite, progress)
+
+
+def plan(
+    inputs: Inputs = (),
+    *,
+    recipe: Literal["pretrain", "sft"] = "pretrain",
+    tokenizer: str | Path | None = None,
+    output: str | Path | None = None,
+    config: str | Path | None = None,
+    **settings: Unpack[PlanArguments],
+) -> RunForecast:
+    """Forecast what a run would make and take, from a sample of its input; write nothing.
+
+    Args:
+        inputs: see `pretrain`.
+        recipe: which run: `tokmill.pretrain` or `tokmill.sft`.
+        tokenizer: see `pretrain`.
+        output: where the dataset would stand; says which disk must have the space.
+        config: a TOML file with settings.
+        **settings: the settings of the run.
+
+    Returns:
+        Tokens, documents, disk, time and memory, with the band of what was estimated.
+
+    Raises:
+        TokmillError: the run could not start, or would stop.
+
+    Example:
+        >>> forecast = tokmill.plan("corpus/*.jsonl", tokenizer="gpt2/")
+        >>> forecast.tokens, forecast.disk_bytes, forecast.time_s, forecast.memory_bytes
+    """
+    from tokmill.planned import plan_run
+
+    given = {"tokenizer": tokenizer, "output": output, **settings}
+    with _keyword_messages():
+        if recipe not in _SECTIONS:
+            raise UsageError(f"recipe: expected one of pretrain, sft; found {recipe!r}")
+        planned = plan_run(_config(recipe, inputs, config, given), _LOG.warning, _LOG.info)
+        if planned.problem is not None:
+            raise planned.problem
+        return planned.forecast
+
+
+def open(  # noqa: A001  its name in the package
+    directory: str | Path, *, split: str = "", tokenizer: str | Path = ""
+) -> Dataset:
+    """Open a finished dataset for reading.
+
+    Args:
+        directory: the directory of the dataset.
+        split: `train` or `val` for the documents of one split; "" for all.
+        tokenizer: the tokenizer for `Dataset.text`, if it has moved since the run.
+
+    Returns:
+        The dataset; nothing but its manifest has been read.
+
+    Raises:
+        StateError: a run is writing in the directory, or one was stopped and must be continued.
+        UsageError: there is no dataset.
+        VerifyError: its manifest is damaged.
+
+    Example:
+        >>> dataset = tokmill.open("out", split="val")
+    """
+    return open_dataset(directory, split=split, tokenizer=tokenizer)
+
+
+def verify(directory: str | Path, *, tokenizer: str | Path = "") -> Verification:
+    """Check every file of a dataset against its manifest, as `tokmill verify` does.
+
+    Args:
+        directory: the directory of the dataset.
+        tokenizer: the tokenizer, if it has moved since the run.
+
+    Returns:
+        What was looked at: files, bytes, shards, documents and tokens.
+
+    Raises:
+        VerifyError: something is not as the manifest says; `problems` lists all that was found.
+        TokmillError: there is no finished dataset.
+
+    Example:
+        >>> tokmill.verify("out").n_documents
+    """
+    path = Path(directory)
+    with _keyword_messages():
+        found = verify_dataset(path, str(tokenizer))
+        found.check(path)
+        return found
+
+
+def _config(
+    recipe: str, inputs: Inputs, config: str | Path | None, given: Mapping[str, Any]
+) -> Config:
+    """Return the settings of a run from the arguments of a call, variables and a file."""
+    paths = [inputs] if isinstance(inputs, str | Path) else list(inputs)
+    arguments = {**given, **({"paths": paths} if paths else {})}
+    file = None if config is None else Path(config)
+    made = config_from_arguments(_SECTIONS[recipe], arguments, file, also=_FOR_THE_BILL)
+    return checked_recipe(made, recipe, file)
+
+
+def _run(config: Config, overwrite: bool, progress: bool | ProgressCall | None) -> Dataset:
+    from tokmill.bar import make_bar
+    from tokmill.measure.process_tree import PeakMemory
+
+    call = progress if callable(progress) else None
+    with PeakMemory() as memory:
+        observer = RunObserver(
+            memory,
+            note=_LOG.info,
+            warn=_LOG.warning,
+            bar=None if call or progress is False else make_bar(),
+            call=call,
+        )
+        try:
+            manifest = make_dataset(config, observer, overwrite=overwrite)
+        finally:
+            observer.close()
+        observer.ended()
+    directory = Path(config.output.dir)
+    return Dataset(directory, manifest, split="", tokenizer=config.tokenizer.path)
+
+
+@contextmanager
+def _keyword_messages() -> Iterator[None]:
+    """Name keyword arguments in messages, `val_fraction`, and not options, `--val-fraction`."""
+    try:
+        yield
+    except TokmillError as error:
+        error.args = tuple(
+            _OPTION.sub(lambda found: found[1].replace("-", "_"), part)
+            if isinstance(part, str)
+            else part
+            for part in error.args
+        )
+        raise

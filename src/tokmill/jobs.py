@@ -1,0 +1,203 @@
+"""The jobs of tokmill, from settings to a result; the Python face and the command line share them.
+
+Nothing here prints or reads an option.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from tokmill.errors import TokmillError, UsageError, VerifyError
+from tokmill.settings.load import argument_values, build_config, file_values, merged
+from tokmill.settings.names import option_name
+from tokmill.settings.schema import BILL_SECTIONS, RenderSettings
+from tokmill.settings.sft import SftSettings
+from tokmill.words.plural import plural
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from tokmill.dataset.verify import Findings
+    from tokmill.page.budgets import Budgets, BudgetSettings, OnDisk
+    from tokmill.run.make_dataset import Observer
+    from tokmill.settings.schema import Config
+
+
+def checked_recipe(config: Config, kind: str, config_file: Path | None = None) -> Config:
+    """Return the settings of a run of `pretrain` or `sft`.
+
+    Raises:
+        UsageError: they hold settings of the other recipe.
+    """
+    if kind == "pretrain":
+        if config.sft is not None:
+            raise UsageError(f"{config_file}: [sft] is for tokmill sft, this is tokmill pretrain")
+        return config
+    if config.render != RenderSettings():
+        raise UsageError("[render] is for tokmill pretrain: what sft writes is set in [sft]")
+    return config if config.sft is not None else replace(config, sft=SftSettings())
+
+
+def make_dataset(config: Config, observer: Observer, *, overwrite: bool = False) -> dict[str, Any]:
+    """Make a dataset, or continue one, and return its manifest.
+
+    Raises:
+        TokmillError: what is committed stays, and the same settings continue it.
+        KeyboardInterrupt: says what is kept.
+    """
+    from tokmill.executors.run import run
+
+    if config.model is not None or config.training is not None:
+        from tokmill.page.budgets import BudgetSettings, check
+
+        check(BudgetSettings.of(config))
+    return run(config, observer, overwrite=overwrite)
+
+
+def budgets_of(settings: BudgetSettings, disk: OnDisk | None) -> Budgets:
+    """Return the bill of a dataset, a model, or both, on this machine.
+
+    Raises:
+        UsageError: the model or the GPU is not known, or settings contradict each other.
+    """
+    from tokmill.measure.machine import this_machine
+    from tokmill.page.budgets import budgets
+
+    return budgets(settings, disk, this_machine())
+
+
+def bill_settings(
+    base: Mapping[str, Mapping[str, Any]],
+    config_file: Path | None,
+    files: Mapping[str, Path],
+    values: Mapping[str, Mapping[str, Any]],
+    named: Callable[[str, str], str],
+) -> BudgetSettings:
+    """Return the settings of a bill; a later source wins over an earlier one.
+
+    Args:
+        base: settings of the dataset's own run, by section.
+        config_file: a TOML file.
+        files: settings files of other programs, by kind: deepspeed, training_args, axolotl.
+        values: what was given for this bill, by section.
+        named: returns what messages call a setting.
+
+    Raises:
+        UsageError: a file cannot be read, or a value is wrong.
+    """
+    from tokmill.memory import settings_files
+    from tokmill.page.budgets import BudgetSettings
+
+    readers = {
+        "deepspeed": settings_files.read_deepspeed,
+        "training_args": settings_files.read_training_arguments,
+        "axolotl": settings_files.read_axolotl,
+    }
+    read = [readers[kind](path) for kind, path in files.items()]
+    every = merged(
+        base,
+        file_values(config_file),
+        *({"model": found.model, "training": found.training} for found in read),
+        values,
+    )
+    own = {section: every[section] for section in BILL_SECTIONS if section in every}
+    return replace(
+        BudgetSettings.of(build_config(own, where="options", named=named)),
+        notes=tuple(note for found in read for note in found.notes),
+        not_understood=tuple(key for found in read for key in found.not_understood),
+    )
+
+
+def bill_of_dataset(
+    directory: Path,
+    manifest: dict[str, Any],
+    config_file: str | Path | None,
+    files: Mapping[str, str | Path | None],
+    arguments: Mapping[str, Any],
+) -> dict[str, Any]:
+    """Return the bill of a dataset as plain values; see `Dataset.bill`."""
+    from tokmill.page.budgets import as_json
+    from tokmill.page.dataset import on_disk
+
+    path = None if config_file is None else Path(config_file)
+    given = {kind: Path(file) for kind, file in files.items() if file is not None}
+    values = argument_values(BILL_SECTIONS, arguments)
+    settings = bill_settings(manifest["config"], path, given, values, option_name)
+    return as_json(budgets_of(settings, on_disk(directory, manifest)))
+
+
+@dataclass(frozen=True, slots=True)
+class Verification:
+    """What a verification of a dataset looked at.
+
+    `notes`: names in the directory that are not of the dataset, and were not checked.
+    `n_decoded`: samples whose trained text was decoded and encoded again. `not_decoded`: why none
+    were, of a dataset with masks; '' otherwise.
+    """
+
+    n_files: int
+    n_bytes: int
+    n_shards: int
+    n_documents: int
+    n_tokens: int
+    n_decoded: int = 0
+    not_decoded: str = ""
+    notes: tuple[str, ...] = ()
+    problems: tuple[str, ...] = field(default=(), repr=False)
+
+    def check(self, directory: Path) -> None:
+        """Raise `VerifyError` with the problems, if there are any."""
+        if self.problems:
+            n = plural(len(self.problems), "problem")
+            raise VerifyError(f"{directory}: verification failed, {n}", self.problems)
+
+
+def verify_dataset(directory: Path, tokenizer: str = "") -> Verification:
+    """Check every file of a dataset against its manifest; see `Verification.problems`.
+
+    Args:
+        directory: a finished dataset.
+        tokenizer: the tokenizer, if it has moved.
+
+    Raises:
+        TokmillError: there is no finished dataset, or `tokenizer` is not its own.
+    """
+    from tokmill.dataset.reader import read_manifest
+    from tokmill.dataset.verify import verify
+
+    manifest = read_manifest(directory, follow_links=False)
+    found = verify(directory, manifest)
+    n_decoded, reason = 0, ""
+    if manifest.get("kind") == "sft" and not found.problems:
+        n_decoded, reason = _check_text(directory, manifest, tokenizer, found)
+    return Verification(
+        found.n_files,
+        found.n_bytes,
+        found.n_shards,
+        found.n_documents,
+        found.n_tokens,
+        n_decoded,
+        reason,
+        tuple(found.notes),
+        tuple(found.problems),
+    )
+
+
+def _check_text(
+    directory: Path, manifest: dict[str, Any], moved: str, found: Findings
+) -> tuple[int, str]:
+    """Check the trained text of some samples; return how many, or why none."""
+    from tokmill.page.samples import evenly_spread, tokenizer_of
+    from tokmill.page.trained_text import MOST_SAMPLES, check_trained_text
+
+    try:
+        loaded = tokenizer_of(manifest, moved)
+    except TokmillError as error:
+        if moved:
+            raise
+        return 0, str(error)
+    numbers = evenly_spread(manifest["totals"]["documents"], MOST_SAMPLES)
+    found.problems += check_trained_text(directory, manifest, loaded, numbers)
+    return len(numbers), ""

@@ -1,0 +1,308 @@
+"""A finished dataset, open for reading: documents by number, mapped when they are asked for."""
+
+from __future__ import annotations
+
+import operator
+import threading
+from collections import OrderedDict
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Self, SupportsIndex, Unpack
+
+import numpy as np
+
+from tokmill.dataset.layout import SPLITS
+from tokmill.dataset.packs import Packs, open_packs
+from tokmill.dataset.reader import Shard, check_complete, open_shard, read_manifest
+from tokmill.errors import StateError, UsageError, VerifyError
+from tokmill.lock import is_locked
+from tokmill.origin import Origin, OriginFinder, ShardInfo
+from tokmill.words.plural import plural
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping
+
+    import numpy.typing as npt
+
+    from tokmill.jobs import Verification
+    from tokmill.settings.arguments import BillArguments
+
+MOST_OPEN = 32
+"""Shards that stay mapped. Each takes two to four descriptors, of which a process has 1,024."""
+
+
+class Dataset:
+    """A finished dataset: a sequence of documents, each an array of token ids.
+
+    Made by `tokmill.open`, `tokmill.pretrain` and `tokmill.sft`. Documents are numbered from 0 in
+    the order of the dataset, as `tokmill inspect` shows them; of a split, within the split. Opening
+    reads the manifest alone, so it takes no longer for large shards; a shard is mapped when one of
+    its documents is asked for, and the last 32 stay mapped. Safe to use from several threads, and
+    picklable: a copy in another process opens the directory again.
+
+    Attributes:
+        directory: the directory.
+        manifest: what `manifest.json` says; not to be changed.
+        kind: `pretrain` or `sft`.
+
+    Example:
+        >>> with tokmill.open("out") as dataset:
+        ...     print(len(dataset), dataset.n_tokens, dataset.text(5))
+    """
+
+    def __init__(
+        self, directory: Path, manifest: Mapping[str, Any], *, split: str, tokenizer: str
+    ) -> None:
+        self.directory = directory.absolute()  # shards are mapped later, wherever we are then
+        self.manifest: dict[str, Any] = dict(manifest)
+        self.kind = str(manifest.get("kind", "pretrain"))
+        self._split, self._tokenizer = split, tokenizer
+        self._entries = [one for one in manifest["shards"] if split in ("", one["split"])]
+        counts = [entry["documents"] for entry in self._entries]
+        self._stops = np.cumsum(counts, dtype=np.int64)
+        self._open: OrderedDict[int, Shard] = OrderedDict()
+        self._lock = threading.Lock()
+
+    def __repr__(self) -> str:
+        """Return the directory, the split and the counts."""
+        split = f", split={self._split!r}" if self._split else ""
+        counts = f"{plural(len(self), 'document')}, {plural(self.n_tokens, 'token')}"
+        return f"<Dataset {str(self.directory)!r}{split}: {counts}>"
+
+    def __enter__(self) -> Self:
+        """Return the dataset."""
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Close the dataset."""
+        self.close()
+
+    def __reduce__(self) -> tuple[Callable[..., Dataset], tuple[str, str, str]]:
+        """Travel to another process as a name: the directory is opened again there."""
+        return _reopened, (str(self.directory), self._split, self._tokenizer)
+
+    def close(self) -> None:
+        """Let go of all mapped shards; what is asked for later maps them again.
+
+        Arrays that were returned stay readable.
+        """
+        with self._lock:
+            self._open.clear()
+
+    def __len__(self) -> int:
+        """Return the number of documents."""
+        return int(self._stops[-1]) if len(self._stops) else 0
+
+    @property
+    def n_tokens(self) -> int:
+        """Return the number of tokens, eos included."""
+        return sum(entry["tokens"] for entry in self._entries)
+
+    @cached_property
+    def shards(self) -> tuple[ShardInfo, ...]:
+        """Return the shards, in the order of the dataset."""
+        return tuple(
+            ShardInfo(one["name"], one["split"], one["documents"], one["tokens"])
+            for one in self._entries
+        )
+
+    @property
+    def splits(self) -> tuple[str, ...]:
+        """Return the splits that hold documents: `train`, `val` or both."""
+        held = {entry["split"] for entry in self._entries}
+        return tuple(split for split in SPLITS if split in held)
+
+    def split(self, name: str) -> Dataset:
+        """Return the documents of one split, numbered from 0.
+
+        Args:
+            name: `train` or `val`.
+
+        Raises:
+            UsageError: there is no such split; one without documents is empty.
+        """
+        if name not in SPLITS:
+            raise UsageError(f"split: expected one of {', '.join(SPLITS)}; found {name!r}")
+        return Dataset(self.directory, self.manifest, split=name, tokenizer=self._tokenizer)
+
+    def __getitem__(self, number: SupportsIndex) -> npt.NDArray[np.unsignedinteger]:
+        """Return the ids of a document, eos included: (n,) uint16 or uint32, read-only.
+
+        The array is a view of the mapped file, and keeps it mapped: copy the arrays to keep of a
+        dataset of many shards. A negative number counts from the end.
+
+        Raises:
+            IndexError: there is no such document.
+            VerifyError: its shard is missing or damaged.
+            StorageError: its shard cannot be read, or too many shards are mapped.
+        """
+        shard, place = self._find(number)
+        return shard.document(place).view(np.ndarray)
+
+    def __iter__(self) -> Iterator[npt.NDArray[np.unsignedinteger]]:
+        """Yield the ids of every document, in order."""
+        return (self[number] for number in range(len(self)))
+
+    def mask(self, number: SupportsIndex) -> npt.NDArray[np.uint8]:
+        """Return the loss mask of a sample: (n,) uint8, read-only, 1 for a token that is trained.
+
+        Raises:
+            UsageError: the dataset has no masks; one for pretraining trains all tokens.
+            IndexError: there is no such sample.
+        """
+        shard, place = self._find(number)
+        if shard.mask is None:
+            raise UsageError(f"{self.directory}: no masks: a {self.kind} dataset trains all tokens")
+        return shard.mask[shard.span(place)].view(np.ndarray)
+
+    def weight(self, number: SupportsIndex) -> npt.NDArray[np.float32]:
+        """Return the weights in the loss of a sample's tokens: (n,) float32, read-only.
+
+        Raises:
+            UsageError: the dataset has no weights; `weights="file"` of `tokmill.sft` writes them.
+            IndexError: there is no such sample.
+        """
+        shard, place = self._find(number)
+        if shard.weights is None:
+            raise UsageError(
+                f"{self.directory}: no weights: make the dataset with weights='file' to have them"
+            )
+        return shard.weights[shard.span(place)].view(np.ndarray)
+
+    def text(self, number: SupportsIndex) -> str:
+        r"""Return the text of a document, decoded with the tokenizer of the dataset.
+
+        Control tokens are part of it. Bytes that are no complete character are written as `\x..`.
+        The tokenizer is loaded with the first text, from where the run found it or from the
+        `tokenizer` that `tokmill.open` was given.
+
+        Raises:
+            TokmillError: the tokenizer cannot be loaded, or is another one.
+            IndexError: there is no such document.
+        """
+        return self._decoded(self[number].tolist())
+
+    def origin(self, number: SupportsIndex) -> Origin:
+        """Return where a document stands, and the input that it came from.
+
+        Reads the plan, and the records of the parts that hold earlier records of the same file.
+
+        Raises:
+            IndexError: there is no such document.
+            TokmillError: the plan or a record is missing or damaged.
+        """
+        index, place = self._place(number)
+        return self._origins.find(self._entries[index]["name"], place)
+
+    @cached_property
+    def packs(self) -> dict[str, Packs]:
+        """Return the pack index by split, mapped; empty if the dataset is not packed.
+
+        `packs["train"].row(0)` are numbers of samples of `dataset.split("train")`.
+
+        Raises:
+            VerifyError: a file of the index is missing or damaged.
+        """
+        packed = self.manifest.get("packs", {})
+        return {
+            split: open_packs(self.directory, split) for split in self.splits if split in packed
+        }
+
+    def verify(self) -> Verification:
+        """Check every file of the dataset against its manifest; see `tokmill.verify`."""
+        from tokmill.jobs import verify_dataset
+
+        found = verify_dataset(self.directory, self._tokenizer)
+        found.check(self.directory)
+        return found
+
+    def bill(
+        self,
+        *,
+        config: str | Path | None = None,
+        deepspeed: str | Path | None = None,
+        training_args: str | Path | None = None,
+        axolotl: str | Path | None = None,
+        **settings: Unpack[BillArguments],
+    ) -> dict[str, Any]:
+        """Return what training a model on this dataset takes: disk, host RAM and GPU memory.
+
+        Settings that are not given are those of the run that made the dataset. Of two sources the
+        first wins: argument, environment variable, settings file of another program, `config`, the
+        run, default.
+
+        Args:
+            config: a TOML file with [model], [training] and [inference].
+            deepspeed: a DeepSpeed configuration (JSON).
+            training_args: TrainingArguments of Hugging Face (JSON or YAML).
+            axolotl: an axolotl configuration (YAML).
+            **settings: every setting of `tokmill report`, such as `model="llama-3.2-1b"` and
+                `gpu="H100"`.
+
+        Returns:
+            The figures that `tokmill report DIR --json` prints; amounts are in bytes.
+
+        Raises:
+            UsageError: the model or the GPU is not known, or settings contradict each other.
+            VerifyError: a file of the dataset is missing.
+        """
+        from tokmill.jobs import bill_of_dataset
+
+        others = {"deepspeed": deepspeed, "training_args": training_args, "axolotl": axolotl}
+        return bill_of_dataset(self.directory, self.manifest, config, others, settings)
+
+    def _place(self, number: SupportsIndex) -> tuple[int, int]:
+        """Return the index of a document's shard, and its place there."""
+        wanted, total = operator.index(number), len(self)
+        found = wanted + total if wanted < 0 else wanted
+        if not 0 <= found < total:
+            raise IndexError(f"{self.directory}: no document {wanted}; it holds {total:,}")
+        index = int(np.searchsorted(self._stops, found, side="right"))
+        return index, found - (int(self._stops[index - 1]) if index else 0)
+
+    def _find(self, number: SupportsIndex) -> tuple[Shard, int]:
+        index, place = self._place(number)
+        with self._lock:
+            if index not in self._open:
+                self._open[index] = self._mapped(self._entries[index])
+                if len(self._open) > MOST_OPEN:
+                    self._open.popitem(last=False)
+            self._open.move_to_end(index)
+            return self._open[index], place
+
+    def _mapped(self, entry: Mapping[str, Any]) -> Shard:
+        shard = open_shard(self.directory, self.manifest, entry["name"], entry["split"])
+        if len(shard.lengths) != entry["documents"]:
+            raise VerifyError(
+                f"{self.directory / entry['name']}.idx: {plural(len(shard.lengths), 'document')}, "
+                f"the manifest says {entry['documents']}"
+            )
+        return shard
+
+    @cached_property
+    def _origins(self) -> OriginFinder:
+        return OriginFinder(self.directory)
+
+    @cached_property
+    def _decoded(self) -> Callable[[list[int]], str]:
+        from tokmill.page.samples import text_decoder, tokenizer_of
+
+        return text_decoder(self.manifest, tokenizer_of(self.manifest, self._tokenizer))
+
+
+def open_dataset(directory: str | Path, *, split: str = "", tokenizer: str | Path = "") -> Dataset:
+    """Open a finished dataset; see `tokmill.open`."""
+    path = Path(directory)
+    try:
+        manifest = read_manifest(path)
+    except (StateError, UsageError):
+        if is_locked(path):
+            raise StateError(f"{path}: a run is writing here: wait for its end") from None
+        raise
+    check_complete(manifest, path)
+    dataset = Dataset(path, manifest, split="", tokenizer=str(tokenizer))
+    return dataset.split(split) if split else dataset
+
+
+def _reopened(directory: str, split: str, tokenizer: str) -> Dataset:
+    return open_dataset(directory, split=split, tokenizer=tokenizer)

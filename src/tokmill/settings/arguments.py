@@ -1,0 +1,211 @@
+"""Keyword arguments of the Python functions: every setting under the name of its option.
+
+Type checkers and editors read them here; the meaning, default and limits of each stand in
+`settings.schema` and `settings.bill`, and a test compares the two. A size is a number of bytes or
+text such as `"4MiB"`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, TypedDict
+
+Size = int | str
+Names = Sequence[str]
+Pairs = Mapping[str, str] | Sequence[str]
+
+
+class _Input(TypedDict, total=False):
+    """Settings of section [input]: where records come from."""
+
+    format: str
+    text_separator: str
+    csv_delimiter: str
+    hub_config: str
+    hub_split: str
+    hub_revision: str
+    max_record_bytes: Size
+
+
+class _Tokenizer(TypedDict, total=False):
+    """Settings of section [tokenizer]: the tokens around documents."""
+
+    eos_token: str
+    bos_token: str
+    pattern: str
+    control_tokens_in_text: str
+
+
+class _Render(TypedDict, total=False):
+    """Settings of section [render]: how a record becomes a document."""
+
+    renderer: str
+    title_field: str
+    summary_field: str
+    sections_field: str
+    section_title_field: str
+    section_content_field: str
+    separator: str
+    terminator: str
+    text_field: str
+    template: str
+
+
+class _Output(TypedDict, total=False):
+    """Settings of section [output]: how the dataset is divided into files."""
+
+    dtype: str
+    part_bytes: Size
+    shard_tokens: int
+    val_fraction: float
+    checksum: str
+
+
+class _Limits(TypedDict, total=False):
+    """Settings of section [limits]: what is left out, and when a run stops."""
+
+    min_tokens: int
+    max_tokens: int
+    on_error: str
+    on_unread: str
+    max_reject_fraction: float
+
+
+class _Run(TypedDict, total=False):
+    """Settings of section [run]: how the work is done."""
+
+    engine: str
+    workers: int
+    threads: int
+    batch_bytes: Size
+    engine_memory_bytes: Size
+
+
+class _Sft(TypedDict, total=False):
+    """Settings of section [sft]: how a conversation becomes a sample."""
+
+    schema: str
+    ignore_keys: Names
+    fields: Pairs
+    role_names: Pairs
+    preset: str
+    template: str
+    template_kwargs: str | Mapping[str, Any]
+    spans: str
+    boundary: str
+    straddling: str
+    samples: str
+    turns: str
+    roles: Names
+    eot: str
+    suffix: str
+    header: str
+    reasoning: str
+    tool_calls: str
+    inline_tags: str
+    rendered_text: str
+    append_eos: str
+    weights: str
+    default_system: str
+    instruction: str
+    tool_arguments: str
+    date: str
+    too_long: str
+    window_overlap: int
+    packing: int
+    packed_rows: bool
+
+
+class _Model(TypedDict, total=False):
+    """Settings of section [model]: the model of the bill."""
+
+    model: str
+    family: str
+    layers: int
+    hidden: int
+    heads: int
+    kv_heads: int
+    head_dim: int
+    ffn: int
+    vocabulary: int
+    positions: int
+    experts: int
+    active_experts: int
+    expert_ffn: int
+    tied: str
+
+
+class _Training(TypedDict, total=False):
+    """Settings of section [training]: how the model is trained."""
+
+    gpu: str
+    gpus: int
+    gpus_per_node: int
+    precision: str
+    weights: str
+    optimizer: str
+    optimizer_step: str
+    micro_batch: int
+    sequence: int
+    accumulation: int
+    attention: str
+    checkpointing: str
+    loss: str
+    framework: str
+    sharding: str
+    offload: str
+    tensor_parallel: int
+    sequence_parallel: bool
+    pipeline_parallel: int
+    virtual_stages: int
+    context_parallel: int
+    expert_parallel: int
+    adapter: str
+    adapter_rank: int
+    adapter_targets: str
+    metric_batches: int
+    initialization: str
+    loading: str
+    loader_workers: int
+    start_method: str
+    prefetch: int
+    pin_memory: bool
+    mfu: float
+    epochs: float
+    checkpoints: int
+
+
+class _Inference(TypedDict, total=False):
+    """Settings of section [inference]: how the model is served."""
+
+    batch: int
+    context: int
+    weight_type: str
+    kv_type: str
+    kv_block: int
+    mla_cache: str
+    serving_gpus: int
+    logits: str
+
+
+class _RunOfBoth(_Input, _Tokenizer, _Output, _Limits, _Run, total=False):
+    """What both recipes share; `model` and `gpu` name what the bill is for."""
+
+    model: str
+    gpu: str
+
+
+class PretrainArguments(_RunOfBoth, _Render, total=False):
+    """Settings of `tokmill.pretrain`."""
+
+
+class SftArguments(_RunOfBoth, _Sft, total=False):
+    """Settings of `tokmill.sft`."""
+
+
+class PlanArguments(_RunOfBoth, _Render, _Sft, total=False):
+    """Settings of `tokmill.plan`: those of the recipe that is planned."""
+
+
+class BillArguments(_Model, _Training, _Inference, total=False):
+    """Settings of `Dataset.bill`."""
