@@ -134,8 +134,8 @@ def _outcomes(batch: SampleBatch, encoder: SampleEncoder, n_rows: int) -> list[O
     found: list[Outcome] = [Refused("no sample")] * n_rows
     for row, reject in batch.refused:
         found[row] = Refused(f"{reject.reason}: {reject.message}")
-    for refusal in encoding.refused:
-        found[int(batch.rows[refusal.sample])] = Refused(f"{refusal.reason}: {refusal.message}")
+    for sample, (reason, message) in encoding.refused.items():
+        found[int(batch.rows[sample])] = Refused(f"{reason}: {message}")
     tokens = encoding.tokens
     for number, sample in enumerate(encoding.samples.tolist()):
         span = slice(*tokens.offsets[number : number + 2].tolist())

@@ -57,7 +57,7 @@ def encode(chat_run):
             batch(*segments), StageTimer()
         )
         if encoding.refused:
-            return [refusal.reason for refusal in encoding.refused]
+            return [reason for reason, _ in encoding.refused.values()]
         counters = {name: int(counts.sum()) for name, counts in encoding.counters.items()}
         return encoding.tokens.ids.tolist(), encoding.tokens.weights.tolist(), counters
 

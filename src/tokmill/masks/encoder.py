@@ -8,7 +8,7 @@ control token to control token, and a token may straddle a boundary: it has byte
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
@@ -24,6 +24,7 @@ from tokmill.masks.truncation import select_samples
 if TYPE_CHECKING:
     import numpy.typing as npt
 
+    from tokmill.engines.engine_memory import RenewableEngine
     from tokmill.masks.boundaries import BoundaryTokens
     from tokmill.masks.layout import Layout
     from tokmill.timing import StageTimer
@@ -43,28 +44,13 @@ _NO_CONTINUATION = (
 )
 
 
-class BatchEngine(Protocol):
-    """Encodes documents and counts its time; `RenewableEngine` is one."""
-
-    def encode(self, text: pa.LargeStringArray, timer: StageTimer) -> TokenBatch:
-        """Encode n documents of valid UTF-8, no nulls."""
-
-
-@dataclass(frozen=True, slots=True)
-class Refusal:
-    """A sample that became no tokens: its index in the batch, a short reason, a message."""
-
-    sample: int
-    reason: str
-    message: str
-
-
 @dataclass(frozen=True, slots=True)
 class EncodedSamples:
     """The tokens of a batch.
 
     `tokens`: of the n samples that were not refused. `samples`: their indices in the batch, (n,)
-    int64, increasing. `counters`: (n,) int64 by name. `refused`: in order.
+    int64, increasing. `counters`: (n,) int64 by name. `refused`: a short reason and a message by
+    the indices of samples that became no tokens.
 
     For the spot check, refused samples included: `texts` that engines encoded, their
     `text_tokens`, their samples `text_samples`, and `is_continuation`, whether the engine for
@@ -74,7 +60,7 @@ class EncodedSamples:
     tokens: SampleTokens
     samples: npt.NDArray[np.int64]
     counters: dict[str, npt.NDArray[np.int64]]
-    refused: list[Refusal]
+    refused: dict[int, tuple[str, str]]
     texts: pa.LargeStringArray
     text_tokens: TokenBatch
     text_samples: npt.NDArray[np.int64]
@@ -128,8 +114,8 @@ class SampleEncoder:
 
     def __init__(
         self,
-        engine: BatchEngine,
-        continuation: BatchEngine | None,
+        engine: RenewableEngine,
+        continuation: RenewableEngine | None,
         rules: SampleRules,
         *,
         lengths: ByteLengths | None = None,
@@ -182,10 +168,9 @@ class SampleEncoder:
             if rules.straddling == "reject":
                 _refuse(refused, mixed, _STRADDLES)
         every = np.arange(n_samples)
-        refusals = [Refusal(sample, *refused[sample]) for sample in sorted(refused)]
         is_other = is_continuation & (self._continuation is not self._engine)
         texts = (layout.texts, tokens, layout.text_sample, is_other)
-        encoded = EncodedSamples(samples, every, counters, refusals, *texts)
+        encoded = EncodedSamples(samples, every, counters, refused, *texts)
         encoded = encoded.selected(~np.isin(every, list(refused)))
         timer.end("mask")
         return encoded

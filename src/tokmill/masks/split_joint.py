@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -24,7 +23,7 @@ _SPACE = 0x20
 """This byte and those below count as white space."""
 
 _MOST_KNOWN = 1 << 16
-"""The results that are remembered, 9 bytes each."""
+"""The results that are remembered, about 100 bytes each."""
 
 _MULTIPLIERS = (np.uint64(0x9E3779B97F4A7C15), np.uint64(0xC2B2AE3D27D4EB4F))
 
@@ -36,7 +35,7 @@ class SplitJointCheck:
     """
 
     def __init__(self) -> None:
-        self._known = _Known(np.zeros(0, np.uint64), np.zeros(0, bool))
+        self._known: dict[int, bool] = {}
 
     def find(
         self,
@@ -59,40 +58,19 @@ class SplitJointCheck:
         start, left = _word(data, middle, middle - offsets[split_at - 1], -1)
         stop, right = _word(data, middle, offsets[split_at + 1] - middle, 1)
         keys, at, which = _distinct_pairs(left, right)
-        differs, is_new = self._known.look_up(keys)
+        known = self._known
+        is_new = np.fromiter((key not in known for key in keys.tolist()), bool, len(keys))
+        differs = np.fromiter((known.get(key, False) for key in keys.tolist()), bool, len(keys))
         if is_new.any():
             start, middle, stop = (edge[at[is_new]] for edge in (start, middle, stop))
             sides = (*_distinct_texts(data, start, middle), *_distinct_texts(data, middle, stop))
             differs[is_new] = _differ(*sides, encode)
-            self._known = self._known.with_more(keys[is_new], differs[is_new])
+            new = dict(zip(keys[is_new].tolist(), differs[is_new].tolist(), strict=True))
+            if len(known) + len(new) > _MOST_KNOWN:
+                self._known = new
+            else:
+                known.update(new)
         return differs[which]
-
-
-@dataclass(frozen=True, slots=True)
-class _Known:
-    """Results by key: (n,) uint64 keys, sorted, and (n,) bool, whether the tokens differ."""
-
-    keys: npt.NDArray[np.uint64]
-    differs: npt.NDArray[np.bool_]
-
-    def look_up(
-        self, keys: npt.NDArray[np.uint64]
-    ) -> tuple[npt.NDArray[np.bool_], npt.NDArray[np.bool_]]:
-        """Return the results of n keys, and which keys are new: (n,) each."""
-        if not len(self.keys):
-            return np.zeros(len(keys), bool), np.ones(len(keys), bool)
-        at = np.searchsorted(self.keys, keys)
-        is_new = self.keys.take(at, mode="clip") != keys
-        return self.differs.take(at, mode="clip"), is_new
-
-    def with_more(self, keys: npt.NDArray[np.uint64], differs: npt.NDArray[np.bool_]) -> _Known:
-        """Return these results and more; only the new ones if both are too many."""
-        order = np.argsort(keys)
-        keys, differs = keys[order], differs[order]
-        if len(self.keys) + len(keys) > _MOST_KNOWN:
-            return _Known(keys, differs)
-        at = np.searchsorted(self.keys, keys)
-        return _Known(np.insert(self.keys, at, keys), np.insert(self.differs, at, differs))
 
 
 def _word(

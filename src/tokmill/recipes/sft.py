@@ -117,9 +117,9 @@ class SftRecipe:
     ) -> dict[int, Reject]:
         """Return the rejects by row; of several reasons the first counts."""
         refused = dict(samples.refused)
-        found = [(r.sample, r.reason, r.message) for r in encoded.refused]
-        found += [(sample, *_CONTROL_IN_TEXT) for sample in self._with_control(samples)]
-        for sample, reason, message in found:
+        found = sorted(encoded.refused.items())
+        found += [(sample, _CONTROL_IN_TEXT) for sample in self._with_control(samples)]
+        for sample, (reason, message) in found:
             row = int(samples.rows[sample])
             refused.setdefault(row, records.reject(row, reason, message))
         return refused
