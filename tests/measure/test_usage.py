@@ -11,7 +11,8 @@ from pathlib import Path
 import psutil
 import pytest
 
-from tokmill.measure.usage import SHM, Usage, Watch, tree_of, tree_usage
+from tokmill.measure.process_tree import tree_of
+from tokmill.measure.usage import SHM, Usage, Watch, tree_usage
 
 MIB = 1 << 20
 LINUX = pytest.mark.skipif(sys.platform != "linux", reason="/proc is Linux's")

@@ -1,4 +1,4 @@
-"""`tokmill report --measure`: host RAM of every loading strategy, predicted beside measured."""
+"""`tokmill report --measure`: predicted and measured host RAM of every loading strategy."""
 
 from __future__ import annotations
 
@@ -18,15 +18,12 @@ if TYPE_CHECKING:
     from tokmill.memory.dataset import DatasetSize
     from tokmill.settings.bill import TrainingSettings
 
-NOT_EXACT = "not told apart: all resident pages, shared ones once for each process"
+NOT_EXACT = "not known separately: measured are all resident pages, shared ones per process"
 
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """A strategy: committed bytes predicted and measured, page cache; None if it is not known.
-
-    `note` says why.
-    """
+    """A strategy: predicted and measured committed bytes, page cache (None: see `note`)."""
 
     loading: str
     predicted_bytes: int
@@ -36,10 +33,10 @@ class Row:
 
 
 def measured_rows(directory: Path, training: TrainingSettings, size: DatasetSize) -> Iterator[Row]:
-    """Load a dataset in every way in a child process, one after the other, and give what it took.
+    """Load a dataset with every strategy in a child process, and yield the memory of each.
 
-    The trainer is one process with the workers of the settings, of torch if that is installed; what
-    its bare interpreter takes is measured first and is part of the prediction.
+    The trainer is one process with the DataLoader workers of the settings (of torch if installed).
+    The memory of a bare interpreter is measured first and is part of the prediction.
 
     Raises:
         UsageError: memory cannot be read, or the dataset holds less than a batch.
@@ -66,7 +63,7 @@ def measured_rows(directory: Path, training: TrainingSettings, size: DatasetSize
 
 
 def measured_table(rows: list[Row], training: TrainingSettings) -> RenderableType:
-    """Give the rows as a table."""
+    """Return the rows as a table."""
     from tokmill.page.bill_tables import rows_table
     from tokmill.words.units import memory
 
@@ -81,5 +78,5 @@ def measured_table(rows: list[Row], training: TrainingSettings) -> RenderableTyp
         )  # fmt: skip
 
     workers = f"{plural(training.loader_workers, 'worker')}, {training.start_method}"
-    title = f"host RAM, one process, {workers}, committed"
-    return rows_table(title, ("predicted", "measured", "", "page cache"), map(texts, rows))
+    title = f"committed host RAM, one process, {workers}"
+    return rows_table(title, ("predicted", "measured", "error", "page cache"), map(texts, rows))

@@ -30,17 +30,17 @@ _SHORT = {"tokenizer": "-t", "output": "-o", "model": "-m"}
 
 
 class Names(_StrType):
-    """Names with commas between them; the option may stand several times, and they add up."""
+    """Names separated by commas; the option may be repeated to add more names."""
 
     name = "text"
 
     def split_envvar_value(self, rv: str) -> list[str]:
-        """Return a variable as it stands: its names may hold spaces."""
+        """Return the value of a variable unchanged: names may contain spaces."""
         return [rv]
 
 
 class Size(_IntType):
-    """A number of bytes, with a unit if one likes."""
+    """A number of bytes, with or without a unit."""
 
     name = "size"
 
@@ -68,15 +68,15 @@ def config_option(command: Callable[..., None]) -> Callable[..., None]:
     """Add `--config` to a command."""
     return click.option(
         "--config", "-c", "config_file", type=click.Path(path_type=Path), metavar="FILE",
-        help="Settings in TOML. An option wins over it, and so does a variable: TOKMILL_ and the "
-        "option's name, such as TOKMILL_MAX_TOKENS.",
+        help="Settings in TOML. Options win over it, and so do environment variables: TOKMILL_ "
+        "and the name of the option, such as TOKMILL_MAX_TOKENS.",
     )(command)  # fmt: skip
 
 
 def section_options(
     *sections: str, only: Collection[str] = ()
 ) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Add an option for each setting of sections to a command, or for those of the flags named."""
+    """Add an option for each setting of sections to a command, or only for the names in `only`."""
 
     def add(command: Callable[..., None]) -> Callable[..., None]:
         types = get_type_hints(Config)

@@ -1,4 +1,4 @@
-"""Samples on a terminal: in colour, or with marks where there is none."""
+"""Samples as text for the terminal: in colour, or with marks instead."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 _TRAINED = ("«»", "⟦⟧", "⟪⟫")
 _CONTROL = ("‹›", "⟨⟩", "⦅⦆")
 _SEPARATORS = ("·", "|", "¦", "╎")
-"""Marks to choose from: the first that do not stand in the text themselves."""
+"""Choices of marks: the first that do not occur in the text are used."""
 
 _EDGES = str.maketrans({"\n": "⏎\n", "\t": "⇥\t", "\r": "␍"})
 _UNSHOWN = re.compile(
@@ -31,7 +31,7 @@ _UNSHOWN = re.compile(
     "\ufff9-\ufffb\U000e0001-\U000e007f]"
     r"|\r(?!\n)"
 )
-"""Characters that drive a terminal, turn its text round, or are nothing to see."""
+"""Characters that control a terminal, reverse text, or are invisible."""
 
 _STYLES: dict[tuple[bool, bool], dict[str, Any]] = {
     (False, False): {},
@@ -39,19 +39,18 @@ _STYLES: dict[tuple[bool, bool], dict[str, Any]] = {
     (True, False): {"fg": 16, "bg": 151},
     (True, True): {"fg": 16, "bg": 222},
 }
-"""By (trained, control). Black on pale green and on pale orange, of the 256 colours that no theme
-changes: readable whatever the terminal's own two colours are."""
+"""By (trained, control). Black on pale green and on pale orange, from the 256 fixed colours: themes
+do not change them, so they are readable on any background."""
 
 _SEPARATOR_STYLES: dict[bool, dict[str, Any]] = {False: {"fg": 167}, True: {"fg": 124, "bg": 151}}
-"""By whether it stands between trained tokens."""
+"""By whether the separator is between trained tokens."""
 
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """How samples are shown.
+    """How samples are shown: in colours or with marks, with or without separators between tokens.
 
-    `in_colour`: by colours, else by marks. `by_token`: with separators between tokens. `max_chars`:
-    of text; 0: all.
+    `max_chars`: most characters of text; 0: all.
     """
 
     in_colour: bool
@@ -61,7 +60,7 @@ class Look:
 
 @dataclass(frozen=True, slots=True)
 class Marks:
-    """What stands around trained text and around control tokens, two characters or none each.
+    """Marks before and after trained text and control tokens: two characters, or none.
 
     `separator`: between tokens, or ''.
     """
@@ -72,20 +71,19 @@ class Marks:
 
 
 def legend(look: Look) -> str:
-    """Say in one line what is what in samples of SFT."""
+    """Return the legend of SFT samples, one line."""
     return _legend(look, _marks("", look))
 
 
 def sample_text(sample: Sample, look: Look) -> str:
-    """Give the text of a sample; a line before it says so where other marks than usual are used."""
-    whole = escaped("".join(run.text for run in sample.runs))  # its characters, however cut
-    marks = _marks(whole, look)
+    """Return the text of a sample; after a legend of its own if it needs other marks."""
+    marks = _marks(escaped("".join(run.text for run in sample.runs)), look)
     if sample.mask is None:
         marks = Marks("", "", marks.separator)
     shown, is_cut = shown_runs(sample.runs, look.max_chars)
     text = _joined(shown, look, marks)
     if is_cut:
-        text += f"… ({plural(len(sample.ids), 'token')} in all)"
+        text += f"… ({plural(len(sample.ids), 'token')} in total)"
     if sample.mask is not None and marks != _marks("", look):
         text = f"here: {_legend(look, marks)}\n{text}"
     return text
@@ -101,14 +99,14 @@ def _legend(look: Look, marks: Marks) -> str:
             marks.trained,
         ),
         "⏎ newline at a trained edge",
-        r"\x.. split character",
+        r"\x.. byte of a split character",
         *([f"{marks.separator} between tokens"] if look.by_token else ()),
     ]
     return "  ".join(words)
 
 
 def _marks(text: str, look: Look) -> Marks:
-    """Choose marks that do not stand in a text."""
+    """Return marks that do not occur in a text."""
 
     def first_free(choices: Sequence[str]) -> str:
         return next((c for c in choices if not set(c).intersection(text)), choices[0])
@@ -147,9 +145,9 @@ def _texts(stretch: ShownRun, look: Look, marks: Marks) -> list[str]:
 def _kind(
     text: str, look: Look, marks: Marks, *, is_trained: bool = False, is_control: bool = False
 ) -> str:
-    """Give a text in the look of its kind, but for the marks around trained text.
+    """Return a text in the style of its kind, without the marks of trained text.
 
-    It is styled line by line: a colour that reaches over a line's end fills the next line.
+    Each line is styled separately: a colour that crosses a line end would fill the next line.
     """
     style = _STYLES[is_trained, is_control]
     if look.in_colour and style:
@@ -172,5 +170,5 @@ def _weight(run: TokenRun) -> str:
 
 
 def _code(found: re.Match[str]) -> str:
-    """Write a character that is nothing to see by its number."""
+    """Return an invisible character as its number."""
     return "␍" if found[0] == "\r" else printable(found[0])

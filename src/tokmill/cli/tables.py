@@ -1,4 +1,4 @@
-"""Prints tables: as wide as the terminal, plain where there is none; rich is imported only then."""
+"""Print tables: as wide as the terminal, or plain text of fixed width without one."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 _PLAIN_WIDTH = 110
 _LEAST_WIDTH = 40
-"""In less, tables would lose figures; COLUMNS=0, which some programs set, would print nothing."""
+"""Narrower tables would lose figures; with COLUMNS=0, as some programs set it, all text."""
 
 
 def print_tables(tables: Iterable[RenderableType]) -> None:
@@ -29,7 +29,7 @@ def print_tables(tables: Iterable[RenderableType]) -> None:
     console = Console(no_color=click.get_current_context().color is False, highlight=False)
     is_told = console.is_terminal or "COLUMNS" in os.environ
     console.width = max(console.width, _LEAST_WIDTH) if is_told else _PLAIN_WIDTH
-    # Captured: printing to a closed pipe, rich would exit with 1, the code of a mismatch.
+    # Captured, since rich would exit with code 1 (a mismatch) when it prints to a closed pipe.
     with console.capture() as captured:
         for table in tables:
             console.print(Segments(_printable(console.render(table))), soft_wrap=True, end="")
@@ -38,6 +38,6 @@ def print_tables(tables: Iterable[RenderableType]) -> None:
 
 
 def _printable(segments: Iterable[Segment]) -> Iterator[Segment]:
-    """Yield pieces of laid out text whose characters drive no terminal; colours are beside them."""
+    """Yield segments whose text cannot control the terminal; colours are stored beside the text."""
     for segment in segments:
         yield segment._replace(text=printable_lines(segment.text))

@@ -1,7 +1,7 @@
-"""Reads what a tree of processes has committed: anonymous and shared memory, file pages apart.
+"""Measure the memory that a tree of processes has committed: anonymous, shared, and file pages.
 
-RSS and USS mislead where files are mapped or pages shared, so the figures are proportional shares
-(PSS) from /proc/PID/smaps_rollup, added up over the tree.
+RSS and USS mislead if files are mapped or pages are shared, so the figures are sums of
+proportional shares (PSS) from /proc/PID/smaps_rollup.
 """
 
 from __future__ import annotations
@@ -12,35 +12,29 @@ import time
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Self
-
-import psutil
+from typing import Self
 
 from tokmill.errors import UsageError
+from tokmill.measure.process_tree import PROC, pss_by_kind, rss_bytes, tree_of
 
-if TYPE_CHECKING:
-    from types import TracebackType
-
-PROC = Path("/proc")
 SHM = Path("/dev/shm")  # noqa: S108 where shared memory lives, not a temporary file
 INTERVAL_S = 0.002
-"""Between two looks; a look takes 0.1 ms a process."""
+"""Time between two samples; a sample takes 0.1 ms per process."""
 
 EXACT_S = 0.1
-"""Between two exact looks: pages that are copied on writing change no cheap counter."""
+"""Time between two exact samples; the cheap counters miss pages that are copied on write."""
 STILL_BYTES = 1 << 20
-"""While memory grows faster than this during an exact look, the look before counts on."""
+"""If memory grows more than this during an exact sample, the sample is discarded."""
 TREE_S = 0.05
-"""How often the processes of the tree are looked for."""
+"""Time between two searches for processes of the tree."""
 
 
 @dataclass(frozen=True, slots=True)
 class Usage:
     """Memory of a tree of processes, in bytes.
 
-    `anonymous` and `shared` cannot be given back; `file` is page cache that it maps. Where only RSS
-    is known (`exact` is false), all of it stands in `anonymous`, shared pages counted once for
-    every process.
+    `anonymous` and `shared` cannot be reclaimed; `file` is mapped page cache. If only RSS is known
+    (`exact` is false), all of it is in `anonymous`, with shared pages counted once per process.
     """
 
     anonymous: int = 0
@@ -50,27 +44,27 @@ class Usage:
 
     @property
     def committed(self) -> int:
-        """Memory that the run needs to have: anonymous and shared."""
+        """Return the memory that the system must provide: anonymous and shared."""
         return self.anonymous + self.shared
 
 
 def tree_usage(pids: list[int], proc: Path = PROC) -> Usage:
-    """Add up the memory of processes; one that has ended adds nothing.
+    """Return the sum of the memory of processes; a process that has ended adds nothing.
 
-    Shared memory counts even while nobody maps it: a batch on its way from a worker to the trainer
-    is an open file in /dev/shm and no more. Where the system does not tell proportional shares by
-    kind (macOS, gVisor, Linux before 5.4), only RSS is read.
+    Shared memory counts even while no process maps it: a batch on its way from a worker to the
+    trainer is only an open file in /dev/shm. Where the system has no proportional shares by kind
+    (macOS, gVisor, Linux before 5.4), only RSS is read.
 
     Raises:
-        UsageError: the system does not let us read it.
+        UsageError: the system does not permit to read it.
     """
-    if not _tells_shares(proc):
-        return Usage(anonymous=sum(map(_rss_bytes, pids)), exact=False)
+    if not _has_shares(proc):
+        return Usage(anonymous=sum(map(rss_bytes, pids)), exact=False)
     anonymous = mapped = file = 0
     opened: dict[int, int] = {}
     device = SHM.stat().st_dev if SHM.exists() else -1
     for pid in pids:
-        found = _rollup(pid, proc)
+        found = _shares(pid, proc)
         anonymous += found.get("Pss_Anon", 0)
         mapped += found.get("Pss_Shmem", 0)
         file += found.get("Pss_File", 0)
@@ -78,42 +72,32 @@ def tree_usage(pids: list[int], proc: Path = PROC) -> Usage:
     return Usage(anonymous, max(mapped, sum(opened.values())), file)
 
 
-def _rss_bytes(pid: int) -> int:
-    try:
-        return int(psutil.Process(pid).memory_info().rss)
-    except psutil.Error:
-        return 0
-
-
 @cache
-def _tells_shares(proc: Path) -> bool:
+def _has_shares(proc: Path) -> bool:
     try:
         return "Pss_Anon:" in (proc / "self" / "smaps_rollup").read_text(encoding="utf-8")
-    except PermissionError:  # it would tell, if it might: reading it says so
+    except PermissionError:  # the error comes when it is read
         return True
     except OSError:
         return False
 
 
-def _rollup(pid: int, proc: Path) -> dict[str, int]:
-    """Give the shares of a process by kind, in bytes; nothing of one that has ended."""
-    path = proc / str(pid) / "smaps_rollup"
+def _shares(pid: int, proc: Path) -> dict[str, int]:
+    """Return the shares of a process by kind, in bytes; nothing if it has ended."""
     try:
-        lines = path.read_text(encoding="utf-8").splitlines()
+        return pss_by_kind(pid, proc)
     except PermissionError:
         raise UsageError(
-            f"{path}: no permission to read memory details "
+            f"{proc / str(pid) / 'smaps_rollup'}: no permission to read memory details "
             "(expected in a container without ptrace): measure outside of it, or leave out "
             "--measure"
         ) from None
     except OSError:  # it has just ended, or is a zombie
         return {}
-    rows = (line.split() for line in lines[1:])
-    return {row[0].rstrip(":"): int(row[1]) << 10 for row in rows}
 
 
 def _shared_files(pid: int, device: int) -> dict[int, int]:
-    """Give the bytes of the open files of a process in /dev/shm, by inode."""
+    """Return the bytes of the open files of a process in /dev/shm, by inode."""
     found = {}
     try:
         for descriptor in (PROC / str(pid) / "fd").iterdir():
@@ -128,17 +112,8 @@ def _shared_files(pid: int, device: int) -> dict[int, int]:
     return found
 
 
-def tree_of(pid: int) -> list[int]:
-    """Give a process and all below it."""
-    try:
-        root = psutil.Process(pid)
-        return [pid, *(child.pid for child in root.children(recursive=True))]
-    except psutil.Error:
-        return [pid]
-
-
 def _cheap_bytes(pids: list[int]) -> int:
-    """Add up anonymous memory as counters that cost nothing to read; shared by a fork: in each."""
+    """Return anonymous memory from cheap counters; pages shared by a fork count in each process."""
     total = 0
     for pid in pids:
         try:
@@ -150,11 +125,11 @@ def _cheap_bytes(pids: list[int]) -> int:
 
 
 class Watch:
-    """A thread that keeps the largest `Usage.committed` of a tree while the context is open.
+    """Samples a tree of processes on a thread and keeps the largest `Usage.committed`.
 
-    It looks some hundred times a second. An exact look takes 5 ms a mapped GB, so there is one
-    every `exact_s` at most, and whenever a process came or went; between two counts by how much
-    anonymous memory has grown since. `error` is what stopped it, if anything did.
+    It takes some hundred samples a second. An exact sample takes 5 ms per mapped GB, so it is
+    repeated every `exact_s` at most, and when a process starts or ends; samples between them add
+    the growth of anonymous memory since then. `error`: the error that stopped it, if any.
     """
 
     def __init__(self, pid: int, exact_s: float = EXACT_S) -> None:
@@ -171,17 +146,12 @@ class Watch:
         self._thread.start()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._stop.set()
         self._thread.join()
 
     def sample(self) -> Usage:
-        """Look exactly, now."""
+        """Take an exact sample now."""
         usage = tree_usage(tree_of(self.pid))
         self._note(usage)
         return usage
@@ -198,9 +168,9 @@ class Watch:
             self.error = error
 
     def _watch_tree(self, pids: list[int]) -> None:
-        """Look at processes until one comes or goes.
+        """Sample processes until one starts or ends.
 
-        The first look waits for what has just been started: before its exec, a child is its parent.
+        The first sample waits a little: before its exec, a child process is a copy of its parent.
         """
         exact, cheap, next_exact, next_tree = Usage(), 0, 0.0, time.monotonic() + TREE_S
         while not self._stop.wait(INTERVAL_S):

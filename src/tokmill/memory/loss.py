@@ -57,48 +57,53 @@ MEGATRON_GRADIENTS = Formula(
 )  # fmt: skip
 
 
+_FORWARD = {"megatron": MEGATRON_GRADIENTS, "parallel": PARALLEL_FORWARD}
+_BACKWARD = {
+    "megatron": MEGATRON_GRADIENTS, "parallel": PARALLEL_GRADIENTS, "full": LOSS_GRADIENTS
+}  # fmt: skip
+
+
 def loss_lines(
     training: TrainingSettings, symbols: Mapping[str, float], *, capped: bool
 ) -> tuple[Line, ...]:
-    """Give what is kept of logits and loss until backward starts.
+    """Return the tensors of logits and loss that are kept until the backward pass starts.
 
-    Megatron's loss, and torch's where the sequence is split, are split over the ids.
+    The loss of Megatron, and torch's with a split sequence, are split over the vocabulary.
     """
-    if training.framework == "megatron" or training.sequence_parallel:
+    kind = _loss_kind(training)
+    if kind in ("megatron", "parallel"):
         return (PARALLEL_PROBABILITIES.line(symbols),)
-    if training.loss == "fused":
+    if kind == "fused":
         return ()
     kept = (PROBABILITIES, CAPPED_LOGITS) if capped else (PROBABILITIES,)
     return tuple(formula.line(symbols) for formula in kept)
 
 
-def forward_line(training: TrainingSettings, symbols: Mapping[str, float]) -> Line:
-    """Give what is there beside the kept, for a moment, at the end of forward."""
+def _loss_kind(training: TrainingSettings) -> str:
     if training.framework == "megatron":
-        return MEGATRON_GRADIENTS.line(symbols)
-    if training.sequence_parallel:
-        return PARALLEL_FORWARD.line(symbols)
-    if training.loss == "fused":
+        return "megatron"
+    return "parallel" if training.sequence_parallel else training.loss
+
+
+def forward_line(training: TrainingSettings, symbols: Mapping[str, float]) -> Line:
+    """Return the temporary tensors of the loss at the end of the forward pass."""
+    kind = _loss_kind(training)
+    if kind == "fused":
         chunk = fused_chunk(symbols["n"], symbols["d"], symbols["V"])
         formula = FUSED_LOSS if training.adapter == "none" else FUSED_LOSS_FROZEN
         return formula.line({**symbols, "chunk": chunk})
-    formula = LOGITS_FP32 if symbols["q"] == FP32_BYTES else LOGITS_FORWARD
-    return formula.line(symbols)
+    full = LOGITS_FP32 if symbols["q"] == FP32_BYTES else LOGITS_FORWARD
+    return _FORWARD.get(kind, full).line(symbols)
 
 
 def backward_line(training: TrainingSettings, symbols: Mapping[str, float]) -> Line:
-    """Give what is there beside the kept, for a moment, at the start of backward."""
-    if training.framework == "megatron":
-        return MEGATRON_GRADIENTS.line(symbols)
-    if training.sequence_parallel:
-        return PARALLEL_GRADIENTS.line(symbols)
-    if training.loss == "fused":
-        return forward_line(training, symbols)
-    return LOSS_GRADIENTS.line(symbols)
+    """Return the temporary tensors of the loss at the start of the backward pass."""
+    kind = _loss_kind(training)
+    return forward_line(training, symbols) if kind == "fused" else _BACKWARD[kind].line(symbols)
 
 
 def fused_chunk(tokens: float, hidden: float, vocabulary: float) -> int:
-    """Give the tokens of a chunk: n d / V, to the next power of two, n at most."""
+    """Return the tokens of a chunk: n d / V, rounded up to a power of two, at most n."""
     chunks = -(-vocabulary // hidden)
     size = 1 << (int(-(-tokens // chunks)) - 1).bit_length()
     return min(int(tokens), size)

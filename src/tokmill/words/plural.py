@@ -1,4 +1,4 @@
-"""A counted thing, as messages and summaries write it: `1 file`, `1,234 files`."""
+"""Counts with their nouns: `1 file`, `1,234 files`."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ _THINGS = re.compile(r"\b(?:repl(ies)|\w*[^\Ws](s))\b")
 
 
 def plural(n: int, thing: str) -> str:
-    """Return a number and its thing, with an s behind it unless there is one of them."""
+    """Return a number and a noun, with a plural s unless the number is 1."""
     return f"{n:,} {thing}{'' if n == 1 else 's'}"
 
 
 def counted(n: int, things: str) -> str:
-    """Return a number and what it counts, named in the plural: `1 cut sample`, `2 cut samples`.
+    """Return a number and a noun given in the plural: `1 cut sample`, `2 cut samples`.
 
-    Of one thing, the first word that ends in s loses it.
+    For 1, the first word that ends in s loses it.
     """
     if n != 1:
         return f"{n:,} {things}"

@@ -1,4 +1,4 @@
-"""Text that cannot drive a terminal: file names, messages and records may hold any character."""
+"""Make text safe for a terminal: file names, messages and records may hold any character."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from typing import Any
 
 
 def printable(text: str) -> str:
-    """Return text as one line; characters that a terminal would obey are written by their numbers.
+    """Return text as one line; characters that affect a terminal are written as their numbers.
 
-    These are control characters (escape sequences, line breaks), format characters (which turn text
-    round or hide it), halves of surrogate pairs, and what no version of Unicode knows.
+    These are control characters (escape sequences, line breaks), format characters (which reverse
+    or hide text), halves of surrogate pairs, and unassigned characters.
     """
     if text.isprintable():
         return text
@@ -19,12 +19,12 @@ def printable(text: str) -> str:
 
 
 def printable_lines(text: str) -> str:
-    """Return text of several lines, each of them as `printable` has it."""
+    """Return text of several lines, each made `printable`."""
     return "\n".join(map(printable, text.split("\n")))
 
 
 def json_text(value: Any) -> str:
-    """Return a value as one line of JSON; what `printable` would change is an escape of JSON."""
+    """Return a value as one line of JSON; unprintable characters are JSON escapes."""
     text = json.dumps(value, ensure_ascii=False)
     if text.isprintable():
         return text

@@ -1,19 +1,19 @@
-"""Numbers as a person reads them.
+"""Sizes, counts and durations as readable text.
 
-Files are in B, kB, MB, GB, TB: powers of 1,000. Memory is in MiB, GiB, TiB: powers of 1,024.
+Files are measured in B, kB, MB, GB, TB (powers of 1,000), memory in MiB, GiB, TiB (of 1,024).
 """
 
 from __future__ import annotations
 
 _ROUNDS_TO_1000 = 999.5
-"""From here on, three figures would be `1e+03`."""
+"""From this value on, three figures would print as `1e+03`."""
 
 ROUNDED_FROM = 1e7
-"""From here on, a count is written in words."""
+"""From this value on, a count is written as `10 million`."""
 
 
 def size(n_bytes: float) -> str:
-    """Give a size such as `1.39 GB`."""
+    """Return a size such as `1.39 GB`."""
     for unit in ("B", "kB", "MB", "GB"):
         if n_bytes < _ROUNDS_TO_1000:
             return f"{n_bytes:.0f} B" if unit == "B" else f"{n_bytes:.3g} {unit}"
@@ -22,7 +22,7 @@ def size(n_bytes: float) -> str:
 
 
 def memory(n_bytes: float) -> str:
-    """Give an amount of memory such as `23.6 GiB`."""
+    """Return an amount of memory such as `23.6 GiB`."""
     divisor, unit, digits = scale(n_bytes, binary=True)
     return f"{n_bytes / divisor:,.{digits}f} {unit}"
 
@@ -34,7 +34,7 @@ _SCALES = {
 
 
 def scale(n_bytes: float, *, binary: bool) -> tuple[float, str, int]:
-    """Give divisor, unit and decimals for a column of amounts whose largest is `n_bytes`."""
+    """Return divisor, unit and decimals for a column of amounts whose largest is `n_bytes`."""
     step, divisor, units = _SCALES[binary]
     for unit, digits in units[:-1]:
         if n_bytes / divisor < step:
@@ -44,7 +44,7 @@ def scale(n_bytes: float, *, binary: bool) -> tuple[float, str, int]:
 
 
 def count(n: float) -> str:
-    """Give a count such as `12,345` or `1.39 billion`."""
+    """Return a count such as `12,345` or `1.39 billion`."""
     if n < ROUNDED_FROM:
         return f"{n:,.0f}"
     for scale, name in ((1e6, "million"), (1e9, "billion")):
@@ -58,7 +58,7 @@ def _three_figures(n: float) -> str:
 
 
 def seconds(s: float) -> str:
-    """Give a duration such as `1.3 s` or `2 h 05 min`."""
+    """Return a duration such as `1.3 s` or `2 h 05 min`."""
     if s < 60:
         return f"{s:.1f} s"
     minutes = round(s / 60)

@@ -6,13 +6,12 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from tokmill.errors import UsageError
-from tokmill.memory.model import Attention, Experts, Model
+from tokmill.memory.model import Attention, Experts, Model, Tensor
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from tokmill.memory.families.fields import Fields
-    from tokmill.memory.families.parts import Part
 
 FLOAT_BYTES = 4
 
@@ -81,7 +80,7 @@ def _equal_share(f: Fields, hidden: int, heads: int) -> int:
 def make_model(
     f: Fields,
     shape: Shape,
-    tensors: Part,
+    tensors: tuple[Tensor, ...],
     *,
     tied: bool,
     activation: str = "",

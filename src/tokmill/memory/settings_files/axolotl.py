@@ -8,15 +8,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from tokmill.memory.settings_files import common
 from tokmill.memory.settings_files.axolotl_keys import HARMLESS, HARMLESS_STARTS, NOT_MODELLED
-from tokmill.memory.settings_files.common import (
-    attention_settings,
-    follow_deepspeed,
-    length_settings,
-    named_settings,
-    note_what_is_missing,
-    optimizer_settings,
-)
 from tokmill.memory.settings_files.findings import Findings, ReadSettings
 from tokmill.memory.settings_files.fsdp import fsdp_settings
 from tokmill.memory.settings_files.section import Section, read_section
@@ -69,25 +62,25 @@ def read_axolotl(path: Path | str) -> ReadSettings:
         UsageError: a file is missing or no object, or a value has another type or range.
     """
     section, found = read_section(path), Findings()
-    named_settings(section, found, _NAMED)
+    common.named_settings(section, found, _NAMED)
     name = section.word("base_model_config") or section.word("base_model")
     if name:
         found.model["name"] = name
-    optimizer_settings(section, "optimizer", found)
+    common.optimizer_settings(section, "optimizer", found)
     half = _read_half(section, found)
     _read_adapter(section, found)
     _read_attention(section, found)
     _read_checkpointing(section, found)
     _read_loss(section, found)
-    length_settings(section, "num_epochs", found)
+    common.length_settings(section, "num_epochs", found)
     _read_parallelism(section, found)
     fsdp_settings(section, found, config_is_enough=True)
     _read_precision(section, found, half)
-    follow_deepspeed(section, found, half)
+    common.follow_deepspeed(section, found, half)
     left = section.left(NOT_MODELLED, HARMLESS)
     found.not_understood += [key for key in left if not key.startswith(HARMLESS_STARTS)]
     adapted = found.training.get("adapter", "none") != "none"
-    note_what_is_missing(section, found, _NEEDED | (_NEEDED_ADAPTED if adapted else {}))
+    common.note_what_is_missing(section, found, _NEEDED | (_NEEDED_ADAPTED if adapted else {}))
     return found.settled()
 
 
@@ -153,7 +146,7 @@ def _read_quantization(section: Section, found: Findings) -> None:
 
 
 def _read_attention(section: Section, found: Findings) -> None:
-    attention_settings(section, "attn_implementation", found)
+    common.attention_settings(section, "attn_implementation", found)
     for key in _FLASH:
         if section.flag(key):
             found.set("attention", "flash", section.where(key))

@@ -9,14 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from tokmill.errors import UsageError
-from tokmill.memory.settings_files.common import (
-    attention_settings,
-    follow_deepspeed,
-    length_settings,
-    named_settings,
-    note_what_is_missing,
-    optimizer_settings,
-)
+from tokmill.memory.settings_files import common
 from tokmill.memory.settings_files.findings import Findings, ReadSettings
 from tokmill.memory.settings_files.fsdp import fsdp_settings
 from tokmill.memory.settings_files.section import Section, read_section
@@ -95,20 +88,20 @@ def read_training_arguments(path: Path | str) -> ReadSettings:
 
 def training_arguments(section: Section, found: Findings) -> None:
     """Read a table of TrainingArguments."""
-    named_settings(section, found, _NAMED)
+    common.named_settings(section, found, _NAMED)
     _read_start_method(section, found)
     _read_model(section, found)
-    optimizer_settings(section, "optim", found)
+    common.optimizer_settings(section, "optim", found)
     _read_checkpointing(section, found)
     _read_liger(section, found)
-    length_settings(section, "num_train_epochs", found)
+    common.length_settings(section, "num_train_epochs", found)
     _read_evaluation(section, found)
     _read_parallelism(section, found)
     half = _read_precision(section, found)
     fsdp_settings(section, found, config_is_enough=False)
-    follow_deepspeed(section, found, half)
+    common.follow_deepspeed(section, found, half)
     found.not_understood += section.left(NOT_MODELLED, HARMLESS)
-    note_what_is_missing(section, found, _NEEDED)
+    common.note_what_is_missing(section, found, _NEEDED)
 
 
 def _read_start_method(section: Section, found: Findings) -> None:
@@ -127,7 +120,7 @@ def _read_model(section: Section, found: Findings) -> None:
         found.model["name"] = name
     for key in _SEQUENCE:
         found.set("sequence", section.count(key), section.where(key))
-    attention_settings(section, "attn_implementation", found)
+    common.attention_settings(section, "attn_implementation", found)
 
 
 def _read_checkpointing(section: Section, found: Findings) -> None:
