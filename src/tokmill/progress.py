@@ -227,7 +227,7 @@ def opening_notes(plan: Plan, n_done: int, notes: Sequence[str]) -> Iterator[str
     config, engine = plan.spec.config, plan.spec.engine
     slices = [piece for part in plan.parts for piece in part.slices]
     n_bytes = sum(piece.n_bytes for piece in slices)
-    is_known = n_bytes or not any(p.file.path == "-" or p.file.format == "hub" for p in slices)
+    is_known = n_bytes or not any(piece.file.is_stream for piece in slices)
     files = plural(len({piece.file.path for piece in slices}), "file")
     yield (
         f"input: {files}, {size(n_bytes) if is_known else 'size unknown'}, "

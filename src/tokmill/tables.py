@@ -19,18 +19,19 @@ class Table:
     """One kind of thing that can be added.
 
     `group`: of the entry points of other packages. `rows`: where each built-in object stands, by
-    name. `takes_paths`: a dotted path `module:object` is a name too.
+    name. `takes_paths`: a dotted path `module:object` is a name too. `hidden`: no settings.
     """
 
     kind: str
     group: str
     rows: Mapping[str, str]
     takes_paths: bool = False
+    hidden: tuple[str, ...] = ()
 
     @property
     def choices(self) -> tuple[str, ...]:
         """Return the built-in values of the setting."""
-        return ("auto", *self.rows)
+        return ("auto", *(name for name in self.rows if name not in self.hidden))
 
 
 FORMATS = Table(
@@ -45,7 +46,9 @@ FORMATS = Table(
         "parquet": "tokmill.sources.parquet:PARQUET",
         "text": "tokmill.sources.text:TEXT",
         "arrow": "tokmill.sources.arrow:ARROW",
+        "hub": "tokmill.sources.hub:HUB",
     },
+    hidden=("hub",),  # chosen by the prefix hf: of an input
 )
 
 RENDERERS = Table(

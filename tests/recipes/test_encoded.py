@@ -8,7 +8,7 @@ import pytest
 import tokmill.engines.spot_check as spot
 from tokmill.recipes.encoded import EncodedBlock, split_encoded
 from tokmill.recipes.pretrain import PretrainRecipe
-from tokmill.sources.open import open_slice
+from tokmill.sources.formats import open_slice
 from tokmill.sources.parse_blocks import parse_blocks
 
 FILES = [

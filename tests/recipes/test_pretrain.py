@@ -9,7 +9,7 @@ import pytest
 from tokmill.recipes.encoded import EncodedBlock
 from tokmill.recipes.pretrain import PretrainRecipe
 from tokmill.recipes.spec import RunSpec
-from tokmill.sources.open import open_slice
+from tokmill.sources.formats import open_slice
 
 
 def strings(texts: list[str]) -> pa.LargeStringArray:

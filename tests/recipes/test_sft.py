@@ -15,7 +15,7 @@ from tokmill.masks.truncation import CUT_SAMPLES
 from tokmill.recipes.encoded import EncodedBlock
 from tokmill.recipes.sft import SftRecipe
 from tokmill.settings.sft import SftSettings
-from tokmill.sources.open import open_slice
+from tokmill.sources.formats import open_slice
 from tokmill.timing import StageTimer
 from tokmill.values import TokenBatch
 

@@ -10,7 +10,7 @@ import pytest
 
 from tokmill.settings.schema import InputSettings
 from tokmill.sources.files import Slice, discover
-from tokmill.sources.open import open_slice
+from tokmill.sources.formats import open_slice
 from tokmill.values import Place
 
 if TYPE_CHECKING:

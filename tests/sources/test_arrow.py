@@ -7,8 +7,7 @@ from tokmill.errors import StorageError
 from tokmill.settings.schema import InputSettings
 from tokmill.sources.arrow import arrow_schema, batch_rows
 from tokmill.sources.files import Slice, SourceFile
-from tokmill.sources.open import open_slice
-from tokmill.sources.slices import cut
+from tokmill.sources.formats import cut, open_slice
 from tokmill.values import Place
 
 TITLES = pa.schema([("title", pa.string())])

@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from tokmill.sources.files import Slice, SourceFile
-from tokmill.sources.slices import cut
+from tokmill.sources.formats import cut
 from tokmill.sources.streams import zstd
 from tokmill.values import Place
 

@@ -6,7 +6,8 @@ import pytest
 
 from tokmill.sources import streams
 from tokmill.sources.compressed import decompressed_bytes
-from tokmill.sources.slices import Slice, SourceFile, cut
+from tokmill.sources.formats import cut
+from tokmill.sources.slices import Slice, SourceFile
 from tokmill.sources.streams import zstd
 
 

@@ -15,7 +15,7 @@ import pytest
 from tokmill.errors import UsageError
 from tokmill.settings.schema import InputSettings
 from tokmill.sources.files import Slice, SourceFile
-from tokmill.sources.open import open_slice
+from tokmill.sources.formats import open_slice
 
 REVISION = "0" * 39 + "1"
 FILE = "data/train.jsonl"
@@ -35,7 +35,7 @@ from tokmill.settings.schema import InputSettings
 from tokmill.errors import TokmillError
 from tokmill.sources.files import Slice, discover
 from tokmill.sources.first_records import sample_fields
-from tokmill.sources.open import open_slice
+from tokmill.sources.formats import open_slice
 
 settings = InputSettings(paths=(sys.argv[1],), hub_revision=sys.argv[2])
 schema = pa.schema([("title", pa.string())])

@@ -8,9 +8,9 @@ import psutil
 import pytest
 
 from tokmill.settings.schema import InputSettings
+from tokmill.sources.formats import cut, open_slice
 from tokmill.sources.line_counts import LineCounts
-from tokmill.sources.open import open_slice
-from tokmill.sources.slices import Slice, SourceFile, cut
+from tokmill.sources.slices import Slice, SourceFile
 from tokmill.sources.streams import CHUNK_BYTES, zstd
 from tokmill.values import Place
 

@@ -9,8 +9,7 @@ from tokmill.errors import StorageError, UsageError
 from tokmill.settings.schema import InputSettings
 from tokmill.sources import row_bytes, row_reader
 from tokmill.sources.files import Slice, SourceFile
-from tokmill.sources.open import open_slice
-from tokmill.sources.slices import cut
+from tokmill.sources.formats import cut, open_slice
 from tokmill.values import Place
 
 TITLES = pa.schema([("title", pa.string())])

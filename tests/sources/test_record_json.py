@@ -10,9 +10,8 @@ import pyarrow.parquet as pq
 from tokmill.settings.schema import InputSettings
 from tokmill.sources.files import discover
 from tokmill.sources.first_records import first_records
-from tokmill.sources.open import open_slice
+from tokmill.sources.formats import cut, open_slice
 from tokmill.sources.record_json import columns_to_read, row_batch
-from tokmill.sources.slices import cut
 from tokmill.values import WHOLE_RECORD
 
 WHOLE = pa.schema([(WHOLE_RECORD, pa.large_string())])

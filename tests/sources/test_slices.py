@@ -3,7 +3,8 @@ from __future__ import annotations
 import pytest
 
 from tokmill.errors import StorageError
-from tokmill.sources.slices import Slice, SourceFile, cut
+from tokmill.sources.formats import cut
+from tokmill.sources.slices import Slice, SourceFile
 from tokmill.sources.streams import zstd
 
 

@@ -24,7 +24,7 @@ from tokmill.recipes.left_out import is_weighed_slice
 from tokmill.recipes.spec import Progress
 from tokmill.run.block_pool import BlockPool, Work
 from tokmill.run.part_writer import CHECKPOINT_S, PartWriter
-from tokmill.sources.open import open_slice
+from tokmill.sources.formats import open_slice
 from tokmill.sources.slices import check_unchanged
 from tokmill.timing import StageTimer
 from tokmill.values import Place

@@ -12,16 +12,17 @@ import pyarrow as pa
 
 from tokmill.sources.field_samples import HEAD_ROWS
 from tokmill.sources.record_json import columns_to_read
-from tokmill.sources.row_reader import RowFile, skip_rows
+from tokmill.sources.row_reader import RowFile, rows_format, skip_rows
 from tokmill.sources.streams import broken_file, unreadable
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from tokmill.sources.slices import Slice
+    from tokmill.sources.formats import Reading
+    from tokmill.sources.slices import Slice, SourceFile
 
 
-def open_arrow(slice_: Slice, schema: pa.Schema, _batch_bytes: int) -> RowFile:
+def open_arrow(slice_: Slice, reading: Reading) -> RowFile:
     """Open the record batches `start` to `stop` of an Arrow file (all for stop -1).
 
     Raises:
@@ -32,7 +33,7 @@ def open_arrow(slice_: Slice, schema: pa.Schema, _batch_bytes: int) -> RowFile:
     stop = slice_.stop if slice_.stop >= 0 else len(rows)
     mapped = _map(path)
     names = arrow_schema(path).names
-    columns = columns_to_read(schema, names)
+    columns = columns_to_read(reading.schema, names)
 
     def batches(first: int) -> Iterator[pa.RecordBatch]:
         found = _batches(path, mapped, slice_.start, stop)
@@ -105,3 +106,12 @@ def _batches(
                 yield batch
     except (pa.ArrowInvalid, OSError) as error:
         raise broken_file(path, "Arrow", error) from None
+
+
+def _unit_bytes(file: SourceFile) -> list[int]:
+    """Return the stored bytes of each record batch, by its rows."""
+    rows = batch_rows(file.path)
+    return [file.n_bytes * n_rows // max(1, sum(rows)) for n_rows in rows]
+
+
+ARROW = rows_format(open_arrow, ".arrow", _unit_bytes, magic=b"ARROW1", title="an Arrow file")

@@ -25,6 +25,9 @@ if TYPE_CHECKING:
     from tokmill.sources.raw_blocks import RawBlock
     from tokmill.sources.slices import Slice
 
+    Convert = Callable[[Iterator[bytes]], Iterator[bytes]]
+    Rewrite = Callable[[Iterator[bytes], bool], Iterator[bytes]]
+
 _FIRST = Place(1, 0)
 
 
@@ -34,12 +37,14 @@ class ByteFormat:
 
     `splitter` finds the ends of records. `make_block(raw, input_bytes)` makes a block from bytes
     and the number of stored bytes read for it. `rewrite(chunks, inside)` may change chunks, but not
-    the offset of any byte; `inside`: they begin inside the file.
+    the offset of any byte; `inside`: they begin inside the file. `convert` may change all bytes of
+    a file; offsets count the changed ones.
     """
 
     splitter: Splitter
     make_block: Callable[[RawBlock, int], Block]
-    rewrite: Callable[[Iterator[bytes], bool], Iterator[bytes]] | None = None
+    rewrite: Rewrite | None = None
+    convert: Convert | None = None
 
 
 class ByteReader:
@@ -70,7 +75,12 @@ class ByteReader:
         self._broke_beyond = False
         file = slice_.file
         self._stream = ByteStream(
-            file.path, file.compression, slice_.start, slice_.stop, opened=opened
+            file.path,
+            file.compression,
+            slice_.start,
+            slice_.stop,
+            opened=opened,
+            convert=data_format.convert,
         )
 
     def blocks(self) -> Iterator[Block]:

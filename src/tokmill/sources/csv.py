@@ -14,9 +14,11 @@ import pyarrow.csv
 
 from tokmill.errors import UsageError
 from tokmill.sources.blocks import SpanLookup, refuse_unfit, span_rejects
+from tokmill.sources.byte_reader import ByteFormat, ByteReader
 from tokmill.sources.columns import fit_columns
 from tokmill.sources.csv_quotes import CsvSplitter
 from tokmill.sources.field_samples import csv_samples
+from tokmill.sources.formats import Format
 from tokmill.sources.record_json import columns_to_read
 from tokmill.sources.streams import (
     CHUNK_BYTES,
@@ -25,13 +27,16 @@ from tokmill.sources.streams import (
     peek_stdin,
     without_bom,
 )
-from tokmill.values import Records
+from tokmill.values import Place, Records
 
 if TYPE_CHECKING:
     import numpy.typing as npt
 
+    from tokmill.settings.schema import InputSettings
+    from tokmill.sources.blocks import Block
+    from tokmill.sources.formats import Reading
     from tokmill.sources.raw_blocks import RawBlock
-    from tokmill.sources.slices import SourceFile
+    from tokmill.sources.slices import Slice, SourceFile
 
 
 _NO_COLUMN = "\0"  # name of the column that is read to count rows if no column is wanted
@@ -233,3 +238,31 @@ def _one_batch(tables: list[pa.Table]) -> pa.RecordBatch:
     table = pa.concat_tables(tables)
     arrays = [pa.concat_arrays(column.chunks) for column in table.columns]
     return pa.RecordBatch.from_arrays(arrays, schema=table.schema)
+
+
+def delimiter_of(file: SourceFile, settings: InputSettings) -> str:
+    """Return the character between the columns of a file: a tab in one that ends in .tsv."""
+    return "\t" if file.format == "tsv" else settings.csv_delimiter
+
+
+def _open_csv(slice_: Slice, reading: Reading) -> ByteReader:
+    delimiter, where = delimiter_of(slice_.file, reading.settings), slice_.file.path
+    limit = reading.settings.max_record_bytes
+    names, n_bytes = read_header(slice_.file, delimiter, limit)
+
+    def make_block(raw: RawBlock, input_bytes: int) -> Block:
+        shape = (raw, reading.schema, names, delimiter, limit, input_bytes, where)
+        return CsvBlock(*shape, reading.samples_head)
+
+    return ByteReader(
+        slice_,
+        ByteFormat(CsvSplitter(delimiter), make_block),
+        reading.batch_bytes,
+        limit,
+        reading.start or Place(1, n_bytes),
+        opened=reading.opened,
+    )
+
+
+CSV = Format(_open_csv, (".csv",), "csv")
+TSV = Format(_open_csv, (".tsv",), "csv")

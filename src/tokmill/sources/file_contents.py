@@ -8,13 +8,13 @@ from itertools import islice
 from typing import TYPE_CHECKING
 
 from tokmill.errors import UsageError
-from tokmill.sources.csv import read_header
-from tokmill.sources.open import CSV_FORMATS, delimiter_of
+from tokmill.sources.csv import delimiter_of, read_header
+from tokmill.sources.formats import built_in_suffixes, format_named
 from tokmill.sources.streams import BrokenInputError, ByteStream, open_binary
 from tokmill.sources.utf8 import encoding_of
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     from tokmill.settings.schema import InputSettings
     from tokmill.sources.slices import SourceFile
@@ -27,14 +27,12 @@ _HEAD_BYTES = 64 << 10
 _MAGIC = (
     (b"\x1f\x8b", "gz", "gzip data", "add .gz to its name"),
     (b"\x28\xb5\x2f\xfd", "zst", "zstandard data", "add .zst to its name"),
-    (b"PAR1", "parquet", "Parquet", "rename it to end in .parquet, or use --format parquet"),
-    (b"ARROW1", "arrow", "an Arrow file", "rename it to end in .arrow, or use --format arrow"),
     (b"\xfd7zXZ\0", "", "xz data", "unpack it with xz -dk"),
     (b"BZh", "", "bzip2 data", "unpack it with bunzip2 -k"),
     (b"PK\3\4", "", "a zip archive (or .xlsx, .docx)", "unpack it, or save it as text"),
     (b"%PDF-", "", "a PDF", "extract its text first"),
 )
-"""First bytes, the format or compression that has them, its name, advice."""
+"""First bytes, the compression that has them, its name, advice."""
 
 _ARRAY = re.compile(rb"\s*\[\s*\{")
 _JSON = re.compile(rb"\s*[\[{]")
@@ -59,14 +57,15 @@ def check_contents(files: Sequence[SourceFile], settings: InputSettings) -> None
 
 
 def _other_kind(file: SourceFile) -> str:
-    head = _stored_head(file)
-    for magic, right, name, advice in _MAGIC:
+    head, row = _stored_head(file), format_named(file.format)
+    is_unknown = not (row.is_utf8 or row.magic)  # a binary format: its files may begin with these
+    for magic, right, name, advice in () if is_unknown and not file.compression else _magic():
         is_right = bool(right) and right in (file.format, file.compression)
         if head.startswith(magic) and not is_right:
             return f"holds {name}, expected {_expected(file)}: {advice}"
     if file.compression and _JSON.match(head):
         return f"holds text, expected {file.compression} data: remove the last ending of its name"
-    if file.format in ("parquet", "arrow") and _JSON.match(head):
+    if row.holds == "rows" and row.magic and _JSON.match(head):
         return f"holds JSON, expected {file.format}: rename it to end in .jsonl or .json"
     if file.format == "jsonl" and _ARRAY.match(_head(file)):
         return (
@@ -76,12 +75,21 @@ def _other_kind(file: SourceFile) -> str:
     return ""
 
 
+def _magic() -> Iterator[tuple[bytes, str, str, str]]:
+    """Yield first bytes, the format or compression that has them, its name, advice."""
+    for suffix, name in built_in_suffixes().items():
+        if (row := format_named(name)).magic:
+            advice = f"rename it to end in {suffix}, or use --format {name}"
+            yield row.magic, name, row.title, advice
+    yield from _MAGIC
+
+
 def _expected(file: SourceFile) -> str:
     return f"{file.format} compressed as {file.compression}" if file.compression else file.format
 
 
 def _other_csv(file: SourceFile, settings: InputSettings) -> str:
-    if file.format not in CSV_FORMATS or encoding_of(_head(file)):
+    if format_named(file.format).holds != "csv" or encoding_of(_head(file)):
         return ""
     delimiter = delimiter_of(file, settings)
     names = read_header(file, delimiter, settings.max_record_bytes).names
@@ -96,7 +104,7 @@ def _other_csv(file: SourceFile, settings: InputSettings) -> str:
 
 
 def _other_encoding(file: SourceFile) -> str:
-    if file.format in ("parquet", "arrow", "hub"):
+    if not format_named(file.format).is_utf8:
         return ""
     encoding = encoding_of(_head(file))
     if not encoding:
@@ -108,8 +116,6 @@ def _other_encoding(file: SourceFile) -> str:
 
 
 def _stored_head(file: SourceFile) -> bytes:
-    if file.format == "hub":
-        return b""
     with open_binary(file.path) as opened:
         return opened.read(_HEAD_BYTES)
 

@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from tokmill.errors import UsageError
 from tokmill.sources.file_list import FileList, Ignored, Way
+from tokmill.sources.formats import cut, format_named
 from tokmill.sources.hub import HUB_PREFIX, commit_of
-from tokmill.sources.names import BINARY_FORMATS, ENDINGS, classify, describe, what_to_do
-from tokmill.sources.slices import Slice, SourceFile, cut
+from tokmill.sources.names import classify, describe, endings, what_to_do
+from tokmill.sources.slices import Slice, SourceFile
 from tokmill.sources.streams import unreadable
 from tokmill.sources.walk import Walk, is_tokmill_dataset, matches
 
@@ -93,7 +94,7 @@ def _hub(path: str, settings: InputSettings, commits: Mapping[str, str]) -> Sour
 
 def _stdin(settings: InputSettings) -> SourceFile:
     data_format = "jsonl" if settings.format == "auto" else settings.format
-    if data_format in BINARY_FORMATS.values():
+    if format_named(data_format).holds == "rows":
         raise UsageError(f"-: {data_format} cannot be read from stdin; give a file")
     return SourceFile(STDIN, data_format, "", 0, 0, "")
 
@@ -103,7 +104,7 @@ def _add_directory(directory: Path, way: Way, found: FileList, walk: Walk) -> No
     walk.add(directory.as_posix(), way)
     if len(found.files) == n_before:
         ignored = "".join(f"; {line}" for line in found.notes())
-        message = f"{directory.as_posix()}: no file ending in {ENDINGS} (.gz, .zst)"
+        message = f"{directory.as_posix()}: no file ending in {endings()} (.gz, .zst)"
         raise UsageError(f"{message}{ignored}")
 
 
@@ -127,7 +128,7 @@ def _add_glob(pattern: str, settings: InputSettings, found: FileList, walk: Walk
 def _add_file(path: Path, forced: str, way: Way, found: FileList) -> None:
     data_format, compression = classify(path.name)
     if not data_format and forced == "auto":
-        message = f"{path.as_posix()}: expected a file ending in {ENDINGS} (.gz, .zst)"
+        message = f"{path.as_posix()}: expected a file ending in {endings()} (.gz, .zst)"
         if not path.exists():
             message = f"{path.as_posix()}: no such file or directory"
             raise UsageError(message)

@@ -12,7 +12,7 @@ import pyarrow as pa
 from tokmill.fields import FieldSample
 from tokmill.sources.blocks import SpanLookup
 from tokmill.sources.field_samples import json_record, row_samples
-from tokmill.sources.open import CSV_FORMATS, open_bytes, open_slice
+from tokmill.sources.formats import format_named, open_slice
 from tokmill.sources.row_reader import RowBlock
 from tokmill.sources.slices import Slice
 from tokmill.sources.streams import CHUNK_BYTES, peek_stdin
@@ -33,7 +33,6 @@ _MOST_RECORDS = 1000
 _FIRST_BYTES = 16 << 20
 """Bytes of strings after which reading stops, if the records are long."""
 
-_JSON_FORMATS = ("jsonl", "array", "object")
 _WHOLE = pa.schema([(WHOLE_RECORD, pa.large_string())])
 
 
@@ -74,30 +73,27 @@ def first_records(files: Sequence[SourceFile], settings: InputSettings) -> list[
 
 
 def _filled(files: Sequence[SourceFile]) -> Iterator[SourceFile]:
-    return (file for file in files if file.n_bytes or file.format == "hub" or file.path == "-")
+    return (file for file in files if file.n_bytes or file.is_stream)
 
 
 def _records(file: SourceFile, settings: InputSettings) -> Iterator[dict[str, Any]]:
     """Yield records as `sample_fields` needs them; of a table only rows with valid text."""
-    if file.format == "text":
+    holds = format_named(file.format).holds
+    if holds == "text":
         yield {TEXT_COLUMN: TEXT_COLUMN}  # the only field, whatever the file holds
-    elif file.format in (*_JSON_FORMATS, *CSV_FORMATS):
+    elif holds in ("json", "csv"):
         yield from _whole_records(file, settings)
     else:
         yield from _rows(file, settings)
 
 
 def _whole_records(file: SourceFile, settings: InputSettings) -> Iterator[dict[str, Any]]:
-    if file.format in _JSON_FORMATS:
+    if format_named(file.format).holds == "json":
         yield from _json_records(file, settings)
         return
     whole = Slice(file, 0, -1, file.n_bytes)
     opened = _opened(file)
-    with (
-        open_slice(whole, settings, _WHOLE, CHUNK_BYTES)
-        if opened is None
-        else open_bytes(whole, settings, _WHOLE, CHUNK_BYTES, opened=opened)
-    ) as reader:
+    with open_slice(whole, settings, _WHOLE, CHUNK_BYTES, opened=opened) as reader:
         for block in reader.blocks():
             for text in block.parse().batch.column(0).to_pylist():
                 yield json.loads(text)
@@ -115,7 +111,7 @@ def _rows(file: SourceFile, settings: InputSettings) -> Iterator[dict[str, Any]]
 def _json_records(file: SourceFile, settings: InputSettings) -> Iterator[dict[str, Any]]:
     """Yield the records that the parser accepts, as Python objects."""
     piece, opened = Slice(file, 0, -1, file.n_bytes), _opened(file)
-    with open_bytes(piece, settings, pa.schema([]), CHUNK_BYTES, opened=opened) as reader:
+    with open_slice(piece, settings, pa.schema([]), CHUNK_BYTES, opened=opened) as reader:
         for block in reader.blocks():
             records = block.parse()
             if not isinstance(records.lookup, SpanLookup):

@@ -10,12 +10,13 @@ import pyarrow as pa
 
 from tokmill.errors import StorageError, UsageError
 from tokmill.sources.field_samples import HEAD_ROWS
-from tokmill.sources.row_reader import RowFile
+from tokmill.sources.row_reader import RowFile, rows_format
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from tokmill.settings.schema import InputSettings
+    from tokmill.sources.formats import Reading
     from tokmill.sources.slices import Slice, SourceFile
 
 HUB_PREFIX = "hf:"
@@ -23,7 +24,7 @@ _COMMIT = re.compile("[0-9a-f]{40}")
 _ROWS = 256  # rows asked for at a time; blocks are made from them by size in bytes
 
 
-def open_hub(slice_: Slice, settings: InputSettings, schema: pa.Schema) -> RowFile:
+def open_hub(slice_: Slice, reading: Reading) -> RowFile:
     """Open a split of a Hub dataset as a stream; a resume asks the Hub to skip the rows before.
 
     Raises:
@@ -31,7 +32,7 @@ def open_hub(slice_: Slice, settings: InputSettings, schema: pa.Schema) -> RowFi
         StorageError: the dataset cannot be reached or read.
     """
     where = slice_.file.path
-    dataset = _load(slice_.file, settings)
+    dataset = _load(slice_.file, reading.settings)
     heads: list[pa.RecordBatch] = []
 
     def batches(first: int) -> Iterator[pa.RecordBatch]:
@@ -47,7 +48,7 @@ def open_hub(slice_: Slice, settings: InputSettings, schema: pa.Schema) -> RowFi
 
     return RowFile(
         batches=batches,
-        names=list(dataset.column_names or schema.names),
+        names=list(dataset.column_names or reading.schema.names),
         n_rows=0,
         n_bytes=0,
         rows_before=lambda: 0,
@@ -55,6 +56,9 @@ def open_hub(slice_: Slice, settings: InputSettings, schema: pa.Schema) -> RowFi
         where=where,
         head=lambda: next(iter(heads), None),
     )
+
+
+HUB = rows_format(open_hub)
 
 
 def _load(file: SourceFile, settings: InputSettings) -> Any:

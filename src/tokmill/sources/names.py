@@ -1,4 +1,4 @@
-"""What the name of a file says of its format, and what the system says of the file."""
+"""The format of a file by its name, and its size and time."""
 
 from __future__ import annotations
 
@@ -8,47 +8,51 @@ from pathlib import Path
 from stat import S_ISREG
 
 from tokmill.errors import UsageError
+from tokmill.sources.formats import built_in_suffixes, format_named, outside_suffixes
 from tokmill.sources.slices import SourceFile
 from tokmill.sources.streams import BrokenInputError, ByteStream, unreadable
 
-_FORMATS = {
-    ".jsonl": "jsonl",
-    ".ndjson": "jsonl",
-    ".json": "json",  # an array, lines or one object: its first bytes tell
-    ".csv": "csv",
-    ".tsv": "tsv",
-    ".txt": "text",
-    ".text": "text",
-    ".md": "text",
-}
-BINARY_FORMATS = {".parquet": "parquet", ".arrow": "arrow"}
+_JSON = "json"
+"""A file that ends in .json: its first bytes show whether it is an array, lines or one object."""
+
 _COMPRESSIONS = {".gz": "gz", ".zst": "zst"}
 _PACKED = {
     ".tar.gz": "tar -xzf", ".tgz": "tar -xzf", ".tar.zst": "tar --zstd -xf", ".tar": "tar -xf",
     ".tar.xz": "tar -xJf", ".tar.bz2": "tar -xjf", ".xz": "xz -dk", ".bz2": "bunzip2 -k",
     ".zip": "unzip", ".7z": "7z x", ".rar": "unrar x", ".lz4": "lz4 -dk",
 }  # fmt: skip
-"""Endings of what is not read, the longer before the shorter, and what unpacks it."""
+"""Endings of packed files, which are not read, and the command that unpacks them; longer first."""
 
 _EFFECTIVE = os.access in os.supports_effective_ids
-ENDINGS = ", ".join([*_FORMATS, *BINARY_FORMATS])
+
+
+def endings() -> str:
+    """Return the suffixes of all formats, for messages."""
+    return ", ".join([*built_in_suffixes(), ".json", *outside_suffixes()])
 
 
 def classify(name: str) -> tuple[str, str]:
-    """Return format ('json' for what its bytes tell) and compression of a file name; '' if none."""
-    stem, ending = os.path.splitext(name.lower())  # noqa: PTH122  a tenth of what Path costs
-    if ending in BINARY_FORMATS:
-        return BINARY_FORMATS[ending], ""
+    """Return format and compression of a file by its name, '' where there is none.
+
+    The format is 'json' where only the first bytes show which one of JSON it is. Formats of other
+    packages are looked up for a suffix that no built-in format has.
+    """
+    stem, ending = os.path.splitext(name.lower())  # noqa: PTH122  ten times faster than Path
     compression = _COMPRESSIONS.get(ending, "")
     if compression:
         ending = os.path.splitext(stem)[1]  # noqa: PTH122
-    return _FORMATS.get(ending, ""), compression
+    if ending == ".json":
+        return _JSON, compression
+    found = ending and (built_in_suffixes().get(ending) or outside_suffixes().get(ending))
+    if not found or (compression and format_named(found).holds == "rows"):
+        return "", compression
+    return found, compression
 
 
 def describe(
     found: Path | os.DirEntry[str], data_format: str, compression: str
 ) -> tuple[SourceFile, tuple[int, int]]:
-    """Describe a file that can be read; return also its device and inode.
+    """Return a file that can be read, and its device and inode.
 
     Raises:
         UsageError: it is not there, or no regular file.
@@ -59,21 +63,21 @@ def describe(
         stat = found.stat()
         if not S_ISREG(stat.st_mode):
             raise UsageError(f"{name}: not a regular file: pipe it into standard input (-)")
-        # Asked, not tried: to open a million files on a network costs minutes.
+        # Only asks the system: opening a million files on a network takes minutes.
         if not os.access(name, os.R_OK, effective_ids=_EFFECTIVE):
             raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
     except FileNotFoundError:
         raise UsageError(f"{name}: no such file or directory") from None
     except OSError as error:
         raise unreadable(name, error) from None
-    if data_format == "json":
+    if data_format == _JSON:
         data_format = _sniff_json(name, compression)
     file = SourceFile(name, data_format, compression, stat.st_size, stat.st_mtime_ns, "")
     return file, (stat.st_dev, stat.st_ino)
 
 
 def what_to_do(name: str) -> tuple[str, str]:
-    """Return how a file that is not read is called by its ending, and what to do; '' if unknown."""
+    """Return what a file that is not read is called, and what to do with it; '' if unknown."""
     lower = name.lower()
     if lower.endswith(".md"):
         return "Markdown file", "to read Markdown, name the files or a glob such as 'DIR/*.md'"
@@ -84,9 +88,9 @@ def what_to_do(name: str) -> tuple[str, str]:
 
 
 def _json_format(head: bytes) -> str:
-    """Return what JSON begins so: an array, one object over several lines, or a line each.
+    """Return the format of JSON by its first bytes.
 
-    An object over several lines has a key on its second, where lines of objects have a brace.
+    The second line of an object over several lines begins with a key; of JSON Lines, with a brace.
     """
     if head.startswith(b"["):
         return "array"

@@ -10,13 +10,14 @@ import pyarrow.parquet as pq
 from tokmill.sources.field_samples import HEAD_ROWS
 from tokmill.sources.record_json import columns_to_read
 from tokmill.sources.row_bytes import dictionary_bytes
-from tokmill.sources.row_reader import RowFile, skip_rows
+from tokmill.sources.row_reader import RowFile, rows_format, skip_rows
 from tokmill.sources.streams import broken_file, unreadable
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from tokmill.sources.slices import Slice
+    from tokmill.sources.formats import Reading
+    from tokmill.sources.slices import Slice, SourceFile
 
 _READ_BYTES = 1 << 20
 
@@ -29,7 +30,7 @@ _MOST_DICTIONARY_ROWS = 1 << 15
 indices of four bytes until a block decodes them."""
 
 
-def open_parquet(slice_: Slice, schema: pa.Schema, batch_bytes: int) -> RowFile:
+def open_parquet(slice_: Slice, reading: Reading) -> RowFile:
     """Open the row groups `start` to `stop` of a Parquet file (all for stop -1).
 
     Raises:
@@ -40,13 +41,13 @@ def open_parquet(slice_: Slice, schema: pa.Schema, batch_bytes: int) -> RowFile:
     stop = slice_.stop if slice_.stop >= 0 else file.metadata.num_row_groups
     rows = [file.metadata.row_group(i).num_rows for i in range(stop)]
     groups = range(slice_.start, stop)
-    columns = columns_to_read(schema, file.schema_arrow.names)
+    columns = columns_to_read(reading.schema, file.schema_arrow.names)
 
     def batches(first: int) -> Iterator[pa.RecordBatch]:
         left = list(groups)
         while left and first >= rows[left[0]]:
             first -= rows[left.pop(0)]
-        return skip_rows(_readable(_batches(file, left, columns, batch_bytes), path), first)
+        return skip_rows(_readable(_batches(file, left, columns, reading.batch_bytes), path), first)
 
     return RowFile(
         batches=batches,
@@ -82,13 +83,13 @@ def open_file(path: str) -> pq.ParquetFile:
         raise unreadable(path, error) from None
 
 
-def group_bytes(path: str) -> list[int]:
+def group_bytes(source: SourceFile) -> list[int]:
     """Return the stored bytes of each row group.
 
     Raises:
         StorageError: the file cannot be read or is not Parquet.
     """
-    with open_file(path) as file:
+    with open_file(source.path) as file:
         groups = [file.metadata.row_group(i) for i in range(file.metadata.num_row_groups)]
         return [
             sum(group.column(i).total_compressed_size for i in range(group.num_columns))
@@ -149,3 +150,6 @@ def _readable(batches: Iterator[pa.RecordBatch], path: str) -> Iterator[pa.Recor
         yield from batches
     except (pa.ArrowException, OSError) as error:
         raise broken_file(path, "Parquet", error) from None
+
+
+PARQUET = rows_format(open_parquet, ".parquet", group_bytes, magic=b"PAR1", title="Parquet")

@@ -10,6 +10,7 @@ import pyarrow as pa
 from tokmill.sources.blocks import RowLookup, row_as_json
 from tokmill.sources.columns import fit_columns
 from tokmill.sources.field_samples import row_samples
+from tokmill.sources.formats import Format, Reading
 from tokmill.sources.raw_blocks import too_large_message
 from tokmill.sources.record_json import wants_record_json
 from tokmill.sources.row_bytes import split_rows
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 
     from tokmill.sources.blocks import Block
     from tokmill.sources.field_samples import Samples
+    from tokmill.sources.slices import Slice, SourceFile
 
 
 MOST_FITTED_BYTES = 1 << 30
@@ -111,22 +113,13 @@ class RowReader:
     Larger batches are split and smaller ones joined. A larger row is a block of its own.
     """
 
-    def __init__(
-        self,
-        source: RowFile,
-        schema: pa.Schema,
-        batch_bytes: int,
-        max_record_bytes: int,
-        start: Place | None,
-        *,
-        samples_head: bool = False,
-    ) -> None:
-        self._samples_head = samples_head
+    def __init__(self, source: RowFile, reading: Reading) -> None:
+        self._samples_head = reading.samples_head
         self._source = source
-        self._schema = schema
-        self._batch_bytes = batch_bytes
-        self._max_record_bytes = max_record_bytes
-        self._first = start.line - 1 if start else 0
+        self._schema = reading.schema
+        self._batch_bytes = reading.batch_bytes
+        self._max_record_bytes = reading.settings.max_record_bytes
+        self._first = reading.start.line - 1 if reading.start else 0
 
     def blocks(self) -> Iterator[Block]:
         """Yield the blocks in order; to be called once."""
@@ -198,3 +191,19 @@ def skip_rows(batches: Iterable[pa.RecordBatch], n_rows: int) -> Iterator[pa.Rec
             n_rows = 0
         else:
             n_rows -= batch.num_rows
+
+
+def rows_format(
+    open_file: Callable[[Slice, Reading], RowFile],
+    suffix: str = "",
+    unit_bytes: Callable[[SourceFile], Sequence[int]] | None = None,
+    magic: bytes = b"",
+    title: str = "",
+) -> Format:
+    """Return a format of files of rows, as Arrow batches; see `Format` and `RowFile`."""
+
+    def open_rows(slice_: Slice, reading: Reading) -> RowReader:
+        return RowReader(open_file(slice_, reading), reading)
+
+    suffixes = (suffix,) if suffix else ()
+    return Format(open_rows, suffixes, "rows", unit_bytes, False, False, magic, title)

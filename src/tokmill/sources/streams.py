@@ -16,7 +16,7 @@ else:
     from backports import zstd
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
 CHUNK_BYTES = 1 << 20
 """Largest size of a chunk; readers keep a few in memory."""
@@ -57,7 +57,7 @@ class ByteStream:
 
     Offsets count stored bytes; chunks are decompressed. `consumed` counts the stored bytes read,
     `decompressed` the decompressed bytes of the range. `opened` is read instead of the file, if
-    given.
+    given. `convert` changes all decompressed bytes: then the changed ones are counted.
     """
 
     def __init__(
@@ -68,11 +68,13 @@ class ByteStream:
         stop: int = -1,
         *,
         opened: BinaryIO | None = None,
+        convert: Callable[[Iterator[bytes]], Iterator[bytes]] | None = None,
     ) -> None:
         self.consumed = 0
         self.decompressed = 0
         self._path = path
         self._decode = _DECODERS[compression]
+        self._convert = convert or _copy
         self._position = start
         self._stop = stop
         self._chunk_bytes = _ENCODED_BYTES if compression else CHUNK_BYTES
@@ -88,7 +90,7 @@ class ByteStream:
             BrokenInputError: the data is truncated or corrupt.
             StorageError: the file cannot be read.
         """
-        if skip and self._decode is _copy and self._path != "-":
+        if skip and self._decode is self._convert is _copy and self._path != "-":
             self._file.seek(skip, 1)
             self._position += skip
             self.decompressed = skip
@@ -111,7 +113,7 @@ class ByteStream:
 
     def _decoded(self, stop: int) -> Iterator[bytes]:
         try:
-            yield from self._decode(self._stored(stop))
+            yield from self._convert(self._decode(self._stored(stop)))
             if not self._position and self._decode is not _copy:
                 raise _cut_short(self._path.rpartition(".")[2])  # even empty data has a header
         except _CodecError as error:

@@ -9,6 +9,8 @@ import numpy as np
 import pyarrow as pa
 
 from tokmill.sources.blocks import SpanLookup, refuse_unfit, span_rejects
+from tokmill.sources.byte_reader import ByteFormat, ByteReader
+from tokmill.sources.formats import Format
 from tokmill.sources.raw_blocks import Cuts
 from tokmill.sources.record_json import json_text, wants_record_json
 from tokmill.values import Records
@@ -18,7 +20,10 @@ if TYPE_CHECKING:
 
     import numpy.typing as npt
 
+    from tokmill.sources.blocks import Block
+    from tokmill.sources.formats import Reading
     from tokmill.sources.raw_blocks import RawBlock
+    from tokmill.sources.slices import Slice
     from tokmill.sources.utf8 import Bytes
 
 TEXT_COLUMN = "text"
@@ -131,3 +136,19 @@ def _is_blank(data: Bytes, start: int, stop: int) -> bool:
 
 def _keys(_: bytes) -> list[str]:
     return [TEXT_COLUMN]
+
+
+def _open_text(slice_: Slice, reading: Reading) -> ByteReader:
+    limit = reading.settings.max_record_bytes
+    separator = reading.settings.text_separator.encode()
+
+    def make_block(raw: RawBlock, input_bytes: int) -> Block:
+        return TextBlock(raw, reading.schema, separator, limit, input_bytes)
+
+    lines = ByteFormat(TextSplitter(separator), make_block)
+    return ByteReader(
+        slice_, lines, reading.batch_bytes, limit, reading.start, opened=reading.opened
+    )
+
+
+TEXT = Format(_open_text, (".txt", ".text", ".md"), "text")

@@ -29,8 +29,8 @@ from tokmill.run.forecast.windows import (
 )
 from tokmill.run.unread_input import describe_unread
 from tokmill.sources.compressed import decompressed_bytes
+from tokmill.sources.formats import open_slice
 from tokmill.sources.json_lines import JsonBlock
-from tokmill.sources.open import open_slice
 from tokmill.sources.parse_blocks import parse_blocks
 from tokmill.storage import storage_errors
 from tokmill.values import SampleBatch

@@ -9,7 +9,7 @@ from dataclasses import replace
 from itertools import accumulate, islice
 from typing import TYPE_CHECKING
 
-from tokmill.sources.slices import cut
+from tokmill.sources.formats import cut, format_named
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -69,7 +69,7 @@ def finest(slices: list[Slice]) -> list[Slice]:
         for piece in slices
         for finer in (
             cut(piece.file, 1)
-            if piece.is_whole and piece.file.format in ("parquet", "arrow")
+            if piece.is_whole and format_named(piece.file.format).unit_bytes
             else [piece]
         )
     ]
@@ -116,4 +116,5 @@ def stretch(slices: Sequence[Slice], index: int, start: int, n_bytes: int) -> It
 def has_byte_ranges(piece: Slice) -> bool:
     """Say whether records can be read from anywhere in a slice."""
     file = piece.file
-    return file.format == "jsonl" and not file.compression and file.path != "-"
+    is_cut = format_named(file.format).has_byte_ranges
+    return is_cut and not file.compression and not file.is_stream

@@ -4,7 +4,7 @@ import pyarrow as pa
 
 from tokmill.settings.schema import InputSettings
 from tokmill.sources.files import Slice, SourceFile
-from tokmill.sources.open import open_slice
+from tokmill.sources.formats import open_slice
 
 
 def test_the_weight_of_a_block_is_its_bytes(tmp_path):
