@@ -1,4 +1,4 @@
-"""Chooses the engine of a run from its settings and a sample of its input."""
+"""Choose the engine of a run; `engines.trial.choose` compares and times them on a sample."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 def choose_run_engine(
     prepared: Prepared, reference: Callable[[], Engine], n_threads: int
 ) -> EngineChoice:
-    """Choose the engine of a run; `reference` loads its reference engine."""
+    """Return the engine of a run; `reference` loads its reference engine."""
     config, files = prepared.config, prepared.files
     n_bytes = sum(file.n_bytes for file in files)
 

@@ -1,4 +1,4 @@
-"""The end of a run: every part's record into one manifest, written last."""
+"""Finish a run: sum up the commit records, pack samples, and write the manifest, last."""
 
 from __future__ import annotations
 
@@ -32,18 +32,19 @@ if TYPE_CHECKING:
     from tokmill.recipes.spec import Part
     from tokmill.run.plan import Plan
     from tokmill.settings.sft import SftSettings
+    from tokmill.tokenizer.tokenizer import Tokenizer
 
 PROBE_TEXT = "Hello, 世界! 123\n\tx = {}"
-"""Encoded into the manifest, so that another tokenizer of the same name is noticed."""
+"""Text whose ids are in the manifest: they show another tokenizer of the same name."""
 
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """What a run took.
+    """Time and memory of a run.
 
-    Seconds of wall clock, and of CPU over all processes; peak memory as the sum of PSS over the
-    process tree; `text_bytes` rendered by this attempt, `resumed_parts` done by earlier ones;
-    `stage_s`: seconds of all threads by stage of the recipe, which overlap.
+    Seconds of wall clock, and of CPU of all processes; peak memory is the sum of PSS over the
+    process tree. `text_bytes`: rendered by this attempt. `resumed_parts`: written by earlier ones.
+    `stage_s`: seconds of all threads by stage; stages overlap.
     """
 
     wall_s: float
@@ -56,10 +57,10 @@ class Usage:
 
 
 def committed(plan: Plan) -> Iterator[PartRecord]:
-    """Give the record of every part, in order, as it stands in the dataset; holds one at a time.
+    """Yield the record of every part of a dataset, in order.
 
     Raises:
-        StateError: one is not there, or is of another run.
+        StateError: one is missing, or belongs to another run.
     """
     directory = Path(plan.spec.config.output.dir) / PARTS
     for part in plan.parts:
@@ -71,8 +72,8 @@ def committed(plan: Plan) -> Iterator[PartRecord]:
 
 
 def check_all_read(plan: Plan, records: Iterable[PartRecord]) -> None:
-    """Make sure that all input was read to its end; raises `UnreadInputError`."""
-    found = _Found(plan.spec.config.output.checksum)
+    """Check that all input was read to its end; raises `UnreadInputError`."""
+    found = _Sums(plan.spec.config.output.checksum)
     for part, record in zip(plan.parts, records, strict=True):
         found.add(part, record)
     check_read(plan.spec.config.limits, list(found.sources.values()))
@@ -85,76 +86,81 @@ def finish(
     usage: Usage,
     mask: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
-    """Write the manifest and return it as plain values.
+    """Write the manifest, and return it as plain values.
 
     Args:
-        plan: the plan that the run followed.
-        records: the commit record of every part, in order; gone through once, none is kept.
+        plan: the plan of the run.
+        records: the record of every part, in order; one at a time is in memory.
         probe_ids: ids of `PROBE_TEXT` by the reference.
-        usage: what the run took.
-        mask: of a run of SFT, the rule of its masks.
+        usage: time and memory of the run.
+        mask: the entry about masks; None for pretraining.
 
     Raises:
         RecordError: see `check_outcome`; no manifest is written.
-        StorageError: a file of a record is not there any more, or has another size.
+        StorageError: a file of a record is missing or has another size.
     """
-    directory = Path(plan.spec.config.output.dir)
-    algorithm = plan.spec.config.output.checksum
-    found = _Found(algorithm)
+    config = plan.spec.config
+    directory = Path(config.output.dir)
+    found = _Sums(config.output.checksum)
     for part, record in zip(plan.parts, records, strict=True):
         _check_files(record, directory)
         found.add(part, record)
     sources = list(found.sources.values())
-    config = plan.spec.config
     check_outcome(config.limits, found.totals, sources, found.rejects(directory))
     used = fields_read(config)
     if used and not plan.spec.is_named:
         check_fields(config.render, config.limits.max_reject_fraction, sources, used)
-    tokenizer = plan.spec.tokenizer
     manifest: dict[str, Any] = {
         "format_version": FORMAT_VERSION,
         "tokmill_version": __version__,
         "kind": plan.spec.kind,
-        "config": plain(plan.spec.config),
-        "tokenizer": {
-            "name": tokenizer.name,
-            "sha256": tokenizer.sha256,
-            "vocab_size": tokenizer.vocab_size,
-            "eos": {"id": tokenizer.eos.id, "token": tokenizer.eos.content},
-            "bos": None
-            if tokenizer.bos is None
-            else {"id": tokenizer.bos.id, "token": tokenizer.bos.content},
-            "probe": {"text": PROBE_TEXT, "ids": list(probe_ids)},
-        },
+        "config": plain(config),
+        "tokenizer": _tokenizer_entry(plan.spec.tokenizer, probe_ids),
         **({} if mask is None else {"mask": {**mask, "cut": found.totals.counters[CUT_SAMPLES]}}),
         **({"fields_read": sorted(used)} if used else {}),
         "engine": plan.spec.engine.as_json(),
-        "dtype": plan.spec.config.output.dtype,
+        "dtype": config.output.dtype,
         "totals": _totals(found.totals, sources),
         "length_histogram": found.length_histogram(),
         "sources": sources,
         "shards": found.shards,
-        "files": [_plan_file(directory, algorithm), *found.files],
-        "run": {
-            "wall_s": round(usage.wall_s, 3),
-            "cpu_s": round(usage.cpu_s, 3),
-            "stage_s": {stage: round(taken, 3) for stage, taken in usage.stage_s.items()},
-            "text_bytes_per_s": round(usage.text_bytes / max(usage.wall_s, 1e-9)),
-            "peak_memory_bytes": usage.peak_memory_bytes,
-            "resumed_parts": usage.resumed_parts,
-            "workers": usage.workers,
-            "threads": plan.spec.n_threads,
-        },
+        "files": [_plan_file(directory, config.output.checksum), *found.files],
+        "run": _run_entry(usage, plan.spec.n_threads),
     }
-    if plan.spec.config.sft is not None and plan.spec.config.sft.packing:
-        _pack(directory, manifest, plan.spec.config.sft, algorithm)
+    if config.sft is not None and config.sft.packing:
+        _pack(directory, manifest, config.sft, config.output.checksum)
     manifest["sha256"] = manifest_sha256(manifest)
     write_chunks(directory / MANIFEST, json_chunks(manifest))
     return manifest
 
 
+def _tokenizer_entry(tokenizer: Tokenizer, probe_ids: Sequence[int]) -> dict[str, Any]:
+    eos, bos = tokenizer.eos, tokenizer.bos
+    return {
+        "name": tokenizer.name,
+        "sha256": tokenizer.sha256,
+        "vocab_size": tokenizer.vocab_size,
+        "eos": {"id": eos.id, "token": eos.content},
+        "bos": None if bos is None else {"id": bos.id, "token": bos.content},
+        "probe": {"text": PROBE_TEXT, "ids": list(probe_ids)},
+    }
+
+
+def _run_entry(usage: Usage, n_threads: int) -> dict[str, Any]:
+    return {
+        "wall_s": round(usage.wall_s, 3),
+        "cpu_s": round(usage.cpu_s, 3),
+        "stage_s": {stage: round(seconds, 3) for stage, seconds in usage.stage_s.items()},
+        "text_bytes_per_s": round(usage.text_bytes / max(usage.wall_s, 1e-9)),
+        "peak_memory_bytes": usage.peak_memory_bytes,
+        "resumed_parts": usage.resumed_parts,
+        "workers": usage.workers,
+        "threads": n_threads,
+    }
+
+
 def _check_files(record: PartRecord, directory: Path) -> None:
-    """Raise `StorageError` if somebody removed or cut a file while the run went on."""
+    """Raise `StorageError` for a file that was removed or truncated during the run."""
     for entry in record.files():
         if not is_intact_file(entry, directory):
             path = directory / entry.name
@@ -166,7 +172,7 @@ def _check_files(record: PartRecord, directory: Path) -> None:
 
 
 def _pack(directory: Path, manifest: dict[str, Any], settings: SftSettings, algorithm: str) -> None:
-    """Add packs to a manifest: they depend on what all parts hold, and on no worker."""
+    """Write the packs, which need all parts, and add them to the manifest."""
     files, manifest["packs"] = write_packs(
         directory, manifest["shards"], settings.packing, algorithm
     )
@@ -184,11 +190,11 @@ def _plan_file(directory: Path, algorithm: str) -> dict[str, Any]:
 
 
 @dataclass(slots=True)
-class _Found:
-    """What the parts hold, part by part: as the rows of the manifest, which a million files fill.
+class _Sums:
+    """Sums over the parts so far, and the rows of the manifest.
 
-    `algorithm`: of the sums of the parts' records.
-    `sources` are rows by path, in the order of the plan; `files` all but the plan and the manifest.
+    `algorithm`: of the checksums. `sources`: rows by path, in the order of the plan. `files`: all
+    but the plan and the manifest.
     """
 
     algorithm: str
@@ -228,7 +234,7 @@ class _Found:
 
 
 def _totals(totals: Counts, sources: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """Return the counts of the run; where a break stands, each file says itself."""
+    """Return the counts of the run; the places of breaks are in the rows of their files."""
     unread = sum_unread(sources)
     return {**totals.as_json(), **({"unread": unread} if unread else {})}
 

@@ -1,12 +1,12 @@
-"""Packs samples into rows of a given length: global best-fit-decreasing, exact and deterministic.
+"""Pack samples into rows of a given length: best-fit-decreasing over a split, deterministic.
 
-Samples are taken from the longest to the shortest, of equal ones the first first. Each goes to the
-row with the least room that is still enough for it, of equal ones the row that came to that room
-first; a new row begins where there is none. No sample is split.
+Samples are placed from the longest to the shortest; equal lengths in their order. Each goes to the
+row with the least room that is enough; among equal rows, to the one that reached that room first.
+If there is none, a new row begins. No sample is split.
 
-Samples of one length move in groups: the row that is best for the first of them stays best until
-it has no room for another, so rows with room f take f // length of them one after the other. That
-leaves Python one step for each group of rows and length, and NumPy what is done for each sample.
+Samples of one length are placed in groups: the best row for the first stays the best until it is
+full, so rows with room f take f // length samples each. Python works once for each group of rows
+and length; NumPy does the work for each sample.
 """
 
 from __future__ import annotations
@@ -33,16 +33,16 @@ if TYPE_CHECKING:
 
 
 MEMORY_BYTES_PER_SAMPLE = 45
-"""Held at the peak, lengths included: 32 at ten samples a row, 45 at one. A test measures it."""
+"""Peak memory, lengths included: 32 at ten samples a row, 45 at one. A test measures it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Packing:
-    """Rows of samples: row r holds `order[row_offsets[r]:row_offsets[r + 1]]`, at least one.
+    """Rows of samples: row r is `order[row_offsets[r]:row_offsets[r + 1]]`, at least one sample.
 
-    `row_offsets`: (n_rows + 1,) int64. `order`: (n_samples,) int64, every sample number once:
-    within a row they increase, and rows are in the order of their first sample. In the order of
-    creation, the longest samples would all stand in the first rows.
+    `row_offsets`: (n_rows + 1,) int64. `order`: (n_samples,) int64, every sample number once,
+    increasing within a row. Rows are in the order of their first sample; in the order of creation
+    the first rows would have all the longest samples.
     """
 
     row_offsets: npt.NDArray[np.int64]
@@ -50,14 +50,14 @@ class Packing:
 
     @property
     def n_rows(self) -> int:
-        """Give the number of rows."""
+        """Return the number of rows."""
         return len(self.row_offsets) - 1
 
 
 def pack(lengths: npt.NDArray[np.integer], capacity: int) -> Packing:
     """Pack samples into rows of at most `capacity` tokens.
 
-    Holds `MEMORY_BYTES_PER_SAMPLE` with `lengths` in int32; what it gives takes 8, and 8 a row.
+    Memory: `MEMORY_BYTES_PER_SAMPLE` with `lengths` in int32; the result takes 8, and 8 a row.
 
     Args:
         lengths: (n,), tokens of each sample.
@@ -85,19 +85,19 @@ def pack(lengths: npt.NDArray[np.integer], capacity: int) -> Packing:
 def write_packs(
     directory: Path, shards: Sequence[Mapping[str, Any]], capacity: int, algorithm: str
 ) -> tuple[list[FileEntry], dict[str, Any]]:
-    """Pack every split of a dataset whose parts are committed, and write its pack index.
+    """Pack every split of a dataset, and write its pack index.
 
-    Holds `MEMORY_BYTES_PER_SAMPLE` for each sample of the larger split.
+    Memory: `MEMORY_BYTES_PER_SAMPLE` for each sample of the larger split.
 
     Args:
         directory: the dataset.
         shards: as the manifest lists them.
         capacity: tokens of a row.
-        algorithm: of the files' sums.
+        algorithm: of the checksums.
 
     Returns:
-        The files written, and what the manifest says of every split that has samples: its
-        `summary`, and `bytes_per_sample` of memory.
+        The files written, and the manifest's entry for every split with samples: its `summary`,
+        and `bytes_per_sample` of memory.
 
     Raises:
         UsageError: a sample is longer than a row.
@@ -130,9 +130,9 @@ def _check(lengths: npt.NDArray[np.integer], capacity: int) -> None:
 
 
 def _sorted_by(keys: npt.NDArray[np.int64], n: int) -> npt.NDArray[np.int64]:
-    """Give 0 … n - 1 by their keys, equal ones in order; overwrites `keys`, which are below 2^31.
+    """Return 0 … n - 1 sorted by `keys` (below 2^31, overwritten); equal keys stay in order.
 
-    Sorting one integer that holds both takes a third of the time of a stable argsort.
+    Sorting integers that combine key and number takes a third of the time of a stable argsort.
     """
     bits = max(1, (n - 1).bit_length())
     keys <<= bits
@@ -143,7 +143,7 @@ def _sorted_by(keys: npt.NDArray[np.int64], n: int) -> npt.NDArray[np.int64]:
 
 
 def _in_order(row_of: npt.NDArray[np.int64], n_rows: int) -> Packing:
-    """Give rows in the order of their first sample, from each sample's row; overwrites it."""
+    """Return rows in the order of their first sample, from the row of each sample (overwritten)."""
     n = len(row_of)
     first = np.full(n_rows, n)
     np.minimum.at(first, row_of, np.arange(n))
@@ -161,10 +161,10 @@ _Range = tuple[int, int]
 
 @dataclass(slots=True)
 class _Rows:
-    """The rows so far, by the room that they have left.
+    """The rows so far, by their free room.
 
-    `spaces`: every room that some row has, increasing; `queues`: the rows that have it, in the
-    order in which they came to it. `starts`, `n_rows`, `n_each`: what happened, in order: rows
+    `spaces`: all rooms of rows, increasing. `queues`: the rows of each room, in the order in which
+    they reached it. `starts`, `n_rows`, `n_each`: the placements in order: rows
     `starts:starts + n_rows` took `n_each` samples each.
     """
 
@@ -177,7 +177,7 @@ class _Rows:
     n_each: list[int] = field(default_factory=list)
 
     def take(self, length: int, count: int) -> None:
-        """Take `count` samples of one length, no longer than those before."""
+        """Place `count` samples of one length, not longer than those before."""
         first = last = bisect_left(self.spaces, length)
         changed: list[tuple[int, _Range]] = []
         while count and last < len(self.spaces):
@@ -208,7 +208,7 @@ class _Rows:
         count: int,
         changed: list[tuple[int, _Range]],
     ) -> tuple[int, int]:
-        """Fill rows of one room; give the samples left, and the first row that got none."""
+        """Fill rows of one room; return the samples left, and the first row without a sample."""
         start, stop = rows
         most = space // length
         full = min(stop - start, count // most)
@@ -240,7 +240,7 @@ class _Rows:
             queue.append(rows)
 
     def of_samples(self) -> npt.NDArray[np.int64]:
-        """Give the row of every sample, in the order in which they were taken: (n_samples,)."""
+        """Return the row of every sample, in the order of placement: (n_samples,)."""
         starts, n_rows, n_each = (
             np.array(noted, np.int64) for noted in (self.starts, self.n_rows, self.n_each)
         )

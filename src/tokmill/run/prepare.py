@@ -1,4 +1,4 @@
-"""What a run needs before its first token: inputs, tokenizer, renderer, parts, engine."""
+"""Prepare a run: find the inputs, load the tokenizer and the renderer, make the parts."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 
 LARGE_TEXT_BYTES = 1 << 20
-"""From this size on, one document is some 250,000 tokens: longer than any model reads."""
+"""A document of this size has some 250,000 tokens: more than most models read."""
 
 _SPLIT = "--text-separator '\\n\\n' splits at empty lines"
 
@@ -43,7 +43,8 @@ _SPLIT = "--text-separator '\\n\\n' splits at empty lines"
 class Prepared:
     """Inputs, tokenizer and renderer of a run, before an engine is chosen.
 
-    `fields`: of its first records; None for chats. `is_named`: the settings name the fields to use.
+    `fields`: those of its first records; None for chats. `is_named`: the settings name the fields
+    to use.
     """
 
     config: Config
@@ -61,9 +62,9 @@ class Prepared:
         return self.found.files
 
     def fields_note(self) -> str:
-        """Return which fields of the first records are used and which are left out; '' for chats.
+        """Return a line on the used and unused fields of the first records; '' for chats.
 
-        With the option that takes all texts, where one field was detected and others have some.
+        If one field was detected and others have text, the line names the option to use all.
         """
         sample = self.fields
         if sample is None or not sample.n_records:
@@ -76,7 +77,7 @@ class Prepared:
         return describe_fields(counts, used) + (f"; to take all: {option}" if option else "")
 
     def notes(self) -> list[str]:
-        """Return lines on what may surprise: eos, texts as chats, files not read, large texts."""
+        """Return notes for the user: eos, texts as chats, ignored files, large texts."""
         eos = self.tokenizer.eos_note
         large = large_text_notes(self.files, self.config.input)
         return [*filter(None, (eos, self._text_note())), *self.found.ignored, *large]
@@ -89,7 +90,7 @@ class Prepared:
         return text_note(self.config.sft)
 
     def all_notes(self) -> list[str]:
-        """Return the same, and which fields are read."""
+        """Return the notes, and the line on fields."""
         fields = self.fields_note()
         return [*self.notes(), *([f"fields: {fields}"] if fields else [])]
 
@@ -105,15 +106,15 @@ class Prepared:
         return RunSpec(self.config, self.tokenizer, engine, n_threads, *known)
 
     def with_checksum(self, algorithm: str) -> Prepared:
-        """Return the same with sums of files by another algorithm."""
+        """Return the same run with another checksum algorithm."""
         output = replace(self.config.output, checksum=algorithm)
         return replace(self, config=replace(self.config, output=output))
 
 
 def prepare(config: Config, commits: Mapping[str, str] | None = None) -> Prepared:
-    """Find the inputs, load the tokenizer, settle the renderer and cut the parts; writes nothing.
+    """Find the inputs, load the tokenizer, detect the renderer, make the parts; write nothing.
 
-    `commits`: of datasets of the Hub, by path, where an earlier attempt has fixed them.
+    `commits`: of Hub datasets, by path, from the plan of an earlier attempt.
 
     Raises:
         TokmillError: a path, the tokenizer, its eos, the renderer or the dtype is wrong.
@@ -159,7 +160,7 @@ def sample(
     weighs: bool = False,
     keep_blocks: bool = False,
 ) -> InputSample:
-    """Sample the input; nothing from a source that can be read only once; see `survey`."""
+    """Return a sample of the input; empty for standard input. See `read_sample`."""
     if any(file.path == "-" for file in prepared.files):
         return InputSample()
     settings = prepared.config.input
@@ -175,7 +176,7 @@ def sample(
 
 
 def reference_of(prepared: Prepared) -> Callable[[], Engine]:
-    """Give what loads the engine that the others are held against, once."""
+    """Return a function that loads the reference engine, once."""
     control = prepared.config.tokenizer.control_tokens_in_text
 
     @cache
@@ -186,7 +187,7 @@ def reference_of(prepared: Prepared) -> Callable[[], Engine]:
 
 
 def large_text_notes(files: Sequence[SourceFile], settings: InputSettings) -> list[str]:
-    """Return a line if text files of `LARGE_TEXT_BYTES` or more become one document each."""
+    """Return a note if text files of `LARGE_TEXT_BYTES` or more become one document each."""
     if settings.text_separator:
         return []
     large = [f for f in files if f.format == "text" and f.n_bytes >= LARGE_TEXT_BYTES]

@@ -5,9 +5,17 @@ from collections import Counter
 import numpy as np
 import pytest
 
-from tokmill.run.forecast.encoded_sample import EncodedSample
-from tokmill.run.forecast.estimate import Estimate, Fragments, counted, estimated
+from tokmill.recipes.table import make_recipe
+from tokmill.run.forecast.estimate import (
+    EncodedSample,
+    Estimate,
+    Fragments,
+    encode_sample,
+    estimate_totals,
+    exact_totals,
+)
 from tokmill.run.forecast.sample import InputSample
+from tokmill.run.prepare import prepare, sample
 
 WINDOW = 16_384
 PER = (5.0, 20.0)
@@ -19,7 +27,7 @@ def sampled_of(records, tokens):
     return EncodedSample(records, records, tokens, tokens, lengths, is_val, Counter(), Counter())
 
 
-def survey_of(n, *, heads_only=False):
+def sample_of(n, *, heads_only=False):
     found = InputSample(heads_only=heads_only)
     found.window_read = found.window_ranges = [WINDOW] * n
     found.window_bytes = found.input_bytes = found.stored_bytes = WINDOW * n
@@ -32,7 +40,7 @@ def no_fragments(n):
 
 
 def test_what_was_read_whole_is_counted_and_has_no_band():
-    found = counted(sampled_of([2, 3], [10, 20]), PER)
+    found = exact_totals(sampled_of([2, 3], [10, 20]), PER)
     assert found.tokens == Estimate(30, 30, 30)
     assert found.documents == Estimate(5, 5, 5)
     assert found.data_bytes == Estimate(250, 250, 250)
@@ -50,7 +58,7 @@ def test_the_band_of_a_sample_holds_the_truth_in_nine_of_ten_samples(n, spread):
     for _ in range(200):
         picked = rng.choice(len(tokens), n, replace=False)
         sampled = sampled_of(records[picked], tokens[picked])
-        found = estimated(WINDOW * len(tokens), survey_of(n), sampled, no_fragments(n), PER)
+        found = estimate_totals(WINDOW * len(tokens), sample_of(n), sampled, no_fragments(n), PER)
         pairs = ((found.tokens, truth), (found.documents, records.sum()))
         held.append([band.low <= true <= band.high for band, true in pairs])
     assert np.mean(held, axis=0).min() >= 0.9
@@ -58,8 +66,8 @@ def test_the_band_of_a_sample_holds_the_truth_in_nine_of_ten_samples(n, spread):
 
 def test_windows_that_are_alike_have_a_narrow_band_and_few_of_them_a_wide_one():
     def band(n, tokens, **how):
-        found = survey_of(n, **how)
-        return estimated(
+        found = sample_of(n, **how)
+        return estimate_totals(
             WINDOW * 1000, found, sampled_of([9] * n, tokens), no_fragments(n), PER
         ).tokens
 
@@ -77,7 +85,31 @@ def test_fragments_show_where_the_windows_are_not_like_the_rest():
     n, m = 10, 200
     raw = np.full(n, 4000.0), np.full(n, float(WINDOW))
     fragments = Fragments(np.full(m, 500.0), np.full(m, 1024.0), np.ones(m), *raw)
-    found = estimated(WINDOW * 100, survey_of(n), sampled_of([10] * n, [3000] * n), fragments, PER)
+    found = estimate_totals(
+        WINDOW * 100, sample_of(n), sampled_of([10] * n, [3000] * n), fragments, PER
+    )
     assert found.tokens.value == 2 * 3000 * 100
     starts = (10 * n + m) / (WINDOW * n + 1024 * m)
     assert found.documents.value == pytest.approx(starts * WINDOW * 100, abs=1)
+
+
+def test_a_sample_is_what_the_run_makes_of_it_window_by_window(
+    tmp_path, configure, plan_of, write_rows
+):
+    first = write_rows(tmp_path / "a.jsonl", [{"text": "a" * 9}, {"text": "b"}, b"{bad"])
+    second = write_rows(tmp_path / "b.jsonl", [{"text": "猫 is a cat"}])
+    config = configure(tmp_path / "out", first, second, min_tokens=2)
+    found = sample(prepare(config), 1 << 20, keep_blocks=True)
+    assert found.is_complete
+    sampled = encode_sample(make_recipe(plan_of(config).spec), found.blocks, len(found.window_read))
+    assert sampled.records.tolist() == [3, 1]
+    assert sampled.documents.tolist() == [1, 1]
+    assert sampled.text_bytes.tolist() == [9, 12]
+    assert sampled.tokens.tolist() == sampled.lengths.tolist()
+    assert (sampled.drops.total(), sampled.rejects.total()) == (1, 1)
+    assert not sampled.is_val.any()
+
+
+def test_blocks_are_kept_only_when_they_are_asked_for(tmp_path, configure, write_rows):
+    config = configure(tmp_path / "out", write_rows(tmp_path / "a.jsonl", [{"text": "a"}]))
+    assert sample(prepare(config), 1 << 20).blocks == []

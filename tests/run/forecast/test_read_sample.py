@@ -225,16 +225,16 @@ def test_files_that_have_no_ranges_are_read_whole_within_the_limit(surveyed, tmp
     (tmp_path / "c.jsonl.gz").write_bytes(gzip.compress(lines[-1].encode()))
     n_bytes = sum(path.stat().st_size for path in tmp_path.glob("*.gz"))
     found = surveyed(n_bytes, *sorted(tmp_path.glob("*.gz")))
-    assert found.is_whole
+    assert found.is_complete
     assert not found.heads_only
     assert len(found.texts) == len(ROWS)
-    assert not surveyed(n_bytes - 1, *sorted(tmp_path.glob("*.gz"))).is_whole
+    assert not surveyed(n_bytes - 1, *sorted(tmp_path.glob("*.gz"))).is_complete
 
 
 def test_a_small_file_that_unpacks_to_far_more_is_not_read_whole(surveyed, tmp_path):
     again = json.dumps({"text": "again " * 2000}).encode() + b"\n"
     (tmp_path / "a.jsonl.gz").write_bytes(gzip.compress(again * 4000))
     found = surveyed(1 << 20, tmp_path / "a.jsonl.gz")
-    assert not found.is_whole
+    assert not found.is_complete
     assert found.heads_only
     assert 0 < len(found.texts) < 3000

@@ -1,1 +1,1 @@
-"""Predicts a run from a sample of its input."""
+"""Read a sample of the input, and predict a run from it: tokens, disk, time, memory."""

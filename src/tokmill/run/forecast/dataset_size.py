@@ -1,4 +1,4 @@
-"""The size of a dataset before it is made: roughly, by the texts of a sample."""
+"""Predict the size of a dataset from the texts of a sample, roughly."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     from tokmill.tokenizer.tokenizer import Tokenizer
 
 SPREAD_ERROR = 0.03
-"""How far a first guess of the disk is off, from a sample of all input, as measured with 9
-tokenizers; `estimated` says it better."""
+"""Error of this prediction from a sample of all input, measured with 9 tokenizers;
+`estimate_totals` is better."""
 
 
 def expected_size(
@@ -33,8 +33,8 @@ def expected_size(
     found: InputSample,
     engine: Engine,
 ) -> DatasetSize:
-    """Predict the size of a dataset from its sample, roughly; the sample must hold a document."""
-    # Of chats the ends are the template's, counted with the lengths.
+    """Return the size of a dataset, from a sample with at least one document."""
+    # The template of a chat writes the ends; they are in the lengths.
     n_ends = 0 if config.sft is not None else 1 if tokenizer.bos is None else 2
     lengths = _kept_lengths(config, engine, found) + n_ends
     input_bytes = input_bytes_of(parts)
@@ -45,7 +45,7 @@ def expected_size(
 
 
 def expected_disk(size: DatasetSize, parts: tuple[Part, ...], found: InputSample) -> Bill:
-    """Return what a run that makes a dataset of this size writes."""
+    """Return the disk space of a dataset of this size."""
     slices = sum(len(part.slices) for part in parts)
     error = HEADS_ERROR if found.heads_only else SPREAD_ERROR
     return predicted_disk(size, slices=slices, error=error)
@@ -59,7 +59,7 @@ def size_of(
     documents: int,
     lengths: npt.NDArray[np.int64],
 ) -> DatasetSize:
-    """Return the size of a dataset; `lengths` are those of a sample of its documents."""
+    """Return the size of a dataset; `lengths` are the tokens of sampled documents."""
     sft = config.sft
     return DatasetSize(
         kind="pretrain" if sft is None else "sft",
@@ -83,7 +83,7 @@ def input_bytes_of(parts: tuple[Part, ...]) -> int:
 
 
 def _histogram(lengths: npt.NDArray[np.int64], documents: int) -> tuple[int, ...]:
-    """Count documents of 2^i to 2^(i+1)-1 tokens, as many as there will be."""
+    """Return the expected number of documents of 2^i to 2^(i+1)-1 tokens."""
     if not len(lengths):
         return ()
     counts = np.bincount(np.frexp(np.maximum(lengths, 1))[1] - 1)
@@ -91,9 +91,9 @@ def _histogram(lengths: npt.NDArray[np.int64], documents: int) -> tuple[int, ...
 
 
 def _density(engine: Engine, found: InputSample) -> float:
-    """Return how many tokens a byte holds all over the input, against the sampled records.
+    """Return the tokens per byte of the fragments, divided by those of the sampled records.
 
-    Both are raw input in pieces of one size, so that JSON and cut words weigh alike.
+    Both are raw input in pieces of one size, so that JSON and cut words count equally.
     """
     if not found.fragments:
         return 1.0
@@ -106,7 +106,7 @@ def _tokens_per_byte(engine: Engine, texts: list[str]) -> float:
 
 
 def _kept_lengths(config: Config, engine: Engine, found: InputSample) -> npt.NDArray[np.int64]:
-    """Return the tokens of each of the sample's documents that the limits keep: (n,)."""
+    """Return the tokens of each sampled document within the limits: (n,)."""
     limits = config.limits
     batch = engine.encode(pa.array(found.texts, pa.large_string()))
     lengths = batch.lengths + np.array(found.n_control or 0, np.int64)

@@ -1,41 +1,67 @@
-"""Totals of the input from a sample of windows, each with a band that holds most true values.
+"""Encode a sample as the run would, and estimate the totals of the input with an error band.
 
-The windows vary, and so does what any other choice of them would give: the band comes from samples
-drawn from the sample itself (the bootstrap; Efron, 1979, doi 10.1214/aos/1176344552), window by
-window, since the records of one window are alike.
+The band comes from samples drawn from the sample (the bootstrap; Efron, 1979,
+doi 10.1214/aos/1176344552). Windows are drawn, not records: the records of one window are alike.
 """
 
 from __future__ import annotations
 
 import math
+from collections import Counter
 from dataclasses import dataclass
+from itertools import groupby
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
     import numpy.typing as npt
 
-    from tokmill.run.forecast.encoded_sample import EncodedSample
+    from tokmill.recipes.encoded import EncodedBlock
+    from tokmill.recipes.table import Recipe
     from tokmill.run.forecast.sample import InputSample
+    from tokmill.sources.blocks import Block
 
     Floats = npt.NDArray[np.float64]
 
 HEADS_ERROR = 1.0
-"""How far a prediction from the heads of compressed files is off, as measured: a long zstd file
-packs 1.4 times as tightly as its head."""
+"""Error of a prediction from the heads of compressed files, measured: a long zstd file is
+compressed 1.4 times as well as its head."""
 
 _DRAWS = 200
 _FEWEST_WINDOWS = 4
-"""Fewer windows say too little of how much they vary."""
+"""Fewer windows do not show how much they vary."""
 
 _LEAST_ERROR = 0.015
-"""What no draw shows: cut words at the edges of fragments, records longer than a window."""
+"""Error that the draws do not show: words cut by fragments, records longer than a window."""
+
+
+_ENCODED_TOGETHER_BYTES = 4 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class EncodedSample:
+    """The n windows of a sample, encoded.
+
+    `records`, `documents`, `tokens`, `text_bytes`: (n,) int64, by window. `lengths`, `is_val`: the
+    tokens of each document, and whether it is validation. `drops`, `rejects`: records by reason.
+    """
+
+    records: npt.NDArray[np.int64]
+    documents: npt.NDArray[np.int64]
+    tokens: npt.NDArray[np.int64]
+    text_bytes: npt.NDArray[np.int64]
+    lengths: npt.NDArray[np.int64]
+    is_val: npt.NDArray[np.bool_]
+    drops: Counter[str]
+    rejects: Counter[str]
 
 
 @dataclass(frozen=True, slots=True)
 class Estimate:
-    """A number with the band that holds it; of what was counted, all three are one."""
+    """A number and its band; an exact number equals both ends."""
 
     value: int
     low: int
@@ -43,7 +69,7 @@ class Estimate:
 
     @property
     def error(self) -> float:
-        """Return the half width e: the band is the value divided and multiplied by 1 + e."""
+        """Return e: the band is the value divided and multiplied by 1 + e."""
         if not self.value:
             return 0.0
         return max(self.high / self.value, self.value / max(1, self.low)) - 1
@@ -51,7 +77,7 @@ class Estimate:
 
 @dataclass(frozen=True, slots=True)
 class Estimates:
-    """Of a run: its tokens, its documents, and their bytes on disk at given bytes for each."""
+    """Tokens and documents of a run, and their bytes on disk."""
 
     tokens: Estimate
     documents: Estimate
@@ -60,10 +86,10 @@ class Estimates:
 
 @dataclass(frozen=True, slots=True)
 class Fragments:
-    """Fragments of raw input, and the same of the windows: their tokens by the run's engine.
+    """Tokens of the m fragments of raw input, and of the raw input of the n windows.
 
     `tokens`, `n_bytes`, `line_ends`: (m,), of each fragment. `raw_tokens`, `raw_bytes`: (n,), of
-    each window. Without fragments m is 0.
+    each window. m can be 0.
     """
 
     tokens: Floats
@@ -73,14 +99,60 @@ class Fragments:
     raw_bytes: Floats
 
 
-def counted(sampled: EncodedSample, bytes_per: tuple[float, float]) -> Estimates:
-    """Return what is known of an input that was read whole."""
+def encode_sample(
+    recipe: Recipe, blocks: Sequence[tuple[int, Block]], n_windows: int
+) -> EncodedSample:
+    """Encode the blocks of a sample, each with the number of its window, in order."""
+    sums = np.zeros((4, n_windows), np.int64)
+    lengths: list[npt.NDArray[np.int64]] = [np.zeros(0, np.int64)]
+    is_val: list[npt.NDArray[np.bool_]] = [np.zeros(0, bool)]
+    drops: Counter[str] = Counter()
+    rejects: Counter[str] = Counter()
+    for window, block in _encoded(recipe, blocks):
+        lengths.append(np.diff(block.offsets).astype(np.int64))
+        is_val.append(block.is_val)
+        drops.update({reason: len(rows) for reason, rows in block.drops.items()})
+        rejects.update(reject.reason for reject in block.rejects)
+        outcomes = np.concatenate([block.rows, *block.drops.values()])
+        sums[:, window] += (
+            len(np.unique(outcomes)) + len(block.rejects),
+            block.n_documents,
+            int(block.offsets[-1]),
+            int(block.text_bytes.sum()),
+        )
+    records, documents, tokens, text_bytes = sums
+    return EncodedSample(
+        records,
+        documents,
+        tokens,
+        text_bytes,
+        np.concatenate(lengths),
+        np.concatenate(is_val),
+        drops,
+        rejects,
+    )
+
+
+def _encoded(
+    recipe: Recipe, blocks: Sequence[tuple[int, Block]]
+) -> Iterator[tuple[int, EncodedBlock]]:
+    """Yield window and encoded block; small blocks are encoded together."""
+    ends = np.cumsum([block.n_bytes for _, block in blocks], dtype=np.int64)
+    numbers = (ends // _ENCODED_TOGETHER_BYTES).tolist()
+    for _, group in groupby(zip(numbers, blocks, strict=True), lambda item: item[0]):
+        chosen = [item for _, item in group]
+        encoded = recipe.process([block for _, block in chosen])
+        yield from zip([window for window, _ in chosen], encoded, strict=True)
+
+
+def exact_totals(sampled: EncodedSample, bytes_per: tuple[float, float]) -> Estimates:
+    """Return the exact totals of an input that was read completely."""
     tokens, documents = int(sampled.tokens.sum()), int(sampled.documents.sum())
     data = round(bytes_per[0] * tokens + bytes_per[1] * documents)
     return Estimates(*(Estimate(n, n, n) for n in (tokens, documents, data)))
 
 
-def estimated(
+def estimate_totals(
     input_bytes: int,
     found: InputSample,
     sampled: EncodedSample,
@@ -90,10 +162,10 @@ def estimated(
     """Estimate the totals of an input.
 
     Args:
-        input_bytes: all of it.
+        input_bytes: bytes of the input.
         found: the sample.
-        sampled: what a run makes of it.
-        fragments: what shows the mix of the input more evenly than the windows.
+        sampled: the sample, encoded.
+        fragments: they show the mix of languages more evenly than the windows.
         bytes_per: bytes on disk of a token, and of a document.
     """
     n, m = len(sampled.tokens), len(fragments.tokens)
@@ -109,7 +181,7 @@ def estimated(
 
 
 def _draws(n: int, m: int) -> tuple[Floats, Floats]:
-    """Return how often each window and each fragment is drawn: (draws, n) and (draws, m)."""
+    """Return the times that each window and each fragment is drawn: (draws, n), (draws, m)."""
     random = np.random.default_rng(0)
     drawn = [
         random.multinomial(size, np.full(size, 1 / size), _DRAWS) if size else np.zeros((_DRAWS, 0))
@@ -126,7 +198,7 @@ def _totals(
     windows: Floats,
     others: Floats,
 ) -> tuple[Floats, Floats]:
-    """Return tokens and documents of the input by each of some draws: (draws,) each."""
+    """Return tokens and documents of the input by each draw: (draws,) each."""
     read, ranges = np.array(found.window_read, float), np.array(found.window_ranges, float)
     scale = found.input_bytes / max(1, found.stored_bytes)
     tokens = _ratio(windows @ sampled.tokens, windows @ read * scale)

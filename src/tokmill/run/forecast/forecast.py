@@ -1,4 +1,4 @@
-"""Predicts a run from a sample: tokens, disk, time, memory. Nothing is written."""
+"""Predict a run from a sample: tokens, disk, time, memory. Writes nothing."""
 
 from __future__ import annotations
 
@@ -22,8 +22,13 @@ from tokmill.recipes.memory_bounds import (
 )
 from tokmill.recipes.table import make_recipe
 from tokmill.run.forecast.dataset_size import input_bytes_of, size_of
-from tokmill.run.forecast.encoded_sample import encode_sample
-from tokmill.run.forecast.estimate import Fragments, counted, estimated
+from tokmill.run.forecast.estimate import (
+    EncodedSample,
+    Fragments,
+    encode_sample,
+    estimate_totals,
+    exact_totals,
+)
 from tokmill.run.packing import pack
 from tokmill.words.plural import plural
 
@@ -34,48 +39,47 @@ if TYPE_CHECKING:
     from tokmill.memory.bill import Bill
     from tokmill.memory.dataset import DatasetSize
     from tokmill.recipes.spec import Part, RunSpec
-    from tokmill.run.forecast.encoded_sample import EncodedSample
     from tokmill.run.forecast.sample import InputSample
     from tokmill.settings.schema import Config
 
     Floats = npt.NDArray[np.float64]
 
 SAMPLE_FRACTION = 0.049
-"""At most 5 % of a large input."""
+"""Share of a large input: at most 5 % is read."""
 
 SAMPLE_LIMIT_BYTES = 16 << 20
 
-WHOLE_BYTES = 4 << 20
-"""Input of no more bytes is read whole: a twentieth of it would say little."""
+COMPLETE_BYTES = 4 << 20
+"""An input of at most these bytes is read completely: a twentieth of it would show little."""
 
 LEAST_BYTES = 2 << 20
-"""As much of a larger one is sampled at least, in some hundred windows and fragments."""
+"""Least bytes of the sample of a larger input, in some hundred windows and fragments."""
 
 PACKED_DOCUMENTS = 1 << 15
-"""As many samples are packed to see how full rows get."""
+"""Samples that are packed to measure how full rows get."""
 
 START_S = 1.5
-"""Starting, choosing an engine and loading it, as measured with a vocabulary of 50,000."""
+"""Starting, choosing and loading an engine, measured with a vocabulary of 50,000."""
 
 CACHE_BYTES_PER_TEXT_BYTE = 16
-"""Engine caches per byte of text whose words are all new, at most, as measured."""
+"""Most bytes of engine caches per byte of text with only new words, measured."""
 
 WRITERS_FROM_BYTES = 4 << 20
-"""Fewer bytes of chats are written before processes for it would be started."""
+"""Fewer bytes of chats are rendered before processes would have started."""
 
 FILE_S = 130e-6
-"""To find, open, read, check and count one more small file, as measured with a million."""
+"""Time to find, open, read, check and count a small file, measured with a million."""
 
 FILE_BYTES = 800
-"""What the process that plans and finishes holds for each file, as measured with a million."""
+"""Memory for each file in the process that plans and finishes, measured with a million."""
 
 
 @dataclass(frozen=True, slots=True)
 class Forecast:
-    """What a run is expected to make and take; `size` and `disk` are of the dataset.
+    """The expected dataset, time and memory of a run; `size` and `disk` are of the dataset.
 
-    `is_counted`: all of the input was read, so that tokens, documents and drops are those of the
-    run; else they lie within the bands, `tokens_low` to `tokens_high`, in 9 of 10 cases.
+    `is_counted`: all input was read, and tokens, documents and drops are exact. Otherwise the
+    bands, such as `tokens_low` to `tokens_high`, hold in 9 of 10 cases.
     """
 
     input_bytes: int
@@ -99,42 +103,42 @@ class Forecast:
     disk: Bill
 
     def as_json(self) -> dict[str, Any]:
-        """Give the forecast as plain values."""
+        """Return the forecast as plain values."""
         plain = {name: getattr(self, name) for name in self.__dataclass_fields__}
         return {**plain, "size": asdict(self.size), "disk": self.disk.as_json()}
 
 
 def sample_limits(parts: tuple[Part, ...]) -> tuple[int, int]:
-    """Give how many bytes a forecast may read in records, and in all.
+    """Return the bytes that a forecast may read in records, and in all.
 
-    Both are all of a small input. The last record may pass the first limit; the fragments make do
-    with what is left.
+    Both are the complete input if it is small. The last record can pass the first limit; the
+    fragments get the rest.
     """
     total = input_bytes_of(parts)
-    if total <= WHOLE_BYTES:
+    if total <= COMPLETE_BYTES:
         return total, total
     limit = min(max(int(total * SAMPLE_FRACTION), LEAST_BYTES), SAMPLE_LIMIT_BYTES)
     return limit // 2, limit
 
 
 def forecast(spec: RunSpec, parts: tuple[Part, ...], found: InputSample, workers: int) -> Forecast:
-    """Predict a run from its sample, whose blocks were kept.
+    """Return the forecast of a run from its sample, whose blocks were kept.
 
     Raises:
-        RecordError: the sample holds no document, or the run would make none.
+        RecordError: the sample has no document, or the run would make none.
     """
     if not found.texts:
         raise RecordError(_no_document(found))
     sampled, speed = _encoded(spec, found)
-    if found.is_whole and not len(sampled.lengths):
+    if found.is_complete and not len(sampled.lengths):
         raise RecordError(_nothing_kept(sampled))
-    bytes_per = _bytes_per(spec.config)
+    bytes_per = _disk_bytes_of(spec.config)
     input_bytes, n_slices = input_bytes_of(parts), sum(len(part.slices) for part in parts)
-    if found.is_whole:
-        estimates = counted(sampled, bytes_per)
+    if found.is_complete:
+        estimates = exact_totals(sampled, bytes_per)
     else:
         fragments = _fragments(spec, found)
-        estimates = estimated(input_bytes, found, sampled, fragments, bytes_per)
+        estimates = estimate_totals(input_bytes, found, sampled, fragments, bytes_per)
     tokens, documents = estimates.tokens, estimates.documents
     size = size_of(
         spec.config, spec.tokenizer, parts, tokens.value, documents.value, sampled.lengths
@@ -153,7 +157,7 @@ def forecast(spec: RunSpec, parts: tuple[Part, ...], found: InputSample, workers
         input_bytes,
         found.read_bytes,
         found.heads_only,
-        found.is_whole,
+        found.is_complete,
         len(parts),
         documents.value,
         documents.low,
@@ -173,7 +177,7 @@ def forecast(spec: RunSpec, parts: tuple[Part, ...], found: InputSample, workers
 
 
 def _encoded(spec: RunSpec, found: InputSample) -> tuple[EncodedSample, float]:
-    """Return what the run makes of the sample, and bytes of text encoded per second."""
+    """Return the sample as the run encodes it, and the bytes of text encoded per second."""
     recipe = make_recipe(spec)
     start = time.perf_counter()
     sampled = encode_sample(recipe, found.blocks, len(found.window_read))
@@ -190,8 +194,8 @@ def _nothing_kept(sampled: EncodedSample) -> str:
     return f"the run would make no document of {records} ({reasons})"
 
 
-def _bytes_per(config: Config) -> tuple[float, float]:
-    """Return the bytes on disk of a token and of a document, which the band of their sum needs."""
+def _disk_bytes_of(config: Config) -> tuple[float, float]:
+    """Return the bytes on disk of a token and of a document, for the band of their sum."""
     sft = config.sft
     beside = 0 if sft is None else 1 + 4 * (sft.weights == "file")
     of_token = np.dtype(config.output.dtype).itemsize + beside
@@ -200,7 +204,7 @@ def _bytes_per(config: Config) -> tuple[float, float]:
 
 
 def _rows(sampled: EncodedSample, size: DatasetSize) -> int:
-    """Return the rows of packing, as full as samples like those of the sample make them."""
+    """Return the expected number of packed rows, from packing samples of the same lengths."""
     if not size.capacity or not len(sampled.lengths):
         return 0
     n_rows = n_tokens = 0
@@ -215,7 +219,7 @@ def _rows(sampled: EncodedSample, size: DatasetSize) -> int:
 
 
 def _fragments(spec: RunSpec, found: InputSample) -> Fragments:
-    """Return the tokens of raw input: of fragments from all over it, and of the windows."""
+    """Return the tokens of the raw input of fragments and windows."""
     raw = np.zeros((2, len(found.window_read)))
     if not found.fragments:
         return Fragments(*np.zeros((3, 0)), *raw)
@@ -232,7 +236,7 @@ def _fragments(spec: RunSpec, found: InputSample) -> Fragments:
 
 
 def _amounts(engine: Engine, texts: list[str]) -> tuple[Floats, Floats]:
-    """Return the tokens and the bytes of each of some texts."""
+    """Return the tokens and the bytes of each text."""
     lengths = engine.encode(pa.array(texts, pa.large_string())).lengths
     return lengths.astype(float), np.array([len(text.encode()) for text in texts], float)
 
@@ -246,7 +250,7 @@ def _no_document(found: InputSample) -> str:
 
 
 def _memory(spec: RunSpec, text_bytes: int, workers: int) -> int:
-    """Return the bound on the peak: a small corpus fills neither the blocks nor the caches."""
+    """Return the bound of the peak memory; a small corpus does not fill blocks and caches."""
     blocks = BLOCK_COPIES * min(ahead_bytes(spec), text_bytes)
     caches = min(engine_bytes(spec), CACHE_BYTES_PER_TEXT_BYTE * text_bytes)
     engine = caches if spec.engine.name != "tokenizers" else 0

@@ -1,9 +1,10 @@
-"""Reads a small, spread sample of the input: to see its keys, choose an engine, predict a run.
+"""Read a small sample of the input: to weigh fields, choose an engine, predict a run.
 
 Windows at positions of a low-discrepancy sequence over all input bytes; from each, the records that
-start inside it. So a record's chance does not depend on its length, and stopping early stays even.
-A few long records are most of such a sample's bytes, so a prediction also takes fragments: a
-thousand pieces of raw input, which show the mix of languages and kinds far more evenly.
+start inside it. So the chance of a record does not depend on its length, and the sample stays even
+if reading stops early. Because long records take most of the bytes of such a sample, a prediction
+also reads fragments: a thousand short pieces of raw input, which show the mix of languages and
+kinds of text more evenly.
 """
 
 from __future__ import annotations
@@ -19,12 +20,12 @@ from tokmill.recipes.encoded import join_records
 from tokmill.recipes.left_out import weigh_records
 from tokmill.run.forecast.sample import InputSample
 from tokmill.run.forecast.windows import (
-    are_few,
-    finest,
-    golden,
     has_byte_ranges,
-    places,
-    stretch,
+    is_read_completely,
+    row_group_slices,
+    slice_positions,
+    span_over_files,
+    spread_positions,
     windows,
 )
 from tokmill.run.unread_input import describe_unread
@@ -51,11 +52,11 @@ _HEAD_BATCH_BYTES = 64 << 10
 _MOST_HELD = 64
 _FRAGMENT_BYTES = 1 << 10
 _TIGHTER, _LOOSER = 3, 1.2
-"""A file is packed at most so many times tighter, or looser, than its head."""
+"""Bounds of the compression of a file, as a multiple of that of its head."""
 
 _MOST_DECODED = 16
-"""What is sampled of a file decodes to at most so many times the limit: 290 MB of one text, again
-and again, are a .gz of 1 MB."""
+"""Decompressed bytes of a sample, as a multiple of its limit: 290 MB of a repeated text take 1 MB
+as .gz."""
 
 
 def read_sample(
@@ -68,24 +69,31 @@ def read_sample(
     labels: frozenset[str] | None = None,
     keep_blocks: bool = False,
 ) -> InputSample:
-    """Sample at most `limit_bytes` of the input in records, spread over it; read less whole.
+    """Return a sample of at most `limit_bytes` of the input; of a smaller input, all records.
 
-    Files that can only be read from their beginning are sampled at their heads. `at_random`: less
-    evenly, so that two copies of a text are as likely to be met as any two. `labels`: the fields of
-    the sampled records are weighed, and these hold no text. `keep_blocks`: their blocks stay in
-    memory.
+    Files that can be read only from their beginning are sampled there.
+
+    Args:
+        parts: the input.
+        settings: how to read it.
+        renderer: makes texts of the records.
+        limit_bytes: of the records; the last one can pass it.
+        at_random: random windows, so that two copies of a text are as likely in the sample as any
+            two texts.
+        labels: count the bytes of fields; these fields hold no text.
+        keep_blocks: keep the blocks in memory.
     """
     result = InputSample()
-    slices = finest(_slices(parts))
+    slices = row_group_slices(_slices(parts))
     share = max(1, limit_bytes // len(slices)) if slices else 0
-    result.is_whole = are_few(slices, limit_bytes)
+    result.is_complete = is_read_completely(slices, limit_bytes)
     held: list[tuple[str, Block]] = []
     for window in windows(slices, limit_bytes, at_random=at_random):
         left = limit_bytes - result.stored_bytes
-        if left <= 0 and not result.is_whole:
+        if left <= 0 and not result.is_complete:
             break
         limit = left if has_byte_ranges(window) else share
-        limit = limit_bytes if result.is_whole else limit
+        limit = limit_bytes if result.is_complete else limit
         blocks = _read(window, settings, renderer, limit, result, weighs=labels is not None)
         held += [(window.file.path, block) for block in blocks]
         if keep_blocks:
@@ -95,26 +103,26 @@ def read_sample(
             held = []
     if held:
         _render(held, renderer, result, labels)
-    result.heads_only &= not result.is_whole
+    result.heads_only &= not result.is_complete
     return result
 
 
 def add_fragments(parts: Sequence[Part], found: InputSample, limit_bytes: int) -> None:
-    """Add pieces of raw input to a survey until it has read about `limit_bytes`."""
-    if found.is_whole or found.heads_only or not found.raw:
+    """Add fragments of raw input to a sample until it has read about `limit_bytes`."""
+    if found.is_complete or found.heads_only or not found.raw:
         return
     slices = _slices(parts)
     n_fragments = max(0, limit_bytes - found.stored_bytes) // _FRAGMENT_BYTES
-    for index, start in places(slices, golden(slices, n_fragments)):
+    for index, start in slice_positions(slices, spread_positions(slices, n_fragments)):
         data = bytearray()
-        for piece in stretch(slices, index, start, _FRAGMENT_BYTES):
+        for piece in span_over_files(slices, index, start, _FRAGMENT_BYTES):
             found.fragment_bytes += piece.n_bytes
             data += _raw(piece)
         found.fragments.append(data.decode(errors="ignore"))
 
 
 def _raw(piece: Slice) -> bytes:
-    """Give the bytes of a piece; a file's last line ends, so that ends count records."""
+    """Return the bytes of a slice; the last line of a file gets an end, so that ends count."""
     with storage_errors(piece.file.path), Path(piece.file.path).open("rb") as file:
         file.seek(piece.start)
         data = file.read(piece.n_bytes)
@@ -135,21 +143,21 @@ def _read(
     *,
     weighs: bool,
 ) -> list[Block]:
-    """Return the blocks of a window, and count them in `into`."""
+    """Return the blocks of a window, and count them in the sample."""
     by_range = has_byte_ranges(window)
     found: list[Block] = []
     stored = decoded = 0
     options = (settings, renderer.schema, _HEAD_BATCH_BYTES)
     with open_slice(window, *options, samples_head=weighs) as reader:
         for block in reader.blocks():
-            # One read may feed several blocks, and is charged to the first of them.
-            if block.input_bytes and stored >= limit_bytes and not into.is_whole:
+            # A read can give several blocks; its bytes are counted with the first.
+            if block.input_bytes and stored >= limit_bytes and not into.is_complete:
                 break
             if decoded >= _MOST_DECODED * limit_bytes:
-                into.is_whole = False
+                into.is_complete = False
                 break
             decoded += block.n_bytes
-            # A window's last record may be far longer than the window: count what was read.
+            # The last record can be far longer than the window: count the bytes read.
             stored += block.n_bytes if by_range else block.input_bytes
             if isinstance(block, JsonBlock) and by_range:
                 pieces = list(_pieces(block.raw.data))
@@ -166,10 +174,10 @@ def _read(
 
 
 def _share_of_file(window: Slice, n_bytes: int, stored: int) -> int:
-    """Give the stored bytes that `n_bytes` of a window's content make up, of which `stored` read.
+    """Return the share of a file's stored bytes that `n_bytes` of its decoded bytes take.
 
-    If the file is as tightly packed everywhere, `stored`; of a compressed one its own size says
-    better. What gzip says may be the size of a last member alone, which then seems too small.
+    For a file without a decompressed size, the bytes read, `stored`. The size in a .gz can be that
+    of its last member alone, and then looks too small.
     """
     source = window.file
     unpacked = decompressed_bytes(source.path, source.compression, window.start, window.stop)
@@ -186,7 +194,7 @@ def _render(
     into: InputSample,
     labels: frozenset[str] | None,
 ) -> None:
-    """Add the documents of blocks, of 16 KiB mostly: together, since each costs 1 ms alone."""
+    """Add the documents of blocks; rendered together, since a block alone costs 1 ms."""
     parsed = parse_blocks([block for _, block in held])
     joined = join_records(parsed)
     rendered = renderer.render(joined)
@@ -217,7 +225,7 @@ def _weigh(
     weighed: Sequence[Weighed],
     into: InputSample,
 ) -> None:
-    """Add what the fields of the records hold, by file."""
+    """Add the bytes of the records' fields, by file."""
     starts = np.cumsum([records.batch.num_rows for records in parsed])
     for row, found in weighed:
         path = held[int(np.searchsorted(starts, row, "right"))][0]
@@ -225,6 +233,6 @@ def _weigh(
 
 
 def _pieces(data: bytes) -> Iterator[str]:
-    """Cut raw bytes as fragments are cut, characters at the cuts lost alike."""
+    """Yield raw bytes in pieces as long as fragments; characters at the cuts are lost."""
     for start in range(0, len(data), _FRAGMENT_BYTES):
         yield data[start : start + _FRAGMENT_BYTES].decode(errors="ignore")

@@ -1,4 +1,4 @@
-"""What a survey has seen of the input: its documents, and what they say of all of it."""
+"""A sample of the input: its documents, and what follows from them for the complete input."""
 
 from __future__ import annotations
 
@@ -9,27 +9,28 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from tokmill.sources.blocks import Block
 
-_FEWEST_TWINS = 3
-"""Fewer documents met twice say nothing of how many there are."""
+_FEWEST_PAIRS = 3
+"""Fewer documents seen twice are too few for an estimate."""
 
 
 @dataclass(slots=True)
 class InputSample:
     """A sample of the input, rendered.
 
-    `n_control`: control tokens that the template puts around each text; empty for pretraining.
-    `input_bytes` is what the sampled records take in their files, as far as that is known, and
-    `stored_bytes` what was read for them: the head of a compressed file packs worse than the rest.
-    `window_bytes` are the ranges that they had to start in (0 where there were none); `texts` are
-    their documents, `rejects` counts what was refused by reason, `unread` describes breaks;
-    `raw` the same records as they stand there, in pieces of the fragments' size. `fragments` are
-    pieces from all over the input, of `fragment_bytes` in all; both are empty where files can be
-    read only from their heads. `fields`: by file, what those of its records hold; see `Counts`.
+    `texts`: the documents. `n_control`: control tokens that the template adds to each; empty for
+    pretraining. `rejects`: counts by reason. `unread`: a line for each break. `fields`: by file,
+    the bytes of its records' fields; see `Counts`.
 
-    For each of n windows: `window_read`, the bytes read for it, and `window_ranges`, the range that
-    its records had to start in, 0 where there was none. `raw_windows`: the window of each piece of
-    `raw`; `blocks`: the blocks with their windows, if they are to be kept. `is_whole`: all of the
-    input was read.
+    `stored_bytes`: bytes read for the sampled records; `input_bytes`: their share of the files, if
+    known: the head of a compressed file is compressed less than the rest. `heads_only`: only the
+    beginnings of files were read. `is_complete`: all input was read.
+
+    `window_bytes`: sum of the ranges in which sampled records start, 0 for files without ranges.
+    For each of n windows: `window_read`, the bytes read; `window_ranges`, its range or 0.
+    `raw`: the sampled records as they stand in the file, in pieces as long as fragments;
+    `raw_windows`: the window of each. `fragments`: pieces from the complete input,
+    `fragment_bytes` in all; none for files that can be read only from their beginning.
+    `blocks`: the blocks with their windows, if they are kept.
     """
 
     texts: list[str] = field(default_factory=list)
@@ -49,7 +50,7 @@ class InputSample:
     window_ranges: list[int] = field(default_factory=list)
     raw_windows: list[int] = field(default_factory=list)
     blocks: list[tuple[int, Block]] = field(default_factory=list)
-    is_whole: bool = False
+    is_complete: bool = False
 
     @property
     def n_rejects(self) -> int:
@@ -68,7 +69,7 @@ class InputSample:
 
     @property
     def records_per_byte(self) -> float:
-        """Return how many records start in a byte of input.
+        """Return the records per byte of input.
 
         Counted in windows and fragments, whose sizes do not depend on the records in them.
         """
@@ -79,15 +80,16 @@ class InputSample:
         return n_records / (self.window_bytes + self.fragment_bytes)
 
     def new_share(self, n_bytes: int) -> float:
-        """Estimate which share of an input of `n_bytes` has not been seen before when it comes.
+        """Return the estimated share of different documents in an input of `n_bytes`.
 
-        From documents met once and twice in a sample at random (Chao, 1984, doi 10.2307/4615964).
+        From the documents seen once and twice in a random sample (Chao, 1984,
+        doi 10.2307/4615964).
         """
-        met = Counter(self.texts)
-        times = Counter(met.values())
-        if times[2] < _FEWEST_TWINS:
+        seen = Counter(self.texts)
+        times = Counter(seen.values())
+        if times[2] < _FEWEST_PAIRS:
             return 1.0
-        n_different = len(met) + times[1] ** 2 / (2 * times[2])
+        n_different = len(seen) + times[1] ** 2 / (2 * times[2])
         return min(1.0, n_different / (self.records_per_byte * n_bytes))
 
     @property

@@ -1,4 +1,4 @@
-"""Where a sample of the input is taken: windows at positions spread over all of its bytes."""
+"""Choose the windows of a sample: short byte ranges spread over the complete input."""
 
 from __future__ import annotations
 
@@ -23,36 +23,38 @@ _FILES_PER_WINDOW = 4
 
 
 def windows(slices: Sequence[Slice], limit_bytes: int, *, at_random: bool) -> Iterator[Slice]:
-    """Give the windows of a sample of about `limit_bytes`; all slices if they are no more."""
-    if are_few(slices, limit_bytes):
+    """Yield the windows of a sample of about `limit_bytes`; all slices if they are not larger."""
+    if is_read_completely(slices, limit_bytes):
         yield from slices
     else:
         yield from islice(_spread(slices, at_random=at_random), _MAX_WINDOWS)
 
 
-def are_few(slices: Sequence[Slice], limit_bytes: int) -> bool:
-    """Return whether slices are read whole by a sample of `limit_bytes`."""
+def is_read_completely(slices: Sequence[Slice], limit_bytes: int) -> bool:
+    """Return whether a sample of `limit_bytes` reads the slices completely."""
     if len(slices) > _MAX_WINDOWS:
         return False
     return sum(piece.n_bytes for piece in slices) <= limit_bytes
 
 
 def _spread(slices: Sequence[Slice], *, at_random: bool) -> Iterator[Slice]:
-    """Give windows; of small files, each takes a few."""
+    """Yield windows; a window over small files has several of them."""
     mean_bytes = sum(piece.n_bytes for piece in slices) // len(slices)
     if mean_bytes <= _WINDOW_BYTES and not any(map(has_byte_ranges, slices)):
-        # Read whole: each file must have the same chance, whatever its size.
+        # Files are read completely: each has the same chance, whatever its size.
         picked = (int(i * _GOLDEN % 1 * len(slices)) for i in range(1, _MAX_WINDOWS + 1))
         yield from (slices[index] for index in dict.fromkeys(picked))
         return
     window_bytes = max(1, min(_WINDOW_BYTES, _FILES_PER_WINDOW * mean_bytes))
     seen: set[int] = set()
     positions = (
-        _random(slices, _MAX_WINDOWS, window_bytes) if at_random else golden(slices, _MAX_WINDOWS)
+        _random(slices, _MAX_WINDOWS, window_bytes)
+        if at_random
+        else spread_positions(slices, _MAX_WINDOWS)
     )
-    for index, start in places(slices, positions):
+    for index, start in slice_positions(slices, positions):
         if has_byte_ranges(slices[index]):
-            yield from stretch(slices, index, start, window_bytes)
+            yield from span_over_files(slices, index, start, window_bytes)
         elif index not in seen:
             seen.add(index)
             yield slices[index]
@@ -60,8 +62,8 @@ def _spread(slices: Sequence[Slice], *, at_random: bool) -> Iterator[Slice]:
             return
 
 
-def finest(slices: list[Slice]) -> list[Slice]:
-    """Take files of rows apart into their row groups, so that not only the first is sampled."""
+def row_group_slices(slices: list[Slice]) -> list[Slice]:
+    """Return slices of single row groups for files of rows, so that all groups are sampled."""
     if len(slices) > _MAX_WINDOWS:
         return slices
     return [
@@ -75,8 +77,8 @@ def finest(slices: list[Slice]) -> list[Slice]:
     ]
 
 
-def places(slices: Sequence[Slice], positions: Iterator[int]) -> Iterator[tuple[int, int]]:
-    """Give for each position the slice's number and the byte in its file."""
+def slice_positions(slices: Sequence[Slice], positions: Iterator[int]) -> Iterator[tuple[int, int]]:
+    """Yield for each position the number of its slice and the byte in its file."""
     ends = list(accumulate(piece.n_bytes for piece in slices))
     for position in positions:
         index = bisect_right(ends, position)
@@ -84,24 +86,26 @@ def places(slices: Sequence[Slice], positions: Iterator[int]) -> Iterator[tuple[
         yield index, piece.start + position - (ends[index] - piece.n_bytes)
 
 
-def golden(slices: Sequence[Slice], n: int) -> Iterator[int]:
-    """Give `n` positions in the bytes of all slices, spread as evenly as can be."""
+def spread_positions(slices: Sequence[Slice], n: int) -> Iterator[int]:
+    """Return `n` evenly spread positions in the bytes of all slices (golden ratio sequence)."""
     n_bytes = sum(piece.n_bytes for piece in slices)
     return (int(i * _GOLDEN % 1 * n_bytes) for i in range(1, n + 1))
 
 
 def _random(slices: Sequence[Slice], n: int, window_bytes: int) -> Iterator[int]:
-    """Give up to `n` positions at random, always the same, of windows that share no byte."""
+    """Return up to `n` random positions of disjoint windows; the same in every call."""
     n_windows = sum(piece.n_bytes for piece in slices) // window_bytes
     picked = random.Random(0).sample(range(n_windows), min(n, n_windows))  # noqa: S311 no secret
     return (index * window_bytes for index in picked)
 
 
-def stretch(slices: Sequence[Slice], index: int, start: int, n_bytes: int) -> Iterator[Slice]:
-    """Give `n_bytes` of input from a position on.
+def span_over_files(
+    slices: Sequence[Slice], index: int, start: int, n_bytes: int
+) -> Iterator[Slice]:
+    """Yield slices with `n_bytes` of input from a position on, across the ends of files.
 
-    Over the ends of files: else a file of one record, which seldom starts where a window does,
-    would never be seen.
+    Otherwise small files with one record, which seldom begin where a window begins, would never be
+    sampled.
     """
     while n_bytes and index < len(slices) and has_byte_ranges(slices[index]):
         piece = slices[index]
@@ -114,7 +118,7 @@ def stretch(slices: Sequence[Slice], index: int, start: int, n_bytes: int) -> It
 
 
 def has_byte_ranges(piece: Slice) -> bool:
-    """Say whether records can be read from anywhere in a slice."""
+    """Return whether reading can begin anywhere in a slice."""
     file = piece.file
     is_cut = format_named(file.format).has_byte_ranges
     return is_cut and not file.compression and not file.is_stream
