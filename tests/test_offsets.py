@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from tokmill.offsets import (
     concat_tokens,
     indices_of,
+    merge_tokens,
     offsets_of,
     select_documents,
     split_by_bytes,
@@ -47,6 +48,15 @@ def test_concatenated_batches_are_the_batch_of_all_documents():
     assert batch.ids.tolist() == [1, 2, 3, 4]
     assert batch.offsets.tolist() == [0, 1, 3, 3, 4]
     assert concat_tokens([first]) is first
+
+
+def test_merged_batches_keep_the_order_and_the_routed_documents():
+    first = TokenBatch(np.array([1, 2, 3], np.uint32), np.array([0, 2, 3]), np.array([1]))
+    rest = TokenBatch(np.array([9], np.uint32), np.array([0, 1]), np.array([0]))
+    batch = merge_tokens(first, rest, np.array([False, True, False]))
+    assert batch.ids.tolist() == [1, 2, 9, 3]
+    assert batch.offsets.tolist() == [0, 2, 3, 4]
+    assert batch.routed.tolist() == [1, 2]
 
 
 @given(documents=DOCUMENTS, data=st.data())

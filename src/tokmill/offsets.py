@@ -76,6 +76,21 @@ def concat_tokens(batches: Sequence[TokenBatch]) -> TokenBatch:
     return TokenBatch(np.concatenate([batch.ids for batch in batches]), offsets_of(lengths))
 
 
+def merge_tokens(first: TokenBatch, rest: TokenBatch, is_rest: npt.NDArray[np.bool_]) -> TokenBatch:
+    """Return two batches as one; document i is the next one of `rest` if `is_rest[i]`."""
+    lengths = np.empty(len(is_rest), np.int64)
+    lengths[~is_rest], lengths[is_rest] = first.lengths, rest.lengths
+    offsets, of_rest = offsets_of(lengths), np.repeat(is_rest, lengths)
+    ids = np.empty(int(offsets[-1]), np.uint32)
+    ids[~of_rest], ids[of_rest] = first.ids, rest.ids
+    routed = [
+        np.flatnonzero(of_batch)[batch.routed]
+        for batch, of_batch in ((first, ~is_rest), (rest, is_rest))
+        if batch.routed is not None
+    ]
+    return TokenBatch(ids, offsets, np.sort(np.concatenate(routed)) if routed else None)
+
+
 def select_documents(batch: TokenBatch, keep: npt.NDArray[np.bool_]) -> TokenBatch:
     """Return the documents whose `keep` (n_documents,) is true, in order."""
     lengths = batch.lengths

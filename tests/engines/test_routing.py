@@ -5,8 +5,8 @@ import pyarrow as pa
 
 from tokmill.engines.characters import CharacterSet
 from tokmill.engines.engine import REFERENCE, load_engine
-from tokmill.engines.routing import RoutedEngine, load_routed, merged, routed_counts
-from tokmill.offsets import select_documents
+from tokmill.engines.routing import RoutedEngine, load_routed, routed_counts
+from tokmill.offsets import merge_tokens, select_documents
 
 TEXTS = ["hello", "x\u088fy", "", "the cat", "\u088f", "猫"]
 
@@ -77,7 +77,7 @@ def test_two_kinds_of_documents_are_merged_in_order(tokenizer):
     is_rest = np.array(["c" in text for text in TEXTS])
     column = pa.array(TEXTS, pa.large_string())
     kinds = [reference.encode(column.filter(pa.array(is_rest == kind))) for kind in (False, True)]
-    assert documents(merged(*kinds, is_rest)) == documents(reference.encode(column))
+    assert documents(merge_tokens(*kinds, is_rest)) == documents(reference.encode(column))
 
 
 def test_routed_documents_are_counted_once_each_and_kept_through_a_selection(tokenizer):

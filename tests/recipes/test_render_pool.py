@@ -64,7 +64,7 @@ def at_once(monkeypatch):
 
 
 def n_processes(pool: RenderPool) -> int:
-    return len(pool._processes)
+    return len(pool._children)
 
 
 def test_children_render_the_same_as_this_process(at_once):
@@ -117,7 +117,7 @@ def test_a_template_beyond_its_bounds_stops_the_run(tmp_path, monkeypatch, statu
 def test_a_child_that_died_is_an_error(at_once):
     pool = make_pool(2)
     pool.write(TEXT)
-    for process in pool._processes:
+    for process in pool._children:
         process.stop()
         process.wait()
     with pytest.raises(WorkerError, match=r"renders chats died \(exit status -9\)"):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -10,7 +11,7 @@ import pyarrow as pa
 from tokmill.dataset.counts import ROUTED
 from tokmill.engines.characters import CharacterFinder
 from tokmill.engines.engine import load_engine
-from tokmill.values import TokenBatch
+from tokmill.offsets import merge_tokens
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from tokmill.engines.characters import CharacterSet
     from tokmill.engines.engine import Engine
     from tokmill.tokenizer.tokenizer import Tokenizer
+    from tokmill.values import TokenBatch
 
 
 class RoutedEngine:
@@ -50,7 +52,7 @@ class RoutedEngine:
         is_routed[routed] = True
         rest = self._reference().encode(text.filter(pa.array(is_routed)))
         first = self._engine.encode(text.filter(pa.array(~is_routed)))
-        return merged(first, rest, is_routed, routed)
+        return replace(merge_tokens(first, rest, is_routed), routed=routed)
 
 
 def load_routed(
@@ -91,23 +93,3 @@ def routed_counts(
     counts = np.zeros(n_documents, np.int64)
     counts[owner[tokens.routed]] = 1
     return {ROUTED: counts}
-
-
-def merged(
-    first: TokenBatch,
-    rest: TokenBatch,
-    is_rest: npt.NDArray[np.bool_],
-    routed: npt.NDArray[np.int64] | None = None,
-) -> TokenBatch:
-    """Return the tokens of two sets of documents, in the order of all documents.
-
-    `routed`: see `TokenBatch`.
-    """
-    lengths = np.empty(len(is_rest), np.int64)
-    lengths[~is_rest], lengths[is_rest] = first.lengths, rest.lengths
-    offsets = np.zeros(len(lengths) + 1, np.int64)
-    np.cumsum(lengths, out=offsets[1:])
-    of_rest = np.repeat(is_rest, lengths)
-    ids = np.empty(int(offsets[-1]), np.uint32)
-    ids[~of_rest], ids[of_rest] = first.ids, rest.ids
-    return TokenBatch(ids, offsets, routed)

@@ -27,15 +27,8 @@ def assemble(
 ) -> tuple[SampleTokens, npt.NDArray[np.int64]]:
     """Return the samples, and for each straddling token the sample that it is in.
 
-    A token straddles if it has both trained and untrained bytes.
-
-    Args:
-        layout: the texts and spans.
-        tokens: of the texts.
-        boundaries: where the spans of a text meet.
-        n_samples: in the batch; a sample may have no span.
-        straddling: with `mask`, a straddling token has weight 0; otherwise it has the largest
-            weight of its bytes.
+    A token straddles if it has both trained and untrained bytes. With `straddling` = `mask` it has
+    weight 0, otherwise the largest weight of its bytes. A sample may have no span.
     """
     starts = _span_starts(layout, tokens, boundaries)
     ids = _insert_control(layout, tokens.ids, starts)

@@ -91,14 +91,10 @@ def find_boundaries(
     lengths: ByteLengths | None,
     offsets: tuple[ReferenceOffsets, ReferenceOffsets | None] | None,
 ) -> BoundaryTokens:
-    """Return the tokens at the boundaries of a layout.
+    """Return the tokens at the boundaries of a layout, given the tokens of its texts.
 
-    Args:
-        layout: of n_texts.
-        tokens: of the texts.
-        is_continuation: (n_texts,), whether a text was encoded as the continuation of another.
-        lengths: byte lengths of the tokens; None if not known.
-        offsets: for texts and for continuations; None if there are none.
+    `is_continuation`: (n_texts,), whether a text was encoded as the continuation of another.
+    `lengths`: None if not known. `offsets`: for texts and for continuations; None if not known.
 
     Raises:
         ParityError: the reference encodes a text differently.

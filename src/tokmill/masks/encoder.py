@@ -13,13 +13,13 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pyarrow as pa
 
-from tokmill.engines.routing import merged
 from tokmill.errors import TokenizerError
 from tokmill.masks.assemble import assemble
 from tokmill.masks.boundaries import ReferenceOffsets, find_boundaries
 from tokmill.masks.layout import lay_out
 from tokmill.masks.split_joint import SplitJointCheck
 from tokmill.masks.truncation import select_samples
+from tokmill.offsets import merge_tokens
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -204,7 +204,7 @@ class SampleEncoder:
             return rest.encode(texts, timer)
         first_tokens = first.encode(texts.filter(pa.array(~is_continuation)), timer)
         rest_tokens = rest.encode(texts.filter(pa.array(is_continuation)), timer)
-        return _merged(first_tokens, rest_tokens, is_continuation)
+        return merge_tokens(first_tokens, rest_tokens, is_continuation)
 
     def _joint_differs(self, layout: Layout, timer: StageTimer) -> npt.NDArray[np.int64]:
         """Return the sample of each boundary at which the joint ids differ."""
@@ -231,16 +231,6 @@ def reference_offsets(
     if continuation is tokenizer:
         return first, first
     return first, None if continuation is None else ReferenceOffsets(continuation, parse=parse)
-
-
-def _merged(first: TokenBatch, rest: TokenBatch, is_rest: npt.NDArray[np.bool_]) -> TokenBatch:
-    """Return the tokens of first texts and continuations in the order of all texts."""
-    routed = [
-        np.flatnonzero(of_kind)[batch.routed]
-        for batch, of_kind in ((first, ~is_rest), (rest, is_rest))
-        if batch.routed is not None
-    ]
-    return merged(first, rest, is_rest, np.sort(np.concatenate(routed)) if routed else None)
 
 
 def _uncovered(layout: Layout, boundaries: BoundaryTokens) -> npt.NDArray[np.int64]:

@@ -64,15 +64,10 @@ def lay_out(
     strips_right: Collection[int] = (),
     restart_pattern: str = "",
 ) -> Layout:
-    """Return the layout of a batch.
+    """Return the layout of a batch; with `split`, a text ends where the weight changes.
 
-    Args:
-        batch: the samples.
-        split: whether a text ends where the weight changes.
-        strips_left: see `flat_segments`.
-        strips_right: see `flat_segments`.
-        restart_pattern: matches control tokens that are parsed in texts; a text ends after each
-            group that matches, and the rest is encoded like the start of a text.
+    `restart_pattern` matches control tokens that are parsed in texts. A text ends after each match
+    of a group, and the rest is encoded like the start of a text. `strips_*`: see `SampleRules`.
     """
     segments = flat_segments(batch, strips_left, strips_right)
     joints = _joints(segments, split=split)

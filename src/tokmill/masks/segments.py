@@ -43,13 +43,7 @@ class Segments:
 def flat_segments(
     batch: SampleBatch, strips_left: Collection[int], strips_right: Collection[int]
 ) -> Segments:
-    """Return the segments of a batch that are not empty.
-
-    Args:
-        batch: the samples.
-        strips_left: ids of the control tokens that strip the white space before them.
-        strips_right: ids of the control tokens that strip the white space after them.
-    """
+    """Return the segments of a batch that are not empty; `strips_*`: see `SampleRules`."""
     control, text = batch.control, batch.text
     is_text = control < 0
     sample = np.repeat(np.arange(len(batch.offsets) - 1), np.diff(batch.offsets))

@@ -90,10 +90,8 @@ def process_blocks(
 ) -> list[EncodedBlock]:
     """Return the result of each block, at least one; blocks do not influence each other.
 
-    Args:
-        blocks: the blocks.
-        memory: the bound that the engines share; blocks in work do not count in it.
-        encode: returns the documents of records, and the rejects of others by row.
+    `encode` returns the documents of records, and the rejects of other records by row. The bytes of
+    the blocks do not count as `memory` of the engines.
     """
     with memory.holding(BLOCK_COPIES * sum(block.n_bytes for block in blocks)):
         timer = StageTimer()
@@ -158,13 +156,10 @@ def split_encoded(
     blocks: Sequence[Records],
     input_bytes: Sequence[int],
 ) -> list[EncodedBlock]:
-    """Return the result of each block.
+    """Return the result of each block, from that of the joined blocks.
 
-    Args:
-        encoded: the documents of the joined blocks.
-        refused: the rejects of other records, by row.
-        blocks: the records of each block, with the rejects of its source.
-        input_bytes: of each block.
+    `refused`: the rejects of other records, by row. `blocks`: the records of each block, with the
+    rejects of its source.
     """
     edges = _row_starts(blocks).tolist()
     cuts = np.searchsorted(encoded.rows, edges).tolist()

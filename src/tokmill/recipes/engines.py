@@ -33,12 +33,8 @@ def make_engine(
 ) -> RenewableEngine:
     """Return the chosen engine; it is loaded with the first texts.
 
-    Args:
-        spec: the run.
-        tokenizer: the run's, or its variant for continuations.
-        choice: the engine, and the characters of which documents go to the reference.
-        load_reference: returns the reference engine of `tokenizer`.
-        memory: the bound that the engines of a process share.
+    `load_reference`: returns the reference engine of `tokenizer`, for the texts routed to it.
+    `memory`: the bound that the engines of a process share.
     """
     load = partial(
         load_routed,

@@ -55,9 +55,9 @@ class RenderPool:
         self._n_processes = max(n_processes if n_processes >= 2 else 0, self._n_at_first)
         self._spent_s = 0.0
         self._lock = threading.Lock()
-        self._processes: list[Child] = []
+        self._children: list[Child] = []
         self._idle: SimpleQueue[Child] = SimpleQueue()
-        self.close = weakref.finalize(self, _end, self._processes)
+        self.close = weakref.finalize(self, _kill_all, self._children)
         """Ends the children; garbage collection of the pool also does."""
 
     def write(self, text: pa.LargeStringArray) -> Written:
@@ -66,50 +66,45 @@ class RenderPool:
         Raises:
             WorkerError: a child died.
         """
-        if not self._started():
+        if not self._start_children():
             start = time.thread_time()
             written = self._write_here(text)
             self._spent_s += time.thread_time() - start
             return written
-        process = self._idle.get()
+        child = self._idle.get()
         start = time.perf_counter()
         try:
-            return _answer(process, text)
+            child.send(text)
+            answer: Written = child.receive()
+            return answer
+        except ChildEndedError as error:
+            raise WorkerError(_death(error.status)) from None
         finally:
             self._spent_s += time.perf_counter() - start
-            self._idle.put(process)
+            self._idle.put(child)
 
-    def _started(self) -> bool:
+    def _start_children(self) -> bool:
         """Start the children that are needed by now; return whether any child is needed."""
         wanted = self._n_processes if self._spent_s > START_AFTER_S else self._n_at_first
         with self._lock:
-            for _ in range(wanted - len(self._processes)):
+            for _ in range(wanted - len(self._children)):
                 self._start()
         return wanted > 0
 
     def _start(self) -> None:
-        process = Child("tokmill.chat.worker")
-        self._processes.append(process)
+        child = Child("tokmill.chat.worker")
+        self._children.append(child)
         try:
-            process.send(self._setup)
+            child.send(self._setup)
         except ChildEndedError as error:
             raise WorkerError(_death(error.status)) from None
         finally:
-            self._idle.put(process)  # even if it died: no thread must wait for it forever
+            self._idle.put(child)  # even if it died: no thread must wait for it forever
 
 
-def _end(processes: list[Child]) -> None:
-    while processes:
-        processes.pop().kill()
-
-
-def _answer(process: Child, text: pa.LargeStringArray) -> Written:
-    try:
-        process.send(text)
-        written: Written = process.receive()
-    except ChildEndedError as error:
-        raise WorkerError(_death(error.status)) from None
-    return written
+def _kill_all(children: list[Child]) -> None:
+    while children:
+        children.pop().kill()
 
 
 def _death(status: int) -> str:
