@@ -151,23 +151,17 @@ class SampleEncoder:
         is_continuation = self._is_continuation(layout, refused)
         timer.end("mask")
         tokens = self._encode_texts(layout.texts, is_continuation, timer)
-        n_samples = len(batch.offsets) - 1
-        counters = {}
-        if len(layout.stripped):
-            counters[STRIPPED_SAMPLES] = np.bincount(layout.stripped, minlength=n_samples)
-        if rules.boundary == "split" and self._continuation is not None:
-            differing = self._joint_differs(layout, timer)
-            counters[JOINT_DIFFERS] = np.minimum(np.bincount(differing, minlength=n_samples), 1)
+        every = np.arange(len(batch.offsets) - 1)
+        counters = self._counters(layout, len(every), timer)
         boundaries = find_boundaries(layout, tokens, is_continuation, self._lengths, self._offsets)
         _refuse(refused, _uncovered(layout, boundaries), _UNCOVERED)
         samples, mixed = assemble(
-            layout, tokens, boundaries, n_samples, straddling=rules.straddling
+            layout, tokens, boundaries, len(every), straddling=rules.straddling
         )
         if rules.boundary == "joint":
-            counters[STRADDLING_TOKENS] = np.bincount(mixed, minlength=n_samples)
+            counters[STRADDLING_TOKENS] = np.bincount(mixed, minlength=len(every))
             if rules.straddling == "reject":
                 _refuse(refused, mixed, _STRADDLES)
-        every = np.arange(n_samples)
         is_other = is_continuation & (self._continuation is not self._engine)
         texts = (layout.texts, tokens, layout.text_sample, is_other)
         encoded = EncodedSamples(samples, every, counters, refused, *texts)
@@ -206,16 +200,22 @@ class SampleEncoder:
         rest_tokens = rest.encode(texts.filter(pa.array(is_continuation)), timer)
         return merge_tokens(first_tokens, rest_tokens, is_continuation)
 
-    def _joint_differs(self, layout: Layout, timer: StageTimer) -> npt.NDArray[np.int64]:
-        """Return the sample of each boundary at which the joint ids differ."""
+    def _counters(
+        self, layout: Layout, n_samples: int, timer: StageTimer
+    ) -> dict[str, npt.NDArray[np.int64]]:
+        """Return the counters that need no tokens of the samples."""
+        counters = {}
+        if len(layout.stripped):
+            counters[STRIPPED_SAMPLES] = np.bincount(layout.stripped, minlength=n_samples)
         engine = self._continuation
-        split_at = np.flatnonzero(layout.follows_text)
-        if engine is None or not len(split_at):
-            return np.zeros(0, np.int64)
-        found = self._split_joint.find(
-            layout.texts, split_at, lambda text: engine.encode(text, timer)
-        )
-        return layout.text_sample[split_at[found]]
+        if self._rules.boundary == "split" and engine is not None:
+            split_at = np.flatnonzero(layout.follows_text)
+            found = self._split_joint.find(
+                layout.texts, split_at, lambda text: engine.encode(text, timer)
+            )
+            counts = np.bincount(layout.text_sample[split_at[found]], minlength=n_samples)
+            counters[JOINT_DIFFERS] = np.minimum(counts, 1)
+        return counters
 
 
 def reference_offsets(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from contextlib import nullcontext, suppress
 from typing import TYPE_CHECKING
 
 from tokmill.chat.templates import emitted_strings
@@ -39,33 +38,26 @@ def make_sample_encoder(spec: RunSpec, memory: EngineMemory) -> SampleEncoder:
     config, tokenizer = spec.config, spec.tokenizer
     settings, rule = sft_settings(config), mask_rule(sft_settings(config))
     parse = config.tokenizer.control_tokens_in_text == "parse"
-    continuation = continuation_tokenizer(tokenizer)
-    added = added_tokens(tokenizer)
     is_joint = rule.boundary == "joint"
-    behind = "first"
+    continuation, added = continuation_tokenizer(tokenizer), added_tokens(tokenizer)
+    engine = make_engine(spec, tokenizer, spec.engine, reference_loader(spec, tokenizer), memory)
+    rest: RenewableEngine | None = engine
+    encoded_as, restart_pattern = "first", ""
     if continuation is not tokenizer:
         emitted = emitted_strings(spec.template, added) | ({tokenizer.eos.content} & set(added))
-        behind = after_control(tokenizer, continuation, emitted)
-    engine = make_engine(spec, tokenizer, spec.engine, reference_loader(spec, tokenizer), memory)
-    rest: RenewableEngine | None = None
-    pattern = ""
-    if continuation is tokenizer:
-        rest = engine
-    elif continuation is not None:
+        encoded_as = after_control(tokenizer, continuation, emitted)
         # Joint boundaries cut no text: only text after control tokens may be a continuation.
-        with suppress(TokenizerError) if is_joint and behind == "first" else nullcontext():
-            _prove(spec, continuation)
-            choice = spec.engine.continuation or Continuation(REFERENCE)
-            load_reference = reference_loader(spec, continuation)
-            rest = make_engine(spec, continuation, choice, load_reference, memory)
-        pattern = closed_texts(tokenizer, added) if parse else ""
+        is_optional = is_joint and encoded_as == "first"
+        rest = _continuation_engine(spec, continuation, memory, is_optional=is_optional)
+        if parse and continuation is not None:
+            restart_pattern = closed_texts(tokenizer, added)
     rules = SampleRules(
         rule.boundary,
         settings.straddling,
-        behind,
+        encoded_as,
         strips_left=frozenset(token.id for token in added.values() if token.lstrip),
         strips_right=frozenset(token.id for token in added.values() if token.rstrip),
-        restart_pattern=pattern,
+        restart_pattern=restart_pattern,
     )
     needs_lengths = is_joint or settings.too_long == "drop-turns"
     return SampleEncoder(
@@ -77,14 +69,23 @@ def make_sample_encoder(spec: RunSpec, memory: EngineMemory) -> SampleEncoder:
     )
 
 
-def _prove(spec: RunSpec, continuation: Tokenizer) -> None:
-    """Prove with the reference that continuations fit to the texts before them.
-
-    The run's engines were compared with the reference before the run.
+def _continuation_engine(
+    spec: RunSpec, continuation: Tokenizer | None, memory: EngineMemory, *, is_optional: bool
+) -> RenewableEngine | None:
+    """Return the engine for continuations; None if the tokenizer cannot encode them.
 
     Raises:
-        TokenizerError: they do not fit.
+        TokenizerError: the tokenizer encodes them wrongly, and they are not optional.
     """
+    if continuation is None:
+        return None
     parse = spec.config.tokenizer.control_tokens_in_text == "parse"
-    first, second = (reference_loader(spec, one)() for one in (spec.tokenizer, continuation))
-    check_continuation(spec.tokenizer, first, second, parse=parse)
+    first, rest = (reference_loader(spec, one)() for one in (spec.tokenizer, continuation))
+    try:
+        check_continuation(spec.tokenizer, first, rest, parse=parse)
+    except TokenizerError:
+        if is_optional:
+            return None
+        raise
+    choice = spec.engine.continuation or Continuation(REFERENCE)
+    return make_engine(spec, continuation, choice, reference_loader(spec, continuation), memory)
