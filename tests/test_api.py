@@ -1,0 +1,422 @@
+"""The Python face: each way of calling it, its settings, and what a call leaves behind."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import logging
+import os
+import pkgutil
+import signal
+import subprocess
+import sys
+import threading
+import warnings
+from importlib import import_module
+from pathlib import Path
+from typing import get_type_hints
+
+import pyarrow as pa
+import pytest
+
+import tokmill
+from tokmill.errors import RecordError, UsageError, VerifyError
+from tokmill.settings import arguments
+from tokmill.settings.declare import section_type
+from tokmill.settings.names import option_name
+from tokmill.settings.schema import BILL_SECTIONS, PRETRAIN_SECTIONS, SFT_SECTIONS, Config
+
+ROWS = [{"text": f"hello {i} " * (i % 5 + 1)} for i in range(200)]
+SETTINGS = {"workers": 2, "engine": "tokenizers", "part_bytes": "2kB"}
+
+
+@pytest.fixture
+def source(tmp_path, write_rows) -> Path:
+    return write_rows(tmp_path / "in.jsonl", ROWS)
+
+
+@pytest.fixture
+def make(tmp_path, source, tokenizer_dir):
+    """Make a dataset for pretraining in `out` on two workers."""
+
+    def run(inputs=source, **settings):
+        given = {"tokenizer": tokenizer_dir, "output": tmp_path / "out", **SETTINGS, **settings}
+        return tokmill.pretrain(inputs, **given)
+
+    return run
+
+
+# Ways of calling
+
+
+CALL = """
+import tokmill
+print("imported")
+{before}
+def call(name="out"):
+    dataset = tokmill.pretrain({source!r}, tokenizer={tokenizer!r}, output=name, **{settings!r})
+    return len(dataset), dataset.n_tokens, dataset.text(3)
+{call}
+"""
+
+WAYS = {
+    "a script without a guard": ("", "print(call())"),
+    "a thread": (
+        "import threading",
+        "t = threading.Thread(target=lambda: print(call())); t.start(); t.join()",
+    ),
+    "two threads at once": (
+        "from concurrent.futures import ThreadPoolExecutor",
+        "with ThreadPoolExecutor() as pool: print(*set(pool.map(call, ['a', 'b'])))",
+    ),
+    "a daemonic worker of a pool": (
+        "import multiprocessing",
+        "with multiprocessing.get_context('fork').Pool(1) as pool: print(pool.apply(call))",
+    ),
+    "a changed directory of packages": ("import sys; sys.path.append('/nowhere')", "print(call())"),
+}
+
+
+@pytest.mark.parametrize("how", ["file", "-c", "-"])
+@pytest.mark.parametrize("way", WAYS)
+def test_it_can_be_called_on_two_workers_from(way, how, source, tokenizer_dir, tmp_path):
+    if how != "file" and not way.startswith(("a script", "a daemonic")):
+        pytest.skip("as from a file")
+    before, call = WAYS[way]
+    code = CALL.format(
+        source=str(source),
+        tokenizer=str(tokenizer_dir),
+        settings=SETTINGS,
+        before=before,
+        call=call,
+    )
+    script = tmp_path / "script.py"
+    script.write_text(code)
+    words = {"file": [str(script)], "-c": ["-c", code], "-": ["-"]}[how]
+    done = subprocess.run(
+        [sys.executable, *words], cwd=tmp_path, capture_output=True, text=True,
+        input=code if how == "-" else "", timeout=120, check=False,
+    )  # fmt: skip
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.splitlines() == ["imported", str((200, 2997, ROWS[3]["text"] + "<eos>"))]
+
+
+def test_a_spawned_process_of_a_script_with_a_guard_can_call_it(source, tokenizer_dir, tmp_path):
+    before = "import multiprocessing"
+    call = """
+if __name__ == "__main__":
+    with multiprocessing.get_context("spawn").Pool(1) as pool:
+        print(pool.apply(call))
+"""
+    script = tmp_path / "script.py"
+    script.write_text(
+        CALL.format(
+            source=str(source), tokenizer=str(tokenizer_dir), settings=SETTINGS, before=before,
+            call=call,
+        )
+    )  # fmt: skip
+    done = subprocess.run(
+        [sys.executable, str(script)], cwd=tmp_path, capture_output=True, text=True, timeout=120,
+        check=False,
+    )  # fmt: skip
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.count("imported") == 2  # here, and in the process that was spawned
+    assert "2997" in done.stdout
+
+
+def state() -> dict[str, object]:
+    handled = (signal.SIGINT, signal.SIGTERM, signal.SIGALRM, signal.SIGCHLD, signal.SIGPIPE)
+    umask = os.umask(0)
+    os.umask(umask)
+    return {
+        "variables": dict(os.environ),
+        "signals": [signal.getsignal(number) for number in handled],
+        "blocked": signal.pthread_sigmask(signal.SIG_BLOCK, ()),
+        "alarm": signal.getitimer(signal.ITIMER_REAL),
+        "warnings": list(warnings.filters),
+        "logging": (logging.root.level, logging.root.handlers[:], logging.getLogger().disabled),
+        "handlers": logging.getLogger("tokmill").handlers[:],
+        "directory": Path.cwd(),
+        "umask": umask,
+        "threads of pyarrow": (pa.cpu_count(), pa.io_thread_count()),
+        "threads": {thread.name for thread in threading.enumerate()},
+        "hooks": (sys.excepthook, sys.unraisablehook, threading.excepthook),
+        "streams": (sys.stdin, sys.stdout, sys.stderr),
+        "path": list(sys.path),
+        "descriptors": len(list(Path("/proc/self/fd").iterdir())),
+    }
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_a_call_leaves_nothing_changed_in_the_process(
+    make, monkeypatch, workers, tmp_path, write_rows, source, tokenizer_dir
+):
+    monkeypatch.delenv("RAYON_NUM_THREADS", raising=False)
+    make(output=tmp_path / "warm", workers=workers).close()
+    broken = write_rows(tmp_path / "broken.jsonl", [*ROWS[:50], b"{bad", *ROWS])
+    before = state()
+    with make(workers=workers) as dataset:
+        dataset.text(0)
+    with pytest.raises(RecordError):
+        make(broken, output=tmp_path / "bad", workers=workers, on_error="fail")
+    tokmill.plan(source, tokenizer=tokenizer_dir, engine="tokenizers")
+    assert state() == before
+
+
+def test_engine_threads_are_set_while_a_run_is_under_way_and_no_longer(make, monkeypatch):
+    monkeypatch.delenv("RAYON_NUM_THREADS", raising=False)
+    seen = []
+    make(threads=3, progress=lambda progress: seen.append(os.environ.get("RAYON_NUM_THREADS")))
+    assert seen[0] == "3"
+    assert "RAYON_NUM_THREADS" not in os.environ
+    monkeypatch.setenv("RAYON_NUM_THREADS", "1")
+    make(threads=3, overwrite=True, progress=lambda progress: seen.append("again"))
+    assert os.environ["RAYON_NUM_THREADS"] == "1"
+
+
+def test_nothing_is_printed_and_no_terminal_is_driven_where_there_is_none(make, capfd):
+    make(progress=True)
+    make(progress=None)
+    make(progress=False)
+    assert capfd.readouterr() == ("", "")
+
+
+def test_notes_and_warnings_go_to_the_logger(make, caplog, write_rows, tmp_path, source):
+    caplog.set_level(logging.INFO, "tokmill")
+    make()
+    next((tmp_path / "out").glob("*.bin")).unlink()
+    make()
+    said = [(record.levelname, record.getMessage()) for record in caplog.records]
+    assert any(level == "INFO" and line.startswith("input: 1 file") for level, line in said)
+    assert any(level == "WARNING" and "was removed or cut" in line for level, line in said)
+
+
+# Progress
+
+
+def test_a_callback_hears_how_far_the_run_is(make, source):
+    heard = []
+    make(progress=heard.append)
+    assert all(isinstance(one, tokmill.Progress) for one in heard)
+    last = heard[-1]
+    assert (last.input_bytes, last.total_bytes) == (source.stat().st_size,) * 2
+    assert (last.documents, last.tokens, last.drops, last.rejects) == (200, 2997, 0, 0)
+
+
+def test_what_a_callback_raises_stops_the_run_and_the_same_call_continues_it(make):
+    class EnoughError(Exception):
+        pass
+
+    def stop(progress):
+        raise EnoughError
+
+    with pytest.raises(EnoughError):
+        make(progress=stop)
+    assert len(make()) == 200
+
+
+# Settings
+
+
+def test_an_argument_wins_over_a_variable_and_a_variable_over_the_file(make, monkeypatch, tmp_path):
+    file = tmp_path / "run.toml"
+    file.write_text("[limits]\nmin_tokens = 1\nmax_tokens = 2\n[output]\nval_fraction = 0.25\n")
+    monkeypatch.setenv("TOKMILL_MIN_TOKENS", "3")
+    monkeypatch.setenv("TOKMILL_MAX_TOKENS", "4")
+    settings = make(config=file, max_tokens=5000).manifest["config"]
+    assert settings["limits"]["min_tokens"] == 3
+    assert settings["limits"]["max_tokens"] == 5000
+    assert settings["output"]["val_fraction"] == 0.25
+
+
+def test_inputs_tokenizer_and_output_may_stand_in_the_file(source, tokenizer_dir, tmp_path):
+    file = tmp_path / "run.toml"
+    file.write_text(
+        f"[input]\npaths = ['{source}']\n[tokenizer]\npath = '{tokenizer_dir}'\n"
+        f"[output]\ndir = '{tmp_path / 'out'}'\n[run]\nengine = 'tokenizers'\n"
+    )
+    assert len(tokmill.pretrain(config=file)) == 200
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"val_fractoin": 1}, "val_fractoin: no such setting: did you mean val_fraction? "),
+        ({"packing": 4096}, "packing: no such setting: "),
+        ({"val_fraction": 2.0}, "val_fraction: expected between 0.0 and 1.0, found 2.0"),
+        ({"workers": "2"}, "workers: expected int, found str ('2')"),
+        ({"part_bytes": "2 parsecs"}, "part_bytes: expected a size such as 8MiB or 1GB, "),
+        ({"tokenizer": ""}, "no tokenizer: give tokenizer, a file, a directory or a Hub name"),
+        ({"output": None}, "no output: give output, a directory to write the dataset to"),
+    ],
+)
+def test_a_wrong_argument_is_one_line_that_names_it_as_it_was_written(make, settings, message):
+    with pytest.raises(UsageError) as caught:
+        make(**settings)
+    assert str(caught.value).startswith(message)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "message"),
+    [
+        ("TOKMILL_WORKERS", "two", "TOKMILL_WORKERS (run.workers): expected int, found 'two'"),
+        ("TOKMILL_TEMPLATE", "x", "TOKMILL_TEMPLATE: there are two settings of this name: set "),
+    ],
+)
+def test_a_wrong_variable_is_one_line_that_names_it(
+    source, tokenizer_dir, tmp_path, monkeypatch, name, value, message
+):
+    monkeypatch.setenv(name, value)
+    with pytest.raises(UsageError) as caught:
+        tokmill.pretrain(source, tokenizer=tokenizer_dir, output=tmp_path / "out")
+    assert str(caught.value).startswith(message)
+
+
+TYPES = {bool: bool, int: int, float: float, str: str, tuple[str, ...]: arguments.Names}
+
+
+@pytest.mark.parametrize(
+    ("kind", "sections", "more"),
+    [
+        (arguments.PretrainArguments, PRETRAIN_SECTIONS, {"model": str, "gpu": str}),
+        (arguments.SftArguments, SFT_SECTIONS, {"model": str, "gpu": str}),
+        (
+            arguments.PlanArguments,
+            (*PRETRAIN_SECTIONS, *SFT_SECTIONS),
+            {"model": str, "gpu": str},
+        ),
+        (arguments.BillArguments, BILL_SECTIONS, {}),
+    ],
+)
+def test_the_arguments_that_type_checkers_see_are_the_settings(kind, sections, more):
+    types = get_type_hints(Config)
+    expected = dict(more)
+    for section in sections:
+        settings = section_type(types[section])
+        hints = get_type_hints(settings)
+        for setting in dataclasses.fields(settings):
+            name = option_name(section, setting.name)
+            if setting.metadata.get("is_mapping"):
+                expected[name] = arguments.Pairs
+            elif setting.metadata.get("is_json"):
+                expected[name] = get_type_hints(arguments.SftArguments)[name]
+            elif setting.name.endswith("_bytes"):
+                expected[name] = arguments.Size
+            else:
+                expected[name] = TYPES[hints[setting.name]]
+    for name in ("paths", "tokenizer", "output"):
+        expected.pop(name, None)  # these are arguments of their own
+    assert get_type_hints(kind) == expected
+
+
+# The functions
+
+
+def test_masks_packs_and_texts_of_chats(tmp_path, tokenizer_dir, write_rows):
+    chat = [{"role": "user", "content": "hello"}, {"role": "assistant", "content": "the cat"}]
+    source = write_rows(tmp_path / "chats.jsonl", [{"messages": chat}] * 20)
+    dataset = tokmill.sft(
+        source, tokenizer=tokenizer_dir, output=tmp_path / "out", template="plain", packing=64,
+        role_names={"bot": "assistant"}, **SETTINGS,
+    )  # fmt: skip
+    assert (dataset.kind, len(dataset)) == ("sft", 20)
+    trained = dataset[4][dataset.mask(4) == 1]
+    assert len(trained) < len(dataset[4])
+    assert "the cat" in dataset.text(4)
+    assert dataset.packs["train"].row(0).tolist()[0] == 0
+
+
+def test_settings_of_the_other_recipe_are_refused(tmp_path, source, tokenizer_dir):
+    file = tmp_path / "sft.toml"
+    file.write_text("[sft]\npacking = 64\n")
+    with pytest.raises(UsageError, match=r"sft\.toml: \[sft\] is for tokmill sft"):
+        tokmill.pretrain(source, tokenizer=tokenizer_dir, output=tmp_path / "o", config=file)
+
+
+def test_a_forecast_has_what_plan_prints(source, tokenizer_dir, command_json):
+    forecast = tokmill.plan(source, tokenizer=tokenizer_dir, engine="tokenizers")
+    printed = command_json("plan", source, "-t", tokenizer_dir, "--engine", "tokenizers")
+    assert forecast.values.keys() == printed.keys()
+    assert (forecast.documents, forecast.tokens) == (200, 2997)
+    assert forecast.tokens == printed["tokens"]
+    assert forecast.engine == printed["engine"]["name"] == "tokenizers"
+
+
+def test_a_forecast_of_a_run_that_would_stop_is_its_error(tmp_path, tokenizer_dir, write_rows):
+    source = write_rows(tmp_path / "in.jsonl", [*ROWS, b"{bad"])
+    with pytest.raises(RecordError, match="the run would stop at a broken record: not an object"):
+        tokmill.plan(source, tokenizer=tokenizer_dir, engine="tokenizers", on_error="fail")
+
+
+def test_verify_says_what_was_checked_and_raises_what_is_wrong(make, tmp_path):
+    dataset = make()
+    found = tokmill.verify(tmp_path / "out")
+    assert (found.n_documents, found.n_tokens, found.problems) == (200, 2997, ())
+    assert dataset.verify() == found
+    (tmp_path / "out" / "notes.txt").write_text("mine")
+    path = next((tmp_path / "out").glob("*.bin"))
+    path.chmod(0o644)
+    path.write_bytes(b"\0" + path.read_bytes()[1:])
+    with pytest.raises(VerifyError, match="verification failed, ") as caught:
+        tokmill.verify(tmp_path / "out")
+    assert any(path.name in line for line in caught.value.problems)
+
+
+def test_the_bill_of_a_dataset_is_the_one_that_report_prints(make, command_json, tmp_path):
+    dataset = make(model="gpt2")
+    printed = command_json("report", tmp_path / "out", "--gpu", "H100", "--micro-batch", 2)
+    found = dataset.bill(gpu="H100", micro_batch=2)
+    for bill in (found, printed):
+        bill["host"] = bill["disk"]["free_bytes"] = None  # as they are at the moment
+    assert json.loads(json.dumps(found)) == printed
+    assert found["model"]["name"] == "gpt2"
+
+
+@pytest.fixture
+def command_json():
+    """Run the command line, and read the JSON that it prints."""
+
+    def run(*words):
+        command = [sys.executable, "-m", "tokmill", *map(str, words), "--json"]
+        done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60)
+        return json.loads(done.stdout)
+
+    return run
+
+
+# The package
+
+
+def test_the_face_has_all_its_names_when_every_module_has_been_imported():
+    for module in pkgutil.walk_packages(tokmill.__path__, "tokmill."):
+        if not module.name.endswith("__main__"):
+            import_module(module.name)
+    for name in tokmill.__all__:
+        found = getattr(tokmill, name)
+        is_function = name in ("open", "plan", "pretrain", "sft", "verify")
+        assert callable(found) == (is_function or name[0].isupper()), name
+    assert tokmill.bill.count_parameters("gpt2") == 124_439_808
+    assert set(tokmill.__all__) <= set(dir(tokmill))
+    with pytest.raises(AttributeError, match="module 'tokmill' has no attribute 'nothing'"):
+        tokmill.nothing  # noqa: B018
+
+
+def test_importing_the_package_imports_nothing_that_takes_time():
+    code = (
+        "import sys; before = set(sys.modules); import tokmill; dir(tokmill); "
+        "print(*sorted({name.partition('.')[0] for name in set(sys.modules) - before}))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    heavy = {"numpy", "pyarrow", "click", "rich", "tokenizers", "psutil", "dataclasses", "asyncio"}
+    assert not heavy & set(done.stdout.split()), done.stdout
+
+
+@pytest.mark.parametrize("name", [name for name in tokmill.__all__ if name != "__version__"])
+def test_every_public_name_says_what_it_is(name):
+    text = getattr(tokmill, name).__doc__
+    assert text
+    assert text.splitlines()[0].endswith(".")
+    if name in ("open", "plan", "pretrain", "sft", "verify"):
+        for heading in ("Args:", "Returns:", "Raises:", "Example:"):
+            assert heading in text

@@ -1,0 +1,287 @@
+"""Reading a finished dataset: any document by number, of one shard or of thousands."""
+
+from __future__ import annotations
+
+import json
+import os
+import pickle
+import resource
+import threading
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+import psutil
+import pytest
+
+import tokmill
+from tokmill.dataset.reader import open_shards, read_manifest
+from tokmill.errors import StateError, StorageError, UsageError, VerifyError
+from tokmill.executors.run import run
+from tokmill.lock import locked
+from tokmill.opened import MOST_OPEN
+from tokmill.settings.sft import SftSettings
+
+ROWS = [{"text": f"hello {i} " * (i % 5 + 1)} for i in range(60)]
+
+
+@pytest.fixture
+def directory(tmp_path, configure, silent, write_rows):
+    """Two files, several parts, commits and splits, a rejected and a dropped record."""
+    sources = [
+        write_rows(tmp_path / "a.jsonl", ROWS),
+        write_rows(tmp_path / "b.jsonl", [*ROWS[:10], b"{bad", *ROWS[:10]]),
+    ]
+    out = tmp_path / "out"
+    settings = {"part_bytes": 700, "shard_tokens": 150, "val_fraction": 0.2}
+    run(configure(out, *sources, max_reject_fraction=1.0, **settings), silent)
+    return out
+
+
+@pytest.fixture
+def chats(tmp_path, configure, silent, write_rows):
+    """Twelve packed samples with masks and weights."""
+    turns = [{"role": "user", "content": "hello"}, {"role": "assistant", "content": "the cat"}]
+    source = write_rows(tmp_path / "c.jsonl", [{"messages": turns}] * 12)
+    sft = SftSettings(template="plain", packing=64, weights="file")
+    run(configure(tmp_path / "sft", source, sft=sft), silent)
+    return tmp_path / "sft"
+
+
+def test_documents_stand_in_the_order_of_the_dataset(directory):
+    shards = list(open_shards(directory, read_manifest(directory)))
+    expected = [shard.document(i).tolist() for shard in shards for i in range(len(shard.lengths))]
+    dataset = tokmill.open(directory)
+    assert len(dataset) == len(expected) == 80
+    assert [dataset[i].tolist() for i in range(80)] == expected
+    assert [ids.tolist() for ids in dataset] == expected
+    assert dataset.n_tokens == sum(map(len, expected))
+    assert dataset[-1].tolist() == dataset[np.int64(79)].tolist() == expected[-1]
+    assert [one.name for one in dataset.shards] == [shard.name for shard in shards]
+    assert dataset.manifest == read_manifest(directory)
+
+
+def test_ids_are_views_that_nobody_can_change(directory):
+    ids = tokmill.open(directory)[3]
+    assert type(ids) is np.ndarray
+    assert ids.dtype == np.uint16
+    with pytest.raises(ValueError, match="read-only"):
+        ids[0] = 1
+
+
+@pytest.mark.parametrize("number", [80, -81, 1 << 70])
+def test_a_number_that_no_document_has_is_an_index_error(directory, number):
+    with pytest.raises(IndexError, match=f"no document {number}; it holds 80"):
+        tokmill.open(directory)[number]
+
+
+def test_what_is_no_number_is_a_type_error(directory):
+    with pytest.raises(TypeError):
+        tokmill.open(directory)["5"]
+
+
+def test_a_split_is_a_dataset_of_its_own(directory):
+    dataset = tokmill.open(directory)
+    train, val = dataset.split("train"), tokmill.open(directory, split="val")
+    assert dataset.splits == ("train", "val")
+    assert (len(train) + len(val), train.n_tokens + val.n_tokens) == (80, dataset.n_tokens)
+    assert (
+        val[0].tolist()
+        == next(open_shards(directory, dataset.manifest, "val")).document(0).tolist()
+    )
+    assert {one.split for one in val.shards} == {"val"}
+    with pytest.raises(UsageError, match="expected one of train, val; found 'test'"):
+        dataset.split("test")
+
+
+def test_a_split_without_documents_is_empty(chats):
+    val = tokmill.open(chats, split="val")
+    assert (len(val), list(val), val.n_tokens, val.shards) == (0, [], 0, ())
+    with pytest.raises(IndexError):
+        val[0]
+
+
+def test_text_is_what_inspect_shows(directory, chats, tokenizer_dir):
+    dataset = tokmill.open(directory)
+    assert dataset.text(0) == f"{ROWS[0]['text']}<eos>"
+    assert "hello" in tokmill.open(chats, tokenizer=tokenizer_dir).text(2)
+
+
+def test_a_tokenizer_that_has_moved_is_named_when_the_dataset_is_opened(
+    directory, tmp_path, tokenizer_dir
+):
+    manifest = json.loads((directory / "manifest.json").read_text())
+    manifest["config"]["tokenizer"]["path"] = str(tmp_path / "gone")
+    path = directory / "manifest.json"
+    path.chmod(0o644)
+    path.write_text(json.dumps(manifest))
+    with pytest.raises(tokmill.TokmillError, match="gone"):
+        tokmill.open(directory).text(0)
+    assert tokmill.open(directory, tokenizer=tokenizer_dir).text(0).startswith("hello")
+
+
+def test_masks_weights_and_packs_of_chats(chats):
+    dataset = tokmill.open(chats)
+    shard = next(open_shards(chats, dataset.manifest))
+    assert dataset.mask(3).tolist() == shard.sample_mask(3).tolist()
+    assert 0 < dataset.mask(3).sum() < len(dataset[3])
+    assert dataset.weight(3).tolist() == dataset.mask(3).tolist()
+    rows = dataset.packs["train"]
+    assert np.concatenate([rows.row(i) for i in range(rows.n_rows)]).tolist() == list(range(12))
+
+
+def test_a_dataset_without_masks_or_weights_says_so(directory):
+    dataset = tokmill.open(directory)
+    assert dataset.packs == {}
+    with pytest.raises(UsageError, match="no masks: a pretrain dataset trains all tokens"):
+        dataset.mask(0)
+    with pytest.raises(UsageError, match="no weights: "):
+        dataset.weight(0)
+
+
+# Origins
+
+
+def test_the_origin_of_a_document_is_its_record(tmp_path, configure, silent, write_rows):
+    sources = [write_rows(tmp_path / f"{i}.jsonl", ROWS[: 20 + i]) for i in range(3)]
+    settings = {"part_bytes": 500, "shard_tokens": 100}
+    run(configure(tmp_path / "out", *sources, **settings), silent)
+    dataset = tokmill.open(tmp_path / "out")
+    expected = [(str(path), n) for i, path in enumerate(sources) for n in range(1, 21 + i)]
+    found = [dataset.origin(i) for i in range(len(dataset))]
+    assert [(one.path, one.first_record) for one in found] == expected
+    assert all(one.first_record == one.last_record for one in found)
+    assert len({one.shard for one in found}) > 5
+
+
+def test_an_origin_that_is_not_known_exactly_is_a_range_that_holds_it(directory):
+    dataset = tokmill.open(directory)
+    seen: dict[str, set[int]] = {}
+    for i in range(len(dataset)):
+        origin = dataset.origin(i)
+        assert origin.split == origin.shard.partition("-")[0]
+        if origin.path:
+            numbers = range(origin.first_record, origin.last_record + 1)
+            rows = ROWS if origin.path.endswith("a.jsonl") else [*ROWS[:10], {}, *ROWS[:10]]
+            texts = [rows[n - 1].get("text") for n in numbers]
+            assert dataset.text(i).removesuffix("<eos>") in texts, origin
+            seen.setdefault(origin.path, set()).update(numbers)
+    assert len(seen) == 2
+
+
+def test_a_damaged_record_of_a_part_is_one_line(directory):
+    path = directory / "parts" / "0000000.json"
+    path.chmod(0o644)
+    path.write_text("{}")
+    with pytest.raises(VerifyError, match=r"0000000\.json: damaged or missing record"):
+        tokmill.open(directory).origin(0)
+
+
+# What is not a finished dataset
+
+
+def test_a_directory_in_which_a_run_is_writing_says_so(directory):
+    (directory / "manifest.json").unlink()
+    with locked(directory), pytest.raises(StateError, match="a run is writing here: wait for "):
+        tokmill.open(directory)
+
+
+def test_an_unfinished_directory_says_how_to_go_on(directory):
+    (directory / "manifest.json").unlink()
+    with pytest.raises(StateError, match=r"not finished .*: run the same command again to "):
+        tokmill.open(directory)
+
+
+def test_a_directory_without_a_dataset_says_so(tmp_path):
+    with pytest.raises(UsageError, match=r"not a tokmill dataset: no manifest\.json there"):
+        tokmill.open(tmp_path)
+
+
+def test_a_shard_that_is_gone_is_an_error_when_it_is_read(directory):
+    dataset = tokmill.open(directory)
+    (directory / f"{dataset.shards[0].name}.bin").unlink()
+    with pytest.raises(VerifyError, match=f"{dataset.shards[0].name}.bin"):
+        dataset[0]
+    assert len(dataset[-1])
+
+
+# Open files, threads and processes
+
+
+@pytest.fixture(scope="module")
+def many(tmp_path_factory, configure, silent, write_rows):
+    """A dataset of 3,000 shards, of which all but the first are links to it."""
+    directory = tmp_path_factory.mktemp("many")
+    source = write_rows(directory / "in.jsonl", ROWS)
+    out = directory / "out"
+    run(configure(out, source), silent)
+    manifest = json.loads((out / "manifest.json").read_text())
+    first = manifest["shards"][0]
+    for i in range(1, 3000):
+        name = f"train-{i:07d}-0000"
+        manifest["shards"].append({**first, "name": name})
+        for ending in ("bin", "idx"):
+            os.link(out / f"{first['name']}.{ending}", out / f"{name}.{ending}")
+    (out / "manifest.json").unlink()
+    (out / "manifest.json").write_text(json.dumps(manifest))
+    return out
+
+
+def n_mapped() -> int:
+    return sum("train-" in one.path for one in psutil.Process().memory_maps(grouped=False))
+
+
+def test_thousands_of_shards_are_mapped_only_when_they_are_read_and_few_at_a_time(many):
+    process = psutil.Process()
+    before = process.num_fds()
+    with tokmill.open(many) as dataset:
+        assert (len(dataset), n_mapped(), process.num_fds()) == (180_000, 0, before)
+        last = dataset[-1].tolist()
+        assert n_mapped() == 2
+        for i in range(0, len(dataset), 61):
+            assert dataset[i].tolist() == dataset[i % 60].tolist()
+        assert n_mapped() <= 2 * MOST_OPEN
+        assert process.num_fds() <= before + 2 * MOST_OPEN
+        assert dataset[-1].tolist() == last
+    assert (n_mapped(), process.num_fds()) == (0, before)
+
+
+def test_arrays_that_are_kept_of_too_many_shards_are_one_line(many):
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (psutil.Process().num_fds() + 100, hard))
+    try:
+        dataset, kept = tokmill.open(many), []
+        with pytest.raises(StorageError, match="too many open files: arrays that are kept"):
+            kept.extend(dataset[i] for i in range(0, len(dataset), 60))
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
+def test_a_closed_dataset_lets_its_files_go_and_can_be_read_again(directory):
+    dataset = tokmill.open(directory)
+    ids = dataset[0]
+    dataset.close()
+    assert ids.tolist() == dataset[0].tolist()
+
+
+def test_a_dataset_travels_to_another_process_as_a_name(directory, monkeypatch):
+    monkeypatch.chdir(directory.parent)
+    dataset = tokmill.open(directory.name, split="val")
+    data = pickle.dumps(dataset)
+    monkeypatch.chdir("/")
+    assert len(data) < 1000
+    copy = pickle.loads(data)
+    assert [ids.tolist() for ids in copy] == [ids.tolist() for ids in dataset]
+
+
+def test_threads_read_one_dataset_side_by_side(many):
+    dataset = tokmill.open(many)
+    expected = [dataset[i].tolist() for i in range(60)]
+    barrier = threading.Barrier(8)
+
+    def read(seed: int) -> bool:
+        barrier.wait()
+        numbers = np.random.default_rng(seed).integers(0, len(dataset), 1000).tolist()
+        return all(dataset[i].tolist() == expected[i % 60] for i in numbers)
+
+    with ThreadPoolExecutor(8) as pool:
+        assert all(pool.map(read, range(8)))
