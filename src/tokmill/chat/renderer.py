@@ -13,7 +13,7 @@ from tokmill.chat.reading.columns import read_regular
 from tokmill.chat.records import RecordWriter, Written
 from tokmill.chat.reply_counts import reply_counts
 from tokmill.chat.weights import segment_weights
-from tokmill.values import WHOLE_RECORD, Reject, SampleBatch
+from tokmill.values import WHOLE_RECORD, SampleBatch
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from tokmill.chat.templates import ChatTemplate
     from tokmill.chat.weights import MaskRule
     from tokmill.settings.sft import SftSettings
-    from tokmill.values import Records
+    from tokmill.values import Records, Reject
 
 _MOST_SKIPPED = 64
 """At most so many blocks are skipped before the fast path is tried again."""
@@ -61,10 +61,8 @@ class ChatRenderer:
         if (regular := self._regular_samples(text)) is not None:
             return self._samples(regular, ())
         written = self.write(text)
-        lookup = records.lookup
         refused = [
-            (row, Reject(lookup.place(row), reason, message, lookup.raw(row)))
-            for row, reason, message in written.refused
+            (row, records.reject(row, reason, message)) for row, reason, message in written.refused
         ]
         return self._samples(written, refused)
 

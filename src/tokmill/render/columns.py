@@ -8,12 +8,14 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tokmill.values import DocumentBatch, Records, Reject
+from tokmill.values import DocumentBatch
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     import numpy.typing as npt
+
+    from tokmill.values import Records, Reject
 
 
 def joined(*pieces: pa.StringArray | str) -> pa.StringArray:
@@ -49,4 +51,4 @@ def _empty_reject(records: Records, row: int, fields: Sequence[str]) -> Reject:
     else:
         reason = "no such fields"
         message = f"expected any of {', '.join(fields)}; found {', '.join(keys) or 'no keys'}"
-    return Reject(records.lookup.place(row), reason, message, records.lookup.raw(row))
+    return records.reject(row, reason, message)
