@@ -25,7 +25,7 @@ GPT2 = ("memory", "--model", "gpt2")
         (("--layers", "2"), "no model: give --model (tokmill memory --models lists names), or "),
         (("--family", "llama"), "family llama: a model by numbers needs --layers, --hidden"),
         ((*GPT2[1:], "--family", "llama"), "model gpt2: its family is gpt2, not llama; leave out "),
-        ((*GPT2[1:], "--experts", "8"), "model gpt2: --experts 8 has no meaning for gpt2"),
+        ((*GPT2[1:], "--experts", "8"), "model gpt2: --experts 8 does not exist in gpt2"),
         ((*GPT2[1:], "--layers", "9" * 12), "model gpt2: --layers: expected a whole number from"),
         (
             (*GPT2[1:], "--micro-batch", "-3"),
@@ -34,7 +34,10 @@ GPT2 = ("memory", "--model", "gpt2")
         ((*GPT2[1:], "--epochs", "nan"), "--epochs (training.epochs): expected between 0.0 and 10"),
         ((*GPT2[1:], "--gpu", "0GiB"), "gpu: expected the memory of one (24GiB, 256MiB or more),"),
         ((*GPT2[1:], "--gpu", "9" * 400 + "GiB"), "gpu: expected the memory of one (24GiB, 256MiB"),
-        ((*GPT2[1:], "--gpu", "-5GiB"), "gpu: '-5GiB' is not known; give its memory (24GiB) or"),
+        (
+            (*GPT2[1:], "--gpu", "-5GiB"),
+            "gpu: '-5GiB' is not known: expected its memory (24GiB) or",
+        ),
         ((*GPT2[1:], "--weights", "nf4"), "weights: nf4 is for weights that are not trained, but"),
         ((*GPT2[1:], "--offload", "all"), "offload: all needs sharding zero-1, zero-2, zero-3 or"),
         ((*GPT2[1:], "--serving-gpus", "5"), "serving_gpus: expected a divisor of the model's 12"),
@@ -154,4 +157,6 @@ def test_an_unknown_gpu_is_said_where_no_model_is_named(
     assert pretrain(records).code == 0
     outcome = tokmill("report", tmp_path / "out", "--gpu", "H1000")
     assert outcome.code == 2
-    assert outcome.error.startswith("gpu: 'H1000' is not known; give its memory (24GiB) or one of")
+    assert outcome.error.startswith(
+        "gpu: 'H1000' is not known: expected its memory (24GiB) or one of"
+    )

@@ -65,7 +65,7 @@ def test_a_sample_is_shown_with_what_is_trained(tokmill: Callable[..., Any], sft
     n_tokens, n_trained = counts["tokens"], counts["trained_tokens"]
     assert outcome.out.split("\n") == [
         "«trained»  untrained  ‹control›  «‹trained control›»  "
-        r"⏎ newline at a trained edge  \x.. split character",
+        r"⏎ newline at a trained edge  \x.. byte of a split character",
         "",
         f"sample 1 (train-0000000-0000, {n_tokens} tokens, {n_trained} trained, "
         f"{n_trained / n_tokens:.1%})",

@@ -103,8 +103,8 @@ def test_a_report_says_ratios_shares_and_what_choices_would_add(
         r"good\.jsonl +40 +\d+ +\S+ ",
         r"^  bytes per token +\d+\.\d{3} \(uint16\)$",
         r"^  size relative to the text +\d+\.\d% of ",
-        r"^  of the input as it is stored +\d+\.\d% of ",
-        r"^  uint32 in place of uint16 ",
+        r"^  relative to the input +\d+\.\d% of ",
+        r"^  uint32 instead of uint16 ",
         r"^  loss masks ",
         r"^host RAM",
         r"^GPU memory: add --model",
@@ -254,7 +254,7 @@ def test_a_missing_file_is_a_mismatch(tokmill: Callable[..., Any], made: Path) -
     (made / "val-0000000-0000.idx").unlink()
     outcome = tokmill("report", made)
     assert outcome.code == 1
-    assert outcome.error.startswith("val-0000000-0000.idx: the manifest says ")
+    assert outcome.error.startswith("val-0000000-0000.idx: expected 462 B as in the manifest")
 
 
 @pytest.mark.parametrize("key", ["totals", "files", "length_histogram", "tokenizer", "sources"])

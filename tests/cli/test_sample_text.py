@@ -37,7 +37,7 @@ def test_without_colour_trained_text_and_control_tokens_stand_between_marks() ->
     assert sample_text(CHAT, PLAIN) == "‹<s>›user\nhi‹</s>›«yes\n‹</s>›»\n"
     assert legend(PLAIN) == (
         "«trained»  untrained  ‹control›  «‹trained control›»  "
-        r"⏎ newline at a trained edge  \x.. split character"
+        r"⏎ newline at a trained edge  \x.. byte of a split character"
     )
 
 
@@ -73,7 +73,7 @@ def test_marks_that_stand_in_the_text_are_replaced_and_a_line_says_so() -> None:
     text = sample_text(sample(run("« ‹⟦"), run("oui", weight=1)), PLAIN)
     assert text.splitlines() == [
         "here: ⟪trained⟫  untrained  ⟨control⟩  ⟪⟨trained control⟩⟫  "
-        r"⏎ newline at a trained edge  \x.. split character",
+        r"⏎ newline at a trained edge  \x.. byte of a split character",
         "« ‹⟦⟪oui⟫",
     ]
     assert sample_text(sample(run("« ‹⟦"), run("oui", weight=1)), COLOUR).startswith("« ‹⟦")
@@ -103,7 +103,7 @@ def test_a_weight_other_than_1_is_said_behind_its_span() -> None:
 
 def test_a_long_text_is_cut_and_its_marks_close() -> None:
     shown = sample(run("0123"), run("4567", weight=1))
-    assert sample_text(shown, Look(False, False, 6)) == "0123«45»… (2 tokens in all)"
+    assert sample_text(shown, Look(False, False, 6)) == "0123«45»… (2 tokens in total)"
 
 
 def test_documents_have_no_marks() -> None:

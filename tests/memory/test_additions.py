@@ -17,7 +17,7 @@ def amounts(size: DatasetSize, epochs: float = 1.0) -> dict[str, int]:
 def test_a_dataset_for_pretraining_could_have_masks_uint32_and_other_layouts():
     assert amounts(PRETRAIN) == {
         "loss masks": 10_000,
-        "uint32 in place of uint16": 20_000,
+        "uint32 instead of uint16": 20_000,
         "nanoGPT, Megatron, OLMo-core, nanotron": 0,
         "datatrove, nanotron": 80,
         "llm.c, modded-nanogpt, litdata": 20_000 + 3 * 1024,
@@ -28,18 +28,18 @@ def test_a_dataset_for_pretraining_could_have_masks_uint32_and_other_layouts():
 def test_samples_of_sft_could_have_weights_and_be_packed():
     found = additions(SFT, sequence=100, epochs=1.0)
     by_name = {line.name: line.n_bytes for line in found}
-    assert by_name["loss weights in a file"] == 40_004
+    assert by_name["loss weights (.weight)"] == 40_004
     assert by_name["packing: the index"] == 8 * (10 + 101 + 1)
-    assert by_name["packing: the rows themselves"] == 5 * 101 * 100 + 20 * 101 + 42
+    assert by_name["packing: the padded rows"] == 5 * 101 * 100 + 20 * 101 + 42
     assert "loss masks" not in by_name
-    assert "uint32 in place of uint16" not in by_name
+    assert "uint32 instead of uint16" not in by_name
 
 
 def test_what_is_there_already_is_not_offered():
     packed = DatasetSize(
         "sft", 10_000, 10, 2, mask=True, weights=True, capacity=200, packed_rows=True
     )
-    assert not {"packing", "loss weights in a file", "loss masks"} & set(amounts(packed))
+    assert not {"packing", "loss weights (.weight)", "loss masks"} & set(amounts(packed))
 
 
 def test_packed_rows_are_as_long_as_those_of_the_pack_index():

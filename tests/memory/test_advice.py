@@ -106,12 +106,12 @@ def test_every_measure_says_what_it_saves_alone():
         ("--sharding zero-3",), 4000, 12_192, False
     )  # fmt: skip
     assert steps["smaller micro batch"].saved_bytes == 7 * 1024
-    assert steps["mixed precision"].why_not == "products are 16 bit already (amp)"
+    assert steps["mixed precision"].why_not == "matrix products are in 16 bit already (amp)"
 
 
 def test_with_one_gpu_nothing_is_shared_and_that_is_said():
     steps = {step.name: step for step in advice(5000).steps}
-    assert "no others to share" in steps["ZeRO stage 3"].why_not
+    assert "only one GPU" in steps["ZeRO stage 3"].why_not
     assert "one GPU" in steps["tensor parallelism"].why_not
 
 

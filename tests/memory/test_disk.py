@@ -115,12 +115,12 @@ def test_a_source_takes_its_tokens_and_by_tokens_a_share_of_the_rest():
     [
         (
             {"val-0000000-0000.bin": 78},
-            "val-0000000-0000.bin: the manifest says 80 B, found is 78 B: "
+            "val-0000000-0000.bin: expected 80 B as in the manifest, found 78 B: "
             "the dataset is damaged, see tokmill verify",
         ),
         (
             {"plan.json": None},
-            "plan.json: the manifest says 700 B, found is nothing: "
+            "plan.json: expected 700 B as in the manifest, found nothing: "
             "the dataset is damaged, see tokmill verify",
         ),
     ],

@@ -65,7 +65,7 @@ def test_a_size_is_taken_in_its_own_unit(text, n_bytes):
 
 @pytest.mark.parametrize("text", ["voodoo 2", "", "24", "a100-60"])
 def test_an_unknown_name_lists_the_known_ones(text):
-    with pytest.raises(UsageError, match=r"not known; give its memory \(24GiB\) or one of: V100"):
+    with pytest.raises(UsageError, match=r"not known: expected its memory \(24GiB\) or one of"):
         find_gpu(text)
 
 

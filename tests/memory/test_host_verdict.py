@@ -26,7 +26,7 @@ def test_what_is_needed_fits_or_fits_barely():
     assert str(judged(Machine(memory_bytes=64 * GIB))) == "fits: 10.0 GiB of 64.0 GiB"
     barely = judged(Machine(memory_bytes=16 * GIB))
     assert barely.said == BARELY
-    assert barely.text == f"{BARELY}: 10.0 GiB of 16.0 GiB, at most 20.0 GiB"
+    assert barely.text == f"{BARELY}: 10.0 GiB of 16.0 GiB, upper bound 20.0 GiB"
     busy = judged(Machine(memory_bytes=64 * GIB, available_bytes=4 * GIB))
     assert busy.text == "fits: 10.0 GiB of 64.0 GiB, but only 4.0 GiB are free now"
     assert busy.said == NOT_NOW
@@ -52,8 +52,7 @@ def test_one_setting_that_is_enough_is_named_alone():
         ("--loading memmap", 20 * GIB, True)
     ]
     assert found.text == (
-        "does not fit: 30.0 GiB are needed, this machine has 16.0 GiB; "
-        "it fits with --loading memmap"
+        "does not fit: needs 30.0 GiB, this machine has 16.0 GiB; fits with --loading memmap"
     )
 
 
@@ -79,13 +78,13 @@ def test_spawned_workers_are_told_to_open_the_dataset_themselves():
 def test_nothing_helps_where_nothing_can_be_changed():
     found = judged(Machine(memory_bytes=1 * GIB))
     assert found.together == ()
-    assert found.text.endswith("no setting of loading and initialisation makes it fit")
+    assert found.text.endswith("no setting of loading or initialization makes it fit")
 
 
 def test_a_small_shared_memory_is_a_problem_of_its_own():
     found = judged(Machine(memory_bytes=64 * GIB, shm_bytes=GIB), loader_workers=2)
     assert found.said == "does not fit"
-    assert "4.0 GiB of batches are needed in /dev/shm, it holds 1.0 GiB" in found.text
+    assert "4.0 GiB of batches do not fit in /dev/shm, which has 1.0 GiB" in found.text
     assert found.together == ("--loader-workers 0",)
     fewer = judged(Machine(memory_bytes=64 * GIB, shm_bytes=2 * GIB), loader_workers=2)
     assert fewer.together == ("--prefetch 1",)
@@ -94,8 +93,8 @@ def test_a_small_shared_memory_is_a_problem_of_its_own():
 def test_a_verdict_is_plain_values():
     assert judged(Machine(memory_bytes=16 * GIB), loading="read").as_json() == {
         "said": "does not fit",
-        "text": "does not fit: 30.0 GiB are needed, this machine has 16.0 GiB; "
-        "it fits with --loading memmap",
+        "text": "does not fit: needs 30.0 GiB, this machine has 16.0 GiB; "
+        "fits with --loading memmap",
         "remedies": ({"option": "--loading memmap", "saves_bytes": 20 * GIB, "is_enough": True},),
         "together": ("--loading memmap",),
     }

@@ -126,9 +126,9 @@ def test_a_family_beside_a_name_must_be_its_own() -> None:
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"name": "gpt2", "kv_heads": 4}, "--kv-heads 4 has no meaning for gpt2"),
-        ({"name": "llama-3-8b", "experts": 4}, "--experts 4 has no meaning for llama"),
-        ({"name": "bloom-560m", "ffn": 4}, "--ffn 4 has no meaning for bloom"),
+        ({"name": "gpt2", "kv_heads": 4}, "--kv-heads 4 does not exist in gpt2"),
+        ({"name": "llama-3-8b", "experts": 4}, "--experts 4 does not exist in llama"),
+        ({"name": "bloom-560m", "ffn": 4}, "--ffn 4 does not exist in bloom"),
         ({"name": "mixtral-8x7b", "ffn": 4, "expert_ffn": 5}, "--ffn 4 and --expert-ffn 5"),
         ({"name": "gpt2", "heads": 7}, "n_embd 768 is no multiple of --heads 7"),
         ({"name": "llama-3-8b", "heads": 12}, "--heads 12 is no multiple of num_key_value_heads 8"),
@@ -147,7 +147,7 @@ def test_a_configuration_around_a_text_model_gives_the_text_model_and_says_what_
     outer = model_from_config({"model_type": "gemma3", "text_config": text})
 
     assert (outer.tensors, inner.leaves_out) == (inner.tensors, ())
-    assert outer.leaves_out == ("what stands around the text model (vision, audio)",)
+    assert outer.leaves_out == ("parts besides the text model (vision, audio)",)
 
 
 def test_a_head_is_tied_where_the_outer_configuration_says_so() -> None:

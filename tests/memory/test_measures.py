@@ -6,8 +6,8 @@ from tokmill.settings.bill import TrainingSettings
 
 ORDER = (
     "no logits kept for metrics", "fused optimizer step", "mixed precision", "flash attention",
-    "fused loss", "smaller micro batch", "accumulation instead of batch", "shorter context",
-    "ZeRO stage 1", "ZeRO stage 2", "ZeRO stage 3", "8-bit optimizer states",
+    "fused loss", "smaller micro batch", "gradient accumulation instead of batch",
+    "shorter context", "ZeRO stage 1", "ZeRO stage 2", "ZeRO stage 3", "8-bit optimizer states",
     "optimizer offload", "offload of weights too", "smaller base model", "LoRA", "QLoRA",
     "checkpointing", "tensor parallelism", "context parallelism", "expert parallelism",
     "pipeline parallelism",
@@ -51,7 +51,7 @@ def test_only_measures_that_train_something_else_are_marked_so():
         ("fused loss", {}, ("--loss fused",)),
         ("smaller micro batch", {"micro_batch": 6}, ("--micro-batch 1",)),
         (
-            "accumulation instead of batch",
+            "gradient accumulation instead of batch",
             {"micro_batch": 6, "accumulation": 2},
             ("--micro-batch 1", "--accumulation 12"),
         ),
@@ -78,20 +78,24 @@ def test_a_measure_is_the_settings_to_change(name, training, expected):
     ("name", "training", "why"),
     [
         ("no logits kept for metrics", {}, "none are kept"),
-        ("fused optimizer step", {"optimizer_step": "fused"}, "the step is fused"),
-        ("mixed precision", {}, "products are 16 bit already (amp)"),
+        (
+            "fused optimizer step",
+            {"optimizer_step": "fused"},
+            "the optimizer step is fused already",
+        ),
+        ("mixed precision", {}, "matrix products are in 16 bit already (amp)"),
         ("flash attention", {}, "in use"),
         ("smaller micro batch", {}, "the micro batch is 1"),
-        ("shorter context", {"sequence": 256}, "256 tokens are few already"),
-        ("ZeRO stage 1", {}, "one GPU holds the states: there are no others to share them with"),
+        ("shorter context", {"sequence": 256}, "256 tokens are short already"),
+        ("ZeRO stage 1", {}, "there is only one GPU"),
         ("ZeRO stage 2", {"gpus": 2, "sharding": "fsdp"}, "in use (fsdp)"),
         ("ZeRO stage 2", {"gpus": 2, "sharding": "zero-2"}, "in use (zero-2)"),
-        ("8-bit optimizer states", {"optimizer": "lion"}, "for Adam only; the optimizer is lion"),
+        ("8-bit optimizer states", {"optimizer": "lion"}, "only for Adam; the optimizer is lion"),
         ("optimizer offload", {"sharding": "zero-3", "offload": "all"}, "in use (all)"),
         ("smaller base model", {}, "no smaller llama is built in"),
         ("LoRA", {"adapter": "lora"}, "in use (lora)"),
         ("checkpointing", {"checkpointing": "full"}, "in use (full)"),
-        ("tensor parallelism", {}, "one GPU cannot share; with more: --gpus"),
+        ("tensor parallelism", {}, "there is only one GPU; set --gpus"),
         ("expert parallelism", {"gpus": 4}, "no more of the 4 GPUs can share it"),
     ],
 )
@@ -117,7 +121,7 @@ def test_accumulation_keeps_the_batch_exactly():
     def fits(case):
         return case.training.micro_batch <= 4  # which does not divide 6
 
-    assert change("accumulation instead of batch", a_case(micro_batch=6), fits) == (
+    assert change("gradient accumulation instead of batch", a_case(micro_batch=6), fits) == (
         "--micro-batch 2", "--accumulation 3"
     )  # fmt: skip
 

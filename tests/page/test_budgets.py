@@ -140,5 +140,5 @@ def test_a_finished_dataset_is_its_files_its_size_and_what_is_free_beside_it(tmp
 
 
 def test_a_directory_without_the_files_is_damaged(tmp_path: Path):
-    with pytest.raises(VerifyError, match="found is nothing"):
+    with pytest.raises(VerifyError, match="found nothing"):
         on_disk(tmp_path, FINISHED)

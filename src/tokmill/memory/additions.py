@@ -11,14 +11,14 @@ if TYPE_CHECKING:
     from tokmill.memory.formula import Line
 
 _LAYOUT, _EXACT = "docs/format.md", "none"
-_ROWS = "rows are as few as the tokens need; best fit takes 0 to 5 % more"
+_ROWS = "the fewest rows that hold the tokens; best fit needs 0 to 5 % more"
 
 ADD_MASKS = Formula("loss masks", "T", _LAYOUT, _EXACT)
-ADD_WEIGHTS = Formula("loss weights in a file", "4 * T", _LAYOUT, _EXACT)
-ADD_UINT32 = Formula("uint32 in place of uint16", "2 * T", _LAYOUT, _EXACT)
+ADD_WEIGHTS = Formula("loss weights (.weight)", "4 * T", _LAYOUT, _EXACT)
+ADD_UINT32 = Formula("uint32 instead of uint16", "2 * T", _LAYOUT, _EXACT)
 ADD_PACKS = Formula("packing: the index", "8 * (D + rows + 1)", _LAYOUT, _ROWS)
 ADD_ROWS = Formula(
-    "packing: the rows themselves",
+    "packing: the padded rows",
     "(q + beside) * rows * row_tokens + 20 * rows + 42",
     _LAYOUT,
     _ROWS,
@@ -27,7 +27,7 @@ EXPORT_LINKED = Formula(
     "nanoGPT, Megatron, OLMo-core, nanotron: the same .bin, linked",
     "0",
     "they read a raw body of ids; Megatron the .idx too, OLMo-core and datatrove the .mask",
-    "small lists beside it left out",
+    "without the small lists beside it",
 )
 EXPORT_INDEX = Formula(
     "datatrove, nanotron: .ds.index", "8 * D", "datatrove 0.10.1, its reader", _EXACT

@@ -22,25 +22,25 @@ CHINCHILLA_TOKENS = 20
 """Tokens a parameter of a compute-optimal run (Hoffmann et al. 2022, table A3: 18 to 22)."""
 
 TRAINING_OPERATIONS = Formula(
-    "operations of a trained token",
+    "FLOP of a trained token",
     "6 * P_used + 12 * a * h * s_layers",
     "PaLM, appendix B: 6 N + 12 L H Q T; forward 2, backward 4 a parameter; attention not halved "
     "for the causal mask",
     "leaves out norms, activations, softmax: under 1 % from d = 1,024 on",
 )
 ADAPTER_OPERATIONS = Formula(
-    "operations of a trained token, frozen base",
+    "FLOP of a trained token, frozen base",
     "4 * P_used + 12 * a * h * s_layers",
     "PaLM's count without the gradients of frozen matrices",
     "leaves out the adapters: under 2 % up to rank 64",
 )
 FORWARD_OPERATIONS = Formula(
-    "operations of a token forward again",
+    "FLOP of recomputing a token's forward pass",
     "2 * P_layers + 4 * a * h * s_layers",
     "checkpointing runs the layers, not the head, forward twice",
 )
 ATTENTION_OPERATIONS = Formula(
-    "operations of a token's attention again",
+    "FLOP of recomputing a token's attention",
     "4 * a * h * s_layers",
     "selective checkpointing runs scores and their product with the values twice (Korthikanti)",
 )
@@ -216,7 +216,9 @@ def _seconds(
     operations: float, training: TrainingSettings, gpu: Gpu | None
 ) -> tuple[float | None, tuple[str, ...]]:
     if gpu is None or not gpu.flops:
-        return None, ("no time: the GPU's peak is not known; name the GPU",)
+        return None, (
+            "no time estimate: the peak FLOP/s of the GPU is not known; give --gpu a name",
+        )
     if training.precision == "fp32":
-        return None, ("no time: the GPU's peak is that of 16-bit products; precision is fp32",)
+        return None, ("no time estimate: only the peak in 16 bit is known; precision is fp32",)
     return operations / (training.mfu * gpu.flops * training.gpus), ()

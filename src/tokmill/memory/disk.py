@@ -149,7 +149,7 @@ def _check_sizes(listed: Mapping[str, int], sizes: Mapping[str, int]) -> None:
         if sizes.get(name) != n_bytes:
             found = f"{sizes[name]:,} B" if name in sizes else "nothing"
             raise VerifyError(
-                f"{name}: the manifest says {n_bytes:,} B, found is {found}: "
+                f"{name}: expected {n_bytes:,} B as in the manifest, found {found}: "
                 "the dataset is damaged, see tokmill verify"
             )
 

@@ -46,7 +46,9 @@ def find_gpu(text: str) -> Gpu:
     found = _by_key().get(_key(text))
     if found is None:
         names = ", ".join(gpu.name for gpu in known_gpus())
-        raise UsageError(f"gpu: {text!r} is not known; give its memory (24GiB) or one of: {names}")
+        raise UsageError(
+            f"gpu: {text!r} is not known: expected its memory (24GiB) or one of: {names}"
+        )
     return found
 
 

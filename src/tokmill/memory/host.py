@@ -41,11 +41,11 @@ _CHECKPOINT = (
     "a model is made in fp32; a state dict loaded without mmap and copied measured 2.00 times that"
 )
 MADE_BY_ALL = Formula(
-    "model, made by each process", "4 * P * R", _CHECKPOINT,
+    "model, created by each process", "4 * P * R", _CHECKPOINT,
     "upper bound: a checkpoint's state dict beside it, loaded without mmap",
 )  # fmt: skip
 MADE_BY_ONE = Formula(
-    "model, made by one process", "4 * P", _CHECKPOINT,
+    "model, created by one process", "4 * P", _CHECKPOINT,
     "upper bound: a checkpoint's state dict beside it, loaded without mmap",
 )  # fmt: skip
 KEPT_LOGITS = Formula(
@@ -54,7 +54,7 @@ KEPT_LOGITS = Formula(
     "not measured; upper bound: joined at the end, which takes them twice",
 )  # fmt: skip
 GATHERED = Formula(
-    "trained weights, gathered to be saved", "q * P_trained",
+    "trained weights, gathered for saving", "q * P_trained",
     "a full state dict on the saving process",
     "not measured; lower bound: saved tensor by tensor; upper bound: optimizer states besides",
 )  # fmt: skip
@@ -64,7 +64,7 @@ LEAVES_OUT = (
     "the system and other programs",
     "CUDA's libraries in each process",
     "the tokenizer",
-    "what malloc keeps of freed memory: up to 32 MiB a process",
+    "freed memory that malloc keeps: up to 32 MiB per process",
 )
 _CACHE_LEAVES_OUT = (
     "code of libraries: 75 MiB with torch for the CPU",

@@ -71,9 +71,9 @@ def host_verdict(
         return _fitting(needed, machine)
     remedies = tuple(_remedies(training, machine, needed, need))
     together = _enough(training, machine, need, remedies)
-    advice = "no setting of loading and initialisation makes it fit"
+    advice = "no setting of loading or initialization makes it fit"
     if together:
-        advice = f"it fits with {' '.join(together)}"
+        advice = f"fits with {' '.join(together)}"
     return Verdict(
         "does not fit", f"does not fit: {'; '.join(problems)}; {advice}", remedies, together
     )
@@ -82,7 +82,7 @@ def host_verdict(
 def _fitting(needed: Need, machine: Machine) -> Verdict:
     room = f"{_memory(needed.n_bytes)} of {_memory(machine.usable_bytes)}{_limited(machine)}"
     if needed.high_bytes > machine.usable_bytes:
-        return Verdict(BARELY, f"{BARELY}: {room}, at most {_memory(needed.high_bytes)}")
+        return Verdict(BARELY, f"{BARELY}: {room}, upper bound {_memory(needed.high_bytes)}")
     if 0 < machine.available_bytes < needed.n_bytes:
         available = _memory(machine.available_bytes)
         return Verdict(NOT_NOW, f"fits: {room}, but only {available} are free now")
@@ -92,11 +92,11 @@ def _fitting(needed: Need, machine: Machine) -> Verdict:
 def _problems(needed: Need, machine: Machine) -> Iterator[str]:
     if needed.n_bytes > machine.usable_bytes:
         usable = f"{_memory(machine.usable_bytes)}{_limited(machine)}"
-        yield f"{_memory(needed.n_bytes)} are needed, this machine has {usable}"
+        yield f"needs {_memory(needed.n_bytes)}, this machine has {usable}"
     if 0 < machine.shm_bytes < needed.shm_bytes:
         yield (
-            f"{_memory(needed.shm_bytes)} of batches are needed in /dev/shm, "
-            f"it holds {_memory(machine.shm_bytes)}"
+            f"{_memory(needed.shm_bytes)} of batches do not fit in /dev/shm, "
+            f"which has {_memory(machine.shm_bytes)}"
         )
 
 

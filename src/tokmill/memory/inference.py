@@ -54,7 +54,7 @@ LOGITS = Formula(
     "softmax of sampling adds 4 V a sequence",
 )
 DEQUANTIZED = Formula(
-    "a matrix dequantized",
+    "one dequantized matrix",
     "q_other * largest",
     "bitsandbytes' 4-bit product of more than one token: the matrix once more in 16 bit",
 )
@@ -141,7 +141,7 @@ def _scale_bytes(settings: InferenceSettings, matrices: list[RankTensor]) -> flo
 
 
 def _passing_lines(model: Model, settings: InferenceSettings, context: int) -> list[Line]:
-    """Give what lives while tokens pass: a layer's activations, logits, a matrix dequantized."""
+    """Give what lives while tokens pass: a layer's activations, logits, one dequantized matrix."""
     all_tokens = settings.batch * context
     n_prompt = min(all_tokens, _PAGED_PROMPT_TOKENS) if settings.kv_block else all_tokens
     lines = [_prefill_line(model, settings, n_prompt, all_tokens)]

@@ -106,7 +106,7 @@ def _text_values(config: Mapping[str, Any], family: str) -> tuple[dict[str, Any]
         return values, ()
     if "tie_word_embeddings" in config and "tie_word_embeddings" not in text:
         values["tie_word_embeddings"] = config["tie_word_embeddings"]
-    return values, ("what stands around the text model (vision, audio)",)
+    return values, ("parts besides the text model (vision, audio)",)
 
 
 def _model_by_numbers(settings: ModelSettings, vocabulary: int) -> Model:
@@ -163,7 +163,7 @@ def _check_used(fields: Fields, overrides: list[tuple[str, str, int]]) -> None:
     """Refuse a number that the family never read, or that another one took the place of."""
     for option, key, value in overrides:
         if key not in fields.used:
-            raise UsageError(f"{fields.where}: {option} {value} has no meaning for {fields.family}")
+            raise UsageError(f"{fields.where}: {option} {value} does not exist in {fields.family}")
         if fields.values[key] != value:
             raise UsageError(
                 f"{fields.where}: {option} {value} and {_option(key)} {fields.values[key]} are the "

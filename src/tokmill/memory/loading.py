@@ -26,15 +26,15 @@ MEASURED = "measured over the process tree, Linux x86-64, Python 3.11, torch 2.1
 CLOSE = "5 % + 32 MiB for the whole bill"
 
 PROCESSES = Formula(
-    "processes with their packages", "interpreter * R", MEASURED,
+    "processes and their imported packages", "interpreter * R", MEASURED,
     "of torch built for CUDA 13 (277 MiB; for the CPU alone 144); a context and more packages come "
     "on top",
 )  # fmt: skip
 FORKED = Formula("forked workers", "forked * w * R", MEASURED, CLOSE)
 SPAWNED = Formula("spawned workers", "(interpreter * w + tracker) * R", MEASURED, CLOSE)
 
-READ_IDS = Formula("token ids, as in the files", "item * T * R", MEASURED, CLOSE)
-READ_BESIDE = Formula("masks and weights, as in the files", "beside * T * R", MEASURED, CLOSE)
+READ_IDS = Formula("token ids as in the files", "item * T * R", MEASURED, CLOSE)
+READ_BESIDE = Formula("masks and weights as in the files", "beside * T * R", MEASURED, CLOSE)
 CAST_IDS = Formula("token ids as int64", "8 * T * R", MEASURED, CLOSE)
 CAST_BESIDE = Formula(
     "labels as int64, weights", "(8 * masked + 4 * weighted) * T * R", MEASURED, CLOSE
@@ -54,15 +54,16 @@ OWN_BESIDE = Formula(
 )
 
 JOINING = Formula(
-    "shards beside their concatenation",
+    "shards besides their concatenation",
     "max(item - beside, masked, 4 * weighted) * T * R", MEASURED, CLOSE,
 )  # fmt: skip
 CASTING = Formula(
-    "a shard beside its int64", "max(item * (1 - masked), masked, 4 * weighted) * T_shard * R",
+    "one shard besides its int64 copy",
+    "max(item * (1 - masked), masked, 4 * weighted) * T_shard * R",
     MEASURED, "if the largest shard is the last; lower bound: nothing",
 )  # fmt: skip
 LISTING = Formula(
-    "a shard beside its list", "max(item * (1 - masked), masked, 4 * weighted) * T_shard * R",
+    "one shard besides its list", "max(item * (1 - masked), masked, 4 * weighted) * T_shard * R",
     MEASURED, "if the largest shard is the last; lower bound: nothing",
 )  # fmt: skip
 
@@ -71,15 +72,15 @@ PICKLED = Formula(
     f"{MEASURED}: the dataset object is pickled for each worker, a memmap with all its bytes",
     CLOSE,
 )  # fmt: skip
-PICKLING = Formula("the dataset, pickled for a worker that starts", "pickled * R", MEASURED, CLOSE)
+PICKLING = Formula("the pickled dataset while a worker starts", "pickled * R", MEASURED, CLOSE)
 COPIED_ON_READ = Formula(
-    "integers copied by workers that read them", "32 * large * T * R",
+    "Python integers copied by workers (copy on write)", "32 * large * T * R",
     f"{MEASURED}: reading an object counts a reference, which writes its page",
     "of one pass; lower bound: nothing is read yet; upper bound: each worker has read all",
 )  # fmt: skip
-MADE = Formula("samples of a batch being made", "16 * n * max(w, 1) * R", MEASURED, CLOSE)
+MADE = Formula("samples of the batch under construction", "16 * n * max(w, 1) * R", MEASURED, CLOSE)
 READY = Formula(
-    "batches ready and in use, in /dev/shm with workers", "16 * n * (w * prefetch + 1) * R",
+    "batches ready or in use (with workers in /dev/shm)", "16 * n * (w * prefetch + 1) * R",
     f"{MEASURED}: ids and labels as int64", CLOSE,
 )  # fmt: skip
 PINNED = Formula(

@@ -15,11 +15,9 @@ if TYPE_CHECKING:
 FP32_BYTES = 4
 SEEN = "torch's MemTracker on fake tensors, transformers 5.23"
 
-PROBABILITIES = Formula(
-    "loss: logarithms of probabilities in fp32, for all tokens", "4 * n * V", SEEN, "exact"
-)
+PROBABILITIES = Formula("loss: log-probabilities of all tokens in fp32", "4 * n * V", SEEN, "exact")
 LOGITS_FORWARD = Formula(
-    "logits, and the same in fp32", "q * n * V + 4 * n * V", SEEN, "exact; the first is the second "
+    "logits, and their fp32 copy", "q * n * V + 4 * n * V", SEEN, "exact; the first is the second "
     "where q is 4",
 )  # fmt: skip
 LOGITS_FP32 = Formula("logits in fp32", "4 * n * V", SEEN, "exact")
@@ -40,11 +38,11 @@ FUSED_LOSS_FROZEN = Formula(
     "not measured",
 )
 PARALLEL_PROBABILITIES = Formula(
-    "loss: probabilities in fp32, a share of the ids", "4 * n * V / t",
+    "loss: probabilities in fp32, of a part of the vocabulary", "4 * n * V / t",
     "Korthikanti et al. 2022, section 4.3; loss_parallel of torch 2.13", "not measured",
 )  # fmt: skip
 PARALLEL_FORWARD = Formula(
-    "logits, the same in fp32, and shifted", "q * n * V / t + 8 * n * V / t",
+    "logits, their fp32 copy, and the shifted copy", "q * n * V / t + 8 * n * V / t",
     "read from loss_parallel of torch 2.13", "not measured",
 )  # fmt: skip
 PARALLEL_GRADIENTS = Formula(

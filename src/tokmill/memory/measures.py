@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from tokmill.settings.bill import TrainingSettings
 
 IN_LAYERS = "communication in every layer"
-IDLE = "GPUs idle at the ends of a batch"
+IDLE = "GPUs idle at the start and end of a batch"
 
 MOST_STAGES = 16
 """Advice cuts a model into no more pipeline stages: few are, and every stage has a bill."""
@@ -84,20 +84,20 @@ def measures(smaller_models: Callable[[Model], tuple[Model, ...]]) -> tuple[Meas
         Measure("fused optimizer step", "nothing", _fused_step),
         Measure("mixed precision", "rounding of 16-bit products", _mixed_precision),
         Measure("flash attention", "nothing", _flash),
-        Measure("fused loss", "nothing (needs its kernel)", _fused_loss),
-        Measure("smaller micro batch", "fewer sequences a step", _smaller_batch, True),
-        Measure("accumulation instead of batch", "speed", _accumulation),
-        Measure("shorter context", "longer documents are cut", _shorter, True),
-        Measure("ZeRO stage 1", "little: optimizer states are sharded", _zero("zero-1")),
-        Measure("ZeRO stage 2", "little: gradients are sharded", _zero("zero-2")),
-        Measure("ZeRO stage 3", "speed: weights are gathered layer by layer", _zero("zero-3")),
+        Measure("fused loss", "nothing (needs the kernel)", _fused_loss),
+        Measure("smaller micro batch", "fewer sequences per step", _smaller_batch, True),
+        Measure("gradient accumulation instead of batch", "speed", _accumulation),
+        Measure("shorter context", "longer documents are truncated", _shorter, True),
+        Measure("ZeRO stage 1", "little communication", _zero("zero-1")),
+        Measure("ZeRO stage 2", "little communication", _zero("zero-2")),
+        Measure("ZeRO stage 3", "speed: weights are gathered for each layer", _zero("zero-3")),
         Measure("8-bit optimizer states", "rounding of the moments", _eight_bit),
         Measure("optimizer offload", "speed and host RAM", _offload("zero-2", "optimizer")),
-        Measure("offload of weights too", "more of both", _offload("zero-3", "all")),
+        Measure("offload of weights too", "more speed and host RAM", _offload("zero-3", "all")),
         Measure("smaller base model", "quality", _smaller_model(smaller_models), True),
-        Measure("LoRA", "only low-rank changes are learnt", _lora("auto"), True),
-        Measure("QLoRA", "the same, on a rounded base", _lora("nf4"), True),
-        Measure("checkpointing", "a third more operations", _checkpointing),
+        Measure("LoRA", "only low-rank updates are learned", _lora("auto"), True),
+        Measure("QLoRA", "the same, with a quantized base", _lora("nf4"), True),
+        Measure("checkpointing", "a third more computation", _checkpointing),
         Measure("tensor parallelism", IN_LAYERS, _shared("tensor_parallel", _most_in_node)),
         Measure("context parallelism", IN_LAYERS, _shared("context_parallel", _most_of_context)),
         Measure("expert parallelism", IN_LAYERS, _shared("expert_parallel", _most_experts)),
@@ -113,13 +113,13 @@ def _metrics(case: Case, _: Fits) -> Case | str:
 
 def _fused_step(case: Case, _: Fits) -> Case | str:
     if case.training.optimizer_step == "fused":
-        return "the step is fused"
+        return "the optimizer step is fused already"
     return case.having(optimizer_step="fused")
 
 
 def _mixed_precision(case: Case, _: Fits) -> Case | str:
     if case.training.precision != "fp32":
-        return f"products are 16 bit already ({case.training.precision})"
+        return f"matrix products are in 16 bit already ({case.training.precision})"
     return case.having(precision="amp")
 
 
@@ -152,7 +152,7 @@ def _shorter(case: Case, fits: Fits) -> Case | str:
         for length in _smaller(case.training.sequence)
         if length >= SHORTEST_SEQUENCE
     ]
-    return _first(candidates, fits, f"{case.training.sequence:,} tokens are few already")
+    return _first(candidates, fits, f"{case.training.sequence:,} tokens are short already")
 
 
 _STAGES = {"ddp": 0, "zero-1": 1, "distributed-optimizer": 1, "zero-2": 2, "zero-3": 3, "fsdp": 3}
@@ -161,7 +161,7 @@ _STAGES = {"ddp": 0, "zero-1": 1, "distributed-optimizer": 1, "zero-2": 2, "zero
 def _zero(stage: str) -> Change:
     def change(case: Case, _: Fits) -> Case | str:
         if state_ranks(case.training) == 1:
-            return "one GPU holds the states: there are no others to share them with"
+            return "there is only one GPU"
         if _STAGES[case.training.sharding] >= _STAGES[stage]:
             return f"in use ({case.training.sharding})"
         return case.having(sharding=stage)
@@ -171,7 +171,7 @@ def _zero(stage: str) -> Change:
 
 def _eight_bit(case: Case, _: Fits) -> Case | str:
     if case.training.optimizer not in ("adam", "adamw"):
-        return f"for Adam only; the optimizer is {case.training.optimizer}"
+        return f"only for Adam; the optimizer is {case.training.optimizer}"
     return case.having(optimizer="adamw-8bit")
 
 
@@ -216,11 +216,13 @@ def _shared(setting: str, most: Callable[[Case], int]) -> Change:
 
     def change(case: Case, fits: Fits) -> Case | str:
         if case.training.gpus == 1:
-            return "one GPU cannot share; with more: --gpus"
+            return "there is only one GPU; set --gpus"
         degrees = _larger(getattr(case.training, setting), most(case))
         settings: list[dict[str, Any]] = [{setting: degree} for degree in degrees]
         candidates = [case.having(**each) for each in settings]
-        return _first(candidates, fits, f"no more of the {case.training.gpus} GPUs can share it")
+        return _first(
+            candidates, fits, f"none of the {case.training.gpus} GPUs is left to share it"
+        )
 
     return change
 

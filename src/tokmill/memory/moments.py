@@ -49,7 +49,7 @@ if TYPE_CHECKING:
 STEPS = "the order of autograd's steps, seen with torch's MemTracker on fake tensors"
 
 TIED_WAITING = Formula(
-    "gradient of the tied head, waiting for the embedding's", "q_gradient * P_table", STEPS,
+    "gradient of the tied head, kept until the embedding's", "q_gradient * P_table", STEPS,
     "exact",
 )  # fmt: skip
 TIED_SUM = Formula(

@@ -47,7 +47,7 @@ def _path_of(name: str) -> Path | None:
 def _read(path: Path) -> dict[str, Any]:
     try:
         if path.stat().st_size > MOST_BYTES:
-            raise UsageError(f"{path}: expected a config.json, found a file above {MOST_BYTES} B")
+            raise UsageError(f"{path}: expected a config.json, found a file over {MOST_BYTES} B")
         text = path.read_text(encoding="utf-8")
     except UnicodeDecodeError as error:
         raise UsageError(f"{path}: expected JSON, found bytes that are no UTF-8") from error

@@ -29,13 +29,13 @@ CASTS = Formula(
     "exact without checkpointing",
 )
 GATHERED_FSDP = Formula(
-    "layers made whole (FSDP)",
+    "gathered layers (FSDP)",
     "q_computed * (units * P_unit + P_root)",
     "FSDP2: a layer and the next one; what is outside the layers stays whole until the end",
     "a quantized layer is counted as dequantized; lower bound: the outside is wrapped by itself",
 )
 GATHERED_ZERO = Formula(
-    "modules made whole (ZeRO-3)",
+    "gathered modules (ZeRO-3)",
     "2 * q_computed * P_unit",
     "DeepSpeed's estimators: weight and gradient of the largest module",
     "upper bound: DeepSpeed's stage3_max_live_parameters, 1e9, and its prefetch bucket",
@@ -47,19 +47,19 @@ DEQUANTIZED = Formula(
     "by the code",
 )
 BUCKETS_DDP = Formula(
-    "buckets of gradients (DDP)",
+    "gradient buckets (DDP)",
     "q_gradient * P_trained",
     "PyTorch's DistributedDataParallel copies gradients to buckets unless gradient_as_bucket_view",
     "not measured; lower bound: they are views",
 )
 BUCKETS_ZERO = Formula(
-    "buckets (DeepSpeed)",
+    "communication buckets (DeepSpeed)",
     "q_trained * (reduce_bucket + gather_bucket)",
     "DeepSpeed's defaults, 5e8 elements each (ZeRO-3 gathers 5e7)",
     "lower bound: Hugging Face's auto sizes; upper bound: overlap_comm, a second reduce bucket",
 )
 BUCKETS_FSDP = Formula(
-    "a layer's gradients in fp32 (FSDP)",
+    "fp32 gradients of one layer (FSDP)",
     "4 * P_unit",
     "FSDP2 reduces and scatters the gradients of one layer",
     "upper bound: those of what is outside the layers at the same time",

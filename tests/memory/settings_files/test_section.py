@@ -76,11 +76,11 @@ def test_another_type_is_one_line_with_file_key_and_both_types(tmp_path, kind, t
     [
         ("a.json", "{", "not valid JSON: Expecting property name enclosed in double quotes"),
         ("a.json", "[1]", "expected an object with keys, found a list"),
-        ("a.json", '{"a": 1, "b": {"c": 1, "c": 2}}', "key 'c' stands twice"),
+        ("a.json", '{"a": 1, "b": {"c": 1, "c": 2}}', "key 'c' occurs twice"),
         ("a.yml", "a: [", "not valid YAML: while parsing a flow node"),
         ("a.yml", "just text", "expected an object with keys, found a value of type str"),
         ("a.yml", "", "expected an object with keys, found a value of type NoneType"),
-        ("a.yml", "a: 1\nb: 2\na: 3", "key 'a' stands twice"),
+        ("a.yml", "a: 1\nb: 2\na: 3", "key 'a' occurs twice"),
         ("a.yml", "1: x", "expected keys that are text, found 1; quote it"),
         ("a.yml", "on: x", "expected keys that are text, found True; quote it"),
         ("a.yml", "a: !!python/object:os.system x", "not valid YAML: could not determine"),

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from tokmill.memory.activations.layers import Part
     from tokmill.memory.formula import Line
 
-STEPS = "sum of the rows that are named in the note; each is a formula of its own"
+STEPS = "sum of the rows in the note; each has its own formula"
 
 CHECKPOINTS = Formula(
     "activations: inputs of checkpointed layers", "n * layers_kept * x * d",

@@ -20,21 +20,21 @@ def left_out(at: Situation, training: TrainingSettings) -> Iterator[str]:
         yield "Megatron's activations are a published formula; not measured"
         return
     if model.family in UNMEASURED:
-        yield f"activations of {model.family}: taken as those of the layer it is like; not measured"
+        yield f"activations of {model.family}: taken from a similar layer; not measured"
     if model.experts:
         yield from _experts(training)
     if model.attention.kv_rank:
         yield "activations of compressed attention (MLA): a formula; not measured"
     yield from _attention(at, training)
     if training.adapter == "dora":
-        yield "what DoRA computes of its magnitudes: not modelled"
+        yield "DoRA's computation of magnitudes: not modelled"
     if training.weights in ("fp8", "int8"):
-        yield f"what {training.weights} kernels take while they compute: not modelled"
+        yield f"what {training.weights} kernels need while they compute: not modelled"
     yield from _parallel(training)
 
 
 def _experts(training: TrainingSettings) -> Iterator[str]:
-    yield "experts: tokens are taken as spread evenly, and grouped (not one expert after the other)"
+    yield "experts: assumes evenly spread tokens and grouped matrix products"
     if training.precision == "amp":
         yield "experts under autocast: counted in 16 bit; a CPU keeps them in fp32"
 
@@ -43,9 +43,9 @@ def _attention(at: Situation, training: TrainingSettings) -> Iterator[str]:
     windows = at.model.attention.windows
     slides = any(0 < window <= training.sequence for window in windows)
     if slides and training.attention == "flash":
-        yield "masks that sdpa makes for sliding windows (attention sdpa-mask counts them)"
+        yield "sdpa masks of sliding windows (counted with attention sdpa-mask)"
     if at.model.family == "falcon" and training.attention != "eager":
-        yield "sdpa with one key-value head may fall back to a kernel that keeps the scores"
+        yield "sdpa with one key-value head may use a kernel that keeps the scores"
     if at.style.always_eager and training.attention != "eager":
         yield f"{at.model.family} has no flash attention in transformers: counted as eager"
 
@@ -59,4 +59,4 @@ def _parallel(training: TrainingSettings) -> Iterator[str]:
     if training.pipeline_parallel > 1:
         yield "pipeline: one forward, one backward (1F1B), equal stages; not measured"
     if training.context_parallel > 1:
-        yield "context parallelism: s / c tokens a GPU, without its exchange buffers; not measured"
+        yield "context parallelism: s / c tokens per GPU, without exchange buffers; not measured"

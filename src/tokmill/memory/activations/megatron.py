@@ -18,19 +18,24 @@ KORTHIKANTI = "Korthikanti et al. 2022, Reducing Activation Recomputation, table
 ERROR = "their table for GPT within 1 %; grouped heads and gated layers by the same count"
 
 BETWEEN = Formula(
-    "between the matrices: norms, inputs, dropout masks", "10 * d", KORTHIKANTI, ERROR
+    "outside the matrices: norms, inputs, dropout masks", "10 * d", KORTHIKANTI, ERROR
 )
 INSIDE = Formula(
     "inside the matrices, split by tensor parallelism",
     "(4 * a * h + 4 * k * h + 4 * f) / t", KORTHIKANTI, ERROR,
 )  # fmt: skip
 INSIDE_GATED = Formula(
-    "inside the matrices of a gated layer, split by tensor parallelism",
+    "inside a gated feed-forward layer, split by tensor parallelism",
     "(4 * a * h + 4 * k * h + 6 * f) / t", KORTHIKANTI, ERROR,
 )  # fmt: skip
-SCORES = Formula("scores, their mask, and after dropout", "5 * a * s / t", KORTHIKANTI, ERROR)
+SCORES = Formula(
+    "attention scores, their dropout mask, scores after dropout",
+    "5 * a * s / t",
+    KORTHIKANTI,
+    ERROR,
+)
 BETWEEN_SPLIT = Formula(
-    "between the matrices, split by sequence parallelism", "10 * d / t", KORTHIKANTI, ERROR
+    "outside the matrices, split by sequence parallelism", "10 * d / t", KORTHIKANTI, ERROR
 )
 EMBEDDING = Formula("ids, and the embedding's dropout mask", "8 + d", KORTHIKANTI, ERROR)
 EMBEDDING_SPLIT = Formula(

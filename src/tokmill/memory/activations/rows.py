@@ -16,9 +16,14 @@ EXACT = "equal to what autograd saves, per token and layer"
 
 RMS_INPUT = Formula("RMSNorm: input in fp32", "4 * d", HOOKS, EXACT)
 RMS_INVERSE = Formula("RMSNorm: 1/rms in fp32", "4", HOOKS, EXACT)
-RMS_RESIDUAL = Formula("RMSNorm: normalised residual, for its weight", "x * d", HOOKS, EXACT)
+RMS_RESIDUAL = Formula(
+    "RMSNorm: normalized input, for the gradient of its weight", "x * d", HOOKS, EXACT
+)
 RMS_FP32 = Formula(
-    "RMSNorm with its weight in fp32 (Gemma, OLMo-2): normalised in fp32", "4 * d", HOOKS, EXACT
+    "RMSNorm with its weight in fp32 (Gemma, OLMo-2): normalized input in fp32",
+    "4 * d",
+    HOOKS,
+    EXACT,
 )
 RMS_HEADS = Formula(
     "RMSNorm of each query and key: inputs in fp32, and 1/rms",
@@ -28,9 +33,9 @@ RMS_QUERY_KEY = Formula(
     "RMSNorm of all queries and all keys: inputs in fp32, and 1/rms",
     "4 * (a + k) * h + 8", HOOKS, EXACT,
 )  # fmt: skip
-NORMED_HEADS = Formula("normalised queries and keys", "q * (a + k) * h", HOOKS, EXACT)
+NORMED_HEADS = Formula("normalized queries and keys", "q * (a + k) * h", HOOKS, EXACT)
 NORMED_HEADS_FP32 = Formula(
-    "normalised queries and keys in fp32 (Gemma, OLMo-2)", "4 * (a + k) * h", HOOKS, EXACT
+    "normalized queries and keys in fp32 (Gemma, OLMo-2)", "4 * (a + k) * h", HOOKS, EXACT
 )
 LAYER_NORM = Formula("LayerNorm: its input", "x * d", HOOKS, EXACT)
 LAYER_NORM_STATISTICS = Formula(
@@ -43,13 +48,13 @@ QUERY = Formula("attention: queries", "q * a * h", HOOKS, EXACT)
 KEY = Formula("attention: keys", "q * k * h", HOOKS, EXACT)
 VALUE = Formula("attention: values", "q * k * h", HOOKS, EXACT)
 REPEATED = Formula(
-    "attention: keys and values, repeated for every query head", "2 * q * a * h", HOOKS, EXACT
+    "attention: keys and values repeated for every query head", "2 * q * a * h", HOOKS, EXACT
 )
 FUSED = Formula(
-    "attention: queries, keys and values in the tensor that one matrix made",
+    "attention: queries, keys and values in one tensor (fused projection)",
     "q * (a + 2 * k) * h", HOOKS, EXACT,
 )  # fmt: skip
-RESULT = Formula("attention: its result", "q * a * h", HOOKS, EXACT)
+RESULT = Formula("attention: its output", "q * a * h", HOOKS, EXACT)
 LOG_SUM_EXP = Formula("flash attention: log-sum-exp", "4 * a", HOOKS, EXACT)
 MASK = Formula("sdpa with a mask: the mask in the queries' type", "q * s", HOOKS, EXACT)
 SCORES = Formula("eager attention: softmax in fp32", "4 * a * s", HOOKS, EXACT)
@@ -65,9 +70,9 @@ SCORES_DROPPED = Formula(
 
 GATED = Formula("gated feed-forward: gate, activated gate, up", "3 * q * f", HOOKS, EXACT)
 ACTIVATION_INPUT = Formula("feed-forward: input of the activation", "q * f", HOOKS, EXACT)
-GELU_NEW = Formula("gelu_new, not fused: four steps of its expression", "4 * q * f", HOOKS, EXACT)
+GELU_NEW = Formula("gelu_new, not fused: four intermediate tensors", "4 * q * f", HOOKS, EXACT)
 GELU_NEW_AUTOCAST = Formula(
-    "gelu_new under CUDA's autocast, which makes powers fp32: three steps of four in fp32",
+    "gelu_new under CUDA's autocast: three of four intermediate tensors in fp32",
     "(12 + q) * f", HOOKS, "CUDA's rule for powers applied on a CPU; 4 * q * f by the CPU's rule",
 )  # fmt: skip
 DOWN_INPUT = Formula("feed-forward: input of the last matrix", "q * f", HOOKS, EXACT)
@@ -77,12 +82,12 @@ DROPOUT = Formula(
 )  # fmt: skip
 
 ADAPTER_D = Formula("adapter: copy of an input of width d", "y * d", HOOKS, EXACT)
-ADAPTER_AH = Formula("adapter: copy of attention's result", "y * a * h", HOOKS, EXACT)
+ADAPTER_AH = Formula("adapter: copy of the attention output", "y * a * h", HOOKS, EXACT)
 ADAPTER_F = Formula("adapter: copy of an input of width f", "y * f", HOOKS, EXACT)
-ADAPTER_RANK = Formula("adapter: its r features", "y * r", HOOKS, EXACT)
+ADAPTER_RANK = Formula("adapter: its low-rank features", "y * r", HOOKS, EXACT)
 
 ADAPTER_SUM_F = Formula(
-    "adapter in forward: its result of width f, and that scaled", "2 * y * f",
+    "adapter in forward: its output of width f, and the same scaled", "2 * y * f",
     "fake tensors, peft 0.21", "within 3 % of a checkpointed layer",
 )  # fmt: skip
 ADAPTER_CASTS_F = Formula(
@@ -90,31 +95,31 @@ ADAPTER_CASTS_F = Formula(
     "fake tensors, peft 0.21", "within 3 % of a layer",
 )  # fmt: skip
 ADAPTER_SUM_D = Formula(
-    "adapter in forward: results of the base and of the adapter, and that scaled", "3 * q * d",
+    "adapter in forward: outputs of base and adapter, and the adapter's scaled", "3 * q * d",
     "fake tensors, peft 0.21", "within 3 % of a layer",
 )  # fmt: skip
 GRADIENT_ADAPTER = Formula(
-    "gradients of the residual and of the last adapter, before a layer is computed again",
+    "gradients of the residual and of the last adapter, before a layer is recomputed",
     "x * d + 2 * y * d", "fake tensors, peft 0.21", EXACT,
 )  # fmt: skip
-NORMED = Formula("result of a norm, not kept", "x * d", "fake tensors, peft 0.21", EXACT)
+NORMED = Formula("output of a norm, not kept", "x * d", "fake tensors, peft 0.21", EXACT)
 
 LATENTS = Formula(
-    "MLA: compressed queries, keys and values, their norms in fp32",
+    "MLA: compressed queries, keys and values, and their norms in fp32",
     "(4 + 3 * q) * (r_kv + r_q) + q * r_rope",
     "read from transformers 5.23's DeepSeek-V3", "not measured",
 )  # fmt: skip
 LATENT_HEADS = Formula(
-    "MLA: queries and keys with rotary part, values, and the result of attention",
+    "MLA: queries and keys with rotary part, values, and the attention output",
     "2 * q * a * (h_nope + r_rope) + q * a * (h_nope + h_v) + 2 * q * a * h_v",
     "read from transformers 5.23's DeepSeek-V3", "not measured",
 )  # fmt: skip
 ROUTER = Formula(
-    "router: probabilities in fp32, choices, weights and places of the chosen",
+    "router: probabilities in fp32; indices, weights and positions of the chosen experts",
     "4 * E + 40 * e + 4", HOOKS, "exact for Mixtral; Qwen's have some bytes less",
 )  # fmt: skip
 EXPERTS = Formula(
-    "experts that a token passes: inputs, gate, activated gate, up, product, output",
+    "active experts: inputs, gate, activated gate, up, product, output",
     "e * (2 * q * d + 4 * q * m)", HOOKS,
     "exact on one GPU; with expert parallelism tokens are taken as spread evenly",
 )  # fmt: skip
@@ -122,12 +127,14 @@ SHARED_EXPERT = Formula(
     "shared expert: gate, activated gate, up, product", "4 * q * f_shared", HOOKS,
     "some bytes of Qwen2-MoE's are left out",
 )  # fmt: skip
-SHARED_GATE = Formula("gate of the shared expert: what it weighs", "q * d", HOOKS, EXACT)
+SHARED_GATE = Formula("gate of the shared expert: its input", "q * d", HOOKS, EXACT)
 
-IDS = Formula("token ids, and those to be predicted", "16", HOOKS, EXACT)
+IDS = Formula("token ids and labels", "16", HOOKS, EXACT)
 
-MASK_HELD = Formula("eager attention, checkpointed: its mask, once", "x * s", HOOKS, EXACT)
-MASK_HELD_BOOL = Formula("sdpa with a mask, checkpointed: its mask, once", "s", HOOKS, EXACT)
+MASK_HELD = Formula("eager attention, checkpointed: one mask for all layers", "x * s", HOOKS, EXACT)
+MASK_HELD_BOOL = Formula(
+    "sdpa with a mask, checkpointed: one mask for all layers", "s", HOOKS, EXACT
+)
 
 TORCHTITAN = "torchtitan's policy for operations: attention's result and every second product"
 LAYER_INPUT = Formula("selective checkpointing: the layer's input", "x * d", TORCHTITAN)
@@ -142,7 +149,7 @@ PRODUCTS_FUSED = Formula(
     "selective: products of qkv and up", "q * ((a + 2 * k) * h + f)", TORCHTITAN, "not measured"
 )
 PRODUCTS_FUSED_GATED = Formula(
-    "selective: products of qkv, and of gate and up in one", "q * ((a + 2 * k) * h + 2 * f)",
+    "selective: products of qkv, and of fused gate and up", "q * ((a + 2 * k) * h + 2 * f)",
     TORCHTITAN, "not measured",
 )  # fmt: skip
 PRODUCTS_FUSED_QKV = Formula(
@@ -160,7 +167,7 @@ GRADIENT_GELU_NEW = Formula(
     "gradients inside gelu_new under CUDA's autocast", "8 * f", STEPS, "as GELU_NEW_AUTOCAST"
 )
 GRADIENT_HEADS = Formula(
-    "gradients of attention's queries, keys, values and result",
+    "gradients of queries, keys, values and attention output",
     "q * (2 * a + 2 * k) * h",
     STEPS,
     "a kernel may take some more",

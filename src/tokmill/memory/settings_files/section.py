@@ -199,7 +199,7 @@ def _from_json(text: str) -> Any:
         if len(table) < len(pairs):
             keys = [key for key, _ in pairs]
             twice = next(key for key in keys if keys.count(key) > 1)
-            raise ValueError(f"key {twice!r} stands twice")
+            raise ValueError(f"key {twice!r} occurs twice")
         return table
 
     try:
@@ -218,7 +218,7 @@ def _from_yaml(text: str) -> Any:
             keys = [key.value for key, _ in node.value if key.tag != "tag:yaml.org,2002:merge"]
             for key in keys:
                 if keys.count(key) > 1:
-                    raise ValueError(f"key {key!r} stands twice")
+                    raise ValueError(f"key {key!r} occurs twice")
             found: dict[Any, Any] = super().construct_mapping(node, deep=deep)
             return found
 
