@@ -6,9 +6,8 @@ import pickle
 import pytest
 
 from tokmill.engines.characters import CharacterSet
-from tokmill.engines.choice import Continuation, EngineChoice
+from tokmill.engines.choice import Continuation, EngineChoice, ScanResult
 from tokmill.engines.spot_check import spot_share
-from tokmill.engines.trial.scan import ScanResult
 
 DIFFERS = CharacterSet(((0x88F, 0x88F), (0x323B0, 0x33479)))
 

@@ -7,6 +7,7 @@ import json
 import pytest
 
 from tokmill.engines.characters import CharacterSet
+from tokmill.engines.choice import ScanResult
 from tokmill.engines.trial.remembered import (
     KeptScans,
     cache_path,
@@ -15,7 +16,6 @@ from tokmill.engines.trial.remembered import (
     remembered,
     variant_of,
 )
-from tokmill.engines.trial.scan import ScanResult
 from tokmill.tokenizer.control_tokens import with_control_tokens
 
 

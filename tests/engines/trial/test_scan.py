@@ -8,10 +8,11 @@ import pyarrow as pa
 import pytest
 
 from tokmill.engines.characters import CharacterSet
+from tokmill.engines.choice import ScanResult
 from tokmill.engines.engine import FAST_ENGINES, REFERENCE, is_installed, load_engine
 from tokmill.engines.trial.contexts import Context, Group, derive_groups
 from tokmill.engines.trial.engine_process import EngineProcess
-from tokmill.engines.trial.scan import MOST_CHARACTERS, RememberedScan, Scan, ScanResult
+from tokmill.engines.trial.scan import MOST_CHARACTERS, RememberedScan, Scan
 from tokmill.engines.trial.tasks import EngineToLoad, fingerprints
 from tokmill.values import TokenBatch
 

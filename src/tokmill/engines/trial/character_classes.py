@@ -1,7 +1,8 @@
-r"""Every character in a class with those that a tokenizer is likely to treat alike.
+r"""Classes of characters that a tokenizer is likely to treat alike.
 
-The classes are finer than what patterns name (`\p{L}`, `\s`): general category, combining class,
-decomposition, case, Hangul, white space. A tokenizer's own ranges and scripts divide them further.
+The classes are finer than those in patterns (`\p{L}`, `\s`): general category, combining class,
+decomposition, case, Hangul, white space. Ranges and scripts in a tokenizer's own patterns divide
+them further.
 """
 
 from __future__ import annotations
@@ -22,12 +23,12 @@ _CATEGORIES = re.compile(r"[LMNPSZC][a-z&]?|Any|Assigned|ASCII", re.IGNORECASE)
 _PROPERTY = re.compile(r"\\[pP]\{\^?([\w&= ]+)\}|\[:\^?(\w+):\]")
 _RANGE = re.compile(r"(\\u[0-9A-Fa-f]{4}|\\x\{[0-9A-Fa-f]+\}|[^\x00-\x7f])-(\\u\w{4}|\\x\{\w+\}|.)")
 _ORDERS = (1, 7, 9, 10, 200, 216, 220, 221, 230, 231)
-"""Bounds between combining classes; in the most used one, 230, are the marks above letters."""
+"""Bounds between combining classes; the most frequent one, 230, has the marks above letters."""
 
 
 @cache
 def character_classes() -> tuple[str, ...]:
-    """Return all characters, as one string for each class, in the order of their first one."""
+    """Return all characters, one string per class, in the order of their first characters."""
     found: dict[tuple[object, ...], list[str]] = defaultdict(list)
     for code in every_character():
         character = chr(code)
@@ -40,7 +41,7 @@ def character_classes() -> tuple[str, ...]:
 
 
 def divided(classes: Iterable[str], sets: Sequence[CharacterSet]) -> list[str]:
-    """Return classes divided by sets: all characters of one stand in the same of the sets."""
+    """Return classes divided by sets: all characters of a class belong to the same sets."""
     if not sets:
         return list(classes)
     members = [frozenset(one.codes()) for one in sets]
@@ -54,7 +55,7 @@ def divided(classes: Iterable[str], sets: Sequence[CharacterSet]) -> list[str]:
 
 
 def own_sets(patterns: Iterable[str]) -> list[CharacterSet]:
-    r"""Return what patterns name and no class says: ranges, and properties such as `\p{Han}`."""
+    r"""Return the sets in patterns that no class covers: ranges, and properties like `\p{Han}`."""
     found: dict[CharacterSet, None] = {}
     for pattern in patterns:
         for first, last in _RANGE.findall(pattern):
@@ -83,7 +84,7 @@ def _traits(character: str, category: str) -> tuple[object, ...]:
 
 
 def _block(code: int) -> str:
-    """Return a name for what is ideographs or Hangul, which are many and alike."""
+    """Return a name for ideographs and Hangul, which are many and alike, else ''."""
     if 0x1100 <= code < 0x1200:
         return "L" if code < 0x1160 else "V" if code < 0x11A8 else "T"
     if 0xAC00 <= code < 0xD7A4:
@@ -103,7 +104,7 @@ def _of_property(name: str) -> CharacterSet:
 
     try:
         split = Split(Regex(rf"[^\p{{{name}}}]+"), "removed")
-    except Exception:  # not a name that this library knows: then it cannot be in a pattern either
+    except Exception:  # unknown to the library, so it cannot be in its pattern either
         return CharacterSet()
     runs = split.pre_tokenize_str("".join(map(chr, every_character())))
     return CharacterSet.of(ord(character) for run, _ in runs for character in run)

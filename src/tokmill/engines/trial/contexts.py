@@ -1,9 +1,9 @@
 """The contexts in which characters are compared, derived from a tokenizer's own parts.
 
-A context is what stands left and right of a character. It shows how a tokenizer classes the
-character only if the tokens *around* it change with the class. Which ones do is found out with the
-reference: from a pool made of the literals and normalizers of the tokenizer, those are taken that
-tell apart every two classes of characters that any context of the pool tells apart.
+A context is the text left and right of a character. It shows the class of the character only if
+the tokens *around* the character depend on it. The reference decides that: of a pool made from the
+tokenizer's patterns and normalizers, contexts are chosen that distinguish all classes of characters
+that any context of the pool distinguishes.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tokmill.engines.trial.character_classes import character_classes, divided, own_sets
-from tokmill.tokenizer.tokenizer_json import steps
+from tokmill.tokenizer.tokenizer_json import step_types, steps
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -27,40 +27,42 @@ if TYPE_CHECKING:
     from tokmill.tokenizer.tokenizer import Tokenizer
 
 SEPARATOR = "\n"
-"""Between contexts in one text. What it may do to them, the derivation has seen too."""
+"""Between contexts in one text; the derivation uses it too, so its effects are included."""
 
 _LEFT = ("", " ", "  ", "a", "1", "!", "\n", "\t")
 _RIGHT = ("", " ", "a", "A", "1", "!", "\n", "é")
 _QUOTES = (("'", "'l"), ("'s", "'ll"))
 _NUMBERS = (("12",), ("1234567",))
 _MARKS = (("\u0301", "q\u0345", "\u1100", "가"), ("\u0301", "\u0334", "\u1161", "\u11a8"))
-"""Left and right of a character: what it composes with, and marks that are sorted past it."""
+"""Left and right of a character: characters that it composes with, and marks sorted past it."""
 
 _CHANGING = {
     *("NFC", "NFD", "NFKC", "NFKD", "Precompiled", "BertNormalizer", "StripAccents", "Nmt"),
 }
 _LADDER = "".join(map(chr, (0x334, 0x93C, 0x3099, 0x94D, 0x5B0, 0x327, 0x1DCE, 0x323, 0x59A)))
 _LADDER += "".join(map(chr, (0x302A, 0x301, 0x315, 0x35C, 0x35D, 0x345)))
-"""Marks of ever higher combining class: normal order shows between which ones a mark belongs."""
+"""Marks of increasing combining class: their order shows the class of a mark between them."""
 
 _N_SHOWN = 3
-"""Characters that stand for their class; more than one, as some have tokens with neighbours."""
+"""Characters that represent their class; several, as some share a token with a neighbour."""
 
 _TEXTS_PER_CLASS = 8000
-"""Small classes are compared in more contexts than they need, up to this many texts."""
+"""Small classes are compared in more contexts than needed, up to this many texts."""
 
 _OWN = -1
+
+_KEYS = ("normalizer", "pre_tokenizer")
 
 
 @dataclass(frozen=True, slots=True)
 class Context:
-    """What stands left and right of a character."""
+    """The text left and right of a character."""
 
     left: str
     right: str
 
     def text(self, characters: str) -> str:
-        """Return the text in which every one of some characters stands in this context."""
+        """Return a text with each of some characters in this context."""
         between = self.right + SEPARATOR + self.left
         return f"{SEPARATOR}{self.left}{between.join(characters)}{self.right}{SEPARATOR}"
 
@@ -74,17 +76,17 @@ class Group:
 
 
 def derive_groups(tokenizer: Tokenizer) -> list[Group]:
-    """Return all characters with the contexts that a tokenizer needs to tell their classes apart.
+    """Return all characters with the contexts that distinguish their classes for a tokenizer.
 
-    Every context of a class is one that tells it from another, the most telling ones first. A class
-    that nothing tells from others, as where text is never split, gets the plainest one.
+    Each class gets contexts that distinguish it from other classes, the best ones first. A class
+    that no context distinguishes, as if text is never split, gets a plain one.
     """
-    content = _head(tokenizer.json)
+    content = json.loads(tokenizer.json)
     classes = divided(character_classes(), own_sets(_patterns(content)))
     pool = _pool(content)
     rare = [characters for characters in classes if not characters.isascii()]
     signs = _signs(tokenizer, rare, pool)
-    order = np.argsort([-_n_told(row) for row in signs], kind="stable").tolist()
+    order = np.argsort([-_n_distinguished(row) for row in signs], kind="stable").tolist()
     plain = pool.index(Context("a", "a"))
     groups = [Group("".join(filter(str.isascii, classes)), tuple(pool))]
     for number, characters in enumerate(rare):
@@ -95,16 +97,11 @@ def derive_groups(tokenizer: Tokenizer) -> list[Group]:
     return groups
 
 
-def _head(tokenizer_json: str) -> Mapping[str, Any]:
-    content: Mapping[str, Any] = json.loads(tokenizer_json)
-    return content
-
-
 def _patterns(content: Mapping[str, Any]) -> list[str]:
-    """Return the regular expressions of a tokenizer.json, wherever they stand."""
+    """Return the regular expressions of a tokenizer.json."""
     found = [
         str((step.get("pattern") or {}).get("Regex", ""))
-        for key in ("normalizer", "pre_tokenizer")
+        for key in _KEYS
         for step in steps(content, key)
         if isinstance(step.get("pattern"), dict)
     ]
@@ -112,8 +109,8 @@ def _patterns(content: Mapping[str, Any]) -> list[str]:
 
 
 def _pool(content: Mapping[str, Any]) -> list[Context]:
-    """Return the contexts that may tell classes apart for a tokenizer.json."""
-    types = {str(step.get("type")) for key in _KEYS for step in steps(content, key)}
+    """Return the contexts that may distinguish classes for a tokenizer.json."""
+    types = {type_ for key in _KEYS for type_ in step_types(steps(content, key))}
     patterns = " ".join(_patterns(content))
     splits_like_gpt2 = any(
         step.get("type") == "ByteLevel" and step.get("use_regex", True)
@@ -136,11 +133,8 @@ def _pool(content: Mapping[str, Any]) -> list[Context]:
     return contexts
 
 
-_KEYS = ("normalizer", "pre_tokenizer")
-
-
 def _literals(patterns: str) -> set[str]:
-    """Return single characters that patterns name outright, up to a dozen."""
+    """Return up to a dozen single characters that patterns contain literally."""
     bare = re.sub(r"\\[pP]\{[^}]*\}|\\[a-zA-Z]|\(\?[a-z:=!<>-]*|\{[\d,]*\}", "", patterns)
     return set(sorted(set(re.findall(r"[^\w\s\\^$.|?*+()\[\]{}'-]", bare)))[:12])
 
@@ -148,9 +142,9 @@ def _literals(patterns: str) -> set[str]:
 def _signs(
     tokenizer: Tokenizer, classes: Sequence[str], pool: Sequence[Context]
 ) -> npt.NDArray[np.int64]:
-    """Return a number for what each context makes of each class: (n_contexts, n_classes, shown).
+    """Return a number for each context and class: (n_contexts, n_classes, _N_SHOWN).
 
-    Equal numbers: the same tokens around the character.
+    Equal numbers mean the same tokens around the character.
     """
     library = tokenizer.library()
     library.encode_special_tokens = True
@@ -170,7 +164,7 @@ def _signs(
 
 
 def _shown(library: Any, characters: str) -> list[str]:
-    """Return characters of a class that have no token of their own, if there are any."""
+    """Return characters of a class, preferably without a token of their own."""
     step = max(1, len(characters) // 12)
     some = list(characters[::step][:12])
     encodings = library.encode_batch_fast(some, add_special_tokens=False)
@@ -180,7 +174,7 @@ def _shown(library: Any, characters: str) -> list[str]:
 
 
 def _around(encoding: Any, place: int) -> tuple[Any, ...]:
-    """Return the tokens that do not hold the character at `place`, and how far those that do go."""
+    """Return the tokens without the character at `place`, and the extent of those with it."""
     found: list[Any] = []
     for id_, (start, stop) in zip(encoding.ids, encoding.offsets, strict=True):
         if stop <= place or start > place:
@@ -190,21 +184,21 @@ def _around(encoding: Any, place: int) -> tuple[Any, ...]:
     return tuple(found)
 
 
-def _n_told(row: npt.NDArray[np.int64]) -> int:
-    """Return how many pairs of classes a context tells apart, by their first characters."""
+def _n_distinguished(row: npt.NDArray[np.int64]) -> int:
+    """Return the number of pairs of classes that a context distinguishes, by first characters."""
     _, counts = np.unique(row[:, 0], return_counts=True)
     return int(len(row) ** 2 - (counts**2).sum())
 
 
 def _cover(signs: npt.NDArray[np.int64], number: int) -> list[int]:
-    """Return few contexts that tell a class from each other one that any context tells it from."""
+    """Return few contexts that distinguish a class from all classes that any context does."""
     own = signs[:, number, :]
-    # A context tells two classes apart if no character of one is treated like one of the other.
-    tells = ~(signs[:, :, :, None] == own[:, None, None, :]).any(axis=(2, 3))
-    left = tells.any(axis=0)
+    # A context distinguishes two classes if they have no number in common.
+    distinguishes = ~(signs[:, :, :, None] == own[:, None, None, :]).any(axis=(2, 3))
+    missing = distinguishes.any(axis=0)
     chosen: list[int] = []
-    while left.any():
-        best = int(np.argmax((tells & left).sum(axis=1)))
+    while missing.any():
+        best = int(np.argmax((distinguishes & missing).sum(axis=1)))
         chosen.append(best)
-        left &= ~tells[best]
+        missing &= ~distinguishes[best]
     return chosen

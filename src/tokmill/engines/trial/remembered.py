@@ -1,7 +1,7 @@
-"""Remembers engine choices and scans on this machine, so that a second run need not make them.
+"""Remembers engine choices and scans on this machine, so that later runs start faster.
 
-A choice remembered saves its timing alone: what an engine gives is compared in every run. A file
-that is missing, damaged or cannot be written changes nothing but time.
+A remembered choice saves only the timing: ids are compared in every run. A missing, damaged or
+read-only file costs time, nothing else.
 """
 
 from __future__ import annotations
@@ -26,17 +26,17 @@ if TYPE_CHECKING:
 
 _FILE = "engines.json"
 _MOST_ENTRIES = 1000
-_WAY = 4
-"""How engines are chosen; what was chosen in another way is forgotten."""
+_CHOICE_VERSION = 4
+"""Of the method of choosing; choices of other versions are ignored."""
 
-_SCAN_WAY = 1
-"""How engines are compared on all characters; the same."""
+_SCAN_VERSION = 1
+"""Of the method of comparing all characters; scans of other versions are ignored."""
 
 _SCANS = "scans"
 
 
 def cache_path() -> Path:
-    """Give the file of choices: under TOKMILL_CACHE_DIR, or the user's cache directory."""
+    """Return the file of choices, in TOKMILL_CACHE_DIR or the user's cache directory."""
     named = os.environ.get("TOKMILL_CACHE_DIR")
     if named:
         return Path(named) / _FILE
@@ -45,9 +45,9 @@ def cache_path() -> Path:
 
 
 def variant_of(tokenizer: Tokenizer, control_in_text: str) -> str:
-    """Return a sum over all that decides the ids of a text: what engines really load.
+    """Return a hash of everything that decides the ids of a text: the input of the engines.
 
-    Two variants of one file differ here: with other control tokens, or for text that continues.
+    Variants of one file differ: with other control tokens, or for continuations.
     """
     digest = xxhash.xxh3_128()
     reference = tokenizer.data if tokenizer.kind == "sentencepiece" else b""
@@ -60,10 +60,10 @@ def variant_of(tokenizer: Tokenizer, control_in_text: str) -> str:
 
 
 class KeptScans:
-    """The results of scans of one tokenizer variant, a file for each engine.
+    """Scan results for one tokenizer variant, one file per engine.
 
-    A result holds for one version of the engine, of the reference and of Python's own tables, which
-    the texts are made with.
+    A result is valid for one version of the engine, of the reference and of Python's Unicode
+    tables, from which the texts are made.
     """
 
     def __init__(self, tokenizer: Tokenizer, control_in_text: str) -> None:
@@ -71,7 +71,7 @@ class KeptScans:
         self._variant = variant_of(tokenizer, control_in_text)
 
     def find(self, engine: str) -> ScanResult | None:
-        """Return what is known of an engine, if anything is."""
+        """Return the result for an engine, None if there is none."""
         try:
             kept = json.loads(self._path(engine).read_bytes())
             if kept["sum"] != self._sum(engine, kept["result"]):
@@ -81,20 +81,17 @@ class KeptScans:
             return None
 
     def keep(self, engine: str, result: ScanResult) -> None:
-        """Keep what is known of an engine."""
+        """Write the result for an engine."""
         plain = result.as_json()
         kept = {"of": self._of(engine), "result": plain, "sum": self._sum(engine, plain)}
-        path = self._path(engine)
-        with contextlib.suppress(OSError, StorageError):
-            path.parent.mkdir(parents=True, exist_ok=True)
-            write_file(path, json.dumps(kept).encode(), replace=True)
+        _write(self._path(engine), json.dumps(kept))
 
     def _of(self, engine: str) -> list[str]:
         versions = [engine_version(name, self._tokenizer) for name in (engine, REFERENCE)]
-        return [str(_SCAN_WAY), engine, *versions, unicodedata.unidata_version, self._variant]
+        return [str(_SCAN_VERSION), engine, *versions, unicodedata.unidata_version, self._variant]
 
     def _sum(self, engine: str, plain: Any) -> str:
-        """Return a sum over a result and what it is of: a damaged set would let ids differ."""
+        """Return a hash of a result and its key: with a damaged set, ids would differ silently."""
         return xxhash.xxh3_128_hexdigest(json.dumps([self._of(engine), plain]).encode())
 
     def _path(self, engine: str) -> Path:
@@ -103,31 +100,40 @@ class KeptScans:
 
 
 def choice_key(tokenizer: Tokenizer, control_in_text: str, *parts: str) -> str:
-    """Return the key of a choice: the variant, the engines' versions, and what else decides."""
+    """Return the key of a choice: tokenizer variant, versions of the engines, and `parts`."""
     versions = [
         engine_version(name, tokenizer) if is_installed(name) else "" for name in FAST_ENGINES
     ]
     return " ".join(
-        [__version__, str(_WAY), variant_of(tokenizer, control_in_text), *versions, *parts]
+        [
+            __version__,
+            str(_CHOICE_VERSION),
+            variant_of(tokenizer, control_in_text),
+            *versions,
+            *parts,
+        ]
     )
 
 
 def remembered(key: str) -> dict[str, Any] | None:
-    """Give the choice kept under a key, if there is one."""
+    """Return the choice with a key, None if there is none."""
     choice = _read().get(key)
     return choice if isinstance(choice, dict) else None
 
 
 def remember(key: str, choice: dict[str, Any]) -> None:
-    """Keep a choice; the oldest go when there are many."""
+    """Write a choice; the oldest ones are dropped if there are too many."""
     choices = _read()
     choices.pop(key, None)
     choices[key] = choice
     kept = dict(list(choices.items())[-_MOST_ENTRIES:])
-    path = cache_path()
+    _write(cache_path(), json.dumps(kept, indent=1))
+
+
+def _write(path: Path, text: str) -> None:
     with contextlib.suppress(OSError, StorageError):
         path.parent.mkdir(parents=True, exist_ok=True)
-        write_file(path, json.dumps(kept, indent=1).encode(), replace=True)
+        write_file(path, text.encode(), replace=True)
 
 
 def _read() -> dict[str, Any]:

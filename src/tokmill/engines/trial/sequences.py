@@ -1,8 +1,8 @@
 """Texts of several characters that every engine must encode like the reference.
 
-One character in a context (`contexts`) does not show what a pair or a run of characters does: white
-space before white space, a mark before a mark, an apostrophe before a letter that folds to `s`. A
-difference here refuses an engine, since no single character is to blame.
+A character in a context (`contexts`) does not test pairs and runs: white space before white space,
+a mark before a mark, an apostrophe before a letter that folds to `s`. A difference here refuses an
+engine, since no single character is the cause.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 _ASCII = " \t\n\r'\"aAsS19!.-_<\x00\x1c"
 _CORE = " \n\r\t\xa0\u3000'’aZé中1²!.\u0301\u200d한ſK😀ี"
 _RUN_LENGTHS = (2, 3, 4, 5, 8, 17, 33, 130)
-_BEHIND_RUNS = ("", "a", "1", " a", "\n", "'s", "中")
+_AFTER_RUNS = ("", "a", "1", " a", "\n", "'s", "中")
 _CONTRACTIONS = ("s", "t", "re", "ve", "m", "ll", "d")
 _FOLDED = {"s": "sSſ", "k": "kK\u212a"}
 _PER_TEXT = 32
@@ -33,18 +33,21 @@ _LATE_COMPOSITIONS = (
     (0x1611E, 0x1611E), (0x1611E, 0x16129), (0x1611E, 0x1611F), (0x16129, 0x1611F),
     (0x1611E, 0x16120), (0x16D67, 0x16D67), (0x16D63, 0x16D67), (0x16D69, 0x16D67),
 )  # fmt: skip
-"""Pairs that compose since Unicode 16, which Python's own tables may not know."""
+"""Pairs that compose since Unicode 16; Python's tables may be older."""
+
+
+_BETWEEN = ("", "\u0323", "\u0334")
 
 
 @cache
 def class_sequences() -> tuple[str, ...]:
-    """Return pairs and triples of characters of all classes, runs of each, and contractions."""
+    """Return pairs and triples of characters of all classes, runs, and contractions."""
     return tuple(dict.fromkeys([*_pairs(), *_triples(), *_runs(), *_contractions()]))
 
 
 @cache
 def compositions() -> tuple[str, ...]:
-    """Return the pairs of characters that compose to one, alone and around another mark."""
+    """Return pairs of characters that compose to one, alone and with another mark between."""
     found = [(chr(first), chr(second)) for first, second in _LATE_COMPOSITIONS]
     for characters in character_classes():
         for character in characters if unicodedata.decomposition(characters[0]) else "":
@@ -54,11 +57,8 @@ def compositions() -> tuple[str, ...]:
     return tuple(f"{first}{between}{second}" for first, second in found for between in _BETWEEN)
 
 
-_BETWEEN = ("", "\u0323", "\u0334")
-
-
 def token_texts(tokenizer: Tokenizer) -> list[str]:
-    """Return what the tokens of several characters stand for, where that is text."""
+    """Return the texts of tokens of several characters, if they are valid text."""
     library = tokenizer.library()
     size = library.get_vocab_size(with_added_tokens=False)
     texts = library.decode_batch([[id_] for id_ in range(size)], skip_special_tokens=False)
@@ -66,7 +66,7 @@ def token_texts(tokenizer: Tokenizer) -> list[str]:
 
 
 def in_lines(texts: Sequence[str]) -> list[list[str]]:
-    """Return texts in groups, each of which is compared as the lines of one text first."""
+    """Return texts in groups, each of which is first compared as the lines of one text."""
     return [list(texts[start : start + _PER_TEXT]) for start in range(0, len(texts), _PER_TEXT)]
 
 
@@ -82,16 +82,16 @@ def _triples() -> Iterator[str]:
 
 
 def _runs() -> Iterator[str]:
-    for character, length, behind in product(_CORE, _RUN_LENGTHS, _BEHIND_RUNS):
-        yield character * length + behind
+    for character, length, after in product(_CORE, _RUN_LENGTHS, _AFTER_RUNS):
+        yield character * length + after
 
 
 def _contractions() -> Iterator[str]:
     for letters in _CONTRACTIONS:
         spellings = product(*(_FOLDED.get(one, one + one.upper()) for one in letters))
-        for spelling, before, behind in product(
+        for spelling, before, after in product(
             spellings, ("", "a", " ", "中"), ("", "a", "1", "'")
         ):
-            yield f"{before}'{''.join(spelling)}{behind}"
+            yield f"{before}'{''.join(spelling)}{after}"
     for character in _FOLDED["s"] + _FOLDED["k"] + "ßıİŉ\ufb01\u0345":
         yield from (f"a'{character}", f"'{character}lf", f" '{character} ", f"'l{character}")
