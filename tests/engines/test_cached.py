@@ -103,14 +103,14 @@ def test_a_slice_of_a_column_is_encoded_alone(make):
 
 
 @pytest.mark.parametrize("call_bytes", [1, 30])
-def test_steps_of_any_size_give_the_same_ids(make, monkeypatch, call_bytes):
+def test_calls_of_any_size_give_the_same_ids(make, monkeypatch, call_bytes):
     texts = strings(["the cab", "", "中国 中 国", "a" * 40, "a-b-c ---- x"])
     expected = CachedReference(make("Unigram of words"), parse=False).encode(texts)
     monkeypatch.setattr(cached, "_CALL_BYTES", call_bytes)
     assert_equal(CachedReference(make("Unigram of words"), parse=False).encode(texts), expected)
 
 
-def test_a_full_table_makes_room(make, monkeypatch):
+def test_a_full_table_is_replaced(make, monkeypatch):
     monkeypatch.setattr(cached, "_TABLE_BYTES", 1)
     monkeypatch.setattr(cached, "_CALL_BYTES", 8)
     texts = strings(["the cab", "the dog", "a"])
@@ -119,7 +119,7 @@ def test_a_full_table_makes_room(make, monkeypatch):
     assert list(engine._table._slots) == [b"the ", b"dog", b"a"]  # of the last step alone
 
 
-def test_a_word_beyond_the_bound_of_rounding_is_one_piece(make, monkeypatch):
+def test_a_word_too_long_for_exact_sums_is_one_pretoken(make, monkeypatch):
     monkeypatch.setattr(cached, "LONGEST_WORD_BYTES", 4)
     engine = CachedReference(make("Unigram of words"), parse=False)
     assert engine.encode(strings(["中a中a 中a"])).ids.tolist() == (
@@ -133,7 +133,7 @@ def test_a_word_beyond_the_bound_of_rounding_is_one_piece(make, monkeypatch):
 
 @pytest.mark.parametrize("longer", [0, 3])
 def test_a_word_of_any_length_has_the_ids_of_the_reference(make, longer):
-    # With ties all over, and unknown characters that go on through all pieces.
+    # With equal scores everywhere, and unknown characters across all pretokens.
     texts = strings(
         ["中" * (LONGEST_WORD_BYTES // 3 + longer) + " 国", "☃" * 9000, "中" + "-" * 3000 + "国a"]
     )

@@ -23,7 +23,7 @@ def column(texts: list[str]) -> pa.LargeStringArray:
 
 @pytest.mark.parametrize("name", SETS)
 @pytest.mark.parametrize("share", [0.001, 0.3])
-def test_exactly_the_documents_that_hold_one_are_found(name, share, monkeypatch):
+def test_exactly_the_documents_that_contain_one_are_found(name, share, monkeypatch):
     monkeypatch.setattr(find_characters, "_CHUNK_BYTES", 999)
     characters, dice = SETS[name], random.Random(7)
     codes = list(characters.codes())
@@ -44,7 +44,7 @@ def test_exactly_the_documents_that_hold_one_are_found(name, share, monkeypatch)
     assert finder.documents(some).tolist() == [i - 1000 for i in expected if 1000 <= i < 1700]
 
 
-def test_no_text_holds_none():
+def test_no_text_contains_none():
     finder = CharacterFinder(SETS["of four bytes"])
     for texts in ([], [""], ["", ""], ["plain", ""]):
         assert finder.documents(column(texts)).tolist() == []
@@ -56,7 +56,7 @@ def test_a_character_at_the_very_end_of_a_column_is_found():
     assert finder.documents(column(["\U000323b0", "", "\U0003347a"])).tolist() == [0]
 
 
-def test_a_set_is_ranges_of_neighbours():
+def test_neighbouring_characters_form_ranges():
     found = CharacterSet.of([5, 3, 4, 9, 3])
     assert found.ranges == ((3, 5), (9, 9))
     assert list(found.codes()) == [3, 4, 5, 9]
@@ -69,7 +69,7 @@ def test_an_empty_set_is_false():
     assert CharacterSet.of([]) == CharacterSet()
 
 
-def test_a_set_survives_json():
+def test_a_set_can_be_written_as_json_and_read_back():
     found = CharacterSet.of([1, 2, 0x10FFFF])
     assert CharacterSet.from_json(json.loads(json.dumps(found.as_json()))) == found
 

@@ -28,7 +28,7 @@ DIFFERS = CharacterSet(((0x88F, 0x88F), (0x323B0, 0x33479)))
         ),
     ],
 )
-def test_a_choice_survives_json_and_the_way_between_processes(choice):
+def test_a_choice_can_be_written_as_json_and_pickled(choice):
     assert EngineChoice.from_json(json.loads(json.dumps(choice.as_json()))) == choice
     assert pickle.loads(pickle.dumps(choice)) == choice
 
@@ -42,12 +42,12 @@ def test_a_choice_of_an_earlier_version_has_no_scan():
 @pytest.mark.parametrize(
     "damage", [{"scan": 3}, {"scan": {"differs": [[2, 1]]}}, {"continuation": {"name": "x"}}]
 )
-def test_a_damaged_choice_is_none(damage):
+def test_a_damaged_choice_is_refused(damage):
     with pytest.raises(TypeError):
         EngineChoice.from_json({"name": "g", "version": "1", "reason": "r", **damage})
 
 
-def test_a_plan_says_how_much_is_compared_and_older_ones_mean_this_versions_share():
+def test_a_plan_without_a_spot_share_gets_the_current_default():
     kept = EngineChoice.from_json(
         {**EngineChoice("gigatoken", "1", "x").as_json(), "spot_share": 0.25}
     )
@@ -86,5 +86,5 @@ def test_a_plan_says_how_much_is_compared_and_older_ones_mean_this_versions_shar
         ),
     ],
 )
-def test_only_a_slower_engine_is_explained_with_its_speed_and_why(choice, expected):
+def test_only_a_slower_engine_is_explained_with_its_speed_and_reasons(choice, expected):
     assert choice.fallback == expected

@@ -30,7 +30,7 @@ def strings(texts: list[str]) -> pa.LargeStringArray:
 
 
 def word_level(tokenizer):
-    """A tokenizer of a kind that no fast engine knows."""
+    """A tokenizer of a kind that no fast engine supports."""
     data = json.loads(tokenizer.json)
     data["model"] = {"type": "WordLevel", "vocab": {"hello": 0, "<unk>": 1}, "unk_token": "<unk>"}
     return dataclasses.replace(tokenizer, name="words", json=json.dumps(data))
@@ -111,7 +111,7 @@ def test_an_engine_that_refuses_a_tokenizer_says_so_in_one_line(tokenizer, name)
 
 
 @pytest.mark.parametrize("name", FAST_ENGINES)
-def test_a_model_without_an_equal_json_is_refused(tokenizer, name):
+def test_a_model_without_an_equivalent_json_is_refused(tokenizer, name):
     model = dataclasses.replace(tokenizer, name="m.model", kind="sentencepiece", json="")
     with pytest.raises(TokenizerError) as caught:
         load_engine(name, model, control_in_text="text", n_threads=1)

@@ -22,7 +22,7 @@ linux_only = pytest.mark.skipif(sys.platform != "linux", reason="memory is read 
 
 
 def touched_pages(n_bytes: int) -> mmap.mmap:
-    """Give memory that really goes back to the system when it is dropped."""
+    """Return memory that really goes back to the system when it is dropped."""
     pages = mmap.mmap(-1, n_bytes, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
     for start in range(0, n_bytes, mmap.PAGESIZE):  # no copy, which could stay in malloc's arena
         pages[start : start + 1] = b"x"
@@ -82,7 +82,7 @@ class Meeting(Hoarder):
         return super().encode(text)
 
 
-def test_the_engine_is_loaded_once_and_answers(tmp_path):
+def test_the_engine_is_loaded_once_and_encodes(tmp_path):
     load = Loader(0)
     engine = RenewableEngine(load, EngineMemory(1 << 40))
     batches = [encode(engine) for _ in range(3)]
@@ -95,7 +95,7 @@ def encode(engine: RenewableEngine) -> TokenBatch:
 
 
 @linux_only
-def test_an_engine_that_outgrows_its_bound_is_loaded_anew():
+def test_an_engine_above_its_memory_limit_is_loaded_again():
     load = Loader(4 * MEMORY_BYTES)
     engine = RenewableEngine(load, EngineMemory(MEMORY_BYTES))
     for _ in range(3):
@@ -105,7 +105,7 @@ def test_an_engine_that_outgrows_its_bound_is_loaded_anew():
 
 
 @linux_only
-def test_renewal_gives_the_memory_back():
+def test_reloading_frees_the_memory():
     engine = RenewableEngine(Loader(16 * MEMORY_BYTES), EngineMemory(MEMORY_BYTES))
     before = anonymous_bytes()
     for _ in range(8):
@@ -114,7 +114,7 @@ def test_renewal_gives_the_memory_back():
 
 
 @linux_only
-def test_the_engine_is_kept_below_its_bound():
+def test_the_engine_stays_below_its_memory_limit():
     load = Loader(1024)
     engine = RenewableEngine(load, EngineMemory(1 << 40))
     for _ in range(50):
@@ -141,7 +141,7 @@ def in_threads(n: int, work: Callable[[], None]) -> None:
 
 @linux_only
 @pytest.mark.parametrize("concurrent", [False, True])
-def test_threads_share_one_engine_between_renewals(concurrent):
+def test_threads_share_one_engine_between_reloads(concurrent):
     load = Loader(4 * MEMORY_BYTES, concurrent=concurrent)
     engine = RenewableEngine(load, EngineMemory(MEMORY_BYTES))
     lengths: list[int] = []
@@ -179,7 +179,7 @@ def test_an_engine_that_raises_leaves_room_for_the_next_batch():
 
 
 @linux_only
-def test_anonymous_memory_grows_with_what_is_held():
+def test_anonymous_memory_grows_with_allocated_pages():
     before = anonymous_bytes()
     held = touched_pages(32 << 20)
     grown = anonymous_bytes() - before
@@ -203,7 +203,7 @@ def test_a_block_in_work_does_not_look_like_a_cache_that_has_grown():
 
 
 @linux_only
-def test_an_engine_loaded_beside_a_large_block_is_held_to_its_bound_when_that_is_gone():
+def test_a_large_block_at_load_time_does_not_raise_the_memory_limit():
     memory = EngineMemory(MEMORY_BYTES)
     block = [touched_pages(16 * MEMORY_BYTES)]
     engine = RenewableEngine(Loader(3 * MEMORY_BYTES), memory)
@@ -218,7 +218,7 @@ def test_an_engine_loaded_beside_a_large_block_is_held_to_its_bound_when_that_is
 
 
 @linux_only
-def test_memory_that_no_renewal_frees_costs_one_renewal():
+def test_memory_of_others_causes_only_one_reload():
     engine = RenewableEngine(Loader(0), EngineMemory(MEMORY_BYTES))
     encode(engine)
     kept = touched_pages(8 * MEMORY_BYTES)
@@ -229,7 +229,7 @@ def test_memory_that_no_renewal_frees_costs_one_renewal():
 
 
 @linux_only
-def test_two_engines_share_one_bound_and_are_renewed_together():
+def test_two_engines_share_one_memory_limit_and_are_reloaded_together():
     memory = EngineMemory(8 * MEMORY_BYTES)
     first, second = (RenewableEngine(Loader(3 * MEMORY_BYTES), memory) for _ in range(2))
     for engine in (first, second, first):
@@ -242,7 +242,7 @@ def test_two_engines_share_one_bound_and_are_renewed_together():
 
 
 @linux_only
-def test_beside_an_engine_that_cannot_be_renewed_the_other_one_is():
+def test_only_the_renewable_one_of_two_engines_is_reloaded():
     memory = EngineMemory(MEMORY_BYTES)
     kept = RenewableEngine(Loader(0, renewable=False), memory)
     renewed = RenewableEngine(Loader(3 * MEMORY_BYTES), memory)

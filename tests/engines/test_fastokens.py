@@ -22,5 +22,5 @@ def test_ids_and_offsets_are_those_of_the_reference(tokenizer, parse):
     assert batch.offsets.dtype == np.int64
 
 
-def test_its_caches_are_bounded_by_itself():
+def test_its_caches_have_their_own_limit():
     assert Fastokens.renewable is False

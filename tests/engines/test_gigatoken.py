@@ -21,7 +21,7 @@ def test_the_ids_do_not_depend_on_threads(tokenizer, n_threads):
     assert batch.offsets.tolist() == expected.offsets.tolist()
 
 
-def test_the_text_is_seen_through_its_own_buffers_whatever_the_slice(tokenizer):
+def test_any_slice_of_a_column_is_read_without_a_copy(tokenizer):
     engine = Gigatoken(tokenizer, parse=False, n_threads=1)
     text = pa.array(["hello", "the cat", "猫猫", "there"], pa.large_string())
     assert (
@@ -30,7 +30,7 @@ def test_the_text_is_seen_through_its_own_buffers_whatever_the_slice(tokenizer):
     )
 
 
-def test_its_caches_can_be_given_back():
+def test_its_caches_can_be_freed():
     assert Gigatoken.renewable is True
 
 

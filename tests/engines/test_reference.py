@@ -83,7 +83,9 @@ def test_a_slice_of_a_column_is_encoded_like_its_texts(tokenizer):
 
 
 @pytest.mark.parametrize("call_bytes", [1, 10, 1000])
-def test_the_ids_do_not_depend_on_how_a_batch_is_cut_into_calls(tokenizer, monkeypatch, call_bytes):
+def test_the_ids_do_not_depend_on_how_a_batch_is_split_into_calls(
+    tokenizer, monkeypatch, call_bytes
+):
     engine = TokenizersReference(tokenizer, parse=False)
     texts = strings([*hostile_texts([]), "", ""])
     expected = documents(engine.encode(texts))
@@ -112,7 +114,7 @@ def test_parsing_control_tokens_is_refused_for_sentencepiece(sentencepiece):
         SentencePieceReference(sentencepiece, parse=True, n_threads=1)
 
 
-def test_what_is_no_sentencepiece_model_is_refused(sentencepiece):
+def test_other_bytes_than_a_sentencepiece_model_are_refused(sentencepiece):
     broken = dataclasses.replace(sentencepiece, name="m.model", data=b"\x0a\x05")
     with pytest.raises(TokenizerError, match=r"^m\.model: not a SentencePiece model: "):
         SentencePieceReference(broken, parse=False, n_threads=1)

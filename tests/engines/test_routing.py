@@ -34,7 +34,7 @@ def documents(batch) -> list[list[int]]:
     return [batch.ids[a:b].tolist() for a, b in zip(batch.offsets, batch.offsets[1:], strict=False)]
 
 
-def test_documents_with_the_characters_are_encoded_by_the_reference_in_their_place(tokenizer):
+def test_documents_with_the_characters_get_the_ids_of_the_reference_in_their_place(tokenizer):
     reference = reference_of(tokenizer)
     skewed = Skewed(reference)
     engine = RoutedEngine(skewed, lambda: reference, CharacterSet.of([0x88F]))
@@ -65,14 +65,14 @@ def test_all_documents_may_be_routed(tokenizer):
     assert len(set(map(tuple, documents(batch)))) == 1
 
 
-def test_an_engine_that_differs_nowhere_is_loaded_alone(tokenizer):
+def test_an_engine_that_never_differs_is_not_wrapped(tokenizer):
     engine = load_routed(
         REFERENCE, CharacterSet(), tokenizer, int, control_in_text="text", n_threads=1
     )
     assert not isinstance(engine, RoutedEngine)
 
 
-def test_two_kinds_of_documents_are_merged_in_order(tokenizer):
+def test_two_sets_of_documents_are_merged_in_order(tokenizer):
     reference = reference_of(tokenizer)
     is_rest = np.array(["c" in text for text in TEXTS])
     column = pa.array(TEXTS, pa.large_string())

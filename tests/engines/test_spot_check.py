@@ -132,7 +132,7 @@ def test_counts_are_of_documents_and_a_document_may_have_several_texts():
         ([], "at token 0 ([] against [97, 98])"),
     ],
 )
-def test_one_difference_is_told_with_its_row_and_the_text(ids, expected):
+def test_a_difference_is_reported_with_its_row_and_text(ids, expected):
     class Two(Words):
         def ids(self, text):
             return np.array([97, 98], np.uint32)
@@ -155,19 +155,19 @@ def test_a_difference_is_one_line_of_bounded_length():
     assert len(message) < 300
 
 
-def test_a_text_that_comes_again_is_encoded_by_the_reference_once():
+def test_a_repeated_text_is_encoded_by_the_reference_once():
     reference, text = Words(), strings(*["You are a helpful assistant."] * 50)
     found = held(reference, text, Words().encode(text))
     assert (len(found), len(reference.texts)) == (50, 1)
 
 
-def test_a_text_that_comes_again_with_other_ids_is_found():
+def test_a_repeated_text_with_other_ids_is_found():
     text = strings("a b", "a b")
     found = held(Words(), text, changed(Words().encode(text), 3))
     assert [bool(one.difference) for one in found] == [False, True]
 
 
-def test_windows_of_a_long_document_are_compared_and_the_document_is_never_encoded_whole():
+def test_windows_of_a_long_document_are_compared_without_encoding_all_of_it():
     text, reference = strings(LONG), Words()
     found = held(reference, text, Words().encode(text))
     assert len(found) == -(-len(LONG) // LONGEST_BYTES)
@@ -200,7 +200,7 @@ def test_an_engine_that_is_wrong_about_a_word_is_found_in_a_document_of_any_leng
     assert "([7, " in differences(found, np.array([3]))[0][1]
 
 
-def test_what_a_window_cannot_prove_in_a_very_long_document_is_skipped(monkeypatch):
+def test_an_undecided_window_of_a_very_long_document_is_skipped(monkeypatch):
     monkeypatch.setattr(spot_check, "WHOLE_BYTES", 0)
     text = strings(LONG)
     found = held(Words(), text, changed(Words().encode(text), 20_000))
@@ -252,7 +252,7 @@ def test_an_exact_engine_raises_no_alarm_in_any_long_document(every_tokenizer, t
         assert not any(one.difference for one in found)
 
 
-def test_continuations_are_held_against_a_reference_of_their_own():
+def test_continuations_are_compared_with_their_own_reference():
     text, first, rest = strings("a", "b"), Words(), Words()
     check = SpotCheck(lambda: first, 1.0, lambda: rest)
     batch = Words().encode(text)
@@ -261,7 +261,7 @@ def test_continuations_are_held_against_a_reference_of_their_own():
     assert (first.texts, rest.texts, asked) == (["a"], ["b"], [])
 
 
-def test_the_reference_is_loaded_once_though_many_threads_ask_and_not_before():
+def test_the_reference_is_loaded_once_for_all_threads_and_only_when_needed():
     loads, everyone = [], threading.Barrier(4)
 
     def load() -> Words:

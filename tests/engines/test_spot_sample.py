@@ -39,7 +39,7 @@ def test_the_share_of_the_bytes_is_picked_of_short_documents_and_of_long_ones(sh
 
 
 @given(st.lists(st.integers(0, len(MANY)), max_size=6))
-def test_the_same_documents_are_picked_however_the_batch_is_cut(cuts):
+def test_the_same_documents_are_picked_however_the_batch_is_split(cuts):
     whole = strings(MANY)
     bounds = [0, *sorted(cuts), len(MANY)]
     found: list[int] = []
@@ -85,12 +85,12 @@ def test_short_documents_are_picked_without_reading_their_neighbours(n_character
     assert all(picked(strings([short[i]]), 1 / 8) == [0] for i in found[:20])
 
 
-def test_documents_that_begin_and_end_alike_are_told_apart():
+def test_documents_that_begin_and_end_alike_have_different_hashes():
     texts = [f"Question: what is {i:04d} and why? Answer as told." for i in range(4000)]
     assert 30 < len(picked(strings(texts))) < 110
 
 
-def test_a_long_document_is_cut_into_windows_that_cover_it():
+def test_a_long_document_is_split_into_windows_that_cover_it():
     texts = ["a", "b" * LONGEST_BYTES, "猫" * (2 * LONGEST_BYTES // 3 + 1), ""]
     spans = pick_spans(strings(texts), 1.0)
     assert spans.document.tolist() == [0, 1, 2, 2, 2]

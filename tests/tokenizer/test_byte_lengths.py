@@ -32,7 +32,7 @@ def sums(tokenizer, texts):
     return [int(found.lengths[encoding.ids].sum()) for encoding in encodings]
 
 
-def test_the_lengths_of_a_byte_level_tokenizer_add_up_to_every_text(tokenizer):
+def test_lengths_of_a_byte_level_tokenizer_sum_to_the_length_of_the_text(tokenizer):
     texts = [*hostile_texts(["<eos>"]), "a<tool>b", "e\u0301"]
     found = byte_lengths(tokenizer)
     assert (found.prefix, found.composes, found.lengths.dtype) == ("never", False, np.int32)
@@ -50,7 +50,7 @@ def test_an_added_token_stands_for_its_own_bytes(make_tokenizer, bytes_model):
     ("parts", "prefix"),
     [({"normalizer": MARKS}, "always"), ({"pre_tokenizer": META}, "unless_space")],
 )
-def test_marks_are_spaces_and_bytes_to_fall_back_on_are_bytes(
+def test_marks_count_as_spaces_and_byte_tokens_as_one_byte(
     make_tokenizer, marks_model, parts, prefix
 ):
     tokenizer = make_tokenizer(marks_model, **parts)
@@ -64,13 +64,13 @@ def test_marks_are_spaces_and_bytes_to_fall_back_on_are_bytes(
     assert sums(tokenizer, ["▁a"]) != [4 + found.n_prefix_bytes(column(["▁a"]))[0]]
 
 
-def test_no_sum_survives_an_added_token_where_texts_get_a_prefix(make_tokenizer, marks_model):
+def test_an_added_token_has_no_known_length_if_texts_get_a_prefix(make_tokenizer, marks_model):
     added = [{"id": 267, "content": "<x>"} | PLAIN]
     tokenizer = make_tokenizer(marks_model, normalizer=MARKS, added_tokens=added)
     assert sums(tokenizer, ["a<x>a"])[0] > 1000
 
 
-def test_an_unknown_token_stands_for_nothing(make_tokenizer, marks_model):
+def test_an_unknown_token_has_length_zero(make_tokenizer, marks_model):
     model = marks_model | {"byte_fallback": False}
     tokenizer = make_tokenizer(model, normalizer=MARKS)
     assert sums(tokenizer, ["a猫"]) == [2]
@@ -83,7 +83,7 @@ def test_a_space_that_byte_level_puts_in_front_is_a_prefix(make_tokenizer, bytes
     assert sums(tokenizer, ["ab", " ab"]) == [3, 3]
 
 
-def test_unigrams_have_lengths_too(make_tokenizer):
+def test_tokens_of_a_unigram_have_lengths(make_tokenizer):
     vocab = [["<unk>", 0.0], ["▁", -1.0], ["a", -2.0], ["▁a", -1.5], ["猫", -3.0]]
     model = {"type": "Unigram", "unk_id": 0, "vocab": vocab, "byte_fallback": False}
     tokenizer = make_tokenizer(model, pre_tokenizer=META)
@@ -111,7 +111,7 @@ SPLIT = {"type": "Split", "pattern": {"Regex": "x"}, "behavior": "Removed", "inv
         (MARKS, META, False),
     ],
 )
-def test_only_known_parts_that_keep_the_text_have_lengths(
+def test_only_tokenizers_that_keep_the_text_have_lengths(
     make_tokenizer, bytes_model, normalizer, pre_tokenizer, is_known
 ):
     given = make_tokenizer(bytes_model(), normalizer=normalizer, pre_tokenizer=pre_tokenizer)
@@ -120,20 +120,20 @@ def test_only_known_parts_that_keep_the_text_have_lengths(
     assert found is None or found.composes == (normalizer == NFC)
 
 
-def test_a_vocabulary_that_marks_words_has_no_lengths(make_tokenizer, bytes_model):
+def test_a_vocabulary_with_marked_words_has_no_lengths(make_tokenizer, bytes_model):
     model = bytes_model() | {"end_of_word_suffix": "</w>"}
     assert byte_lengths(make_tokenizer(model, pre_tokenizer=BYTES)) is None
     words = {"type": "WordLevel", "vocab": {"a": 0, "b": 1}, "unk_token": "a"}
     assert byte_lengths(make_tokenizer(words, pre_tokenizer=BYTES)) is None
 
 
-def test_texts_that_nfc_changes_are_told():
+def test_texts_that_nfc_changes_are_found():
     texts = ["", "abc", "caf\u00e9", "cafe\u0301", "猫👍", "\u212b", "한글", "\u1112\u1161\u11ab"]
     expected = [True, True, True, False, True, False, True, False]
     assert is_composed(column(texts)).tolist() == expected
 
 
-def test_steps_are_given_out_of_all_sequences():
+def test_steps_come_out_of_all_sequences():
     inner = {"type": "Sequence", "pretokenizers": [SPLIT]}
     content = {"pre_tokenizer": {"type": "Sequence", "pretokenizers": [inner, BYTES]}}
     assert steps(content, "pre_tokenizer") == [SPLIT, BYTES]

@@ -54,7 +54,7 @@ def test_a_tokenizer_without_a_prefix_is_its_own_continuation(tokenizer):
         {"pre_tokenizer": {"type": "Sequence", "pretokenizers": [META]}},
     ],
 )
-def test_the_prefix_of_a_tokenizer_with_marks_is_left_out(make_tokenizer, marks_model, parts):
+def test_the_prefix_of_a_tokenizer_with_marks_is_removed(make_tokenizer, marks_model, parts):
     tokenizer = make_tokenizer(marks_model, **parts)
     found = continuation_tokenizer(tokenizer)
     assert (tokens(tokenizer, "ab a"), tokens(found, "ab a")) == (["▁ab", "▁a"], ["ab", "▁a"])
@@ -63,14 +63,14 @@ def test_the_prefix_of_a_tokenizer_with_marks_is_left_out(make_tokenizer, marks_
     assert check_continuation(tokenizer, engine(tokenizer), engine(found)) > 100
 
 
-def test_the_space_that_byte_level_puts_in_front_is_left_out(make_tokenizer, bytes_model):
+def test_the_prefix_space_of_byte_level_is_removed(make_tokenizer, bytes_model):
     tokenizer = make_tokenizer(bytes_model(), pre_tokenizer=BYTES)
     found = continuation_tokenizer(tokenizer)
     assert (tokens(tokenizer, "a"), tokens(found, "a")) == (["Ġ", "a"], ["a"])
     assert check_continuation(tokenizer, engine(tokenizer), engine(found)) > 100
 
 
-def test_the_rewritten_text_is_made_anew(make_tokenizer, marks_model):
+def test_the_rewritten_json_is_made_again(make_tokenizer, marks_model):
     nested = {"type": "Sequence", "normalizers": [MARKS]}
     tokenizer = make_tokenizer(marks_model, normalizer=nested)
     found = continuation_tokenizer(tokenizer)
@@ -79,7 +79,7 @@ def test_the_rewritten_text_is_made_anew(make_tokenizer, marks_model):
 
 
 @pytest.mark.parametrize("name", ["gigatoken", "fastokens"])
-def test_fast_engines_take_the_variant(make_tokenizer, marks_model, name):
+def test_fast_engines_load_the_variant(make_tokenizer, marks_model, name):
     tokenizer = make_tokenizer(marks_model, normalizer=MARKS)
     found = continuation_tokenizer(tokenizer)
     fast = load_engine(name, found, control_in_text="text", n_threads=1)
@@ -87,13 +87,13 @@ def test_fast_engines_take_the_variant(make_tokenizer, marks_model, name):
     assert fast.encode(texts).ids.tolist() == engine(found).encode(texts).ids.tolist()
 
 
-def test_a_prefix_before_every_word_cannot_be_left_out(make_tokenizer, marks_model, tokenizer):
+def test_a_prefix_before_every_word_cannot_be_removed(make_tokenizer, marks_model, tokenizer):
     parts = {"pre_tokenizer": {"type": "Sequence", "pretokenizers": [SPLIT, META]}}
     assert continuation_tokenizer(make_tokenizer(marks_model, **parts)) is None
     assert continuation_tokenizer(dataclasses.replace(tokenizer, json="")) is None
 
 
-def test_a_continuation_with_a_prefix_is_not_proven(make_tokenizer, marks_model):
+def test_a_continuation_with_a_prefix_fails_the_check(make_tokenizer, marks_model):
     tokenizer = make_tokenizer(marks_model, normalizer=MARKS)
     first = engine(dataclasses.replace(tokenizer, name="x"))
     with pytest.raises(TokenizerError) as caught:
@@ -111,7 +111,7 @@ INST = CONTROL | {"id": 301, "content": "[/INST]"}
 @pytest.mark.parametrize(
     "parts", [{"normalizer": MARKS}, {"pre_tokenizer": META}, {"pre_tokenizer": BYTES}]
 )
-def test_parsed_control_tokens_of_phi_3_and_mistral_do_not_stand_in_the_way_of_the_proof(
+def test_parsed_control_tokens_of_phi_3_and_mistral_pass_the_check(
     make_tokenizer, marks_model, bytes_model, parts
 ):
     model = bytes_model() if BYTES in parts.values() else marks_model
@@ -149,13 +149,13 @@ def test_a_text_is_closed_by_a_control_token_and_the_white_space_that_it_swallow
     assert tokens(tokenizer, text) == [token for part in parts for token in tokens(tokenizer, part)]
 
 
-def test_no_text_is_closed_where_text_behind_control_tokens_continues(make_tokenizer, marks_model):
+def test_no_text_is_closed_if_text_after_control_tokens_continues(make_tokenizer, marks_model):
     first = {"pre_tokenizer": META | {"prepend_scheme": "first"}}
     tokenizer = make_tokenizer(marks_model, added_tokens=[INST], **first)
     assert closed_texts(tokenizer, added_tokens(tokenizer)) == ""
 
 
-def test_without_a_boundary_nothing_is_proven(make_tokenizer):
+def test_without_a_boundary_the_check_fails(make_tokenizer):
     model = {"type": "WordLevel", "vocab": {"[UNK]": 0, "a": 1}, "unk_token": "[UNK]"}
     tokenizer = make_tokenizer(model)
     with pytest.raises(
@@ -173,7 +173,7 @@ def test_without_a_boundary_nothing_is_proven(make_tokenizer):
         ({"normalizer": MARK}, "first"),
     ],
 )
-def test_text_behind_a_control_token_is_encoded_as_the_reference_does(
+def test_text_after_a_control_token_is_encoded_like_the_reference(
     make_tokenizer, marks_model, parts, expected
 ):
     tokenizer = make_tokenizer(marks_model, added_tokens=[CONTROL], **parts)
@@ -183,7 +183,7 @@ def test_text_behind_a_control_token_is_encoded_as_the_reference_does(
     assert whole[1:] == tokens({"first": tokenizer, "continuation": found}[expected], "ab")
 
 
-def test_a_control_token_that_swallows_white_space_is_judged_by_what_it_leaves(
+def test_a_control_token_that_swallows_white_space_is_compared_by_the_rest(
     make_tokenizer, marks_model
 ):
     added = [CONTROL | {"rstrip": True}]
@@ -204,7 +204,7 @@ def test_control_tokens_that_differ_are_refused(make_tokenizer, marks_model):
         after_control(tokenizer, None, ["<d>"])
 
 
-def test_sentencepiece_itself_encodes_texts_alone(tokenizer):
+def test_sentencepiece_encodes_every_text_as_a_first_text(tokenizer):
     alone = dataclasses.replace(tokenizer, kind="sentencepiece", json="")
     assert after_control(alone, None, ["<eos>"]) == "first"
 

@@ -28,7 +28,7 @@ def encoded(tokenizer, text, engine="tokenizers"):
     return found.encode(pa.array([text], pa.large_string())).ids.tolist()
 
 
-def test_added_tokens_are_given_by_string_in_the_order_of_ids(make_tokenizer, bytes_model):
+def test_added_tokens_come_by_string_in_the_order_of_ids(make_tokenizer, bytes_model):
     flags = {"single_word": False, "lstrip": True, "rstrip": True, "normalized": True}
     added = [
         {"id": 256, "content": "<a>", "special": False} | flags,
@@ -44,7 +44,7 @@ def test_added_tokens_are_given_by_string_in_the_order_of_ids(make_tokenizer, by
 
 
 @pytest.mark.parametrize("engine", ["tokenizers", "gigatoken", "fastokens"])
-def test_a_named_token_in_a_text_is_text(tokenizer, engine):
+def test_the_string_of_a_marked_token_in_a_text_is_text(tokenizer, engine):
     tool = added_tokens(tokenizer)["<tool>"].id
     assert tool in encoded(tokenizer, "a<tool>b", engine)
     ids = encoded(with_control_tokens(tokenizer, ["<tool>"]), "a<tool>b", engine)
@@ -52,14 +52,14 @@ def test_a_named_token_in_a_text_is_text(tokenizer, engine):
     assert len(ids) > 3
 
 
-def test_the_rewritten_text_is_changed_alike(tokenizer):
+def test_the_rewritten_json_is_changed_too(tokenizer):
     rewritten = dataclasses.replace(tokenizer, rewritten_json=" " + tokenizer.json)
     marked = with_control_tokens(rewritten, ["<tool>"])
     assert marked.rewritten_json == " " + marked.json
     assert with_control_tokens(tokenizer, ["<tool>"]).rewritten_json == ""
 
 
-def test_nothing_else_of_the_tokenizer_changes_but_what_the_ids_say(tokenizer):
+def test_only_json_and_special_ids_change(tokenizer):
     marked = with_control_tokens(tokenizer, ["<tool>", "<|im_start|>"])
     assert marked.special_ids == (0, 1, 2, added_tokens(tokenizer)["<tool>"].id)
     kept = [f.name for f in dataclasses.fields(tokenizer) if f.name not in ("json", "special_ids")]
@@ -70,7 +70,7 @@ def test_nothing_else_of_the_tokenizer_changes_but_what_the_ids_say(tokenizer):
     assert before == after
 
 
-def test_an_id_beyond_all_others_may_be_written(make_tokenizer, bytes_model):
+def test_a_marked_token_counts_for_the_largest_emittable_id(make_tokenizer, bytes_model):
     added = [{"id": 256, "content": "<end>", "special": True} | FLAGS]
     tokenizer = make_tokenizer(bytes_model(), added_tokens=added)
     assert tokenizer.max_emittable_id == 255
@@ -78,7 +78,7 @@ def test_an_id_beyond_all_others_may_be_written(make_tokenizer, bytes_model):
 
 
 @pytest.mark.parametrize("special", [True, False])
-def test_ids_that_the_library_ignores_are_not_given(make_tokenizer, bytes_model, special):
+def test_ids_that_the_library_ignores_are_replaced_by_its_own(make_tokenizer, bytes_model, special):
     added = [
         {"id": 700 + i, "content": c, "special": special} | FLAGS for i, c in enumerate("中国")
     ]
@@ -90,18 +90,18 @@ def test_ids_that_the_library_ignores_are_not_given(make_tokenizer, bytes_model,
     assert tokenizer.library().encode("国").ids == [257]
 
 
-def test_the_json_stays_the_same_object_where_all_are_special(tokenizer):
+def test_the_json_stays_the_same_object_if_all_are_special(tokenizer):
     assert with_control_tokens(tokenizer, ["<|im_start|>"]).json is tokenizer.json
     assert with_control_tokens(tokenizer, []) == tokenizer
 
 
-def test_what_is_no_added_token_is_refused(tokenizer):
+def test_a_string_that_is_no_added_token_is_refused(tokenizer):
     named = dataclasses.replace(tokenizer, name="tiny")
     with pytest.raises(TokenizerError, match=r"^tiny: 'hello' is not among its added tokens"):
         with_control_tokens(named, ["hello"])
 
 
-def test_a_sentencepiece_model_has_its_control_pieces(tmp_path):
+def test_added_tokens_of_a_sentencepiece_model_are_its_control_pieces(tmp_path):
     SentencePieceTrainer.train(
         sentence_iterator=iter(["ab ba abba"]),
         model_prefix=str(tmp_path / "m"),
@@ -173,14 +173,14 @@ def test_the_strings_of_a_sentencepiece_model_are_its_control_pieces(tmp_path):
         (["x\ny"], [False, False, False, False, True]),
     ],
 )
-def test_documents_that_hold_a_string_are_found(strings, expected):
+def test_documents_that_contain_a_string_are_found(strings, expected):
     texts = ["", "a</s>b", "[SEP]", "好<｜end▁of▁sentence｜>", "axb </S> SEP a\nx\ny"]
     found = contains_any(pa.array(texts, pa.large_string()), strings)
     assert found.dtype == np.bool_
     assert found.tolist() == expected
 
 
-def test_a_slice_of_a_batch_is_judged_alone():
+def test_a_slice_of_a_batch_is_searched_alone():
     text = pa.array(["</s>", "x", "</s>"], pa.large_string()).slice(1, 1)
     assert contains_any(text, ["</s>"]).tolist() == [False]
 

@@ -20,7 +20,7 @@ from tokmill.tokenizer.decode import TokenDecoder, escaped, load_decoder, runs
 from tokmill.tokenizer.tokenizer import load_tokenizer
 
 
-def test_decoding_gives_back_every_hostile_text(tokenizer):
+def test_decoding_returns_every_hostile_text(tokenizer):
     texts = hostile_texts(["<eos>", "<tool>"])
     engine = load_engine("tokenizers", tokenizer, control_in_text="text", n_threads=1)
     batch = engine.encode(pa.array(texts, pa.large_string()))
@@ -66,7 +66,7 @@ def test_ids_are_split_where_control_or_weight_changes(ids, weights, expected):
 
 
 @given(st.lists(st.tuples(st.integers(0, 4), st.sampled_from([0, 1]))), st.sets(st.integers(0, 4)))
-def test_runs_hold_every_id_in_order_and_no_two_neighbours_are_alike(tokens, control):
+def test_runs_contain_every_id_in_order_and_neighbours_differ(tokens, control):
     ids, weights = [token[0] for token in tokens], [token[1] for token in tokens]
     found = list(runs(ids, weights, control))
     assert [token for _, _, run in found for token in run] == ids
@@ -84,7 +84,7 @@ def decoder_of(tokenizer, *, is_sft=True):
     return TokenDecoder(tokenizer, {*tokenizer.special_ids}, is_sft=is_sft)
 
 
-def test_texts_of_runs_are_their_own_and_together_the_whole(tokenizer):
+def test_texts_of_runs_concatenate_to_the_text_of_all(tokenizer):
     for text in hostile_texts(["<eos>", "<tool>"]):
         ids = [1, *encoded(tokenizer, text), 0]
         for weights in ([0] * len(ids), [i % 3 == 0 for i in range(len(ids))]):
@@ -95,7 +95,7 @@ def test_texts_of_runs_are_their_own_and_together_the_whole(tokenizer):
                 assert [id_ for run in found for id_ in run.ids] == ids
 
 
-def test_a_character_that_a_border_splits_is_written_in_bytes(tokenizer):
+def test_a_character_split_by_a_boundary_is_shown_as_bytes(tokenizer):
     ids = encoded(tokenizer, "a€b")
     assert len(ids) == 5
     found = decoder_of(tokenizer).runs(ids, [0, 0, 1, 1, 1])
@@ -105,13 +105,13 @@ def test_a_character_that_a_border_splits_is_written_in_bytes(tokenizer):
     ]
 
 
-def test_a_backslash_in_the_text_is_no_byte(tokenizer):
+def test_a_backslash_in_the_text_is_not_a_byte(tokenizer):
     (run,) = decoder_of(tokenizer).runs(encoded(tokenizer, r"\xe2"), [1] * 4)
     assert run.text == r"\xe2"
     assert run.text.isascii()
 
 
-def test_by_token_each_token_has_its_text(tokenizer):
+def test_with_by_token_each_token_has_its_own_text(tokenizer):
     ids = [*encoded(tokenizer, "hello é"), 0, 0]
     text, control = decoder_of(tokenizer).runs(ids, [0] * len(ids), by_token=True)
     assert [escaped(part) for part in text.texts] == ["hello", " ", r"\xc3", r"\xa9"]
@@ -119,7 +119,7 @@ def test_by_token_each_token_has_its_text(tokenizer):
     assert control.texts == ("<eos>", "<eos>")
 
 
-def test_an_id_that_is_no_token_is_named(tokenizer):
+def test_an_id_without_a_token_is_shown_as_a_number(tokenizer):
     (run,) = decoder_of(tokenizer).runs([5000], [0])
     assert run.text == "[id 5000]"
 
@@ -152,7 +152,7 @@ def test_the_space_that_a_model_puts_before_a_text_is_not_shown(piece_model):
     assert decoder_of(piece_model).runs(ids, [0] * len(ids))[1].text == " ab"
 
 
-def test_a_space_at_a_border_between_texts_is_shown(piece_model):
+def test_a_space_at_a_boundary_between_texts_is_shown(piece_model):
     ids = encoded(piece_model, "ab ba")
     found = decoder_of(piece_model).runs(ids, [0] + [1] * (len(ids) - 1))
     assert "".join(run.text for run in found) == "ab ba"

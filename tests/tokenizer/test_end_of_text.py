@@ -25,7 +25,7 @@ def test_a_token_is_found_by_string_or_by_id():
     assert find_token("4", IDS, where="t", option="--eos-token") == Token(4, "</s>")
 
 
-def test_digits_are_an_id_even_where_a_token_is_written_so():
+def test_digits_are_an_id_even_if_a_token_has_that_string():
     message = refusal(lambda: find_token("7", IDS, where="t", option="--eos-token"))
     assert message == "t: --eos-token names id 7, which no token has"
 
@@ -89,7 +89,7 @@ def test_an_eos_that_the_template_does_not_use_is_clear():
         *("<|end_of_text|>", "<｜end▁of▁sentence｜>"),
     ],
 )
-def test_the_only_candidate_of_a_tokenizer_that_names_no_eos_is_taken_and_said(content):
+def test_the_only_candidate_is_taken_with_a_note_if_no_file_names_eos(content):
     found = find_eos({"a": 1, content: 9}, companions(), None, where="t")
     assert found.token == Token(9, content)
     assert found.note == (
@@ -102,7 +102,7 @@ def test_the_only_candidate_of_a_tokenizer_that_names_no_eos_is_taken_and_said(c
     "content",
     ["<|im_end|>", "<|eot_id|>", "<|end|>", "<end_of_turn>", "<|return|>", "<|END_OF_TURN_TOKEN|>"],
 )
-def test_what_by_its_name_ends_turns_is_never_taken_for_an_end_of_text(content):
+def test_a_token_that_ends_turns_by_its_name_is_never_taken_as_eos(content):
     message = refusal(lambda: find_eos({content: 9}, companions(), None, where="t"))
     assert message.endswith(f"choose with --eos-token; candidates: id 9 {content}")
     ids = {content: 9, "<|endoftext|>": 8}
@@ -111,7 +111,7 @@ def test_what_by_its_name_ends_turns_is_never_taken_for_an_end_of_text(content):
     assert "choose --eos-token '<|endoftext|>'" in message
 
 
-def test_ordinary_text_that_looks_like_an_end_is_no_candidate_beside_control_tokens():
+def test_an_ordinary_token_is_no_candidate_if_a_control_token_is():
     found = find_eos(IDS, companions(), None, where="t", special=(2,))
     assert found.token == Token(2, "<|endoftext|>")
 
@@ -142,7 +142,7 @@ def test_ordinary_text_that_looks_like_an_end_is_no_candidate_beside_control_tok
         ),
     ],
 )
-def test_of_several_candidates_the_one_that_pretraining_uses_is_named_and_why(ids, advice):
+def test_of_several_candidates_the_one_for_pretraining_is_advised_with_the_reason(ids, advice):
     message = refusal(lambda: find_eos(ids, companions(), None, where="t"))
     assert message.startswith(f"t: no file names an end-of-text token; {advice}; candidates: ")
     given = companions("<|im_end|>", default="<|im_end|>")
@@ -150,7 +150,7 @@ def test_of_several_candidates_the_one_that_pretraining_uses_is_named_and_why(id
         assert advice in refusal(lambda: find_eos(ids, given, None, where="t"))
 
 
-def test_the_only_candidate_may_end_turns_too_and_that_is_said():
+def test_the_only_candidate_may_end_turns_too_with_a_note():
     given = companions("</s>", default="x</s>")
     found = find_eos({"</s>": 2}, given, None, where="t")
     assert found == FoundEos(
@@ -158,7 +158,7 @@ def test_the_only_candidate_may_end_turns_too_and_that_is_said():
     )
 
 
-def test_for_chats_eos_may_be_what_ends_turns():
+def test_for_chats_eos_may_end_turns():
     given = companions("</s>", default="x</s>")
     with pytest.raises(TokenizerError, match="eos is ambiguous"):
         find_eos(IDS, given, None, where="t")

@@ -59,7 +59,7 @@ def test_a_rewritten_pre_tokenizer_gives_the_same_ids(content, name):
     assert ids(rewritten) == ids(content)
 
 
-def test_runs_of_digits_stay_together_where_digits_does_not_part_them(content):
+def test_runs_of_digits_stay_together_unless_digits_splits_them(content):
     content["pre_tokenizer"] = sequence({"type": "Digits", "individual_digits": False}, SPLITTING)
     rewritten, _ = to_equivalent(content)
     assert ids(rewritten) == ids(content)
@@ -74,12 +74,12 @@ def test_runs_of_digits_stay_together_where_digits_does_not_part_them(content):
         sequence(SPLIT, BYTES | {"add_prefix_space": True}),
     ],
 )
-def test_what_is_not_equal_is_left_alone(content, pre_tokenizer):
+def test_a_json_without_an_equivalent_is_not_changed(content, pre_tokenizer):
     content["pre_tokenizer"] = pre_tokenizer
     assert to_equivalent(content) == (content, ())
 
 
-def test_bytes_that_no_text_reaches_are_added_and_no_id_moves(content):
+def test_bytes_that_no_text_contains_are_added_and_no_id_changes(content):
     before = dict(content["model"]["vocab"])
     byte = "Á"  # the character of byte 0xC1, which stands in no UTF-8
     gone = before.pop(byte)
@@ -92,13 +92,13 @@ def test_bytes_that_no_text_reaches_are_added_and_no_id_moves(content):
     assert ids(rewritten) == ids(content)
 
 
-def test_a_byte_that_a_text_can_reach_is_not_added(content):
+def test_a_byte_that_a_text_can_contain_is_not_added(content):
     del content["model"]["vocab"]["Ċ"]  # the newline
     content["model"]["merges"] = []
     assert to_equivalent(content)[1] == ()
 
 
-def test_a_fast_engine_takes_what_was_rewritten(content):
+def test_a_fast_engine_loads_the_rewritten_json(content):
     load_hf_json = pytest.importorskip("gigatoken.gigatoken_rs").load_hf_json
     content["pre_tokenizer"] = sequence(SPLIT, BYTES)
     rewritten, _ = to_equivalent(content)

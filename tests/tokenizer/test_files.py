@@ -46,7 +46,7 @@ def cache(tmp_path, monkeypatch):
     return snapshot
 
 
-def test_a_file_is_itself(tmp_path):
+def test_a_path_of_a_file_is_that_file(tmp_path):
     write(tmp_path, "any.name")
     assert find_tokenizer_file(str(tmp_path / "any.name")) == tmp_path / "any.name"
 
@@ -73,7 +73,7 @@ def test_a_directory_with_two_of_a_kind_asks_for_one(tmp_path):
         find_tokenizer_file(str(tmp_path))
 
 
-def test_a_directory_without_a_tokenizer_says_what_was_looked_for(tmp_path):
+def test_a_directory_without_a_tokenizer_names_the_files_searched(tmp_path):
     with pytest.raises(TokenizerError) as caught:
         find_tokenizer_file(str(tmp_path))
     assert str(caught.value) == (
@@ -86,7 +86,7 @@ def test_a_directory_without_a_tokenizer_says_what_was_looked_for(tmp_path):
     "path",
     ["./gone", "gone/", "./org/name", "/gone/x", "a/b/c", "gpt2.json", "data/x.model", "~x/y"],
 )
-def test_a_missing_path_that_is_no_hub_name_is_a_usage_error(tmp_path, monkeypatch, path):
+def test_a_missing_path_that_cannot_be_a_hub_name_is_a_usage_error(tmp_path, monkeypatch, path):
     monkeypatch.chdir(tmp_path)
     with pytest.raises(UsageError) as caught:
         find_tokenizer_file(path)
@@ -112,7 +112,7 @@ def test_a_local_directory_wins_over_a_hub_name(cache, tmp_path):
 
 
 @pytest.mark.parametrize("name", ["org/other", "gpt2"])
-def test_a_hub_name_that_is_not_to_be_had_is_one_line_that_says_both_possibilities(cache, name):
+def test_an_unavailable_hub_name_is_one_line_about_path_and_hub(cache, name):
     with pytest.raises(TokenizerError) as caught:
         find_tokenizer_file(name)
     assert str(caught.value) == (
@@ -148,7 +148,7 @@ def test_a_hub_name_needs_no_organisation(hub, tmp_path):
 
 
 @pytest.mark.parametrize("name", ["gpt2", "gpt2/", "./gpt2"])
-def test_what_lies_here_under_a_hub_name_wins_and_the_hub_is_not_asked(hub, tmp_path, name):
+def test_a_local_path_wins_over_a_hub_name_and_the_hub_is_not_asked(hub, tmp_path, name):
     (tmp_path / "gpt2").mkdir()
     write(tmp_path / "gpt2", "tokenizer.model")
     assert find_tokenizer_file(name).parent == Path("gpt2")
@@ -163,7 +163,7 @@ def test_what_lies_here_under_a_hub_name_wins_and_the_hub_is_not_asked(hub, tmp_
         ("broken", "and the Hugging Face Hub refused: 401 Client Error"),
     ],
 )
-def test_a_refusal_of_the_hub_is_said_in_our_words(hub, name, said):
+def test_a_refusal_of_the_hub_is_one_line(hub, name, said):
     with pytest.raises(TokenizerError) as caught:
         find_tokenizer_file(name)
     assert str(caught.value).startswith(f"{name}: no such file or directory here, and ")
@@ -172,7 +172,7 @@ def test_a_refusal_of_the_hub_is_said_in_our_words(hub, name, said):
 
 
 @pytest.mark.parametrize("name", ["./tokenizrs", "tokenizrs"])
-def test_a_name_that_is_misspelt_is_answered_with_what_lies_here(hub, tmp_path, name):
+def test_a_misspelt_path_gets_a_suggestion(hub, tmp_path, name):
     (tmp_path / "tokenizers").mkdir()
     with pytest.raises((TokenizerError, UsageError), match=r"did you mean tokenizers\?$"):
         find_tokenizer_file(name)
@@ -194,7 +194,7 @@ def test_a_file_that_cannot_be_read_is_a_storage_error(tmp_path):
         read_file(tmp_path)
 
 
-def test_a_path_that_cannot_be_looked_at_is_a_storage_error():
+def test_a_path_that_cannot_be_read_is_a_storage_error():
     with pytest.raises(StorageError, match="cannot be read"):
         find_tokenizer_file("x" * 5000)
 
@@ -207,7 +207,7 @@ def test_a_path_that_cannot_be_looked_at_is_a_storage_error():
         (["config.json"], "put the model's tokenizer.json and tokenizer_config.json there"),
     ],
 )
-def test_a_directory_without_a_tokenizer_says_how_to_come_by_one(tmp_path, names, said):
+def test_a_directory_without_a_tokenizer_gets_advice(tmp_path, names, said):
     for name in names:
         (tmp_path / name).parent.mkdir(exist_ok=True)
         write(tmp_path, name)
@@ -216,7 +216,7 @@ def test_a_directory_without_a_tokenizer_says_how_to_come_by_one(tmp_path, names
     assert f".tiktoken; {said}" in str(caught.value)
 
 
-def test_a_file_that_is_no_tokenizer_is_answered_with_the_one_beside_it(tmp_path):
+def test_a_file_that_is_no_tokenizer_gets_a_suggestion(tmp_path):
     write(tmp_path, "merges.txt", "model.safetensors", "x.json")
     assert advice_instead(tmp_path / "merges.txt").startswith("; to make a tokenizer.json of vocab")
     assert advice_instead(tmp_path / "model.safetensors") == (
@@ -250,14 +250,14 @@ def test_eos_may_be_an_object_with_content(tmp_path):
     assert read_companions(tmp_path).eos == "</s>"
 
 
-def test_eos_comes_from_special_tokens_map_where_the_config_has_none(tmp_path):
+def test_eos_comes_from_special_tokens_map_if_the_config_has_none(tmp_path):
     write_config(tmp_path, eos_token=None)
     write_config(tmp_path, "special_tokens_map.json", eos_token="</s>")
     read = read_companions(tmp_path)
     assert (read.eos, read.eos_source) == ("</s>", "special_tokens_map.json")
 
 
-def test_without_companion_files_nothing_is_said(tmp_path):
+def test_without_companion_files_nothing_is_known(tmp_path):
     read = read_companions(tmp_path)
     assert read == Companions(None, "", {})
     assert read.chat_template is None

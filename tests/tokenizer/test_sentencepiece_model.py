@@ -79,7 +79,7 @@ def as_library(data):
     ],
     ids=str,
 )
-def test_a_converted_model_gives_the_ids_of_sentencepiece(train, options):
+def test_a_converted_model_has_the_ids_of_sentencepiece(train, options):
     data = train(**options)
     theirs, ours = SentencePieceProcessor(model_proto=data), as_library(data)
     for text in TEXTS + CORPUS:
@@ -121,7 +121,7 @@ def proto(model):
     return b"".join(field(1, p) for p in pieces) + field(2, trainer) + field(3, normalizer)
 
 
-def test_runs_of_spaces_with_one_score_grow_from_the_left():
+def test_runs_of_spaces_with_equal_scores_grow_from_the_left():
     runs = [("▁" * n, -1e9) for n in (1, 2, 3, 4, 5, 8)]
     model = build(normal(("a", -1.0), ("▁a", -0.5), *runs))
     data = proto(model)
@@ -146,7 +146,7 @@ def test_runs_of_spaces_with_one_score_grow_from_the_left():
     ],
     ids=["unigram", "charsmap", "suffix", "unescaped", "unused piece", "tie", "missing character"],
 )
-def test_a_model_that_merges_cannot_say_has_no_json(pieces, changes):
+def test_a_model_without_equivalent_merges_has_no_json(pieces, changes):
     assert sentencepiece_to_json(build(pieces, **changes)) == ""
 
 
@@ -165,7 +165,7 @@ def test_control_pieces_are_special_added_tokens(train):
     assert all(token["special"] for token in added)
 
 
-def test_what_a_trained_model_says_is_read(train):
+def test_the_fields_of_a_trained_model_are_read(train):
     model = read_model(train(byte_fallback=True, add_dummy_prefix=False), where="x")
     assert (model.model_type, model.byte_fallback, model.dummy_prefix) == (2, True, False)
     assert (model.remove_extra_whitespaces, model.escape_whitespaces) == (True, True)
@@ -175,6 +175,6 @@ def test_what_a_trained_model_says_is_read(train):
 @pytest.mark.parametrize(
     "data", [b"", b"hello", b"\x0a", b"\x0a\xff\xff\xff\xff\x0f", b"\x0a\x02\x0a\x05", b"\xff" * 40]
 )
-def test_other_bytes_are_no_model(data):
+def test_other_bytes_are_refused(data):
     with pytest.raises(TokenizerError, match=r"^x: not a SentencePiece model$"):
         read_model(data, where="x")

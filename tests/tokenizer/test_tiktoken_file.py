@@ -42,7 +42,7 @@ def library(data, pattern):
 @pytest.mark.parametrize(
     "split", ["hello", " hello", "hellohello", "aaaaaaa", "aa", " hell", "你好", "\u0301", "😀"]
 )
-def test_one_split_gets_the_ids_that_tiktoken_gives_it(split):
+def test_a_pretoken_has_the_ids_of_tiktoken(split):
     data = rank_file()
     ranks = parse_ranks(data, where="x")
     assert library(data, "cl100k").encode(split).ids == tiktoken_ids(split.encode(), ranks)
@@ -58,7 +58,7 @@ def test_one_split_gets_the_ids_that_tiktoken_gives_it(split):
         ("o200k", "CamelCase's /\n", ["Camel", "Case's", " /\n"]),
     ],
 )
-def test_each_named_pattern_splits_as_its_encoding_does(pattern, text, splits):
+def test_each_named_pattern_splits_like_its_encoding(pattern, text, splits):
     data = rank_file()
     ranks = parse_ranks(data, where="x")
     expected = [id_ for split in splits for id_ in tiktoken_ids(split.encode(), ranks)]
@@ -111,7 +111,7 @@ def test_a_control_token_in_a_text_is_text_unless_parsed():
     assert loaded.encode("<|endoftext|>").ids == [256 + len(WORDS)]
 
 
-def test_qwen2_composes_characters_first():
+def test_qwen2_normalizes_to_nfc():
     loaded = library(rank_file(["é"]), "qwen2")
     assert loaded.encode("e\u0301").ids == [256]
 
@@ -120,12 +120,12 @@ def test_lines_may_end_in_crlf():
     assert parse_ranks(rank_file(end="\r\n"), where="x") == parse_ranks(rank_file(), where="x")
 
 
-def test_the_json_places_cuts_and_pads_nothing():
+def test_the_json_adds_no_tokens_and_neither_truncates_nor_pads():
     content = json.loads(tiktoken_to_json(rank_file(), "gpt2", where="x"))
     assert [content[key] for key in ("post_processor", "truncation", "padding")] == [None] * 3
 
 
-def test_a_rank_file_is_told_from_other_files_by_its_first_line():
+def test_a_rank_file_is_recognized_by_its_first_line():
     assert is_rank_file(b"IQ== 0\n")
     assert is_rank_file(b"IQ== 0\r\nIg== 1\r\n")
     assert not is_rank_file(b"")
@@ -150,6 +150,6 @@ def test_a_broken_rank_file_is_refused_with_its_line(data, message):
 
 
 @pytest.mark.parametrize("pattern", ["", "gpt5"])
-def test_a_pattern_that_is_not_known_is_refused_with_those_that_are(pattern):
+def test_an_unknown_pattern_is_refused_with_the_known_ones(pattern):
     with pytest.raises(TokenizerError, match="one of gpt2, cl100k, o200k, llama3, qwen2"):
         tiktoken_to_json(rank_file(), pattern, where="x")

@@ -77,7 +77,7 @@ def test_a_tokenizer_json_is_described(tmp_path):
     assert pickle.loads(pickle.dumps(given)) == given
 
 
-def test_what_places_cuts_or_pads_is_taken_out_and_the_rest_kept(tmp_path):
+def test_parts_that_add_tokens_truncate_or_pad_are_removed(tmp_path):
     template = {
         "type": "TemplateProcessing",
         "single": [
@@ -99,7 +99,7 @@ def test_what_places_cuts_or_pads_is_taken_out_and_the_rest_kept(tmp_path):
     assert Library.from_str(loaded.json).encode("ababab").ids == [2, 2, 2]
 
 
-def test_a_key_that_stands_twice_has_the_file_written_anew(tmp_path):
+def test_a_key_that_appears_twice_has_the_json_written_again(tmp_path):
     given = content(added_tokens=[added(3, "<eos>")], padding={"pad_id": 1}, truncation=[])
     twice = json.dumps(given).replace('"truncation": []', '"truncation": {}, "truncation": []')
     cleaned = _cleaned_text(twice.encode(), json.loads(twice))
@@ -108,13 +108,13 @@ def test_a_key_that_stands_twice_has_the_file_written_anew(tmp_path):
 
 
 @pytest.mark.parametrize("token", ["padding", '"padding":{', '"truncation": ['])
-def test_a_token_of_the_name_of_such_a_key_is_kept(tmp_path, token):
+def test_a_token_named_like_a_removed_part_is_kept(tmp_path, token):
     given = content({"a": 0, token: 1}, padding={"pad_id": 1, "x": [{}]}, truncation={"a": "}"})
     cleaned = _cleaned_text(json.dumps(given).encode(), given)
     assert json.loads(cleaned) == given | {"padding": None, "truncation": None}
 
 
-def test_the_first_library_neither_cuts_nor_pads_and_the_next_is_another(tmp_path):
+def test_the_library_neither_truncates_nor_pads_and_each_call_returns_another(tmp_path):
     truncation = {"direction": "Right", "max_length": 2, "strategy": "LongestFirst", "stride": 0}
     padding = {
         "strategy": {"Fixed": 9},
@@ -145,7 +145,7 @@ def test_a_copy_with_another_json_or_from_another_process_loads_its_own_library(
     assert len(loaded.spare) == 1
 
 
-def test_two_threads_that_ask_at_once_each_get_a_library_of_their_own(tmp_path):
+def test_two_threads_get_a_library_each(tmp_path):
     class Shared(list):
         """A list out of which another thread takes all between a look and what follows it."""
 
@@ -178,7 +178,7 @@ def test_an_eos_option_wins_over_the_files(tmp_path):
     assert refusal(path).endswith("candidates: id 3 <eos>, id 4 <|im_end|>")
 
 
-def test_bos_is_placed_only_if_asked_for(tmp_path):
+def test_bos_is_used_only_if_an_option_names_it(tmp_path):
     path = write(
         tmp_path,
         content(added_tokens=[added(3, "<eos>")]),
@@ -189,7 +189,7 @@ def test_bos_is_placed_only_if_asked_for(tmp_path):
     assert "--bos-token names '<no>'" in refusal(path, bos_token="<no>")
 
 
-def test_the_largest_emittable_id_counts_only_what_a_run_writes(tmp_path):
+def test_the_largest_emittable_id_counts_only_ids_that_a_run_writes(tmp_path):
     tokens = [
         added(3, "<eos>"),
         added(4, "<tool>", special=False),
@@ -204,7 +204,7 @@ def test_the_largest_emittable_id_counts_only_what_a_run_writes(tmp_path):
     assert load(path, control_tokens_in_text="parse").max_emittable_id == 6
 
 
-def test_a_special_token_of_the_models_own_vocabulary_is_not_written_by_text(tmp_path):
+def test_text_never_produces_a_special_token_of_the_vocabulary(tmp_path):
     vocab = {"a": 0, "b": 1, "ab": 2, "<pad>": 9}
     tokens = [added(9, "<pad>")]
     path = write(tmp_path, content(vocab, tokens))
@@ -213,7 +213,7 @@ def test_a_special_token_of_the_models_own_vocabulary_is_not_written_by_text(tmp
     assert load(path, eos_token="a", control_tokens_in_text="parse").max_emittable_id == 9
 
 
-def test_the_unknown_token_is_written_by_text_though_it_is_special(tmp_path):
+def test_text_can_produce_the_unknown_token_though_it_is_special(tmp_path):
     vocab = {"a": 0, "b": 1, "ab": 2, "<unk>": 9}
     given = content(vocab, [added(9, "<unk>")], model={"unk_token": "<unk>"})
     assert load(write(tmp_path, given), eos_token="a").max_emittable_id == 9
@@ -319,7 +319,7 @@ def test_a_rank_file_without_a_pattern_is_refused(tmp_path):
     assert "set --pattern to one of gpt2," in refusal(tmp_path)
 
 
-def test_a_sentencepiece_model_is_known_by_its_bytes_whatever_its_name(model_file, tmp_path):
+def test_a_sentencepiece_model_is_recognized_by_its_bytes(model_file, tmp_path):
     renamed = tmp_path / "tokenizer.json"
     renamed.write_bytes(model_file.read_bytes())
     assert load(renamed).kind == "sentencepiece"

@@ -50,7 +50,7 @@ def test_added_tokens_are_read_without_the_rest():
     assert read_added_tokens("{}") == read_added_tokens('{"added_tokens": null}') == []
 
 
-def test_a_list_that_is_missing_is_put_in():
+def test_a_missing_list_of_added_tokens_is_inserted():
     change = lambda entries: [*entries, {"id": 1}]  # noqa: E731
     assert json.loads(replace_added_tokens(' {"model": 1}', change)) == {
         "added_tokens": [{"id": 1}],
@@ -69,7 +69,7 @@ def test_only_special_added_tokens_are_dropped(tokenizer):
     assert {**data, "added_tokens": None} == {**before, "added_tokens": None}
 
 
-def test_a_key_inside_a_string_is_no_list_of_added_tokens():
+def test_a_key_inside_a_string_is_not_the_list_of_added_tokens():
     text = json.dumps({"model": {'"added_tokens":[': 1}, "added_tokens": [{"special": True}]})
     assert json.loads(without_special_tokens(text)) == {
         "model": {'"added_tokens":[': 1},
@@ -77,7 +77,7 @@ def test_a_key_inside_a_string_is_no_list_of_added_tokens():
     }
 
 
-def test_a_tokenizer_without_added_tokens_stays_as_it_is():
+def test_a_tokenizer_without_added_tokens_stays_the_same():
     assert json.loads(without_special_tokens('{"model": {"a": "猫"}}')) == {
         "model": {"a": "猫"},
         "added_tokens": [],

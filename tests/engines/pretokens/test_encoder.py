@@ -31,7 +31,7 @@ def inside(encoder, *texts):
     return encoder.encode([INSIDE + text.encode() for text in texts])
 
 
-def test_a_piece_that_begins_a_word_has_the_ids_of_the_library():
+def test_a_pretoken_that_begins_a_word_has_the_ids_of_the_library():
     assert encoder().encode([b"ab ", b"x", b""]) == [
         PretokenIds([2, 4]),
         PretokenIds([1, 0], ends_unknown=True),
@@ -39,7 +39,7 @@ def test_a_piece_that_begins_a_word_has_the_ids_of_the_library():
     ]
 
 
-def test_a_piece_inside_a_word_gets_no_mark():
+def test_a_pretoken_inside_a_word_gets_no_mark():
     assert inside(encoder(), "a", "ba", "x") == [
         PretokenIds([3]),
         PretokenIds([4, 3]),
@@ -51,11 +51,11 @@ def test_a_piece_inside_a_word_gets_no_mark():
     ("text", "ids"),
     [("a ", [3]), ("a  \u3000", [3]), ("a b", [3, 1, 4]), ("a▁a", [3, 2]), ("a▁", [3, 1])],
 )
-def test_behind_the_end_of_the_word_there_are_words(text, ids):
+def test_text_after_the_end_of_the_word_is_encoded_as_words(text, ids):
     assert inside(encoder(), text) == [PretokenIds(ids)]
 
 
-def test_a_mark_that_splits_no_word_is_a_character_of_it():
+def test_a_mark_that_splits_no_word_belongs_to_it():
     steps = [{"type": "WhitespaceSplit"}, MARKS | {"split": False}]
     whole = {"type": "Sequence", "pretokenizers": steps}
     assert inside(encoder(whole), "b▁b ▁b") == [PretokenIds([4, 1, 4, 1, 4])]
@@ -65,24 +65,24 @@ def test_spaces_that_are_not_dropped_are_words():
     assert inside(encoder(MARKS), "a  b") == [PretokenIds([3, 1, 1, 4])]
 
 
-def test_an_unknown_token_behind_the_word_does_not_go_on_with_the_one_in_it():
+def test_an_unknown_token_after_the_word_does_not_merge_with_one_inside():
     assert inside(encoder(), "x y") == [
         PretokenIds([0, 1, 0], continues_unknown=True, ends_unknown=True)
     ]
 
 
-def test_a_piece_whose_ids_depend_on_the_word_around_is_none_by_itself():
+def test_a_pretoken_whose_ids_depend_on_its_word_cannot_be_encoded_alone():
     assert inside(encoder(), "----", "a") == [PretokenIds([], alone=True), PretokenIds([3])]
 
 
-def test_the_ids_behind_a_piece_without_ids_are_not_given_to_the_next():
+def test_ids_after_a_pretoken_without_ids_do_not_go_to_the_next():
     assert inside(encoder(), "---- a", "b ab") == [
         PretokenIds([], alone=True),
         PretokenIds([4, 2, 4]),
     ]
 
 
-def test_a_piece_that_becomes_too_long_is_none_by_itself():
+def test_a_pretoken_that_becomes_too_long_cannot_be_encoded_alone():
     double = {"type": "Replace", "pattern": {"String": "b"}, "content": "aa"}
     half = "b" * (LONGEST_PART // 2)
     begins = encoder(normalizer=double)
@@ -95,7 +95,7 @@ def test_a_piece_that_becomes_too_long_is_none_by_itself():
     assert inside(begins, half + "a") == [PretokenIds([], alone=True)]
 
 
-def test_pieces_are_normalized():
+def test_pretokens_are_normalized():
     lower = encoder(normalizer={"type": "Sequence", "normalizers": [{"type": "Lowercase"}]})
     assert lower.encode([b"A"]) == [PretokenIds([2])]
     assert inside(lower, "A") == [PretokenIds([3])]
@@ -108,5 +108,5 @@ def test_the_strings_of_special_tokens_are_text():
     assert bert.encode([b"a<eos>"]) == [PretokenIds([1, 0, 0, 0])]
 
 
-def test_the_pre_tokenizer_gives_words():
+def test_the_pre_tokenizer_returns_words():
     assert encoder().words("a b▁c") == ["▁a", "▁b", "▁c"]

@@ -43,11 +43,11 @@ def unigram(*tokens):
     return {"type": "Unigram", "unk_id": 0, "vocab": vocab}
 
 
-def parted(found, text):
-    """Give the pieces of a text; `+` stands before one that begins inside a word."""
+def pretokens_of(found, text):
+    """Return the pretokens of a text, with `+` before those that begin inside a word."""
     data = text.encode()
-    cuts, begins_word = found.find(np.frombuffer(data, np.uint8))
-    bounds = [0, *cuts.tolist(), len(data)]
+    found_points, begins_word = found.find(np.frombuffer(data, np.uint8))
+    bounds = [0, *found_points.tolist(), len(data)]
     inside = [False, *(~begins_word).tolist()]
     return [
         "+" * inside[i] + data[bounds[i] : bounds[i + 1]].decode() for i in range(len(bounds) - 1)
@@ -55,7 +55,7 @@ def parted(found, text):
 
 
 @pytest.mark.parametrize(
-    ("text", "pieces"),
+    ("text", "pretokens"),
     [
         ("a", ["a"]),
         ("ab c  d", ["ab ", "c  ", "d"]),
@@ -70,12 +70,12 @@ def parted(found, text):
         ("a\x1cb c", ["a\x1cb ", "c"]),  # white space to Python alone
     ],
 )
-def test_a_piece_ends_behind_dropped_white_space(text, pieces):
-    assert parted(points(SPLIT, {"type": "NFKC"}), text) == pieces
+def test_a_pretoken_ends_after_dropped_white_space(text, pretokens):
+    assert pretokens_of(points(SPLIT, {"type": "NFKC"}), text) == pretokens
 
 
 @pytest.mark.parametrize(
-    ("text", "pieces"),
+    ("text", "pretokens"),
     [
         ("ab c  d", ["ab", " c", "  d"]),
         (" a ", [" a", " "]),
@@ -86,12 +86,12 @@ def test_a_piece_ends_behind_dropped_white_space(text, pieces):
         ("a\u3000 b c", ["a\u3000 b", " c"]),
     ],
 )
-def test_a_piece_begins_with_the_space_that_becomes_a_mark(text, pieces):
-    assert parted(points(MARKS), text) == pieces
+def test_a_pretoken_begins_with_the_space_that_becomes_a_mark(text, pretokens):
+    assert pretokens_of(points(MARKS), text) == pretokens
 
 
 @pytest.mark.parametrize(
-    ("text", "pieces"),
+    ("text", "pretokens"),
     [
         ("it's", ["it", "+'", "+s"]),
         ("中国，a", ["中", "+国", "+，", "+a"]),
@@ -103,73 +103,75 @@ def test_a_piece_begins_with_the_space_that_becomes_a_mark(text, pieces):
         ("한국 말", ["한국 ", "말"]),
     ],
 )
-def test_each_of_berts_lone_characters_is_a_piece(text, pieces):
-    assert parted(points(BERT_PRE, BERT), text) == pieces
+def test_each_of_berts_lone_characters_is_a_pretoken(text, pretokens):
+    assert pretokens_of(points(BERT_PRE, BERT), text) == pretokens
 
 
-def test_a_character_that_becomes_a_mark_between_letters_is_no_word():
+def test_a_character_normalized_to_a_mark_is_not_a_word():
     found = points(BERT_PRE, sequence({"type": "NFKC"}, BERT))
-    assert parted(found, "x℀y!") == ["x℀y", "+!"]  # a/c
+    assert pretokens_of(found, "x℀y!") == ["x℀y", "+!"]  # a/c
 
 
-def test_hangul_that_the_last_step_takes_apart_is_cut_at_spaces():
+def test_hangul_decomposed_by_the_last_step_is_split_at_spaces():
     lower = BERT | {"lowercase": True}
-    assert parted(points(BERT_PRE, lower), "한국 말!") == ["한국 ", "말", "+!"]
-    assert parted(points(BERT_PRE, sequence(lower, {"type": "NFC"})), "한국 말") == ["한국 말"]
+    assert pretokens_of(points(BERT_PRE, lower), "한국 말!") == ["한국 ", "말", "+!"]
+    assert pretokens_of(points(BERT_PRE, sequence(lower, {"type": "NFC"})), "한국 말") == [
+        "한국 말"
+    ]
 
 
-def test_chinese_characters_that_get_no_spaces_are_no_words():
+def test_chinese_characters_without_added_spaces_are_not_words():
     found = points(BERT_PRE, BERT | {"handle_chinese_chars": False})
-    assert parted(found, "中国，a") == ["中国", "+，", "+a"]
+    assert pretokens_of(found, "中国，a") == ["中国", "+，", "+a"]
 
 
-def test_words_are_cut_between_characters_that_no_token_joins():
+def test_words_are_split_between_characters_that_no_token_joins():
     found = points(SPLIT, model=unigram("ab", "bc", "中国"))
-    assert parted(found, "abca") == ["abc", "+a"]
-    assert parted(found, "ba cb") == ["b", "+a ", "c", "+b"]
-    assert parted(found, "中国中x国y☃☀") == ["中国", "+中", "+x", "+国", "+y", "+☃", "+☀"]
+    assert pretokens_of(found, "abca") == ["abc", "+a"]
+    assert pretokens_of(found, "ba cb") == ["b", "+a ", "c", "+b"]
+    assert pretokens_of(found, "中国中x国y☃☀") == ["中国", "+中", "+x", "+国", "+y", "+☃", "+☀"]
 
 
-def test_it_is_the_normal_characters_that_tokens_join():
+def test_normalized_characters_decide_which_tokens_join():
     found = points(SPLIT, {"type": "NFKC"}, unigram("ab", "12"))
-    assert parted(found, "ａｂａ１②") == ["ａｂ", "+ａ", "+１②"]
+    assert pretokens_of(found, "ａｂａ１②") == ["ａｂ", "+ａ", "+１②"]
 
 
-def test_characters_that_compose_are_never_parted():
+def test_characters_that_compose_are_never_split():
     found = points(SPLIT, {"type": "NFKC"}, unigram("가", "x"))
-    assert parted(found, "xㄱㅏx") == ["xㄱㅏx"]
-    assert parted(found, "x가x") == ["x", "+가", "+x"]
+    assert pretokens_of(found, "xㄱㅏx") == ["xㄱㅏx"]
+    assert pretokens_of(found, "x가x") == ["x", "+가", "+x"]
 
 
 def test_characters_that_become_several_or_spaces_are_glued():
     found = points(SPLIT, {"type": "NFKC"}, unigram("x"))
-    assert parted(found, "xﬀx") == ["xﬀx"]
-    assert parted(found, "x¨x") == ["x¨x"]
-    assert parted(found, "x▁x") == ["x▁x"]
+    assert pretokens_of(found, "xﬀx") == ["xﬀx"]
+    assert pretokens_of(found, "x¨x") == ["x¨x"]
+    assert pretokens_of(found, "x▁x") == ["x▁x"]
 
 
-def test_the_characters_of_a_pattern_are_glued_wherever_they_arise():
+def test_the_characters_of_a_pattern_are_glued_after_any_step():
     steps = sequence({"type": "NFKC"}, replace("AB", "z"), {"type": "Lowercase"})
     found = points(SPLIT, steps, unigram("x"))
-    assert parted(found, "xABx") == ["xABx"]
-    assert parted(found, "ＡＢ") == ["ＡＢ"]
-    assert parted(found, "axb") == ["a", "+x", "+b"]
+    assert pretokens_of(found, "xABx") == ["xABx"]
+    assert pretokens_of(found, "ＡＢ") == ["ＡＢ"]
+    assert pretokens_of(found, "axb") == ["a", "+x", "+b"]
 
 
-def test_a_character_beyond_the_classes_shares_one_and_forbids_cuts_only(monkeypatch):
+def test_a_character_in_a_shared_class_only_removes_split_points(monkeypatch):
     monkeypatch.setattr(split_points, "_N_CLASSES", split_points._FIRST_OWN + 2)
     found = points(SPLIT, model=unigram("ab", "cd"))
-    assert parted(found, "abcd") == ["abcd"]
-    assert parted(found, "abxcd") == ["ab", "+x", "+cd"]
+    assert pretokens_of(found, "abcd") == ["abcd"]
+    assert pretokens_of(found, "abxcd") == ["ab", "+x", "+cd"]
 
 
-def test_a_normalizer_that_leaves_no_space_is_refused():
+def test_a_normalizer_that_removes_spaces_is_refused():
     for step in (replace("a", "b"), sequence(replace("a", ""))):
         with pytest.raises(TokenizerError, match="leaves no space between words"):
             points(SPLIT, step)
 
 
-def test_a_mark_is_made_of_the_very_space_alone():
+def test_only_a_space_becomes_a_mark():
     def widened(text):
         return text.replace(" ", "\u2003")
 
@@ -179,19 +181,19 @@ def test_a_mark_is_made_of_the_very_space_alone():
     dropping = SplitPoints(
         split_rule(parts | {"pre_tokenizer": SPLIT}, parse=False), [widened], str.split
     )
-    assert parted(dropping, "a b") == ["a ", "b"]
+    assert pretokens_of(dropping, "a b") == ["a ", "b"]
 
 
-def test_threads_that_meet_the_same_characters_find_the_same_cuts():
+def test_threads_find_the_same_split_points():
     text = "".join(map(chr, range(0x4E00, 0x4E00 + 1000)))
     pairs = [text[i : i + 2] for i in range(0, 1000, 2)]
     found = points(SPLIT, model=unigram(*pairs))
     with ThreadPoolExecutor(4) as pool:
-        results = list(pool.map(lambda _: parted(found, text), range(4)))
+        results = list(pool.map(lambda _: pretokens_of(found, text), range(4)))
     assert results == [[pairs[0], *("+" + pair for pair in pairs[1:])]] * 4
 
 
-def test_tokens_are_those_of_pieces_for_every_pair_of_a_hard_alphabet():
+def test_tokens_are_those_of_pretokens_for_every_pair_of_a_hard_alphabet():
     content = {"normalizer": {"type": "NFKC"}, "pre_tokenizer": SPLIT, "model": unigram("ab", "가")}
     found = points(content["pre_tokenizer"], content["normalizer"], content["model"])
     normalize = Library.from_str(json.dumps(content)).normalizer.normalize_str
@@ -200,5 +202,5 @@ def test_tokens_are_those_of_pieces_for_every_pair_of_a_hard_alphabet():
         for second in alphabet:
             for third in "a \u0301ㅏ":
                 text = first + second + third
-                pieces = [piece.removeprefix("+") for piece in parted(found, text)]
-                assert "".join(map(normalize, pieces)) == normalize(text), ascii(text)
+                pretokens = [pretoken.removeprefix("+") for pretoken in pretokens_of(found, text)]
+                assert "".join(map(normalize, pretokens)) == normalize(text), ascii(text)

@@ -55,16 +55,16 @@ def rule(pre_tokenizer, normalizer=None, model=WORDS, added=(), parse=False):
         sequence(SPLIT, MARKS | {"prepend_scheme": "never", "split": False}),
     ],
 )
-def test_a_piece_ends_behind_white_space_that_is_dropped(pre_tokenizer):
+def test_a_pretoken_ends_after_white_space_that_is_dropped(pre_tokenizer):
     assert rule(pre_tokenizer).drops_space
 
 
 @pytest.mark.parametrize("scheme", ["always", "first", "never"])
-def test_a_piece_begins_with_the_space_that_becomes_a_mark(scheme):
+def test_a_pretoken_begins_with_the_space_that_becomes_a_mark(scheme):
     assert not rule(MARKS | {"prepend_scheme": scheme}).drops_space
 
 
-def test_a_piece_begins_with_the_space_of_a_byte_level_word():
+def test_a_pretoken_begins_with_the_space_of_a_byte_level_word():
     assert not rule(BYTES).drops_space
 
 
@@ -83,7 +83,7 @@ def test_a_piece_begins_with_the_space_of_a_byte_level_word():
         (sequence(SPLIT, MARKS | {"prepend_scheme": "first"}), "treats the first word"),
     ],
 )
-def test_a_pre_tokenizer_that_proves_no_cut_is_refused(pre_tokenizer, cause):
+def test_a_pre_tokenizer_without_provable_split_points_is_refused(pre_tokenizer, cause):
     with pytest.raises(TokenizerError, match=cause):
         rule(pre_tokenizer)
 
@@ -109,7 +109,7 @@ def test_a_pre_tokenizer_that_proves_no_cut_is_refused(pre_tokenizer, cause):
         ),
     ],
 )
-def test_a_normalizer_that_may_see_across_a_cut_is_refused(pre_tokenizer, normalizer, cause):
+def test_a_normalizer_that_may_cross_a_split_point_is_refused(pre_tokenizer, normalizer, cause):
     with pytest.raises(TokenizerError, match=cause):
         rule(pre_tokenizer, normalizer)
 
@@ -124,11 +124,11 @@ def test_a_normalizer_that_may_see_across_a_cut_is_refused(pre_tokenizer, normal
         (SPLIT, normalizers(replace("``", '"'), {"type": "NFKD"}, PRECOMPILED)),
     ],
 )
-def test_a_normalizer_that_sees_one_side_of_a_cut_is_let_in(pre_tokenizer, normalizer):
+def test_a_normalizer_that_never_crosses_a_split_point_is_allowed(pre_tokenizer, normalizer):
     rule(pre_tokenizer, normalizer)
 
 
-def test_an_added_token_that_texts_can_become_is_refused():
+def test_an_added_token_that_a_text_can_contain_is_refused():
     plain, special = {"content": "<t>", "special": False}, {"content": "<s>", "special": True}
     rule(SPLIT, added=[special])
     with pytest.raises(TokenizerError, match="added token '<t>' may cross a split point"):
@@ -137,7 +137,7 @@ def test_an_added_token_that_texts_can_become_is_refused():
         rule(SPLIT, added=[special], parse=True)
 
 
-def test_only_bert_alone_makes_words_of_lone_characters():
+def test_only_bert_has_lone_characters():
     assert rule(BERT).lone_characters
     assert not rule(
         sequence(BERT, {"type": "Punctuation", "behavior": "Contiguous"})
@@ -152,11 +152,11 @@ def test_the_characters_of_a_pattern_are_glued():
     ("normalizer", "composes"),
     [(None, False), ({"type": "NFKC"}, True), ({"type": "NFC"}, True), ({"type": "NFD"}, False)],
 )
-def test_a_last_step_that_composes_is_told(normalizer, composes):
+def test_a_last_step_that_composes_is_recognized(normalizer, composes):
     assert rule(SPLIT, normalizer).composes is composes
 
 
-def test_the_steps_of_nested_sequences_stand_in_a_row():
+def test_the_steps_of_nested_sequences_come_in_order():
     nested = normalizers({"type": "NFC"}, normalizers({"type": "Lowercase"}))
     assert rule(SPLIT, nested).normalizers == ({"type": "NFC"}, {"type": "Lowercase"})
 
@@ -190,16 +190,16 @@ def test_a_unigram_has_followers_and_ends_of_words(pre_tokenizer, ends):
         {"vocab": [["<unk>", 0.0], ["<unk><unk>", -1.0]]},
     ],
 )
-def test_the_words_of_other_unigrams_are_not_cut(changes):
+def test_the_words_of_other_unigrams_are_not_split(changes):
     assert rule(SPLIT, model=UNIGRAM | changes).followers is None
 
 
 @pytest.mark.parametrize("pre_tokenizer", [BERT, sequence(SPLIT, BYTES), BYTES])
-def test_words_are_not_cut_where_a_step_cuts_them_elsewhere(pre_tokenizer):
+def test_words_are_not_split_if_a_step_splits_them_elsewhere(pre_tokenizer):
     assert rule(pre_tokenizer, model=UNIGRAM).followers is None
 
 
-def test_the_words_of_other_models_are_not_cut():
+def test_the_words_of_other_models_are_not_split():
     assert rule(SPLIT).followers is None
 
 
@@ -211,11 +211,11 @@ def test_a_letter_or_a_space_is_a_grapheme_of_its_own(character):
 @pytest.mark.parametrize(
     "character", "\r\x00\x7f\x85\u0301\u0600\u200d\u0e33\u0d4e\u1100\u1161\uff9e🇨🏽\ue000\U0001193f"
 )
-def test_what_may_join_a_neighbour_is_not_plain(character):
+def test_a_character_that_may_join_a_neighbour_is_not_plain(character):
     assert not is_plain(character)
 
 
-def test_no_plain_character_is_composed_with_the_one_before_or_sorted_before_it():
+def test_no_plain_character_composes_with_or_moves_before_its_predecessor():
     for character in filter(is_plain, map(chr, range(sys.maxunicode + 1))):
         for form in ("NFD", "NFKD"):
             first = unicodedata.normalize(form, character)[0]

@@ -16,7 +16,7 @@ def unigram():
     return Unigram(VOCAB, 0)
 
 
-def test_the_best_path_is_the_one_of_the_library(unigram):
+def test_the_best_path_is_that_of_the_library(unigram):
     answers = 0
     for length in range(1, 7):
         for letters in product("abx", repeat=length):
@@ -35,11 +35,11 @@ def test_a_run_of_unknown_characters_is_one_token(unigram):
     assert unigram.encode("xyaz") == [0, 1, 0]
 
 
-def test_the_string_of_the_unknown_token_goes_on_with_unknown_characters(unigram):
+def test_the_string_of_the_unknown_token_merges_with_unknown_characters(unigram):
     assert unigram.encode("x<unk>y") == [token.id for token in LIBRARY.tokenize("x<unk>y")] == [0]
 
 
-def test_what_only_begins_a_token_is_unknown(unigram):
+def test_a_proper_prefix_of_a_token_is_unknown(unigram):
     assert unigram.encode("-") == [0]
 
 
@@ -49,11 +49,11 @@ def test_the_last_of_two_equal_tokens_counts():
     assert Unigram(vocab, 0).encode("a") == ids == [6]
 
 
-def test_paths_of_the_same_score_have_no_answer():
+def test_paths_with_equal_scores_have_no_result():
     assert Unigram([("<unk>", 0.0), ("-", -1.0), ("---", -1.0)], 0).encode("----") is None
 
 
-def test_paths_that_rounding_may_turn_round_have_no_answer():
+def test_paths_that_rounding_may_reorder_have_no_result():
     close = [("<unk>", 0.0), ("a", -1.0), ("aa", -2.0 + 1e-5)]
     clear = [("<unk>", 0.0), ("a", -1.0), ("aa", -2.0 + 1e-3)]
     assert Unigram(close, 0).encode("aa") is None
@@ -65,6 +65,6 @@ def test_a_tie_beside_the_best_path_does_not_matter():
     assert Unigram(vocab, 0).encode("---") == [3]
 
 
-def test_a_part_that_is_too_long_has_no_answer(unigram):
+def test_a_part_that_is_too_long_has_no_result(unigram):
     assert unigram.encode("a" * LONGEST_PART) == [1] * LONGEST_PART
     assert unigram.encode("a" * (LONGEST_PART + 1)) is None

@@ -15,7 +15,7 @@ def test_every_character_is_in_one_class():
     assert set(map(ord, every)) == set(every_character())
 
 
-def test_characters_that_patterns_and_normalizers_treat_apart_are_in_classes_apart():
+def test_characters_that_patterns_and_normalizers_distinguish_are_in_different_classes():
     apart = "a1 é中가각\u1100\u1161\u11a8\u0301\u0323\u0345\u3000²Ⅷſǅß\u200d😀\ue000\u0378"
     assert len({class_of(one) for one in apart}) == len(apart)
 
@@ -31,14 +31,14 @@ def test_a_pattern_s_own_ranges_and_scripts_divide_classes():
     assert sum(map(len, classes)) == 1_112_064
 
 
-def test_a_name_that_no_library_knows_divides_nothing():
+def test_an_unknown_property_divides_nothing():
     assert own_sets([r"\p{Nonsense}"]) == []
 
 
-def test_what_classes_already_say_is_no_set_of_its_own():
+def test_a_property_that_classes_cover_is_not_a_set():
     assert own_sets([r"\p{L}\p{Lu}[\p{M}\p{N}]\P{Zs}[^\r\n\p{L}\p{N}]?"]) == []
 
 
-def test_a_class_is_divided_by_what_its_characters_are_in():
+def test_a_class_is_divided_by_the_sets_of_its_characters():
     assert divided(["abcd"], [CharacterSet.of(map(ord, "bd"))]) == ["ac", "bd"]
     assert divided(["abcd"], []) == ["abcd"]

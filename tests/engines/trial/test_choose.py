@@ -26,7 +26,7 @@ from tokmill.settings.schema import TokenizerSettings
 from tokmill.tokenizer.tokenizer import load_tokenizer
 
 SOME = [Group("é中ſ\u0301😀", (Context("a", "'s"), Context(" ", "")))]
-"""In place of all characters, which `test_scanner` compares."""
+"""Compared instead of all characters, which `test_scan` compares."""
 
 SAMPLE = ["hello world", "the cat, the hat", "猫猫 狗狗"] * 20
 
@@ -56,14 +56,14 @@ def changed(tokenizer_dir: Path, directory: Path, change) -> object:
 
 @pytest.fixture
 def refused_everywhere(tokenizer_dir, tmp_path):
-    """The tiny tokenizer with a normalizer that no fast engine knows."""
+    """The tiny tokenizer with a normalizer that no fast engine supports."""
     strip = {"type": "Strip", "strip_left": True, "strip_right": False}
     return changed(tokenizer_dir, tmp_path, lambda data: data.update(normalizer=strip))
 
 
 @pytest.fixture
 def whole_words(tokenizer_dir, tmp_path):
-    """With an added token that matches whole words only, which gigatoken does not heed."""
+    """With an added token that matches complete words only, which gigatoken ignores."""
     library = Library.from_file(str(tokenizer_dir / "tokenizer.json"))
     library.add_tokens([AddedToken("hel", single_word=True)])
     library.save(str(tmp_path / "tokenizer.json"))
@@ -115,20 +115,20 @@ def test_a_sample_too_small_to_time_does_not_stop_the_choice(tokenizer, sample):
 
 @needs_fast_engines
 @pytest.mark.parametrize("name", FAST_ENGINES)
-def test_an_engine_asked_for_proves_itself(tokenizer, name):
+def test_an_engine_asked_for_is_compared_too(tokenizer, name):
     choice = chosen(tokenizer, name, "parse")
     assert (choice.name, choice.reason) == (name, "asked for")
     assert choice.n_checked > 150
 
 
-def test_the_reference_needs_no_proof(tokenizer):
+def test_the_reference_is_not_compared(tokenizer):
     version = engine_version(REFERENCE, tokenizer)
     choice = EngineChoice(REFERENCE, version, "asked for", reference=version)
     assert chosen(tokenizer, REFERENCE) == choice
 
 
 @needs_fast_engines
-def test_where_every_engine_refuses_the_reference_encodes(refused_everywhere):
+def test_if_every_engine_refuses_the_reference_is_chosen(refused_everywhere):
     choice = chosen(refused_everywhere, timed=True)
     assert choice.name == REFERENCE
     assert choice.reason == "no fast engine gives its ids here"
@@ -144,7 +144,7 @@ def test_an_engine_asked_for_that_refuses_is_an_error(refused_everywhere, name):
 
 
 @needs_fast_engines
-def test_an_engine_that_gives_other_ids_is_not_taken(whole_words):
+def test_an_engine_that_gives_other_ids_is_not_chosen(whole_words):
     choice = chosen(whole_words)
     assert choice.name == "fastokens"
     assert "its ids differ from the reference's" in choice.refused["gigatoken"]
@@ -157,8 +157,8 @@ def test_an_engine_asked_for_that_gives_other_ids_is_an_error(whole_words):
 
 
 @needs_fast_engines
-def test_where_every_engine_gives_other_ids_the_reference_encodes(tokenizer, whole_words):
-    # The reference of another tokenizer: what it expects, no engine can give.
+def test_if_every_engine_gives_other_ids_the_reference_is_chosen(tokenizer, whole_words):
+    # The reference of another tokenizer: no engine has its ids.
     other = load_engine(REFERENCE, whole_words, control_in_text="text", n_threads=1)
     choice = find_exact_engine(
         EngineRequest(tokenizer, "auto", "text", 1),
@@ -171,7 +171,7 @@ def test_where_every_engine_gives_other_ids_the_reference_encodes(tokenizer, who
     assert all("ids differ" in choice.refused[name] for name in FAST_ENGINES)
 
 
-def test_an_engine_that_is_not_installed_is_a_refusal(tokenizer, monkeypatch):
+def test_an_engine_that_is_not_installed_is_refused(tokenizer, monkeypatch):
     for name in FAST_ENGINES:
         monkeypatch.setitem(sys.modules, name, None)  # as where there is no wheel
     choice = chosen(tokenizer)

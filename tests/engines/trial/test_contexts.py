@@ -13,7 +13,7 @@ def groups_by(groups: list[Group], character: str) -> Group:
     return found
 
 
-def test_a_text_holds_every_character_in_its_context():
+def test_a_text_contains_every_character_in_its_context():
     assert Context("a", "'s").text("é中") == "\naé's\na中's\n"
 
 
@@ -30,7 +30,7 @@ def test_all_characters_are_in_a_context_and_large_classes_in_few(tokenizer):
     ("normalizer", "expected"),
     [(None, set()), ({"type": "NFC"}, {"\u0334", "q\u0345"}), ({"type": "Lowercase"}, set())],
 )
-def test_marks_are_sides_where_a_normalizer_sorts_them(
+def test_contexts_have_marks_if_a_normalizer_sorts_them(
     make_tokenizer, bytes_model, normalizer, expected
 ):
     split = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True}
@@ -40,7 +40,7 @@ def test_marks_are_sides_where_a_normalizer_sorts_them(
     assert sides & {"\u0334", "q\u0345"} == expected
 
 
-def test_digits_and_quotes_are_sides_where_the_pattern_names_them(make_tokenizer, bytes_model):
+def test_contexts_have_digits_and_quotes_if_the_pattern_names_them(make_tokenizer, bytes_model):
     def sides_of(regex: str) -> set[str]:
         pattern = {"type": "Split", "pattern": {"Regex": regex}, "behavior": "Isolated"}
         last = {
@@ -58,7 +58,7 @@ def test_digits_and_quotes_are_sides_where_the_pattern_names_them(make_tokenizer
     assert sides_of(r"'s|\p{N}{1,3}|★|\S+") >= {"'s", "1234567", "★"}
 
 
-def test_where_nothing_is_told_apart_characters_stand_between_letters(make_tokenizer, marks_model):
+def test_if_no_class_is_distinguished_characters_stand_between_letters(make_tokenizer, marks_model):
     groups = derive_groups(make_tokenizer(marks_model))
     assert groups_by(groups, "\U00050000").contexts == (Context("a", "a"),)
 

@@ -35,7 +35,7 @@ def parity(tokenizer, *, skew=0) -> CompareTask:
     return CompareTask(texts, ids)
 
 
-def test_an_equal_engine_answers_nothing_and_then_its_speed(tokenizer):
+def test_an_equal_engine_answers_no_difference_and_then_its_speed(tokenizer):
     with EngineProcess(loading(tokenizer)) as found:
         found.begin(parity(tokenizer))
         assert found.result() == {}
@@ -46,7 +46,7 @@ def test_an_equal_engine_answers_nothing_and_then_its_speed(tokenizer):
 
 @needs_fast_engines
 @pytest.mark.parametrize("name", FAST_ENGINES)
-def test_every_text_with_wrong_ids_is_told(tokenizer, name):
+def test_every_text_with_wrong_ids_is_reported(tokenizer, name):
     with EngineProcess(loading(tokenizer, name)) as found:
         found.begin(parity(tokenizer, skew=1))
         lines = found.result()["differences"]
@@ -55,7 +55,7 @@ def test_every_text_with_wrong_ids_is_told(tokenizer, name):
         assert found.refused == ""
 
 
-def test_a_child_that_dies_is_a_refusal_and_not_a_crash(tokenizer):
+def test_a_child_that_dies_refuses_the_engine(tokenizer):
     with EngineProcess(loading(tokenizer)) as found:
         found.begin(CompareTask([3], [np.zeros(1, np.uint32)]))
         found.result()
@@ -74,7 +74,7 @@ def test_an_engine_that_cannot_load_the_tokenizer_says_why(tokenizer, name):
         assert found.refused == why
 
 
-def test_a_child_that_does_not_answer_in_time_is_a_refusal(tokenizer, monkeypatch):
+def test_a_child_that_does_not_answer_in_time_refuses_the_engine(tokenizer, monkeypatch):
     monkeypatch.setattr(module, "ANSWER_TIMEOUT_S", 0.001)
     with EngineProcess(loading(tokenizer)) as found:
         found.begin(parity(tokenizer))
@@ -98,7 +98,7 @@ def test_nothing_is_left_of_a_closed_engine(tokenizer):
     assert process.num_fds() == before
 
 
-def test_a_child_tells_fingerprints_of_ids(tokenizer):
+def test_a_child_answers_with_fingerprints_of_ids(tokenizer):
     texts = ["hello", "", "the cat"]
     with EngineProcess(loading(tokenizer)) as found:
         found.begin(FingerprintTask(texts))
@@ -108,7 +108,7 @@ def test_a_child_tells_fingerprints_of_ids(tokenizer):
     assert len(set(told.tolist())) == 3
 
 
-def test_a_child_that_dies_tells_no_fingerprints(tokenizer):
+def test_a_child_that_dies_has_no_fingerprints(tokenizer):
     with EngineProcess(loading(tokenizer)) as found:
         found.begin(FingerprintTask([3]))
         assert len(fingerprints_of(found)) == 0
@@ -138,7 +138,7 @@ def test_an_engine_in_this_process_that_cannot_load_the_tokenizer_says_why(token
         assert found.refused.endswith("no tokenizer.json says the same")
 
 
-def test_what_is_no_panic_of_native_code_is_not_hidden(tokenizer):
+def test_an_error_that_is_no_native_panic_is_raised(tokenizer):
     with (
         InProcessEngine(EngineToLoad(REFERENCE, tokenizer, "text", 1)) as found,
         pytest.raises(TypeError),

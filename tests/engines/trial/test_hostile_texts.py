@@ -11,7 +11,7 @@ def test_the_texts_are_the_same_every_time_and_valid_utf8():
     assert all(text.encode().decode() == text for text in texts)
 
 
-def test_control_strings_stand_alone_in_words_in_lines_and_twice():
+def test_control_strings_come_alone_in_words_in_lines_and_twice():
     added = hostile_texts(["<eos>"])[len(hostile_texts([])) :]
     assert added == [
         "<eos>",
@@ -23,7 +23,7 @@ def test_control_strings_stand_alone_in_words_in_lines_and_twice():
     ]
 
 
-def test_a_control_string_with_braces_is_taken_as_it_is():
+def test_a_control_string_with_braces_is_not_a_format():
     assert "a{0}b" in hostile_texts(["{0}"])
     assert "a{b" in hostile_texts(["{"])
 

@@ -39,7 +39,7 @@ def test_a_newer_choice_replaces_the_older():
 
 
 @pytest.mark.parametrize("content", ["", "{", "[]", '{"a": 1}', "\udcff"])
-def test_a_damaged_file_is_no_memory_and_is_replaced(content):
+def test_a_damaged_file_is_ignored_and_replaced(content):
     cache_path().parent.mkdir(parents=True)
     cache_path().write_bytes(content.encode("utf-8", "surrogateescape"))
     assert remembered("a") is None
@@ -47,7 +47,7 @@ def test_a_damaged_file_is_no_memory_and_is_replaced(content):
     assert remembered("a") == {"name": "gigatoken"}
 
 
-def test_the_oldest_choices_go_when_there_are_a_thousand():
+def test_the_oldest_of_a_thousand_choices_is_dropped():
     cache_path().parent.mkdir(parents=True)
     cache_path().write_text(json.dumps({str(i): {"name": "x"} for i in range(1000)}))
     remember("new", {"name": "y"})
@@ -63,7 +63,7 @@ def test_a_directory_that_cannot_be_made_changes_nothing(tmp_path, monkeypatch):
     assert remembered("a") is None
 
 
-def test_the_key_holds_the_variant_and_what_else_decides(tokenizer):
+def test_the_key_contains_the_variant_and_the_settings(tokenizer):
     key = choice_key(tokenizer, "text", "auto")
     marked = with_control_tokens(tokenizer, ["<tool>"])
     assert marked.sha256 == tokenizer.sha256
@@ -76,7 +76,7 @@ def test_the_key_holds_the_variant_and_what_else_decides(tokenizer):
     assert choice_key(tokenizer, "reject", "auto") == key  # what is rejected is never encoded
 
 
-def test_a_variant_for_text_that_continues_is_another_one(tokenizer):
+def test_a_variant_for_continuations_has_another_hash(tokenizer):
     other = dataclasses.replace(tokenizer, rewritten_json=tokenizer.json.replace("a", "b"))
     assert variant_of(other, "text") != variant_of(tokenizer, "text")
 
@@ -94,7 +94,7 @@ def test_a_scan_is_kept_for_its_engine_and_variant(tokenizer):
 
 
 @pytest.mark.parametrize("name", ["gigatoken", "tokenizers"])
-def test_a_scan_does_not_hold_for_another_version_of_engine_or_reference(
+def test_a_scan_is_not_valid_for_another_version_of_engine_or_reference(
     tokenizer, monkeypatch, name
 ):
     KeptScans(tokenizer, "text").keep("gigatoken", SCAN)
@@ -110,7 +110,7 @@ def test_a_scan_does_not_hold_for_another_version_of_engine_or_reference(
     "damage",
     [b"", b"{}", b'{"sum": "", "result": {}}', lambda data: data.replace(b"2191", b"2192")],
 )
-def test_a_damaged_scan_is_none(tokenizer, damage):
+def test_a_damaged_scan_is_ignored(tokenizer, damage):
     KeptScans(tokenizer, "text").keep("gigatoken", SCAN)
     (path,) = (cache_path().parent / "scans").iterdir()
     path.write_bytes(damage(path.read_bytes()) if callable(damage) else damage)

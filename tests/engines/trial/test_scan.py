@@ -14,6 +14,7 @@ from tokmill.engines.trial.contexts import Context, Group, derive_groups
 from tokmill.engines.trial.engine_process import EngineProcess
 from tokmill.engines.trial.scan import MOST_CHARACTERS, RememberedScan, Scan
 from tokmill.engines.trial.tasks import EngineToLoad, fingerprints
+from tokmill.tokenizer.tokenizer_json import byte_characters
 from tokmill.values import TokenBatch
 
 GPT2 = r"'s|'ll| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"
@@ -32,7 +33,7 @@ TAKEN_FOR = {
     **dict.fromkeys("\u2028\u3000", "other"),
     **dict.fromkeys("\U00033400\u20ac", "N"),
 }
-"""Characters of many classes, and what a fake engine takes them for."""
+"""Characters of many classes, and the class that a fake engine puts them in."""
 
 
 def pattern_of(regex: str) -> dict:
@@ -53,7 +54,7 @@ def engine_of(make_tokenizer, bytes_model):
 
 
 def some_of(tokenizer, more: str) -> list[Group]:
-    """Give the groups of a tokenizer with 40 characters of each class at most, and some more."""
+    """Return the groups of a tokenizer with up to 40 characters of each class, and some more."""
     return [
         dataclasses.replace(
             group,
@@ -95,15 +96,15 @@ TRUE = {"L": r"\p{L}", "N": r"\p{N}", "S": r"\s"}
 
 
 def fake(name: str) -> str:
-    """Give a class without the planted characters but those that are taken for it."""
+    """Return a class without the planted characters, but with those put in it by mistake."""
     planted = "".join(TAKEN_FOR)
     own = "".join(one for one, taken_for in TAKEN_FOR.items() if taken_for == name)
     return rf"(?:[{TRUE[name]}&&[^{planted}]]|[{own}])"
 
 
 @pytest.mark.parametrize(("write", "untold"), [(gpt2, "éʰǅ"), (llama3, "")])
-def test_characters_that_an_engine_takes_for_another_class_are_found(engine_of, write, untold):
-    # In GPT-2's pattern nothing shows a letter that is no part of a token from such a number.
+def test_characters_that_an_engine_puts_in_another_class_are_found(engine_of, write, untold):
+    # GPT-2's pattern cannot distinguish a letter outside all tokens from such a number.
     tokenizer, reference = engine_of(write(TRUE))
     _, engine = engine_of(write({name: fake(name) for name in TRUE}))
     result = scanned(tokenizer, reference, engine, "".join(TAKEN_FOR))
@@ -112,7 +113,7 @@ def test_characters_that_an_engine_takes_for_another_class_are_found(engine_of, 
 
 
 class Reordering:
-    """The reference, but for marks that it takes for marks of another combining class."""
+    """The reference, except that some marks get another combining class."""
 
     name, renewable, concurrent = "reordering", False, False
 
@@ -145,7 +146,7 @@ def _joined(documents) -> TokenBatch:
 
 
 class BYTES:
-    """Ids of a vocabulary of bytes alone."""
+    """Ids of a vocabulary of bytes only."""
 
     @staticmethod
     def decode(ids: list[int]) -> bytes:
@@ -157,13 +158,8 @@ class BYTES:
 
 
 def _byte_ids() -> dict[int, int]:
-    from tokenizers.pre_tokenizers import ByteLevel
-
-    printable = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
-    byte_of = {chr(b): b for b in printable}
-    rest = [b for b in range(256) if b not in printable]
-    byte_of |= {chr(0x100 + i): b for i, b in enumerate(rest)}
-    return {byte_of[c]: i for i, c in enumerate(sorted(ByteLevel.alphabet()))}
+    byte_of = {character: byte for byte, character in byte_characters().items()}
+    return {byte_of[character]: i for i, character in enumerate(sorted(byte_of))}
 
 
 _TO_ID = _byte_ids()
@@ -188,7 +184,7 @@ def test_letters_that_an_engine_does_not_fold_are_found(engine_of):
     assert (found_in(result), result.refused) == ("ſ", "")
 
 
-def test_an_equal_engine_differs_nowhere(engine_of):
+def test_an_equal_engine_never_differs(engine_of):
     tokenizer, reference = engine_of(LLAMA3)
     result = scanned(tokenizer, reference, reference, "")
     assert (result.differs, result.refused) == (CharacterSet(), "")
@@ -224,7 +220,7 @@ def test_an_engine_that_differs_on_very_many_characters_is_refused(engine_of):
     assert "characters, such as" in result.refused or "sequences" in result.refused
 
 
-def test_a_result_survives_json():
+def test_a_result_can_be_written_as_json_and_read_back():
     result = ScanResult(CharacterSet.of([0x88F, 0x890]), "", 5, 6)
     assert ScanResult.from_json(json.loads(json.dumps(result.as_json()))) == result
 
@@ -241,7 +237,7 @@ def _directory(tmp_path, monkeypatch):
     monkeypatch.setenv("TOKMILL_CACHE_DIR", str(tmp_path / "cache"))
 
 
-def scanner_of(tokenizer, groups=None, loads=None) -> RememberedScan:
+def scan_of(tokenizer, groups=None, loads=None) -> RememberedScan:
     def reference():
         if loads is not None:
             loads.append("reference")
@@ -250,45 +246,45 @@ def scanner_of(tokenizer, groups=None, loads=None) -> RememberedScan:
     return RememberedScan(tokenizer, reference, "text", groups)
 
 
-def result_of(scanner: RememberedScan, tokenizer, engine: str):
-    with EngineProcess(EngineToLoad(engine, tokenizer, "text", 1)) as process:
-        scanner.begin(process)
-        return scanner.result(process), process.refused
+def result_of(scan: RememberedScan, tokenizer, name: str):
+    with EngineProcess(EngineToLoad(name, tokenizer, "text", 1)) as engine:
+        scan.begin(engine)
+        return scan.result(engine), engine.refused
 
 
 @needs_fast_engines
 def test_an_engine_is_compared_on_every_character_once_and_remembered(tokenizer):
-    result, refused = result_of(scanner_of(tokenizer), tokenizer, "gigatoken")
+    result, refused = result_of(scan_of(tokenizer), tokenizer, "gigatoken")
     assert (result.refused, refused) == ("", "")
     assert result.n_characters == 1_112_064
     loads = []
-    again = scanner_of(tokenizer, loads=loads)
+    again = scan_of(tokenizer, loads=loads)
     assert again.known("gigatoken") == result
     assert result_of(again, tokenizer, "gigatoken") == (result, "")
     assert loads == []
 
 
 def test_a_scan_of_some_characters_is_not_remembered(tokenizer):
-    scanner = scanner_of(tokenizer, SOME)
-    result, _ = result_of(scanner, tokenizer, REFERENCE)
+    scan = scan_of(tokenizer, SOME)
+    result, _ = result_of(scan, tokenizer, REFERENCE)
     assert (result.n_characters, len(result.differs)) == (6, 0)
-    assert scanner_of(tokenizer, SOME).known(REFERENCE) is None
-    assert scanner_of(tokenizer).known(REFERENCE) is None
+    assert scan_of(tokenizer, SOME).known(REFERENCE) is None
+    assert scan_of(tokenizer).known(REFERENCE) is None
 
 
-def test_nothing_is_found_of_a_process_that_is_refused_before(tokenizer):
-    scanner = scanner_of(tokenizer, SOME)
-    with EngineProcess(EngineToLoad("gigatoken", tokenizer, "text", 1)) as process:
-        process.refused = "of old"
-        scanner.begin(process)
-        assert scanner.result(process) is None
-        assert process.refused == "of old"
+def test_an_engine_refused_before_has_no_result(tokenizer):
+    scan = scan_of(tokenizer, SOME)
+    with EngineProcess(EngineToLoad("gigatoken", tokenizer, "text", 1)) as engine:
+        engine.refused = "of old"
+        scan.begin(engine)
+        assert scan.result(engine) is None
+        assert engine.refused == "of old"
 
 
-def test_a_process_that_dies_in_the_middle_is_refused_and_not_remembered(tokenizer):
-    scanner = scanner_of(tokenizer, SOME)
-    with EngineProcess(EngineToLoad(REFERENCE, tokenizer, "text", 1)) as process:
-        scanner.begin(process)
-        process._child.kill()
-        assert scanner.result(process) is None
-        assert process.refused.startswith("died with status ")
+def test_an_engine_that_dies_during_the_scan_is_refused_and_not_remembered(tokenizer):
+    scan = scan_of(tokenizer, SOME)
+    with EngineProcess(EngineToLoad(REFERENCE, tokenizer, "text", 1)) as engine:
+        scan.begin(engine)
+        engine._child.stop()
+        assert scan.result(engine) is None
+        assert engine.refused.startswith("died with status ")

@@ -12,7 +12,7 @@ def test_sequences_hold_pairs_of_classes_runs_and_folded_contractions():
     assert 20_000 < len(every) < 60_000
 
 
-def test_compositions_hold_what_python_knows_and_what_is_newer():
+def test_compositions_include_those_newer_than_python():
     every = set(compositions())
     assert {"e\u0301", "e\u0323\u0301", "か\u3099"} <= every
     assert "\U000105d2\u0307" in every

@@ -22,7 +22,7 @@ from tokmill.tokenizer.control_tokens import control_token_strings
 TEXTS = ["hello world", "", "a<eos>b", "猫"]
 
 
-def probe_of(tokenizer, engine=REFERENCE) -> TaskRunner:
+def runner_of(tokenizer, engine=REFERENCE) -> TaskRunner:
     return TaskRunner(EngineToLoad(engine, tokenizer, "text", 1))
 
 
@@ -35,43 +35,43 @@ def parity(tokenizer, *, skew=0) -> CompareTask:
 
 
 @pytest.mark.parametrize("name", [REFERENCE, *FAST_ENGINES])
-def test_an_equal_engine_has_nothing_to_answer(tokenizer, name):
+def test_an_equal_engine_answers_no_difference(tokenizer, name):
     if not is_installed(name):
         pytest.skip(f"{name} has no wheel here")
-    assert probe_of(tokenizer, name).answer(parity(tokenizer)) == {}
+    assert runner_of(tokenizer, name).answer(parity(tokenizer)) == {}
 
 
 def test_every_differing_text_is_named(tokenizer):
-    answer = probe_of(tokenizer).answer(parity(tokenizer, skew=1))
+    answer = runner_of(tokenizer).answer(parity(tokenizer, skew=1))
     assert list(answer["differences"]) == [0, 2, 3]  # an empty text has no id
     assert answer["differences"][3].startswith("its ids differ from the reference's at token 0 (")
 
 
 def test_the_tokenizer_is_read_once_for_all_texts_that_differ(tokenizer, monkeypatch):
-    probe, task, read = probe_of(tokenizer), parity(tokenizer, skew=1), []
+    runner, task, read = runner_of(tokenizer), parity(tokenizer, skew=1), []
     monkeypatch.setattr(
         "tokmill.engines.trial.tasks.control_token_strings",
         lambda one: read.append(one) or control_token_strings(one),
     )
-    assert len(probe.answer(task)["differences"]) == 3
+    assert len(runner.answer(task)["differences"]) == 3
     assert len(read) == 1
 
 
-def test_neither_texts_of_the_corpus_nor_paths_are_told_to_other_runs(tokenizer):
+def test_answers_contain_neither_texts_of_the_corpus_nor_paths(tokenizer):
     text = hostile_texts([])[5]
     ids = [found + 1 for found in parity(tokenizer).ids]
-    answer = probe_of(tokenizer).answer(CompareTask([text, "mine"], ids[:2]))
+    answer = runner_of(tokenizer).answer(CompareTask([text, "mine"], ids[:2]))
     lines = list(answer["differences"].values())
     assert lines[0].endswith(f" of the built-in text {text!r}")
     assert lines[1].endswith(" of a sampled document")
     elsewhere = dataclasses.replace(tokenizer, name="/home/somebody/tokenizer", json="")
     with pytest.raises(TokenizerError, match="cannot take the tokenizer: "):
-        probe_of(elsewhere, FAST_ENGINES[0])
+        runner_of(elsewhere, FAST_ENGINES[0])
 
 
 @pytest.mark.parametrize("texts", [["hello world"] * 500, ["a"], ["", ""]])
 def test_both_halves_are_timed_and_the_second_again(tokenizer, texts):
-    answer = probe_of(tokenizer).answer(TimeTask(texts))
+    answer = runner_of(tokenizer).answer(TimeTask(texts))
     assert list(answer) == ["first", "second", "again"]
     assert all(0 <= seconds < 1 for seconds in answer.values())
     assert answer["again"] > 0
@@ -88,7 +88,7 @@ def test_a_child_process_answers_every_message(tokenizer):
     assert "ids differ" in answers[1]["differences"][0]
 
 
-def test_equal_ids_have_equal_fingerprints_and_others_others(tokenizer, monkeypatch):
+def test_fingerprints_are_equal_only_for_equal_ids(tokenizer, monkeypatch):
     engine = load_engine(REFERENCE, tokenizer, control_in_text="text", n_threads=1)
     texts = ["hello", "", "the cat", "hello", "hell", "o", ""]
     found = fingerprints(engine, texts).tolist()
