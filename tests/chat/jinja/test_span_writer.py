@@ -17,13 +17,13 @@ from tokmill.errors import UsageError
 CONTROL = {"<s>": 0, "<e>": 1, "<ee>": 2, "<e>!": 3}
 
 
-def written(regions, roles, weights=None, *, around=None, break_=""):
+def written(parts, roles, weights=None, *, frame=None, separator=""):
     segments = Segments(CONTROL)
     segments.begin_sample()
-    around = ReplyFrame() if around is None else around
-    writer = SpanWriter(TokenSplitter(CONTROL), around)
+    frame = ReplyFrame() if frame is None else frame
+    writer = SpanWriter(TokenSplitter(CONTROL), frame)
     weights = weights or [None] * (len(roles) - 1)
-    writer.write(regions, roles, weights, segments, break_=break_)
+    writer.write(parts, roles, weights, segments, separator=separator)
     turns = [[ROLES[role]] for role in segments.roles]
     columns = segments.columns()
     text, ids, table = columns.text.to_pylist(), columns.ids, columns.table
@@ -52,8 +52,8 @@ def test_a_token_with_text_behind_it_is_no_end_of_turn():
 
 
 def test_the_end_of_turn_behind_a_span_is_told_from_one_within():
-    regions = ["q", "a", "<e>\n\nnext<s>", "b", " <e>"]
-    assert written(regions, ["user", "user", "system"]) == [
+    parts = ["q", "a", "<e>\n\nnext<s>", "b", " <e>"]
+    assert written(parts, ["user", "user", "system"]) == [
         ["user", "OTHER 'q'"],
         ["assistant", "CONTENT 'a'", "EOT_OUTSIDE <e>=1", "SUFFIX_OUTSIDE '\\n\\n'"],
         ["user", "OTHER 'next'", "OTHER <s>=0"],
@@ -71,7 +71,7 @@ def test_a_token_behind_a_span_that_has_its_end_belongs_to_the_next_turn():
 
 def test_a_token_that_opens_turns_is_no_end_of_one():
     assert written(
-        ["", "a", "<s>q"], ["user", "user"], around=ReplyFrame("", frozenset({"<s>"}))
+        ["", "a", "<s>q"], ["user", "user"], frame=ReplyFrame("", frozenset({"<s>"}))
     ) == [
         ["assistant", "CONTENT 'a'"],
         ["user", "OTHER <s>=0", "OTHER 'q'"],
@@ -79,16 +79,16 @@ def test_a_token_that_opens_turns_is_no_end_of_one():
 
 
 def test_where_turns_end_outside_the_last_token_of_a_span_is_content():
-    around = ReplyFrame("", frozenset(), ends_inside=False)
-    assert written(["", "a<s>", "<e>"], ["user", "system"], around=around) == [
+    frame = ReplyFrame("", frozenset(), ends_inside=False)
+    assert written(["", "a<s>", "<e>"], ["user", "system"], frame=frame) == [
         ["assistant", "CONTENT 'a'", "CONTENT <s>=0", "EOT_OUTSIDE <e>=1"]
     ]
 
 
 def test_the_header_is_what_stands_right_before_a_span():
-    around = ReplyFrame("<s>bot\n")
+    frame = ReplyFrame("<s>bot\n")
     assert written(
-        ["q<s>bot\n", "a", "<s>bot", "b", ""], ["user", "user", "system"], around=around
+        ["q<s>bot\n", "a", "<s>bot", "b", ""], ["user", "user", "system"], frame=frame
     ) == [
         ["user", "OTHER 'q'"],
         ["assistant", "HEADER <s>=0", "HEADER 'bot\\n'", "CONTENT 'a'", "EOT_OUTSIDE <s>=0"],
@@ -108,16 +108,16 @@ def test_an_empty_span_is_a_turn_without_segments_and_keeps_its_weight():
 
 
 def test_breaks_are_taken_out_of_the_text():
-    assert written(["<|e>", "<|s>|<e>|\n", ""], ["user", "system"], break_="|") == [
+    assert written(["<|e>", "<|s>|<e>|\n", ""], ["user", "system"], separator="|") == [
         ["user", "OTHER '<e>'"],
         ["assistant", "CONTENT '<s>'", "EOT <e>=1", "SUFFIX '\\n'"],
     ]
 
 
 def test_a_token_across_the_edge_of_a_span_is_refused():
-    for regions in (["q<", "e>a", ""], ["", "<e>", "!"]):
+    for parts in (["q<", "e>a", ""], ["", "<e>", "!"]):
         with pytest.raises(ChatError) as error:
-            written(regions, ["user", "system"])
+            written(parts, ["user", "system"])
         assert error.value.reason == "control token across spans"
 
 
@@ -137,27 +137,27 @@ def test_white_space_behind_a_span_that_has_its_end_is_its_suffix():
 CUT = TokenSplitter(["<u>", "<a>", "<e>", "<end>"])
 
 
-def around(written, prompt, close="", *, reply_as=None):
+def frame(written, prompt, close="", *, reply_as=None):
     """Look at a template that writes `written` for a message, by role."""
 
     def render(messages, *, prompt):
         text = "".join(written[m["role"]].format(m["content"]) for m in messages)
         return text + (prompt_text if prompt else close)
 
-    def regions(messages):
+    def parts(messages):
         if reply_as is None:
             raise ChatError("template error", "the chat template raises: no")
         return [written["user"].format(messages[0]["content"]) + reply_as[0], *reply_as[1:]]
 
     prompt_text = prompt
-    return find_reply_frame(render, regions, CUT)
+    return find_reply_frame(render, parts, CUT)
 
 
 CHATML = {"user": "<u>{}<e>\n"}
 
 
 def test_the_header_is_the_generation_prompt():
-    assert around(CHATML, "<a>bot\n", reply_as=("<a>bot\n", "Rz3<e>\n", "")) == (
+    assert frame(CHATML, "<a>bot\n", reply_as=("<a>bot\n", "Rz3<e>\n", "")) == (
         "<a>bot\n",
         ReplyFrame("<a>bot\n", frozenset({"<u>", "<a>"}), ends_inside=True),
     )
@@ -165,22 +165,22 @@ def test_the_header_is_the_generation_prompt():
 
 def test_what_the_tag_holds_of_the_prompt_is_no_header():
     prompt = "<a>bot\n<think>\n"
-    found = around(CHATML, prompt, reply_as=("<a>bot\n", "<think>\nRz3", "<e>\n"))
+    found = frame(CHATML, prompt, reply_as=("<a>bot\n", "<think>\nRz3", "<e>\n"))
     assert found == (prompt, ReplyFrame("<a>bot\n", frozenset({"<u>", "<a>"}), ends_inside=False))
-    assert around(CHATML, prompt, reply_as=("", "<a>bot\nRz3<e>", ""))[1].header == ""
+    assert frame(CHATML, prompt, reply_as=("", "<a>bot\nRz3<e>", ""))[1].header == ""
 
 
 def test_an_ending_that_only_finished_conversations_have_is_not_taken_for_the_prompt():
-    prompt, _ = around(CHATML, "<a>bot\n", close="<end>", reply_as=("<a>bot\n", "Rz3", "<e>"))
+    prompt, _ = frame(CHATML, "<a>bot\n", close="<end>", reply_as=("<a>bot\n", "Rz3", "<e>"))
     assert prompt == "<a>bot\n"
 
 
 def test_a_template_that_takes_no_reply_shows_its_prompt_all_the_same():
-    assert around({"user": "Q: {}\n"}, "A: ") == ("A: ", ReplyFrame("A: ", frozenset()))
+    assert frame({"user": "Q: {}\n"}, "A: ") == ("A: ", ReplyFrame("A: ", frozenset()))
 
 
 def test_a_template_that_does_not_write_the_question_shows_no_opener_of_it():
-    assert around({"user": "<u>?<e>"}, "A: ")[1].openers == frozenset()
+    assert frame({"user": "<u>?<e>"}, "A: ")[1].openers == frozenset()
 
 
 @pytest.mark.parametrize("role", ["user", "assistant"])

@@ -144,7 +144,7 @@ MARKS = ("[", "]", "|")
 
 
 @pytest.mark.parametrize(
-    ("text", "n_replies", "regions"),
+    ("text", "n_replies", "parts"),
     [
         ("", 0, [""]),
         ("a", 0, ["a"]),
@@ -159,9 +159,9 @@ MARKS = ("[", "]", "|")
     ],
 )
 def test_regions_alternate_and_spans_without_anything_between_join_if_that_fits(
-    text, n_replies, regions
+    text, n_replies, parts
 ):
-    assert split_at_marks(text, MARKS, n_replies) == regions
+    assert split_at_marks(text, MARKS, n_replies) == parts
 
 
 @pytest.mark.parametrize("text", ["[a[b]c]", "]a[", "a[b", "a[b]]", "[a]b]"])

@@ -340,12 +340,12 @@ def test_what_a_template_makes_of_text_is_what_the_record_says_without_control_s
     [
         ({"spans": "tags"}, "chat.jinja: has no generation tags, and --spans tags (sft.spans) asks "
          "for them: use --spans prefix, or a template with tags"),
-        ({"roles": ("assistant", "tool")}, "--roles (sft.roles): a Jinja template shows "
-         "what the assistant says alone, found assistant, tool: use a built-in --template"),
-        ({"reasoning": "mask"}, "--reasoning (sft.reasoning): a Jinja template does not show which "
-         "part of a reply that is: use a built-in --template"),
-        ({"header": "train"}, "--header (sft.header): chat.jinja has no header that is always "
-         "the same: use a built-in --template"),
+        ({"roles": ("assistant", "tool")}, "--roles (sft.roles): a Jinja template "
+         "marks the text of role assistant only, found assistant, tool: use a built-in --template"),
+        ({"reasoning": "mask"}, "--reasoning (sft.reasoning): a Jinja template does not mark this "
+         "part of a reply: use a built-in --template"),
+        ({"header": "train"}, "--header (sft.header): chat.jinja does not always write "
+         "the same header: use a built-in --template"),
     ],
 )  # fmt: skip
 def test_settings_that_a_template_cannot_follow_are_usage_errors(settings, message):

@@ -137,15 +137,15 @@ def test_a_prompt_without_reasoning_is_refused_with_the_variable_that_opens_it()
 def asking(opens_if):
     """Return a template that asks with an empty block, unless a variable is as it should be."""
 
-    def render(messages, asks, given):
+    def render(messages, *, prompt, variables):
         text = "".join(
             f"<u>{m['content']}"
             if m["role"] == "user"
             else f"<a><think>{m.get('reasoning_content', '')}</think>{m['content']}"
             for m in messages
         )
-        prompt = "<a><think>" if opens_if(given) else "<a><think></think>"
-        return text + prompt * asks
+        asked = "<a><think>" if opens_if(variables) else "<a><think></think>"
+        return text + asked * prompt
 
     return render
 
@@ -159,7 +159,7 @@ def test_the_option_that_makes_the_prompt_begin_every_reply_is_named(value):
 
 
 def test_there_is_none_where_no_variable_helps_or_the_template_refuses():
-    def refuses(*_):
+    def refuses(*_, **__):
         raise ChatError("template error", "no")
 
     assert option_for_prompt({"a"}, asking(lambda _: False)) == ""

@@ -1,7 +1,8 @@
-"""Any Jinja chat template: conversations to segments, with spans from tags or by prefixes."""
+"""Jinja chat templates: conversations to segments, with spans from generation tags or prefixes."""
 
 from __future__ import annotations
 
+from functools import cached_property
 from itertools import chain, pairwise
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -22,13 +23,14 @@ from tokmill.chat.jinja.spans import (
 )
 from tokmill.chat.jinja.training_templates import training_template_for
 from tokmill.chat.jinja.variables import check_read, chosen_variables, option_for_prompt
+from tokmill.chat.reading.names import REASONING_KEYS
 from tokmill.chat.segments import Kind
 from tokmill.chat.weights import EVERYTHING, span_weights, whole_text_weight
 from tokmill.errors import UsageError
 from tokmill.settings.names import flag
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
     from tokmill.chat.conversation import Conversation, Message
     from tokmill.chat.escaping import Marks
@@ -37,24 +39,24 @@ if TYPE_CHECKING:
 
 _NO_MARKS = ("", "", "")
 _EMPTY = ("empty rendering", "the chat template writes nothing")
-_REASONING = frozenset({"reasoning_content", "thinking", "reasoning"})
+_REASONING = frozenset(REASONING_KEYS)
 
 
-class _Said(NamedTuple):
-    """What a template is given of a record."""
+class _Inputs(NamedTuple):
+    """The inputs of one rendering."""
 
     messages: list[Message]
-    tools: list[Any] | None
-    variables: dict[str, Any] | None = None
-    tagged: HiddenTags = NO_HIDDEN_TAGS
+    tools: list[Any] | None = None
+    variables: Mapping[str, Any] | None = None
+    tags: HiddenTags = NO_HIDDEN_TAGS
 
 
 class JinjaTemplate:
     """Renders conversations as transformers' `apply_chat_template` does, into segments.
 
-    `uses_tags`: spans are those of the template's generation tags; else they are found by verified
-    prefix differencing. `generation_prompt`: what it writes to ask for a reply, '' if that varies.
-    With one sample per turn (the settings' `samples`), only the last reply is marked as one.
+    `uses_tags`: spans come from the template's generation tags, not from prefixes.
+    `generation_prompt`: the text that asks for a reply, '' if it varies. `literals`: the text that
+    the template writes itself.
     """
 
     def __init__(
@@ -69,116 +71,115 @@ class JinjaTemplate:
     ) -> None:
         """Compile a template.
 
-        `control`: strings of control tokens and their ids; where the template writes one, it is the
-        token. `variables`: bos_token and its like. `where` names the template in messages. With
-        `parse`, control strings in texts are control tokens as well, as in transformers.
+        `control`: ids of control tokens by their strings. `variables`: bos_token and the like.
+        `where`: the template's name in messages. With `parse`, control strings in texts are control
+        tokens too, as in transformers.
 
         Raises:
-            UsageError: the source is not valid Jinja, asks for today's date and the settings have
-                none, or cannot mark what the settings ask for.
+            UsageError: the source is not valid Jinja, asks for today's date without --date, or
+                cannot mark what the settings ask for.
         """
         self._arguments: dict[str, Any] = {
             "control": control, "variables": variables, "settings": settings, "parse": parse
         }  # fmt: skip
-        self._training: str | None = None
-        self._source, self._option = source, ""
+        self._source = source
         self._compiled = compile_template(source, date=settings.date, where=where)
         self.name = where
+        self.literals = self._compiled.literals
         self.uses_tags = self._compiled.has_tags and settings.spans != "prefix"
-        given = chosen_variables(settings)
-        if given:
-            check_read(given, variables_read(source) - variables.keys(), where)
-        self._variables = {**variables, "documents": None, **given}
+        chosen = chosen_variables(settings)
+        if chosen:
+            check_read(chosen, variables_read(source) - variables.keys(), where)
+        self._variables = {**variables, "documents": None, **chosen}
         self._knows_developer = "developer" in source
-        texts = [source, self._compiled.literals, *variables.values(), *texts_of(given)]
-        reserved = "\0".join(texts)
+        reserved = "\0".join([source, self.literals, *variables.values(), *texts_of(chosen)])
         self._escaper = ControlEscaper(control, reserved, parse=parse)
-        self._cut = cut = TokenSplitter(control)
+        self._split = TokenSplitter(control)
         self._last_only = settings.samples == "turn"
         self._trains_all = settings.turns == EVERYTHING
-        self.generation_prompt, around = find_reply_frame(self._ask, self._reply, cut)
-        self._writer = SpanWriter(cut, around)
-        self.literals = self._compiled.literals
-        _check(settings, where, has_tags=self._compiled.has_tags, has_header=around.header != "")
+        self.generation_prompt, frame = find_reply_frame(
+            self.text_of,
+            lambda messages: self._parts(_Inputs(messages), self._escaper.marks, [1]),
+            self._split,
+        )
+        self._writer = SpanWriter(self._split, frame)
+        _check(settings, where, has_tags=self._compiled.has_tags, has_header=frame.header != "")
 
     def render(self, conversation: Conversation, segments: Segments) -> None:
         """Write one sample."""
-        said: list[Any] = [
+        given: list[Any] = [
             self._prepared(conversation.messages), conversation.tools, conversation.variables
         ]  # fmt: skip
-        marks, break_ = self._escaper.marks, ""
-        if not self._escaper.is_clean(said):
-            said, marks = self._escaper.escaped(said)
-            break_ = marks[2]
-        tagged = HiddenTags(conversation.placeholders, conversation.hides_tags)
-        given = _Said(said[0], said[1], said[2], tagged)
+        marks, separator = self._escaper.marks, ""
+        if not self._escaper.is_clean(given):
+            given, marks = self._escaper.escaped(given)
+            separator = marks[2]
+        tags = HiddenTags(conversation.placeholders, conversation.hides_tags)
+        inputs = _Inputs(given[0], given[1], given[2], tags)
         if self._trains_all:
-            self._write_all(given, whole_text_weight(conversation), break_, segments)
+            self._write_all(inputs, whole_text_weight(conversation), separator, segments)
             return
-        messages = given.messages
+        messages = inputs.messages
         replies = [i for i, message in enumerate(messages) if message["role"] == "assistant"]
         try:
-            regions = self._regions(given, marks, replies)
+            parts = self._parts(inputs, marks, replies)
         except ChatError as error:
-            raise self._advised(error) from None
-        if not any(regions):
-            raise ChatError(*_EMPTY)
-        if break_:
-            _check_breaks(regions, break_)
+            raise self._with_advice(error) from None
+        _check_written(parts, separator)
         if self._last_only:
             replies = replies[-1:]
-        weights = span_weights(conversation, replies, len(regions) // 2)
-        roles = roles_between(messages, replies, len(regions) // 2)
-        self._writer.write(regions, roles, weights, segments, break_=break_)
+        weights = span_weights(conversation, replies, len(parts) // 2)
+        roles = roles_between(messages, replies, len(parts) // 2)
+        self._writer.write(parts, roles, weights, segments, separator=separator)
 
-    def text_of(self, messages: list[Message]) -> str:
-        """Return what it writes of messages, with nothing kept apart."""
-        return self._ask(self._prepared(messages), prompt=False)
+    def text_of(
+        self,
+        messages: list[Message],
+        *,
+        prompt: bool = False,
+        variables: Mapping[str, Any] | None = None,
+    ) -> str:
+        """Return the rendering of messages without marks, perhaps with a generation prompt."""
+        inputs = _Inputs(self._prepared(messages), variables=variables)
+        return self._text(inputs, _NO_MARKS, prompt=prompt)
 
-    def _advised(self, error: ChatError) -> ChatError:
-        """Return an error that names the training template of this format, if there is one."""
+    def check_written(self) -> None:
+        """Check that the template writes the text of replies."""
+        check_written(self.text_of, self.name)
+
+    def _with_advice(self, error: ChatError) -> ChatError:
+        """Name the training template of this format in an error, or a variable, if one helps."""
         if ADVICE not in error.message:
             return error
-        if self._training is None:
-            self._training = training_template_for(self._plain, self._other)
-            if not self._training:
-                self._option = option_for_prompt(variables_read(self._source), self._with)
-        if self._training:
-            advice = f"choose --template {self._training}"
-        elif self._option and error.reason == PROMPT_DIFFERS:
+        if self._training_template:
+            advice = f"choose --template {self._training_template}"
+        elif error.reason == PROMPT_DIFFERS and self._option:
             advice = f"try {self._option}, or {ADVICE}"
         else:
             return error
         return ChatError(error.reason, error.message.replace(ADVICE, advice))
 
-    def _with(self, messages: list[Message], asks: bool, given: Mapping[str, bool]) -> str:
-        said = _Said(self._prepared(messages), None, dict(given))
-        return self._text(said, _NO_MARKS, prompt=asks)
+    @cached_property
+    def _training_template(self) -> str:
+        return training_template_for(
+            self.text_of,
+            lambda source: JinjaTemplate(source, where=self.name, **self._arguments).text_of,
+        )
 
-    def _plain(self, messages: list[Message], asks: bool) -> str:
-        return self._ask(messages, prompt=asks)
-
-    def _other(self, source: str) -> Callable[[list[Message], bool], str]:
-        """Return what renders as another template does, for the same tokenizer."""
-        return JinjaTemplate(source, where=self.name, **self._arguments)._plain
+    @cached_property
+    def _option(self) -> str:
+        return option_for_prompt(variables_read(self._source), self.text_of)
 
     def _write_all(
-        self, said: _Said, weight: float | None, break_: str, segments: Segments
+        self, inputs: _Inputs, weight: float | None, separator: str, segments: Segments
     ) -> None:
-        """Write a sample as one turn: when all is trained, nobody asks who speaks where."""
-        text = self._text(said, _NO_MARKS, prompt=False)
-        if not text:
-            raise ChatError(*_EMPTY)
-        if break_:
-            _check_breaks([text], break_)
-        # Its replies are unknown, and so nothing is said of them.
+        """Write a sample as one turn, because all of it is trained."""
+        text = self._text(inputs, _NO_MARKS, prompt=False)
+        _check_written([text], separator)
+        # A turn of the user, because replies are counted, and those in here are unknown.
         segments.begin_turn("user", weight)
-        pieces = [piece.replace(break_, "") if break_ else piece for piece in self._cut(text)]
+        pieces = [s.replace(separator, "") if separator else s for s in self._split(text)]
         segments.pieces(pieces, Kind.CONTENT)
-
-    def check_written(self) -> None:
-        """Check that it writes what replies say, as `check_written` does."""
-        check_written(self._ask, self.name)
 
     def _prepared(self, messages: Sequence[Message]) -> list[Message]:
         """Return messages as transformers gives them to templates."""
@@ -189,64 +190,61 @@ class JinjaTemplate:
             if message["role"] == "developer" and not self._knows_developer:
                 message = {**message, "role": "system"}
             if not _REASONING.isdisjoint(message):
-                names = ("reasoning_content", "thinking", "reasoning")
-                reasoning = next(message[name] for name in names if name in message)
+                reasoning = next(message[name] for name in REASONING_KEYS if name in message)
                 message = {"thinking": reasoning, **message, "reasoning_content": reasoning}
             prepared.append(message)
         return prepared
 
-    def _regions(self, said: _Said, marks: Marks, replies: list[int]) -> list[str]:
+    def _parts(self, inputs: _Inputs, marks: Marks, replies: list[int]) -> list[str]:
+        """Return the rendering as text, span, text, …, text; spans have odd indices."""
         if not self.uses_tags:
-            return self._by_prefix(said, replies[-1:] if self._last_only else replies)
-        text = self._text(said, marks, prompt=False)
-        regions = split_at_marks(text, marks, len(replies))
+            return self._parts_by_prefix(inputs, replies[-1:] if self._last_only else replies)
+        text = self._text(inputs, marks, prompt=False)
+        parts = split_at_marks(text, marks, len(replies))
         if not self._compiled.is_direct:
             # A macro or a set block: filters of the template may have seen the marks.
-            check_unchanged(regions, self._text(said, _NO_MARKS, prompt=False))
-        return keep_last_span(regions, len(replies)) if self._last_only else regions
+            check_unchanged(parts, self._text(inputs, _NO_MARKS, prompt=False))
+        return keep_last_span(parts, len(replies)) if self._last_only else parts
 
-    def _by_prefix(self, said: _Said, replies: list[int]) -> list[str]:
-        messages = said.messages
+    def _parts_by_prefix(self, inputs: _Inputs, replies: list[int]) -> list[str]:
+        messages = inputs.messages
 
         def render(n_messages: int, *, prompt: bool) -> str:
-            part = _Said(messages[:n_messages], said.tools, said.variables, said.tagged)
-            return self._text(part, _NO_MARKS, prompt=prompt)
+            return self._text(
+                inputs._replace(messages=messages[:n_messages]), _NO_MARKS, prompt=prompt
+            )
 
-        whole = render(len(messages), prompt=False)
-        spans = spans_by_prefix(whole, render, replies, len(messages))
-        edges = [0, *chain.from_iterable(spans), len(whole)]
-        return [whole[start:stop] for start, stop in pairwise(edges)]
+        rendering = render(len(messages), prompt=False)
+        spans = spans_by_prefix(rendering, render, replies, len(messages))
+        edges = [0, *chain.from_iterable(spans), len(rendering)]
+        return [rendering[start:stop] for start, stop in pairwise(edges)]
 
-    def _text(self, said: _Said, marks: Marks, *, prompt: bool) -> str:
+    def _text(self, inputs: _Inputs, marks: Marks, *, prompt: bool) -> str:
         variables: dict[str, Any] = {
             **self._variables,
-            **(said.variables or {}),
-            "messages": said.tagged.seen(said.messages, prompt=prompt),
-            "tools": said.tools,
+            **(inputs.variables or {}),
+            "messages": inputs.tags.seen(inputs.messages, prompt=prompt),
+            "tools": inputs.tools,
             "add_generation_prompt": prompt,
             MARKS: marks[:2],
         }
-        budget = Budget(len(said.messages), lambda: size_of(said[:3]))
+        budget = Budget(len(inputs.messages), lambda: size_of(inputs[:3]))
         try:
-            return said.tagged.written(self._compiled.render(variables, budget))
+            return inputs.tags.written(self._compiled.render(variables, budget))
         except EndlessError as error:
             raise ChatError(ENDLESS, f"the chat template is stopped: {error}") from None
         except MemoryError:
-            raise  # it depends on the machine: the run ends, and no record is refused for it
+            raise  # depends on the machine, so that the run ends and no record is refused
         except Exception as error:  # a template is a program: it may raise anything
             words = str(error).strip().partition("\n")[0] or type(error).__name__
             raise ChatError("template error", f"the chat template raises: {words}") from None
 
-    def _ask(self, messages: list[Message], *, prompt: bool) -> str:
-        return self._text(_Said(messages, None), _NO_MARKS, prompt=prompt)
 
-    def _reply(self, messages: list[Message]) -> list[str]:
-        return self._regions(_Said(messages, None), self._escaper.marks, [1])
-
-
-def _check_breaks(regions: list[str], break_: str) -> None:
-    """Check that no filter has written a break in other characters."""
-    if any(form in region for form in escaped_forms(break_) for region in regions):
+def _check_written(parts: list[str], separator: str) -> None:
+    """Check that a template has written something, and separators as they are."""
+    if not any(parts):
+        raise ChatError(*_EMPTY)
+    if separator and any(form in part for form in escaped_forms(separator) for part in parts):
         raise ChatError(
             "control token in text",
             "a control token's string stands in a text that the template escapes, so that it "
@@ -255,11 +253,7 @@ def _check_breaks(regions: list[str], break_: str) -> None:
 
 
 def _check(settings: SftSettings, where: str, *, has_tags: bool, has_header: bool) -> None:
-    """Check that settings can be followed.
-
-    Raises:
-        UsageError: one asks for what a Jinja template does not show.
-    """
+    """Refuse settings that need more than a Jinja template marks."""
     if settings.spans == "tags" and not has_tags:
         raise UsageError(
             f"{where}: has no generation tags, and --spans tags (sft.spans) asks for them: "
@@ -267,17 +261,17 @@ def _check(settings: SftSettings, where: str, *, has_tags: bool, has_header: boo
         )
     if set(settings.roles) != {"assistant"}:
         raise UsageError(
-            "--roles (sft.roles): a Jinja template shows what the assistant says alone, found "
+            "--roles (sft.roles): a Jinja template marks the text of role assistant only, found "
             f"{', '.join(settings.roles) or 'no role'}: use a built-in --template"
         )
     for name in ("reasoning", "tool_calls"):
         if getattr(settings, name) == "mask":
             raise UsageError(
-                f"{flag('sft', name)} (sft.{name}): a Jinja template does not show which part of a "
-                "reply that is: use a built-in --template"
+                f"{flag('sft', name)} (sft.{name}): a Jinja template does not mark this part of a "
+                "reply: use a built-in --template"
             )
     if settings.header == "train" and not has_header:
         raise UsageError(
-            f"--header (sft.header): {where} has no header that is always the same: use a built-in "
+            f"--header (sft.header): {where} does not always write the same header: use a built-in "
             "--template"
         )

@@ -1,9 +1,9 @@
-"""Training templates: for models whose own chat template hides what earlier turns said.
+"""Training templates: for models whose own chat template renders earlier turns differently.
 
-Such a template writes a turn otherwise once later turns follow: it drops old reasoning, or ends the
-text with eos. No rendering so far is then a prefix of the whole, and one sample of several turns
-would not show what each was asked with. The templates here keep every turn as it is said, have
-generation tags, and write chats without reasoning as the model's own template does.
+Such a template changes a turn once later turns follow: it drops old reasoning, or ends the text
+with eos. One sample of several turns would then not show the prompt that each reply answers. The
+templates here keep every turn, have generation tags, and write chats without reasoning as the
+model's own template does.
 """
 
 from __future__ import annotations
@@ -17,8 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from tokmill.chat.conversation import Message
-
-    Render = Callable[[list[Message], bool], str]
+    from tokmill.chat.jinja.span_writer import Render
 
 _PHI = ("<|user|>", "<|assistant|>", "<|end|>")
 
@@ -28,7 +27,7 @@ TRAINING: dict[str, tuple[str, ...]] = {
     "phi-4-mini-training": _PHI,
     "deepseek-r1-training": ("<｜User｜>", "<｜Assistant｜>", "<｜end▁of▁sentence｜>"),
 }
-"""Their names, for `--template`, and the control tokens that they need."""
+"""The control tokens that each template needs, by its name for --template."""
 
 _USER: Message = {"role": "user", "content": "a"}
 _REPLY: Message = {"role": "assistant", "content": "b"}
@@ -39,35 +38,33 @@ _PROBES: tuple[tuple[list[Message], bool], ...] = (
     ([_USER], True),
     ([_USER, {"role": "assistant", "content": "", "tool_calls": [_CALL]}], False),
 )
-"""Conversations, and whether a reply is asked for."""
+"""Conversations to compare, and whether to render them with a generation prompt."""
 
 
 def training_source(name: str) -> str:
     """Return the Jinja source of one of `TRAINING`."""
-    directory = files("tokmill.chat") / "training"
-    path = directory / f"{name.removesuffix('-training')}.jinja"
+    path = files("tokmill.chat") / "training" / f"{name.removesuffix('-training')}.jinja"
     return path.read_text(encoding="utf-8")
 
 
 def training_template_for(own: Render, make: Callable[[str], Render]) -> str:
-    """Return the name of the training template of the same format as a template, or ''.
+    """Return the name of the training template that writes like another template, or ''.
 
-    `own` renders as that template does; `make` returns the same of a source. They are compared on
-    conversations that both can write.
+    `own`: renders with the other template. `make`: returns what renders with a source.
     """
     for name in TRAINING:
         candidate = make(training_source(name))
-        if all(_alike(own, candidate, *probe) for probe in _PROBES):
+        if all(_is_alike(own, candidate, *probe) for probe in _PROBES):
             return name
     return ""
 
 
-def _alike(own: Render, candidate: Render, messages: list[Message], asks: bool) -> bool:
+def _is_alike(own: Render, candidate: Render, messages: list[Message], prompt: bool) -> bool:
     try:
-        wanted = candidate(messages, asks)
-    except ChatError:  # it cannot write that, and will say so
+        expected = candidate(messages, prompt=prompt)
+    except ChatError:  # the training template refuses such conversations, with a message
         return True
     try:
-        return own(messages, asks) == wanted
+        return own(messages, prompt=prompt) == expected
     except ChatError:
         return False

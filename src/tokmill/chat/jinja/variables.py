@@ -1,4 +1,4 @@
-"""Variables of a chat template, such as `enable_thinking`: read, checked, and advised."""
+"""Variables of a chat template, such as `enable_thinking`, from the settings or from a record."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ if TYPE_CHECKING:
     from tokmill.chat.conversation import Message
     from tokmill.settings.sft import SftSettings
 
-    Render = Callable[[list[Message], bool, Mapping[str, bool]], str]
+    Render = Callable[..., str]
+    """Renders messages, with the keywords `prompt` and `variables`."""
 
 (VARIABLES_KEY,) = VARIABLE_KEYS
 _OPTION = "--template-kwargs (sft.template_kwargs)"
 _OURS = frozenset(("messages", "tools", "add_generation_prompt"))
-_PREFIX, _TOKEN = "tokmill_", "_token"
 
 
 def read_variables(record: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a record's own variables, which may be JSON text."""
+    """Return the variables of a record, which may be JSON text."""
     found = parsed(record[VARIABLES_KEY], "broken template variables", VARIABLES_KEY)
     if found is None:
         return {}
@@ -41,11 +41,7 @@ def read_variables(record: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def chosen_variables(settings: SftSettings) -> dict[str, Any]:
-    """Return the variables of the settings.
-
-    Raises:
-        UsageError: one is a variable that tokmill sets.
-    """
+    """Return the variables of the settings; refuse one that tokmill sets."""
     if not settings.template_kwargs:
         return {}
     found: dict[str, Any] = json.loads(settings.template_kwargs)
@@ -55,29 +51,22 @@ def chosen_variables(settings: SftSettings) -> dict[str, Any]:
 
 
 def check_read(given: Collection[str], read: Collection[str], where: str) -> None:
-    """Check that a template reads the variables that the settings give.
-
-    Raises:
-        UsageError: it does not read one; the error names those that it reads.
-    """
-    unread = [name for name in given if name not in read]
-    if not unread:
-        return
-    known = own_names(read)
-    raise UsageError(
-        f"{_OPTION}: {where} does not read {', '.join(unread)}: "
-        + (f"it reads {', '.join(known)}" if known else "it reads no variables")
-    )
+    """Check that a template reads the variables that the settings give."""
+    if unread := [name for name in given if name not in read]:
+        known = ", ".join(_free_names(read)) or "no variables"
+        raise UsageError(f"{_OPTION}: {where} does not read {', '.join(unread)}: it reads {known}")
 
 
-def own_names(read: Collection[str]) -> list[str]:
-    """Return those of the variables that a template reads that are not tokmill's, sorted."""
+def _free_names(read: Collection[str]) -> list[str]:
+    """Return the variables that a template reads and tokmill does not set, sorted."""
     return sorted(name for name in read if not _taken((name,)))
 
 
 def _taken(names: Collection[str]) -> str:
-    """Return the first name that is a variable of tokmill's, such as eos_token, or ''."""
-    return next((n for n in names if n in _OURS or n.startswith(_PREFIX) or n.endswith(_TOKEN)), "")
+    """Return the first name that tokmill sets, such as eos_token, or ''."""
+    return next(
+        (n for n in names if n in _OURS or n.startswith("tokmill_") or n.endswith("_token")), ""
+    )
 
 
 _USER: Message = {"role": "user", "content": "a"}
@@ -88,25 +77,23 @@ _REPLIES: tuple[Message, ...] = (
 
 
 def option_for_prompt(names: Collection[str], render: Render) -> str:
-    """Return the option that makes the prompt a prefix of replies with and without reasoning.
+    """Return an option that makes the generation prompt a prefix of replies; '' if there is none.
 
-    Args:
-        names: the variables that the template reads.
-        render: renders messages, with or without a prompt, with some variables.
-
-    Returns:
-        '' where no variable does that, true or false.
+    A template may ask for a reply without reasoning, `<think></think>`, unless a variable is set:
+    replies with reasoning then begin in another way, and their spans cannot be found. `names`: the
+    variables that the template reads.
     """
-    for name in own_names(names):
+    for name in _free_names(names):
         for value in (True, False):
-            given = {name: value}
-            if all(_begins(render, given, reply) for reply in _REPLIES):
-                return f"--template-kwargs {quoted(json.dumps(given))}"
+            variables = {name: value}
+            if all(_begins_with_prompt(render, variables, reply) for reply in _REPLIES):
+                return f"--template-kwargs {quoted(json.dumps(variables))}"
     return ""
 
 
-def _begins(render: Render, given: Mapping[str, bool], reply: Message) -> bool:
+def _begins_with_prompt(render: Render, variables: Mapping[str, bool], reply: Message) -> bool:
     try:
-        return render([_USER, reply], False, given).startswith(render([_USER], True, given))
+        prompt = render([_USER], prompt=True, variables=variables)
+        return render([_USER, reply], prompt=False, variables=variables).startswith(prompt)
     except ChatError:
         return False
