@@ -62,15 +62,7 @@ def samples(n_samples, lengths, *, weight=0.0, counted=None, **others):
 def writer(directory: Path, shard_tokens: int, *, fail: bool = False) -> PartWriter:
     for name in ("parts", "rejects"):
         (directory / name).mkdir(parents=True, exist_ok=True)
-    return PartWriter(
-        directory,
-        3,
-        FINGERPRINT,
-        dtype=np.dtype("<u2"),
-        shard_tokens=shard_tokens,
-        fail_on_reject=fail,
-        algorithm="blake3",
-    )
+    return PartWriter(directory, 3, FINGERPRINT, np.dtype("<u2"), "blake3", shard_tokens, fail)
 
 
 def write(directory: Path, shard_tokens: int, *blocks):
@@ -333,15 +325,7 @@ def test_commits_of_other_settings_are_refused(tmp_path):
     part = writer(tmp_path, 10)
     part.add(0, "a.jsonl", block([6, 6]), lambda: ORIGIN)
     part.discard()
-    other = PartWriter(
-        tmp_path,
-        3,
-        "0" * 64,
-        dtype=np.dtype("<u2"),
-        shard_tokens=10,
-        fail_on_reject=False,
-        algorithm="blake3",
-    )
+    other = PartWriter(tmp_path, 3, "0" * 64, np.dtype("<u2"), "blake3", 10, False)
     with pytest.raises(StateError, match=r"0000003-0000\.json: was written from other inputs"):
         other.resume()
 

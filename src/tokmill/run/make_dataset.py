@@ -97,7 +97,7 @@ def make_dataset(
     """
     if not config.output.dir:
         raise UsageError("no output: give --output, a directory to write the dataset to")
-    clock = _Clock()
+    start_s, start_cpu_s = time.perf_counter(), _cpu_s()
     directory = Path(config.output.dir)
     prepared = prepare(config, planned_hub_commits(config, directory, overwrite=overwrite))
     for warning in prepared.found.warnings:
@@ -114,14 +114,22 @@ def make_dataset(
         plan = plan_or_resume(prepared, reference, directory, *means, overwrite=overwrite)
         complete, n_done = _clean_output(plan, directory, observer.warned)
         observer.started(plan, n_done, prepared.all_notes())
-        clock.end_preparation()
+        prepared_s = time.perf_counter() - start_s
         if complete is not None:
             return complete
         limit = RejectLimit(plan, observer.progressed)
         with explain_interrupt(plan, directory):
             found = execute(plan.spec, plan.parts, limit.progressed, workers, reference)
             records = _all_records(plan, found, limit, directory)
-            usage = clock.usage(limit, observer.peak_memory_bytes(), n_done, workers)
+            usage = Usage(
+                time.perf_counter() - start_s,
+                _cpu_s() - start_cpu_s,
+                observer.peak_memory_bytes(),
+                n_done,
+                limit.text_bytes,
+                workers,
+                {"prepare": prepared_s, **limit.stage_s},
+            )
             probe_ids = reference().encode(pa.array([PROBE_TEXT], pa.large_string())).ids
             return finish(plan, records, probe_ids.tolist(), usage, _mask_entry(plan, reference))
 
@@ -176,30 +184,7 @@ def _mask_entry(plan: Plan, reference: Callable[[], Engine]) -> dict[str, Any] |
     return describe_mask(plan.spec, reference())
 
 
-class _Clock:
-    """Wall clock and CPU time since a run began; CPU of this process and of ended children."""
-
-    def __init__(self) -> None:
-        self._wall_s, self._cpu_s = time.perf_counter(), _cpu_s()
-        self._preparation_s = 0.0
-
-    def end_preparation(self) -> None:
-        self._preparation_s = time.perf_counter() - self._wall_s
-
-    def usage(
-        self, limit: RejectLimit, peak_memory_bytes: int, n_resumed: int, workers: int
-    ) -> Usage:
-        return Usage(
-            time.perf_counter() - self._wall_s,
-            _cpu_s() - self._cpu_s,
-            peak_memory_bytes,
-            n_resumed,
-            limit.text_bytes,
-            workers,
-            {"prepare": self._preparation_s, **limit.stage_s},
-        )
-
-
 def _cpu_s() -> float:
+    """Return the CPU seconds of this process and of its ended children."""
     times = os.times()
     return times.user + times.system + times.children_user + times.children_system

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import InitVar, dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
 N_LENGTH_BINS = 32
 
 
+@dataclass(slots=True)
 class OpenCommit:
     """Commit `number` of a part, until it is committed or discarded.
 
@@ -37,39 +39,34 @@ class OpenCommit:
     `StorageError` means that they have changed. `stage_s`: of `ShardWriter`, once committed.
     """
 
-    def __init__(
-        self,
-        directory: Path,
-        part: int,
-        number: int,
-        *,
-        dtype: np.dtype[np.unsignedinteger],
-        algorithm: str,
-        resumed: Commit | None = None,
-    ) -> None:
-        self._directory = directory
-        self._part = part
-        self.number = number
-        self._dtype = dtype
-        self._algorithm = algorithm
-        self._shards: dict[str, ShardWriter] = {}
-        self._rejects: RejectsFile | None = None
-        self.counts: dict[int, Counts] = {}
+    directory: Path
+    part: int
+    number: int
+    dtype: np.dtype[np.unsignedinteger]
+    algorithm: str
+    resumed: InitVar[Commit | None] = None
+    counts: dict[int, Counts] = field(default_factory=dict, init=False)
+    stage_s: dict[str, float] = field(default_factory=dict, init=False)
+    _shards: dict[str, ShardWriter] = field(default_factory=dict, init=False)
+    _rejects: RejectsFile | None = field(default=None, init=False)
+    _histogram: npt.NDArray[np.int64] = field(init=False)
+
+    def __post_init__(self, resumed: Commit | None) -> None:
+        """Open the files of a commit that is resumed."""
         self._histogram = np.zeros(N_LENGTH_BINS, np.int64)
-        self.stage_s: dict[str, float] = {}
         if resumed is not None:
             self._resume(resumed)
 
     def _resume(self, resumed: Commit) -> None:
         try:
             for shard in resumed.shards:
-                stem = shard_stem(shard.split, self._part, self.number)
+                stem = shard_stem(shard.split, self.part, self.number)
                 self._open_shard(shard.split, _sidecars(shard, stem), shard)
             if resumed.rejects is not None:
                 name = final_name(resumed.rejects.name.removeprefix(f"{REJECTS}/"))
-                if name != rejects_name(self._part, self.number):
+                if name != rejects_name(self.part, self.number):
                     raise StorageError(f"{resumed.rejects.name}: belongs to another commit")
-                self._rejects = RejectsFile(self._directory, name, self._algorithm, resumed.rejects)
+                self._rejects = RejectsFile(self.directory, name, self.algorithm, resumed.rejects)
         except BaseException:
             self.discard()
             raise
@@ -79,14 +76,14 @@ class OpenCommit:
     def _open_shard(
         self, split: str, sidecars: tuple[str, ...], resumed: ShardEntry | None = None
     ) -> None:
-        stem = shard_stem(split, self._part, self.number)
+        stem = shard_stem(split, self.part, self.number)
         self._shards[split] = ShardWriter(
-            self._directory,
+            self.directory,
             split,
             stem,
-            self._dtype,
+            self.dtype,
             sidecars,
-            algorithm=self._algorithm,
+            algorithm=self.algorithm,
             resumed=resumed,
         )
 
@@ -167,8 +164,8 @@ class OpenCommit:
     def reject(self, slice_index: int, source: str, place: Place, reject: Reject) -> None:
         """Write and count a reject; `place` is its place in the file."""
         if self._rejects is None:
-            name = rejects_name(self._part, self.number)
-            self._rejects = RejectsFile(self._directory, name, self._algorithm)
+            name = rejects_name(self.part, self.number)
+            self._rejects = RejectsFile(self.directory, name, self.algorithm)
         self._rejects.append(source, place, reject)
         counts = self.counts_of(slice_index)
         counts.rejects[reject.reason] += 1

@@ -70,10 +70,10 @@ def run_part(
         directory,
         part.index,
         fingerprint,
-        dtype=loaded.dtype,
-        shard_tokens=spec.config.output.shard_tokens,
+        loaded.dtype,
+        spec.config.output.checksum,
+        spec.config.output.shard_tokens,
         fail_on_reject=spec.config.limits.on_error == "fail",
-        algorithm=spec.config.output.checksum,
         checkpoint_s=math.inf if is_read_once else checkpoint_s,
     )
     try:
@@ -104,10 +104,7 @@ def _write_blocks(
     timer: StageTimer,
     report: Callable[[Progress], None],
 ) -> None:
-    with (
-        ThreadPoolExecutor(spec.n_threads, "tokmill") as pool,
-        DelayedInterrupts() as interrupts,
-    ):
+    with ThreadPoolExecutor(spec.n_threads, "tokmill") as pool, DelayedInterrupts() as interrupts:
         blocks = BlockPool(pool, recipe, _timed(_works(spec, part, recipe, start), timer), spec)
         try:
             for work, encoded in blocks:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 import time
 from collections import Counter
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -44,12 +44,13 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from tokmill.recipes.encoded import EncodedBlock
-    from tokmill.values import Place
+    from tokmill.values import Place, Reject
 
 CHECKPOINT_S = 30.0
 """Seconds between checkpoints of an open commit. Each waits for the disk once, about 0.1 s."""
 
 
+@dataclass(slots=True)
 class PartWriter:
     """Writes one part, commit by commit; at most one shard of each split is open.
 
@@ -57,43 +58,31 @@ class PartWriter:
     `n_added`: blocks and ends of slices so far. `stage_s`: seconds of finished commits, by stage.
     """
 
-    def __init__(
-        self,
-        directory: Path,
-        part: int,
-        fingerprint: str,
-        *,
-        dtype: np.dtype[np.unsignedinteger],
-        shard_tokens: int,
-        fail_on_reject: bool,
-        algorithm: str,
-        checkpoint_s: float = CHECKPOINT_S,
-    ) -> None:
-        self._directory = directory
-        self._part = part
-        self._fingerprint = fingerprint
-        self._dtype = dtype
-        self._shard_tokens = shard_tokens
-        self._fail_on_reject = fail_on_reject
-        self._algorithm = algorithm
-        self._checkpoint_s = checkpoint_s
-        self._commits: list[Commit] = []
-        self.n_added = 0
-        self._is_adding = False
-        self.stage_s: dict[str, float] = {}
+    directory: Path
+    part: int
+    fingerprint: str
+    dtype: np.dtype[np.unsignedinteger]
+    algorithm: str
+    shard_tokens: int
+    fail_on_reject: bool
+    checkpoint_s: float = CHECKPOINT_S
+    n_added: int = field(default=0, init=False)
+    stage_s: dict[str, float] = field(default_factory=dict, init=False)
+    _commits: list[Commit] = field(default_factory=list, init=False)
+    _is_adding: bool = field(default=False, init=False)
+    _open: OpenCommit = field(init=False)
+    _kept: frozenset[str] = field(init=False)
+    _checkpoint_due_s: float = field(init=False)
+
+    def __post_init__(self) -> None:
+        """Open the first commit."""
         self._open = self._open_next()
 
     def _open_next(self, resumed: Commit | None = None) -> OpenCommit:
-        self._kept: frozenset[str] = frozenset()
-        self._checkpoint_due_s = time.monotonic() + self._checkpoint_s
-        return OpenCommit(
-            self._directory,
-            self._part,
-            len(self._commits),
-            dtype=self._dtype,
-            algorithm=self._algorithm,
-            resumed=resumed,
-        )
+        self._kept = frozenset()
+        self._checkpoint_due_s = time.monotonic() + self.checkpoint_s
+        number = len(self._commits)
+        return OpenCommit(self.directory, self.part, number, self.dtype, self.algorithm, resumed)
 
     def resume(self) -> tuple[ResumePoint | None, Counts]:
         """Continue after the commits of an earlier attempt, and after its checkpoint if it fits.
@@ -103,7 +92,7 @@ class PartWriter:
         """
         total = Counts()
         while record := read_committed(
-            self._commit_path(len(self._commits)), self._fingerprint, self._directory
+            self._commit_path(len(self._commits)), self.fingerprint, self.directory
         ):
             self._commits.append(record.commits[0])
         self._open = self._open_next()
@@ -117,10 +106,10 @@ class PartWriter:
 
     def _resume_checkpoint(self) -> Commit | None:
         """Continue the commit of a checkpoint; remove a checkpoint that does not fit."""
-        found = read_checkpoint(checkpoint_path(self._directory, self._part))
+        found = read_checkpoint(checkpoint_path(self.directory, self.part))
         if found is not None and (found.fingerprint, found.part, found.number) == (
-            self._fingerprint,
-            self._part,
+            self.fingerprint,
+            self.part,
             len(self._commits),
         ):
             try:
@@ -130,7 +119,7 @@ class PartWriter:
             else:
                 self._kept = frozenset(found.names())
                 return found.commit
-        remove_checkpoint(self._directory, self._part)
+        remove_checkpoint(self.directory, self.part)
         return None
 
     def add(
@@ -157,9 +146,11 @@ class PartWriter:
             end_row = None if cut is None else int(block.rows[stop])
             self._open.write(block, start, stop)
             n_records += self._open.count(slice_index, block, (start, stop), (first_row, end_row))
-            self._write_rejects(
-                slice_index, source, block, origin, first_line, None if cut is None else cut.line
-            )
+            for reject in block.rejects:
+                if first_line <= reject.place.line and (
+                    cut is None or reject.place.line < cut.line
+                ):
+                    self._write_reject(slice_index, source, reject.place.shifted(origin()), reject)
             if cut is None or end_row is None:
                 break
             self._commit(ResumePoint(slice_index, cut.line, cut.byte_offset))
@@ -205,29 +196,29 @@ class PartWriter:
         Without effect if that record was rejected: its place is not known.
         """
         place = _first_place(block)
-        if place is None or math.isinf(self._checkpoint_s):
+        if place is None or math.isinf(self.checkpoint_s):
             return
         self._is_adding = True
         timer = StageTimer()
         commit = self._open.checkpoint(ResumePoint(slice_index, place.line, place.byte_offset))
-        found = Checkpoint(self._part, self._fingerprint, self._open.number, commit)
-        write_checkpoint(self._directory, found)
+        found = Checkpoint(self.part, self.fingerprint, self._open.number, commit)
+        write_checkpoint(self.directory, found)
         self._kept = frozenset(found.names())
         timer.end("checkpoint")
         add_seconds(self.stage_s, timer.seconds)
-        self._checkpoint_due_s = time.monotonic() + self._checkpoint_s
+        self._checkpoint_due_s = time.monotonic() + self.checkpoint_s
         self._is_adding = False
 
     def finish(self) -> PartRecord:
         """End the last commit and write the part's record; an earlier record of it stays valid."""
         self._commit(None)
-        record = PartRecord(self._part, self._fingerprint, tuple(self._commits))
-        path = self._directory / PARTS / part_name(self._part)
+        record = PartRecord(self.part, self.fingerprint, tuple(self._commits))
+        path = self.directory / PARTS / part_name(self.part)
         if not write_file(path, record.as_bytes(), first_wins=True):
-            record = read_record(path, self._fingerprint) or record
+            record = read_record(path, self.fingerprint) or record
         for commit in range(len(self._commits)):
             self._commit_path(commit).unlink(missing_ok=True)
-        remove_checkpoint(self._directory, self._part)
+        remove_checkpoint(self.directory, self.part)
         return record
 
     def close(self) -> None:
@@ -237,7 +228,7 @@ class PartWriter:
     def discard(self) -> None:
         """Close all files, and remove all that no commit names, checkpoint included."""
         self._open.discard()
-        remove_checkpoint(self._directory, self._part)
+        remove_checkpoint(self.directory, self.part)
 
     def _fitting(self, block: EncodedBlock, start: int) -> int:
         """Return the first document from `start` on that belongs to the next commit, or the end."""
@@ -252,7 +243,7 @@ class PartWriter:
             n_tokens = np.add.reduceat(np.where(member, lengths, 0), firsts)
             records = np.flatnonzero(n_tokens)
             in_shard = self._open.n_tokens(split)
-            room = self._shard_tokens - (in_shard or 0)
+            room = self.shard_tokens - (in_shard or 0)
             fits = int(np.searchsorted(np.cumsum(n_tokens[records]), room, "right"))
             if in_shard is None:
                 fits = max(fits, 1)
@@ -260,37 +251,24 @@ class PartWriter:
                 n_fitting = min(n_fitting, int(records[fits]))
         return stop if n_fitting == len(firsts) else start + int(firsts[n_fitting])
 
-    def _write_rejects(
-        self,
-        slice_index: int,
-        source: str,
-        block: EncodedBlock,
-        origin: Callable[[], Place],
-        first_line: int,
-        end_line: int | None,
-    ) -> None:
-        for reject in block.rejects:
-            line = reject.place.line
-            if line < first_line or (end_line is not None and line >= end_line):
-                continue
-            place = reject.place.shifted(origin())
-            if self._fail_on_reject:
-                message = describe_reject(source, place, reject)
-                raise RecordError(f"{message}; --on-error skip counts it and goes on")
-            self._open.reject(slice_index, source, place, reject)
+    def _write_reject(self, slice_index: int, source: str, place: Place, reject: Reject) -> None:
+        if self.fail_on_reject:
+            message = describe_reject(source, place, reject)
+            raise RecordError(f"{message}; --on-error skip counts it and goes on")
+        self._open.reject(slice_index, source, place, reject)
 
     def _commit(self, following: ResumePoint | None) -> None:
         commit = self._open.commit(following)
         add_seconds(self.stage_s, self._open.stage_s)
         if following is not None:
-            record = PartRecord(self._part, self._fingerprint, (commit,))
+            record = PartRecord(self.part, self.fingerprint, (commit,))
             write_file(self._commit_path(len(self._commits)), record.as_bytes(), first_wins=True)
-            remove_checkpoint(self._directory, self._part)
+            remove_checkpoint(self.directory, self.part)
         self._commits.append(commit)
         self._open = self._open_next()
 
     def _commit_path(self, commit: int) -> Path:
-        return self._directory / PARTS / commit_name(self._part, commit)
+        return self.directory / PARTS / commit_name(self.part, commit)
 
 
 def _first_place(block: EncodedBlock) -> Place | None:
