@@ -3,12 +3,13 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: help install pretrain-bin sft-bin test check bench oracles clean
+.PHONY: help install pretrain-bin sft-bin quick test check bench oracles clean
 
 help:
 	@echo "make pretrain-bin  make .venv, install, and turn data_samples/ into shards under out/pretrain"
 	@echo "make sft-bin       the same, and the chats there into shards with loss masks under out/sft"
 	@echo "make test          lint, types, import rules, and all tests"
+	@echo "make quick         lint, types, import rules, and the unit tests: under a minute"
 	@echo "make check         lint, types and import rules alone"
 	@echo "make bench         run tokmill and its peers in turn, on data_samples/ or on BENCH_DATA"
 	@echo "make oracles       also install what some tests compare with: torch, megatron-core, trl, …"
@@ -36,6 +37,11 @@ check: $(VENV)/dev
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+
+# The unit tests: without whole runs, and without tests that start a process.
+quick: check
+	$(BIN)/python -m pytest -q -n auto --dist worksteal -p tests.fixtures.no_processes \
+		$(foreach folder,bench cli docs engines/trial executors oracles run upgrades,--ignore=tests/$(folder))
 
 test: check
 	$(BIN)/python -m pytest -n auto --dist worksteal

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import os
 import signal
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -53,10 +54,18 @@ def answered_sigint() -> Iterator[None]:
 
 
 @pytest.fixture(scope="session", autouse=True)
-def _own_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """Engine choices are remembered here, and not in the home of whoever runs the tests."""
+def own_environment(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Set what the environment of whoever runs the tests must not decide.
+
+    Engine choices are remembered in a directory that all workers of pytest-xdist share, and not in
+    the user's. The width of a terminal is unknown: readline exports it to the workers.
+    """
+    base = tmp_path_factory.getbasetemp()
+    cache = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "cache"
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("TOKMILL_CACHE_DIR", str(tmp_path_factory.mktemp("cache")))
+        patch.setenv("TOKMILL_CACHE_DIR", str(cache))
+        for name in ("COLUMNS", "LINES"):
+            patch.delenv(name, raising=False)
         yield
 
 

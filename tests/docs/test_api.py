@@ -1,0 +1,24 @@
+"""docs/api.md is what its program writes, and every public name is on it."""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+
+import pytest
+
+from bench.api_page import MODULES, PAGE, page, public
+
+NAMES = [(module, name) for module in MODULES for name in public(importlib.import_module(module))]
+
+
+def test_the_page_is_what_the_program_writes() -> None:
+    assert PAGE.read_text(encoding="utf-8") == page(), "run python -m bench.api_page"
+
+
+@pytest.mark.parametrize(("module", "name"), NAMES)
+def test_every_public_name_is_described(module: str, name: str) -> None:
+    value = getattr(importlib.import_module(module), name)
+    assert f"### `{module}.{name}`\n" in page()
+    if not isinstance(value, str):
+        assert inspect.getdoc(value)
