@@ -3,12 +3,14 @@ from __future__ import annotations
 import os
 import pty
 import re
+import sys
+import types
 from collections.abc import Iterator
 from contextlib import contextmanager
 
 import pytest
 
-from tokmill.bar import Bar, can_draw
+from tokmill.bar import Bar, NotebookBar, can_draw, make_bar
 from tokmill.progress import Figures
 
 FULL = Figures(
@@ -67,3 +69,39 @@ def test_nothing_is_drawn_on_a_terminal_that_cannot_move_its_cursor(
         assert can_draw()
         monkeypatch.setenv("TERM", kind)
         assert not can_draw()
+
+
+def test_in_a_notebook_the_figures_stand_below_the_cell_and_change_a_few_times_a_second(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    shown: list[str] = []
+
+    class Handle:
+        def update(self, data: dict[str, str], raw: bool) -> None:
+            shown.append(data["text/plain"])
+
+    def display(data: dict[str, str], raw: bool, display_id: bool) -> Handle:
+        shown.append(data["text/plain"])
+        return Handle()
+
+    monkeypatch.setattr("sys.stderr.isatty", lambda: False)
+    shell = types.SimpleNamespace(kernel=True)
+    package = types.SimpleNamespace(get_ipython=lambda: shell)
+    monkeypatch.setitem(sys.modules, "IPython", package)
+    monkeypatch.setitem(sys.modules, "IPython.display", types.SimpleNamespace(display=display))
+    bar = make_bar()
+    assert isinstance(bar, NotebookBar)
+    bar.start(100)
+    for i in range(50):
+        bar.update(i, lambda width, i=i: f"{i} of {width}")
+    bar.stop()
+    assert shown[:2] == ["", "0 of 100"]
+    assert shown[-1] == "49 of 100"
+    assert len(shown) < 10
+
+
+def test_a_shell_of_ipython_in_no_terminal_has_no_bar(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sys.stderr.isatty", lambda: False)
+    package = types.SimpleNamespace(get_ipython=lambda: types.SimpleNamespace())
+    monkeypatch.setitem(sys.modules, "IPython", package)
+    assert make_bar() is None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+import time
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -11,7 +12,7 @@ if TYPE_CHECKING:
 
 _BAR_FROM_WIDTH = 80
 _SHORT_BAR, _LONG_BAR = 10, 20
-_NOTEBOOK_WIDTH = 100
+_NOTEBOOK_WIDTH, _NOTEBOOK_EVERY_S = 100, 0.2
 
 
 def can_draw() -> bool:
@@ -38,6 +39,7 @@ class NotebookBar:
 
     def __init__(self) -> None:
         self._handle: Any = None
+        self._line, self._last_s = "", 0.0
 
     def start(self, total_bytes: int) -> None:
         """Show an empty line."""
@@ -47,11 +49,15 @@ class NotebookBar:
 
     def update(self, done_bytes: int, line: Callable[[int], str]) -> None:
         """Replace the line; `line` returns the figures for a width."""
-        if self._handle is not None:
-            self._handle.update(_text(line(_NOTEBOOK_WIDTH)), raw=True)
+        self._line, now = line(_NOTEBOOK_WIDTH), time.monotonic()
+        if now - self._last_s >= _NOTEBOOK_EVERY_S:
+            self._last_s = now
+            self._handle.update(_text(self._line), raw=True)
 
     def stop(self) -> None:
         """Leave the last line below the cell."""
+        if self._line:
+            self._handle.update(_text(self._line), raw=True)
 
 
 def _text(line: str) -> dict[str, str]:

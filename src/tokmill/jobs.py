@@ -118,8 +118,10 @@ def bill_of_dataset(
     arguments: Mapping[str, Any],
 ) -> dict[str, Any]:
     """Return the bill of a dataset as plain values; see `Dataset.bill`."""
+    from tokmill.dataset.reader import check_complete
     from tokmill.page.budgets import as_json, on_disk
 
+    check_complete(manifest, directory)
     path = None if config_file is None else Path(config_file)
     given = {kind: Path(file) for kind, file in files.items() if file is not None}
     values = argument_values(BILL_SECTIONS, arguments)
