@@ -83,7 +83,7 @@ def test_what_is_committed_is_read_back_part_by_part(
     (tmp_path / "out" / "parts" / "0000001.json").unlink()
     reading = committed(plan)
     assert next(reading) == records[0]
-    with pytest.raises(StateError, match=r"0000001\.json: gone: run the same command again"):
+    with pytest.raises(StateError, match=r"0000001\.json: missing: run the same command again"):
         next(reading)
 
 

@@ -94,11 +94,7 @@ def rejects_name(part: int, commit: int) -> str:
 
 
 def token_dtype(name: str, max_id: int) -> np.dtype[np.unsignedinteger]:
-    """Return the dtype of a `.bin`: little-endian uint16 if every id fits, else uint32.
-
-    Args:
-        name: `auto`, `uint16` or `uint32`.
-        max_id: the largest id of the tokenizer.
+    """Return the dtype of a `.bin` for `auto`, `uint16` or `uint32`; auto is uint16 if ids fit.
 
     Raises:
         TokenizerError: `uint16` is asked for and an id above 65,535 can be written.

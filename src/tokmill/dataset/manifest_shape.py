@@ -25,24 +25,8 @@ class _Leaf:
     is_one: Callable[[Any], bool]
 
 
-@dataclass(frozen=True, slots=True)
-class _List:
-    of: Any
-
-
-@dataclass(frozen=True, slots=True)
-class _Map:
-    """An object whose keys are free; all of its values are of one kind."""
-
-    of: Any
-
-
-@dataclass(frozen=True, slots=True)
-class _Optional:
-    """A key that may be missing, or, with `null`, a value that may be null."""
-
-    of: Any
-    null: bool = False
+_ANY = "*"
+"""In a shape: all keys of an object, with values of one kind."""
 
 
 def _whole(low: int, stop: int) -> _Leaf:
@@ -74,18 +58,18 @@ _FLAG = _Leaf("true or false", lambda value: isinstance(value, bool))
 _SPLIT = _Leaf(" or ".join(SPLITS), lambda value: value in SPLITS)
 _PLACE = _whole(-1, 1 << 63)
 _TOKEN = {"id": _ID, "token": _TEXT}
+_BY_NAME = {_ANY: _COUNT}
 _COUNTS = {
     **dict.fromkeys(("records", "documents", "tokens", "text_bytes", "input_bytes"), _COUNT),
-    **dict.fromkeys(("drops", "rejects"), _Map(_COUNT)),
-    **dict.fromkeys(("extra", "trained_tokens"), _Optional(_COUNT)),
-    **dict.fromkeys(("counters", "checks", "unread_keys", "fields"), _Optional(_Map(_COUNT))),
+    **dict.fromkeys(("drops", "rejects"), _BY_NAME),
+    **dict.fromkeys(("extra?", "trained_tokens?"), _COUNT),
+    **dict.fromkeys(("counters?", "checks?", "unread_keys?", "fields?"), _BY_NAME),
 }
 _UNREAD = {
     **dict.fromkeys(("line", "text_bytes", "stored_bytes"), _COUNT),
     **dict.fromkeys(("byte_offset", "stored_byte"), _PLACE),
     **dict.fromkeys(("reason", "message"), _TEXT),
 }
-_UNREAD_SUMS = dict.fromkeys(("files", "text_bytes", "stored_bytes"), _COUNT)
 
 
 def _is_range(value: Any) -> bool:
@@ -96,84 +80,83 @@ def _is_range(value: Any) -> bool:
 
 
 _SCAN = {
-    "differs": _List(_Leaf("the first and the last code point of a range", _is_range)),
+    "differs": [_Leaf("the first and the last code point of a range", _is_range)],
     "refused": _TEXT,
     **dict.fromkeys(("n_characters", "n_sequences"), _COUNT),
 }
 
 
-def _shards(names: re.Pattern[str]) -> _List:
+def _shards(names: re.Pattern[str]) -> list[Any]:
     name = _matching(names, "the name of a shard")
-    return _List({"name": name, "split": _SPLIT, "documents": _POSITIVE, "tokens": _POSITIVE})
+    return [{"name": name, "split": _SPLIT, "documents": _POSITIVE, "tokens": _POSITIVE}]
 
 
 _SHAPE = {
     "format_version": _COUNT,
-    "kind": _Optional(_Leaf("pretrain or sft", lambda value: value in ("pretrain", "sft"))),
+    "kind?": _Leaf("pretrain or sft", lambda value: value in ("pretrain", "sft")),
     "config": {
         "tokenizer": dict.fromkeys(("path", "pattern", "control_tokens_in_text"), _TEXT),
-        "sft": _Optional(
-            {"weights": _TEXT, "too_long": _TEXT, "packing": _COUNT, "packed_rows": _FLAG}
-        ),
+        "sft?": {"weights": _TEXT, "too_long": _TEXT, "packing": _COUNT, "packed_rows": _FLAG},
     },
     "tokenizer": {
         "name": _TEXT,
         "sha256": _TEXT,
         "vocab_size": _ID,
         "eos": _TOKEN,
-        "bos": _Optional(_TOKEN, null=True),
+        "bos": (_TOKEN, None),
     },
-    "fields_read": _Optional(_List(_TEXT)),
+    "fields_read?": [_TEXT],
     "engine": {
         "name": _TEXT,
         "version": _FILLED_TEXT,
         "reason": _TEXT,
-        "mb_per_s": _Map(_NUMBER),
+        "mb_per_s": {_ANY: _NUMBER},
         "n_checked": _COUNT,
-        "refused": _Map(_TEXT),
-        "spot_share": _Optional(_NUMBER),
-        "reference": _Optional(_TEXT),
-        "scan": _Optional(_Optional(_SCAN, null=True)),
-        "scan_kept": _Optional(_FLAG),
+        "refused": {_ANY: _TEXT},
+        "spot_share?": _NUMBER,
+        "reference?": _TEXT,
+        "scan?": (_SCAN, None),
+        "scan_kept?": _FLAG,
     },
     "dtype": _Leaf("uint16 or uint32", lambda value: value in ("uint16", "uint32")),
-    "totals": {**_COUNTS, "unread": _Optional(_UNREAD_SUMS)},
-    "length_histogram": _List(_COUNT),
-    "sources": _List({"path": _TEXT, **_COUNTS, "unread": _Optional(_List(_UNREAD))}),
+    "totals": {
+        **_COUNTS,
+        "unread?": dict.fromkeys(("files", "text_bytes", "stored_bytes"), _COUNT),
+    },
+    "length_histogram": [_COUNT],
+    "sources": [{"path": _TEXT, **_COUNTS, "unread?": [_UNREAD]}],
     "shards": _shards(_SHARD),
-    "files": _List(
+    "files": [
         {
             "name": _Leaf("the name of a file of a dataset", _is_file_name),
             "bytes": _COUNT,
-            **dict.fromkeys(CHECKSUMS, _Optional(_matching(_HEX, "64 hexadecimal digits"))),
+            **{f"{name}?": _matching(_HEX, "64 hexadecimal digits") for name in CHECKSUMS},
         }
-    ),
+    ],
     "run": {
         "wall_s": _NUMBER,
         "text_bytes_per_s": _NUMBER,
         "peak_memory_bytes": _COUNT,
         "resumed_parts": _COUNT,
     },
-    "mask": _Optional(
-        {
-            **dict.fromkeys(("preset", "boundary", "template", "alignment"), _TEXT),
-            "template_sha256": _TEXT,
-            "trained": _List(_TEXT),
-            "ends": {"rule": _TEXT, "last_ids": _List(_ID)},
-            "cut": _COUNT,
+    "mask?": {
+        **dict.fromkeys(("preset", "boundary", "template", "alignment"), _TEXT),
+        "template_sha256": _TEXT,
+        "trained": [_TEXT],
+        "ends": {"rule": _TEXT, "last_ids": [_ID]},
+        "cut": _COUNT,
+    },
+    "packs?": {
+        _ANY: {
+            **dict.fromkeys(("capacity", "rows", "samples", "tokens"), _POSITIVE),
+            "fill": _NUMBER,
+            "bytes_per_sample": _NUMBER,
+            "shards?": _shards(_PACKED),
         }
-    ),
-    "packs": _Optional(
-        _Map(
-            {
-                **dict.fromkeys(("capacity", "rows", "samples", "tokens"), _POSITIVE),
-                "fill": _NUMBER,
-                "bytes_per_sample": _NUMBER,
-                "shards": _Optional(_shards(_PACKED)),
-            }
-        )
-    ),
+    },
 }
+"""The kind of each value: a leaf, `[kind]` for a list, `(kind, None)` if it can be null, or an
+object; a key with "?" can be missing."""
 
 
 def shape_problem(manifest: Mapping[str, Any]) -> str:
@@ -208,26 +191,27 @@ def _contradiction(manifest: Mapping[str, Any]) -> str:
 
 
 def _problem(value: Any, shape: Any, where: str) -> str:
+    if isinstance(shape, tuple):
+        return "" if value is None else _problem(value, shape[0], where)
     if isinstance(shape, _Leaf):
         return "" if shape.is_one(value) else _expected(where, shape.words, value)
-    if isinstance(shape, _Optional):
-        return "" if shape.null and value is None else _problem(value, shape.of, where)
-    if isinstance(shape, _List):
+    if isinstance(shape, list):
         if not isinstance(value, list):
             return _expected(where, "a list", value)
-        inside = ((entry, shape.of, f"{where}[{i}]") for i, entry in enumerate(value))
-        return next(filter(None, (_problem(*found) for found in inside)), "")
+        inside = (_problem(entry, shape[0], f"{where}[{i}]") for i, entry in enumerate(value))
+        return next(filter(None, inside), "")
     if not isinstance(value, dict):
         return _expected(where, "an object", value)
-    if isinstance(shape, _Map):
-        inside = ((entry, shape.of, f"{where}.{key}") for key, entry in value.items())
-        return next(filter(None, (_problem(*found) for found in inside)), "")
-    for key, kind in shape.items():
+    if _ANY in shape:
+        inside = (_problem(entry, shape[_ANY], f"{where}.{key}") for key, entry in value.items())
+        return next(filter(None, inside), "")
+    for name, kind in shape.items():
+        key = name.removesuffix("?")
         place = f"{where}.{key}" if where else key
         if key in value:
             if found := _problem(value[key], kind, place):
                 return found
-        elif not isinstance(kind, _Optional) or kind.null:
+        elif key == name:
             return f"{place}: missing"
     return ""
 

@@ -144,13 +144,8 @@ def write_packed_rows(
 ) -> tuple[list[FileEntry], dict[str, list[dict[str, Any]]]]:
     """Write every packed row of a dataset, padded with eos; each is one document of its `.idx`.
 
-    Memory: some blocks of `BLOCK_TOKENS`.
-
-    Args:
-        directory: the dataset; its pack index is written.
-        manifest: with `dtype`, `tokenizer`, `shards`, `mask`, and `packs` from `write_packs`.
-        algorithm: of the checksums.
-        shard_bytes: most bytes of a `.bin`, but at least one row.
+    Memory: some blocks of `BLOCK_TOKENS`. The manifest must have `dtype`, `tokenizer`, `shards`,
+    `mask` and `packs`. A `.bin` has at most `shard_bytes`, but at least one row.
 
     Returns:
         The files written, and the manifest's entries for the shards of every split, in order.
@@ -172,14 +167,7 @@ def write_packed_rows(
             )
             entry = _write(writer, source, start, min(start + n_rows, source.packs.n_rows))
             files += entry.files
-            listed.setdefault(split, []).append(
-                {
-                    "name": stem,
-                    "split": split,
-                    "documents": entry.n_documents,
-                    "tokens": entry.n_tokens,
-                }
-            )
+            listed.setdefault(split, []).append(entry.as_row())
     return files, listed
 
 

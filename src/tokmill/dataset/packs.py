@@ -105,11 +105,6 @@ def sample_lengths(
 ) -> npt.NDArray[np.int32]:
     """Return the tokens of every sample of a split, in the order of the dataset: (n,) int32.
 
-    Args:
-        directory: the dataset.
-        shards: as the manifest lists them.
-        split: `train` or `val`.
-
     Raises:
         VerifyError: an index is missing, broken, or has other documents than its entry says.
         StorageError: the user may not read an index.

@@ -27,13 +27,9 @@ class MaskTally:
 
 
 def check_masks(shard: Shard, rule: dict[str, Any], tally: MaskTally, problems: list[str]) -> None:
-    """Check the mask, weights and ends of a shard whose index is sound.
+    """Check the mask, weights and ends of a shard whose index has no problem.
 
-    Args:
-        shard: the shard.
-        rule: the manifest's `mask`.
-        tally: the sums, for `check_mask_totals`.
-        problems: gets a line for each problem.
+    `rule` is the manifest's `mask`; `tally` gets the sums for `check_mask_totals`.
     """
     starts, ends = _bounds(shard)
     last_ids = rule["ends"]["last_ids"]

@@ -41,6 +41,15 @@ class ShardEntry:
     n_tokens: int
     files: tuple[FileEntry, ...]
 
+    def as_row(self) -> dict[str, Any]:
+        """Return the shard's row in the manifest."""
+        return {
+            "name": self.files[0].name.removesuffix(".bin"),
+            "split": self.split,
+            "documents": self.n_documents,
+            "tokens": self.n_tokens,
+        }
+
 
 class _Body:
     """A file with a value for every token, and its checksum so far."""

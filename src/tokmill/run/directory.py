@@ -1,4 +1,4 @@
-"""The files of an output directory: what may stand there, what is removed, what is complete.
+"""Check and clean an output directory: foreign files, leftovers, a complete dataset.
 
 Files are removed by name, one by one, and only those that the directory's own plan explains. Names
 that begin with a dot are never touched, except tokmill's own temporary files and checkpoints.
@@ -82,10 +82,8 @@ def refuse_foreign_files(
 ) -> None:
     """Refuse to write among files that do not belong to the run of a directory.
 
-    Args:
-        directory: the output directory.
-        owned: the names of its plan; None without a plan: then every visible file is foreign.
-        folders_alone: check only that nothing stands in place of the folders.
+    `owned`: the names of its plan; None without a plan: then every visible file is foreign.
+    `folders_alone`: check only that no file is in place of a folder.
 
     Raises:
         StateError: names the first such file; nothing was changed.
@@ -186,7 +184,7 @@ def complete_manifest(
     """Return the manifest of a complete dataset: each of its files is there, with its size.
 
     Otherwise warn, remove the files of a wrong size, so that the run makes them again, and return
-    None. Foreign files may stand only beside a complete dataset.
+    None. Foreign files are allowed only beside a complete dataset.
 
     Raises:
         StateError: see `refuse_foreign_files`; nothing was changed.

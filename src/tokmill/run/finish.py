@@ -28,7 +28,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from tokmill.dataset.commit_record import PartRecord
-    from tokmill.dataset.writer import ShardEntry
     from tokmill.recipes.spec import Part
     from tokmill.run.plan import Plan
     from tokmill.settings.sft import SftSettings
@@ -67,7 +66,7 @@ def committed(plan: Plan) -> Iterator[PartRecord]:
         path = directory / part_name(part.index)
         record = read_record(path, part.fingerprint(plan.spec))
         if record is None:
-            raise StateError(f"{path}: gone: run the same command again to make it anew")
+            raise StateError(f"{path}: missing: run the same command again to make it anew")
         yield record
 
 
@@ -88,12 +87,8 @@ def finish(
 ) -> dict[str, Any]:
     """Write the manifest, and return it as plain values.
 
-    Args:
-        plan: the plan of the run.
-        records: the record of every part, in order; one at a time is in memory.
-        probe_ids: ids of `PROBE_TEXT` by the reference.
-        usage: time and memory of the run.
-        mask: the entry about masks; None for pretraining.
+    `records`: of every part, in order; one at a time is in memory. `probe_ids`: ids of `PROBE_TEXT`
+    by the reference. `mask`: the entry about masks; None for pretraining.
 
     Raises:
         RecordError: see `check_outcome`; no manifest is written.
@@ -206,7 +201,7 @@ class _Sums:
 
     def add(self, part: Part, record: PartRecord) -> None:
         for commit in record.commits:
-            self.shards += map(_shard_row, commit.shards)
+            self.shards += (shard.as_row() for shard in commit.shards)
             for i, counts in commit.counts.items():
                 self.totals.add(counts)
                 self._add_source(part.slices[i].file.path, counts)
@@ -237,12 +232,3 @@ def _totals(totals: Counts, sources: Sequence[Mapping[str, Any]]) -> dict[str, A
     """Return the counts of the run; the places of breaks are in the rows of their files."""
     unread = sum_unread(sources)
     return {**totals.as_json(), **({"unread": unread} if unread else {})}
-
-
-def _shard_row(shard: ShardEntry) -> dict[str, Any]:
-    return {
-        "name": shard.files[0].name.removesuffix(".bin"),
-        "split": shard.split,
-        "documents": shard.n_documents,
-        "tokens": shard.n_tokens,
-    }

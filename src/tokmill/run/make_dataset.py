@@ -68,12 +68,8 @@ class Executor(Protocol):
     ) -> Iterator[PartRecord]:
         """Yield the record of each part when it is done, in any order.
 
-        Args:
-            spec: the run, for the workers.
-            parts: the parts to write.
-            report: hears the increments of progress.
-            n_workers: processes to use.
-            reference: returns the reference engine, loaded at most once in this process.
+        `report` hears the increments of progress. `reference` returns the reference engine, loaded
+        at most once in this process.
         """
 
 

@@ -55,13 +55,9 @@ class Packing:
 
 
 def pack(lengths: npt.NDArray[np.integer], capacity: int) -> Packing:
-    """Pack samples into rows of at most `capacity` tokens.
+    """Pack samples of (n,) lengths into rows of at most `capacity` tokens.
 
     Memory: `MEMORY_BYTES_PER_SAMPLE` with `lengths` in int32; the result takes 8, and 8 a row.
-
-    Args:
-        lengths: (n,), tokens of each sample.
-        capacity: tokens of a row.
 
     Raises:
         UsageError: a sample is longer than a row, or empty.
@@ -85,15 +81,9 @@ def pack(lengths: npt.NDArray[np.integer], capacity: int) -> Packing:
 def write_packs(
     directory: Path, shards: Sequence[Mapping[str, Any]], capacity: int, algorithm: str
 ) -> tuple[list[FileEntry], dict[str, Any]]:
-    """Pack every split of a dataset, and write its pack index.
+    """Pack every split of a dataset with the listed shards, and write its pack index.
 
     Memory: `MEMORY_BYTES_PER_SAMPLE` for each sample of the larger split.
-
-    Args:
-        directory: the dataset.
-        shards: as the manifest lists them.
-        capacity: tokens of a row.
-        algorithm: of the checksums.
 
     Returns:
         The files written, and the manifest's entry for every split with samples: its `summary`,

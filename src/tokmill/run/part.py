@@ -48,12 +48,8 @@ def run_part(
 ) -> PartRecord:
     """Write one part and return its record; a part that is finished is not written again.
 
-    Args:
-        spec: the run.
-        part: the part.
-        recipe: returns this process's recipe; called only if there is work.
-        report: gets increments; an exception that it raises stops the part.
-        checkpoint_s: seconds between checkpoints.
+    `recipe` returns this process's recipe, and is called only if there is work. `report` gets
+    increments; an exception that it raises stops the part.
 
     Raises:
         TokmillError: commits and the last checkpoint stay.

@@ -127,11 +127,7 @@ class PartWriter:
     ) -> Progress:
         """Write one block, and end each commit that it fills.
 
-        Args:
-            slice_index: the slice of the part that the block belongs to.
-            source: the path of its file.
-            block: the block.
-            origin: returns the place of the slice's first byte in its file.
+        `source` is the path of its file; `origin` returns the place where its slice begins there.
 
         Raises:
             RecordError: the block has a reject and `on_error` is `fail`.

@@ -137,11 +137,8 @@ def check_outcome(
 ) -> None:
     """Check that a run made documents, and used every input file.
 
-    Args:
-        limits: the limits of the run.
-        totals: the counts of all input.
-        sources: the counts of every input file, as rows of the manifest.
-        rejects: the files of rejects, in order.
+    `sources`: the counts of every input file, as rows of the manifest. `rejects`: the files of
+    rejects, in order.
 
     Raises:
         UnreadInputError: input was not read to its end, and `on_unread` is `error`.

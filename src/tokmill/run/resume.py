@@ -59,14 +59,8 @@ def plan_or_resume(
 ) -> Plan:
     """Return the plan of a run: written now, or the one in the directory if it fits.
 
-    Args:
-        prepared: the run before an engine is chosen.
-        reference: returns the reference engine.
-        directory: the output directory, locked.
-        n_threads: threads of each worker.
-        memory_bytes: memory of each worker.
-        warn: gets lines about differences that do not stop the run.
-        overwrite: remove the dataset in the directory.
+    `n_threads` and `memory_bytes` are those of a worker. `overwrite`: remove the dataset in the
+    directory, which must be locked.
 
     Raises:
         StateError: the directory holds other files, or a run that cannot be continued like this.

@@ -22,11 +22,7 @@ if TYPE_CHECKING:
 
 
 def check_read(limits: LimitSettings, sources: Rows) -> None:
-    """Check that all input was read to its end.
-
-    Args:
-        limits: the limits of the run.
-        sources: the counts of every input file, as rows of the manifest.
+    """Check that all input was read to its end; `sources` are rows of the manifest.
 
     Raises:
         UnreadInputError: a file breaks off, and `on_unread` is `error`.

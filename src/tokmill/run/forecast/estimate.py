@@ -159,15 +159,7 @@ def estimate_totals(
     fragments: Fragments,
     bytes_per: tuple[float, float],
 ) -> Estimates:
-    """Estimate the totals of an input.
-
-    Args:
-        input_bytes: bytes of the input.
-        found: the sample.
-        sampled: the sample, encoded.
-        fragments: they show the mix of languages more evenly than the windows.
-        bytes_per: bytes on disk of a token, and of a document.
-    """
+    """Return estimated totals of an input; `bytes_per`: bytes on disk of a token, of a document."""
     n, m = len(sampled.tokens), len(fragments.tokens)
     drawn = _totals(input_bytes, found, sampled, fragments, *_draws(n, m))
     value = _totals(input_bytes, found, sampled, fragments, np.ones((1, n)), np.ones((1, m)))

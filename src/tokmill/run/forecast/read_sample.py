@@ -49,7 +49,7 @@ if TYPE_CHECKING:
     from tokmill.values import Records
 
 _HEAD_BATCH_BYTES = 64 << 10
-_MOST_HELD = 64
+_MOST_WAITING = 64
 _FRAGMENT_BYTES = 1 << 10
 _TIGHTER, _LOOSER = 3, 1.2
 """Bounds of the compression of a file, as a multiple of that of its head."""
@@ -71,23 +71,15 @@ def read_sample(
 ) -> InputSample:
     """Return a sample of at most `limit_bytes` of the input; of a smaller input, all records.
 
-    Files that can be read only from their beginning are sampled there.
-
-    Args:
-        parts: the input.
-        settings: how to read it.
-        renderer: makes texts of the records.
-        limit_bytes: of the records; the last one can pass it.
-        at_random: random windows, so that two copies of a text are as likely in the sample as any
-            two texts.
-        labels: count the bytes of fields; these fields hold no text.
-        keep_blocks: keep the blocks in memory.
+    Files that can be read only from their beginning are sampled there. `at_random`: random windows,
+    so that two copies of a text are as likely in the sample as any two texts. `labels`: count the
+    bytes of fields; these are labels, not text. `keep_blocks`: keep the blocks in memory.
     """
     result = InputSample()
     slices = row_group_slices(_slices(parts))
     share = max(1, limit_bytes // len(slices)) if slices else 0
     result.is_complete = is_read_completely(slices, limit_bytes)
-    held: list[tuple[str, Block]] = []
+    waiting: list[tuple[str, Block]] = []
     for window in windows(slices, limit_bytes, at_random=at_random):
         left = limit_bytes - result.stored_bytes
         if left <= 0 and not result.is_complete:
@@ -95,14 +87,14 @@ def read_sample(
         limit = left if has_byte_ranges(window) else share
         limit = limit_bytes if result.is_complete else limit
         blocks = _read(window, settings, renderer, limit, result, weighs=labels is not None)
-        held += [(window.file.path, block) for block in blocks]
+        waiting += [(window.file.path, block) for block in blocks]
         if keep_blocks:
             result.blocks += [(len(result.window_read) - 1, block) for block in blocks]
-        if len(held) >= _MOST_HELD:
-            _render(held, renderer, result, labels)
-            held = []
-    if held:
-        _render(held, renderer, result, labels)
+        if len(waiting) >= _MOST_WAITING:
+            _render(waiting, renderer, result, labels)
+            waiting = []
+    if waiting:
+        _render(waiting, renderer, result, labels)
     result.heads_only &= not result.is_complete
     return result
 
@@ -189,17 +181,17 @@ def _share_of_file(window: Slice, n_bytes: int, stored: int) -> int:
 
 
 def _render(
-    held: Sequence[tuple[str, Block]],
+    waiting: Sequence[tuple[str, Block]],
     renderer: Renderer | ChatRenderer,
     into: InputSample,
     labels: frozenset[str] | None,
 ) -> None:
     """Add the documents of blocks; rendered together, since a block alone costs 1 ms."""
-    parsed = parse_blocks([block for _, block in held])
+    parsed = parse_blocks([block for _, block in waiting])
     joined = join_records(parsed)
     rendered = renderer.render(joined)
     rejects = [reject for records in parsed for reject in records.rejects]
-    for (path, _), records in zip(held, parsed, strict=True):
+    for (path, _), records in zip(waiting, parsed, strict=True):
         if records.unread is not None:
             into.unread.append(describe_unread(path, records.unread))
     if isinstance(rendered, SampleBatch):
@@ -212,7 +204,7 @@ def _render(
         into.texts += rendered.text.to_pylist()
         if labels is not None:
             used = used_paths(renderer.schema)
-            _weigh(held, parsed, weigh_records(joined, rendered.rows, used, labels), into)
+            _weigh(waiting, parsed, weigh_records(joined, rendered.rows, used, labels), into)
         rejects += rendered.rejects
     if rejects and not into.rejects:
         into.first_reject = f"{rejects[0].reason}: {rejects[0].message}"
@@ -220,7 +212,7 @@ def _render(
 
 
 def _weigh(
-    held: Sequence[tuple[str, Block]],
+    waiting: Sequence[tuple[str, Block]],
     parsed: Sequence[Records],
     weighed: Sequence[Weighed],
     into: InputSample,
@@ -228,7 +220,7 @@ def _weigh(
     """Add the bytes of the records' fields, by file."""
     starts = np.cumsum([records.batch.num_rows for records in parsed])
     for row, found in weighed:
-        path = held[int(np.searchsorted(starts, row, "right"))][0]
+        path = waiting[int(np.searchsorted(starts, row, "right"))][0]
         add_fields(into.fields.setdefault(path, Counter()), found)
 
 
