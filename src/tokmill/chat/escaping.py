@@ -109,8 +109,8 @@ def _free_marks(texts: list[str]) -> Marks:
     )
 
 
-def texts_of(value: Any) -> list[str]:
-    """Return all strings of a value of JSON and its keys, without those that all messages have."""
+def texts_of(value: Any, skipped_keys: frozenset[str] = _USUAL) -> list[str]:
+    """Return all strings and keys of a value of JSON; the usual keys of messages are skipped."""
     texts = []
     values = [value]
     for item in values:
@@ -119,8 +119,8 @@ def texts_of(value: Any) -> list[str]:
             texts.append(item)
         elif kind is dict:
             values += item.values()
-            texts += [key for key in item if key not in _USUAL]
-        elif kind is list:
+            texts += [key for key in item if key not in skipped_keys]
+        elif kind is list or kind is tuple:
             values += item
     return texts
 

@@ -46,6 +46,7 @@ _SEEN_PRESETS = frozenset({"trl", "llamafactory"})
 """Frameworks that give contents unchanged to the template, and then look for control tokens."""
 
 _QUESTION, _REPLY, _THOUGHT, _NAME, _VALUE = "Qx1", "Rz3", "Tw5", "Fu7", "Vs9"
+_REASONED = {"content": _REPLY, "reasoning_content": _THOUGHT}
 _WRITTEN_THOUGHT = re.compile(
     rf"(?P<tag>(?P<bracket>[<\[])(?P<name>[^<>\[\]/\s]+)(?P<close>[>\]]))\s*{_THOUGHT}\s*"
     r"(?P<end>(?P=bracket)/(?P=name)(?P=close))"
@@ -85,7 +86,7 @@ def inline_forms(
     settings: SftSettings, template: ChatTemplate, vocabulary: Vocabulary
 ) -> InlineForms:
     """Return the tags to recognise with this template."""
-    loses_field = _loses_field(template, vocabulary)
+    loses_field = _loses(template, vocabulary, _REASONED)
     if settings.inline_tags == "fields":
         fields = tuple(dict.fromkeys([*_field_tags(template, vocabulary), *REASONING_TAGS]))
         empty = _empty(template, vocabulary, fields[0])
@@ -106,13 +107,17 @@ def inline_forms(
         _after_open(template, tokens),
         _calls(settings, template, vocabulary),
         loses_field,
-        not hides and any(_loses_tags(template, vocabulary, tags) for tags in tokens),
+        not hides
+        and any(
+            _loses(template, vocabulary, {"content": f"{start}{_THOUGHT}{end}{_REPLY}"})
+            for start, end in tokens
+        ),
     )
 
 
 def _field_tags(template: ChatTemplate, vocabulary: Vocabulary) -> tuple[Tags, ...]:
     """Return the tags that a template writes around the reasoning of a reply, if it writes it."""
-    text = _written(template, vocabulary, {"content": _REPLY, "reasoning_content": _THOUGHT})
+    text = _written(template, vocabulary, _REASONED)
     found = _WRITTEN_THOUGHT.search(text)
     return () if found is None else ((found["tag"], found["end"]),)
 
@@ -126,9 +131,9 @@ def _empty(template: ChatTemplate, vocabulary: Vocabulary, tags: Tags) -> str:
     return ""
 
 
-def _loses_field(template: ChatTemplate, vocabulary: Vocabulary) -> bool:
+def _loses(template: ChatTemplate, vocabulary: Vocabulary, reply: Message) -> bool:
     """Return whether a template writes a reply without its reasoning."""
-    text = _written(template, vocabulary, {"content": _REPLY, "reasoning_content": _THOUGHT})
+    text = _written(template, vocabulary, reply)
     return _REPLY in text and _THOUGHT not in text
 
 
@@ -143,11 +148,6 @@ def _keeps_hidden(template: ChatTemplate, vocabulary: Vocabulary, tags: Tags) ->
     text = _written(template, vocabulary, {"content": _THOUGHT})
     before = text.partition(_THOUGHT)[0].rstrip()
     return _THOUGHT in text and not before.endswith(tags)
-
-
-def _loses_tags(template: ChatTemplate, vocabulary: Vocabulary, tags: Tags) -> bool:
-    text = _written(template, vocabulary, {"content": f"{tags[0]}{_THOUGHT}{tags[1]}{_REPLY}"})
-    return _REPLY in text and _THOUGHT not in text
 
 
 def _after_open(template: ChatTemplate, tokens: tuple[Tags, ...]) -> str | None:

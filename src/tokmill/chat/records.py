@@ -196,13 +196,17 @@ class _Found:
     def written(self, n_records: int) -> Written:
         """Return all that was collected."""
         rows = np.array(self.rows, np.int64)
+        noticed = {name: np.zeros(len(rows), np.int64) for name in self._noticed}
+        for name, counts in self._noticed.items():
+            for sample, n in counts:
+                noticed[name][sample] = n
         return Written(
             self.segments.columns(),
             rows,
             self._refused,
             self._drops,
             self._unread(n_records),
-            {name: _spread(counts, len(rows)) for name, counts in self._noticed.items()},
+            noticed,
         )
 
     def _unread(self, n_records: int) -> UnreadKeys | None:
@@ -211,10 +215,3 @@ class _Found:
         of_row = np.full(n_records, -1, np.int32)
         of_row[list(self._set_of_row)] = list(self._set_of_row.values())
         return UnreadKeys(list(self._sets), of_row)
-
-
-def _spread(counts: Sequence[tuple[int, int]], n_samples: int) -> npt.NDArray[np.int64]:
-    found = np.zeros(n_samples, np.int64)
-    for sample, n in counts:
-        found[sample] = n
-    return found

@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 from tokmill.values import TEXT, UNMERGED_TEXT
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
     import numpy.typing as npt
 
@@ -139,7 +139,7 @@ class Segments:
 
     def _place(self, part: str, code: int, placeholders: Mapping[str, Placeholder]) -> None:
         kind = within = Kind(code & _KIND_MASK)
-        for i, piece in enumerate(_split_at(part, placeholders)):
+        for i, piece in enumerate(re.split(f"([{''.join(placeholders)}])", part)):
             if i % 2:
                 placeholder = placeholders[piece]
                 id_ = self._control.get(placeholder.string, TEXT)
@@ -188,11 +188,6 @@ class Segments:
 _KIND_BITS = 8
 _KIND_MASK = (1 << _KIND_BITS) - 1
 _ROLE_NUMBERS = {role: number for number, role in enumerate(ROLES)}
-
-
-def _split_at(text: str, characters: Iterable[str]) -> list[str]:
-    """Return text, character, text, …, text."""
-    return re.split(f"([{''.join(characters)}])", text)
 
 
 def _code(control: int, kind: int) -> int:

@@ -1,7 +1,7 @@
-"""What one rendering of a chat template may take: steps, characters, depth; and sizes of values.
+"""The budget of one rendering of a chat template: steps, characters, depth; and sizes of values.
 
-The allowance grows with the conversation, so that no record is refused for being long: some
-templates look at all messages from each, and all read every text several times.
+The budget grows with the conversation, so that no record is refused because it is long: some
+templates look at all messages from each message, and all read every text several times.
 """
 
 from __future__ import annotations
@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import jinja2
 from jinja2.exceptions import SecurityError
+
+from tokmill.chat.escaping import texts_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -23,21 +25,21 @@ _CHARACTERS = 1 << 24
 _CHARACTERS_OF_PAIR = 200
 _TIMES_INPUT, _STEPS_OF_CHARACTER = 64, 256
 _DEEPEST_CALL = 60
-"""Macros within macros; each takes eight frames of Python's thousand."""
+"""Nested macros; each takes eight of Python's thousand stack frames."""
 _DEEPEST_VALUE = 200
 _ITEM, _NUMBER = 4, 24
 
 
 class EndlessError(SecurityError):
-    """A template loops, writes or goes deeper without end."""
+    """A template does not end within its budget."""
 
 
 class Budget:
-    """What is left to a rendering.
+    """The rest of a rendering's budget; all methods raise `EndlessError` when it is used up.
 
-    `characters` counts what is written, copied or looked through; `steps` what is executed, about
-    20 to a microsecond. `measure` returns the characters of the conversation; it is called only
-    when the usual allowance is used up.
+    `characters`: to be written, copied or searched. `steps`: to be executed, about 20 in a
+    microsecond. `measure` returns the characters of the conversation; it is called only when the
+    usual budget is used up.
     """
 
     __slots__ = ("_depth", "_measure", "characters", "steps")
@@ -62,7 +64,7 @@ class Budget:
             self.extend()
 
     def extend(self) -> None:
-        """Add what a long conversation may take on top, once."""
+        """Add the extra budget of a long conversation, once."""
         if self._measure is not None:
             n_input = self._measure()
             self._measure = None
@@ -74,7 +76,7 @@ class Budget:
             raise EndlessError("it writes or copies too much text")
 
     def enter(self) -> None:
-        """Charge a call of a macro, block or recursive loop, until `leave`."""
+        """Charge a call of a macro, block or recursive loop until `leave`."""
         self._depth += 1
         if self._depth > _DEEPEST_CALL:
             raise EndlessError(f"its macros call each other more than {_DEEPEST_CALL} deep")
@@ -85,14 +87,10 @@ class Budget:
 
 
 def printed_size(value: Any, budget: Budget, *, to_print: bool = False) -> int:
-    """Return about how many characters a value takes when printed, going to its depth.
+    """Return about how many characters a value takes when printed, at all depths.
 
-    Level by level, and each is charged before the next: a list that holds itself twice, forty
-    levels deep, is small in memory and endless in print.
-
-    Raises:
-        EndlessError: it is too large or too deep.
-        TemplateError: `to_print`, and it has no text but its address.
+    Each level is charged before the next: a list that holds itself twice, forty levels deep, is
+    small in memory and endless in print. With `to_print`, refuse a value that has no text.
     """
     size, level = 0, [value]
     for _ in range(_DEEPEST_VALUE):
@@ -118,10 +116,10 @@ def printed_size(value: Any, budget: Budget, *, to_print: bool = False) -> int:
 
 
 def as_text(value: Any, budget: Budget) -> Any:
-    """Return the text of a value that is no plain text; what has none of its own is refused."""
+    """Return the text of a value; refuse a value that has no text."""
     kind = type(value)
     if isinstance(value, str):
-        return value  # marked as safe: as text it would no longer be
+        return value  # text marked as safe must stay so
     if kind is int or kind is float or value is None or isinstance(value, bool):
         return str(value)
     if isinstance(value, jinja2.Undefined):
@@ -131,22 +129,8 @@ def as_text(value: Any, budget: Budget) -> Any:
 
 
 def size_of(value: Any) -> int:
-    """Return the characters of all texts of a value of JSON."""
-    return sum(map(len, texts_of(value)))
-
-
-def texts_of(value: Any) -> list[str]:
-    """Return all texts of a value of JSON, keys too."""
-    texts, values = [], [value]
-    for item in values:
-        if isinstance(item, str):
-            texts.append(item)
-        elif isinstance(item, dict):
-            values += item
-            values += item.values()
-        elif isinstance(item, list | tuple):
-            values += item
-    return texts
+    """Return the number of characters in all texts of a value of JSON."""
+    return sum(map(len, texts_of(value, skipped_keys=frozenset())))
 
 
 _EMPTY: dict[str, object] = {}

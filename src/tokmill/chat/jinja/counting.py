@@ -1,8 +1,8 @@
-"""A pass over a parsed chat template, which puts the counting of `jinja.sandbox` into it.
+"""A pass over a parsed chat template that adds calls which charge its budget.
 
-Loops are charged as they begin, for their length times the work in their body, so that a step costs
-nothing; macros, blocks and recursive loops as they are entered. Sums, slices and what `~` joins are
-charged where they are kept; where they are printed, printing charges them.
+A loop is charged when it begins, for its length times the work of its body, so that iterations cost
+nothing extra. Macros, blocks and recursive loops are charged when they are entered; sums, slices
+and joined texts when they are kept, or otherwise when they are printed.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _COUNTED, _STEPPED, _CHARGED, _TEXT, _WEIGHED = (
     f"tokmill_{name}" for name in ("counted", "stepped", "charged", "text", "weighed")
 )
 _LONGEST_SUM = 8
-"""Terms of a sum that are charged together: each may be as long as all that is allowed."""
+"""Terms of a sum that are charged together; each may be as long as the whole budget."""
 
 _COSTS: tuple[tuple[type[nodes.Node], int], ...] = (
     (nodes.Call, 40), (nodes.Filter, 10), (nodes.Test, 5), (nodes.Getattr, 5), (nodes.Getitem, 5)
@@ -39,14 +39,14 @@ _PLAIN = (nodes.Const, nodes.Compare, nodes.Not, nodes.Test, nodes.TemplateData)
 
 
 def add_counters(filters: MutableMapping[str, Any]) -> None:
-    """Add the filters that a charged template calls."""
+    """Add the filters that `charged` inserts into templates."""
     filters.update({
         _COUNTED: _counted, _STEPPED: _stepped, _CHARGED: _charged, _TEXT: _text, _WEIGHED: _weighed
     })  # fmt: skip
 
 
 def charged(tree: nodes.Template, environment: Environment) -> nodes.Template:
-    """Return a parsed template, changed so that its work is counted."""
+    """Return a parsed template with calls that charge its work."""
     _Charges().visit(tree)
     tree.set_environment(environment)
     return tree
@@ -93,7 +93,7 @@ class _Charges(NodeTransformer):
         terms = [node.expr, *(operand.expr for operand in node.ops)]
         self.generic_visit(node)
         if sum(not isinstance(term, _PLAIN) for term in terms) > 1:
-            # Of two values of the template's making: they may be equal to a great depth.
+            # Two values that the template made may be equal to a great depth.
             node.expr = _filtered(node.expr, _WEIGHED)
             for operand in node.ops:
                 operand.expr = _filtered(operand.expr, _WEIGHED)
@@ -104,7 +104,7 @@ class _Charges(NodeTransformer):
         return node
 
     def _printed(self, node: Any) -> Any:
-        """Return what is printed, and so charged there."""
+        """Return a printed expression; printing charges its result."""
         if isinstance(node, nodes.Add):
             return self._sum(node)
         if isinstance(node, nodes.Concat):
@@ -112,7 +112,7 @@ class _Charges(NodeTransformer):
         return self.visit(node)
 
     def _sum(self, node: nodes.Add) -> nodes.Expr:
-        """Return a sum whose first terms are charged, if it has many."""
+        """Return a sum; if it has many terms, the first ones are charged."""
         terms: list[nodes.Add] = []
         first: Any = node
         while isinstance(first, nodes.Add):
@@ -134,7 +134,7 @@ class _Charges(NodeTransformer):
 
 
 def _work(node: nodes.Node) -> int:
-    """Return the steps that a body counts as, without the bodies in it that count themselves."""
+    """Return the steps of a body, without inner bodies, which are charged themselves."""
     n_steps = 1
     for child in node.iter_child_nodes():
         if isinstance(child, nodes.TemplateData):
@@ -146,14 +146,14 @@ def _work(node: nodes.Node) -> int:
 
 
 def _is_own(node: Any) -> bool:
-    """Return whether a block is a tag of an extension: its body is run once, and by no macro."""
+    """Return whether a block is a tag of an extension, whose body runs exactly once."""
     return isinstance(node, nodes.CallBlock) and isinstance(
         node.call.node, nodes.ExtensionAttribute
     )
 
 
 def _filtered(node: Any, name: str, *values: int) -> nodes.Filter:
-    """Return the node of a filter over another; None stands for what a block gives."""
+    """Return the node of a filter over another node; None: over the text of a block."""
     lineno = node.lineno if node else 0
     arguments: list[nodes.Expr] = [nodes.Const(value, lineno=lineno) for value in values]
     return nodes.Filter(node, name, arguments, [], None, None, lineno=lineno)
@@ -166,7 +166,7 @@ def _entered(n_steps: int, lineno: int) -> nodes.ExprStmt:
 
 @pass_context
 def _counted(context: Context, items: Any, n_steps: int) -> Any:
-    """Return what a loop goes over, charged for all its steps, or as it goes."""
+    """Return the items of a loop, charged for all steps now or one by one."""
     budget: Budget = context.parent[BUDGET]
     if type(items) is list:
         budget.steps -= n_steps * len(items)
@@ -194,7 +194,7 @@ def _stepped(context: Context, n_steps: int) -> None:
 
 @pass_context
 def _charged(context: Context, value: Any) -> Any:
-    """Return a sum, slice or the text of a block, charged for its length."""
+    """Return a sum, a slice or the text of a block; charge its length."""
     if isinstance(value, Sized):
         context.parent[BUDGET].write(len(value) if isinstance(value, str) else 4 * len(value))
     return value
@@ -208,7 +208,7 @@ def _text(context: Context, value: Any) -> Any:
 
 @pass_context
 def _weighed(context: Context, value: Any) -> Any:
-    """Return an operand of a comparison, charged to its depth."""
+    """Return an operand of a comparison; charge its size at all depths."""
     if type(value) in (list, tuple, dict, str):
         context.parent[BUDGET].write(printed_size(value, context.parent[BUDGET]))
     return value

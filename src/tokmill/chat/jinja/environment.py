@@ -1,9 +1,9 @@
 """The Jinja environment of chat templates: that of transformers, with marks around trained spans.
 
-Templates are written for `apply_chat_template`, so sandbox, filters, globals and white space are as
-in transformers 5.23.0 (`utils/chat_template_utils.py`). Four things differ: generation tags wrap
-what their block gives in two marks, today's date is an argument, there is no chance (neither the
-filter `random` nor the global `lipsum`), and there is an end (see `jinja.sandbox`).
+Templates are written for `apply_chat_template`: sandbox, filters, globals and white space are as in
+transformers 5.23.0 (`utils/chat_template_utils.py`). Four things differ: generation tags write two
+marks around their block, today's date is an argument, nothing is random (no filter `random`, no
+global `lipsum`), and every rendering ends (see `jinja.sandbox`).
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ if TYPE_CHECKING:
     from jinja2.runtime import Context
 
 MARKS = "tokmill_marks"
-"""The variable that holds the pair of marks; every rendering is given it."""
+"""The variable that holds the two marks of a rendering."""
 
 _BROKEN = (jinja2.TemplateError, SyntaxError, ValueError, RecursionError, MemoryError)
-"""What compiling may raise: some sources are too deep, or hold numbers that are too long."""
+"""Errors of compiling; some sources are nested too deep, or hold numbers that are too long."""
 
 _LONGEST_SOURCE = 1 << 20
 _LONGEST_DATE_FORMAT = 256
@@ -41,11 +41,11 @@ _LONGEST_DATE_FORMAT = 256
 
 @dataclass(frozen=True, slots=True)
 class CompiledTemplate:
-    """A template, and what its source alone says.
+    """A template, and facts from its source.
 
-    `has_tags`: it has generation tags. `is_direct`: what stands between them goes straight to the
-    output, so that no filter or test of the template ever sees the marks. `literals`: the text and
-    the strings that it writes, one after another, with null characters between.
+    `has_tags`: it has generation tags. `is_direct`: their blocks go directly to the output, so that
+    no filter or test of the template sees the marks. `literals`: its text and strings, separated by
+    null characters.
     """
 
     template: jinja2.Template
@@ -54,12 +54,7 @@ class CompiledTemplate:
     literals: str
 
     def render(self, variables: Mapping[str, Any], budget: Budget) -> str:
-        """Return a rendering, within a budget.
-
-        Raises:
-            EndlessError: the budget is used up.
-            Exception: whatever the template raises.
-        """
+        """Return a rendering within a budget; raises whatever the template raises."""
         try:
             return self.template.render({**variables, BUDGET: budget})
         except RecursionError:
@@ -67,11 +62,10 @@ class CompiledTemplate:
 
 
 def compile_template(source: str, *, date: str, where: str) -> CompiledTemplate:
-    """Compile a chat template; `date` is what it is told of today, `where` names it in messages.
+    """Return a compiled template; `date`: today's date for it, `where`: its name in messages.
 
     Raises:
-        UsageError: it is not valid Jinja, or asks for today's date and `date` is empty or is not
-            one.
+        UsageError: it is not valid Jinja, or asks for today's date and `date` is not valid.
     """
     if len(source) > _LONGEST_SOURCE:
         raise UsageError(f"{where}: longer than {_LONGEST_SOURCE} characters: no chat template")
@@ -98,10 +92,10 @@ def compile_template(source: str, *, date: str, where: str) -> CompiledTemplate:
 
 
 def emitted_tokens(source: str, added: Iterable[str]) -> set[str]:
-    """Return those of the added tokens that a template writes itself.
+    """Return the added tokens that a template writes itself, but for white space.
 
-    White space alone is none: runs of spaces are added tokens of some tokenizers, and stand in any
-    template. Of a source that is not valid Jinja, give none: `compile_template` says why.
+    Runs of spaces, which are added tokens of some tokenizers, occur in any template. Return none
+    if the source is not valid Jinja: `compile_template` reports that.
     """
     try:
         literals = _literals(_environment(_clock("", "")).parse(source))
@@ -111,10 +105,10 @@ def emitted_tokens(source: str, added: Iterable[str]) -> set[str]:
 
 
 def variables_read(source: str) -> set[str]:
-    """Return the names that a valid template asks for, but for those of the environment.
+    """Return the variables that a valid template reads, without the globals.
 
-    A name that it sets itself is one only where it asks whether the name is defined: Jinja takes
-    what is set within a loop or a condition for unknown outside.
+    A variable that it also sets counts only if it tests whether the variable is defined: for Jinja,
+    a variable set in a loop or condition is undeclared outside.
     """
     environment = _environment(_clock("", ""))
     tree = environment.parse(source)
@@ -129,14 +123,14 @@ def variables_read(source: str) -> set[str]:
 
 
 class _GenerationTags(Extension):
-    """Wraps what stands between generation tags in the two marks."""
+    """Writes the two marks around the text between generation tags."""
 
     tags = {"generation"}  # noqa: RUF012 - as Jinja declares it
 
     def parse(self, parser: Parser) -> nodes.Node:
         line = next(parser.stream).lineno
         body = parser.parse_statements(("name:endgeneration",), drop_needle=True)
-        # A call block, as in transformers: variables set in it are not seen outside.
+        # A call block, as in transformers: variables set in it are unknown outside.
         call = self.call_method("_marked", [nodes.ContextReference()])
         return nodes.CallBlock(call, [], [], body).set_lineno(line)
 
@@ -184,7 +178,7 @@ def _tojson(
     separators: tuple[str, str] | None = None,
     sort_keys: bool = False,
 ) -> str:
-    """Write JSON without HTML escapes; the arguments are called by templates, in this order."""
+    """Return JSON without HTML escapes; templates use the arguments in this order."""
     return json.dumps(
         x, ensure_ascii=ensure_ascii, indent=indent, separators=separators, sort_keys=sort_keys
     )
@@ -195,7 +189,7 @@ def _raise_exception(message: str) -> NoReturn:
 
 
 class _TemplateDict:
-    """`dict` without its other attributes, some of which lead out of the sandbox."""
+    """`dict` without its other attributes, some of which escape the sandbox."""
 
     def __call__(self, *args: Any, **kwargs: Any) -> dict[Any, Any]:
         return dict(*args, **kwargs)
@@ -205,7 +199,7 @@ class _TemplateDict:
 
 
 class _TemplateNamespace(Namespace):
-    """A namespace that keeps no name with an underscore in front, for the sandbox's sake."""
+    """A namespace without names that begin with an underscore, which could escape the sandbox."""
 
     def __init__(*args: Any, **kwargs: Any) -> None:
         self, *rest = args
@@ -235,7 +229,7 @@ def _is_generation(node: nodes.CallBlock) -> bool:
 
 
 def _has_wrapped_generation(tree: nodes.Template) -> bool:
-    """Return whether something that the template can keep, or filter, holds a generation block."""
+    """Return whether a block that the template can keep or filter holds generation tags."""
     wrappers = (nodes.Macro, nodes.CallBlock, nodes.FilterBlock, nodes.AssignBlock, nodes.Block)
     kept = [
         *(node for kind in wrappers for node in tree.find_all(kind)),

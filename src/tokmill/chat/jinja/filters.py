@@ -1,4 +1,4 @@
-"""Filters and tests of chat templates, charged for what they make before they make it."""
+"""Filters and tests of chat templates; the budget is charged before a filter runs."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _WEIGHED_TESTS = frozenset((
 
 
 class Lazy:
-    """What filters such as `map` return: an iterator, as in Jinja, which charges for each item."""
+    """The iterator that filters such as `map` return; it charges for each item."""
 
     __slots__ = ("_items", "depth")
 
@@ -49,10 +49,10 @@ class Lazy:
 
 
 def limit_filters(filters: MutableMapping[str, Any], tests: MutableMapping[str, Any]) -> None:
-    """Put limits around the filters and tests of an environment that need them."""
+    """Replace filters and tests of an environment by ones that charge the budget."""
     for name, function in filters.items():
         if name not in _CHEAP:
-            filters[name] = _limited(function, _COSTS.get(name, _shallow))
+            filters[name] = _limited(function, _COSTS.get(name, lambda value, *_: length_of(value)))
     for name, function in tests.items():
         if name in _WEIGHED_TESTS:
             tests[name] = _limited_test(function)
@@ -89,7 +89,7 @@ def _limited_test(function: Any) -> Any:
 
 
 def _passed(pass_arg: _PassArg | None, context: Context) -> tuple[Any, ...]:
-    """Return what Jinja puts before the arguments of a filter that asks for it."""
+    """Return the argument that Jinja adds for a filter that asks for its context."""
     if pass_arg is None:
         return ()
     if pass_arg is _PassArg.context:
@@ -98,7 +98,7 @@ def _passed(pass_arg: _PassArg | None, context: Context) -> tuple[Any, ...]:
 
 
 def _checked(result: Any, depth: int, budget: Budget) -> Any:
-    """Return what a filter made, charged for its size."""
+    """Return the result of a filter; charge its size."""
     if isinstance(result, str):
         budget.write(len(result))
     elif isinstance(result, list | tuple | dict):
@@ -116,12 +116,8 @@ def _charged(items: Iterable[Any], budget: Budget) -> Iterator[Any]:
         yield item
 
 
-def _shallow(value: Any, _args: Any, _kwargs: Any, _budget: Budget) -> int:
-    return length_of(value)
-
-
 def _deep(value: Any, args: tuple[Any, ...], kwargs: dict[str, Any], budget: Budget) -> int:
-    """Return the size of a value to its depth: what sorts, compares or prints it goes there."""
+    """Return the cost of a filter that sorts, compares or prints a value at all depths."""
     if type(value) is str:
         return len(value)
     lengths = sum(length_of(item) for item in (*args, *kwargs.values()) if type(item) is list)
@@ -129,21 +125,17 @@ def _deep(value: Any, args: tuple[Any, ...], kwargs: dict[str, Any], budget: Bud
 
 
 def _escaped(value: Any, _args: Any, _kwargs: Any, budget: Budget) -> int:
-    """Return the size of a text with escapes for some of its characters."""
+    """Return the size of a text whose characters may all need escapes."""
     return 6 * (
         len(value) if isinstance(value, str) else printed_size(value, budget, to_print=True)
     )
 
 
 def _slow(value: Any, _args: Any, kwargs: Any, budget: Budget) -> int:
-    """Return a cost for filters that are slow, or take time by the square of a text's length."""
+    """Return the cost of filters that are slow, or quadratic in the length of a text."""
     n = len(value) if isinstance(value, str) else printed_size(value, budget, to_print=True)
     texts = sum(len(item) for item in (*_args, *kwargs.values()) if isinstance(item, str))
     return n * (64 + n // 16 + texts)
-
-
-def _filled(value: Any, args: tuple[Any, ...], kwargs: dict[str, Any], _budget: Budget) -> int:
-    return length_of(value) + widest(args, kwargs)
 
 
 def _indented(value: Any, args: tuple[Any, ...], kwargs: dict[str, Any], _budget: Budget) -> int:
@@ -172,21 +164,13 @@ def _formatted(value: Any, args: tuple[Any, ...], kwargs: dict[str, Any], budget
 
 
 def _as_json(value: Any, args: tuple[Any, ...], kwargs: dict[str, Any], budget: Budget) -> int:
-    """Return the size of JSON: an indent, or separators, stand at every item, once per level."""
+    """Return the size of JSON; an indent or separators may be written for every item and level."""
     size = printed_size(value, budget)
     given = [item for item in (*args, *kwargs.values()) if not isinstance(item, bool)]
     spaces = sum(length_of(item) for item in given if isinstance(item, str))
     spaces += sum(sum(map(length_of, item)) for item in given if isinstance(item, list | tuple))
     spaces += sum(max(item, 0) for item in given if isinstance(item, int))
     return size * (1 + spaces // 4) if spaces > 64 else size
-
-
-def _listed(value: Any, _args: Any, _kwargs: Any, _budget: Budget) -> int:
-    return ITEM * length_of(value)
-
-
-def _in_batches(value: Any, args: tuple[Any, ...], kwargs: dict[str, Any], _budget: Budget) -> int:
-    return length_of(value) + ITEM * widest(args, kwargs)
 
 
 def _rounded(_value: Any, args: tuple[Any, ...], kwargs: dict[str, Any], _budget: Budget) -> int:
@@ -201,7 +185,10 @@ def _trimmed(value: Any, args: tuple[Any, ...], kwargs: dict[str, Any], _budget:
 
 
 _COSTS: dict[str, Cost] = {
-    **dict.fromkeys(("center", "truncate"), _filled),
+    **dict.fromkeys(
+        ("center", "truncate"),
+        lambda value, args, kwargs, _: length_of(value) + widest(args, kwargs),
+    ),
     **dict.fromkeys(("sort", "unique", "groupby", "min", "max", "dictsort", "sum"), _deep),
     **dict.fromkeys(("e", "escape", "forceescape", "urlencode", "xmlattr", "string"), _escaped),
     **dict.fromkeys(("lower", "upper", "capitalize"), _escaped),
@@ -211,8 +198,8 @@ _COSTS: dict[str, Cost] = {
     "join": _joined,
     "format": _formatted,
     "tojson": _as_json,
-    "list": _listed,
-    "batch": _in_batches,
+    "list": lambda value, *_: ITEM * length_of(value),
+    "batch": lambda value, args, kwargs, _: length_of(value) + ITEM * widest(args, kwargs),
     "round": _rounded,
     "trim": _trimmed,
 }

@@ -1,10 +1,9 @@
-"""Bounds on the work of a chat template: it is a program, and may be written never to end.
+"""The sandbox of chat templates, with limits: a template is a program that may never end.
 
-The bounds are counts, so that the same record is refused on any machine under any load: steps of
-loops and macros, characters that are written or looked through, depth of calls and of values. What
-would be large is charged before it is made. A pass over the parsed template (see `jinja.counting`)
-puts the counting where loops, macros and sums are; methods, operators and what is printed are
-counted here, filters in `jinja.filters`.
+The limits are counts, so that the same record is refused on every machine: steps of loops and
+macros, characters written or searched, depth of calls and of values. Large results are charged
+before they are made. Loops, macros and sums are counted by `jinja.counting`, filters by
+`jinja.filters`, and methods, operators and printing here.
 """
 
 from __future__ import annotations
@@ -36,20 +35,19 @@ if TYPE_CHECKING:
     from jinja2.runtime import Context
 
 _CALLERS = (Macro, BlockReference, LoopContext)
-"""What runs code of the template when it is called, so that it may call itself."""
+"""Callables that run code of the template, and so may call themselves."""
 
 _DICT_ATTRIBUTES = frozenset(dir(dict))
 _LONGEST_JOINED = 1 << 27
 _LONGEST_FLOAT = 320
 _LOOP_VARIABLES = ("_loop_vars", "_block_vars")
-"""Arguments that Jinja adds to calls, for functions that ask for the context."""
+"""Arguments that Jinja adds to calls of functions that ask for the context."""
 
 
 class LimitedEnvironment(ImmutableSandboxedEnvironment):
-    """The sandbox, with bounds; what is compiled must go through `jinja.counting.charged`.
+    """The sandbox with limits; templates must pass through `jinja.counting.charged`.
 
-    Call `limit` before anything is compiled. Every rendering needs a `Budget` in the variable
-    `BUDGET`.
+    Call `limit` before compiling. Every rendering needs a `Budget` in the variable `BUDGET`.
     """
 
     intercepted_binops = frozenset({"*", "**", "%", "//"})
@@ -60,7 +58,7 @@ class LimitedEnvironment(ImmutableSandboxedEnvironment):
         self.concat = _joined  # type: ignore[method-assign]
 
     def limit(self) -> None:
-        """Put limits around the filters and tests, when all are there."""
+        """Limit the filters and tests, after all are added."""
         limit_filters(self.filters, self.tests)
         add_counters(self.filters)
 
@@ -73,7 +71,7 @@ class LimitedEnvironment(ImmutableSandboxedEnvironment):
         return super().call_binop(context, operator, left, right)
 
     def getattr(self, obj: Any, attribute: str) -> Any:
-        """Return an attribute or, of a dict, an item: as the sandbox does, and faster."""
+        """Return an attribute, or an item of a dict; faster than the sandbox's own."""
         if type(obj) is dict and attribute not in _DICT_ATTRIBUTES:
             try:
                 return obj[attribute]
@@ -83,12 +81,12 @@ class LimitedEnvironment(ImmutableSandboxedEnvironment):
 
     def getitem(self, obj: Any, argument: Any) -> Any:
         """Return an item or an attribute."""
-        if type(argument) is tuple:  # its hash may take forever, and no JSON has such a key
+        if type(argument) is tuple:  # hashing may not end, and JSON has no such key
             return self.undefined(obj=obj, name=str(type(argument)))
         return super().getitem(obj, argument)
 
     def call(__self, __context: Context, __obj: Any, *args: Any, **kwargs: Any) -> Any:
-        """Call a function, charged for what it makes, and for the depth of its calls."""
+        """Call a function; charge its result and the depth of calls."""
         budget: Budget = __context.parent[BUDGET]
         budget.step(1)
         if type(__obj) is BuiltinMethodType:
@@ -120,12 +118,12 @@ def _own(kwargs: dict[str, Any]) -> dict[str, Any]:
 
 
 def _call_method(budget: Budget, method: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """Call a method of a text, list, dict or other value of Python's own."""
+    """Call a method of a value of a built-in type."""
     if method.__name__ == "join" and args and not isinstance(args[0], Sized):
-        args = (list(args[0]), *args[1:])  # it is measured first, and can be gone over once
+        args = (list(args[0]), *args[1:])  # an iterator, measured before use
     budget.write(method_size(method, args, kwargs, budget))
     if type(method.__self__) is not str:
-        for argument in args:  # it may be compared or hashed, which goes to its depth
+        for argument in args:  # comparing or hashing it goes to all depths
             if type(argument) in (list, tuple, dict):
                 printed_size(argument, budget)
     result = method(*args, **kwargs)
@@ -141,9 +139,9 @@ def _formatted(
     args: tuple[Any, ...],
     kwargs: dict[str, Any],
 ) -> Any:
-    """Return what `str.format` or `format_map` gives, which the sandbox wraps."""
+    """Return the result of `str.format` or `format_map`, which the sandbox wraps."""
     text = method.__self__
-    if type(text) is not str:  # Markup escapes what it takes
+    if type(text) is not str:  # Markup escapes its arguments
         raise EndlessError("format is called on a text that is marked as safe")
     formatter = _Formatter(environment, budget)
     if method.__name__ == "format_map":
@@ -153,7 +151,7 @@ def _formatted(
 
 
 class _Formatter(SandboxedFormatter):
-    """The sandbox's formatter, which measures each field before it is written."""
+    """The sandbox's formatter; measures each field before it is written."""
 
     def __init__(self, environment: LimitedEnvironment, budget: Budget) -> None:
         super().__init__(environment)
@@ -165,7 +163,7 @@ class _Formatter(SandboxedFormatter):
         return super().vformat(format_string, args, kwargs)
 
     def convert_field(self, value: Any, conversion: Any) -> Any:
-        """Return a value as `!r`, `!s` or `!a` has it."""
+        """Return a value converted by `!r`, `!s` or `!a`."""
         if conversion is not None:
             self._budget.write(printed_size(value, self._budget, to_print=True))
         return super().convert_field(value, conversion)
@@ -181,7 +179,7 @@ class _Formatter(SandboxedFormatter):
 
 @pass_context
 def _printed(context: Context, value: Any) -> Any:
-    """Return what is printed as text, charged for its length: each `{{ … }}` comes here."""
+    """Return the text of a printed value, `{{ … }}`; charge its length."""
     budget = context.parent[BUDGET]
     if type(value) is not str:
         value = as_text(value, budget)
@@ -192,7 +190,7 @@ def _printed(context: Context, value: Any) -> Any:
 
 
 def _joined(pieces: Iterable[str]) -> str:
-    """Return what a macro, a set block or a template wrote; each piece is charged already."""
+    """Return the text of a macro, a set block or a template; its parts are charged already."""
     if type(pieces) is not list:
         pieces = list(pieces)
     if sum(map(len, pieces)) > _LONGEST_JOINED:

@@ -1,6 +1,6 @@
-"""How large what a method or an operator makes can become, known before it is made.
+"""Upper bounds for the size of the result of a method or an operator, before it runs.
 
-Sizes are in characters, and may be too high: they are charged to a `Budget` (see `jinja.budget`).
+Sizes are in characters; they are charged to a `Budget` (see `jinja.budget`).
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ if TYPE_CHECKING:
     Growth = Callable[[Any, tuple[Any, ...], dict[str, Any], Budget], int]
 
 ITEM = 16
-"""Characters that an item of a new list counts as: it takes as much memory."""
+"""Characters charged for an item of a new list; it takes as much memory."""
 
 LONGEST_WIDTH = 1 << 12
-"""Characters that a format may fill up to."""
+"""Largest width of a format, in characters."""
 
 _MAX_BITS = 1 << 16
 _SHORT = 1 << 12
@@ -75,7 +75,7 @@ def check_widths(widths: Any) -> None:
 
 
 def method_size(method: Any, args: tuple[Any, ...], kwargs: dict[str, Any], budget: Budget) -> int:
-    """Return the size of what a method of Python's own types makes, or looks through."""
+    """Return the size that a method of a built-in type makes or searches."""
     owner = method.__self__
     growth = _METHODS.get(method.__name__)
     if growth is None:
@@ -86,7 +86,7 @@ def method_size(method: Any, args: tuple[Any, ...], kwargs: dict[str, Any], budg
 
 
 def length_of(value: Any) -> int:
-    """Return the number of characters or items of a value; 1 where it has no length."""
+    """Return the number of characters or items of a value; 1 if it has no length."""
     try:
         return len(value)
     except TypeError:
@@ -100,10 +100,6 @@ def widest(args: tuple[Any, ...], kwargs: dict[str, Any]) -> int:
 
 def _size(value: Any) -> int:
     return length_of(value) * (1 if isinstance(value, str | bytes) else ITEM)
-
-
-def _nothing(_owner: Any, _args: Any, _kwargs: Any, _budget: Budget) -> int:
-    return 1
 
 
 def _filled(owner: str, args: tuple[Any, ...], kwargs: dict[str, Any], _budget: Budget) -> int:
@@ -134,7 +130,7 @@ def _split(owner: str, args: tuple[Any, ...], _kwargs: Any, budget: Budget) -> i
 
 
 def _searched(owner: str, args: tuple[Any, ...], _kwargs: Any, _budget: Budget) -> int:
-    """Return the size for what takes time by the product of the two lengths, at worst."""
+    """Return the cost of a search, which may take the product of the two lengths."""
     wanted = len(args[0]) if args and isinstance(args[0], str) else 0
     return len(owner) * (1 + wanted // 64)
 
@@ -146,13 +142,13 @@ def _translated(owner: str, args: tuple[Any, ...], _kwargs: Any, _budget: Budget
 
 
 def _of_anything(owner: Any, args: tuple[Any, ...], kwargs: dict[str, Any], _budget: Budget) -> int:
-    """Return a bound for methods of bytes, numbers and the like, which no template needs."""
+    """Return a bound for methods of bytes and numbers, which hardly any template uses."""
     n_characters = sum(_size(value) for value in (*args, *kwargs.values()))
     return (length_of(owner) + 1) * (1 + widest(args, kwargs) + n_characters)
 
 
 _METHODS: dict[str, Growth] = {
-    **dict.fromkeys(("startswith", "endswith", "get", "keys", "values", "items"), _nothing),
+    **dict.fromkeys(("startswith", "endswith", "get", "keys", "values", "items"), lambda *_: 1),
     **dict.fromkeys(("center", "ljust", "rjust", "zfill"), _filled),
     **dict.fromkeys(("split", "rsplit", "splitlines"), _split),
     **dict.fromkeys(("rfind", "rindex", "rpartition", "strip", "lstrip", "rstrip"), _searched),

@@ -8,8 +8,14 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tokmill.chat.control_strings import TokenSplitter
 from tokmill.chat.conversation import ChatError
-from tokmill.chat.escaping import NO_HIDDEN_TAGS, ControlEscaper, HiddenTags, escaped_forms
-from tokmill.chat.jinja.budget import Budget, EndlessError, size_of, texts_of
+from tokmill.chat.escaping import (
+    NO_HIDDEN_TAGS,
+    ControlEscaper,
+    HiddenTags,
+    escaped_forms,
+    texts_of,
+)
+from tokmill.chat.jinja.budget import Budget, EndlessError, size_of
 from tokmill.chat.jinja.environment import MARKS, compile_template, variables_read
 from tokmill.chat.jinja.span_writer import ENDLESS, SpanWriter, check_written, find_reply_frame
 from tokmill.chat.jinja.spans import (
