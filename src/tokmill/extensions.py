@@ -95,8 +95,7 @@ def find_all(table: Table) -> list[Found]:
     Raises:
         UsageError: see `find`.
     """
-    points = importlib.metadata.entry_points(group=table.group)
-    return [find(table, name) for name in sorted(points.names - table.rows.keys())]
+    return [find(table, name) for name in sorted(names_of_packages(table))]
 
 
 def _loaded(table: Table, point: EntryPoint) -> Found:
@@ -124,12 +123,22 @@ def check_name(table: Table, name: str, where: str) -> None:
     Raises:
         UsageError: nothing has it; proposes the nearest name.
     """
-    added = importlib.metadata.entry_points(group=table.group).names - table.rows.keys()
-    known = [*table.choices, *sorted(added)]
+    known = [*table.choices, *sorted(names_of_packages(table))]
     if name not in known and not (table.takes_paths and ":" in name):
-        close = get_close_matches(name, known, n=1)
-        meant = f": did you mean {close[0]}?" if close else ""
-        raise UsageError(f"{where}: expected one of {', '.join(known)}; found {name!r}{meant}")
+        raise UsageError(
+            f"{where}: expected one of {', '.join(known)}; found {name!r}{nearest(name, known)}"
+        )
+
+
+def names_of_packages(table: Table) -> set[str]:
+    """Return the names that other packages add to a table; imports none of them."""
+    return importlib.metadata.entry_points(group=table.group).names - table.rows.keys()
+
+
+def nearest(name: str, known: Sequence[str]) -> str:
+    """Return `: did you mean …?` with the nearest of known names; '' if none is near."""
+    close = get_close_matches(name, known, n=1)
+    return f": did you mean {close[0]}?" if close else ""
 
 
 def one_line(error: BaseException) -> str:

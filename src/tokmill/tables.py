@@ -56,11 +56,14 @@ RENDERERS = Table(
     "tokmill.renderers",
     {
         "encyclopedia": "tokmill.render.encyclopedia:Encyclopedia",
-        "text": "tokmill.render.template:TextField",
-        "template": "tokmill.render.template:Template",
+        "text": "tokmill.render.template:text_renderer",
+        "template": "tokmill.render.template:template_renderer",
     },
     takes_paths=True,
 )
+
+TEMPLATES = Table("template", "tokmill.templates", {})
+"""Jinja sources of other packages; `chat.templates` has the built-in chat templates."""
 
 FAST_ENGINES = {
     "gigatoken": "tokmill.engines.gigatoken:ENGINE",

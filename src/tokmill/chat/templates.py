@@ -11,6 +11,8 @@ from tokmill.chat.builtin.literals import require
 from tokmill.chat.jinja.training_templates import TRAINING, training_source
 from tokmill.chat.jinja.variables import check_read, chosen_variables
 from tokmill.errors import UsageError
+from tokmill.extensions import find, names_of_packages, nearest
+from tokmill.tables import TEMPLATES
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection
@@ -18,6 +20,7 @@ if TYPE_CHECKING:
     from tokmill.chat.control_strings import Vocabulary
     from tokmill.chat.conversation import Conversation
     from tokmill.chat.segments import Segments
+    from tokmill.extensions import Extension, Found
     from tokmill.settings.sft import SftSettings
 
 
@@ -64,12 +67,34 @@ def template_source(settings: SftSettings, preset_template: str, own: str | None
     try:
         return Path(name).read_text(encoding="utf-8-sig")  # a mark at the start is no text
     except FileNotFoundError:
+        if found := _find_outside(name):
+            return str(found.value)
+        known = [*BUILT_IN, *TRAINING, *sorted(names_of_packages(TEMPLATES))]
         raise UsageError(
             f"{name}: no such template; built in are {', '.join((*BUILT_IN, *TRAINING))}, or name "
-            "a Jinja file"
+            f"a Jinja file{nearest(name, known)}"
         ) from None
     except (OSError, ValueError) as error:
         raise UsageError(f"{name}: the template cannot be read: {error}") from None
+
+
+def template_extension(name: str) -> Extension | None:
+    """Return the identity of the template of a setting if it is another package's."""
+    is_own = name in ("auto", "tokenizer", *BUILT_IN, *TRAINING) or Path(name).is_file()
+    found = None if is_own else _find_outside(name)
+    return found.extension if found else None
+
+
+def _find_outside(name: str) -> Found | None:
+    if name not in names_of_packages(TEMPLATES):
+        return None
+    found = find(TEMPLATES, name)
+    if not isinstance(found.value, str) and found.extension:
+        raise UsageError(
+            f"{found.extension.label}: expected Jinja source, a str, found "
+            f"{type(found.value).__name__}"
+        )
+    return found
 
 
 def is_foreign(source: str) -> bool:

@@ -16,6 +16,7 @@ from tokmill.fields import (
     weigh,
 )
 from tokmill.render.renderer import make_renderer
+from tokmill.values import WHOLE_RECORD
 from tokmill.words.plural import plural
 
 if TYPE_CHECKING:
@@ -65,7 +66,7 @@ def fields_read(config: Config) -> frozenset[str]:
     """Return the paths that the renderer of a run reads; none in SFT."""
     if config.sft is not None:
         return frozenset()
-    return used_paths(make_renderer(config.render).schema)
+    return used_paths(make_renderer(config.render).schema) - {WHOLE_RECORD}
 
 
 def check_fields(

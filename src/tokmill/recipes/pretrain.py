@@ -46,6 +46,9 @@ _CONTROL_IN_TEXT = (
 )
 
 
+DROPPED_BY_RENDERER = "left out by the renderer"
+
+
 class PretrainRecipe:
     """Renderer, engine and settings of a run; loaded once per process and shared by its threads.
 
@@ -86,6 +89,8 @@ class PretrainRecipe:
         keep, drops = self._within_limits(batch.lengths, rows)
         if drops:
             batch, rows, text = select_documents(batch, keep), rows[keep], text.filter(keep)
+        if documents.dropped is not None and len(documents.dropped):
+            drops[DROPPED_BY_RENDERER] = documents.dropped
         timer.end("narrow")
         checked = self._check(text, batch, timer)
         tokens, offsets = add_bos_eos(batch, self._eos_id, self._bos_id, self.dtype)
@@ -109,6 +114,8 @@ class PretrainRecipe:
         documents = self.renderer.render(records)
         is_refused = np.ones(records.batch.num_rows, bool)
         is_refused[documents.rows] = False
+        if documents.dropped is not None:
+            is_refused[documents.dropped] = False
         rows = np.flatnonzero(is_refused).tolist()
         refused = dict(zip(rows, documents.rejects, strict=True))
         if self._control:
@@ -116,7 +123,8 @@ class PretrainRecipe:
             if found.any():
                 for row in documents.rows[found].tolist():
                     refused[row] = records.reject(row, *_CONTROL_IN_TEXT)
-                documents = DocumentBatch(documents.text.filter(~found), documents.rows[~found], ())
+                kept = documents.text.filter(~found), documents.rows[~found]
+                documents = DocumentBatch(*kept, (), documents.dropped)
         return documents, refused
 
     def _within_limits(

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from tokmill.engines.choice import EngineChoice
+    from tokmill.extensions import Extension
     from tokmill.settings.schema import Config
     from tokmill.sources.files import Slice
     from tokmill.tokenizer.tokenizer import Tokenizer
@@ -25,7 +26,8 @@ class RunSpec:
     `template`: in SFT, the name of a built-in template or the source of a Jinja template.
     `memory_bytes`: the memory that one worker may take; 0 if not known. `is_named`: the user named
     the fields to read, so a run may leave out most of the text. `labels`: fields whose values
-    repeat in the first records; they do not count as text.
+    repeat in the first records; they do not count as text. `extensions`: everything that the run
+    uses and that did not come with tokmill.
     """
 
     config: Config
@@ -36,6 +38,7 @@ class RunSpec:
     memory_bytes: int = 0
     is_named: bool = True
     labels: frozenset[str] = frozenset()
+    extensions: tuple[Extension, ...] = ()
 
     @property
     def kind(self) -> str:
@@ -45,14 +48,22 @@ class RunSpec:
     def identity(self) -> dict[str, Any]:
         """Return all that decides the output bytes, besides the inputs."""
         chat = {} if self.config.sft is None else {"template_sha256": self.template_sha256}
+        # Every engine writes the same tokens.
+        extensions = [one.as_json() for one in self.extensions if one.kind != "engine"]
         return {
             **chat,
+            **({"extensions": extensions} if extensions else {}),
             "format_version": FORMAT_VERSION,
             "settings": output_settings(self.config),
             "tokenizer_sha256": self.tokenizer.sha256,
             "eos_id": self.tokenizer.eos.id,
             "bos_id": None if self.tokenizer.bos is None else self.tokenizer.bos.id,
         }
+
+    def outside(self) -> dict[str, Any]:
+        """Return the key `extensions` of plan and manifest; nothing if all came with tokmill."""
+        found = [one.as_json() for one in self.extensions]
+        return {"extensions": found} if found else {}
 
     @property
     def template_sha256(self) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Protocol
 
+from tokmill.extensions import check_extensions
 from tokmill.recipes.pretrain import PretrainRecipe
 
 if TYPE_CHECKING:
@@ -37,8 +38,10 @@ def make_recipe(spec: RunSpec, reference: Callable[[], Engine] | None = None) ->
     `reference`: returns the reference engine, if the process may have loaded it already.
 
     Raises:
+        StateError: code from outside changed since the run was planned.
         TokmillError: the renderer, the template or the engine does not fit the tokenizer.
     """
+    check_extensions(spec.extensions)
     if spec.config.sft is None:
         return PretrainRecipe(spec, reference)
     from tokmill.recipes.sft import SftRecipe

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Protocol
 
 from tokmill.errors import UsageError
 from tokmill.render.detect import advice
-from tokmill.render.encyclopedia import Encyclopedia
-from tokmill.render.template import Template, text_field
+from tokmill.render.function import FunctionRenderer, find_renderer
+from tokmill.values import WHOLE_RECORD
 
 if TYPE_CHECKING:
     from collections.abc import Collection
@@ -39,17 +39,11 @@ def make_renderer(settings: RenderSettings, sample: FieldSample | None = None) -
         UsageError: the source has none of the fields; names those found and the renderer that fits.
     """
     name = settings.renderer
-    renderer: Renderer
-    if name == "template":
-        if not settings.template:
-            raise UsageError("renderer template needs a --template such as '{title}\\n{body}'")
-        renderer = Template(settings.template, name)
-    elif name == "text":
-        renderer = Template(text_field(settings.text_field), name)
-    else:
-        renderer = Encyclopedia(settings)
+    value, extension = find_renderer(name)
+    renderer: Renderer = value(settings) if extension is None else FunctionRenderer(value, name)
     _refuse_twins(renderer.schema)
-    if sample and sample.keys and not set(renderer.schema.names) & set(sample.keys):
+    names = set(renderer.schema.names)
+    if sample and sample.keys and not names & {*sample.keys, WHOLE_RECORD}:
         wanted = ", ".join(renderer.schema.names)
         raise UsageError(
             f"renderer {name} wants the keys {wanted}; the first records have "

@@ -13,6 +13,7 @@ from tokmill.errors import UsageError
 from tokmill.render.columns import documents, joined
 
 if TYPE_CHECKING:
+    from tokmill.settings.schema import RenderSettings
     from tokmill.values import DocumentBatch, Records
 
 
@@ -39,9 +40,16 @@ class Template:
         return documents(records, joined(*pieces), np.sum(lengths, axis=0) == 0)
 
 
-def text_field(name: str) -> str:
-    """Give the template of one field alone."""
-    return "{" + name + "}"
+def template_renderer(settings: RenderSettings) -> Template:
+    """Return the renderer of the template in the settings; raises `UsageError` if it is wrong."""
+    if not settings.template:
+        raise UsageError("renderer template needs a --template such as '{title}\\n{body}'")
+    return Template(settings.template, "template")
+
+
+def text_renderer(settings: RenderSettings) -> Template:
+    """Return the renderer of one field."""
+    return Template("{" + settings.text_field + "}", "text")
 
 
 def parse_template(template: str) -> list[tuple[str, str]]:

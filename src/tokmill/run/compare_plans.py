@@ -45,6 +45,12 @@ def check_same(found: dict[str, Any], plan: Plan, directory: Path) -> None:
         for key, words in _HEAD.items()
         if found.get(key) != asked.get(key)
     ]
+    before = {_key(one): one for one in found.get("extensions", ())}
+    changes += [
+        _changed_extension(before.get(_key(one)), one)
+        for one in asked.get("extensions", ())
+        if before.get(_key(one)) != one
+    ]
     # Row by row, so that the rows of a million files are not in memory twice.
     if not _are_equal(found["files"], plan.files()):
         changes += _changed_files(found["files"], list(plan.files()))
@@ -56,6 +62,21 @@ def check_same(found: dict[str, Any], plan: Plan, directory: Path) -> None:
             f"{directory}: holds a run of other inputs or settings: {'; '.join(changes[:3])}{more}"
             ": choose another --output, or run with --overwrite to start anew"
         )
+
+
+def _key(extension: dict[str, str]) -> tuple[str, str]:
+    return extension["kind"], extension["name"]
+
+
+def _changed_extension(before: dict[str, str] | None, now: dict[str, str]) -> str:
+    """Return how something from outside tokmill differs; other names are other settings."""
+    words = f"{now['kind']} {now['name']}"
+    if before is None:
+        return f"{words} is new"
+    for key in ("distribution", "version", "target"):
+        if before.get(key) != now[key]:
+            return f"{key} of {words} was {before.get(key) or 'none'}, is {now[key] or 'none'}"
+    return f"source of {words} was {_short(before['sha256'])}, is {_short(now['sha256'])}"
 
 
 def _short(value: Any) -> str:

@@ -114,6 +114,7 @@ def finish(
         **({} if mask is None else {"mask": {**mask, "cut": found.totals.counters[CUT_SAMPLES]}}),
         **({"fields_read": sorted(used)} if used else {}),
         "engine": plan.spec.engine.as_json(),
+        **plan.spec.outside(),
         "dtype": config.output.dtype,
         "totals": _totals(found.totals, sources),
         "length_histogram": found.length_histogram(),

@@ -41,6 +41,7 @@ class Plan:
         """Return the content of `plan.json` without files and parts."""
         return {
             **self.spec.identity(),
+            **self.spec.outside(),
             "tokmill_version": __version__,
             "checksum": self.spec.config.output.checksum,
             "engine": self.spec.engine.as_json(),

@@ -8,9 +8,11 @@ from typing import TYPE_CHECKING
 
 from tokmill.engines.engine import REFERENCE, load_engine
 from tokmill.errors import UsageError
+from tokmill.extensions import find
 from tokmill.fields import counted, describe_fields, used_paths, used_share
 from tokmill.recipes.spec import Part, RunSpec
 from tokmill.render.detect import detect, is_named, nested_keys, template_option
+from tokmill.render.function import find_renderer, is_local
 from tokmill.render.renderer import make_renderer
 from tokmill.run.forecast.read_sample import read_sample
 from tokmill.run.forecast.sample import InputSample
@@ -18,7 +20,9 @@ from tokmill.run.plan import make_parts, resolve
 from tokmill.sources.file_contents import check_contents
 from tokmill.sources.files import Discovery, SourceFile, discover
 from tokmill.sources.first_records import first_records, sample_fields
+from tokmill.tables import ENGINES, FORMATS
 from tokmill.tokenizer.tokenizer import Tokenizer, load_tokenizer
+from tokmill.values import WHOLE_RECORD
 from tokmill.words.plural import plural
 from tokmill.words.units import size
 
@@ -28,6 +32,7 @@ if TYPE_CHECKING:
     from tokmill.chat.renderer import ChatRenderer
     from tokmill.engines.choice import EngineChoice
     from tokmill.engines.engine import Engine
+    from tokmill.extensions import Extension
     from tokmill.fields import FieldSample
     from tokmill.render.renderer import Renderer
     from tokmill.settings.schema import Config, InputSettings
@@ -67,7 +72,7 @@ class Prepared:
         If one field was detected and others have text, the line names the option to use all.
         """
         sample = self.fields
-        if sample is None or not sample.n_records:
+        if sample is None or not sample.n_records or WHOLE_RECORD in self.renderer.schema.names:
             return ""
         render, used = self.config.render, used_paths(self.renderer.schema)
         counts = counted(sample.weighed(render.text_field), used)
@@ -103,7 +108,20 @@ class Prepared:
     def spec(self, engine: EngineChoice, n_threads: int, memory_bytes: int = 0) -> RunSpec:
         """Return the run, once its engine is chosen; see `RunSpec`."""
         known = (self.template, memory_bytes, self.is_named, self.labels)
-        return RunSpec(self.config, self.tokenizer, engine, n_threads, *known)
+        extensions = self._extensions(engine)
+        return RunSpec(self.config, self.tokenizer, engine, n_threads, *known, extensions)
+
+    def _extensions(self, engine: EngineChoice) -> tuple[Extension, ...]:
+        """Return everything that the run uses and that did not come with tokmill."""
+        found = [find(FORMATS, name) for name in sorted({file.format for file in self.files})]
+        outside = [one.extension for one in (*found, find(ENGINES, engine.name))]
+        if self.config.sft is None:
+            outside.append(find_renderer(self.config.render.renderer).extension)
+        else:
+            from tokmill.chat.templates import template_extension
+
+            outside.append(template_extension(self.config.sft.template))
+        return tuple(extension for extension in outside if extension)
 
     def with_checksum(self, algorithm: str) -> Prepared:
         """Return the same run with another checksum algorithm."""
@@ -125,6 +143,11 @@ def prepare(config: Config, commits: Mapping[str, str] | None = None) -> Prepare
         )
     if not config.tokenizer.path:
         raise UsageError("no tokenizer: give --tokenizer, a file, a directory or a Hub name")
+    if config.run.workers > 1 and is_local(config.render.renderer):
+        raise UsageError(
+            f"renderer {config.render.renderer}: workers cannot import a function of __main__, a "
+            "notebook cell or a lambda: put it into a module, or use one worker"
+        )
     tokenizer = load_tokenizer(config.tokenizer, for_chat=config.sft is not None)
     found = discover(config.input, commits)
     check_contents(found.files, config.input)

@@ -15,7 +15,7 @@ from tokmill.dataset.checkpoint import unfinished_records
 from tokmill.dataset.layout import PARTS, PLAN, is_part_record
 from tokmill.dataset.plan_file import read_owned_names
 from tokmill.engines.choice import EngineChoice
-from tokmill.engines.engine import REFERENCE, engine_version
+from tokmill.engines.engine import REFERENCE, engine_row, engine_version
 from tokmill.errors import StateError
 from tokmill.run.choose_engine import choose_run_engine
 from tokmill.run.compare_plans import check_same
@@ -111,8 +111,12 @@ def planned_engine(found: dict[str, Any], asked: str) -> EngineChoice:
 
 
 def _check_installed(engine: EngineChoice, prepared: Prepared, warn: Callable[[str], None]) -> None:
-    """Check that the planned versions of the engine and of the reference are installed."""
-    versions = [(engine.name, engine.version)]
+    """Check that the planned versions of the engine and of the reference are installed.
+
+    `check_same` compares an engine of another package.
+    """
+    is_own = engine_row(engine.name)[1] is None
+    versions = [(engine.name, engine.version)] if is_own else []
     if engine.reference:
         versions.append((REFERENCE, engine.reference))
     elif engine.name != REFERENCE:

@@ -1,0 +1,148 @@
+"""A renderer that is a function of Arrow columns: from another package, a module, or this process.
+
+    def render(batch: pa.RecordBatch) -> pa.StringArray: ...
+
+    render.schema = pa.schema([("title", pa.string()), ("body", pa.string())])
+
+The function gets the columns of its `schema`, or without one the column `record`: each record as
+JSON text. It returns one string for each row. null drops the record, and an empty string rejects
+it. It must return the same for the same rows, and several threads may call it at the same time.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import sys
+from collections.abc import Callable
+from contextlib import suppress
+from functools import reduce
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from tokmill.errors import UsageError
+from tokmill.extensions import Extension, Found, find, find_path, one_line
+from tokmill.tables import RENDERERS
+from tokmill.values import WHOLE_RECORD, DocumentBatch
+
+if TYPE_CHECKING:
+    from types import CodeType
+
+    from tokmill.values import Records
+
+RenderFunction = Callable[[pa.RecordBatch], pa.StringArray]
+
+_MAIN = "__main__:"
+_local: dict[str, Callable[..., Any]] = {}
+"""Functions of this process that no other process can import, by target."""
+
+_WHOLE = pa.schema([(WHOLE_RECORD, pa.large_string())])
+_KINDS = (pa.string(), pa.large_string())
+
+
+class FunctionRenderer:
+    """Calls a function, and checks what it returns."""
+
+    def __init__(self, function: RenderFunction, name: str) -> None:
+        self.name = name
+        self.schema = getattr(function, "schema", _WHOLE)
+        self._function = function
+        if not callable(function) or not isinstance(self.schema, pa.Schema):
+            found = type(function).__name__ if not callable(function) else repr(self.schema)[:60]
+            wanted = "a function" if not callable(function) else "its attribute schema to be one"
+            raise UsageError(f"renderer {name}: expected {wanted}, found {found}")
+
+    def render(self, records: Records) -> DocumentBatch:
+        """Return a document for each record; drops the records of null, rejects empty strings.
+
+        Raises:
+            UsageError: the function raised, or returned something else than one string a row.
+        """
+        batch = records.batch
+        if self.schema is _WHOLE:
+            batch = batch.rename_columns(["record"])
+        try:
+            returned = self._function(batch)
+        except Exception as error:  # whatever somebody else's function raises
+            raise UsageError(f"renderer {self.name} raised {one_line(error)}") from error
+        text = self._checked(returned, batch.num_rows)
+        lengths = pc.fill_null(pc.binary_length(text), -1).to_numpy()
+        empty = np.flatnonzero(lengths == 0).tolist()
+        message = f"renderer {self.name} returned an empty string"
+        return DocumentBatch(
+            text.filter(pa.array(lengths > 0)).cast(pa.large_string()),
+            np.flatnonzero(lengths > 0),
+            [records.reject(row, "empty", message) for row in empty],
+            np.flatnonzero(lengths < 0),
+        )
+
+    def _checked(self, text: Any, n_rows: int) -> pa.StringArray:
+        wrong = ""
+        if not isinstance(text, pa.Array):
+            wrong = f"expected a pyarrow Array of strings, found {type(text).__name__}"
+        elif text.type not in _KINDS:
+            wrong = f"expected an Array of strings, found one of {text.type}"
+        elif len(text) != n_rows:
+            wrong = f"expected {n_rows} strings, one for each row, found {len(text)}"
+        else:
+            try:
+                text.validate(full=True)
+            except pa.ArrowInvalid as error:
+                wrong = f"expected strings of valid UTF-8: {error}"
+        if wrong:
+            raise UsageError(f"renderer {self.name} returned a wrong value: {wrong}")
+        return text
+
+
+def renderer_setting(renderer: str | RenderFunction) -> str:
+    """Return the value of the setting `renderer` for a name, a dotted path or a function.
+
+    A function that other processes cannot import, as of `__main__`, a notebook cell or a lambda, is
+    kept in this process: it works with one worker.
+    """
+    if isinstance(renderer, str):
+        return renderer
+    module = getattr(renderer, "__module__", "__main__")
+    name = getattr(renderer, "__qualname__", type(renderer).__qualname__)
+    found: object = None
+    with suppress(AttributeError, KeyError):
+        found = reduce(getattr, name.split("."), sys.modules[module])
+    if found is renderer and module != "__main__":
+        return f"{module}:{name}"
+    _local[_MAIN + name] = renderer
+    return _MAIN + name
+
+
+def is_local(name: str) -> bool:
+    """Return whether a renderer is a function of this process alone."""
+    return name.startswith(_MAIN)
+
+
+def find_renderer(name: str) -> Found:
+    """Return a renderer by name or dotted path, and its identity if it did not come with tokmill.
+
+    Raises:
+        UsageError: it is not there, or cannot be imported.
+    """
+    if not is_local(name):
+        return find_path("renderer", name) if ":" in name else find(RENDERERS, name)
+    function = _local.get(name)
+    if function is None:
+        raise UsageError(
+            f"renderer {name}: no other process can import a function of __main__, a notebook cell "
+            "or a lambda: put it into a module, or use one worker"
+        )
+    code = getattr(function, "__code__", None)
+    sha256 = hashlib.sha256(_code_bytes(code) if code else name.encode()).hexdigest()
+    return Found(function, Extension("renderer", name, name, "", "", sha256))
+
+
+def _code_bytes(code: CodeType) -> bytes:
+    """Return the instructions and constants of a function, and of functions inside it."""
+    constants = [
+        _code_bytes(value) if hasattr(value, "co_code") else repr(value).encode()
+        for value in code.co_consts
+    ]
+    return b"\0".join([code.co_code, repr(code.co_names).encode(), *constants])

@@ -1,0 +1,224 @@
+"""A package outside the tree: the code of docs/extending.md, laid out as pip installs it."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+PAGE = Path(__file__).parents[2] / "docs" / "extending.md"
+FILE = re.compile(r"^`([\w./]+)`\n```\w+\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+CODE = dict(FILE.findall(PAGE.read_text(encoding="utf-8")))
+GROUP = re.compile(r'^\[project\.entry-points\."([\w.]+)"\]$', re.MULTILINE)
+
+
+def lay_out(folder: Path, name: str = "tokmill-demo", points: str = "") -> None:
+    """Write a distribution as pip leaves it: its modules, its metadata, its entry points."""
+    information = folder / f"{name.replace('-', '_')}-1.0.dist-info"
+    information.mkdir(parents=True)
+    (information / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: 1.0\n")
+    declared = points or GROUP.sub(r"[\1]", CODE["pyproject.toml"].partition('version = "1.0"')[2])
+    (information / "entry_points.txt").write_text(declared.replace('"', ""))
+    (information / "RECORD").write_text("")
+
+
+class Outside:
+    """A machine with the package installed; commands run in the folder of the corpus."""
+
+    def __init__(self, folder: Path, tokenizer: Path) -> None:
+        self.site, self.folder, self.tokenizer = folder / "site", folder, tokenizer
+        for path, text in CODE.items():
+            if path.startswith("tokmill_demo/"):
+                (self.site / path).parent.mkdir(parents=True, exist_ok=True)
+                (self.site / path).write_text(text)
+        lay_out(self.site)
+        self.edit("tokmill_demo/__init__.py", "")
+
+    def edit(self, path: str, text: str) -> None:
+        (self.site / path).write_text(text)
+
+    def run(self, *arguments: object) -> subprocess.CompletedProcess[str]:
+        source = Path(__file__).parents[2] / "src"
+        variables = {**os.environ, "PYTHONPATH": f"{source}{os.pathsep}{self.site}"}
+        command = [sys.executable, "-m", "tokmill", *map(str, arguments)]
+        done = subprocess.run(
+            command, cwd=self.folder, env=variables, capture_output=True, text=True, timeout=120
+        )
+        assert "Traceback" not in done.stderr
+        return done
+
+    def make(self, *arguments: object, output: str = "out", recipe: str = "pretrain") -> str:
+        """Run a recipe; return what it says on standard error."""
+        options = ("--tokenizer", self.tokenizer, "--output", output, "--max-reject-fraction", 1)
+        return self.run(recipe, *arguments, *options).stderr
+
+    def manifest(self, output: str = "out") -> dict:
+        return json.loads((self.folder / output / "manifest.json").read_bytes())
+
+    def bytes(self, output: str) -> dict[str, bytes]:
+        found = (self.folder / output).glob("*")
+        return {path.name: path.read_bytes() for path in found if path.suffix in (".bin", ".idx")}
+
+
+def framed(records: list[dict]) -> bytes:
+    lines = [json.dumps(record).encode() for record in records]
+    return b"".join(len(line).to_bytes(4, "little") + line for line in lines)
+
+
+@pytest.fixture
+def outside(tmp_path, tokenizer_dir) -> Outside:
+    records = [{"text": f"hello world {i}"} for i in range(50)] + [{"text": ""}]
+    (tmp_path / "a.msgl").write_bytes(framed(records[:25]))
+    (tmp_path / "b.msgl.gz").write_bytes(gzip.compress(framed(records[25:])))
+    lines = "".join(json.dumps(record) + "\n" for record in records)
+    (tmp_path / "same.jsonl").write_text(lines)
+    return Outside(tmp_path, tokenizer_dir)
+
+
+USED = ("a.msgl", "b.msgl.gz", "--renderer", "shout", "--engine", "careful", "--part-bytes", 600)
+
+
+def test_a_package_adds_a_format_a_renderer_and_an_engine(outside):
+    assert outside.make(*USED, output="one").count("Error") == 0
+    assert outside.make(*USED, "--workers", 2, output="two").count("Error") == 0
+    upper = [{"text": f"HELLO WORLD {i}"} for i in range(50)]
+    (outside.folder / "upper.jsonl").write_text("".join(json.dumps(r) + "\n" for r in upper))
+    outside.make("upper.jsonl", output="plain")
+    whole = b"".join(data for name, data in sorted(outside.bytes("one").items()) if ".bin" in name)
+    assert whole == outside.bytes("plain")["train-0000000-0000.bin"]
+    assert outside.bytes("one") == outside.bytes("two")
+    manifest = outside.manifest("two")
+    assert manifest["totals"]["drops"] == {"left out by the renderer": 1}
+    assert manifest["engine"]["name"] == "careful"
+    assert manifest["engine"]["n_checked"] > 0
+    assert [(e["kind"], e["name"], e["distribution"]) for e in manifest["extensions"]] == [
+        ("format", "msgl", "tokmill-demo"),
+        ("engine", "careful", "tokmill-demo"),
+        ("renderer", "shout", "tokmill-demo"),
+    ]
+    plan = json.loads((outside.folder / "two" / "plan.json").read_bytes())
+    assert plan["extensions"] == manifest["extensions"]
+    assert "extensions" not in outside.manifest("plain")
+    for output in ("one", "two"):
+        assert outside.run("verify", output).returncode == 0
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_a_stopped_run_continues_unless_the_source_changed(outside, workers):
+    used = (*USED, "--workers", workers)
+    outside.make(*used, output="whole")
+    outside.make(*used)
+    (outside.folder / "out" / "manifest.json").unlink()
+    (outside.folder / "out" / "parts" / "0000001.json").unlink()
+    before = (outside.site / "tokmill_demo/shout.py").read_text()
+    outside.edit("tokmill_demo/shout.py", before.replace("upper", "lower"))
+    assert re.search(
+        r"error: out: holds a run of other inputs or settings: source of format msgl was "
+        r"[0-9a-f]{12}…, is [0-9a-f]{12}….*--overwrite",
+        outside.make(*used),
+    )
+    outside.edit("tokmill_demo/shout.py", before)
+    outside.make(*used)
+    assert outside.bytes("out") == outside.bytes("whole")
+
+
+def test_a_cut_off_file_of_another_package_s_format_is_unread_input(outside):
+    (outside.folder / "cut.msgl").write_bytes(framed([{"text": "hello"}, {"text": "world"}])[:-3])
+    said = outside.make("cut.msgl")
+    assert "tokmill_demo.records:read stopped: ValueError: the last record is cut off" in said
+    said = outside.make("cut.msgl", "--on-unread", "skip", output="skipped")
+    totals = outside.manifest("skipped")["totals"]
+    assert (totals["documents"], totals["unread"]["text_bytes"]) == (1, 20)
+
+
+def test_an_engine_that_returns_other_ids_is_refused(outside):
+    before = CODE["tokmill_demo/engine.py"]
+    outside.edit("tokmill_demo/engine.py", before.replace("one.ids]", "one.ids[::-1]]"))
+    said = outside.make(*USED)
+    assert re.search(r"error: .*engine careful cannot be used: its ids differ", said), said
+
+
+def test_a_template_of_another_package_writes_chats(outside):
+    turns = [{"role": "user", "content": "hi"}, {"role": "assistant", "content": "hello"}]
+    line = json.dumps({"messages": turns}) + "\n"
+    (outside.folder / "chats.jsonl").write_text(line)
+    outside.make("chats.jsonl", "--template", "dialog", "--max-tokens", 64, recipe="sft")
+    manifest = outside.manifest()
+    assert manifest["extensions"][0]["kind"] == "template"
+    assert manifest["totals"]["trained_tokens"] > 0
+    assert "did you mean dialog?" in outside.make(
+        "chats.jsonl", "--template", "dialogue", recipe="sft", output="other"
+    )
+
+
+def test_a_dotted_path_is_found_in_the_current_directory(outside):
+    (outside.folder / "my_render.py").write_text(CODE["my_render.py"])
+    lines = [{"title": "a", "body": "b"}, {"title": "c"}]
+    (outside.folder / "notes.jsonl").write_text("".join(json.dumps(x) + "\n" for x in lines))
+    for workers in (1, 2):
+        outside.make(
+            "notes.jsonl", "--renderer", "my_render:render", "--workers", workers,
+            "--part-bytes", 20, output=f"w{workers}",
+        )  # fmt: skip
+    assert outside.bytes("w1") == outside.bytes("w2")
+    (extension,) = outside.manifest("w1")["extensions"]
+    assert (extension["target"], extension["distribution"]) == ("my_render:render", "")
+    assert outside.manifest("w1")["totals"]["documents"] == 1
+
+
+BROKEN = "import pyarrow as pa\n\ndef render(batch):\n    return "
+
+
+@pytest.mark.parametrize(
+    ("code", "expected"),
+    [
+        (f"{BROKEN}['a'] * len(batch)\n", "expected a pyarrow Array of strings, found list"),
+        (f"{BROKEN}pa.array([1] * len(batch))\n", "expected an Array of strings, found one of int"),
+        (f"{BROKEN}pa.array(['a'])\n", "expected 51 strings, one for each row, found 1"),
+        (
+            f"{BROKEN}pa.Array.from_buffers(pa.string(), len(batch), [None, pa.py_buffer("
+            "bytes(4) + b'\\1\\0\\0\\0' * len(batch)), pa.py_buffer(b'\\xff')])\n",
+            "expected strings of valid UTF-8: ",
+        ),
+        (f"{BROKEN}1 / 0\n", "raised ZeroDivisionError: division by zero (wrong.py:4)"),
+        ("render = 1\n", "renderer wrong:render: expected a function, found int"),
+        ("import nothing\n", "wrong:render: cannot be imported: ModuleNotFoundError: "),
+        ("", "wrong:render: cannot be imported: AttributeError: "),
+    ],
+)
+def test_a_wrong_renderer_is_one_line_that_names_it(outside, code, expected):
+    (outside.folder / "wrong.py").write_text(code)
+    said = outside.make("same.jsonl", "--renderer", "wrong:render", "--quiet")
+    assert said.startswith("error: renderer wrong:render")
+    assert expected in said
+    assert said.count("\n") == 1
+
+
+def test_a_wrong_entry_point_is_one_line_that_names_its_distribution(outside):
+    wrong = "[tokmill.engines]\nbad = no_such_module:ENGINE\nwrong = json:dumps\n"
+    lay_out(outside.site, "demo-wrong", wrong)
+    assert "engine bad: demo-wrong 1.0 cannot be loaded (no_such_module:ENGINE): " in outside.make(
+        "same.jsonl", "--engine", "bad"
+    )
+    assert "engine wrong (demo-wrong 1.0): expected a tokmill EngineRow" in outside.make(
+        "same.jsonl", "--engine", "wrong"
+    )
+    again = "[tokmill.renderers]\nshout = json:dumps\ntext = json:dumps\n"
+    lay_out(outside.site, "demo-again", again)
+    said = outside.make("same.jsonl", "--renderer", "shout")
+    assert "renderer shout: two packages have it, " in said
+    assert "error" not in outside.make("same.jsonl", "--renderer", "text", output="text")
+    assert "found 'shuot': did you mean shout?" in outside.make("same.jsonl", "--renderer", "shuot")
+
+
+def test_no_entry_point_is_looked_up_where_all_names_are_built_in(outside):
+    lay_out(outside.site, "demo-broken", "[tokmill.formats]\nbroken = no_such:FORMAT\n")
+    assert "error" not in outside.make("same.jsonl", "--renderer", "text")
+    (outside.folder / "a.xyz").write_text("x")
+    assert "format broken: demo-broken 1.0 cannot be loaded" in outside.make("a.xyz", output="new")
