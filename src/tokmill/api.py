@@ -227,6 +227,10 @@ def _config(
     """Return the settings of a run from the arguments of a call, variables and a file."""
     paths = [inputs] if isinstance(inputs, str | Path) else list(inputs)
     arguments = {**given, **({"paths": paths} if paths else {})}
+    if callable(arguments.get("renderer")):
+        from tokmill.render.function import renderer_setting
+
+        arguments["renderer"] = renderer_setting(arguments["renderer"])
     file = None if config is None else Path(config)
     made = config_from_arguments(_SECTIONS[recipe], arguments, file, also=_FOR_THE_BILL)
     return checked_recipe(made, recipe, file)

@@ -6,7 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tokmill.errors import UsageError
-from tokmill.render.template import Template, parse_template, text_field
+from tokmill.render.template import Template, parse_template, text_renderer
+from tokmill.settings.schema import RenderSettings
 
 TEXTS = st.none() | st.text(max_size=4)
 ROWS = st.lists(st.fixed_dictionaries({}, optional={"a": TEXTS, "b": TEXTS}), max_size=5)
@@ -92,8 +93,8 @@ def test_doubled_braces_are_braces(records):
 
 
 def test_one_bare_field_is_the_text_renderer(records):
-    batch = rendered(records, text_field("a"), [{"a": "x"}, {"a": " y\n"}])
-    assert text_field("a") == "{a}"
+    batch = rendered(records, "{a}", [{"a": "x"}, {"a": " y\n"}])
+    assert text_renderer(RenderSettings(text_field="a")).schema.names == ["a"]
     assert batch.text.to_pylist() == ["x", " y\n"]
     assert batch.text.type == pa.large_string()
 

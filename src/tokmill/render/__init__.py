@@ -1,1 +1,1 @@
-"""Records to documents."""
+"""Renderers: records to documents."""

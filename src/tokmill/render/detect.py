@@ -1,4 +1,4 @@
-"""Which fields of a source are its text, judged by where the text of its first records is."""
+"""Choose the renderer of a source by the fields of its first records."""
 
 from __future__ import annotations
 
@@ -33,19 +33,19 @@ _TOO_LITTLE = 0.002
 
 
 def is_named(settings: RenderSettings) -> bool:
-    """Return whether the settings name the fields, or how they are rendered."""
+    """Return whether the settings name a renderer or fields."""
     default = RenderSettings()
     named = any(getattr(settings, name) != getattr(default, name) for name in _NAMES)
     return named or settings.renderer != default.renderer or bool(settings.template)
 
 
 def detect(settings: RenderSettings, sample: FieldSample, where: str) -> RenderSettings:
-    """Return the settings with the renderer, and its field, that fits the sampled records.
+    """Return the settings with the renderer, and its field, that fit the first records.
 
-    `where` names the source. Without a record it is the encyclopedia renderer.
+    `where` names the source in messages. Without a record the renderer is `encyclopedia`.
 
     Raises:
-        UsageError: no renderer reads nearly all of the text; lists the fields with their shares.
+        UsageError: no renderer reads nearly all text; lists the fields with their shares.
     """
     if settings.renderer != "auto":
         return settings
@@ -54,7 +54,7 @@ def detect(settings: RenderSettings, sample: FieldSample, where: str) -> RenderS
     fields = sample.weighed(settings.text_field)
     holds_text = settings.text_field in _texts(sample, fields)
     if holds_text and share(fields, {settings.text_field}) >= ENOUGH:
-        return replace(settings, renderer="text")  # whatever stands beside it, as comments do
+        return replace(settings, renderer="text")  # other fields, such as comments, do not matter
     if chat := _chat(sample, fields):
         raise UsageError(f"{where}: {chat}")
     if _has_sections(settings, sample) and share(fields, _encyclopedia(settings)) >= ENOUGH:
@@ -65,16 +65,16 @@ def detect(settings: RenderSettings, sample: FieldSample, where: str) -> RenderS
     for name in sorted(texts, key=lambda name: -fields[name].text_bytes)[:1]:
         if share(fields, {name}) >= ENOUGH:
             return replace(settings, renderer="text", text_field=name)
-    raise UsageError(f"{where}: {_what_is_there(fields)}: {advice(settings, sample)}")
+    raise UsageError(f"{where}: {_fields_found(fields)}: {advice(settings, sample)}")
 
 
 def share(fields: Mapping[str, FieldBytes], used: Collection[str]) -> float:
-    """Return the share of some fields in the text."""
+    """Return the share of all text that is in the used fields."""
     return used_share(counted(fields, used), used)
 
 
 def advice(settings: RenderSettings, sample: FieldSample) -> str:
-    """Return the options that read most of the text of the sampled records."""
+    """Return the options that read most of the text of the first records."""
     fields = sample.weighed(settings.text_field)
     texts = _texts(sample, fields)
     nested = _items(fields)
@@ -102,9 +102,9 @@ def advice(settings: RenderSettings, sample: FieldSample) -> str:
 
 
 def template_option(sample: FieldSample, text_field: str) -> str:
-    """Return the option that takes all texts of the sampled records; '' if there is one alone.
+    """Return the option that reads all text fields of the first records; '' if there is only one.
 
-    Not those of less than 0.2 % of the text, as the name of an author is.
+    A field with less than 0.2 % of the text, such as the name of an author, does not count.
     """
     fields = sample.weighed(text_field)
     least = sum(n.text_bytes for n in fields.values()) * _TOO_LITTLE
@@ -113,7 +113,7 @@ def template_option(sample: FieldSample, text_field: str) -> str:
 
 
 def nested_keys(settings: RenderSettings) -> tuple[str, ...]:
-    """Return the keys whose lists may be written as a string of JSON, as CSV has them."""
+    """Return the keys whose lists may be strings of JSON, as in CSV."""
     return (settings.sections_field, *_CHATS)
 
 
@@ -134,7 +134,7 @@ def _encyclopedia(settings: RenderSettings) -> frozenset[str]:
 
 
 def _has_sections(settings: RenderSettings, sample: FieldSample) -> bool:
-    """Return whether sections have the named key, or are empty beside a title and a summary."""
+    """Return whether sections have the named key, or are empty and title and summary exist."""
     if f"{settings.sections_field}[].{settings.section_content_field}" in sample.fields:
         return True
     wanted = {settings.title_field, settings.summary_field, settings.sections_field}
@@ -144,7 +144,7 @@ def _has_sections(settings: RenderSettings, sample: FieldSample) -> bool:
 
 
 def _texts(sample: FieldSample, fields: Mapping[str, FieldBytes]) -> list[str]:
-    """Return the keys whose strings are text, in the order of the records' keys."""
+    """Return the keys of strings that are text, in the order of the record."""
     return [
         name
         for name in sample.keys
@@ -158,7 +158,7 @@ def _items(fields: Mapping[str, FieldBytes]) -> list[str]:
 
 
 def _chat(sample: FieldSample, fields: Mapping[str, FieldBytes]) -> str:
-    """Return what to do with records that are chats or instructions; '' if they are not."""
+    """Return advice for records that are chats or instructions; '' for others."""
     inner: dict[str, set[str]] = {}
     for path in fields:
         if found := _ITEM.fullmatch(path):
@@ -182,14 +182,14 @@ def _chat(sample: FieldSample, fields: Mapping[str, FieldBytes]) -> str:
 
 
 def _strings(sample: FieldSample) -> list[str]:
-    """Return the keys of strings that may be text, short answers too."""
+    """Return the keys of strings that may be text, including short answers."""
     fields = sample.weighed()
     asked = (*_ASKED, *_ANSWERED)
     texts = _texts(sample, fields)
     return [name for name in sample.keys if name in texts or name in asked]
 
 
-def _what_is_there(fields: Mapping[str, FieldBytes]) -> str:
+def _fields_found(fields: Mapping[str, FieldBytes]) -> str:
     total = sum(n.text_bytes for n in fields.values())
     texts = {path: n.text_bytes for path, n in fields.items() if n.text_bytes}
     rest = [path for path in fields if path not in texts]
@@ -199,7 +199,7 @@ def _what_is_there(fields: Mapping[str, FieldBytes]) -> str:
 
 
 def _template(texts: Collection[str]) -> str:
-    """Return a `--template` of some fields, quoted for the shell."""
+    """Return the option `--template` for some fields, quoted for the shell."""
     kept = [name for name in texts if not set(name) & set("{}!:[")][:_MOST_IN_TEMPLATE]
     return "--template " + shlex.quote("\\n".join("{" + name + "}" for name in kept))
 
@@ -210,7 +210,7 @@ def _sections(
     nested: list[str],
     fields: Mapping[str, FieldBytes],
 ) -> str:
-    """Return the options that make the encyclopedia renderer read a list of objects."""
+    """Return the options with which the encyclopedia renderer reads a list of objects."""
     content = max(nested, key=lambda path: fields[path].text_bytes)
     found = _ITEM.fullmatch(content)
     name, inner = (found[1], found[2]) if found else (content, "")

@@ -1,12 +1,12 @@
-"""The encyclopedia renderer: title:summary, then title:content。 for each section.
+"""The encyclopedia renderer: `title:summary`, then `title:content。` for each section.
 
-One tiny example, with the default separator and terminator:
+Example with the default separator and terminator:
 
     {"title": "猫", "summary": "哺乳动物", "sections": [{"title": "习性", "content": "夜行"}]}
     猫:哺乳动物习性:夜行。
 
-The rule is that of baby-llama2-chinese (github.com/DLLXW/baby-llama2-chinese), where the separator
-is the full-width colon. An absent or null field counts as empty, also inside a section.
+The rule comes from baby-llama2-chinese (github.com/DLLXW/baby-llama2-chinese), where the separator
+is the full-width colon. A field that is missing or null counts as empty, also inside a section.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 class Encyclopedia:
-    """Renders `title`, `summary` and `sections` columns, all at once over Arrow buffers."""
+    """Renders the columns `title`, `summary` and `sections`; works on whole Arrow columns."""
 
     name = "encyclopedia"
 
@@ -49,7 +49,7 @@ class Encyclopedia:
         )
 
     def render(self, records: Records) -> DocumentBatch:
-        """Give one document a record; reject records without any text."""
+        """Return a document for each record; rejects records without text."""
         title, summary, sections = records.batch.columns
         n_sections = pc.fill_null(pc.list_value_length(sections), 0).to_numpy()
         text = joined(
@@ -58,7 +58,7 @@ class Encyclopedia:
             pc.fill_null(summary, ""),
             self._body(sections, n_sections),
         )
-        # A document holds text if it is longer than its separators and terminators alone.
+        # A document without text is as long as its separators and terminators.
         section_bytes = len((self._separator + self._terminator).encode())
         bare = n_sections * section_bytes + len(self._separator.encode())
         return documents(records, text, pc.binary_length(text).to_numpy() == bare)

@@ -1,4 +1,4 @@
-"""What a renderer is, and which one fits a source."""
+"""The renderer protocol, and how the renderer of a run is made."""
 
 from __future__ import annotations
 
@@ -20,23 +20,24 @@ if TYPE_CHECKING:
 
 
 class Renderer(Protocol):
-    """Turns the columns it asks for into documents; pure, so threads may share one."""
+    """Turns columns of records into documents; pure, so threads may share one."""
 
     name: str
     schema: pa.Schema
-    """The columns that `render` wants, by the names they have in the source."""
+    """The columns that `render` reads, by their names in the source."""
 
     def render(self, records: Records) -> DocumentBatch:
-        """Give one document a record, in order; records whose texts are all empty are rejected."""
+        """Return a document for each record, in order; rejects records without text."""
 
 
 def make_renderer(settings: RenderSettings, sample: FieldSample | None = None) -> Renderer:
-    """Return the renderer that the settings name, which is not `auto`; see `detect`.
+    """Return the renderer of settings in which it is not `auto`; see `detect`.
 
-    `sample`: of the first records; None or empty where nothing could be read.
+    `sample`: of the first records; None or empty if nothing could be read.
 
     Raises:
-        UsageError: the source has none of the fields; names those found and the renderer that fits.
+        UsageError: there is no such renderer, or the source has none of its fields; names those
+            that it has and the renderer that fits.
     """
     name = settings.renderer
     value, extension = find_renderer(name)
@@ -53,7 +54,7 @@ def make_renderer(settings: RenderSettings, sample: FieldSample | None = None) -
 
 
 def _refuse_twins(schema: pa.Schema) -> None:
-    """Refuse two fields of one key, at any depth; Arrow's JSON parser dies of them."""
+    """Refuse two fields of one key, at any depth: Arrow's JSON parser would crash."""
     fields = list(schema)
     while fields:
         names = [field.name for field in fields]

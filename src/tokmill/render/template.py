@@ -1,4 +1,4 @@
-"""The template renderer: a format string over fields; of one bare field, the text renderer."""
+"""The renderers `template`, a format string over fields, and `text`, one field."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class Template:
-    """Renders string columns into a format string such as `{title}: {body}`; null is empty."""
+    """Fills string columns into a format string such as `{title}: {body}`; null counts as empty."""
 
     def __init__(self, template: str, name: str) -> None:
         self.name = name
@@ -27,7 +27,7 @@ class Template:
         self.schema = pa.schema([(field, pa.string()) for field in fields])
 
     def render(self, records: Records) -> DocumentBatch:
-        """Give one document a record; reject records whose fields are all empty."""
+        """Return a document for each record; rejects records whose fields are all empty."""
         columns = {
             name: pc.fill_null(column, "")
             for name, column in zip(self.schema.names, records.batch.columns, strict=True)
@@ -53,11 +53,11 @@ def text_renderer(settings: RenderSettings) -> Template:
 
 
 def parse_template(template: str) -> list[tuple[str, str]]:
-    """Split a format string into (literal, field) pairs; the field is empty after the last literal.
+    """Return a format string as pairs (literal, field); the last field may be empty.
 
     Raises:
-        UsageError: braces do not match, a field is unnamed, has a format or conversion, or there is
-            no field at all.
+        UsageError: braces do not match, there is no field, or one has no name, a format or a
+            conversion.
     """
     pieces = []
     try:

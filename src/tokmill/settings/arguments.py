@@ -7,7 +7,7 @@ text such as `"4MiB"`.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypedDict
 
 Size = int | str
@@ -39,7 +39,7 @@ class _Tokenizer(TypedDict, total=False):
 class _Render(TypedDict, total=False):
     """Settings of section [render]: how a record becomes a document."""
 
-    renderer: str
+    renderer: str | Callable[[Any], Any]
     title_field: str
     summary_field: str
     sections_field: str

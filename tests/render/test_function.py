@@ -1,0 +1,103 @@
+from __future__ import annotations
+
+import sys
+
+import pyarrow as pa
+import pytest
+
+from tokmill.errors import UsageError
+from tokmill.render.function import find_renderer, renderer_setting
+from tokmill.render.renderer import make_renderer
+from tokmill.settings.schema import RenderSettings
+from tokmill.values import WHOLE_RECORD
+
+SCHEMA = pa.schema([("a", pa.string())])
+ROWS = [{"a": "x"}, {"a": ""}, {"a": None}, {"a": "y"}]
+
+
+def renderer_of(function):
+    function.schema = SCHEMA
+    return make_renderer(RenderSettings(renderer=renderer_setting(function)))
+
+
+def importable(batch):
+    return batch["a"]
+
+
+def test_null_drops_a_record_and_an_empty_string_rejects_it(records):
+    found = renderer_of(importable).render(records(ROWS, SCHEMA))
+    assert found.text.to_pylist() == ["x", "y"]
+    assert found.text.type == pa.large_string()
+    assert (found.rows.tolist(), found.dropped.tolist()) == ([0, 3], [2])
+    (reject,) = found.rejects
+    assert (reject.place.line, reject.reason) == (2, "empty")
+
+
+def test_without_a_schema_a_function_gets_whole_records(records):
+    seen = []
+
+    def keep(batch):
+        seen.append((batch.schema.names, batch["record"].to_pylist()))
+        return batch["record"].cast(pa.string())
+
+    renderer = make_renderer(RenderSettings(renderer=renderer_setting(keep)))
+    rows = [{WHOLE_RECORD: text} for text in ('{"a": 1}', '{"b": 2}')]
+    found = renderer.render(records(rows, renderer.schema))
+    assert found.text.to_pylist() == ['{"a": 1}', '{"b": 2}']
+    assert seen == [(["record"], ['{"a": 1}', '{"b": 2}'])]
+
+
+def not_utf8(batch):
+    offsets = pa.py_buffer(b"".join(i.to_bytes(4, "little") for i in range(len(batch) + 1)))
+    buffers = [None, offsets, pa.py_buffer(b"\xff" * len(batch))]
+    return pa.Array.from_buffers(pa.string(), len(batch), buffers)
+
+
+@pytest.mark.parametrize(
+    ("function", "expected"),
+    [
+        (lambda _: ["a"], "a wrong value: expected a pyarrow Array of strings, found list"),
+        (lambda _: None, "a wrong value: expected a pyarrow Array of strings, found NoneType"),
+        (lambda b: pa.array([1] * len(b)), "expected an Array of strings, found one of int64"),
+        (lambda _: pa.array(["a"]), "expected 4 strings, one for each row, found 1"),
+        (not_utf8, "expected strings of valid UTF-8: "),
+        (lambda _: 1 / 0, "raised ZeroDivisionError: division by zero (test_function.py:"),
+    ],
+)
+def test_a_wrong_return_value_is_one_line_that_names_the_function(records, function, expected):
+    with pytest.raises(UsageError) as caught:
+        renderer_of(function).render(records(ROWS, SCHEMA))
+    assert str(caught.value).startswith(f"renderer {renderer_setting(function)} r")
+    assert expected in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("code", "expected"),
+    [
+        ("render = 1\n", "expected a function, found int"),
+        ("def render(batch): ...\nrender.schema = 1\n", "expected its attribute schema to be one"),
+        ("import nothing\n", "cannot be imported: ModuleNotFoundError: No module named 'nothing'"),
+        ("", "cannot be imported: AttributeError: module 'wrong' has no attribute 'render'"),
+    ],
+)
+def test_a_dotted_path_to_something_else_is_one_line(tmp_path, monkeypatch, code, expected):
+    (tmp_path / "wrong.py").write_text(code)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delitem(sys.modules, "wrong", raising=False)
+    before = list(sys.path)
+    with pytest.raises(UsageError) as caught:
+        make_renderer(RenderSettings(renderer="wrong:render"))
+    assert f"renderer wrong:render: {expected}" in str(caught.value)
+    assert sys.path == before
+    monkeypatch.delitem(sys.modules, "wrong", raising=False)
+
+
+def test_a_function_of_a_module_is_its_dotted_path():
+    assert renderer_setting(importable) == f"{__name__}:importable"
+    assert find_renderer("text").extension is None
+
+
+def test_a_local_function_is_known_by_its_code():
+    found = [find_renderer(renderer_setting(f)).extension for f in (lambda b: b, lambda b: [b])]
+    assert found[0].sha256 != found[1].sha256

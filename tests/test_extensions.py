@@ -1,0 +1,104 @@
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+
+from tokmill.errors import StateError, UsageError
+from tokmill.extensions import check_extensions, find, find_path, source_sha256
+from tokmill.sources.formats import format_named
+from tokmill.tables import ENGINES, FORMATS, RENDERERS
+
+
+@pytest.fixture
+def install(tmp_path, monkeypatch):
+    """Return a function that lays out a distribution with entry points on the path."""
+    monkeypatch.syspath_prepend(str(tmp_path))
+
+    def lay_out(name: str, entry_points: str, **modules: str) -> None:
+        information = tmp_path / f"{name}-1.0.dist-info"
+        information.mkdir()
+        metadata = f"Metadata-Version: 2.1\nName: {name}\nVersion: 1.0\n"
+        (information / "METADATA").write_text(metadata)
+        (information / "entry_points.txt").write_text(entry_points)
+        for module, code in modules.items():
+            (tmp_path / f"{module}.py").write_text(code)
+
+    return lay_out
+
+
+def test_an_object_of_another_package_comes_with_its_identity(install):
+    install("demo", "[tokmill.renderers]\ndemo1 = demo_one:render\n", demo_one="render = 1\n")
+    value, extension = find(RENDERERS, "demo1")
+    assert value == 1
+    assert extension.as_json() == {
+        "kind": "renderer",
+        "name": "demo1",
+        "target": "demo_one:render",
+        "distribution": "demo",
+        "version": "1.0",
+        "sha256": source_sha256("demo_one"),
+    }
+    assert extension.label == "renderer demo1 (demo 1.0)"
+
+
+def test_a_built_in_name_wins(install):
+    install("demo", "[tokmill.engines]\ntokenizers = no_such:ENGINE\n")
+    assert find(ENGINES, "tokenizers").extension is None
+
+
+def test_a_package_that_cannot_be_imported_is_named(install):
+    install("broken", "[tokmill.engines]\nbad = broken_one:ENGINE\n", broken_one="1 / 0\n")
+    with pytest.raises(UsageError) as caught:
+        find(ENGINES, "bad")
+    assert str(caught.value) == (
+        "engine bad: broken 1.0 cannot be loaded (broken_one:ENGINE): "
+        "ZeroDivisionError: division by zero (broken_one.py:1)"
+    )
+
+
+def test_a_name_of_two_packages_is_an_error_that_names_both(install):
+    for name in ("one", "two"):
+        install(name, "[tokmill.formats]\ntwice = json:dumps\n")
+    with pytest.raises(UsageError) as caught:
+        find(FORMATS, "twice")
+    assert str(caught.value).startswith("format twice: two packages have it, ")
+    assert {"one", "two"} <= set(str(caught.value).split())
+
+
+def test_an_object_of_another_kind_is_one_line(install):
+    install("demo", "[tokmill.formats]\nodd = json:dumps\n")
+    with pytest.raises(UsageError, match=r"^format odd \(demo 1.0\): expected a tokmill Format, f"):
+        format_named("odd")
+
+
+def test_the_identity_of_a_package_is_over_all_its_source_files(install, tmp_path):
+    sums = set()
+    for name in ("pack_one", "pack_two", "pack_three"):
+        (tmp_path / name / "inner").mkdir(parents=True)
+        for file in ("__init__.py", "inner/__init__.py", "inner/code.py"):
+            (tmp_path / name / file).write_text("a = 1\n")
+        (tmp_path / name / "data.json").write_text(name)
+    (tmp_path / "pack_three/inner/code.py").write_text("a = 2\n")
+    install("demo", "[tokmill.formats]\n")
+    sums = [source_sha256(f"{n}.inner.code") for n in ("pack_one", "pack_two", "pack_three")]
+    assert sums[0] == sums[1] != sums[2]
+
+
+def test_an_installed_module_is_found_before_one_in_the_current_directory(tmp_path, monkeypatch):
+    (tmp_path / "json.py").write_text("dumps = 1\n")
+    (tmp_path / "beside.py").write_text("value = 2\n")
+    monkeypatch.chdir(tmp_path)
+    assert callable(find_path("renderer", "json:dumps").value)
+    assert find_path("renderer", "beside:value").value == 2
+    with pytest.raises(UsageError, match=r"renderer a:: expected package.module:function"):
+        find_path("renderer", "a:")
+
+
+def test_another_source_than_the_planned_one_stops_a_worker(tmp_path, monkeypatch):
+    (tmp_path / "planned.py").write_text("value = 2\n")
+    monkeypatch.chdir(tmp_path)
+    extension = find_path("renderer", "planned:value").extension
+    check_extensions([extension])
+    with pytest.raises(StateError, match=r"^renderer planned:value: its source changed since"):
+        check_extensions([dataclasses.replace(extension, sha256="0" * 64)])
