@@ -31,7 +31,7 @@ from tokmill.engines.engine import (
 )
 from tokmill.engines.trial.contexts import derive_groups
 from tokmill.engines.trial.engine_process import EngineProcess
-from tokmill.engines.trial.scan import RememberedScan
+from tokmill.engines.trial.scan import Scan
 from tokmill.engines.trial.tasks import EngineToLoad
 from tokmill.settings.schema import TokenizerSettings
 from tokmill.tokenizer.tokenizer import Tokenizer, load_tokenizer
@@ -67,7 +67,7 @@ def rows(
     def reference() -> Engine:
         return load_engine(REFERENCE, tokenizer, control_in_text="text", n_threads=threads)
 
-    scanner = RememberedScan(tokenizer, reference, "text", derive_groups(tokenizer))
+    scanner = Scan(tokenizer, reference, "text", derive_groups(tokenizer))
     for name in engines:
         start = time.perf_counter()
         with EngineProcess(EngineToLoad(name, tokenizer, "text", threads)) as candidate:

@@ -9,14 +9,8 @@ import pytest
 
 import tokmill.engines.trial.engine_process as module
 from tokmill.engines.engine import FAST_ENGINES, REFERENCE, is_installed, load_engine
-from tokmill.engines.trial.engine_process import EngineProcess, InProcessEngine, fingerprints_of
-from tokmill.engines.trial.tasks import (
-    CompareTask,
-    EngineToLoad,
-    FingerprintTask,
-    TimeTask,
-    fingerprints,
-)
+from tokmill.engines.trial.engine_process import EngineProcess, InProcessEngine
+from tokmill.engines.trial.tasks import EngineToLoad, Speed, fingerprints
 
 needs_fast_engines = pytest.mark.skipif(
     not all(is_installed(name) for name in FAST_ENGINES), reason="an engine has no wheel here"
@@ -27,20 +21,20 @@ def loading(tokenizer, name=REFERENCE) -> EngineToLoad:
     return EngineToLoad(name, tokenizer, "text", 1)
 
 
-def parity(tokenizer, *, skew=0) -> CompareTask:
+def parity(tokenizer, *, skew=0) -> tuple[str, list[str], list[np.ndarray]]:
     texts = ["hello", "the cat"]
     reference = load_engine(REFERENCE, tokenizer, control_in_text="text", n_threads=1)
     batch = reference.encode(pa.array(texts, pa.large_string()))
     ids = [batch.ids[a:b] + skew for a, b in zip(batch.offsets, batch.offsets[1:], strict=False)]
-    return CompareTask(texts, ids)
+    return "differences", texts, ids
 
 
 def test_an_equal_engine_answers_no_difference_and_then_its_speed(tokenizer):
     with EngineProcess(loading(tokenizer)) as found:
-        found.begin(parity(tokenizer))
+        found.begin(*parity(tokenizer))
         assert found.result() == {}
-        found.begin(TimeTask(["hello world"] * 500))
-        assert set(found.result()) == {"first", "second", "again"}
+        found.begin("speed", ["hello world"] * 500)
+        assert isinstance(found.result(), Speed)
     assert found.refused == ""
 
 
@@ -48,8 +42,8 @@ def test_an_equal_engine_answers_no_difference_and_then_its_speed(tokenizer):
 @pytest.mark.parametrize("name", FAST_ENGINES)
 def test_every_text_with_wrong_ids_is_reported(tokenizer, name):
     with EngineProcess(loading(tokenizer, name)) as found:
-        found.begin(parity(tokenizer, skew=1))
-        lines = found.result()["differences"]
+        found.begin(*parity(tokenizer, skew=1))
+        lines = found.result()
         line = "its ids differ from the reference's at token 0 "
         assert [lines[i].startswith(line) for i in (0, 1)] == [True, True]
         assert found.refused == ""
@@ -57,10 +51,10 @@ def test_every_text_with_wrong_ids_is_reported(tokenizer, name):
 
 def test_a_child_that_dies_refuses_the_engine(tokenizer):
     with EngineProcess(loading(tokenizer)) as found:
-        found.begin(CompareTask([3], [np.zeros(1, np.uint32)]))
+        found.begin("differences", [3], [np.zeros(1, np.uint32)])
         found.result()
         assert found.refused.startswith("died with status 1: ")
-        found.begin(parity(tokenizer))  # writes to nobody
+        found.begin(*parity(tokenizer))  # writes to nobody
 
 
 @needs_fast_engines
@@ -68,7 +62,7 @@ def test_a_child_that_dies_refuses_the_engine(tokenizer):
 def test_an_engine_that_cannot_load_the_tokenizer_says_why(tokenizer, name):
     model = dataclasses.replace(tokenizer, name="m.model", json="")
     with EngineProcess(loading(model, name)) as found:
-        found.begin(parity(tokenizer))
+        found.begin(*parity(tokenizer))
         found.result()
         why = f"engine {name} cannot take the tokenizer: no tokenizer.json says the same"
         assert found.refused == why
@@ -77,7 +71,7 @@ def test_an_engine_that_cannot_load_the_tokenizer_says_why(tokenizer, name):
 def test_a_child_that_does_not_answer_in_time_refuses_the_engine(tokenizer, monkeypatch):
     monkeypatch.setattr(module, "ANSWER_TIMEOUT_S", 0.001)
     with EngineProcess(loading(tokenizer)) as found:
-        found.begin(parity(tokenizer))
+        found.begin(*parity(tokenizer))
         found.result()
         assert found.refused == "did not finish within 0.001 s"
 
@@ -85,8 +79,8 @@ def test_a_child_that_does_not_answer_in_time_refuses_the_engine(tokenizer, monk
 def test_an_engine_that_is_not_installed_starts_no_child(tokenizer, monkeypatch):
     monkeypatch.setattr(module, "is_installed", lambda name: False)
     with EngineProcess(loading(tokenizer)) as found:
-        found.begin(parity(tokenizer))
-        assert (found.result(), found.refused) == ({}, "not installed")
+        found.begin(*parity(tokenizer))
+        assert (found.result(), found.refused) == (None, "not installed")
 
 
 def test_nothing_is_left_of_a_closed_engine(tokenizer):
@@ -101,8 +95,8 @@ def test_nothing_is_left_of_a_closed_engine(tokenizer):
 def test_a_child_answers_with_fingerprints_of_ids(tokenizer):
     texts = ["hello", "", "the cat"]
     with EngineProcess(loading(tokenizer)) as found:
-        found.begin(FingerprintTask(texts))
-        told = fingerprints_of(found)
+        found.begin("fingerprints", texts)
+        told = found.result()
     reference = load_engine(REFERENCE, tokenizer, control_in_text="text", n_threads=1)
     assert told.tolist() == fingerprints(reference, texts).tolist()
     assert len(set(told.tolist())) == 3
@@ -110,20 +104,20 @@ def test_a_child_answers_with_fingerprints_of_ids(tokenizer):
 
 def test_a_child_that_dies_has_no_fingerprints(tokenizer):
     with EngineProcess(loading(tokenizer)) as found:
-        found.begin(FingerprintTask([3]))
-        assert len(fingerprints_of(found)) == 0
+        found.begin("fingerprints", [3])
+        assert found.result() is None
         assert found.refused.startswith("died with status 1: ")
 
 
 def test_an_engine_in_this_process_answers_as_a_child_does(tokenizer):
     with InProcessEngine(EngineToLoad(REFERENCE, tokenizer, "text", 1)) as found:
-        found.begin(parity(tokenizer))
+        found.begin(*parity(tokenizer))
         assert found.result() == {}
-        found.begin(parity(tokenizer, skew=1))
-        assert list(found.result()["differences"]) == [0, 1]
-        found.begin(FingerprintTask(["hello"]))
+        found.begin(*parity(tokenizer, skew=1))
+        assert list(found.result()) == [0, 1]
+        found.begin("fingerprints", ["hello"])
         reference = load_engine(REFERENCE, tokenizer, control_in_text="text", n_threads=1)
-        assert fingerprints_of(found).tolist() == fingerprints(reference, ["hello"]).tolist()
+        assert found.result().tolist() == fingerprints(reference, ["hello"]).tolist()
     assert found.refused == ""
 
 
@@ -133,8 +127,8 @@ def test_an_engine_in_this_process_that_cannot_load_the_tokenizer_says_why(token
         pytest.skip(f"{name} has no wheel here")
     model = dataclasses.replace(tokenizer, json="")
     with InProcessEngine(EngineToLoad(name, model, "text", 1)) as found:
-        found.begin(parity(tokenizer))
-        assert (found.result(), len(fingerprints_of(found))) == ({}, 0)
+        found.begin(*parity(tokenizer))
+        assert found.result() is None
         assert found.refused.endswith("no tokenizer.json says the same")
 
 
@@ -143,4 +137,4 @@ def test_an_error_that_is_no_native_panic_is_raised(tokenizer):
         InProcessEngine(EngineToLoad(REFERENCE, tokenizer, "text", 1)) as found,
         pytest.raises(TypeError),
     ):
-        found.begin(CompareTask([object()], [np.zeros(1, np.uint32)]))
+        found.begin("differences", [object()], [np.zeros(1, np.uint32)])

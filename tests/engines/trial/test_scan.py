@@ -12,7 +12,7 @@ from tokmill.engines.choice import ScanResult
 from tokmill.engines.engine import FAST_ENGINES, REFERENCE, is_installed, load_engine
 from tokmill.engines.trial.contexts import Context, Group, derive_groups
 from tokmill.engines.trial.engine_process import EngineProcess
-from tokmill.engines.trial.scan import MOST_CHARACTERS, RememberedScan, Scan
+from tokmill.engines.trial.scan import MOST_CHARACTERS, Scan
 from tokmill.engines.trial.tasks import EngineToLoad, fingerprints
 from tokmill.tokenizer.tokenizer_json import byte_characters
 from tokmill.values import TokenBatch
@@ -66,7 +66,7 @@ def some_of(tokenizer, more: str) -> list[Group]:
 
 
 def scanned(tokenizer, reference, engine, more: str) -> ScanResult:
-    scan = Scan(tokenizer, lambda: reference, some_of(tokenizer, more))
+    scan = Scan(tokenizer, lambda: reference, groups=some_of(tokenizer, more))
     return scan.compare(fingerprints(engine, scan.texts), lambda texts: fingerprints(engine, texts))
 
 
@@ -237,16 +237,16 @@ def _directory(tmp_path, monkeypatch):
     monkeypatch.setenv("TOKMILL_CACHE_DIR", str(tmp_path / "cache"))
 
 
-def scan_of(tokenizer, groups=None, loads=None) -> RememberedScan:
+def scan_of(tokenizer, groups=None, loads=None) -> Scan:
     def reference():
         if loads is not None:
             loads.append("reference")
         return load_engine(REFERENCE, tokenizer, control_in_text="text", n_threads=1)
 
-    return RememberedScan(tokenizer, reference, "text", groups)
+    return Scan(tokenizer, reference, "text", groups)
 
 
-def result_of(scan: RememberedScan, tokenizer, name: str):
+def result_of(scan: Scan, tokenizer, name: str):
     with EngineProcess(EngineToLoad(name, tokenizer, "text", 1)) as engine:
         scan.begin(engine)
         return scan.result(engine), engine.refused

@@ -10,10 +10,8 @@ from tokmill.children import Child
 from tokmill.engines.engine import FAST_ENGINES, REFERENCE, is_installed, load_engine
 from tokmill.engines.trial.hostile_texts import hostile_texts
 from tokmill.engines.trial.tasks import (
-    CompareTask,
+    EngineTasks,
     EngineToLoad,
-    TaskRunner,
-    TimeTask,
     fingerprints,
 )
 from tokmill.errors import TokenizerError
@@ -22,29 +20,29 @@ from tokmill.tokenizer.control_tokens import control_token_strings
 TEXTS = ["hello world", "", "a<eos>b", "猫"]
 
 
-def runner_of(tokenizer, engine=REFERENCE) -> TaskRunner:
-    return TaskRunner(EngineToLoad(engine, tokenizer, "text", 1))
+def runner_of(tokenizer, engine=REFERENCE) -> EngineTasks:
+    return EngineTasks(EngineToLoad(engine, tokenizer, "text", 1))
 
 
-def parity(tokenizer, *, skew=0) -> CompareTask:
+def parity(tokenizer, *, skew=0) -> tuple[list[str], list]:
     batch = load_engine(REFERENCE, tokenizer, control_in_text="text", n_threads=1).encode(
         pa.array(TEXTS, pa.large_string())
     )
     ids = [batch.ids[batch.offsets[i] : batch.offsets[i + 1]] + skew for i in range(len(TEXTS))]
-    return CompareTask(TEXTS, ids)
+    return TEXTS, ids
 
 
 @pytest.mark.parametrize("name", [REFERENCE, *FAST_ENGINES])
 def test_an_equal_engine_answers_no_difference(tokenizer, name):
     if not is_installed(name):
         pytest.skip(f"{name} has no wheel here")
-    assert runner_of(tokenizer, name).answer(parity(tokenizer)) == {}
+    assert runner_of(tokenizer, name).differences(*parity(tokenizer)) == {}
 
 
 def test_every_differing_text_is_named(tokenizer):
-    answer = runner_of(tokenizer).answer(parity(tokenizer, skew=1))
-    assert list(answer["differences"]) == [0, 2, 3]  # an empty text has no id
-    assert answer["differences"][3].startswith("its ids differ from the reference's at token 0 (")
+    answer = runner_of(tokenizer).differences(*parity(tokenizer, skew=1))
+    assert list(answer) == [0, 2, 3]  # an empty text has no id
+    assert answer[3].startswith("its ids differ from the reference's at token 0 (")
 
 
 def test_the_tokenizer_is_read_once_for_all_texts_that_differ(tokenizer, monkeypatch):
@@ -53,15 +51,15 @@ def test_the_tokenizer_is_read_once_for_all_texts_that_differ(tokenizer, monkeyp
         "tokmill.engines.trial.tasks.control_token_strings",
         lambda one: read.append(one) or control_token_strings(one),
     )
-    assert len(runner.answer(task)["differences"]) == 3
+    assert len(runner.differences(*task)) == 3
     assert len(read) == 1
 
 
 def test_answers_contain_neither_texts_of_the_corpus_nor_paths(tokenizer):
     text = hostile_texts([])[5]
-    ids = [found + 1 for found in parity(tokenizer).ids]
-    answer = runner_of(tokenizer).answer(CompareTask([text, "mine"], ids[:2]))
-    lines = list(answer["differences"].values())
+    ids = [found + 1 for found in parity(tokenizer)[1]]
+    answer = runner_of(tokenizer).differences([text, "mine"], ids[:2])
+    lines = list(answer.values())
     assert lines[0].endswith(f" of the built-in text {text!r}")
     assert lines[1].endswith(" of a sampled document")
     elsewhere = dataclasses.replace(tokenizer, name="/home/somebody/tokenizer", json="")
@@ -71,10 +69,9 @@ def test_answers_contain_neither_texts_of_the_corpus_nor_paths(tokenizer):
 
 @pytest.mark.parametrize("texts", [["hello world"] * 500, ["a"], ["", ""]])
 def test_both_halves_are_timed_and_the_second_again(tokenizer, texts):
-    answer = runner_of(tokenizer).answer(TimeTask(texts))
-    assert list(answer) == ["first", "second", "again"]
-    assert all(0 <= seconds < 1 for seconds in answer.values())
-    assert answer["again"] > 0
+    speed = runner_of(tokenizer).speed(texts)
+    assert all(0 <= seconds < 1 for seconds in speed)
+    assert speed.again > 0
 
 
 def test_a_child_process_answers_every_message(tokenizer):
@@ -82,10 +79,10 @@ def test_a_child_process_answers_every_message(tokenizer):
     with Child("tokmill.engines.trial.tasks") as child:
         child.send(EngineToLoad(REFERENCE, tokenizer, "text", 1))
         for task in (parity(tokenizer), parity(tokenizer, skew=1)):
-            child.send(task)
+            child.send(("differences", task))
             answers.append(child.receive())
     assert answers[0] == {}
-    assert "ids differ" in answers[1]["differences"][0]
+    assert "ids differ" in answers[1][0]
 
 
 def test_fingerprints_are_equal_only_for_equal_ids(tokenizer, monkeypatch):

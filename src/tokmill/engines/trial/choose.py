@@ -30,7 +30,7 @@ from tokmill.engines.trial.compare import (
 )
 from tokmill.engines.trial.engine_process import TIMED_OUT
 from tokmill.engines.trial.remembered import KeptScans, choice_key, remember, remembered
-from tokmill.engines.trial.scan import RememberedScan
+from tokmill.engines.trial.scan import Scan
 from tokmill.engines.trial.tasks import EngineToLoad
 from tokmill.errors import TokenizerError
 from tokmill.tokenizer.continuation import continuation_tokenizer
@@ -200,7 +200,7 @@ def find_exact_engine(
         reference: loads the reference engine for them.
         sample: reads documents of the corpus; both are called while engines load.
         timed: whether engines are timed; if not, the first exact one is taken.
-        groups: see `RememberedScan`.
+        groups: see `Scan`.
 
     Raises:
         TokenizerError: the engine asked for is missing, refuses the tokenizer or is not exact.
@@ -214,7 +214,7 @@ def find_exact_engine(
     def expected() -> Expected:
         return encode_expected(tokenizer, reference(), sample())
 
-    scan = RememberedScan(tokenizer, reference, request.control_in_text, groups)
+    scan = Scan(tokenizer, reference, request.control_in_text, groups)
     trial = Trial()
     for names in _rounds(asked, timed=timed):
         loadings = [
@@ -233,7 +233,7 @@ def find_exact_engine(
 
 def _best(request: EngineRequest, expected: Expected, trial: Trial, *, timed: bool) -> EngineChoice:
     """Return the fastest of the exact engines, or the reference."""
-    n_checked = len(expected.parity.texts)
+    n_checked = len(expected.texts)
     reference_speed = {REFERENCE: expected.mb_per_s} if expected.mb_per_s else {}
     if not trial.proven:
         choice = _reference_choice(request, NO_FAST_ENGINE)

@@ -13,7 +13,6 @@ import pyarrow as pa
 from tokmill.engines.characters import CharacterFinder
 from tokmill.engines.trial.engine_process import EngineProcess, InProcessEngine
 from tokmill.engines.trial.hostile_texts import hostile_texts
-from tokmill.engines.trial.tasks import CompareTask, Speed, TimeTask
 from tokmill.tokenizer.control_tokens import control_token_strings
 
 if TYPE_CHECKING:
@@ -26,8 +25,8 @@ if TYPE_CHECKING:
     from tokmill.engines.choice import ScanResult
     from tokmill.engines.engine import Engine
     from tokmill.engines.trial.engine_process import EngineOnTrial
-    from tokmill.engines.trial.scan import RememberedScan
-    from tokmill.engines.trial.tasks import EngineToLoad
+    from tokmill.engines.trial.scan import Scan
+    from tokmill.engines.trial.tasks import EngineToLoad, Speed
     from tokmill.tokenizer.tokenizer import Tokenizer
 
 PARITY_BYTES = 512 << 10
@@ -57,7 +56,8 @@ class CorpusSample:
 class Expected:
     """Texts with the reference's ids, and its speed on the sample in MB/s, 0 if unknown."""
 
-    parity: CompareTask
+    texts: Sequence[str]
+    ids: Sequence[npt.NDArray[np.uint32]]
     sample: CorpusSample
     mb_per_s: float
 
@@ -82,7 +82,7 @@ def encode_expected(tokenizer: Tokenizer, reference: Engine, sample: CorpusSampl
     expected += _ids(reference, some)
     seconds, n_bytes = time.perf_counter() - start, sum(len(text.encode()) for text in some)
     speed = round(n_bytes / seconds / 1e6, 1) if n_bytes >= _TIMED_BYTES else 0.0
-    return Expected(CompareTask(hostile + some, expected), sample, speed)
+    return Expected(hostile + some, expected, sample, speed)
 
 
 def _ids(reference: Engine, texts: Sequence[str]) -> list[npt.NDArray[np.uint32]]:
@@ -91,10 +91,10 @@ def _ids(reference: Engine, texts: Sequence[str]) -> list[npt.NDArray[np.uint32]
     return [batch.ids[start:stop] for start, stop in ends]
 
 
-def timing_texts(sample: CorpusSample) -> TimeTask:
+def timing_texts(sample: CorpusSample) -> Sequence[str]:
     """Return the documents that the parity check does not use; an engine has cached the others."""
     stride = parity_stride(sample.texts)
-    return TimeTask([text for i, text in enumerate(sample.texts) if i % stride] or sample.texts)
+    return [text for i, text in enumerate(sample.texts) if i % stride] or sample.texts
 
 
 def parity_stride(texts: Sequence[str]) -> int:
@@ -105,7 +105,7 @@ def parity_stride(texts: Sequence[str]) -> int:
 
 def try_engines(
     loadings: Sequence[EngineToLoad],
-    scan: RememberedScan,
+    scan: Scan,
     expected: Callable[[], Expected],
     trial: Trial,
     *,
@@ -122,19 +122,19 @@ def try_engines(
             engine = InProcessEngine(loading) if is_known else EngineProcess(loading)
             engines.append(engine)
             stack.enter_context(engine)
-        sample = expected().sample
+        texts, sample = expected().texts, expected().sample
         for engine in engines:
-            engine.begin(expected().parity)
-        differences = {one.name: _differences(one, expected().parity.texts) for one in engines}
+            engine.begin("differences", texts, expected().ids)
+        differences = {one.name: _differences(one, texts) for one in engines}
         for engine in engines:
             scan.begin(engine)
         for engine in engines:
             _judge(engine, scan, differences[engine.name], trial)
             if may_refuse:
                 _refuse_slow(engine, sample, trial)
-        timing = timing_texts(sample) if timed else TimeTask(())
         for engine in engines:
-            _time(engine, timing, sample, trial)
+            if timed:
+                _time(engine, sample, trial)
             if engine.refused:
                 trial.refused[engine.name] = engine.refused
             else:
@@ -147,16 +147,13 @@ def _differences(engine: EngineOnTrial, texts: Sequence[str]) -> dict[str, str]:
     A different ASCII text refuses the engine. In other texts, a character that is routed to the
     reference can be the cause.
     """
-    found = engine.result().get("differences", {})
-    differences = {texts[i]: line for i, line in found.items()}
+    differences = {texts[i]: line for i, line in (engine.result() or {}).items()}
     ascii_only = [line for text, line in differences.items() if text.isascii()]
     engine.refused = engine.refused or next(iter(ascii_only), "")
     return differences
 
 
-def _judge(
-    engine: EngineOnTrial, scan: RememberedScan, differences: Mapping[str, str], trial: Trial
-) -> None:
+def _judge(engine: EngineOnTrial, scan: Scan, differences: Mapping[str, str], trial: Trial) -> None:
     """Refuse an engine for its scan, or for a differing text without a routed character."""
     if not engine.refused and scan.known(engine.name) is not None:
         trial.kept.add(engine.name)
@@ -190,15 +187,16 @@ def _share_with(characters: CharacterSet, texts: Sequence[str]) -> float:
     return sum(len(texts[i]) for i in found.tolist()) / max(1, sum(map(len, texts)))
 
 
-def _time(engine: EngineOnTrial, timing: TimeTask, sample: CorpusSample, trial: Trial) -> None:
-    """Measure the speed of an engine, unless it is refused or there is nothing to time it on."""
-    if not timing.texts or engine.refused:
+def _time(engine: EngineOnTrial, sample: CorpusSample, trial: Trial) -> None:
+    """Measure the speed of an engine, if there is text for it."""
+    texts = timing_texts(sample)
+    if not texts:
         return
-    engine.begin(timing)
-    answer = engine.result()
-    if not engine.refused:
-        speed = expected_speed(Speed(**answer), timing.n_bytes, sample)
-        trial.mb_per_s[engine.name] = round(speed, 1)
+    engine.begin("speed", texts)
+    speed = engine.result()
+    if speed is not None:
+        n_bytes = sum(len(text.encode()) for text in texts)
+        trial.mb_per_s[engine.name] = round(expected_speed(speed, n_bytes, sample), 1)
 
 
 def expected_speed(speed: Speed, n_bytes: int, sample: CorpusSample) -> float:

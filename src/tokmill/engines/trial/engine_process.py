@@ -11,21 +11,16 @@ import tempfile
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any, Self
 
-import numpy as np
-
 from tokmill.children import Child, ChildEndedError
 from tokmill.engines.engine import is_installed
-from tokmill.engines.threads import VARIABLE
-from tokmill.engines.trial.tasks import TaskRunner
+from tokmill.engines.trial.tasks import EngineTasks
 from tokmill.errors import TokmillError
 from tokmill.tokenizer.tokenizer import is_panic
 
 if TYPE_CHECKING:
     from concurrent.futures import Future
 
-    import numpy.typing as npt
-
-    from tokmill.engines.trial.tasks import EngineToLoad, Task
+    from tokmill.engines.trial.tasks import EngineToLoad
 
 ANSWER_TIMEOUT_S = 120
 """For one answer, loading included. Counted only while the parent waits: before that, the parent
@@ -46,11 +41,11 @@ class EngineProcess:
         if self.refused:
             return
         self._errors = tempfile.TemporaryFile()  # noqa: SIM115  `__exit__` closes it
-        threads = {VARIABLE: str(loading.n_threads)}
+        threads = {"RAYON_NUM_THREADS": str(loading.n_threads)}
         self._child = Child("tokmill.engines.trial.tasks", defaults=threads, errors=self._errors)
         self._thread = ThreadPoolExecutor(1)
         self._thread.submit(self._child.send, loading)
-        self._answer: Future[dict[str, Any]]
+        self._answer: Future[Any]
 
     def __enter__(self) -> Self:
         """Return the engine."""
@@ -64,29 +59,31 @@ class EngineProcess:
             self._child.kill()
             self._errors.close()
 
-    def begin(self, task: Task) -> None:
-        """Send a task to the child, which may still load; `result` waits for the answer."""
+    def begin(self, task: str, *arguments: object) -> None:
+        """Send a task to the child, which may still load: a method of `EngineTasks`."""
         if not self.refused:
-            self._answer = self._thread.submit(self._ask, task)
+            self._answer = self._thread.submit(self._ask, (task, arguments))
 
-    def result(self) -> dict[str, Any]:
-        """Return the answer to the last task; an empty one, and `refused`, if there is none."""
+    def result(self) -> Any:
+        """Return the result of the last task; None, and `refused`, if there is none."""
         if self.refused:
-            return {}
+            return None
         try:
             answer = self._answer.result(ANSWER_TIMEOUT_S)
         except TimeoutError:
-            answer = {"refused": f"{TIMED_OUT} within {ANSWER_TIMEOUT_S} s"}
+            self.refused = f"{TIMED_OUT} within {ANSWER_TIMEOUT_S} s"
             self._child.stop()
         except ChildEndedError as error:
-            answer = {"refused": f"died with status {error.status}: {self._last_error_line()}"}
-        self.refused = answer.get("refused", "")
-        return {} if self.refused else answer
+            self.refused = f"died with status {error.status}: {self._last_error_line()}"
+        else:
+            if not isinstance(answer, TokmillError):
+                return answer
+            self.refused = str(answer)
+        return None
 
-    def _ask(self, task: Task) -> dict[str, Any]:
-        self._child.send(task)
-        answer: dict[str, Any] = self._child.receive()
-        return answer
+    def _ask(self, message: object) -> Any:
+        self._child.send(message)
+        return self._child.receive()
 
     def _last_error_line(self) -> str:
         self._errors.seek(0)
@@ -101,8 +98,8 @@ class InProcessEngine:
         self.name = loading.engine
         self.refused = "" if is_installed(self.name) else "not installed"
         self._loading = loading
-        self._runner: TaskRunner | None = None
-        self._answer: dict[str, Any] = {}
+        self._tasks: EngineTasks | None = None
+        self._answer: Any = None
 
     def __enter__(self) -> Self:
         """Return the engine."""
@@ -110,16 +107,15 @@ class InProcessEngine:
 
     def __exit__(self, *_: object) -> None:
         """Drop the engine."""
-        self._runner = None
+        self._tasks = None
 
-    def begin(self, task: Task) -> None:
-        """Run a task; `result` returns its answer."""
-        self._answer = {}
+    def begin(self, task: str, *arguments: object) -> None:
+        """Run a task; `result` returns its result."""
         if self.refused:
             return
         try:
-            self._runner = self._runner or TaskRunner(self._loading)
-            self._answer = self._runner.answer(task)
+            self._tasks = self._tasks or EngineTasks(self._loading)
+            self._answer = getattr(self._tasks, task)(*arguments)
         except TokmillError as error:
             self.refused = str(error)
         except BaseException as error:
@@ -127,15 +123,9 @@ class InProcessEngine:
                 raise
             self.refused = " ".join(str(error).split())[:200]
 
-    def result(self) -> dict[str, Any]:
-        """Return the answer to the last task; an empty one, and `refused`, if there is none."""
-        return {} if self.refused else self._answer
+    def result(self) -> Any:
+        """Return the result of the last task; None, and `refused`, if there is none."""
+        return None if self.refused else self._answer
 
 
 EngineOnTrial = EngineProcess | InProcessEngine
-
-
-def fingerprints_of(engine: EngineOnTrial) -> npt.NDArray[np.uint64]:
-    """Return the answer to the last `FingerprintTask`; empty if the engine is refused."""
-    found: npt.NDArray[np.uint64] = engine.result().get("fingerprints", np.empty(0, np.uint64))
-    return found

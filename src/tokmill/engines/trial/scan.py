@@ -15,10 +15,9 @@ import numpy as np
 from tokmill.engines.characters import CharacterSet
 from tokmill.engines.choice import ScanResult
 from tokmill.engines.trial.contexts import derive_groups
-from tokmill.engines.trial.engine_process import fingerprints_of
 from tokmill.engines.trial.remembered import KeptScans
 from tokmill.engines.trial.sequences import class_sequences, compositions, in_lines, token_texts
-from tokmill.engines.trial.tasks import FingerprintTask, fingerprints
+from tokmill.engines.trial.tasks import fingerprints
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -30,7 +29,7 @@ if TYPE_CHECKING:
     from tokmill.engines.trial.engine_process import EngineOnTrial
     from tokmill.tokenizer.tokenizer import Tokenizer
 
-    Answer = Callable[[Sequence[str]], npt.NDArray[np.uint64]]
+    Answer = Callable[[Sequence[str]], npt.NDArray[np.uint64] | None]
 
 _CHARACTERS_PER_TEXT = 64
 
@@ -38,8 +37,8 @@ MOST_CHARACTERS = 20_000
 """An engine that differs on more characters is refused: newer tables cannot be the reason."""
 
 
-class RememberedScan:
-    """Scan results of one tokenizer, of earlier runs and of this one.
+class Scan:
+    """The comparison for one tokenizer.
 
     Args:
         tokenizer: the tokenizer to encode with.
@@ -52,10 +51,12 @@ class RememberedScan:
         self,
         tokenizer: Tokenizer,
         reference: Callable[[], Engine],
-        control_in_text: str,
+        control_in_text: str = "text",
         groups: Sequence[Group] | None = None,
     ) -> None:
-        self._scan = Scan(tokenizer, reference, groups)
+        self._tokenizer = tokenizer
+        self._reference = reference
+        self._groups = groups
         self._kept = KeptScans(tokenizer, control_in_text) if groups is None else None
         self._known: dict[str, ScanResult | None] = {}
 
@@ -68,48 +69,29 @@ class RememberedScan:
     def begin(self, engine: EngineOnTrial) -> None:
         """Let an engine encode all texts, unless its result is known."""
         if not engine.refused and self.known(engine.name) is None:
-            engine.begin(FingerprintTask(self._scan.texts))
+            engine.begin("fingerprints", self.texts)
 
     def result(self, engine: EngineOnTrial) -> ScanResult | None:
         """Return the result for an engine after `begin`; None if it is refused otherwise."""
         known = None if engine.refused else self.known(engine.name)
         if engine.refused or known is not None:
             return known
-        expected = self._scan.expected  # computed while the engine works
-        found = fingerprints_of(engine)
-        if engine.refused or len(found) != len(expected):
+        _ = self.expected  # computed while the engine works
+        found = engine.result()
+        if found is None:
             return None
 
-        def answer(texts: Sequence[str]) -> npt.NDArray[np.uint64]:
-            engine.begin(FingerprintTask(texts))
-            return fingerprints_of(engine)
+        def answer(texts: Sequence[str]) -> npt.NDArray[np.uint64] | None:
+            engine.begin("fingerprints", texts)
+            fingerprints: npt.NDArray[np.uint64] | None = engine.result()
+            return fingerprints
 
-        result = self._scan.compare(found, answer)
+        result = self.compare(found, answer)
         if engine.refused:
             return None
         if self._kept is not None:
             self._kept.keep(engine.name, result)
         return result
-
-
-class Scan:
-    """The comparison for one tokenizer.
-
-    Args:
-        tokenizer: the tokenizer to encode with.
-        reference: loads its reference engine.
-        groups: the characters and their contexts; by default all, derived from the tokenizer.
-    """
-
-    def __init__(
-        self,
-        tokenizer: Tokenizer,
-        reference: Callable[[], Engine],
-        groups: Sequence[Group] | None = None,
-    ) -> None:
-        self._tokenizer = tokenizer
-        self._reference = reference
-        self._groups = groups
 
     @cached_property
     def texts(self) -> list[str]:
@@ -152,7 +134,7 @@ class Scan:
         if not texts:
             return [], []
         answered = answer(texts)
-        if len(answered) != len(texts):  # the engine is refused meanwhile
+        if answered is None:  # the engine is refused meanwhile
             return [], []
         differs = iter((fingerprints(self._reference(), texts) != answered).tolist())
         found, joint = [], []

@@ -1,16 +1,16 @@
 """Tasks for an engine under trial: compare ids, compute fingerprints of ids, measure speed.
 
-The module is also the child process of `EngineProcess`: its first message is an `EngineToLoad`,
-every other one is a task, and gets an answer.
+The module is also the child process of `EngineProcess`. Its first message is an `EngineToLoad`,
+every other one the name and the arguments of a task; the answer is a result or an error.
 """
 
 from __future__ import annotations
 
 import time
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -49,38 +49,7 @@ class EngineToLoad:
     n_threads: int
 
 
-@dataclass(frozen=True, slots=True)
-class CompareTask:
-    """Compare the ids of texts with the reference's."""
-
-    texts: Sequence[str]
-    ids: Sequence[Any]
-
-
-@dataclass(frozen=True, slots=True)
-class FingerprintTask:
-    """Compute `fingerprints` of texts."""
-
-    texts: Sequence[str]
-
-
-@dataclass(frozen=True, slots=True)
-class TimeTask:
-    """Measure the speed on texts."""
-
-    texts: Sequence[str]
-
-    @property
-    def n_bytes(self) -> int:
-        """Return the number of bytes of all texts."""
-        return sum(len(text.encode()) for text in self.texts)
-
-
-Task = CompareTask | FingerprintTask | TimeTask
-
-
-@dataclass(frozen=True, slots=True)
-class Speed:
+class Speed(NamedTuple):
     """Seconds per byte: first half of some texts, second half, and second half again."""
 
     first: float
@@ -88,11 +57,11 @@ class Speed:
     again: float
 
 
-class TaskRunner:
-    """An engine under trial.
+class EngineTasks:
+    """The tasks, one method each, for one engine.
 
     Raises:
-        TokenizerError: it is missing, or refuses the tokenizer.
+        TokenizerError: the engine is missing, or refuses the tokenizer.
     """
 
     def __init__(self, loading: EngineToLoad) -> None:
@@ -106,21 +75,28 @@ class TaskRunner:
             n_threads=loading.n_threads,
         )
 
-    def answer(self, task: Task) -> dict[str, Any]:
-        """Run a task; return `differences` by text index, a `Speed`, or `fingerprints`."""
-        if isinstance(task, FingerprintTask):
-            return {"fingerprints": fingerprints(self._engine, task.texts)}
-        return self._compared(task) if isinstance(task, CompareTask) else self._timed(task)
-
-    def _compared(self, task: CompareTask) -> dict[str, Any]:
-        batch = self._engine.encode(pa.array(task.texts, pa.large_string()))
-        differences = {}
-        for i, expected in enumerate(task.ids):
+    def differences(self, texts: Sequence[str], expected: Sequence[Any]) -> dict[int, str]:
+        """Return a line for each text, by index, whose ids differ from the reference's."""
+        batch = self._engine.encode(pa.array(texts, pa.large_string()))
+        found = {}
+        for i, expected_ids in enumerate(expected):
             ids = batch.ids[batch.offsets[i] : batch.offsets[i + 1]]
-            if not np.array_equal(ids, expected):
-                differs = describe_difference(ids, expected)
-                differences[i] = f"its {differs} of {self._describe(task.texts[i])}"
-        return {"differences": differences} if differences else {}
+            if not np.array_equal(ids, expected_ids):
+                differs = describe_difference(ids, expected_ids)
+                found[i] = f"its {differs} of {self._describe(texts[i])}"
+        return found
+
+    def fingerprints(self, texts: Sequence[str]) -> npt.NDArray[np.uint64]:
+        """Return the fingerprints of texts."""
+        return fingerprints(self._engine, texts)
+
+    def speed(self, texts: Sequence[str]) -> Speed:
+        """Measure the speed on texts."""
+        middle = len(texts) // 2
+        first = self._seconds_per_byte(texts[:middle])
+        second = self._seconds_per_byte(texts[middle:])
+        again = min(self._seconds_per_byte(texts[middle:]) for _ in range(_PASSES))
+        return Speed(first, second, again)
 
     def _describe(self, text: str) -> str:
         """Return a text's name; a text of the corpus is not shown, since answers are kept."""
@@ -131,13 +107,6 @@ class TaskRunner:
     def _built_in(self) -> frozenset[str]:
         # Cached: reading the control tokens of a large vocabulary takes 0.1 s.
         return frozenset(hostile_texts(control_token_strings(self._tokenizer)))
-
-    def _timed(self, task: TimeTask) -> dict[str, Any]:
-        middle = len(task.texts) // 2
-        first = self._seconds_per_byte(task.texts[:middle])
-        second = self._seconds_per_byte(task.texts[middle:])
-        again = min(self._seconds_per_byte(task.texts[middle:]) for _ in range(_PASSES))
-        return asdict(Speed(first, second, again))
 
     def _seconds_per_byte(self, texts: Sequence[str]) -> float:
         """Time the engine as a run calls it: from all its threads, or from one.
@@ -175,10 +144,11 @@ def main() -> None:
     parent = Parent()
     loading = parent.receive()
     try:
-        runner = TaskRunner(loading)
+        tasks = EngineTasks(loading)
     except TokmillError as error:
         parent.receive()  # the first task
-        parent.send({"refused": str(error)})
+        parent.send(error)
         return
     while True:
-        parent.send(runner.answer(parent.receive()))
+        name, arguments = parent.receive()
+        parent.send(getattr(tasks, name)(*arguments))
