@@ -5,7 +5,7 @@ import pytest
 
 from tokmill.masks.assemble import assemble
 from tokmill.masks.boundaries import BoundaryTokens
-from tokmill.masks.layout import lay_out
+from tokmill.masks.layout import SampleRules, lay_out
 from tokmill.values import TokenBatch
 
 
@@ -21,7 +21,7 @@ def marks(*found):
 
 
 def assembled(batch, tokens, marks, *, split=False, straddling="train"):
-    layout = lay_out(batch, split=split)
+    layout = lay_out(batch, SampleRules("split" if split else "joint"))
     n_samples = len(batch.offsets) - 1
     return assemble(layout, tokens, marks, n_samples, straddling=straddling)
 

@@ -11,7 +11,7 @@ from tokmill.engines.reference import TokenizersReference
 from tokmill.errors import ParityError
 from tokmill.masks import boundaries as module
 from tokmill.masks.boundaries import ReferenceOffsets, find_boundaries
-from tokmill.masks.layout import lay_out
+from tokmill.masks.layout import SampleRules, lay_out
 from tokmill.tokenizer.byte_lengths import byte_lengths
 from tokmill.tokenizer.continuation import continuation_tokenizer
 from tokmill.values import TokenBatch
@@ -32,7 +32,7 @@ SAMPLES = [
 
 
 def found(tokenizer, batch, *, by, continuation=None):
-    layout = lay_out(batch, split=False)
+    layout = lay_out(batch, SampleRules("joint"))
     is_continuation = layout.follows_control & (continuation is not None)
     texts = layout.texts.to_pylist()
     engines = [TokenizersReference(t, parse=False) for t in (tokenizer, continuation or tokenizer)]

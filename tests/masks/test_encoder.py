@@ -14,9 +14,9 @@ from tokmill.masks.encoder import (
     JOINT_DIFFERS,
     STRADDLING_TOKENS,
     SampleEncoder,
-    SampleRules,
     reference_offsets,
 )
+from tokmill.masks.layout import SampleRules
 from tokmill.timing import StageTimer
 from tokmill.tokenizer.byte_lengths import byte_lengths
 from tokmill.tokenizer.continuation import continuation_tokenizer

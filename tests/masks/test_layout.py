@@ -5,7 +5,7 @@ import dataclasses
 import numpy as np
 import pytest
 
-from tokmill.masks.layout import lay_out
+from tokmill.masks.layout import SampleRules, lay_out
 
 CHAT = [
     [
@@ -14,6 +14,10 @@ CHAT = [
     ],
     [("Q: ", 0), ("a", 1, True), ("\nQ: ", 0), ("b", 1, True)],
 ]
+
+
+def laid_out(batch, *, split, **rules):
+    return lay_out(batch, SampleRules("split" if split else "joint", **rules))
 
 
 def texts(layout):
@@ -25,7 +29,7 @@ def spans(layout):
 
 
 def test_split_ends_a_text_where_the_weight_changes(sample_batch):
-    layout = lay_out(sample_batch(CHAT), split=True)
+    layout = laid_out(sample_batch(CHAT), split=True)
     assert texts(layout) == ["user\nHi", "\n", "bot\n", "Yo", "\n", "Q: ", "a", "\nQ: ", "b"]
     assert layout.follows_text.tolist() == [0, 0, 0, 1, 0, 0, 1, 1, 1]
     assert layout.follows_control.tolist() == [1, 1, 1, 0, 1, 0, 0, 0, 0]
@@ -35,7 +39,7 @@ def test_split_ends_a_text_where_the_weight_changes(sample_batch):
 
 
 def test_a_joint_text_goes_from_control_token_to_control_token(sample_batch):
-    layout = lay_out(sample_batch(CHAT), split=False)
+    layout = laid_out(sample_batch(CHAT), split=False)
     assert texts(layout) == ["user\nHi", "\n", "bot\nYo", "\n", "Q: a\nQ: b"]
     assert layout.boundary_text.tolist() == [2, 4, 4, 4]
     assert layout.boundary_bytes.tolist() == [4, 3, 4, 8]
@@ -44,7 +48,7 @@ def test_a_joint_text_goes_from_control_token_to_control_token(sample_batch):
 
 @pytest.mark.parametrize("split", [True, False])
 def test_each_span_has_one_weight(sample_batch, split):
-    layout = lay_out(sample_batch(CHAT), split=split)
+    layout = laid_out(sample_batch(CHAT), split=split)
     assert spans(layout) == [
         *((1, 0), (-1, 0), (2, 0), (-1, 0), (1, 0), (-1, 0), (-1, 1), (2, 1), (-1, 0)),
         *((-1, 0), (-1, 1), (-1, 0), (-1, 1)),
@@ -55,7 +59,7 @@ def test_each_span_has_one_weight(sample_batch, split):
 
 def test_a_turn_that_ends_inside_a_text_makes_a_boundary(sample_batch):
     batch = sample_batch([[("ab", 1, True), ("c", 1), ("d", 1)]])
-    layout = lay_out(batch, split=True)
+    layout = laid_out(batch, split=True)
     assert texts(layout) == ["abcd"]
     assert (layout.boundary_bytes.tolist(), layout.is_inner.tolist()) == ([2], [False, True])
     assert layout.ends_turn.tolist() == [True, False]
@@ -63,7 +67,7 @@ def test_a_turn_that_ends_inside_a_text_makes_a_boundary(sample_batch):
 
 @pytest.mark.parametrize("split", [True, False])
 def test_text_that_must_not_merge_starts_a_text(sample_batch, split):
-    layout = lay_out(sample_batch([[("a", 0), ("!b", 0), ("c", 0)]]), split=split)
+    layout = laid_out(sample_batch([[("a", 0), ("!b", 0), ("c", 0)]]), split=split)
     assert texts(layout) == ["a", "bc"]
     assert layout.follows_text.tolist() == [False, True]
 
@@ -78,7 +82,7 @@ def test_empty_texts_are_left_out(sample_batch, split):
             [("d", 0), ("!", 1), ("e", 0), ("!", 1)],
         ]
     )
-    layout = lay_out(batch, split=split)
+    layout = laid_out(batch, split=split)
     assert texts(layout) == ["ab", "c", "d", "e"]
     assert layout.control.tolist()[:3] == [1, -1, -1]
     assert layout.sample.tolist() == [0, 0, 1, 3, 3]
@@ -102,7 +106,7 @@ def test_control_tokens_strip_white_space_of_their_own_sample(
     sample_batch, parts, left, right, expected
 ):
     batch = sample_batch([[(part, 0) for part in parts], [(" z ", 0)]])
-    layout = lay_out(batch, split=True, strips_left=left, strips_right=right)
+    layout = laid_out(batch, split=True, strips_left=frozenset(left), strips_right=frozenset(right))
     assert texts(layout) == [*expected, " z "]
 
 
@@ -117,12 +121,12 @@ def test_a_slice_of_a_batch_is_laid_out_like_a_batch(sample_batch):
         weights=batch.weights[1:],
         turn_ends=batch.turn_ends[1:],
     )
-    assert texts(lay_out(view, split=True)) == ["a", "b"]
-    assert texts(lay_out(view, split=False)) == ["a", "b"]
+    assert texts(laid_out(view, split=True)) == ["a", "b"]
+    assert texts(laid_out(view, split=False)) == ["a", "b"]
 
 
 def test_no_samples_have_no_texts(sample_batch):
-    layout = lay_out(sample_batch([]), split=True)
+    layout = laid_out(sample_batch([]), split=True)
     assert (texts(layout), spans(layout)) == ([], [])
 
 
@@ -130,7 +134,7 @@ RESTARTS = r"(<c>[ \n]*)|<d>"
 
 
 def texts_of(samples, sample_batch, *, split=True):
-    layout = lay_out(sample_batch(samples), split=split, restart_pattern=RESTARTS)
+    layout = laid_out(sample_batch(samples), split=split, restart_pattern=RESTARTS)
     shown = zip(layout.texts.to_pylist(), layout.follows_text.tolist(), strict=True)
     return [f"+{text}" if behind else text for text, behind in shown]
 
@@ -160,7 +164,7 @@ def test_a_restart_changes_nothing_in_the_next_sample(sample_batch):
 @pytest.mark.parametrize("split", [True, False])
 def test_weights_and_turn_ends_stay_with_their_text(sample_batch, split):
     sample = [("a<c>b", 1, True), (7, 0), ("<c>", 0), ("c", 1, True)]
-    layout = lay_out(sample_batch([sample]), split=split, restart_pattern=RESTARTS)
+    layout = laid_out(sample_batch([sample]), split=split, restart_pattern=RESTARTS)
     assert layout.texts.to_pylist() == ["a<c>", "b", "<c>", "c"]
     assert layout.control.tolist() == [-1, -2, 7, -1, -2 if not split else layout.control[-1]]
     assert layout.weights.tolist() == [1, 1, 0, 0, 1]
@@ -170,8 +174,8 @@ def test_weights_and_turn_ends_stay_with_their_text(sample_batch, split):
 def test_texts_without_control_tokens_are_laid_out_as_without_a_pattern(sample_batch):
     batch = sample_batch([[("a", 0), ("b", 1)], [("<d>", 0)]])
     found, expected = (
-        lay_out(batch, split=True, restart_pattern=RESTARTS),
-        lay_out(batch, split=True),
+        laid_out(batch, split=True, restart_pattern=RESTARTS),
+        laid_out(batch, split=True),
     )
     assert found.texts.equals(expected.texts)
     assert found.follows_text.tolist() == expected.follows_text.tolist() == [False, True, False]

@@ -16,7 +16,7 @@ import pyarrow as pa
 from tokmill.errors import TokenizerError
 from tokmill.masks.assemble import assemble
 from tokmill.masks.boundaries import ReferenceOffsets, find_boundaries
-from tokmill.masks.layout import lay_out
+from tokmill.masks.layout import SampleRules, lay_out
 from tokmill.masks.split_joint import SplitJointCheck
 from tokmill.masks.truncation import select_samples
 from tokmill.offsets import merge_tokens
@@ -78,25 +78,6 @@ class EncodedSamples:
         )
 
 
-@dataclass(frozen=True, slots=True)
-class SampleRules:
-    """How samples are encoded.
-
-    `boundary`: `split` or `joint`. `straddling`: how a token that straddles a joint boundary is
-    treated: `train`, `mask` or `reject`. `after_control`: whether text after a control token is
-    encoded as the `first` text or as a `continuation`. `strips_left`, `strips_right`: ids of the
-    control tokens that strip the white space before and after them. `restart_pattern`: see
-    `lay_out`.
-    """
-
-    boundary: str
-    straddling: str = "train"
-    after_control: str = "first"
-    strips_left: frozenset[int] = frozenset()
-    strips_right: frozenset[int] = frozenset()
-    restart_pattern: str = ""
-
-
 class SampleEncoder:
     """Encodes batches of samples; safe to call from several threads if its engines are.
 
@@ -140,13 +121,7 @@ class SampleEncoder:
             ParityError: the engine has other tokens for a text than the reference.
         """
         rules = self._rules
-        layout = lay_out(
-            batch,
-            split=rules.boundary == "split",
-            strips_left=rules.strips_left,
-            strips_right=rules.strips_right,
-            restart_pattern=rules.restart_pattern,
-        )
+        layout = lay_out(batch, rules)
         refused: dict[int, tuple[str, str]] = {}
         is_continuation = self._is_continuation(layout, refused)
         timer.end("mask")

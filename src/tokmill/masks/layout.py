@@ -3,7 +3,7 @@
 A text is what an engine encodes at once: adjacent text segments of one sample. A span has one
 weight: a control token, or a part of a text. Two spans of one text meet at a boundary; there the
 weight changes or a turn ends. With `split` a text also ends where the weight changes, so boundaries
-are rare. Without it, boundaries have to be found among the tokens of the text.
+are rare. With `joint`, they have to be found among the tokens of the text.
 """
 
 from __future__ import annotations
@@ -20,13 +20,31 @@ from tokmill.offsets import byte_offsets, starts_run, text_column
 from tokmill.values import UNMERGED_TEXT
 
 if TYPE_CHECKING:
-    from collections.abc import Collection
-
     import numpy.typing as npt
     import pyarrow as pa
 
     from tokmill.masks.segments import Segments
     from tokmill.values import SampleBatch
+
+
+@dataclass(frozen=True, slots=True)
+class SampleRules:
+    """How samples are encoded.
+
+    `boundary`: `split` or `joint`. `straddling`: how a token that straddles a joint boundary is
+    treated: `train`, `mask` or `reject`. `after_control`: whether text after a control token is
+    encoded as the `first` text or as a `continuation`. `strips_left`, `strips_right`: ids of the
+    control tokens that strip the white space before and after them. `restart_pattern`: matches
+    control tokens that are parsed in texts; a text ends after each match of a group, and the rest
+    is encoded like the start of a text.
+    """
+
+    boundary: str
+    straddling: str = "train"
+    after_control: str = "first"
+    strips_left: frozenset[int] = frozenset()
+    strips_right: frozenset[int] = frozenset()
+    restart_pattern: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,23 +74,13 @@ class Layout:
     stripped: npt.NDArray[np.int64]
 
 
-def lay_out(
-    batch: SampleBatch,
-    *,
-    split: bool,
-    strips_left: Collection[int] = (),
-    strips_right: Collection[int] = (),
-    restart_pattern: str = "",
-) -> Layout:
-    """Return the layout of a batch; with `split`, a text ends where the weight changes.
-
-    `restart_pattern` matches control tokens that are parsed in texts. A text ends after each match
-    of a group, and the rest is encoded like the start of a text. `strips_*`: see `SampleRules`.
-    """
-    segments = flat_segments(batch, strips_left, strips_right)
+def lay_out(batch: SampleBatch, rules: SampleRules) -> Layout:
+    """Return the layout of a batch."""
+    split = rules.boundary == "split"
+    segments = flat_segments(batch, rules.strips_left, rules.strips_right)
     joints = _joints(segments, split=split)
-    if restart_pattern:
-        restarts = _find_restarts(segments, joints, restart_pattern)
+    if rules.restart_pattern:
+        restarts = _find_restarts(segments, joints, rules.restart_pattern)
         if restarts:
             segments = cut_segments(segments, np.array(restarts, np.int64))
             return _layout(segments, _joints(segments, split=split), restarts)

@@ -10,7 +10,8 @@ from tokmill.engines.choice import Continuation
 from tokmill.engines.continuation_check import check_continuation
 from tokmill.engines.engine import REFERENCE
 from tokmill.errors import TokenizerError
-from tokmill.masks.encoder import SampleEncoder, SampleRules, reference_offsets
+from tokmill.masks.encoder import SampleEncoder, reference_offsets
+from tokmill.masks.layout import SampleRules
 from tokmill.recipes.engines import make_engine, reference_loader
 from tokmill.recipes.sft_setup import sft_settings
 from tokmill.tokenizer.byte_lengths import byte_lengths
