@@ -16,7 +16,7 @@ def number(request):
     signal.signal(request.param, before)
 
 
-def test_an_interrupt_is_raised_at_the_end_of_what_must_not_be_cut(number):
+def test_an_interrupt_is_raised_at_the_end_of_the_delayed_code(number):
     done = []
 
     def work() -> None:

@@ -39,7 +39,7 @@ def run_child(code: str, *arguments: str | Path) -> subprocess.CompletedProcess[
     )
 
 
-def test_a_committed_file_is_whole_and_read_only(tmp_path: Path):
+def test_a_committed_file_is_complete_and_read_only(tmp_path: Path):
     assert write_file(tmp_path / "a.bin", b"\x01\x02") is True
     assert (tmp_path / "a.bin").read_bytes() == b"\x01\x02"
     assert stat.S_IMODE((tmp_path / "a.bin").stat().st_mode) == 0o444
@@ -102,7 +102,7 @@ def test_a_rewrite_takes_the_place_of_the_old_file_where_it_is_asked_for(tmp_pat
     assert (tmp_path / "a").read_bytes() == b"new"
 
 
-def test_what_a_killed_attempt_left_is_committed_again(tmp_path: Path):
+def test_the_same_file_of_a_killed_attempt_is_committed_again(tmp_path: Path):
     for _ in range(2):
         assert write_file(tmp_path / "a", b"same") is True
     assert names(tmp_path) == ["a"]
@@ -163,7 +163,7 @@ except StorageError as error:
 """
 
 
-def test_a_full_disk_leaves_nothing_and_says_how_to_continue(tmp_path: Path):
+def test_a_full_disk_leaves_no_file_and_the_error_says_how_to_continue(tmp_path: Path):
     child = run_child(FULL, tmp_path / "a.bin")
     assert child.returncode == 0, child.stderr
     assert child.stdout == (
@@ -174,7 +174,7 @@ def test_a_full_disk_leaves_nothing_and_says_how_to_continue(tmp_path: Path):
 
 
 @pytest.mark.parametrize("number", [errno.ENOSPC, errno.EDQUOT, errno.EFBIG])
-def test_every_kind_of_full_disk_says_to_make_room(number):
+def test_every_kind_of_full_disk_gives_the_advice_to_make_room(number):
     with (
         pytest.raises(StorageError, match=r"^out: .*: make room and run the same command again"),
         storage_errors("out"),
@@ -219,9 +219,7 @@ def test_free_bytes_of_a_path_that_is_not_there_yet_are_those_of_its_parent(tmp_
     assert free_bytes(Path("not-there-yet")) > 0
 
 
-def test_a_long_file_is_whole_though_it_is_synced_and_leaves_the_cache_on_the_way(
-    tmp_path, monkeypatch
-):
+def test_a_long_file_is_complete_after_syncs_that_drop_its_pages(tmp_path, monkeypatch):
     monkeypatch.setattr(storage, "SYNC_BYTES", 1000)
     monkeypatch.setattr(storage, "CACHED_BYTES", 2000)
     pending = storage.PendingFile(tmp_path / "long")

@@ -3,7 +3,7 @@ from __future__ import annotations
 from tokmill.timing import StageTimer, add_seconds
 
 
-def test_the_laps_of_a_stage_add_up_and_skipped_time_counts_for_none():
+def test_the_times_of_a_stage_add_up_and_skipped_time_is_not_counted():
     laps = StageTimer()
     laps.end("read")
     first = laps.seconds["read"]

@@ -106,7 +106,7 @@ def make_dataset(tmp_path: Path) -> Callable[..., tuple[Path, dict[str, Any]]]:
 
 
 def described(lengths: Sequence[int], dtype: str, **counted: int) -> dict[str, Any]:
-    """Give the entries of a manifest that do not name files."""
+    """Return the entries of a manifest that do not name files."""
     counts = {
         "records": len(lengths) + 3,
         "documents": len(lengths),

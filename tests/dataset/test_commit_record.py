@@ -121,7 +121,7 @@ def test_a_record_reads_back_from_its_own_bytes(tmp_path: Path):
     assert read.as_bytes() == RECORD.as_bytes()
 
 
-def test_a_record_says_its_format_version_part_and_fingerprint():
+def test_a_record_has_its_format_version_part_and_fingerprint():
     data = json.loads(RECORD.as_bytes())
     assert (data["format_version"], data["part"], data["fingerprint"]) == (1, 3, "f1")
 
@@ -156,7 +156,7 @@ def test_a_record_of_other_inputs_or_settings_is_refused(tmp_path: Path):
         RECORD.as_bytes()[:-9],
     ],
 )
-def test_a_damaged_record_is_refused_and_says_what_to_do(tmp_path: Path, content):
+def test_a_damaged_record_is_refused_with_advice(tmp_path: Path, content):
     path = tmp_path / "0000003.json"
     path.write_bytes(content)
     with pytest.raises(StateError, match=r"damaged commit record \(.*\): run with --overwrite$"):
@@ -164,7 +164,7 @@ def test_a_damaged_record_is_refused_and_says_what_to_do(tmp_path: Path, content
 
 
 @pytest.mark.parametrize("kind", ["missing", "shorter", "directory", "under a file"])
-def test_a_record_that_vouches_for_what_does_not_stand_is_removed(tmp_path: Path, kind):
+def test_a_record_with_a_missing_file_is_removed(tmp_path: Path, kind):
     path = tmp_path / "0000003.json"
     path.write_bytes(PartRecord(3, "f1", (Commit((SHARD,), None, {}, (), None),)).as_bytes())
     names = [entry.name for entry in SHARD.files]

@@ -53,7 +53,7 @@ def remove_rows(directory: Path) -> None:
         path.unlink()
 
 
-def test_a_row_of_more_than_a_shard_stands_alone(make_sft):
+def test_a_row_longer_than_a_shard_gets_its_own_shard(make_sft):
     directory, manifest = make_sft(packed=5)
     remove_rows(directory)
     _files, listed = write_packed_rows(directory, manifest, "blake3", shard_bytes=1)
@@ -93,7 +93,7 @@ def test_rows_that_cannot_be_gathered_leave_nothing(make_sft):
     assert sorted(path.name for path in directory.iterdir()) == before
 
 
-def test_a_shard_that_is_cut_while_its_rows_are_gathered_is_a_broken_promise(make_sft):
+def test_a_shard_that_is_truncated_while_its_rows_are_read_is_an_error(make_sft):
     directory, manifest = make_sft(packed=5)
     source = open_rows(directory, manifest, "train")
     path = directory / "train-0000000-0001.mask"
@@ -104,7 +104,7 @@ def test_a_shard_that_is_cut_while_its_rows_are_gathered_is_a_broken_promise(mak
         source.rows(2, 3)
 
 
-def test_a_whole_row_needs_no_padding(make_sft):
+def test_a_full_row_needs_no_padding(make_sft):
     directory, manifest = make_sft(packed=5)
     source = open_rows(directory, manifest, "train")
     np.testing.assert_array_equal(source.rows(1, 3)["bin"], [1, 9, 3, 1, 3, 1, 11, 12, 13, 3])

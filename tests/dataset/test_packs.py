@@ -75,7 +75,7 @@ def test_an_index_of_other_documents_is_a_broken_promise(make_sft):
         sample_lengths(directory, [{**entry, "name": "train-0000009-0000"}], "train")
 
 
-def test_a_summary_says_how_full_rows_are():
+def test_a_summary_has_the_fill_of_rows():
     assert summary(3, 4, 14, 5) == {
         "capacity": 5,
         "rows": 3,

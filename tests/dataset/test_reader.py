@@ -135,7 +135,7 @@ def test_an_empty_shard_is_a_broken_promise(make_dataset):
         find_document(directory, manifest, 2)
 
 
-def test_an_index_of_another_dtype_is_a_broken_promise(make_dataset):
+def test_an_index_of_another_dtype_is_an_error(make_dataset):
     directory, manifest = make_dataset({"train-0000000-0000": [[7, 2]]}, dtype="uint16")
     with pytest.raises(VerifyError, match=r"index says 2 bytes per token, manifest uint32$"):
         list(open_shards(directory, {**manifest, "dtype": "uint32"}))
@@ -181,7 +181,7 @@ def test_a_dataset_for_pretraining_has_no_masks(make_dataset):
 
 
 @pytest.mark.parametrize("content", [None, b"", b"\x00\x01"])
-def test_a_mask_that_is_missing_or_of_another_length_is_a_broken_promise(make_sft, content):
+def test_a_mask_that_is_missing_or_of_another_length_is_an_error(make_sft, content):
     directory, manifest = make_sft()
     path = directory / "train-0000000-0000.mask"
     path.unlink()

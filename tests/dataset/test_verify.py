@@ -30,7 +30,7 @@ def problems(directory: Path, manifest: dict[str, Any]) -> list[str]:
 
 
 def summed(manifest: dict[str, Any]) -> dict[str, Any]:
-    """Give a manifest its right own sum, as a forger would."""
+    """Return a manifest its right own sum, as a forger would."""
     return {**manifest, "sha256": manifest_sha256(manifest)}
 
 
@@ -91,7 +91,7 @@ UNREAD_SUMS = {"files": 1, "text_bytes": 9, "stored_bytes": 0}
         ),
     ],
 )
-def test_what_a_manifest_says_of_unread_input_must_be_of_its_kind(
+def test_the_unread_entries_of_a_manifest_must_be_of_their_kind(
     make_dataset, totals, unread, problem
 ):
     directory, manifest = make_dataset()
@@ -416,7 +416,7 @@ def test_a_part_that_is_lost_with_a_sum_that_fits_is_found(make_dataset):
 
 
 @pytest.mark.parametrize("output", [{}, {"val_fraction": 0.5}, {"shard_tokens": 8}])
-def test_what_a_run_makes_has_no_problem(tmp_path: Path, tokenizer_dir: Path, silent, output):
+def test_a_dataset_of_a_run_has_no_problem(tmp_path: Path, tokenizer_dir: Path, silent, output):
     lines = [json.dumps({"text": f"hello {i}"}) for i in range(20)]
     (tmp_path / "corpus.jsonl").write_text("\n".join([*lines[:10], "[1]", *lines[10:]]))
     config = build_config(

@@ -64,7 +64,7 @@ def test_neither_eos_nor_bos_is_looked_for(make_sft):
     assert problems(*make_sft(samples)) == []
 
 
-def test_a_changed_mask_is_found_by_its_sum_and_by_what_it_means(make_sft, rewrite):
+def test_a_changed_mask_is_found_by_its_checksum_and_by_its_values(make_sft, rewrite):
     directory, manifest = make_sft()
     rewrite(directory, manifest, f"{FIRST}.mask", put(3, b"\x02"))
     assert problems(directory, manifest) == [
@@ -73,7 +73,7 @@ def test_a_changed_mask_is_found_by_its_sum_and_by_what_it_means(make_sft, rewri
     ]
 
 
-def test_a_changed_weight_is_found_by_its_sum_and_by_what_it_means(make_sft, rewrite):
+def test_a_changed_weight_is_found_by_its_checksum_and_by_its_values(make_sft, rewrite):
     directory, manifest = make_sft(weight=0.5)
     rewrite(directory, manifest, f"{FIRST}.weight", put(15, b"\xbf"))
     assert problems(directory, manifest) == [

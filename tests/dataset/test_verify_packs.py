@@ -137,7 +137,7 @@ def test_an_index_of_rows_that_does_not_fit_is_found(make_sft, rewrite, position
     assert problems(directory, forged) == [expected]
 
 
-def test_a_shard_of_rows_that_is_gone_is_found(make_sft):
+def test_a_missing_shard_of_rows_is_found(make_sft):
     directory, manifest = make_sft(packed=5)
     (directory / "packed-train-0001.bin").unlink()
     assert problems(directory, manifest) == ["packed-train-0001.bin: missing"]

@@ -49,7 +49,7 @@ def any_size(monkeypatch) -> None:
         monkeypatch.setattr(choosing, name, 0)
 
 
-def test_for_little_text_the_reference_is_taken_and_said(chosen, cache_dir):
+def test_for_little_text_the_reference_is_chosen_and_noted(chosen, cache_dir):
     choice = chosen(engine="auto")
     assert choice.name == REFERENCE
     assert choice.reason == "quicker than proving another engine for so little text"
@@ -80,7 +80,7 @@ def test_a_remembered_choice_is_compared_on_the_corpus_of_every_run(chosen, monk
 
 
 @needs_fast_engines
-def test_a_remembered_choice_that_gives_other_ids_here_is_made_anew(
+def test_a_remembered_choice_with_other_ids_is_made_again(
     chosen, monkeypatch, cache_dir, tokenizer_dir, tmp_path
 ):
     # gigatoken does not heed that an added token is for whole words.
@@ -112,7 +112,7 @@ def test_a_choice_kept_by_another_version_is_made_again(chosen, cache_dir):
     assert [choice["name"] for choice in again.values()] == ["gigatoken"]
 
 
-def test_falling_back_is_said_with_its_reasons_and_its_speed(
+def test_a_fallback_to_the_reference_is_reported_with_reasons_and_speed(
     chosen, monkeypatch, cache_dir, tokenizer_dir, tmp_path
 ):
     any_size(monkeypatch)

@@ -47,7 +47,7 @@ def one_of_each_kind(directory: Path) -> list[str]:
 
 
 @pytest.mark.parametrize("damage", ["gone", "cut"])
-def test_every_file_that_is_gone_or_cut_is_made_again(chats, listener, files_of, damage):
+def test_every_file_that_is_missing_or_truncated_is_made_again(chats, listener, files_of, damage):
     out = Path(chats.output.dir)
     before = files_of(out)
     names = one_of_each_kind(out)
@@ -87,13 +87,13 @@ def test_a_manifest_that_was_changed_is_written_again(
     assert listener.warnings[-1].endswith(": it is written again")
 
 
-def test_a_complete_dataset_with_a_file_of_somebody_is_left_alone(out, make_config, listener):
+def test_a_complete_dataset_with_a_foreign_file_is_not_changed(out, make_config, listener):
     manifest = run(make_config(), listener)
     (out / "notes.txt").write_text("mine")
     assert run(make_config(), listener) == manifest
 
 
-def test_a_dataset_that_lost_its_plan_is_said_so_and_left_alone(out, make_config, listener):
+def test_a_dataset_without_its_plan_is_refused_and_not_changed(out, make_config, listener):
     run(make_config(), listener)
     (out / "plan.json").unlink()
     before = sorted(out.rglob("*"))

@@ -71,7 +71,7 @@ def refusal(directory: Path) -> str:
     return str(caught.value)
 
 
-def test_clear_removes_a_dataset_and_nothing_hidden(directory):
+def test_a_dataset_is_removed_and_hidden_files_stay(directory):
     (directory / ".notes").write_bytes(b"x")
     clear_owned(directory)
     assert {path.name for path in directory.iterdir()} == {".lock", ".notes"}
@@ -103,7 +103,7 @@ FOREIGN = [
 
 
 @pytest.mark.parametrize("name", FOREIGN)
-def test_clear_removes_nothing_where_more_than_a_dataset_stands(directory, name):
+def test_nothing_is_removed_beside_a_foreign_file(directory, name):
     (directory / name).parent.mkdir(exist_ok=True)
     (directory / name).write_bytes(b"years of work")
     head, _, rest = name.partition("/")
@@ -121,7 +121,7 @@ def test_files_of_chats_are_not_those_of_pretraining(directory):
 
 
 @pytest.mark.parametrize("name", ["parts", "rejects", "manifest.json", "train-0000000-0000.bin"])
-def test_clear_follows_no_link(directory, tmp_path_factory, name):
+def test_removing_a_dataset_follows_no_link(directory, tmp_path_factory, name):
     elsewhere = tmp_path_factory.mktemp("elsewhere") / "moved"
     (directory / name).rename(elsewhere)
     (directory / name).symlink_to(elsewhere)
@@ -148,7 +148,7 @@ def test_a_pipe_in_place_of_the_plan_does_not_block(directory):
     "content",
     [b"", b"{}", b"[]", b'{"steps": ["buy milk"]}', b"\xff", b"[" * 100_000, b'{"parts": [[]]}'],
 )
-def test_somebody_s_plan_makes_no_directory_tokmill_s(directory, content):
+def test_a_foreign_plan_does_not_make_a_directory_tokmill_s(directory, content):
     (directory / "plan.json").write_bytes(content)
     (directory / "parts" / "precious.txt").write_bytes(b"years of work")
     message = refusal(directory)
@@ -156,12 +156,12 @@ def test_somebody_s_plan_makes_no_directory_tokmill_s(directory, content):
     assert message.endswith("): nothing was changed; choose another --output")
 
 
-def test_somebody_s_manifest_is_not_removed(directory):
+def test_a_foreign_manifest_is_not_removed(directory):
     (directory / "manifest.json").write_bytes(b'{"version": 3}')
     assert "(manifest.json)" in refusal(directory)
 
 
-def test_a_damaged_plan_of_tokmill_is_cleared_with_its_dataset_alone(directory):
+def test_a_damaged_plan_is_removed_with_its_dataset_only(directory):
     (directory / "plan.json").write_bytes(plan_bytes(1)[:40])
     (directory / "mine").touch()
     assert "(mine)" in refusal(directory)
@@ -193,7 +193,7 @@ TEMPORARY = [
 ]
 
 
-def test_sweep_removes_tokmill_s_own_temporaries_alone(directory):
+def test_leftovers_are_only_tokmill_s_own_temporary_files(directory):
     before = names(directory)
     for name in [*HIDDEN, *TEMPORARY]:
         (directory / name).write_bytes(b"x")
@@ -244,7 +244,7 @@ def test_standard_input_is_not_continued(tmp_path):
         refuse_stdin([file, SourceFile("-", "jsonl", "", 0, 0, "")], tmp_path)
 
 
-def test_a_run_is_unstarted_while_its_plan_stands_alone(tmp_path):
+def test_a_directory_with_only_a_plan_is_recognised(tmp_path):
     assert not has_only_plan(tmp_path)
     (tmp_path / "plan.json").write_bytes(plan_bytes(1))
     (tmp_path / "parts").mkdir()

@@ -40,7 +40,7 @@ def test_a_usual_file_system_can_do_everything_and_nothing_is_left(tmp_path):
 
 
 @pytest.mark.parametrize(("call", "number", "what"), CALLS)
-def test_what_a_file_system_lacks_is_named_before_the_first_byte(
+def test_a_missing_operation_of_a_file_system_is_named_before_the_first_byte(
     out, make_config, listener, monkeypatch, call, number, what
 ):
     monkeypatch.setattr(os, call, failing(number))
@@ -75,7 +75,7 @@ def test_a_directory_that_cannot_be_synced_is_named(tmp_path, monkeypatch):
         (errno.EIO, "input/output error"),
     ],
 )
-def test_another_error_is_said_as_it_is(tmp_path, monkeypatch, number, said):
+def test_another_error_is_reported_unchanged(tmp_path, monkeypatch, number, said):
     monkeypatch.setattr(os, "link", failing(number))
     with pytest.raises(StorageError, match=f"^{tmp_path}: {said}"):
         check_file_system(tmp_path)
@@ -100,7 +100,7 @@ def check(tmp_path, configure, write_rows, monkeypatch):
     return run
 
 
-def test_a_disk_with_room_is_not_spoken_of(check):
+def test_a_disk_with_room_gives_no_warning(check):
     assert check(10**9) == []
     assert check(100_000) == []
 
@@ -143,7 +143,7 @@ def test_a_run_that_cannot_fit_writes_nothing(
     assert not listener.plans
 
 
-def test_a_run_that_may_not_fit_warns_and_goes_on_and_a_finished_one_is_not_checked(
+def test_a_run_that_may_not_fit_warns_and_a_finished_one_is_not_checked(
     tmp_path, configure, write_rows, listener, monkeypatch
 ):
     source = write_rows(tmp_path / "in.jsonl", [{"text": "hello world " * 20}] * 60)

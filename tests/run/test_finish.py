@@ -41,7 +41,7 @@ def finished(tmp_path, configure, listener, write_rows):
 
 
 def documented_keys() -> set[str]:
-    """Give the keys that the page of the format lists for the manifest."""
+    """Return the keys that the page of the format lists for the manifest."""
     section = FORMAT_PAGE.read_text().split("## `manifest.json`")[1].split("\n`records = ")[0]
     cells = re.findall(r"^\| (`.*?) \|", section, re.MULTILINE)
     return {key for cell in cells for key in re.findall(r"`(\w+)`", cell)}
@@ -72,9 +72,7 @@ def test_the_manifest_has_a_line_for_each_file_shard_and_source(finished):
         assert lines[start + len(rows)] == "],"
 
 
-def test_what_is_committed_is_read_back_part_by_part(
-    tmp_path, configure, plan_of, run_alone, write_rows
-):
+def test_records_are_read_back_part_by_part(tmp_path, configure, plan_of, run_alone, write_rows):
     path = write_rows(tmp_path / "a.jsonl", [{"text": f"hello {i}"} for i in range(40)])
     plan = plan_of(configure(tmp_path / "out", path, part_bytes=300))
     records = [run_alone(plan, part).record for part in plan.parts]
@@ -178,7 +176,7 @@ def test_verify_finds_nothing_wrong(finished):
 
 @pytest.fixture
 def packed(tmp_path, configure, listener, write_rows):
-    """Give a function that makes a dataset of packed rows, from prompts and answers."""
+    """Return a function that makes a dataset of packed rows, from prompts and answers."""
 
     def make(name, **settings):
         rows = [{"prompt": f"{i}", "completion": " hello" * (1 + i % 9)} for i in range(40)]

@@ -10,7 +10,7 @@ from tokmill.executors.run import run
 FIRST = "train-0000000-0000"
 
 
-def test_a_directory_of_somebody_s_plan_is_not_emptied(out, make_config, listener):
+def test_a_directory_with_a_foreign_plan_is_not_emptied(out, make_config, listener):
     (out / "parts").mkdir(parents=True)
     (out / "plan.json").write_text('{"steps": ["buy milk"]}')
     (out / "parts" / "precious.txt").write_text("years of work")
@@ -22,7 +22,7 @@ def test_a_directory_of_somebody_s_plan_is_not_emptied(out, make_config, listene
 
 @pytest.mark.parametrize("overwrite", [True, False])
 @pytest.mark.parametrize("name", ["thesis.tex", "parts/precious.txt", "rejects/mine"])
-def test_a_run_goes_on_among_its_own_files_alone(
+def test_a_run_continues_only_among_its_own_files(
     out, make_config, listener, begun, name, overwrite
 ):
     (out / name).write_text("years of work")
@@ -80,7 +80,7 @@ def test_nothing_is_removed_behind_a_folder_that_is_a_link(
 
 
 @pytest.mark.parametrize("lost", ["train-*.bin", "parts/*.json", "manifest.json"])
-def test_what_is_cut_stays_beside_a_file_of_somebody(out, make_config, listener, lost):
+def test_a_truncated_file_stays_beside_a_foreign_file(out, make_config, listener, lost):
     run(make_config(), listener)
     for path in out.glob(lost):
         path.unlink()
@@ -96,7 +96,7 @@ def test_what_is_cut_stays_beside_a_file_of_somebody(out, make_config, listener,
 
 @pytest.mark.parametrize("overwrite", [True, False])
 @pytest.mark.parametrize("name", ["thesis.tex", "plan.json", "train-0000000-0000.bin"])
-def test_a_directory_of_somebody_gets_no_lock(out, make_config, listener, name, overwrite):
+def test_a_foreign_directory_gets_no_lock(out, make_config, listener, name, overwrite):
     out.mkdir()
     (out / name).write_text("years of work")
     with pytest.raises(StateError):
@@ -112,7 +112,9 @@ def test_the_output_may_be_a_link_to_a_directory(out, make_config, listener, tmp
     assert out.is_symlink()
 
 
-def test_a_shard_that_was_cut_behind_its_record_is_made_again(out, make_config, listener, begun):
+def test_a_shard_that_was_truncated_after_its_commit_is_made_again(
+    out, make_config, listener, begun
+):
     shard = out / f"{FIRST}.bin"
     data = shard.read_bytes()
     shard.unlink()

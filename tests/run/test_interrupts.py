@@ -113,7 +113,7 @@ main()
     assert (done.returncode, done.stdout, done.stderr) == (130, "", "error: interrupted\n")
 
 
-def test_a_run_from_standard_input_says_that_it_cannot_be_continued(
+def test_a_run_of_standard_input_cannot_be_continued(
     begin: Callable[..., subprocess.Popen[bytes]], source: Path, tmp_path: Path
 ) -> None:
     # It has more input than it is given: cat waits for the rest.

@@ -13,7 +13,9 @@ from tokmill.executors.run import run
 from tokmill.run.make_dataset import workers_and_threads
 
 
-def test_a_run_tells_its_plan_and_every_record_and_gives_its_manifest(out, make_config, listener):
+def test_a_run_reports_its_plan_and_every_record_and_returns_its_manifest(
+    out, make_config, listener
+):
     manifest = run(make_config(), listener)
     (plan,) = listener.plans
     assert len(plan.parts) > 3
@@ -24,7 +26,7 @@ def test_a_run_tells_its_plan_and_every_record_and_gives_its_manifest(out, make_
     assert sorted(path.name for path in out.iterdir() if path.is_dir()) == ["parts", "rejects"]
 
 
-def test_a_run_goes_on_where_it_was_stopped(out, make_config, listener, begun, files_of):
+def test_a_run_continues_where_it_was_stopped(out, make_config, listener, begun, files_of):
     again = run(make_config(), listener)
     n_parts = len(listener.plans[-1].parts)
     assert listener.n_done == [0, n_parts - 1]
@@ -61,7 +63,7 @@ def test_stale_temporaries_are_removed_and_other_hidden_files_are_not(
 
 @pytest.mark.parametrize("ending", ["train-0000000-0000.bin", "train-0000001-0001.idx"])
 @pytest.mark.parametrize("damage", ["gone", "cut"])
-def test_a_part_whose_file_is_gone_or_cut_is_made_anew(
+def test_a_part_whose_file_is_missing_or_truncated_is_made_again(
     out, make_config, listener, files_of, ending, damage
 ):
     config = make_config()
@@ -77,7 +79,7 @@ def test_a_part_whose_file_is_gone_or_cut_is_made_anew(
     assert files_of(out) == before
 
 
-def test_a_dataset_that_is_being_mended_has_no_manifest(out, make_config, listener):
+def test_a_dataset_that_is_being_repaired_has_no_manifest(out, make_config, listener):
     config = make_config()
     run(config, listener)
     (out / "train-0000000-0000.bin").unlink()
@@ -88,9 +90,7 @@ def test_a_dataset_that_is_being_mended_has_no_manifest(out, make_config, listen
     assert not any(stands)
 
 
-def test_a_plan_of_which_nothing_is_committed_gives_way_to_another(
-    out, make_config, listener, begun
-):
+def test_a_plan_without_a_commit_is_replaced_by_another(out, make_config, listener, begun):
     for path in out.rglob("*"):
         if path.is_file() and path.name not in ("plan.json", ".lock"):
             path.unlink()
@@ -102,7 +102,7 @@ def test_a_plan_of_which_nothing_is_committed_gives_way_to_another(
 
 
 @pytest.mark.parametrize("finished", [True, False])
-def test_overwrite_starts_anew(out, make_config, listener, begun, files_of, finished):
+def test_overwrite_starts_again(out, make_config, listener, begun, files_of, finished):
     if finished:
         run(make_config(), listener)
     change = {"part_bytes": 1 << 20, "shard_tokens": 0, "val_fraction": 0.2}
@@ -210,7 +210,7 @@ def test_threads_are_by_default_the_cores_shared_by_the_workers(configure, out):
         ("train-0000000-0000.idx", lambda path: os.truncate(path, 7), "found 7"),
     ],
 )
-def test_a_file_that_is_removed_or_cut_during_the_run_is_an_error_at_its_end(
+def test_a_file_that_is_removed_or_truncated_during_the_run_is_an_error_at_its_end(
     out, make_config, listener, files_of, name, change, found
 ):
     path = out / name

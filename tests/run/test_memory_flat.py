@@ -77,7 +77,7 @@ def engine_known(tokenizer_dir: Path, tmp_path_factory: pytest.TempPathFactory) 
 
 @pytest.mark.usefixtures("engine_known")
 @pytest.mark.parametrize("container", [jsonl, gz, array, csv, parquet, arrow])
-def test_a_corpus_is_never_held(
+def test_a_corpus_is_never_in_memory(
     container: Callable[[Path, int], Path],
     finish_command: Callable[..., None],
     tokenizer_dir: Path,

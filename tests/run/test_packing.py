@@ -167,7 +167,7 @@ def test_a_missing_index_is_a_broken_promise(tmp_path: Path):
 
 
 @pytest.mark.parametrize("longest", [2, 10, 20])
-def test_a_sample_takes_the_memory_that_is_said(tmp_path: Path, longest):
+def test_packing_a_sample_takes_the_documented_memory(tmp_path: Path, longest):
     n = 100_000
     lengths = np.random.default_rng(0).integers(1 if longest < 20 else 11, longest + 1, n)
     entry = shard(tmp_path, "train", 0, lengths.tolist())

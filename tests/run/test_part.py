@@ -56,7 +56,7 @@ def expected() -> list[list[int]]:
 
 
 @pytest.mark.parametrize("engine", ["tokenizers", "gigatoken", "fastokens"])
-def test_every_document_is_what_the_library_gives_and_eos(
+def test_every_document_has_the_ids_of_the_library_and_eos(
     tmp_path, configure, plan_of, run_alone, expected, engine
 ):
     config = configure(
@@ -119,9 +119,7 @@ def test_equal_documents_land_in_the_same_split(
     assert set((train + val).values()) == {10}
 
 
-def test_what_is_reported_adds_up_to_the_record(
-    tmp_path, configure, plan_of, run_alone, write_rows
-):
+def test_progress_adds_up_to_the_record(tmp_path, configure, plan_of, run_alone, write_rows):
     rows = [{"text": "hello " * i} for i in range(1, 20)]
     source = write_rows(tmp_path / "in.jsonl", [*rows, b"{bad", b"", {"text": ""}])
     config = configure(tmp_path / "out", source, batch_bytes=60, min_tokens=4, shard_tokens=50)
@@ -185,7 +183,7 @@ class Lying:
         return TokenBatch(ids, batch.offsets)
 
 
-def test_a_lying_engine_stops_the_part_and_nothing_is_committed(
+def test_an_engine_with_wrong_ids_stops_the_part_and_nothing_is_committed(
     tmp_path, configure, plan_of, write_rows, monkeypatch
 ):
     monkeypatch.setattr(spot_check, "_SHARE_OF_FAST", 0.02)
@@ -201,7 +199,7 @@ def test_a_lying_engine_stops_the_part_and_nothing_is_committed(
     assert sorted(path.name for path in (tmp_path / "out").rglob("*")) == ["parts", "rejects"]
 
 
-def test_an_honest_fast_engine_is_checked_and_the_record_says_how_much_however_blocks_are_cut(
+def test_an_exact_fast_engine_is_checked_and_the_record_counts_it_for_any_block_size(
     tmp_path, configure, plan_of, run_alone, write_rows, monkeypatch
 ):
     monkeypatch.setattr(spot_check, "_SHARE_OF_FAST", 0.25)

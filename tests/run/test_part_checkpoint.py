@@ -191,7 +191,7 @@ def planner(tmp_path, configure, plan_of):
 
 
 @pytest.mark.parametrize("source", SOURCES)
-def test_an_interrupted_part_goes_on_from_where_it_was_to_the_same_bytes(planner, tmp_path, source):
+def test_an_interrupted_part_continues_to_the_same_bytes(planner, tmp_path, source):
     separator = {"text_separator": "\n\n"} if source == "text" else {}
     plan = planner(SOURCES[source](), **separator)
     unbroken = Attempt(plan("unbroken"))
@@ -247,7 +247,7 @@ def test_what_is_stopped_by_a_bug_goes_on_from_its_last_checkpoint(planner, tmp_
     assert kept[-1] > unbroken.n_encoded / 2
 
 
-def test_tokens_of_an_engine_that_was_found_wrong_are_not_gone_on_with(planner, tmp_path):
+def test_tokens_of_an_engine_with_wrong_ids_are_not_kept(planner, tmp_path):
     plan = planner(SOURCES["lines"](), shard_tokens=100_000)
     Attempt(plan("out"), stop_at=5, error=ParityError)
     assert files(tmp_path / "out") == {}
@@ -276,7 +276,7 @@ def test_without_a_checkpoint_yet_nothing_is_left_behind(planner, tmp_path):
     assert files(tmp_path / "out") == {}
 
 
-def test_a_part_of_chats_goes_on_with_its_masks_weights_and_samples(
+def test_a_part_of_chats_continues_with_its_masks_weights_and_samples(
     configure, chat_tokenizer, write_rows, tmp_path
 ):
     sft = SftSettings(template="chatml", weights="file", samples="turn", schema="messages")
@@ -320,7 +320,7 @@ def link(path: Path) -> None:
 
 @pytest.mark.parametrize("damage", [cut, flip, Path.unlink, link])
 @pytest.mark.parametrize("ending", ["bin", "idx", "jsonl", "checkpoint"])
-def test_a_damaged_checkpoint_is_ignored_and_the_commit_begins_anew(
+def test_a_damaged_checkpoint_is_ignored_and_the_commit_begins_again(
     planner, tmp_path, damage, ending
 ):
     plan = planner(SOURCES["lines"](), shard_tokens=100_000)
@@ -363,7 +363,7 @@ def test_a_checkpoint_of_another_commit_or_other_settings_is_removed(planner, tm
     assert checkpoints(tmp_path / "other") == []
 
 
-def test_a_file_that_another_process_still_writes_to_is_not_gone_on_with(planner, tmp_path):
+def test_a_file_that_another_process_still_writes_is_not_continued(planner, tmp_path):
     plan = planner(SOURCES["lines"](), shard_tokens=100_000)
     Attempt(plan("unbroken"))
     Attempt(plan("out"), stop_at=8)

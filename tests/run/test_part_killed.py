@@ -87,7 +87,7 @@ print(kill_at, n_checkpoints)
 """
 
 
-def test_a_part_killed_before_any_call_goes_on_to_the_same_bytes(
+def test_a_part_killed_before_any_call_continues_to_the_same_bytes(
     tmp_path, tokenizer_dir, write_rows
 ):
     rows = [{"text": f"{i} hello 猫 " * (i % 5 + 1)} for i in range(36)]

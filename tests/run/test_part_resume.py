@@ -45,7 +45,7 @@ class StoppedError(Exception):
 
 
 def stop_after(n_calls: int) -> Callable[[object], None]:
-    """Give a report that raises when it is called once more than `n_calls` times."""
+    """Return a report that raises when it is called once more than `n_calls` times."""
     left = iter(range(n_calls))
 
     def report(progress: object) -> None:
@@ -79,7 +79,7 @@ UNSPLITTABLE = {
 
 
 def committed(directory: Path) -> dict[str, tuple[int, int]]:
-    """Give inode and time of every file that a record in `parts/` vouches for."""
+    """Return inode and time of every file that a record in `parts/` names."""
     names = []
     for path in directory.glob("parts/*.json"):
         for commit in json.loads(path.read_bytes())["steps"]:
@@ -99,7 +99,7 @@ def files(directory: Path) -> dict[str, bytes]:
 
 @pytest.fixture(params=[*UNSPLITTABLE, "three files"])
 def plans(request, tmp_path, configure, plan_of):
-    """Give what plans a run of one part into a directory of a given name."""
+    """Return a function that plans a run of one part into a directory of a given name."""
     if request.param == "three files":
         thirds = [b"\n".join(LINES[i : i + 9]) for i in (0, 9, 18)]
         made = {f"{i}.jsonl": data for i, data in enumerate(thirds)}
@@ -117,7 +117,7 @@ def plans(request, tmp_path, configure, plan_of):
     return plan
 
 
-def test_a_part_stopped_at_any_report_goes_on_to_the_same_bytes(plans, run_alone, tmp_path):
+def test_a_part_stopped_at_any_report_continues_to_the_same_bytes(plans, run_alone, tmp_path):
     unbroken = run_alone(plans("unbroken"))
     want = files(tmp_path / "unbroken")
     n_commits = len(unbroken.record.commits)

@@ -32,7 +32,7 @@ class Rows:
 
 
 def block(lengths, is_val=None, *, first=0, rows=None, drops=None, rejects=()):
-    """Give a block whose document of n tokens is n times the number of its line."""
+    """Return a block whose document of n tokens is n times the number of its line."""
     rows = np.arange(len(lengths)) if rows is None else np.array(rows, np.int64)
     offsets = np.cumsum([0, *lengths])
     return EncodedBlock(
@@ -49,7 +49,7 @@ def block(lengths, is_val=None, *, first=0, rows=None, drops=None, rejects=()):
 
 
 def samples(n_samples, lengths, *, weight=0.0, counted=None, **others):
-    """Give a block whose record i gives `n_samples[i]` samples, trained but for first tokens."""
+    """Return a block whose record i gives `n_samples[i]` samples, trained but for first tokens."""
     rows = np.repeat(np.arange(len(n_samples)), n_samples)
     made = block(lengths, rows=rows, **others)
     mask = np.ones(len(made.tokens), np.uint8)
@@ -110,7 +110,7 @@ def test_a_longer_first_document_leaves_no_empty_shard(tmp_path):
     assert shards(write(tmp_path, 10, block([25, 25]))) == [[("train", 1, 25)], [("train", 1, 25)]]
 
 
-def test_train_and_val_are_cut_together(tmp_path):
+def test_train_and_val_end_in_the_same_commit(tmp_path):
     # val would have room for more, but train's third document does not fit.
     record = write(tmp_path, 10, block([5, 2, 5, 2, 5, 2], [0, 1, 0, 1, 0, 1]))
     assert shards(record) == [[("train", 2, 10), ("val", 2, 4)], [("train", 1, 5), ("val", 1, 2)]]
@@ -118,7 +118,7 @@ def test_train_and_val_are_cut_together(tmp_path):
     assert shards(record) == [[("train", 2, 2), ("val", 1, 6)], [("train", 1, 1), ("val", 1, 6)]]
 
 
-def test_a_long_validation_document_stands_alone_in_its_shard_beside_train(tmp_path):
+def test_a_long_validation_document_is_alone_in_its_shard(tmp_path):
     record = write(tmp_path, 10, block([1, 30, 2, 1], [0, 1, 0, 1]))
     assert shards(record) == [[("train", 2, 3), ("val", 1, 30)], [("val", 1, 1)]]
 
@@ -202,7 +202,7 @@ def test_fail_raises_at_the_first_reject_and_discard_leaves_nothing(tmp_path):
     assert [path for path in tmp_path.rglob("*") if path.is_file()] == []
 
 
-def test_committed_commits_stay_and_are_taken_over(tmp_path):
+def test_finished_commits_stay_and_are_kept_by_the_next_attempt(tmp_path):
     part = writer(tmp_path, 10)
     part.add(0, "a.jsonl", block([6, 6, 6]), lambda: ORIGIN)
     part.discard()
@@ -238,7 +238,7 @@ def test_a_commit_never_ends_between_two_samples_of_a_record(tmp_path):
     ]
 
 
-def test_a_record_with_samples_in_both_splits_stays_whole(tmp_path):
+def test_a_record_with_samples_in_both_splits_is_not_divided(tmp_path):
     made = samples([1, 2, 1], [6, 6, 2, 2], is_val=[0, 0, 1, 1])
     record = write(tmp_path, 10, made)
     assert shards(record) == [[("train", 1, 6)], [("train", 1, 6), ("val", 2, 4)]]
@@ -285,7 +285,7 @@ def test_masks_and_weights_go_with_their_tokens(tmp_path, weight):
             assert found.tolist() == [value * 0.5 for value in masks]
 
 
-def test_trained_tokens_and_what_was_noticed_are_counted_where_they_stand(tmp_path):
+def test_trained_tokens_and_counters_are_counted_in_their_commit(tmp_path):
     made = samples([2, 1, 1], [4, 4, 5, 3], counted=[1, 0, 0, 2])
     record = write(tmp_path, 13, made)
     first, second = (commit.counts[0] for commit in record.commits)
@@ -306,7 +306,7 @@ def test_checked_and_routed_documents_are_counted_in_the_commit_and_slice_where_
     assert "routed" not in record.as_bytes().decode()
 
 
-def test_samples_are_counted_the_same_when_a_run_goes_on_in_the_midst_of_a_block(tmp_path):
+def test_samples_are_counted_the_same_when_a_run_continues_inside_a_block(tmp_path):
     made = samples([2, 1, 2, 1], [3, 3, 5, 4, 4, 2], counted=[1, 1, 1, 1, 1, 1])
     whole = write(tmp_path / "whole", 8, made)
     part = writer(tmp_path / "stopped", 8)

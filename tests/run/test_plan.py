@@ -37,7 +37,7 @@ def test_a_large_file_is_cut_and_small_ones_share_a_part_in_order():
     assert [part.index for part in parts] == [0, 1, 2, 3]
 
 
-def test_what_cannot_be_cut_is_one_part_however_large():
+def test_a_file_without_cut_points_is_one_part():
     files = [file("a.gz", 900, compression="gz"), file("b", 900, "array"), file("c", 900, "csv")]
     assert described(make_parts(files, 100)) == [[(found.path, 0, -1, 900)] for found in files]
 
@@ -80,7 +80,9 @@ def test_parts_cover_every_byte_once(part_bytes):
         (10, "uint32", "uint32", 1 << 28),
     ],
 )
-def test_the_dtype_and_the_shard_size_are_settled(tokenizer, max_id, dtype, expected, shard_tokens):
+def test_the_dtype_and_the_shard_size_are_resolved(
+    tokenizer, max_id, dtype, expected, shard_tokens
+):
     config = dataclasses.replace(Config(), output=OutputSettings(dtype=dtype))
     large = dataclasses.replace(tokenizer, max_emittable_id=max_id)
     resolved = resolve(config, large, "text")
@@ -168,7 +170,7 @@ def test_another_engine_than_the_plan_s_is_refused(plan):
 @pytest.mark.parametrize(
     "data", [b"", b"{", b"\xff", b"[]", b"7", b"[" * 100_000, b"{}", b'{"format_version": 1}']
 )
-def test_somebody_s_plan_is_an_error_that_says_so(tmp_path, data):
+def test_a_foreign_plan_is_an_error(tmp_path, data):
     (tmp_path / "plan.json").write_bytes(data)
     with pytest.raises(StateError, match=r"plan\.json: not written by tokmill \(.*\): nothing was"):
         read_plan(tmp_path)
@@ -183,7 +185,7 @@ def test_somebody_s_plan_is_an_error_that_says_so(tmp_path, data):
         (lambda data: b" " + data.replace(b'"eos_id":0', b'"eos_id":1'), "its fingerprint does"),
     ],
 )
-def test_a_damaged_plan_is_an_error_that_says_so(tmp_path, plan, change, problem):
+def test_a_damaged_plan_is_an_error_that_names_the_damage(tmp_path, plan, change, problem):
     (tmp_path / "plan.json").write_bytes(change(b"".join(plan.chunks())))
     expected = rf"plan\.json: damaged \({problem}.*\): run with --overwrite to start anew"
     with pytest.raises(StateError, match=expected):
@@ -191,7 +193,7 @@ def test_a_damaged_plan_is_an_error_that_says_so(tmp_path, plan, change, problem
 
 
 @pytest.mark.parametrize("engine", [None, {}, {"name": "tokenizers", "unknown": 1}])
-def test_a_damaged_engine_in_a_plan_is_an_error_that_says_so(plan, engine):
+def test_a_damaged_engine_in_a_plan_is_an_error(plan, engine):
     data = json.loads(b"".join(plan.chunks())) | {"engine": engine}
     with pytest.raises(StateError, match=r"^plan\.json: damaged \(.*\): run with --overwrite"):
         planned_engine(data, "auto")
@@ -204,7 +206,7 @@ def test_a_plan_of_a_newer_format_names_both_versions(tmp_path):
 
 
 def changed_file(plan: Plan, change) -> Plan:
-    """Give a plan whose first file is another one."""
+    """Return a plan whose first file is another one."""
     parts = [
         dataclasses.replace(
             part,

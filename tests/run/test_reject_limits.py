@@ -17,7 +17,7 @@ from tokmill.values import Place, UnreadInput
 
 @pytest.fixture
 def watch(tmp_path, configure, plan_of, write_rows):
-    """Give a function that makes a watch of some fraction."""
+    """Return a function that makes a watch of some fraction."""
 
     def make(fraction: float, forward=lambda progress: None) -> RejectLimit:
         source = write_rows(tmp_path / "in.jsonl", [{"text": "a"}])
@@ -101,7 +101,7 @@ def test_the_message_names_the_commonest_reasons_and_the_first_reject(watch):
         (11, 990, 10**6, True),
     ],
 )
-def test_a_sample_tells_that_a_run_would_stop(n_rejects, n_good, n_records, stops):
+def test_a_sample_shows_that_a_run_would_stop(n_rejects, n_good, n_records, stops):
     rejects = Counter({"malformed JSON": n_rejects} if n_rejects else {})
     found = InputSample(["a"] * n_good, rejects=rejects, first_reject="malformed JSON: why")
     if not stops:
@@ -123,7 +123,7 @@ def test_one_reject_in_a_sample_tells_enough_if_the_run_stops_at_the_first():
         check_sample(LimitSettings(on_error="fail"), found, 10)
 
 
-def test_a_break_in_a_sample_tells_that_the_run_would_fail():
+def test_a_break_in_a_sample_is_an_error_of_the_forecast():
     found = InputSample(["a"], unread=["a.gz: byte 7: why"])
     with pytest.raises(UnreadInputError, match=r"the run would fail: a\.gz: byte 7: why"):
         check_sample(LimitSettings(), found, 10)
@@ -168,7 +168,7 @@ QUOTE = UnreadInput(Place(3, 70), "open quote", "why", 1234)
         (QUOTE, "a: record 3, byte 70 of the text: why; not read: 1,234 bytes of text"),
     ],
 )
-def test_a_break_is_described_with_its_place_and_what_is_lost(unread, said):
+def test_a_break_is_described_with_its_place_and_the_bytes_lost(unread, said):
     assert describe_unread("a", unread) == said
 
 
@@ -196,7 +196,7 @@ def test_standard_input_that_broke_off_has_to_be_read_again():
         check(source("-", unread=[QUOTE]))
 
 
-def test_no_document_is_an_error_that_counts_what_became_of_the_records():
+def test_a_run_without_a_document_is_an_error_with_counts_by_reason():
     with pytest.raises(RecordError) as caught:
         check(source("a", 0, broken=2), source("b", 0, broken=1, empty=1), max_reject_fraction=1.0)
     said = "the run made no document of 4 records (3 rejected: broken; 1 rejected: empty)"
@@ -207,7 +207,7 @@ def test_no_document_is_an_error_that_counts_what_became_of_the_records():
         check(source("a", 0, unread=[CUT]), on_unread="skip")
 
 
-def test_a_source_of_rejects_alone_is_an_error_with_its_first(tmp_path):
+def test_a_file_with_only_rejects_is_an_error_with_the_first(tmp_path):
     entry = {"line": 2, "byte_offset": -1, "reason": "broken", "message": "why", "raw": ""}
     lines = [json.dumps({"source": path, **entry}) for path in ("a", "b", "b")]
     (tmp_path / "r.jsonl").write_text("\n".join(lines))
@@ -245,7 +245,7 @@ def test_a_file_of_one_record_is_a_record_where_most_files_are(n_files, fails):
         ("duplicate", ""),
     ],
 )
-def test_a_run_of_drops_alone_is_an_error_that_says_what_helps(reason, advice):
+def test_a_run_with_only_drops_is_an_error_with_advice(reason, advice):
     with pytest.raises(RecordError) as caught:
         check(source("a", 0, drops={reason: 7}))
     said = f"the run made no document of 7 records (7 dropped: {reason})"

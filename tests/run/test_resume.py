@@ -77,7 +77,7 @@ def unbroken(arguments, finish_command, files_of, tmp_path_factory) -> dict[str,
 
 
 def committed(directory: Path) -> dict[str, tuple[int, int]]:
-    """Give inode and time of every file that a record in `parts/` vouches for."""
+    """Return inode and time of every file that a record in `parts/` names."""
     names = []
     for path in directory.glob("parts/*.json"):
         for commit in json.loads(path.read_bytes())["steps"]:
@@ -109,7 +109,7 @@ def temporaries(directory: Path) -> list[str]:
         ("chats", 2, [0, 3]),
     ],
 )
-def test_a_run_that_is_killed_goes_on_to_the_same_bytes(
+def test_a_run_that_is_killed_continues_to_the_same_bytes(
     arguments, unbroken, start, finish_command, files_of, tmp_path, name, workers, moments
 ):
     out = tmp_path / "out"
@@ -136,7 +136,7 @@ def test_a_run_that_is_killed_goes_on_to_the_same_bytes(
 @pytest.mark.parametrize(
     ("workers", "stop"), [(1, signal.SIGINT), (2, signal.SIGINT), (2, signal.SIGTERM)]
 )
-def test_an_interrupted_run_says_so_leaves_no_temporaries_and_goes_on(
+def test_an_interrupted_run_has_a_message_leaves_no_temporaries_and_continues(
     arguments, unbroken, start, finish_command, files_of, tmp_path, workers, stop
 ):
     out = tmp_path / "out"
@@ -212,7 +212,7 @@ def test_an_interrupt_inside_the_first_shard_keeps_what_was_made(
     assert 1000 < int(said[1].replace(",", "")) < records
 
 
-def test_an_interrupt_before_anything_is_made_says_so(arguments, start, tmp_path):
+def test_an_interrupt_before_the_first_commit_has_its_own_message(arguments, start, tmp_path):
     out = tmp_path / "out"
     running = start(*arguments["parts"], "-o", out)
     assert running.stop_when(lambda: (out / "plan.json").exists(), signal.SIGINT) == 130

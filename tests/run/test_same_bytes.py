@@ -28,7 +28,7 @@ WHOLE = 8 << 20
 
 @pytest.fixture(scope="module")
 def make(configure, plan_of):
-    """Give a function that writes the dataset to a directory, all but its manifest."""
+    """Return a function that writes the dataset to a directory, all but its manifest."""
 
     def run_all(directory: Path, **settings):
         config = configure(directory, *INPUTS, **SETTINGS | settings)
@@ -111,7 +111,7 @@ def test_neither_workers_threads_nor_batches_change_what_is_checked(make, tmp_pa
 
 
 def concatenated(directory: Path, manifest) -> dict[str, list[int]]:
-    """Give the tokens of each split: all its shards, in the order of the manifest."""
+    """Return the tokens of each split: all its shards, in the order of the manifest."""
     return {
         split: np.concatenate(
             [

@@ -35,7 +35,7 @@ RUNS = {
 
 @pytest.fixture(scope="module")
 def make(configure, files_of, silent, tmp_path_factory):
-    """Give a function that runs one of `RUNS`, and gives the files that it wrote."""
+    """Return a function that runs one of `RUNS`, and gives the files that it wrote."""
 
     def make_dataset(name: str, **settings) -> dict[str, bytes]:
         names, sft, limits = RUNS[name]

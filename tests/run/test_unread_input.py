@@ -50,7 +50,7 @@ def told(configure, directory, listener, paths, **settings) -> tuple[str, tuple[
     return str(caught.value), caught.value.files
 
 
-def test_every_break_is_told_once_whatever_the_settings(
+def test_every_break_is_reported_once_for_any_settings(
     broken, configure, listener, files_of, tmp_path
 ):
     expected = told(configure, tmp_path / "out", listener, broken)
@@ -65,7 +65,7 @@ def test_every_break_is_told_once_whatever_the_settings(
         assert files_of(tmp_path / f"{i}") == written
 
 
-def test_a_run_that_accepts_what_is_lost_goes_on_and_counts_it(
+def test_a_run_that_accepts_unread_input_continues_and_counts_it(
     broken, configure, listener, silent, files_of, tmp_path
 ):
     told(configure, tmp_path / "out", listener, broken)
@@ -97,9 +97,7 @@ def test_a_run_that_accepts_what_is_lost_goes_on_and_counts_it(
         assert (entry["stored_byte"], entry["stored_bytes"]) == (-1, 0)
 
 
-def test_a_commit_that_was_committed_before_the_break_is_gone_on_from(
-    configure, listener, files_of, tmp_path
-):
+def test_a_run_continues_after_a_commit_before_the_break(configure, listener, files_of, tmp_path):
     path = tmp_path / "in.jsonl.gz"
     path.write_bytes(gzip.compress(lines_of(ROWS))[:-50])
     whole = {"part_bytes": 1 << 30}
@@ -121,7 +119,7 @@ def test_a_commit_that_was_committed_before_the_break_is_gone_on_from(
     assert files_of(tmp_path / "again") == written
 
 
-def test_chats_that_break_off_are_told_too(configure, listener, tmp_path):
+def test_chats_that_break_off_are_reported_too(configure, listener, tmp_path):
     samples = Path(__file__).parents[2] / "data_samples"
     data = gzip.compress((samples / "sft/chats.jsonl").read_bytes())
     path = tmp_path / "in.jsonl.gz"
@@ -138,7 +136,7 @@ def test_chats_that_break_off_are_told_too(configure, listener, tmp_path):
     assert manifest["totals"]["unread"]["files"] == 1
 
 
-def test_a_run_without_a_break_says_nothing_of_it(configure, silent, tmp_path, write_rows):
+def test_a_run_without_a_break_has_no_unread_key(configure, silent, tmp_path, write_rows):
     path = write_rows(tmp_path / "in.jsonl", ROWS)
     manifest = run(configure(tmp_path / "out", path), silent)
     assert "unread" not in manifest["totals"]
@@ -156,7 +154,7 @@ def test_a_compressed_file_of_no_bytes_was_cut_off(ending, configure, tmp_path, 
         run(config, silent)
 
 
-def test_damage_is_told_before_the_many_rejects_that_it_made(configure, tmp_path, silent):
+def test_a_break_is_reported_before_the_rejects_that_it_made(configure, tmp_path, silent):
     (tmp_path / "a.jsonl").write_bytes(lines_of(ROWS) + b"{bad\n" * 50)
     (tmp_path / "b.jsonl.gz").write_bytes(gzip.compress(lines_of(ROWS))[:-300])
     config = configure(tmp_path / "out", tmp_path / "a.jsonl", tmp_path / "b.jsonl.gz")

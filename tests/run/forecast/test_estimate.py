@@ -93,7 +93,7 @@ def test_fragments_show_where_the_windows_are_not_like_the_rest():
     assert found.documents.value == pytest.approx(starts * WINDOW * 100, abs=1)
 
 
-def test_a_sample_is_what_the_run_makes_of_it_window_by_window(
+def test_a_sample_is_encoded_as_the_run_would_window_by_window(
     tmp_path, configure, plan_of, write_rows
 ):
     first = write_rows(tmp_path / "a.jsonl", [{"text": "a" * 9}, {"text": "b"}, b"{bad"])

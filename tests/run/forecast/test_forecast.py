@@ -49,7 +49,7 @@ def corpus(tmp_path_factory) -> Path:
 
 @pytest.fixture
 def predict(plan_of):
-    """Give a function that predicts the run of some settings."""
+    """Return a function that predicts the run of some settings."""
 
     def make(config: Config, workers: int = 1, fraction: float = 0) -> Forecast:
         prepared = prepare(config)
@@ -151,7 +151,7 @@ def test_a_sample_without_documents_predicts_nothing(tmp_path, configure, plan_o
         (1 << 40, (8 << 20, 16 << 20)),
     ],
 )
-def test_4_mib_are_read_whole_and_of_more_a_twentieth_or_2_to_16_mib(
+def test_4_mib_are_read_completely_and_of_more_a_twentieth_or_2_to_16_mib(
     tmp_path, configure, plan_of, write_rows, n_bytes, limits
 ):
     source = write_rows(tmp_path / "in.jsonl", [{"text": "a"}])
@@ -176,7 +176,7 @@ def chat(question: str, reply: str, **more: object) -> dict[str, object]:
         ({"weights": "file"}, {"val_fraction": 0.3}),
     ],
 )
-def test_what_a_small_set_of_chats_makes_is_predicted_exactly(
+def test_a_small_set_of_chats_is_predicted_exactly(
     tmp_path, configure, predict, write_rows, silent, sft, limits
 ):
     rng = random.Random(2)
@@ -203,7 +203,7 @@ def test_what_a_small_set_of_chats_makes_is_predicted_exactly(
     assert predicted.disk.low_bytes < on_disk < predicted.disk.high_bytes
 
 
-def test_a_plan_of_which_everything_would_be_dropped_says_so(
+def test_a_forecast_of_a_run_that_drops_everything_is_an_error(
     tmp_path, configure, predict, write_rows
 ):
     source = write_rows(tmp_path / "in.jsonl", [chat("q", "r", weight=0)] * 3 + [{"messages": []}])

@@ -20,7 +20,7 @@ ROWS = [{"text": f"{i:05d} " + "word " * (i * 7 % 40)} for i in range(4000)]
 
 @pytest.fixture
 def surveyed(configure):
-    """Give a function that surveys files with a limit."""
+    """Return a function that surveys files with a limit."""
 
     def make(limit_bytes: int, *paths: Path, at_random=False, **settings) -> InputSample:
         prepared = prepare(configure(paths[0].parent / "out", *paths, **settings))
@@ -35,7 +35,7 @@ def surveyed(configure):
     return make
 
 
-def test_an_input_within_the_limit_is_read_whole(surveyed, tmp_path, write_rows):
+def test_an_input_within_the_limit_is_read_completely(surveyed, tmp_path, write_rows):
     paths = [
         write_rows(tmp_path / "a.jsonl", [*ROWS[:3], b"{bad", {"text": ""}]),
         write_rows(tmp_path / "b.jsonl", ROWS[3:5]),
@@ -103,7 +103,7 @@ def test_a_compressed_file_is_as_large_as_it_says_however_its_head_is_packed(
     assert found.records_per_byte * size == pytest.approx(2000, rel=0.01)
 
 
-def test_a_size_that_cannot_be_that_of_the_whole_file_is_not_believed(surveyed, tmp_path):
+def test_an_impossible_decompressed_size_is_ignored(surveyed, tmp_path):
     lines = "".join(json.dumps(row) + "\n" for row in ROWS).encode()
     path = tmp_path / "a.jsonl.gz"
     path.write_bytes(gzip.compress(lines) + gzip.compress(lines[: len(lines) // 2]))
@@ -112,7 +112,7 @@ def test_a_size_that_cannot_be_that_of_the_whole_file_is_not_believed(surveyed, 
 
 
 @pytest.mark.parametrize("ending", ["jsonl.gz", "jsonl.zst", "parquet"])
-def test_a_file_that_decodes_to_far_more_than_it_stores_is_not_sampled_whole(
+def test_a_file_that_decodes_to_far_more_bytes_is_not_sampled_completely(
     ending, surveyed, tmp_path
 ):
     path, n_records = tmp_path / f"a.{ending}", 20_000
@@ -191,9 +191,7 @@ def test_whole_files_have_the_same_chance_whatever_their_size(surveyed, tmp_path
 
 
 @pytest.mark.parametrize("n_copies", [1, 3, 10])
-def test_a_sample_at_random_says_how_much_of_the_input_is_new(
-    surveyed, tmp_path, write_rows, n_copies
-):
+def test_a_random_sample_shows_the_share_of_new_text(surveyed, tmp_path, write_rows, n_copies):
     rows = [{"text": f"{i:05d} " + "word " * 1000} for i in range(400)]
     path = write_rows(tmp_path / "a.jsonl", rows * n_copies)
     n_bytes = path.stat().st_size
@@ -217,7 +215,7 @@ def test_few_twins_or_one_text_in_many_copies_say_nothing(texts):
     assert InputSample(texts, input_bytes=1000, window_bytes=1000).new_share(10**9) == 1.0
 
 
-def test_files_that_have_no_ranges_are_read_whole_within_the_limit(surveyed, tmp_path):
+def test_files_without_ranges_are_read_completely_within_the_limit(surveyed, tmp_path):
     rng = random.Random(3)
     lines = [json.dumps({"text": f"{rng.getrandbits(200):x}"}) + "\n" for _ in ROWS]
     (tmp_path / "a.jsonl.gz").write_bytes(gzip.compress("".join(lines[:10]).encode()))
@@ -231,7 +229,7 @@ def test_files_that_have_no_ranges_are_read_whole_within_the_limit(surveyed, tmp
     assert not surveyed(n_bytes - 1, *sorted(tmp_path.glob("*.gz"))).is_complete
 
 
-def test_a_small_file_that_unpacks_to_far_more_is_not_read_whole(surveyed, tmp_path):
+def test_a_small_file_that_decompresses_to_far_more_is_not_read_completely(surveyed, tmp_path):
     again = json.dumps({"text": "again " * 2000}).encode() + b"\n"
     (tmp_path / "a.jsonl.gz").write_bytes(gzip.compress(again * 4000))
     found = surveyed(1 << 20, tmp_path / "a.jsonl.gz")
