@@ -96,7 +96,7 @@ PROMISES = {
         "run/test_memory_flat.py::test_a_corpus_is_never_in_memory",
         "sources/test_parquet.py::test_a_dictionary_of_one_text_is_decoded_a_block_at_a_time",
         "run/test_block_pool.py::test_bytes_in_flight_stay_in_their_bound",
-        "engines/test_renewal.py::test_two_engines_share_one_bound_and_are_renewed_together",
+        "engines/test_engine_memory.py::test_two_engines_share_one_memory_limit_and_are_reloaded_together",
     ],
     "a dead worker is an error within seconds": [
         "executors/test_processes.py::test_a_killed_worker_is_an_error_at_once_and_what_is_committed_stays",
