@@ -32,11 +32,11 @@ def choose_run_engine(
     return choose_engine(
         EngineRequest(
             prepared.tokenizer,
+            reference,
             config.run.engine,
             config.tokenizer.control_tokens_in_text,
             n_threads,
         ),
-        reference,
         Corpus(
             n_bytes,
             [(file.path, file.n_bytes, file.mtime_ns) for file in files],

@@ -38,8 +38,7 @@ needs_fast_engines = pytest.mark.skipif(
 def chosen(tokenizer, asked="auto", control_in_text="text", *, timed=False, sample=SAMPLE):
     reference = load_engine(REFERENCE, tokenizer, control_in_text=control_in_text, n_threads=1)
     return find_exact_engine(
-        EngineRequest(tokenizer, asked, control_in_text, 1),
-        lambda: reference,
+        EngineRequest(tokenizer, lambda: reference, asked, control_in_text, 1),
         lambda: CorpusSample(sample, sum(map(len, sample))),
         timed=timed,
         groups=SOME,
@@ -90,8 +89,7 @@ def test_no_answer_is_awaited_while_the_corpus_is_sampled(tokenizer):
         return CorpusSample(SAMPLE)
 
     choice = find_exact_engine(
-        EngineRequest(tokenizer, "auto", "text", 1),
-        lambda: reference,
+        EngineRequest(tokenizer, lambda: reference, "auto", "text", 1),
         sample,
         timed=False,
         groups=SOME,
@@ -161,8 +159,7 @@ def test_if_every_engine_gives_other_ids_the_reference_is_chosen(tokenizer, whol
     # The reference of another tokenizer: no engine has its ids.
     other = load_engine(REFERENCE, whole_words, control_in_text="text", n_threads=1)
     choice = find_exact_engine(
-        EngineRequest(tokenizer, "auto", "text", 1),
-        lambda: other,
+        EngineRequest(tokenizer, lambda: other, "auto", "text", 1),
         lambda: CorpusSample(["hel hel"]),
         timed=False,
         groups=SOME,
@@ -194,8 +191,7 @@ def test_the_engines_of_a_large_corpus_load_side_by_side(tokenizer):
         return CorpusSample(SAMPLE, 1000)
 
     find_exact_engine(
-        EngineRequest(tokenizer, "auto", "text", 1),
-        reference,
+        EngineRequest(tokenizer, reference, "auto", "text", 1),
         sample,
         timed=True,
         groups=SOME,

@@ -65,11 +65,13 @@ NO_FAST_ENGINE = "no fast engine gives its ids here"
 class EngineRequest:
     """The settings that decide about the engine of a run.
 
-    `asked`: `auto`, or the name of an engine, which then must be exact or the run fails.
-    `control_in_text`: see `load_engine`. `n_threads`: threads that the engine will have.
+    `reference`: loads the reference engine of the tokenizer. `asked`: `auto`, or the name of an
+    engine, which then must be exact or the run fails. `control_in_text`: see `load_engine`.
+    `n_threads`: threads that the engine will have.
     """
 
     tokenizer: Tokenizer
+    reference: Callable[[], Engine]
     asked: str
     control_in_text: str
     n_threads: int
@@ -91,19 +93,11 @@ class Corpus:
 
 
 def choose_engine(
-    request: EngineRequest,
-    reference: Callable[[], Engine],
-    corpus: Corpus,
-    *,
-    has_continuations: bool,
+    request: EngineRequest, corpus: Corpus, *, has_continuations: bool
 ) -> EngineChoice:
     """Choose the engine for a corpus.
 
-    Args:
-        request: the settings.
-        reference: loads the reference engine for them.
-        corpus: the input.
-        has_continuations: whether some texts continue others and need an engine of their own (SFT).
+    `has_continuations`: some texts continue others and may need an engine of their own (SFT).
 
     Raises:
         TokenizerError: the engine asked for is missing, refuses the tokenizer or is not exact.
@@ -115,9 +109,9 @@ def choose_engine(
     limit_bytes = TIMED_SAMPLE_BYTES if timed else PARITY_BYTES
     sample = cache(partial(corpus.sample, limit_bytes, timed))
     key = _key(request, corpus, timed=timed)
-    choice = _remembered_choice(key, request, reference, sample)
+    choice = _remembered_choice(key, request, sample)
     if choice is None:
-        choice = find_exact_engine(request, reference, sample, timed=timed)
+        choice = find_exact_engine(request, sample, timed=timed)
         if not any(reason.startswith(TIMED_OUT) for reason in choice.refused.values()):
             remember(key, choice.as_json())
     return _with_continuation(choice, request, sample) if has_continuations else choice
@@ -143,10 +137,7 @@ def _key(request: EngineRequest, corpus: Corpus, *, timed: bool) -> str:
 
 
 def _remembered_choice(
-    key: str,
-    request: EngineRequest,
-    reference: Callable[[], Engine],
-    sample: Callable[[], CorpusSample],
+    key: str, request: EngineRequest, sample: Callable[[], CorpusSample]
 ) -> EngineChoice | None:
     """Return the choice of an earlier run, if there is one and it is exact on this corpus too."""
     try:
@@ -156,9 +147,7 @@ def _remembered_choice(
     if known.name == REFERENCE:
         return replace(known, n_checked=0)
     try:
-        found = find_exact_engine(
-            replace(request, asked=known.name), reference, sample, timed=False
-        )
+        found = find_exact_engine(replace(request, asked=known.name), sample, timed=False)
     except TokenizerError:  # other ids on this corpus
         return None
     return replace(found, reason=known.reason, mb_per_s=known.mb_per_s, refused=known.refused)
@@ -175,7 +164,7 @@ def _with_continuation(
     load = partial(load_engine, REFERENCE, variant, control_in_text=control, n_threads=1)
     try:
         found = find_exact_engine(
-            EngineRequest(variant, choice.name, control, 1), load, sample, timed=False
+            EngineRequest(variant, load, choice.name, control, 1), sample, timed=False
         )
     except TokenizerError:
         return replace(choice, continuation=Continuation(REFERENCE))
@@ -184,7 +173,6 @@ def _with_continuation(
 
 def find_exact_engine(
     request: EngineRequest,
-    reference: Callable[[], Engine],
     sample: Callable[[], CorpusSample],
     *,
     timed: bool,
@@ -197,8 +185,7 @@ def find_exact_engine(
 
     Args:
         request: the settings.
-        reference: loads the reference engine for them.
-        sample: reads documents of the corpus; both are called while engines load.
+        sample: reads documents of the corpus, while engines load.
         timed: whether engines are timed; if not, the first exact one is taken.
         groups: see `Scan`.
 
@@ -208,7 +195,7 @@ def find_exact_engine(
     asked, tokenizer = request.asked, request.tokenizer
     if asked == REFERENCE:
         return _reference_choice(request, "asked for")
-    reference = cache(reference)
+    reference = cache(request.reference)
 
     @cache
     def expected() -> Expected:
