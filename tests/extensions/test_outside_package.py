@@ -8,6 +8,7 @@ import os
 import re
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -15,7 +16,6 @@ import pytest
 PAGE = Path(__file__).parents[2] / "docs" / "extending.md"
 FILE = re.compile(r"^`([\w./]+)`\n```\w+\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 CODE = dict(FILE.findall(PAGE.read_text(encoding="utf-8")))
-GROUP = re.compile(r'^\[project\.entry-points\."([\w.]+)"\]$', re.MULTILINE)
 
 
 def lay_out(folder: Path, name: str = "tokmill-demo", points: str = "") -> None:
@@ -23,8 +23,11 @@ def lay_out(folder: Path, name: str = "tokmill-demo", points: str = "") -> None:
     information = folder / f"{name.replace('-', '_')}-1.0.dist-info"
     information.mkdir(parents=True)
     (information / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: 1.0\n")
-    declared = points or GROUP.sub(r"[\1]", CODE["pyproject.toml"].partition('version = "1.0"')[2])
-    (information / "entry_points.txt").write_text(declared.replace('"', ""))
+    declared = tomllib.loads(CODE["pyproject.toml"])["project"]["entry-points"]
+    groups = (
+        f"[{g}]\n" + "".join(f"{n} = {o}\n" for n, o in v.items()) for g, v in declared.items()
+    )
+    (information / "entry_points.txt").write_text(points or "".join(groups))
     (information / "RECORD").write_text("")
 
 
@@ -142,7 +145,7 @@ def test_a_cut_off_file_of_another_package_s_format_is_unread_input(outside):
 
 def test_an_engine_that_returns_other_ids_is_refused(outside):
     before = CODE["tokmill_demo/engine.py"]
-    outside.edit("tokmill_demo/engine.py", before.replace("one.ids]", "one.ids[::-1]]"))
+    outside.edit("tokmill_demo/engine.py", before.replace("in one.ids]", "in one.ids[::-1]]"))
     said = outside.make(*USED)
     assert re.search(r"error: .*engine careful cannot be used: its ids differ", said), said
 

@@ -63,7 +63,7 @@ def test_parts_cover_every_byte_once(part_bytes):
     assert sum(s.n_bytes for s in slices) == 47
     by_path: dict[str, list[tuple[int, int]]] = {}
     for piece in slices:
-        end = piece.file.n_bytes if piece.is_complete else piece.stop
+        end = piece.file.n_bytes if piece.is_whole else piece.stop
         by_path.setdefault(piece.file.path, []).append((piece.start, end))
     assert list(by_path) == ["a", "b", "c"]
     for ranges, n_bytes in zip(by_path.values(), (30, 7, 10), strict=True):
