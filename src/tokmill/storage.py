@@ -51,7 +51,7 @@ def _describe(path: Path | str, error: OSError) -> str:
     what = error.strerror or str(error)
     if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
         return (
-            f"{path}: {what.lower()}; what is committed is kept: "
+            f"{path}: {what.lower()}; all commits are kept: "
             "make room and run the same command again to continue"
         )
     return f"{path}: {what.lower()}"

@@ -146,7 +146,7 @@ def test_another_end_is_found_even_if_the_sums_fit(make_sft, rewrite):
     forged = rewrite(directory, manifest, f"{FIRST}.bin", put(12, b"\x09"))
     forged = rewrite(directory, forged, f"{LAST}.bin", put(12, b"\x09"))
     assert problems(directory, forged) == [
-        f"{FIRST}: sample 1 ends in id 9, which the end rule (eot) does not know "
+        f"{FIRST}: sample 1 ends in id 9, which the end rule (eot) does not allow "
         "(2 such, 0 were cut)"
     ]
     assert len(problems(directory, changed(forged, "mask", "cut", to=1))) == 1

@@ -71,7 +71,7 @@ def test_a_directory_that_cannot_be_synced_is_named(tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     ("number", "said"),
     [
-        (errno.ENOSPC, "no space left on device; what is committed is kept: make room"),
+        (errno.ENOSPC, "no space left on device; all commits are kept: make room"),
         (errno.EIO, "input/output error"),
     ],
 )
@@ -108,7 +108,7 @@ def test_a_disk_with_room_gives_no_warning(check):
 def test_a_disk_that_may_be_too_small_is_a_warning(check):
     (warning,) = check(10_000)
     assert "made: this dataset may not fit: about 1" in warning
-    assert warning.endswith("are needed, 10 kB are free or its own")
+    assert warning.endswith("are needed, there is room for 10 kB")
 
 
 def test_a_disk_that_is_surely_too_small_stops_the_run(check, tmp_path):
@@ -116,7 +116,7 @@ def test_a_disk_that_is_surely_too_small_stops_the_run(check, tmp_path):
         check(3000)
     message = str(caught.value)
     assert message.startswith(f"{tmp_path / 'made'}: no room for this dataset: about 1")
-    assert "3 kB are free or its own: make room, or choose another --output" in message
+    assert "there is room for 3 kB: make room, or choose another --output" in message
     assert list((tmp_path / "made").iterdir()) == []
 
 

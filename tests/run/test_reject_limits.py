@@ -184,9 +184,9 @@ def test_unread_input_is_an_error_that_names_every_break():
         check(*rows)
     assert caught.value.files == (describe_unread("a", CUT), describe_unread("c", QUOTE))
     assert str(caught.value) == (
-        "2 of 3 input files break off, not read: 1,241 bytes of text and what was cut off; to do "
-        "without what is lost, run the same command with --on-unread skip; to have it, replace "
-        "what is broken and run with --overwrite"
+        "2 of 3 input files break off, not read: 1,241 bytes of text and what was cut off; to "
+        "continue without the lost input, run the same command with --on-unread skip; to get it, "
+        "replace the broken files and run with --overwrite"
     )
     check(*rows, on_unread="skip")
 

@@ -186,7 +186,7 @@ def _contradiction(manifest: Mapping[str, Any]) -> str:
     packed = (entry for pack in packs.values() for entry in pack.get("shards", ()))
     for entry in (*manifest["shards"], *packed):
         if entry["name"].removeprefix("packed-").partition("-")[0] != entry["split"]:
-            return f"shards: {entry['name']} is said to be of split {entry['split']}"
+            return f"shards: {entry['name']} has the split {entry['split']}"
     return ""
 
 

@@ -111,6 +111,6 @@ def check_mask_totals(rule: dict[str, Any], tally: MaskTally, problems: list[str
         problems.append(f"{MANIFEST}: mask alignment is {rule['alignment']}, not target")
     if tally.n_other_ends > rule["cut"]:
         problems.append(
-            f"{tally.first_end}, which the end rule ({rule['ends']['rule']}) does not know "
+            f"{tally.first_end}, which the end rule ({rule['ends']['rule']}) does not allow "
             f"({tally.n_other_ends} such, {rule['cut']} were cut)"
         )

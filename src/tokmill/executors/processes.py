@@ -42,7 +42,7 @@ def run_parts(
             yield from _records(workers, spec, parts, report)
         except ChildEndedError:
             raise WorkerError(
-                "a worker process died (killed, or out of memory): what is committed is kept; "
+                "a worker process died (killed, or out of memory): all commits are kept; "
                 "run the same command again to continue, with fewer --workers if memory is short"
             ) from None
 

@@ -111,11 +111,11 @@ def check_space(
     if least > room:
         raise StorageError(
             f"{directory}: no room for this dataset: about {size(needed)} are needed, "
-            f"at least {size(least)}, and {size(room)} are free or its own: make room, or choose "
+            f"at least {size(least)}, and there is room for {size(room)}: make room, or choose "
             "another --output"
         )
     if needed > room:
         warn(
             f"{directory}: this dataset may not fit: about {size(needed)} are "
-            f"needed, {size(room)} are free or its own"
+            f"needed, there is room for {size(room)}"
         )

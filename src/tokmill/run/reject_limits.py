@@ -98,7 +98,7 @@ def check_sample(limits: LimitSettings, found: InputSample, n_records: int) -> N
     """
     if found.unread and limits.on_unread == "error":
         raise UnreadInputError(
-            f"the run would fail: {found.unread[0]}; --on-unread skip does without what is lost",
+            f"the run would fail: {found.unread[0]}; --on-unread skip accepts the loss",
             tuple(found.unread),
         )
     n_rejects, n_sampled = found.n_rejects, found.n_rejects + len(found.texts)

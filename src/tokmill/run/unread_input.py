@@ -67,8 +67,8 @@ def _unread_error(unread: Rows, n_sources: int) -> UnreadInputError:
     if any(row["path"] == "-" for row in unread):
         again = "read it again with --on-unread skip and --overwrite"
     advice = (
-        f"to do without what is lost, {again}; to have it, replace what is broken and run with "
-        "--overwrite"
+        f"to continue without the lost input, {again}; to get it, replace the broken files and run "
+        "with --overwrite"
     )
     if len(lines) == 1:
         return UnreadInputError(f"input breaks off: {lines[0]}; {advice}", lines)
