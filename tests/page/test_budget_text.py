@@ -82,7 +82,7 @@ def test_what_would_make_it_fit_is_said_with_every_measure_alone():
     assert re.search(r"^  not applicable: .*; mixed precision;", shown, re.MULTILINE)
     explained = text(gpu="2GiB", micro_batch=16, settings={"explain": True})
     assert re.search(
-        r"^  not applicable: .*; mixed precision \(products are 16", explained, re.MULTILINE
+        r"^  not applicable: .*; mixed precision \(matrix products are", explained, re.MULTILINE
     )
 
 
