@@ -76,7 +76,7 @@ def test_rows_say_by_how_much_they_differ_or_why_they_were_not_run(
     with click.Context(click.Command("x")):
         print_tables([measured_table(rows, TrainingSettings(loader_workers=2))])
     head, mapped, listed, read = capsys.readouterr().out.splitlines()
-    assert head.startswith("host RAM, one process, 2 workers, fork, committed  predicted")
+    assert head.startswith("committed host RAM, one process, 2 workers, fork  predicted")
     assert re.fullmatch(r"  memmap +100\.0 MiB +110\.0 MiB +\+10\.0% +7\.0 MiB", mapped)
     assert re.fullmatch(r"  lists +8\.79 GiB +not run +more than is free", listed)
     assert re.fullmatch(r"  read +100\.0 MiB +200\.0 MiB +\+100\.0% +not told apart", read)

@@ -56,7 +56,7 @@ def settled(
     options: Mapping[str, Any],
     base: Mapping[str, Mapping[str, Any]] | None = None,
 ) -> BudgetSettings:
-    """Give the settings of a bill from all their sources; `base` is the dataset's own.
+    """Return the settings of a bill from all their sources; `base` is the dataset's own.
 
     Raises:
         UsageError: a file cannot be read, or a value is wrong.

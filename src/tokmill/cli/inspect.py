@@ -77,7 +77,7 @@ def command(
 
 
 def _check_target(path: Path, directory: Path, manifest: dict[str, Any]) -> None:
-    """Make sure that a page may be written there; raises `UsageError`."""
+    """Check that a page may be written there; raises `UsageError`."""
     if path.exists() and not path.is_file():
         raise UsageError(f"{path}: not a file: --html wants the name of a file to write")
     own = {"manifest.json", *(entry["name"] for entry in manifest.get("files", ()))}
@@ -93,7 +93,7 @@ def _chosen(
     sample: int | None,
     row: int | None,
 ) -> tuple[str, Iterator[Sample]]:
-    """Give the samples asked for, read as they are needed, and what they are."""
+    """Return the samples asked for, read as they are needed, and what they are."""
     if row is not None:
         samples = reader.read_row(row)
         capacity = manifest["packs"]["train"]["capacity"]

@@ -59,11 +59,11 @@ class LazyGroup(click.Group):
     """Imports a command when it is asked for, so that `--help` stays fast."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        """Give the verbs in the order of a user's work."""
+        """Return the verbs in the order of a user's work."""
         return list(COMMANDS)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """Give a verb's command."""
+        """Return a verb's command."""
         if cmd_name not in COMMANDS:
             return None
         module, _ = COMMANDS[cmd_name]

@@ -26,7 +26,7 @@ def command(
     list_gpus: bool,
     **options: Any,
 ) -> None:
-    """Say what a model takes: GPU memory and host RAM, of training and of serving.
+    """Return what a model takes: GPU memory and host RAM, of training and of serving.
 
     From formulas alone, without GPU, network or dataset; --explain shows them.
 

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 def command(
     paths: tuple[str, ...], config_file: Path | None, as_json: bool, **options: Any
 ) -> None:
-    """Say what a run would make and take; write nothing.
+    """Return what a run would make and take; write nothing.
 
     Up to 4 MB of input are read whole, and then tokens and documents are exact. Of more, 2 MB are
     sampled, or 5 % if that is more, spread over it; compressed files, arrays and CSV only at their

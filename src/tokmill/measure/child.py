@@ -26,7 +26,7 @@ MODULE = "tokmill.measure.child"
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """What the trainer does; `paths` are `.bin` files, none for a process that only starts.
+    """The work of the measured trainer; `paths` are `.bin` files, none if it only starts.
 
     `most_tokens` bounds what it reads, spread over all of the dataset; 0: every batch.
     """
@@ -44,7 +44,7 @@ class Run:
     most_tokens: int = 0
 
     def as_line(self) -> str:
-        """Give the run as a line of JSON."""
+        """Return the run as a line of JSON."""
         return json.dumps(asdict(self))
 
     @classmethod

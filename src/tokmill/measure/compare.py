@@ -26,7 +26,7 @@ ALLOWED_SHARE = 0.05
 ALLOWED_BYTES = 32 << 20
 """A prediction holds within this share of what was measured and these bytes."""
 MOST_OF_AVAILABLE = 0.8
-"""What is predicted to take more of the free memory is not run: it could stop other programs."""
+"""Strategies predicted to take more of the free memory are not run: other programs could die."""
 
 _CACHED_INTEGERS = 257
 """Python's integers below this exist once."""
@@ -51,7 +51,7 @@ class Comparison:
 
     @property
     def holds(self) -> bool:
-        """Whether prediction and measurement agree within what is allowed."""
+        """Return whether prediction and measurement agree within what is allowed."""
         if self.measured is None:
             return False
         allowed = ALLOWED_SHARE * self.measured.peak.committed + ALLOWED_BYTES
@@ -87,7 +87,7 @@ def compare_loading(
 
 
 def predict(run: Run, training: TrainingSettings, size: DatasetSize, machine: Machine) -> Bill:
-    """Give the bill of the moment at which a measured run takes most."""
+    """Return the bill of the moment at which a measured run takes most."""
     alone = replace(training, gpus=1, sequence=run.sequence, pin_memory=False, offload="none")
     small = small_ids(run) if training.loading == "lists" else 0.0
     loaded = replace(size, mask=run.masked, weights=False, small_ids=small)
@@ -95,7 +95,7 @@ def predict(run: Run, training: TrainingSettings, size: DatasetSize, machine: Ma
 
 
 def small_ids(run: Run) -> float:
-    """Give the share of ids that Python keeps as objects that exist once, from a spread sample."""
+    """Return the share of ids below 257, which Python stores once, from a spread sample."""
     found = [_small(np.memmap(path, run.dtype, "r")) for path in run.paths]
     return float(np.mean(found))
 

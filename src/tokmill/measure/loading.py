@@ -51,12 +51,12 @@ class Measured:
 
 
 def has_torch() -> bool:
-    """Say whether torch is installed, so that the trainer can be one of torch."""
+    """Return whether torch is installed, so that the trainer can be one of torch."""
     return importlib.util.find_spec("torch") is not None
 
 
 def measure_interpreter(*, torch: bool) -> int:
-    """Give the committed bytes of a trainer that has imported its packages and nothing else."""
+    """Return the committed bytes of a trainer that has imported its packages and nothing else."""
     run = Run((), "<u2", False, "memmap", 1, 1, 0, "fork", 1, torch)
     return measure(run).at["started"].committed
 
@@ -84,7 +84,7 @@ def measure_loading(
 
 
 def run_of(directory: Path, training: TrainingSettings, *, torch: bool, masked: bool) -> Run:
-    """Give what the child does; see `measure_loading`."""
+    """Return what the child does; see `measure_loading`."""
     manifest = read_manifest(directory)
     check_complete(manifest, directory)
     packing = (manifest["config"].get("sft") or {}).get("packing", 0)

@@ -1,4 +1,4 @@
-"""What this machine has: memory, processors, the limits of its cgroups, /dev/shm."""
+"""The resources of this machine: memory, processors, limits of its cgroups, /dev/shm."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ _STATES = {
 
 
 def this_machine(*, torch: bool = True) -> Machine:
-    """Say what this machine has; `torch`: whether a trainer's process imports it."""
+    """Return what this machine has; `torch`: whether a trainer's process imports it."""
     memory = psutil.virtual_memory()
     return Machine(
         memory_bytes=memory.total,
@@ -90,7 +90,7 @@ def memory_limit(membership: Path = MEMBERSHIP, root: Path = CGROUPS) -> int:
 
 
 def cgroup_memory(membership: Path = MEMBERSHIP, root: Path = CGROUPS) -> dict[str, int]:
-    """Give what this process's cgroup counts, in bytes: peak, current, anon, file, shmem.
+    """Return what this process's cgroup counts, in bytes: peak, current, anon, file, shmem.
 
     Everything that runs in the cgroup is in it, and `current` holds page cache. What cannot be read
     is left out.

@@ -1,4 +1,4 @@
-"""What torch's DataLoader does, with NumPy and the standard library, where torch is not there.
+"""A stand-in for torch's DataLoader, with NumPy and the standard library.
 
 Batches come in order; worker i makes batches i, i + workers, …, holds `prefetch` ready, and stays
 until all are read.
@@ -34,7 +34,7 @@ LOOK_S = 1.0
 def batches(
     samples: Samples, micro_batch: int, workers: int, start_method: str, prefetch: int
 ) -> Iterator[Batch]:
-    """Give ids and labels, (micro_batch, sequence) int64 each; the last few samples are left out.
+    """Yield ids and labels, (micro_batch, sequence) int64 each; the last few samples are left out.
 
     Raises:
         WorkerError: a worker died.

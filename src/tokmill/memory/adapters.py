@@ -41,7 +41,7 @@ STACKED = {
 
 
 def adapter_tensors(model: Model, training: TrainingSettings) -> tuple[Tensor, ...]:
-    """Give the tensors that an adapter trains, () without one.
+    """Return the tensors that an adapter trains, () without one.
 
     A matrix from i to o features gets A (r, i) and B (o, r); DoRA also a vector (o). E stacked
     experts get A (E r, i) and B (o, E r), with 2 r where gate and up are one. With tensor
@@ -66,7 +66,7 @@ def adapter_tensors(model: Model, training: TrainingSettings) -> tuple[Tensor, .
 
 
 def adapted(model: Model, targets: str) -> tuple[Tensor, ...]:
-    """Give the matrices that are adapted, stacked experts and routers last.
+    """Return the matrices that are adapted, stacked experts and routers last.
 
     Raises:
         UsageError: a target names no matrix, or one half of a fused one.
@@ -88,14 +88,14 @@ def adapted(model: Model, targets: str) -> tuple[Tensor, ...]:
 
 
 def is_plain_linear(tensor: Tensor) -> bool:
-    """Say whether a tensor is the matrix of an nn.Linear or Conv1D inside a layer."""
+    """Return whether a tensor is the matrix of an nn.Linear or Conv1D inside a layer."""
     if tensor.module == "router":  # routers are modules of their own, a shared expert's gate is not
         return tensor.name.endswith("shared_expert_gate.weight")
     return tensor.kind == "linear" and tensor.module != "head"
 
 
 def _stacked(model: Model, names: set[str]) -> tuple[Tensor, ...]:
-    """Give the stacked experts and the routers that names of modules stand for."""
+    """Return the stacked experts and the routers that names of modules stand for."""
     known = STACKED.get(model.family, {})
     fused = {name for name, end in known.items() if end == FUSED}
     if 0 < len(names & fused) < len(fused):
@@ -137,13 +137,13 @@ def _no_such_matrix(end: str, modules: dict[str, Tensor], model: Model) -> str:
 
 
 def _rank(matrix: Tensor, training: TrainingSettings) -> int:
-    """Give the rank of all experts together, twice that of gate and up in one."""
+    """Return the rank of all experts together, twice that of gate and up in one."""
     experts = matrix.shape[0] if matrix.kind == "experts" else 1
     return training.adapter_rank * experts * (2 if _leaf(matrix.name) == FUSED else 1)
 
 
 def _factors(matrix: Tensor, rank: int, adapter: str) -> tuple[Tensor, ...]:
-    """Give A, B and DoRA's magnitudes of one matrix, in the layers that hold it."""
+    """Return A, B and DoRA's magnitudes of one matrix, in the layers that hold it."""
     name, n_in, n_out = _adapter_name(matrix), matrix.n_in, matrix.n_out
     part = replace(matrix, kind="linear", split="none")
     down = replace(
@@ -161,7 +161,7 @@ def _factors(matrix: Tensor, rank: int, adapter: str) -> tuple[Tensor, ...]:
 
 
 def _adapter_name(matrix: Tensor) -> str:
-    """Give the module that holds the factors: of experts the wrapper of one tensor or the other."""
+    """Return the module that holds the factors; for experts, the wrapper of one of two tensors."""
     if matrix.kind != "experts":
         return _module(matrix)
     parent, leaf = matrix.name.rsplit(".", 1)

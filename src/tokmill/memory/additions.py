@@ -1,4 +1,4 @@
-"""What choices would add to a dataset on disk: masks, packing, uint32, other trainers' layouts."""
+"""Sizes of optional files of a dataset: masks, packing, uint32, layouts of other trainers."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ MEGATRON_CACHE = Formula(
 
 
 def additions(size: DatasetSize, *, sequence: int, epochs: float) -> tuple[Line, ...]:
-    """Give what each choice would add to the disk; they are choices and do not add up.
+    """Return what each choice would add to the disk; they are choices and do not add up.
 
     Args:
         size: of the dataset.

@@ -74,12 +74,12 @@ class Advice:
 
 
 def training_peak(model: Model, training: TrainingSettings) -> Bill:
-    """Give the bill of the moment of a training step that needs most."""
+    """Return the bill of the moment of a training step that needs most."""
     return training_bill(model, training).peak
 
 
 def verdict(bill: Bill, gpu: Gpu) -> str:
-    """Say whether a bill fits on a GPU: expected, and at its upper bound."""
+    """Return whether a bill fits on a GPU: expected, and at its upper bound."""
     if bill.n_bytes > gpu.memory_bytes:
         return "does not fit"
     if bill.high_bytes > gpu.memory_bytes:
@@ -88,7 +88,7 @@ def verdict(bill: Bill, gpu: Gpu) -> str:
 
 
 def built_in_smaller(model: Model) -> tuple[Model, ...]:
-    """Give the built-in models of a model's family with fewer parameters, the largest first."""
+    """Return the built-in models of a model's family with fewer parameters, the largest first."""
     found = [each for each in _built_in(model.family) if each.parameters < model.parameters]
     return tuple(sorted(found, key=lambda each: -each.parameters))
 
@@ -101,7 +101,7 @@ def advise(
     peak: Peak = training_peak,
     smaller_models: Callable[[Model], tuple[Model, ...]] = built_in_smaller,
 ) -> Advice:
-    """Give what fits on the GPU and, where the upper bound does not, the measures.
+    """Return what fits on the GPU and, where the upper bound does not, the measures.
 
     A sequence of 0 is what the bill takes for it. `peak` gives the bill of a rank's peak,
     `smaller_models` other models to choose from, the largest first.
@@ -150,21 +150,21 @@ class _Search:
         self._known: dict[tuple[int, TrainingSettings], int] = {}
 
     def peak_bytes(self, case: Case) -> int:
-        """Give the expected peak; raises UsageError if the case contradicts itself."""
+        """Return the expected peak; raises UsageError if the case contradicts itself."""
         key = (id(case.model), case.training)  # a model is long to hash
         if key not in self._known:
             self._known[key] = self._peak(case.model, case.training).n_bytes
         return self._known[key]
 
     def fits(self, case: Case) -> bool:
-        """Say whether the expected peak fits; a case that cannot be does not."""
+        """Return whether the expected peak fits; a case that cannot be does not."""
         try:
             return self.peak_bytes(case) <= self._memory_bytes
         except UsageError:
             return False
 
     def is_no_more(self, before: Case, after: Case) -> bool:
-        """Say whether a case can be and needs no more than the one before."""
+        """Return whether a case can be and needs no more than the one before."""
         try:
             return self.peak_bytes(after) <= self.peak_bytes(before)
         except UsageError:
@@ -176,7 +176,7 @@ def _largest_micro_batch(search: _Search, case: Case) -> int:
 
 
 def _largest_sequence(search: _Search, case: Case, most: int) -> int:
-    """Give the longest sequence that fits, a multiple of what divides it or `most` itself."""
+    """Return the longest sequence that fits, a multiple of what divides it or `most` itself."""
     training = case.training
     shared = training.context_parallel * (
         training.tensor_parallel if training.sequence_parallel else 1
@@ -193,7 +193,7 @@ def _largest_sequence(search: _Search, case: Case, most: int) -> int:
 
 
 def _largest(fits: Callable[[int], bool], most: int) -> int:
-    """Give the largest number up to `most` that fits, 0 if 1 does not; what is less fits too."""
+    """Return the largest number up to `most` that fits, 0 if 1 does not; what is less fits too."""
     below, above = 0, 1
     while above <= most and fits(above):
         below, above = above, 2 * above
@@ -205,7 +205,7 @@ def _largest(fits: Callable[[int], bool], most: int) -> int:
 
 
 def _alone(search: _Search, case: Case, measure: Measure) -> Step:
-    """Give a measure applied to the case as it is."""
+    """Return a measure applied to the case as it is."""
     changed = measure.change(case, search.fits)
     if isinstance(changed, str):
         return Step(measure.name, measure.cost, why_not=changed)
@@ -223,7 +223,7 @@ def _step(search: _Search, before: Case, after: Case, measure: Measure) -> Step:
 
 
 def _plan(search: _Search, case: Case, listed: tuple[Measure, ...]) -> tuple[Step, ...]:
-    """Give the first measures that together make it fit, without those that are not needed."""
+    """Return the first measures that together make it fit, without those that are not needed."""
     same_result = tuple(measure for measure in listed if not measure.changes_result)
     for allowed in (same_result, listed):
         chosen = _first_that_fit(search, case, allowed)

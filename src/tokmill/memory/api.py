@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def count_parameters(model: str | Mapping[str, Any]) -> int:
-    """Give the parameters of a model, a tied tensor counted once.
+    """Return the parameters of a model, a tied tensor counted once.
 
     Args:
         model: a built-in name, the path of a config.json or its directory, or its contents.
@@ -26,7 +26,7 @@ def count_parameters(model: str | Mapping[str, Any]) -> int:
 
 
 def parameters_by_module(model: str | Mapping[str, Any]) -> dict[str, int]:
-    """Give the parameters of embedding, attention, mlp, experts, router, norm and head.
+    """Return the parameters of embedding, attention, mlp, experts, router, norm and head.
 
     Modules that a model lacks are left out, a tied head among them; the sum is `count_parameters`.
 
@@ -40,7 +40,7 @@ def parameters_by_module(model: str | Mapping[str, Any]) -> dict[str, int]:
 
 
 def training_memory(model: str | Mapping[str, Any], **settings: Any) -> dict[str, Any]:
-    """Give the GPU memory of training: the bill of the peak, and of each moment of a step.
+    """Return the GPU memory of training: the bill of the peak, and of each moment of a step.
 
     Args:
         model: see `count_parameters`.
@@ -60,7 +60,7 @@ def training_memory(model: str | Mapping[str, Any], **settings: Any) -> dict[str
 
 
 def inference_memory(model: str | Mapping[str, Any], **settings: Any) -> dict[str, Any]:
-    """Give the bill of GPU memory of serving.
+    """Return the bill of GPU memory of serving.
 
     Args:
         model: see `count_parameters`.
@@ -86,7 +86,7 @@ def host_memory(
     directory: str | Path | None = None,
     **settings: Any,
 ) -> dict[str, Any]:
-    """Give the bills of host RAM of one machine, by moment.
+    """Return the bills of host RAM of one machine, by moment.
 
     Args:
         model: see `count_parameters`; None for the dataset alone.
@@ -108,7 +108,7 @@ def host_memory(
 
 
 def disk_memory(directory: str | Path) -> dict[str, Any]:
-    """Give the bill of a finished dataset's files; its total is their sum, to the byte.
+    """Return the bill of a finished dataset's files; its total is their sum, to the byte.
 
     Raises:
         TokmillError: there is no finished dataset, or it is damaged.
@@ -124,7 +124,7 @@ def disk_memory(directory: str | Path) -> dict[str, Any]:
 def with_sequence(
     training: TrainingSettings, model: Model | None, size: DatasetSize | None
 ) -> TrainingSettings:
-    """Give the settings with a length of sequences: theirs, the packing's, the positions'."""
+    """Return the settings with a length of sequences: theirs, the packing's, the positions'."""
     from tokmill.memory.activations.symbols import DEFAULT_SEQUENCE, default_sequence
 
     capacity = 0 if size is None else size.capacity

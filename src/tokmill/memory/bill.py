@@ -37,7 +37,7 @@ class Bill:
         return sum(line.high_bytes for line in self.lines)
 
     def as_json(self) -> dict[str, Any]:
-        """Give the bill as plain values."""
+        """Return the bill as plain values."""
         return {
             "title": self.title,
             "bytes": self.n_bytes,

@@ -37,7 +37,7 @@ _ALONE: dict[str, Any] = {
 
 
 def checkpoint_bill(model: Model, training: TrainingSettings) -> Bill:
-    """Say what the checkpoints of a run take: those kept, and the one being written.
+    """Return what the checkpoints of a run take: those kept, and the one being written.
 
     The lower bound is before and after the writing. A frozen base is not saved with its adapter.
 

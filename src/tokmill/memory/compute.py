@@ -1,4 +1,4 @@
-"""What a dataset means for a model: tokens per parameter, steps, operations, time, long documents.
+"""A dataset for a model: tokens per parameter, steps, FLOP, time, documents that are too long.
 
 Operations are those of matrix products, a multiplication and an addition counted as two.
 """
@@ -48,7 +48,7 @@ ATTENTION_OPERATIONS = Formula(
 
 @dataclass(frozen=True, slots=True)
 class Compute:
-    """What training costs over all epochs.
+    """The computation of all epochs of training.
 
     `step_tokens` are the tokens of an optimizer step over all GPUs at most; `steps_per_epoch` are
     whole steps, 0 if the dataset is smaller than one. `operations` are the model's,
@@ -97,7 +97,7 @@ def compute(
     sequence: int,
     gpu: Gpu | None = None,
 ) -> Compute:
-    """Give steps, operations and time of training the model on the dataset.
+    """Return steps, operations and time of training the model on the dataset.
 
     `sequence` is in tokens. Time is that of executed operations at `training.mfu` of the peak.
     """
@@ -130,7 +130,7 @@ def compute(
 def operations_per_token(
     model: Model, training: TrainingSettings, sequence: int
 ) -> tuple[int, int]:
-    """Give the operations of a trained token, and those that checkpointing adds.
+    """Return the operations of a trained token, and those that checkpointing adds.
 
     Parameters used are those that a token is multiplied with: active experts only; not the lookup
     tables, but a tied embedding, which is the head.
@@ -144,7 +144,7 @@ def operations_per_token(
 
 
 def long_documents(dataset: DatasetSize, context: int) -> LongDocuments:
-    """Give how many documents are longer than `context` tokens, and the tokens that this touches.
+    """Return how many documents are longer than `context` tokens, and the tokens that this touches.
 
     Class i of the histogram holds lengths from 2^i to 2^(i+1) - 1.
     """
@@ -171,12 +171,12 @@ def long_documents(dataset: DatasetSize, context: int) -> LongDocuments:
 
 
 def _share_above(context: int, low: int, high: int) -> float:
-    """Give the share of log-uniform lengths of a class that are above the context."""
+    """Return the share of log-uniform lengths of a class that are above the context."""
     return math.log((high + 1) / max(low, context + 1)) / math.log((high + 1) / low)
 
 
 def _log_mean(low: int, high: int) -> float:
-    """Give the mean of a log-uniform length between two."""
+    """Return the mean of a log-uniform length between two."""
     return float(low) if high <= low else (high - low) / math.log(high / low)
 
 
@@ -199,14 +199,14 @@ def _symbols(model: Model, sequence: int) -> dict[str, float]:
 
 
 def _score_width(attention: Attention) -> float:
-    """Give the size of a head, of MLA the mean of what scores and values take."""
+    """Return the size of a head, of MLA the mean of what scores and values take."""
     if not attention.kv_rank:
         return attention.head_dim
     return (attention.nope_dim + attention.rope_dim + attention.value_dim) / 2
 
 
 def _sequences(dataset: DatasetSize, sequence: int) -> int:
-    """Give the samples of an epoch: documents of chats, else windows of the run of tokens."""
+    """Return the samples of an epoch: documents of chats, else windows of the run of tokens."""
     if dataset.kind == "sft" and not dataset.capacity:
         return dataset.documents
     return dataset.tokens // sequence

@@ -1,4 +1,4 @@
-"""What the bill has to know of a dataset, from its manifest alone."""
+"""The sizes of a dataset that the bill needs, read from its manifest."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class DatasetSize:
 
 
 def dataset_size(manifest: Mapping[str, Any]) -> DatasetSize:
-    """Give the size of a finished dataset from its manifest."""
+    """Return the size of a finished dataset from its manifest."""
     shards = [shard["tokens"] for shard in manifest["shards"]]
     sft = manifest["config"].get("sft") or {}
     return DatasetSize(

@@ -48,7 +48,7 @@ _BODIES = {"bin": TOKENS, "idx": INDEX, "mask": MASKS, "weight": LOSS_WEIGHTS}
 
 @dataclass(frozen=True, slots=True)
 class Share:
-    """What a split or a source takes of the disk, and holds; all shares add up to the total."""
+    """The size and contents of a split or a source; all shares add up to the total."""
 
     name: str
     documents: int
@@ -76,7 +76,7 @@ class DatasetDisk:
 
 
 def dataset_disk(manifest: Mapping[str, Any], sizes: Mapping[str, int]) -> DatasetDisk:
-    """Say what a dataset takes; the total is the sum of `sizes`, to the byte.
+    """Return what a dataset takes; the total is the sum of `sizes`, to the byte.
 
     Args:
         manifest: of the dataset.
@@ -108,7 +108,7 @@ def dataset_disk(manifest: Mapping[str, Any], sizes: Mapping[str, int]) -> Datas
 def predicted_disk(
     size: DatasetSize, *, slices: int, rows: int = 0, splits: int = 1, error: float = 0.0
 ) -> Bill:
-    """Say what a dataset of this size will take.
+    """Return what a dataset of this size will take.
 
     Args:
         size: as predicted.
@@ -155,7 +155,7 @@ def _check_sizes(listed: Mapping[str, int], sizes: Mapping[str, int]) -> None:
 
 
 def _kind(name: str) -> Formula:
-    """Give the formula of a file that the manifest lists."""
+    """Return the formula of a file that the manifest lists."""
     folder, _, rest = name.partition("/")
     if rest:
         return _FOLDERS[folder]
@@ -169,7 +169,7 @@ def _kind(name: str) -> Formula:
 
 
 def _lines(manifest: Mapping[str, Any], found: Mapping[Formula, int]) -> Iterator[Line]:
-    """Give a line for each kind of file that is there; its formula must give what was found."""
+    """Yield a line for each kind of file that is there; its formula must give what was found."""
     packs = manifest.get("packs", {})
     symbols = {**_symbols(dataset_size(manifest)), "splits": len(packs)}
     symbols["rows"] = sum(pack["rows"] for pack in packs.values())
@@ -188,7 +188,7 @@ def _lines(manifest: Mapping[str, Any], found: Mapping[Formula, int]) -> Iterato
 
 
 def _by_split(manifest: Mapping[str, Any], sizes: Mapping[str, int]) -> Iterator[Share]:
-    """Give the splits, and what belongs to none as one without tokens."""
+    """Yield the splits, and what belongs to none as one without tokens."""
     left = sum(sizes.values())
     for split in dict.fromkeys(shard["split"] for shard in manifest["shards"]):
         shards = [shard for shard in manifest["shards"] if shard["split"] == split]
@@ -202,7 +202,7 @@ def _by_split(manifest: Mapping[str, Any], sizes: Mapping[str, int]) -> Iterator
 
 
 def _by_source(manifest: Mapping[str, Any], n_bytes: int) -> Iterator[Share]:
-    """Give the sources: their tokens and index entries, and by tokens their share of the rest."""
+    """Yield the sources: their tokens and index entries, and by tokens their share of the rest."""
     size = dataset_size(manifest)
     sources: Iterable[Mapping[str, Any]] = manifest["sources"]
     own = size.bytes_per_token * size.tokens + 20 * size.documents

@@ -49,7 +49,7 @@ class Line:
     error: str = ""
 
     def as_json(self) -> dict[str, Any]:
-        """Give the line as plain values."""
+        """Return the line as plain values."""
         return {
             "name": self.name,
             "bytes": self.n_bytes,
@@ -65,7 +65,7 @@ class Line:
 
 @dataclass(frozen=True, slots=True)
 class Formula:
-    """What an amount is made of, in Python's arithmetic over the symbols of docs/memory.md.
+    """The formula of an amount: Python arithmetic over the symbols of docs/memory.md.
 
     `source` is where it comes from; `error` what is known of how far it is off.
     """
@@ -76,7 +76,7 @@ class Formula:
     error: str = ""
 
     def evaluate(self, symbols: Mapping[str, float]) -> int:
-        """Give the amount, rounded to a whole byte."""
+        """Return the amount, rounded to a whole byte."""
         return round(evaluate(self.expression, symbols))
 
     def line(
@@ -87,7 +87,7 @@ class Formula:
         high_bytes: int | None = None,
         note: str = "",
     ) -> Line:
-        """Give the amount as a line of a bill; bounds that are not given are the amount itself."""
+        """Return the amount as a line of a bill; a bound that is not given is the amount itself."""
         n_bytes = self.evaluate(symbols)
         low = n_bytes if low_bytes is None else min(low_bytes, n_bytes)
         high = n_bytes if high_bytes is None else max(high_bytes, n_bytes)
@@ -98,7 +98,7 @@ class Formula:
 
 
 def evaluate(expression: str, symbols: Mapping[str, float]) -> float:
-    """Give the value of + - * / // **, min, max and ceil over numbers and symbols.
+    """Return the value of + - * / // **, min, max and ceil over numbers and symbols.
 
     Raises:
         TokmillError: a symbol has no value, or the expression holds something else.
@@ -108,7 +108,7 @@ def evaluate(expression: str, symbols: Mapping[str, float]) -> float:
 
 @cache
 def names_in(expression: str) -> tuple[str, ...]:
-    """Give the symbols of an expression, in order of their first appearance."""
+    """Return the symbols of an expression, in order of their first appearance."""
     names = [node.id for node in ast.walk(_parsed(expression)) if isinstance(node, ast.Name)]
     found = {name: expression.index(name) for name in names if name not in _FUNCTIONS}
     return tuple(sorted(found, key=lambda name: found[name]))

@@ -34,7 +34,7 @@ class Gpu:
 
 
 def find_gpu(text: str) -> Gpu:
-    """Give the GPU that is meant by a name ("a100-80", "NVIDIA L40S", "4090") or a size ("80GiB").
+    """Return the GPU of a name ("a100-80", "NVIDIA L40S", "4090") or of a size ("80GiB").
 
     GB is 10^9 bytes, GiB 2^30. A name that stands for several sizes gives the smallest.
 
@@ -54,7 +54,7 @@ def find_gpu(text: str) -> Gpu:
 
 @cache
 def known_gpus() -> tuple[Gpu, ...]:
-    """Give the built-in GPUs, by maker and age."""
+    """Return the built-in GPUs, by maker and age."""
     return tuple(
         Gpu(name, round(gib * _GIB), teraflops * 1e12, matrix_type)
         for name, gib, teraflops, matrix_type, _ in _ROWS
@@ -84,7 +84,7 @@ _NOISE = re.compile(
 
 
 def _key(text: str) -> str:
-    """Give what tells GPUs apart in a name: NVIDIA A100-SXM4-80GB -> a10080."""
+    """Return what tells GPUs apart in a name: NVIDIA A100-SXM4-80GB -> a10080."""
     name = _NOISE.sub(" ", text.lower())
     return re.sub(r"[^a-z0-9]", "", re.sub(r"(?<![a-z0-9])(\d+)\s*g(?:i?b)?\b", r"\1", name))
 

@@ -91,7 +91,7 @@ class HostBudget:
         return peak_of(self.moments)
 
     def as_json(self) -> dict[str, Any]:
-        """Give the budget as plain values."""
+        """Return the budget as plain values."""
         return {
             "peak": self.peak.as_json(),
             "moments": [bill.as_json() for bill in self.moments],
@@ -104,7 +104,7 @@ class HostBudget:
 def host_budget(
     model: Model | None, training: TrainingSettings, size: DatasetSize | None, machine: Machine
 ) -> HostBudget:
-    """Say what one machine needs to have for training a model on a dataset; both may be None.
+    """Return what one machine needs to have for training a model on a dataset; both may be None.
 
     Args:
         model: its initialisation, kept logits, offload and saving.
@@ -136,7 +136,7 @@ def host_budget(
 
 
 def peak_of(moments: tuple[Bill, ...]) -> Bill:
-    """Give the bill that takes most."""
+    """Return the bill that takes most."""
     return max(moments, key=lambda bill: bill.n_bytes)
 
 
@@ -190,7 +190,7 @@ def _kept_line(model: Model, training: TrainingSettings, symbols: Symbols) -> Li
 
 
 def _gathered_line(model: Model, training: TrainingSettings) -> Line:
-    """Give what one checkpoint holds, in the memory of the process that saves it."""
+    """Return what one checkpoint holds, in the memory of the process that saves it."""
     weights, states = checkpoint_bill(model, replace(training, checkpoints=0)).lines
     high = weights.n_bytes + states.n_bytes
     return GATHERED.line(weights.symbols, low_bytes=0, high_bytes=high)

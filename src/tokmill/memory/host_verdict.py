@@ -55,7 +55,7 @@ class Verdict:
         return self.text
 
     def as_json(self) -> dict[str, Any]:
-        """Give the verdict as plain values."""
+        """Return the verdict as plain values."""
         return asdict(self)
 
 
@@ -107,7 +107,7 @@ def _limited(machine: Machine) -> str:
 
 
 def _changes(training: TrainingSettings) -> Iterator[tuple[str, Change]]:
-    """Give what may help, cheapest first."""
+    """Yield what may help, cheapest first."""
     spawned = training.loader_workers > 0 and training.start_method == "spawn"
     loading = "lazy" if spawned else "memmap"
     if training.loading not in ("lazy", loading):
@@ -147,7 +147,7 @@ def _enough(
     need: Callable[[TrainingSettings], Need],
     remedies: tuple[Remedy, ...],
 ) -> tuple[str, ...]:
-    """Give the first option that is enough alone, or the first few that are together."""
+    """Return the first option that is enough alone, or the first few that are together."""
     for remedy in remedies:
         if remedy.is_enough:
             return (remedy.option,)

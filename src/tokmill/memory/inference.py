@@ -76,7 +76,7 @@ _LEAST_PROMPT_TOKENS = 2048
 
 
 def inference_bill(model: Model, settings: InferenceSettings, *, context: int) -> Bill:
-    """Give the memory of one GPU that serves the model, in bytes.
+    """Return the memory of one GPU that serves the model, in bytes.
 
     `context` is the tokens of a sequence, prompt and answer, where the settings say none.
 
@@ -116,7 +116,7 @@ def check_serving(model: Model, settings: InferenceSettings) -> None:
 
 
 def weight_line(model: Model, settings: InferenceSettings) -> Line:
-    """Give the weights of one GPU, in the asked type where a type applies, in bytes."""
+    """Return the weights of one GPU, in the asked type where a type applies, in bytes."""
     held = _tensors_of_one_gpu(model, settings)
     matrices = [each for each in held if _is_quantizable(each.tensor)]
     n_matrices = sum(each.count for each in matrices)
@@ -131,7 +131,7 @@ def weight_line(model: Model, settings: InferenceSettings) -> Line:
 
 
 def _scale_bytes(settings: InferenceSettings, matrices: list[RankTensor]) -> float:
-    """Give what scales add to an element where `WEIGHT_BYTES` does not hold them."""
+    """Return what scales add to an element where `WEIGHT_BYTES` does not hold them."""
     if settings.weight_type == "fp8":
         return 4 / 128**2
     if settings.weight_type != "int8":
@@ -141,7 +141,7 @@ def _scale_bytes(settings: InferenceSettings, matrices: list[RankTensor]) -> flo
 
 
 def _passing_lines(model: Model, settings: InferenceSettings, context: int) -> list[Line]:
-    """Give what lives while tokens pass: a layer's activations, logits, one dequantized matrix."""
+    """Return temporary memory: activations of a layer, logits, one dequantized matrix."""
     all_tokens = settings.batch * context
     n_prompt = min(all_tokens, _PAGED_PROMPT_TOKENS) if settings.kv_block else all_tokens
     lines = [_prefill_line(model, settings, n_prompt, all_tokens)]
@@ -173,7 +173,7 @@ def _prefill_line(model: Model, settings: InferenceSettings, n_prompt: int, n_al
 
 
 def _layers(model: Model) -> Iterator[tuple[Formula, dict[str, float]]]:
-    """Give what may be the most of a layer, with its symbols."""
+    """Yield what may be the most of a layer, with its symbols."""
     d, attention, experts = model.hidden, model.attention, model.experts
     yield PREFILL, {"d": d, "f": model.ffn, "g": _widths_alive(model)}
     if experts is not None:
@@ -186,7 +186,7 @@ def _layers(model: Model) -> Iterator[tuple[Formula, dict[str, float]]]:
 
 
 def _widths_alive(model: Model) -> int:
-    """Give how many tensors of the feed-forward's width are alive at once in a layer."""
+    """Return how many tensors of the feed-forward's width are alive at once in a layer."""
     names = " ".join(tensor.name for tensor in model.tensors if tensor.module == "mlp")
     if "gate_up" in names:
         return 4  # the fused product, and its two halves' activation and product
@@ -196,13 +196,13 @@ def _widths_alive(model: Model) -> int:
 
 
 def _tensors_of_one_gpu(model: Model, settings: InferenceSettings) -> tuple[RankTensor, ...]:
-    """Give what a GPU holds: the same split as tensor-parallel training's."""
+    """Return what a GPU holds: the same split as tensor-parallel training's."""
     gpus = settings.serving_gpus
     return rank_tensors(model, TrainingSettings(gpus=gpus, tensor_parallel=gpus))
 
 
 def _is_quantizable(tensor: Tensor) -> bool:
-    """Say whether a type holds for a tensor; servers quantize experts too, not their biases."""
+    """Return whether a type holds for a tensor; servers quantize experts too, not their biases."""
     return is_plain_linear(tensor) or (tensor.kind == "experts" and tensor.n_in > 0)
 
 

@@ -17,12 +17,12 @@ SAME_TENSORS = re.compile(r"(instruct|chat|base|it|pt|hf)+$")
 
 
 def known_models() -> tuple[str, ...]:
-    """Give the names of the built-in models, sorted."""
+    """Return the names of the built-in models, sorted."""
     return tuple(sorted(_file()["models"]))
 
 
 def known_config(name: str) -> tuple[str, dict[str, Any]] | None:
-    """Give the built-in name that a name means, and its configuration; None if there is none.
+    """Return the built-in name that a name means, and its configuration; None if there is none.
 
     Case, separators, an organisation before a slash and an ending as -Instruct do not matter.
     """
@@ -33,7 +33,7 @@ def known_config(name: str) -> tuple[str, dict[str, Any]] | None:
 
 
 def near_models(name: str) -> tuple[str, ...]:
-    """Give the three built-in names that look most like a name."""
+    """Return the three built-in names that look most like a name."""
     by_plain = _by_plain()
     near = difflib.get_close_matches(_plain(name), by_plain, n=3, cutoff=0.0)
     return tuple(dict.fromkeys(by_plain[plain] for plain in near))
@@ -41,7 +41,7 @@ def near_models(name: str) -> tuple[str, ...]:
 
 @cache
 def _by_plain() -> dict[str, str]:
-    """Give the built-in name of each name without its separators."""
+    """Return the built-in name of each name without its separators."""
     found = {_plain(name): name for name in _file()["models"]}
     return found | {_plain(other): name for other, name in _file()["also"].items()}
 

@@ -57,7 +57,7 @@ KV_CACHE_MLA_EXPANDED = Formula(
 
 
 def kv_cache_lines(model: Model, settings: InferenceSettings, context: int) -> tuple[Line, ...]:
-    """Give the cache of one GPU, in bytes: a line for each number of tokens that layers keep.
+    """Return the cache of one GPU, in bytes: a line for each number of tokens that layers keep.
 
     A sliding layer keeps its window. Tokens are whole blocks where the cache is paged.
     """

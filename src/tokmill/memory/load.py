@@ -36,14 +36,14 @@ OPTIONS = {
 """Settings that are numbers, and the keys of a configuration that they override."""
 
 SIZES = frozenset(OPTIONS.values()) - {"max_position_embeddings"}
-"""What a model by numbers never takes from its family's defaults, which are those of one model."""
+"""Keys that a model given by numbers never takes from the defaults of its family."""
 
 BY_LAYER = ("layer_types", "mlp_only_layers")
 """Lists with a word on each layer: with another count of layers, the family's rule holds."""
 
 
 def load_model(settings: ModelSettings, *, vocabulary: int = 0) -> Model:
-    """Give the model of the settings; `vocabulary` is that of a model by numbers that says none.
+    """Return the model of the settings; `vocabulary` is that of a model by numbers that says none.
 
     Raises:
         UsageError: nothing says which model, its name is not known, a number is missing or wrong.
@@ -63,7 +63,7 @@ def load_model(settings: ModelSettings, *, vocabulary: int = 0) -> Model:
 
 
 def model_from_config(config: Mapping[str, Any], name: str = "") -> Model:
-    """Give the model of the contents of a config.json.
+    """Return the model of the contents of a config.json.
 
     Raises:
         UsageError: its family is not known, or a value is missing or wrong.
@@ -93,13 +93,13 @@ def _family_of(config: Mapping[str, Any], where: str) -> str:
 
 
 def _text_config(config: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Give the part of a configuration that is the text model's: all, or what text_config holds."""
+    """Return the configuration of the text model: text_config, or all of it."""
     nested = config.get("text_config")
     return nested if isinstance(nested, dict) else config
 
 
 def _text_values(config: Mapping[str, Any], family: str) -> tuple[dict[str, Any], tuple[str, ...]]:
-    """Give the values under common keys over the family's defaults, and what is not counted."""
+    """Return the values under common keys over the family's defaults, and what is not counted."""
     text = _text_config(config)
     values = {**FAMILIES[family].defaults, **FAMILIES[family].common(text)}
     if text is config:
@@ -154,7 +154,7 @@ def _build(fields: Fields, left_out: tuple[str, ...]) -> Model:
 
 
 def _overrides(settings: ModelSettings, family: Family) -> list[tuple[str, str, int]]:
-    """Give option, common key and value of the numbers that are given."""
+    """Return option, common key and value of the numbers that are given."""
     given = [(key, getattr(settings, name)) for name, key in OPTIONS.items()]
     return [(_option(key), family.names.get(key, key), value) for key, value in given if value]
 
@@ -172,11 +172,11 @@ def _check_used(fields: Fields, overrides: list[tuple[str, str, int]]) -> None:
 
 
 def _shown(family: str) -> dict[str, str]:
-    """Give the names of common keys that a user of the family knows."""
+    """Return the names of common keys that a user of the family knows."""
     return {common: own for own, common in FAMILIES[family].names.items()}
 
 
 def _option(key: str) -> str:
-    """Give the option of a key: num_hidden_layers -> --layers."""
+    """Return the option of a key: num_hidden_layers -> --layers."""
     option = next((name for name, common in OPTIONS.items() if common == key), key)
     return "--" + option.replace("_", "-")

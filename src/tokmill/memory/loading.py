@@ -1,4 +1,4 @@
-"""What a dataset takes in host RAM while it is loaded and read, by strategy.
+"""Host RAM of a dataset while a trainer loads and reads it, by strategy.
 
 Each amount has been compared with a real loader in child processes (`tokmill.measure`), and the
 figures are kept in bench/host_ram.json. Where the C library keeps what was freed, up to 32 MiB
@@ -106,7 +106,7 @@ _OPENING = {"concatenate": JOINING, "int64": CASTING, "lists": LISTING}
 def loading_symbols(
     training: TrainingSettings, size: DatasetSize | None, machine: Machine
 ) -> dict[str, float]:
-    """Give the symbols of this module's formulas; without a dataset, those of an empty one."""
+    """Return the symbols of this module's formulas; without a dataset, those of an empty one."""
     symbols: dict[str, float] = {
         "R": ranks_per_node(training),
         "w": training.loader_workers,
@@ -127,7 +127,7 @@ def loading_symbols(
 
 
 def _object_symbols(loading: str, symbols: Mapping[str, float]) -> dict[str, float]:
-    """Give the size of the dataset object in a process, and pickled."""
+    """Return the size of the dataset object in a process, and pickled."""
     alone = {**symbols, "R": 1, "w": 0}
     if loading in LAZY_LOADING:
         return {"data": 0, "pickled": 0}
@@ -140,7 +140,7 @@ def _object_symbols(loading: str, symbols: Mapping[str, float]) -> dict[str, flo
 
 
 def process_lines(training: TrainingSettings, symbols: Mapping[str, float]) -> list[Line]:
-    """Give what trainers and their workers take before they hold anything."""
+    """Return what trainers and their workers take before they hold anything."""
     if not training.loader_workers:
         return [PROCESSES.line(symbols)]
     workers = SPAWNED if training.start_method == "spawn" else FORKED
@@ -148,7 +148,7 @@ def process_lines(training: TrainingSettings, symbols: Mapping[str, float]) -> l
 
 
 def opening_lines(training: TrainingSettings, symbols: Mapping[str, float]) -> list[Line]:
-    """Give the dataset at the moment when most of it is there twice; workers are not yet."""
+    """Return the dataset at the moment when most of it is there twice; workers are not yet."""
     if training.loading in LAZY_LOADING:
         return []
     lines = held_lines(training, symbols)
@@ -160,7 +160,7 @@ def opening_lines(training: TrainingSettings, symbols: Mapping[str, float]) -> l
 
 
 def held_lines(training: TrainingSettings, symbols: Mapping[str, float]) -> list[Line]:
-    """Give the dataset as the trainers hold it (copies: the workers)."""
+    """Return the dataset as the trainers hold it (copies: the workers)."""
     lines = []
     for formula in _HELD[training.loading]:
         low = formula.evaluate({**symbols, "large": 0}) if formula is LISTED_IDS else None
@@ -169,7 +169,7 @@ def held_lines(training: TrainingSettings, symbols: Mapping[str, float]) -> list
 
 
 def copied_lines(training: TrainingSettings, symbols: Mapping[str, float]) -> list[Line]:
-    """Give what workers have of the dataset besides."""
+    """Return what workers have of the dataset besides."""
     if not training.loader_workers:
         return []
     if training.start_method == "spawn":
@@ -182,7 +182,7 @@ def copied_lines(training: TrainingSettings, symbols: Mapping[str, float]) -> li
 
 
 def starting_lines(training: TrainingSettings, symbols: Mapping[str, float]) -> list[Line]:
-    """Give the dataset while the last worker is started: its pickle is still there."""
+    """Return the dataset while the last worker is started: its pickle is still there."""
     if not training.loader_workers or training.start_method != "spawn":
         return []
     pickling = _present([PICKLING.line(symbols)])
@@ -191,7 +191,7 @@ def starting_lines(training: TrainingSettings, symbols: Mapping[str, float]) -> 
 
 
 def batch_lines(training: TrainingSettings, symbols: Mapping[str, float]) -> list[Line]:
-    """Give the batches that are made, ready and in use."""
+    """Return the batches that are made, ready and in use."""
     lines = [MADE.line(symbols), READY.line(symbols)]
     if training.pin_memory:
         lines.append(PINNED.line(symbols, high_bytes=2 * PINNED.evaluate(symbols)))
@@ -199,12 +199,12 @@ def batch_lines(training: TrainingSettings, symbols: Mapping[str, float]) -> lis
 
 
 def shared_lines(training: TrainingSettings, symbols: Mapping[str, float]) -> list[Line]:
-    """Give what stands in /dev/shm: what workers hand over."""
+    """Return what stands in /dev/shm: what workers hand over."""
     return [READY.line(symbols)] if training.loader_workers else []
 
 
 def cache_lines(symbols: Mapping[str, float]) -> list[Line]:
-    """Give the page cache of the dataset, once for a machine."""
+    """Return the page cache of the dataset, once for a machine."""
     return _present([FILES.line(symbols, low_bytes=0)])
 
 

@@ -38,6 +38,6 @@ class Machine:
 
     @property
     def usable_bytes(self) -> int:
-        """What a run may take: memory or limit, whichever is less."""
+        """Return the memory that a run may use: the smaller of memory and limit."""
         known = [n for n in (self.memory_bytes, self.limit_bytes) if n > 0]
         return min(known, default=0)

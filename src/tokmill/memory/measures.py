@@ -1,4 +1,4 @@
-"""What makes training fit: the measures in order of what they cost, each as settings to change."""
+"""Options that save GPU memory in training, in order of their cost, each as changed settings."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ SHORTEST_SEQUENCE = 256
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """What is trained, and how; `training.sequence` is not 0."""
+    """A model and its training; `training.sequence` is not 0."""
 
     model: Model
     training: TrainingSettings
 
     def having(self, *, model: Model | None = None, **settings: Any) -> Case:
-        """Give the case with other training settings, or another model."""
+        """Return the case with other training settings, or another model."""
         return Case(model or self.model, replace(self.training, **settings))
 
 
@@ -55,7 +55,7 @@ class Measure:
 
 
 def difference(before: Case, after: Case) -> dict[str, Any]:
-    """Give the training settings that differ, and the model if it does, as in the case after."""
+    """Return the training settings that differ, and the model if it does, as in the case after."""
     found = {} if after.model is before.model else {"model": after.model}
     for field in fields(after.training):
         value = getattr(after.training, field.name)
@@ -65,7 +65,7 @@ def difference(before: Case, after: Case) -> dict[str, Any]:
 
 
 def options(changed: Mapping[str, Any]) -> tuple[str, ...]:
-    """Give changed settings as options of the command line ("--checkpointing full")."""
+    """Return changed settings as options of the command line ("--checkpointing full")."""
     found = []
     for name, value in changed.items():
         option = "--" + name.replace("_", "-")
@@ -75,7 +75,7 @@ def options(changed: Mapping[str, Any]) -> tuple[str, ...]:
 
 
 def measures(smaller_models: Callable[[Model], tuple[Model, ...]]) -> tuple[Measure, ...]:
-    """Give all measures, the cheapest first.
+    """Return all measures, the cheapest first.
 
     `smaller_models` gives other models of the same family, the largest first.
     """
@@ -246,7 +246,7 @@ def _most_experts(case: Case) -> int:
 
 
 def _first(candidates: list[Case], fits: Fits, otherwise: str) -> Case | str:
-    """Give the first candidate that fits, else the last that can be, which saves most."""
+    """Return the first candidate that fits, else the last that can be, which saves most."""
     possible = [each for each in candidates if not _contradiction(each)]
     if not possible:
         return _contradiction(candidates[0]) if candidates else otherwise
@@ -262,12 +262,12 @@ def _contradiction(case: Case) -> str:
 
 
 def _smaller(number: int) -> list[int]:
-    """Give the powers of two below a number, the largest first."""
+    """Return the powers of two below a number, the largest first."""
     return [1 << i for i in reversed(range((number - 1).bit_length()))]
 
 
 def _larger(number: int, most: int) -> list[int]:
-    """Give the doubles of a number up to `most`."""
+    """Return the doubles of a number up to `most`."""
     found = []
     while (number := 2 * number) <= most:
         found.append(number)

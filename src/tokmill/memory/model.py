@@ -16,7 +16,7 @@ Kind = Literal["embedding", "linear", "experts", "vector"]
 experts: matrices of all experts of a layer, stacked on the first axis. vector: biases, norms."""
 
 Split = Literal["columns", "rows", "vocabulary", "none"]
-"""What tensor parallelism does with a tensor: output features, input features, ids, or nothing."""
+"""How tensor parallelism splits a tensor: by output features, input features, ids, or not."""
 
 Module = Literal["embedding", "attention", "mlp", "experts", "router", "norm", "head"]
 
@@ -128,7 +128,7 @@ class Model:
         return self.parameters - round(stacked * idle)
 
     def by_module(self) -> dict[str, int]:
-        """Give the parameters of each module, in the order of the model."""
+        """Return the parameters of each module, in the order of the model."""
         found: dict[str, int] = {}
         for tensor in self.tensors:
             found[tensor.module] = found.get(tensor.module, 0) + tensor.count

@@ -78,17 +78,17 @@ class Stage:
 
     @property
     def selective(self) -> bool:
-        """Say whether some of a layer is computed again; Megatron's rows leave that out."""
+        """Return whether some of a layer is computed again; Megatron's rows leave that out."""
         return self.training.checkpointing == "selective" and self.training.framework == "hf"
 
     @property
     def recomputed(self) -> bool:
-        """Say whether a layer is computed again in backward."""
+        """Return whether a layer is computed again in backward."""
         return self.selective or self.training.checkpointing == "full"
 
 
 def moments_of(stage: Stage) -> Iterator[tuple[str, tuple[Line, ...]]]:
-    """Give the moments of a step that may be its peak, and what is there."""
+    """Yield the moments of a step that may be its peak, and what is there."""
     states, training = stage.states, stage.training
     fsdp = training.sharding == "fsdp"
     buckets = _present(states.buckets)
@@ -120,7 +120,7 @@ def _kept(stage: Stage) -> tuple[Line, ...]:
 
 
 def _kept_of(stage: Stage, layers: float) -> tuple[Line, ...]:
-    """Give the activations of so many layers, counted over micro batches."""
+    """Return the activations of so many layers, counted over micro batches."""
     symbols = {**stage.symbols, "layers_kept": layers}
     if stage.selective:
         rows = selective_rows(stage.at)
@@ -150,7 +150,7 @@ def _casts(stage: Stage, layers: float, *, head: bool, gone: int = 0) -> tuple[L
 
 
 def _norm(stage: Stage) -> tuple[Line, ...]:
-    """Give the backward of the final norm: the loss is gone, all layers keep theirs."""
+    """Return the backward of the final norm: the loss is gone, all layers keep theirs."""
     rows, gradients = norm_rows(stage.at)
     return (
         gradients_line(stage.states, stage.training, made_by_head(stage.states)),
@@ -163,7 +163,7 @@ def _norm(stage: Stage) -> tuple[Line, ...]:
 
 
 def _layer(stage: Stage, *, first: bool) -> tuple[Line, ...]:
-    """Give the greatest moment of a layer's backward: the last layer's comes first.
+    """Return the greatest moment of a layer's backward: the last layer's comes first.
 
     Layers before it still keep theirs; of the micro batches that wait, all layers do.
     """
@@ -175,7 +175,7 @@ def _layer(stage: Stage, *, first: bool) -> tuple[Line, ...]:
 
 
 def _adapters(stage: Stage) -> tuple[Line, ...]:
-    """Give a layer whose adapters run forward, for the first time or again."""
+    """Return a layer whose adapters run forward, for the first time or again."""
     there = forward_rows(stage.at) if stage.training.framework == "hf" else ()
     gradients = (GRADIENT_ADAPTER,) if stage.recomputed else ()
     named = (
@@ -201,7 +201,7 @@ def _total(lines: tuple[Line, ...]) -> int:
 
 
 def _tied(stage: Stage) -> bool:
-    """Say whether one gradient comes from both ends of the model."""
+    """Return whether one gradient comes from both ends of the model."""
     trained = stage.training.adapter == "none"
     return stage.model.tied and trained and stage.training.pipeline_parallel == 1
 
@@ -211,7 +211,7 @@ def _waiting(stage: Stage) -> tuple[Line, ...]:
 
 
 def _table_symbols(stage: Stage) -> dict[str, float]:
-    """Give the symbols with the size of the table of ids, which is narrower than d in opt-350m."""
+    """Return the symbols with the size of the embedding, which is narrower than d in opt-350m."""
     table = (
         held.size
         for held in stage.states.tensors
@@ -221,7 +221,7 @@ def _table_symbols(stage: Stage) -> dict[str, float]:
 
 
 def _end(stage: Stage) -> tuple[Line, ...]:
-    """Give the gradients when the embedding's are made; tied, theirs are not among them yet."""
+    """Return the gradients when the embedding's are made; tied, theirs are not among them yet."""
     if not _tied(stage):
         return (stage.states.gradients,)
     symbols = _table_symbols(stage)

@@ -15,7 +15,7 @@ MOST_BYTES = 16 << 20
 
 
 def named_config(name: str) -> tuple[dict[str, Any], str, str]:
-    """Give the configuration, the model's name, and where it was found.
+    """Return the configuration, the model's name, and where it was found.
 
     A path wins over a built-in name, a built-in name over one on the Hub.
 
@@ -35,7 +35,7 @@ def named_config(name: str) -> tuple[dict[str, Any], str, str]:
 
 
 def _path_of(name: str) -> Path | None:
-    """Give the configuration that a path names, there or not; None if it names nothing."""
+    """Return the configuration that a path names, there or not; None if it names nothing."""
     try:
         path = Path(name).expanduser()
         return path / FILE if path.is_dir() else path if path.exists() else None
@@ -63,7 +63,7 @@ def _read(path: Path) -> dict[str, Any]:
 
 
 def _from_hub(name: str) -> Path:
-    """Give the path of a model's configuration, downloaded or from the Hub's cache."""
+    """Return the path of a model's configuration, downloaded or from the Hub's cache."""
     unknown = f"model {name}: no file and no built-in model (near: {', '.join(near_models(name))})"
     if name.count("/") != 1:
         raise UsageError(f"{unknown}; a name on the Hub is organisation/model")

@@ -1,4 +1,4 @@
-"""What optimizers keep of the trained tensors, and what their step takes for a while."""
+"""Optimizer states of the trained tensors, and temporary memory of the optimizer step."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ STEP_MUON = Formula(
 
 
 def optimizer_line(tensors: Sequence[RankTensor], training: TrainingSettings, shards: int) -> Line:
-    """Give all that is kept of the trained `tensors`, where `shards` ranks share it."""
+    """Return all that is kept of the trained `tensors`, where `shards` ranks share it."""
     scheme = scheme_of(training)
     symbols = moment_symbols(tensors, training, shards) | {
         "q_copies": scheme.master + scheme.main_gradient,
@@ -73,7 +73,7 @@ def optimizer_line(tensors: Sequence[RankTensor], training: TrainingSettings, sh
 def optimizer_parts(
     tensors: Sequence[RankTensor], training: TrainingSettings, shards: int
 ) -> tuple[Line, ...]:
-    """Give what `optimizer_line` is the sum of: fp32 copies and moments, without those of 0 B."""
+    """Return what `optimizer_line` is the sum of: fp32 copies and moments, without those of 0 B."""
     scheme = scheme_of(training)
     copied = {"P_trained": count_among(tensors, shards), "shards": shards}
     lines = (
@@ -92,7 +92,7 @@ def moment_symbols(
     *,
     which: tuple[int, ...] = (0, 1),
 ) -> dict[str, float]:
-    """Give the symbols of first (0) and second (1) moments that `shards` ranks share."""
+    """Return the symbols of first (0) and second (1) moments that `shards` ranks share."""
     elements = {False: 0, True: 0}
     for held in tensors:
         kept = moments(held.among(shards), training.optimizer)
@@ -108,7 +108,7 @@ def moment_symbols(
 
 
 def moments(held: RankTensor, optimizer: str) -> tuple[int, int]:
-    """Give the elements of all copies of a tensor that are kept as first and as second moment.
+    """Return the elements of all copies of a tensor that are kept as first and as second moment.
 
     Adafactor keeps the sums of a matrix's rows and columns. Muon keeps one moment of matrices
     inside layers; all else is AdamW's.
@@ -134,13 +134,13 @@ def _factored(held: RankTensor) -> int:
 
 
 def is_orthogonalized(held: RankTensor) -> bool:
-    """Say whether Muon steps on a tensor: matrices inside layers, stacked experts one by one."""
+    """Return whether Muon steps on a tensor: matrices inside layers, stacked experts one by one."""
     axes = {"linear": 2, "experts": 3}.get(held.tensor.kind)
     return held.layers is not None and len(held.shape) == axes
 
 
 def is_kept_in_8_bit(held: RankTensor) -> bool:
-    """Say whether bitsandbytes' 8-bit AdamW keeps a tensor so: no small ones and no embeddings.
+    """Return whether bitsandbytes' 8-bit AdamW keeps a tensor so: no small ones and no embeddings.
 
     Embeddings are in 32 bit by a choice of Hugging Face's Trainer.
     """
@@ -148,7 +148,7 @@ def is_kept_in_8_bit(held: RankTensor) -> bool:
 
 
 def moment_bytes(training: TrainingSettings) -> int:
-    """Give the bytes of an element of a moment that is not kept in 8 bit.
+    """Return the bytes of an element of a moment that is not kept in 8 bit.
 
     Those of transformers' Adafactor and of 8-bit AdamW are fp32 whatever the weights are.
     """
@@ -158,7 +158,7 @@ def moment_bytes(training: TrainingSettings) -> int:
 
 
 def step_line(tensors: Sequence[RankTensor], training: TrainingSettings, shards: int) -> Line:
-    """Give what the step on the trained `tensors` takes, where `shards` ranks share them.
+    """Return what the step on the trained `tensors` takes, where `shards` ranks share them.
 
     Muon steps on its matrices, whole ones also where they are sharded; AdamW on the rest.
     """
@@ -171,7 +171,7 @@ def step_line(tensors: Sequence[RankTensor], training: TrainingSettings, shards:
 
 
 def _step(tensors: Sequence[RankTensor], training: TrainingSettings, shards: int) -> Line:
-    """Give the step on all tensors at once or on the largest; ZeRO's are one flat tensor."""
+    """Return the step on all tensors at once or on the largest; ZeRO's are one flat tensor."""
     copies, at_once = _copies(training)
     if at_once or training.sharding.startswith("zero"):
         elements = count_among(tensors, shards)
@@ -186,7 +186,7 @@ def _step(tensors: Sequence[RankTensor], training: TrainingSettings, shards: int
 
 
 def _copies(training: TrainingSettings) -> tuple[int, bool]:
-    """Give the copies that a step takes, and whether of all tensors at once."""
+    """Return the copies that a step takes, and whether of all tensors at once."""
     scheme, step = scheme_of(training), training.optimizer_step
     match training.optimizer:
         case "adafactor":

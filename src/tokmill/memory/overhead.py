@@ -1,4 +1,4 @@
-"""What a GPU holds beside the tensors: what the allocator keeps in reserve, and the context."""
+"""GPU memory besides tensors: memory reserved by the allocator, and the CUDA context."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ CUDA_CONTEXT = Formula(
 
 
 def overhead_lines(allocated_bytes: int, high_bytes: int) -> tuple[Line, Line]:
-    """Give fragmentation and context beside tensors of so many bytes, expected and at most."""
+    """Return fragmentation and context beside tensors of so many bytes, expected and at most."""
     return (
         FRAGMENTATION.line(
             {"allocated": allocated_bytes}, low_bytes=0, high_bytes=high_bytes // 10

@@ -26,7 +26,7 @@ RANKS_OF_A_NODE = 8
 
 @dataclass(frozen=True, slots=True)
 class RankTensor:
-    """What the fullest rank works on of a tensor, before data-parallel ranks share it.
+    """The part of a tensor on the fullest rank, before data-parallel ranks share it.
 
     `shape` is that of one copy on this rank. `layers` are those of its stage, None outside layers.
     `weight_bytes` are the bytes of an element. `expert_ranks` share the experts of a layer: 1 for
@@ -51,14 +51,14 @@ class RankTensor:
         return self.size * (1 if self.layers is None else len(self.layers))
 
     def among(self, ranks: int) -> RankTensor:
-        """Give what `ranks` ranks share: with others also the experts that this rank has not."""
+        """Return what `ranks` ranks share: with others also the experts that this rank has not."""
         if ranks == 1 or self.expert_ranks == 1:
             return self
         return replace(self, shape=(self.shape[0] * self.expert_ranks, *self.shape[1:]))
 
 
 def state_ranks(training: TrainingSettings) -> int:
-    """Give the ranks that hold the same tensors, and may share their states.
+    """Return the ranks that hold the same tensors, and may share their states.
 
     Context-parallel ranks are among them: they see other tokens, as data-parallel ranks do.
     """
@@ -66,17 +66,17 @@ def state_ranks(training: TrainingSettings) -> int:
 
 
 def data_parallel(training: TrainingSettings) -> int:
-    """Give N: the ranks that see different sequences."""
+    """Return N: the ranks that see different sequences."""
     return state_ranks(training) // training.context_parallel
 
 
 def ranks_per_node(training: TrainingSettings) -> int:
-    """Give the ranks of a machine: as said, else all, 8 at most."""
+    """Return the ranks of a machine: as said, else all, 8 at most."""
     return min(training.gpus, training.gpus_per_node or RANKS_OF_A_NODE)
 
 
 def stage_layers(model: Model, training: TrainingSettings, stage: int) -> range | tuple[int, ...]:
-    """Give the layers of a pipeline stage; interleaved ones are in `virtual_stages` chunks.
+    """Return the layers of a pipeline stage; interleaved ones are in `virtual_stages` chunks.
 
     Layers that do not divide go to the first stages, one each.
     """
@@ -91,12 +91,12 @@ def stage_layers(model: Model, training: TrainingSettings, stage: int) -> range 
 
 
 def count_among(tensors: Iterable[RankTensor], ranks: int) -> int:
-    """Give the elements that `ranks` ranks share."""
+    """Return the elements that `ranks` ranks share."""
     return sum(held.among(ranks).count for held in tensors)
 
 
 def rank_tensors(model: Model, training: TrainingSettings) -> tuple[RankTensor, ...]:
-    """Give what the fullest rank works on: the base's tensors, then the adapters'.
+    """Return what the fullest rank works on: the base's tensors, then the adapters'.
 
     The fullest is that of the stage with the most elements in matrices; of equal stages the first,
     which holds the embedding and the most micro batches.
@@ -169,7 +169,7 @@ def _rank_shape(tensor: Tensor, attention: Attention, ranks: int, experts: int) 
 
 
 def _split_axis(tensor: Tensor) -> int:
-    """Give the axis of the features, or of the ids, that are split."""
+    """Return the axis of the features, or of the ids, that are split."""
     if len(tensor.shape) == 1 or tensor.split == "vocabulary":
         return 0
     out_first = tensor.shape[-2:] == (tensor.n_out, tensor.n_in)
@@ -177,7 +177,7 @@ def _split_axis(tensor: Tensor) -> int:
 
 
 def _rank_features(tensor: Tensor, width: int, attention: Attention, ranks: int) -> int:
-    """Give a rank's share of features or ids, rounded up: the rest is padding.
+    """Return a rank's share of features or ids, rounded up: the rest is padding.
 
     With fewer key-value heads than ranks each rank holds a whole one, so that several hold the same
     (as Megatron-LM and vLLM do).

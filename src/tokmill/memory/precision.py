@@ -1,4 +1,4 @@
-"""What a parameter weighs: the named precision schemes, and the types of frozen weights.
+"""Bytes per parameter: the named precision schemes, and the types of frozen weights.
 
 "20 bytes per parameter" has two meanings. One is the scheme mixed-20: fp16 weights and gradients, a
 fp32 copy of the gradients, a fp32 copy of the weights and Adam's two moments, 2 + 2 + 4 + 12. The
@@ -61,7 +61,7 @@ QUANTIZED = ("fp8", "int8", "int4", "nf4", "nf4-double")
 
 
 def scheme_of(training: TrainingSettings) -> Scheme:
-    """Give the scheme of what is trained.
+    """Return the scheme of what is trained.
 
     Adapters on a 16-bit base are fp32: peft makes them so (`autocast_adapter_dtype`).
     """
@@ -71,7 +71,7 @@ def scheme_of(training: TrainingSettings) -> Scheme:
 
 
 def frozen_type(training: TrainingSettings) -> str:
-    """Give the type of weights that are not trained: as asked, or the one that layers compute in.
+    """Return the type of weights that are not trained: as asked, or the one that layers compute in.
 
     The scheme amp takes a 16-bit base: what is not trained needs no more.
     """

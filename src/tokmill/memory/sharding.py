@@ -1,4 +1,4 @@
-"""What parallel training takes beside the states: weights made whole, buckets, 16-bit casts."""
+"""Memory of parallel training besides the states: gathered weights, buckets, 16-bit casts."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ BUCKETS_FSDP = Formula(
 def cast_line(
     model: Model, tensors: tuple[RankTensor, ...], training: TrainingSettings
 ) -> Line | None:
-    """Give autocast's casts; None without it, or where sharded weights are gathered in 16 bit."""
+    """Return autocast's casts; None without it, or where sharded weights are gathered in 16 bit."""
     if training.precision != "amp" or training.sharding in SHARDED_WEIGHTS:
         return None
     used = sum(held.count for held in tensors if _is_multiplied(held))
@@ -94,7 +94,7 @@ def _is_fp32(held: RankTensor) -> bool:
 
 
 def gathered_line(tensors: tuple[RankTensor, ...], training: TrainingSettings) -> Line | None:
-    """Give the weights that are made whole while a layer computes."""
+    """Return the weights that are made whole while a layer computes."""
     computed = SCHEMES[training.precision].computed
     if training.sharding == "fsdp":
         layer, root = _largest_layer(tensors), _outside_layers(tensors)
@@ -117,7 +117,7 @@ def gathered_line(tensors: tuple[RankTensor, ...], training: TrainingSettings) -
 
 
 def bucket_line(tensors: tuple[RankTensor, ...], training: TrainingSettings) -> Line | None:
-    """Give the buffers of communication of the trained `tensors`.
+    """Return the buffers of communication of the trained `tensors`.
 
     Megatron-LM's gradients lie in its buckets from the start.
     """
@@ -142,7 +142,7 @@ def bucket_line(tensors: tuple[RankTensor, ...], training: TrainingSettings) -> 
 
 
 def _largest_layer(tensors: tuple[RankTensor, ...]) -> int:
-    """Give the elements of the fullest layer, 0 without layers."""
+    """Return the elements of the fullest layer, 0 without layers."""
     layers: Counter[int] = Counter()
     for held in tensors:
         for layer in held.layers or ():

@@ -1,4 +1,4 @@
-"""What the fullest rank holds of weights, gradients and optimizer states, and the host per node."""
+"""Weights, gradients and optimizer states on the fullest rank, and offloaded ones per node."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ OFFLOADED_WEIGHTS = Formula(
 
 @dataclass(frozen=True, slots=True)
 class States:
-    """What the fullest rank holds, and what its node's host does.
+    """The states on the fullest rank, and those in the host RAM of its node.
 
     `weights` are there all the time (and the model's buffers); `gradients` when all of them exist;
     `optimizer` from the first step on, and `optimizer_parts` are what it is the sum of. `casts`
@@ -96,7 +96,7 @@ class States:
 
 
 def rank_states(model: Model, training: TrainingSettings) -> States:
-    """Give the states of the fullest rank.
+    """Return the states of the fullest rank.
 
     Raises:
         UsageError: settings contradict each other or the model.
@@ -171,7 +171,7 @@ def _gradients(trained: tuple[RankTensor, ...], training: TrainingSettings) -> L
 
 
 def _host(tensors: tuple[RankTensor, ...], training: TrainingSettings) -> tuple[Line, ...]:
-    """Give what the ranks of a node offload.
+    """Return what the ranks of a node offload.
 
     DeepSpeed steps there on fp32 copies of weight and gradient; FSDP on what the scheme has.
     """

@@ -43,13 +43,13 @@ class TrainingBill:
 
 
 def allocated_bytes(moment: Bill) -> int:
-    """Give the bytes of a moment's tensors: all but what the allocator and the driver take."""
+    """Return the bytes of a moment's tensors: all but what the allocator and the driver take."""
     outside = (FRAGMENTATION.name, CUDA_CONTEXT.name)
     return sum(line.n_bytes for line in moment.lines if line.name not in outside)
 
 
 def training_bill(model: Model, training: TrainingSettings) -> TrainingBill:
-    """Give GPU memory of the fullest rank over a training step, from the second step on.
+    """Return GPU memory of the fullest rank over a training step, from the second step on.
 
     Raises:
         UsageError: settings contradict each other or the model.
@@ -79,7 +79,7 @@ def _bill(model: Model, states: States, stage: Stage, title: str, lines: tuple[L
 
 
 def _stages(model: Model, training: TrainingSettings, states: States) -> Iterator[Stage]:
-    """Give the stages that may hold most: the first has the most micro batches, the last the loss.
+    """Yield the stages that may hold most: the first has the most micro batches, the last the loss.
 
     One forward, one backward (1F1B): the first keeps as many micro batches as there are stages.
     Interleaved (Narayanan et al. 2021) it keeps (p - 1) / v more, and the last p - (p - 1) / v.

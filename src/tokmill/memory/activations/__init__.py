@@ -1,1 +1,1 @@
-"""What the forward pass keeps for the backward pass: per token, by family, precision and kernel."""
+"""Activations: tensors kept for the backward pass, by family, precision and kernel."""

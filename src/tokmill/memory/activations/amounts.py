@@ -27,7 +27,7 @@ CHECKPOINTS_SPLIT = Formula(
 
 
 def summed(rows: Sequence[Formula]) -> str:
-    """Give the expression of a sum of rows; equal ones are multiplied."""
+    """Return the expression of a sum of rows; equal ones are multiplied."""
     counted = Counter(row.expression for row in rows)
     return " + ".join(f"{n} * ({text})" if n > 1 else text for text, n in counted.items())
 
@@ -35,7 +35,7 @@ def summed(rows: Sequence[Formula]) -> str:
 def rows_line(
     name: str, rows: Sequence[Formula], symbols: Mapping[str, float], *, factor: str = "n"
 ) -> Line:
-    """Give the line of rows, in bytes per token, times `factor`; its note names them."""
+    """Return the line of rows, in bytes per token, times `factor`; its note names them."""
     errors = ", ".join(sorted({row.error for row in rows if row.error}))
     sources = ", ".join(sorted({row.source for row in rows if row.source}))
     formula = Formula(name, f"{factor} * ({summed(rows)})", sources, errors)
@@ -47,7 +47,7 @@ def rows_line(
 def kept_lines(
     parts: Sequence[Part], kept: float, symbols: Mapping[str, float]
 ) -> tuple[Line, ...]:
-    """Give what `kept` layers keep, counted over micro batches, a line for each part."""
+    """Return what `kept` layers keep, counted over micro batches, a line for each part."""
     layers = max(part.n_layers for part in parts)
     return tuple(
         rows_line(
@@ -63,7 +63,7 @@ def kept_lines(
 def work_lines(
     parts: Sequence[Part], at: int, symbols: Mapping[str, float], *, recomputed: bool
 ) -> tuple[Line, ...]:
-    """Give one layer at the greatest moment of part `at`'s backward: what is kept, and gradients.
+    """Return one layer at the greatest moment of part `at`'s backward: what is kept, and gradients.
 
     The input of a recomputed layer stands among the checkpoints already.
     """

@@ -1,4 +1,4 @@
-"""What a layer keeps for backward, part by part, under the settings of training."""
+"""The activations that a layer keeps for the backward pass, part by part."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class Part:
 
 
 def layer_parts(at: Situation) -> tuple[Part, ...]:
-    """Give the parts of a layer in the order of its forward pass.
+    """Return the parts of a layer in the order of its forward pass.
 
     A mixture's layers hold experts where others have the feed-forward layer.
     """
@@ -50,14 +50,14 @@ def layer_parts(at: Situation) -> tuple[Part, ...]:
 
 
 def norm_rows(at: Situation) -> tuple[Rows, Rows]:
-    """Give what the final norm still keeps when it is backward's turn, and its gradients."""
+    """Return what the final norm still keeps when it is backward's turn, and its gradients."""
     if at.style.norm == "layer":
         return (rows.IDS, *_norm(at)), (rows.GRADIENT_LAYER_NORM,)
     return (rows.IDS, rows.RMS_INPUT, rows.RMS_INVERSE), (rows.GRADIENT_NORM,)
 
 
 def forward_rows(at: Situation) -> Rows:
-    """Give a layer with adapters at the greatest moment of forward, () where backward takes more.
+    """Return a layer with adapters at the greatest moment of forward, () where backward takes more.
 
     Under autocast that is the last matrix's adapter; else, with adapters in fp32, the up matrix's.
     """
@@ -73,14 +73,14 @@ def forward_rows(at: Situation) -> Rows:
 
 
 def held_mask(at: Situation) -> Rows:
-    """Give the mask that checkpointed layers hold, once for all of them."""
+    """Return the mask that checkpointed layers hold, once for all of them."""
     if at.eager:
         return (rows.MASK_HELD,)
     return (rows.MASK_HELD_BOOL,) if at.masked else ()
 
 
 def selective_rows(at: Situation) -> Rows:
-    """Give what a layer keeps under torchtitan's policy; the rest is computed again."""
+    """Return what a layer keeps under torchtitan's policy; the rest is computed again."""
     kernel = () if at.eager else (rows.RESULT, rows.LOG_SUM_EXP)
     products = {
         (3, True): rows.PRODUCTS_GATED,
@@ -94,7 +94,7 @@ def selective_rows(at: Situation) -> Rows:
 
 
 def outside_rows(at: Situation) -> Rows:
-    """Give the rows of what stands before and after the layers, but for the loss."""
+    """Return the rows of what stands before and after the layers, but for the loss."""
     style = at.style
     return (
         rows.IDS,
@@ -106,7 +106,7 @@ def outside_rows(at: Situation) -> Rows:
 
 
 def _norm(at: Situation, *, shared: bool = False) -> Rows:
-    """Give the rows of a norm of width d; `shared`: another norm keeps its input already."""
+    """Return the rows of a norm of width d; `shared`: another norm keeps its input already."""
     if at.style.norm == "layer":
         return rows.LAYER_NORM_STATISTICS, *(() if shared else (rows.LAYER_NORM,))
     result = rows.RMS_FP32 if at.style.norm == "rms32" else rows.RMS_RESIDUAL
@@ -151,7 +151,7 @@ def _head_norms(at: Situation) -> Rows:
 
 
 def _kernel(at: Situation) -> Rows:
-    """Give the rows of a fused kernel: FlashAttention, or sdpa."""
+    """Return the rows of a fused kernel: FlashAttention, or sdpa."""
     after: Rows = (rows.RESULT, rows.LOG_SUM_EXP)
     if at.trained and at.style.copied:
         after = (*after, rows.ATTENDED)
@@ -175,7 +175,7 @@ def _eager(at: Situation) -> Rows:
 
 
 def _scores(at: Situation) -> Rows:
-    """Give the rows of what grows with the square of the sequence."""
+    """Return the rows of what grows with the square of the sequence."""
     wide = at.product == FP32_BYTES
     fp32 = at.style.softmax_fp32 or at.autocast
     softmax: Rows = (rows.SCORES,) if wide else (rows.SCORES_CAST,)
@@ -223,12 +223,12 @@ def _feed_forward(at: Situation) -> Part:
 
 
 def _shared_result(at: Situation) -> bool:
-    """Say whether the activation keeps its result, which is the last matrix's input."""
+    """Return whether the activation keeps its result, which is the last matrix's input."""
     return not at.style.gated and at.model.activation in LINEAR_ACTIVATIONS
 
 
 def _activation(at: Situation) -> tuple[Rows, Rows]:
-    """Give what an activation keeps, and the gradients at the greatest moment of its backward."""
+    """Return what an activation keeps, and the gradients at the greatest moment of its backward."""
     if at.style.gated:
         return (rows.GATED,), (rows.GRADIENT_F,) * 3
     if at.model.activation in UNFUSED_GELU:
@@ -247,7 +247,7 @@ def _experts(at: Situation, experts: Experts) -> Part:
 
 
 def _adapter_rows(at: Situation, module: str) -> Rows:
-    """Give the rows of a module's adapters: copies of inputs or inputs once, and r features."""
+    """Return the rows of a module's adapters: copies of inputs or inputs once, and r features."""
     here = [tensor for tensor in at.targets if tensor.module == module and tensor.layers]
     last = rows.ATTENDED if module == "attention" else rows.DOWN_INPUT
     copy = rows.ADAPTER_AH if module == "attention" else rows.ADAPTER_F

@@ -1,4 +1,4 @@
-"""What the rows do not cover, said under the bill."""
+"""Costs that the formulas of activations do not cover; listed below the bill."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ UNMEASURED = ("baichuan", "chatglm", "minimind", "plain")
 
 
 def left_out(at: Situation, training: TrainingSettings) -> Iterator[str]:
-    """Give a sentence for each thing of this training that no row models."""
+    """Yield a sentence for each thing of this training that no row models."""
     model = at.model
     if training.framework == "megatron":
         yield "Megatron's activations are a published formula; not measured"

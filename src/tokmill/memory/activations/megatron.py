@@ -50,7 +50,7 @@ OUTPUT_SPLIT = Formula(
 
 
 def layer_rows(training: TrainingSettings, *, gated: bool) -> tuple[Formula, ...]:
-    """Give the rows of a layer without full recomputation."""
+    """Return the rows of a layer without full recomputation."""
     between = BETWEEN_SPLIT if training.sequence_parallel else BETWEEN
     rows = (between, INSIDE_GATED if gated else INSIDE)
     scores = training.attention == "eager" and training.checkpointing != "selective"
@@ -58,7 +58,7 @@ def layer_rows(training: TrainingSettings, *, gated: bool) -> tuple[Formula, ...
 
 
 def outside_rows(training: TrainingSettings, *, last: bool) -> tuple[Formula, ...]:
-    """Give the rows of the first stage, and of a `last` one."""
+    """Return the rows of the first stage, and of a `last` one."""
     split = training.sequence_parallel
     embedding = EMBEDDING_SPLIT if split else EMBEDDING
     output = OUTPUT_SPLIT if split else OUTPUT

@@ -1,4 +1,4 @@
-"""What decides which tensors a layer keeps: the model, what is trained, types and kernels."""
+"""The facts that decide which tensors a layer keeps: model, trained weights, types, kernels."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ HALF_BYTES = 2
 
 @dataclass(frozen=True, slots=True)
 class Situation:
-    """What decides which rows a layer has, beside its family.
+    """The facts besides the family that decide which activations a layer keeps.
 
     `trained`: the base's weights are. `residual`, `product` and `adapter` are the bytes x, q and y
     of the rows; `adapter` is 0 where adapters read what is there anyway. `own_copies`: each linear
@@ -41,12 +41,12 @@ class Situation:
 
     @property
     def own_copies(self) -> bool:
-        """Say whether every linear layer keeps a 16-bit copy of a fp32 input."""
+        """Return whether every linear layer keeps a 16-bit copy of a fp32 input."""
         return self.residual != self.product
 
     @property
     def dropout(self) -> bool:
-        """Say whether dropout makes masks."""
+        """Return whether dropout makes masks."""
         return self.model.dropout > 0
 
 
@@ -70,7 +70,7 @@ def situation(model: Model, training: TrainingSettings) -> Situation:
 
 
 def _style(model: Model) -> Style:
-    """Give the family's style; Falcon's depends on its norms, and on whether heads are grouped."""
+    """Return the style of the family; Falcon's depends on its norms and on grouped heads."""
     style = STYLES[model.family]
     if model.family != "falcon":
         return style
@@ -85,7 +85,7 @@ def _style(model: Model) -> Style:
 
 
 def _adapter_bytes(training: TrainingSettings, product: int) -> int:
-    """Give the bytes of an element of the copies that adapters make of their inputs.
+    """Return the bytes of an element of the copies that adapters make of their inputs.
 
     peft casts an input to the adapter's type, which is fp32 on a 16-bit base; under autocast the
     product casts it back. Every adapted layer keeps a copy of its own.
@@ -97,7 +97,7 @@ def _adapter_bytes(training: TrainingSettings, product: int) -> int:
 
 
 def _residual_bytes(training: TrainingSettings, *, trained: bool) -> int:
-    """Give the bytes of an element between the layers: those of the embedding as it is computed.
+    """Return the bytes of an element between the layers: those of the embedding as it is computed.
 
     Sharded weights are gathered in the type of the products (FSDP's mixed precision).
     """

@@ -13,12 +13,12 @@ DEFAULT_SEQUENCE = 2048
 
 
 def default_sequence(model: Model) -> int:
-    """Give the tokens of a sequence where nothing says them."""
+    """Return the tokens of a sequence where nothing says them."""
     return min(DEFAULT_SEQUENCE, model.positions or DEFAULT_SEQUENCE)
 
 
 def activation_symbols(model: Model, training: TrainingSettings, at: Situation) -> dict[str, float]:
-    """Give the values; heads and widths are a rank's share, but for Megatron's formulas.
+    """Return the values; heads and widths are a rank's share, but for Megatron's formulas.
 
     Those divide by t themselves. With context parallelism a rank sees s / c tokens of a sequence.
     """

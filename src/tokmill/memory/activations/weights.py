@@ -19,13 +19,13 @@ if TYPE_CHECKING:
 
 
 def stay(training: TrainingSettings) -> bool:
-    """Say whether gradients are there all the time, and not made anew in each backward."""
+    """Return whether gradients are there all the time, and not made anew in each backward."""
     lasting = training.framework == "megatron" or training.sharding == "distributed-optimizer"
     return lasting or training.accumulation > 1
 
 
 def gradients_line(states: States, training: TrainingSettings, elements: int) -> Line:
-    """Give the gradients when those of so many elements are made, of the rank's trained ones."""
+    """Return the gradients when those of so many elements are made, of the rank's trained ones."""
     if stay(training) or not states.trainable:
         return states.gradients
     symbols = states.gradients.symbols
@@ -34,14 +34,14 @@ def gradients_line(states: States, training: TrainingSettings, elements: int) ->
 
 
 def made_by_head(states: States) -> int:
-    """Give the trained elements of a head that is no embedding: backward makes them first."""
+    """Return the trained elements of a head that is no embedding: backward makes them first."""
     return sum(
         held.size for held in states.tensors if held.trained and held.tensor.module == "head"
     )
 
 
 def made_before(states: States, parts: Sequence[Part], at: int, *, first: bool) -> int:
-    """Give the elements whose gradients are made when part `at` of a layer is at its greatest.
+    """Return the elements whose gradients are made when part `at` of a layer is at its greatest.
 
     Backward has then passed the head, all later layers (of the `first` layer: all others), the
     layer's later parts, and the last matrix of this one.
@@ -54,7 +54,7 @@ def made_before(states: States, parts: Sequence[Part], at: int, *, first: bool) 
 
 
 def casts_before(states: States, parts: Sequence[Part], at: int, *, first: bool) -> int:
-    """Give the elements of a layer's casts that are gone when part `at` is at its greatest."""
+    """Return the elements of a layer's casts that are gone when part `at` is at its greatest."""
     matrices = [held for held in states.tensors if held.tensor.kind == "linear"]
     return sum(h.size for h in _passed(matrices, parts, at, _layer(states, first=first)))
 
@@ -67,7 +67,7 @@ def _layer(states: States, *, first: bool) -> int:
 def _passed(
     tensors: Iterable[RankTensor], parts: Sequence[Part], at: int, layer: int
 ) -> Iterator[RankTensor]:
-    """Give the tensors of a layer that backward has passed."""
+    """Yield the tensors of a layer that backward has passed."""
     later = {part.module for part in parts[at + 1 :]}
     for held in tensors:
         last = held.tensor.module == parts[at].module and held.tensor.split == "rows"
@@ -78,7 +78,7 @@ def _passed(
 def casts_lines(
     model: Model, states: States, layers: float, *, of: int, head: bool, gone: int = 0
 ) -> tuple[Line, ...]:
-    """Give autocast's casts of `layers` of a stage's layers less those `gone`, and of the head."""
+    """Return autocast's casts of `layers` layers of a stage, except `gone`, and of the head."""
     if states.casts is None:
         return ()
     whole = states.casts.symbols["P_cast"]
@@ -88,7 +88,7 @@ def casts_lines(
 
 
 def _head_elements(model: Model, tensors: Iterable[RankTensor]) -> int:
-    """Give the elements of the head, which tied is the table of ids."""
+    """Return the elements of the head, which tied is the table of ids."""
     module = "embedding" if model.tied else "head"
     return sum(
         held.size

@@ -64,7 +64,7 @@ def _read_mla(f: Fields) -> Attention:
 
 
 def _mla(f: Fields, s: Shape, mla: Attention) -> Part:
-    """Give multi-head latent attention: down to the ranks on every GPU, up from them by heads."""
+    """Return multi-head latent attention: down to the ranks on every GPU, up from them by heads."""
     bias, query = f.flag("attention_bias"), s.heads * mla.head_dim
     low, up = mla.kv_rank + mla.rope_dim, s.heads * (mla.nope_dim + mla.value_dim)
     value, at = s.heads * mla.value_dim, "self_attn"

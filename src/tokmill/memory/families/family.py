@@ -1,4 +1,4 @@
-"""What a family is: how its configuration is read, and what numbers alone must say."""
+"""A family of models: how its configuration is read, and the numbers that it needs."""
 
 from __future__ import annotations
 
@@ -34,6 +34,6 @@ class Family:
     implied: Mapping[str, Any] = field(default_factory=dict)
 
     def common(self, config: Mapping[str, Any]) -> dict[str, Any]:
-        """Give a configuration under the common keys; the family's own key wins over the common."""
+        """Return a configuration with the common keys; the family's own keys win over them."""
         renamed = {self.names[key]: value for key, value in config.items() if key in self.names}
         return {**config, **renamed}

@@ -34,7 +34,7 @@ class Fields:
     used: set[str] = field(default_factory=set)
 
     def count(self, key: str, default: int = 0) -> int:
-        """Give a whole number of at least 1; a default of 0 means that it is needed.
+        """Return a whole number of at least 1; a default of 0 means that it is needed.
 
         Raises:
             UsageError: it is needed and missing, or it is no such number.
@@ -47,26 +47,26 @@ class Fields:
         return self._whole(key, found, 1)
 
     def size(self, key: str) -> int:
-        """Give a whole number; null and missing are 0."""
+        """Return a whole number; null and missing are 0."""
         found = self._value(key)
         return 0 if found is None else self._whole(key, found, 0)
 
     def flag(self, key: str) -> bool:
-        """Give true or false; null and missing are false."""
+        """Return true or false; null and missing are false."""
         found = self._value(key)
         if found is not None and not isinstance(found, bool):
             raise self.wrong(key, "true or false", found)
         return bool(found)
 
     def text(self, key: str) -> str:
-        """Give a string; null and missing are ''."""
+        """Return a string; null and missing are ''."""
         found = self._value(key)
         if found is not None and not isinstance(found, str):
             raise self.wrong(key, "a string", found)
         return found or ""
 
     def share(self, key: str, default: float = 0.0) -> float:
-        """Give a number from 0 to 1."""
+        """Return a number from 0 to 1."""
         found = self._value(key)
         if found is None:
             return default
@@ -76,7 +76,7 @@ class Fields:
         return float(found)
 
     def items(self, key: str, kind: type) -> list[Any] | None:
-        """Give a list of strings or whole numbers, or None if there is none."""
+        """Return a list of strings or whole numbers, or None if there is none."""
         found = self._value(key)
         if found is None:
             return None
@@ -85,14 +85,14 @@ class Fields:
         return list(found)
 
     def table(self, key: str) -> Mapping[str, Any]:
-        """Give an object; null and missing are empty."""
+        """Return an object; null and missing are empty."""
         found = self._value(key)
         if found is not None and not isinstance(found, dict):
             raise self.wrong(key, "an object", found)
         return found or {}
 
     def label(self, key: str) -> str:
-        """Give the key as the user wrote it."""
+        """Return the key as the user wrote it."""
         return self.shown.get(key, key)
 
     def wrong(self, key: str, expected: str, found: object) -> UsageError:

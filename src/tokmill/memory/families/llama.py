@@ -37,7 +37,7 @@ FOUR_NORMS = (*PRE_NORMS, "pre_feedforward_layernorm", "post_feedforward_layerno
 
 
 def decoder_tensors(s: Shape, *layers: Part, tied: bool) -> Part:
-    """Give the tensors of a model of Llama's kind around its layers."""
+    """Return the tensors of a model of Llama's kind around its layers."""
     return (
         *embedding("model.embed_tokens", s.vocabulary, s.hidden),
         *(tensor for part in layers for tensor in part),

@@ -130,7 +130,7 @@ def _qwen3_moe(f: Fields) -> Model:
 
 
 def _sparse_layers(f: Fields, layers: int) -> tuple[int, ...]:
-    """Give the layers with experts: each `decoder_sparse_step`-th, less `mlp_only_layers`."""
+    """Return the layers with experts: each `decoder_sparse_step`-th, less `mlp_only_layers`."""
     step, dense = f.count("decoder_sparse_step", 1), f.items("mlp_only_layers", int) or []
     return tuple(i for i in range(layers) if i not in dense and (i + 1) % step == 0)
 
@@ -153,7 +153,7 @@ def _gpt_oss(f: Fields) -> Model:
 
 
 def _biased_experts(hidden: int, ffn: int, count: int) -> Part:
-    """Give experts stored as input by output, each matrix with a bias of the expert."""
+    """Return experts stored as input by output, each matrix with a bias of the expert."""
     up, down, name = (count, hidden, 2 * ffn), (count, ffn, hidden), "mlp.experts"
     return (
         Tensor(f"{name}.gate_up_proj", up, "experts", "experts", "columns", hidden, 2 * ffn),

@@ -1,4 +1,4 @@
-"""What the families are built of: matrices, norms, attention, feed-forward layers, experts.
+"""The parts that models are built of: matrices, norms, attention, feed-forward layers, experts.
 
 A part is a tuple of tensors named as inside a layer; `in_layers` puts parts into layers. Splits are
 those of Megatron-LM's tensor parallelism: matrices into a layer's inside by output features
@@ -22,7 +22,7 @@ Part = tuple[Tensor, ...]
 
 
 def in_layers(prefix: str, layers: Iterable[int], *parts: Part) -> Part:
-    """Give the tensors of the parts as they stand in each of `layers`, under `prefix`."""
+    """Return the tensors of the parts as they stand in each of `layers`, under `prefix`."""
     held = tuple(layers)
     tensors = (tensor for part in parts for tensor in part)
     return tuple(replace(t, name=f"{prefix}.{{}}.{t.name}", layers=held) for t in tensors if held)
@@ -38,41 +38,41 @@ def linear(
     bias: bool = False,
     transposed: bool = False,
 ) -> Part:
-    """Give a matrix of nn.Linear, (n_out, n_in), or of Conv1D, transposed; and its bias."""
+    """Return a matrix of nn.Linear, (n_out, n_in), or of Conv1D, transposed; and its bias."""
     shape = (n_in, n_out) if transposed else (n_out, n_in)
     weight = Tensor(f"{name}.weight", shape, module, "linear", split, n_in, n_out)
     return (weight, *linear_bias(name, n_out, module, split)) if bias else (weight,)
 
 
 def linear_bias(name: str, n_out: int, module: Module, split: Split) -> Part:
-    """Give the bias of a matrix: split as the matrix's output features are."""
+    """Return the bias of a matrix: split as the matrix's output features are."""
     held: Split = "none" if split == "rows" else split
     return (Tensor(f"{name}.bias", (n_out,), module, "vector", held),)
 
 
 def vector(name: str, width: int, module: Module, split: Split = "none") -> Part:
-    """Give a vector."""
+    """Return a vector."""
     return (Tensor(name, (width,), module, "vector", split),)
 
 
 def norm(name: str, width: int, *, bias: bool = False) -> Part:
-    """Give the weight of a norm, and with LayerNorm its bias."""
+    """Return the weight of a norm, and with LayerNorm its bias."""
     weight = vector(f"{name}.weight", width, "norm")
     return (*weight, *vector(f"{name}.bias", width, "norm")) if bias else weight
 
 
 def norms(shape: Shape, *names: str, bias: bool = False) -> Part:
-    """Give norms over the hidden size."""
+    """Return norms over the hidden size."""
     return tuple(tensor for name in names for tensor in norm(name, shape.hidden, bias=bias))
 
 
 def embedding(name: str, rows: int, width: int, split: Split = "vocabulary") -> Part:
-    """Give a lookup table, (rows, width)."""
+    """Return a lookup table, (rows, width)."""
     return (Tensor(f"{name}.weight", (rows, width), "embedding", "embedding", split, rows, width),)
 
 
 def head(shape: Shape, name: str = "lm_head", *, tied: bool, bias: bool = False) -> Part:
-    """Give the matrix that makes logits; tied, it is the embedding and only its bias stays."""
+    """Return the matrix that makes logits; tied, it is the embedding and only its bias stays."""
     if not tied:
         return linear(name, shape.hidden, shape.vocabulary, "head", "vocabulary", bias=bias)
     return linear_bias(name, shape.vocabulary, "head", "vocabulary") if bias else ()
@@ -81,7 +81,7 @@ def head(shape: Shape, name: str = "lm_head", *, tied: bool, bias: bool = False)
 def attention(
     shape: Shape, *, bias: bool = False, out_bias: bool = False, out: str = "o_proj"
 ) -> Part:
-    """Give q, k, v and the output matrix as Llama has them."""
+    """Return q, k, v and the output matrix as Llama has them."""
     query, key_value = shape.query_width, shape.kv_width
     inside = (("q_proj", query), ("k_proj", key_value), ("v_proj", key_value))
     return (
@@ -97,7 +97,7 @@ def attention(
 
 
 def head_norms(width: int, key_width: int = 0) -> Part:
-    """Give the norms of queries and keys: over a head, or over the widths given."""
+    """Return the norms of queries and keys: over a head, or over the widths given."""
     return (
         *norm("self_attn.q_norm", width),
         *norm("self_attn.k_norm", key_width or width),
@@ -105,7 +105,7 @@ def head_norms(width: int, key_width: int = 0) -> Part:
 
 
 def gated_mlp(hidden: int, ffn: int, name: str = "mlp", *, bias: bool = False) -> Part:
-    """Give gate, up and down as Llama has them."""
+    """Return gate, up and down as Llama has them."""
     return (
         *linear(f"{name}.gate_proj", hidden, ffn, "mlp", "columns", bias=bias),
         *linear(f"{name}.up_proj", hidden, ffn, "mlp", "columns", bias=bias),
@@ -116,7 +116,7 @@ def gated_mlp(hidden: int, ffn: int, name: str = "mlp", *, bias: bool = False) -
 def plain_mlp(
     hidden: int, ffn: int, up: str, down: str, *, bias: bool = True, transposed: bool = False
 ) -> Part:
-    """Give the two matrices of a feed-forward layer without a gate."""
+    """Return the two matrices of a feed-forward layer without a gate."""
     return (
         *linear(up, hidden, ffn, "mlp", "columns", bias=bias, transposed=transposed),
         *linear(down, ffn, hidden, "mlp", "rows", bias=bias, transposed=transposed),
@@ -124,7 +124,7 @@ def plain_mlp(
 
 
 def experts(hidden: int, ffn: int, count: int, name: str = "mlp.experts") -> Part:
-    """Give the matrices of gated experts: (count, 2 ffn, hidden) and (count, hidden, ffn)."""
+    """Return the matrices of gated experts: (count, 2 ffn, hidden) and (count, hidden, ffn)."""
     up, down = (count, 2 * ffn, hidden), (count, hidden, ffn)
     return (
         Tensor(f"{name}.gate_up_proj", up, "experts", "experts", "columns", hidden, 2 * ffn),
@@ -133,5 +133,5 @@ def experts(hidden: int, ffn: int, count: int, name: str = "mlp.experts") -> Par
 
 
 def router(hidden: int, count: int, name: str = "mlp.gate", *, bias: bool = False) -> Part:
-    """Give the matrix that chooses experts. Megatron-LM keeps all of it on every GPU."""
+    """Return the matrix that chooses experts. Megatron-LM keeps all of it on every GPU."""
     return linear(name, hidden, count, "router", bias=bias)

@@ -112,12 +112,12 @@ def make_model(
 
 
 def largest_share(f: Fields, *keys: str) -> float:
-    """Give the largest of some probabilities."""
+    """Return the largest of some probabilities."""
     return max(f.share(key) for key in keys)
 
 
 def rotary_bytes(f: Fields, head_dim: int, default: float = 1.0) -> int:
-    """Give the bytes of the two fp32 buffers of rotary positions, half a value per rotated feature.
+    """Return the bytes of the two fp32 buffers of rotary positions (half a rotated feature each).
 
     `default` is the rotated share of a head where the configuration says none.
     """
@@ -128,13 +128,13 @@ def rotary_bytes(f: Fields, head_dim: int, default: float = 1.0) -> int:
 
 
 def all_windows(f: Fields, layers: int) -> tuple[int, ...]:
-    """Give the window of every layer, where one window holds for all: none is ()."""
+    """Return the window of every layer, where one window holds for all: none is ()."""
     window = f.size("sliding_window")
     return (window,) * layers if window else ()
 
 
 def typed_windows(f: Fields, layers: int, slides: Callable[[int], bool]) -> tuple[int, ...]:
-    """Give the window of each layer by `layer_types`, and without them by the family's rule.
+    """Return the window of each layer by `layer_types`, and without them by the family's rule.
 
     Raises:
         UsageError: layer_types are not as many as layers, or one is neither full nor sliding.
@@ -145,7 +145,7 @@ def typed_windows(f: Fields, layers: int, slides: Callable[[int], bool]) -> tupl
 
 
 def layer_types(f: Fields, layers: int, slides: Callable[[int], bool]) -> list[str]:
-    """Give what each layer attends to: sliding_attention or full_attention."""
+    """Return what each layer attends to: sliding_attention or full_attention."""
     names = ("full_attention", "sliding_attention")
     found = f.items("layer_types", str)
     if found is None:

@@ -19,7 +19,7 @@ OTHER_NAMES = {"gemma3": "gemma3_text", "RefinedWeb": "falcon", "RefinedWebModel
 
 
 def family_name(model_type: str, architectures: list[object]) -> str:
-    """Give the family of a model_type, else of an architecture (LlamaForCausalLM); '' for none."""
+    """Return the family of a model_type or an architecture (LlamaForCausalLM), '' if unknown."""
     name = OTHER_NAMES.get(model_type, model_type)
     if name in FAMILIES:
         return name

@@ -85,7 +85,7 @@ def read_axolotl(path: Path | str) -> ReadSettings:
 
 
 def _read_half(section: Section, found: Findings) -> str:
-    """Give the 16-bit type of the training, or "" for fp32 or where nothing is said."""
+    """Return the 16-bit type of the training, or "" for fp32 or where nothing is said."""
     on = [key for key in _HALVES if section.choice(key) not in (None, "no", "false")]
     if section.is_auto("bf16"):
         found.notes.append(f"{section.said('bf16')}, taken as bf16")
@@ -94,7 +94,7 @@ def _read_half(section: Section, found: Findings) -> str:
 
 
 def _read_precision(section: Section, found: Findings, half: str) -> None:
-    """Say which types the trained weights have; DeepSpeed's own tables come after."""
+    """Return which types the trained weights have; DeepSpeed's own tables come after."""
     if not half:
         if any(section.has(key) for key in ("bf16", "fp16", "float32")):
             found.set("precision", "fp32", section.where("bf16"))
@@ -183,7 +183,7 @@ def _read_loss(section: Section, found: Findings) -> None:
 
 
 def _read_parallelism(section: Section, found: Findings) -> None:
-    """Give the number of GPUs where the file says it, by its total or by its factors."""
+    """Return the number of GPUs where the file says it, by its total or by its factors."""
     gpus = 1
     for key in ("dp_shard_size", "dp_replicate_size", "tensor_parallel_size",
                 "context_parallel_size"):  # fmt: skip

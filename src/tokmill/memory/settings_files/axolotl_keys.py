@@ -81,4 +81,4 @@ HARMLESS_STARTS = (
     "dpo_", "kto_", "cpo_", "orpo_", "simpo_", "rpo_", "rl_", "dion_", "qgalore_", "pose_", "eaft_",
     "precompute_ref_", "scaling_softmax_",
 )  # fmt: skip
-"""What keys start with that do not either."""
+"""Prefixes of keys that do not affect memory either."""

@@ -1,4 +1,4 @@
-"""What Transformers and axolotl say in the same way."""
+"""Settings that Transformers and axolotl have in common."""
 
 from __future__ import annotations
 

@@ -125,7 +125,7 @@ def deepspeed_settings(
 
 
 def _check_batch(section: Section, found: Findings, gpus: int) -> None:
-    """Hold train_batch_size = micro batch x accumulation x GPUs; derive what is missing."""
+    """Check train_batch_size = micro batch x accumulation x GPUs, and derive a missing factor."""
     total = section.whole("train_batch_size")
     if total is None:
         return

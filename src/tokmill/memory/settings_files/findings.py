@@ -1,4 +1,4 @@
-"""What was found in a settings file, in tokmill's words."""
+"""The contents of a settings file, as settings of tokmill."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _FIELDS = {f.name: f for f in dataclasses.fields(TrainingSettings)}
 
 @dataclass(frozen=True, slots=True)
 class ReadSettings:
-    """What a settings file says.
+    """The contents of a settings file.
 
     `training` and `model` hold values for fields of `TrainingSettings` and `ModelSettings`, only
     those that the file says. `notes` say what was assumed. `not_understood` are the keys, by their
@@ -50,7 +50,7 @@ class Findings:
         self.training[name] = value
 
     def settled(self) -> ReadSettings:
-        """Give what was found; each note and each key once."""
+        """Return what was found; each note and each key once."""
         return ReadSettings(
             self.training,
             self.model,

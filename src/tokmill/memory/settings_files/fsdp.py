@@ -52,7 +52,7 @@ def fsdp_settings(section: Section, found: Findings, *, config_is_enough: bool) 
 
 
 def _words(section: Section) -> tuple[str, ...]:
-    """Give what `fsdp` asks for; nothing where it is off."""
+    """Return what `fsdp` asks for; nothing where it is off."""
     value = section.get("fsdp")
     words = (str(value),) if isinstance(value, bool) else section.words("fsdp")
     return tuple(word.lower() for word in words if word.lower() != "false")

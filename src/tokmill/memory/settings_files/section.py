@@ -39,15 +39,15 @@ class Section:
         self._asked: set[str] = set()
 
     def place(self, key: str) -> str:
-        """Give the path of a key in the file, such as zero_optimization.stage."""
+        """Return the path of a key in the file, such as zero_optimization.stage."""
         return f"{self._place}{self._names.get(key, key)}"
 
     def where(self, key: str) -> str:
-        """Give file and path of a key, for messages."""
+        """Return file and path of a key, for messages."""
         return f"{self.file}: {self.place(key)}"
 
     def said(self, key: str) -> str:
-        """Give a key's path with its value, if that is plain."""
+        """Return a key's path with its value, if that is plain."""
         value = self._values.get(key)
         if not _is_plain(value):
             return self.place(key)
@@ -55,23 +55,23 @@ class Section:
         return f"{self.place(key)}: {shown}"
 
     def has(self, key: str) -> bool:
-        """Tell whether the key stands in the file, whatever it says."""
+        """Return whether the key stands in the file, whatever it says."""
         self._asked.add(key)
         return key in self._values
 
     def is_auto(self, key: str) -> bool:
-        """Tell whether the file leaves the value to the program."""
+        """Return whether the file leaves the value to the program."""
         self._asked.add(key)
         return bool(self._values.get(key) == "auto")
 
     def get(self, key: str) -> Any:
-        """Give a value as it stands."""
+        """Return a value as it stands."""
         self._asked.add(key)
         value = self._values.get(key)
         return None if value in ("", "auto") else value
 
     def number(self, key: str) -> float | None:
-        """Give a number."""
+        """Return a number."""
         value = self.get(key)
         if value is None:
             return None
@@ -81,19 +81,19 @@ class Section:
         return number
 
     def whole(self, key: str) -> int | None:
-        """Give a whole number."""
+        """Return a whole number."""
         number = self.number(key)
         if number is not None and not number.is_integer():
             raise self._wrong(key, "a whole number", self.get(key))
         return None if number is None else int(number)
 
     def count(self, key: str) -> int | None:
-        """Give a whole number where 0 and less mean "not said"."""
+        """Return a whole number where 0 and less mean "not said"."""
         whole = self.whole(key)
         return None if whole is None or whole <= 0 else whole
 
     def flag(self, key: str) -> bool | None:
-        """Give true or false."""
+        """Return true or false."""
         value = self.get(key)
         if value is None or isinstance(value, bool):
             return value
@@ -103,14 +103,14 @@ class Section:
         return flag
 
     def word(self, key: str) -> str | None:
-        """Give a text."""
+        """Return a text."""
         value = self.get(key)
         if value is not None and not isinstance(value, str):
             raise self._wrong(key, "text", value)
         return None if value is None else str(value).strip()
 
     def choice(self, key: str) -> str | None:
-        """Give one of some words in lower case; of a flag "yes" or "no": YAML's bare no is one."""
+        """Return a word in lower case, for a flag "yes" or "no": YAML reads a bare no as a flag."""
         value = self.get(key)
         if isinstance(value, bool):
             return "yes" if value else "no"
@@ -118,7 +118,7 @@ class Section:
         return None if word is None else word.lower()
 
     def words(self, key: str) -> tuple[str, ...]:
-        """Give a list of texts, which may also be one text with commas or spaces."""
+        """Return a list of texts, which may also be one text with commas or spaces."""
         value = self.get(key)
         if isinstance(value, str):
             return tuple(value.replace(",", " ").split())
@@ -129,7 +129,7 @@ class Section:
         return tuple(value)
 
     def section(self, key: str, prefix: str = "") -> Section | None:
-        """Give a table inside this one; its keys may have `prefix`."""
+        """Return a table inside this one; its keys may have `prefix`."""
         value = self.get(key)
         if value is None:
             return None
@@ -139,7 +139,7 @@ class Section:
         return Section(self.file, values, f"{self.place(key)}.", prefix)
 
     def left(self, not_modelled: Collection[str], harmless: Collection[str]) -> list[str]:
-        """Give the keys that nobody asked for and that may touch memory.
+        """Return the keys that nobody asked for and that may touch memory.
 
         These are those of `not_modelled` with a value that asks for something, and unknown ones.
         """
@@ -182,7 +182,7 @@ def read_section(path: Path | str) -> Section:
 
 
 def text_keys(values: Mapping[Any, Any], where: str) -> Mapping[str, Any]:
-    """Give the table itself.
+    """Return the table itself.
 
     Raises:
         UsageError: a key is no text, as YAML's `on:` and `1:`.

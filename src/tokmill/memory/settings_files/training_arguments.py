@@ -171,7 +171,7 @@ def _read_parallelism(section: Section, found: Findings) -> None:
 
 
 def _read_precision(section: Section, found: Findings) -> str:
-    """Give "bf16" or "fp16" where the trainer computes in it."""
+    """Return "bf16" or "fp16" where the trainer computes in it."""
     half = "".join([key for key in ("fp16", "bf16") if section.flag(key)][:1])
     if half:
         found.set("precision", "amp", section.where(half))
