@@ -14,10 +14,9 @@ import numpy as np
 import pyarrow as pa
 
 from tokmill.engines.engine import EngineRow
-from tokmill.engines.pretokens.encoder import INSIDE, PretokenEncoder
+from tokmill.engines.pretokens.pretoken_ids import INSIDE, PretokenEncoder, PretokenTable
 from tokmill.engines.pretokens.split_points import SplitPoints
 from tokmill.engines.pretokens.split_rule import split_rule
-from tokmill.engines.pretokens.table import PretokenTable
 from tokmill.engines.pretokens.unigram import LONGEST_WORD_BYTES
 from tokmill.errors import TokenizerError
 from tokmill.offsets import byte_offsets, concat_tokens, split_by_bytes

@@ -64,18 +64,9 @@ def load_routed(
     control_in_text: str,
     n_threads: int,
 ) -> Engine:
-    """Load an engine that routes documents with differing characters to the reference.
+    """Load an engine that routes documents with characters of `differs`, see `ScanResult`.
 
-    Args:
-        name: of the engine.
-        differs: see `ScanResult`; if empty, the engine itself is returned.
-        tokenizer: the tokenizer to encode with.
-        reference: loads its reference engine.
-        control_in_text: see `load_engine`.
-        n_threads: see `load_engine`.
-
-    Raises:
-        TokenizerError: the engine cannot be loaded.
+    `reference`: loads the tokenizer's reference engine. For the rest see `load_engine`.
     """
     engine = load_engine(name, tokenizer, control_in_text=control_in_text, n_threads=n_threads)
     return RoutedEngine(engine, reference, differs) if differs else engine

@@ -126,16 +126,8 @@ def bpe_text(
 ) -> str:
     """Return the text of a tokenizer.json with a BPE model.
 
-    Args:
-        vocab: ids of all tokens.
-        merges: pairs of tokens, the first merge first.
-        control: id and string of the special added tokens.
-        unknown: the token for unknown characters.
-        byte_fallback: whether unknown characters become tokens of bytes.
-        ignore_merges: whether a pretoken that is a token is looked up before any merge.
-        normalizer: the normalizer.
-        pre_tokenizer: the pre-tokenizer.
-        decoder: the decoder.
+    `control`: id and string of the special added tokens. `unknown`: the token for unknown
+    characters. `ignore_merges`: a pretoken that is a token is looked up before any merge.
     """
     flags = dict.fromkeys(("single_word", "lstrip", "rstrip", "normalized"), False)
     model = {

@@ -8,7 +8,7 @@ import pytest
 from tokenizers import Tokenizer as Library
 
 from tokmill.engines.pretokens import split_points
-from tokmill.engines.pretokens.encoder import PretokenEncoder
+from tokmill.engines.pretokens.pretoken_ids import PretokenEncoder
 from tokmill.engines.pretokens.split_points import SplitPoints
 from tokmill.engines.pretokens.split_rule import split_rule
 from tokmill.errors import TokenizerError
