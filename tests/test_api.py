@@ -16,6 +16,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import get_type_hints
 
+import psutil
 import pyarrow as pa
 import pytest
 
@@ -122,6 +123,27 @@ if __name__ == "__main__":
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout.count("imported") == 2  # here, and in the process that was spawned
     assert "2997" in done.stdout
+
+
+def test_an_interrupted_call_says_what_is_kept_and_leaves_no_process(
+    tmp_path, tokenizer_dir, write_rows
+):
+    source = write_rows(tmp_path / "in.jsonl", ROWS * 200)
+    code = CALL.format(
+        source=str(source), tokenizer=str(tokenizer_dir), before="", settings=SETTINGS,
+        call="try:\n    call()\nexcept KeyboardInterrupt as error:\n    print(error)",
+    )  # fmt: skip
+    words = [sys.executable, "-c", code]
+    with subprocess.Popen(words, cwd=tmp_path, stdout=subprocess.PIPE, text=True) as process:
+        while not list((tmp_path / "out").glob("parts/*.json")):
+            assert process.poll() is None
+        children = psutil.Process(process.pid).children(recursive=True)
+        process.send_signal(signal.SIGINT)
+        said, _ = process.communicate(timeout=60)
+    assert "interrupted; " in said
+    assert said.endswith(" kept: the same command continues\n")
+    assert children
+    assert not psutil.wait_procs(children, timeout=20)[1]
 
 
 def state() -> dict[str, object]:
@@ -341,6 +363,18 @@ def test_a_forecast_has_what_plan_prints(source, tokenizer_dir, command_json):
     assert (forecast.documents, forecast.tokens) == (200, 2997)
     assert forecast.tokens == printed["tokens"]
     assert forecast.engine == printed["engine"]["name"] == "tokenizers"
+
+
+def test_the_recipe_of_a_forecast_is_named_or_that_of_its_file(tmp_path, tokenizer_dir, write_rows):
+    chat = [{"role": "user", "content": "hello"}, {"role": "assistant", "content": "the cat"}]
+    source = write_rows(tmp_path / "chats.jsonl", [{"messages": chat}] * 20)
+    file = tmp_path / "sft.toml"
+    file.write_text("[sft]\ntemplate = 'plain'\n")
+    given = {"tokenizer": tokenizer_dir, "engine": "tokenizers"}
+    named = tokmill.plan(source, recipe="sft", template="plain", **given)
+    assert named.kind == tokmill.plan(source, config=file, **given).kind == "sft"
+    with pytest.raises(UsageError, match="recipe: expected one of pretrain, sft; found 'rlhf'"):
+        tokmill.plan(source, recipe="rlhf", **given)
 
 
 def test_a_forecast_of_a_run_that_would_stop_is_its_error(tmp_path, tokenizer_dir, write_rows):

@@ -20,7 +20,7 @@ from tokmill.errors import TokmillError, UsageError
 from tokmill.jobs import checked_recipe, make_dataset, verify_dataset
 from tokmill.opened import Dataset, open_dataset
 from tokmill.progress import Progress, RunObserver
-from tokmill.settings.load import config_from_arguments
+from tokmill.settings.load import config_from_arguments, file_values
 from tokmill.settings.schema import PRETRAIN_SECTIONS, SFT_SECTIONS
 
 if TYPE_CHECKING:
@@ -135,7 +135,7 @@ def sft(
 def plan(
     inputs: Inputs = (),
     *,
-    recipe: Literal["pretrain", "sft"] = "pretrain",
+    recipe: Literal["pretrain", "sft"] | None = None,
     tokenizer: str | Path | None = None,
     output: str | Path | None = None,
     config: str | Path | None = None,
@@ -145,7 +145,8 @@ def plan(
 
     Args:
         inputs: see `pretrain`.
-        recipe: which run: `tokmill.pretrain` or `tokmill.sft`.
+        recipe: which run: `tokmill.pretrain` or `tokmill.sft`; None: that of `config`, which is sft
+            if it has a section [sft], else pretrain.
         tokenizer: see `pretrain`.
         output: where the dataset would stand; says which disk must have the space.
         config: a TOML file with settings.
@@ -165,6 +166,9 @@ def plan(
 
     given = {"tokenizer": tokenizer, "output": output, **settings}
     with _keyword_messages():
+        if recipe is None:
+            is_sft = config is not None and "sft" in file_values(Path(config))
+            recipe = "sft" if is_sft else "pretrain"
         if recipe not in _SECTIONS:
             raise UsageError(f"recipe: expected one of pretrain, sft; found {recipe!r}")
         planned = plan_run(_config(recipe, inputs, config, given), _LOG.warning, _LOG.info)

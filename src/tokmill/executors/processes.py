@@ -60,10 +60,10 @@ def _records(
     parts: Sequence[Part],
     report: Callable[[Progress], None],
 ) -> Iterator[PartRecord]:
-    """Hand each worker one part after another, and hear what they answer.
+    """Send each worker one part after another, and yield the records that they answer.
 
-    A worker has a part whenever there is one left, and waits for its next one less than a
-    millisecond. What it writes while nobody listens waits in its pipe, and then so does it.
+    A worker gets its next part within a millisecond. Reports of progress are bounded: a worker
+    whose pipe is full waits until the caller asks for the next record.
     """
     waiting = iter(parts)
     with selectors.DefaultSelector() as selector:

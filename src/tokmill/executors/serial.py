@@ -23,7 +23,7 @@ def run_parts(
     report: Callable[[Progress], None],
     reference: Callable[[], Engine],
 ) -> Iterator[PartRecord]:
-    """Run parts in order; give each one's record as it is committed."""
+    """Run parts in order and yield the record of each as it is committed."""
 
     @cache
     def recipe() -> Recipe:
