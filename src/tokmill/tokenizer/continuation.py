@@ -77,8 +77,8 @@ def after_control(
         if variant is not None and all(map(_encodes_so(variant), after.values())):
             return name
     raise TokenizerError(
-        f"{tokenizer.name}: text behind its control tokens is encoded neither as a text nor as the "
-        "continuation of one; choose another tokenizer"
+        f"{tokenizer.name}: text after its control tokens is encoded neither like a first text nor "
+        "like a continuation; choose another tokenizer"
     )
 
 

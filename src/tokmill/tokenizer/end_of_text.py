@@ -83,7 +83,8 @@ def find_token(text: str, ids: Mapping[str, int], *, where: str, option: str) ->
         return Token(wanted, content)
     if text not in ids:
         raise TokenizerError(
-            f"{where}: {option} names {text!r}, which is not in the vocabulary; {_listed(ids)}"
+            f"{where}: {option} names {text!r}, which is not in the vocabulary; "
+            f"{_list_of(_candidates(ids, ()))}"
         )
     return Token(ids[text], text)
 
@@ -225,10 +226,6 @@ def _family(ids: Mapping[str, int]) -> _Family | None:
         if same and family.n_ids in (0, len(ids)):
             return family
     return None
-
-
-def _listed(ids: Mapping[str, int]) -> str:
-    return _list_of(_candidates(ids, ()))
 
 
 def _list_of(candidates: Sequence[Token]) -> str:

@@ -151,8 +151,8 @@ def fill_vocabulary(content: Content) -> Content:
     Exact: the added tokens are never written. A byte is added only if UTF-8 never contains it, or
     if its character is a token itself and never falls back to bytes; a string that no merge
     produces is no token of a text. If a text can contain a missing byte, nothing is added: the
-    reference drops it or writes an unknown token. With `ignore_merges` whole pretokens are looked
-    up too: then only strings with a byte that UTF-8 never contains are safe.
+    reference drops it or writes an unknown token. With `ignore_merges` complete pretokens are
+    looked up too: then only strings with a byte that UTF-8 never contains are safe.
     """
     model = _model(content)
     vocab = model.get("vocab")

@@ -51,7 +51,7 @@ def sequence(key: str, parts: Sequence[Content]) -> Content:
 
 
 def with_steps(content: Content, key: str, parts: Sequence[Content]) -> Content:
-    """Return the content with other steps: no step is null, one step stands without a sequence."""
+    """Return the content with other steps: null for none, no sequence for a single one."""
     if len(parts) < 2:
         return {**content, key: parts[0] if parts else None}
     return {**content, key: sequence(key, parts)}

@@ -43,7 +43,7 @@ MOST_ROUTED = 0.05
 class CorpusSample:
     """Documents spread over a corpus.
 
-    `corpus_bytes`: text in the whole corpus. `new_share`: share of it that is not a repeated
+    `corpus_bytes`: text in all of the corpus. `new_share`: share of it that is not a repeated
     document.
     """
 

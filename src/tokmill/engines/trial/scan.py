@@ -134,7 +134,7 @@ class Scan:
         if not texts:
             return [], []
         answered = answer(texts)
-        if answered is None:  # the engine is refused meanwhile
+        if answered is None:  # the engine is refused
             return [], []
         differs = iter((fingerprints(self._reference(), texts) != answered).tolist())
         found, joint = [], []
