@@ -118,9 +118,10 @@ def test_values_that_contradict_each_other_are_each_named_by_their_origin(
 @pytest.mark.parametrize(
     ("variable", "said"),
     [
-        ("TOKMILL_WORKERS", "'many' is not a valid integer"),
-        ("TOKMILL_ENGINE", "'many' is not one of 'auto'"),
-        ("TOKMILL_PART_BYTES", "expected a size such as 8MiB or 1GB, found 'many'"),
+        ("TOKMILL_WORKERS", ": 'many' is not a valid integer"),
+        ("TOKMILL_ON_ERROR", ": 'many' is not one of 'skip'"),
+        ("TOKMILL_ENGINE", " (run.engine): expected one of auto, tokenizers, "),
+        ("TOKMILL_PART_BYTES", ": expected a size such as 8MiB or 1GB, found 'many'"),
     ],
 )
 def test_a_variable_of_the_wrong_type_is_named_and_no_option_that_nobody_gave(
@@ -129,7 +130,7 @@ def test_a_variable_of_the_wrong_type_is_named_and_no_option_that_nobody_gave(
     monkeypatch.setenv(variable, "many")
     outcome = tokmill("pretrain", "a.jsonl")
     assert outcome.code == 2
-    assert outcome.error.startswith(f"{variable}: {said}")
+    assert outcome.error.startswith(f"{variable}{said}")
     assert "--" not in outcome.error
 
 
