@@ -192,15 +192,15 @@ def test_a_control_token_that_swallows_white_space_is_compared_by_the_rest(
 
 
 def test_control_tokens_that_differ_are_refused(make_tokenizer, marks_model):
-    # Found in normalized text, `<d>` comes behind the prefix, and text behind it has none.
+    # `<d>` is matched in normalized text, so it follows the prefix, and text after it has none.
     other = CONTROL | {"id": 301, "content": "<d>", "normalized": True}
     tokenizer = make_tokenizer(marks_model, added_tokens=[CONTROL, other], normalizer=MARKS)
     found = continuation_tokenizer(tokenizer)
     assert after_control(tokenizer, found, ["<c>"]) == "first"
     assert after_control(tokenizer, found, ["<d>"]) == "continuation"
-    with pytest.raises(TokenizerError, match="neither as a text nor as the continuation of one"):
+    with pytest.raises(TokenizerError, match="neither like a first text nor like a continuation"):
         after_control(tokenizer, found, ["<c>", "<d>"])
-    with pytest.raises(TokenizerError, match="neither as a text nor as the continuation of one"):
+    with pytest.raises(TokenizerError, match="neither like a first text nor like a continuation"):
         after_control(tokenizer, None, ["<d>"])
 
 
