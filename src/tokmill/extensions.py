@@ -100,7 +100,7 @@ def find_all(table: Table) -> list[Found]:
 
 def _loaded(table: Table, point: EntryPoint) -> Found:
     try:
-        value = point.load()
+        value, sha256 = point.load(), source_sha256(point.module)
     except Exception as error:  # whatever the module raises
         raise UsageError(
             f"{table.kind} {point.name}: {_package(point)} cannot be loaded ({point.value}): "
@@ -108,7 +108,6 @@ def _loaded(table: Table, point: EntryPoint) -> Found:
         ) from error
     version = point.dist.version if point.dist else ""
     distribution = point.dist.name if point.dist else ""
-    sha256 = source_sha256(point.module)
     identity = (table.kind, point.name, point.value, distribution, version, sha256)
     return Found(value, Extension(*identity))
 
@@ -144,12 +143,12 @@ def nearest(name: str, known: Sequence[str]) -> str:
 def one_line(error: BaseException) -> str:
     """Return the kind and the first line of an error, and where it was raised."""
     text = (str(error).strip().splitlines() or [""])[0]
-    frame = error.__traceback__
-    while frame is not None and frame.tb_next is not None:
+    where, frame = "", error.__traceback__
+    while frame is not None:
+        path = Path(frame.tb_frame.f_code.co_filename)
+        if not path.name.startswith("<frozen"):
+            where = f" ({path.name}:{frame.tb_lineno})"
         frame = frame.tb_next
-    where = ""
-    if frame is not None:
-        where = f" ({Path(frame.tb_frame.f_code.co_filename).name}:{frame.tb_lineno})"
     return f"{type(error).__name__}: {text}{where}"
 
 

@@ -16,7 +16,7 @@ from tokmill.dataset.layout import PARTS, PLAN, is_part_record
 from tokmill.dataset.plan_file import read_owned_names
 from tokmill.engines.choice import EngineChoice
 from tokmill.engines.engine import REFERENCE, engine_row, engine_version
-from tokmill.errors import StateError
+from tokmill.errors import StateError, UsageError
 from tokmill.run.choose_engine import choose_run_engine
 from tokmill.run.compare_plans import check_same
 from tokmill.run.directory import has_only_plan, refuse_foreign_files, remove_dataset
@@ -115,7 +115,11 @@ def _check_installed(engine: EngineChoice, prepared: Prepared, warn: Callable[[s
 
     `check_same` compares an engine of another package.
     """
-    is_own = engine_row(engine.name)[1] is None
+    try:
+        is_own = engine_row(engine.name)[1] is None
+    except UsageError as error:
+        message = f"the run in this directory began with engine {engine.name}: {error}"
+        raise StateError(message) from None
     versions = [(engine.name, engine.version)] if is_own else []
     if engine.reference:
         versions.append((REFERENCE, engine.reference))
