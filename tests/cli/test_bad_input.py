@@ -747,7 +747,7 @@ def test_other_inputs_are_refused_in_the_same_directory(
         "order": "the input files come in another order",
     }
     assert said[change] in outcome.error
-    assert "run with --overwrite to start anew" in outcome.error
+    assert "run with --overwrite to start again" in outcome.error
 
 
 @pytest.mark.parametrize("text", ["", "{", '{"format_version": 99}'])
@@ -1033,7 +1033,7 @@ def test_a_resumed_run_does_not_vouch_for_files_that_are_gone(
     if damage == "cut":
         path.write_bytes(data[:-4])
     outcome = pretrain(good)
-    if outcome.code == 0:  # made anew
+    if outcome.code == 0:  # made again
         assert tokmill("verify", tmp_path / "out").code == 0
     else:
         assert outcome.code == 6

@@ -136,7 +136,7 @@ def test_a_record_of_other_inputs_or_settings_is_refused(tmp_path: Path):
     with pytest.raises(StateError) as caught:
         read_record(path, "f2")
     assert str(caught.value) == (
-        f"{path}: was written from other inputs or settings: run with --overwrite to start anew"
+        f"{path}: was written from other inputs or settings: run with --overwrite to start again"
     )
 
 

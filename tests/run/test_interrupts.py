@@ -17,8 +17,10 @@ import pytest
 DEADLINE_S = 60
 NOTES = ("input: ", "fields: ", "renderer: ")
 STOPS = (signal.SIGINT, signal.SIGTERM)
-KEPT = re.compile("error: interrupted; .*the same command (continues|begins anew)")
-ANEW = "error: interrupted; standard input cannot be continued: begin anew, with --overwrite"
+KEPT = re.compile("error: interrupted; .*the same command (continues|begins again)")
+STDIN_STOPPED = (
+    "error: interrupted; standard input cannot be continued: start again with --overwrite"
+)
 
 
 @pytest.fixture(scope="module")
@@ -121,7 +123,7 @@ def test_a_run_of_standard_input_cannot_be_continued(
     with feed, begin("-", stdin=feed.stdout) as process:
         wait_for_plan(process, tmp_path / "out")
         process.send_signal(signal.SIGINT)
-        assert errors(process) == [ANEW]
+        assert errors(process) == [STDIN_STOPPED]
         feed.kill()
     assert process.returncode == 130
     with begin("-", "--overwrite", stdin=subprocess.PIPE) as process:

@@ -136,7 +136,7 @@ def test_a_run_continues_with_the_checksums_that_it_began_with(
     said = f"{out}: this run began with checksums by {began} and continues with them, not {asked}"
     was_asked_for = asked != "blake3"  # the default cannot be told from no wish
     assert listener.warnings == (
-        [f"{said}: --overwrite starts anew"] if asked != began and was_asked_for else []
+        [f"{said}: --overwrite starts again"] if asked != began and was_asked_for else []
     )
 
 
@@ -233,7 +233,7 @@ def test_a_file_that_is_removed_or_truncated_during_the_run_is_an_error_at_its_e
         run(make_config(), Vandal())
     assert str(caught.value).startswith(f"{path}: changed while the run went on: expected ")
     assert str(caught.value).endswith(
-        f" bytes, {found}: run the same command again to make it anew"
+        f" bytes, {found}: run the same command again to make it again"
     )
     assert not (out / "manifest.json").exists()
     run(make_config(), listener)

@@ -38,7 +38,7 @@ def test_a_changed_setting_is_named(out, make_config, listener, begun, change, e
         run(make_config(**change), listener)
     message = str(caught.value)
     assert message.startswith(f"{out}: holds a run of other inputs or settings: {expected}")
-    assert message.endswith("choose another --output, or run with --overwrite to start anew")
+    assert message.endswith("choose another --output, or run with --overwrite to start again")
     assert "\n" not in message
     assert sorted(out.rglob("*")) == before
 
@@ -134,7 +134,7 @@ def test_another_version_of_the_engine_is_refused(out, make_config, listener, be
         run(make_config(), listener)
     assert str(caught.value) == (
         f"the run in this directory began with tokenizers 0.0.1, installed is {installed}: "
-        "install that version, or run with --overwrite to start anew"
+        "install that version, or run with --overwrite to start again"
     )
 
 

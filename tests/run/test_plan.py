@@ -163,7 +163,7 @@ def test_another_engine_than_the_plan_s_is_refused(plan):
         planned_engine(json.loads(b"".join(plan.chunks())), "gigatoken")
     assert str(caught.value) == (
         "the run in this directory began with engine tokenizers, asked for is gigatoken: "
-        "leave --engine out to continue, or run with --overwrite to start anew"
+        "leave --engine out to continue, or run with --overwrite to start again"
     )
 
 
@@ -187,7 +187,7 @@ def test_a_foreign_plan_is_an_error(tmp_path, data):
 )
 def test_a_damaged_plan_is_an_error_that_names_the_damage(tmp_path, plan, change, problem):
     (tmp_path / "plan.json").write_bytes(change(b"".join(plan.chunks())))
-    expected = rf"plan\.json: damaged \({problem}.*\): run with --overwrite to start anew"
+    expected = rf"plan\.json: damaged \({problem}.*\): run with --overwrite to start again"
     with pytest.raises(StateError, match=expected):
         read_plan(tmp_path)
 
@@ -236,7 +236,7 @@ def test_a_changed_file_is_named_with_what_changed(plan, tmp_path, change, expec
         check_same(found, other, tmp_path)
     assert str(caught.value) == (
         f"{tmp_path}: holds a run of other inputs or settings: {tmp_path}/{expected}: "
-        "choose another --output, or run with --overwrite to start anew"
+        "choose another --output, or run with --overwrite to start again"
     )
 
 

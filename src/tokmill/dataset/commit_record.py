@@ -141,7 +141,7 @@ def read_record(path: Path, fingerprint: str) -> PartRecord | None:
     except (ValueError, KeyError, TypeError) as error:
         raise StateError(f"{path}: damaged commit record ({error}): run with --overwrite") from None
     raise StateError(
-        f"{path}: was written from other inputs or settings: run with --overwrite to start anew"
+        f"{path}: was written from other inputs or settings: run with --overwrite to start again"
     )
 
 

@@ -85,7 +85,7 @@ def load_plan(path: Path) -> dict[str, Any]:
     if not found.problem:
         return found.plan
     if found.is_tokmills:
-        raise StateError(f"{path}: damaged ({found.problem}): run with --overwrite to start anew")
+        raise StateError(f"{path}: damaged ({found.problem}): run with --overwrite to start again")
     raise StateError(
         f"{path}: not written by tokmill ({found.problem}): nothing was changed; "
         "choose another --output"

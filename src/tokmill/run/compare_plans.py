@@ -60,7 +60,7 @@ def check_same(found: dict[str, Any], plan: Plan, directory: Path) -> None:
         more = f" and {len(changes) - 3} more" if len(changes) > 3 else ""
         raise StateError(
             f"{directory}: holds a run of other inputs or settings: {'; '.join(changes[:3])}{more}"
-            ": choose another --output, or run with --overwrite to start anew"
+            ": choose another --output, or run with --overwrite to start again"
         )
 
 

@@ -66,7 +66,7 @@ def committed(plan: Plan) -> Iterator[PartRecord]:
         path = directory / part_name(part.index)
         record = read_record(path, part.fingerprint(plan.spec))
         if record is None:
-            raise StateError(f"{path}: missing: run the same command again to make it anew")
+            raise StateError(f"{path}: missing: run the same command again to make it again")
         yield record
 
 
@@ -163,7 +163,7 @@ def _check_files(record: PartRecord, directory: Path) -> None:
             found = f"found {path.stat().st_size:,}" if path.is_file() else "it is gone"
             raise StorageError(
                 f"{path}: changed while the run went on: expected {plural(entry.n_bytes, 'byte')}, "
-                f"{found}: run the same command again to make it anew"
+                f"{found}: run the same command again to make it again"
             )
 
 

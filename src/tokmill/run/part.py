@@ -79,7 +79,7 @@ def run_part(
         timer = StageTimer()
         _write_blocks(spec, part, loaded, writer, start, timer, report)
         with DelayedInterrupts() as interrupts, interrupts.delayed():
-            # Interrupted here, the shards would have no record, and the commit would begin anew.
+            # Interrupted here, the shards would have no record, and the commit would begin again.
             record = writer.finish()
         report(Progress(stage_s={**timer.seconds, **writer.stage_s}))
         return record

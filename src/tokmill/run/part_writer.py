@@ -114,7 +114,7 @@ class PartWriter:
         ):
             try:
                 self._open = self._open_next(found.commit)
-            except StorageError:  # a file is missing or changed: the commit begins anew
+            except StorageError:  # a file is missing or changed: the commit begins again
                 self._open = self._open_next()
             else:
                 self._kept = frozenset(found.names())

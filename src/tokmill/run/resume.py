@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from tokmill.settings.schema import Config
     from tokmill.sources.files import SourceFile
 
-STDIN_STOPPED = "interrupted; standard input cannot be continued: begin anew, with --overwrite"
+STDIN_STOPPED = "interrupted; standard input cannot be continued: start again with --overwrite"
 
 
 def planned_hub_commits(config: Config, directory: Path, *, overwrite: bool) -> dict[str, str]:
@@ -88,7 +88,7 @@ def refuse_stdin(files: Iterable[SourceFile], directory: Path) -> None:
     if any(file.path == "-" for file in files):
         raise StateError(
             f"{directory}: holds a run already, and standard input cannot be continued: "
-            "choose another --output, or run with --overwrite to start anew"
+            "choose another --output, or run with --overwrite to start again"
         )
 
 
@@ -105,7 +105,7 @@ def planned_engine(found: dict[str, Any], asked: str) -> EngineChoice:
     if asked not in ("auto", engine.name):
         raise StateError(
             f"the run in this directory began with engine {engine.name}, asked for is {asked}: "
-            "leave --engine out to continue, or run with --overwrite to start anew"
+            "leave --engine out to continue, or run with --overwrite to start again"
         )
     return engine
 
@@ -127,14 +127,14 @@ def _check_installed(engine: EngineChoice, prepared: Prepared, warn: Callable[[s
         warn(
             f"this run began before engines were compared on all characters: where {engine.name} "
             "knows characters that the reference does not, its tokens may differ: --overwrite "
-            "starts anew"
+            "starts again"
         )
     for name, planned in versions:
         installed = engine_version(name, prepared.tokenizer)
         if installed != planned:
             raise StateError(
                 f"the run in this directory began with {name} {planned}, installed is "
-                f"{installed}: install that version, or run with --overwrite to start anew"
+                f"{installed}: install that version, or run with --overwrite to start again"
             )
 
 
@@ -156,7 +156,7 @@ def _with_planned_checksum(
     if asked not in (planned, OutputSettings().checksum):
         warn(
             f"{directory}: this run began with checksums by {planned} and continues with them, "
-            f"not {asked}: --overwrite starts anew"
+            f"not {asked}: --overwrite starts again"
         )
     return prepared.with_checksum(planned)
 
@@ -178,6 +178,6 @@ def _kept_work(plan: Plan, directory: Path) -> str:
     kept = [f"{n_done:,} of {plural(len(plan.parts), 'part')}"] if n_done else []
     kept += [plural(n_records, "record") + " of others" * (n_done > 0)] if n_records else []
     if not kept:
-        return "interrupted; nothing is kept yet: the same command begins anew"
+        return "interrupted; nothing is kept yet: the same command begins again"
     are = "is" if n_done + n_records == 1 else "are"
     return f"interrupted; {' and '.join(kept)} {are} kept: the same command continues"
