@@ -80,11 +80,11 @@ def test_inference_has_weights_and_a_cache_of_all_tokens():
 
 def test_host_ram_is_of_a_model_a_dataset_or_both(dataset: Path):
     model = memory.host_memory(TINY, gpus=2)
-    (initial, *_) = [bill for bill in model["moments"] if "initialisation" in bill["title"]]
+    (initial, *_) = [bill for bill in model["moments"] if "initialization" in bill["title"]]
     assert lines(initial)["model, created by each process"] == 4 * P * 2
     data = memory.host_memory(directory=dataset, loading="int64")
     assert 8 * 100 in lines(data["peak"]).values()
-    assert not [bill for bill in data["moments"] if "initialisation" in bill["title"]]
+    assert not [bill for bill in data["moments"] if "initialization" in bill["title"]]
     both = memory.host_memory(TINY, dataset, loading="int64")
     assert both["peak"]["bytes"] > max(model["peak"]["bytes"] // 2, data["peak"]["bytes"])
 

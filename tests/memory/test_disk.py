@@ -95,7 +95,7 @@ def test_the_shares_of_splits_add_up_and_what_is_of_neither_is_said():
     assert disk.splits == (
         Share("train", 4, 200, 400 + 122 + 200 + 800 + 56 + 1482),
         Share("val", 1, 40, 80 + 62 + 40 + 160 + 24 + 762),
-        Share("neither", 0, 0, 5000 + 700 + 33 + 900 + 77),
+        Share("other files", 0, 0, 5000 + 700 + 33 + 900 + 77),
     )
     assert sum(share.n_bytes for share in disk.splits) == sum(SIZES.values())
 

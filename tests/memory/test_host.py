@@ -61,13 +61,13 @@ def test_the_peak_of_spawned_workers_is_the_start_of_the_last():
 @pytest.mark.parametrize(
     ("initialization", "expected"), [("full", 4 * P * 8), ("rank0", 4 * P), ("meta", 0)]
 )
-def test_initialisation_makes_the_model_in_fp32_as_often_as_said(
+def test_initialization_makes_the_model_in_fp32_as_often_as_said(
     initialization: str, expected: int
 ):
     training = replace(TRAINING, gpus=8, initialization=initialization)
     found = host_budget(MODEL, training, None, MACHINE)
-    assert found.moments[0].title == "host RAM of a machine: initialisation"
-    assert moments(found)["initialisation"] == expected
+    assert found.moments[0].title == "host RAM of a machine: initialization"
+    assert moments(found)["initialization"] == expected
     spread = found.moments[0].high_bytes - found.moments[0].n_bytes
     assert spread == expected  # a state dict beside it, loaded without mmap
 

@@ -256,7 +256,7 @@ def test_the_details_of_sft_say_the_rule_the_sources_and_the_packs():
         "boundary than their text encoded as one"
     )
     assert found["packs, train"] == (
-        "10,000 samples in 1,200 rows of 4,096 tokens, 99.69% full; 45 bytes of memory a sample"
+        "10,000 samples in 1,200 rows of 4,096 tokens, 99.69% full; 45 bytes of memory per sample"
     )
 
 
@@ -277,7 +277,7 @@ def test_the_details_of_sft_say_the_rule_the_sources_and_the_packs():
         (
             {"packs": {"val": {**PACK, "samples": 1, "rows": 1}}},
             "packs, val",
-            "1 sample in 1 row of 4,096 tokens, 99.69% full; 45 bytes of memory a sample",
+            "1 sample in 1 row of 4,096 tokens, 99.69% full; 45 bytes of memory per sample",
         ),
         (
             {"files": [{"name": f"x.{kind}", "bytes": 1} for kind in ("mask", "weight", "bin")]},

@@ -198,7 +198,7 @@ def _by_split(manifest: Mapping[str, Any], sizes: Mapping[str, int]) -> Iterator
         left -= n_bytes
         documents, tokens = (sum(shard[key] for shard in shards) for key in ("documents", "tokens"))
         yield Share(split, documents, tokens, n_bytes)
-    yield Share("neither", 0, 0, left)
+    yield Share("other files", 0, 0, left)
 
 
 def _by_source(manifest: Mapping[str, Any], n_bytes: int) -> Iterator[Share]:

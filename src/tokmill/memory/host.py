@@ -1,4 +1,4 @@
-"""Host RAM of one machine, moment by moment: initialisation, opening, training, evaluation, saving.
+"""Host RAM of one machine, moment by moment: initialization, opening, training, evaluation, saving.
 
 What is committed (anonymous and shared memory) and what the kernel may drop (page cache) stand in
 different bills: only the first must fit.
@@ -107,7 +107,7 @@ def host_budget(
     """Return what one machine needs to have for training a model on a dataset; both may be None.
 
     Args:
-        model: its initialisation, kept logits, offload and saving.
+        model: its initialization, kept logits, offload and saving.
         training: settings whose `sequence` is settled.
         size: the dataset, as each process loads it.
         machine: what there is, and what a bare process takes there.
@@ -144,7 +144,7 @@ def _moments(model: Model | None, training: TrainingSettings, symbols: Symbols) 
     processes = process_lines(training, symbols)
     trainers = processes[:1]  # workers start with the first batch
     if model is not None:
-        yield _bill("initialisation", [*trainers, *_initial_lines(model, training, symbols)])
+        yield _bill("initialization", [*trainers, *_initial_lines(model, training, symbols)])
     offloaded = _offloaded(model, training)
     opening = opening_lines(training, symbols)
     if opening:

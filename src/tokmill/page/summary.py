@@ -177,7 +177,7 @@ def _pack(pack: Mapping[str, Any]) -> str:
     return (
         f"{plural(pack['samples'], 'sample')} in {plural(pack['rows'], 'row')} of "
         f"{pack['capacity']:,} tokens, {pack['fill']:.2%} full; "
-        f"{pack['bytes_per_sample']} bytes of memory a sample"
+        f"{pack['bytes_per_sample']} bytes of memory per sample"
     )
 
 
