@@ -20,7 +20,7 @@ LOCK_NAME = ".lock"
 
 @contextlib.contextmanager
 def locked(directory: Path) -> Iterator[None]:
-    """Hold the lock of an output directory; the system releases it when the process dies.
+    """Take the lock of an output directory; the system releases it when the process dies.
 
     Raises:
         StateError: another process holds it.

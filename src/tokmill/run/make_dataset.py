@@ -40,16 +40,16 @@ if TYPE_CHECKING:
 
 
 class Observer(Protocol):
-    """Hears about a run while it goes on."""
+    """Receives news of a run while it goes on."""
 
     def warned(self, text: str) -> None:
-        """Hear a warning, before the run begins."""
+        """Receive a warning, before the run begins."""
 
     def started(self, plan: Plan, n_done: int, notes: Sequence[str]) -> None:
-        """Hear the plan, how many parts earlier attempts finished, and notes for the user."""
+        """Receive the plan, how many parts earlier attempts finished, and notes for the user."""
 
     def progressed(self, progress: Progress) -> None:
-        """Hear increments."""
+        """Receive increments."""
 
     def peak_memory_bytes(self) -> int:
         """Return the peak memory of the process tree so far, 0 if unknown."""
