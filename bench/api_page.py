@@ -10,6 +10,7 @@ import importlib
 import inspect
 import re
 import sys
+from functools import cached_property
 from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, get_type_hints
@@ -70,17 +71,23 @@ def _module(module: ModuleType) -> Iterator[str]:
 def _members(cls: type) -> Iterator[str]:
     for name, value in vars(cls).items():
         is_public = not name.startswith("_") or name in ("__len__", "__getitem__", "__iter__")
-        function = value.fget if isinstance(value, property) else value
+        function = _getter(value) or value
         if isinstance(function, classmethod | staticmethod):
             function = function.__func__
         if not is_public or not inspect.isfunction(function):
             continue
         text = prose(inspect.getdoc(function) or "")
-        if isinstance(value, property):
+        if _getter(value):
             kind = inspect.signature(function).return_annotation
             yield f"#### `{cls.__name__}.{name}`\n\n```text\n{name}: {_Bare(kind)!r}\n```\n{text}\n"
         else:
             yield f"#### `{cls.__name__}.{name}`\n\n{_signature(name, function)}\n{text}\n"
+
+
+def _getter(value: object) -> Callable[..., Any] | None:
+    if isinstance(value, property):
+        return value.fget
+    return value.func if isinstance(value, cached_property) else None
 
 
 def _signature(name: str, function: Callable[..., Any]) -> str:

@@ -13,6 +13,8 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from hypothesis import HealthCheck
+from hypothesis import settings as property_settings
 from tokenizers import Tokenizer as Library
 from tokenizers.decoders import ByteLevel as ByteLevelDecoder
 from tokenizers.models import BPE
@@ -32,6 +34,12 @@ from tokmill.tokenizer.tokenizer import Tokenizer, load_tokenizer
 from tokmill.values import RAW_LIMIT_BYTES, Place, Records
 
 pytest_plugins = ["tests.fixtures.recipes", "tests.fixtures.runs", "tests.fixtures.tokenizers"]
+
+# No test of a property measures time: a machine may be busy with other tests.
+property_settings.register_profile(
+    "tokmill", deadline=None, suppress_health_check=[HealthCheck.too_slow]
+)
+property_settings.load_profile("tokmill")
 
 TRAINING_TEXTS = ["hello world hello there", "the cat, the hat; 123 123", "猫猫 狗狗 维基百科"]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import operator
 import threading
 from collections import OrderedDict
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self, SupportsIndex, Unpack
 
@@ -36,9 +36,8 @@ class Dataset:
 
     Made by `tokmill.open`, `tokmill.pretrain` and `tokmill.sft`. Documents are numbered from 0 in
     the order of the dataset, as `tokmill inspect` shows them; of a split, within the split. Opening
-    reads the manifest alone, so it takes no longer for large shards; a shard is mapped when one of
-    its documents is asked for, and the last 32 stay mapped. Safe to use from several threads, and
-    picklable: a copy in another process opens the directory again.
+    reads only the manifest. A shard is mapped when one of its documents is read; 32 stay mapped.
+    Safe to use from several threads. A pickled copy opens the directory again.
 
     Attributes:
         directory: the directory.
@@ -64,22 +63,20 @@ class Dataset:
         self._lock = threading.Lock()
 
     def __repr__(self) -> str:
-        """Return the directory, the split and the counts."""
         split = f", split={self._split!r}" if self._split else ""
         counts = f"{plural(len(self), 'document')}, {plural(self.n_tokens, 'token')}"
         return f"<Dataset {str(self.directory)!r}{split}: {counts}>"
 
     def __enter__(self) -> Self:
-        """Return the dataset."""
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Close the dataset."""
         self.close()
 
-    def __reduce__(self) -> tuple[Callable[..., Dataset], tuple[str, str, str]]:
+    def __reduce__(self) -> tuple[Callable[..., Dataset], tuple[str]]:
         """Travel to another process as a name: the directory is opened again there."""
-        return _reopened, (str(self.directory), self._split, self._tokenizer)
+        reopen = partial(open_dataset, split=self._split, tokenizer=self._tokenizer)
+        return reopen, (str(self.directory),)
 
     def close(self) -> None:
         """Let go of all mapped shards; what is asked for later maps them again.
@@ -101,10 +98,8 @@ class Dataset:
     @cached_property
     def shards(self) -> tuple[ShardInfo, ...]:
         """Return the shards, in the order of the dataset."""
-        return tuple(
-            ShardInfo(one["name"], one["split"], one["documents"], one["tokens"])
-            for one in self._entries
-        )
+        keys = ("name", "split", "documents", "tokens")
+        return tuple(ShardInfo(*(entry[key] for key in keys)) for entry in self._entries)
 
     @property
     def splits(self) -> tuple[str, ...]:
@@ -303,7 +298,3 @@ def open_dataset(directory: str | Path, *, split: str = "", tokenizer: str | Pat
     check_complete({**manifest, "files": [], "sources": []}, path)
     dataset = Dataset(path, manifest, split="", tokenizer=str(tokenizer))
     return dataset.split(split) if split else dataset
-
-
-def _reopened(directory: str, split: str, tokenizer: str) -> Dataset:
-    return open_dataset(directory, split=split, tokenizer=tokenizer)
