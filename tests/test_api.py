@@ -60,8 +60,10 @@ def call(name="out"):
 {call}
 """
 
+SCRIPT, POOL = "a script without a guard", "a daemonic worker of a pool"
+
 WAYS = {
-    "a script without a guard": ("", "print(call())"),
+    SCRIPT: ("", "print(call())"),
     "a thread": (
         "import threading",
         "t = threading.Thread(target=lambda: print(call())); t.start(); t.join()",
@@ -70,7 +72,7 @@ WAYS = {
         "from concurrent.futures import ThreadPoolExecutor",
         "with ThreadPoolExecutor() as pool: print(*set(pool.map(call, ['a', 'b'])))",
     ),
-    "a daemonic worker of a pool": (
+    POOL: (
         "import multiprocessing",
         "with multiprocessing.get_context('fork').Pool(1) as pool: print(pool.apply(call))",
     ),
@@ -78,11 +80,14 @@ WAYS = {
 }
 
 
-@pytest.mark.parametrize("how", ["file", "-c", "-"])
-@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize(
+    ("way", "how"),
+    [
+        *((way, "file") for way in WAYS),
+        *((way, how) for way in (SCRIPT, POOL) for how in ("-c", "-")),
+    ],
+)
 def test_it_can_be_called_on_two_workers_from(way, how, source, tokenizer_dir, tmp_path):
-    if how != "file" and not way.startswith(("a script", "a daemonic")):
-        pytest.skip("as from a file")
     before, call = WAYS[way]
     code = CALL.format(
         source=str(source),
