@@ -254,7 +254,8 @@ def span_weights(
 
     Refuses a record that trains another role, or weighs replies that cannot be matched with spans.
     """
-    for i, weight in enumerate(conversation.weights):
+    given = conversation.weights if any(conversation.weights) else ()  # nearly always none
+    for i, weight in enumerate(given):
         if weight and (role := conversation.messages[i]["role"]) != "assistant":
             raise ChatError(
                 "weight of another role",
