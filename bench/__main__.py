@@ -116,7 +116,7 @@ def _one_run(pairing: Pairing, options: Options) -> dict[str, Any]:
 
 
 def _tell(contender: Contender, number: int, found: Timing | str) -> None:
-    """Say on stderr what has just been timed."""
+    """Print to stderr what has just been timed."""
     what = found if isinstance(found, str) else f"{bytes_per_s(found) / 1e6:.1f} MB/s"
     print(f"round {number}: {contender.name}: {what}", file=sys.stderr, flush=True)
 
@@ -132,17 +132,19 @@ def _show(
     if corpus.repeat > 1:
         slow = ", ".join(SLOW)
         print(
-            f"\nThe input stands {corpus.repeat} times; {slow} read it once: their speed is steady."
+            f"\nThe input is repeated {corpus.repeat} times; {slow} read it once: "
+            "their speed is constant."
         )
     if ratios:
         print(f"\n{ratio_table(ratios)}")
     line = start_line(samples)
     print(f"\n{line}" if line else "")
     others = others_cores(samples)
-    doubt = f": more than {TRUSTED_CORES}, DO NOT TRUST" if others > TRUSTED_CORES else ""
-    print(f"other processes took {others:.2f} cores meanwhile{doubt}")
+    is_busy = others > TRUSTED_CORES
+    doubt = f": more than {TRUSTED_CORES}, so do not trust these figures" if is_busy else ""
+    print(f"other processes used {others:.2f} cores during the measurement{doubt}")
     for ratio in unequal:
-        print(f"no ratio, other tokens: {ratio.comparison.label}")
+        print(f"no ratio, the tokens differ: {ratio.comparison.label}")
     for reason in dict.fromkeys(left_out.values()):
         names = [name for name, why in left_out.items() if why == reason]
         print(f"left out: {'; '.join(names)}: {reason}")

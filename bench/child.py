@@ -33,7 +33,7 @@ def load_peer(name: str) -> Peer:
 
 
 def _usage() -> dict[str, float]:
-    """Give the CPU seconds of this process and its children, loading included, and its memory."""
+    """Return the CPU seconds of this process and its children, loading included, and its memory."""
     me, children = (
         resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)
     )

@@ -66,7 +66,7 @@ START_GOAL_S = 1.5
 def sections(
     chosen: Sequence[str], peers: Sequence[str], arguments: Sequence[str], input_bytes: int
 ) -> list[Section]:
-    """Give the sections asked for; `arguments` go to every `tokmill pretrain`."""
+    """Return the sections asked for; `arguments` go to every `tokmill pretrain`."""
     makers = {
         "peers": lambda: _peers(peers, arguments),
         "ceiling": lambda: _ceiling(peers, arguments),
@@ -87,7 +87,7 @@ SECTIONS = {
 
 
 def contenders_of(found: Sequence[Section]) -> list[Contender]:
-    """Give every contender once, in the order in which a round runs them."""
+    """Return every contender once, in the order in which a round runs them."""
     return list({c.name: c for section in found for c in section.contenders}.values())
 
 

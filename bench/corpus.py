@@ -37,11 +37,11 @@ class Corpus:
 
     @property
     def text(self) -> Path:
-        """Give the Arrow file of rendered documents, once through."""
+        """Return the Arrow file of rendered documents, once through."""
         return self.directory / "text.arrow"
 
     def inputs(self, kind: str, cores: int) -> Sequence[str]:
-        """Give the files of a kind: `once`, `long`, `parquet`, `split`, `start`."""
+        """Return the files of a kind: `once`, `long`, `parquet`, `split`, `start`."""
         makers: dict[str, Callable[[], Sequence[Path]]] = {
             "once": lambda: [self.path],
             "long": lambda: [_repeated(self.path, self.directory, self.repeat)],
@@ -71,7 +71,7 @@ def read_text(path: Path) -> pa.LargeStringArray:
 
 
 def n_text_bytes(text: pa.LargeStringArray) -> int:
-    """Give the bytes of UTF-8 in a column of documents."""
+    """Return the bytes of UTF-8 in a column of documents."""
     return int(pc.sum(pc.binary_length(text)).as_py() or 0)
 
 

@@ -16,7 +16,7 @@ WORDS_PER_DOCUMENT = 600
 
 
 def document(rng: np.random.Generator) -> bytes:
-    """Give one record as a line of JSON."""
+    """Return one record as a line of JSON."""
     lengths = rng.integers(3, 12, WORDS_PER_DOCUMENT)
     letters = rng.integers(97, 123, int(lengths.sum()) + WORDS_PER_DOCUMENT, dtype=np.uint8)
     letters[np.cumsum(lengths + 1) - 1] = 32

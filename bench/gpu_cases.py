@@ -59,7 +59,7 @@ class Case:
         return SHAPES[self.shape]
 
     def as_json(self) -> dict[str, Any]:
-        """Give the case as plain values, for the process that measures it."""
+        """Return the case as plain values, for the process that measures it."""
         return asdict(self) | {"config": self.config}
 
 
@@ -73,7 +73,7 @@ class Memory:
 
 
 def predicted(case: Case) -> Memory:
-    """Give what the formulas expect for a case."""
+    """Return what the formulas expect for a case."""
     model = model_from_config(case.config, case.shape)
     if case.training is not None:
         return of_bill(training_bill(model, case.training).peak)
@@ -109,7 +109,7 @@ class _Grid:
 
 
 def grid() -> tuple[Case, ...]:
-    """Give every case, shaped ones first."""
+    """Return every case, shaped ones first."""
     found = _Grid()
     _shaped(found)
     _held_out(found)

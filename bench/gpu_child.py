@@ -151,7 +151,7 @@ def _serve(model: Any, case: dict[str, Any], device: str) -> None:
 
 
 def _used(device: str) -> int:
-    """Give the bytes of the GPU that anybody uses; asking makes the context, which counts."""
+    """Return the bytes of the GPU that anybody uses; asking makes the context, which counts."""
     import torch
 
     if device != "cuda":

@@ -72,7 +72,7 @@ def _options(arguments: Sequence[str]) -> argparse.Namespace:
 
 
 def formulas_commit() -> dict[str, Any]:
-    """Give the commit of the formulas, and whether they differ from it."""
+    """Return the commit of the formulas, and whether they differ from it."""
     git = ["git", "-C", str(ROOT)]
     commit = subprocess.run([*git, "rev-parse", "HEAD"], capture_output=True, text=True)
     changed = subprocess.run(
@@ -92,7 +92,7 @@ def listed(cases: Sequence[Case]) -> str:
 
 
 def errors(row: dict[str, Any], expected: Memory) -> dict[str, float]:
-    """Give the relative errors of a measured case, positive where too much was expected.
+    """Return the relative errors of a measured case, positive where too much was expected.
 
     `total` is what the card must have: reserved and outside.
     """
@@ -106,7 +106,7 @@ def errors(row: dict[str, Any], expected: Memory) -> dict[str, float]:
 
 
 def measured_memory(row: dict[str, Any]) -> Memory:
-    """Give what a case took; outside is what the card held beside this process's tensors."""
+    """Return what a case took; outside is what the card held beside this process's tensors."""
     found = row["measured"]
     outside = found["used_after"] - found["reserved_now"] - row["used_by_others"]
     return Memory(found["allocated"], found["reserved"], outside)
@@ -152,7 +152,7 @@ def _measured(case: Case) -> dict[str, Any]:
 
 
 def used_by_others() -> int:
-    """Give the bytes that the first GPU holds before a case starts; 0 where nobody can say."""
+    """Return the bytes that the first GPU holds before a case starts; 0 where nobody can say."""
     if shutil.which("nvidia-smi") is None:
         return 0
     query = ["nvidia-smi", "--query-gpu=memory.used", "--format=csv,noheader,nounits"]
@@ -198,7 +198,7 @@ def scored(data: dict[str, Any]) -> tuple[dict[tuple[str, str], list[float]], st
 
 
 def meets_the_demand(found: Sequence[float]) -> bool:
-    """Say whether the errors of held-out cases are as small as they must be; none is not."""
+    """Return whether the errors of held-out cases are as small as they must be; none is not."""
     sizes = [abs(value) for value in found]
     return bool(sizes) and statistics.median(sizes) <= MEDIAN and max(sizes) <= WORST
 

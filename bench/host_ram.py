@@ -102,7 +102,7 @@ def _write_manifest(directory: Path, shards: list[dict[str, Any]]) -> None:
 
 
 def cases(options: argparse.Namespace) -> Iterator[tuple[TrainingSettings, bool]]:
-    """Give the matrix; without workers there is no way to start them."""
+    """Return the matrix; without workers there is no way to start them."""
     for loading, workers, start, masked in product(
         options.loading, options.workers, options.start, (False, True)
     ):
@@ -131,7 +131,7 @@ def compared(
 
 
 def row_of(directory: Path, found: Comparison, seconds: float) -> dict[str, Any]:
-    """Give a case as plain values, memory in bytes."""
+    """Return a case as plain values, memory in bytes."""
     training, measured = found.training, found.measured
     size = dataset_size(read_manifest(directory))
     row: dict[str, Any] = {

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 def tokenizer_file(path: Path) -> Path:
-    """Give the file of a tokenizer: `tokenizer.json`, else `tokenizer.model`, of a directory."""
+    """Return the file of a tokenizer: `tokenizer.json`, else `tokenizer.model`, of a directory."""
     if not path.is_dir():
         return path
     for name in ("tokenizer.json", "tokenizer.model"):
@@ -23,7 +23,7 @@ def tokenizer_file(path: Path) -> Path:
 
 
 def is_sentencepiece(path: Path) -> bool:
-    """Say whether the reference for this tokenizer is SentencePiece itself."""
+    """Return whether the reference for this tokenizer is SentencePiece itself."""
     return tokenizer_file(path).suffix == ".model"
 
 
@@ -63,7 +63,7 @@ def load_sentencepiece(path: Path) -> Any:
 
 
 def described(path: str, eos: str) -> Tokenizer:
-    """Give tokmill's description of a tokenizer: its eos, and the JSON that engines are handed."""
+    """Return tokmill's description of a tokenizer: its eos, and the JSON that engines load."""
     from tokmill.settings.schema import TokenizerSettings
     from tokmill.tokenizer.tokenizer import load_tokenizer
 

@@ -19,7 +19,7 @@ PACKAGES = (
 
 
 def cores() -> int:
-    """Give the number of processors that this process and its children may use."""
+    """Return the number of processors that this process and its children may use."""
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1
@@ -33,7 +33,7 @@ def keep_to(n_cores: int) -> None:
 
 
 def load_average() -> list[float]:
-    """Give the load over 1, 5 and 15 minutes."""
+    """Return the load over 1, 5 and 15 minutes."""
     return [round(load, 2) for load in os.getloadavg()]
 
 
@@ -54,13 +54,13 @@ class CpuClock:
         return cls(sum(times) - idle - guests, ours.children_user + ours.children_system)
 
     def others_since(self, start: CpuClock) -> float:
-        """Give the CPU seconds that others took since `start`; what is ours must have ended."""
+        """Return the CPU seconds that others took since `start`; what is ours must have ended."""
         ours = self.children_s - start.children_s
         return max(0.0, self.machine_s - start.machine_s - ours)
 
 
 def described() -> dict[str, Any]:
-    """Give processor, cores, memory, system, date and the versions of everything timed."""
+    """Return processor, cores, memory, system, date and the versions of everything timed."""
     return {
         "cpu": _cpu(),
         "cores": cores(),

@@ -109,7 +109,7 @@ class Case:
 
     @property
     def name(self) -> str:
-        """Say what differs from the defaults, in one word."""
+        """Return what differs from the defaults, in one word."""
         defaults = Case("", "", 0, 0)
         changed = {
             key: getattr(self, key)
@@ -181,7 +181,7 @@ class Measured:
     artefacts: dict[str, int] = field(default_factory=dict)
 
     def as_json(self) -> dict[str, Any]:
-        """Give the measurement as plain values."""
+        """Return the measurement as plain values."""
         return asdict(self)
 
     @classmethod

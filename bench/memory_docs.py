@@ -56,7 +56,7 @@ def main() -> int:
 
 
 def rewritten(page: str) -> str:
-    """Give the page with each of its generated blocks as the code has it.
+    """Return the page with each of its generated blocks as the code has it.
 
     Raises:
         ValueError: a block is missing, unknown, or there twice.
@@ -73,7 +73,7 @@ def rewritten(page: str) -> str:
 
 
 def declared() -> tuple[Declared, ...]:
-    """Give every module of tokmill.memory that declares formulas, by name."""
+    """Return every module of tokmill.memory that declares formulas, by name."""
     names = [
         info.name for info in pkgutil.walk_packages(tokmill.memory.__path__, "tokmill.memory.")
     ]
@@ -83,7 +83,7 @@ def declared() -> tuple[Declared, ...]:
 
 
 def used_symbols() -> dict[str, list[str]]:
-    """Give each symbol that a formula uses, with the names of those formulas."""
+    """Return each symbol that a formula uses, with the names of those formulas."""
     found: dict[str, list[str]] = {}
     for one in declared():
         for formula in one.formulas:
@@ -93,7 +93,7 @@ def used_symbols() -> dict[str, list[str]]:
 
 
 def _formulas(module: ModuleType) -> Iterator[Formula]:
-    """Give the formulas that a module assigns to names of its own, not those that it imports."""
+    """Return the formulas that a module assigns to names of its own, not those that it imports."""
     for node in ast.parse(inspect.getsource(module)).body:
         targets = node.targets if isinstance(node, ast.Assign) else []
         if isinstance(node, ast.AnnAssign):
@@ -185,7 +185,7 @@ def _cell(text: str) -> str:
 
 
 def _host_table() -> str:
-    """Give the measured matrix of loading strategies; its predictions are those of its day."""
+    """Return the measured matrix of loading strategies; its predictions are those of its day."""
     stored = json.loads(HOST_RAM.read_text(encoding="utf-8"))
     head = ("strategy", "ids", "cases", "measured, MiB", "greatest difference, MiB", "in percent")
     groups: dict[tuple[str, int], list[dict[str, Any]]] = {}

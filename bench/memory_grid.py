@@ -1,4 +1,4 @@
-"""Holds the bill of GPU memory against torch's MemTracker, over a grid of training steps.
+"""Compares the bill of GPU memory with torch's MemTracker, over a grid of training steps.
 
     python -m bench.memory_grid               measure all cases anew (torch, transformers, peft)
     python -m bench.memory_grid --score       the stored measurements against the code as it is
@@ -81,12 +81,12 @@ def main() -> None:
 
 
 def stored() -> list[Measured]:
-    """Give the measurements that are kept beside this program."""
+    """Return the measurements that are kept beside this program."""
     return [Measured.from_json(value) for value in json.loads(STORED.read_text())["cases"]]
 
 
 def scores_of(measured: Measured) -> Iterator[Score]:
-    """Give the peak's score and that of each category at the peak."""
+    """Return the peak's score and that of each category at the peak."""
     bill = predicted(measured.case)
     artefact = sum(measured.artefacts.values())
     name, peak = measured.case.name, measured.peak - artefact
@@ -99,7 +99,7 @@ def scores_of(measured: Measured) -> Iterator[Score]:
 
 
 def predicted(case: Case) -> TrainingBill:
-    """Give the bill that a measurement is held against."""
+    """Return the bill that a measurement is held against."""
     settings = TrainingSettings(
         precision=case.precision, micro_batch=case.batch, sequence=case.sequence,
         attention=case.attention, checkpointing=case.checkpointing, optimizer=case.optimizer,
@@ -110,7 +110,7 @@ def predicted(case: Case) -> TrainingBill:
 
 
 def categories(moment: Bill) -> dict[str, int]:
-    """Give the bytes of a moment's tensors by MemTracker's categories.
+    """Return the bytes of a moment's tensors by MemTracker's categories.
 
     What forward makes is an activation there, what backward makes is temporary unless it is the
     gradient of a weight, and what the step makes belongs to the optimizer.
@@ -126,7 +126,7 @@ def categories(moment: Bill) -> dict[str, int]:
 
 
 def table(scores: Iterable[Score]) -> Iterator[str]:
-    """Give the scores as lines of a Markdown table, and the greatest errors."""
+    """Return the scores as lines of a Markdown table, and the greatest errors."""
     yield "| case | category | measured MiB | artefact | net | predicted | ratio |"
     yield "|---|---|---|---|---|---|---|"
     counted = [score for score in scores if score.counted]

@@ -97,7 +97,7 @@ _kept: list[Any] = []
 
 
 def _artefacts(case: Case) -> dict[str, int]:
-    """Give what a raw case has beside what a GPU would have, by its name; GPT-2 only."""
+    """Return what a raw case has beside what a GPU would have, by its name; GPT-2 only."""
     if not case.raw:
         return {}
     config = MODELS[case.model]
@@ -110,7 +110,7 @@ def _artefacts(case: Case) -> dict[str, int]:
 
 
 class _Again:
-    """Tells the tool that a checkpointed layer runs again, for as long as it does."""
+    """Marks for the tool that a checkpointed layer runs again."""
 
     def __init__(self, tracker: Any) -> None:
         self.tracker = tracker

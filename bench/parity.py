@@ -23,7 +23,7 @@ CALL = 256
 
 
 def load_reference(path: Path) -> Encode:
-    """Give the reference library's batch encoder for a tokenizer file or directory."""
+    """Return the reference library's batch encoder for a tokenizer file or directory."""
     if path.is_dir():
         json_file, model_file = path / "tokenizer.json", path / "tokenizer.model"
         path = json_file if json_file.exists() else model_file
@@ -55,7 +55,7 @@ def render(record: dict[str, Any], separator: str, terminator: str) -> str:
 
 
 def documents(inputs: Iterable[Path], separator: str, terminator: str) -> Iterator[str]:
-    """Give the documents of JSON Lines files, in order."""
+    """Return the documents of JSON Lines files, in order."""
     for path in inputs:
         with path.open(encoding="utf-8", newline="\n") as lines:
             for line in lines:
@@ -63,7 +63,7 @@ def documents(inputs: Iterable[Path], separator: str, terminator: str) -> Iterat
 
 
 def stored(dataset: Path) -> tuple[Iterator[list[int]], int]:
-    """Give the dataset's documents without their eos, and the eos id."""
+    """Return the dataset's documents without their eos, and the eos id."""
     manifest = json.loads((dataset / "manifest.json").read_text())
     eos = manifest["tokenizer"]["eos"]["id"]
 

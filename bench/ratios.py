@@ -25,7 +25,7 @@ class Spread:
 
     @classmethod
     def of(cls, values: Iterable[float]) -> Spread:
-        """Give the spread of at least one figure."""
+        """Return the spread of at least one figure."""
         figures = list(values)
         return cls(statistics.median(figures), min(figures), max(figures))
 
@@ -41,18 +41,18 @@ class Ratio:
 
     @property
     def holds(self) -> bool | None:
-        """Say whether the median reaches the goal; None where there is none."""
+        """Return whether the median reaches the goal; None where there is none."""
         goal = self.comparison.goal
         return None if goal is None else self.spread.median >= goal
 
 
 def bytes_per_s(timing: Timing, *, own_clock: bool = False) -> float:
-    """Give bytes of rendered text per second."""
+    """Return bytes of rendered text per second."""
     return timing.text_bytes / (timing.own_s if own_clock else timing.seconds)
 
 
 def by_contender(samples: Sequence[Sample]) -> dict[str, dict[int, Timing]]:
-    """Give the timings of one corpus and tokenizer by contender and round."""
+    """Return the timings of one corpus and tokenizer by contender and round."""
     found: dict[str, dict[int, Timing]] = {}
     for sample in samples:
         found.setdefault(sample.contender, {})[sample.round] = sample.timing
@@ -60,7 +60,7 @@ def by_contender(samples: Sequence[Sample]) -> dict[str, dict[int, Timing]]:
 
 
 def compare(comparison: Comparison, samples: Sequence[Sample]) -> Ratio | None:
-    """Give the ratio of a comparison, or None where one side was left out.
+    """Return the ratio of a comparison, or None where one side was left out.
 
     The best of `under` is the one with the highest median; the pairs are those of one round, and
     a very first run, which stands alone, is held against every round.
@@ -84,12 +84,12 @@ def compare(comparison: Comparison, samples: Sequence[Sample]) -> Ratio | None:
 
 
 def others_cores(samples: Sequence[Sample]) -> float:
-    """Give how many cores other processes took while we measured: the mean over the timings."""
+    """Return how many cores other processes took while we measured: the mean over the timings."""
     notes = (sample.timing.notes for sample in samples)
     found = [float(note["others_cores"]) for note in notes if "others_cores" in note]
     return statistics.fmean(found) if found else 0.0
 
 
 def token_difference(timing: Timing, ours: Timing) -> float:
-    """Give by which share a contender's tokens per byte of text differ from tokmill's."""
+    """Return by which share a contender's tokens per byte of text differ from tokmill's."""
     return timing.tokens * ours.text_bytes / (ours.tokens * timing.text_bytes) - 1

@@ -41,7 +41,7 @@ class Pairing:
 
     @property
     def tokenizer_name(self) -> str:
-        """Give the short name of the tokenizer."""
+        """Return the short name of the tokenizer."""
         path = Path(self.tokenizer)
         return path.parent.name if path.is_file() else path.name
 

@@ -59,7 +59,7 @@ def in_child(section: str, *values: object) -> list[Row]:
 
 
 def one_case(section: str, *values: str) -> list[Row]:
-    """Give the rows of a case, in its own process."""
+    """Return the rows of a case, in its own process."""
     *numbers, directory = values
     if section == "planner":
         return planner_steps(int(numbers[0]), Path(directory))
@@ -97,7 +97,7 @@ def pretrain(paths: list[Path], args: argparse.Namespace, *extra: str) -> dict[s
 
 
 def described(found: dict[str, Any]) -> Row:
-    """Give the figures of a run: throughput over the whole process, from its start to its end."""
+    """Return the figures of a run: throughput over the whole process, from its start to its end."""
     text_bytes, run = found["totals"]["text_bytes"], found["run"]
     return {
         "seconds": found["process_s"],
@@ -162,7 +162,7 @@ def workers(args: argparse.Namespace) -> list[Row]:
 
 @contextmanager
 def corpus(kind: str, n_bytes: int, args: argparse.Namespace) -> Iterator[Path]:
-    """Give a file of about so many bytes, removed afterwards."""
+    """Return a file of about so many bytes, removed afterwards."""
     path = Path(args.directory) / f"corpus-{os.getpid()}.jsonl"
     try:
         if kind == "new words":

@@ -80,7 +80,7 @@ def _status_mib(key: str) -> int:
 
 @contextmanager
 def scratch(directory: Path) -> Iterator[Path]:
-    """Give an empty directory that is gone afterwards."""
+    """Return an empty directory that is gone afterwards."""
     path = Path(tempfile.mkdtemp(prefix="scaling-", dir=directory))
     try:
         yield path

@@ -27,7 +27,7 @@ Found = tuple[Case, "Reference"]
 def cases(
     preset: str, tokenizer: Path, eos: str, source: Path | None, templates: str, work: Path
 ) -> Iterator[Found]:
-    """Give the cases of a preset with a tokenizer; `work` is a directory for files.
+    """Return the cases of a preset with a tokenizer; `work` is a directory for files.
 
     Raises:
         NotMeasured: the framework, or something it needs, is not here.

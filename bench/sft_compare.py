@@ -96,7 +96,7 @@ class Comparison:
     def _without(
         self, causes: Sequence[str], conversation: Conversation, theirs: Outcome, ours: Outcome
     ) -> tuple[Outcome, Outcome]:
-        """Give both outcomes with causes taken away; those that are known where none is."""
+        """Return both outcomes with causes taken away; those that are known where none is."""
         changed = conversation
         if INJECTED in causes:
             changed = broken(changed, self._control)
@@ -114,7 +114,7 @@ class Comparison:
 
 
 def with_system(conversation: Conversation) -> Conversation:
-    """Give a conversation whose developer is a system."""
+    """Return a conversation whose developer is a system."""
     messages = [
         {**message, "role": "system"} if message["role"] == "developer" else message
         for message in conversation.messages
@@ -123,7 +123,7 @@ def with_system(conversation: Conversation) -> Conversation:
 
 
 def broken(conversation: Conversation, strings: Sequence[str]) -> Conversation:
-    """Give a conversation without the strings: a space stands behind their first character."""
+    """Return a conversation without the strings: a space stands behind their first character."""
     messages = []
     for message in conversation.messages:
         content = message["content"]
@@ -134,13 +134,13 @@ def broken(conversation: Conversation, strings: Sequence[str]) -> Conversation:
 
 
 def holds(conversation: Conversation, strings: Sequence[str]) -> bool:
-    """Say whether a text of a conversation holds one of the strings."""
+    """Return whether a text of a conversation holds one of the strings."""
     text = json.dumps([conversation.messages, conversation.tools], ensure_ascii=False)
     return any(json.dumps(string, ensure_ascii=False)[1:-1] in text for string in strings)
 
 
 def difference(theirs: Outcome, ours: Outcome) -> str:
-    """Say in a line how two outcomes differ."""
+    """Return a line on how two outcomes differ."""
     if isinstance(theirs, Refused) or isinstance(ours, Refused):
         said = [x.reason if isinstance(x, Refused) else "a sample" for x in (ours, theirs)]
         return f"ours: {said[0]}; theirs: {said[1]}"

@@ -72,7 +72,7 @@ def read_data(path: Path, limit: int) -> DataSet:
 
 
 def today() -> str:
-    """Give the date that templates which ask for today's are told by their own framework."""
+    """Return the date that templates which ask for today's are told by their own framework."""
     return dt.datetime.now().astimezone().date().isoformat()
 
 
@@ -96,7 +96,7 @@ class Ours:
         self._alone: tuple[ChatRenderer, SampleEncoder] | None = None
 
     def outcomes(self, texts: Sequence[str]) -> list[Outcome]:
-        """Give the sample of each record, or why there is none."""
+        """Return the sample of each record, or why there is none."""
         try:
             renderer, encoder = self._prepared([parse_record(text) for text in texts[:100]])
         except (ChatError, TokmillError) as error:
@@ -110,7 +110,7 @@ class Ours:
         return found
 
     def outcome(self, conversation: Conversation) -> Outcome:
-        """Give the sample of one conversation, or why there is none."""
+        """Return the sample of one conversation, or why there is none."""
         try:
             self._alone = self._alone or self._prepared([])
             renderer, encoder = self._alone
@@ -180,7 +180,7 @@ _encoders: dict[tuple[object, ...], SampleEncoder] = {}
 
 
 def _encoder(spec: RunSpec) -> SampleEncoder:
-    """Give an encoder; templates with the same control tokens share one, as loading takes 1 s."""
+    """Return an encoder; templates with the same control tokens share one, as loading takes 1 s."""
     assert spec.config.sft is not None
     boundary = mask_rule(spec.config.sft).boundary
     tokenizer, settings = spec.tokenizer, spec.config.tokenizer
@@ -193,7 +193,7 @@ def _encoder(spec: RunSpec) -> SampleEncoder:
 
 
 class _Lookup:
-    """Says of a record where it stands: its number."""
+    """The place of a record: its number."""
 
     def __init__(self, texts: Sequence[str]) -> None:
         self._texts = texts

@@ -79,7 +79,7 @@ def _rows(comparison: Comparison, data: Sequence[DataSet]) -> list[Row]:
 
 
 def _recipe(case: Case, paths: Sequence[Path], directory: Path) -> str:
-    """Hold the samples of whole files that a run has written against those made in process."""
+    """Compare the samples in the files of a run with those made in this process."""
     name = f"a run of tokmill, {case.settings.preset}, {case.template}, {case.tokenizer.name}"
     ours = Ours(case, parse=False)
     made = [outcome for path in paths for outcome in ours.outcomes(read_data(path, 0).texts)]

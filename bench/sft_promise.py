@@ -53,7 +53,7 @@ class Counts:
 
 
 class Decoder:
-    """Gives the text of trained tokens, reply by reply."""
+    """Return the text of trained tokens, reply by reply."""
 
     def __init__(self, tokenizer: Path, end: str, end_id: int) -> None:
         self._decode = _decoder(tokenizer)
@@ -61,7 +61,7 @@ class Decoder:
         self._end_id = end_id
 
     def texts(self, sample: Sample) -> str:
-        """Give the text of all trained tokens, end to end."""
+        """Return the text of all trained tokens, end to end."""
         found = []
         start = 0
         for i, (id_, is_trained) in enumerate(zip(sample.ids, sample.mask, strict=True)):
@@ -74,7 +74,7 @@ class Decoder:
         return "".join(found)
 
     def _text(self, ids: list[int], start: int, stop: int) -> str:
-        """Give the text of a run of tokens.
+        """Return the text of a run of tokens.
 
         Where it goes on from other text it is decoded behind an end of turn, since else a first
         space would count as the prefix of a text. Behind an end of turn it begins as a text does.
@@ -85,7 +85,7 @@ class Decoder:
 
 
 def expected(conversation: Conversation, template: str, end: str) -> str:
-    """Give the text that a conversation trains, by the rules of the preset `tokmill`."""
+    """Return the text that a conversation trains, by the rules of the preset `tokmill`."""
     texts = []
     for message, weight in zip(conversation.messages, conversation.weights, strict=True):
         is_trained = message["role"] == "assistant" if weight is None else weight > 0
@@ -102,7 +102,7 @@ def expected(conversation: Conversation, template: str, end: str) -> str:
 
 
 def begins_trained(conversation: Conversation, template: str) -> bool:
-    """Say whether a sample's first token is of a reply: it is no target, as nothing predicts it."""
+    """Return whether the first token of a sample is of a reply; such a token is no target."""
     if template != "plain":
         return False
     for message, weight in zip(conversation.messages, conversation.weights, strict=True):

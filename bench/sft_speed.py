@@ -82,7 +82,7 @@ def main() -> None:
 
 
 def measure(case: Case, data: Path, given: argparse.Namespace, work: Path) -> str:
-    """Give one row of the table: ratios of each round, and both speeds."""
+    """Return one row of the table: ratios of each round, and both speeds."""
     pairs = []
     for number in range(given.rounds):
         ours = run_tokmill(case, data, given, work / f"ours-{case.name}-{number}")
@@ -141,7 +141,7 @@ def write_rows(folder: Path, work: Path, n_bytes: int) -> dict[str, Path]:
 
 
 def rows_of(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Give each record of a set in the forms that it can have."""
+    """Return each record of a set in the forms that it can have."""
     records = [json.loads(line) for line in path.open(encoding="utf-8")]
     schema, settings = detect_schema(records), SftSettings()
     for record in records:

@@ -15,7 +15,7 @@ _HEAD = ("preset", "template", "tokenizer", "data", "samples", "equal", "explain
 
 
 def markdown(rows: Sequence[Row], *, each: bool) -> str:
-    """Give the table: a line for each data set, or one for all of a template and tokenizer."""
+    """Return the table: a line for each data set, or one for all of a template and tokenizer."""
     lines = [list(_HEAD), ["---"] * 4 + ["---:"] * 2 + ["---"] + ["---:"] * 2]
     groups: dict[tuple[str, ...], list[Row]] = {}
     for row in rows:

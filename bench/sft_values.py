@@ -65,7 +65,7 @@ class Reference(Protocol):
     searches_ids: bool
 
     def outcomes(self, conversations: Sequence[Conversation]) -> list[Outcome]:
-        """Give what the framework makes of each conversation."""
+        """Return what the framework makes of each conversation."""
 
     def explain(self, conversation: Conversation, theirs: Outcome, ours: Outcome) -> str:
         """Name the listed reason for which the two differ, by a test of that cause; '' if none."""
@@ -94,6 +94,6 @@ class Row:
     first: str = ""
 
     def as_json(self) -> dict[str, Any]:
-        """Give the row as plain values."""
+        """Return the row as plain values."""
         values = {name: getattr(self, name) for name in self.__dataclass_fields__}
         return {**values, "explained": dict(self.explained), "reasons": dict(self.reasons)}

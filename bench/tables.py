@@ -42,7 +42,7 @@ def spread(found: Spread) -> str:
 
 
 def throughput_table(samples: Sequence[Sample]) -> str:
-    """Give the throughput of every contender for one corpus and tokenizer."""
+    """Return the throughput of every contender for one corpus and tokenizer."""
     found = by_contender(samples)
     ours = found.get(JSONL) or found.get(JSONL + FIRST)
     rows = []
@@ -70,7 +70,7 @@ def _tokens(timing: Timing, ours: Timing) -> str:
 
 
 def ratio_table(ratios: Sequence[Ratio]) -> str:
-    """Give the comparisons of one corpus and tokenizer."""
+    """Return the comparisons of one corpus and tokenizer."""
     rows = []
     for ratio in ratios:
         goal = ratio.comparison.goal
@@ -87,7 +87,7 @@ def ratio_table(ratios: Sequence[Ratio]) -> str:
 
 
 def start_line(samples: Sequence[Sample]) -> str:
-    """Say how long 1 MB took, from the command to committed shards; '' where it was not run."""
+    """Return how long 1 MB took, from the command to committed shards; '' where it was not run."""
     found = by_contender(samples)
     if START not in found:
         return ""
@@ -104,7 +104,7 @@ def start_line(samples: Sequence[Sample]) -> str:
 def summary_row(
     corpus: str, tokenizer: str, family: str, samples: Sequence[Sample], ratios: Sequence[Ratio]
 ) -> list[str]:
-    """Give one line of the README's table."""
+    """Return one line of the README's table."""
     ours = by_contender(samples).get(JSONL)
     by_label = {ratio.comparison.label: ratio for ratio in ratios}
     speed = spread(Spread.of(bytes_per_s(t) / 1e6 for t in ours.values())) if ours else "-"
@@ -122,7 +122,7 @@ SUMMARY_HEAD = ["corpus, tokenizer (family)", "text, MB", "tokmill, MB/s"] + [
 def readme_block(
     rows: Sequence[Sequence[str]], machine: Mapping[str, Any], others: float, pairs: int
 ) -> str:
-    """Give what stands between the README's two comments."""
+    """Return what stands between the README's two comments."""
     runs = f"median (least-greatest) of {pairs}" if pairs > 1 else "one run each"
     what = (
         f"`make bench`, {machine['date']}, {machine['cpu']}, {machine['cores']} cores, "
@@ -148,7 +148,7 @@ def rewrite_readme(path: Path, block: str) -> None:
 
 
 def same_work(samples: Sequence[Sample], ratio: Ratio) -> bool:
-    """Say whether both sides of a ratio gave the same tokens for the same text."""
+    """Return whether both sides of a ratio gave the same tokens for the same text."""
     found = by_contender(samples)
     over = next(iter(found[ratio.comparison.over].values()))
     under = next(iter(found[ratio.under].values()))

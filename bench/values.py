@@ -33,7 +33,7 @@ class Task:
     settings: dict[str, Any]
 
     def as_json(self) -> dict[str, Any]:
-        """Give the task as plain values."""
+        """Return the task as plain values."""
         return asdict(self)
 
 

@@ -207,18 +207,18 @@ class Silent:
 
 @pytest.fixture(scope="session")
 def silent() -> Silent:
-    """Give an observer of runs for tests that look at what was written alone."""
+    """Return an observer of runs for tests that look at what was written alone."""
     return Silent()
 
 
 @pytest.fixture
 def listener() -> Listener:
-    """Give an observer of runs."""
+    """Return an observer of runs."""
     return Listener()
 
 
 def read_files(directory: Path) -> dict[str, bytes]:
-    """Give the files that must not depend on how a run went, by name.
+    """Return the files that must not depend on how a run went, by name.
 
     Without what depends on the engine: its name in the plan, and what was checked of its ids.
     """
@@ -246,7 +246,7 @@ def _without_checks(record: bytes) -> bytes:
 
 @pytest.fixture(scope="session")
 def files_of() -> Callable[[Path], dict[str, bytes]]:
-    """Give `read_files`."""
+    """Return `read_files`."""
     return read_files
 
 

@@ -57,7 +57,7 @@ def adapter(_reader: Any, data: dict[str, Any], path: str, id_in_file: int | str
 
 
 def _json_file(task: Task, tokenizer_json: str) -> Path:
-    """Give a tokenizer.json, for a SentencePiece model an equal one that tokmill wrote."""
+    """Return a tokenizer.json, for a SentencePiece model an equal one that tokmill wrote."""
     tokenizer = Path(task.tokenizer)
     if not is_sentencepiece(tokenizer):
         return tokenizer_file(tokenizer)

@@ -44,7 +44,7 @@ def main(data: str, tokenizer_dir: str, template: str, cores: str, out: str) -> 
 
 
 def prepare(row: dict[str, Any], tokenizer: Any, template: str | None) -> dict[str, Any]:
-    """Give ids and mask of a row."""
+    """Return ids and mask of a row."""
     if "prompt" in row:
         prompt = tokenizer(text=row["prompt"])["input_ids"]
         ids = tokenizer(text=row["prompt"] + row["completion"] + tokenizer.eos_token)["input_ids"]

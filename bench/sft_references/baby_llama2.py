@@ -30,7 +30,7 @@ _NO_LIMIT = 1 << 40
 
 
 def cases(tokenizer: Path, eos: str, source: Path, work: Path) -> Iterator[tuple[Case, Reference]]:
-    """Give its one form, `prompt <bos> answer <eos>`, where the tokenizer has both."""
+    """Return its one form, `prompt <bos> answer <eos>`, where the tokenizer has both."""
     module = load_file(source / "dataset_sft.py", _STUBS)
     bos, eos = _ends(tokenizer, eos)
     loaded = load_tokenizer(TokenizerSettings(str(tokenizer), eos_token=eos, bos_token=bos))
@@ -46,7 +46,7 @@ def cases(tokenizer: Path, eos: str, source: Path, work: Path) -> Iterator[tuple
 
 
 def _encoder(tokenizer: Path) -> Encode:
-    """Give an encoder of texts that makes no added token of them, as that of ChatGLM."""
+    """Return an encoder of texts that makes no added token of them, as that of ChatGLM."""
     if is_sentencepiece(tokenizer):
         return load_reference(tokenizer)
     library = load_tokenizers(tokenizer)
@@ -56,7 +56,7 @@ def _encoder(tokenizer: Path) -> Encode:
 
 
 def _ends(tokenizer: Path, eos: str) -> tuple[str, str]:
-    """Give the strings of bos and eos: those configured, or SentencePiece's."""
+    """Return the strings of bos and eos: those configured, or SentencePiece's."""
     if is_sentencepiece(tokenizer):
         return "<s>", eos or "</s>"
     from bench.sft_references.transformers_chat import load_fast

@@ -26,7 +26,7 @@ ALTERNATES = "it takes nothing but question and reply in turn"
 
 
 def cases(tokenizer: Path, eos: str, source: Path, work: Path) -> Iterator[tuple[Case, Reference]]:
-    """Give the template `qwen` against chatml with Qwen's default system message."""
+    """Return the template `qwen` against chatml with Qwen's default system message."""
     library = load_fast(tokenizer, _END)
     template, processor = _load(source)
     template.mm_plugin = _NoMedia()
@@ -83,7 +83,7 @@ def _check(turns: Sequence[dict[str, str]]) -> None:
 
 
 def _turn(message: Message) -> dict[str, str]:
-    """Give a message in its form: reasoning stands in think tags, a call alone is a function."""
+    """Return a message in its form: reasoning stands in think tags, a call alone is a function."""
     role, content = message["role"], message["content"]
     reasoning = message.get("reasoning_content")
     thought = f"<think>\n{reasoning.strip(chr(10))}\n</think>\n\n" if reasoning else ""

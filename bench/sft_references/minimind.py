@@ -26,7 +26,7 @@ START, END = "<|im_start|>", "<|im_end|>"
 
 
 def cases(tokenizer: Path, eos: str, source: Path, work: Path) -> Iterator[tuple[Case, Reference]]:
-    """Give minimind's one template; eos and bos are what its code takes them for."""
+    """Return minimind's one template; eos and bos are what its code takes them for."""
     library = load_fast(tokenizer, END, START)
     library.chat_template = _template(tokenizer, source)
     module = load_file(source / "dataset" / "lm_dataset.py", ["datasets"])
@@ -40,7 +40,7 @@ def cases(tokenizer: Path, eos: str, source: Path, work: Path) -> Iterator[tuple
 
 
 def _template(tokenizer: Path, source: Path) -> str:
-    """Give minimind's own template: of its source, or of the tokenizer if that is minimind's."""
+    """Return minimind's own template: of its source, or of the tokenizer if that is minimind's."""
     beside = tokenizer_file(tokenizer).parent / "tokenizer_config.json"
     for path in (source / "model" / "tokenizer_config.json", beside):
         if path.exists():

@@ -27,7 +27,7 @@ _NO_LIMIT = 1 << 40
 
 
 def cases(tokenizer: Path, eos: str, source: Path, work: Path) -> Iterator[tuple[Case, Reference]]:
-    """Give the one template of nanochat."""
+    """Return the one template of nanochat."""
     module = load_file(source / "nanochat" / "tokenizer.py", ["rustbpe"])
     if family(tokenizer) != "byte-level BPE":
         raise NotMeasured("tiktoken takes a byte-level BPE alone")
@@ -72,7 +72,7 @@ def _encoding(content: Mapping[str, Any], special: Mapping[str, int]) -> Any:
 
 
 def _bytes_of_characters() -> dict[str, int]:
-    """Give the bytes that byte-level BPE writes as printable characters (GPT-2's table)."""
+    """Return the bytes that byte-level BPE writes as printable characters (GPT-2's table)."""
     printable = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
     others = [byte for byte in range(256) if byte not in printable]
     table = {chr(byte): byte for byte in printable}
@@ -85,7 +85,7 @@ def _added(name: str, id_: int) -> dict[str, Any]:
 
 
 def _messages(conversation: Conversation) -> list[dict[str, Any]]:
-    """Give messages in nanochat's form: of tools it knows python, whose calls are parts."""
+    """Return messages in nanochat's form: of tools it knows python, whose calls are parts."""
     found: list[dict[str, Any]] = []
     follows_tool = False
     for message in conversation.messages:

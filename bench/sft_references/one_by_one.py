@@ -35,7 +35,7 @@ class OneByOne:
         self._no_form: set[str] = set()
 
     def outcomes(self, conversations: Sequence[Conversation]) -> list[Outcome]:
-        """Give what the framework makes of each conversation."""
+        """Return what the framework makes of each conversation."""
         return [self._one(conversation) for conversation in conversations]
 
     def explain(self, conversation: Conversation, theirs: Outcome, ours: Outcome) -> str:

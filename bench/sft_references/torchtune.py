@@ -33,7 +33,7 @@ FIRST = "first token"
 
 
 def cases(tokenizer: Path, eos: str, source: Path, work: Path) -> Iterator[tuple[Case, Reference]]:
-    """Give the one template of its Qwen2 tokenizer, for a tokenizer with Qwen's pattern."""
+    """Return the one template of its Qwen2 tokenizer, for a tokenizer with Qwen's pattern."""
     module, message = _load(source)
     library = _tokenizer(tokenizer, module, work)
 
@@ -59,7 +59,7 @@ def _load(source: Path) -> tuple[Any, Any]:
 
 
 def _tokenizer(tokenizer: Path, module: Any, work: Path) -> Any:
-    """Give its tokenizer from the vocabulary and merges of a tokenizer.json."""
+    """Return its tokenizer from the vocabulary and merges of a tokenizer.json."""
     if family(tokenizer) != "byte-level BPE":
         raise NotMeasured("it takes a byte-level BPE alone")
     content = json.loads(tokenizer_file(tokenizer).read_bytes())

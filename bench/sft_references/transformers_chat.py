@@ -40,7 +40,7 @@ class TransformersChat:
         self.eos = str(self._tokenizer.eos_token)
 
     def outcomes(self, conversations: Sequence[Conversation]) -> list[Outcome]:
-        """Give what the framework makes of each conversation; one call for all without tools."""
+        """Return what the framework makes of each conversation; one call for all without tools."""
         found: list[Outcome | None] = [None] * len(conversations)
         plain = [i for i, conversation in enumerate(conversations) if not conversation.tools]
         try:
@@ -76,7 +76,7 @@ class TransformersChat:
         return ""
 
     def _writes_no_reply(self, conversation: Conversation, theirs: Sample) -> bool:
-        """Say whether other replies would make the very same sample."""
+        """Return whether other replies would make the very same sample."""
         messages = [
             {**message, "content": message["content"] + " more"}
             if message["role"] == "assistant"

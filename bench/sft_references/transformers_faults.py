@@ -59,7 +59,7 @@ class Rendering:
     of_character: Any
 
     def mask(self, repairs: Collection[str]) -> list[int]:
-        """Give the reference's mask, with some of its faults repaired."""
+        """Return the reference's mask, with some of its faults repaired."""
         n = len(self.offsets)
         mask = [0] * n
         for start, stop in self.true if WRAPPED in repairs else self.tracked:
@@ -76,7 +76,7 @@ class Rendering:
     def _tokens(
         self, start: int, stop: int, repairs: Collection[str]
     ) -> tuple[int | None, int | None]:
-        """Give the first and the last token of a span."""
+        """Return the first and the last token of a span."""
         first, last = self._token_of(start), self._token_of(stop - 1)
         if TRIMMED in repairs:
             inside = [i for i, (a, b) in enumerate(self.offsets) if a < stop and b > start]
@@ -126,7 +126,7 @@ def render(tokenizer: Any, template: str, conversation: Conversation) -> Renderi
 
 
 def _with_marks(template: str) -> str:
-    """Give a template that writes a character where a generation tag stands.
+    """Return a template that writes a character where a generation tag stands.
 
     A `with` block is a scope, as a generation block is; the empty `set` beside each mark is a
     block, so that white space around it goes as it goes around the tag.

@@ -85,7 +85,7 @@ def test_the_demand_is_on_the_median_and_on_the_worst(errors, met):
 
 
 def stored(share):
-    """Give data in which every case took `share` of what is expected; one was left out."""
+    """Return data in which every case took `share` of what is expected; one was left out."""
     rows = []
     for case in grid():
         expected = predicted(case)

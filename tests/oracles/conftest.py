@@ -35,11 +35,11 @@ class Chats:
         return np.dtype(self.manifest["dtype"]).type
 
     def files(self, ending: str) -> list[Path]:
-        """Give the files of the shards that have an ending."""
+        """Return the files of the shards that have an ending."""
         return [self.directory / f"{shard.name}.{ending}" for shard in self.shards]
 
     def samples(self) -> list[tuple[list[int], list[int]]]:
-        """Give the ids and labels of every sample, -100 where a token is not trained."""
+        """Return the ids and labels of every sample, -100 where a token is not trained."""
         found = []
         for shard in self.shards:
             ids = shard.tokens.astype(np.int64)

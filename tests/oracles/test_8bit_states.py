@@ -27,7 +27,7 @@ CONFIG = {
 
 
 def kept_bytes(*, tables_in_fp32: bool) -> int:
-    """Give the bytes of the states; what codes stand for is shared by all, and left out."""
+    """Return the bytes of the states; what codes stand for is shared by all, and left out."""
     manager = bitsandbytes.optim.GlobalOptimManager.get_instance()
     manager.initialize()
     with warnings.catch_warnings():

@@ -68,7 +68,7 @@ def bare(model_type: str, config: dict[str, Any]) -> Any:
 
 
 def trained_by_peft(model: Any, **settings: Any) -> dict[str, tuple[tuple[int, ...], int]]:
-    """Give shape and bytes of an element of every tensor that peft trains, by name."""
+    """Return shape and bytes of an element of every tensor that peft trains, by name."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         adapted = peft.get_peft_model(model, peft.LoraConfig(**settings))

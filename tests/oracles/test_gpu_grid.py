@@ -20,7 +20,7 @@ TINY = {
 
 
 def kinds():
-    """Give one case of each kind: family, and settings without batch and length."""
+    """Return one case of each kind: family, and settings without batch and length."""
     found = {}
     for case in grid():
         family = SHAPES[case.shape]["model_type"]

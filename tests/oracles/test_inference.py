@@ -63,7 +63,7 @@ def kernel(module, query, key, value, attention_mask, **settings):
 
 
 def prompt(config):
-    """Give the peak bytes of a prompt's pass in bf16, and those of its cache."""
+    """Return the peak bytes of a prompt's pass in bf16, and those of its cache."""
     torch.manual_seed(0)
     torch.set_num_threads(1)
     transformers.AttentionInterface.register("kernel", kernel)

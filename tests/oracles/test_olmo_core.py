@@ -81,7 +81,7 @@ def tokenizer_of(chats):
 
 
 def labels_in_place(row) -> np.ndarray:
-    """Give the labels of a row at their own tokens: OLMo-core shifts them to the left."""
+    """Return the labels of a row at their own tokens: OLMo-core shifts them to the left."""
     shifted = get_labels({name: row[name][None] for name in ("input_ids", "label_mask")})[0]
     assert shifted[-1] == MASKED
     return np.concatenate([[MASKED], shifted[:-1].numpy()])
@@ -163,7 +163,7 @@ def test_packed_together_the_shards_fill_as_many_rows_as_ours(chats, linked, tmp
 
 
 def real_lengths(row, eos_id: int) -> list[int]:
-    """Give the lengths of what is no padding."""
+    """Return the lengths of what is no padding."""
     parts = torch.split(row["input_ids"], row["doc_lens"].tolist())
     return [len(part) for part in parts if not bool((part == eos_id).all())]
 

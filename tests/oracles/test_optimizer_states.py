@@ -71,7 +71,7 @@ def optimizers(model: Any, name: str, step: str, states: States) -> list[Any]:
 
 
 def kept(optimizer: Any) -> int:
-    """Give the bytes of the states: all but counts of steps and the like."""
+    """Return the bytes of the states: all but counts of steps and the like."""
     return sum(
         value.nbytes
         for state in optimizer.state.values()
@@ -81,7 +81,7 @@ def kept(optimizer: Any) -> int:
 
 
 def taken(model: Any, optimizer: Any) -> int:
-    """Give the bytes that a second step takes at its peak, beside what stands."""
+    """Return the bytes that a second step takes at its peak, beside what stands."""
     tracker = tracking.MemTracker()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")

@@ -36,7 +36,7 @@ def one_in(rng: random.Random, n: int) -> bool:
 
 
 def some(rng: random.Random, **choices: list[Any]) -> dict[str, Any]:
-    """Give a value of each key, or leave the key to its default."""
+    """Return a value of each key, or leave the key to its default."""
     return {key: rng.choice(values) for key, values in choices.items() if not one_in(rng, 4)}
 
 
@@ -59,7 +59,7 @@ def with_head(rng: random.Random, config: dict[str, Any]) -> dict[str, Any]:
 
 
 def kinds(rng: random.Random, config: dict[str, Any]) -> dict[str, Any]:
-    """Give layer_types in words, now and then."""
+    """Return layer_types in words, now and then."""
     words = ["full_attention", "sliding_attention"]
     drawn = [rng.choice(words) for _ in range(config["num_hidden_layers"])]
     return {"layer_types": drawn} if one_in(rng, 3) else {}
@@ -236,7 +236,7 @@ def made_by_transformers(family: str, config: dict[str, Any]) -> Any:
 
 
 def shapes(model: Model) -> dict[str, tuple[int, ...]]:
-    """Give name and shape of every tensor, layer by layer."""
+    """Return name and shape of every tensor, layer by layer."""
     return {
         tensor.name.format(layer): tensor.shape
         for tensor in model.tensors
@@ -245,7 +245,7 @@ def shapes(model: Model) -> dict[str, tuple[int, ...]]:
 
 
 def windows(module: Any, family: str) -> tuple[int, ...]:
-    """Give the window that each layer attends to, as its forward takes it."""
+    """Return the window that each layer attends to, as its forward takes it."""
     if family in ("mistral", "mixtral", "phi3"):
         found = [module.config.sliding_window] * module.config.num_hidden_layers
     elif family in ("gpt2", "bloom", "falcon", "gpt_neox", "opt"):

@@ -74,7 +74,7 @@ def config_of(family: str, layers: int) -> dict[str, Any]:
 
 
 def saved_bytes(family: str, layers: int, training: TrainingSettings) -> int:
-    """Give the bytes of distinct storages of tokens that a forward pass saves."""
+    """Return the bytes of distinct storages of tokens that a forward pass saves."""
     config = transformers.AutoConfig.for_model(family, **config_of(family, layers))
     kernel = "eager" if training.attention == "eager" else "sdpa"
     model = transformers.AutoModelForCausalLM.from_config(config, attn_implementation=kernel)
@@ -117,7 +117,7 @@ def with_adapters(model: Any, training: TrainingSettings) -> Any:
 
 
 def of_a_layer(family: str, training: TrainingSettings) -> float:
-    """Give the bytes per token that one more layer saves, as a GPU would."""
+    """Return the bytes per token that one more layer saves, as a GPU would."""
     torch.set_num_threads(1)
     one, two = (saved_bytes(family, layers, training) for layers in (1, 2))
     found = (two - one) / TOKENS

@@ -68,7 +68,7 @@ def ours(tokenizer, tmp_path):
 
 @pytest.fixture
 def reference(tokenizer):
-    """Give what transformers writes of messages, whose texts hold no control token."""
+    """Return what transformers writes of messages, whose texts hold no control token."""
     from transformers import PreTrainedTokenizerFast
 
     library = PreTrainedTokenizerFast(tokenizer_file=str(tokenizer / "tokenizer.json"))

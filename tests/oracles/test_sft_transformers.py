@@ -88,7 +88,7 @@ def compare(tokenizer_dir, tmp_path):
 
 
 def trained(sample, tokenizer) -> bytes:
-    """Give the bytes of the trained tokens, 256 of which are single bytes."""
+    """Return the bytes of the trained tokens, 256 of which are single bytes."""
     library = Library.from_file(str(tokenizer / "tokenizer.json"))
     ids = [id_ for id_, mask in zip(sample.ids, sample.mask, strict=True) if mask]
     # Bytes that make no character become U+FFFD, whichever they are.

@@ -52,7 +52,7 @@ def columns(chats):
 
 
 def trl_rows(lengths, capacity: int) -> list[list[int]]:
-    """Give the lengths that stand together in TRL's rows, over the whole table."""
+    """Return the lengths that stand together in TRL's rows, over the whole table."""
     offsets = np.concatenate([[0], np.cumsum(lengths)])
     ids = pa.ListArray.from_arrays(pa.array(offsets, pa.int32()), np.zeros(offsets[-1], np.int8))
     rows = trl_data._pack_bfd(pa.table({"input_ids": ids}), capacity)
@@ -134,7 +134,7 @@ def test_the_collators_without_padding_keep_our_labels(columns):
 
 
 def packed_examples(chats) -> list[dict[str, list[int]]]:
-    """Give the rows of our pack index, with the lengths of their samples."""
+    """Return the rows of our pack index, with the lengths of their samples."""
     packs, samples = open_packs(chats.directory, "train"), chats.samples()
     rows = [[samples[i] for i in packs.row(row)] for row in range(packs.n_rows)]
     return [
