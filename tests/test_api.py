@@ -12,9 +12,10 @@ import subprocess
 import sys
 import threading
 import warnings
+from collections.abc import Callable
 from importlib import import_module
 from pathlib import Path
-from typing import get_type_hints
+from typing import Any, get_type_hints
 
 import psutil
 import pyarrow as pa
@@ -332,6 +333,8 @@ def test_the_arguments_that_type_checkers_see_are_the_settings(kind, sections, m
                 expected[name] = arguments.Size
             else:
                 expected[name] = TYPES[hints[setting.name]]
+    if "renderer" in expected:
+        expected["renderer"] = str | Callable[[Any], Any]  # a function is one too
     for name in ("paths", "tokenizer", "output"):
         expected.pop(name, None)  # these are arguments of their own
     assert get_type_hints(kind) == expected
