@@ -1,4 +1,4 @@
-"""What built-in templates share: literals with control tokens, JSON, and refusals."""
+"""Helpers that built-in templates share: literals with control tokens, JSON, and refusals."""
 
 from __future__ import annotations
 
