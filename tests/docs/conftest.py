@@ -73,7 +73,7 @@ def installed(site: Path, tmp_path: Path) -> Installed:
     (desk / "corpus" / "a.jsonl").write_bytes(b"\n".join(lines[:100]))
     (desk / "corpus" / "b.jsonl").write_bytes(b"\n".join(lines[100:]))
     shutil.copyfile(samples / "sft" / "chats.jsonl", desk / "chats.jsonl")
-    for name in ("my_tokenizer", "qwen2.5"):
+    for name in ("my_tokenizer", "gpt2", "qwen2.5"):
         shutil.copytree(samples / "tokenizer", desk / name)
     return Installed(site, desk)
 

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import importlib
 import inspect
+import textwrap
 
 import pytest
 
 from bench.api_page import MODULES, PAGE, page, public
+from tests.docs.conftest import Installed
+from tests.docs.pages import blocks
 
 NAMES = [(module, name) for module in MODULES for name in public(importlib.import_module(module))]
 
@@ -22,3 +25,17 @@ def test_every_public_name_is_described(module: str, name: str) -> None:
     assert f"### `{module}.{name}`\n" in page()
     if not isinstance(value, str):
         assert inspect.getdoc(value)
+
+
+def test_every_example_runs_with_the_installed_package(installed: Installed) -> None:
+    examples = [block.text for block in blocks("docs/api.md") if block.language == "pycon"]
+    assert len(examples) > 5
+    programs = [
+        "import tokmill",
+        'tokmill.pretrain("corpus/*.jsonl", tokenizer="gpt2/", output="out")',
+    ]
+    for example in examples:
+        lines = textwrap.dedent(example).splitlines()
+        program = "\n".join(line[4:] for line in lines if line.startswith((">>>", "...")))
+        programs.append(program.replace('"out"', '"chats"') if "sft(" in program else program)
+    installed.python("\n".join(programs))
