@@ -104,13 +104,13 @@ PROMISES = {
         "executors/test_processes.py::test_workers_vanish_with_their_parent",
     ],
     "a library call works from anywhere, and leaves nothing changed in its process": [
-        "test_api.py::test_it_can_be_called_on_two_workers_from",
-        "test_api.py::test_a_call_leaves_nothing_changed_in_the_process",
-        "test_api.py::test_an_interrupted_call_says_what_is_kept_and_leaves_no_process",
+        "api/test_functions.py::test_it_can_be_called_on_two_workers_from",
+        "api/test_functions.py::test_a_call_leaves_nothing_changed_in_the_process",
+        "api/test_functions.py::test_an_interrupted_call_says_what_is_kept_and_leaves_no_process",
         "test_children.py::test_a_child_does_not_import_the_main_module_of_its_parent",
     ],
     "a dataset of thousands of shards is read with few files open": [
-        "test_opened.py::test_thousands_of_shards_are_mapped_only_when_they_are_read_and_few_at_a_time",
+        "api/test_dataset.py::test_thousands_of_shards_are_mapped_only_when_they_are_read_and_few_at_a_time",
     ],
     "tokens equal the reference tokenizer's, document by document, plus eos": [
         "run/test_part.py::test_every_document_has_the_ids_of_the_library_and_eos",

@@ -15,13 +15,13 @@ from tokmill.version import __version__
 
 if TYPE_CHECKING:
     from tokmill import bill
-    from tokmill.api import open, plan, pretrain, sft, verify  # noqa: A004  it opens a dataset
+    from tokmill.api.dataset import Dataset
+    from tokmill.api.forecast import RunForecast
+    from tokmill.api.functions import open, plan, pretrain, sft, verify  # noqa: A004  it opens a dataset
+    from tokmill.api.jobs import Verification
+    from tokmill.api.origin import Origin, ShardInfo
+    from tokmill.api.progress import Progress
     from tokmill.errors import TokmillError
-    from tokmill.jobs import Verification
-    from tokmill.opened import Dataset
-    from tokmill.origin import Origin, ShardInfo
-    from tokmill.planned import RunForecast
-    from tokmill.progress import Progress
 
 __all__ = [
     "Dataset",
@@ -41,14 +41,14 @@ __all__ = [
 ]
 
 _MODULES = {
-    **dict.fromkeys(("open", "plan", "pretrain", "sft", "verify"), "api"),
-    "Dataset": "opened",
-    "Origin": "origin",
-    "Progress": "progress",
-    "RunForecast": "planned",
-    "ShardInfo": "origin",
+    **dict.fromkeys(("open", "plan", "pretrain", "sft", "verify"), "api.functions"),
+    "Dataset": "api.dataset",
+    "Origin": "api.origin",
+    "Progress": "api.progress",
+    "RunForecast": "api.forecast",
+    "ShardInfo": "api.origin",
     "TokmillError": "errors",
-    "Verification": "jobs",
+    "Verification": "api.jobs",
 }
 
 

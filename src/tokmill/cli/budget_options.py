@@ -61,7 +61,7 @@ def settled(
     Raises:
         UsageError: a file cannot be read, or a value is wrong.
     """
-    from tokmill.jobs import bill_settings
+    from tokmill.api.jobs import bill_settings
 
     files = {name: options[name] for name in _FILES if options.get(name) is not None}
     given = option_values({key: value for key, value in options.items() if key not in _FILES})

@@ -47,7 +47,7 @@ def show_at_end(config: Config, directory: Path, manifest: dict[str, Any]) -> No
     settings = BudgetSettings.of(config)
     if not settings.names_a_model:
         return
-    from tokmill.jobs import budgets_of
+    from tokmill.api.jobs import budgets_of
     from tokmill.page.bill_rows import bill_rows
     from tokmill.page.budgets import on_disk
 

@@ -40,8 +40,8 @@ def command(
     if list_models or list_gpus:
         _list(models=list_models, gpus=list_gpus, as_json=as_json)
         return
+    from tokmill.api.jobs import budgets_of
     from tokmill.cli.budgets import show_budgets
-    from tokmill.jobs import budgets_of
     from tokmill.memory.load import load_model
 
     settings = settled(config_file, options)

@@ -44,9 +44,9 @@ def show_plan(config: Config, *, as_json: bool) -> None:
         UsageError: the input is standard input.
         RecordError: a run with these settings would stop; what it would make is printed before.
     """
+    from tokmill.api.forecast import plan_run
     from tokmill.page.bill_rows import bill_rows
     from tokmill.page.forecast import forecast_rows
-    from tokmill.planned import plan_run
 
     planned = plan_run(config, warn, _silent if as_json else partial(show, err=True))
     values = planned.forecast.values

@@ -37,9 +37,9 @@ def command(
       tokmill report out --model config.json --axolotl run.yml --explain
       tokmill report out --loading int64 --loader-workers 4 --measure
     """
+    from tokmill.api.jobs import budgets_of
     from tokmill.cli.budgets import show_budgets
     from tokmill.cli.screen import show, show_rows
-    from tokmill.jobs import budgets_of
     from tokmill.page.summary import detail_rows
 
     disk, manifest = _read(directory)

@@ -40,14 +40,14 @@ def run_and_show(
     Raises:
         TokmillError: see `jobs.make_dataset`.
     """
-    from tokmill.bar import Bar, can_draw
+    from tokmill.api.bar import Bar, can_draw
+    from tokmill.api.jobs import make_dataset
+    from tokmill.api.progress import RunObserver
     from tokmill.cli.budgets import show_at_end
     from tokmill.dataset.layout import MANIFEST
-    from tokmill.jobs import make_dataset
     from tokmill.measure.process_tree import PeakMemory
     from tokmill.page.profile import profile_rows
     from tokmill.page.summary import summary_rows
-    from tokmill.progress import RunObserver
 
     explain(_what_an_interrupt_means(config))
     has_notes = not (quiet or as_json)

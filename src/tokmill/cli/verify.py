@@ -15,7 +15,7 @@ from tokmill.words.units import size
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from tokmill.jobs import Verification
+    from tokmill.api.jobs import Verification
 
 _MOST_NAMED = 5
 
@@ -31,7 +31,7 @@ def command(directory: Path, tokenizer: str, as_json: bool) -> None:
     at every document's end, and all counts; of chats the masks, and on samples spread over them
     the trained text, decoded.
     """
-    from tokmill.jobs import verify_dataset
+    from tokmill.api.jobs import verify_dataset
 
     found = verify_dataset(directory, tokenizer)
     if as_json:

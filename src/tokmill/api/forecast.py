@@ -6,8 +6,8 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from tokmill.api.jobs import budgets_of
 from tokmill.errors import RecordError, UsageError
-from tokmill.jobs import budgets_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

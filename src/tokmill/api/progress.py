@@ -13,7 +13,7 @@ from tokmill.words.units import ROUNDED_FROM, count, size
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    from tokmill.bar import Bar, NotebookBar
+    from tokmill.api.bar import Bar, NotebookBar
     from tokmill.measure.process_tree import PeakMemory
     from tokmill.recipes.spec import Progress as Increments
     from tokmill.run.plan import Plan

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
+from tokmill.api.progress import Figures, Progress, RunObserver, clock
 from tokmill.executors.run import run
 from tokmill.measure.process_tree import PeakMemory
-from tokmill.progress import Figures, Progress, RunObserver, clock
 from tokmill.recipes.spec import Progress as Increments
 
 LARGEST = Figures(

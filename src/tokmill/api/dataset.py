@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, Any, Self, SupportsIndex, Unpack
 
 import numpy as np
 
+from tokmill.api.origin import Origin, OriginFinder, ShardInfo
 from tokmill.dataset.layout import SPLITS
 from tokmill.dataset.packs import Packs, open_packs
 from tokmill.dataset.reader import Shard, check_complete, open_shard, read_manifest
 from tokmill.errors import StateError, UsageError, VerifyError
 from tokmill.lock import is_locked
-from tokmill.origin import Origin, OriginFinder, ShardInfo
 from tokmill.words.plural import plural
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     import numpy.typing as npt
 
-    from tokmill.jobs import Verification
+    from tokmill.api.jobs import Verification
     from tokmill.settings.arguments import BillArguments
 
 MOST_OPEN = 32
@@ -205,7 +205,7 @@ class Dataset:
 
     def verify(self) -> Verification:
         """Check every file of the dataset against its manifest; see `tokmill.verify`."""
-        from tokmill.jobs import verify_dataset
+        from tokmill.api.jobs import verify_dataset
 
         found = verify_dataset(self.directory, self._tokenizer)
         found.check(self.directory)
@@ -241,7 +241,7 @@ class Dataset:
             UsageError: the model or the GPU is not known, or settings contradict each other.
             VerifyError: a file of the dataset is missing.
         """
-        from tokmill.jobs import bill_of_dataset
+        from tokmill.api.jobs import bill_of_dataset
 
         others = {"deepspeed": deepspeed, "training_args": training_args, "axolotl": axolotl}
         return bill_of_dataset(self.directory, self.manifest, config, others, settings)

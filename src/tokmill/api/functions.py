@@ -16,18 +16,18 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Unpack
 
+from tokmill.api.dataset import Dataset, open_dataset
+from tokmill.api.jobs import checked_recipe, make_dataset, verify_dataset
+from tokmill.api.progress import Progress, RunObserver
 from tokmill.errors import TokmillError, UsageError
-from tokmill.jobs import checked_recipe, make_dataset, verify_dataset
-from tokmill.opened import Dataset, open_dataset
-from tokmill.progress import Progress, RunObserver
 from tokmill.settings.load import config_from_arguments, file_values
 from tokmill.settings.schema import PRETRAIN_SECTIONS, SFT_SECTIONS
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from tokmill.jobs import Verification
-    from tokmill.planned import RunForecast
+    from tokmill.api.forecast import RunForecast
+    from tokmill.api.jobs import Verification
     from tokmill.settings.arguments import PlanArguments, PretrainArguments, SftArguments
     from tokmill.settings.schema import Config
 
@@ -162,7 +162,7 @@ def plan(
         >>> forecast = tokmill.plan("corpus/*.jsonl", tokenizer="gpt2/")
         >>> forecast.tokens, forecast.disk_bytes, forecast.time_s, forecast.memory_bytes
     """
-    from tokmill.planned import plan_run
+    from tokmill.api.forecast import plan_run
 
     given = {"tokenizer": tokenizer, "output": output, **settings}
     with _keyword_messages():
@@ -241,7 +241,7 @@ def _config(
 
 
 def _run(config: Config, overwrite: bool, progress: bool | ProgressCall | None) -> Dataset:
-    from tokmill.bar import make_bar
+    from tokmill.api.bar import make_bar
     from tokmill.measure.process_tree import PeakMemory
 
     call = progress if callable(progress) else None

@@ -10,8 +10,8 @@ from contextlib import contextmanager
 
 import pytest
 
-from tokmill.bar import Bar, NotebookBar, can_draw, make_bar
-from tokmill.progress import Figures
+from tokmill.api.bar import Bar, NotebookBar, can_draw, make_bar
+from tokmill.api.progress import Figures
 
 FULL = Figures(
     total_bytes=2 * 10**12,

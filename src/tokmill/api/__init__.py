@@ -1,0 +1,1 @@
+"""The Python interface, and the jobs that the command line shares with it."""
