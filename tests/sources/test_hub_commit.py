@@ -14,8 +14,8 @@ import pytest
 
 from tokmill.errors import StorageError, UsageError
 from tokmill.executors.run import run
-from tokmill.run.plan import planned_hub_commits
 from tokmill.run.prepare import prepare
+from tokmill.run.resume import planned_hub_commits
 from tokmill.sources.hub import commit_of
 
 OLD, NEW = "a" * 40, "b" * 40
