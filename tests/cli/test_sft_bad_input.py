@@ -58,8 +58,11 @@ def good(tmp_path: Path) -> Path:
             "--too-long (sft.too_long): a window",
         ),
         (("--roles", ""), "--roles (sft.roles): unknown role ''"),
-        (("--roles", "user"), "--roles (sft.roles): a Jinja template shows what the"),
-        (("--reasoning", "mask"), "--reasoning (sft.reasoning): a Jinja template does not show"),
+        (("--roles", "user"), "--roles (sft.roles): a Jinja template marks the text of role"),
+        (
+            ("--reasoning", "mask"),
+            "--reasoning (sft.reasoning): a Jinja template does not mark this",
+        ),
         (("--tool-calls", "mask"), "--tool-calls (sft.tool_calls): a Jinja template"),
         (("--date", "tomorrow"), "the tokenizer's chat template: the date to write must be"),
         (("--preset", "nanochat"), "template nanochat needs the control tokens <|bos|>, "),
