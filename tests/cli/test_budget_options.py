@@ -113,8 +113,8 @@ def test_a_named_model_takes_the_place_of_the_numbers_of_a_run(tmp_path: Path):
     assert config.training == TrainingSettings(gpu="T4")
 
 
-def test_what_a_settings_file_says_and_nobody_understands_is_listed(deepspeed: Path):
-    (key,) = given("--deepspeed", deepspeed)["not_understood"]
+def test_a_key_of_a_settings_file_that_is_not_read_is_listed(deepspeed: Path):
+    (key,) = given("--deepspeed", deepspeed)["not_read"]
     assert "frobnication" in key
 
 

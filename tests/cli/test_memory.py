@@ -120,7 +120,7 @@ def test_json_is_one_object_with_a_schema_whose_lines_add_up(tokmill: Callable[.
     assert outcome.err == ""
     assert found["schema"] == 1
     assert set(found) == {
-        "schema", "settings", "notes", "not_understood", "model", "gpu", "training", "inference",
+        "schema", "settings", "notes", "not_read", "model", "gpu", "training", "inference",
         "advice", "compute", "long_documents", "host", "disk",
     }  # fmt: skip
     assert found["model"]["parameters"] == 124_439_808
@@ -163,7 +163,7 @@ def test_settings_come_from_the_files_of_other_trainers(
     path.write_text(json.dumps({"zero_optimization": {"stage": 2}, "frobnication": 3}))
     outcome = tokmill(*GPT2, "--gpus", "4", "--deepspeed", path)
     assert "4 GPUs, zero-2" in outcome.out
-    assert re.search(r"^settings not understood: .*frobnication", outcome.out, re.MULTILINE)
+    assert re.search(r"^not read from settings files: .*frobnication", outcome.out, re.MULTILINE)
 
 
 def test_the_built_in_models_and_gpus_are_listed(tokmill: Callable[..., Any]) -> None:

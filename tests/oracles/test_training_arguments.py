@@ -1,4 +1,4 @@
-"""Transformers' own arguments: none of them is lost in silence."""
+"""Transformers' own arguments: each is read, refused, or listed."""
 
 import dataclasses
 import json
@@ -12,13 +12,13 @@ pytest.importorskip("torch", reason="torch is not installed: make oracles")
 transformers = pytest.importorskip("transformers", reason="transformers is missing: make oracles")
 
 
-def test_every_argument_is_read_or_known_to_matter_or_not(tmp_path):
+def test_an_argument_that_is_off_is_never_listed(tmp_path):
     path = tmp_path / "args.json"
     unknown = []
     for field in dataclasses.fields(transformers.TrainingArguments):
         path.write_text(json.dumps({field.name: False}), encoding="utf-8")
         try:
-            unknown += read_training_arguments(path).not_understood
+            unknown += read_training_arguments(path).not_read
         except UsageError as error:
             assert f"{field.name}: expected" in str(error)  # noqa: PT017 - one of many
     assert unknown == []
@@ -35,4 +35,6 @@ def test_the_dump_of_the_defaults_is_understood(tmp_path):
         "pin_memory": arguments.dataloader_pin_memory, "optimizer": "adamw",
         "optimizer_step": "fused", "checkpointing": "none", "epochs": 3.0, "precision": "fp32",
     }  # fmt: skip
-    assert (found.notes, found.not_understood) == ((), ())
+    assert found.notes == ()
+    assert {"learning_rate", "lr_scheduler_type", "seed"} <= set(found.not_read)
+    assert not {"optim", "bf16", "fsdp", "deepspeed", "save_strategy"} & set(found.not_read)

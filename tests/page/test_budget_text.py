@@ -49,7 +49,7 @@ def test_the_model_and_the_settings_stand_first():
         "training: precision amp, optimizer adamw, micro batch 1, sequence 1,024, attention flash, "
         "checkpointing none, lora of rank 16, 4 GPUs, zero-2"
     )
-    assert lines[2:4] == ["note: a note", "settings not understood: zero.x = 1"]
+    assert lines[2:4] == ["note: a note", "not read from settings files: zero.x = 1"]
 
 
 def test_nothing_empty_stands_first():

@@ -85,7 +85,7 @@ def test_json_is_plain_and_has_the_same_keys_whatever_is_there(found: Budgets):
     plain = as_json(found)
     assert json.dumps(plain)
     assert list(plain) == [
-        "schema", "settings", "notes", "not_understood", "model", "gpu", "training", "inference",
+        "schema", "settings", "notes", "not_read", "model", "gpu", "training", "inference",
         "advice", "compute", "long_documents", "host", "disk",
     ]  # fmt: skip
     assert list(plain["disk"]) == [

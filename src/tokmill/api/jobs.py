@@ -106,7 +106,7 @@ def bill_settings(
     return replace(
         BudgetSettings.of(build_config(own, where="options", named=named)),
         notes=tuple(note for found in read for note in found.notes),
-        not_understood=tuple(key for found in read for key in found.not_understood),
+        not_read=tuple(key for found in read for key in found.not_read),
     )
 
 

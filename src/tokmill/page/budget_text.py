@@ -94,9 +94,9 @@ def _settings_lines(settings: BudgetSettings) -> Iterator[Text]:
     yield one_line(f"training: {', '.join(parts)}")
     for note in settings.notes:
         yield one_line(f"note: {note}")
-    if settings.not_understood:
-        unknown = ", ".join(settings.not_understood)
-        yield one_line(f"settings not understood: {unknown}", style="yellow")
+    if settings.not_read:
+        keys = ", ".join(settings.not_read)
+        yield one_line(f"not read from settings files: {keys}", style="yellow")
 
 
 def _gpu_tables(

@@ -47,14 +47,15 @@ _ANY_VOCABULARY = 1 << 16
 class BudgetSettings:
     """Settings of the bill.
 
-    `notes`: warnings about settings and settings files. `not_understood`: keys of settings files.
+    `notes`: warnings about settings and settings files. `not_read`: keys of settings files
+    that the bill does not use.
     """
 
     model: ModelSettings
     training: TrainingSettings
     inference: InferenceSettings
     notes: tuple[str, ...] = ()
-    not_understood: tuple[str, ...] = ()
+    not_read: tuple[str, ...] = ()
 
     @classmethod
     def of(cls, config: Config) -> BudgetSettings:
@@ -203,7 +204,7 @@ def as_json(found: Budgets) -> dict[str, Any]:
             name: asdict(getattr(settings, name)) for name in ("model", "training", "inference")
         },
         "notes": list(settings.notes),
-        "not_understood": list(settings.not_understood),
+        "not_read": list(settings.not_read),
         **_model_json(found.of_model),
         "host": found.host.as_json(),
         "disk": _disk_json(found),

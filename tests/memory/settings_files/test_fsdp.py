@@ -27,4 +27,4 @@ def test_a_strategy_by_another_name_is_listed(tmp_path):
     values = {"fsdp": True, "fsdp_config": {"fsdp_sharding_strategy": "HYBRID_SHARD"}}
     found = found_in(tmp_path, values)
     assert found.training == {"sharding": "fsdp"}
-    assert found.not_understood == ("fsdp_config.fsdp_sharding_strategy: HYBRID_SHARD",)
+    assert found.not_read == ("fsdp_config.fsdp_sharding_strategy: HYBRID_SHARD",)

@@ -1,7 +1,7 @@
 """Settings of training from other programs' files: DeepSpeed, Transformers, axolotl.
 
 Precedence: option, settings file, tokmill's configuration file, default. A file gives only what it
-says; what it says and tokmill does not model is listed, never dropped.
+says; keys that ask for something and are not used are listed.
 """
 
 from tokmill.memory.settings_files.axolotl import read_axolotl

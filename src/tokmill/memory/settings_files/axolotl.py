@@ -9,7 +9,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from tokmill.memory.settings_files import common
-from tokmill.memory.settings_files.axolotl_keys import HARMLESS, HARMLESS_STARTS, NOT_MODELLED
 from tokmill.memory.settings_files.findings import Findings, ReadSettings
 from tokmill.memory.settings_files.fsdp import fsdp_settings
 from tokmill.memory.settings_files.section import Section, read_section
@@ -47,10 +46,6 @@ _ACTIVATION_KERNELS = (
 _FUSED_LOSSES = (
     "liger_fused_linear_cross_entropy", "cut_cross_entropy", "chunked_cross_entropy",
 )  # fmt: skip
-_BITSANDBYTES_HARMLESS = {
-    "bnb_4bit_compute_dtype", "llm_int8_threshold", "llm_int8_has_fp16_weight",
-    "bnb_4bit_use_double_quant", "bnb_4bit_quant_type", "bnb_4bit_quant_storage",
-}  # fmt: skip
 _PLUGINS = ("liger", "cut_cross_entropy", "lm_eval", "swanlab", "grokfast", "kernels")
 """Parts of the names of plugins whose own keys say what they do to memory."""
 
@@ -77,8 +72,7 @@ def read_axolotl(path: Path | str) -> ReadSettings:
     fsdp_settings(section, found, config_is_enough=True)
     _read_precision(section, found, half)
     common.follow_deepspeed(section, found, half)
-    left = section.left(NOT_MODELLED, HARMLESS)
-    found.not_understood += [key for key in left if not key.startswith(HARMLESS_STARTS)]
+    found.not_read += section.left()
     adapted = found.training.get("adapter", "none") != "none"
     common.note_what_is_missing(section, found, _NEEDED | (_NEEDED_ADAPTED if adapted else {}))
     return found.settled()
@@ -120,12 +114,12 @@ def _read_adapter(section: Section, found: Findings) -> None:
     if adapter in ("lora", "qlora"):
         found.set("adapter", "dora" if dora else "lora", section.where("adapter"))
     elif adapter not in (None, "no", "none"):
-        found.not_understood.append(section.said("adapter"))
+        found.not_read.append(section.said("adapter"))
     targets = section.words("lora_target_modules")
     if section.flag("lora_target_linear") or targets == ("all-linear",):
         found.set("adapter_targets", "all-linear", section.where("lora_target_linear"))
     elif targets and any(set(target) & set("\\^$*()[|") for target in targets):
-        found.not_understood.append(f"{section.place('lora_target_modules')}: a pattern")
+        found.not_read.append(f"{section.place('lora_target_modules')}: a pattern")
     elif targets:
         found.set("adapter_targets", ",".join(targets), section.where("lora_target_modules"))
     _read_quantization(section, found)
@@ -142,7 +136,7 @@ def _read_quantization(section: Section, found: Findings) -> None:
             found.set("weights", "nf4", options.where("bnb_4bit_use_double_quant"))
         if options.word("bnb_4bit_quant_type") == "fp4":
             found.set("weights", "int4", options.where("bnb_4bit_quant_type"))
-    found.not_understood += options.left((), _BITSANDBYTES_HARMLESS)
+    found.not_read += options.left()
 
 
 def _read_attention(section: Section, found: Findings) -> None:
@@ -176,7 +170,7 @@ def _read_loss(section: Section, found: Findings) -> None:
         if "cut_cross_entropy" in plugin and not section.has("cut_cross_entropy"):
             found.set("loss", "fused", section.where("plugins"))  # The plugin's own default.
         if not any(part in plugin for part in _PLUGINS):
-            found.not_understood.append(f"{section.place('plugins')}: {plugin}")
+            found.not_read.append(f"{section.place('plugins')}: {plugin}")
     kernels = [key for key in _ACTIVATION_KERNELS if section.flag(key)]
     if kernels:
         found.notes.append(f"{', '.join(kernels)}: activations are fewer than is counted")
@@ -193,4 +187,4 @@ def _read_parallelism(section: Section, found: Findings) -> None:
         found.set("gpus", world or gpus, section.where("world_size"))
     evaluated = section.count("eval_batch_size")
     if evaluated and evaluated > found.training.get("micro_batch", 1):
-        found.not_understood.append(section.said("eval_batch_size"))
+        found.not_read.append(section.said("eval_batch_size"))

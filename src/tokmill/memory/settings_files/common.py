@@ -52,7 +52,7 @@ def optimizer_settings(section: Section, key: str, found: Findings) -> None:
     if name is None:
         return
     if name not in _STEPS:
-        found.not_understood.append(section.said(key))
+        found.not_read.append(section.said(key))
         return
     optimizer, step = _STEPS[name]
     if name == "sgd" and "momentum" in str(section.get("optim_args") or ""):

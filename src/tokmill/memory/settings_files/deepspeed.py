@@ -32,56 +32,6 @@ _ZERO_DEFAULTS = {
     "max_reuse_distance": 1e9, "stage3_max_reuse_distance": 1e9,
 }  # fmt: skip
 """Elements, as DeepSpeed has them and the formulas assume; other values are not modelled."""
-_HALF_HARMLESS = {
-    "loss_scale", "initial_scale_power", "loss_scale_window", "hysteresis", "min_loss_scale",
-    "consecutive_hysteresis", "auto_cast", "immediate_grad_update", "check_grad_overflow",
-    "check_overflow",
-}  # fmt: skip
-_HALF_NOT_MODELLED = {
-    "fp16_master_weights_and_grads", "bf16_master_weights_and_grads", "bf16_optimizer_states",
-}  # fmt: skip
-_HARMLESS = {
-    "scheduler", "gradient_clipping", "steps_per_print", "wall_clock_breakdown", "dump_state",
-    "prescale_gradients", "gradient_predivide_factor", "gradient_allreduce_op", "log_level",
-    "zero_force_ds_cpu_optimizer", "zero_allow_untested_optimizer", "aio", "flops_profiler",
-    "comms_logger", "tensorboard", "wandb", "csv_monitor", "comet", "monitor_config", "checkpoint",
-    "elasticity", "dataloader_drop_last", "data_efficiency", "curriculum_learning", "autotuning",
-    "nebula", "memory_breakdown", "disable_allgather", "seq_parallel_communication_data_type",
-    "timers", "use_data_before_expert_parallelism",
-}  # fmt: skip
-_NOT_MODELLED = {
-    "amp", "sparse_gradients", "sparse_attention", "progressive_layer_drop", "eigenvalue",
-    "compression_training", "hybrid_engine", "pipeline", "compile", "inference", "zenflow",
-    "sequence_parallel_size", "communication_data_type",
-}  # fmt: skip
-_ZERO_HARMLESS = {
-    "contiguous_gradients", "reduce_scatter", "allgather_partitions",
-    "overlap_comm",  # What it takes is the upper bound of the buckets' line.
-    "load_from_fp32_weights", "elastic_checkpoint", "round_robin_gradients",
-    "ignore_unused_parameters", "legacy_stage1", "use_multi_rank_bucket_allreduce",
-    "stage3_gather_16bit_weights_on_model_save", "gather_16bit_weights_on_model_save",
-    "stage3_gather_fp16_weights_on_model_save", "memory_efficient_linear",
-    "pipeline_loading_checkpoint", "override_module_apply", "log_trace_cache_warnings",
-    "enable_sanity_checks", "cpu_offload_use_pin_memory", "stage3_use_all_reduce_for_fetch_params",
-    "stage3_allgather_sequential", "stage3_module_granularity_threshold", "leaf_module",
-    "zeropp_loco_param",
-}  # fmt: skip
-_ZERO_NOT_MODELLED = {
-    "zero_hpz_partition_size", "zero_quantized_weights", "zero_quantized_nontrainable_weights",
-    "zero_quantized_gradients", "mics_shard_size", "mics_hierarchical_params_gather", "zenflow",
-    "model_persistence_threshold", "stage3_model_persistence_threshold",
-    "save_muon_momentum_buffer_in_memory",
-}  # fmt: skip
-_OFFLOAD_HARMLESS = {
-    "pin_memory", "buffer_count", "buffer_size", "max_in_cpu", "pipeline_read", "pipeline_write",
-    "pipeline", "fast_init", "nvme_path", "cpuadam_cores_perc",
-}  # fmt: skip
-
-_CHECKPOINTING_HARMLESS = {
-    "contiguous_memory_optimization", "number_checkpoints", "synchronize_checkpoint_boundary",
-    "profile",
-}  # fmt: skip
-_CHECKPOINTING_NOT_MODELLED = {"partition_activations", "cpu_checkpointing"}
 
 
 def read_deepspeed(path: Path | str, *, gpus: int = 0) -> ReadSettings:
@@ -119,9 +69,9 @@ def deepspeed_settings(
     parallel = section.section("tensor_parallel")
     if parallel is not None:
         found.set("tensor_parallel", parallel.whole("autotp_size"), parallel.where("autotp_size"))
-        found.not_understood += parallel.left((), {"tp_grain_size", "tp_overlap_comm"})
+        found.not_read += parallel.left()
     _read_checkpointing(section, found)
-    found.not_understood += section.left(_NOT_MODELLED, _HARMLESS)
+    found.not_read += section.left()
 
 
 def _check_batch(section: Section, found: Findings, gpus: int) -> None:
@@ -152,9 +102,7 @@ def _check_batch(section: Section, found: Findings, gpus: int) -> None:
     elif gpus:
         found.set("micro_batch", total // product, where)
     else:
-        found.not_understood.append(
-            f"{section.said('train_batch_size')} (of how many GPUs is not known)"
-        )
+        found.not_read.append(f"{section.said('train_batch_size')} (of how many GPUs is not known)")
 
 
 def _read_precision(section: Section, found: Findings, half: str | None) -> None:
@@ -168,7 +116,7 @@ def _read_precision(section: Section, found: Findings, half: str | None) -> None
             return
         if table.flag("enabled"):
             half = key
-            found.not_understood += table.left(_HALF_NOT_MODELLED, _HALF_HARMLESS)
+            found.not_read += table.left()
     autocast = section.section("torch_autocast")
     if autocast is not None and autocast.flag("enabled"):
         found.set("precision", "amp", autocast.where("enabled"))
@@ -184,7 +132,7 @@ def _gradient_type(section: Section, found: Findings) -> str | None:
     if table is None:
         return None
     kind = table.word("grad_accum_dtype")
-    found.not_understood += table.left({"param_dtype", "buffer_dtype"}, ())
+    found.not_read += table.left()
     return kind
 
 
@@ -196,7 +144,7 @@ def _read_optimizer(section: Section, found: Findings) -> None:
     values = table.section("params")
     optimizer = _OPTIMIZERS.get(name.lower())
     if optimizer is None:
-        found.not_understood.append(table.said("type"))
+        found.not_read.append(table.said("type"))
         return
     if optimizer == "sgd" and values is not None and values.number("momentum"):
         optimizer = "momentum"
@@ -218,11 +166,11 @@ def _read_zero(zero: Section, found: Findings) -> None:
         found.set("offload", "all", zero.where("offload_param"))
     for key, default in _ZERO_DEFAULTS.items():
         if zero.number(key) not in (None, default):
-            found.not_understood.append(zero.said(key))
+            found.not_read.append(zero.said(key))
     autos = [zero.place(key) for key in _ZERO_DEFAULTS if zero.is_auto(key)]
     if autos:
         found.notes.append(f"auto, counted with DeepSpeed's defaults: {', '.join(autos)}")
-    found.not_understood += zero.left(_ZERO_NOT_MODELLED, _ZERO_HARMLESS)
+    found.not_read += zero.left()
 
 
 def _is_offloaded(zero: Section, key: str, old_key: str, found: Findings) -> bool:
@@ -236,8 +184,8 @@ def _is_offloaded(zero: Section, key: str, old_key: str, found: Findings) -> boo
     elif device != "cpu":
         raise UsageError(f"{table.where('device')}: expected none, cpu or nvme, found {device!r}")
     if table.number("ratio") not in (None, 1.0):
-        found.not_understood.append(table.said("ratio"))
-    found.not_understood += table.left((), _OFFLOAD_HARMLESS)
+        found.not_read.append(table.said("ratio"))
+    found.not_read += table.left()
     return True
 
 
@@ -249,4 +197,4 @@ def _read_checkpointing(section: Section, found: Findings) -> None:
         f"{section.place('activation_checkpointing')}: says how, not whether; if the model asks "
         "for it, add --checkpointing full"
     )
-    found.not_understood += table.left(_CHECKPOINTING_NOT_MODELLED, _CHECKPOINTING_HARMLESS)
+    found.not_read += table.left()

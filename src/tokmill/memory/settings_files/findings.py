@@ -17,14 +17,14 @@ class ReadSettings:
     """The contents of a settings file.
 
     `training` and `model` hold values for fields of `TrainingSettings` and `ModelSettings`, only
-    those that the file says. `notes` say what was assumed. `not_understood` are the keys, by their
-    path and with a plain value, that may touch memory and that nothing here models.
+    those that the file says. `notes` are assumptions. `not_read` are paths of keys that the
+    bill does not use; with the value where the key is used and this value has no formula.
     """
 
     training: dict[str, Any]
     model: dict[str, Any]
     notes: tuple[str, ...] = ()
-    not_understood: tuple[str, ...] = ()
+    not_read: tuple[str, ...] = ()
 
 
 @dataclass(slots=True)
@@ -34,7 +34,7 @@ class Findings:
     training: dict[str, Any] = field(default_factory=dict)
     model: dict[str, Any] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
-    not_understood: list[str] = field(default_factory=list)
+    not_read: list[str] = field(default_factory=list)
 
     def set(self, name: str, value: Any, where: str) -> None:
         """Keep a value of a training setting, unless it is None; `where` is for the message.
@@ -55,5 +55,5 @@ class Findings:
             self.training,
             self.model,
             tuple(dict.fromkeys(self.notes)),
-            tuple(dict.fromkeys(self.not_understood)),
+            tuple(dict.fromkeys(self.not_read)),
         )

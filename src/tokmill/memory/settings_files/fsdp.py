@@ -13,16 +13,6 @@ _SHARDING = {
     "shard_grad_op": "zero-2", "false": "zero-2", "2": "zero-2",
     "no_shard": "ddp", "3": "ddp",
 }  # fmt: skip
-_HARMLESS = {
-    "version", "fsdp_version", "auto_wrap_policy", "transformer_layer_cls_to_wrap",
-    "transformer_cls_names_to_wrap", "min_num_params", "state_dict_type", "final_state_dict_type",
-    "use_orig_params", "sync_module_states", "backward_prefetch", "backward_prefetch_policy",
-    "forward_prefetch", "limit_all_gathers", "cpu_offload_pin_memory",
-}  # fmt: skip
-_NOT_MODELLED = {
-    "mixed_precision_policy", "ignored_modules", "ignored_params", "xla", "xla_fsdp_v2",
-    "xla_fsdp_settings", "xla_fsdp_grad_ckpt",
-}  # fmt: skip
 
 
 def fsdp_settings(section: Section, found: Findings, *, config_is_enough: bool) -> None:
@@ -42,7 +32,7 @@ def fsdp_settings(section: Section, found: Findings, *, config_is_enough: bool) 
         elif word == "offload":
             found.set("offload", "all", section.where("fsdp"))
         elif word != "auto_wrap":
-            found.not_understood.append(f"{section.place('fsdp')}: {word}")
+            found.not_read.append(f"{section.place('fsdp')}: {word}")
     if config is not None:
         _read_config(config, found)
     if found.training["sharding"] == "zero-2":
@@ -64,11 +54,11 @@ def _read_config(config: Section, found: Findings) -> None:
         if name in _SHARDING:
             found.set("sharding", _SHARDING[name], config.where(key))
         elif config.get(key) is not None:
-            found.not_understood.append(config.said(key))
+            found.not_read.append(config.said(key))
     if config.flag("offload_params") or config.flag("cpu_offload"):
         found.set("offload", "all", config.where("offload_params"))
     if config.flag("activation_checkpointing"):
         found.set("checkpointing", "full", config.where("activation_checkpointing"))
     if config.flag("cpu_ram_efficient_loading"):
         found.set("initialization", "rank0", config.where("cpu_ram_efficient_loading"))
-    found.not_understood += config.left(_NOT_MODELLED, _HARMLESS)
+    found.not_read += config.left()

@@ -10,19 +10,16 @@ import json
 import math
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from tokmill.errors import UsageError
-
-if TYPE_CHECKING:
-    from collections.abc import Collection
 
 _FLAGS = {
     "true": True, "yes": True, "on": True, "1": True,
     "false": False, "no": False, "off": False, "0": False,
 }  # fmt: skip
 _INERT: tuple[object, ...] = (None, False, 0, -1, "", "no", "none", "auto", "off", [], {})
-"""Values with which a key that nothing models asks for nothing."""
+"""A key with one of these values asks for nothing."""
 
 
 class Section:
@@ -138,19 +135,16 @@ class Section:
         values = text_keys(value, self.where(key))
         return Section(self.file, values, f"{self.place(key)}.", prefix)
 
-    def left(self, not_modelled: Collection[str], harmless: Collection[str]) -> list[str]:
-        """Return the keys that nobody asked for and that may touch memory.
+    def left(self) -> list[str]:
+        """Return the paths of the keys that were not read and whose value asks for something.
 
-        These are those of `not_modelled` with a value that asks for something, and unknown ones.
+        Without their values: one of them may be a password.
         """
-        found = []
-        for key, value in self._values.items():
-            known = key in not_modelled
-            if key in self._asked or (key in harmless and not known) or value is None:
-                continue
-            if not (known and value in _INERT):
-                found.append(self.said(key))
-        return found
+        return [
+            self.place(key)
+            for key, value in self._values.items()
+            if key not in self._asked and value not in _INERT
+        ]
 
     def _wrong(self, key: str, expected: str, value: Any) -> UsageError:
         shown = json.dumps(value) if _is_plain(value) else f"a {_kind(value)}"

@@ -29,44 +29,6 @@ _NEEDED = {
 }  # fmt: skip
 _SEQUENCE = ("max_length", "max_seq_length", "block_size", "cutoff_len", "model_max_length")
 _CHECKPOINTING = ("gradient_checkpointing", "activation_checkpointing")
-HARMLESS = frozenset({
-    "output_dir", "learning_rate", "lr_scheduler_type", "lr_scheduler_kwargs", "warmup_steps",
-    "warmup_ratio", "optim_args", "weight_decay", "adam_beta1", "adam_beta2", "adam_epsilon",
-    "average_tokens_across_devices", "max_grad_norm", "bf16_full_eval", "fp16_full_eval", "tf32",
-    "torch_compile_backend", "torch_compile_mode", "torch_empty_cache_steps", "logging_dir",
-    "logging_strategy", "logging_steps", "logging_first_step", "log_on_each_node",
-    "logging_nan_inf_filter", "include_num_input_tokens_seen", "log_level", "log_level_replica",
-    "disable_tqdm", "report_to", "run_name", "project", "trackio_space_id", "trackio_bucket_id",
-    "trackio_static_space_id", "eval_steps", "eval_delay", "eval_on_start", "evaluation_strategy",
-    "eval_do_concat_batches", "eval_use_gather_object", "batch_eval_metrics", "save_steps",
-    "prediction_loss_only", "save_on_each_node", "save_safetensors", "enable_jit_checkpoint",
-    "push_to_hub", "hub_token", "hub_private_repo", "hub_model_id", "hub_strategy",
-    "hub_always_push", "hub_revision", "metric_for_best_model", "greater_is_better",
-    "ignore_data_skip", "restore_callback_states_from_checkpoint", "full_determinism", "seed",
-    "data_seed", "dataloader_drop_last", "dataloader_persistent_workers", "dataloader_in_order",
-    "remove_unused_columns", "label_names", "train_sampling_strategy", "group_by_length",
-    "length_column_name", "ddp_find_unused_parameters", "ddp_broadcast_buffers", "ddp_backend",
-    "ddp_static_graph", "ddp_timeout", "debug", "skip_memory_metrics", "do_train", "do_eval",
-    "do_predict", "resume_from_checkpoint", "local_rank", "overwrite_output_dir",
-})  # fmt: skip
-"""Arguments that do not touch the memory of training."""
-NOT_MODELLED = frozenset({
-    "optim_target_modules", "label_smoothing_factor", "torch_compile", "use_cache",
-    "neftune_noise_alpha", "auto_find_batch_size", "eval_accumulation_steps",
-    "include_for_metrics", "save_only_model", "use_cpu", "ddp_bucket_cap_mb",
-})  # fmt: skip
-"""Arguments that do, if their value asks for something."""
-_ACCELERATOR_HARMLESS = {
-    "split_batches", "dispatch_batches", "even_batches", "use_seedable_sampler", "non_blocking",
-    "use_configured_state",
-}  # fmt: skip
-_CHECKPOINTING_HARMLESS = {
-    "use_reentrant", "preserve_rng_state", "determinism_check", "early_stop",
-}  # fmt: skip
-
-_PARALLELISM_HARMLESS = {
-    "tp_handler", "cp_handler", "sp_handler", "cp_backend", "sp_backend", "device_mesh",
-}  # fmt: skip
 
 
 def read_training_arguments(path: Path | str) -> ReadSettings:
@@ -100,7 +62,7 @@ def training_arguments(section: Section, found: Findings) -> None:
     half = _read_precision(section, found)
     fsdp_settings(section, found, config_is_enough=False)
     common.follow_deepspeed(section, found, half)
-    found.not_understood += section.left(NOT_MODELLED, HARMLESS)
+    found.not_read += section.left()
     common.note_what_is_missing(section, found, _NEEDED)
 
 
@@ -110,7 +72,7 @@ def _read_start_method(section: Section, found: Findings) -> None:
     if method in ("fork", "spawn"):
         found.set("start_method", method, section.where(key))
     elif method:
-        found.not_understood.append(section.said(key))
+        found.not_read.append(section.said(key))
 
 
 def _read_model(section: Section, found: Findings) -> None:
@@ -130,7 +92,7 @@ def _read_checkpointing(section: Section, found: Findings) -> None:
             found.set("checkpointing", "full" if flag else "none", section.where(key))
         options = section.section(f"{key}_kwargs")
         if options is not None:
-            found.not_understood += options.left((), _CHECKPOINTING_HARMLESS)
+            found.not_read += options.left()
 
 
 def _read_liger(section: Section, found: Findings) -> None:
@@ -147,15 +109,13 @@ def _read_evaluation(section: Section, found: Findings) -> None:
     batch = section.count("per_device_eval_batch_size")
     strategy = section.choice("eval_strategy")
     if batch and strategy not in (None, "no") and batch > found.training.get("micro_batch", 1):
-        found.not_understood.append(section.said("per_device_eval_batch_size"))
+        found.not_read.append(section.said("per_device_eval_batch_size"))
 
 
 def _read_parallelism(section: Section, found: Findings) -> None:
     accelerator = section.section("accelerator_config")
     if accelerator is not None:
-        found.not_understood += accelerator.left(
-            {"gradient_accumulation_kwargs"}, _ACCELERATOR_HARMLESS
-        )
+        found.not_read += accelerator.left()
     sizes = section.section("parallelism_config")
     if sizes is None:
         return
@@ -166,8 +126,8 @@ def _read_parallelism(section: Section, found: Findings) -> None:
         gpus *= sizes.count(key) or 1
     found.set("gpus", gpus, sizes.where("dp_shard_size"))
     if sizes.count("sp_size") not in (None, 1):
-        found.not_understood.append(sizes.said("sp_size"))
-    found.not_understood += sizes.left((), _PARALLELISM_HARMLESS)
+        found.not_read.append(sizes.said("sp_size"))
+    found.not_read += sizes.left()
 
 
 def _read_precision(section: Section, found: Findings) -> str:
