@@ -33,9 +33,8 @@ if TYPE_CHECKING:
     from tokmill.chat.conversation import Conversation
 
 TEMPLATES = ("plain", "alpaca", "chatml")
-_HEAD = ("template", "tokenizer", "samples", "trained tokens", "equal", "but for the first token",
-         "once normalised",
-         "no such roles or tools", "different")  # fmt: skip
+_HEAD = ("template", "tokenizer", "samples", "trained tokens", "equal",
+         "without the first token", "after normalization", "refused", "different")  # fmt: skip
 
 
 @dataclass(slots=True)
