@@ -12,6 +12,8 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from tokmill.dataset.canonical import json_chunks
+from tokmill.dataset.plan_file import plan_fingerprint
 from tokmill.errors import StorageError, UsageError
 from tokmill.executors.run import run
 from tokmill.run.prepare import prepare
@@ -126,12 +128,21 @@ def test_a_hub_that_names_no_commit_is_an_error_before_anything_is_written(
     assert not (tmp_path / "out").exists()
 
 
-def test_a_plan_of_before_that_names_no_commit_goes_on_as_it_began(hub, configure, tmp_path):
-    commits = planned_hub_commits(
-        {"files": [[NAME, "hub", "", 0, 0, ""], ["a", "jsonl", "", 1, 2, ""]]}
-    )
+def test_a_plan_of_before_that_names_no_commit_goes_on_as_it_began(
+    hub, configure, listener, tmp_path
+):
+    out = tmp_path / "out"
+    config = configure(out, NAME)
+    run(config, listener)
+    plan = json.loads((out / "plan.json").read_bytes())
+    plan["files"][0][5] = ""
+    plan["fingerprint"] = plan_fingerprint(plan)
+    (out / "plan.json").write_bytes(b"".join(json_chunks(plan)))
+    hub.asked.clear()
+    hub.read.clear()
+    commits = planned_hub_commits(config, out, overwrite=False)
     assert commits == {NAME: ""}
-    prepared = prepare(configure(tmp_path / "out", NAME), commits)
+    prepared = prepare(config, commits)
     assert [file.stamp for file in prepared.files] == [""]
     assert (hub.asked, set(hub.read)) == ([], {None})
 
