@@ -9,13 +9,7 @@ from pathlib import Path
 import psutil
 
 from tokmill.measure.usage import SHM
-from tokmill.memory.machine import (
-    BARE_BYTES,
-    BARE_FORKED_BYTES,
-    FORKED_BYTES,
-    TORCH_BYTES,
-    Machine,
-)
+from tokmill.memory.machine import BARE_BYTES, BARE_FORKED_BYTES, FORKED_BYTES, TORCH_BYTES, Machine
 
 CGROUPS = Path("/sys/fs/cgroup")
 MEMBERSHIP = Path("/proc/self/cgroup")

@@ -20,19 +20,9 @@ if TYPE_CHECKING:
 ALL_LINEAR = "all-linear"
 WEIGHT = ".weight"
 FUSED = "gate_up_proj"
-_QWEN = {
-    "gate": "gate.weight",
-    "gate_proj": FUSED,
-    "up_proj": FUSED,
-    "down_proj": "down_proj",
-}
+_QWEN = {"gate": "gate.weight", "gate_proj": FUSED, "up_proj": FUSED, "down_proj": "down_proj"}
 STACKED = {
-    "mixtral": {
-        "gate": "gate.weight",
-        "w1": FUSED,
-        "w3": FUSED,
-        "w2": "down_proj",
-    },
+    "mixtral": {"gate": "gate.weight", "w1": FUSED, "w3": FUSED, "w2": "down_proj"},
     "qwen3_moe": _QWEN,
     "deepseek_v2": _QWEN,
     "deepseek_v3": _QWEN,

@@ -18,10 +18,7 @@ ADD_WEIGHTS = Formula("loss weights (.weight)", "4 * T", _LAYOUT, _EXACT)
 ADD_UINT32 = Formula("uint32 instead of uint16", "2 * T", _LAYOUT, _EXACT)
 ADD_PACKS = Formula("packing: the index", "8 * (D + rows + 1)", _LAYOUT, _ROWS)
 ADD_ROWS = Formula(
-    "packing: the padded rows",
-    "(q + beside) * rows * row_tokens + 20 * rows + 42",
-    _LAYOUT,
-    _ROWS,
+    "packing: the padded rows", "(q + beside) * rows * row_tokens + 20 * rows + 42", _LAYOUT, _ROWS
 )
 EXPORT_LINKED = Formula(
     "nanoGPT, Megatron, OLMo-core, nanotron: the same .bin, linked",

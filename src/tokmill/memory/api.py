@@ -53,10 +53,7 @@ def training_memory(model: str | Mapping[str, Any], **settings: Any) -> dict[str
 
     found = _model(model)
     bill = training_bill(found, with_sequence(_training(settings), found, None))
-    return {
-        "peak": bill.peak.as_json(),
-        "moments": [moment.as_json() for moment in bill.moments],
-    }
+    return {"peak": bill.peak.as_json(), "moments": [moment.as_json() for moment in bill.moments]}
 
 
 def inference_memory(model: str | Mapping[str, Any], **settings: Any) -> dict[str, Any]:

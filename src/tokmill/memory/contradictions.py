@@ -32,11 +32,7 @@ def check_parallelism(model: Model, training: TrainingSettings) -> None:
 
 
 def _of_ranks(model: Model, training: TrainingSettings) -> Iterator[str]:
-    t, p, c = (
-        training.tensor_parallel,
-        training.pipeline_parallel,
-        training.context_parallel,
-    )
+    t, p, c = (training.tensor_parallel, training.pipeline_parallel, training.context_parallel)
     if training.gpus % (t * p * c):
         yield (
             f"gpus: expected a multiple of {t * p * c} (tensor_parallel {t} x pipeline_parallel "

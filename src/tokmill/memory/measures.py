@@ -186,9 +186,7 @@ def _offload(stage: str, what: str) -> Change:
     return change
 
 
-def _smaller_model(
-    smaller_models: Callable[[Model], tuple[Model, ...]],
-) -> Change:
+def _smaller_model(smaller_models: Callable[[Model], tuple[Model, ...]]) -> Change:
     def change(case: Case, fits: Fits) -> Case | str:
         candidates = [case.having(model=model) for model in smaller_models(case.model)]
         return _first(candidates, fits, f"no smaller {case.model.family} is built in")

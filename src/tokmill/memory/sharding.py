@@ -98,12 +98,7 @@ def gathered_line(tensors: tuple[RankTensor, ...], training: TrainingSettings) -
     computed = SCHEMES[training.precision].computed
     if training.sharding == "fsdp":
         layer, root = _largest_layer(tensors), _outside_layers(tensors)
-        symbols = {
-            "q_computed": computed,
-            "units": UNITS_AT_ONCE,
-            "P_unit": layer,
-            "P_root": root,
-        }
+        symbols = {"q_computed": computed, "units": UNITS_AT_ONCE, "P_unit": layer, "P_root": root}
         return GATHERED_FSDP.line(symbols, low_bytes=computed * UNITS_AT_ONCE * layer)
     if training.sharding == "zero-3":
         largest = max(held.size for held in tensors)

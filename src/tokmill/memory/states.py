@@ -159,11 +159,7 @@ def _weight_symbols(tensors: Iterable[RankTensor], training: TrainingSettings) -
 def _gradients(trained: tuple[RankTensor, ...], training: TrainingSettings) -> Line:
     shards = _shards(training, training.sharding in SHARDED_GRADIENTS)
     elements = count_among(trained, shards)
-    symbols = {
-        "q_gradient": scheme_of(training).gradient,
-        "P_trained": elements,
-        "shards": shards,
-    }
+    symbols = {"q_gradient": scheme_of(training).gradient, "P_trained": elements, "shards": shards}
     expected = GRADIENTS.evaluate(symbols)
     buffered = training.accumulation > 1 and training.precision == "mixed-16"
     buffer = round(FP32_BYTES * elements / shards) if buffered else 0

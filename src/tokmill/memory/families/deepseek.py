@@ -7,15 +7,7 @@ from typing import TYPE_CHECKING
 from tokmill.memory.families.family import Family
 from tokmill.memory.families.llama import PRE_NORMS
 from tokmill.memory.families.mixtures import mixture, read_experts
-from tokmill.memory.families.parts import (
-    Part,
-    experts,
-    gated_mlp,
-    linear,
-    norm,
-    norms,
-    router,
-)
+from tokmill.memory.families.parts import Part, experts, gated_mlp, linear, norm, norms, router
 from tokmill.memory.families.shape import FLOAT_BYTES, read_shape, rotary_bytes
 from tokmill.memory.model import Attention
 

@@ -98,10 +98,7 @@ def attention(
 
 def head_norms(width: int, key_width: int = 0) -> Part:
     """Return the norms of queries and keys: over a head, or over the widths given."""
-    return (
-        *norm("self_attn.q_norm", width),
-        *norm("self_attn.k_norm", key_width or width),
-    )
+    return (*norm("self_attn.q_norm", width), *norm("self_attn.k_norm", key_width or width))
 
 
 def gated_mlp(hidden: int, ffn: int, name: str = "mlp", *, bias: bool = False) -> Part:
