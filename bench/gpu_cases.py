@@ -10,9 +10,9 @@ from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from bench.memory_cases import MODELS
+from tokmill.memory.bill import CUDA_CONTEXT
 from tokmill.memory.inference import inference_bill
 from tokmill.memory.load import model_from_config
-from tokmill.memory.overhead import CUDA_CONTEXT
 from tokmill.memory.training import allocated_bytes, training_bill
 from tokmill.settings.bill import InferenceSettings, TrainingSettings
 

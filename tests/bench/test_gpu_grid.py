@@ -6,10 +6,9 @@ import pytest
 
 from bench import gpu_grid
 from bench.gpu_cases import SHAPES, Memory, grid, of_bill, predicted
-from tokmill.memory.bill import Bill
+from tokmill.memory.bill import CUDA_CONTEXT, FRAGMENTATION, Bill
 from tokmill.memory.formula import Line
 from tokmill.memory.load import model_from_config
-from tokmill.memory.overhead import CUDA_CONTEXT, FRAGMENTATION
 
 GIB = 1 << 30
 ROW = {

@@ -9,7 +9,7 @@ from tokmill.dataset.reader import read_manifest
 from tokmill.measure.compare import Comparison, compare_loading, predict, small_ids
 from tokmill.measure.loading import Measured, measure_interpreter, run_of
 from tokmill.measure.machine import this_machine
-from tokmill.measure.usage import Usage
+from tokmill.measure.process_tree import Usage
 from tokmill.memory.bill import Bill
 from tokmill.memory.dataset import DatasetSize, dataset_size
 from tokmill.memory.formula import Formula

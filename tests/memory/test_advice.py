@@ -7,8 +7,8 @@ from tokmill.memory.advice import advise, built_in_smaller, training_peak, verdi
 from tokmill.memory.bill import Bill
 from tokmill.memory.formula import Line
 from tokmill.memory.gpus import Gpu, find_gpu
-from tokmill.memory.host_verdict import BARELY
 from tokmill.memory.load import load_model
+from tokmill.memory.machine import BARELY
 from tokmill.memory.model import Attention, Model
 from tokmill.settings.bill import ModelSettings, TrainingSettings
 

@@ -125,9 +125,9 @@ def test_time_is_executed_operations_at_the_share_of_the_peak():
 @pytest.mark.parametrize(
     ("gpu", "precision", "why"),
     [
-        (None, "amp", "peak is not known"),
-        (Gpu("24GiB", 24 << 30), "amp", "peak is not known"),
-        (find_gpu("4090"), "fp32", "16-bit products; precision is fp32"),
+        (None, "amp", "the GPU is not known"),
+        (Gpu("24GiB", 24 << 30), "amp", "the GPU is not known"),
+        (find_gpu("4090"), "fp32", "only the peak in 16 bit is known; precision is fp32"),
     ],
 )
 def test_no_time_is_given_without_a_peak_that_applies(gpu, precision, why):

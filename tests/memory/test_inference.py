@@ -157,7 +157,7 @@ def test_logits_are_of_the_last_token_or_of_all():
 
 
 def test_four_bits_of_bitsandbytes_are_multiplied_as_16_bit_copies():
-    assert line("a matrix", bill(weight_type="nf4")).n_bytes == 2 * 128
+    assert line("one dequantized matrix", bill(weight_type="nf4")).n_bytes == 2 * 128
     assert not [each for each in bill(weight_type="int4").lines if "matrix" in each.name]
 
 

@@ -96,7 +96,7 @@ def test_a_measure_is_the_settings_to_change(name, training, expected):
         ("LoRA", {"adapter": "lora"}, "in use (lora)"),
         ("checkpointing", {"checkpointing": "full"}, "in use (full)"),
         ("tensor parallelism", {}, "there is only one GPU; set --gpus"),
-        ("expert parallelism", {"gpus": 4}, "no more of the 4 GPUs can share it"),
+        ("expert parallelism", {"gpus": 4}, "none of the 4 GPUs is left to share it"),
     ],
 )
 def test_a_measure_that_does_not_apply_says_why(name, training, why):

@@ -227,7 +227,9 @@ def test_contradictions_are_refused() -> None:
 def test_fsdps_reduced_gradients_are_there_in_backward_only() -> None:
     settings = {"precision": "amp", "sharding": "fsdp", "gpus": 8, "sequence": 16}
     moments = training_bill(named("llama-3-8b"), TrainingSettings(**settings)).moments
-    there = [bill.title for bill in moments if amount(bill, "a layer's gradients in fp32") > 0]
+    there = [
+        bill.title for bill in moments if amount(bill, "fp32 gradients of one layer (FSDP)") > 0
+    ]
     assert [title.partition(": ")[2] for title in there] == [
         "backward of the last layer", "backward of the first layer", "end of backward",
     ]  # fmt: skip

@@ -16,8 +16,10 @@ transformers = pytest.importorskip("transformers")
 
 from tokmill.memory.activations.amounts import summed  # noqa: E402
 from tokmill.memory.activations.layers import layer_parts  # noqa: E402
-from tokmill.memory.activations.situation import situation  # noqa: E402
-from tokmill.memory.activations.symbols import activation_symbols  # noqa: E402
+from tokmill.memory.activations.situation import (  # noqa: E402
+    activation_symbols,
+    situation,
+)
 from tokmill.memory.formula import evaluate  # noqa: E402
 from tokmill.memory.load import model_from_config  # noqa: E402
 from tokmill.settings.bill import TrainingSettings  # noqa: E402

@@ -14,8 +14,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tokmill.measure.plain_loader import batches as plain_batches
 from tokmill.measure.strategies import Files, Samples
+from tokmill.measure.strategies import batches as plain_batches
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -19,7 +19,7 @@ from tokmill.dataset.reader import check_complete, read_manifest
 from tokmill.errors import UsageError, WorkerError
 from tokmill.measure.child import MARKS, MODULE, Run
 from tokmill.measure.machine import cgroup_memory
-from tokmill.measure.usage import Usage, Watch
+from tokmill.measure.process_tree import Usage, Watch
 from tokmill.words.plural import plural
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import psutil
 
-from tokmill.measure.usage import SHM
+from tokmill.measure.process_tree import SHM
 from tokmill.memory.machine import BARE_BYTES, BARE_FORKED_BYTES, FORKED_BYTES, TORCH_BYTES, Machine
 
 CGROUPS = Path("/sys/fs/cgroup")

@@ -12,10 +12,10 @@ from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from tokmill.errors import UsageError
-from tokmill.memory.activations.symbols import default_sequence
-from tokmill.memory.host_verdict import BARELY
+from tokmill.memory.activations.situation import default_sequence
 from tokmill.memory.known import known_config, known_models
 from tokmill.memory.load import model_from_config
+from tokmill.memory.machine import BARELY
 from tokmill.memory.measures import Case, Measure, difference, measures, options
 from tokmill.memory.model import Model
 from tokmill.memory.training import training_bill

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any
 from tokmill.memory.bill import Bill
 from tokmill.memory.checkpoints import checkpoint_bill
 from tokmill.memory.formula import Formula
-from tokmill.memory.host_verdict import Need, Verdict, host_verdict
 from tokmill.memory.loading import (
     batch_lines,
     cache_lines,
@@ -24,6 +23,7 @@ from tokmill.memory.loading import (
     shared_lines,
     starting_lines,
 )
+from tokmill.memory.machine import Need, Verdict, host_verdict
 from tokmill.memory.states import rank_states
 
 if TYPE_CHECKING:

@@ -6,10 +6,9 @@ from typing import TYPE_CHECKING
 
 from tokmill.errors import UsageError
 from tokmill.memory.adapters import is_plain_linear
-from tokmill.memory.bill import Bill
+from tokmill.memory.bill import Bill, overhead_lines
 from tokmill.memory.formula import Formula, Line
 from tokmill.memory.kv_cache import kv_cache_lines
-from tokmill.memory.overhead import overhead_lines
 from tokmill.memory.parallel import rank_tensors
 from tokmill.memory.precision import WEIGHT_BYTES
 from tokmill.settings.bill import TrainingSettings

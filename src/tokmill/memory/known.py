@@ -1,6 +1,7 @@
-"""The built-in models: configurations of well-known ones by name, kept in known.json.
+"""The configuration that a name stands for: a file, a built-in model, or one on the Hub.
 
-They hold what decides tensors, windows and positions, as the config.json of each model on the Hub.
+known.json holds the built-in ones: what decides tensors, windows and positions, as in the
+config.json of each model on the Hub.
 """
 
 from __future__ import annotations
@@ -11,6 +12,8 @@ import re
 from functools import cache
 from pathlib import Path
 from typing import Any
+
+from tokmill.errors import StorageError, UsageError
 
 SAME_TENSORS = re.compile(r"(instruct|chat|base|it|pt|hf)+$")
 """Ends of names of models that differ from the one before them in the values of tensors only."""
@@ -55,3 +58,72 @@ def _file() -> dict[str, dict[str, Any]]:
     text = Path(__file__).with_name("known.json").read_text(encoding="utf-8")
     loaded: dict[str, dict[str, Any]] = json.loads(text)
     return loaded
+
+
+CONFIG_FILE = "config.json"
+MOST_BYTES = 16 << 20
+"""A configuration is some kB; what is larger is another file."""
+
+
+def named_config(name: str) -> tuple[dict[str, Any], str, str]:
+    """Return the configuration, the model's name, and where it was found.
+
+    A path wins over a built-in name, a built-in name over one on the Hub.
+
+    Raises:
+        UsageError: there is none of that name, or it is no JSON object.
+        StorageError: it cannot be read.
+    """
+    path = _path_of(name)
+    if path is not None and path.is_file():
+        return _read_config(path), path.resolve().parent.name, str(path)
+    found = known_config(name)
+    if found is not None:
+        return found[1], found[0], f"model {found[0]}"
+    if path is not None or name.endswith(".json") or name.startswith(("/", ".", "~")):
+        raise UsageError(f"{path or name}: no such file; give a {CONFIG_FILE} or its directory")
+    return _read_config(_from_hub(name)), name, f"model {name}"
+
+
+def _path_of(name: str) -> Path | None:
+    """Return the configuration that a path names, there or not; None if it names nothing."""
+    try:
+        path = Path(name).expanduser()
+        return path / CONFIG_FILE if path.is_dir() else path if path.exists() else None
+    except (OSError, RuntimeError) as error:  # RuntimeError: a home directory that is not known
+        reason = getattr(error, "strerror", "") or error
+        raise StorageError(f"{name[:80]}: cannot be read ({reason})") from error
+
+
+def _read_config(path: Path) -> dict[str, Any]:
+    try:
+        if path.stat().st_size > MOST_BYTES:
+            raise UsageError(f"{path}: expected a config.json, found a file over {MOST_BYTES} B")
+        text = path.read_text(encoding="utf-8")
+    except UnicodeDecodeError as error:
+        raise UsageError(f"{path}: expected JSON, found bytes that are no UTF-8") from error
+    except OSError as error:
+        raise StorageError(f"{path}: cannot be read ({error.strerror})") from error
+    try:
+        config = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise UsageError(f"{path}: not JSON ({error})") from error
+    if not isinstance(config, dict):
+        raise UsageError(f"{path}: expected a JSON object, found {type(config).__name__}")
+    return config
+
+
+def _from_hub(name: str) -> Path:
+    """Return the path of a model's configuration, downloaded or from the Hub's cache."""
+    unknown = f"model {name}: no file and no built-in model (near: {', '.join(near_models(name))})"
+    if name.count("/") != 1:
+        raise UsageError(f"{unknown}; a name on the Hub is organisation/model")
+    try:
+        from huggingface_hub import hf_hub_download
+    except ImportError as error:
+        raise UsageError(f"{unknown}; for the Hub: pip install 'tokmill[hub]'") from error
+    try:
+        return Path(hf_hub_download(name, CONFIG_FILE))
+    except Exception as error:  # its errors have no common root: HTTP, offline, gated, bad names
+        reason = " ".join(str(error).split())[:200]
+        raise UsageError(f"{unknown}; the Hub: {type(error).__name__}: {reason}") from error

@@ -8,17 +8,14 @@ from typing import TYPE_CHECKING, Any
 from tokmill.errors import UsageError
 from tokmill.memory.families.fields import Fields
 from tokmill.memory.families.table import FAMILIES, family_name
-from tokmill.memory.known import known_models
-from tokmill.memory.named import named_config
+from tokmill.memory.known import named_config
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from tokmill.memory.families.family import Family
+    from tokmill.memory.families.fields import Family
     from tokmill.memory.model import Model
     from tokmill.settings.bill import ModelSettings
-
-__all__ = ["known_models", "load_model", "model_from_config"]
 
 OPTIONS = {
     "layers": "num_hidden_layers",

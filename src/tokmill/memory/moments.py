@@ -14,7 +14,12 @@ from tokmill.memory.activations import megatron
 from tokmill.memory.activations.amounts import (
     CHECKPOINTS,
     CHECKPOINTS_SPLIT,
+    casts_before,
+    casts_lines,
+    gradients_line,
     kept_lines,
+    made_before,
+    made_by_head,
     rows_line,
     work_lines,
 )
@@ -26,13 +31,6 @@ from tokmill.memory.activations.layers import (
     selective_rows,
 )
 from tokmill.memory.activations.rows import GRADIENT_ADAPTER
-from tokmill.memory.activations.weights import (
-    casts_before,
-    casts_lines,
-    gradients_line,
-    made_before,
-    made_by_head,
-)
 from tokmill.memory.formula import Formula
 from tokmill.memory.loss import backward_line, forward_line, loss_lines
 

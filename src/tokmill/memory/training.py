@@ -11,18 +11,21 @@ from typing import TYPE_CHECKING
 
 from tokmill.memory.activations import megatron
 from tokmill.memory.activations.layers import Part, layer_parts
-from tokmill.memory.activations.limits import left_out
-from tokmill.memory.activations.situation import situation
-from tokmill.memory.activations.symbols import activation_symbols, default_sequence
-from tokmill.memory.bill import Bill
+from tokmill.memory.activations.situation import (
+    DEFAULT_SEQUENCE,
+    activation_symbols,
+    default_sequence,
+    situation,
+)
+from tokmill.memory.bill import CUDA_CONTEXT, FRAGMENTATION, Bill, overhead_lines
 from tokmill.memory.moments import Stage, moments_of
-from tokmill.memory.overhead import CUDA_CONTEXT, FRAGMENTATION, overhead_lines
 from tokmill.memory.states import rank_states
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from tokmill.memory.activations.situation import Situation
+    from tokmill.memory.dataset import DatasetSize
     from tokmill.memory.formula import Line
     from tokmill.memory.model import Model
     from tokmill.memory.states import States
@@ -62,6 +65,15 @@ def training_bill(model: Model, training: TrainingSettings) -> TrainingBill:
     ]
     moments = max(bills, key=lambda moments: max(bill.n_bytes for bill in moments))
     return TrainingBill(max(moments, key=lambda bill: bill.n_bytes), moments)
+
+
+def with_sequence(
+    training: TrainingSettings, model: Model | None, size: DatasetSize | None
+) -> TrainingSettings:
+    """Return the settings with a length of sequences: theirs, the packing's, the positions'."""
+    capacity = 0 if size is None else size.capacity
+    otherwise = DEFAULT_SEQUENCE if model is None else default_sequence(model)
+    return replace(training, sequence=training.sequence or capacity or otherwise)
 
 
 def _bill(model: Model, states: States, stage: Stage, title: str, lines: tuple[Line, ...]) -> Bill:
@@ -112,3 +124,55 @@ def _parts(at: Situation, training: TrainingSettings) -> tuple[Part, ...]:
         return layer_parts(at)
     rows = megatron.layer_rows(training, gated=at.style.gated)
     return (Part("layers", "mlp", rows, rows, (), at.model.layers),)
+
+
+UNMEASURED = ("baichuan", "chatglm", "minimind", "plain")
+
+
+def left_out(at: Situation, training: TrainingSettings) -> Iterator[str]:
+    """Yield a sentence for each thing of this training that no row models."""
+    model = at.model
+    if training.framework == "megatron":
+        yield "Megatron's activations are a published formula; not measured"
+        return
+    if model.family in UNMEASURED:
+        yield f"activations of {model.family}: taken from a similar layer; not measured"
+    if model.experts:
+        yield from _experts_limits(training)
+    if model.attention.kv_rank:
+        yield "activations of compressed attention (MLA): a formula; not measured"
+    yield from _attention_limits(at, training)
+    if training.adapter == "dora":
+        yield "DoRA's computation of magnitudes: not modelled"
+    if training.weights in ("fp8", "int8"):
+        yield f"what {training.weights} kernels need while they compute: not modelled"
+    yield from _parallel_limits(training)
+
+
+def _experts_limits(training: TrainingSettings) -> Iterator[str]:
+    yield "experts: assumes evenly spread tokens and grouped matrix products"
+    if training.precision == "amp":
+        yield "experts under autocast: counted in 16 bit; a CPU keeps them in fp32"
+
+
+def _attention_limits(at: Situation, training: TrainingSettings) -> Iterator[str]:
+    windows = at.model.attention.windows
+    slides = any(0 < window <= training.sequence for window in windows)
+    if slides and training.attention == "flash":
+        yield "sdpa masks of sliding windows (counted with attention sdpa-mask)"
+    if at.model.family == "falcon" and training.attention != "eager":
+        yield "sdpa with one key-value head may use a kernel that keeps the scores"
+    if at.style.always_eager and training.attention != "eager":
+        yield f"{at.model.family} has no flash attention in transformers: counted as eager"
+
+
+def _parallel_limits(training: TrainingSettings) -> Iterator[str]:
+    if training.tensor_parallel > 1:
+        logits = "and logits" if training.sequence_parallel else "but not logits"
+        yield f"tensor parallelism: heads, widths {logits} divided by t; not measured"
+    if training.sequence_parallel:
+        yield "sequence parallelism: divides the loss and inputs of checkpointed layers, no others"
+    if training.pipeline_parallel > 1:
+        yield "pipeline: one forward, one backward (1F1B), equal stages; not measured"
+    if training.context_parallel > 1:
+        yield "context parallelism: s / c tokens per GPU, without exchange buffers; not measured"

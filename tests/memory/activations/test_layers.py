@@ -9,8 +9,7 @@ import pytest
 from tokmill.memory.activations import rows
 from tokmill.memory.activations.amounts import summed
 from tokmill.memory.activations.layers import layer_parts, selective_rows
-from tokmill.memory.activations.situation import situation
-from tokmill.memory.activations.symbols import activation_symbols
+from tokmill.memory.activations.situation import activation_symbols, situation
 from tokmill.memory.formula import evaluate
 from tokmill.memory.load import load_model
 from tokmill.memory.model import Model

@@ -1,4 +1,4 @@
-"""The values of a model's configuration, read with their types; a wrong one is a clear error.
+"""A family of models, and the values of a configuration, read with their types.
 
 Keys are the common names of Hugging Face configurations (hidden_size, num_hidden_layers, …);
 messages show a family's own name for them (n_embd, n_layer, …).
@@ -12,7 +12,10 @@ from typing import TYPE_CHECKING, Any
 from tokmill.errors import UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
+
+    from tokmill.memory.model import Model
+
 
 LARGEST = 1 << 31
 MOST = {"num_hidden_layers": 10_000, "num_experts": 100_000}
@@ -109,3 +112,31 @@ class Fields:
         if type(found) is not int or not least <= found <= most:
             raise self.wrong(key, f"a whole number from {least} to {most}", found)
         return found
+
+
+NEEDED = ("num_hidden_layers", "hidden_size", "num_attention_heads", "vocab_size")
+GATED = (*NEEDED, "intermediate_size")
+MIXED = (*NEEDED, "num_experts", "num_experts_per_tok", "moe_intermediate_size")
+
+
+@dataclass(frozen=True, slots=True)
+class Family:
+    """A family of models.
+
+    `defaults` are what its configuration class in transformers 5.23 takes for keys that a
+    config.json leaves out. `names` maps the family's own keys to the common ones. `needed` are the
+    keys that a model by numbers must give (none: numbers alone cannot describe it), `implied` what
+    such a model has besides.
+    """
+
+    build: Callable[[Fields], Model]
+    architecture: str
+    defaults: Mapping[str, Any]
+    names: Mapping[str, str] = field(default_factory=dict)
+    needed: tuple[str, ...] = GATED
+    implied: Mapping[str, Any] = field(default_factory=dict)
+
+    def common(self, config: Mapping[str, Any]) -> dict[str, Any]:
+        """Return a configuration with the common keys; the family's own keys win over them."""
+        renamed = {self.names[key]: value for key, value in config.items() if key in self.names}
+        return {**config, **renamed}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tokmill.memory.families.family import Family
+from tokmill.memory.families.fields import Family
 from tokmill.memory.families.parts import (
     Part,
     attention,

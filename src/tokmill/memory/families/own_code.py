@@ -6,7 +6,7 @@ import math
 from typing import TYPE_CHECKING
 
 from tokmill.errors import UsageError
-from tokmill.memory.families.family import GATED, Family
+from tokmill.memory.families.fields import GATED, Family
 from tokmill.memory.families.llama import PRE_NORMS, decoder
 from tokmill.memory.families.mixtures import mixture, read_experts
 from tokmill.memory.families.parts import (

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tokmill.memory.families import deepseek, gpt, llama, mixtures, own_code
+from tokmill.memory.families import gpt, llama, mixtures, own_code
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from tokmill.memory.families.family import Family
+    from tokmill.memory.families.fields import Family
 
 FAMILIES: Mapping[str, Family] = (
-    gpt.FAMILIES | llama.FAMILIES | mixtures.FAMILIES | deepseek.FAMILIES | own_code.FAMILIES
+    gpt.FAMILIES | llama.FAMILIES | mixtures.FAMILIES | own_code.FAMILIES
 )
 OTHER_NAMES = {"gemma3": "gemma3_text", "RefinedWeb": "falcon", "RefinedWebModel": "falcon"}
 """Other model_types of the same families: of a model around the text model, or of old files."""

@@ -11,8 +11,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from tokmill.measure.process_tree import tree_of
-from tokmill.measure.usage import SHM, Usage, Watch, tree_usage
+from tokmill.measure.process_tree import SHM, Usage, Watch, tree_of, tree_usage
 
 MIB = 1 << 20
 LINUX = pytest.mark.skipif(sys.platform != "linux", reason="/proc is Linux's")
@@ -115,7 +114,7 @@ def test_memory_details_that_cannot_be_read_are_one_clear_line():
     code = (
         "import os\n"
         "from tokmill.errors import UsageError\n"
-        "from tokmill.measure.usage import tree_usage\n"
+        "from tokmill.measure.process_tree import tree_usage\n"
         "if os.getuid() == 0: os.setuid(65534)\n"
         "try: tree_usage([1])\n"
         "except UsageError as error: print(error)\n"

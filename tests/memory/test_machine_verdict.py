@@ -1,7 +1,6 @@
 from __future__ import annotations
 
-from tokmill.memory.host_verdict import BARELY, NOT_NOW, Need, Verdict, host_verdict
-from tokmill.memory.machine import Machine
+from tokmill.memory.machine import BARELY, NOT_NOW, Machine, Need, Verdict, host_verdict
 from tokmill.settings.bill import TrainingSettings
 
 GIB = 1 << 30

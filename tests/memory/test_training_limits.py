@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from tokmill.memory.activations.limits import left_out
 from tokmill.memory.activations.situation import situation
 from tokmill.memory.load import load_model
+from tokmill.memory.training import left_out
 from tokmill.settings.bill import ModelSettings, TrainingSettings
 
 

@@ -3,8 +3,7 @@ from __future__ import annotations
 import pytest
 
 from tokmill.errors import WorkerError
-from tokmill.measure.plain_loader import batches
-from tokmill.measure.strategies import Files, Samples
+from tokmill.measure.strategies import Files, Samples, batches
 
 
 @pytest.mark.parametrize(("workers", "start"), [(0, "fork"), (2, "spawn"), (3, "spawn")])

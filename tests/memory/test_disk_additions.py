@@ -1,7 +1,7 @@
 from __future__ import annotations
 
-from tokmill.memory.additions import additions
 from tokmill.memory.dataset import DatasetSize
+from tokmill.memory.disk import additions
 
 PRETRAIN = DatasetSize("pretrain", tokens=10_000, documents=10, item_bytes=2, shards=3)
 SFT = DatasetSize("sft", tokens=10_001, documents=10, item_bytes=4, mask=True)

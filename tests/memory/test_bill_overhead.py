@@ -1,4 +1,4 @@
-from tokmill.memory.overhead import MIB, overhead_lines
+from tokmill.memory.bill import MIB, overhead_lines
 
 
 def test_the_reserve_is_a_share_of_the_tensors_and_the_context_stands_beside_it():

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from tokmill.memory.activations.amounts import casts_lines, gradients_line, made_before, stay
 from tokmill.memory.activations.layers import layer_parts
 from tokmill.memory.activations.situation import situation
-from tokmill.memory.activations.weights import casts_lines, gradients_line, made_before, stay
 from tokmill.memory.load import load_model
 from tokmill.memory.states import rank_states
 from tokmill.settings.bill import ModelSettings, TrainingSettings

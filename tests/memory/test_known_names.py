@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tokmill.errors import StorageError, UsageError
-from tokmill.memory.named import MOST_BYTES, named_config
+from tokmill.memory.known import MOST_BYTES, named_config
 
 
 def test_a_file_and_its_directory_are_the_same_model(tmp_path: Path) -> None:

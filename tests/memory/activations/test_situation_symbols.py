@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from tokmill.memory.activations.situation import situation
-from tokmill.memory.activations.symbols import activation_symbols, default_sequence
+from tokmill.memory.activations.situation import activation_symbols, default_sequence, situation
 from tokmill.memory.load import load_model
 from tokmill.memory.symbols import SYMBOLS
 from tokmill.settings.bill import ModelSettings, TrainingSettings

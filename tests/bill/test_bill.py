@@ -1,4 +1,4 @@
-"""The functions of `tokmill.memory`: plain values in and out."""
+"""The functions of `tokmill.bill`: plain values in and out."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from tokmill import memory
+from tokmill import bill
 from tokmill.dataset.canonical import manifest_sha256
 from tokmill.errors import UsageError
 
@@ -20,9 +20,9 @@ P = 100 * 64 + 1024 * 64 + 2 * (12 * 64**2 + 13 * 64) + 2 * 64
 HEAVY = ("numpy", "torch", "transformers", "pyarrow", "click", "rich", "tokmill.settings.schema")
 
 
-def lines(bill: dict[str, Any]) -> dict[str, int]:
-    assert bill["bytes"] == sum(line["bytes"] for line in bill["lines"])
-    return {line["name"]: line["bytes"] for line in bill["lines"]}
+def lines(found: dict[str, Any]) -> dict[str, int]:
+    assert found["bytes"] == sum(line["bytes"] for line in found["lines"])
+    return {line["name"]: line["bytes"] for line in found["lines"]}
 
 
 @pytest.fixture
@@ -46,51 +46,51 @@ def dataset(tmp_path: Path, make_manifest: Callable[..., dict[str, Any]]) -> Pat
 
 
 def test_the_package_imports_nothing_heavy():
-    program = f"import sys, tokmill.memory; print([m for m in {HEAVY!r} if m in sys.modules])"
+    program = f"import sys, tokmill.bill; print([m for m in {HEAVY!r} if m in sys.modules])"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
     assert done.stdout == "[]\n", done.stderr
 
 
 def test_every_function_says_what_it_takes_and_raises():
-    for name in memory.__all__:
-        assert "Raises:" in (getattr(memory, name).__doc__ or ""), name
+    for name in bill.__all__:
+        assert "Raises:" in (getattr(bill, name).__doc__ or ""), name
 
 
 def test_parameters_are_counted_by_name_path_or_configuration(tmp_path: Path):
-    assert memory.count_parameters("gpt2") == 124_439_808
-    assert memory.count_parameters(TINY) == P == sum(memory.parameters_by_module(TINY).values())
+    assert bill.count_parameters("gpt2") == 124_439_808
+    assert bill.count_parameters(TINY) == P == sum(bill.parameters_by_module(TINY).values())
     (tmp_path / "config.json").write_text(json.dumps(TINY))
-    assert memory.count_parameters(str(tmp_path)) == P
+    assert bill.count_parameters(str(tmp_path)) == P
 
 
 def test_training_has_a_peak_that_is_the_largest_moment():
-    found = memory.training_memory(TINY, precision="fp32", optimizer="sgd", micro_batch=2)
+    found = bill.training_memory(TINY, precision="fp32", optimizer="sgd", micro_batch=2)
     assert lines(found["peak"])["weights"] == 4 * P
     assert found["peak"]["bytes"] == max(moment["bytes"] for moment in found["moments"])
-    adam = memory.training_memory(TINY, precision="fp32", optimizer="adamw", micro_batch=2)
+    adam = bill.training_memory(TINY, precision="fp32", optimizer="adamw", micro_batch=2)
     assert lines(adam["peak"])["optimizer states"] == 8 * P
 
 
 def test_inference_has_weights_and_a_cache_of_all_tokens():
-    found = lines(memory.inference_memory(TINY, batch=3, context=512, kv_type="bf16"))
+    found = lines(bill.inference_memory(TINY, batch=3, context=512, kv_type="bf16"))
     assert found["weights"] == 2 * P
     assert found["KV cache"] == 2 * 2 * 64 * 512 * 3 * 2
-    assert lines(memory.inference_memory(TINY))["KV cache"] == 2 * 2 * 64 * 1024 * 2
+    assert lines(bill.inference_memory(TINY))["KV cache"] == 2 * 2 * 64 * 1024 * 2
 
 
 def test_host_ram_is_of_a_model_a_dataset_or_both(dataset: Path):
-    model = memory.host_memory(TINY, gpus=2)
-    (initial, *_) = [bill for bill in model["moments"] if "initialization" in bill["title"]]
+    model = bill.host_memory(TINY, gpus=2)
+    (initial, *_) = [one for one in model["moments"] if "initialization" in one["title"]]
     assert lines(initial)["model, created by each process"] == 4 * P * 2
-    data = memory.host_memory(directory=dataset, loading="int64")
+    data = bill.host_memory(directory=dataset, loading="int64")
     assert 8 * 100 in lines(data["peak"]).values()
-    assert not [bill for bill in data["moments"] if "initialization" in bill["title"]]
-    both = memory.host_memory(TINY, dataset, loading="int64")
+    assert not [one for one in data["moments"] if "initialization" in one["title"]]
+    both = bill.host_memory(TINY, dataset, loading="int64")
     assert both["peak"]["bytes"] > max(model["peak"]["bytes"] // 2, data["peak"]["bytes"])
 
 
 def test_disk_is_the_sum_of_the_files(dataset: Path):
-    found = memory.disk_memory(dataset)
+    found = bill.disk_memory(dataset)
     assert found["bytes"] == sum(path.stat().st_size for path in dataset.iterdir())
     assert lines(found)["tokens (.bin)"] == 200
 
@@ -98,11 +98,11 @@ def test_disk_is_the_sum_of_the_files(dataset: Path):
 @pytest.mark.parametrize(
     ("call", "expected"),
     [
-        (lambda: memory.training_memory(TINY, precision="fp31"), "settings: training.precision"),
-        (lambda: memory.training_memory(TINY, batch=1), "settings: training.batch: unknown key"),
-        (lambda: memory.inference_memory(TINY, batch=0), "inference.batch: expected between 1"),
-        (lambda: memory.count_parameters({"model_type": "gpt9"}), "gpt9"),
-        (lambda: memory.disk_memory("no/such/place"), "no/such/place: not a tokmill dataset"),
+        (lambda: bill.training_memory(TINY, precision="fp31"), "settings: training.precision"),
+        (lambda: bill.training_memory(TINY, batch=1), "settings: training.batch: unknown key"),
+        (lambda: bill.inference_memory(TINY, batch=0), "inference.batch: expected between 1"),
+        (lambda: bill.count_parameters({"model_type": "gpt9"}), "gpt9"),
+        (lambda: bill.disk_memory("no/such/place"), "no/such/place: not a tokmill dataset"),
     ],
 )
 def test_a_mistake_is_a_usage_error(call: Any, expected: str):
@@ -112,9 +112,9 @@ def test_a_mistake_is_a_usage_error(call: Any, expected: str):
 
 
 def test_a_sequence_is_as_said_or_packed_or_as_long_as_the_positions():
-    from tokmill.memory.api import with_sequence
     from tokmill.memory.dataset import DatasetSize
     from tokmill.memory.load import model_from_config
+    from tokmill.memory.training import with_sequence
     from tokmill.settings.bill import TrainingSettings
 
     tiny = model_from_config({**TINY, "n_positions": 77})
