@@ -9,7 +9,7 @@ import pytest
 from tokmill.api.progress import Figures, Progress, RunObserver, clock
 from tokmill.executors.run import run
 from tokmill.measure.process_tree import PeakMemory
-from tokmill.recipes.spec import Progress as Increments
+from tokmill.recipes.spec import Increments
 
 LARGEST = Figures(
     total_bytes=10**13,

@@ -15,7 +15,7 @@ from tokmill.dataset.canonical import json_chunks, manifest_sha256
 from tokmill.dataset.layout import MANIFEST, PLAN
 from tokmill.dataset.packed_rows import write_packed_rows
 from tokmill.dataset.packs import summary, write_pack_index
-from tokmill.dataset.writer import ShardWriter, write_in_chunks
+from tokmill.dataset.writer import ShardWriter, write_hashed_chunks
 
 EOS, BOS, VOCAB_SIZE = 2, 1, 100
 
@@ -92,7 +92,7 @@ def make_dataset(tmp_path: Path) -> Callable[..., tuple[Path, dict[str, Any]]]:
     ) -> tuple[Path, dict[str, Any]]:
         directory = tmp_path / "out"
         directory.mkdir()
-        files = [write_in_chunks(directory, PLAN, [b"{}\n"], "blake3").as_json()]
+        files = [write_hashed_chunks(directory, PLAN, [b"{}\n"], "blake3").as_json()]
         shards = []
         for name, texts in documents.items():
             listed, written = shard(directory, name, texts, dtype)
@@ -159,7 +159,7 @@ def make_sft(tmp_path: Path) -> Callable[..., tuple[Path, dict[str, Any]]]:
     ) -> tuple[Path, dict[str, Any]]:
         directory = tmp_path / "sft"
         directory.mkdir()
-        files = [write_in_chunks(directory, PLAN, [b"{}\n"], "blake3").as_json()]
+        files = [write_hashed_chunks(directory, PLAN, [b"{}\n"], "blake3").as_json()]
         shards = []
         for name, pairs in samples.items():
             ids, masks = zip(*pairs, strict=True)

@@ -11,7 +11,7 @@ import pytest
 from tokmill.dataset.canonical import json_chunks, manifest_sha256
 from tokmill.dataset.reader import read_manifest
 from tokmill.dataset.verify import Findings, verify
-from tokmill.dataset.writer import write_in_chunks
+from tokmill.dataset.writer import write_hashed_chunks
 from tokmill.errors import VerifyError
 from tokmill.executors.run import run
 from tokmill.settings.load import build_config
@@ -112,7 +112,7 @@ def test_a_commit_record_left_beside_its_parts_record_is_no_problem(make_dataset
     (directory / "parts").mkdir()
     (directory / "parts" / "0000000-0003.json").write_bytes(b"{}\n")
     assert problems(directory, manifest) == ["parts/0000000-0003.json: not listed in the manifest"]
-    entry = write_in_chunks(directory, "parts/0000000.json", [b"{}\n"], "blake3").as_json()
+    entry = write_hashed_chunks(directory, "parts/0000000.json", [b"{}\n"], "blake3").as_json()
     assert problems(directory, summed({**manifest, "files": [*manifest["files"], entry]})) == []
 
 

@@ -12,7 +12,7 @@ import pytest
 from tokmill.dataset.checksum import Checksum, Digest, FileEntry
 from tokmill.dataset.idx_file import read_index
 from tokmill.dataset.layout import shard_stem
-from tokmill.dataset.writer import ShardWriter, write_in_chunks
+from tokmill.dataset.writer import ShardWriter, write_hashed_chunks
 from tokmill.errors import StorageError
 
 U2, U4 = np.dtype("<u2"), np.dtype("<u4")
@@ -188,10 +188,10 @@ FULL_FOR_SMALL_FILES = """
 import resource, sys
 from pathlib import Path
 from tokmill.errors import StorageError
-from tokmill.dataset.writer import write_in_chunks
+from tokmill.dataset.writer import write_hashed_chunks
 resource.setrlimit(resource.RLIMIT_FSIZE, (100, 100))
 try:
-    write_in_chunks(Path(sys.argv[1]), "a", [bytes(101)], "blake3")
+    write_hashed_chunks(Path(sys.argv[1]), "a", [bytes(101)], "blake3")
 except StorageError as error:
     print(error)
 """
@@ -205,7 +205,7 @@ def test_a_small_file_on_a_full_disk_leaves_nothing(tmp_path: Path):
 
 def test_a_small_file_is_committed_and_described(tmp_path: Path):
     (tmp_path / "rejects").mkdir()
-    entry = write_in_chunks(tmp_path, "rejects/0000000-0000.jsonl", [b"{", b"}\n"], "sha256")
+    entry = write_hashed_chunks(tmp_path, "rejects/0000000-0000.jsonl", [b"{", b"}\n"], "sha256")
     checksum = Checksum("sha256", hashlib.sha256(b"{}\n").hexdigest())
     assert entry == FileEntry("rejects/0000000-0000.jsonl", 3, checksum)
     assert (tmp_path / entry.name).read_bytes() == b"{}\n"
@@ -213,7 +213,7 @@ def test_a_small_file_is_committed_and_described(tmp_path: Path):
 
 def test_a_small_file_that_cannot_be_written_is_a_storage_error(tmp_path: Path):
     with pytest.raises(StorageError, match="no such file or directory"):
-        write_in_chunks(tmp_path, "rejects/x", [b""], "blake3")
+        write_hashed_chunks(tmp_path, "rejects/x", [b""], "blake3")
 
 
 def test_many_small_appends_are_as_one(tmp_path: Path):

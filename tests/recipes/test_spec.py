@@ -5,7 +5,7 @@ import pickle
 
 import pytest
 
-from tokmill.recipes.spec import Progress
+from tokmill.recipes.spec import Increments
 from tokmill.run.plan import Plan
 
 
@@ -26,7 +26,7 @@ def test_spec_part_and_progress_can_be_pickled(plan):
     spec, part = pickle.loads(pickle.dumps((plan.spec, plan.parts[1])))
     assert (spec, part) == (plan.spec, plan.parts[1])
     assert part.fingerprint(spec) == plan.parts[1].fingerprint(plan.spec)
-    progress = Progress(records=1, rejects={"a": 1})
+    progress = Increments(records=1, rejects={"a": 1})
     assert pickle.loads(pickle.dumps(progress)) == progress
 
 

@@ -7,7 +7,7 @@ import pytest
 
 from tokmill.dataset.counts import Counts
 from tokmill.errors import RecordError, UnreadInputError
-from tokmill.recipes.spec import Progress
+from tokmill.recipes.spec import Increments
 from tokmill.run.forecast.sample import InputSample
 from tokmill.run.reject_limits import RejectLimit, check_outcome, check_sample
 from tokmill.run.unread_input import describe_unread, sum_unread
@@ -27,9 +27,9 @@ def watch(tmp_path, configure, plan_of, write_rows):
     return make
 
 
-def progress(n_records: int, n_rejects: int, **values) -> Progress:
+def progress(n_records: int, n_rejects: int, **values) -> Increments:
     rejects = {"malformed JSON": n_rejects} if n_rejects else {}
-    return Progress(records=n_records, rejects=rejects, **values)
+    return Increments(records=n_records, rejects=rejects, **values)
 
 
 def test_the_fraction_is_checked_from_a_thousand_records_on(watch):
@@ -64,7 +64,7 @@ def test_at_the_end_more_than_ten_rejects_are_checked(watch, n_rejects, raises):
 
 def test_drops_never_count(watch):
     watched = watch(0.0)
-    watched.progressed(Progress(records=5000, drops={"fewer than min_tokens": 5000}))
+    watched.progressed(Increments(records=5000, drops={"fewer than min_tokens": 5000}))
     watched.check_at_end()
 
 
@@ -79,10 +79,10 @@ def test_no_reject_at_all_may_be_asked_for_and_any_number_allowed(watch):
 def test_the_message_names_the_commonest_reasons_and_the_first_reject(watch):
     watched = watch(0.5)
     rejects = {"a": 1, "b": 400, "c": 300, "d": 200}
-    watched.progressed(Progress(records=10))
-    watched.progressed(Progress(records=1, rejects={"a": 1}, first_reject="in.jsonl:11: a: why"))
+    watched.progressed(Increments(records=10))
+    watched.progressed(Increments(records=1, rejects={"a": 1}, first_reject="in.jsonl:11: a: why"))
     with pytest.raises(RecordError) as caught:
-        watched.progressed(Progress(records=1000, rejects=rejects, first_reject="later"))
+        watched.progressed(Increments(records=1000, rejects=rejects, first_reject="later"))
     assert str(caught.value) == (
         "902 of 1,011 records were rejected (400 b, 300 c, 200 d), more than --max-reject-fraction "
         "0.5 allows; the first: in.jsonl:11: a: why; if that is the right input, raise it"

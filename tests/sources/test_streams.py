@@ -7,7 +7,7 @@ import os
 import pytest
 
 from tokmill.errors import StorageError
-from tokmill.sources.compressed import frame_starts
+from tokmill.sources.compressed_sizes import frame_starts
 from tokmill.sources.streams import (
     CHUNK_BYTES,
     BrokenInputError,

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from tokmill.api.bar import Bar, NotebookBar
     from tokmill.measure.process_tree import PeakMemory
-    from tokmill.recipes.spec import Progress as Increments
+    from tokmill.recipes.spec import Increments
     from tokmill.run.plan import Plan
 
 _GAP = "  "

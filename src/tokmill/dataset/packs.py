@@ -17,7 +17,7 @@ import numpy as np
 
 from tokmill.dataset.idx_file import read_index
 from tokmill.dataset.layout import pack_names
-from tokmill.dataset.writer import write_in_chunks
+from tokmill.dataset.writer import write_hashed_chunks
 from tokmill.errors import VerifyError
 from tokmill.storage import read_errors
 from tokmill.words.plural import plural
@@ -62,7 +62,7 @@ def write_pack_index(
 ) -> list[FileEntry]:
     """Write the two files of a split, and return their entries; raises `StorageError`."""
     return [
-        write_in_chunks(directory, name, _chunks(values), algorithm)
+        write_hashed_chunks(directory, name, _chunks(values), algorithm)
         for name, values in zip(pack_names(split), (row_offsets, samples), strict=True)
     ]
 

@@ -237,7 +237,7 @@ def _digest_of(pending: PendingFile, algorithm: str) -> Digest:
     return digest_of(pending.file, algorithm)
 
 
-def write_in_chunks(
+def write_hashed_chunks(
     directory: Path, name: str, chunks: Iterable[bytes | memoryview], algorithm: str
 ) -> FileEntry:
     """Write a file of the dataset from chunks, and return its entry."""

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from tokmill.children import Child, ChildEndedError
 from tokmill.engines.threads import VARIABLE
 from tokmill.errors import WorkerError
-from tokmill.recipes.spec import Progress
+from tokmill.recipes.spec import Increments
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -23,7 +23,7 @@ _MODULE = "tokmill.executors.worker"
 def run_parts(
     spec: RunSpec,
     parts: Sequence[Part],
-    report: Callable[[Progress], None],
+    report: Callable[[Increments], None],
     n_workers: int,
 ) -> Iterator[PartRecord]:
     """Run parts on `n_workers` processes; yield the records in the order in which they are done.
@@ -58,7 +58,7 @@ def _records(
     workers: Sequence[Child],
     spec: RunSpec,
     parts: Sequence[Part],
-    report: Callable[[Progress], None],
+    report: Callable[[Increments], None],
 ) -> Iterator[PartRecord]:
     """Send each worker one part after another, and yield the records that they answer.
 
@@ -75,7 +75,7 @@ def _records(
             for key, _ in selector.select():
                 worker = key.data
                 answer = worker.receive()
-                if isinstance(answer, Progress):
+                if isinstance(answer, Increments):
                     report(answer)
                     continue
                 if isinstance(answer, BaseException):

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
     from tokmill.dataset.commit_record import PartRecord
     from tokmill.engines.engine import Engine
-    from tokmill.recipes.spec import Part, Progress, RunSpec
+    from tokmill.recipes.spec import Increments, Part, RunSpec
     from tokmill.run.make_dataset import Observer
     from tokmill.settings.schema import Config
 
@@ -30,7 +30,7 @@ def run(config: Config, observer: Observer, *, overwrite: bool = False) -> dict[
 def run_parts(
     spec: RunSpec,
     parts: Sequence[Part],
-    report: Callable[[Progress], None],
+    report: Callable[[Increments], None],
     n_workers: int,
     reference: Callable[[], Engine],
 ) -> Iterator[PartRecord]:

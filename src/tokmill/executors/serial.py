@@ -13,14 +13,14 @@ if TYPE_CHECKING:
 
     from tokmill.dataset.commit_record import PartRecord
     from tokmill.engines.engine import Engine
-    from tokmill.recipes.spec import Part, Progress, RunSpec
+    from tokmill.recipes.spec import Increments, Part, RunSpec
     from tokmill.recipes.table import Recipe
 
 
 def run_parts(
     spec: RunSpec,
     parts: Sequence[Part],
-    report: Callable[[Progress], None],
+    report: Callable[[Increments], None],
     reference: Callable[[], Engine],
 ) -> Iterator[PartRecord]:
     """Run parts in order and yield the record of each as it is committed."""

@@ -88,7 +88,7 @@ class Part:
 
 
 @dataclass(frozen=True, slots=True)
-class Progress:
+class Increments:
     """What a part did since its last report; all counts are increments.
 
     `drops` and `rejects` are by reason; `first_reject` describes one of the rejects in one line.

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from tokmill.engines.engine import Engine
-    from tokmill.recipes.spec import Progress, RunSpec
+    from tokmill.recipes.spec import Increments, RunSpec
     from tokmill.settings.schema import Config
 
 
@@ -48,7 +48,7 @@ class Observer(Protocol):
     def started(self, plan: Plan, n_done: int, notes: Sequence[str]) -> None:
         """Receive the plan, how many parts earlier attempts finished, and notes for the user."""
 
-    def progressed(self, progress: Progress) -> None:
+    def progressed(self, progress: Increments) -> None:
         """Receive increments."""
 
     def peak_memory_bytes(self) -> int:
@@ -62,7 +62,7 @@ class Executor(Protocol):
         self,
         spec: RunSpec,
         parts: Sequence[Part],
-        report: Callable[[Progress], None],
+        report: Callable[[Increments], None],
         n_workers: int,
         reference: Callable[[], Engine],
     ) -> Iterator[PartRecord]:

@@ -21,7 +21,7 @@ from tokmill.dataset.layout import PARTS, part_name
 from tokmill.errors import ParityError, TokmillError
 from tokmill.interrupts import DelayedInterrupts
 from tokmill.recipes.left_out import is_weighed_slice
-from tokmill.recipes.spec import Progress
+from tokmill.recipes.spec import Increments
 from tokmill.run.block_pool import BlockPool, Work
 from tokmill.run.part_writer import CHECKPOINT_S, PartWriter
 from tokmill.sources.formats import open_slice
@@ -42,7 +42,7 @@ def run_part(
     spec: RunSpec,
     part: Part,
     recipe: Callable[[], Recipe],
-    report: Callable[[Progress], None],
+    report: Callable[[Increments], None],
     *,
     checkpoint_s: float = CHECKPOINT_S,
 ) -> PartRecord:
@@ -81,7 +81,7 @@ def run_part(
         with DelayedInterrupts() as interrupts, interrupts.delayed():
             # Interrupted here, the shards would have no record, and the commit would begin again.
             record = writer.finish()
-        report(Progress(stage_s={**timer.seconds, **writer.stage_s}))
+        report(Increments(stage_s={**timer.seconds, **writer.stage_s}))
         return record
     except ParityError:
         writer.discard()  # the same engine wrote the open commit
@@ -98,7 +98,7 @@ def _write_blocks(
     writer: PartWriter,
     start: ResumePoint | None,
     timer: StageTimer,
-    report: Callable[[Progress], None],
+    report: Callable[[Increments], None],
 ) -> None:
     with ThreadPoolExecutor(spec.n_threads, "tokmill") as pool, DelayedInterrupts() as interrupts:
         blocks = BlockPool(pool, recipe, _timed(_works(spec, part, recipe, start), timer), spec)
@@ -177,8 +177,8 @@ def _check_parity(encoded: EncodedBlock, source: str) -> None:
         raise ParityError(f"{source}: record {place.line} of its slice: {line}")
 
 
-def _as_resumed(counts: Counts) -> Progress:
-    return Progress(
+def _as_resumed(counts: Counts) -> Increments:
+    return Increments(
         input_bytes=counts.input_bytes,
         text_bytes=counts.text_bytes,
         records=counts.records,

@@ -34,7 +34,7 @@ from tokmill.dataset.counts import Counts
 from tokmill.dataset.layout import PARTS, SPLITS, commit_name, part_name
 from tokmill.dataset.rejects import describe_reject
 from tokmill.errors import RecordError, StorageError
-from tokmill.recipes.spec import Progress
+from tokmill.recipes.spec import Increments
 from tokmill.run.open_commit import OpenCommit
 from tokmill.storage import write_file
 from tokmill.timing import StageTimer, add_seconds
@@ -124,7 +124,7 @@ class PartWriter:
 
     def add(
         self, slice_index: int, source: str, block: EncodedBlock, origin: Callable[[], Place]
-    ) -> Progress:
+    ) -> Increments:
         """Write one block, and end each commit that it fills.
 
         `source` is the path of its file; `origin` returns the place where its slice begins there.
@@ -160,7 +160,7 @@ class PartWriter:
             place = block.rejects[0].place.shifted(origin())
             first = describe_reject(source, place, block.rejects[0])
         self._added()
-        return Progress(
+        return Increments(
             input_bytes=block.input_bytes,
             text_bytes=int(block.text_bytes.sum()),
             records=n_records + len(block.rejects),

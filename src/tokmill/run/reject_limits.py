@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from tokmill.dataset.counts import Counts
-    from tokmill.recipes.spec import Progress
+    from tokmill.recipes.spec import Increments
     from tokmill.run.forecast.sample import InputSample
     from tokmill.run.plan import Plan
     from tokmill.settings.schema import LimitSettings
@@ -58,7 +58,7 @@ class RejectLimit:
     `text_bytes`: rendered by this attempt. `stage_s`: seconds of all its threads, by stage.
     """
 
-    def __init__(self, plan: Plan, forward: Callable[[Progress], None]) -> None:
+    def __init__(self, plan: Plan, forward: Callable[[Increments], None]) -> None:
         self._limit = plan.spec.config.limits.max_reject_fraction
         self._forward = forward
         self._n_records = 0
@@ -67,7 +67,7 @@ class RejectLimit:
         self.text_bytes = 0
         self.stage_s: dict[str, float] = {}
 
-    def progressed(self, progress: Progress) -> None:
+    def progressed(self, progress: Increments) -> None:
         """Add increments; raises `RecordError` from `FRACTION_CHECKED_FROM` records on."""
         self._n_records += progress.records
         self._reasons.update(progress.rejects)

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Literal
 from tokmill import tables
 from tokmill.errors import UsageError
 from tokmill.extensions import find, find_all
-from tokmill.sources.compressed import frame_starts
+from tokmill.sources.compressed_sizes import frame_starts
 from tokmill.sources.slices import Slice, SourceFile
 
 if TYPE_CHECKING:

@@ -29,7 +29,7 @@ from tokmill.run.forecast.windows import (
     windows,
 )
 from tokmill.run.unread_input import describe_unread
-from tokmill.sources.compressed import decompressed_bytes
+from tokmill.sources.compressed_sizes import decompressed_bytes
 from tokmill.sources.formats import open_slice
 from tokmill.sources.json_lines import JsonBlock
 from tokmill.sources.parse_blocks import parse_blocks

@@ -5,7 +5,7 @@ import gzip
 import pytest
 
 from tokmill.sources import streams
-from tokmill.sources.compressed import decompressed_bytes
+from tokmill.sources.compressed_sizes import decompressed_bytes
 from tokmill.sources.formats import cut
 from tokmill.sources.slices import Slice, SourceFile
 from tokmill.sources.streams import zstd
