@@ -119,18 +119,18 @@ def test_without_a_record_it_is_an_encyclopedia():
         ),
         (
             {"messages": [{"role": "user", "content": BODY}]},
-            "a.jsonl: the records are chats (messages[].role, messages[].content): tokmill sft "
-            "makes samples of them, tokmill pretrain reads text",
+            "a.jsonl: the records are chats (messages[].role, messages[].content): "
+            "use tokmill sft, or tokmill sft --plan to predict it; tokmill pretrain reads text",
         ),
         (
             {"conversations": [{"from": "human", "value": BODY}], "id": "1"},
             "a.jsonl: the records are chats (conversations[].from, conversations[].value): "
-            "tokmill sft makes samples of them, tokmill pretrain reads text",
+            "use tokmill sft, or tokmill sft --plan to predict it; tokmill pretrain reads text",
         ),
         (
             {"id": "1", "messages": '[{"role": "user", "content": "how many are they"}]'},
-            "a.jsonl: the records are chats (messages[].role, messages[].content): tokmill sft "
-            "makes samples of them, tokmill pretrain reads text",
+            "a.jsonl: the records are chats (messages[].role, messages[].content): "
+            "use tokmill sft, or tokmill sft --plan to predict it; tokmill pretrain reads text",
         ),
         (
             {"title": "sums", "question": "how many are they", "answer": "42"},

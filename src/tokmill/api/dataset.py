@@ -74,12 +74,12 @@ class Dataset:
         self.close()
 
     def __reduce__(self) -> tuple[Callable[..., Dataset], tuple[str]]:
-        """Travel to another process as a name: the directory is opened again there."""
+        """Pickle as the path of the directory; it is opened again when unpickled."""
         reopen = partial(open_dataset, split=self._split, tokenizer=self._tokenizer)
         return reopen, (str(self.directory),)
 
     def close(self) -> None:
-        """Let go of all mapped shards; what is asked for later maps them again.
+        """Unmap all shards; later reads map them again.
 
         Arrays that were returned stay readable.
         """

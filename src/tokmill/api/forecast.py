@@ -1,4 +1,4 @@
-"""The forecast of a run: what it would make and take, from a sample of its input."""
+"""The forecast of a run: its tokens, disk, time and memory, predicted from a sample."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class RunForecast:
-    """What a run would make and take.
+    """The predicted amounts of a run.
 
     Amounts with a `_low` and a `_high` lie between the two in 9 of 10 runs; all three are equal
-    where `is_counted` says that the input was small enough to be read to its end.
+    if `is_counted`: the input was small enough to be read to its end.
 
     Attributes:
         kind: `pretrain` or `sft`.
@@ -33,15 +33,15 @@ class RunForecast:
         sampled_bytes: input that was read for this forecast.
         is_counted: whether that was all of it.
         documents: documents or samples.
-        documents_low: see above.
-        documents_high: see above.
+        documents_low: lower end of the 90 % range of `documents`.
+        documents_high: upper end of the 90 % range of `documents`.
         tokens: tokens, eos included.
-        tokens_low: see above.
-        tokens_high: see above.
+        tokens_low: lower end of the 90 % range of `tokens`.
+        tokens_high: upper end of the 90 % range of `tokens`.
         text_bytes: rendered text in UTF-8.
         disk_bytes: size of the dataset.
-        disk_low_bytes: see above.
-        disk_high_bytes: see above.
+        disk_low_bytes: lower end of the 90 % range of `disk_bytes`.
+        disk_high_bytes: upper end of the 90 % range of `disk_bytes`.
         free_bytes: free space where the output is to stand, or in the current directory.
         time_s: wall time in seconds.
         memory_bytes: bound on the peak of memory, all processes together.

@@ -141,19 +141,19 @@ def plan(
     config: str | Path | None = None,
     **settings: Unpack[PlanArguments],
 ) -> RunForecast:
-    """Forecast what a run would make and take, from a sample of its input; write nothing.
+    """Predict tokens, disk, time and memory of a run from a sample of its input; write nothing.
 
     Args:
         inputs: see `pretrain`.
         recipe: which run: `tokmill.pretrain` or `tokmill.sft`; None: that of `config`, which is sft
             if it has a section [sft], else pretrain.
         tokenizer: see `pretrain`.
-        output: where the dataset would stand; says which disk must have the space.
+        output: directory of the dataset; its disk must have the space.
         config: a TOML file with settings.
         **settings: the settings of the run.
 
     Returns:
-        Tokens, documents, disk, time and memory, with the band of what was estimated.
+        Tokens, documents, disk, time and memory, each estimate with its lower and upper value.
 
     Raises:
         TokmillError: the run could not start, or would stop.

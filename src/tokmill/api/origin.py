@@ -46,11 +46,11 @@ class Origin:
         split: `train` or `val`.
         shard: name of its shard, without an ending.
         place: its number in the shard, from 0.
-        path: its input file; "" if documents of several files were committed together and the split
-            hides which of them is its own.
-        first_record: the record of that file that it came from, from 1; where that is not known
-            exactly, the first that it can be. 0 without a path.
-        last_record: the last record that it can be; equal to `first_record` where nothing was
+        path: its input file; "" if it cannot be determined, because a commit has documents of
+            several files and of two splits.
+        first_record: first record of that file from which the document can come, counted from 1; 0
+            without a path.
+        last_record: last record from which it can come; equal to `first_record` if nothing was
             dropped or rejected and the dataset has one split.
     """
 

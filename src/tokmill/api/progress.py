@@ -1,4 +1,4 @@
-"""How far a run is: sums, a line of figures as wide as the screen, and who hears of them."""
+"""The progress of a run: sums, a line of figures, and calls of the bar, the log and the caller."""
 
 from __future__ import annotations
 
@@ -32,8 +32,8 @@ class Progress:
     """How far a run is; counts are sums over all of its attempts.
 
     Attributes:
-        total_bytes: size of the input, as it is stored; 0 if nobody knows.
-        input_bytes: how much of that is done.
+        total_bytes: size of the input, as it is stored; 0 if unknown.
+        input_bytes: bytes of it that are done.
         text_bytes: rendered text in UTF-8, of this attempt.
         tokens: tokens written, eos included.
         documents: documents or samples written.
@@ -54,9 +54,9 @@ class Progress:
 
 @dataclass(slots=True)
 class Figures:
-    """Sums over a run so far; what earlier attempts had done is in no speed.
+    """Sums over all attempts of a run. Speeds count this attempt only.
 
-    `total_bytes`: of the whole input, 0 where nobody knows.
+    `total_bytes`: size of the input; 0 if unknown.
     """
 
     total_bytes: int = 0

@@ -126,10 +126,11 @@ def texts_of(value: Any, skipped_keys: frozenset[str] = _USUAL) -> list[str]:
 
 
 class HiddenTags(NamedTuple):
-    """The placeholders of a conversation; `hides_last`: whether a Jinja template sees them.
+    """The placeholders of a conversation.
 
-    It sees the tags themselves in all messages but the last, which is the reply to be trained:
-    many templates would remove the tags there, with the text between them.
+    `hides_last`: whether the placeholders stay in the last message, so that a Jinja template does
+    not see its tags. The last message is the reply to be trained, and many templates would remove
+    the tags there, with the text between them. In all other messages a template sees the tags.
     """
 
     placeholders: Mapping[str, Placeholder]

@@ -87,7 +87,11 @@ class ChatRenderer:
         )
 
     def _regular_samples(self, text: pa.LargeStringArray) -> Written | None:
-        """Return the samples of a regular block; None if it is not regular, or hardly ever."""
+        """Return the samples of a regular block; None if it is not, or if the try is skipped.
+
+        After blocks that were not regular, some blocks are not tried. Threads share the counters
+        without a lock: a lost update changes the number of tries, and no sample.
+        """
         self._n_blocks += 1
         if self._rule.append_eos != "no" or self._n_blocks < self._next_try:
             return None

@@ -157,7 +157,10 @@ def segment_weights(
 def _is_late(
     table: SegmentTable, chosen: npt.NDArray[np.bool_], turns: str
 ) -> npt.NDArray[np.bool_]:
-    """Return which turns stand behind the last user of their sample, or are the last chosen."""
+    """Return which turns come after the last user turn of their sample.
+
+    With `turns` "last": which come after its last chosen turn, or are that turn.
+    """
     is_limit = chosen if turns == "last" else table.roles == ROLES.index("user")
     last = np.full(int(table.samples.max(initial=-1)) + 1, -1, np.int64)
     np.maximum.at(last, table.samples[is_limit], np.flatnonzero(is_limit))
@@ -237,9 +240,9 @@ def times_record_weight(
 
 
 def last_reply_weights(conversation: Conversation, i: int) -> list[float | None] | None:
-    """Return the weights of the sample that ends with message `i`, the only one that is trained.
+    """Return weights for a sample that ends with message `i`: 0 for all messages but this one.
 
-    None if that message is not trained: it is no reply, or the record gives it weight 0.
+    None if that message is not trained: it is not a reply, or its weight in the record is 0.
     """
     weight = conversation.weights[i]
     if conversation.messages[i]["role"] != "assistant" or weight == 0:

@@ -31,9 +31,9 @@ from tokmill.words.printable import printable, printable_lines
 COMMANDS = {
     "pretrain": ("tokmill.cli.pretrain", "Records to token shards."),
     "sft": ("tokmill.cli.sft", "Conversations to token shards and loss masks."),
-    "plan": ("tokmill.cli.plan", "What a run would make and take; writes nothing."),
-    "report": ("tokmill.cli.report", "What a dataset takes: disk, host RAM, GPU memory."),
-    "memory": ("tokmill.cli.memory", "What a model takes: GPU memory and host RAM."),
+    "plan": ("tokmill.cli.plan", "Predict tokens, disk, time and memory of a run."),
+    "report": ("tokmill.cli.report", "Show the contents and memory needs of a dataset."),
+    "memory": ("tokmill.cli.memory", "Estimate GPU memory and host RAM of a model."),
     "verify": ("tokmill.cli.verify", "Check a dataset against its manifest."),
     "inspect": ("tokmill.cli.inspect", "Show documents of a dataset, decoded."),
 }
@@ -50,7 +50,7 @@ Exit codes:
   7    a worker process died
   70   a bug in tokmill
   130  interrupted, by Ctrl-C or SIGTERM
-  141  whoever read the output has gone"""
+  141  standard output was closed (for example by `head`)"""
 
 MAX_MESSAGE = 900
 
@@ -212,7 +212,7 @@ def _refuse_words(error: click.ClickException) -> int:
 
 
 def _with_variable(error: click.ClickException) -> str:
-    """Return what is wrong; a value that a variable has is not said to be an option's."""
+    """Return the error message; name the environment variable if the value came from it."""
     if isinstance(error, click.BadParameter) and error.ctx is not None and error.param is not None:
         name, variable = error.param.name, error.param.envvar
         source = error.ctx.get_parameter_source(name) if name else None
@@ -222,5 +222,5 @@ def _with_variable(error: click.ClickException) -> str:
 
 
 def _drop_output() -> None:
-    """Send to nowhere what is left of standard output: Python writes it when it exits."""
+    """Discard the rest of standard output, so that Python's flush at exit cannot fail."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

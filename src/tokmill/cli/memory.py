@@ -26,9 +26,9 @@ def command(
     list_gpus: bool,
     **options: Any,
 ) -> None:
-    """Return what a model takes: GPU memory and host RAM, of training and of serving.
+    """Estimate GPU memory and host RAM for training and serving a model.
 
-    From formulas alone, without GPU, network or dataset; --explain shows them.
+    Uses formulas only, no GPU, network or dataset; --explain shows them.
 
     \b
     Examples:

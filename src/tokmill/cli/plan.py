@@ -24,11 +24,11 @@ if TYPE_CHECKING:
 def command(
     paths: tuple[str, ...], config_file: Path | None, as_json: bool, **options: Any
 ) -> None:
-    """Return what a run would make and take; write nothing.
+    """Predict tokens, disk, time and memory of `tokmill pretrain`; for chats: `tokmill sft --plan`.
 
-    Up to 4 MB of input are read whole, and then tokens and documents are exact. Of more, 2 MB are
-    sampled, or 5 % if that is more, spread over it; compressed files, arrays and CSV only at their
-    heads.
+    Nothing is written. Up to 4 MB of input are read completely; tokens and documents are then
+    exact. Larger inputs are sampled: 5 %, at least 2 MB. Compressed files, JSON arrays and CSV are
+    sampled only at their beginning.
 
     \b
     Examples:

@@ -1,4 +1,4 @@
-"""The one place that prints: whatever a name, a message or a record holds drives no terminal."""
+"""The only module that prints; control characters in names, messages and records are escaped."""
 
 from __future__ import annotations
 

@@ -19,7 +19,7 @@ from tokmill.settings.schema import SFT_SECTIONS
 @settings_options(*SFT_SECTIONS)
 @model_options
 @run_options
-@click.option("--plan", "plan_only", is_flag=True, help="Say what it would make; write nothing.")
+@click.option("--plan", "plan_only", is_flag=True, help="Predict the dataset; write nothing.")
 def command(
     paths: tuple[str, ...],
     config_file: Path | None,
@@ -33,7 +33,7 @@ def command(
     """Turn conversations into token shards with loss masks.
 
     Records may be OpenAI messages, ShareGPT conversations, prompt and completion, Alpaca
-    instructions or text, also mixed. The mask says of every token whether it counts in the loss.
+    instructions or text, also mixed. The mask marks the tokens that count in the loss.
     The same command continues a run that was stopped, unless it reads standard input.
 
     \b

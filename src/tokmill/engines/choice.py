@@ -62,10 +62,11 @@ class EngineChoice:
 
     `n_checked`: texts on which its ids were the reference's before the run. `mb_per_s`: expected
     speed of each exact engine on this corpus. `refused`: reasons against other engines.
-    `spot_share`: share of the text that the reference encodes again during the run; by default that
-    of `spot_share`. `reference`: version of the reference that was compared, '' in plans of earlier
-    versions. `scan`: comparison on all characters, None if there was none. `scan_kept`: whether an
-    earlier run did it. `continuation`: in SFT, if continuations need an engine of their own.
+    `spot_share`: share of the text that the reference encodes again during the run; default:
+    `spot_check.spot_share(name)`. `reference`: version of the reference that was compared, '' in
+    plans of earlier versions. `scan`: comparison on all characters, None if there was none.
+    `scan_kept`: whether an earlier run did it. `continuation`: in SFT, if continuations need an
+    engine of their own.
     """
 
     name: str

@@ -88,7 +88,7 @@ def lay_out(batch: SampleBatch, rules: SampleRules) -> Layout:
 
 
 class _Joints(NamedTuple):
-    """What each of n segments is, beside the segment before it: (n,) bool each.
+    """Relation of each of n segments to the one before it: (n,) bool each.
 
     `follows_text`: text after text of the same sample. `continues`: belongs to the same text as the
     segment before. `starts_span`: its weight differs, a turn ended, or it is no text.

@@ -111,8 +111,8 @@ def _stripped_trained(
 ) -> npt.NDArray[np.int64]:
     """Return the trained segments that became shorter.
 
-    `after`: the white space after control tokens was stripped. After a trained control token that
-    is the suffix of an end of turn, which does not count.
+    `after`: the white space after control tokens was stripped. White space
+    after a trained control token belongs to the suffix of the turn and is not counted.
     """
     is_shorter = np.diff(byte_offsets(stripped)) < np.diff(byte_offsets(before))
     found = np.flatnonzero(is_shorter & (batch.weights > 0))

@@ -32,7 +32,7 @@ _Value = TypeVar("_Value")
 
 @dataclass(frozen=True, slots=True)
 class EncodedBlock:
-    """One block, encoded: its n documents in order, and its other records by what became of them.
+    """An encoded block: its n documents in order, and its dropped and rejected records.
 
     `tokens`: (n_tokens,) of the shard's dtype, with bos and eos. `offsets`: (n + 1,) int64.
     `rows`, `text_bytes`, `is_val`: (n,): row of the record, bytes of the document, whether it is

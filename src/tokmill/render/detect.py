@@ -168,7 +168,7 @@ def _chat(sample: FieldSample, fields: Mapping[str, FieldBytes]) -> str:
         if speakers and spoken and name not in _texts(sample, fields):
             return (
                 f"the records are chats ({name}[].{min(speakers)}, {name}[].{min(spoken)}): "
-                "tokmill sft makes samples of them, tokmill pretrain reads text"
+                "use tokmill sft, or tokmill sft --plan to predict it; tokmill pretrain reads text"
             )
     asked, answered = (
         [key for key in keys if key in sample.string_keys] for keys in (_ASKED, _ANSWERED)

@@ -68,8 +68,8 @@ class Executor(Protocol):
     ) -> Iterator[PartRecord]:
         """Yield the record of each part when it is done, in any order.
 
-        `report` hears the increments of progress. `reference` returns the reference engine, loaded
-        at most once in this process.
+        `report` receives the increments of progress. `reference` returns the reference engine,
+        loaded at most once in this process.
         """
 
 

@@ -114,11 +114,14 @@ class LimitSettings:
     """Documents that are left out, and when a run stops because too much is broken."""
 
     min_tokens: int = dataset_setting(
-        0, "Drop shorter documents, in tokens (without eos; chats with all tokens).", minimum=0
+        0,
+        "Drop documents with fewer tokens (eos not counted; in chats all tokens count).",
+        minimum=0,
     )
     max_tokens: int = dataset_setting(
         0,
-        "Drop longer documents, in tokens (without eos; chats with all tokens); 0: no limit.",
+        "Most tokens of a document (eos not counted); longer ones are dropped (chats: see "
+        "--too-long); 0: no limit.",
         minimum=0,
     )
     on_error: str = runtime_setting(

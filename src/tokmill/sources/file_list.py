@@ -119,7 +119,7 @@ def _repeated(keys: npt.NDArray[np.int64]) -> Iterator[list[int]]:
 
 
 def _identity(path: str) -> tuple[str, int, int, int, int]:
-    """Return a key that only the same file has; of a name that is no file, the name.
+    """Return a key that only the same file has; the name itself if the path is not a file.
 
     On some mounts several files have one inode: size and time still distinguish most of them, and
     reading a file twice is better than losing one. Inode 0 means "none".

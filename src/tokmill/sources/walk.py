@@ -119,7 +119,7 @@ class Walk:
 
 
 def _is(asked: Callable[[], bool]) -> bool:
-    """Return the answer of an entry about its kind; False for a link in a loop of links."""
+    """Return the result of `entry.is_dir` or a similar method; False for a loop of links."""
     try:
         return asked()
     except OSError as error:
