@@ -47,6 +47,12 @@ def test_a_built_in_name_wins(install):
     assert find(ENGINES, "tokenizers").extension is None
 
 
+@pytest.mark.parametrize(("table", "name"), [(ENGINES, "auto"), (RENDERERS, "a:b")])
+def test_a_value_of_a_setting_that_names_no_object_is_one_line(table, name):
+    with pytest.raises(UsageError, match=f"{table.kind} '{name}': this value does not name one"):
+        find(table, name)
+
+
 def test_a_package_that_cannot_be_imported_is_named(install):
     install("broken", "[tokmill.engines]\nbad = broken_one:ENGINE\n", broken_one="1 / 0\n")
     with pytest.raises(UsageError) as caught:

@@ -83,6 +83,7 @@ def find(table: Table, name: str) -> Found:
     named = list(points.select(name=name))
     if not named:
         check_name(table, name, table.kind)
+        raise UsageError(f"{table.kind} {name!r}: this value does not name one {table.kind}")
     if len(named) > 1:
         packages = " and ".join(_package(point) for point in named)
         raise UsageError(f"{table.kind} {name}: two packages have it, {packages}: uninstall one")

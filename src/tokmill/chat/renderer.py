@@ -25,6 +25,8 @@ if TYPE_CHECKING:
     from tokmill.settings.sft import SftSettings
     from tokmill.values import Records, Reject
 
+    WriteRecords = Callable[[pa.LargeStringArray], Written]
+
 _MOST_SKIPPED = 64
 """At most so many blocks are skipped before the fast path is tried again."""
 
@@ -32,8 +34,9 @@ _MOST_SKIPPED = 64
 class ChatRenderer:
     """Turns records into samples; threads may share one.
 
-    `settings.schema`: a schema, `auto` resolved. `write`: writes records one by one, in this
-    process or another; `writer.write` by default.
+    `settings.schema`: a schema, `auto` resolved. `pooled`: returns the function that writes records
+    one by one, perhaps in other processes, from the writer of this process; by default it is that
+    writer's `write`.
     """
 
     schema = pa.schema([(WHOLE_RECORD, pa.large_string())])
@@ -44,13 +47,14 @@ class ChatRenderer:
         template: ChatTemplate,
         rule: MaskRule,
         vocabulary: Vocabulary,
+        pooled: Callable[[RecordWriter], WriteRecords] | None = None,
     ) -> None:
         is_rendered = settings.schema == "text" and settings.rendered_text == "parse"
         self.name = f"{settings.schema} as {'it is' if is_rendered else template.name}"
         self._settings = settings
         self._rule = rule
         self.writer = RecordWriter(settings, template, rule, vocabulary)
-        self.write: Callable[[pa.LargeStringArray], Written] = self.writer.write
+        self.write = self.writer.write if pooled is None else pooled(self.writer)
         self._inline = patterns(self.writer.forms.closing_tags)
         self._columnar = ColumnarWriter(template, vocabulary.control)
         self._n_blocks = self._next_try = self._n_failed = 0

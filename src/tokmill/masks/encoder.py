@@ -53,8 +53,8 @@ class EncodedSamples:
     the indices of samples that became no tokens.
 
     For the spot check, refused samples included: `texts` that engines encoded, their
-    `text_tokens`, their samples `text_samples`, and `is_continuation`, whether the engine for
-    continuations encoded a text, if that is another engine.
+    `text_tokens`, their samples `text_samples`, and `by_continuation_engine`, whether the engine
+    for continuations encoded a text, if that is another engine.
     """
 
     tokens: SampleTokens
@@ -64,7 +64,7 @@ class EncodedSamples:
     texts: pa.LargeStringArray
     text_tokens: TokenBatch
     text_samples: npt.NDArray[np.int64]
-    is_continuation: npt.NDArray[np.bool_]
+    by_continuation_engine: npt.NDArray[np.bool_]
 
     def selected(self, keep: npt.NDArray[np.bool_]) -> EncodedSamples:
         """Return the samples whose `keep` (n,) is true."""
@@ -137,9 +137,16 @@ class SampleEncoder:
             counters[STRADDLING_TOKENS] = np.bincount(mixed, minlength=len(every))
             if rules.straddling == "reject":
                 _refuse(refused, mixed, _STRADDLES)
-        is_other = is_continuation & (self._continuation is not self._engine)
-        texts = (layout.texts, tokens, layout.text_sample, is_other)
-        encoded = EncodedSamples(samples, every, counters, refused, *texts)
+        encoded = EncodedSamples(
+            samples,
+            every,
+            counters,
+            refused,
+            texts=layout.texts,
+            text_tokens=tokens,
+            text_samples=layout.text_sample,
+            by_continuation_engine=is_continuation & (self._continuation is not self._engine),
+        )
         encoded = encoded.selected(~np.isin(every, list(refused)))
         timer.end("mask")
         return encoded

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 
     import numpy.typing as npt
 
+    from tokmill.chat.records import RecordWriter
     from tokmill.engines.engine import Engine
     from tokmill.engines.spot_check import Checked
     from tokmill.masks.encoder import EncodedSamples
@@ -60,14 +61,9 @@ class SftRecipe:
         self._settings = sft_settings(config)
         self._limits = config.limits
         self._val_fraction = config.output.val_fraction
-        self._renderer = make_chat_renderer(config, tokenizer, spec.template)
-        self._pool = RenderPool(
-            self._renderer.writer,
-            (self._settings, spec.template, vocabulary_of(config, tokenizer, spec.template)),
-            n_writers(spec),
-            children_only=is_foreign(spec.template),
+        self._renderer = make_chat_renderer(
+            config, tokenizer, spec.template, lambda writer: _make_pool(spec, writer).write
         )
-        self._renderer.write = self._pool.write
         self.schema = self._renderer.schema
         self.dtype = token_dtype(config.output.dtype, tokenizer.max_emittable_id)
         is_reject = config.tokenizer.control_tokens_in_text == "reject"
@@ -160,7 +156,7 @@ class SftRecipe:
             lambda is_continuation, window: self._encoder.encode_text(
                 window, timer, is_continuation=is_continuation
             ),
-            encoded.is_continuation,
+            encoded.by_continuation_engine,
         )
         timer.end("spot check")
         return checked
@@ -194,6 +190,13 @@ def _checks(
     owner = encoded.text_samples
     found = counts(checked, owner, n_samples)
     return found | routed_counts(encoded.text_tokens, owner, n_samples)
+
+
+def _make_pool(spec: RunSpec, writer: RecordWriter) -> RenderPool:
+    """Return the processes that render records; they end when nothing refers to the pool."""
+    config, template = spec.config, spec.template
+    setup = (sft_settings(config), template, vocabulary_of(config, spec.tokenizer, template))
+    return RenderPool(writer, setup, n_writers(spec), children_only=is_foreign(template))
 
 
 def _make_spot_check(spec: RunSpec, reference: Callable[[], Engine] | None) -> SpotCheck | None:

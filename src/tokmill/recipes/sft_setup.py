@@ -17,10 +17,12 @@ from tokmill.tokenizer.continuation import continuation_tokenizer
 from tokmill.tokenizer.control_tokens import added_tokens, with_control_tokens
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
     from typing import Any
 
     from tokmill.chat.conversation import Message
+    from tokmill.chat.records import RecordWriter
+    from tokmill.chat.renderer import WriteRecords
     from tokmill.settings.schema import Config
     from tokmill.settings.sft import SftSettings
     from tokmill.tokenizer.tokenizer import Tokenizer
@@ -157,8 +159,13 @@ def check_boundary(config: Config, tokenizer: Tokenizer, renderer: ChatRenderer)
         )
 
 
-def make_chat_renderer(config: Config, tokenizer: Tokenizer, source: str) -> ChatRenderer:
-    """Return the renderer of a resolved run; `source` is its template.
+def make_chat_renderer(
+    config: Config,
+    tokenizer: Tokenizer,
+    source: str,
+    pooled: Callable[[RecordWriter], WriteRecords] | None = None,
+) -> ChatRenderer:
+    """Return the renderer of a resolved run; `source` is its template, `pooled`: see the class.
 
     Raises:
         UsageError: the template does not fit the tokenizer.
@@ -166,4 +173,4 @@ def make_chat_renderer(config: Config, tokenizer: Tokenizer, source: str) -> Cha
     settings = sft_settings(config)
     vocabulary = vocabulary_of(config, tokenizer, source)
     template = make_template(source, settings, vocabulary)
-    return ChatRenderer(settings, template, mask_rule(settings), vocabulary)
+    return ChatRenderer(settings, template, mask_rule(settings), vocabulary, pooled)
