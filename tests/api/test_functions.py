@@ -274,8 +274,8 @@ def test_inputs_tokenizer_and_output_may_stand_in_the_file(source, tokenizer_dir
         ({"val_fraction": 2.0}, "val_fraction: expected between 0.0 and 1.0, found 2.0"),
         ({"workers": "2"}, "workers: expected int, found str ('2')"),
         ({"part_bytes": "2 parsecs"}, "part_bytes: expected a size such as 8MiB or 1GB, "),
-        ({"tokenizer": ""}, "no tokenizer: give tokenizer, a file, a directory or a Hub name"),
-        ({"output": None}, "no output: give output, a directory to write the dataset to"),
+        ({"tokenizer": ""}, "no tokenizer: give tokenizer=…, a file, a directory or a Hub name"),
+        ({"output": None}, "no output: give output=…, a directory to write the dataset to"),
     ],
 )
 def test_a_wrong_argument_is_one_line_that_names_it_as_it_was_written(make, settings, message):

@@ -10,16 +10,15 @@ the process is left changed by a call.
 from __future__ import annotations
 
 import logging
-import re
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Unpack
 
 from tokmill.api.dataset import Dataset, open_dataset
 from tokmill.api.jobs import checked_recipe, make_dataset, verify_dataset
+from tokmill.api.keyword_messages import keyword_messages
 from tokmill.api.progress import Progress, RunObserver
-from tokmill.errors import TokmillError, UsageError
+from tokmill.errors import UsageError
 from tokmill.settings.load import config_from_arguments, file_values
 from tokmill.settings.schema import PRETRAIN_SECTIONS, SFT_SECTIONS
 
@@ -36,7 +35,6 @@ ProgressCall = Callable[[Progress], object]
 
 _SECTIONS = {"pretrain": PRETRAIN_SECTIONS, "sft": SFT_SECTIONS}
 _FOR_THE_BILL = ("model", "gpu")
-_OPTION = re.compile(r"(?<![\w-])--([a-z][a-z-]+)")
 _LOG = logging.getLogger("tokmill")
 
 
@@ -84,7 +82,7 @@ def pretrain(
         >>> len(dataset), dataset.n_tokens
     """
     given = {"tokenizer": tokenizer, "output": output, **settings}
-    with _keyword_messages():
+    with keyword_messages():
         chosen = _config("pretrain", inputs, config, given)
         return _run(chosen, overwrite, progress)
 
@@ -127,7 +125,7 @@ def sft(
         >>> dataset[0][dataset.mask(0) == 1]
     """
     given = {"tokenizer": tokenizer, "output": output, **settings}
-    with _keyword_messages():
+    with keyword_messages():
         chosen = _config("sft", inputs, config, given)
         return _run(chosen, overwrite, progress)
 
@@ -165,7 +163,7 @@ def plan(
     from tokmill.api.forecast import plan_run
 
     given = {"tokenizer": tokenizer, "output": output, **settings}
-    with _keyword_messages():
+    with keyword_messages():
         if recipe is None:
             is_sft = config is not None and "sft" in file_values(Path(config))
             recipe = "sft" if is_sft else "pretrain"
@@ -219,7 +217,7 @@ def verify(directory: str | Path, *, tokenizer: str | Path = "") -> Verification
         >>> tokmill.verify("out").n_documents
     """
     path = Path(directory)
-    with _keyword_messages():
+    with keyword_messages():
         found = verify_dataset(path, str(tokenizer))
         found.check(path)
         return found
@@ -260,18 +258,3 @@ def _run(config: Config, overwrite: bool, progress: bool | ProgressCall | None) 
         observer.ended()
     directory = Path(config.output.dir)
     return Dataset(directory, manifest, split="", tokenizer=config.tokenizer.path)
-
-
-@contextmanager
-def _keyword_messages() -> Iterator[None]:
-    """Name keyword arguments in messages, `val_fraction`, and not options, `--val-fraction`."""
-    try:
-        yield
-    except TokmillError as error:
-        error.args = tuple(
-            _OPTION.sub(lambda found: found[1].replace("-", "_"), part)
-            if isinstance(part, str)
-            else part
-            for part in error.args
-        )
-        raise
