@@ -15,9 +15,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Unpack
 
 from tokmill.api.dataset import Dataset, open_dataset
-from tokmill.api.jobs import checked_recipe, make_dataset, verify_dataset
+from tokmill.api.jobs import checked_recipe, make_observed, verify_dataset
 from tokmill.api.keyword_messages import keyword_messages
-from tokmill.api.progress import Progress, RunObserver
+from tokmill.api.progress import Progress
 from tokmill.errors import UsageError
 from tokmill.settings.load import config_from_arguments, file_values
 from tokmill.settings.schema import PRETRAIN_SECTIONS, SFT_SECTIONS
@@ -240,21 +240,11 @@ def _config(
 
 def _run(config: Config, overwrite: bool, progress: bool | ProgressCall | None) -> Dataset:
     from tokmill.api.bar import make_bar
-    from tokmill.measure.process_tree import PeakMemory
 
     call = progress if callable(progress) else None
-    with PeakMemory() as memory:
-        observer = RunObserver(
-            memory,
-            note=_LOG.info,
-            warn=_LOG.warning,
-            bar=None if call or progress is False else make_bar(),
-            call=call,
-        )
-        try:
-            manifest = make_dataset(config, observer, overwrite=overwrite)
-        finally:
-            observer.close()
-        observer.ended()
+    bar = None if call or progress is False else make_bar()
+    manifest = make_observed(
+        config, overwrite=overwrite, note=_LOG.info, warn=_LOG.warning, bar=bar, call=call
+    )
     directory = Path(config.output.dir)
     return Dataset(directory, manifest, split="", tokenizer=config.tokenizer.path)

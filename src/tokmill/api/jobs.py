@@ -19,6 +19,8 @@ from tokmill.words.plural import plural
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
+    from tokmill.api.bar import Bar, NotebookBar
+    from tokmill.api.progress import Progress
     from tokmill.dataset.verify import Findings
     from tokmill.page.budgets import Budgets, BudgetSettings, OnDisk
     from tokmill.run.make_dataset import Observer
@@ -54,6 +56,33 @@ def make_dataset(config: Config, observer: Observer, *, overwrite: bool = False)
 
         check(BudgetSettings.of(config))
     return run(config, observer, overwrite=overwrite)
+
+
+def make_observed(
+    config: Config,
+    *,
+    overwrite: bool,
+    note: Callable[[str], None] | None,
+    warn: Callable[[str], None] | None,
+    bar: Bar | NotebookBar | None,
+    call: Callable[[Progress], object] | None = None,
+) -> dict[str, Any]:
+    """Make a dataset while a `RunObserver` with these receivers follows; return its manifest.
+
+    Raises:
+        TokmillError: see `make_dataset`.
+    """
+    from tokmill.api.progress import RunObserver
+    from tokmill.measure.process_tree import PeakMemory
+
+    with PeakMemory() as memory:
+        observer = RunObserver(memory, note=note, warn=warn, bar=bar, call=call)
+        try:
+            manifest = make_dataset(config, observer, overwrite=overwrite)
+        finally:
+            observer.close()
+        observer.ended()
+    return manifest
 
 
 def budgets_of(settings: BudgetSettings, disk: OnDisk | None) -> Budgets:

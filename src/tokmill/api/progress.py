@@ -146,7 +146,7 @@ def _length(fields: list[tuple[int, int, str]]) -> int:
 
 
 class RunObserver:
-    """Hears of a run: passes on notes and warnings, draws the bar, and calls back.
+    """Receives events of a run and forwards them to the bar, the log and the callback.
 
     Args:
         memory: samples the memory of the process tree.

@@ -35,33 +35,27 @@ def run_options(command: Callable[..., None]) -> Callable[..., None]:
 def run_and_show(
     config: Config, *, overwrite: bool, as_json: bool, profile: bool, quiet: bool
 ) -> None:
-    """Make a dataset, or continue one, and print what it holds and what it takes.
+    """Make a dataset, or continue one, and print its contents and its memory needs.
 
     Raises:
-        TokmillError: see `jobs.make_dataset`.
+        TokmillError: see `jobs.make_observed`.
     """
     from tokmill.api.bar import Bar, can_draw
-    from tokmill.api.jobs import make_dataset
-    from tokmill.api.progress import RunObserver
+    from tokmill.api.jobs import make_observed
     from tokmill.cli.budgets import show_at_end
     from tokmill.dataset.layout import MANIFEST
-    from tokmill.measure.process_tree import PeakMemory
     from tokmill.page.profile import profile_rows
     from tokmill.page.summary import summary_rows
 
     explain(_what_an_interrupt_means(config))
     has_notes = not (quiet or as_json)
-    with PeakMemory() as memory:
-        observer = RunObserver(
-            memory,
-            note=partial(show, err=True) if has_notes else None,
-            warn=None if quiet else warn,
-            bar=Bar() if has_notes and can_draw() else None,
-        )
-        try:
-            manifest = make_dataset(config, observer, overwrite=overwrite)
-        finally:
-            observer.close()
+    manifest = make_observed(
+        config,
+        overwrite=overwrite,
+        note=partial(show, err=True) if has_notes else None,
+        warn=None if quiet else warn,
+        bar=Bar() if has_notes and can_draw() else None,
+    )
     if as_json:
         show_json(manifest)
         return

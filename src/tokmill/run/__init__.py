@@ -5,6 +5,7 @@ The modules in the order of a run:
 1. `make_dataset`: the whole run as a list of the stages below.
 2. `prepare`: find the inputs, load the tokenizer and the renderer, cut the input into parts.
 3. `forecast`: read a small sample of the input; predict tokens, disk, time and memory from it.
+   `forecast_run` does this from settings, without making the dataset.
 4. `disk_checks`: refuse a file system without what commits need, or without room.
 5. `resume`: plan a new run, or continue the one in the directory. It uses `directory` (the files
    that may stand there), `choose_engine` (exact and fastest, measured on the sample), `plan`
