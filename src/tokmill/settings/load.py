@@ -116,7 +116,9 @@ def argument_values(
     values: dict[str, dict[str, Any]] = {}
     for argument, value in arguments.items():
         if argument not in settings:
-            raise UsageError(f"{argument}: no such setting: {_known(argument, settings)}")
+            raise UsageError(
+                f"{argument}: no such setting: {_home(argument)}{_known(argument, settings)}"
+            )
         if value is not None:
             section, name = settings[argument]
             values.setdefault(section, {})[name] = _without_paths(value)
