@@ -108,3 +108,15 @@ def test_another_source_than_the_planned_one_stops_a_worker(tmp_path, monkeypatc
     check_extensions([extension])
     with pytest.raises(StateError, match=r"^renderer planned:value: its source changed since"):
         check_extensions([dataclasses.replace(extension, sha256="0" * 64)])
+
+
+def test_a_function_of_the_standard_library_has_an_identity():
+    assert find_path("renderer", "os:getcwd").extension.sha256
+    assert find_path("renderer", "builtins:len").extension.sha256
+
+
+def test_a_module_that_exits_when_it_is_imported_is_one_line(tmp_path, monkeypatch):
+    (tmp_path / "leaves.py").write_text("raise SystemExit(0)\n")
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(UsageError, match="renderer leaves:f: cannot be imported: SystemExit: 0"):
+        find_path("renderer", "leaves:f")

@@ -102,7 +102,7 @@ def find_all(table: Table) -> list[Found]:
 def _loaded(table: Table, point: EntryPoint) -> Found:
     try:
         value, sha256 = point.load(), source_sha256(point.module)
-    except Exception as error:  # whatever the module raises
+    except (Exception, SystemExit) as error:  # whatever the module raises
         raise UsageError(
             f"{table.kind} {point.name}: {_package(point)} cannot be loaded ({point.value}): "
             f"{one_line(error)}"
@@ -171,7 +171,7 @@ def find_path(kind: str, target: str) -> Found:
             for part in attribute.split("."):
                 value = getattr(value, part)
             sha256 = source_sha256(module)
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         raise UsageError(f"{kind} {target}: cannot be imported: {one_line(error)}") from error
     distribution, version = _distribution_of(module)
     return Found(value, Extension(kind, target, target, distribution, version, sha256))
@@ -208,7 +208,7 @@ def source_sha256(module: str) -> str:
     spec = importlib.util.find_spec(top)
     folders = [Path(p) for p in (spec.submodule_search_locations or ())] if spec else []
     files = [path for folder in folders for path in folder.rglob("*") if _is_source(path)]
-    if not folders and spec is not None and spec.origin:
+    if not folders and spec is not None and spec.origin and spec.has_location:
         files, folders = [Path(spec.origin)], [Path(spec.origin).parent]
     digest = hashlib.sha256()
     for name, path in sorted((_name(path, folders), path) for path in files):

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import io
 import os
 import pty
 import re
@@ -104,4 +105,22 @@ def test_a_shell_of_ipython_in_no_terminal_has_no_bar(monkeypatch: pytest.Monkey
     monkeypatch.setattr("sys.stderr.isatty", lambda: False)
     package = types.SimpleNamespace(get_ipython=lambda: types.SimpleNamespace())
     monkeypatch.setitem(sys.modules, "IPython", package)
+    assert make_bar() is None
+
+
+class _NoStream:
+    """Stands for standard error in a program that replaced it."""
+
+
+def _closed() -> io.StringIO:
+    stream = io.StringIO()
+    stream.close()
+    return stream
+
+
+@pytest.mark.parametrize("stream", [None, _NoStream(), _closed()])
+def test_a_program_without_standard_error_has_no_bar(
+    monkeypatch: pytest.MonkeyPatch, stream: object
+) -> None:
+    monkeypatch.setattr("sys.stderr", stream)
     assert make_bar() is None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import io
 import json
 import logging
 import os
@@ -17,6 +18,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any, get_type_hints
 
+import numpy as np
 import psutil
 import pyarrow as pa
 import pytest
@@ -276,6 +278,13 @@ def test_inputs_tokenizer_and_output_may_stand_in_the_file(source, tokenizer_dir
         ({"part_bytes": "2 parsecs"}, "part_bytes: expected a size such as 8MiB or 1GB, "),
         ({"tokenizer": ""}, "no tokenizer: give tokenizer=…, a file, a directory or a Hub name"),
         ({"output": None}, "no output: give output=…, a directory to write the dataset to"),
+        ({"output": "a\0b"}, "output: expected a path, found "),
+        ({"output": 5}, "output: expected a path, found 5"),
+        ({"config": 5}, "config: expected a path, found 5"),
+        ({"config": ""}, "config: expected a path, found ''"),
+        ({"overwrite": "no"}, "overwrite: expected True or False, found 'no'"),
+        ({"progress": "bar"}, "progress: expected a function, True or False, found 'bar'"),
+        ({"paths": ["a"]}, "paths: the input is named twice: name it as inputs only"),
     ],
 )
 def test_a_wrong_argument_is_one_line_that_names_it_as_it_was_written(make, settings, message):
@@ -285,9 +294,41 @@ def test_a_wrong_argument_is_one_line_that_names_it_as_it_was_written(make, sett
     assert "\n" not in str(caught.value)
 
 
+@pytest.mark.parametrize("inputs", [None, 5, b"a", [None], [["a"]], {"a"}, {"a": 1}, io.StringIO()])
+def test_inputs_that_are_no_ordered_paths_are_refused(inputs):
+    with pytest.raises(UsageError, match="inputs: expected a path, or a sequence of paths"):
+        tokmill.pretrain(inputs, tokenizer="a", output="b")
+
+
+@pytest.mark.parametrize("call", [tokmill.open, tokmill.verify])
+@pytest.mark.parametrize("directory", [None, 5, b"a", "", "\0"])
+def test_a_directory_that_is_no_path_is_refused(call, directory):
+    with pytest.raises(UsageError, match="directory: expected a path, found "):
+        call(directory)
+
+
+def test_numbers_of_numpy_are_numbers(make):
+    made = make(min_tokens=np.int64(1), val_fraction=np.float64(0.25))
+    assert made.manifest["config"]["limits"]["min_tokens"] == 1
+    assert made.manifest["config"]["output"]["val_fraction"] == 0.25
+
+
+@pytest.mark.parametrize("recipe", ["other", ["sft"], {}])
+def test_a_recipe_is_one_of_two_names(recipe):
+    with pytest.raises(UsageError, match="recipe: expected one of pretrain, sft; found "):
+        tokmill.plan("a", tokenizer="b", recipe=recipe)
+
+
 @pytest.mark.parametrize(
     ("name", "value", "message"),
     [
+        (
+            "TOKMILL_PART_BYTES",
+            "x",
+            "TOKMILL_PART_BYTES (output.part_bytes): expected a size such as 8MiB or 1GB, ",
+        ),
+        ("TOKMILL_ENGINE", "x", "TOKMILL_ENGINE (run.engine): expected one of auto, "),
+        ("TOKMILL_VAL_FRACTION", "2", "TOKMILL_VAL_FRACTION (output.val_fraction): expected b"),
         ("TOKMILL_WORKERS", "two", "TOKMILL_WORKERS (run.workers): expected int, found 'two'"),
         ("TOKMILL_TEMPLATE", "x", "TOKMILL_TEMPLATE: there are two settings of this name: set "),
     ],

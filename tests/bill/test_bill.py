@@ -124,3 +124,10 @@ def test_a_sequence_is_as_said_or_packed_or_as_long_as_the_positions():
     assert with_sequence(TrainingSettings(), tiny, packed).sequence == 33
     assert with_sequence(TrainingSettings(), tiny, None).sequence == 77
     assert with_sequence(TrainingSettings(), None, None).sequence == 2048
+
+
+def test_a_model_may_be_a_path_object(tmp_path):
+    (tmp_path / "config.json").write_text(json.dumps(TINY))
+    assert bill.count_parameters(tmp_path) == bill.count_parameters(TINY)
+    with pytest.raises(UsageError, match=r"model: expected str, found int \(5\)"):
+        bill.count_parameters(5)

@@ -205,7 +205,9 @@ def test_a_lambda_renders_with_one_worker_and_is_one_line_with_two(outside):
     script.write_text(IN_PYTHON.format(tokenizer=str(outside.tokenizer)))
     said = outside.execute(script.name).stdout.splitlines()
     assert said[0].startswith("51 hello")
-    assert said[1] == (
-        "renderer __main__:<lambda>: workers cannot import a function of __main__, a notebook cell "
-        "or a lambda: put it into a module, or use one worker"
+    name, _, message = said[1].partition(": ")
+    assert name.startswith("renderer __main__:<lambda>@")
+    assert message == (
+        "workers cannot import a function of __main__, a notebook cell or a lambda: put it into a "
+        "module, or use one worker"
     )

@@ -1,6 +1,9 @@
 from __future__ import annotations
 
+import os
+import subprocess
 import sys
+from functools import partial
 
 import pyarrow as pa
 import pytest
@@ -101,3 +104,69 @@ def test_a_function_of_a_module_is_its_dotted_path():
 def test_a_local_function_is_known_by_its_code():
     found = [find_renderer(renderer_setting(f)).extension for f in (lambda b: b, lambda b: [b])]
     assert found[0].sha256 != found[1].sha256
+
+
+def _capturing(value):
+    return lambda batch: pa.array([str(value)] * batch.num_rows)
+
+
+@pytest.mark.parametrize(
+    "made",
+    [
+        _capturing,
+        lambda value: partial(_capturing, value),
+        lambda value: lambda batch, value=value: pa.array([value] * batch.num_rows),
+        lambda value: lambda batch: _capturing(value)(batch),
+    ],
+)
+def test_a_local_function_is_known_by_the_values_that_it_captures(made):
+    one, same, other = (renderer_setting(made(value)) for value in ("a", "a", "b"))
+    assert one == same != other
+
+
+def test_two_lambdas_stand_side_by_side():
+    names = [renderer_setting(_capturing(value)) for value in ("a", "b")]
+    batch = pa.RecordBatch.from_pydict({"record": ["{}"]})
+    assert [find_renderer(name).value(batch).to_pylist() for name in names] == [["a"], ["b"]]
+
+
+def test_a_function_that_captures_itself_has_an_identity():
+    def render(batch):
+        return render(batch)
+
+    assert renderer_setting(render) == renderer_setting(render)
+
+
+SET_IN_A_LAMBDA = """
+from tokmill.render.function import renderer_setting
+print(renderer_setting(lambda batch: batch in {"a", "b", "c", "d", "e"}))
+"""
+
+
+def test_a_lambda_has_the_same_identity_in_each_process():
+    names = {
+        subprocess.run(
+            [sys.executable, "-c", SET_IN_A_LAMBDA],
+            env={**os.environ, "PYTHONHASHSEED": seed},
+            capture_output=True,
+            text=True,
+            check=True,
+        ).stdout
+        for seed in ("1", "2", "3")
+    }
+    assert len(names) == 1
+
+
+def test_sys_exit_in_a_renderer_is_an_error_and_no_end_of_the_program(records):
+    with pytest.raises(UsageError, match="raised SystemExit: 0"):
+        renderer_of(lambda batch: sys.exit(0)).render(records(ROWS, SCHEMA))
+
+
+def test_a_renderer_may_drop_every_record_of_a_block(records):
+    renderer = renderer_of(lambda batch: pa.array([None] * batch.num_rows))
+    assert renderer.render(records(ROWS, SCHEMA)).dropped.tolist() == [0, 1, 2, 3]
+
+
+def test_a_block_without_records_is_not_rendered(records):
+    renderer = renderer_of(lambda batch: pa.array([1 // batch.num_rows]))
+    assert renderer.render(records([], SCHEMA)).text.to_pylist() == []

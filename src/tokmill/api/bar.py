@@ -17,7 +17,11 @@ _NOTEBOOK_WIDTH, _NOTEBOOK_EVERY_S = 100, 0.2
 
 def can_draw() -> bool:
     """Return whether stderr is a terminal that a line can be drawn over."""
-    return sys.stderr.isatty() and os.environ.get("TERM", "dumb") not in ("dumb", "unknown", "")
+    try:
+        is_terminal = sys.stderr.isatty()
+    except (AttributeError, ValueError):  # a program without stderr, or that closed or replaced it
+        return False
+    return is_terminal and os.environ.get("TERM", "dumb") not in ("dumb", "unknown", "")
 
 
 def make_bar() -> Bar | NotebookBar | None:

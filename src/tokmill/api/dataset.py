@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Any, Self, SupportsIndex, Unpack
 
 import numpy as np
 
+from tokmill.api import jobs
+from tokmill.api.keyword_messages import keyword_messages
 from tokmill.api.origin import Origin, OriginFinder, ShardInfo
 from tokmill.dataset.layout import SPLITS
 from tokmill.dataset.packs import Packs, open_packs
@@ -164,6 +166,7 @@ class Dataset:
             )
         return shard.weights[shard.span(place)].view(np.ndarray)
 
+    @keyword_messages()
     def text(self, number: SupportsIndex) -> str:
         r"""Return the text of a document, decoded with the tokenizer of the dataset.
 
@@ -199,18 +202,16 @@ class Dataset:
             VerifyError: a file of the index is missing or damaged.
         """
         packed = self.manifest.get("packs", {})
-        return {
-            split: open_packs(self.directory, split) for split in self.splits if split in packed
-        }
+        return {one: open_packs(self.directory, one) for one in self.splits if one in packed}
 
+    @keyword_messages()
     def verify(self) -> Verification:
         """Check every file of the dataset against its manifest; see `tokmill.verify`."""
-        from tokmill.api.jobs import verify_dataset
-
-        found = verify_dataset(self.directory, self._tokenizer)
+        found = jobs.verify_dataset(self.directory, self._tokenizer)
         found.check(self.directory)
         return found
 
+    @keyword_messages()
     def bill(
         self,
         *,
@@ -241,10 +242,8 @@ class Dataset:
             UsageError: the model or the GPU is not known, or settings contradict each other.
             VerifyError: a file of the dataset is missing.
         """
-        from tokmill.api.jobs import bill_of_dataset
-
         others = {"deepspeed": deepspeed, "training_args": training_args, "axolotl": axolotl}
-        return bill_of_dataset(self.directory, self.manifest, config, others, settings)
+        return jobs.bill_of_dataset(self.directory, self.manifest, config, others, settings)
 
     def _place(self, number: SupportsIndex) -> tuple[int, int]:
         """Return the index of a document's shard, and its place there."""
@@ -287,7 +286,7 @@ class Dataset:
 
 def open_dataset(directory: str | Path, *, split: str = "", tokenizer: str | Path = "") -> Dataset:
     """Open a finished dataset; see `tokmill.open`."""
-    path = Path(directory)
+    path = jobs.checked_path(directory, "directory")
     try:
         manifest = read_manifest(path)
     except (StateError, UsageError):
@@ -296,5 +295,5 @@ def open_dataset(directory: str | Path, *, split: str = "", tokenizer: str | Pat
         raise
     # Nothing but the bill reads these lists, which are the longest ones, and it checks them itself.
     check_complete({**manifest, "files": [], "sources": []}, path)
-    dataset = Dataset(path, manifest, split="", tokenizer=str(tokenizer))
+    dataset = Dataset(path, manifest, split="", tokenizer=str(tokenizer or ""))
     return dataset.split(split) if split else dataset

@@ -10,12 +10,14 @@ the process is left changed by a call.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+import os
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from io import IOBase
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Unpack
 
 from tokmill.api.dataset import Dataset, open_dataset
-from tokmill.api.jobs import checked_recipe, make_observed, verify_dataset
+from tokmill.api.jobs import checked_path, checked_recipe, make_observed, verify_dataset
 from tokmill.api.keyword_messages import keyword_messages
 from tokmill.api.progress import Progress
 from tokmill.errors import UsageError
@@ -23,8 +25,6 @@ from tokmill.settings.load import config_from_arguments, file_values
 from tokmill.settings.schema import PRETRAIN_SECTIONS, SFT_SECTIONS
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from tokmill.api.forecast import RunForecast
     from tokmill.api.jobs import Verification
     from tokmill.settings.arguments import PlanArguments, PretrainArguments, SftArguments
@@ -165,9 +165,9 @@ def plan(
     given = {"tokenizer": tokenizer, "output": output, **settings}
     with keyword_messages():
         if recipe is None:
-            is_sft = config is not None and "sft" in file_values(Path(config))
+            is_sft = config is not None and "sft" in file_values(checked_path(config, "config"))
             recipe = "sft" if is_sft else "pretrain"
-        if recipe not in _SECTIONS:
+        if recipe not in tuple(_SECTIONS):
             raise UsageError(f"recipe: expected one of pretrain, sft; found {recipe!r}")
         planned = plan_run(_config(recipe, inputs, config, given), _LOG.warning, _LOG.info)
         if planned.problem is not None:
@@ -196,7 +196,8 @@ def open(  # noqa: A001  its name in the package
     Example:
         >>> dataset = tokmill.open("out", split="val")
     """
-    return open_dataset(directory, split=split, tokenizer=tokenizer)
+    with keyword_messages():
+        return open_dataset(directory, split=split, tokenizer=tokenizer)
 
 
 def verify(directory: str | Path, *, tokenizer: str | Path = "") -> Verification:
@@ -216,9 +217,9 @@ def verify(directory: str | Path, *, tokenizer: str | Path = "") -> Verification
     Example:
         >>> tokmill.verify("out").n_documents
     """
-    path = Path(directory)
     with keyword_messages():
-        found = verify_dataset(path, str(tokenizer))
+        path = checked_path(directory, "directory")
+        found = verify_dataset(path, str(tokenizer or ""))
         found.check(path)
         return found
 
@@ -227,20 +228,40 @@ def _config(
     recipe: str, inputs: Inputs, config: str | Path | None, given: Mapping[str, Any]
 ) -> Config:
     """Return the settings of a run from the arguments of a call, variables and a file."""
-    paths = [inputs] if isinstance(inputs, str | Path) else list(inputs)
+    paths = _paths(inputs)
+    if paths and "paths" in given:
+        raise UsageError("paths: the input is named twice: name it as inputs only")
     arguments = {**given, **({"paths": paths} if paths else {})}
+    if given["output"]:
+        checked_path(given["output"], "output")
     if callable(arguments.get("renderer")):
         from tokmill.render.function import renderer_setting
 
         arguments["renderer"] = renderer_setting(arguments["renderer"])
-    file = None if config is None else Path(config)
+    file = None if config is None else checked_path(config, "config")
     made = config_from_arguments(_SECTIONS[recipe], arguments, file, also=_FOR_THE_BILL)
     return checked_recipe(made, recipe, file)
+
+
+def _paths(inputs: Inputs) -> list[str | Path]:
+    """Return the paths of the argument `inputs`, in their order."""
+    if isinstance(inputs, str | os.PathLike):
+        return [inputs]
+    refused = (bytes, IOBase, set, frozenset, Mapping)  # a set has no order
+    is_sequence = isinstance(inputs, Iterable) and not isinstance(inputs, refused)
+    paths = list(inputs) if is_sequence else []
+    if not is_sequence or not all(isinstance(path, str | os.PathLike) for path in paths):
+        raise UsageError(f"inputs: expected a path, or a sequence of paths; found {inputs!r}")
+    return paths
 
 
 def _run(config: Config, overwrite: bool, progress: bool | ProgressCall | None) -> Dataset:
     from tokmill.api.bar import make_bar
 
+    if not isinstance(overwrite, bool):
+        raise UsageError(f"overwrite: expected True or False, found {overwrite!r}")
+    if not (progress is None or isinstance(progress, bool) or callable(progress)):
+        raise UsageError(f"progress: expected a function, True or False, found {progress!r}")
     call = progress if callable(progress) else None
     bar = None if call or progress is False else make_bar()
     manifest = make_observed(

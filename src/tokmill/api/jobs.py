@@ -5,6 +5,7 @@ Nothing here prints or reads an option.
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -25,6 +26,17 @@ if TYPE_CHECKING:
     from tokmill.page.budgets import Budgets, BudgetSettings, OnDisk
     from tokmill.run.make_dataset import Observer
     from tokmill.settings.schema import Config
+
+
+def checked_path(value: str | os.PathLike[str], name: str) -> Path:
+    """Return the path that the argument `name` gives.
+
+    Raises:
+        UsageError: it is none.
+    """
+    if not isinstance(value, str | os.PathLike) or not str(value) or "\0" in str(value):
+        raise UsageError(f"{name}: expected a path, found {value!r}")
+    return Path(value)
 
 
 def checked_recipe(config: Config, kind: str, config_file: Path | None = None) -> Config:
@@ -151,8 +163,8 @@ def bill_of_dataset(
     from tokmill.page.budgets import as_json, on_disk
 
     check_complete(manifest, directory)
-    path = None if config_file is None else Path(config_file)
-    given = {kind: Path(file) for kind, file in files.items() if file is not None}
+    path = None if config_file is None else checked_path(config_file, "config")
+    given = {kind: checked_path(file, kind) for kind, file in files.items() if file is not None}
     values = argument_values(BILL_SECTIONS, arguments)
     settings = bill_settings(manifest["config"], path, given, values, option_name)
     return as_json(budgets_of(settings, on_disk(directory, manifest)))

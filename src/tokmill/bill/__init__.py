@@ -28,7 +28,7 @@ __all__ = [
 ]
 
 
-def count_parameters(model: str | Mapping[str, Any]) -> int:
+def count_parameters(model: str | Path | Mapping[str, Any]) -> int:
     """Return the parameters of a model, a tied tensor counted once.
 
     Args:
@@ -40,7 +40,7 @@ def count_parameters(model: str | Mapping[str, Any]) -> int:
     return _model(model).parameters
 
 
-def parameters_by_module(model: str | Mapping[str, Any]) -> dict[str, int]:
+def parameters_by_module(model: str | Path | Mapping[str, Any]) -> dict[str, int]:
     """Return the parameters of embedding, attention, mlp, experts, router, norm and head.
 
     Modules that a model lacks are left out, a tied head among them; the sum is `count_parameters`.
@@ -54,7 +54,7 @@ def parameters_by_module(model: str | Mapping[str, Any]) -> dict[str, int]:
     return _model(model).by_module()
 
 
-def training_memory(model: str | Mapping[str, Any], **settings: Any) -> dict[str, Any]:
+def training_memory(model: str | Path | Mapping[str, Any], **settings: Any) -> dict[str, Any]:
     """Return the GPU memory of training: the bill of the peak, and of each moment of a step.
 
     Args:
@@ -71,7 +71,7 @@ def training_memory(model: str | Mapping[str, Any], **settings: Any) -> dict[str
     return {"peak": bill.peak.as_json(), "moments": [moment.as_json() for moment in bill.moments]}
 
 
-def inference_memory(model: str | Mapping[str, Any], **settings: Any) -> dict[str, Any]:
+def inference_memory(model: str | Path | Mapping[str, Any], **settings: Any) -> dict[str, Any]:
     """Return the bill of GPU memory of serving.
 
     Args:
@@ -94,7 +94,7 @@ def inference_memory(model: str | Mapping[str, Any], **settings: Any) -> dict[st
 
 
 def host_memory(
-    model: str | Mapping[str, Any] | None = None,
+    model: str | Path | Mapping[str, Any] | None = None,
     directory: str | Path | None = None,
     **settings: Any,
 ) -> dict[str, Any]:
@@ -134,13 +134,15 @@ def disk_memory(directory: str | Path) -> dict[str, Any]:
     return dataset_disk(read_intact_manifest(path), file_sizes(path)).bill.as_json()
 
 
-def _model(model: str | Mapping[str, Any]) -> Model:
+def _model(model: str | Path | Mapping[str, Any]) -> Model:
     from tokmill.memory.load import load_model, model_from_config
     from tokmill.settings.bill import ModelSettings
+    from tokmill.settings.load import build_config
 
     if isinstance(model, Mapping):
         return model_from_config(model)
-    return load_model(ModelSettings(name=model))
+    config = build_config({"model": {"name": model}}, where="model", named=lambda *_: "model")
+    return load_model(config.model or ModelSettings())
 
 
 def _training(settings: Mapping[str, Any]) -> TrainingSettings:

@@ -12,10 +12,12 @@ it. It must return the same for the same rows, and several threads may call it a
 from __future__ import annotations
 
 import hashlib
+import pickle
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
-from functools import reduce
+from functools import partial, reduce
+from types import CodeType, FunctionType, MethodType
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -28,15 +30,13 @@ from tokmill.tables import RENDERERS
 from tokmill.values import WHOLE_RECORD, DocumentBatch
 
 if TYPE_CHECKING:
-    from types import CodeType
-
     from tokmill.values import Records
 
 RenderFunction = Callable[[pa.RecordBatch], pa.StringArray]
 
 _MAIN = "__main__:"
-_local: dict[str, Callable[..., Any]] = {}
-"""Functions of this process that no other process can import, by target."""
+_local: dict[str, tuple[Callable[..., Any], str]] = {}
+"""Functions of this process that no other process can import, and their sha256, by target."""
 
 _WHOLE = pa.schema([(WHOLE_RECORD, pa.large_string())])
 _KINDS = (pa.string(), pa.large_string())
@@ -64,8 +64,8 @@ class FunctionRenderer:
         if self.schema is _WHOLE:
             batch = batch.rename_columns(["record"])
         try:
-            returned = self._function(batch)
-        except Exception as error:  # whatever somebody else's function raises
+            returned = self._function(batch) if batch.num_rows else pa.array([], pa.string())
+        except (Exception, SystemExit) as error:  # whatever somebody else's function raises
             raise UsageError(f"renderer {self.name} raised {one_line(error)}") from error
         text = self._checked(returned, batch.num_rows)
         lengths = pc.fill_null(pc.binary_length(text), -1).to_numpy()
@@ -80,6 +80,8 @@ class FunctionRenderer:
 
     def _checked(self, text: Any, n_rows: int) -> pa.StringArray:
         wrong = ""
+        if isinstance(text, pa.NullArray):  # pyarrow's own type of a list that holds only None
+            text = text.cast(pa.string())
         if not isinstance(text, pa.Array):
             wrong = f"expected a pyarrow Array of strings, found {type(text).__name__}"
         elif text.type not in _KINDS:
@@ -111,8 +113,10 @@ def renderer_setting(renderer: str | RenderFunction) -> str:
         found = reduce(getattr, name.split("."), sys.modules[module])
     if found is renderer and module != "__main__":
         return f"{module}:{name}"
-    _local[_MAIN + name] = renderer
-    return _MAIN + name
+    sha256 = _identity(renderer).hex()
+    target = f"{_MAIN}{name}@{sha256[:12]}"  # two lambdas have one name
+    _local[target] = renderer, sha256
+    return target
 
 
 def is_local(name: str) -> bool:
@@ -128,21 +132,53 @@ def find_renderer(name: str) -> Found:
     """
     if not is_local(name):
         return find_path("renderer", name) if ":" in name else find(RENDERERS, name)
-    function = _local.get(name)
-    if function is None:
+    if name not in _local:
         raise UsageError(
             f"renderer {name}: no other process can import a function of __main__, a notebook cell "
             "or a lambda: put it into a module, or use one worker"
         )
-    code = getattr(function, "__code__", None)
-    sha256 = hashlib.sha256(_code_bytes(code) if code else name.encode()).hexdigest()
+    function, sha256 = _local[name]
     return Found(function, Extension("renderer", name, name, "", "", sha256))
 
 
-def _code_bytes(code: CodeType) -> bytes:
-    """Return the instructions and constants of a function, and of functions inside it."""
-    constants = [
-        _code_bytes(value) if hasattr(value, "co_code") else repr(value).encode()
-        for value in code.co_consts
-    ]
-    return b"\0".join([code.co_code, repr(code.co_names).encode(), *constants])
+def _identity(value: Any, above: frozenset[int] = frozenset()) -> bytes:
+    """Return a hash that differs for functions of other code, defaults or captured values.
+
+    `above`: what holds the value, as a function that captures itself does.
+    """
+    if id(value) in above:
+        return b""
+    parts = _parts(value)
+    if parts is None:
+        return hashlib.sha256(_pickled(value)).digest()
+    hashes = [_identity(part, above | {id(value)}) for part in parts]
+    if isinstance(value, set | frozenset):  # its order differs between processes
+        hashes.sort()
+    return hashlib.sha256(b"".join(hashes)).digest()
+
+
+def _parts(value: Any) -> Iterable[Any] | None:
+    """Return what a function or a container holds, None for another value."""
+    match value:
+        case CodeType():
+            return value.co_code, value.co_names, *value.co_consts
+        case FunctionType():
+            cells = [cell.cell_contents for cell in value.__closure__ or ()]
+            return value.__code__, value.__defaults__, value.__kwdefaults__, cells
+        case MethodType():
+            return value.__func__, value.__self__
+        case partial():
+            return value.func, value.args, value.keywords
+        case dict():
+            return *value, *value.values()
+        case tuple() | list() | set() | frozenset():
+            return value
+    return None
+
+
+def _pickled(value: Any) -> bytes:
+    """Return a value as bytes; of one that cannot be pickled, the name of its type."""
+    try:
+        return pickle.dumps(value, protocol=5)
+    except Exception:  # whatever somebody else's object raises
+        return f"{type(value).__module__}.{type(value).__qualname__}".encode()

@@ -9,16 +9,16 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import os
 import re
 import tomllib
 from difflib import get_close_matches
 from functools import partial
-from pathlib import PurePath
 from typing import TYPE_CHECKING, Any, get_type_hints
 
 from tokmill.errors import UsageError
 from tokmill.settings.declare import section_type
-from tokmill.settings.names import option_name
+from tokmill.settings.names import option_name, variable
 from tokmill.settings.schema import Config
 from tokmill.settings.variables import variable_values
 
@@ -121,15 +121,22 @@ def argument_values(
             )
         if value is not None:
             section, name = settings[argument]
-            values.setdefault(section, {})[name] = _without_paths(value)
-    return merged(variable_values(settings.values()), values)
+            values.setdefault(section, {})[name] = value
+    variables = variable_values(settings.values())
+    for section, found in variables.items():
+        for name, value in found.items():
+            where = f"{variable(section, name)} ({section}.{name})"
+            build_config({section: {name: value}}, where="", named=lambda *_, w=where: w)
+    return merged(variables, values)
 
 
-def _without_paths(value: Any) -> Any:
-    """Return a value whose paths are text."""
+def _plain(value: Any) -> Any:
+    """Return a value whose paths are text, and whose numbers of NumPy are Python's."""
     if isinstance(value, list | tuple):
-        return [_without_paths(item) for item in value]
-    return str(value) if isinstance(value, PurePath) else value
+        return [_plain(item) for item in value]
+    if type(value).__module__ == "numpy" and getattr(value, "ndim", None) == 0:
+        return value.item()
+    return os.fspath(value) if isinstance(value, os.PathLike) else value
 
 
 def build_config(
@@ -194,6 +201,7 @@ def _build_section(kind: type, values: Mapping[str, Any], named: Callable[[str],
 def _check(
     expected: Any, value: Any, metadata: Mapping[str, Any], where: str, *, is_size: bool
 ) -> Any:
+    value = _plain(value)
     if metadata.get("is_mapping"):
         value = _pairs(value, where)
     if expected == tuple[str, ...]:
