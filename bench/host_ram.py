@@ -27,8 +27,13 @@ from bench.machine import described
 from tokmill.dataset.layout import MANIFEST, shard_stem
 from tokmill.dataset.reader import read_manifest
 from tokmill.dataset.writer import ShardWriter
-from tokmill.measure.compare import Comparison, compare_loading
-from tokmill.measure.loading import MOST_TOKENS, has_torch, measure_interpreter
+from tokmill.measure.loading import (
+    MOST_TOKENS,
+    Comparison,
+    compare_loading,
+    has_torch,
+    measure_interpreter,
+)
 from tokmill.measure.machine import this_machine
 from tokmill.memory.dataset import dataset_size
 from tokmill.memory.machine import Machine

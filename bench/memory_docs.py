@@ -22,9 +22,9 @@ from typing import TYPE_CHECKING, Any
 import tokmill.memory
 from bench import memory_grid
 from bench.memory_grid import MIB
-from tokmill.memory.formula import Formula, names_in
+from bench.memory_symbols import SYMBOLS
+from tokmill.memory.bill import Formula, names_in
 from tokmill.memory.precision import SCHEMES
-from tokmill.memory.symbols import SYMBOLS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence

@@ -6,8 +6,7 @@ import pytest
 
 from bench import gpu_grid
 from bench.gpu_cases import SHAPES, Memory, grid, of_bill, predicted
-from tokmill.memory.bill import CUDA_CONTEXT, FRAGMENTATION, Bill
-from tokmill.memory.formula import Line
+from tokmill.memory.bill import CUDA_CONTEXT, FRAGMENTATION, Bill, Line
 from tokmill.memory.load import model_from_config
 
 GIB = 1 << 30

@@ -4,8 +4,7 @@ import pytest
 
 from tokmill.errors import UsageError
 from tokmill.memory.advice import advise, built_in_smaller, training_peak, verdict
-from tokmill.memory.bill import Bill
-from tokmill.memory.formula import Line
+from tokmill.memory.bill import Bill, Line
 from tokmill.memory.gpus import Gpu, find_gpu
 from tokmill.memory.load import load_model
 from tokmill.memory.machine import BARELY

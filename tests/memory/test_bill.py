@@ -2,8 +2,7 @@ from __future__ import annotations
 
 import json
 
-from tokmill.memory.bill import Bill
-from tokmill.memory.formula import Formula
+from tokmill.memory.bill import Bill, Formula
 
 WEIGHTS = Formula("weights", "q * P", "arithmetic")
 CONTEXT = Formula("context", "500 * 2 ** 20", "measured")

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tokmill.memory.formula import Line
+from tokmill.memory.bill import Line
 from tokmill.memory.load import load_model
 from tokmill.memory.optimizers import optimizer_line, optimizer_parts, step_line
 from tokmill.memory.parallel import RankTensor, rank_tensors

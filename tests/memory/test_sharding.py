@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from tokmill.memory.formula import Line
+from tokmill.memory.bill import Line
 from tokmill.memory.load import load_model
 from tokmill.memory.model import Model
 from tokmill.memory.parallel import RankTensor, rank_tensors

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from tokmill.errors import UsageError
-from tokmill.memory.formula import evaluate
+from tokmill.memory.bill import evaluate
 from tokmill.memory.load import load_model
 from tokmill.memory.model import Attention, Model, Tensor
 from tokmill.memory.states import States, rank_states

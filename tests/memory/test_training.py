@@ -8,8 +8,7 @@ from typing import Any
 import pytest
 
 from tokmill.errors import UsageError
-from tokmill.memory.bill import Bill
-from tokmill.memory.formula import evaluate
+from tokmill.memory.bill import Bill, evaluate
 from tokmill.memory.load import load_model
 from tokmill.memory.model import Model
 from tokmill.memory.training import allocated_bytes, training_bill

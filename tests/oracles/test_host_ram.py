@@ -8,8 +8,7 @@ import pytest
 
 from bench.host_ram import make_dataset
 from tokmill.dataset.reader import read_manifest
-from tokmill.measure.compare import compare_loading
-from tokmill.measure.loading import measure_interpreter
+from tokmill.measure.loading import compare_loading, measure_interpreter
 from tokmill.measure.machine import this_machine
 from tokmill.memory.dataset import dataset_size
 from tokmill.memory.machine import MIB, TORCH_BYTES, Machine

@@ -14,8 +14,7 @@ from typing import Any
 
 import pytest
 
-from tokmill.memory.families.table import FAMILIES
-from tokmill.memory.load import load_model, model_from_config
+from tokmill.memory.load import FAMILIES, load_model, model_from_config
 from tokmill.memory.model import Model
 from tokmill.settings.bill import ModelSettings
 

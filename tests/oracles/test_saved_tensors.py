@@ -20,7 +20,7 @@ from tokmill.memory.activations.situation import (  # noqa: E402
     activation_symbols,
     situation,
 )
-from tokmill.memory.formula import evaluate  # noqa: E402
+from tokmill.memory.bill import evaluate  # noqa: E402
 from tokmill.memory.load import model_from_config  # noqa: E402
 from tokmill.settings.bill import TrainingSettings  # noqa: E402
 

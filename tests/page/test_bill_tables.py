@@ -5,8 +5,7 @@ import io
 import pytest
 from rich.console import Console, RenderableType
 
-from tokmill.memory.bill import Bill
-from tokmill.memory.formula import Formula
+from tokmill.memory.bill import Bill, Formula
 from tokmill.page.bill_tables import amounts_table, bill_table, explanation, left_out, rows_table
 
 WEIGHTS = Formula("weights", "q * P", "arithmetic", "exact")

@@ -42,8 +42,7 @@ def measured_rows(directory: Path, training: TrainingSettings, size: DatasetSize
         UsageError: memory cannot be read, or the dataset holds less than a batch.
         WorkerError: a child failed.
     """
-    from tokmill.measure.compare import compare_loading
-    from tokmill.measure.loading import has_torch, measure_interpreter
+    from tokmill.measure.loading import compare_loading, has_torch, measure_interpreter
     from tokmill.measure.machine import this_machine
 
     torch = has_torch()

@@ -1,4 +1,4 @@
-"""Measures what loading a dataset takes: a small trainer in a child process, watched from here."""
+"""Measure what loading a dataset takes in a child process, and compare it with the bill."""
 
 from __future__ import annotations
 
@@ -11,21 +11,31 @@ import tempfile
 import threading
 import time
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import IO, TYPE_CHECKING
+from typing import IO, TYPE_CHECKING, Any
+
+import numpy as np
 
 from tokmill.dataset.reader import check_complete, read_manifest
 from tokmill.errors import UsageError, WorkerError
 from tokmill.measure.child import MARKS, MODULE, Run
 from tokmill.measure.machine import cgroup_memory
 from tokmill.measure.process_tree import Usage, Watch
+from tokmill.memory.host import host_budget
 from tokmill.words.plural import plural
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+    from pathlib import Path
 
+    import numpy.typing as npt
+
+    from tokmill.memory.bill import Bill
+    from tokmill.memory.dataset import DatasetSize
+    from tokmill.memory.machine import Machine
     from tokmill.settings.bill import TrainingSettings
+
 
 SEQUENCE = 2048
 """Tokens of a sequence where neither settings nor packing say."""
@@ -197,3 +207,87 @@ def _why(code: int, errors: str) -> str:
     if code == -9:
         said = ": killed by the system, most likely for lack of memory"
     return f"the measured trainer ended with code {code}{said}"
+
+
+ALLOWED_SHARE = 0.05
+ALLOWED_BYTES = 32 << 20
+"""A prediction holds within this share of what was measured and these bytes."""
+MOST_OF_AVAILABLE = 0.8
+"""Strategies predicted to take more of the free memory are not run: other programs could die."""
+
+_CACHED_INTEGERS = 257
+"""Python's integers below this exist once."""
+_SAMPLED_TOKENS = 1 << 14
+_SAMPLED_PLACES = 64
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """One strategy, predicted and measured; `measured` is None where `skipped` says why."""
+
+    training: TrainingSettings
+    masked: bool
+    predicted: Bill
+    measured: Measured | None
+    skipped: str = ""
+
+    @property
+    def difference(self) -> int:
+        """Bytes that were predicted too much; negative: too few."""
+        return self.predicted.n_bytes - self.measured.peak.committed if self.measured else 0
+
+    @property
+    def holds(self) -> bool:
+        """Return whether prediction and measurement agree within what is allowed."""
+        if self.measured is None:
+            return False
+        allowed = ALLOWED_SHARE * self.measured.peak.committed + ALLOWED_BYTES
+        return abs(self.difference) <= allowed
+
+
+def compare_loading(
+    directory: Path,
+    training: TrainingSettings,
+    size: DatasetSize,
+    machine: Machine,
+    *,
+    torch: bool,
+    masked: bool,
+) -> Comparison:
+    """Predict and measure one strategy in one process with its workers, without a model.
+
+    Args:
+        directory: the dataset.
+        training: strategy, workers and batches.
+        size: of the dataset.
+        machine: with what a process takes that has only imported its packages; predictions above
+            what is available there are not run.
+        torch: whether torch's DataLoader is measured.
+        masked: whether masks are loaded.
+    """
+    run = run_of(directory, training, torch=torch, masked=masked)
+    predicted = predict(run, training, size, machine)
+    if predicted.n_bytes > MOST_OF_AVAILABLE * machine.available_bytes:
+        why = "too little memory is free to measure it"
+        return Comparison(training, run.masked, predicted, None, why)
+    return Comparison(training, run.masked, predicted, measure(run))
+
+
+def predict(run: Run, training: TrainingSettings, size: DatasetSize, machine: Machine) -> Bill:
+    """Return the bill of the moment at which a measured run takes most."""
+    alone = replace(training, gpus=1, sequence=run.sequence, pin_memory=False, offload="none")
+    small = small_ids(run) if training.loading == "lists" else 0.0
+    loaded = replace(size, mask=run.masked, weights=False, small_ids=small)
+    return host_budget(None, alone, loaded, machine).peak
+
+
+def small_ids(run: Run) -> float:
+    """Return the share of ids below 257, which Python stores once, from a spread sample."""
+    found = [_small(np.memmap(path, run.dtype, "r")) for path in run.paths]
+    return float(np.mean(found))
+
+
+def _small(ids: npt.NDArray[Any]) -> float:
+    places = np.linspace(0, max(len(ids) - _SAMPLED_TOKENS, 0), _SAMPLED_PLACES, dtype=np.int64)
+    shares = [np.mean(ids[place : place + _SAMPLED_TOKENS] < _CACHED_INTEGERS) for place in places]
+    return float(np.mean(shares))

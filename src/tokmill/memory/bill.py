@@ -1,11 +1,136 @@
-"""A bill: lines that add up, what they leave out, and GPU memory besides tensors."""
+"""Formulas that are evaluated as they are shown, the lines that they give, and bills of lines.
+
+A `Formula` is declared once, as a constant beside the code that uses it; `Formula.line` gives the
+amount together with the symbols that went into it, so that every number of a bill can be
+recomputed by hand. docs/memory.md lists all of them, and a test holds it against them.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any
+import ast
+import math
+import operator
+from dataclasses import dataclass, field
+from functools import cache
+from typing import TYPE_CHECKING, Any
 
-from tokmill.memory.formula import Formula, Line
+from tokmill.errors import TokmillError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+
+_BINARY: dict[type[ast.operator], Callable[[float, float], float]] = {
+    ast.Add: operator.add,
+    ast.Sub: operator.sub,
+    ast.Mult: operator.mul,
+    ast.Div: operator.truediv,
+    ast.FloorDiv: operator.floordiv,
+    ast.Pow: operator.pow,
+}
+_FUNCTIONS: dict[str, Callable[..., float]] = {"min": min, "max": max, "ceil": math.ceil}
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """An amount of memory: what it is for, how much, between which bounds, and why.
+
+    `formula` evaluated over `symbols` gives `n_bytes` (rounded). `low_bytes` <= `n_bytes` <=
+    `high_bytes`. `source` and `error` are those of the `Formula`.
+    """
+
+    name: str
+    n_bytes: int
+    low_bytes: int
+    high_bytes: int
+    formula: str
+    symbols: Mapping[str, float] = field(default_factory=dict)
+    note: str = ""
+    source: str = ""
+    error: str = ""
+
+    def as_json(self) -> dict[str, Any]:
+        """Return the line as plain values."""
+        return {
+            "name": self.name,
+            "bytes": self.n_bytes,
+            "low_bytes": self.low_bytes,
+            "high_bytes": self.high_bytes,
+            "formula": self.formula,
+            "symbols": dict(self.symbols),
+            "note": self.note,
+            "source": self.source,
+            "error": self.error,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Formula:
+    """The formula of an amount: Python arithmetic over the symbols of docs/memory.md.
+
+    `source` is where it comes from; `error` what is known of how far it is off.
+    """
+
+    name: str
+    expression: str
+    source: str
+    error: str = ""
+
+    def evaluate(self, symbols: Mapping[str, float]) -> int:
+        """Return the amount, rounded to a whole byte."""
+        return round(evaluate(self.expression, symbols))
+
+    def line(
+        self,
+        symbols: Mapping[str, float],
+        *,
+        low_bytes: int | None = None,
+        high_bytes: int | None = None,
+        note: str = "",
+    ) -> Line:
+        """Return the amount as a line of a bill; a bound that is not given is the amount itself."""
+        n_bytes = self.evaluate(symbols)
+        low = n_bytes if low_bytes is None else min(low_bytes, n_bytes)
+        high = n_bytes if high_bytes is None else max(high_bytes, n_bytes)
+        used = {name: symbols[name] for name in names_in(self.expression)}
+        return Line(
+            self.name, n_bytes, low, high, self.expression, used, note, self.source, self.error
+        )
+
+
+def evaluate(expression: str, symbols: Mapping[str, float]) -> float:
+    """Return the value of + - * / // **, min, max and ceil over numbers and symbols.
+
+    Raises:
+        TokmillError: a symbol has no value, or the expression holds something else.
+    """
+    return _value(_parsed(expression), symbols)
+
+
+@cache
+def names_in(expression: str) -> tuple[str, ...]:
+    """Return the symbols of an expression, in order of their first appearance."""
+    names = [node.id for node in ast.walk(_parsed(expression)) if isinstance(node, ast.Name)]
+    found = {name: expression.index(name) for name in names if name not in _FUNCTIONS}
+    return tuple(sorted(found, key=lambda name: found[name]))
+
+
+@cache
+def _parsed(expression: str) -> ast.expr:
+    return ast.parse(expression, mode="eval").body
+
+
+def _value(node: ast.expr, symbols: Mapping[str, float]) -> float:
+    match node:
+        case ast.Constant(value=int() | float() as number):
+            return number
+        case ast.Name(id=name) if name in symbols:
+            return symbols[name]
+        case ast.BinOp(left=left, op=op, right=right) if type(op) in _BINARY:
+            return _BINARY[type(op)](_value(left, symbols), _value(right, symbols))
+        case ast.Call(func=ast.Name(id=name), args=args) if name in _FUNCTIONS:
+            return _FUNCTIONS[name](*(_value(arg, symbols) for arg in args))
+    raise TokmillError(f"formula: cannot evaluate {ast.unparse(node)}; known: {', '.join(symbols)}")
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,8 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from tokmill.memory.bill import Bill
-from tokmill.memory.formula import Formula
+from tokmill.memory.bill import Bill, Formula
 from tokmill.memory.optimizers import MAIN_GRADIENT
 from tokmill.memory.precision import scheme_of
 from tokmill.memory.states import rank_states

@@ -9,7 +9,7 @@ import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from tokmill.memory.formula import Formula
+from tokmill.memory.bill import Formula
 from tokmill.memory.parallel import data_parallel
 
 if TYPE_CHECKING:

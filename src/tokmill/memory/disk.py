@@ -10,15 +10,14 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from tokmill.errors import VerifyError
-from tokmill.memory.bill import Bill
+from tokmill.memory.bill import Bill, Formula
 from tokmill.memory.dataset import dataset_size
-from tokmill.memory.formula import Formula
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
+    from tokmill.memory.bill import Line
     from tokmill.memory.dataset import DatasetSize
-    from tokmill.memory.formula import Line
 
 
 _LAYOUT, _EXACT, _LISTED = "docs/format.md", "none", "sizes of the files"

@@ -9,9 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from tokmill.memory.bill import Bill
+from tokmill.memory.bill import Bill, Formula
 from tokmill.memory.checkpoints import checkpoint_bill
-from tokmill.memory.formula import Formula
 from tokmill.memory.loading import (
     batch_lines,
     cache_lines,
@@ -29,8 +28,8 @@ from tokmill.memory.states import rank_states
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
+    from tokmill.memory.bill import Line
     from tokmill.memory.dataset import DatasetSize
-    from tokmill.memory.formula import Line
     from tokmill.memory.machine import Machine
     from tokmill.memory.model import Model
     from tokmill.settings.bill import TrainingSettings

@@ -6,8 +6,7 @@ from typing import TYPE_CHECKING
 
 from tokmill.errors import UsageError
 from tokmill.memory.adapters import is_plain_linear
-from tokmill.memory.bill import Bill, overhead_lines
-from tokmill.memory.formula import Formula, Line
+from tokmill.memory.bill import Bill, Formula, Line, overhead_lines
 from tokmill.memory.kv_cache import kv_cache_lines
 from tokmill.memory.parallel import rank_tensors
 from tokmill.memory.precision import WEIGHT_BYTES

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING
 
-from tokmill.memory.formula import Formula, Line
+from tokmill.memory.bill import Formula, Line
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

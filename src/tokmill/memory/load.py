@@ -1,4 +1,4 @@
-"""A model from its name, its config.json, or numbers."""
+"""A model from its name, its config.json, or numbers; and the families by name."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from tokmill.errors import UsageError
+from tokmill.memory.families import gpt, llama, mixtures, own_code
 from tokmill.memory.families.fields import Fields
-from tokmill.memory.families.table import FAMILIES, family_name
 from tokmill.memory.known import named_config
 
 if TYPE_CHECKING:
@@ -16,6 +16,23 @@ if TYPE_CHECKING:
     from tokmill.memory.families.fields import Family
     from tokmill.memory.model import Model
     from tokmill.settings.bill import ModelSettings
+
+
+FAMILIES: Mapping[str, Family] = (
+    gpt.FAMILIES | llama.FAMILIES | mixtures.FAMILIES | own_code.FAMILIES
+)
+OTHER_NAMES = {"gemma3": "gemma3_text", "RefinedWeb": "falcon", "RefinedWebModel": "falcon"}
+"""Other model_types of the same families: of a model around the text model, or of old files."""
+
+
+def family_name(model_type: str, architectures: list[object]) -> str:
+    """Return the family of a model_type or an architecture (LlamaForCausalLM), '' if unknown."""
+    name = OTHER_NAMES.get(model_type, model_type)
+    if name in FAMILIES:
+        return name
+    known = ((family.architecture, name) for name, family in FAMILIES.items())
+    return next((name for made, name in known if made and made in architectures), "")
+
 
 OPTIONS = {
     "layers": "num_hidden_layers",

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tokmill.memory.formula import Formula
+from tokmill.memory.bill import Formula
 from tokmill.memory.machine import TRACKER_BYTES
 from tokmill.memory.parallel import ranks_per_node
 from tokmill.settings.bill import LAZY_LOADING
@@ -17,8 +17,8 @@ from tokmill.settings.bill import LAZY_LOADING
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
+    from tokmill.memory.bill import Line
     from tokmill.memory.dataset import DatasetSize
-    from tokmill.memory.formula import Line
     from tokmill.memory.machine import Machine
     from tokmill.settings.bill import TrainingSettings
 

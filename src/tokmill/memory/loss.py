@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tokmill.memory.formula import Formula
+from tokmill.memory.bill import Formula
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from tokmill.memory.formula import Line
+    from tokmill.memory.bill import Line
     from tokmill.settings.bill import TrainingSettings
 
 FP32_BYTES = 4

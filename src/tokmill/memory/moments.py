@@ -31,7 +31,7 @@ from tokmill.memory.activations.layers import (
     selective_rows,
 )
 from tokmill.memory.activations.rows import GRADIENT_ADAPTER
-from tokmill.memory.formula import Formula
+from tokmill.memory.bill import Formula
 from tokmill.memory.loss import backward_line, forward_line, loss_lines
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
     from tokmill.memory.activations.layers import Part
     from tokmill.memory.activations.situation import Situation
-    from tokmill.memory.formula import Line
+    from tokmill.memory.bill import Line
     from tokmill.memory.model import Model
     from tokmill.memory.states import States
     from tokmill.settings.bill import TrainingSettings

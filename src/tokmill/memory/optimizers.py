@@ -5,14 +5,14 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
-from tokmill.memory.formula import Formula
+from tokmill.memory.bill import Formula
 from tokmill.memory.parallel import count_among
 from tokmill.memory.precision import scheme_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from tokmill.memory.formula import Line
+    from tokmill.memory.bill import Line
     from tokmill.memory.parallel import RankTensor
     from tokmill.settings.bill import TrainingSettings
 

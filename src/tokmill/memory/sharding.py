@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING
 
-from tokmill.memory.formula import Formula
+from tokmill.memory.bill import Formula
 from tokmill.memory.parallel import SHARDED_WEIGHTS, state_ranks
 from tokmill.memory.precision import QUANTIZED, SCHEMES, WEIGHT_BYTES, frozen_type, scheme_of
 
 if TYPE_CHECKING:
-    from tokmill.memory.formula import Line
+    from tokmill.memory.bill import Line
     from tokmill.memory.model import Model
     from tokmill.memory.parallel import RankTensor
     from tokmill.settings.bill import TrainingSettings

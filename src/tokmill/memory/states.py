@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from tokmill.memory.adapters import adapted
+from tokmill.memory.bill import Formula
 from tokmill.memory.contradictions import check_parallelism
-from tokmill.memory.formula import Formula
 from tokmill.memory.optimizers import (
     FP32_BYTES,
     moment_symbols,
@@ -30,7 +30,7 @@ from tokmill.memory.sharding import bucket_line, cast_line, gathered_line
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
-    from tokmill.memory.formula import Line
+    from tokmill.memory.bill import Line
     from tokmill.memory.model import Model
     from tokmill.settings.bill import TrainingSettings
 

@@ -25,8 +25,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from tokmill.memory.activations.situation import Situation
+    from tokmill.memory.bill import Line
     from tokmill.memory.dataset import DatasetSize
-    from tokmill.memory.formula import Line
     from tokmill.memory.model import Model
     from tokmill.memory.states import States
     from tokmill.settings.bill import TrainingSettings

@@ -16,8 +16,7 @@ if TYPE_CHECKING:
 
     from rich.console import RenderableType
 
-    from tokmill.memory.bill import Bill
-    from tokmill.memory.formula import Line
+    from tokmill.memory.bill import Bill, Line
 
 
 _FINER = 4

@@ -24,11 +24,10 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from tokmill.memory.advice import Advice
-    from tokmill.memory.bill import Bill
+    from tokmill.memory.bill import Bill, Line
     from tokmill.memory.compute import Compute, LongDocuments
     from tokmill.memory.dataset import DatasetSize
     from tokmill.memory.disk import DatasetDisk
-    from tokmill.memory.formula import Line
     from tokmill.memory.gpus import Gpu
     from tokmill.memory.host import HostBudget
     from tokmill.memory.machine import Machine

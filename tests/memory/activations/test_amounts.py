@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tokmill.memory.activations.amounts import kept_lines, rows_line, summed, work_lines
 from tokmill.memory.activations.layers import Part
-from tokmill.memory.formula import Formula, evaluate
+from tokmill.memory.bill import Formula, evaluate
 
 WIDE = Formula("wide", "q * d", "here", "exact")
 NARROW = Formula("narrow", "4", "there")

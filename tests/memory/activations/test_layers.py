@@ -10,7 +10,7 @@ from tokmill.memory.activations import rows
 from tokmill.memory.activations.amounts import summed
 from tokmill.memory.activations.layers import layer_parts, selective_rows
 from tokmill.memory.activations.situation import activation_symbols, situation
-from tokmill.memory.formula import evaluate
+from tokmill.memory.bill import evaluate
 from tokmill.memory.load import load_model
 from tokmill.memory.model import Model
 from tokmill.settings.bill import ModelSettings, TrainingSettings

@@ -6,7 +6,7 @@ import pytest
 
 from tokmill.memory.activations.amounts import CHECKPOINTS, summed
 from tokmill.memory.activations.megatron import layer_rows, outside_rows
-from tokmill.memory.formula import evaluate
+from tokmill.memory.bill import evaluate
 from tokmill.settings.bill import TrainingSettings
 
 

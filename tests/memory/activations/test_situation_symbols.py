@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from bench.memory_symbols import SYMBOLS
 from tokmill.memory.activations.situation import activation_symbols, default_sequence, situation
 from tokmill.memory.load import load_model
-from tokmill.memory.symbols import SYMBOLS
 from tokmill.settings.bill import ModelSettings, TrainingSettings
 
 MODEL = load_model(

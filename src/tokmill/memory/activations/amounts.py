@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING
 
-from tokmill.memory.formula import Formula
+from tokmill.memory.bill import Formula
 from tokmill.memory.sharding import CASTS
 from tokmill.memory.states import GRADIENTS
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from tokmill.memory.activations.layers import Part
-    from tokmill.memory.formula import Line
+    from tokmill.memory.bill import Line
     from tokmill.memory.model import Model
     from tokmill.memory.parallel import RankTensor
     from tokmill.memory.states import States

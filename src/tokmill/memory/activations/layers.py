@@ -10,7 +10,7 @@ from tokmill.memory.activations.situation import FP32_BYTES
 
 if TYPE_CHECKING:
     from tokmill.memory.activations.situation import Situation
-    from tokmill.memory.formula import Formula
+    from tokmill.memory.bill import Formula
     from tokmill.memory.model import Experts, Module
 
     Rows = tuple[Formula, ...]

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tokmill.memory.formula import Formula
+from tokmill.memory.bill import Formula
 
 if TYPE_CHECKING:
     from tokmill.settings.bill import TrainingSettings

@@ -9,7 +9,7 @@ x = 4, q = 2, and every linear layer keeps its own 16-bit copy of a fp32 input.
 
 from __future__ import annotations
 
-from tokmill.memory.formula import Formula
+from tokmill.memory.bill import Formula
 
 HOOKS = "hooks on saved tensors, transformers 5.23, torch 2.13"
 EXACT = "equal to what autograd saves, per token and layer"

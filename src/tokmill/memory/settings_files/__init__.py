@@ -6,7 +6,7 @@ says; keys that ask for something and are not used are listed.
 
 from tokmill.memory.settings_files.axolotl import read_axolotl
 from tokmill.memory.settings_files.deepspeed import read_deepspeed
-from tokmill.memory.settings_files.findings import ReadSettings
+from tokmill.memory.settings_files.section import ReadSettings
 from tokmill.memory.settings_files.training_arguments import read_training_arguments
 
 __all__ = ["ReadSettings", "read_axolotl", "read_deepspeed", "read_training_arguments"]

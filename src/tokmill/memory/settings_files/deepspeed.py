@@ -9,8 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from tokmill.errors import UsageError
-from tokmill.memory.settings_files.findings import Findings, ReadSettings
-from tokmill.memory.settings_files.section import Section, read_section
+from tokmill.memory.settings_files.section import Findings, ReadSettings, Section, read_section
 
 if TYPE_CHECKING:
     from pathlib import Path

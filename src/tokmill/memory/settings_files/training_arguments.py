@@ -10,9 +10,8 @@ from typing import TYPE_CHECKING
 
 from tokmill.errors import UsageError
 from tokmill.memory.settings_files import common
-from tokmill.memory.settings_files.findings import Findings, ReadSettings
-from tokmill.memory.settings_files.fsdp import fsdp_settings
-from tokmill.memory.settings_files.section import Section, read_section
+from tokmill.memory.settings_files.common import fsdp_settings
+from tokmill.memory.settings_files.section import Findings, ReadSettings, Section, read_section
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tokmill.errors import TokmillError
-from tokmill.memory.formula import Formula, evaluate, names_in
+from tokmill.memory.bill import Formula, evaluate, names_in
 
 CACHE = Formula("KV cache", "2 * L * k * h * s * b * q", "a paper")
 LLAMA_2_7B = {"L": 32, "k": 32, "h": 128, "s": 4096, "b": 1, "q": 2}

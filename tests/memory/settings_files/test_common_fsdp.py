@@ -1,8 +1,7 @@
 import pytest
 
-from tokmill.memory.settings_files.findings import Findings
-from tokmill.memory.settings_files.fsdp import fsdp_settings
-from tokmill.memory.settings_files.section import Section
+from tokmill.memory.settings_files.common import fsdp_settings
+from tokmill.memory.settings_files.section import Findings, Section
 
 
 def found_in(tmp_path, values, *, config_is_enough=False):

@@ -6,13 +6,19 @@ from pathlib import Path
 import pytest
 
 from tokmill.dataset.reader import read_manifest
-from tokmill.measure.compare import Comparison, compare_loading, predict, small_ids
-from tokmill.measure.loading import Measured, measure_interpreter, run_of
+from tokmill.measure.loading import (
+    Comparison,
+    Measured,
+    compare_loading,
+    measure_interpreter,
+    predict,
+    run_of,
+    small_ids,
+)
 from tokmill.measure.machine import this_machine
 from tokmill.measure.process_tree import Usage
-from tokmill.memory.bill import Bill
+from tokmill.memory.bill import Bill, Formula
 from tokmill.memory.dataset import DatasetSize, dataset_size
-from tokmill.memory.formula import Formula
 from tokmill.memory.machine import Machine
 from tokmill.settings.bill import TrainingSettings
 

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tokmill.memory.families.table import FAMILIES, family_name
-from tokmill.memory.load import OPTIONS
+from tokmill.memory.load import FAMILIES, OPTIONS, family_name
 from tokmill.settings.bill import FAMILIES as CHOICES
 
 
