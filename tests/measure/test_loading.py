@@ -5,7 +5,7 @@ import sys
 import pytest
 
 from tokmill.errors import StateError, UsageError, WorkerError
-from tokmill.measure.loading import measure_interpreter, measure_loading, run_of
+from tokmill.measure.loading import measure, measure_interpreter, run_of
 from tokmill.measure.machine import cgroup_memory
 from tokmill.settings.bill import TrainingSettings
 
@@ -20,7 +20,7 @@ def test_an_interpreter_takes_some_memory_before_it_opens_anything():
 def test_what_is_loaded_is_measured(make_dataset):
     directory = make_dataset([300] * (2 * MIB), masks=[[1] * (2 * MIB)])
     training = TrainingSettings(sequence=2048, micro_batch=8, loading="lists")
-    found = measure_loading(directory, training, torch=False)
+    found = measure(run_of(directory, training, torch=False, masked=True))
     grown = found.at["loaded"].committed - found.at["started"].committed
     if sys.platform == "linux":
         assert 75 * MIB < grown < 100 * MIB  # 2 Mi integers of 40 bytes, and 8 bytes of each mask
@@ -57,14 +57,14 @@ def test_a_dataset_that_is_not_finished_is_refused(make_dataset):
     directory = make_dataset([1] * 8)
     (directory / "manifest.json").rename(directory / "plan.json")
     with pytest.raises(StateError, match="not finished"):
-        measure_loading(directory, SMALL, torch=False)
+        measure(run_of(directory, SMALL, torch=False, masked=True))
 
 
 def test_a_trainer_that_fails_is_one_clear_line(make_dataset):
     directory = make_dataset([1] * 8)
     (directory / "train-0000000-0000.bin").unlink()
     with pytest.raises(WorkerError) as caught:
-        measure_loading(directory, SMALL, torch=False)
+        measure(run_of(directory, SMALL, torch=False, masked=True))
     assert str(caught.value).startswith(
         "the measured trainer ended with code 1: FileNotFoundError:"
     )

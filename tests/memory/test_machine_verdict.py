@@ -22,24 +22,24 @@ def judged(machine: Machine, **settings: object) -> Verdict:
 
 
 def test_what_is_needed_fits_or_fits_barely():
-    assert str(judged(Machine(memory_bytes=64 * GIB))) == "fits: 10.0 GiB of 64.0 GiB"
+    assert str(judged(Machine(memory_bytes=64 * GIB))) == "fits: 10.00 GiB of 64.00 GiB"
     barely = judged(Machine(memory_bytes=16 * GIB))
     assert barely.said == BARELY
-    assert barely.text == f"{BARELY}: 10.0 GiB of 16.0 GiB, upper bound 20.0 GiB"
+    assert barely.text == f"{BARELY}: 10.00 GiB of 16.00 GiB, upper bound 20.00 GiB"
     busy = judged(Machine(memory_bytes=64 * GIB, available_bytes=4 * GIB))
-    assert busy.text == "fits: 10.0 GiB of 64.0 GiB, but only 4.0 GiB are free now"
+    assert busy.text == "fits: 10.00 GiB of 64.00 GiB, but only 4.00 GiB are free now"
     assert busy.said == NOT_NOW
 
 
 def test_a_limit_of_the_cgroup_is_named():
     found = judged(Machine(memory_bytes=64 * GIB, limit_bytes=32 * GIB))
-    assert found.text == "fits: 10.0 GiB of 32.0 GiB (its cgroup's limit)"
+    assert found.text == "fits: 10.00 GiB of 32.00 GiB (its cgroup's limit)"
 
 
 def test_without_a_machine_nothing_is_judged():
     found = judged(Machine())
     assert (found.said, found.text) == (
-        "unknown", "needs 10.0 GiB; no machine to compare it with"
+        "unknown", "needs 10.00 GiB; no machine to compare it with"
     )  # fmt: skip
 
 
@@ -51,7 +51,7 @@ def test_one_setting_that_is_enough_is_named_alone():
         ("--loading memmap", 20 * GIB, True)
     ]
     assert found.text == (
-        "does not fit: needs 30.0 GiB, this machine has 16.0 GiB; fits with --loading memmap"
+        "does not fit: needs 30.00 GiB, this machine has 16.00 GiB; fits with --loading memmap"
     )
 
 
@@ -83,7 +83,7 @@ def test_nothing_helps_where_nothing_can_be_changed():
 def test_a_small_shared_memory_is_a_problem_of_its_own():
     found = judged(Machine(memory_bytes=64 * GIB, shm_bytes=GIB), loader_workers=2)
     assert found.said == "does not fit"
-    assert "4.0 GiB of batches do not fit in /dev/shm, which has 1.0 GiB" in found.text
+    assert "4.00 GiB of batches do not fit in /dev/shm, which has 1.00 GiB" in found.text
     assert found.together == ("--loader-workers 0",)
     fewer = judged(Machine(memory_bytes=64 * GIB, shm_bytes=2 * GIB), loader_workers=2)
     assert fewer.together == ("--prefetch 1",)
@@ -92,7 +92,7 @@ def test_a_small_shared_memory_is_a_problem_of_its_own():
 def test_a_verdict_is_plain_values():
     assert judged(Machine(memory_bytes=16 * GIB), loading="read").as_json() == {
         "said": "does not fit",
-        "text": "does not fit: needs 30.0 GiB, this machine has 16.0 GiB; "
+        "text": "does not fit: needs 30.00 GiB, this machine has 16.00 GiB; "
         "fits with --loading memmap",
         "remedies": ({"option": "--loading memmap", "saves_bytes": 20 * GIB, "is_enough": True},),
         "together": ("--loading memmap",),

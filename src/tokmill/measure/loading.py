@@ -71,10 +71,8 @@ def measure_interpreter(*, torch: bool) -> int:
     return measure(run).at["started"].committed
 
 
-def measure_loading(
-    directory: Path, training: TrainingSettings, *, torch: bool, masked: bool = True
-) -> Measured:
-    """Load a dataset in a child process as the settings say, read from it, and measure.
+def run_of(directory: Path, training: TrainingSettings, *, torch: bool, masked: bool) -> Run:
+    """Return the work of the child: to load a dataset as the settings say, and read from it.
 
     Args:
         directory: a finished dataset.
@@ -84,17 +82,10 @@ def measure_loading(
         masked: the masks are loaded too, if the dataset has any.
 
     Raises:
-        UsageError: there is no dataset, it holds less than a batch, or memory cannot be read.
+        UsageError: there is no dataset, or it holds less than a batch.
         StateError: the dataset is not finished.
         VerifyError: its manifest is damaged.
-        WorkerError: the child failed.
     """
-    run = run_of(directory, training, torch=torch, masked=masked)
-    return measure(run)
-
-
-def run_of(directory: Path, training: TrainingSettings, *, torch: bool, masked: bool) -> Run:
-    """Return what the child does; see `measure_loading`."""
     manifest = read_manifest(directory)
     check_complete(manifest, directory)
     packing = (manifest["config"].get("sft") or {}).get("packing", 0)

@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, Any
 
 from tokmill.errors import UsageError
 from tokmill.memory.families import gpt, llama, mixtures, own_code
-from tokmill.memory.families.fields import Fields
+from tokmill.memory.families.shape import Fields
 from tokmill.memory.known import named_config
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from tokmill.memory.families.fields import Family
+    from tokmill.memory.families.shape import Family
     from tokmill.memory.model import Model
     from tokmill.settings.bill import ModelSettings
 

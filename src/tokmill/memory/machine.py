@@ -6,6 +6,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any
 
+from tokmill.words.units import memory
+
 if TYPE_CHECKING:
     from tokmill.settings.bill import TrainingSettings
 
@@ -50,8 +52,6 @@ class Machine:
         known = [n for n in (self.memory_bytes, self.limit_bytes) if n > 0]
         return min(known, default=0)
 
-
-_UNITS = ("MiB", "GiB", "TiB")
 
 BARELY = "fits by the estimate, not by the upper bound"
 NOT_NOW = "fits once memory is freed"
@@ -104,7 +104,7 @@ def host_verdict(
     """Judge what settings need on a machine; `need` says it of any settings."""
     needed = need(training)
     if not machine.usable_bytes:
-        return Verdict("unknown", f"needs {_memory(needed.n_bytes)}; no machine to compare it with")
+        return Verdict("unknown", f"needs {memory(needed.n_bytes)}; no machine to compare it with")
     problems = list(_problems(needed, machine))
     if not problems:
         return _fitting(needed, machine)
@@ -119,23 +119,23 @@ def host_verdict(
 
 
 def _fitting(needed: Need, machine: Machine) -> Verdict:
-    room = f"{_memory(needed.n_bytes)} of {_memory(machine.usable_bytes)}{_limited(machine)}"
+    room = f"{memory(needed.n_bytes)} of {memory(machine.usable_bytes)}{_limited(machine)}"
     if needed.high_bytes > machine.usable_bytes:
-        return Verdict(BARELY, f"{BARELY}: {room}, upper bound {_memory(needed.high_bytes)}")
+        return Verdict(BARELY, f"{BARELY}: {room}, upper bound {memory(needed.high_bytes)}")
     if 0 < machine.available_bytes < needed.n_bytes:
-        available = _memory(machine.available_bytes)
+        available = memory(machine.available_bytes)
         return Verdict(NOT_NOW, f"fits: {room}, but only {available} are free now")
     return Verdict("fits", f"fits: {room}")
 
 
 def _problems(needed: Need, machine: Machine) -> Iterator[str]:
     if needed.n_bytes > machine.usable_bytes:
-        usable = f"{_memory(machine.usable_bytes)}{_limited(machine)}"
-        yield f"needs {_memory(needed.n_bytes)}, this machine has {usable}"
+        usable = f"{memory(machine.usable_bytes)}{_limited(machine)}"
+        yield f"needs {memory(needed.n_bytes)}, this machine has {usable}"
     if 0 < machine.shm_bytes < needed.shm_bytes:
         yield (
-            f"{_memory(needed.shm_bytes)} of batches do not fit in /dev/shm, "
-            f"which has {_memory(machine.shm_bytes)}"
+            f"{memory(needed.shm_bytes)} of batches do not fit in /dev/shm, "
+            f"which has {memory(machine.shm_bytes)}"
         )
 
 
@@ -198,12 +198,3 @@ def _enough(
         if not any(_problems(need(training), machine)):
             return tuple(chosen.values())
     return ()
-
-
-def _memory(n_bytes: int) -> str:
-    amount = n_bytes / (1 << 20)
-    for unit in _UNITS[:-1]:
-        if amount < 1024:
-            return f"{amount:.1f} {unit}"
-        amount /= 1024
-    return f"{amount:.1f} {_UNITS[-1]}"

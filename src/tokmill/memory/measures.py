@@ -80,11 +80,19 @@ def measures(smaller_models: Callable[[Model], tuple[Model, ...]]) -> tuple[Meas
     `smaller_models` gives other models of the same family, the largest first.
     """
     return (
-        Measure("no logits kept for metrics", "nothing (saves host RAM only)", _metrics),
-        Measure("fused optimizer step", "nothing", _fused_step),
+        Measure(
+            "no logits kept for metrics",
+            "nothing (saves host RAM only)",
+            _set("metric_batches", 0, "none are kept"),
+        ),
+        Measure(
+            "fused optimizer step",
+            "nothing",
+            _set("optimizer_step", "fused", "the optimizer step is fused already"),
+        ),
         Measure("mixed precision", "rounding of 16-bit products", _mixed_precision),
-        Measure("flash attention", "nothing", _flash),
-        Measure("fused loss", "nothing (needs the kernel)", _fused_loss),
+        Measure("flash attention", "nothing", _set("attention", "flash", "in use")),
+        Measure("fused loss", "nothing (needs the kernel)", _set("loss", "fused", "in use")),
         Measure("smaller micro batch", "fewer sequences per step", _smaller_batch, True),
         Measure("gradient accumulation instead of batch", "speed", _accumulation),
         Measure("shorter context", "longer documents are truncated", _shorter, True),
@@ -105,30 +113,20 @@ def measures(smaller_models: Callable[[Model], tuple[Model, ...]]) -> tuple[Meas
     )
 
 
-def _metrics(case: Case, _: Fits) -> Case | str:
-    if not case.training.metric_batches:
-        return "none are kept"
-    return case.having(metric_batches=0)
+def _set(setting: str, value: object, in_use: str) -> Change:
+    """Make the measure that a setting gets a value; `in_use` says that it has it already."""
+    changed: dict[str, Any] = {setting: value}
 
+    def change(case: Case, _: Fits) -> Case | str:
+        return in_use if getattr(case.training, setting) == value else case.having(**changed)
 
-def _fused_step(case: Case, _: Fits) -> Case | str:
-    if case.training.optimizer_step == "fused":
-        return "the optimizer step is fused already"
-    return case.having(optimizer_step="fused")
+    return change
 
 
 def _mixed_precision(case: Case, _: Fits) -> Case | str:
     if case.training.precision != "fp32":
         return f"matrix products are in 16 bit already ({case.training.precision})"
     return case.having(precision="amp")
-
-
-def _flash(case: Case, _: Fits) -> Case | str:
-    return "in use" if case.training.attention == "flash" else case.having(attention="flash")
-
-
-def _fused_loss(case: Case, _: Fits) -> Case | str:
-    return "in use" if case.training.loss == "fused" else case.having(loss="fused")
 
 
 def _smaller_batch(case: Case, fits: Fits) -> Case | str:

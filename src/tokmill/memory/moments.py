@@ -10,7 +10,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from tokmill.memory.activations import megatron
 from tokmill.memory.activations.amounts import (
     CHECKPOINTS,
     CHECKPOINTS_SPLIT,
@@ -30,7 +29,7 @@ from tokmill.memory.activations.layers import (
     outside_rows,
     selective_rows,
 )
-from tokmill.memory.activations.rows import GRADIENT_ADAPTER
+from tokmill.memory.activations.rows import GRADIENT_ADAPTER, megatron_outside
 from tokmill.memory.bill import Formula
 from tokmill.memory.loss import backward_line, forward_line, loss_lines
 
@@ -133,7 +132,7 @@ def _kept_of(stage: Stage, layers: float) -> tuple[Line, ...]:
 
 def _outside(stage: Stage) -> tuple[Line, ...]:
     if stage.training.framework == "megatron":
-        rows = megatron.outside_rows(stage.training, last=stage.has_loss)
+        rows = megatron_outside(stage.training, last=stage.has_loss)
     else:
         rows = outside_rows(stage.at)
     return (rows_line("activations: outside the layers", rows, stage.symbols),)

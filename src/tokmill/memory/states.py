@@ -75,8 +75,7 @@ class States:
     live in forward and backward. `gathered` are weights made whole, or dequantized, for the moment
     of a layer. `step_temporary` lives in the step. `host` are lines of a node: what is offloaded.
     `parameters` and `trainable` are elements that this rank works on, before data-parallel ranks
-    share them. `sharded_gradients`: a layer's gradients are given away when they are made.
-    `tensors` are what the amounts are sums over.
+    share them. `tensors` are what the amounts are sums over.
     """
 
     weights: Line
@@ -90,7 +89,6 @@ class States:
     host: tuple[Line, ...]
     parameters: int
     trainable: int
-    sharded_gradients: bool
     tensors: tuple[RankTensor, ...]
     leaves_out: tuple[str, ...] = ()
 
@@ -121,7 +119,6 @@ def rank_states(model: Model, training: TrainingSettings) -> States:
         host=_host(tensors, training) if offloads else (),
         parameters=count_among(tensors, 1),
         trainable=count_among(trained, 1),
-        sharded_gradients=sharded,
         tensors=tensors,
         leaves_out=tuple(_left_out(model, training)),
     )

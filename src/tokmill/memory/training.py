@@ -9,8 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from tokmill.memory.activations import megatron
 from tokmill.memory.activations.layers import Part, layer_parts
+from tokmill.memory.activations.rows import megatron_layer
 from tokmill.memory.activations.situation import (
     DEFAULT_SEQUENCE,
     activation_symbols,
@@ -122,7 +122,7 @@ def _gradient_symbols(states: States) -> dict[str, float]:
 def _parts(at: Situation, training: TrainingSettings) -> tuple[Part, ...]:
     if training.framework == "hf":
         return layer_parts(at)
-    rows = megatron.layer_rows(training, gated=at.style.gated)
+    rows = megatron_layer(training, gated=at.style.gated)
     return (Part("layers", "mlp", rows, rows, (), at.model.layers),)
 
 

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from tokmill.errors import UsageError
-from tokmill.memory.families.fields import Fields
 from tokmill.memory.families.shape import (
+    Fields,
     all_windows,
     read_shape,
     rotary_bytes,

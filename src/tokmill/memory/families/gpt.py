@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tokmill.memory.families.fields import NEEDED, Family
 from tokmill.memory.families.parts import (
     Part,
     attention,
@@ -16,11 +15,10 @@ from tokmill.memory.families.parts import (
     norms,
     plain_mlp,
 )
-from tokmill.memory.families.shape import largest_share, make_model, read_shape, rotary_bytes
+from tokmill.memory.families.shape import NEEDED, Family, make_model, read_shape, rotary_bytes
 
 if TYPE_CHECKING:
-    from tokmill.memory.families.fields import Fields
-    from tokmill.memory.families.shape import Shape
+    from tokmill.memory.families.shape import Fields, Shape
     from tokmill.memory.model import Model
 
 
@@ -36,16 +34,14 @@ def _gpt2(f: Fields) -> Model:
         *norms(s, "ln_2", bias=True),
         *plain_mlp(d, s.ffn, "mlp.c_fc", "mlp.c_proj", transposed=True),
     )
-    tied = f.flag("tie_word_embeddings")
     tensors = (
         *embedding("transformer.wte", s.vocabulary, d),
         *(embedding("transformer.wpe", positions, d, "none") if positions else ()),
         *in_layers("transformer.h", range(s.layers), block),
         *norms(s, "transformer.ln_f", bias=True),
-        *head(s, tied=tied),
+        *head(s),
     )
-    dropout = largest_share(f, "resid_pdrop", "embd_pdrop", "attn_pdrop")
-    return make_model(f, s, tensors, tied=tied, dropout=dropout)
+    return make_model(f, s, tensors)
 
 
 def _gpt_neox(f: Fields) -> Model:
@@ -57,16 +53,14 @@ def _gpt_neox(f: Fields) -> Model:
         *linear("attention.dense", d, d, "attention", "rows", bias=bias),
         *plain_mlp(d, s.ffn, "mlp.dense_h_to_4h", "mlp.dense_4h_to_h"),
     )
-    tied = f.flag("tie_word_embeddings")
     tensors = (
         *embedding("gpt_neox.embed_in", s.vocabulary, d),
         *in_layers("gpt_neox.layers", range(s.layers), block),
         *norms(s, "gpt_neox.final_layer_norm", bias=True),
-        *head(s, tied=tied),
+        *head(s),
     )
     rotary = rotary_bytes(f, s.head_dim, f.share("rotary_pct", 0.25))
-    dropout = largest_share(f, "hidden_dropout", "attention_dropout")
-    return make_model(f, s, tensors, tied=tied, dropout=dropout, buffer_bytes=rotary)
+    return make_model(f, s, tensors, buffer_bytes=rotary)
 
 
 def _opt(f: Fields) -> Model:
@@ -82,7 +76,6 @@ def _opt(f: Fields) -> Model:
         *plain_mlp(d, s.ffn, "fc1", "fc2", bias=bias),
         *(norms(s, "final_layer_norm", bias=True) if affine else ()),
     )
-    tied = f.flag("tie_word_embeddings")
     # Two rows more than positions: the offset of the padding in fairseq, where OPT comes from.
     positions = f.count("max_position_embeddings") + 2
     tensors = (
@@ -92,10 +85,9 @@ def _opt(f: Fields) -> Model:
         *(linear(f"{decoder}.project_in", width, d, "embedding") if narrow else ()),
         *(norms(s, f"{decoder}.final_layer_norm", bias=True) if last and affine else ()),
         *in_layers(f"{decoder}.layers", range(s.layers), block),
-        *(() if tied else linear("lm_head", width, s.vocabulary, "head", "vocabulary")),
+        *(() if s.tied else linear("lm_head", width, s.vocabulary, "head", "vocabulary")),
     )
-    dropout = largest_share(f, "dropout", "attention_dropout")
-    return make_model(f, s, tensors, tied=tied, dropout=dropout)
+    return make_model(f, s, tensors)
 
 
 def _bloom(f: Fields) -> Model:
@@ -106,16 +98,14 @@ def _bloom(f: Fields) -> Model:
         *norms(s, "post_attention_layernorm", bias=True),
         *plain_mlp(s.hidden, s.ffn, "mlp.dense_h_to_4h", "mlp.dense_4h_to_h"),
     )
-    tied = f.flag("tie_word_embeddings")
     tensors = (
         *embedding("transformer.word_embeddings", s.vocabulary, s.hidden),
         *norms(s, "transformer.word_embeddings_layernorm", bias=True),
         *in_layers("transformer.h", range(s.layers), block),
         *norms(s, "transformer.ln_f", bias=True),
-        *head(s, tied=tied),
+        *head(s),
     )
-    dropout = largest_share(f, "hidden_dropout", "attention_dropout")
-    return make_model(f, s, tensors, tied=tied, activation="bloom_gelu", dropout=dropout)
+    return make_model(f, s, tensors)
 
 
 def _falcon(f: Fields) -> Model:
@@ -130,16 +120,14 @@ def _falcon(f: Fields) -> Model:
         *plain_mlp(s.hidden, s.ffn, "mlp.dense_h_to_4h", "mlp.dense_4h_to_h", bias=bias),
         *norms(s, *_falcon_norms(f, new=new), bias=True),
     )
-    tied = f.flag("tie_word_embeddings")
     tensors = (
         *embedding("transformer.word_embeddings", s.vocabulary, s.hidden),
         *in_layers("transformer.h", range(s.layers), block),
         *norms(s, "transformer.ln_f", bias=True),
-        *head(s, tied=tied),
+        *head(s),
     )
     rotary = rotary_bytes(f, s.head_dim)  # held with ALiBi too
-    dropout = largest_share(f, "hidden_dropout", "attention_dropout")
-    return make_model(f, s, tensors, tied=tied, dropout=dropout, buffer_bytes=rotary)
+    return make_model(f, s, tensors, buffer_bytes=rotary)
 
 
 def _falcon_norms(f: Fields, *, new: bool) -> tuple[str, ...]:
@@ -166,16 +154,14 @@ def _phi(f: Fields) -> Model:
         *plain_mlp(s.hidden, s.ffn, "mlp.fc1", "mlp.fc2"),
         *norms(s, "input_layernorm", bias=True),
     )
-    tied = f.flag("tie_word_embeddings")
     tensors = (
         *embedding("model.embed_tokens", s.vocabulary, s.hidden),
         *in_layers("model.layers", range(s.layers), block),
         *norms(s, "model.final_layernorm", bias=True),
-        *head(s, tied=tied, bias=True),
+        *head(s, bias=True),
     )
-    dropout = largest_share(f, "resid_pdrop", "embd_pdrop", "attention_dropout")
     rotary = rotary_bytes(f, s.head_dim, 0.5)
-    return make_model(f, s, tensors, tied=tied, dropout=dropout, buffer_bytes=rotary)
+    return make_model(f, s, tensors, buffer_bytes=rotary)
 
 
 _GPT2 = {
@@ -217,7 +203,10 @@ FAMILIES = {
     ),
     "bloom": Family(
         _bloom, "BloomForCausalLM",
-        {"vocab_size": 250880, "num_attention_heads": 8, "tie_word_embeddings": True},
+        {
+            "vocab_size": 250880, "num_attention_heads": 8, "tie_word_embeddings": True,
+            "hidden_act": "bloom_gelu",
+        },
         _BLOOM_NAMES, NEEDED,
     ),
     "falcon": Family(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tokmill.memory.families.fields import Family
 from tokmill.memory.families.parts import (
     Part,
     attention,
@@ -18,8 +17,8 @@ from tokmill.memory.families.parts import (
 )
 from tokmill.memory.families.shape import (
     FLOAT_BYTES,
+    Family,
     all_windows,
-    largest_share,
     layer_types,
     make_model,
     read_shape,
@@ -28,44 +27,53 @@ from tokmill.memory.families.shape import (
 )
 
 if TYPE_CHECKING:
-    from tokmill.memory.families.fields import Fields
-    from tokmill.memory.families.shape import Shape
-    from tokmill.memory.model import Model
+    from tokmill.memory.families.shape import Fields, Shape
+    from tokmill.memory.model import Attention, Experts, Model
 
 PRE_NORMS = ("input_layernorm", "post_attention_layernorm")
 FOUR_NORMS = (*PRE_NORMS, "pre_feedforward_layernorm", "post_feedforward_layernorm")
-
-
-def decoder_tensors(s: Shape, *layers: Part, tied: bool) -> Part:
-    """Return the tensors of a model of Llama's kind around its layers."""
-    return (
-        *embedding("model.embed_tokens", s.vocabulary, s.hidden),
-        *(tensor for part in layers for tensor in part),
-        *norms(s, "model.norm"),
-        *head(s, tied=tied),
-    )
 
 
 def decoder(
     f: Fields,
     s: Shape,
     *block: Part,
+    choosing: Part = (),
+    experts: Experts | None = None,
+    attention: Attention | None = None,
     windows: tuple[int, ...] = (),
     buffer_bytes: int | None = None,
     leaves_out: tuple[str, ...] = (),
 ) -> Model:
-    """Make a model of equal layers; its buffers are by default those of rotary positions."""
-    tied = f.flag("tie_word_embeddings")
-    rotary = rotary_bytes(f, s.head_dim) if buffer_bytes is None else buffer_bytes
+    """Make a model of Llama's kind; its buffers are by default those of rotary positions.
+
+    Every layer holds `block`. Of a mixture the layers of `experts` hold `choosing` too, and the
+    others a gated layer.
+    """
+    tensors = (
+        *embedding("model.embed_tokens", s.vocabulary, s.hidden),
+        *in_layers("model.layers", range(s.layers), *block),
+        *(_mixture(s, choosing, experts) if experts else ()),
+        *norms(s, "model.norm"),
+        *head(s),
+    )
     return make_model(
         f,
         s,
-        decoder_tensors(s, in_layers("model.layers", range(s.layers), *block), tied=tied),
-        tied=tied,
+        tensors,
+        attention=attention,
         windows=windows,
-        dropout=largest_share(f, "attention_dropout", "dropout", "resid_pdrop", "embd_pdrop"),
-        buffer_bytes=rotary,
+        experts=experts if experts and experts.layers else None,
+        buffer_bytes=rotary_bytes(f, s.head_dim) if buffer_bytes is None else buffer_bytes,
         leaves_out=leaves_out,
+    )
+
+
+def _mixture(s: Shape, choosing: Part, experts: Experts) -> Part:
+    dense = sorted(set(range(s.layers)) - set(experts.layers))
+    return (
+        *in_layers("model.layers", dense, gated_mlp(s.hidden, s.ffn)),
+        *in_layers("model.layers", experts.layers, choosing),
     )
 
 

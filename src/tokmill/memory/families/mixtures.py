@@ -5,15 +5,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from tokmill.errors import UsageError
-from tokmill.memory.families.fields import MIXED, Family
-from tokmill.memory.families.llama import PRE_NORMS, decoder_tensors
+from tokmill.memory.families.llama import PRE_NORMS, decoder
 from tokmill.memory.families.parts import (
     Part,
     attention,
     experts,
     gated_mlp,
     head_norms,
-    in_layers,
     linear,
     norm,
     norms,
@@ -22,8 +20,9 @@ from tokmill.memory.families.parts import (
 )
 from tokmill.memory.families.shape import (
     FLOAT_BYTES,
+    MIXED,
+    Family,
     all_windows,
-    make_model,
     read_shape,
     rotary_bytes,
     typed_windows,
@@ -31,8 +30,7 @@ from tokmill.memory.families.shape import (
 from tokmill.memory.model import Attention, Experts, Tensor
 
 if TYPE_CHECKING:
-    from tokmill.memory.families.fields import Fields
-    from tokmill.memory.families.shape import Shape
+    from tokmill.memory.families.shape import Fields, Shape
     from tokmill.memory.model import Model
 
 
@@ -53,50 +51,13 @@ def read_experts(
     return Experts(count, active, f.count("moe_intermediate_size", ffn), shared_ffn, layers)
 
 
-def mixture(
-    f: Fields,
-    s: Shape,
-    common: Part,
-    choosing: Part,
-    mixed: Experts,
-    *,
-    windows: tuple[int, ...] = (),
-    mla: Attention | None = None,
-    buffer_bytes: int,
-    leaves_out: tuple[str, ...] = (),
-) -> Model:
-    """Make a model whose layers hold `common` and either `choosing` or a dense gated layer."""
-    tied = f.flag("tie_word_embeddings")
-    dense = sorted(set(range(s.layers)) - set(mixed.layers))
-    tensors = decoder_tensors(
-        s,
-        in_layers("model.layers", range(s.layers), common),
-        in_layers("model.layers", dense, gated_mlp(s.hidden, s.ffn)),
-        in_layers("model.layers", mixed.layers, choosing),
-        tied=tied,
-    )
-    return make_model(
-        f,
-        s,
-        tensors,
-        tied=tied,
-        attention=mla,
-        windows=windows,
-        experts=mixed if mixed.layers else None,
-        dropout=f.share("attention_dropout"),
-        buffer_bytes=buffer_bytes,
-        leaves_out=leaves_out,
-    )
-
-
 def _mixtral(f: Fields) -> Model:
     s = read_shape(f, ffn=f.count("moe_intermediate_size"))
     mixed = read_experts(f, tuple(range(s.layers)))
     common = (*attention(s), *norms(s, *PRE_NORMS))
     choosing = (*router(s.hidden, mixed.count), *experts(s.hidden, mixed.ffn, mixed.count))
     windows = all_windows(f, s.layers)
-    rotary = rotary_bytes(f, s.head_dim)
-    return mixture(f, s, common, choosing, mixed, windows=windows, buffer_bytes=rotary)
+    return decoder(f, s, common, choosing=choosing, experts=mixed, windows=windows)
 
 
 def _qwen2_moe(f: Fields) -> Model:
@@ -113,8 +74,7 @@ def _qwen2_moe(f: Fields) -> Model:
     first = f.size("max_window_layers")
     windows = typed_windows(f, s.layers, lambda layer: layer % 2 == 0 and layer < first)
     windows = windows if f.flag("use_sliding_window") else ()
-    rotary = rotary_bytes(f, s.head_dim)
-    return mixture(f, s, common, choosing, mixed, windows=windows, buffer_bytes=rotary)
+    return decoder(f, s, common, choosing=choosing, experts=mixed, windows=windows)
 
 
 def _qwen3_moe(f: Fields) -> Model:
@@ -127,8 +87,7 @@ def _qwen3_moe(f: Fields) -> Model:
     )
     choosing = (*experts(s.hidden, mixed.ffn, mixed.count), *router(s.hidden, mixed.count))
     windows = all_windows(f, s.layers) if f.flag("use_sliding_window") else ()
-    rotary = rotary_bytes(f, s.head_dim)
-    return mixture(f, s, common, choosing, mixed, windows=windows, buffer_bytes=rotary)
+    return decoder(f, s, common, choosing=choosing, experts=mixed, windows=windows)
 
 
 def _sparse_layers(f: Fields, layers: int) -> tuple[int, ...]:
@@ -150,8 +109,7 @@ def _gpt_oss(f: Fields) -> Model:
         *_biased_experts(s.hidden, mixed.ffn, mixed.count),
     )
     windows = typed_windows(f, s.layers, lambda layer: layer % 2 == 0)
-    rotary = rotary_bytes(f, s.head_dim)
-    return mixture(f, s, common, choosing, mixed, windows=windows, buffer_bytes=rotary)
+    return decoder(f, s, common, choosing=choosing, experts=mixed, windows=windows)
 
 
 def _biased_experts(hidden: int, ffn: int, count: int) -> Part:
@@ -181,7 +139,16 @@ def _deepseek(f: Fields) -> Model:
     buffers = rotary_bytes(f, mla.rope_dim) + FLOAT_BYTES * biases
     more = f.size("num_nextn_predict_layers")
     out = ("layers of multi-token prediction, which transformers does not load",) if more else ()
-    return mixture(f, s, common, choosing, mixed, mla=mla, buffer_bytes=buffers, leaves_out=out)
+    return decoder(
+        f,
+        s,
+        common,
+        choosing=choosing,
+        experts=mixed,
+        attention=mla,
+        buffer_bytes=buffers,
+        leaves_out=out,
+    )
 
 
 def _late_layers(f: Fields, layers: int) -> tuple[int, ...]:

@@ -6,9 +6,8 @@ import math
 from typing import TYPE_CHECKING
 
 from tokmill.errors import UsageError
-from tokmill.memory.families.fields import GATED, Family
 from tokmill.memory.families.llama import PRE_NORMS, decoder
-from tokmill.memory.families.mixtures import mixture, read_experts
+from tokmill.memory.families.mixtures import read_experts
 from tokmill.memory.families.parts import (
     attention,
     embedding,
@@ -21,10 +20,10 @@ from tokmill.memory.families.parts import (
     norms,
     router,
 )
-from tokmill.memory.families.shape import FLOAT_BYTES, largest_share, make_model, read_shape
+from tokmill.memory.families.shape import FLOAT_BYTES, GATED, Family, make_model, read_shape
 
 if TYPE_CHECKING:
-    from tokmill.memory.families.fields import Fields
+    from tokmill.memory.families.shape import Fields
     from tokmill.memory.model import Model
 
 
@@ -60,17 +59,15 @@ def _chatglm(f: Fields) -> Model:
         *linear("mlp.dense_h_to_4h", s.hidden, 2 * s.ffn, "mlp", "columns", bias=bias),
         *linear("mlp.dense_4h_to_h", s.ffn, s.hidden, "mlp", "rows", bias=bias),
     )
-    tied = f.flag("tie_word_embeddings")
     tensors = (
         *embedding("transformer.embedding.word_embeddings", s.vocabulary, s.hidden),
         *in_layers("transformer.encoder.layers", range(s.layers), block),
         *norms(s, "transformer.encoder.final_layernorm"),
-        *head(s, "transformer.output_layer", tied=tied),
+        *head(s, "transformer.output_layer"),
     )
     # Half of a head is rotated: a value per pair, once, in the type of the weights.
     rotary = FLOAT_BYTES * (s.head_dim // 4)
-    dropout = largest_share(f, "hidden_dropout", "attention_dropout")
-    return make_model(f, s, tensors, tied=tied, dropout=dropout, buffer_bytes=rotary)
+    return make_model(f, s, tensors, buffer_bytes=rotary)
 
 
 def _minimind(f: Fields) -> Model:
@@ -95,7 +92,7 @@ def _minimind(f: Fields) -> Model:
         *experts(d, mixed.ffn, mixed.count),
         *(gated_mlp(d, shared, "mlp.shared_experts") if shared else ()),
     )
-    return mixture(f, s, common, choosing, mixed, buffer_bytes=tables)
+    return decoder(f, s, common, choosing=choosing, experts=mixed, buffer_bytes=tables)
 
 
 FAMILIES = {

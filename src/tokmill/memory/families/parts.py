@@ -71,9 +71,9 @@ def embedding(name: str, rows: int, width: int, split: Split = "vocabulary") -> 
     return (Tensor(f"{name}.weight", (rows, width), "embedding", "embedding", split, rows, width),)
 
 
-def head(shape: Shape, name: str = "lm_head", *, tied: bool, bias: bool = False) -> Part:
+def head(shape: Shape, name: str = "lm_head", *, bias: bool = False) -> Part:
     """Return the matrix that makes logits; tied, it is the embedding and only its bias stays."""
-    if not tied:
+    if not shape.tied:
         return linear(name, shape.hidden, shape.vocabulary, "head", "vocabulary", bias=bias)
     return linear_bias(name, shape.vocabulary, "head", "vocabulary") if bias else ()
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from tokmill.errors import UsageError
-from tokmill.memory.families.fields import Fields
+from tokmill.memory.families.shape import Fields
 
 
 def fields(**values: Any) -> Fields:

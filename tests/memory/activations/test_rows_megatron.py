@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tokmill.memory.activations.amounts import CHECKPOINTS, summed
-from tokmill.memory.activations.megatron import layer_rows, outside_rows
+from tokmill.memory.activations.rows import megatron_layer, megatron_outside
 from tokmill.memory.bill import evaluate
 from tokmill.settings.bill import TrainingSettings
 
@@ -19,7 +19,7 @@ def of_gpt(heads: int, hidden: int) -> dict[str, float]:
 def percent(symbols: dict[str, float], **settings: object) -> float:
     def per_token(**changed: object) -> float:
         training = TrainingSettings(framework="megatron", attention="eager", **changed)  # type: ignore[arg-type]
-        return evaluate(summed(layer_rows(training, gated=False)), symbols)
+        return evaluate(summed(megatron_layer(training, gated=False)), symbols)
 
     return 100 * per_token(**settings) / per_token()
 
@@ -53,7 +53,7 @@ def test_full_recomputation_keeps_the_published_share(
 ) -> None:
     symbols = of_gpt(*shape)
     baseline = TrainingSettings(framework="megatron", attention="eager")
-    layer = evaluate(summed(layer_rows(baseline, gated=False)), symbols)
+    layer = evaluate(summed(megatron_layer(baseline, gated=False)), symbols)
     kept = evaluate(CHECKPOINTS.expression, {**symbols, "n": 1, "layers_kept": 1})
     assert 100 * kept / layer == pytest.approx(published, abs=1)
 
@@ -61,14 +61,16 @@ def test_full_recomputation_keeps_the_published_share(
 def test_a_layer_alone_keeps_34_d_and_5_a_s() -> None:
     symbols = {**of_gpt(16, 1024), "t": 1}
     training = TrainingSettings(framework="megatron", attention="eager")
-    found = evaluate(summed(layer_rows(training, gated=False)), symbols)
+    found = evaluate(summed(megatron_layer(training, gated=False)), symbols)
     assert found == 34 * 1024 + 5 * 16 * 2048
 
 
 def test_a_gated_layer_keeps_two_more_widths() -> None:
     symbols = of_gpt(16, 1024)
     plain, gated = (
-        evaluate(summed(layer_rows(TrainingSettings(framework="megatron"), gated=gated)), symbols)
+        evaluate(
+            summed(megatron_layer(TrainingSettings(framework="megatron"), gated=gated)), symbols
+        )
         for gated in (False, True)
     )
     assert gated - plain == 2 * 4096 / 8
@@ -78,7 +80,7 @@ def test_the_last_stage_keeps_the_inputs_of_norm_and_output_layer_too() -> None:
     symbols = of_gpt(16, 1024)
     training = TrainingSettings(framework="megatron")
     first, last = (
-        evaluate(summed(outside_rows(training, last=last)), symbols) for last in (False, True)
+        evaluate(summed(megatron_outside(training, last=last)), symbols) for last in (False, True)
     )
     assert (first, last - first) == (8 + 1024, 4 * 1024)
 
@@ -86,4 +88,4 @@ def test_the_last_stage_keeps_the_inputs_of_norm_and_output_layer_too() -> None:
 def test_sequence_parallelism_splits_what_is_outside_the_layers() -> None:
     symbols = of_gpt(16, 1024)
     training = TrainingSettings(framework="megatron", sequence_parallel=True)
-    assert evaluate(summed(outside_rows(training, last=True)), symbols) == (8 + 5 * 1024) / 8
+    assert evaluate(summed(megatron_outside(training, last=True)), symbols) == (8 + 5 * 1024) / 8
