@@ -5,12 +5,11 @@ from dataclasses import replace
 
 import pytest
 
-from tokmill.memory.checkpoints import checkpoint_bill
 from tokmill.memory.dataset import DatasetSize
 from tokmill.memory.host import HostBudget, host_budget
 from tokmill.memory.load import model_from_config
 from tokmill.memory.machine import MIB, Machine
-from tokmill.memory.states import rank_states
+from tokmill.memory.states import checkpoint_bill, rank_states
 from tokmill.settings.bill import TrainingSettings
 
 LLAMA = {

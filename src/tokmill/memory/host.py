@@ -10,7 +10,6 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from tokmill.memory.bill import Bill, Formula
-from tokmill.memory.checkpoints import checkpoint_bill
 from tokmill.memory.loading import (
     batch_lines,
     cache_lines,
@@ -23,7 +22,7 @@ from tokmill.memory.loading import (
     starting_lines,
 )
 from tokmill.memory.machine import Need, Verdict, host_verdict
-from tokmill.memory.states import rank_states
+from tokmill.memory.states import checkpoint_bill, rank_states
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

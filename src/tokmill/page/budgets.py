@@ -6,7 +6,6 @@ from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from tokmill.memory.advice import advise
-from tokmill.memory.checkpoints import checkpoint_bill
 from tokmill.memory.compute import compute, long_documents
 from tokmill.memory.dataset import dataset_size
 from tokmill.memory.disk import additions, dataset_disk
@@ -14,6 +13,7 @@ from tokmill.memory.gpus import find_gpu
 from tokmill.memory.host import host_budget
 from tokmill.memory.inference import inference_bill
 from tokmill.memory.load import load_model
+from tokmill.memory.states import checkpoint_bill
 from tokmill.memory.training import training_bill, with_sequence
 from tokmill.settings.bill import InferenceSettings, ModelSettings, TrainingSettings
 from tokmill.storage import file_sizes, free_bytes

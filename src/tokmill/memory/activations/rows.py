@@ -25,52 +25,46 @@ if TYPE_CHECKING:
 HOOKS = "hooks on saved tensors, transformers 5.23, torch 2.13"
 EXACT = "equal to what autograd saves, per token and layer"
 
-RMS_INPUT = Formula("RMSNorm: input in fp32", "4 * d", HOOKS, EXACT)
-RMS_INVERSE = Formula("RMSNorm: 1/rms in fp32", "4", HOOKS, EXACT)
-RMS_RESIDUAL = Formula(
-    "RMSNorm: normalized input, for the gradient of its weight", "x * d", HOOKS, EXACT
+
+def _kept(name: str, expression: str) -> Formula:
+    """Return a row that was equal to the saved tensors."""
+    return Formula(name, expression, HOOKS, EXACT)
+
+
+RMS_INPUT = _kept("RMSNorm: input in fp32", "4 * d")
+RMS_INVERSE = _kept("RMSNorm: 1/rms in fp32", "4")
+RMS_RESIDUAL = _kept("RMSNorm: normalized input, for the gradient of its weight", "x * d")
+RMS_FP32 = _kept(
+    "RMSNorm with its weight in fp32 (Gemma, OLMo-2): normalized input in fp32", "4 * d"
 )
-RMS_FP32 = Formula(
-    "RMSNorm with its weight in fp32 (Gemma, OLMo-2): normalized input in fp32",
-    "4 * d",
-    HOOKS,
-    EXACT,
+RMS_HEADS = _kept(
+    "RMSNorm of each query and key: inputs in fp32, and 1/rms", "4 * (a + k) * h + 4 * (a + k)"
 )
-RMS_HEADS = Formula(
-    "RMSNorm of each query and key: inputs in fp32, and 1/rms",
-    "4 * (a + k) * h + 4 * (a + k)", HOOKS, EXACT,
-)  # fmt: skip
-RMS_QUERY_KEY = Formula(
-    "RMSNorm of all queries and all keys: inputs in fp32, and 1/rms",
-    "4 * (a + k) * h + 8", HOOKS, EXACT,
-)  # fmt: skip
-NORMED_HEADS = Formula("normalized queries and keys", "q * (a + k) * h", HOOKS, EXACT)
-NORMED_HEADS_FP32 = Formula(
-    "normalized queries and keys in fp32 (Gemma, OLMo-2)", "4 * (a + k) * h", HOOKS, EXACT
+RMS_QUERY_KEY = _kept(
+    "RMSNorm of all queries and all keys: inputs in fp32, and 1/rms", "4 * (a + k) * h + 8"
 )
-LAYER_NORM = Formula("LayerNorm: its input", "x * d", HOOKS, EXACT)
+NORMED_HEADS = _kept("normalized queries and keys", "q * (a + k) * h")
+NORMED_HEADS_FP32 = _kept("normalized queries and keys in fp32 (Gemma, OLMo-2)", "4 * (a + k) * h")
+LAYER_NORM = _kept("LayerNorm: its input", "x * d")
 LAYER_NORM_STATISTICS = Formula(
     "LayerNorm: mean and 1/deviation", "8", HOOKS, "fp32 on a GPU; of the input's type on a CPU"
 )
 
-INPUT = Formula("linear layer: its input of width d", "q * d", HOOKS, EXACT)
-ATTENDED = Formula("output layer of attention: its input", "q * a * h", HOOKS, EXACT)
-QUERY = Formula("attention: queries", "q * a * h", HOOKS, EXACT)
-KEY = Formula("attention: keys", "q * k * h", HOOKS, EXACT)
-VALUE = Formula("attention: values", "q * k * h", HOOKS, EXACT)
-REPEATED = Formula(
-    "attention: keys and values repeated for every query head", "2 * q * a * h", HOOKS, EXACT
+INPUT = _kept("linear layer: its input of width d", "q * d")
+ATTENDED = _kept("output layer of attention: its input", "q * a * h")
+QUERY = _kept("attention: queries", "q * a * h")
+KEY = _kept("attention: keys", "q * k * h")
+VALUE = _kept("attention: values", "q * k * h")
+REPEATED = _kept("attention: keys and values repeated for every query head", "2 * q * a * h")
+FUSED = _kept(
+    "attention: queries, keys and values in one tensor (fused projection)", "q * (a + 2 * k) * h"
 )
-FUSED = Formula(
-    "attention: queries, keys and values in one tensor (fused projection)",
-    "q * (a + 2 * k) * h", HOOKS, EXACT,
-)  # fmt: skip
-RESULT = Formula("attention: its output", "q * a * h", HOOKS, EXACT)
-LOG_SUM_EXP = Formula("flash attention: log-sum-exp", "4 * a", HOOKS, EXACT)
-MASK = Formula("sdpa with a mask: the mask in the queries' type", "q * s", HOOKS, EXACT)
-SCORES = Formula("eager attention: softmax in fp32", "4 * a * s", HOOKS, EXACT)
-SCORES_CAST = Formula("eager attention: softmax in 16 bit", "q * a * s", HOOKS, EXACT)
-SOFT_CAP = Formula("eager attention: tanh of the capped scores", "q * a * s", HOOKS, EXACT)
+RESULT = _kept("attention: its output", "q * a * h")
+LOG_SUM_EXP = _kept("flash attention: log-sum-exp", "4 * a")
+MASK = _kept("sdpa with a mask: the mask in the queries' type", "q * s")
+SCORES = _kept("eager attention: softmax in fp32", "4 * a * s")
+SCORES_CAST = _kept("eager attention: softmax in 16 bit", "q * a * s")
+SOFT_CAP = _kept("eager attention: tanh of the capped scores", "q * a * s")
 SCORES_DROPOUT = Formula(
     "eager attention: mask of dropout", "a * s", "torch's native_dropout on CUDA: a byte each",
     "formula; a CPU keeps masks of the scores' type",
@@ -79,23 +73,23 @@ SCORES_DROPPED = Formula(
     "eager attention: softmax after dropout in fp32", "4 * a * s", "as SCORES_DROPOUT", "formula"
 )
 
-GATED = Formula("gated feed-forward: gate, activated gate, up", "3 * q * f", HOOKS, EXACT)
-ACTIVATION_INPUT = Formula("feed-forward: input of the activation", "q * f", HOOKS, EXACT)
-GELU_NEW = Formula("gelu_new, not fused: four intermediate tensors", "4 * q * f", HOOKS, EXACT)
+GATED = _kept("gated feed-forward: gate, activated gate, up", "3 * q * f")
+ACTIVATION_INPUT = _kept("feed-forward: input of the activation", "q * f")
+GELU_NEW = _kept("gelu_new, not fused: four intermediate tensors", "4 * q * f")
 GELU_NEW_AUTOCAST = Formula(
     "gelu_new under CUDA's autocast: three of four intermediate tensors in fp32",
     "(12 + q) * f", HOOKS, "CUDA's rule for powers applied on a CPU; 4 * q * f by the CPU's rule",
 )  # fmt: skip
-DOWN_INPUT = Formula("feed-forward: input of the last matrix", "q * f", HOOKS, EXACT)
+DOWN_INPUT = _kept("feed-forward: input of the last matrix", "q * f")
 DROPOUT = Formula(
     "dropout: its mask", "d", "torch's native_dropout on CUDA: a byte each",
     "formula; a CPU keeps masks of the input's type",
 )  # fmt: skip
 
-ADAPTER_D = Formula("adapter: copy of an input of width d", "y * d", HOOKS, EXACT)
-ADAPTER_AH = Formula("adapter: copy of the attention output", "y * a * h", HOOKS, EXACT)
-ADAPTER_F = Formula("adapter: copy of an input of width f", "y * f", HOOKS, EXACT)
-ADAPTER_RANK = Formula("adapter: its low-rank features", "y * r", HOOKS, EXACT)
+ADAPTER_D = _kept("adapter: copy of an input of width d", "y * d")
+ADAPTER_AH = _kept("adapter: copy of the attention output", "y * a * h")
+ADAPTER_F = _kept("adapter: copy of an input of width f", "y * f")
+ADAPTER_RANK = _kept("adapter: its low-rank features", "y * r")
 
 ADAPTER_SUM_F = Formula(
     "adapter in forward: its output of width f, and the same scaled", "2 * y * f",
@@ -138,14 +132,12 @@ SHARED_EXPERT = Formula(
     "shared expert: gate, activated gate, up, product", "4 * q * f_shared", HOOKS,
     "some bytes of Qwen2-MoE's are left out",
 )  # fmt: skip
-SHARED_GATE = Formula("gate of the shared expert: its input", "q * d", HOOKS, EXACT)
+SHARED_GATE = _kept("gate of the shared expert: its input", "q * d")
 
-IDS = Formula("token ids and labels", "16", HOOKS, EXACT)
+IDS = _kept("token ids and labels", "16")
 
-MASK_HELD = Formula("eager attention, checkpointed: one mask for all layers", "x * s", HOOKS, EXACT)
-MASK_HELD_BOOL = Formula(
-    "sdpa with a mask, checkpointed: one mask for all layers", "s", HOOKS, EXACT
-)
+MASK_HELD = _kept("eager attention, checkpointed: one mask for all layers", "x * s")
+MASK_HELD_BOOL = _kept("sdpa with a mask, checkpointed: one mask for all layers", "s")
 
 TORCHTITAN = "torchtitan's policy for operations: attention's result and every second product"
 LAYER_INPUT = Formula("selective checkpointing: the layer's input", "x * d", TORCHTITAN)

@@ -77,8 +77,15 @@ def _mixture(s: Shape, choosing: Part, experts: Experts) -> Part:
     )
 
 
-def _mlp(s: Shape) -> Part:
-    return gated_mlp(s.hidden, s.ffn)
+def _block(f: Fields, s: Shape, between: Part = (), names: tuple[str, ...] = PRE_NORMS) -> Part:
+    """Return attention whose bias the configuration chooses, `between`, a gated layer, norms."""
+    bias = f.flag("attention_bias")
+    return (
+        *attention(s, bias=bias, out_bias=bias),
+        *between,
+        *gated_mlp(s.hidden, s.ffn),
+        *norms(s, *names),
+    )
 
 
 def _llama(f: Fields) -> Model:
@@ -89,21 +96,19 @@ def _llama(f: Fields) -> Model:
 
 def _mistral(f: Fields) -> Model:
     s = read_shape(f)
-    windows = all_windows(f, s.layers)
-    return decoder(f, s, attention(s), _mlp(s), norms(s, *PRE_NORMS), windows=windows)
+    block = (attention(s), gated_mlp(s.hidden, s.ffn), norms(s, *PRE_NORMS))
+    return decoder(f, s, *block, windows=all_windows(f, s.layers))
 
 
 def _qwen2(f: Fields) -> Model:
     s = read_shape(f)
-    return decoder(
-        f, s, attention(s, bias=True), _mlp(s), norms(s, *PRE_NORMS), windows=_qwen_windows(f, s)
-    )
+    block = (attention(s, bias=True), gated_mlp(s.hidden, s.ffn), norms(s, *PRE_NORMS))
+    return decoder(f, s, *block, windows=_qwen_windows(f, s))
 
 
 def _qwen3(f: Fields) -> Model:
-    s, bias = read_shape(f), f.flag("attention_bias")
-    block = (attention(s, bias=bias, out_bias=bias), head_norms(s.head_dim), _mlp(s))
-    return decoder(f, s, *block, norms(s, *PRE_NORMS), windows=_qwen_windows(f, s))
+    s = read_shape(f)
+    return decoder(f, s, _block(f, s, head_norms(s.head_dim)), windows=_qwen_windows(f, s))
 
 
 def _qwen_windows(f: Fields, s: Shape) -> tuple[int, ...]:
@@ -114,49 +119,35 @@ def _qwen_windows(f: Fields, s: Shape) -> tuple[int, ...]:
 
 
 def _olmo2(f: Fields) -> Model:
-    s, bias = read_shape(f), f.flag("attention_bias")
-    block = (attention(s, bias=bias, out_bias=bias), head_norms(s.query_width, s.kv_width))
-    return decoder(f, s, *block, _mlp(s), norms(s, *FOUR_NORMS[1::2]))
+    s = read_shape(f)
+    return decoder(f, s, _block(f, s, head_norms(s.query_width, s.kv_width), FOUR_NORMS[1::2]))
 
 
 def _gemma(f: Fields) -> Model:
-    s, bias = read_shape(f), f.flag("attention_bias")
+    s = read_shape(f)
     buffers = rotary_bytes(f, s.head_dim) + FLOAT_BYTES  # and the embedding's scale
-    block = (attention(s, bias=bias, out_bias=bias), _mlp(s), norms(s, *PRE_NORMS))
-    return decoder(f, s, *block, buffer_bytes=buffers)
+    return decoder(f, s, _block(f, s), buffer_bytes=buffers)
 
 
 def _gemma2(f: Fields) -> Model:
-    s, bias = read_shape(f), f.flag("attention_bias")
-    return decoder(
-        f,
-        s,
-        attention(s, bias=bias, out_bias=bias),
-        _mlp(s),
-        norms(s, *FOUR_NORMS),
-        windows=typed_windows(f, s.layers, lambda layer: layer % 2 == 0),
-        buffer_bytes=rotary_bytes(f, s.head_dim) + FLOAT_BYTES,
-    )
+    s = read_shape(f)
+    windows = typed_windows(f, s.layers, lambda layer: layer % 2 == 0)
+    buffers = rotary_bytes(f, s.head_dim) + FLOAT_BYTES
+    block = _block(f, s, names=FOUR_NORMS)
+    return decoder(f, s, block, windows=windows, buffer_bytes=buffers)
 
 
 def _gemma3(f: Fields) -> Model:
-    s, bias = read_shape(f), f.flag("attention_bias")
-    period = f.count("sliding_window_pattern", 6)
+    s, period = read_shape(f), f.count("sliding_window_pattern", 6)
 
     def slides(layer: int) -> bool:
         return (layer + 1) % period > 0
 
     kinds = len(set(layer_types(f, s.layers, slides)))
-    return decoder(
-        f,
-        s,
-        attention(s, bias=bias, out_bias=bias),
-        head_norms(s.head_dim),
-        _mlp(s),
-        norms(s, *FOUR_NORMS),
-        windows=typed_windows(f, s.layers, slides),
-        buffer_bytes=kinds * rotary_bytes(f, s.head_dim) + FLOAT_BYTES,
-    )
+    windows = typed_windows(f, s.layers, slides)
+    buffers = kinds * rotary_bytes(f, s.head_dim) + FLOAT_BYTES
+    block = _block(f, s, head_norms(s.head_dim), FOUR_NORMS)
+    return decoder(f, s, block, windows=windows, buffer_bytes=buffers)
 
 
 def _phi3(f: Fields) -> Model:

@@ -2,9 +2,9 @@ from __future__ import annotations
 
 import pytest
 
-from tokmill.memory.checkpoints import checkpoint_bill
 from tokmill.memory.load import load_model
 from tokmill.memory.model import Model
+from tokmill.memory.states import checkpoint_bill
 from tokmill.settings.bill import ModelSettings, TrainingSettings
 
 P = 124_439_808
