@@ -9,6 +9,7 @@ from tokmill.errors import UnreadInputError
     [
         ("no output: give --output, a directory", "no output: give output=…, a directory"),
         ("name the right one with --tokenizer", "name the right one with tokenizer=…"),
+        ("--renderer (render.renderer) was 'a'", "renderer (render.renderer) was 'a'"),
         (
             r"name all with --template '{title}\n{abstract}', or one with --renderer text "
             "--text-field abstract",

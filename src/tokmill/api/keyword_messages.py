@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 _OPTION = re.compile(
     r"(?P<asks>\b(?:with|give|add) )?"
     r"(?<![\w-])--(?P<name>[a-z][a-z-]+)"
-    r"""(?: (?P<value>(?:'[^']*'|"[^"]*"|[^\s'"])+))?"""
+    r"""(?: (?P<value>(?!\()(?:'[^']*'|"[^"]*"|[^\s'"])+))?"""
 )
 _COMMAND = re.compile(r"\btokmill (pretrain|sft|plan|verify)\b")
 _NUMBER = re.compile(r"[\d.]+([KMGT]i?B)?")
