@@ -173,7 +173,9 @@ def find_path(kind: str, target: str) -> Found:
             sha256 = source_sha256(module)
     except (Exception, SystemExit) as error:
         raise UsageError(f"{kind} {target}: cannot be imported: {one_line(error)}") from error
-    distribution, version = _distribution_of(module)
+    names = importlib.metadata.packages_distributions().get(module.partition(".")[0])
+    distribution = names[0] if names else ""
+    version = importlib.metadata.version(distribution) if distribution else ""
     return Found(value, Extension(kind, target, target, distribution, version, sha256))
 
 
@@ -190,14 +192,6 @@ def _current_directory_last() -> Iterator[None]:
         sys.path.remove(here)
 
 
-def _distribution_of(module: str) -> tuple[str, str]:
-    """Return name and version of the package that installed a module; '' if none did."""
-    names = importlib.metadata.packages_distributions().get(module.partition(".")[0])
-    if not names:
-        return "", ""
-    return names[0], importlib.metadata.version(names[0])
-
-
 @cache
 def source_sha256(module: str) -> str:
     """Return the sha256 over the source files of a module's top-level package, or of the module.
@@ -207,7 +201,8 @@ def source_sha256(module: str) -> str:
     top = module.partition(".")[0]
     spec = importlib.util.find_spec(top)
     folders = [Path(p) for p in (spec.submodule_search_locations or ())] if spec else []
-    files = [path for folder in folders for path in folder.rglob("*") if _is_source(path)]
+    found = (path for folder in folders for path in folder.rglob("*"))
+    files = [path for path in found if path.suffix in _SOURCES and path.is_file()]
     if not folders and spec is not None and spec.origin and spec.has_location:
         files, folders = [Path(spec.origin)], [Path(spec.origin).parent]
     digest = hashlib.sha256()
@@ -216,10 +211,6 @@ def source_sha256(module: str) -> str:
         digest.update(f"{name}\0{len(data)}\0".encode())
         digest.update(data)
     return digest.hexdigest()
-
-
-def _is_source(path: Path) -> bool:
-    return path.suffix in _SOURCES and path.is_file()
 
 
 def _name(path: Path, folders: Sequence[Path]) -> str:

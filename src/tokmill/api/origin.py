@@ -94,7 +94,7 @@ class OriginFinder:
             shard,
             place,
             str(self._files[file][0]),
-            self._n_before(part, number, first[0]) + _least(first[1], low),
+            self._n_before(part, number, first[0]) + 1 + max(0, low - first[1].extra),
             self._n_before(part, number, last[0]) + _most(last[1], high),
         )
 
@@ -146,11 +146,6 @@ class OriginFinder:
     @cached_property
     def _loaded(self) -> dict[str, Any]:
         return load_plan(self._directory / PLAN)
-
-
-def _least(counts: Counts, ordinal: int) -> int:
-    """Return the first record of a slice, from 1, that its document `ordinal` can come from."""
-    return 1 + max(0, ordinal - counts.extra)
 
 
 def _most(counts: Counts, ordinal: int) -> int:

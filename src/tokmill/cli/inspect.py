@@ -13,7 +13,7 @@ from tokmill.errors import UsageError
 from tokmill.words.plural import plural
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator
 
     from tokmill.cli.sample_text import Look
     from tokmill.page.samples import Sample, SampleReader
@@ -73,7 +73,9 @@ def command(
         for found in samples:
             show_json(_as_json(found, reader, row))
     else:
-        _print(heading, samples, Look(_in_colour(), by_token, max_chars), manifest, show_ids)
+        color = click.get_current_context().color
+        in_colour = sys.stdout.isatty() if color is None else color
+        _print(heading, samples, Look(in_colour, by_token, max_chars), manifest, show_ids)
 
 
 def _check_target(path: Path, directory: Path, manifest: dict[str, Any]) -> None:
@@ -103,16 +105,12 @@ def _chosen(
             f"{plural(capacity, 'token')} ({n_tokens / capacity:.1%})"
         )
         return heading, iter(samples)
-    numbers = _numbers(manifest["totals"]["documents"], document, sample)
-    return "", (reader.read(number) for number in numbers)
-
-
-def _numbers(total: int, document: int | None, sample: int | None) -> Sequence[int]:
     from tokmill.page.samples import evenly_spread
 
     if document is not None:
-        return [document]
-    return evenly_spread(total, 3 if sample is None else sample)
+        return "", iter([reader.read(document)])
+    total = manifest["totals"]["documents"]
+    return "", map(reader.read, evenly_spread(total, 3 if sample is None else sample))
 
 
 def _as_json(sample: Sample, reader: SampleReader, row: int | None) -> dict[str, Any]:
@@ -121,11 +119,6 @@ def _as_json(sample: Sample, reader: SampleReader, row: int | None) -> dict[str,
         return {**where, "ids": sample.ids, "text": reader.decoder.decode(sample.ids)}
     in_row = {} if row is None else {"row": row, "row_start": sample.row_start}
     return {**in_row, **sample.as_json()}
-
-
-def _in_colour() -> bool:
-    color = click.get_current_context().color
-    return sys.stdout.isatty() if color is None else color
 
 
 def _print(

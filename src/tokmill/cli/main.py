@@ -76,7 +76,11 @@ class LazyGroup(click.Group):
         """Find the verb; raise `UsageError` with the one that was probably meant."""
         name = args[0]
         if name not in COMMANDS and not name.startswith("-") and not ctx.resilient_parsing:
-            ctx.fail(f"no such command {name!r}: {_meant(name)}")
+            close = get_close_matches(name.lower(), COMMANDS, n=1)
+            meant = (
+                f"did you mean {close[0]}?" if close else f"expected one of {', '.join(COMMANDS)}"
+            )
+            ctx.fail(f"no such command {name!r}: {meant}")
         return super().resolve_command(ctx, args)
 
     def make_context(self, *arguments: Any, **options: Any) -> click.Context:
@@ -106,11 +110,6 @@ class LazyGroup(click.Group):
         """List the verbs without importing them."""
         with formatter.section("Commands"):
             formatter.write_dl([(name, text) for name, (_, text) in COMMANDS.items()])
-
-
-def _meant(name: str) -> str:
-    close = get_close_matches(name.lower(), COMMANDS, n=1)
-    return f"did you mean {close[0]}?" if close else f"expected one of {', '.join(COMMANDS)}"
 
 
 @click.group(

@@ -48,7 +48,8 @@ def show_plan(config: Config, *, as_json: bool) -> None:
     from tokmill.page.bill_rows import bill_rows
     from tokmill.page.forecast import forecast_rows
 
-    planned = plan_run(config, warn, _silent if as_json else partial(show, err=True))
+    note = (lambda text: None) if as_json else partial(show, err=True)
+    planned = plan_run(config, warn, note)
     values = planned.forecast.values
     if as_json:
         show_json(values)
@@ -59,7 +60,3 @@ def show_plan(config: Config, *, as_json: bool) -> None:
             show_rows(rows)
     if planned.problem is not None:
         raise planned.problem
-
-
-def _silent(text: str) -> None:
-    pass

@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
 from tokmill.cli.budget_options import budget_options, settled, show_options
-
-if TYPE_CHECKING:
-    from tokmill.page.budgets import OnDisk
 
 
 @click.command("report")
@@ -40,9 +37,12 @@ def command(
     from tokmill.api.jobs import budgets_of
     from tokmill.cli.budgets import show_budgets
     from tokmill.cli.screen import show, show_rows
+    from tokmill.dataset.reader import read_intact_manifest
+    from tokmill.page.budgets import on_disk
     from tokmill.page.summary import detail_rows
 
-    disk, manifest = _read(directory)
+    manifest = read_intact_manifest(directory)
+    disk = on_disk(directory, manifest)
     settings = settled(config_file, options, manifest["config"])
     found = budgets_of(settings, disk)
     rows = None
@@ -54,16 +54,3 @@ def command(
         show_rows(detail_rows(manifest, str(directory)))
         show()
     show_budgets(found, as_json=as_json, explain=explain, rows=rows)
-
-
-def _read(directory: Path) -> tuple[OnDisk, dict[str, Any]]:
-    """Return what is in the directory of a finished dataset, and its manifest.
-
-    Raises:
-        TokmillError: there is none, it is not finished, or it is damaged.
-    """
-    from tokmill.dataset.reader import read_intact_manifest
-    from tokmill.page.budgets import on_disk
-
-    manifest = read_intact_manifest(directory)
-    return on_disk(directory, manifest), manifest

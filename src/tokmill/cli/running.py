@@ -46,8 +46,10 @@ def run_and_show(
     from tokmill.dataset.layout import MANIFEST
     from tokmill.page.profile import profile_rows
     from tokmill.page.summary import summary_rows
+    from tokmill.run.resume import STDIN_STOPPED
 
-    explain(_what_an_interrupt_means(config))
+    continues = f"{STOPPED}; from what is kept, the same command continues"
+    explain(STDIN_STOPPED if "-" in config.input.paths else continues)
     has_notes = not (quiet or as_json)
     manifest = make_observed(
         config,
@@ -69,11 +71,3 @@ def run_and_show(
         show()
         show_rows(profile_rows(manifest))
     show_at_end(config, directory, manifest)
-
-
-def _what_an_interrupt_means(config: Config) -> str:
-    from tokmill.run.resume import STDIN_STOPPED
-
-    if "-" in config.input.paths:
-        return STDIN_STOPPED
-    return f"{STOPPED}; from what is kept, the same command continues"

@@ -11,10 +11,9 @@ from tokmill.cli.screen import show_styled
 from tokmill.words.printable import printable_lines
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable
 
     from rich.console import RenderableType
-    from rich.segment import Segment
 
 _PLAIN_WIDTH = 110
 _LEAST_WIDTH = 40
@@ -32,12 +31,8 @@ def print_tables(tables: Iterable[RenderableType]) -> None:
     # Captured, since rich would exit with code 1 (a mismatch) when it prints to a closed pipe.
     with console.capture() as captured:
         for table in tables:
-            console.print(Segments(_printable(console.render(table))), soft_wrap=True, end="")
+            # Text cannot control the terminal; colours are stored beside it.
+            segments = (s._replace(text=printable_lines(s.text)) for s in console.render(table))
+            console.print(Segments(segments), soft_wrap=True, end="")
     for line in captured.get().split("\n")[:-1]:
         show_styled(line.rstrip())
-
-
-def _printable(segments: Iterable[Segment]) -> Iterator[Segment]:
-    """Yield segments whose text cannot control the terminal; colours are stored beside the text."""
-    for segment in segments:
-        yield segment._replace(text=printable_lines(segment.text))

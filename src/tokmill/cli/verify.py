@@ -4,18 +4,12 @@ from __future__ import annotations
 
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
 
 from tokmill.cli.screen import show, show_json, show_labelled
 from tokmill.words.plural import plural
 from tokmill.words.units import size
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from tokmill.api.jobs import Verification
 
 _MOST_NAMED = 5
 
@@ -41,24 +35,16 @@ def command(directory: Path, tokenizer: str, as_json: bool) -> None:
     for problem in found.problems:
         show_labelled("mismatch:", problem, colour="red")
     if found.notes:
-        show(f"note: outside the dataset, not checked: {_listed(found.notes)}")
+        names, n_more = sorted(found.notes), len(found.notes) - _MOST_NAMED
+        listed = ", ".join(names[:_MOST_NAMED]) + (f" and {n_more} more" if n_more > 0 else "")
+        show(f"note: outside the dataset, not checked: {listed}")
+    decoded = f"; {plural(found.n_decoded, 'sample')} decoded" if found.n_decoded else ""
+    if found.not_decoded:
+        decoded = f"; trained text not decoded: {found.not_decoded}"
     show(
         f"{plural(found.n_files, 'file')} ({size(found.n_bytes)}) hashed, "
         f"{plural(found.n_shards, 'shard')}, {plural(found.n_documents, 'document')}, "
-        f"{plural(found.n_tokens, 'token')} checked{_decoded(found)}"
+        f"{plural(found.n_tokens, 'token')} checked{decoded}"
     )
     found.check(directory)
     show(f"{directory}: no mismatch")
-
-
-def _decoded(found: Verification) -> str:
-    """Return how many samples were decoded, or why none; '' for a dataset without masks."""
-    if found.not_decoded:
-        return f"; trained text not decoded: {found.not_decoded}"
-    return f"; {plural(found.n_decoded, 'sample')} decoded" if found.n_decoded else ""
-
-
-def _listed(names: Sequence[str]) -> str:
-    """Return the first names, and how many more there are."""
-    more = f" and {len(names) - _MOST_NAMED} more" if len(names) > _MOST_NAMED else ""
-    return ", ".join(sorted(names)[:_MOST_NAMED]) + more

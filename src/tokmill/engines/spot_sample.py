@@ -58,19 +58,16 @@ def pick_spans(text: pa.LargeStringArray, share: float) -> Spans:
     is_picked = (_hashes(data, spans, inside) < _threshold(first)) & (spans.start < spans.stop)
     second = int(_threshold(share / first))
     rest = np.flatnonzero(is_picked)
-    chosen = [i for i in rest.tolist() if _full_hash(data, spans, inside, i) < second]
+    chosen = []
+    for i in rest.tolist():
+        whole = data[spans.start[i] : spans.stop[i]].data
+        if xxhash.xxh3_64_intdigest(whole, int(inside[i])) < second:
+            chosen.append(i)
     return Spans(spans.document[chosen], spans.start[chosen], spans.stop[chosen])
 
 
 def _threshold(share: float) -> np.uint64:
     return np.uint64(min(int(share * (1 << 64)), (1 << 64) - 1))
-
-
-def _full_hash(
-    data: npt.NDArray[np.uint8], spans: Spans, inside: npt.NDArray[np.int64], i: int
-) -> int:
-    """Return a hash of all bytes of span `i` and of its place in its document."""
-    return xxhash.xxh3_64_intdigest(data[spans.start[i] : spans.stop[i]].data, int(inside[i]))
 
 
 def _spans(offsets: npt.NDArray[np.int64]) -> Spans:

@@ -236,21 +236,18 @@ def _model_json(found: ModelBudgets | None) -> dict[str, Any]:
 
 def _disk_json(found: Budgets) -> dict[str, Any]:
     disk, of_model = found.disk, found.of_model
+    shares = _plain(disk.found if disk else None)
+    if disk and disk.found and shares:
+        del shares["bill"]
+        shares["bytes_per_token"] = disk.bill.n_bytes / max(1, disk.found.tokens)
     return {
-        "directory": None if disk is None else disk.directory,
-        "free_bytes": None if disk is None else disk.free_bytes,
-        "dataset": None if disk is None else disk.bill.as_json(),
-        "found": None if disk is None or disk.found is None else _found_json(disk.found),
+        "directory": disk and disk.directory,
+        "free_bytes": disk and disk.free_bytes,
+        "dataset": disk and disk.bill.as_json(),
+        "found": shares,
         "additions": [line.as_json() for line in found.additions],
         "checkpoints": None if of_model is None else of_model.checkpoints.as_json(),
     }
-
-
-def _found_json(found: DatasetDisk) -> dict[str, Any]:
-    """Return shares and ratios of the files."""
-    plain = asdict(found)
-    del plain["bill"]
-    return {**plain, "bytes_per_token": found.bill.n_bytes / max(1, found.tokens)}
 
 
 def _plain(value: Any) -> dict[str, Any] | None:

@@ -22,6 +22,9 @@ def forecast_rows(plan: Mapping[str, Any], free_bytes: int) -> Rows:
     if plan["heads_only"]:
         sampled += ", of some files only the start (they cannot be read from the middle)"
     files, parts = plural(plan["files"], "file"), plural(plan["parts"], "part")
+    records = "records" if plan["is_counted"] else "sampled records"
+    lost = plan["drop_fraction"]
+    dropped = f"; {lost:.2%} of the {records} dropped" if lost else ""
     bill = plan["disk"]
     band = f"{size(bill['low_bytes'])} to {size(bill['high_bytes'])}"
     disk = f"about {size(plan['disk_bytes'])} ({band}) as {plan['dtype']}"
@@ -31,12 +34,12 @@ def forecast_rows(plan: Mapping[str, Any], free_bytes: int) -> Rows:
         ("renderer", _renderer(plan)),
         ("tokenizer", f"{plan['tokenizer']}, {eos}"),
         ("engine", engine_line(plan["engine"])),
-        ("samples" if is_sft else "documents", _amount(plan, "documents") + _dropped(plan)),
+        ("samples" if is_sft else "documents", _amount(plan, "documents") + dropped),
         ("tokens", _amount(plan, "tokens") + ("" if is_sft else ", eos included")),
         ("on disk", f"{disk}; {size(free_bytes)} free{fits}"),
         ("time", f"about {seconds(plan['time_s'])}"),
         ("memory", _memory(plan["memory_bytes"], plan["usable_memory_bytes"])),
-        ("rejects", f"{plan['reject_fraction']:.2%} of the {_which(plan)}records"),
+        ("rejects", f"{plan['reject_fraction']:.2%} of the {records}"),
     ]
 
 
@@ -53,16 +56,6 @@ def _amount(plan: Mapping[str, Any], name: str) -> str:
         return f"{plan[name]:,}"
     low, high = (count(plan[f"{name}_{end}"]) for end in ("low", "high"))
     return f"about {count(plan[name])} ({low} to {high})"
-
-
-def _dropped(plan: Mapping[str, Any]) -> str:
-    if not plan["drop_fraction"]:
-        return ""
-    return f"; {plan['drop_fraction']:.2%} of the {_which(plan)}records dropped"
-
-
-def _which(plan: Mapping[str, Any]) -> str:
-    return "" if plan["is_counted"] else "sampled "
 
 
 def _memory(needed: int, usable: int) -> str:

@@ -49,6 +49,10 @@ def sample_page(
     is_sft = manifest.get("kind") == "sft"
     kind = "samples" if is_sft else "documents"
     cards = "\n".join(_card(sample, max_chars, show_ids) for sample in samples)
+    facts = "".join(
+        f"<div><dt>{escape(label)}</dt><dd>{_plain(text)}</dd></div>"
+        for label, text in page_facts(manifest)
+    )
     heading = heading or f"{len(samples):,} of {manifest['totals']['documents']:,} {kind}"
     return f"""<!doctype html>
 <html lang="en">
@@ -63,7 +67,7 @@ def sample_page(
 <body>
 <header class="page">
 <h1>{_plain(title)}</h1>
-<dl>{"".join(_fact(*fact) for fact in page_facts(manifest))}</dl>
+<dl>{facts}</dl>
 </header>
 <main>
 <div class="bar"><h2>{escape(heading)}</h2>{_legend(is_sft=is_sft)}</div>
@@ -102,10 +106,6 @@ def page_facts(manifest: Mapping[str, Any]) -> list[tuple[str, str]]:
 
 def _rows(pack: Mapping[str, Any]) -> str:
     return f"{pack['rows']:,} of {pack['capacity']:,} tokens, {pack['fill']:.1%} full"
-
-
-def _fact(label: str, text: str) -> str:
-    return f"<div><dt>{escape(label)}</dt><dd>{_plain(text)}</dd></div>"
 
 
 def _plain(text: str) -> str:

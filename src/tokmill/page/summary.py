@@ -60,7 +60,7 @@ def summary_rows(manifest: Mapping[str, Any], directory: str, n_bytes: int) -> R
         ("fields", fields_line(manifest)),
         ("tokens", _tokens(manifest)),
         ("trained", _trained(totals) if _is_sft(manifest) else ""),
-        ("packing", "; ".join(_rows_of_pack(split, pack) for split, pack in packs.items())),
+        ("packing", "; ".join(f"{split} {_rows(pack)}" for split, pack in packs.items())),
         ("engine", engine_line(manifest["engine"], totals.get("checks"))),
         ("time", _time(manifest["run"])),
         (
@@ -84,7 +84,14 @@ def detail_rows(manifest: Mapping[str, Any], directory: str) -> Rows:
         *((label, text) for label, text in [("fields", fields_line(manifest))] if text),
         ("tokens", _tokens(manifest)),
         *(_mask_rows(manifest) if _is_sft(manifest) else ()),
-        *((f"packs, {split}", _pack(pack)) for split, pack in packs.items()),
+        *(
+            (
+                f"packs, {split}",
+                f"{plural(pack['samples'], 'sample')} in {_rows(pack)}; "
+                f"{pack['bytes_per_sample']} bytes of memory per sample",
+            )
+            for split, pack in packs.items()
+        ),
         ("tokenizer", _tokenizer(manifest["tokenizer"])),
         ("engine", describe_engine(manifest["engine"], totals.get("checks"))),
         ("files", _files(manifest)),
@@ -168,17 +175,9 @@ def _share(totals: Mapping[str, Any]) -> str:
     return f"{trained:,} ({trained / max(1, totals['tokens']):.1%})"
 
 
-def _rows_of_pack(split: str, pack: Mapping[str, Any]) -> str:
+def _rows(pack: Mapping[str, Any]) -> str:
     rows = plural(pack["rows"], "row")
-    return f"{split} {rows} of {pack['capacity']:,} tokens, {pack['fill']:.2%} full"
-
-
-def _pack(pack: Mapping[str, Any]) -> str:
-    return (
-        f"{plural(pack['samples'], 'sample')} in {plural(pack['rows'], 'row')} of "
-        f"{pack['capacity']:,} tokens, {pack['fill']:.2%} full; "
-        f"{pack['bytes_per_sample']} bytes of memory per sample"
-    )
+    return f"{rows} of {pack['capacity']:,} tokens, {pack['fill']:.2%} full"
 
 
 def _shares(sources: Sequence[Mapping[str, Any]]) -> str:

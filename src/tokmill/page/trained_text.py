@@ -16,7 +16,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
     from pathlib import Path
 
-    from tokmill.page.samples import Sample
     from tokmill.tokenizer.decode import TokenRun
     from tokmill.tokenizer.tokenizer import Tokenizer
 
@@ -51,7 +50,9 @@ def check_trained_text(
     problems = []
     found: list[tuple[int, TokenRun]] = []
     for number in numbers:
-        for run in _whole_runs(reader.read(number)):
+        for run in reader.read(number).runs[1:-1]:
+            if run.is_control or not run.is_trained:
+                continue
             if any("\udc80" <= character <= "\udcff" for character in run.text):
                 problems.append(f"sample {number}: a trained text has an incomplete character")
             else:
@@ -59,11 +60,6 @@ def check_trained_text(
     if continuation_tokenizer(tokenizer) is tokenizer and reader.decoder.has_bytes:
         problems += _encoded_otherwise(found, manifest, tokenizer)
     return problems
-
-
-def _whole_runs(sample: Sample) -> Iterator[TokenRun]:
-    """Return the trained texts that do not touch the ends of the sample."""
-    return (run for run in sample.runs[1:-1] if run.is_trained and not run.is_control)
 
 
 def _encoded_otherwise(

@@ -88,6 +88,9 @@ class SftRecipe:
         checked = self._check(encoded, timer)
         source = encoded.samples[kept.source]
         is_first = starts_run(source)
+        owner, n_samples = encoded.text_samples, len(samples.rows)
+        checks = counts(checked, owner, n_samples)
+        checks |= routed_counts(encoded.text_tokens, owner, n_samples)
         block = EncodedBlock(
             tokens=narrow_ids(kept.samples.ids, self.dtype),
             offsets=kept.samples.offsets,
@@ -100,11 +103,8 @@ class SftRecipe:
             loss_weights=kept.samples.weights if self._settings.weights == "file" else None,
             counters=_counters(samples, encoded, kept, is_first),
             unread_keys=samples.unread_keys,
-            checks={
-                name: n[source] * is_first
-                for name, n in _checks(encoded, checked, len(samples.rows)).items()
-            },
-            differences=differences(checked, samples.rows[encoded.text_samples]),
+            checks={name: n[source] * is_first for name, n in checks.items()},
+            differences=differences(checked, samples.rows[owner]),
         )
         return block, refused
 
@@ -182,14 +182,6 @@ def _counters(
     counters |= {**encoded.counters, _UNTRAINED_WINDOWS: n_windows}
     counters = {name: n[kept.source] * is_first for name, n in counters.items()}
     return {**counters, CUT_SAMPLES: kept.is_cut.astype(np.int64)}
-
-
-def _checks(
-    encoded: EncodedSamples, checked: Sequence[Checked], n_samples: int
-) -> dict[str, npt.NDArray[np.int64]]:
-    owner = encoded.text_samples
-    found = counts(checked, owner, n_samples)
-    return found | routed_counts(encoded.text_tokens, owner, n_samples)
 
 
 def _make_pool(spec: RunSpec, writer: RecordWriter) -> RenderPool:

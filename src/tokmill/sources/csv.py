@@ -196,7 +196,9 @@ class CsvBlock:
                 refused[int(run[0])] = "malformed CSV", "cannot be parsed"
             else:
                 pending += [run[len(run) // 2 :], run[: len(run) // 2]]
-        return _one_batch(tables), np.concatenate(rows)
+        table = pa.concat_tables(tables)
+        arrays = [pa.concat_arrays(column.chunks) for column in table.columns]
+        return pa.RecordBatch.from_arrays(arrays, schema=table.schema), np.concatenate(rows)
 
     def _parse(
         self, data: bytes, wanted: list[str]
@@ -232,12 +234,6 @@ class CsvBlock:
         except pa.ArrowInvalid:
             return None, {}
         return table.rename_columns(wanted or [_NO_COLUMN]), failed
-
-
-def _one_batch(tables: list[pa.Table]) -> pa.RecordBatch:
-    table = pa.concat_tables(tables)
-    arrays = [pa.concat_arrays(column.chunks) for column in table.columns]
-    return pa.RecordBatch.from_arrays(arrays, schema=table.schema)
 
 
 def delimiter_of(file: SourceFile, settings: InputSettings) -> str:

@@ -57,7 +57,9 @@ def check_contents(files: Sequence[SourceFile], settings: InputSettings) -> None
 
 
 def _other_kind(file: SourceFile) -> str:
-    head, row = _stored_head(file), format_named(file.format)
+    row = format_named(file.format)
+    with open_binary(file.path) as opened:
+        head = opened.read(_HEAD_BYTES)
     is_unknown = not (row.is_utf8 or row.magic)  # a binary format: its files may begin with these
     for magic, right, name, advice in () if is_unknown and not file.compression else _magic():
         is_right = bool(right) and right in (file.format, file.compression)
@@ -113,11 +115,6 @@ def _other_encoding(file: SourceFile) -> str:
         f"looks like {encoding}, expected UTF-8: convert it with "
         f"iconv -f {encoding} -t UTF-8 {shlex.quote(file.path)} > NEW_FILE"
     )
-
-
-def _stored_head(file: SourceFile) -> bytes:
-    with open_binary(file.path) as opened:
-        return opened.read(_HEAD_BYTES)
 
 
 def _head(file: SourceFile) -> bytes:

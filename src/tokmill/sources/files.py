@@ -63,7 +63,10 @@ def discover(settings: InputSettings, commits: Mapping[str, str] | None = None) 
     for path in settings.paths:
         try:
             if path.startswith(HUB_PREFIX):
-                found.add(_hub(path, settings, commits or {}), Way.NAMED, (path,))
+                commit = (commits or {}).get(path)
+                if commit is None:
+                    commit = commit_of(path, settings.hub_revision)
+                found.add(SourceFile(path, "hub", "", 0, 0, commit), Way.NAMED, (path,))
                 continue
             _add_path(path, settings, found, walk)
         except PermissionError as error:
@@ -83,13 +86,6 @@ def _add_path(path: str, settings: InputSettings, found: FileList, walk: Walk) -
         _add_glob(path, settings, found, walk)
     else:
         _add_file(Path(path), settings.format, Way.NAMED, found)
-
-
-def _hub(path: str, settings: InputSettings, commits: Mapping[str, str]) -> SourceFile:
-    commit = commits.get(path)
-    if commit is None:
-        commit = commit_of(path, settings.hub_revision)
-    return SourceFile(path, "hub", "", 0, 0, commit)
 
 
 def _stdin(settings: InputSettings) -> SourceFile:

@@ -21,7 +21,7 @@ _END = ord("]")
 _SCAN_BYTES = 128 << 10  # the work arrays of one step stay in the cache
 
 
-def array_lines(chunks: Iterator[bytes], *, inside: bool) -> Iterator[bytes]:
+def array_lines(chunks: Iterator[bytes], inside: bool) -> Iterator[bytes]:
     r"""Yield the chunks of an array as lines: one element per line, every byte at its old offset.
 
     Commas between elements and the closing bracket become newlines; the opening bracket and line

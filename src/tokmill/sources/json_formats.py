@@ -46,17 +46,13 @@ def _opener(
     return open_lines
 
 
-def _array_as_lines(chunks: Iterator[bytes], inside: bool) -> Iterator[bytes]:
-    return array_lines(chunks, inside=inside)
-
-
-def _object_as_line(chunks: Iterator[bytes], _inside: bool) -> Iterator[bytes]:
+def _object_as_line(chunks: Iterator[bytes], inside: bool) -> Iterator[bytes]:
     # JSON has no line break inside a string, so all of them stand between tokens.
     return (chunk.replace(b"\n", b" ") for chunk in chunks)
 
 
 JSONL = Format(_opener(), (".jsonl", ".ndjson"), has_byte_ranges=True)
-ARRAY = Format(_opener(_array_as_lines))
+ARRAY = Format(_opener(array_lines))
 OBJECT = Format(_opener(_object_as_line))
 
 
@@ -83,7 +79,10 @@ def _records_as_lines(chunks: Iterator[bytes], read: Read) -> Iterator[bytes]:
     try:
         for record in read(file):
             if not isinstance(record, Mapping):
-                raise _not_a_record(read, record)
+                raise UsageError(
+                    f"{read.__module__}:{read.__qualname__}: expected dicts of JSON values, one "
+                    f"for each record; found {type(record).__name__}"
+                )
             line = json.dumps(record, ensure_ascii=False).encode("utf-8", "surrogatepass")
             held.append(line + b"\n")
             n_held += len(line) + 1
@@ -107,13 +106,6 @@ def _records_as_lines(chunks: Iterator[bytes], read: Read) -> Iterator[bytes]:
 def _blanks(n_bytes: int) -> Iterator[bytes]:
     for start in range(0, n_bytes, CHUNK_BYTES):
         yield b" " * min(CHUNK_BYTES, n_bytes - start)
-
-
-def _not_a_record(read: Read, record: object) -> UsageError:
-    return UsageError(
-        f"{read.__module__}:{read.__qualname__}: expected dicts of JSON values, one for each "
-        f"record; found {type(record).__name__}"
-    )
 
 
 class _ChunkFile(io.RawIOBase):

@@ -175,13 +175,9 @@ def _refuse_unfit(data: Bytes, lines: _Lines, limit: int) -> tuple[_Lines, _Refu
         row, start, stop = (int(column[n]) for column in lines)
         why = utf8_message(bytes(memoryview(data)[start:stop]))
         refused[row] = start, stop, _Failure("invalid UTF-8", why)
-    return lines.pick(_all_but(len(lines.rows), bad)), refused
-
-
-def _all_but(n: int, left_out: list[int]) -> npt.NDArray[np.bool_]:
-    keep = np.ones(n, dtype=np.bool_)
-    keep[left_out] = False
-    return keep
+    keep = np.ones(len(lines.rows), dtype=np.bool_)
+    keep[bad] = False
+    return lines.pick(keep), refused
 
 
 def _trimmed(data: Bytes, view: npt.NDArray[np.uint8], lines: _Lines) -> _Lines:

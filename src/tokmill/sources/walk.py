@@ -90,7 +90,7 @@ class Walk:
             self._found.ignore(path, Ignored.NOWHERE if is_link else Ignored.SPECIAL)
         else:
             data_format, compression = classify(entry.name)
-            is_known = bool(data_format) and not _is_readme(entry.name)
+            is_known = bool(data_format) and not entry.name.lower().endswith(".md")
             if self._forced == "auto" and not is_known:
                 self._found.ignore(path, Ignored.UNKNOWN)
             else:
@@ -153,10 +153,6 @@ def _order(entry: os.DirEntry[str]) -> str:
 def is_tokmill_dataset(directory: str) -> bool:
     """Return whether a directory is the output of a run, which may be among its own inputs."""
     return begins_as_plan(Path(directory) / "plan.json")
-
-
-def _is_readme(name: str) -> bool:
-    return name.lower().endswith(".md")
 
 
 def _only_split(directory: Path) -> Path:

@@ -126,16 +126,13 @@ class TokenDecoder:
         drops = self._drops_first
         for is_control, weight, run in runs(ids, weights, self._control):
             if is_control:
-                texts = [self._control_text(id_) for id_ in run]
+                texts = [self._added.get(id_) or self.decode([id_]) or f"[id {id_}]" for id_ in run]
                 drops = self._drops_after_control
             else:
                 texts = self._texts(run, by_token=by_token, drops=drops)
                 drops = False
             found.append(TokenRun(run, is_control, weight, tuple(texts)))
         return found
-
-    def _control_text(self, id_: int) -> str:
-        return self._added.get(id_) or self.decode([id_]) or f"[id {id_}]"
 
     def _texts(self, ids: Sequence[int], *, by_token: bool, drops: bool) -> list[str]:
         if self._bytes is None:

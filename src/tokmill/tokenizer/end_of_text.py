@@ -118,7 +118,8 @@ def find_eos(
     if of_turns:
         return FoundEos(named)
     candidates = _candidates(ids, special, named)
-    if _ends_turns(named, companions):
+    templates = companions.chat_templates.values()
+    if any(named.content in text or _EOS_VARIABLE.search(text) for text in templates):
         role = f"the chat template uses {named.content!r} itself, as an end of turn"
     elif _ENDS_TURN.fullmatch(named.content) and _of_text(candidates):
         role = f"by its name, the configured {named.content!r} ends the turns of a chat"
@@ -166,11 +167,6 @@ def _only_candidate(ids: Mapping[str, int], special: Collection[int], *, where: 
             token, f"{unnamed}; taken: {_shown(token)}, the only candidate (--eos-token: another)"
         )
     raise TokenizerError(f"{unnamed}; {_advice(ids, candidates)}")
-
-
-def _ends_turns(eos: Token, companions: Companions) -> bool:
-    templates = companions.chat_templates.values()
-    return any(eos.content in text or _EOS_VARIABLE.search(text) for text in templates)
 
 
 def _candidates(ids: Mapping[str, int], special: Collection[int], *also: Token) -> list[Token]:

@@ -107,8 +107,10 @@ class SplitPoints:
         normal = forms[-1]
         if character == " " or (self._rule.drops_space and character.isspace()):
             return _SPACE if self._is_space(normal) else _GLUE
-        if self._rule.lone_characters and self._is_lone(normal):
-            return _LONE
+        if self._rule.lone_characters:
+            words = self._words(f"a{normal}a")
+            if len(words) == 3 and words[0] == words[2] == "a":
+                return _LONE
         if not all(forms) or any(
             part.isspace() or part == SPACE_MARK for part in chain.from_iterable(forms)
         ):
@@ -145,10 +147,6 @@ class SplitPoints:
         if self._rule.drops_space:
             return normal != "" and not normal.strip(WHITE_SPACE)
         return normal == " "
-
-    def _is_lone(self, normal: str) -> bool:
-        words = self._words(f"a{normal}a")
-        return len(words) == 3 and words[0] == words[2] == "a"
 
     def _own_class(self, character: str) -> int:
         """Return the class of a normalized character; set which of its pairs join."""

@@ -42,7 +42,9 @@ _BETWEEN = ("", "\u0323", "\u0334")
 @cache
 def class_sequences() -> tuple[str, ...]:
     """Return pairs and triples of characters of all classes, runs, and contractions."""
-    return tuple(dict.fromkeys([*_pairs(), *_triples(), *_runs(), *_contractions()]))
+    triples = map("".join, product(_CORE, repeat=3))
+    runs = (a * length + b for a, length, b in product(_CORE, _RUN_LENGTHS, _AFTER_RUNS))
+    return tuple(dict.fromkeys([*_pairs(), *triples, *runs, *_contractions()]))
 
 
 @cache
@@ -75,15 +77,6 @@ def _pairs() -> Iterator[str]:
     yield from map("".join, product(shown, repeat=2))
     for first, second in pairwise(shown):
         yield f"a{first}{second}{first}a"
-
-
-def _triples() -> Iterator[str]:
-    yield from map("".join, product(_CORE, repeat=3))
-
-
-def _runs() -> Iterator[str]:
-    for character, length, after in product(_CORE, _RUN_LENGTHS, _AFTER_RUNS):
-        yield character * length + after
 
 
 def _contractions() -> Iterator[str]:
