@@ -1,19 +1,24 @@
-"""Makes and prints budgets, for the commands that end with them."""
+"""Makes and prints budgets, and predicted and measured host RAM of every loading strategy."""
 
 from __future__ import annotations
 
-from dataclasses import asdict
+from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from tokmill.cli.screen import show, show_json, show_rows, warn
-from tokmill.cli.tables import print_tables
+from tokmill.cli.screen import print_tables, show, show_json, show_rows, warn
 from tokmill.errors import TokmillError
+from tokmill.settings.bill import LOADING
+from tokmill.words.plural import plural
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from pathlib import Path
 
-    from tokmill.cli.measuring import Row
+    from rich.console import RenderableType
+
+    from tokmill.memory.dataset import DatasetSize
     from tokmill.page.budgets import Budgets
+    from tokmill.settings.bill import TrainingSettings
     from tokmill.settings.schema import Config
 
 
@@ -31,8 +36,6 @@ def show_budgets(
 
     print_tables(budget_tables(found, explain=explain))
     if rows is not None:
-        from tokmill.cli.measuring import measured_table
-
         show()
         print_tables([measured_table(rows, found.settings.training)])
 
@@ -58,3 +61,66 @@ def show_at_end(config: Config, directory: Path, manifest: dict[str, Any]) -> No
         return
     show()
     show_rows(rows)
+
+
+NOT_EXACT = "not known separately: measured are all resident pages, shared ones per process"
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """A strategy: predicted and measured committed bytes, page cache (None: see `note`)."""
+
+    loading: str
+    predicted_bytes: int
+    measured_bytes: int | None = None
+    page_cache_bytes: int | None = None
+    note: str = ""
+
+
+def measured_rows(directory: Path, training: TrainingSettings, size: DatasetSize) -> Iterator[Row]:
+    """Load a dataset with every strategy in a child process, and yield the memory of each.
+
+    The trainer is one process with the DataLoader workers of the settings (of torch if installed).
+    The memory of a bare interpreter is measured first and is part of the prediction.
+
+    Raises:
+        UsageError: memory cannot be read, or the dataset holds less than a batch.
+        WorkerError: a child failed.
+    """
+    from tokmill.measure.loading import compare_loading, has_torch, measure_interpreter
+    from tokmill.measure.machine import this_machine
+
+    torch = has_torch()
+    bare = measure_interpreter(torch=torch)
+    machine = replace(this_machine(torch=torch), interpreter_bytes=bare)
+    for loading in LOADING:
+        show(f"measuring: {loading}", err=True)
+        how = replace(training, loading=loading, gpus=1, gpus_per_node=0)
+        found = compare_loading(directory, how, size, machine, torch=torch, masked=size.mask)
+        predicted, measured = found.predicted.n_bytes, found.measured
+        if measured is None:
+            yield Row(loading, predicted, note=found.skipped)
+        else:
+            peak = measured.peak
+            cache, note = (peak.file, "") if peak.exact else (None, NOT_EXACT)
+            yield Row(loading, predicted, peak.committed, cache, note)
+
+
+def measured_table(rows: list[Row], training: TrainingSettings) -> RenderableType:
+    """Return the rows as a table."""
+    from tokmill.page.bill_tables import rows_table
+    from tokmill.words.units import memory
+
+    def texts(row: Row) -> tuple[str, ...]:
+        if row.measured_bytes is None:
+            return (row.loading, memory(row.predicted_bytes), "not run", "", row.note)
+        change = row.measured_bytes / max(1, row.predicted_bytes) - 1
+        cache = row.note if row.page_cache_bytes is None else memory(row.page_cache_bytes)
+        return (
+            row.loading, memory(row.predicted_bytes), memory(row.measured_bytes), f"{change:+.1%}",
+            cache,
+        )  # fmt: skip
+
+    workers = f"{plural(training.loader_workers, 'worker')}, {training.start_method}"
+    title = f"committed host RAM, one process, {workers}"
+    return rows_table(title, ("predicted", "measured", "error", "page cache"), map(texts, rows))

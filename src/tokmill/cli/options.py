@@ -12,9 +12,16 @@ from click.core import ParameterSource
 from tokmill.errors import UsageError
 from tokmill.settings.declare import section_type
 from tokmill.settings.load import build_config, file_values, merged, parse_size
-from tokmill.settings.names import flag, option_name, shared_names, variable
+from tokmill.settings.names import (
+    flag,
+    listed,
+    option_name,
+    refuse_ambiguous,
+    shared_names,
+    unescaped,
+    variable,
+)
 from tokmill.settings.schema import Config
-from tokmill.settings.variables import listed, refuse_ambiguous, unescaped
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping

@@ -47,7 +47,7 @@ def command(
     found = budgets_of(settings, disk)
     rows = None
     if measure:
-        from tokmill.cli.measuring import measured_rows
+        from tokmill.cli.budgets import measured_rows
 
         rows = list(measured_rows(directory, found.settings.training, disk.size))
     if not as_json:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from tokmill.page.shown_runs import shown_runs
+from tokmill.page.samples import shown_runs
 from tokmill.tokenizer.decode import escaped
 from tokmill.words.plural import plural
 from tokmill.words.printable import printable
@@ -16,8 +16,7 @@ from tokmill.words.printable import printable
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from tokmill.page.samples import Sample
-    from tokmill.page.shown_runs import ShownRun
+    from tokmill.page.samples import Sample, ShownRun
     from tokmill.tokenizer.decode import TokenRun
 
 _TRAINED = ("«»", "⟦⟧", "⟪⟫")

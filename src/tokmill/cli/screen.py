@@ -7,10 +7,12 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from tokmill.words.printable import json_text, printable
+from tokmill.words.printable import json_text, printable, printable_lines
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
+
+    from rich.console import RenderableType
 
 
 def show(text: str = "", *, bold: bool = False, err: bool = False) -> None:
@@ -46,3 +48,26 @@ def show_json(value: Any) -> None:
 def show_styled(text: str, *, err: bool = False) -> None:
     """Print text that holds nothing but printable characters, line ends and colours of ours."""
     click.echo(text, err=err, color=False if os.environ.get("NO_COLOR") else None)
+
+
+_PLAIN_WIDTH = 110
+_LEAST_WIDTH = 40
+"""Narrower tables would lose figures; with COLUMNS=0, as some programs set it, all text."""
+
+
+def print_tables(tables: Iterable[RenderableType]) -> None:
+    """Print what rich can render on standard output."""
+    from rich.console import Console
+    from rich.segment import Segments
+
+    console = Console(no_color=click.get_current_context().color is False, highlight=False)
+    is_told = console.is_terminal or "COLUMNS" in os.environ
+    console.width = max(console.width, _LEAST_WIDTH) if is_told else _PLAIN_WIDTH
+    # Captured, since rich would exit with code 1 (a mismatch) when it prints to a closed pipe.
+    with console.capture() as captured:
+        for table in tables:
+            # Text cannot control the terminal; colours are stored beside it.
+            segments = (s._replace(text=printable_lines(s.text)) for s in console.render(table))
+            console.print(Segments(segments), soft_wrap=True, end="")
+    for line in captured.get().split("\n")[:-1]:
+        show_styled(line.rstrip())

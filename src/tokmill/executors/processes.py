@@ -7,7 +7,7 @@ from contextlib import ExitStack
 from typing import TYPE_CHECKING
 
 from tokmill.children import Child, ChildEndedError
-from tokmill.engines.threads import VARIABLE
+from tokmill.engines.engine import VARIABLE
 from tokmill.errors import WorkerError
 from tokmill.recipes.spec import Increments
 

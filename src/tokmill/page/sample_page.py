@@ -7,13 +7,12 @@ from html import escape
 from typing import TYPE_CHECKING, Any
 
 from tokmill.page.page_style import STYLE
-from tokmill.page.shown_runs import shown_runs
+from tokmill.page.samples import shown_runs
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from tokmill.page.samples import Sample
-    from tokmill.page.shown_runs import ShownRun
+    from tokmill.page.samples import Sample, ShownRun
 
 _POLICY = "default-src 'none'; style-src 'unsafe-inline'"
 """Content policy: nothing is loaded and no script runs, whatever a sample holds."""

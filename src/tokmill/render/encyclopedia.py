@@ -17,7 +17,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tokmill.render.columns import documents, joined
+from tokmill.render.renderer import documents, joined
 
 if TYPE_CHECKING:
     import numpy.typing as npt

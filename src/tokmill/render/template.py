@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tokmill.errors import UsageError
-from tokmill.render.columns import documents, joined
+from tokmill.render.renderer import documents, joined
 
 if TYPE_CHECKING:
     from tokmill.settings.schema import RenderSettings

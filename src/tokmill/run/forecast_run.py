@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tokmill.engines.threads import engine_threads
+from tokmill.engines.engine import engine_threads
 from tokmill.errors import RecordError, UsageError
 from tokmill.fields import noted_sources
 from tokmill.measure.machine import usable_memory

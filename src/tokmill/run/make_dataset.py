@@ -12,7 +12,7 @@ import pyarrow as pa
 from tokmill.dataset.commit_record import PartRecord, read_committed
 from tokmill.dataset.layout import FOLDERS, MANIFEST, PARTS, part_name
 from tokmill.dataset.plan_file import OwnedNames
-from tokmill.engines.threads import engine_threads
+from tokmill.engines.engine import engine_threads
 from tokmill.errors import RecordError, UsageError
 from tokmill.lock import locked
 from tokmill.measure.machine import usable_cores, usable_memory

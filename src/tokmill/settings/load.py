@@ -18,9 +18,8 @@ from typing import TYPE_CHECKING, Any, get_type_hints
 
 from tokmill.errors import UsageError
 from tokmill.settings.declare import section_type
-from tokmill.settings.names import option_name, variable
+from tokmill.settings.names import option_name, variable, variable_values
 from tokmill.settings.schema import Config
-from tokmill.settings.variables import variable_values
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Mapping

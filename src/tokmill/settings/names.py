@@ -1,13 +1,18 @@
-"""Names of a setting: its option, its environment variable, its keyword argument."""
+"""Names of a setting (option, environment variable, keyword argument), and settings from text."""
 
 from __future__ import annotations
 
 import dataclasses
+import os
 from functools import cache
-from typing import get_type_hints
+from typing import TYPE_CHECKING, Any, get_type_hints
 
+from tokmill.errors import UsageError
 from tokmill.settings.declare import section_type
 from tokmill.settings.schema import Config
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable
 
 _NAMES = {
     ("tokenizer", "path"): "tokenizer",
@@ -45,3 +50,72 @@ def shared_names() -> dict[str, list[str]]:
         for setting in dataclasses.fields(section_type(hint)):
             sections.setdefault(option_name(section, setting.name), []).append(section)
     return {name: found for name, found in sections.items() if len(found) > 1}
+
+
+_ESCAPED = ("text_separator", "template", "separator", "terminator", "csv_delimiter")
+_ESCAPES = {"\\n": "\n", "\\t": "\t", "\\r": "\r", "\\\\": "\\"}
+_TRUE, _FALSE = ("1", "true", "t", "yes", "y", "on"), ("0", "false", "f", "no", "n", "off")
+
+
+def variable_values(settings: Iterable[tuple[str, str]]) -> dict[str, dict[str, Any]]:
+    """Return the values that environment variables give to settings, by section.
+
+    Args:
+        settings: (section, name) of each setting to look for.
+
+    Raises:
+        UsageError: a value has another type, or a variable could mean either of two settings.
+    """
+    wanted = list(settings)
+    refuse_ambiguous(wanted)
+    types = get_type_hints(Config)
+    values: dict[str, dict[str, Any]] = {}
+    for section, name in wanted:
+        text = os.environ.get(variable(section, name))
+        if text:
+            kind = get_type_hints(section_type(types[section]))[name]
+            where = f"{variable(section, name)} ({section}.{name})"
+            values.setdefault(section, {})[name] = _from_text(text, name, kind, where)
+    return values
+
+
+def refuse_ambiguous(settings: Collection[tuple[str, str]]) -> None:
+    """Raise `UsageError` if a variable is set that could mean either of two settings."""
+    for name, sections in shared_names().items():
+        old = f"TOKMILL_{name.upper()}"
+        if old in os.environ and any((section, name) in settings for section in sections):
+            named = " or ".join(variable(section, name) for section in sections)
+            raise UsageError(f"{old}: there are two settings of this name: set {named} instead")
+
+
+def _from_text(text: str, name: str, kind: Any, where: str) -> Any:
+    """Return a value of the type of its setting; a size stays text, which the loader reads."""
+    if kind == tuple[str, ...]:
+        return listed([text])
+    if kind is bool:
+        if text.lower() not in (*_TRUE, *_FALSE):
+            raise UsageError(f"{where}: expected true or false, found {text!r}")
+        return text.lower() in _TRUE
+    if kind is str or name.endswith("_bytes"):
+        return unescaped(name, text)
+    try:
+        return kind(text)
+    except ValueError:
+        raise UsageError(f"{where}: expected {kind.__name__}, found {text!r}") from None
+
+
+def listed(texts: Iterable[str]) -> list[str]:
+    """Return the names in texts that hold several, with commas between them."""
+    return [item.strip() for text in texts for item in text.split(",")]
+
+
+def unescaped(name: str, text: str) -> str:
+    r"""Return the value of a setting whose text may spell control characters: `\n`, `\t`, `\r`."""
+    if name not in _ESCAPED:
+        return text
+    out, i = "", 0
+    while i < len(text):
+        pair = text[i : i + 2]
+        out += _ESCAPES.get(pair, text[i])
+        i += 2 if pair in _ESCAPES else 1
+    return out

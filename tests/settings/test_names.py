@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tokmill.errors import UsageError
-from tokmill.settings.variables import variable_values
+from tokmill.settings.names import variable_values
 
 
 @pytest.mark.parametrize(

@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from tokmill.cli.measuring import Row, measured_rows, measured_table
-from tokmill.cli.tables import print_tables
+from tokmill.cli.budgets import Row, measured_rows, measured_table
+from tokmill.cli.screen import print_tables
 from tokmill.memory.dataset import DatasetSize
 from tokmill.settings.bill import LOADING, TrainingSettings
 
