@@ -122,11 +122,7 @@ def _as_json(sample: Sample, reader: SampleReader, row: int | None) -> dict[str,
 
 
 def _print(
-    heading: str,
-    samples: Iterator[Sample],
-    look: Look,
-    manifest: dict[str, Any],
-    show_ids: bool,
+    heading: str, samples: Iterator[Sample], look: Look, manifest: dict[str, Any], show_ids: bool
 ) -> None:
     from tokmill.cli.sample_text import legend, sample_text
 

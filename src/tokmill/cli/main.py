@@ -171,7 +171,10 @@ def _run() -> int:
         if isinstance(error, KeyboardInterrupt | Interrupted) or is_asked():
             return _interrupted(str(error) if isinstance(error, Interrupted) else "")
         if isinstance(error, UnreadInputError):
-            _list_unread(error)
+            # The user has to look at every file that breaks off, however many.
+            is_listed = len(error.files) > 1 or len(str(error)) > MAX_MESSAGE
+            for line in error.files if is_listed else ():
+                show_labelled("unread:", line, colour="yellow", err=True)
         if isinstance(error, TokmillError):
             return _fail(str(error), error.exit_code)
         show_styled(printable_lines(traceback.format_exc().rstrip()), err=True)
@@ -181,13 +184,6 @@ def _run() -> int:
 def _interrupted(message: str = "") -> int:
     ignore_signals()  # the line is printed once
     return _fail(message or explanation(), EXIT_INTERRUPTED)
-
-
-def _list_unread(error: UnreadInputError) -> None:
-    """Print every file that breaks off, however many: the user has to look at each."""
-    if len(error.files) > 1 or len(str(error)) > MAX_MESSAGE:
-        for line in error.files:
-            show_labelled("unread:", line, colour="yellow", err=True)
 
 
 def _fail(message: str, code: int) -> int:

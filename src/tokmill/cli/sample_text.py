@@ -94,8 +94,7 @@ def _legend(look: Look, marks: Marks) -> str:
         "untrained",
         _kind("control", look, marks, is_control=True),
         _around(
-            _kind("trained control", look, marks, is_trained=True, is_control=True),
-            marks.trained,
+            _kind("trained control", look, marks, is_trained=True, is_control=True), marks.trained
         ),
         "⏎ newline at a trained edge",
         r"\x.. byte of a split character",

@@ -26,18 +26,13 @@ _ADVICE = "choose boundary joint"
 
 
 def check_continuation(
-    tokenizer: Tokenizer, first: Engine, continuation: Engine, *, parse: bool = False
+    tokenizer: Tokenizer, first: Engine, continuation: Engine, *, parse: bool
 ) -> int:
     """Encode built-in texts in two parts and in one, and return the number of pairs that agree.
 
     Only pairs (a, b) count in which a token of a + b ends between a and b, by the offsets of the
-    reference. With `parse`, b after a control token is not a continuation: see `closed_texts`.
-
-    Args:
-        tokenizer: the tokenizer of `first`.
-        first: the engine for first texts.
-        continuation: the engine for texts that continue others.
-        parse: whether control token strings in a text become control tokens.
+    reference. With `parse`, control token strings in a text become control tokens, and b after one
+    is not a continuation: see `closed_texts`. `tokenizer`: that of `first`.
 
     Raises:
         TokenizerError: a pair has other tokens than its text, or no pair counts.

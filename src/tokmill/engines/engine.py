@@ -84,12 +84,8 @@ def engine_row(name: str) -> tuple[EngineRow, Extension | None]:
 def load_engine(name: str, tokenizer: Tokenizer, *, control_in_text: str, n_threads: int) -> Engine:
     """Load an engine for a tokenizer.
 
-    Args:
-        name: of a row in the table of engines.
-        tokenizer: the tokenizer to encode with.
-        control_in_text: `parse` turns a control token's string in a text into its id; `text` and
-            `reject` encode the string as ordinary text.
-        n_threads: threads that the engine may use inside one call.
+    `control_in_text`: `parse` turns a control token's string in a text into its id; `text` and
+    `reject` encode the string as ordinary text. `n_threads`: for use inside one call.
 
     Raises:
         UsageError: there is no such engine.

@@ -27,10 +27,8 @@ if TYPE_CHECKING:
 class RoutedEngine:
     """Encodes documents with certain characters by the reference, all others by an engine.
 
-    Args:
-        engine: the engine.
-        reference: loads the reference; called with the first such document.
-        characters: characters on which the two differ; at least one.
+    `reference` loads the reference; it is called with the first such document. `characters`: those
+    on which the two differ, at least one.
     """
 
     def __init__(

@@ -68,10 +68,8 @@ class Checked:
 class SpotCheck:
     """Compares the ids of texts with the reference's; safe to call from several threads.
 
-    Args:
-        reference: loads the reference engine; called with the first picked span.
-        share: share of the bytes to compare.
-        continuation: loads it for texts that continue others, if that is another engine.
+    `reference` loads the reference engine, with the first picked span; `continuation` loads it for
+    texts that continue others, if that is another engine. `share`: of the bytes to compare.
     """
 
     def __init__(
@@ -94,12 +92,8 @@ class SpotCheck:
     ) -> list[Checked]:
         """Compare the picked spans of documents, in order.
 
-        Args:
-            text: n documents.
-            tokens: their tokens by the run's engine.
-            encode: the run's engine, for windows that differ; its first argument is whether they
-                continue a text.
-            continues: (n,), whether a document continues a text; None: none does.
+        `encode` is the run's engine, for windows that differ; its first argument is whether they
+        continue a text. `continues`: (n,), whether a document continues a text; None: none does.
         """
         picked = pick_spans(text, self._share)
         offsets = byte_offsets(text)

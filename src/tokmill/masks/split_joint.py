@@ -45,10 +45,8 @@ class SplitJointCheck:
     ) -> npt.NDArray[np.bool_]:
         """Return for n split texts whether the joint tokens differ at the split: (n,) bool.
 
-        Args:
-            texts: the texts.
-            split_at: (n,) indices of texts, none 0, that continue the text before them.
-            encode: an engine that puts no prefix before a text; the same one in every call.
+        `split_at`: (n,) indices of texts, none 0, that continue the text before them. `encode`: an
+        engine that puts no prefix before a text; the same one in every call.
         """
         if not len(split_at):
             return np.zeros(0, bool)

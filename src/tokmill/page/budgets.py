@@ -125,8 +125,8 @@ def budgets(settings: BudgetSettings, disk: OnDisk | None, machine: Machine) -> 
     training = with_sequence(settings.training, model, size)
     settings = replace(settings, training=training)
     if model is not None:
-        odd = (*_beyond_positions(model, settings), *_beyond_vocabulary(model, vocabulary))
-        settings = replace(settings, notes=(*settings.notes, *odd))
+        notes = (*settings.notes, *_exceeded(model, settings, vocabulary))
+        settings = replace(settings, notes=notes)
     more = additions(size, sequence=training.sequence, epochs=training.epochs) if size else ()
     of_model = None if model is None else _of_model(model, settings, size, gpu)
     return Budgets(settings, host_budget(model, training, size, machine), of_model, disk, more)
@@ -157,22 +157,18 @@ def check(settings: BudgetSettings) -> None:
         training_bill(model, with_sequence(settings.training, model, None))
 
 
-def _beyond_vocabulary(model: Model, ids: int) -> Iterator[str]:
-    """Yield a warning if the dataset's tokenizer has more ids than the model's embedding."""
-    if ids > model.vocabulary:
-        yield (
-            f"vocabulary: the dataset's tokenizer has {plural(ids, 'id')}, the model's embedding "
-            f"{model.vocabulary:,}: resize the embedding to train on this dataset"
-        )
-
-
-def _beyond_positions(model: Model, settings: BudgetSettings) -> Iterator[str]:
-    """Yield a warning for each length that exceeds the model's positions."""
+def _exceeded(model: Model, settings: BudgetSettings, ids: int) -> Iterator[str]:
+    """Yield a warning for each length over the model's positions, and for ids it cannot embed."""
     most = model.positions
     lengths = {"sequence": settings.training.sequence, "context": settings.inference.context}
     for name, tokens in lengths.items():
         if tokens > most > 0:
             yield f"{name}: {tokens:,} tokens are more than the model's {plural(most, 'position')}"
+    if ids > model.vocabulary:
+        yield (
+            f"vocabulary: the dataset's tokenizer has {plural(ids, 'id')}, the model's embedding "
+            f"{model.vocabulary:,}: resize the embedding to train on this dataset"
+        )
 
 
 def _of_model(

@@ -35,15 +35,10 @@ def sample_page(
     max_chars: int = 0,
     show_ids: bool = False,
 ) -> str:
-    """Return the page as HTML.
+    """Return the page of some samples of a dataset as HTML.
 
-    Args:
-        title: name of the dataset.
-        manifest: manifest of the dataset.
-        samples: samples to show, in this order.
-        heading: heading above them; '' for a default.
-        max_chars: most characters shown of a sample; 0: all.
-        show_ids: whether to add the ids, in a closed section.
+    `heading`: above them; '' for a default. `max_chars`: most characters shown of a sample; 0: all.
+    `show_ids`: whether to add the ids, in a closed section.
     """
     is_sft = manifest.get("kind") == "sft"
     kind = "samples" if is_sft else "documents"

@@ -34,12 +34,6 @@ def check_trained_text(
     the ends of a sample are skipped, since a length rule may have cut them. Nothing is checked with
     another boundary, or if samples were cut at their start.
 
-    Args:
-        directory: the dataset.
-        manifest: manifest of an SFT dataset.
-        tokenizer: tokenizer of the dataset.
-        numbers: numbers of the samples to check.
-
     Raises:
         VerifyError: a shard is broken.
     """

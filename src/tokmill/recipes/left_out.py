@@ -7,14 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tokmill.errors import RecordError
-from tokmill.fields import (
-    counted,
-    describe_fields,
-    sort_used_first,
-    used_paths,
-    used_share,
-    weigh,
-)
+from tokmill.fields import counted, describe_fields, sort_used_first, used_paths, used_share, weigh
 from tokmill.render.renderer import make_renderer
 from tokmill.values import WHOLE_RECORD
 from tokmill.words.plural import plural
@@ -74,11 +67,8 @@ def check_fields(
 ) -> None:
     """Check that no source loses most of its text.
 
-    Args:
-        render: the render settings, without `auto`.
-        fraction: the share of the weighed sources that may.
-        rows: the sources, as in the manifest.
-        used: paths of the fields that are read.
+    `fraction`: the share of the weighed sources that may. `rows`: the sources, as in the manifest.
+    `used`: paths of the fields that are read.
 
     Raises:
         RecordError: more sources lose most of their text.

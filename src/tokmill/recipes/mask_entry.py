@@ -38,12 +38,7 @@ _BEFORE = (".", "a", "1", " ", "\n", "\t", ":\n", ">", '"', ")", "\u3002", "\u00
 
 
 def describe_mask(spec: RunSpec, reference: Engine) -> dict[str, Any]:
-    """Return the manifest's `mask`, without the counts of the run.
-
-    Args:
-        spec: a run of SFT.
-        reference: its reference engine.
-    """
+    """Return the manifest's `mask` of a run of SFT, without the counts of the run."""
     settings = sft_settings(spec.config)
     rule = mask_rule(settings)
     renderer = make_chat_renderer(spec.config, spec.tokenizer, spec.template)

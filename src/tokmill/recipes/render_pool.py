@@ -34,11 +34,9 @@ START_AFTER_S = 0.5
 class RenderPool:
     """Renders records in this process at first, then in children; safe to share between threads.
 
-    Args:
-        writer: renders in this process.
-        setup: settings, template source and vocabulary, from which a child makes its own writer.
-        n_processes: the number of children; with fewer than two, none is started.
-        children_only: nothing may be rendered in this process, so at least one child is started.
+    `setup`: settings, template source and vocabulary, from which a child makes its own writer.
+    `n_processes`: the number of children; with fewer than two, none is started. `children_only`:
+    nothing may be rendered in this process, so at least one child is started.
     """
 
     def __init__(

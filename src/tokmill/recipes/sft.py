@@ -24,7 +24,7 @@ from tokmill.recipes.memory_bounds import engine_bytes, n_writers
 from tokmill.recipes.render_pool import RenderPool
 from tokmill.recipes.sft_encoder import make_sample_encoder
 from tokmill.recipes.sft_setup import make_chat_renderer, sft_settings, vocabulary_of
-from tokmill.recipes.validation import validation_texts
+from tokmill.recipes.validation import validation_documents
 from tokmill.tokenizer.continuation import continuation_tokenizer
 from tokmill.tokenizer.control_tokens import contains_any, control_token_strings
 
@@ -164,17 +164,14 @@ class SftRecipe:
     def _is_val(self, samples: SampleBatch) -> npt.NDArray[np.bool_]:
         """Return which samples are validation: the text of a record's first sample decides."""
         offsets = byte_offsets(samples.text)[samples.offsets]
-        found = validation_texts(samples.text, offsets, self._val_fraction)
+        found = validation_documents(samples.text, self._val_fraction, offsets)
         is_first = starts_run(samples.rows)
         of_sample: npt.NDArray[np.bool_] = found[is_first][np.cumsum(is_first) - 1]
         return of_sample
 
 
 def _counters(
-    samples: SampleBatch,
-    encoded: EncodedSamples,
-    kept: Truncated,
-    is_first: npt.NDArray[np.bool_],
+    samples: SampleBatch, encoded: EncodedSamples, kept: Truncated, is_first: npt.NDArray[np.bool_]
 ) -> dict[str, npt.NDArray[np.int64]]:
     """Return the counters of kept samples; the first window of a sample has those of all."""
     n_windows = np.bincount(kept.untrained_windows, minlength=len(encoded.samples))

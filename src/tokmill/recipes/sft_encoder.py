@@ -15,11 +15,7 @@ from tokmill.masks.layout import SampleRules
 from tokmill.recipes.engines import make_engine, reference_loader
 from tokmill.recipes.sft_setup import sft_settings
 from tokmill.tokenizer.byte_lengths import byte_lengths
-from tokmill.tokenizer.continuation import (
-    after_control,
-    closed_texts,
-    continuation_tokenizer,
-)
+from tokmill.tokenizer.continuation import after_control, closed_texts, continuation_tokenizer
 from tokmill.tokenizer.control_tokens import added_tokens
 
 if TYPE_CHECKING:

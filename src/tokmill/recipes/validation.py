@@ -15,19 +15,16 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 
-def validation_documents(text: pa.LargeStringArray, fraction: float) -> npt.NDArray[np.bool_]:
+def validation_documents(
+    text: pa.LargeStringArray, fraction: float, offsets: npt.NDArray[np.int64] | None = None
+) -> npt.NDArray[np.bool_]:
     """Return which documents are validation: (n,) bool.
 
     A document is validation if the xxh3-64 hash (seed 0) of its UTF-8 bytes, divided by 2^64, is
-    below `fraction`.
+    below `fraction`. `offsets`: (n + 1,), its bytes in the column; None: a document for each text.
     """
-    return validation_texts(text, byte_offsets(text), fraction)
-
-
-def validation_texts(
-    text: pa.LargeStringArray, offsets: npt.NDArray[np.int64], fraction: float
-) -> npt.NDArray[np.bool_]:
-    """Return which texts are validation: those between `offsets` (n + 1,) of the column's bytes."""
+    if offsets is None:
+        offsets = byte_offsets(text)
     n_texts = len(offsets) - 1
     if fraction <= 0:
         return np.zeros(n_texts, bool)

@@ -205,10 +205,7 @@ def _template(texts: Collection[str]) -> str:
 
 
 def _sections(
-    settings: RenderSettings,
-    texts: list[str],
-    nested: list[str],
-    fields: Mapping[str, FieldBytes],
+    settings: RenderSettings, texts: list[str], nested: list[str], fields: Mapping[str, FieldBytes]
 ) -> str:
     """Return the options with which the encyclopedia renderer reads a list of objects."""
     content = max(nested, key=lambda path: fields[path].text_bytes)

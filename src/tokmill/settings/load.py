@@ -241,11 +241,7 @@ def _json_object(value: Any, where: str) -> Any:
         found = json.loads(value) if isinstance(value, str) else value
         if isinstance(found, dict):
             return json.dumps(dict(sorted(found.items())), ensure_ascii=False, allow_nan=False)
-    except (
-        ValueError,
-        TypeError,
-        RecursionError,
-    ) as error:  # such as a date
+    except (ValueError, TypeError, RecursionError) as error:  # such as a date
         raise UsageError(f"{where}: expected a JSON object: {str(error).lower()}") from None
     raise UsageError(f'{where}: expected a JSON object such as {{"a": true}}, found {value!r}')
 

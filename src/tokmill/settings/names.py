@@ -60,8 +60,7 @@ _TRUE, _FALSE = ("1", "true", "t", "yes", "y", "on"), ("0", "false", "f", "no", 
 def variable_values(settings: Iterable[tuple[str, str]]) -> dict[str, dict[str, Any]]:
     """Return the values that environment variables give to settings, by section.
 
-    Args:
-        settings: (section, name) of each setting to look for.
+    `settings`: (section, name) of each setting to look for.
 
     Raises:
         UsageError: a value has another type, or a variable could mean either of two settings.

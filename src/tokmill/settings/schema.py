@@ -103,9 +103,7 @@ class OutputSettings:
         0.0, "Fraction of documents for validation shards.", minimum=0.0, maximum=1.0
     )
     checksum: str = runtime_setting(
-        BLAKE3,
-        "Checksum of files; sha256 is slower, but common.",
-        choices=CHECKSUMS,
+        BLAKE3, "Checksum of files; sha256 is slower, but common.", choices=CHECKSUMS
     )
 
 

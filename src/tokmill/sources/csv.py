@@ -220,9 +220,7 @@ class CsvBlock:
                     use_threads=False, column_names=columns, block_size=len(data) + 1
                 ),
                 pa.csv.ParseOptions(
-                    delimiter=self.delimiter,
-                    newlines_in_values=True,
-                    invalid_row_handler=refuse,
+                    delimiter=self.delimiter, newlines_in_values=True, invalid_row_handler=refuse
                 ),
                 pa.csv.ConvertOptions(
                     check_utf8=False,  # checked before

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import shlex
+from contextlib import closing, suppress
 from itertools import islice
 from typing import TYPE_CHECKING
 
@@ -119,10 +120,7 @@ def _other_encoding(file: SourceFile) -> str:
 
 def _head(file: SourceFile) -> bytes:
     """Return the first bytes, decompressed, as far as they can be read."""
-    stream = ByteStream(file.path, file.compression)
-    try:
+    # Broken input is reported when it is read.
+    with closing(ByteStream(file.path, file.compression)) as stream, suppress(BrokenInputError):
         return next(stream.inside(), b"")[:_HEAD_BYTES]
-    except BrokenInputError:  # reported when it is read
-        return b""
-    finally:
-        stream.close()
+    return b""

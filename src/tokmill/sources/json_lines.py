@@ -256,9 +256,7 @@ def _parse_run(buffer: pa.Buffer, n_lines: int, schema: pa.Schema) -> pa.Table |
             pa.BufferReader(buffer),
             read_options=pa.json.ReadOptions(use_threads=False, block_size=buffer.size + 1),
             parse_options=pa.json.ParseOptions(
-                explicit_schema=schema,
-                unexpected_field_behavior="ignore",
-                newlines_in_values=False,
+                explicit_schema=schema, unexpected_field_behavior="ignore", newlines_in_values=False
             ),
         )
     except pa.ArrowInvalid as error:

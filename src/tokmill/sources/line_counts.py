@@ -7,6 +7,7 @@ at most once to count lines, however many places it reports.
 from __future__ import annotations
 
 from collections import OrderedDict
+from contextlib import closing
 from threading import Lock
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -70,15 +71,13 @@ def _counted(file: SourceFile, start: int, stop: int, before: _Known) -> _Known:
     """Return the lines and bytes before `stop`, from those before `start`."""
     if before.is_broken:
         return before
-    stream = ByteStream(file.path, file.compression, start, stop)
     n_lines, is_broken = 0 if start else 1, False  # also count the line that continues at `stop`
-    try:
-        for chunk in stream.inside():
-            n_lines += count_newlines(chunk)
-    except BrokenInputError:  # reported by the slice that owns it
-        is_broken = True
-    finally:
-        stream.close()
+    with closing(ByteStream(file.path, file.compression, start, stop)) as stream:
+        try:
+            for chunk in stream.inside():
+                n_lines += count_newlines(chunk)
+        except BrokenInputError:  # reported by the slice that owns it
+            is_broken = True
     return _Known(Place(n_lines, stream.decompressed).shifted(before.place), is_broken)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+from contextlib import closing, suppress
 from pathlib import Path
 from stat import S_ISREG
 
@@ -101,14 +102,9 @@ def _json_format(head: bytes) -> str:
 
 
 def _sniff_json(path: str, compression: str) -> str:
-    stream = ByteStream(path, compression)
-    try:
+    # Broken input is reported when it is read.
+    with closing(ByteStream(path, compression)) as stream, suppress(BrokenInputError):
         for chunk in stream.inside():
-            head = chunk.removeprefix(b"\xef\xbb\xbf").lstrip()
-            if head:
+            if head := chunk.removeprefix(b"\xef\xbb\xbf").lstrip():
                 return _json_format(head)
-    except BrokenInputError:  # reported when it is read
-        pass
-    finally:
-        stream.close()
     return "jsonl"

@@ -62,10 +62,7 @@ def after_control(
 ) -> str:
     """Return how the reference encodes text after a control token: `first` or `continuation`.
 
-    Args:
-        tokenizer: the tokenizer.
-        continuation: its `continuation_tokenizer`.
-        strings: the control tokens to check, all of them added tokens.
+    `strings`: the control tokens to check, all of them added tokens.
 
     Raises:
         TokenizerError: neither, or not the same for all of them.

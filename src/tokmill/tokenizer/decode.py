@@ -115,12 +115,9 @@ class TokenDecoder:
     def runs(
         self, ids: Sequence[int], weights: Sequence[float], *, by_token: bool = False
     ) -> list[TokenRun]:
-        """Return the runs of a sample.
+        """Return the runs of a sample; `weights` are 0 for tokens that are no target.
 
-        Args:
-            ids: of its tokens.
-            weights: of its tokens, 0 for those that are no target.
-            by_token: whether every token has its own text; control tokens always have.
+        `by_token`: whether every token has its own text; control tokens always have.
         """
         found: list[TokenRun] = []
         drops = self._drops_first

@@ -100,13 +100,10 @@ def find_eos(
 ) -> FoundEos:
     """Return the end-of-text token: the one that the tokenizer's files name, or the only candidate.
 
-    Args:
-        ids: the id of every token by its string.
-        companions: contents of the files beside the tokenizer.
-        model_eos: eos in the tokenizer's own file (only a SentencePiece model has one).
-        where: name of the tokenizer in messages.
-        special: ids of control tokens; if one is a candidate, only control tokens are.
-        of_turns: whether it may also end turns, as in SFT.
+    `ids`: the id of every token by its string. `model_eos`: eos in the tokenizer's own file (only a
+    SentencePiece model has one). `where`: name of the tokenizer in messages. `special`: ids of
+    control tokens; if one is a candidate, only control tokens are. `of_turns`: whether it may also
+    end turns, as in SFT.
 
     Raises:
         TokenizerError: no file names one and there is no single candidate, two files name

@@ -153,10 +153,7 @@ def _parse_line(line: bytes, *, where: str) -> tuple[bytes, int]:
 def tiktoken_to_json(data: bytes, pattern: str, *, where: str) -> str:
     """Return the text of a tokenizer.json with the ids of tiktoken.
 
-    Args:
-        data: the rank file.
-        pattern: a name of `encodings`.
-        where: name of the file in messages.
+    `pattern` is a name of `encodings`; `where` names the rank file in messages.
 
     Raises:
         TokenizerError: the pattern is unknown, or the rank file is broken.

@@ -20,11 +20,7 @@ WHITE_SPACE = "\t\n\x0b\x0c\r \x85\xa0\u1680" + "".join(map(chr, range(0x2000, 0
 WHITE_SPACE += "\u2028\u2029\u202f\u205f\u3000"
 """Unicode's property White_Space, as the library uses it; Python's `isspace` has four more."""
 
-_INNER = {
-    "normalizer": "normalizers",
-    "pre_tokenizer": "pretokenizers",
-    "decoder": "decoders",
-}
+_INNER = {"normalizer": "normalizers", "pre_tokenizer": "pretokenizers", "decoder": "decoders"}
 
 
 def steps(content: Mapping[str, Any], key: str) -> list[Content]:

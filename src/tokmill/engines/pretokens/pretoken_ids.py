@@ -123,12 +123,7 @@ def _appended(array: npt.NDArray[Any], n: int, values: npt.ArrayLike) -> npt.NDA
 
 
 class PretokenEncoder:
-    """The library, complete and in parts.
-
-    Args:
-        content: a parsed tokenizer.json.
-        rule: where its texts are split.
-    """
+    """The library, complete and in parts, for a parsed tokenizer.json and its split rule."""
 
     def __init__(self, content: Mapping[str, Any], rule: SplitRule) -> None:
         from tokenizers import Tokenizer as Library

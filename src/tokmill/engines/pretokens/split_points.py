@@ -31,10 +31,8 @@ _N_CLASSES = 2048
 class SplitPoints:
     """Finds split points, and classifies new characters; safe to call from several threads.
 
-    Args:
-        rule: where texts can be split.
-        normalizers: the steps of the tokenizer's normalizer.
-        words: its pre-tokenizer, returning the strings of words.
+    `normalizers`: the steps of the tokenizer's normalizer. `words`: its pre-tokenizer, returning
+    the strings of words.
 
     Raises:
         TokenizerError: its normalizer replaces a space by something else.

@@ -73,9 +73,8 @@ class SplitRule:
 def split_rule(content: Mapping[str, Any], *, parse: bool) -> SplitRule:
     """Derive where the texts of a tokenizer.json can be split.
 
-    Args:
-        content: the parsed tokenizer.json, without the parts that add tokens, truncate or pad.
-        parse: whether the strings of special added tokens in a text become those tokens.
+    `content` has no parts that add tokens, truncate or pad. `parse`: whether the strings of special
+    added tokens in a text become those tokens.
 
     Raises:
         TokenizerError: there is no proof for any split point.

@@ -181,13 +181,8 @@ def find_exact_engine(
     """Try engines and return the fastest exact one, or the reference if there is none.
 
     An engine is compared with the reference on all characters, unless an earlier run did that, on
-    hostile texts and on a sample of the corpus.
-
-    Args:
-        request: the settings.
-        sample: reads documents of the corpus, while engines load.
-        timed: whether engines are timed; if not, the first exact one is taken.
-        groups: see `Scan`.
+    hostile texts and on a sample of the corpus, which `sample` reads while engines load. If they
+    are not `timed`, the first exact one is taken. `groups`: see `Scan`.
 
     Raises:
         TokenizerError: the engine asked for is missing, refuses the tokenizer or is not exact.

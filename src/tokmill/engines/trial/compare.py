@@ -204,12 +204,7 @@ def expected_speed(speed: Speed, n_bytes: int, sample: CorpusSample) -> float:
 
     An engine with a cache of words gets faster the more text it has seen. The extra cost of a new
     byte is modelled as a power of the text seen (Heaps' law: so does the rate of new words), from
-    its mean over the first and the second half of the sample.
-
-    Args:
-        speed: as measured on `n_bytes` of text in two halves.
-        n_bytes: at least 1.
-        sample: how large the corpus is, and how much of it is new.
+    its mean over the first and the second half of the sample, of `n_bytes` (at least 1) together.
     """
     excess = max(speed.first - speed.again, 0.0)
     if excess > 0:

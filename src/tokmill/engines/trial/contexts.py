@@ -37,7 +37,7 @@ _MARKS = (("\u0301", "q\u0345", "\u1100", "가"), ("\u0301", "\u0334", "\u1161",
 """Left and right of a character: characters that it composes with, and marks sorted past it."""
 
 _CHANGING = {
-    *("NFC", "NFD", "NFKC", "NFKD", "Precompiled", "BertNormalizer", "StripAccents", "Nmt"),
+    *("NFC", "NFD", "NFKC", "NFKD", "Precompiled", "BertNormalizer", "StripAccents", "Nmt")
 }
 _LADDER = "".join(map(chr, (0x334, 0x93C, 0x3099, 0x94D, 0x5B0, 0x327, 0x1DCE, 0x323, 0x59A)))
 _LADDER += "".join(map(chr, (0x302A, 0x301, 0x315, 0x35C, 0x35D, 0x345)))

@@ -40,11 +40,7 @@ MOST_CHARACTERS = 20_000
 class Scan:
     """The comparison for one tokenizer.
 
-    Args:
-        tokenizer: the tokenizer to encode with.
-        reference: loads its reference engine.
-        control_in_text: see `load_engine`.
-        groups: characters to compare instead of all; then nothing is remembered.
+    `groups`: characters to compare instead of all; then nothing is remembered.
     """
 
     def __init__(
@@ -105,11 +101,9 @@ class Scan:
         return fingerprints(self._reference(), self.texts)
 
     def compare(self, found: npt.NDArray[np.uint64], answer: Answer) -> ScanResult:
-        """Compare an engine with the reference.
+        """Compare an engine with the reference, by its fingerprints of `texts`.
 
-        Args:
-            found: its fingerprints of `texts`.
-            answer: asks the same engine for the fingerprints of other texts.
+        `answer` asks the same engine for the fingerprints of other texts.
         """
         differing = np.flatnonzero(found != self.expected).tolist()
         n_first = len(self._character_texts)
