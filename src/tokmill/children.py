@@ -67,11 +67,9 @@ class Child:
             )
 
     def __enter__(self) -> Self:
-        """Return the child."""
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Kill the child."""
         self.kill()
 
     def fileno(self) -> int:

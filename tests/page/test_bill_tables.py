@@ -6,7 +6,7 @@ import pytest
 from rich.console import Console, RenderableType
 
 from tokmill.memory.bill import Bill, Formula
-from tokmill.page.bill_tables import amounts_table, bill_table, explanation, left_out, rows_table
+from tokmill.page.bill_tables import amounts_table, bill_table, bill_view, explanation, rows_table
 
 WEIGHTS = Formula("weights", "q * P", "arithmetic", "exact")
 CONTEXT = Formula("CUDA context", "500 * 2 ** 20", "")
@@ -65,9 +65,10 @@ def test_a_narrow_screen_folds_names_and_cuts_no_number(width):
         assert shown[-1].split() == ["total", "10.29", "10.49", "10.98"]
 
 
-def test_what_is_left_out_stands_under_a_table():
-    assert text(*left_out(BILL)) == ["  not included: fp8; kernels"]
-    assert text(*left_out(Bill("x", (WEIGHTS.line({"q": 1, "P": 1}),)))) == []
+def test_costs_that_are_not_included_stand_below_the_total():
+    assert text(*bill_view(BILL, told=None))[-1] == "  not included: fp8; kernels"
+    shown = text(*bill_view(Bill("x", (WEIGHTS.line({"q": 1, "P": 1}),)), told=None))
+    assert shown[-1].startswith("  total ")
 
 
 def test_every_amount_is_explained_by_formula_symbols_note_source_and_error():

@@ -68,10 +68,16 @@ def rows_table(
     return table
 
 
-def left_out(bill: Bill) -> Iterator[RenderableType]:
-    """Yield a line with the costs that a bill does not cover, if there are any."""
+def bill_view(
+    bill: Bill, *, told: set[str] | None, binary: bool = True
+) -> Iterator[RenderableType]:
+    """Yield an empty line and a bill: its table, costs not included, its formulas."""
+    yield Text("")
+    yield bill_table(bill, binary=binary)
     if bill.leaves_out:
         yield indented(f"not included: {'; '.join(bill.leaves_out)}", "dim")
+    if told is not None:
+        yield from explanation(bill.lines, told)
 
 
 def explanation(lines: Iterable[Line], told: set[str]) -> Iterator[RenderableType]:

@@ -9,14 +9,7 @@ from rich.text import Text
 
 from tokmill.memory.advice import verdict
 from tokmill.page.bill_rows import largest_text
-from tokmill.page.bill_tables import (
-    bill_table,
-    explanation,
-    indented,
-    left_out,
-    one_line,
-    rows_table,
-)
+from tokmill.page.bill_tables import bill_view, indented, one_line, rows_table
 from tokmill.page.disk_text import disk_tables, lengths_table
 from tokmill.words.plural import plural
 from tokmill.words.units import count, memory, seconds
@@ -121,17 +114,6 @@ def _gpu_tables(
         yield Text("")
         rows = _compute_rows(found.compute, found.long_documents, settings)
         yield rows_table("training on this dataset", ("",), rows, words=("",))
-
-
-def bill_view(
-    bill: Bill, *, told: set[str] | None = None, binary: bool = True
-) -> Iterator[RenderableType]:
-    """Yield an empty line and a bill: its table, costs not included, its formulas."""
-    yield Text("")
-    yield bill_table(bill, binary=binary)
-    yield from left_out(bill)
-    if told is not None:
-        yield from explanation(bill.lines, told)
 
 
 def _host_tables(found: Budgets, *, told: set[str] | None) -> Iterator[RenderableType]:

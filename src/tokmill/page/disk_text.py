@@ -6,14 +6,7 @@ from typing import TYPE_CHECKING
 
 from rich.text import Text
 
-from tokmill.page.bill_tables import (
-    amounts_table,
-    bill_table,
-    explanation,
-    indented,
-    left_out,
-    rows_table,
-)
+from tokmill.page.bill_tables import amounts_table, bill_view, explanation, indented, rows_table
 from tokmill.words.units import count, size
 
 if TYPE_CHECKING:
@@ -39,17 +32,11 @@ def disk_tables(found: Budgets, *, told: set[str] | None) -> Iterator[Renderable
     `told`: formulas that were shown already; None: formulas are not shown.
     """
     disk = found.disk
-    bills: list[Bill] = []
-    if disk is not None:
-        bills.append(disk.bill)
+    bills = [] if disk is None else [disk.bill]
     if found.of_model is not None:
         bills.append(found.of_model.checkpoints)
     for bill in bills:
-        yield Text("")
-        yield bill_table(bill, binary=False)
-        yield from left_out(bill)
-        if told is not None:
-            yield from explanation(bill.lines, told)
+        yield from bill_view(bill, told=told, binary=False)
     if disk is None:
         return
     yield from _room(disk, bills)

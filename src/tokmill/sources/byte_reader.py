@@ -152,9 +152,7 @@ class ByteReader:
         self._stream.close()
 
     def __enter__(self) -> Self:
-        """Return the reader itself."""
         return self
 
     def __exit__(self, *exc_info: object) -> None:
-        """Close the file."""
         self.close()

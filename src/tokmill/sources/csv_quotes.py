@@ -82,7 +82,8 @@ class CsvSplitter:
             if state in (_START, _CLOSED) and position != behind:
                 state = _FIELD
             if kind == _QUOTE:
-                state = _after_quote(state)
+                opened = _FIELD if state == _FIELD else _QUOTED
+                state = _CLOSED if state == _QUOTED else opened
             elif state != _QUOTED:
                 state = _START
                 if kind != self._delimiter:
@@ -100,9 +101,3 @@ class CsvSplitter:
         if self._last in (self._delimiter, _NEWLINE, _RETURN):
             return _START
         return _CLOSED if self._last == _QUOTE else _FIELD
-
-
-def _after_quote(state: int) -> int:
-    if state == _QUOTED:
-        return _CLOSED
-    return _FIELD if state == _FIELD else _QUOTED

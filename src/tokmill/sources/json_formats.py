@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 from collections.abc import Mapping
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from tokmill.errors import UsageError
@@ -64,11 +65,8 @@ def records_format(read: Read, *suffixes: str) -> Format:
     unread input then. Places count bytes of the JSON Lines that the records become, so `read` must
     yield the same for the same file.
     """
-
-    def as_lines(chunks: Iterator[bytes]) -> Iterator[bytes]:
-        return _records_as_lines(chunks, read)
-
-    return Format(_opener(convert=as_lines), suffixes, is_utf8=False)
+    convert = partial(_records_as_lines, read=read)
+    return Format(_opener(convert=convert), suffixes, is_utf8=False)
 
 
 def _records_as_lines(chunks: Iterator[bytes], read: Read) -> Iterator[bytes]:
@@ -96,16 +94,12 @@ def _records_as_lines(chunks: Iterator[bytes], read: Read) -> Iterator[bytes]:
         yield b"".join(held)
         if raw.error is not None:
             raise raw.error from None
-        yield from _blanks(raw.n_bytes - n_read)  # how much is lost, without a newline
+        lost = raw.n_bytes - n_read  # written as blanks, without a newline
+        yield from (b" " * min(CHUNK_BYTES, lost - i) for i in range(0, lost, CHUNK_BYTES))
         yield from (b" " * len(chunk) for chunk in chunks)
         message = f"{read.__module__}:{read.__qualname__} stopped: {one_line(error)}"
         raise BrokenInputError("broken records", message) from error
     yield b"".join(held)
-
-
-def _blanks(n_bytes: int) -> Iterator[bytes]:
-    for start in range(0, n_bytes, CHUNK_BYTES):
-        yield b" " * min(CHUNK_BYTES, n_bytes - start)
 
 
 class _ChunkFile(io.RawIOBase):

@@ -155,11 +155,9 @@ class RowReader:
         self._source.close()
 
     def __enter__(self) -> Self:
-        """Return the reader itself."""
         return self
 
     def __exit__(self, *exc_info: object) -> None:
-        """Close the file."""
         self.close()
 
 

@@ -48,11 +48,9 @@ class EngineProcess:
         self._answer: Future[Any]
 
     def __enter__(self) -> Self:
-        """Return the engine."""
         return self
 
     def __exit__(self, *_: object) -> None:
-        """End the child."""
         if hasattr(self, "_child"):
             self._child.stop()
             self._thread.shutdown()
@@ -102,11 +100,9 @@ class InProcessEngine:
         self._answer: Any = None
 
     def __enter__(self) -> Self:
-        """Return the engine."""
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Drop the engine."""
         self._tasks = None
 
     def begin(self, task: str, *arguments: object) -> None:

@@ -15,8 +15,8 @@ import numpy as np
 from tokmill.engines.characters import CharacterSet
 from tokmill.engines.choice import ScanResult
 from tokmill.engines.trial.contexts import derive_groups
+from tokmill.engines.trial.hostile_texts import class_sequences, compositions, in_lines, token_texts
 from tokmill.engines.trial.remembered import KeptScans
-from tokmill.engines.trial.sequences import class_sequences, compositions, in_lines, token_texts
 from tokmill.engines.trial.tasks import fingerprints
 
 if TYPE_CHECKING:
