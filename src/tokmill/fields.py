@@ -137,11 +137,6 @@ class _Labels:
         return len(self._values) * _LABEL_REPEATS <= self._n_values
 
 
-def utf8_length(text: str) -> int:
-    """Return the bytes of a string in UTF-8; a lone surrogate takes three."""
-    return len(text) if text.isascii() else len(text.encode("utf-8", "surrogatepass"))
-
-
 def used_paths(schema: pa.Schema) -> frozenset[str]:
     """Return the paths of the columns that a renderer reads."""
     columns = ((_shown(field.name), field.type) for field in schema)
@@ -249,7 +244,7 @@ def _leaves(record: Mapping[str, Any], nested: Collection[str]) -> Iterator[tupl
 def _count(into: dict[str, FieldBytes], path: str, text: str) -> int:
     """Count a string of a field; return its bytes."""
     before = into.get(path, _NOTHING)
-    n_bytes = utf8_length(text)
+    n_bytes = len(text) if text.isascii() else len(text.encode("utf-8", "surrogatepass"))
     text_bytes = n_bytes if is_text(text) else 0
     into[path] = FieldBytes(before.n_bytes + n_bytes, before.text_bytes + text_bytes)
     return n_bytes

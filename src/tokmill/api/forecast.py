@@ -93,10 +93,7 @@ class Planned:
 def plan_run(config: Config, warn: Callable[[str], None], note: Callable[[str], None]) -> Planned:
     """Forecast a run from a sample of its input; write nothing.
 
-    Args:
-        config: the settings of the run.
-        warn: gets lines about what may go wrong.
-        note: gets lines about what may surprise.
+    `warn` gets lines about what may go wrong, `note` lines about what may surprise.
 
     Raises:
         TokmillError: the run could not start, or nothing can be predicted from the sample.

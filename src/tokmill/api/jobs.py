@@ -199,9 +199,7 @@ class Verification:
 def verify_dataset(directory: Path, tokenizer: str = "") -> Verification:
     """Check every file of a dataset against its manifest; see `Verification.problems`.
 
-    Args:
-        directory: a finished dataset.
-        tokenizer: the tokenizer, if it has moved.
+    `tokenizer`: the tokenizer, if it has moved.
 
     Raises:
         TokmillError: there is no finished dataset, or `tokenizer` is not its own.

@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from tokmill.page.samples import Sample, ShownRun
-    from tokmill.tokenizer.decode import TokenRun
 
 _TRAINED = ("«»", "⟦⟧", "⟪⟫")
 _CONTROL = ("‹›", "⟨⟩", "⦅⦆")
@@ -127,7 +126,8 @@ def _joined(shown: Sequence[ShownRun], look: Look, marks: Marks) -> str:
         out.append(separator.join(_texts(stretch, look, marks)))
         is_open = stretch.run.is_trained and not stretch.closes
         if stretch.closes:
-            out.append(marks.trained[1:] + _weight(stretch.run))
+            weight = stretch.run.weight
+            out.append(marks.trained[1:] + ("" if weight == 1 else f"×{weight:g}"))
     return "".join(out) + (marks.trained[1:] if is_open else "")
 
 
@@ -161,10 +161,6 @@ def _separator(look: Look, marks: Marks, *, is_trained: bool) -> str:
 
 def _around(text: str, marks: str) -> str:
     return marks[:1] + text + marks[1:]
-
-
-def _weight(run: TokenRun) -> str:
-    return "" if run.weight == 1 else f"×{run.weight:g}"
 
 
 def _code(found: re.Match[str]) -> str:

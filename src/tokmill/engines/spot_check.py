@@ -164,7 +164,7 @@ def _compare_window(
     # depend on text outside the window: then no part of the middle is in the document either.
     if len(middle) < _LEAST_TOKENS or not any(_contains(ids, part) for part in _parts(middle)):
         return "", DISTANT
-    if window.document_bytes > WHOLE_BYTES:
+    if window.last - window.first > WHOLE_BYTES:
         return "", TOO_LONG
     return reference.difference(window.document(), ids), ""
 
@@ -183,10 +183,6 @@ class _Window:
     @property
     def is_whole(self) -> bool:
         return (self.start, self.stop) == (self.first, self.last)
-
-    @property
-    def document_bytes(self) -> int:
-        return self.last - self.first
 
     def document(self) -> str:
         return str(self.column[self.index].as_py())

@@ -217,8 +217,11 @@ def _check(
         value = parse_size(value, where)
     if type(value) is not expected:
         raise UsageError(f"{where}: expected {expected.__name__}, found {_kind(value)} ({value!r})")
-    if isinstance(value, str) and not _is_utf8(value):
-        raise UsageError(f"{where}: expected text in UTF-8, found {value!r}")
+    if isinstance(value, str):
+        try:
+            value.encode()
+        except UnicodeEncodeError:
+            raise UsageError(f"{where}: expected text in UTF-8, found {value!r}") from None
     table = metadata.get("table")
     if table is not None and value not in table.choices:
         from tokmill.extensions import check_name  # slow, and for names from other packages only
@@ -255,14 +258,6 @@ def _pairs(value: Any, where: str) -> Any:
         if not isinstance(text, str):
             raise UsageError(f"{where}.{key}: expected str, found {_kind(text)} ({text!r})")
     return sorted(f"{key}={text}" for key, text in value.items())
-
-
-def _is_utf8(text: str) -> bool:
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return False
-    return True
 
 
 def _kind(value: Any) -> str:
