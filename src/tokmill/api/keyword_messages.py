@@ -16,9 +16,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple, get_type_hints
 
 from tokmill.errors import TokmillError
 from tokmill.settings.declare import section_type
-from tokmill.settings.names import option_name
+from tokmill.settings.names import option_name, unescaped
 from tokmill.settings.schema import PRETRAIN_SECTIONS, SFT_SECTIONS, Config
-from tokmill.settings.variables import unescaped
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
