@@ -26,7 +26,7 @@ _ADVICE = "choose boundary joint"
 
 
 def check_continuation(
-    tokenizer: Tokenizer, first: Engine, continuation: Engine, *, parse: bool
+    tokenizer: Tokenizer, first: Engine, continuation: Engine, *, parse: bool = False
 ) -> int:
     """Encode built-in texts in two parts and in one, and return the number of pairs that agree.
 
