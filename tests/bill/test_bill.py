@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from tokmill import bill
+from tokmill import bill, memory
 from tokmill.dataset.canonical import manifest_sha256
 from tokmill.errors import UsageError
 
@@ -131,3 +131,13 @@ def test_a_model_may_be_a_path_object(tmp_path):
     assert bill.count_parameters(tmp_path) == bill.count_parameters(TINY)
     with pytest.raises(UsageError, match=r"model: expected str, found int \(5\)"):
         bill.count_parameters(5)
+
+
+def test_the_old_names_warn_and_are_the_same_functions():
+    for name in bill.__all__:
+        with pytest.warns(
+            DeprecationWarning, match=rf"tokmill\.memory\.{name} is now tokmill\.bill"
+        ):
+            assert getattr(memory, name) is getattr(bill, name)
+    with pytest.raises(AttributeError, match="no attribute 'nothing'"):
+        memory.nothing  # noqa: B018
