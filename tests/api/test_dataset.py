@@ -187,7 +187,7 @@ def test_a_directory_in_which_a_run_is_writing_says_so(directory):
 
 def test_an_unfinished_directory_says_how_to_go_on(directory):
     (directory / "manifest.json").unlink()
-    with pytest.raises(StateError, match=r"not finished .*: run the same command again to "):
+    with pytest.raises(StateError, match=r"not finished .*: make the same call again to "):
         tokmill.open(directory)
 
 

@@ -92,8 +92,9 @@ def test_leftovers_of_a_killed_run_are_counted_and_named(
 
 
 def test_a_report_says_ratios_shares_and_what_choices_would_add(
-    tokmill: Callable[..., Any], made: Path
+    tokmill: Callable[..., Any], made: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setenv("COLUMNS", "300")  # a long temporary path stays on one line
     outcome = tokmill("report", made)
     assert (outcome.code, outcome.err) == (0, "")
     for expected in (
