@@ -213,12 +213,12 @@ class JinjaTemplate:
         return keep_last_span(parts, len(replies)) if self._last_only else parts
 
     def _parts_by_prefix(self, inputs: _Inputs, replies: list[int]) -> list[str]:
-        messages = inputs.messages
+        messages, tools, variables, tags = inputs
 
         def render(n_messages: int, *, prompt: bool) -> str:
-            return self._text(
-                inputs._replace(messages=messages[:n_messages]), _NO_MARKS, prompt=prompt
-            )
+            # Not `_replace`: it costs 3 % of the rendering.
+            beginning = _Inputs(messages[:n_messages], tools, variables, tags)
+            return self._text(beginning, _NO_MARKS, prompt=prompt)
 
         rendering = render(len(messages), prompt=False)
         spans = spans_by_prefix(rendering, render, replies, len(messages))
