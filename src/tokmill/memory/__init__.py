@@ -5,25 +5,17 @@ The functions that this package offered are found in `tokmill.bill`, and here wi
 
 from __future__ import annotations
 
-_MOVED = (
-    "count_parameters",
-    "disk_memory",
-    "host_memory",
-    "inference_memory",
-    "parameters_by_module",
-    "training_memory",
-)
-
 
 def __getattr__(name: str) -> object:
     """Return a function of `tokmill.bill` under its old name."""
-    if name not in _MOVED:
-        raise AttributeError(f"module 'tokmill.memory' has no attribute {name!r}")
     import warnings
     from importlib import import_module
 
+    door = import_module("tokmill.bill")
+    if name not in door.__all__:
+        raise AttributeError(f"module 'tokmill.memory' has no attribute {name!r}")
     warnings.warn(
         f"tokmill.memory.{name} is now tokmill.bill.{name}", DeprecationWarning, stacklevel=2
     )
-    found: object = getattr(import_module("tokmill.bill"), name)
+    found: object = getattr(door, name)
     return found
