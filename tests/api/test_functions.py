@@ -55,7 +55,7 @@ def make(tmp_path, source, tokenizer_dir):
 
 CALL = """
 import tokmill
-print("imported")
+print("imported", flush=True)
 {before}
 def call(name="out"):
     dataset = tokmill.pretrain({source!r}, tokenizer={tokenizer!r}, output=name, **{settings!r})
