@@ -74,7 +74,7 @@ class Child:
 
     def fileno(self) -> int:
         """Return the descriptor that can be read when the child has written."""
-        return _open(self._process.stdout).fileno()
+        return _pipe(self._process.stdout).fileno()
 
     def send(self, message: object) -> None:
         """Write a message; blocks until the child has read most of it.
@@ -83,7 +83,7 @@ class Child:
             ChildEndedError: the child has ended.
         """
         try:
-            _write(_open(self._process.stdin).fileno(), message)
+            _write(_pipe(self._process.stdin).fileno(), message)
         except BrokenPipeError:
             raise ChildEndedError(self._process.wait()) from None
 
@@ -111,10 +111,11 @@ class Child:
         self._process.kill()
         self._process.wait()
         for pipe in (self._process.stdin, self._process.stdout):
-            _open(pipe).close()
+            _pipe(pipe).close()
 
 
-def _open(pipe: IO[bytes] | None) -> IO[bytes]:
+def _pipe(pipe: IO[bytes] | None) -> IO[bytes]:
+    """Return a pipe of a child, which the type of `Popen` allows to be None."""
     if pipe is None:
         raise ValueError("a child always has both pipes")
     return pipe

@@ -92,7 +92,7 @@ class Dataset:
         """Return the number of documents."""
         return int(self._stops[-1]) if len(self._stops) else 0
 
-    @property
+    @cached_property
     def n_tokens(self) -> int:
         """Return the number of tokens, eos included."""
         return sum(entry["tokens"] for entry in self._entries)
@@ -148,9 +148,10 @@ class Dataset:
             IndexError: there is no such sample.
         """
         shard, place = self._find(number)
-        if shard.mask is None:
+        mask = shard.sample_mask(place)
+        if mask is None:
             raise UsageError(f"{self.directory}: no masks: a {self.kind} dataset trains all tokens")
-        return shard.mask[shard.span(place)].view(np.ndarray)
+        return mask.view(np.ndarray)
 
     def weight(self, number: SupportsIndex) -> npt.NDArray[np.float32]:
         """Return the weights in the loss of a sample's tokens: (n,) float32, read-only.
