@@ -10,14 +10,14 @@ from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from bench.memory_cases import MODELS
-from tokmill.memory.bill import CUDA_CONTEXT
-from tokmill.memory.inference import inference_bill
-from tokmill.memory.load import model_from_config
-from tokmill.memory.training import allocated_bytes, training_bill
+from tokmill.bill.formula import CUDA_CONTEXT
+from tokmill.bill.models.load import model_from_config
+from tokmill.bill.serving.inference import inference_bill
+from tokmill.bill.training_bill import allocated_bytes, training_bill
 from tokmill.settings.bill import InferenceSettings, TrainingSettings
 
 if TYPE_CHECKING:
-    from tokmill.memory.bill import Bill
+    from tokmill.bill.formula import Bill
 
 
 def _llama(

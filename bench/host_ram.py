@@ -24,19 +24,19 @@ from typing import Any
 import numpy as np
 
 from bench.machine import described
-from tokmill.dataset.layout import MANIFEST, shard_stem
-from tokmill.dataset.reader import read_manifest
-from tokmill.dataset.writer import ShardWriter
-from tokmill.measure.loading import (
+from tokmill.bill.dataset_size import dataset_size
+from tokmill.bill.host_ram.machine import Machine
+from tokmill.bill.measuring.loading import (
     MOST_TOKENS,
     Comparison,
     compare_loading,
     has_torch,
     measure_interpreter,
 )
-from tokmill.measure.machine import this_machine
-from tokmill.memory.dataset import dataset_size
-from tokmill.memory.machine import Machine
+from tokmill.bill.measuring.machine import this_machine
+from tokmill.dataset.layout import MANIFEST, shard_stem
+from tokmill.dataset.reader import read_manifest
+from tokmill.dataset.writer import ShardWriter
 from tokmill.settings.bill import LOADING, TrainingSettings
 
 MIB = 1 << 20

@@ -19,12 +19,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import tokmill.memory
+import tokmill.bill
 from bench import memory_grid
 from bench.memory_grid import MIB
 from bench.memory_symbols import SYMBOLS
-from tokmill.memory.bill import Formula, names_in
-from tokmill.memory.precision import SCHEMES
+from tokmill.bill.formula import Formula, names_in
+from tokmill.bill.states.precision import SCHEMES
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -44,7 +44,7 @@ class Declared:
 
     @property
     def path(self) -> str:
-        """Its file below src/tokmill, such as memory/states.py."""
+        """Its file below src/tokmill, such as bill/states/states.py."""
         return self.module.__name__.removeprefix("tokmill.").replace(".", "/") + ".py"
 
 
@@ -73,10 +73,8 @@ def rewritten(page: str) -> str:
 
 
 def declared() -> tuple[Declared, ...]:
-    """Return every module of tokmill.memory that declares formulas, by name."""
-    names = [
-        info.name for info in pkgutil.walk_packages(tokmill.memory.__path__, "tokmill.memory.")
-    ]
+    """Return every module of tokmill.bill that declares formulas, by name."""
+    names = [info.name for info in pkgutil.walk_packages(tokmill.bill.__path__, "tokmill.bill.")]
     modules = [importlib.import_module(name) for name in sorted(names)]
     found = [Declared(module, tuple(_formulas(module))) for module in modules]
     return tuple(one for one in found if one.formulas)

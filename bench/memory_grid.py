@@ -23,14 +23,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from bench.memory_cases import CASES, MODELS, Case, Measured
-from tokmill.memory.load import model_from_config
-from tokmill.memory.training import TrainingBill, allocated_bytes, training_bill
+from tokmill.bill.models.load import model_from_config
+from tokmill.bill.training_bill import TrainingBill, allocated_bytes, training_bill
 from tokmill.settings.bill import TrainingSettings
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from tokmill.memory.bill import Bill
+    from tokmill.bill.formula import Bill
 
 ROOT = Path(__file__).parents[1]
 STORED = Path(__file__).with_suffix(".json")

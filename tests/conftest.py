@@ -21,10 +21,10 @@ from tokenizers.models import BPE
 from tokenizers.pre_tokenizers import ByteLevel
 from tokenizers.trainers import BpeTrainer
 
+from tokmill.bill.measuring.machine import usable_cores
 from tokmill.dataset.canonical import canonical_json
 from tokmill.engines.choice import EngineChoice
 from tokmill.engines.engine import engine_version
-from tokmill.measure.machine import usable_cores
 from tokmill.recipes.spec import RunSpec
 from tokmill.run.plan import Plan
 from tokmill.run.prepare import prepare

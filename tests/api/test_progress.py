@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from tokmill.api.progress import Figures, Progress, RunObserver, clock
+from tokmill.bill.measuring.process_tree import PeakMemory
 from tokmill.executors.run import run
-from tokmill.measure.process_tree import PeakMemory
 from tokmill.recipes.spec import Increments
 
 LARGEST = Figures(

@@ -6,8 +6,8 @@ import pytest
 
 from bench import gpu_grid
 from bench.gpu_cases import SHAPES, Memory, grid, of_bill, predicted
-from tokmill.memory.bill import CUDA_CONTEXT, FRAGMENTATION, Bill, Line
-from tokmill.memory.load import model_from_config
+from tokmill.bill.formula import CUDA_CONTEXT, FRAGMENTATION, Bill, Line
+from tokmill.bill.models.load import model_from_config
 
 GIB = 1 << 30
 ROW = {

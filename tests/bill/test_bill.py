@@ -112,9 +112,9 @@ def test_a_mistake_is_a_usage_error(call: Any, expected: str):
 
 
 def test_a_sequence_is_as_said_or_packed_or_as_long_as_the_positions():
-    from tokmill.memory.dataset import DatasetSize
-    from tokmill.memory.load import model_from_config
-    from tokmill.memory.training import with_sequence
+    from tokmill.bill.dataset_size import DatasetSize
+    from tokmill.bill.models.load import model_from_config
+    from tokmill.bill.training_bill import with_sequence
     from tokmill.settings.bill import TrainingSettings
 
     tiny = model_from_config({**TINY, "n_positions": 77})

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from tokmill.memory.known import known_models
+from tokmill.bill.models.known import known_models
 
 GPT2 = ("memory", "--model", "gpt2")
 

@@ -11,10 +11,10 @@ import click
 import pytest
 from click.testing import CliRunner
 
+from tokmill.bill.full_bill import BudgetSettings
 from tokmill.cli.budget_options import budget_options, model_options, settled
 from tokmill.cli.options import config_from_options
 from tokmill.errors import UsageError
-from tokmill.page.budgets import BudgetSettings
 from tokmill.settings.bill import InferenceSettings, ModelSettings, TrainingSettings
 from tokmill.settings.schema import BILL_SECTIONS, Config
 

@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
+from tokmill.bill.dataset_size import DatasetSize
 from tokmill.cli.budgets import Row, measured_rows, measured_table
 from tokmill.cli.screen import print_tables
-from tokmill.memory.dataset import DatasetSize
 from tokmill.settings.bill import LOADING, TrainingSettings
 
 MIB = 1 << 20

@@ -4,7 +4,7 @@ import pytest
 
 from bench.memory_docs import PAGE, declared, rewritten, used_symbols
 from bench.memory_symbols import SYMBOLS
-from tokmill.memory.bill import names_in
+from tokmill.bill.formula import names_in
 
 FORMULAS = [(one.path, formula) for one in declared() for formula in one.formulas]
 

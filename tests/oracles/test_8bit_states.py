@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from tokmill.memory.load import model_from_config
-from tokmill.memory.states import rank_states
+from tokmill.bill.models.load import model_from_config
+from tokmill.bill.states.states import rank_states
 from tokmill.settings.bill import TrainingSettings
 
 REASON = "the oracle is not installed: make oracles"

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from tokmill.memory.adapters import adapter_tensors
-from tokmill.memory.load import model_from_config
-from tokmill.memory.precision import scheme_of
+from tokmill.bill.models.adapters import adapter_tensors
+from tokmill.bill.models.load import model_from_config
+from tokmill.bill.states.precision import scheme_of
 from tokmill.settings.bill import TrainingSettings
 
 REASON = "the oracle is not installed: make oracles"

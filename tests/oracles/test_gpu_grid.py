@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from bench.gpu_cases import SHAPES, Case, grid
-from tokmill.memory.load import model_from_config
+from tokmill.bill.models.load import model_from_config
 
 torch = pytest.importorskip("torch", reason="torch is not installed: make oracles")
 pytest.importorskip("transformers", reason="transformers is not installed: make oracles")

@@ -7,11 +7,11 @@ import sys
 import pytest
 
 from bench.host_ram import make_dataset
+from tokmill.bill.dataset_size import dataset_size
+from tokmill.bill.host_ram.machine import MIB, TORCH_BYTES, Machine
+from tokmill.bill.measuring.loading import compare_loading, measure_interpreter
+from tokmill.bill.measuring.machine import this_machine
 from tokmill.dataset.reader import read_manifest
-from tokmill.measure.loading import compare_loading, measure_interpreter
-from tokmill.measure.machine import this_machine
-from tokmill.memory.dataset import dataset_size
-from tokmill.memory.machine import MIB, TORCH_BYTES, Machine
 from tokmill.settings.bill import TrainingSettings
 
 torch = pytest.importorskip("torch")

@@ -4,9 +4,9 @@ import weakref
 
 import pytest
 
-from tokmill.memory.inference import inference_bill
-from tokmill.memory.kv_cache import kv_cache_lines
-from tokmill.memory.load import model_from_config
+from tokmill.bill.models.load import model_from_config
+from tokmill.bill.serving.inference import inference_bill
+from tokmill.bill.serving.kv_cache import kv_cache_lines
 from tokmill.settings.bill import InferenceSettings
 
 torch = pytest.importorskip("torch")

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from tokmill.memory.load import model_from_config
-from tokmill.memory.optimizers import is_orthogonalized
-from tokmill.memory.states import States, rank_states
+from tokmill.bill.models.load import model_from_config
+from tokmill.bill.states.optimizers import is_orthogonalized
+from tokmill.bill.states.states import States, rank_states
 from tokmill.settings.bill import TrainingSettings
 
 REASON = "the oracle is not installed: make oracles"

@@ -14,8 +14,8 @@ from typing import Any
 
 import pytest
 
-from tokmill.memory.load import FAMILIES, load_model, model_from_config
-from tokmill.memory.model import Model
+from tokmill.bill.models.load import FAMILIES, load_model, model_from_config
+from tokmill.bill.models.model import Model
 from tokmill.settings.bill import ModelSettings
 
 REASON = "the oracle is not installed: make oracles"

@@ -14,14 +14,14 @@ import pytest
 torch = pytest.importorskip("torch")
 transformers = pytest.importorskip("transformers")
 
-from tokmill.memory.activations.amounts import summed  # noqa: E402
-from tokmill.memory.activations.layers import layer_parts  # noqa: E402
-from tokmill.memory.activations.situation import (  # noqa: E402
+from tokmill.bill.activations.amounts import summed  # noqa: E402
+from tokmill.bill.activations.layers import layer_parts  # noqa: E402
+from tokmill.bill.activations.situation import (  # noqa: E402
     activation_symbols,
     situation,
 )
-from tokmill.memory.bill import evaluate  # noqa: E402
-from tokmill.memory.load import model_from_config  # noqa: E402
+from tokmill.bill.formula import evaluate  # noqa: E402
+from tokmill.bill.models.load import model_from_config  # noqa: E402
 from tokmill.settings.bill import TrainingSettings  # noqa: E402
 
 BATCH, SEQUENCE = 2, 31

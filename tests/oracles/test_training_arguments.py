@@ -5,8 +5,8 @@ import json
 
 import pytest
 
+from tokmill.bill.settings_files import read_training_arguments
 from tokmill.errors import UsageError
-from tokmill.memory.settings_files import read_training_arguments
 
 pytest.importorskip("torch", reason="torch is not installed: make oracles")
 transformers = pytest.importorskip("transformers", reason="transformers is missing: make oracles")

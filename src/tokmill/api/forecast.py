@@ -10,8 +10,8 @@ from tokmill.api.jobs import budgets_of
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from tokmill.bill.full_bill import Budgets
     from tokmill.errors import RecordError
-    from tokmill.page.budgets import Budgets
     from tokmill.settings.schema import Config
 
 
@@ -98,7 +98,7 @@ def plan_run(config: Config, warn: Callable[[str], None], note: Callable[[str], 
     Raises:
         TokmillError: the run could not start, or nothing can be predicted from the sample.
     """
-    from tokmill.page.budgets import BudgetSettings, OnDisk, as_json
+    from tokmill.bill.full_bill import BudgetSettings, OnDisk, as_json
     from tokmill.run.forecast_run import forecast_run
 
     found = forecast_run(config, warn, note)

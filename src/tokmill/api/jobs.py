@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 
     from tokmill.api.bar import Bar, NotebookBar
     from tokmill.api.progress import Progress
+    from tokmill.bill.full_bill import Budgets, BudgetSettings, OnDisk
     from tokmill.dataset.verify import Findings
-    from tokmill.page.budgets import Budgets, BudgetSettings, OnDisk
     from tokmill.run.make_dataset import Observer
     from tokmill.settings.schema import Config
 
@@ -64,7 +64,7 @@ def make_dataset(config: Config, observer: Observer, *, overwrite: bool = False)
     from tokmill.executors.run import run
 
     if config.model is not None or config.training is not None:
-        from tokmill.page.budgets import BudgetSettings, check
+        from tokmill.bill.full_bill import BudgetSettings, check
 
         check(BudgetSettings.of(config))
     return run(config, observer, overwrite=overwrite)
@@ -85,7 +85,7 @@ def make_observed(
         TokmillError: see `make_dataset`.
     """
     from tokmill.api.progress import RunObserver
-    from tokmill.measure.process_tree import PeakMemory
+    from tokmill.bill.measuring.process_tree import PeakMemory
 
     with PeakMemory() as memory:
         observer = RunObserver(memory, note=note, warn=warn, bar=bar, call=call)
@@ -103,8 +103,8 @@ def budgets_of(settings: BudgetSettings, disk: OnDisk | None) -> Budgets:
     Raises:
         UsageError: the model or the GPU is not known, or settings contradict each other.
     """
-    from tokmill.measure.machine import this_machine
-    from tokmill.page.budgets import budgets
+    from tokmill.bill.full_bill import budgets
+    from tokmill.bill.measuring.machine import this_machine
 
     return budgets(settings, disk, this_machine())
 
@@ -128,8 +128,8 @@ def bill_settings(
     Raises:
         UsageError: a file cannot be read, or a value is wrong.
     """
-    from tokmill.memory import settings_files
-    from tokmill.page.budgets import BudgetSettings
+    from tokmill.bill import settings_files
+    from tokmill.bill.full_bill import BudgetSettings
 
     readers = {
         "deepspeed": settings_files.read_deepspeed,
@@ -159,8 +159,8 @@ def bill_of_dataset(
     arguments: Mapping[str, Any],
 ) -> dict[str, Any]:
     """Return the bill of a dataset as plain values; see `Dataset.bill`."""
+    from tokmill.bill.full_bill import as_json, on_disk
     from tokmill.dataset.reader import check_complete
-    from tokmill.page.budgets import as_json, on_disk
 
     check_complete(manifest, directory)
     path = None if config_file is None else checked_path(config_file, "config")

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
     from tokmill.api.bar import Bar, NotebookBar
-    from tokmill.measure.process_tree import PeakMemory
+    from tokmill.bill.measuring.process_tree import PeakMemory
     from tokmill.recipes.spec import Increments
     from tokmill.run.plan import Plan
 

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from tokmill.memory.model import Model
+    from tokmill.bill.models.model import Model
     from tokmill.settings.bill import TrainingSettings
 
 __all__ = [
@@ -64,7 +64,7 @@ def training_memory(model: str | Path | Mapping[str, Any], **settings: Any) -> d
     Raises:
         UsageError: a setting is wrong, or settings contradict each other or the model.
     """
-    from tokmill.memory.training import training_bill, with_sequence
+    from tokmill.bill.training_bill import training_bill, with_sequence
 
     found = _model(model)
     bill = training_bill(found, with_sequence(_training(settings), found, None))
@@ -82,8 +82,8 @@ def inference_memory(model: str | Path | Mapping[str, Any], **settings: Any) -> 
     Raises:
         UsageError: a setting is wrong, or the model cannot be shared so.
     """
-    from tokmill.memory.activations.situation import default_sequence
-    from tokmill.memory.inference import inference_bill
+    from tokmill.bill.activations.situation import default_sequence
+    from tokmill.bill.serving.inference import inference_bill
     from tokmill.settings.bill import InferenceSettings
     from tokmill.settings.load import build_config
 
@@ -108,11 +108,11 @@ def host_memory(
     Raises:
         TokmillError: a setting is wrong, or there is no finished dataset.
     """
+    from tokmill.bill.dataset_size import dataset_size
+    from tokmill.bill.host_ram.host import host_budget
+    from tokmill.bill.host_ram.machine import Machine
+    from tokmill.bill.training_bill import with_sequence
     from tokmill.dataset.reader import read_intact_manifest
-    from tokmill.memory.dataset import dataset_size
-    from tokmill.memory.host import host_budget
-    from tokmill.memory.machine import Machine
-    from tokmill.memory.training import with_sequence
 
     found = None if model is None else _model(model)
     size = None if directory is None else dataset_size(read_intact_manifest(Path(directory)))
@@ -126,8 +126,8 @@ def disk_memory(directory: str | Path) -> dict[str, Any]:
     Raises:
         TokmillError: there is no finished dataset, or it is damaged.
     """
+    from tokmill.bill.disk_files import dataset_disk
     from tokmill.dataset.reader import read_intact_manifest
-    from tokmill.memory.disk import dataset_disk
     from tokmill.storage import file_sizes
 
     path = Path(directory)
@@ -135,7 +135,7 @@ def disk_memory(directory: str | Path) -> dict[str, Any]:
 
 
 def _model(model: str | Path | Mapping[str, Any]) -> Model:
-    from tokmill.memory.load import load_model, model_from_config
+    from tokmill.bill.models.load import load_model, model_from_config
     from tokmill.settings.bill import ModelSettings
     from tokmill.settings.load import build_config
 

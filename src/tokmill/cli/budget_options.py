@@ -17,7 +17,7 @@ from tokmill.settings.schema import BILL_SECTIONS
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from tokmill.page.budgets import BudgetSettings
+    from tokmill.bill.full_bill import BudgetSettings
 
 _FILES = {
     "deepspeed": "A DeepSpeed configuration (JSON).",

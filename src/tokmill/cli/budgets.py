@@ -16,8 +16,8 @@ if TYPE_CHECKING:
 
     from rich.console import RenderableType
 
-    from tokmill.memory.dataset import DatasetSize
-    from tokmill.page.budgets import Budgets
+    from tokmill.bill.dataset_size import DatasetSize
+    from tokmill.bill.full_bill import Budgets
     from tokmill.settings.bill import TrainingSettings
     from tokmill.settings.schema import Config
 
@@ -27,12 +27,12 @@ def show_budgets(
 ) -> None:
     """Print budgets as tables or as one JSON object; `rows` are measured strategies of loading."""
     if as_json:
-        from tokmill.page.budgets import as_json as plain
+        from tokmill.bill.full_bill import as_json as plain
 
         measured = {} if rows is None else {"measured": [asdict(row) for row in rows]}
         show_json({**plain(found), **measured})
         return
-    from tokmill.page.budget_text import budget_tables
+    from tokmill.bill.text.breakdown import budget_tables
 
     print_tables(budget_tables(found, explain=explain))
     if rows is not None:
@@ -45,14 +45,14 @@ def show_at_end(config: Config, directory: Path, manifest: dict[str, Any]) -> No
 
     A failure is only a warning.
     """
-    from tokmill.page.budgets import BudgetSettings
+    from tokmill.bill.full_bill import BudgetSettings
 
     settings = BudgetSettings.of(config)
     if not settings.names_a_model:
         return
     from tokmill.api.jobs import budgets_of
-    from tokmill.page.bill_rows import bill_rows
-    from tokmill.page.budgets import on_disk
+    from tokmill.bill.full_bill import on_disk
+    from tokmill.bill.text.summary import bill_rows
 
     try:
         rows = bill_rows(budgets_of(settings, on_disk(directory, manifest)))
@@ -87,8 +87,8 @@ def measured_rows(directory: Path, training: TrainingSettings, size: DatasetSize
         UsageError: memory cannot be read, or the dataset holds less than a batch.
         WorkerError: a child failed.
     """
-    from tokmill.measure.loading import compare_loading, has_torch, measure_interpreter
-    from tokmill.measure.machine import this_machine
+    from tokmill.bill.measuring.loading import compare_loading, has_torch, measure_interpreter
+    from tokmill.bill.measuring.machine import this_machine
 
     torch = has_torch()
     bare = measure_interpreter(torch=torch)
@@ -108,7 +108,7 @@ def measured_rows(directory: Path, training: TrainingSettings, size: DatasetSize
 
 def measured_table(rows: list[Row], training: TrainingSettings) -> RenderableType:
     """Return the rows as a table."""
-    from tokmill.page.bill_tables import rows_table
+    from tokmill.bill.text.tables import rows_table
     from tokmill.words.units import memory
 
     def texts(row: Row) -> tuple[str, ...]:

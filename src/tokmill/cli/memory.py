@@ -41,8 +41,8 @@ def command(
         _list(models=list_models, gpus=list_gpus, as_json=as_json)
         return
     from tokmill.api.jobs import budgets_of
+    from tokmill.bill.models.load import load_model
     from tokmill.cli.budgets import show_budgets
-    from tokmill.memory.load import load_model
 
     settings = settled(config_file, options)
     if not settings.names_a_model:
@@ -51,8 +51,8 @@ def command(
 
 
 def _list(*, models: bool, gpus: bool, as_json: bool) -> None:
-    from tokmill.memory.gpus import known_gpus
-    from tokmill.memory.known import known_models
+    from tokmill.bill.gpus import known_gpus
+    from tokmill.bill.models.known import known_models
     from tokmill.words.units import memory
 
     names = known_models() if models else ()

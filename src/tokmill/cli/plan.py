@@ -45,7 +45,7 @@ def show_plan(config: Config, *, as_json: bool) -> None:
         RecordError: a run with these settings would stop; what it would make is printed before.
     """
     from tokmill.api.forecast import plan_run
-    from tokmill.page.bill_rows import bill_rows
+    from tokmill.bill.text.summary import bill_rows
     from tokmill.page.forecast import forecast_rows
 
     note = (lambda text: None) if as_json else partial(show, err=True)

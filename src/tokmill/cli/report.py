@@ -35,10 +35,10 @@ def command(
       tokmill report out --loading int64 --loader-workers 4 --measure
     """
     from tokmill.api.jobs import budgets_of
+    from tokmill.bill.full_bill import on_disk
     from tokmill.cli.budgets import show_budgets
     from tokmill.cli.screen import show, show_rows
     from tokmill.dataset.reader import read_intact_manifest
-    from tokmill.page.budgets import on_disk
     from tokmill.page.summary import detail_rows
 
     manifest = read_intact_manifest(directory)

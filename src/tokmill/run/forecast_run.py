@@ -6,10 +6,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from tokmill.bill.measuring.machine import usable_memory
 from tokmill.engines.engine import engine_threads
 from tokmill.errors import RecordError, UsageError
 from tokmill.fields import noted_sources
-from tokmill.measure.machine import usable_memory
 from tokmill.recipes.left_out import check_fields, fields_read
 from tokmill.run.choose_engine import choose_run_engine
 from tokmill.run.forecast.forecast import forecast, sample_limits
@@ -22,8 +22,8 @@ from tokmill.storage import free_bytes
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from tokmill.memory.bill import Bill
-    from tokmill.memory.dataset import DatasetSize
+    from tokmill.bill.dataset_size import DatasetSize
+    from tokmill.bill.formula import Bill
     from tokmill.run.forecast.sample import InputSample
     from tokmill.run.prepare import Prepared
     from tokmill.settings.schema import Config

@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import pyarrow as pa
 
+from tokmill.bill.measuring.machine import usable_cores, usable_memory
 from tokmill.dataset.commit_record import PartRecord, read_committed
 from tokmill.dataset.layout import FOLDERS, MANIFEST, PARTS, part_name
 from tokmill.dataset.plan_file import OwnedNames
 from tokmill.engines.engine import engine_threads
 from tokmill.errors import RecordError, UsageError
 from tokmill.lock import locked
-from tokmill.measure.machine import usable_cores, usable_memory
 from tokmill.recipes.spec import Part
 from tokmill.run.directory import (
     complete_manifest,

@@ -7,15 +7,15 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pyarrow as pa
 
-from tokmill.memory.dataset import DatasetSize
-from tokmill.memory.disk import predicted_disk
+from tokmill.bill.dataset_size import DatasetSize
+from tokmill.bill.disk_files import predicted_disk
 from tokmill.run.forecast.estimate import HEADS_ERROR
 
 if TYPE_CHECKING:
     import numpy.typing as npt
 
+    from tokmill.bill.formula import Bill
     from tokmill.engines.engine import Engine
-    from tokmill.memory.bill import Bill
     from tokmill.recipes.spec import Part
     from tokmill.run.forecast.sample import InputSample
     from tokmill.settings.schema import Config

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
+from tokmill.bill.disk_files import predicted_disk
 from tokmill.engines.engine import load_engine
 from tokmill.errors import RecordError
-from tokmill.memory.disk import predicted_disk
 from tokmill.recipes.memory_bounds import (
     BASE_BYTES,
     BLOCK_COPIES,
@@ -35,9 +35,9 @@ from tokmill.words.plural import plural
 if TYPE_CHECKING:
     import numpy.typing as npt
 
+    from tokmill.bill.dataset_size import DatasetSize
+    from tokmill.bill.formula import Bill
     from tokmill.engines.engine import Engine
-    from tokmill.memory.bill import Bill
-    from tokmill.memory.dataset import DatasetSize
     from tokmill.recipes.spec import Part, RunSpec
     from tokmill.run.forecast.sample import InputSample
     from tokmill.settings.schema import Config

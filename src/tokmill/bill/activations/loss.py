@@ -1,0 +1,107 @@
+"""Logits and loss: what is kept of them, and what is there for a moment."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tokmill.bill.formula import Formula
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from tokmill.bill.formula import Line
+    from tokmill.settings.bill import TrainingSettings
+
+FP32_BYTES = 4
+SEEN = "torch's MemTracker on fake tensors, transformers 5.23"
+
+PROBABILITIES = Formula("loss: log-probabilities of all tokens in fp32", "4 * n * V", SEEN, "exact")
+LOGITS_FORWARD = Formula(
+    "logits, and their fp32 copy", "q * n * V + 4 * n * V", SEEN, "exact; the first is the second "
+    "where q is 4",
+)  # fmt: skip
+LOGITS_FP32 = Formula("logits in fp32", "4 * n * V", SEEN, "exact")
+LOSS_GRADIENTS = Formula(
+    "loss backward: two fp32 tensors the size of the logits", "8 * n * V", SEEN, "exact"
+)
+CAPPED_LOGITS = Formula("tanh of the capped logits", "q * n * V", SEEN, "exact")
+FUSED_LOSS = Formula(
+    "fused loss: a chunk's logits, gradients of the hidden states and of the head",
+    "q * chunk * V + q * n * d + 2 * q * V * d",
+    "Liger-Kernel, fused_linear_cross_entropy: chunks of n * d / V tokens, to a power of two",
+    "not measured",
+)
+FUSED_LOSS_FROZEN = Formula(
+    "fused loss: a chunk's logits, gradients of the hidden states",
+    "q * chunk * V + q * n * d",
+    "Liger-Kernel, fused_linear_cross_entropy: a head that is not trained gets no gradient",
+    "not measured",
+)
+PARALLEL_PROBABILITIES = Formula(
+    "loss: probabilities in fp32, of a part of the vocabulary", "4 * n * V / t",
+    "Korthikanti et al. 2022, section 4.3; loss_parallel of torch 2.13", "not measured",
+)  # fmt: skip
+PARALLEL_FORWARD = Formula(
+    "logits, their fp32 copy, and the shifted copy", "q * n * V / t + 8 * n * V / t",
+    "read from loss_parallel of torch 2.13", "not measured",
+)  # fmt: skip
+PARALLEL_GRADIENTS = Formula(
+    "loss backward: three fp32 tensors the size of the logits", "12 * n * V / t",
+    "read from loss_parallel of torch 2.13", "71.9 GiB published for Llama-3.1-70B: 8 % below",
+)  # fmt: skip
+MEGATRON_GRADIENTS = Formula(
+    "gradients of the logits", "q * n * V / t", "Megatron-LM's vocab_parallel_cross_entropy",
+    "not measured",
+)  # fmt: skip
+
+
+_FORWARD = {"megatron": MEGATRON_GRADIENTS, "parallel": PARALLEL_FORWARD}
+_BACKWARD = {
+    "megatron": MEGATRON_GRADIENTS, "parallel": PARALLEL_GRADIENTS, "full": LOSS_GRADIENTS
+}  # fmt: skip
+
+
+def loss_lines(
+    training: TrainingSettings, symbols: Mapping[str, float], *, capped: bool
+) -> tuple[Line, ...]:
+    """Return the tensors of logits and loss that are kept until the backward pass starts.
+
+    The loss of Megatron, and torch's with a split sequence, are split over the vocabulary.
+    """
+    kind = _loss_kind(training)
+    if kind in ("megatron", "parallel"):
+        return (PARALLEL_PROBABILITIES.line(symbols),)
+    if kind == "fused":
+        return ()
+    kept = (PROBABILITIES, CAPPED_LOGITS) if capped else (PROBABILITIES,)
+    return tuple(formula.line(symbols) for formula in kept)
+
+
+def _loss_kind(training: TrainingSettings) -> str:
+    if training.framework == "megatron":
+        return "megatron"
+    return "parallel" if training.sequence_parallel else training.loss
+
+
+def forward_line(training: TrainingSettings, symbols: Mapping[str, float]) -> Line:
+    """Return the temporary tensors of the loss at the end of the forward pass."""
+    kind = _loss_kind(training)
+    if kind == "fused":
+        chunk = fused_chunk(symbols["n"], symbols["d"], symbols["V"])
+        formula = FUSED_LOSS if training.adapter == "none" else FUSED_LOSS_FROZEN
+        return formula.line({**symbols, "chunk": chunk})
+    full = LOGITS_FP32 if symbols["q"] == FP32_BYTES else LOGITS_FORWARD
+    return _FORWARD.get(kind, full).line(symbols)
+
+
+def backward_line(training: TrainingSettings, symbols: Mapping[str, float]) -> Line:
+    """Return the temporary tensors of the loss at the start of the backward pass."""
+    kind = _loss_kind(training)
+    return forward_line(training, symbols) if kind == "fused" else _BACKWARD[kind].line(symbols)
+
+
+def fused_chunk(tokens: float, hidden: float, vocabulary: float) -> int:
+    """Return the tokens of a chunk: n d / V, rounded up to a power of two, at most n."""
+    chunks = -(-vocabulary // hidden)
+    size = 1 << (int(-(-tokens // chunks)) - 1).bit_length()
+    return min(int(tokens), size)

@@ -1,0 +1,224 @@
+"""A dataset for a model: tokens per parameter, steps, FLOP, time, documents that are too long.
+
+Operations are those of matrix products, a multiplication and an addition counted as two.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from tokmill.bill.formula import Formula
+from tokmill.bill.states.parallel import data_parallel
+
+if TYPE_CHECKING:
+    from tokmill.bill.dataset_size import DatasetSize
+    from tokmill.bill.gpus import Gpu
+    from tokmill.bill.models.model import Attention, Model
+    from tokmill.settings.bill import TrainingSettings
+
+CHINCHILLA_TOKENS = 20
+"""Tokens a parameter of a compute-optimal run (Hoffmann et al. 2022, table A3: 18 to 22)."""
+
+TRAINING_OPERATIONS = Formula(
+    "FLOP of a trained token",
+    "6 * P_used + 12 * a * h * s_layers",
+    "PaLM, appendix B: 6 N + 12 L H Q T; forward 2, backward 4 a parameter; attention not halved "
+    "for the causal mask",
+    "leaves out norms, activations, softmax: under 1 % from d = 1,024 on",
+)
+ADAPTER_OPERATIONS = Formula(
+    "FLOP of a trained token, frozen base",
+    "4 * P_used + 12 * a * h * s_layers",
+    "PaLM's count without the gradients of frozen matrices",
+    "leaves out the adapters: under 2 % up to rank 64",
+)
+FORWARD_OPERATIONS = Formula(
+    "FLOP of recomputing a token's forward pass",
+    "2 * P_layers + 4 * a * h * s_layers",
+    "checkpointing runs the layers, not the head, forward twice",
+)
+ATTENTION_OPERATIONS = Formula(
+    "FLOP of recomputing a token's attention",
+    "4 * a * h * s_layers",
+    "selective checkpointing runs scores and their product with the values twice (Korthikanti)",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Compute:
+    """The computation of all epochs of training.
+
+    `step_tokens` are the tokens of an optimizer step over all GPUs at most; `steps_per_epoch` are
+    whole steps, 0 if the dataset is smaller than one. `operations` are the model's,
+    `operations_with_recompute` what the GPUs execute. `seconds` is None where no peak is known.
+    """
+
+    tokens: int
+    parameters: int
+    tokens_per_parameter: float
+    chinchilla_tokens: int
+    sequence: int
+    step_sequences: int
+    step_tokens: int
+    steps_per_epoch: int
+    steps: int
+    operations_per_token: int
+    operations: float
+    operations_with_recompute: float
+    seconds: float | None
+    notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class LongDocuments:
+    """Documents that are longer than the context, from the histogram of lengths.
+
+    `documents` are at least `least` and at most `most`: one class of lengths may lie on both sides
+    of the context. `documents` and the tokens take lengths inside a class as log-uniform. `tokens`
+    are all tokens of those documents, `tokens_beyond` those after the context's end.
+    """
+
+    context: int
+    least: int
+    documents: int
+    most: int
+    share: float
+    tokens: int
+    tokens_beyond: int
+
+
+def compute(
+    model: Model,
+    training: TrainingSettings,
+    dataset: DatasetSize,
+    *,
+    sequence: int,
+    gpu: Gpu | None = None,
+) -> Compute:
+    """Return steps, operations and time of training the model on the dataset.
+
+    `sequence` is in tokens. Time is that of executed operations at `training.mfu` of the peak.
+    """
+    step_sequences = training.micro_batch * training.accumulation * data_parallel(training)
+    per_epoch = _sequences(dataset, sequence) // step_sequences
+    per_token, again = operations_per_token(model, training, sequence)
+    passes = dataset.tokens * training.epochs
+    executed = (per_token + again) * passes
+    seconds, notes = _seconds(executed, training, gpu)
+    if per_epoch == 0:
+        notes = (*notes, f"the dataset is smaller than a step of {step_sequences:,} sequences")
+    return Compute(
+        tokens=dataset.tokens,
+        parameters=model.parameters,
+        tokens_per_parameter=dataset.tokens / max(1, model.parameters),
+        chinchilla_tokens=CHINCHILLA_TOKENS * model.parameters,
+        sequence=sequence,
+        step_sequences=step_sequences,
+        step_tokens=step_sequences * sequence,
+        steps_per_epoch=per_epoch,
+        steps=math.floor(per_epoch * training.epochs),
+        operations_per_token=per_token,
+        operations=float(per_token * passes),
+        operations_with_recompute=float(executed),
+        seconds=seconds,
+        notes=notes,
+    )
+
+
+def operations_per_token(
+    model: Model, training: TrainingSettings, sequence: int
+) -> tuple[int, int]:
+    """Return the operations of a trained token, and those that checkpointing adds.
+
+    Parameters used are those that a token is multiplied with: active experts only; not the lookup
+    tables, but a tied embedding, which is the head.
+    """
+    symbols = _symbols(model, sequence)
+    is_adapted = training.adapter != "none"
+    formula = ADAPTER_OPERATIONS if is_adapted else TRAINING_OPERATIONS
+    again = {"full": FORWARD_OPERATIONS, "selective": ATTENTION_OPERATIONS}
+    added = again.get(training.checkpointing)
+    return formula.evaluate(symbols), added.evaluate(symbols) if added else 0
+
+
+def long_documents(dataset: DatasetSize, context: int) -> LongDocuments:
+    """Return how many documents are longer than `context` tokens, and the tokens that this touches.
+
+    Class i of the histogram holds lengths from 2^i to 2^(i+1) - 1.
+    """
+    classes = [(1 << i, (2 << i) - 1, n) for i, n in enumerate(dataset.length_histogram)]
+    estimated = sum(n * _log_mean(low, high) for low, high, n in classes)
+    longer = [
+        (max(low, context + 1), high, n * _share_above(context, low, high))
+        for low, high, n in classes
+        if high > context
+    ]
+    documents = sum(n for _, _, n in longer)
+    tokens = sum(n * _log_mean(low, high) for low, high, n in longer)
+    tokens *= dataset.tokens / estimated if estimated else 0.0
+    total = sum(dataset.length_histogram)
+    return LongDocuments(
+        context=context,
+        least=sum(n for low, _, n in classes if low > context),
+        documents=round(documents),
+        most=sum(n for _, high, n in classes if high > context),
+        share=documents / total if total else 0.0,
+        tokens=round(tokens),
+        tokens_beyond=round(max(0.0, tokens - documents * context)),
+    )
+
+
+def _share_above(context: int, low: int, high: int) -> float:
+    """Return the share of log-uniform lengths of a class that are above the context."""
+    return math.log((high + 1) / max(low, context + 1)) / math.log((high + 1) / low)
+
+
+def _log_mean(low: int, high: int) -> float:
+    """Return the mean of a log-uniform length between two."""
+    return float(low) if high <= low else (high - low) / math.log(high / low)
+
+
+def _symbols(model: Model, sequence: int) -> dict[str, float]:
+    layers = sum(tensor.count for tensor in model.tensors if tensor.layers is not None)
+    idle = model.parameters - model.active_parameters
+    tables = sum(
+        tensor.count
+        for tensor in model.tensors
+        if tensor.kind == "embedding" and not (model.tied and tensor.split == "vocabulary")
+    )
+    windows = model.attention.windows or (0,) * model.layers
+    return {
+        "P_used": model.active_parameters - tables,
+        "P_layers": layers - idle,
+        "a": model.attention.heads,
+        "h": _score_width(model.attention),
+        "s_layers": sum(min(window or sequence, sequence) for window in windows),
+    }
+
+
+def _score_width(attention: Attention) -> float:
+    """Return the size of a head, of MLA the mean of what scores and values take."""
+    if not attention.kv_rank:
+        return attention.head_dim
+    return (attention.nope_dim + attention.rope_dim + attention.value_dim) / 2
+
+
+def _sequences(dataset: DatasetSize, sequence: int) -> int:
+    """Return the samples of an epoch: documents of chats, else windows of the run of tokens."""
+    if dataset.kind == "sft" and not dataset.capacity:
+        return dataset.documents
+    return dataset.tokens // sequence
+
+
+def _seconds(
+    operations: float, training: TrainingSettings, gpu: Gpu | None
+) -> tuple[float | None, tuple[str, ...]]:
+    if gpu is None or not gpu.flops:
+        return None, (
+            "no time estimate: the peak FLOP/s of the GPU is not known; give --gpu a name",
+        )
+    if training.precision == "fp32":
+        return None, ("no time estimate: only the peak in 16 bit is known; precision is fp32",)
+    return operations / (training.mfu * gpu.flops * training.gpus), ()

@@ -1,0 +1,276 @@
+"""Disk: what a dataset takes, by kind of file, split and source; what more would take.
+
+The formulas of the kinds are the layout of docs/format.md, so a finished dataset is equal to them
+to the byte; a planned one by its predicted tokens and documents.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from tokmill.bill.dataset_size import dataset_size
+from tokmill.bill.formula import Bill, Formula
+from tokmill.errors import VerifyError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping
+
+    from tokmill.bill.dataset_size import DatasetSize
+    from tokmill.bill.formula import Line
+
+
+_LAYOUT, _EXACT, _LISTED = "docs/format.md", "none", "sizes of the files"
+
+TOKENS = Formula("tokens (.bin)", "q * T", _LAYOUT, _EXACT)
+INDEX = Formula("document index (.idx)", "42 * files + 20 * D", _LAYOUT, _EXACT)
+MASKS = Formula("loss masks (.mask)", "T", _LAYOUT, _EXACT)
+LOSS_WEIGHTS = Formula("loss weights (.weight)", "4 * T", _LAYOUT, _EXACT)
+PACK_INDEX = Formula("pack index", "8 * (D + rows + splits)", _LAYOUT, _EXACT)
+PACKED_ROWS = Formula(
+    "packed rows", "(q + beside) * rows * row_tokens + 42 * files + 20 * rows", _LAYOUT, _EXACT
+)
+REJECTS = Formula("rejects", "found", _LISTED, _EXACT)
+RECORDS = Formula("commit records (parts)", "found", _LISTED, _EXACT)
+LISTS = Formula("manifest and plan", "found", _LISTED, _EXACT)
+UNLISTED = Formula("not in the manifest", "found", _LISTED, _EXACT)
+BOOKKEEPING = Formula(
+    "manifest, plan and commit records",
+    "3600 + 2000 * files + 350 * slices",
+    "measured: 3,600 B, 2,000 B a shard, 350 B an input file by a path of 40 characters",
+    "a factor of two; of a large dataset nothing",
+)
+
+_LISTS = ("manifest.json", "plan.json")
+_FOLDERS = {"rejects": REJECTS, "parts": RECORDS}
+_BODIES = {"bin": TOKENS, "idx": INDEX, "mask": MASKS, "weight": LOSS_WEIGHTS}
+
+
+@dataclass(frozen=True, slots=True)
+class Share:
+    """The size and contents of a split or a source; all shares add up to the total."""
+
+    name: str
+    documents: int
+    tokens: int
+    n_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class DatasetDisk:
+    """A finished dataset on disk: `bill` by kind of file, shares by split and by source.
+
+    `unlisted` names the files in its directory that the manifest does not list. `text_bytes` are
+    those of the rendered text, `input_bytes` those of the input as it lies (compressed, if it is),
+    0 where nobody counted them.
+    """
+
+    bill: Bill
+    splits: tuple[Share, ...]
+    sources: tuple[Share, ...]
+    unlisted: tuple[str, ...]
+    dtype: str
+    tokens: int
+    text_bytes: int
+    input_bytes: int
+
+
+def dataset_disk(manifest: Mapping[str, Any], sizes: Mapping[str, int]) -> DatasetDisk:
+    """Return what a dataset takes; the total is the sum of `sizes`, to the byte.
+
+    Args:
+        manifest: of the dataset.
+        sizes: bytes of every file in its directory, by path relative to it.
+
+    Raises:
+        VerifyError: a file is missing, or not as large as the manifest says.
+    """
+    listed = {entry["name"]: entry["bytes"] for entry in manifest["files"]}
+    _check_sizes(listed, sizes)
+    unlisted = tuple(sorted(set(sizes) - set(listed) - {_LISTS[0]}))
+    found: dict[Formula, int] = {}
+    for name, n_bytes in sizes.items():
+        kind = UNLISTED if name in unlisted else _kind(name)
+        found[kind] = found.get(kind, 0) + n_bytes
+    totals = manifest["totals"]
+    return DatasetDisk(
+        Bill("disk: the dataset", tuple(_lines(manifest, found))),
+        tuple(_by_split(manifest, sizes)),
+        tuple(_by_source(manifest, sum(sizes.values()))),
+        unlisted,
+        manifest["dtype"],
+        totals["tokens"],
+        totals.get("text_bytes", 0),
+        totals.get("input_bytes", 0),
+    )
+
+
+def predicted_disk(
+    size: DatasetSize, *, slices: int, rows: int = 0, splits: int = 1, error: float = 0.0
+) -> Bill:
+    """Return what a dataset of this size will take.
+
+    Args:
+        size: as predicted.
+        slices: pieces of input that it is made from.
+        rows: of packing; 0: as few as can be.
+        splits: that have documents.
+        error: of the prediction: the bounds are the amounts divided and multiplied by 1 + error;
+            the lists are known within a factor of two at best.
+    """
+    symbols = {**_symbols(size), "slices": slices, "splits": splits}
+    kinds = [TOKENS, INDEX] + [MASKS] * size.mask + [LOSS_WEIGHTS] * size.weights
+    if size.capacity:
+        symbols |= {"rows": rows or -(-size.tokens // size.capacity), "row_tokens": size.capacity}
+        kinds += [PACK_INDEX] + [PACKED_ROWS] * size.packed_rows
+
+    def line(kind: Formula) -> Line:
+        n_bytes = kind.evaluate(symbols)
+        factor = 1 + (max(error, 1.0) if kind is BOOKKEEPING else error)
+        low, high = round(n_bytes / factor), round(n_bytes * factor)
+        return kind.line(symbols, low_bytes=low, high_bytes=high)
+
+    left_out = ("rejects", "a second split's packing")
+    return Bill("disk: the dataset", tuple(map(line, [*kinds, BOOKKEEPING])), left_out)
+
+
+def _symbols(size: DatasetSize) -> dict[str, float]:
+    return {
+        "T": size.tokens,
+        "D": size.documents,
+        "files": size.shards,
+        "q": size.item_bytes,
+        "beside": size.bytes_per_token - size.item_bytes,
+    }
+
+
+def _check_sizes(listed: Mapping[str, int], sizes: Mapping[str, int]) -> None:
+    for name, n_bytes in listed.items():
+        if sizes.get(name) != n_bytes:
+            found = f"{sizes[name]:,} B" if name in sizes else "nothing"
+            raise VerifyError(
+                f"{name}: expected {n_bytes:,} B as in the manifest, found {found}: "
+                "the dataset is damaged, see tokmill verify"
+            )
+
+
+def _kind(name: str) -> Formula:
+    """Return the formula of a file that the manifest lists."""
+    folder, _, rest = name.partition("/")
+    if rest:
+        return _FOLDERS[folder]
+    if name in _LISTS:
+        return LISTS
+    if name.startswith("packs-"):
+        return PACK_INDEX
+    if name.startswith("packed-"):
+        return PACKED_ROWS
+    return _BODIES[name.rpartition(".")[2]]
+
+
+def _lines(manifest: Mapping[str, Any], found: Mapping[Formula, int]) -> Iterator[Line]:
+    """Yield a line for each kind of file that is there; its formula must give what was found."""
+    packs = manifest.get("packs", {})
+    symbols = {**_symbols(dataset_size(manifest)), "splits": len(packs)}
+    symbols["rows"] = sum(pack["rows"] for pack in packs.values())
+    symbols["row_tokens"] = max((pack["capacity"] for pack in packs.values()), default=0)
+    packed = {"files": sum(len(pack.get("shards", ())) for pack in packs.values())}
+    for kind in (*_BODIES.values(), PACK_INDEX, PACKED_ROWS, REJECTS, RECORDS, LISTS, UNLISTED):
+        if found.get(kind):
+            own = packed if kind is PACKED_ROWS else {"found": found[kind]}
+            line = kind.line({**symbols, **own})
+            if line.n_bytes != found[kind]:
+                raise VerifyError(
+                    f"{kind.name}: the counts of the manifest give {line.n_bytes:,} B, found are "
+                    f"{found[kind]:,} B: the dataset is damaged, see tokmill verify"
+                )
+            yield line
+
+
+def _by_split(manifest: Mapping[str, Any], sizes: Mapping[str, int]) -> Iterator[Share]:
+    """Yield the splits, and what belongs to none as one without tokens."""
+    left = sum(sizes.values())
+    for split in dict.fromkeys(shard["split"] for shard in manifest["shards"]):
+        shards = [shard for shard in manifest["shards"] if shard["split"] == split]
+        starts = (f"{split}-", f"packs-{split}-", f"packed-{split}-")
+        listed = {entry["name"] for entry in manifest["files"]}
+        n_bytes = sum(n for name, n in sizes.items() if name in listed and name.startswith(starts))
+        left -= n_bytes
+        documents, tokens = (sum(shard[key] for shard in shards) for key in ("documents", "tokens"))
+        yield Share(split, documents, tokens, n_bytes)
+    yield Share("other files", 0, 0, left)
+
+
+def _by_source(manifest: Mapping[str, Any], n_bytes: int) -> Iterator[Share]:
+    """Yield the sources: their tokens and index entries, and by tokens their share of the rest."""
+    size = dataset_size(manifest)
+    sources: Iterable[Mapping[str, Any]] = manifest["sources"]
+    own = size.bytes_per_token * size.tokens + 20 * size.documents
+    seen = given = 0
+    for source in sources:
+        seen += source["tokens"]
+        until = (n_bytes - own) * seen // max(1, size.tokens)
+        rest, given = until - given, until
+        taken = size.bytes_per_token * source["tokens"] + 20 * source["documents"]
+        yield Share(source["path"], source["documents"], source["tokens"], taken + rest)
+
+
+_ROWS = "the fewest rows that hold the tokens; best fit needs 0 to 5 % more"
+
+ADD_MASKS = Formula("loss masks", "T", _LAYOUT, _EXACT)
+ADD_WEIGHTS = Formula("loss weights (.weight)", "4 * T", _LAYOUT, _EXACT)
+ADD_UINT32 = Formula("uint32 instead of uint16", "2 * T", _LAYOUT, _EXACT)
+ADD_PACKS = Formula("packing: the index", "8 * (D + rows + 1)", _LAYOUT, _ROWS)
+ADD_ROWS = Formula(
+    "packing: the padded rows", "(q + beside) * rows * row_tokens + 20 * rows + 42", _LAYOUT, _ROWS
+)
+EXPORT_LINKED = Formula(
+    "nanoGPT, Megatron, OLMo-core, nanotron: the same .bin, linked",
+    "0",
+    "they read a raw body of ids; Megatron the .idx too, OLMo-core and datatrove the .mask",
+    "without the small lists beside it",
+)
+EXPORT_INDEX = Formula(
+    "datatrove, nanotron: .ds.index", "8 * D", "datatrove 0.10.1, its reader", _EXACT
+)
+EXPORT_HEADED = Formula(
+    "llm.c, modded-nanogpt, litdata: a second .bin, with a header",
+    "q * T + 1024 * files",
+    "llm.c f1e2ace, its dataloader.h: a header of 256 int32",
+    "files of at most 2^31 B may take more headers",
+)
+MEGATRON_CACHE = Formula(
+    "Megatron's indices, cached at load",
+    "4 * ceil(epochs) * D + 12 * epochs * T / s",
+    "Megatron-LM d98e8a64: document index int32, sample index 2 int32, shuffle index uint32",
+    "npy headers and its second split left out",
+)
+
+
+def additions(size: DatasetSize, *, sequence: int, epochs: float) -> tuple[Line, ...]:
+    """Return what each choice would add to the disk; they are choices and do not add up.
+
+    Args:
+        size: of the dataset.
+        sequence: tokens of a training sequence, more than 0, and of a packed row.
+        epochs: times over the dataset.
+    """
+    capacity = size.capacity or sequence
+    symbols = _symbols(size) | {
+        "row_tokens": capacity,
+        "rows": -(-size.tokens // capacity),
+        "s": sequence,
+        "epochs": epochs,
+    }
+    chosen = [
+        (ADD_MASKS, not size.mask),
+        (ADD_WEIGHTS, size.mask and not size.weights),
+        (ADD_UINT32, size.item_bytes == 2),
+        (ADD_PACKS, size.mask and not size.capacity),
+        (ADD_ROWS, size.mask and not size.packed_rows),
+        (EXPORT_LINKED, True),
+        (EXPORT_INDEX, True),
+        (EXPORT_HEADED, True),
+        (MEGATRON_CACHE, True),
+    ]
+    return tuple(formula.line(symbols) for formula, applies in chosen if applies)

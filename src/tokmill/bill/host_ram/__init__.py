@@ -1,0 +1,1 @@
+"""Host RAM of one machine."""

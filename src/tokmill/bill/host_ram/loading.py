@@ -1,0 +1,212 @@
+"""Host RAM of a dataset while a trainer loads and reads it, by strategy.
+
+Each amount has been compared with a real loader in child processes (`tokmill.bill.measuring`), and
+the figures are kept in bench/host_ram.json. Where the C library keeps what was freed, up to 32 MiB
+stay with a process.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tokmill.bill.formula import Formula
+from tokmill.bill.host_ram.machine import TRACKER_BYTES
+from tokmill.bill.states.parallel import ranks_per_node
+from tokmill.settings.bill import LAZY_LOADING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from tokmill.bill.dataset_size import DatasetSize
+    from tokmill.bill.formula import Line
+    from tokmill.bill.host_ram.machine import Machine
+    from tokmill.settings.bill import TrainingSettings
+
+MEASURED = "measured over the process tree, Linux x86-64, Python 3.11, torch 2.13, 2026-11"
+CLOSE = "5 % + 32 MiB for the whole bill"
+
+PROCESSES = Formula(
+    "processes and their imported packages", "interpreter * R", MEASURED,
+    "of torch built for CUDA 13 (277 MiB; for the CPU alone 144); a context and more packages come "
+    "on top",
+)  # fmt: skip
+FORKED = Formula("forked workers", "forked * w * R", MEASURED, CLOSE)
+SPAWNED = Formula("spawned workers", "(interpreter * w + tracker) * R", MEASURED, CLOSE)
+
+READ_IDS = Formula("token ids as in the files", "item * T * R", MEASURED, CLOSE)
+READ_BESIDE = Formula("masks and weights as in the files", "beside * T * R", MEASURED, CLOSE)
+CAST_IDS = Formula("token ids as int64", "8 * T * R", MEASURED, CLOSE)
+CAST_BESIDE = Formula(
+    "labels as int64, weights", "(8 * masked + 4 * weighted) * T * R", MEASURED, CLOSE
+)
+LISTED_IDS = Formula(
+    "token ids in lists", "(8 + 32 * large) * T * R",
+    f"{MEASURED}: a pointer, and an integer object unless it is below 257",
+    f"{CLOSE}; lower bound: all ids are below 257",
+)  # fmt: skip
+LISTED_BESIDE = Formula(
+    "masks and weights in lists", "(8 * masked + 40 * weighted) * T * R",
+    f"{MEASURED}: 0 and 1 are objects that exist once", CLOSE,
+)  # fmt: skip
+OWN_IDS = Formula("token ids, read by each worker", "item * T * max(w, 1) * R", MEASURED, CLOSE)
+OWN_BESIDE = Formula(
+    "masks and weights, read by each worker", "beside * T * max(w, 1) * R", MEASURED, CLOSE
+)
+
+JOINING = Formula(
+    "shards besides their concatenation",
+    "max(item - beside, masked, 4 * weighted) * T * R", MEASURED, CLOSE,
+)  # fmt: skip
+CASTING = Formula(
+    "one shard besides its int64 copy",
+    "max(item * (1 - masked), masked, 4 * weighted) * T_shard * R",
+    MEASURED, "if the largest shard is the last; lower bound: nothing",
+)  # fmt: skip
+LISTING = Formula(
+    "one shard besides its list", "max(item * (1 - masked), masked, 4 * weighted) * T_shard * R",
+    MEASURED, "if the largest shard is the last; lower bound: nothing",
+)  # fmt: skip
+
+PICKLED = Formula(
+    "copies of the dataset in spawned workers", "data * w * R",
+    f"{MEASURED}: the dataset object is pickled for each worker, a memmap with all its bytes",
+    CLOSE,
+)  # fmt: skip
+PICKLING = Formula("the pickled dataset while a worker starts", "pickled * R", MEASURED, CLOSE)
+COPIED_ON_READ = Formula(
+    "Python integers copied by workers (copy on write)", "32 * large * T * R",
+    f"{MEASURED}: reading an object counts a reference, which writes its page",
+    "of one pass; lower bound: nothing is read yet; upper bound: each worker has read all",
+)  # fmt: skip
+MADE = Formula("samples of the batch under construction", "16 * n * max(w, 1) * R", MEASURED, CLOSE)
+READY = Formula(
+    "batches ready or in use (with workers in /dev/shm)", "16 * n * (w * prefetch + 1) * R",
+    f"{MEASURED}: ids and labels as int64", CLOSE,
+)  # fmt: skip
+PINNED = Formula(
+    "pinned batches", "16 * n * (w * prefetch + 1) * R", "torch's pin_memory thread",
+    "not measured; upper bound: allocations rounded to powers of two",
+)  # fmt: skip
+FILES = Formula(
+    "files of the dataset", "(item + beside) * T", MEASURED, "when all of it has been read once"
+)
+
+_HELD = {
+    "memmap": (),
+    "lazy": (),
+    "read": (READ_IDS, READ_BESIDE),
+    "concatenate": (READ_IDS, READ_BESIDE),
+    "int64": (CAST_IDS, CAST_BESIDE),
+    "lists": (LISTED_IDS, LISTED_BESIDE),
+    "copies": (OWN_IDS, OWN_BESIDE),
+}
+_OPENING = {"concatenate": JOINING, "int64": CASTING, "lists": LISTING}
+
+
+def loading_symbols(
+    training: TrainingSettings, size: DatasetSize | None, machine: Machine
+) -> dict[str, float]:
+    """Return the symbols of this module's formulas; without a dataset, those of an empty one."""
+    symbols: dict[str, float] = {
+        "R": ranks_per_node(training),
+        "w": training.loader_workers,
+        "n": training.micro_batch * training.sequence,
+        "prefetch": training.prefetch,
+        "interpreter": machine.interpreter_bytes,
+        "forked": machine.forked_bytes,
+        "tracker": TRACKER_BYTES,
+        "T": size.tokens if size else 0,
+        "T_shard": size.largest_shard_tokens if size else 0,
+        "item": size.item_bytes if size else 0,
+        "beside": size.bytes_per_token - size.item_bytes if size else 0,
+        "masked": int(size is not None and size.mask),
+        "weighted": int(size is not None and size.weights),
+        "large": 1 - size.small_ids if size else 0,
+    }
+    return symbols | _object_symbols(training.loading, symbols)
+
+
+def _object_symbols(loading: str, symbols: Mapping[str, float]) -> dict[str, float]:
+    """Return the size of the dataset object in a process, and pickled."""
+    alone = {**symbols, "R": 1, "w": 0}
+    if loading in LAZY_LOADING:
+        return {"data": 0, "pickled": 0}
+    data = sum(formula.evaluate(alone) for formula in _HELD[loading] or _HELD["read"])
+    pickled = data
+    if loading == "lists":  # an integer: a byte that says what it is, and its own
+        each = symbols["item"] + 1 + 2 * symbols["masked"] + 9 * symbols["weighted"]
+        pickled = round(each * symbols["T"])
+    return {"data": data, "pickled": pickled}
+
+
+def process_lines(training: TrainingSettings, symbols: Mapping[str, float]) -> list[Line]:
+    """Return what trainers and their workers take before they hold anything."""
+    if not training.loader_workers:
+        return [PROCESSES.line(symbols)]
+    workers = SPAWNED if training.start_method == "spawn" else FORKED
+    return [PROCESSES.line(symbols), workers.line(symbols)]
+
+
+def opening_lines(training: TrainingSettings, symbols: Mapping[str, float]) -> list[Line]:
+    """Return the dataset at the moment when most of it is there twice; workers are not yet."""
+    if training.loading in LAZY_LOADING:
+        return []
+    lines = held_lines(training, symbols)
+    if training.loading in _OPENING:
+        formula = _OPENING[training.loading]
+        low = None if formula is JOINING else 0
+        lines.append(formula.line(symbols, low_bytes=low))
+    return _present(lines)
+
+
+def held_lines(training: TrainingSettings, symbols: Mapping[str, float]) -> list[Line]:
+    """Return the dataset as the trainers hold it (copies: the workers)."""
+    lines = []
+    for formula in _HELD[training.loading]:
+        low = formula.evaluate({**symbols, "large": 0}) if formula is LISTED_IDS else None
+        lines.append(formula.line(symbols, low_bytes=low))
+    return _present(lines)
+
+
+def copied_lines(training: TrainingSettings, symbols: Mapping[str, float]) -> list[Line]:
+    """Return what workers have of the dataset besides."""
+    if not training.loader_workers:
+        return []
+    if training.start_method == "spawn":
+        return _present([PICKLED.line(symbols)])
+    if training.loading != "lists":
+        return []
+    each = COPIED_ON_READ.evaluate(symbols)
+    high = each * training.loader_workers
+    return _present([COPIED_ON_READ.line(symbols, low_bytes=0, high_bytes=high)])
+
+
+def starting_lines(training: TrainingSettings, symbols: Mapping[str, float]) -> list[Line]:
+    """Return the dataset while the last worker is started: its pickle is still there."""
+    if not training.loader_workers or training.start_method != "spawn":
+        return []
+    pickling = _present([PICKLING.line(symbols)])
+    copied = copied_lines(training, symbols)
+    return [*held_lines(training, symbols), *copied, *pickling] if pickling else []
+
+
+def batch_lines(training: TrainingSettings, symbols: Mapping[str, float]) -> list[Line]:
+    """Return the batches that are made, ready and in use."""
+    lines = [MADE.line(symbols), READY.line(symbols)]
+    if training.pin_memory:
+        lines.append(PINNED.line(symbols, high_bytes=2 * PINNED.evaluate(symbols)))
+    return lines
+
+
+def shared_lines(training: TrainingSettings, symbols: Mapping[str, float]) -> list[Line]:
+    """Return what stands in /dev/shm: what workers hand over."""
+    return [READY.line(symbols)] if training.loader_workers else []
+
+
+def cache_lines(symbols: Mapping[str, float]) -> list[Line]:
+    """Return the page cache of the dataset, once for a machine."""
+    return _present([FILES.line(symbols, low_bytes=0)])
+
+
+def _present(lines: Iterable[Line]) -> list[Line]:
+    return [line for line in lines if line.high_bytes]

@@ -1,0 +1,156 @@
+"""The resources of this machine: memory, processors, limits of its cgroups, /dev/shm."""
+
+from __future__ import annotations
+
+import math
+import os
+from pathlib import Path
+
+import psutil
+
+from tokmill.bill.host_ram.machine import (
+    BARE_BYTES,
+    BARE_FORKED_BYTES,
+    FORKED_BYTES,
+    TORCH_BYTES,
+    Machine,
+)
+from tokmill.bill.measuring.process_tree import SHM
+
+CGROUPS = Path("/sys/fs/cgroup")
+MEMBERSHIP = Path("/proc/self/cgroup")
+_UNLIMITED = 1 << 62
+"""Version 1 writes the largest number of pages for "no limit"."""
+
+_LIMITS = ("memory.max", "memory.limit_in_bytes")
+_USED = {
+    "peak": ("memory.peak", "memory.max_usage_in_bytes"),
+    "current": ("memory.current", "memory.usage_in_bytes"),
+}
+_STATES = {
+    "anon": ("anon", "total_rss"),
+    "file": ("file", "total_cache"),
+    "shmem": ("shmem", "total_shmem"),
+}
+
+
+def this_machine(*, torch: bool = True) -> Machine:
+    """Return what this machine has; `torch`: whether a trainer's process imports it."""
+    memory = psutil.virtual_memory()
+    return Machine(
+        memory_bytes=memory.total,
+        available_bytes=memory.available,
+        limit_bytes=memory_limit(),
+        shm_bytes=_size_of(SHM),
+        interpreter_bytes=TORCH_BYTES if torch else BARE_BYTES,
+        forked_bytes=FORKED_BYTES if torch else BARE_FORKED_BYTES,
+    )
+
+
+def usable_memory() -> int:
+    """Return the bytes that this process may take: of the machine, or of its cgroup if less."""
+    return this_machine(torch=False).usable_bytes
+
+
+def usable_cores(membership: Path = MEMBERSHIP, root: Path = CGROUPS) -> int:
+    """Return the number of processors that this process may keep busy, at least 1.
+
+    The smallest of its affinity and of the CPU quotas of its cgroup and all above it, rounded up.
+    """
+    has_affinity = hasattr(os, "sched_getaffinity")
+    n_cores = len(os.sched_getaffinity(0)) if has_affinity else os.cpu_count() or 1
+    quotas = [_cpu_quota(one) for one in _cgroups("cpu", membership, root)]
+    return max(1, min([n_cores, *(math.ceil(quota) for quota in quotas if quota > 0)]))
+
+
+def _cpu_quota(directory: Path) -> float:
+    """Return the processors' worth of time that a cgroup gets; 0 for no limit.
+
+    Version 2 keeps `QUOTA PERIOD` in `cpu.max`, version 1 each in a file of its own.
+    """
+    texts = _text(directory / "cpu.max").split()
+    if len(texts) != 2:
+        texts = [_text(directory / f"cpu.cfs_{name}_us").strip() for name in ("quota", "period")]
+    quota, period = (int(text) if text.isdigit() else 0 for text in texts)
+    return quota / period if period else 0
+
+
+def memory_limit(membership: Path = MEMBERSHIP, root: Path = CGROUPS) -> int:
+    """Return the smallest memory limit of this process's cgroup and all above it; 0 for none.
+
+    Version 2 keeps it in `memory.max`, version 1 in `memory.limit_in_bytes`.
+    """
+    limits = [
+        limit
+        for directory in memory_cgroups(membership, root)
+        for name in _LIMITS
+        if 0 < (limit := _number(directory / name)) < _UNLIMITED
+    ]
+    return min(limits, default=0)
+
+
+def cgroup_memory(membership: Path = MEMBERSHIP, root: Path = CGROUPS) -> dict[str, int]:
+    """Return what this process's cgroup counts, in bytes: peak, current, anon, file, shmem.
+
+    Everything that runs in the cgroup is in it, and `current` holds page cache. What cannot be read
+    is left out.
+    """
+    directory = next(iter(memory_cgroups(membership, root)), None)
+    if directory is None:
+        return {}
+    found = {
+        key: number
+        for key, names in _USED.items()
+        for name in names
+        if (number := _number(directory / name)) > 0
+    }
+    state = dict(line.split(" ", 1) for line in _text(directory / "memory.stat").splitlines())
+    for key, names in _STATES.items():
+        for name in names:
+            if name in state:
+                found[key] = int(state[name])
+    return found
+
+
+def memory_cgroups(membership: Path, root: Path) -> list[Path]:
+    """Return the directories of this process's memory cgroup and of all above it, nearest first."""
+    found = _cgroups("memory", membership, root)
+    return [one for one in found if any((one / name).exists() for name in _LIMITS)]
+
+
+def _cgroups(controller: str, membership: Path, root: Path) -> list[Path]:
+    """Return where this process's cgroup and all above it may be, nearest first.
+
+    A container that has a namespace of its own sees itself at the root, whatever path it is told:
+    some of the directories may not be there. Version 1 has a tree for each controller.
+    """
+    found = []
+    for line in _text(membership).splitlines():
+        _, controllers, path = line.split(":", 2)
+        if controllers and controller not in controllers.split(","):
+            continue
+        # Linked controllers share a tree under all their names; `cpu` may be missing as a link.
+        for top in (root / controller, root / controllers) if controllers else (root,):
+            inner = top / path.lstrip("/")
+            found += [one for one in (inner, *inner.parents) if one == top or top in one.parents]
+    return list(dict.fromkeys(found))
+
+
+def _size_of(directory: Path) -> int:
+    try:
+        state = os.statvfs(directory)
+    except OSError:
+        return 0
+    return state.f_blocks * state.f_frsize
+
+
+def _number(path: Path) -> int:
+    text = _text(path).strip()
+    return int(text) if text.isdigit() else 0
+
+
+def _text(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8")
+    except OSError:
+        return ""

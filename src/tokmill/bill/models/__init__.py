@@ -1,0 +1,1 @@
+"""Models: their configuration, and every tensor that they hold."""

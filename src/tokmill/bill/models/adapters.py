@@ -1,0 +1,158 @@
+"""The tensors that low-rank adapters add: LoRA's two matrices, and DoRA's magnitudes.
+
+They follow peft 0.21 on transformers 5. There `all-linear` is every nn.Linear and Conv1D but the
+head. Experts stand stacked in one tensor; of some families they are adapted too, under the names
+that they had as modules, and with them the router: then dense layers of those names are not.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from tokmill.bill.models.model import Tensor
+from tokmill.errors import UsageError
+
+if TYPE_CHECKING:
+    from tokmill.bill.models.model import Model
+    from tokmill.settings.bill import TrainingSettings
+
+ALL_LINEAR = "all-linear"
+WEIGHT = ".weight"
+FUSED = "gate_up_proj"
+_QWEN = {"gate": "gate.weight", "gate_proj": FUSED, "up_proj": FUSED, "down_proj": "down_proj"}
+STACKED = {
+    "mixtral": {"gate": "gate.weight", "w1": FUSED, "w3": FUSED, "w2": "down_proj"},
+    "qwen3_moe": _QWEN,
+    "deepseek_v2": _QWEN,
+    "deepseek_v3": _QWEN,
+}
+"""By family, the targets that peft finds in stacked tensors: name -> end of the tensor's name."""
+
+
+def adapter_tensors(model: Model, training: TrainingSettings) -> tuple[Tensor, ...]:
+    """Return the tensors that an adapter trains, () without one.
+
+    A matrix from i to o features gets A (r, i) and B (o, r); DoRA also a vector (o). E stacked
+    experts get A (E r, i) and B (o, E r), with 2 r where gate and up are one. With tensor
+    parallelism the factor that meets the split side is split.
+
+    Raises:
+        UsageError: a target names no matrix, one half of a fused one, or experts for DoRA.
+    """
+    if training.adapter == "none":
+        return ()
+    matrices = adapted(model, training.adapter_targets)
+    if training.adapter == "dora" and any(t.module in ("experts", "router") for t in matrices):
+        raise UsageError(
+            f"adapter: dora adapts no stacked experts and routers, and {model.family} has some "
+            f"among adapter_targets; choose lora, or name other matrices"
+        )
+    return tuple(
+        factor
+        for matrix in matrices
+        for factor in _factors(matrix, _rank(matrix, training), training.adapter)
+    )
+
+
+def adapted(model: Model, targets: str) -> tuple[Tensor, ...]:
+    """Return the matrices that are adapted, stacked experts and routers last.
+
+    Raises:
+        UsageError: a target names no matrix, or one half of a fused one.
+    """
+    known = STACKED.get(model.family, {})
+    modules = {_module(t): t for t in model.tensors if _is_module(t)}
+    if targets.strip() == ALL_LINEAR:
+        plain = [
+            t for name, t in modules.items() if is_plain_linear(t) and _leaf(name) not in known
+        ]
+        return (*plain, *_stacked(model, set(known)))
+    ends = [end.strip() for end in targets.split(",")]
+    here = [end for end in ends if _leaf(end) not in known]
+    for end in here:
+        if not any(_ends(name, end) for name in modules):
+            raise UsageError(_no_such_matrix(end, modules, model))
+    named = [t for name, t in modules.items() if any(_ends(name, end) for end in here)]
+    return (*named, *_stacked(model, {_leaf(end) for end in ends} & set(known)))
+
+
+def is_plain_linear(tensor: Tensor) -> bool:
+    """Return whether a tensor is the matrix of an nn.Linear or Conv1D inside a layer."""
+    if tensor.module == "router":  # routers are modules of their own, a shared expert's gate is not
+        return tensor.name.endswith("shared_expert_gate.weight")
+    return tensor.kind == "linear" and tensor.module != "head"
+
+
+def _stacked(model: Model, names: set[str]) -> tuple[Tensor, ...]:
+    """Return the stacked experts and the routers that names of modules stand for."""
+    known = STACKED.get(model.family, {})
+    fused = {name for name, end in known.items() if end == FUSED}
+    if 0 < len(names & fused) < len(fused):
+        raise UsageError(
+            f"adapter_targets: {' and '.join(sorted(fused))} are one tensor of {model.family}'s "
+            f"experts, found only {min(names & fused)}; name both"
+        )
+    ends = {known[name] for name in names}
+    tensors = (t for t in model.tensors if t.module in ("experts", "router"))
+    return tuple(t for t in tensors if any(_ends(t.name, end) for end in ends))
+
+
+def _module(tensor: Tensor) -> str:
+    return tensor.name.removesuffix(WEIGHT)
+
+
+def _leaf(name: str) -> str:
+    return name.rsplit(".", 1)[-1]
+
+
+def _is_module(tensor: Tensor) -> bool:
+    head = tensor.kind == "linear" and tensor.module == "head"
+    return head or tensor.kind == "embedding" or is_plain_linear(tensor)
+
+
+def _ends(name: str, end: str) -> bool:
+    return name == end or name.endswith(f".{end}")
+
+
+def _no_such_matrix(end: str, modules: dict[str, Tensor], model: Model) -> str:
+    names = {_leaf(name) for name in modules} | set(STACKED.get(model.family, {}))
+    tied = "; the head is the embedding" if model.tied else ""
+    whole = model.experts and model.family not in STACKED
+    stacked = "; experts stand in one tensor and are not adapted" if whole else ""
+    return (
+        f"adapter_targets: no matrix's name ends with {end!r}; "
+        f"expected {ALL_LINEAR} or some of {', '.join(sorted(names))}{tied}{stacked}"
+    )
+
+
+def _rank(matrix: Tensor, training: TrainingSettings) -> int:
+    """Return the rank of all experts together, twice that of gate and up in one."""
+    experts = matrix.shape[0] if matrix.kind == "experts" else 1
+    return training.adapter_rank * experts * (2 if _leaf(matrix.name) == FUSED else 1)
+
+
+def _factors(matrix: Tensor, rank: int, adapter: str) -> tuple[Tensor, ...]:
+    """Return A, B and DoRA's magnitudes of one matrix, in the layers that hold it."""
+    name, n_in, n_out = _adapter_name(matrix), matrix.n_in, matrix.n_out
+    part = replace(matrix, kind="linear", split="none")
+    down = replace(
+        part, name=f"{name}.lora_A{WEIGHT}", shape=(rank, n_in), n_out=rank,
+        split="rows" if matrix.split == "rows" else "none",
+    )  # fmt: skip
+    up = replace(
+        part, name=f"{name}.lora_B{WEIGHT}", shape=(n_out, rank), n_in=rank,
+        split="columns" if matrix.split == "columns" else "none",
+    )  # fmt: skip
+    if adapter == "lora":
+        return (down, up)
+    magnitude = replace(up, name=f"{name}.lora_magnitude_vector", shape=(n_out,), kind="vector")
+    return (down, up, magnitude)
+
+
+def _adapter_name(matrix: Tensor) -> str:
+    """Return the module that holds the factors; for experts, the wrapper of one of two tensors."""
+    if matrix.kind != "experts":
+        return _module(matrix)
+    parent, leaf = matrix.name.rsplit(".", 1)
+    return f"{parent}.base_layer" if leaf == FUSED else parent

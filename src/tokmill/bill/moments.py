@@ -1,0 +1,226 @@
+"""The moments of a training step that may be its peak, and what is alive at each.
+
+What is alive follows from the order in which autograd works: activations of a layer go when its
+backward is done, gradients of its weights come, and a tied embedding's gradient waits for both of
+its uses.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from tokmill.bill.activations.amounts import (
+    CHECKPOINTS,
+    CHECKPOINTS_SPLIT,
+    casts_before,
+    casts_lines,
+    gradients_line,
+    kept_lines,
+    made_before,
+    made_by_head,
+    rows_line,
+    work_lines,
+)
+from tokmill.bill.activations.layers import (
+    forward_rows,
+    held_mask,
+    norm_rows,
+    outside_rows,
+    selective_rows,
+)
+from tokmill.bill.activations.loss import backward_line, forward_line, loss_lines
+from tokmill.bill.activations.rows import GRADIENT_ADAPTER, megatron_outside
+from tokmill.bill.formula import Formula
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from tokmill.bill.activations.layers import Part
+    from tokmill.bill.activations.situation import Situation
+    from tokmill.bill.formula import Line
+    from tokmill.bill.models.model import Model
+    from tokmill.bill.states.states import States
+    from tokmill.settings.bill import TrainingSettings
+
+STEPS = "the order of autograd's steps, seen with torch's MemTracker on fake tensors"
+
+TIED_WAITING = Formula(
+    "gradient of the tied head, kept until the embedding's", "q_gradient * P_table", STEPS,
+    "exact",
+)  # fmt: skip
+TIED_SUM = Formula(
+    "gradients of the tied embedding: two, and their sum", "3 * q_gradient * P_table", STEPS,
+    "exact",
+)  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Stage:
+    """A pipeline stage at work: all that its moments are made of.
+
+    `layers` are those of the stage, `held` the micro batches whose activations it keeps at once;
+    `has_loss`: it is the last stage.
+    """
+
+    model: Model
+    training: TrainingSettings
+    states: States
+    parts: tuple[Part, ...]
+    at: Situation
+    symbols: Mapping[str, float]
+    layers: int
+    held: float
+    has_loss: bool
+
+    @property
+    def selective(self) -> bool:
+        """Return whether some of a layer is computed again; Megatron's rows leave that out."""
+        return self.training.checkpointing == "selective" and self.training.framework == "hf"
+
+    @property
+    def recomputed(self) -> bool:
+        """Return whether a layer is computed again in backward."""
+        return self.selective or self.training.checkpointing == "full"
+
+
+def moments_of(stage: Stage) -> Iterator[tuple[str, tuple[Line, ...]]]:
+    """Yield the moments of a step that may be its peak, and what is there."""
+    states, training = stage.states, stage.training
+    fsdp = training.sharding == "fsdp"
+    buckets = _present(states.buckets)
+    standing = (states.weights, states.optimizer, *(() if fsdp else buckets))
+    working = (*standing, *_present(states.gathered))
+    if stage.has_loss:
+        none = gradients_line(states, training, 0)
+        kept = (*working, none, *_kept(stage), *_outside(stage), *_loss(stage))
+        ahead, behind = (line(training, stage.symbols) for line in (forward_line, backward_line))
+        yield "end of forward", (*kept, *_casts(stage, stage.layers, head=True), ahead)
+        alive = 0 if stage.recomputed else stage.layers
+        yield "start of backward", (*kept, *_casts(stage, alive, head=True), behind)
+        if training.framework == "hf":
+            yield "backward of the final norm", (*working, *_norm(stage))
+    working = (*working, *(buckets if fsdp else ()))
+    for first in (False, True):
+        name = "first" if first else "last"
+        yield f"backward of the {name} layer", (*working, *_layer(stage, first=first))
+    yield "end of backward", (*working, *_end(stage))
+    yield "optimizer's step", (*standing, states.gradients, states.step_temporary)
+
+
+def _present(line: Line | None) -> tuple[Line, ...]:
+    return () if line is None else (line,)
+
+
+def _kept(stage: Stage) -> tuple[Line, ...]:
+    return _kept_of(stage, stage.layers * stage.held)
+
+
+def _kept_of(stage: Stage, layers: float) -> tuple[Line, ...]:
+    """Return the activations of so many layers, counted over micro batches."""
+    symbols = {**stage.symbols, "layers_kept": layers}
+    if stage.selective:
+        rows = selective_rows(stage.at)
+        return (rows_line("activations: kept of layers", rows, symbols, factor="n * layers_kept"),)
+    if not stage.recomputed:
+        return kept_lines(stage.parts, layers, stage.symbols)
+    inputs = CHECKPOINTS_SPLIT if stage.training.sequence_parallel else CHECKPOINTS
+    mask = held_mask(stage.at) if stage.training.framework == "hf" else ()
+    held = (rows_line("activations: mask", mask, stage.symbols),) if mask else ()
+    return (inputs.line(symbols), *held)
+
+
+def _outside(stage: Stage) -> tuple[Line, ...]:
+    if stage.training.framework == "megatron":
+        rows = megatron_outside(stage.training, last=stage.has_loss)
+    else:
+        rows = outside_rows(stage.at)
+    return (rows_line("activations: outside the layers", rows, stage.symbols),)
+
+
+def _loss(stage: Stage) -> tuple[Line, ...]:
+    return loss_lines(stage.training, stage.symbols, capped=stage.at.style.soft_cap)
+
+
+def _casts(stage: Stage, layers: float, *, head: bool, gone: int = 0) -> tuple[Line, ...]:
+    return casts_lines(stage.model, stage.states, layers, of=stage.layers, head=head, gone=gone)
+
+
+def _norm(stage: Stage) -> tuple[Line, ...]:
+    """Return the backward of the final norm: the loss is gone, all layers keep theirs."""
+    rows, gradients = norm_rows(stage.at)
+    return (
+        gradients_line(stage.states, stage.training, made_by_head(stage.states)),
+        *_kept(stage),
+        *_casts(stage, 0 if stage.recomputed else stage.layers, head=False),
+        *_waiting(stage),
+        rows_line("activations: outside the layers", rows, stage.symbols),
+        rows_line("gradients inside the norm", gradients, stage.symbols),
+    )
+
+
+def _layer(stage: Stage, *, first: bool) -> tuple[Line, ...]:
+    """Return the greatest moment of a layer's backward: the last layer's comes first.
+
+    Layers before it still keep theirs; of the micro batches that wait, all layers do.
+    """
+    others = stage.layers * (stage.held - 1)
+    before = 0 if first else stage.layers - 1
+    kept = _kept_of(stage, others + before + stage.recomputed)
+    parts = [_part(stage, at, first=first) for at in range(len(stage.parts))]
+    return (*max([*parts, _adapters(stage)], key=_total), *kept, *_waiting(stage))
+
+
+def _adapters(stage: Stage) -> tuple[Line, ...]:
+    """Return a layer whose adapters run forward, for the first time or again."""
+    there = forward_rows(stage.at) if stage.training.framework == "hf" else ()
+    gradients = (GRADIENT_ADAPTER,) if stage.recomputed else ()
+    named = (
+        ("activations: layer in forward", there),
+        ("gradients inside the layer", gradients if there else ()),
+    )
+    return tuple(rows_line(name, rows, stage.symbols) for name, rows in named if rows)
+
+
+def _part(stage: Stage, at: int, *, first: bool) -> tuple[Line, ...]:
+    states, parts = stage.states, stage.parts
+    layers = 1 if first or stage.recomputed else stage.layers
+    gone = casts_before(states, parts, at, first=first)
+    return (
+        gradients_line(states, stage.training, made_before(states, parts, at, first=first)),
+        *work_lines(parts, at, stage.symbols, recomputed=stage.recomputed),
+        *_casts(stage, layers, head=False, gone=gone),
+    )
+
+
+def _total(lines: tuple[Line, ...]) -> int:
+    return sum(line.n_bytes for line in lines)
+
+
+def _tied(stage: Stage) -> bool:
+    """Return whether one gradient comes from both ends of the model."""
+    trained = stage.training.adapter == "none"
+    return stage.model.tied and trained and stage.training.pipeline_parallel == 1
+
+
+def _waiting(stage: Stage) -> tuple[Line, ...]:
+    return (TIED_WAITING.line(_table_symbols(stage)),) if _tied(stage) else ()
+
+
+def _table_symbols(stage: Stage) -> dict[str, float]:
+    """Return the symbols with the size of the embedding, which is narrower than d in opt-350m."""
+    table = (
+        held.size
+        for held in stage.states.tensors
+        if held.tensor.kind == "embedding" and held.tensor.split == "vocabulary"
+    )
+    return {**stage.symbols, "P_table": sum(table)}
+
+
+def _end(stage: Stage) -> tuple[Line, ...]:
+    """Return the gradients when the embedding's are made; tied, theirs are not among them yet."""
+    if not _tied(stage):
+        return (stage.states.gradients,)
+    symbols = _table_symbols(stage)
+    others = round(stage.states.trainable - symbols["P_table"])
+    return gradients_line(stage.states, stage.training, others), TIED_SUM.line(symbols)

@@ -1,0 +1,1 @@
+"""Settings that save memory."""

@@ -1,0 +1,219 @@
+"""GPU memory of inference: weights, KV cache, the largest layer's activations, logits."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tokmill.bill.formula import Bill, Formula, Line, overhead_lines
+from tokmill.bill.models.adapters import is_plain_linear
+from tokmill.bill.serving.kv_cache import kv_cache_lines
+from tokmill.bill.states.parallel import rank_tensors
+from tokmill.bill.states.precision import WEIGHT_BYTES
+from tokmill.errors import UsageError
+from tokmill.settings.bill import TrainingSettings
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from tokmill.bill.models.model import Model, Tensor
+    from tokmill.bill.states.parallel import RankTensor
+    from tokmill.settings.bill import InferenceSettings
+
+WEIGHTS = Formula(
+    "weights",
+    "q_linear * P_linear + q_other * P_other + buffers",
+    "every tensor once; a quantized type holds for the matrices inside the layers, while "
+    "embedding, head, router and norms stay 16 bit (bitsandbytes, GPTQ, AWQ, vLLM's fp8)",
+    "exact for fp32, bf16, fp16; quantized: 1 % where a tool quantizes other matrices too",
+)
+PREFILL = Formula(
+    "activations of a layer (prompt)",
+    "n_prompt * q_other * (4 * d + g * f / t)",
+    "tensors alive at once in Hugging Face's layers under no_grad, counted operation by operation",
+    "-4 to 0 % for llama, qwen, gemma, olmo2, phi, opt; gpt2 -9 %; fused kernels hold less",
+)
+PREFILL_EXPERTS = Formula(
+    PREFILL.name,
+    "n_prompt * q_other * (4 * d + e * (d + g * m / t))",
+    "Hugging Face's grouped experts under no_grad, counted operation by operation",
+    "mixtral -2 %, qwen3_moe -6 %; more where routing is uneven",
+)
+PREFILL_MLA = Formula(
+    PREFILL.name,
+    "n_prompt * q_other * (4 * d + a / t * (4 * h_nope + 4 * r_rope + 2 * h_v))",
+    "Hugging Face's DeepSeek modules, which expand the cache of a layer, counted operation by "
+    "operation",
+    "deepseek_v3 -2 %; absorbed products of servers hold less",
+)
+LOGITS = Formula(
+    "logits",
+    "n_logits * V * (q_other + 4)",
+    "the head's output, and its fp32 copy for sampling or the loss (transformers' generate)",
+    "softmax of sampling adds 4 V a sequence",
+)
+DEQUANTIZED = Formula(
+    "one dequantized matrix",
+    "q_other * largest",
+    "bitsandbytes' 4-bit product of more than one token: the matrix once more in 16 bit",
+)
+
+_SCALES = {
+    "fp8": "1 byte and a fp32 scale for 128 x 128 (DeepSeek-V3's files)",
+    "int8": "1 byte and a fp32 scale a row (bitsandbytes' LLM.int8)",
+    "int4": "4 bits, a 16-bit scale and a 4-bit zero for 128 (GPTQ, AWQ)",
+    "nf4": "4 bits and a fp32 scale for 64 (bitsandbytes)",
+    "nf4-double": "4 bits, a byte for 64 and a fp32 scale for 256 of those (bitsandbytes)",
+}
+_SPELT_OUT = ("gelu_new", "gelu_fast", "bloom_gelu")
+"""Activations that are several operations; the others are one kernel."""
+_EAGER = ("bloom", "gemma2", "gpt_oss")
+"""Families without sdpa in transformers 5.23."""
+_PAGED_PROMPT_TOKENS = 8192
+"""A paged server feeds prompts in chunks (vLLM's max_num_batched_tokens: 2,048 to 16,384)."""
+_LEAST_PROMPT_TOKENS = 2048
+
+
+def inference_bill(model: Model, settings: InferenceSettings, *, context: int) -> Bill:
+    """Return the memory of one GPU that serves the model, in bytes.
+
+    `context` is the tokens of a sequence, prompt and answer, where the settings say none.
+
+    Raises:
+        UsageError: no context, or heads that the GPUs cannot share.
+    """
+    tokens = settings.context or context
+    if tokens < 1:
+        raise UsageError(f"context: expected at least 1 token, found {tokens}; give --context")
+    check_serving(model, settings)
+    weights = weight_line(model, settings)
+    cache = kv_cache_lines(model, settings, tokens)
+    lines = (weights, *cache, *_passing_lines(model, settings, tokens))
+    allocated = sum(line.n_bytes for line in lines)
+    overhead = overhead_lines(allocated, sum(line.high_bytes for line in lines))
+    title = f"GPU memory, inference: {settings.batch} x {tokens:,} tokens"
+    return Bill(title, (*lines, *overhead), _leaves_out(model, settings))
+
+
+def check_serving(model: Model, settings: InferenceSettings) -> None:
+    """Refuse GPUs that cannot share the model's heads.
+
+    Raises:
+        UsageError: query heads are not a multiple of the GPUs, or key-value heads and GPUs do not
+            divide one another.
+    """
+    gpus, attention = settings.serving_gpus, model.attention
+    if attention.heads % gpus:
+        raise UsageError(
+            f"serving_gpus: expected a divisor of the model's {attention.heads} heads, found {gpus}"
+        )
+    if attention.kv_heads % gpus and gpus % attention.kv_heads:
+        raise UsageError(
+            f"serving_gpus: expected a divisor or multiple of the model's {attention.kv_heads} "
+            f"key-value heads, found {gpus}"
+        )
+
+
+def weight_line(model: Model, settings: InferenceSettings) -> Line:
+    """Return the weights of one GPU, in the asked type where a type applies, in bytes."""
+    held = _tensors_of_one_gpu(model, settings)
+    matrices = [each for each in held if _is_quantizable(each.tensor)]
+    n_matrices = sum(each.count for each in matrices)
+    symbols = {
+        "q_linear": WEIGHT_BYTES[settings.weight_type] + _scale_bytes(settings, matrices),
+        "P_linear": n_matrices,
+        "q_other": _compute_bytes(settings),
+        "P_other": sum(each.count for each in held) - n_matrices,
+        "buffers": model.buffer_bytes,
+    }
+    return WEIGHTS.line(symbols, note=_SCALES.get(settings.weight_type, ""))
+
+
+def _scale_bytes(settings: InferenceSettings, matrices: list[RankTensor]) -> float:
+    """Return what scales add to an element where `WEIGHT_BYTES` does not hold them."""
+    if settings.weight_type == "fp8":
+        return 4 / 128**2
+    if settings.weight_type != "int8":
+        return 0.0
+    rows = sum(each.count / each.tensor.n_in for each in matrices)
+    return 4 * rows / sum(each.count for each in matrices)
+
+
+def _passing_lines(model: Model, settings: InferenceSettings, context: int) -> list[Line]:
+    """Return temporary memory: activations of a layer, logits, one dequantized matrix."""
+    all_tokens = settings.batch * context
+    n_prompt = min(all_tokens, _PAGED_PROMPT_TOKENS) if settings.kv_block else all_tokens
+    lines = [_prefill_line(model, settings, n_prompt, all_tokens)]
+    n_logits = settings.batch if settings.logits == "last" else n_prompt
+    q_other = _compute_bytes(settings)
+    symbols = {"n_logits": n_logits, "V": model.vocabulary, "q_other": q_other}
+    high = LOGITS.evaluate(symbols) + 4 * settings.batch * model.vocabulary
+    lines.append(LOGITS.line(symbols, high_bytes=high))
+    if settings.weight_type.startswith("nf4"):
+        held = _tensors_of_one_gpu(model, settings)
+        largest = max(each.size for each in held if is_plain_linear(each.tensor))
+        lines.append(DEQUANTIZED.line({"q_other": q_other, "largest": largest}))
+    return lines
+
+
+def _prefill_line(model: Model, settings: InferenceSettings, n_prompt: int, n_all: int) -> Line:
+    shape: dict[str, float] = {"q_other": _compute_bytes(settings), "t": settings.serving_gpus}
+    formula, shape = max(
+        ((formula, {**shape, **symbols}) for formula, symbols in _layers(model)),
+        key=lambda each: each[0].evaluate({**each[1], "n_prompt": 1}),
+    )
+    least, most = min(n_prompt, _LEAST_PROMPT_TOKENS), n_all
+    return formula.line(
+        {**shape, "n_prompt": n_prompt},
+        low_bytes=formula.evaluate({**shape, "n_prompt": least}),
+        high_bytes=round(1.1 * formula.evaluate({**shape, "n_prompt": most})),
+        note="prompts at once; less if fed in chunks",
+    )
+
+
+def _layers(model: Model) -> Iterator[tuple[Formula, dict[str, float]]]:
+    """Yield what may be the most of a layer, with its symbols."""
+    d, attention, experts = model.hidden, model.attention, model.experts
+    yield PREFILL, {"d": d, "f": model.ffn, "g": _widths_alive(model)}
+    if experts is not None:
+        widths = 9 if model.family == "gpt_oss" else 4  # its clamped gate is spelt out
+        yield PREFILL_EXPERTS, {"d": d, "e": experts.active, "m": experts.ffn, "g": widths}
+    if attention.kv_rank:
+        parts = {"h_nope": attention.nope_dim, "r_rope": attention.rope_dim}
+        parts |= {"h_v": attention.value_dim, "a": attention.heads}
+        yield PREFILL_MLA, {"d": d, **parts}
+
+
+def _widths_alive(model: Model) -> int:
+    """Return how many tensors of the feed-forward's width are alive at once in a layer."""
+    names = " ".join(tensor.name for tensor in model.tensors if tensor.module == "mlp")
+    if "gate_up" in names:
+        return 4  # the fused product, and its two halves' activation and product
+    if "gate" in names:
+        return 3
+    return 4 if model.activation in _SPELT_OUT else 2
+
+
+def _tensors_of_one_gpu(model: Model, settings: InferenceSettings) -> tuple[RankTensor, ...]:
+    """Return what a GPU holds: the same split as tensor-parallel training's."""
+    gpus = settings.serving_gpus
+    return rank_tensors(model, TrainingSettings(gpus=gpus, tensor_parallel=gpus))
+
+
+def _is_quantizable(tensor: Tensor) -> bool:
+    """Return whether a type holds for a tensor; servers quantize experts too, not their biases."""
+    return is_plain_linear(tensor) or (tensor.kind == "experts" and tensor.n_in > 0)
+
+
+def _compute_bytes(settings: InferenceSettings) -> int:
+    return 4 if settings.weight_type == "fp32" else 2
+
+
+def _leaves_out(model: Model, settings: InferenceSettings) -> tuple[str, ...]:
+    out = ["CUDA graphs, speculative decoding and a server's own pool (vLLM takes 90 % of the GPU)"]
+    if settings.serving_gpus > 1:
+        out.append("communication buffers of the GPUs that share the model")
+    if model.family in _EAGER:
+        out.append(f"scores of eager attention, {model.family}'s default in Hugging Face (b a s^2)")
+    if model.experts is not None:
+        out.append("uneven routing: experts that get more tokens than others")
+    return (*model.leaves_out, *out)

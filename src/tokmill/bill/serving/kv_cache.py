@@ -1,0 +1,112 @@
+"""The KV cache of inference: what each layer keeps of the tokens it has seen."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING
+
+from tokmill.bill.formula import Formula, Line
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from tokmill.bill.models.model import Model
+    from tokmill.settings.bill import InferenceSettings
+
+KV_BYTES = {
+    "fp32": 4.0,
+    "bf16": 2.0,
+    "fp16": 2.0,
+    "fp8": 1.0,
+    "int8": 1 + 2 / 32,
+    "int4": 0.5 + 2 / 32,
+}
+"""Bytes of an element with its scales: fp8 has one scale a tensor (vLLM); int8 and int4 have a
+16-bit scale every 32 elements (llama.cpp q8_0, q4_0), which is also scale and zero point every 64
+(Hugging Face's QuantizedCache, q_group_size)."""
+
+_RESIDUAL_TOKENS = 128
+"""Tokens that Hugging Face's QuantizedCache keeps in 16 bit (residual_length)."""
+
+KV_CACHE = Formula(
+    "KV cache",
+    "2 * L_kv * ceil(k / t) * h * tokens * b * q_kv",
+    "keys and values of every key-value head; a head is not split over GPUs, so fewer heads than "
+    "GPUs are replicated (vLLM, Megatron)",
+    "exact for full and sliding layers of Hugging Face's cache; servers keep one block more",
+)
+KV_CACHE_WINDOW = Formula(
+    "KV cache, sliding layers",
+    KV_CACHE.expression,
+    "the same; a layer with a sliding window keeps its window and no more (Hugging Face's cache, "
+    "vLLM's hybrid manager, llama.cpp without --swa-full)",
+    "a server that ignores windows keeps all tokens in every layer",
+)
+KV_CACHE_MLA = Formula(
+    "KV cache, compressed",
+    "L_kv * (r_kv + r_rope) * tokens * b * q_kv",
+    "DeepSeek-V2, section 2.1: one vector for all heads, whole on every GPU; so do transformers 5 "
+    "and vLLM",
+    "exact against transformers' cache",
+)
+KV_CACHE_MLA_EXPANDED = Formula(
+    "KV cache, expanded",
+    "L_kv * a / t * (h_nope + r_rope + h_v) * tokens * b * q_kv",
+    "keys and values of every head, as transformers 4 and DeepSeek's first code keep them",
+)
+
+
+def kv_cache_lines(model: Model, settings: InferenceSettings, context: int) -> tuple[Line, ...]:
+    """Return the cache of one GPU, in bytes: a line for each number of tokens that layers keep.
+
+    A sliding layer keeps its window. Tokens are whole blocks where the cache is paged.
+    """
+    lines = []
+    for tokens, n_layers in sorted(_tokens_of_layers(model, settings, context).items()):
+        formula = _formula(model, settings, is_sliding=tokens < context)
+        symbols = {**_symbols(model, settings), "L_kv": n_layers, "tokens": tokens}
+        residual = {**symbols, "tokens": min(tokens, _RESIDUAL_TOKENS), "q_kv": 2.0}
+        is_integer = settings.kv_type.startswith("int")
+        high = formula.evaluate(symbols) + (formula.evaluate(residual) if is_integer else 0)
+        note = _note(model, settings, context)
+        lines.append(formula.line(symbols, high_bytes=high, note=note))
+    return tuple(lines)
+
+
+def _formula(model: Model, settings: InferenceSettings, *, is_sliding: bool) -> Formula:
+    if not model.attention.kv_rank:
+        return KV_CACHE_WINDOW if is_sliding else KV_CACHE
+    return KV_CACHE_MLA if settings.mla_cache == "compressed" else KV_CACHE_MLA_EXPANDED
+
+
+def _symbols(model: Model, settings: InferenceSettings) -> Mapping[str, float]:
+    attention = model.attention
+    return {
+        "a": attention.heads,
+        "b": settings.batch,
+        "h": attention.head_dim,
+        "h_nope": attention.nope_dim,
+        "h_v": attention.value_dim,
+        "k": attention.kv_heads,
+        "q_kv": KV_BYTES[settings.kv_type],
+        "r_kv": attention.kv_rank,
+        "r_rope": attention.rope_dim,
+        "t": settings.serving_gpus,
+    }
+
+
+def _tokens_of_layers(model: Model, settings: InferenceSettings, context: int) -> Counter[int]:
+    """Count the layers that keep each number of tokens."""
+    windows = model.attention.windows or (0,) * model.layers
+    kept = (min(window or context, context) for window in windows)
+    block = settings.kv_block or 1
+    return Counter(-(-tokens // block) * block for tokens in kept)
+
+
+def _note(model: Model, settings: InferenceSettings, context: int) -> str:
+    notes = []
+    if context > model.positions > 0:
+        notes.append(f"{context:,} tokens are more than the model's {model.positions:,} positions")
+    if settings.serving_gpus > model.attention.kv_heads and not model.attention.kv_rank:
+        notes.append("key-value heads are replicated: there are fewer than GPUs")
+    return "; ".join(notes)

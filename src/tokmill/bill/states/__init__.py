@@ -1,0 +1,1 @@
+"""Weights, gradients and optimizer states, and how ranks share them."""

@@ -1,0 +1,130 @@
+"""Settings that contradict each other or the model: found before anything is counted."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tokmill.bill.states.parallel import state_ranks
+from tokmill.errors import UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from tokmill.bill.models.model import Model
+    from tokmill.settings.bill import TrainingSettings
+
+
+def check_parallelism(model: Model, training: TrainingSettings) -> None:
+    """Refuse training settings that no run could have with this model.
+
+    Key-value heads may be fewer than the tensor-parallel GPUs if they divide them: each GPU then
+    holds a whole one. Ids that do not divide are padded, layers too (the first stages hold one
+    more), unless stages are interleaved or Megatron's.
+
+    Raises:
+        UsageError: naming the setting, what it would have to be, and the numbers.
+    """
+    for problems in (_of_ranks, _of_tensors, _of_stages, _of_experts, _of_sequences, _of_sharing):
+        for problem in problems(model, training):
+            raise UsageError(problem)
+    for problem in (*_of_adapters(training), *_of_loss(training)):
+        raise UsageError(problem)
+
+
+def _of_ranks(model: Model, training: TrainingSettings) -> Iterator[str]:
+    t, p, c = (training.tensor_parallel, training.pipeline_parallel, training.context_parallel)
+    if training.gpus % (t * p * c):
+        yield (
+            f"gpus: expected a multiple of {t * p * c} (tensor_parallel {t} x pipeline_parallel "
+            f"{p} x context_parallel {c}), found {training.gpus}"
+        )
+
+
+def _of_tensors(model: Model, training: TrainingSettings) -> Iterator[str]:
+    t, heads, kv_heads = training.tensor_parallel, model.attention.heads, model.attention.kv_heads
+    if heads % t:
+        yield f"tensor_parallel: expected a divisor of the {heads} heads of a layer, found {t}"
+    if kv_heads % t and t % kv_heads:
+        yield (
+            f"tensor_parallel: expected a divisor or a multiple of the {kv_heads} key-value heads "
+            f"of a layer, found {t}"
+        )
+    for width, what in ((model.ffn, "ffn"), (model.experts.ffn if model.experts else 0, "expert")):
+        if width % t:
+            yield f"tensor_parallel: expected a divisor of the {what} width {width}, found {t}"
+    if training.sequence_parallel and t == 1:
+        yield "sequence_parallel: needs tensor_parallel of 2 or more, found 1"
+
+
+def _of_stages(model: Model, training: TrainingSettings) -> Iterator[str]:
+    p, v = training.pipeline_parallel, training.virtual_stages
+    if v > 1 and p == 1:
+        yield f"virtual_stages: {v} chunks need pipeline_parallel of 2 or more, found 1"
+    if p > model.layers:
+        yield f"pipeline_parallel: expected at most the {model.layers} layers, found {p}"
+    if (v > 1 or training.framework == "megatron") and model.layers % (p * v):
+        yield (
+            f"pipeline_parallel: {p} stages of {v} chunks do not divide the {model.layers} "
+            f"layers; choose stages x chunks that divide them"
+        )
+    if p > 1 and training.sharding in ("zero-2", "zero-3"):
+        yield (
+            f"sharding: {training.sharding} does not work with pipeline stages, "
+            f"found pipeline_parallel {p}; choose zero-1"
+        )
+
+
+def _of_experts(model: Model, training: TrainingSettings) -> Iterator[str]:
+    ep, ranks = training.expert_parallel, state_ranks(training)
+    if ep == 1:
+        return
+    if model.experts is None:
+        yield f"expert_parallel: the model has no experts to share among {ep} GPUs"
+    elif model.experts.count % ep:
+        yield (
+            f"expert_parallel: expected a divisor of the {model.experts.count} experts of a "
+            f"layer, found {ep}"
+        )
+    if ranks % ep:
+        yield (
+            f"expert_parallel: expected a divisor of the {ranks} GPUs that hold the same layers "
+            f"(gpus / tensor_parallel / pipeline_parallel), found {ep}"
+        )
+
+
+def _of_sequences(model: Model, training: TrainingSettings) -> Iterator[str]:
+    parts = training.context_parallel
+    parts *= training.tensor_parallel if training.sequence_parallel else 1
+    if training.sequence % parts:
+        yield (
+            f"sequence: expected a multiple of {parts}, the GPUs that share it "
+            f"(context_parallel, and tensor_parallel with sequence_parallel), "
+            f"found {training.sequence}"
+        )
+
+
+def _of_sharing(model: Model, training: TrainingSettings) -> Iterator[str]:
+    offload, sharding = training.offload, training.sharding
+    if offload == "none":
+        return
+    if sharding in ("ddp", "distributed-optimizer"):
+        yield f"offload: {offload} needs sharding zero-1, zero-2, zero-3 or fsdp, found {sharding}"
+    elif offload == "all" and sharding not in ("zero-3", "fsdp"):
+        yield f"offload: weights need sharding zero-3 or fsdp, found {sharding}"
+    elif offload == "optimizer" and sharding == "fsdp":
+        yield "offload: fsdp offloads weights and optimizer states together; choose all"
+
+
+def _of_adapters(training: TrainingSettings) -> Iterator[str]:
+    if training.adapter == "none" and training.weights != "auto":
+        yield (
+            f"weights: {training.weights} is for weights that are not trained, but adapter is "
+            f"none and all are; choose an adapter, or set precision instead"
+        )
+
+
+def _of_loss(training: TrainingSettings) -> Iterator[str]:
+    split = "sequence_parallel" if training.sequence_parallel else ""
+    split = "framework megatron" if training.framework == "megatron" else split
+    if training.loss == "fused" and split:
+        yield f"loss: fused needs logits of all ids, which {split} splits; choose full"

@@ -1,0 +1,1 @@
+"""The bill as text."""

@@ -1,0 +1,43 @@
+"""A rank's share of heads, widths and tokens."""
+
+from __future__ import annotations
+
+from bench.memory_symbols import SYMBOLS
+from tokmill.bill.activations.situation import activation_symbols, default_sequence, situation
+from tokmill.bill.models.load import load_model
+from tokmill.settings.bill import ModelSettings, TrainingSettings
+
+MODEL = load_model(
+    ModelSettings(
+        family="llama", layers=2, hidden=64, heads=4, kv_heads=2, ffn=128, vocabulary=100,
+        positions=512,
+    )
+)  # fmt: skip
+
+
+def symbols(**settings: object) -> dict[str, float]:
+    training = TrainingSettings(sequence=64, micro_batch=2, **settings)  # type: ignore[arg-type]
+    return activation_symbols(MODEL, training, situation(MODEL, training))
+
+
+def test_every_symbol_has_a_meaning() -> None:
+    assert set(symbols()) <= set(SYMBOLS)
+
+
+def test_tensor_parallelism_divides_heads_and_widths_but_one_key_head_stays() -> None:
+    found = symbols(tensor_parallel=4, gpus=4)
+    assert (found["a"], found["k"], found["f"], found["d"]) == (1, 1, 32, 64)
+
+
+def test_megatrons_formulas_divide_themselves() -> None:
+    found = symbols(tensor_parallel=4, gpus=4, framework="megatron")
+    assert (found["a"], found["f"], found["t"]) == (4, 128, 4)
+
+
+def test_context_parallelism_divides_the_tokens() -> None:
+    assert (symbols()["n"], symbols(context_parallel=2, gpus=2)["n"]) == (128, 64)
+
+
+def test_a_sequence_is_2048_tokens_or_the_positions_if_fewer() -> None:
+    assert default_sequence(MODEL) == 512
+    assert default_sequence(load_model(ModelSettings(name="llama-3-8b"))) == 2048

@@ -1,0 +1,99 @@
+from __future__ import annotations
+
+from tokmill.bill.host_ram.machine import BARELY, NOT_NOW, Machine, Need, Verdict, host_verdict
+from tokmill.settings.bill import TrainingSettings
+
+GIB = 1 << 30
+
+
+def need(training: TrainingSettings) -> Need:
+    """Give a need that falls with what the verdict may change, so many GiB each."""
+    gib = 10
+    gib += 20 * (training.loading not in ("memmap", "lazy"))
+    gib += 8 * (training.start_method == "spawn") * training.loader_workers
+    gib += 5 * (training.initialization == "full")
+    shm = training.loader_workers * training.prefetch
+    return Need(gib * GIB, 2 * gib * GIB, shm * GIB)
+
+
+def judged(machine: Machine, **settings: object) -> Verdict:
+    chosen = {"initialization": "meta", **settings}
+    return host_verdict(TrainingSettings(**chosen), machine, need)
+
+
+def test_what_is_needed_fits_or_fits_barely():
+    assert str(judged(Machine(memory_bytes=64 * GIB))) == "fits: 10.00 GiB of 64.00 GiB"
+    barely = judged(Machine(memory_bytes=16 * GIB))
+    assert barely.said == BARELY
+    assert barely.text == f"{BARELY}: 10.00 GiB of 16.00 GiB, upper bound 20.00 GiB"
+    busy = judged(Machine(memory_bytes=64 * GIB, available_bytes=4 * GIB))
+    assert busy.text == "fits: 10.00 GiB of 64.00 GiB, but only 4.00 GiB are free now"
+    assert busy.said == NOT_NOW
+
+
+def test_a_limit_of_the_cgroup_is_named():
+    found = judged(Machine(memory_bytes=64 * GIB, limit_bytes=32 * GIB))
+    assert found.text == "fits: 10.00 GiB of 32.00 GiB (its cgroup's limit)"
+
+
+def test_without_a_machine_nothing_is_judged():
+    found = judged(Machine())
+    assert (found.said, found.text) == (
+        "unknown", "needs 10.00 GiB; no machine to compare it with"
+    )  # fmt: skip
+
+
+def test_one_setting_that_is_enough_is_named_alone():
+    found = judged(Machine(memory_bytes=16 * GIB), loading="read", metric_batches=3)
+    assert found.said == "does not fit"
+    assert found.together == ("--loading memmap",)
+    assert [(one.option, one.saves_bytes, one.is_enough) for one in found.remedies] == [
+        ("--loading memmap", 20 * GIB, True)
+    ]
+    assert found.text == (
+        "does not fit: needs 30.00 GiB, this machine has 16.00 GiB; fits with --loading memmap"
+    )
+
+
+def test_settings_that_are_enough_together_are_named_in_order_of_their_cost():
+    found = judged(
+        Machine(memory_bytes=12 * GIB), loading="read", initialization="full",
+        loader_workers=2, start_method="spawn",
+    )  # fmt: skip
+    assert found.together == (
+        "--loading lazy", "--initialization meta", "--start-method fork"
+    )  # fmt: skip
+    assert not any(one.is_enough for one in found.remedies)
+
+
+def test_spawned_workers_are_told_to_open_the_dataset_themselves():
+    spawned = judged(
+        Machine(memory_bytes=20 * GIB), loading="memmap", loader_workers=2, start_method="spawn"
+    )
+    assert spawned.together == ("--start-method fork",)
+    assert "--loading memmap" not in [one.option for one in spawned.remedies]
+
+
+def test_nothing_helps_where_nothing_can_be_changed():
+    found = judged(Machine(memory_bytes=1 * GIB))
+    assert found.together == ()
+    assert found.text.endswith("no setting of loading or initialization makes it fit")
+
+
+def test_a_small_shared_memory_is_a_problem_of_its_own():
+    found = judged(Machine(memory_bytes=64 * GIB, shm_bytes=GIB), loader_workers=2)
+    assert found.said == "does not fit"
+    assert "4.00 GiB of batches do not fit in /dev/shm, which has 1.00 GiB" in found.text
+    assert found.together == ("--loader-workers 0",)
+    fewer = judged(Machine(memory_bytes=64 * GIB, shm_bytes=2 * GIB), loader_workers=2)
+    assert fewer.together == ("--prefetch 1",)
+
+
+def test_a_verdict_is_plain_values():
+    assert judged(Machine(memory_bytes=16 * GIB), loading="read").as_json() == {
+        "said": "does not fit",
+        "text": "does not fit: needs 30.00 GiB, this machine has 16.00 GiB; "
+        "fits with --loading memmap",
+        "remedies": ({"option": "--loading memmap", "saves_bytes": 20 * GIB, "is_enough": True},),
+        "together": ("--loading memmap",),
+    }

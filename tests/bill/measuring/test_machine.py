@@ -1,0 +1,130 @@
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import psutil
+import pytest
+
+from tokmill.bill.measuring.machine import (
+    cgroup_memory,
+    memory_limit,
+    this_machine,
+    usable_cores,
+    usable_memory,
+)
+
+GIB = 1 << 30
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    return tmp_path / "cgroup"
+
+
+def write(path: Path, text: str) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text)
+
+
+def membership(root: Path, text: str) -> Path:
+    path = root.parent / "membership"
+    path.write_text(text)
+    return path
+
+
+def test_the_smallest_limit_of_all_ancestors_holds_in_version_2(root: Path):
+    write(root / "a/b/memory.max", "max\n")
+    write(root / "a/memory.max", f"{4 * GIB}\n")
+    write(root / "memory.max", f"{8 * GIB}\n")
+    assert memory_limit(membership(root, "0::/a/b\n"), root) == 4 * GIB
+
+
+def test_the_smallest_limit_of_all_ancestors_holds_in_version_1(root: Path):
+    write(root / "memory/a/b/memory.limit_in_bytes", f"{6 * GIB}\n")
+    write(root / "memory/a/memory.limit_in_bytes", f"{2 * GIB}\n")
+    write(root / "memory/memory.limit_in_bytes", "9223372036854771712\n")
+    write(root / "a/b/memory.max", "1\n")  # another controller's tree
+    text = "5:cpu,cpuacct:/a/b\n4:memory:/a/b\n"
+    assert memory_limit(membership(root, text), root) == 2 * GIB
+
+
+def test_a_container_that_is_told_another_path_sees_its_limit_at_the_root(root: Path):
+    write(root / "memory.max", f"{3 * GIB}\n")
+    assert memory_limit(membership(root, "0::/docker/1234\n"), root) == 3 * GIB
+
+
+def test_no_limit_is_none(root: Path):
+    write(root / "memory.max", "max\n")
+    assert memory_limit(membership(root, "0::/\n"), root) == 0
+    assert memory_limit(root / "missing", root) == 0
+    write(root / "memory/memory.limit_in_bytes", "9223372036854771712\n")
+    assert memory_limit(membership(root, "4:memory:/\n"), root) == 0
+
+
+def test_what_a_cgroup_counts_has_the_same_names_in_both_versions(root: Path):
+    write(root / "two/memory.max", "max")
+    write(root / "two/memory.peak", "70\n")
+    write(root / "two/memory.current", "60\n")
+    write(root / "two/memory.stat", "anon 10\nfile 20\nshmem 5\nother 1\n")
+    expected = {"peak": 70, "current": 60, "anon": 10, "file": 20, "shmem": 5}
+    assert cgroup_memory(membership(root, "0::/two\n"), root) == expected
+    write(root / "memory/one/memory.limit_in_bytes", "9223372036854771712\n")
+    write(root / "memory/one/memory.max_usage_in_bytes", "70\n")
+    write(root / "memory/one/memory.usage_in_bytes", "60\n")
+    write(root / "memory/one/memory.stat", "total_rss 10\ntotal_cache 20\ntotal_shmem 5\n")
+    assert cgroup_memory(membership(root, "4:memory:/one\n"), root) == expected
+    assert cgroup_memory(root / "missing", root) == {}
+
+
+def test_this_machine_has_memory():
+    found = this_machine()
+    assert found.memory_bytes == psutil.virtual_memory().total
+    assert 0 < found.available_bytes < found.memory_bytes
+    bare = this_machine(torch=False)
+    assert bare.interpreter_bytes < found.interpreter_bytes
+    assert bare.forked_bytes < found.forked_bytes
+    assert usable_memory() == found.usable_bytes
+
+
+@pytest.fixture
+def eight_cores(monkeypatch):
+    monkeypatch.setattr(os, "sched_getaffinity", lambda pid: set(range(8)), raising=False)
+
+
+@pytest.mark.usefixtures("eight_cores")
+@pytest.mark.parametrize(
+    ("quota", "expected"),
+    [
+        ("max 100000", 8),
+        ("200000 100000", 2),
+        ("150000 100000", 2),
+        ("1000 100000", 1),
+        ("6400000 100000", 8),
+        ("", 8),
+    ],
+)
+def test_a_cpu_quota_of_version_2_is_that_many_cores_rounded_up(root: Path, quota, expected):
+    write(root / "a/cpu.max", f"{quota}\n")
+    assert usable_cores(membership(root, "0::/a\n"), root) == expected
+
+
+@pytest.mark.usefixtures("eight_cores")
+@pytest.mark.parametrize("tree", ["cpu", "cpu,cpuacct"])
+@pytest.mark.parametrize(("quota", "expected"), [(-1, 8), (250_000, 3), (1_000, 1)])
+def test_a_cpu_quota_of_version_1_is_that_many_cores_rounded_up(root: Path, tree, quota, expected):
+    write(root / tree / "a/cpu.cfs_quota_us", f"{quota}\n")
+    write(root / tree / "a/cpu.cfs_period_us", "100000\n")
+    write(root / "memory/a/cpu.cfs_quota_us", "100000\n")  # another controller's tree
+    text = "5:cpu,cpuacct:/a\n4:memory:/a\n"
+    assert usable_cores(membership(root, text), root) == expected
+
+
+@pytest.mark.usefixtures("eight_cores")
+def test_the_smallest_cpu_quota_of_all_ancestors_holds(root: Path):
+    write(root / "a/b/cpu.max", "max 100000\n")
+    write(root / "a/cpu.max", "300000 100000\n")
+    write(root / "cpu.max", "500000 100000\n")
+    assert usable_cores(membership(root, "0::/a/b\n"), root) == 3
+    assert usable_cores(membership(root, "0::/docker/1234\n"), root) == 5
+    assert usable_cores(root / "missing", root) == 8

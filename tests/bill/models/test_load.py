@@ -1,0 +1,189 @@
+"""Models from names, configurations and numbers, and the errors of what is wrong with them."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tokmill.bill.models.load import FAMILIES, load_model, model_from_config
+from tokmill.bill.models.model import Model
+from tokmill.errors import UsageError
+from tokmill.settings.bill import ModelSettings
+
+SMALL = {"layers": 2, "hidden": 64, "heads": 4, "ffn": 96, "vocabulary": 100}
+MORE = {
+    "chatglm": {"kv_heads": 2},
+    "mixtral": {"experts": 4, "active_experts": 2, "expert_ffn": 8, "ffn": 0},
+    "gpt_oss": {"experts": 4, "active_experts": 2, "expert_ffn": 8, "ffn": 0},
+    "qwen3_moe": {"experts": 4, "active_experts": 2, "expert_ffn": 8},
+    "bloom": {"ffn": 0},
+}
+
+
+def load(**settings: Any) -> Model:
+    return load_model(ModelSettings(**settings))
+
+
+def test_a_name_gives_the_built_in_model() -> None:
+    model = load(name="openai-community/GPT2")
+
+    assert (model.name, model.family, model.layers, model.hidden) == ("gpt2", "gpt2", 12, 768)
+    assert (model.positions, model.vocabulary, model.tied) == (1024, 50257, True)
+    assert (model.activation, model.dropout) == ("gelu_new", 0.1)
+
+
+def test_a_path_gives_the_model_of_the_file(tmp_path: Path) -> None:
+    config = {"architectures": ["GPT2LMHeadModel"], "n_layer": 1, "n_embd": 12, "vocab_size": 9}
+    (tmp_path / "config.json").write_text(json.dumps(config))
+
+    model = load(name=str(tmp_path))
+
+    assert model.parameters == 9 * 12 + 1024 * 12 + 12 * 144 + 13 * 12 + 24
+    assert model.name == tmp_path.name
+
+
+def test_numbers_win_over_those_of_the_name() -> None:
+    assert load(
+        name="gpt2", layers=2, hidden=64, heads=4, vocabulary=100, positions=8
+    ).parameters == (100 * 64 + 8 * 64 + 2 * (12 * 64 * 64 + 13 * 64) + 2 * 64)
+    assert load(name="gpt2", tied="no").parameters == 163_037_184
+    assert load(name="llama-3-8b", tied="yes").parameters == 8_030_261_248 - 128256 * 4096
+    assert load(name="gpt2", vocabulary=1).vocabulary == 1
+
+
+def test_the_vocabulary_of_a_dataset_does_not_change_a_named_model() -> None:
+    assert load_model(ModelSettings(name="gpt2"), vocabulary=1000).vocabulary == 50257
+
+
+def test_another_number_of_layers_goes_by_the_rule_of_the_family(tmp_path: Path) -> None:
+    config = {
+        "model_type": "gemma2", "num_hidden_layers": 2, "hidden_size": 64,
+        "layer_types": ["full_attention", "full_attention"],
+    }  # fmt: skip
+    path = tmp_path / "config.json"
+    path.write_text(json.dumps(config))
+
+    assert load(name=str(path)).attention.windows == ()
+    assert load(name=str(path), layers=3).attention.windows == (4096, 0, 4096)
+
+
+@pytest.mark.parametrize("family", [name for name, family in FAMILIES.items() if family.needed])
+def test_a_family_and_numbers_are_a_model(family: str) -> None:
+    model = load(family=family, **(SMALL | MORE.get(family, {})))
+
+    assert (model.name, model.layers, model.hidden, model.vocabulary) == (family, 2, 64, 100)
+    assert model.parameters > 100 * 64
+
+
+def test_a_model_by_numbers_takes_no_size_from_a_model_of_its_family() -> None:
+    mistral = load(family="mistral", **SMALL)
+
+    assert (mistral.attention.kv_heads, mistral.attention.windows) == (4, ())
+    assert load(family="gemma", **SMALL).attention.head_dim == 16
+    assert load(family="qwen3", **SMALL).attention.head_dim == 16
+
+
+def test_a_model_by_numbers_takes_the_vocabulary_of_the_dataset_unless_it_says_one() -> None:
+    silent = ModelSettings(family="plain", layers=1, hidden=8, heads=2)
+
+    assert load_model(silent, vocabulary=77).vocabulary == 77
+    assert load_model(replace(silent, vocabulary=5), vocabulary=77).vocabulary == 5
+
+
+def test_missing_numbers_are_named_as_options() -> None:
+    with pytest.raises(
+        UsageError,
+        match=r"family llama: a model by numbers needs --heads, --vocabulary, --ffn too$",
+    ):
+        load(family="llama", layers=2, hidden=64)
+    with pytest.raises(UsageError, match=r"--experts, --active-experts, --expert-ffn too$"):
+        load(family="mixtral", **(SMALL | {"ffn": 0}))
+
+
+def test_nothing_that_says_which_model_is_an_error_that_says_what_to_give() -> None:
+    with pytest.raises(UsageError, match=r"no model: give --model .* or --family with --layers"):
+        load(layers=3)
+
+
+def test_a_family_that_numbers_cannot_describe_says_so() -> None:
+    with pytest.raises(UsageError, match="deepseek_v3: numbers alone cannot describe it"):
+        load(family="deepseek_v3", **SMALL)
+
+
+def test_a_family_beside_a_name_must_be_its_own() -> None:
+    assert load(name="gpt2", family="gpt2").family == "gpt2"
+    with pytest.raises(UsageError, match="its family is gpt2, not llama; leave out --family"):
+        load(name="gpt2", family="llama")
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"name": "gpt2", "kv_heads": 4}, "--kv-heads 4 does not exist in gpt2"),
+        ({"name": "llama-3-8b", "experts": 4}, "--experts 4 does not exist in llama"),
+        ({"name": "bloom-560m", "ffn": 4}, "--ffn 4 does not exist in bloom"),
+        ({"name": "mixtral-8x7b", "ffn": 4, "expert_ffn": 5}, "--ffn 4 and --expert-ffn 5"),
+        ({"name": "gpt2", "heads": 7}, "n_embd 768 is no multiple of --heads 7"),
+        ({"name": "llama-3-8b", "heads": 12}, "--heads 12 is no multiple of num_key_value_heads 8"),
+        ({"name": "gpt2", "layers": 10**9}, "--layers: expected a whole number from 1 to 10000"),
+        ({"name": "gpt2", "layers": -2}, "--layers: expected a whole number from 1 to 10000"),
+    ],
+)
+def test_numbers_that_contradict_are_refused(settings: dict[str, Any], message: str) -> None:
+    with pytest.raises(UsageError, match=f"^model {settings['name']}: {message}"):
+        load(**settings)
+
+
+def test_a_configuration_around_a_text_model_gives_the_text_model_and_says_what_is_left() -> None:
+    text = {"model_type": "gemma3_text", "hidden_size": 64, "num_hidden_layers": 2}
+    inner = model_from_config(text)
+    outer = model_from_config({"model_type": "gemma3", "text_config": text})
+
+    assert (outer.tensors, inner.leaves_out) == (inner.tensors, ())
+    assert outer.leaves_out == ("parts besides the text model (vision, audio)",)
+
+
+def test_a_head_is_tied_where_the_outer_configuration_says_so() -> None:
+    text = {"model_type": "llama", "hidden_size": 64, "num_hidden_layers": 2, "vocab_size": 9}
+    outer = {"model_type": "some-vision-model", "text_config": text, "tie_word_embeddings": True}
+
+    assert model_from_config(outer).tied
+    assert not model_from_config(
+        outer | {"text_config": text | {"tie_word_embeddings": False}}
+    ).tied
+
+
+@pytest.mark.parametrize(
+    ("config", "message"),
+    [
+        ({}, "cannot count the parameters of neither model_type nor architectures; known: plain"),
+        ({"model_type": "bert"}, "cannot count the parameters of bert; known: .*: --family with"),
+        ({"architectures": ["BertModel"]}, "cannot count the parameters of BertModel; known"),
+        ({"model_type": 3}, "model_type and architectures: expected a string and a list"),
+        ({"model_type": "llama"}, "no hidden_size, which llama needs"),
+        ({"model_type": "gpt2", "n_layer": 2}, "no n_embd, which gpt2 needs"),
+        ({"model_type": "gpt2", "n_embd": -8, "n_layer": 2}, "n_embd: expected a whole number"),
+    ],
+)
+def test_a_wrong_configuration_says_what_is_wrong(config: dict[str, Any], message: str) -> None:
+    with pytest.raises(UsageError, match=f"^my.json: {message}"):
+        model_from_config(config, "my.json")
+
+
+def test_loading_a_model_imports_no_heavy_package() -> None:
+    code = (
+        "import sys\n"
+        "from tokmill.settings.bill import ModelSettings\n"
+        "from tokmill.bill.models.load import load_model\n"
+        "load_model(ModelSettings(name='llama-3-8b'))\n"
+        "heavy = {'numpy', 'torch', 'transformers', 'pyarrow', 'huggingface_hub'}\n"
+        "sys.exit(', '.join(heavy & set(sys.modules)) or 0)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")

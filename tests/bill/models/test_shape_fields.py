@@ -1,0 +1,83 @@
+"""Values of a configuration: their types, and the errors of wrong ones."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tokmill.bill.models.shape import Fields
+from tokmill.errors import UsageError
+
+
+def fields(**values: Any) -> Fields:
+    return Fields(values, "gpt2", "my", "my/config.json", {"hidden_size": "n_embd"})
+
+
+def test_values_come_with_their_types() -> None:
+    f = fields(hidden_size=8, tied=True, act="gelu", dropout=0.1, kinds=["a"], rope={"x": 1})
+
+    assert f.count("hidden_size") == 8
+    assert f.flag("tied")
+    assert f.text("act") == "gelu"
+    assert f.share("dropout") == 0.1
+    assert f.items("kinds", str) == ["a"]
+    assert f.table("rope") == {"x": 1}
+    assert f.used == {"hidden_size", "tied", "act", "dropout", "kinds", "rope"}
+
+
+def test_null_and_missing_are_nothing() -> None:
+    f = fields(n=None)
+
+    assert (f.size("n"), f.flag("n"), f.text("n"), f.share("n"), f.table("n")) == (
+        0,
+        False,
+        "",
+        0,
+        {},
+    )
+    assert f.count("n", 7) == 7
+    assert f.items("n", int) is None
+    assert f.share("absent", 0.25) == 0.25
+
+
+def test_a_needed_value_that_is_missing_is_named_as_the_family_names_it() -> None:
+    with pytest.raises(UsageError, match=r"^my/config.json: no n_embd, which gpt2 needs$"):
+        fields().count("hidden_size")
+
+
+@pytest.mark.parametrize("wrong", [0, -3, 2.0, "8", True, [8], 1 << 32])
+def test_a_count_is_a_whole_number_of_at_least_one(wrong: object) -> None:
+    with pytest.raises(UsageError, match=r"n_embd: expected a whole number from 1 to \d+, found"):
+        fields(hidden_size=wrong).count("hidden_size")
+
+
+def test_layers_without_end_are_refused_before_they_fill_memory() -> None:
+    with pytest.raises(UsageError, match="from 1 to 10000, found 10001"):
+        fields(num_hidden_layers=10_001).count("num_hidden_layers")
+
+
+@pytest.mark.parametrize(
+    ("read", "wrong", "expected"),
+    [
+        (lambda f: f.size("x"), -1, "a whole number from 0"),
+        (lambda f: f.flag("x"), "yes", "true or false"),
+        (lambda f: f.text("x"), 3, "a string"),
+        (lambda f: f.share("x"), 1.5, "a number from 0 to 1"),
+        (lambda f: f.share("x"), True, "a number from 0 to 1"),
+        (lambda f: f.items("x", str), ["a", 1], "a list of str"),
+        (lambda f: f.items("x", int), [True], "a list of int"),
+        (lambda f: f.table("x"), [1], "an object"),
+    ],
+)
+def test_a_value_of_another_type_says_what_was_expected(
+    read: Any, wrong: object, expected: str
+) -> None:
+    with pytest.raises(UsageError, match=f"^my/config.json: x: expected {expected}"):
+        read(fields(x=wrong))
+
+
+def test_a_long_value_is_cut_in_the_message() -> None:
+    with pytest.raises(UsageError) as error:
+        fields(x="y" * 5000).flag("x")
+    assert len(str(error.value)) < 120

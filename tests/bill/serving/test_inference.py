@@ -1,0 +1,206 @@
+import pytest
+
+from tokmill.bill.models.load import load_model
+from tokmill.bill.models.model import Attention, Experts, Model, Tensor
+from tokmill.bill.serving.inference import check_serving, inference_bill, weight_line
+from tokmill.errors import UsageError
+from tokmill.settings.bill import InferenceSettings, ModelSettings
+
+LAYERS = (0, 1)
+ATTENTION = Attention(heads=4, kv_heads=2, head_dim=2)
+TENSORS = (
+    Tensor("embed.weight", (100, 8), "embedding", "embedding", "vocabulary"),
+    Tensor("{}.q_proj.weight", (8, 8), "attention", "linear", "columns", 8, 8, LAYERS),
+    Tensor("{}.k_proj.weight", (4, 8), "attention", "linear", "columns", 8, 4, LAYERS),
+    Tensor("{}.gate_proj.weight", (16, 8), "mlp", "linear", "columns", 8, 16, LAYERS),
+    Tensor("{}.down_proj.weight", (8, 16), "mlp", "linear", "rows", 16, 8, LAYERS),
+    Tensor("{}.router.weight", (6, 8), "router", "linear", "none", 8, 6, LAYERS),
+    Tensor("{}.norm.weight", (8,), "norm", "vector", layers=LAYERS),
+    Tensor("head.weight", (100, 8), "head", "linear", "vocabulary", 8, 100),
+)
+MATRICES = 2 * (64 + 32 + 128 + 128)
+OTHERS = 2 * 100 * 8 + 2 * (48 + 8)
+
+
+def a_model(**changed):
+    shape = {
+        "name": "tiny", "family": "llama", "layers": 2, "hidden": 8, "ffn": 16, "vocabulary": 100,
+        "positions": 64, "tied": False, "activation": "silu", "attention": ATTENTION,
+        "tensors": TENSORS,
+    }  # fmt: skip
+    return Model(**{**shape, **changed})
+
+
+def bill(model=None, context=10, **settings):
+    return inference_bill(model or a_model(), InferenceSettings(**settings), context=context)
+
+
+def line(name, found):
+    return next(each for each in found.lines if each.name.startswith(name))
+
+
+@pytest.mark.parametrize(
+    ("weight_type", "n_bytes"),
+    [
+        ("fp32", 4 * (MATRICES + OTHERS)),
+        ("bf16", 2 * (MATRICES + OTHERS)),
+        ("fp16", 2 * (MATRICES + OTHERS)),
+        ("fp8", round(MATRICES * (1 + 4 / 128**2)) + 2 * OTHERS),
+        ("int8", MATRICES + 4 * 2 * (8 + 4 + 16 + 8) + 2 * OTHERS),
+        ("int4", round(MATRICES * (0.5 + 2.5 / 128)) + 2 * OTHERS),
+        ("nf4", MATRICES * 9 // 16 + 2 * OTHERS),
+    ],
+)
+def test_a_quantized_type_holds_for_matrices_in_layers_and_brings_scales(weight_type, n_bytes):
+    assert weight_line(a_model(), InferenceSettings(weight_type=weight_type)).n_bytes == n_bytes
+
+
+@pytest.mark.parametrize(("weight_type", "gigabytes"), [("nf4", 4.168), ("nf4-double", 3.866)])
+def test_llama_2_in_four_bits_is_what_is_published(weight_type, gigabytes):
+    model = load_model(ModelSettings(name="llama-2-7b"))
+    found = weight_line(model, InferenceSettings(weight_type=weight_type))
+    assert found.n_bytes == pytest.approx(gigabytes * 1e9, abs=0.001e9)
+
+
+def test_scales_of_fp8_are_counted_where_blocks_are_whole():
+    matrix = Tensor("{}.up", (128, 256), "mlp", "linear", "columns", 256, 128, (0,))
+    found = weight_line(a_model(tensors=(matrix,)), InferenceSettings(weight_type="fp8"))
+    assert found.n_bytes == 128 * 256 + 4 * 2
+
+
+def test_buffers_are_there_with_the_weights():
+    assert weight_line(a_model(buffer_bytes=777), InferenceSettings()).n_bytes == 777 + 2 * (
+        MATRICES + OTHERS
+    )
+
+
+def test_experts_are_quantized_as_matrices_are():
+    stacked = Tensor("{}.experts", (3, 8, 8), "experts", "experts", "columns", 8, 8, LAYERS)
+    found = weight_line(a_model(tensors=(stacked,)), InferenceSettings(weight_type="nf4"))
+    assert found.n_bytes == 2 * 3 * 64 * 9 // 16
+
+
+def test_biases_of_experts_stay_16_bit():
+    biases = Tensor("{}.experts_bias", (3, 8), "experts", "experts", "columns", layers=LAYERS)
+    model = a_model(tensors=(biases, TENSORS[1]))
+    found = weight_line(model, InferenceSettings(weight_type="int8"))
+    assert found.n_bytes == 2 * (2 * 3 * 8) + 2 * (64 + 4 * 8)
+
+
+def test_gpus_share_what_is_split_and_hold_the_rest():
+    split = MATRICES // 2 + 100 * 8
+    assert weight_line(a_model(), InferenceSettings(serving_gpus=2)).n_bytes == 2 * (
+        split + 2 * (48 + 8)
+    )
+
+
+def test_a_key_head_is_not_split_over_more_gpus_than_there_are():
+    keys = a_model(tensors=TENSORS[2:3])
+    two, four = (weight_line(keys, InferenceSettings(serving_gpus=n)).n_bytes for n in (2, 4))
+    assert two == four == 2 * MATRICES // 11 // 2
+
+
+def test_the_prompt_passes_a_layer_whole_or_in_chunks():
+    found = line("activations", bill(context=10_000))
+    assert found.n_bytes == 10_000 * 2 * (4 * 8 + 3 * 16)
+    assert found.low_bytes == 2048 * 2 * (4 * 8 + 3 * 16)
+    paged = line("activations", bill(context=10_000, kv_block=16))
+    assert paged.n_bytes == 8192 * 2 * (4 * 8 + 3 * 16)
+    assert paged.high_bytes == round(1.1 * found.n_bytes)
+
+
+def test_gpus_share_the_width_of_the_feed_forward():
+    found = line("activations", bill(context=10, serving_gpus=2))
+    assert found.n_bytes == 10 * 2 * (4 * 8 + 3 * 16 // 2)
+    mixture = a_model(experts=Experts(6, 2, 32, 0, LAYERS))
+    found = line("activations", bill(mixture, context=10, serving_gpus=2))
+    assert found.n_bytes == 10 * 2 * (4 * 8 + 2 * (8 + 4 * 32 // 2))
+
+
+@pytest.mark.parametrize(
+    ("name", "activation", "widths"),
+    [
+        ("{}.gate_up_proj.weight", "silu", 4),
+        ("{}.fc_in.weight", "gelu_new", 4),
+        ("{}.fc_in.weight", "gelu", 2),
+        ("{}.fc_in.weight", "gelu_pytorch_tanh", 2),
+        ("{}.fc_in.weight", "relu", 2),
+    ],
+)
+def test_a_feed_forward_holds_as_many_widths_as_its_kernels_need(name, activation, widths):
+    up = Tensor(name, (16, 8), "mlp", "linear", "columns", 8, 16, LAYERS)
+    found = line("activations", bill(a_model(tensors=(up,), activation=activation)))
+    assert found.symbols["g"] == widths
+
+
+def test_a_token_is_at_as_many_experts_as_it_chooses():
+    found = bill(a_model(experts=Experts(6, 2, 32, 0, LAYERS)), context=10)
+    assert line("activations", found).n_bytes == 10 * 2 * (4 * 8 + 2 * (8 + 4 * 32))
+    assert any("uneven routing" in each for each in found.leaves_out)
+
+
+def test_an_expert_of_gpt_oss_spells_its_gate_out():
+    found = bill(a_model(experts=Experts(6, 2, 32, 0, LAYERS), family="gpt_oss"), context=10)
+    assert line("activations", found).n_bytes == 10 * 2 * (4 * 8 + 2 * (8 + 9 * 32))
+    assert any("eager attention, gpt_oss's default" in each for each in found.leaves_out)
+
+
+def test_compressed_attention_expands_its_cache_a_layer_at_a_time():
+    mla = Attention(4, 4, 8, kv_rank=4, rope_dim=2, nope_dim=16, value_dim=8)
+    found = line("activations", bill(a_model(attention=mla), context=10, serving_gpus=2))
+    assert found.n_bytes == 10 * 2 * (4 * 8 + 4 // 2 * (4 * 16 + 4 * 2 + 2 * 8))
+
+
+def test_logits_are_of_the_last_token_or_of_all():
+    assert line("logits", bill(batch=3)).n_bytes == 3 * 100 * (2 + 4)
+    assert line("logits", bill(batch=3, logits="all")).n_bytes == 3 * 10 * 100 * (2 + 4)
+
+
+def test_four_bits_of_bitsandbytes_are_multiplied_as_16_bit_copies():
+    assert line("one dequantized matrix", bill(weight_type="nf4")).n_bytes == 2 * 128
+    assert not [each for each in bill(weight_type="int4").lines if "matrix" in each.name]
+
+
+def test_the_bill_adds_up_and_has_the_allocators_reserve_and_the_context():
+    found = bill(context=1000)
+    names = [each.name for each in found.lines]
+    assert names == [
+        "weights", "KV cache", "activations of a layer (prompt)", "logits", "fragmentation",
+        "CUDA context and libraries",
+    ]  # fmt: skip
+    allocated = sum(each.n_bytes for each in found.lines[:4])
+    assert found.lines[4].n_bytes == round(0.04 * allocated)
+    assert found.n_bytes == allocated + round(0.04 * allocated) + 500 * 2**20
+    assert found.low_bytes < found.n_bytes < found.high_bytes
+
+
+def test_the_settings_context_wins_over_the_training_sequence():
+    assert bill(context=10, batch=2).title == "GPU memory, inference: 2 x 10 tokens"
+    found = inference_bill(a_model(), InferenceSettings(context=20), context=10)
+    assert line("KV", found).symbols["tokens"] == 20
+
+
+def test_what_the_model_leaves_out_is_said():
+    found = bill(a_model(leaves_out=("the vision tower",)), serving_gpus=2)
+    assert "the vision tower" in found.leaves_out
+    assert any("communication" in each for each in found.leaves_out)
+
+
+def test_a_missing_context_is_a_clear_line():
+    with pytest.raises(UsageError, match="context: expected at least 1 token, found 0"):
+        bill(context=0)
+
+
+@pytest.mark.parametrize(
+    ("gpus", "expected"),
+    [(3, "divisor of the model's 4 heads, found 3"), (8, "divisor of the model's 4 heads")],
+)
+def test_gpus_that_cannot_share_the_heads_are_refused(gpus, expected):
+    with pytest.raises(UsageError, match=expected):
+        bill(serving_gpus=gpus)
+
+
+def test_gpus_and_key_value_heads_divide_one_another():
+    uneven = a_model(attention=Attention(heads=12, kv_heads=3, head_dim=2))
+    with pytest.raises(UsageError, match="divisor or multiple of the model's 3 key-value heads"):
+        check_serving(uneven, InferenceSettings(serving_gpus=2))

@@ -1,0 +1,108 @@
+import pytest
+
+from tokmill.bill.models.load import load_model
+from tokmill.bill.models.model import Attention, Model
+from tokmill.bill.serving.kv_cache import KV_BYTES, kv_cache_lines
+from tokmill.settings.bill import InferenceSettings, ModelSettings
+
+GIB = 1 << 30
+PLAIN = Attention(heads=4, kv_heads=2, head_dim=8)
+
+
+def a_model(attention=PLAIN, *, layers=3, positions=0):
+    return Model("tiny", "llama", layers, 32, 64, 100, positions, False, "silu", attention, ())
+
+
+def cache(model, context, **settings):
+    lines = kv_cache_lines(model, InferenceSettings(**settings), context)
+    return sum(line.n_bytes for line in lines)
+
+
+@pytest.mark.parametrize(
+    ("name", "context", "gib"),
+    [
+        ("llama-2-7b", 4096, 2.0),
+        ("llama-3-8b", 8192, 1.0),
+        ("llama-3-70b", 8192, 2.5),
+        ("llama-3.1-405b", 131_072, 63.0),
+    ],
+)
+def test_published_sizes_are_given_exactly(name, context, gib):
+    assert cache(load_model(ModelSettings(name=name)), context) == gib * GIB
+
+
+def test_a_token_of_gpt_oss_takes_what_its_server_logs():
+    model = load_model(ModelSettings(name="gpt-oss-120b"))
+
+    assert cache(model, 1) == 73_728
+    assert round(5.38 * GIB / 73_728) == 78_352
+
+
+def test_deepseek_keeps_a_compressed_vector_or_expanded_heads():
+    model = load_model(ModelSettings(name="deepseek-v3"))
+
+    assert cache(model, 1) == 70_272
+    assert cache(model, 1, mla_cache="expanded") == 4_997_120
+
+
+def test_a_token_takes_keys_and_values_of_the_key_value_heads_in_every_layer():
+    assert cache(a_model(), 1) == 2 * 3 * 2 * 8 * 2
+    assert cache(a_model(), 10, batch=5) == 2 * 3 * 2 * 8 * 2 * 10 * 5
+
+
+def test_a_sliding_layer_keeps_its_window_and_no_more():
+    model = a_model(Attention(4, 2, 8, windows=(4, 0, 4)))
+    full, sliding = kv_cache_lines(model, InferenceSettings(), 10)[::-1]
+
+    assert (full.symbols["L_kv"], full.symbols["tokens"]) == (1, 10)
+    assert (sliding.symbols["L_kv"], sliding.symbols["tokens"]) == (2, 4)
+    assert sliding.name == "KV cache, sliding layers"
+    assert cache(model, 10) == 2 * 2 * 8 * 2 * (10 + 2 * 4)
+    assert cache(model, 3) == 2 * 2 * 8 * 2 * 3 * 3
+
+
+def test_a_paged_cache_holds_whole_blocks():
+    assert cache(a_model(), 17, kv_block=16) == cache(a_model(), 32)
+    assert cache(a_model(), 32, kv_block=16) == cache(a_model(), 32)
+
+
+@pytest.mark.parametrize(
+    ("kv_type", "share"), [("fp32", 2), ("fp8", 0.5), ("int8", 17 / 32), ("int4", 9 / 32)]
+)
+def test_a_quantized_cache_holds_scales_too(kv_type, share):
+    assert cache(a_model(), 1000, kv_type=kv_type) == share * cache(a_model(), 1000)
+
+
+def test_a_quantized_cache_may_keep_the_last_tokens_in_16_bit():
+    (line,) = kv_cache_lines(a_model(), InferenceSettings(kv_type="int4"), 1000)
+
+    assert line.high_bytes - line.n_bytes == cache(a_model(), 128)
+    assert KV_BYTES["int4"] == 0.5625
+
+
+def test_gpus_share_heads_and_replicate_them_when_there_are_too_few():
+    model = a_model(Attention(heads=8, kv_heads=2, head_dim=8))
+
+    assert cache(model, 10, serving_gpus=2) == cache(model, 10) // 2
+    assert cache(model, 10, serving_gpus=8) == cache(model, 10) // 2
+    (line,) = kv_cache_lines(model, InferenceSettings(serving_gpus=8), 10)
+    assert "replicated" in line.note
+
+
+def test_a_compressed_vector_is_whole_on_every_gpu():
+    model = a_model(Attention(8, 8, 8, kv_rank=16, rope_dim=4, nope_dim=8, value_dim=8), layers=1)
+
+    assert cache(model, 10, serving_gpus=4) == (16 + 4) * 10 * 2
+    assert cache(model, 10, serving_gpus=4, mla_cache="expanded") == 2 * (8 + 4 + 8) * 10 * 2
+
+
+def test_a_context_beyond_the_positions_is_said():
+    (line,) = kv_cache_lines(a_model(positions=8), InferenceSettings(), 10)
+
+    assert line.note == "10 tokens are more than the model's 8 positions"
+
+
+def test_the_last_position_is_still_the_models():
+    (line,) = kv_cache_lines(a_model(positions=8), InferenceSettings(), 8)
+
+    assert line.note == ""

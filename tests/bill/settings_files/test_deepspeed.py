@@ -1,0 +1,229 @@
+import json
+
+import pytest
+
+from tokmill.bill.settings_files import ReadSettings, read_deepspeed
+from tokmill.errors import UsageError
+
+
+def read(tmp_path, values, **options):
+    path = tmp_path / "ds.json"
+    path.write_text(json.dumps(values), encoding="utf-8")
+    return read_deepspeed(path, **options)
+
+
+def test_a_whole_file_of_zero_3_with_offload(tmp_path):
+    found = read(
+        tmp_path,
+        {
+            "bf16": {"enabled": True},
+            "zero_optimization": {
+                "stage": 3,
+                "offload_optimizer": {"device": "cpu", "pin_memory": True},
+                "offload_param": {"device": "cpu", "pin_memory": True},
+                "overlap_comm": True,
+                "contiguous_gradients": True,
+                "sub_group_size": 1e9,
+                "reduce_bucket_size": 5e8,
+                "stage3_gather_16bit_weights_on_model_save": True,
+            },
+            "optimizer": {"type": "AdamW", "params": {"lr": 3e-5, "betas": [0.9, 0.95]}},
+            "gradient_clipping": 1.0,
+            "gradient_accumulation_steps": 4,
+            "train_micro_batch_size_per_gpu": 2,
+            "train_batch_size": 64,
+            "wall_clock_breakdown": False,
+        },
+    )
+    assert found == ReadSettings(
+        training={
+            "micro_batch": 2, "accumulation": 4, "gpus": 8, "precision": "mixed-16",
+            "optimizer": "adamw", "optimizer_step": "fused", "sharding": "zero-3", "offload": "all",
+        },
+        model={},
+        notes=("train_batch_size: 64: taken to mean 8 GPUs",),
+        not_read=(
+            "zero_optimization.offload_optimizer.pin_memory",
+            "zero_optimization.offload_param.pin_memory",
+            "zero_optimization.overlap_comm", "zero_optimization.contiguous_gradients",
+            "zero_optimization.stage3_gather_16bit_weights_on_model_save", "gradient_clipping",
+        ),
+    )  # fmt: skip
+
+
+def test_auto_says_nothing_and_is_noted(tmp_path):
+    found = read(
+        tmp_path,
+        {
+            "train_micro_batch_size_per_gpu": "auto",
+            "train_batch_size": "auto",
+            "bf16": {"enabled": "auto"},
+            "zero_optimization": {"stage": 2, "reduce_bucket_size": "auto"},
+        },
+    )
+    assert found.training == {"sharding": "zero-2"}
+    assert found.notes == (
+        "bf16.enabled: auto, so the option or tokmill's default holds",
+        "auto, counted with DeepSpeed's defaults: zero_optimization.reduce_bucket_size",
+        "auto, so the option or tokmill's default holds: "
+        "train_micro_batch_size_per_gpu, train_batch_size",
+    )
+
+
+@pytest.mark.parametrize(
+    ("values", "precision"),
+    [
+        ({}, "fp32"),
+        ({"fp16": {"enabled": True, "loss_scale": 0}}, "mixed-16"),
+        ({"bf16": {"enabled": False}, "fp16": {"enabled": False}}, "fp32"),
+        ({"bf16": {"enabled": "true"}, "data_types": {"grad_accum_dtype": "fp32"}}, "mixed-18"),
+        ({"bf16": {"enabled": True}, "data_types": {"grad_accum_dtype": "bf16"}}, "mixed-16"),
+        ({"torch_autocast": {"enabled": True, "dtype": "bfloat16"}}, "amp"),
+    ],
+)
+def test_the_precision_scheme(tmp_path, values, precision):
+    assert read(tmp_path, values).training["precision"] == precision
+
+
+@pytest.mark.parametrize(
+    ("optimizer", "expected"),
+    [
+        ({"type": "Adam"}, ("adam", "fused")),
+        ({"type": "AdamW", "params": {"torch_adam": True}}, ("adamw", "foreach")),
+        ({"type": "Lion"}, ("lion", "fused")),
+        ({"type": "SGD", "params": {"momentum": 0.9}}, ("momentum", "foreach")),
+        ({"type": "SGD", "params": {"lr": 0.1}}, ("sgd", "foreach")),
+    ],
+)
+def test_the_optimizer_and_its_step(tmp_path, optimizer, expected):
+    found = read(tmp_path, {"optimizer": optimizer}).training
+    assert (found["optimizer"], found["optimizer_step"]) == expected
+
+
+@pytest.mark.parametrize(
+    ("zero", "offload"),
+    [
+        ({"stage": 2, "offload_optimizer": {"device": "none"}}, None),
+        ({"stage": 2, "offload_optimizer": {"device": "cpu"}}, "optimizer"),
+        ({"stage": 2, "cpu_offload": True}, "optimizer"),
+        ({"stage": 3, "cpu_offload_params": True}, "all"),
+        ({"stage": 3, "offload_optimizer": {"device": "nvme"}}, "optimizer"),
+    ],
+)
+def test_what_is_offloaded(tmp_path, zero, offload):
+    assert read(tmp_path, {"zero_optimization": zero}).training.get("offload") == offload
+
+
+def test_states_on_nvme_count_as_host_ram_and_that_is_noted(tmp_path):
+    offload = {"device": "nvme", "nvme_path": "/local", "ratio": 1, "unheard_of": 1}
+    found = read(tmp_path, {"zero_optimization": {"stage": 3, "offload_optimizer": offload}})
+    assert found.notes == (
+        "zero_optimization.offload_optimizer.device: nvme: counted as host RAM, which then needs "
+        "less",
+    )
+    assert found.not_read == (
+        "zero_optimization.offload_optimizer.nvme_path",
+        "zero_optimization.offload_optimizer.unheard_of",
+    )
+
+
+def test_a_table_without_a_stage_says_no_sharding(tmp_path):
+    found = read(tmp_path, {"zero_optimization": {"overlap_comm": True}})
+    assert found.training == {"precision": "fp32"}
+
+
+def test_types_that_are_not_the_gradients_are_listed(tmp_path):
+    kinds = {"grad_accum_dtype": "fp32", "param_dtype": "bf16"}
+    found = read(tmp_path, {"bf16": {"enabled": True}, "data_types": kinds})
+    assert found.training["precision"] == "mixed-18"
+    assert found.not_read == ("data_types.param_dtype",)
+
+
+def test_gpus_that_share_each_layer(tmp_path):
+    found = read(tmp_path, {"tensor_parallel": {"autotp_size": 4, "tp": 2}})
+    assert found.training["tensor_parallel"] == 4
+    assert found.not_read == ("tensor_parallel.tp",)
+
+
+def test_keys_that_are_not_read_are_listed_with_their_path(tmp_path):
+    found = read(
+        tmp_path,
+        {
+            "optimizer": {"type": "OneBitAdam", "params": {"lr": 1e-4}},
+            "communication_data_type": "fp32",
+            "activation_checkpointing": {"partition_activations": True, "cpu_checkpointing": False},
+            "fp16": {"enabled": True, "fp16_master_weights_and_grads": True},
+            "zero_optimization": {
+                "stage": 3,
+                "reduce_bucket_size": 2e8,
+                "stage3_max_live_parameters": 1e9,
+                "stage3_prefetch_bucket_size": 0,
+                "zero_quantized_weights": True,
+                "zero_hpz_partition_size": 8,
+                "offload_optimizer": {"device": "cpu", "ratio": 0.4},
+                "brand_new": 1,
+            },
+            "sparse_attention": {"mode": "fixed"},
+            "steps_per_print": 10,
+        },
+    )
+    assert found.not_read == (
+        "fp16.fp16_master_weights_and_grads",
+        "optimizer.type: OneBitAdam",
+        "zero_optimization.offload_optimizer.ratio: 0.4",
+        "zero_optimization.reduce_bucket_size: 200000000.0",
+        "zero_optimization.stage3_prefetch_bucket_size: 0",
+        "zero_optimization.zero_quantized_weights",
+        "zero_optimization.zero_hpz_partition_size",
+        "zero_optimization.brand_new",
+        "activation_checkpointing.partition_activations",
+        "communication_data_type",
+        "sparse_attention",
+        "steps_per_print",
+    )
+    assert "says how, not whether" in found.notes[0]
+
+
+def test_batch_sizes_give_what_is_missing(tmp_path):
+    batch = {"train_batch_size": 64, "train_micro_batch_size_per_gpu": 4}
+    assert read(tmp_path, batch, gpus=8).training["accumulation"] == 2
+    assert read(tmp_path, {"train_batch_size": 64}, gpus=8).training["micro_batch"] == 8
+    assert "accumulation" not in read(tmp_path, batch).training
+    assert read(tmp_path, batch).not_read == (
+        "train_batch_size: 64 (of how many GPUs is not known)",
+    )
+
+
+@pytest.mark.parametrize(("gpus", "parts"), [(0, "4 x 3"), (2, "4 x 3 x 2")])
+def test_batch_sizes_that_contradict_each_other_are_refused(tmp_path, gpus, parts):
+    batch = {
+        "train_batch_size": 64,
+        "train_micro_batch_size_per_gpu": 4,
+        "gradient_accumulation_steps": 3,
+    }
+    with pytest.raises(UsageError) as caught:
+        read(tmp_path, batch, gpus=gpus)
+    assert str(caught.value) == (
+        f"{tmp_path / 'ds.json'}: train_batch_size: expected micro batch x accumulation x GPUs, "
+        f"of which {parts} are known, found 64"
+    )
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        ({"zero_optimization": {"stage": 4}}, "zero_optimization.stage: expected 0, 1, 2 or 3, "
+                                              "found 4"),
+        ({"zero_optimization": 3}, "zero_optimization: expected an object, found 3"),
+        ({"zero_optimization": {"stage": 3, "offload_param": {"device": "disk"}}},
+         "zero_optimization.offload_param.device: expected none, cpu or nvme, found 'disk'"),
+        ({"train_micro_batch_size_per_gpu": 0},
+         "train_micro_batch_size_per_gpu: expected between 1 and 16777216, found 0"),
+        ({"gradient_accumulation_steps": 1.5},
+         "gradient_accumulation_steps: expected a whole number, found 1.5"),
+    ],
+)  # fmt: skip
+def test_a_wrong_value_is_one_line(tmp_path, values, message):
+    with pytest.raises(UsageError) as caught:
+        read(tmp_path, values)
+    assert str(caught.value) == f"{tmp_path / 'ds.json'}: {message}"

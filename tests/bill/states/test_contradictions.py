@@ -1,0 +1,119 @@
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tokmill.bill.models.load import load_model
+from tokmill.bill.states.contradictions import check_parallelism
+from tokmill.errors import UsageError
+from tokmill.settings.bill import ModelSettings, TrainingSettings
+
+SERVER = {"gpus": 64}
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        (
+            {"gpus": 12, "tensor_parallel": 4, "pipeline_parallel": 2},
+            r"gpus: expected a multiple of 8 \(tensor_parallel 4 x pipeline_parallel 2 x "
+            r"context_parallel 1\), found 12",
+        ),
+        ({"gpus": 3, "tensor_parallel": 3}, "tensor_parallel: expected a divisor of the 32 heads"),
+        ({"gpus": 64, "tensor_parallel": 64}, "divisor of the 32 heads of a layer, found 64"),
+        (SERVER | {"sequence_parallel": True}, "sequence_parallel: needs tensor_parallel of 2"),
+        (SERVER | {"virtual_stages": 2}, "virtual_stages: 2 chunks need pipeline_parallel"),
+        (SERVER | {"pipeline_parallel": 64}, "expected at most the 32 layers, found 64"),
+        (
+            {"gpus": 5, "pipeline_parallel": 5, "framework": "megatron"},
+            "pipeline_parallel: 5 stages of 1 chunks do not divide the 32 layers",
+        ),
+        (
+            SERVER | {"pipeline_parallel": 4, "virtual_stages": 3},
+            "4 stages of 3 chunks do not divide the 32 layers",
+        ),
+        (SERVER | {"pipeline_parallel": 4, "sharding": "zero-2"}, "zero-2 does not work with pipe"),
+        (SERVER | {"pipeline_parallel": 4, "sharding": "zero-3"}, "choose zero-1"),
+        (SERVER | {"expert_parallel": 8}, "the model has no experts to share among 8 GPUs"),
+        (SERVER | {"context_parallel": 8, "sequence": 4100}, "multiple of 8, .*, found 4100"),
+        (
+            SERVER | {"tensor_parallel": 8, "sequence_parallel": True, "sequence": 4100},
+            "sequence: expected a multiple of 8",
+        ),
+        ({"offload": "optimizer"}, "offload: optimizer needs sharding zero-1, .*, found ddp"),
+        (
+            {"offload": "optimizer", "sharding": "distributed-optimizer"},
+            "offload: optimizer needs sharding zero-1",
+        ),
+        ({"offload": "all", "sharding": "zero-2"}, "offload: weights need sharding zero-3 or fsdp"),
+        ({"offload": "optimizer", "sharding": "fsdp"}, "fsdp offloads weights and .*; choose all"),
+        ({"weights": "nf4"}, "weights: nf4 is for weights that are not trained, but adapter is"),
+    ],
+)
+def test_settings_that_contradict_each_other_or_a_dense_model_are_refused(
+    settings: dict[str, Any], message: str
+) -> None:
+    model = load_model(ModelSettings(name="llama-3-8b"))
+    with pytest.raises(UsageError, match=message):
+        check_parallelism(model, TrainingSettings(**settings))
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"gpus": 6, "expert_parallel": 6}, "expected a divisor of the 8 experts of a layer"),
+        (
+            {"gpus": 8, "tensor_parallel": 4, "expert_parallel": 4},
+            r"divisor of the 2 GPUs that hold the same layers .*, found 4",
+        ),
+    ],
+)
+def test_experts_that_cannot_be_shared_so_are_refused(
+    settings: dict[str, Any], message: str
+) -> None:
+    model = load_model(ModelSettings(name="mixtral-8x7b"))
+    with pytest.raises(UsageError, match=message):
+        check_parallelism(model, TrainingSettings(**settings))
+
+
+@pytest.mark.parametrize(
+    ("numbers", "tensor_parallel", "message"),
+    [
+        ({"heads": 12, "kv_heads": 6}, 4, "a divisor or a multiple of the 6 key-value heads"),
+        ({"heads": 8, "ffn": 100}, 8, "a divisor of the ffn width 100, found 8"),
+    ],
+)
+def test_widths_that_tensor_parallelism_cannot_split_are_refused(
+    numbers: dict[str, int], tensor_parallel: int, message: str
+) -> None:
+    shape = {"layers": 2, "hidden": 96, "ffn": 256, "vocabulary": 1000}
+    model = load_model(ModelSettings(family="llama", **(shape | numbers)))
+    training = TrainingSettings(gpus=8, tensor_parallel=tensor_parallel)
+    with pytest.raises(UsageError, match=message):
+        check_parallelism(model, training)
+
+
+def test_the_width_of_an_expert_must_divide_too() -> None:
+    numbers = {"layers": 2, "hidden": 64, "heads": 8, "kv_heads": 8, "vocabulary": 100}
+    mixture = {"ffn": 128, "experts": 4, "active_experts": 2, "expert_ffn": 36}
+    model = load_model(ModelSettings(family="qwen3_moe", **numbers, **mixture))
+    with pytest.raises(UsageError, match="a divisor of the expert width 36, found 8"):
+        check_parallelism(model, TrainingSettings(gpus=8, tensor_parallel=8))
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {},
+        {"gpus": 64, "tensor_parallel": 16, "pipeline_parallel": 2, "context_parallel": 2},
+        {"gpus": 64, "tensor_parallel": 8, "sequence_parallel": True, "sequence": 8192},
+        {"gpus": 5, "pipeline_parallel": 5},
+        {"gpus": 8, "pipeline_parallel": 4, "virtual_stages": 8, "sharding": "zero-1"},
+        {"sharding": "zero-2", "offload": "optimizer"},
+        {"gpus": 8, "sharding": "fsdp", "offload": "all"},
+        {"adapter": "lora", "weights": "nf4"},
+    ],
+)
+def test_what_trainers_do_is_accepted(settings: dict[str, Any]) -> None:
+    check_parallelism(load_model(ModelSettings(name="llama-3-8b")), TrainingSettings(**settings))

@@ -1,0 +1,56 @@
+from __future__ import annotations
+
+import pytest
+
+from tokmill.bill.states.precision import SCHEMES, WEIGHT_BYTES, frozen_type, scheme_of
+from tokmill.settings.bill import PRECISIONS, WEIGHTS, TrainingSettings
+
+
+@pytest.mark.parametrize(
+    ("precision", "n_bytes"),
+    [
+        ("fp32", 16),
+        ("amp", 16),
+        ("pure-16", 8),
+        ("mixed-16", 16),
+        ("mixed-18", 18),
+        ("mixed-20", 20),
+        ("bf16-states", 12),
+    ],
+)
+def test_a_scheme_with_adamw_has_the_bytes_of_its_name(precision: str, n_bytes: int) -> None:
+    scheme = SCHEMES[precision]
+    copies = scheme.master + scheme.main_gradient
+    assert scheme.weight + scheme.gradient + copies + 2 * scheme.moment == n_bytes
+
+
+def test_every_choice_of_the_settings_has_a_scheme_or_a_weight() -> None:
+    assert set(SCHEMES) == set(PRECISIONS)
+    assert set(WEIGHT_BYTES) == set(WEIGHTS) - {"auto"}
+
+
+def test_nf4_has_a_scale_for_64_weights_and_doubly_quantized_a_byte_for_it() -> None:
+    assert WEIGHT_BYTES["nf4"] == 0.5625
+    assert round(WEIGHT_BYTES["nf4-double"], 5) == 0.51587
+
+
+def test_adapters_of_a_16_bit_base_are_trained_in_fp32() -> None:
+    lora = TrainingSettings(precision="pure-16", adapter="lora")
+    assert (scheme_of(lora).weight, scheme_of(lora).gradient) == (4, 4)
+    assert scheme_of(TrainingSettings(precision="pure-16")).weight == 2
+
+
+@pytest.mark.parametrize(
+    ("precision", "weights", "expected"),
+    [
+        ("amp", "auto", "bf16"),
+        ("pure-16", "auto", "bf16"),
+        ("fp32", "auto", "fp32"),
+        ("bf16-states", "auto", "fp32"),
+        ("amp", "nf4", "nf4"),
+    ],
+)
+def test_frozen_weights_are_as_asked_or_as_layers_compute(
+    precision: str, weights: str, expected: str
+) -> None:
+    assert frozen_type(TrainingSettings(precision=precision, weights=weights)) == expected

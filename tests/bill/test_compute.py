@@ -1,0 +1,174 @@
+from math import log
+
+import pytest
+
+from tokmill.bill.compute import compute, long_documents, operations_per_token
+from tokmill.bill.dataset_size import DatasetSize
+from tokmill.bill.gpus import Gpu, find_gpu
+from tokmill.bill.models.load import load_model
+from tokmill.bill.models.model import Attention, Experts, Model, Tensor
+from tokmill.settings.bill import ModelSettings, TrainingSettings
+
+LAYERS = (0, 1)
+ATTENTION = Attention(heads=2, kv_heads=2, head_dim=3)
+EMBEDDING = Tensor("embed", (10, 4), "embedding", "embedding", "vocabulary")
+POSITIONS = Tensor("positions", (64, 4), "embedding", "embedding")
+UP = Tensor("{}.up", (8, 4), "mlp", "linear", "columns", 4, 8, LAYERS)
+HEAD = Tensor("head", (10, 4), "head", "linear", "vocabulary", 4, 10)
+STACKED = Tensor("{}.experts", (6, 8, 4), "experts", "experts", "columns", 4, 8, LAYERS)
+
+
+def a_model(*tensors, tied=False, experts=None, attention=ATTENTION):
+    return Model("tiny", "llama", 2, 4, 8, 10, 64, tied, "silu", attention, tensors, experts)
+
+
+def a_dataset(tokens=1000, documents=10, **more):
+    return DatasetSize("pretrain", tokens, documents, 2, **more)
+
+
+def operations(model, sequence=0, **training):
+    return operations_per_token(model, TrainingSettings(**training), sequence)
+
+
+def test_a_token_takes_six_operations_a_parameter_that_it_meets():
+    assert operations(a_model(EMBEDDING, POSITIONS, UP, HEAD)) == (6 * (2 * 32 + 40), 0)
+
+
+def test_a_tied_embedding_is_the_head_and_counts_once():
+    assert operations(a_model(EMBEDDING, POSITIONS, UP, tied=True)) == (6 * (2 * 32 + 40), 0)
+
+
+def test_a_token_meets_the_experts_that_it_chooses():
+    model = a_model(STACKED, experts=Experts(6, 2, 8, 0, LAYERS))
+    assert operations(model) == (6 * 2 * 2 * 32, 0)
+
+
+def test_experts_that_a_token_does_not_choose_are_not_run_again():
+    model = a_model(STACKED, experts=Experts(6, 2, 8, 0, LAYERS))
+    assert operations(model, checkpointing="full")[1] == 2 * 2 * 2 * 32
+
+
+def test_compressed_attention_scores_and_sums_with_different_widths():
+    mla = Attention(2, 2, 4, kv_rank=8, rope_dim=2, nope_dim=4, value_dim=8)
+    assert operations(a_model(attention=mla), 100) == (12 * 2 * 2 * (2 + 4 + 8) // 2 * 100, 0)
+
+
+def test_attention_takes_twelve_operations_a_width_layer_and_token_of_the_sequence():
+    assert operations(a_model(), 100) == (12 * 2 * 2 * 3 * 100, 0)
+
+
+def test_a_sliding_layer_attends_to_its_window():
+    model = a_model(attention=Attention(2, 2, 3, windows=(0, 16)))
+    assert operations(model, 100) == (12 * 2 * 3 * (100 + 16), 0)
+
+
+def test_gpt_3_takes_what_its_paper_says():
+    """Brown et al. 2020, table D.1: 3.14e23 for 300e9 tokens and 174.6e9 parameters."""
+    model = load_model(
+        ModelSettings(family="gpt2", layers=96, hidden=12288, heads=96, ffn=49152,
+                      vocabulary=50257, positions=2048)
+    )  # fmt: skip
+    found, _ = operations(model, 0)
+    assert found * 300e9 == pytest.approx(3.14e23, rel=0.01)
+
+
+def test_full_checkpointing_runs_the_layers_forward_again():
+    model = a_model(UP, HEAD)
+    assert operations(model, 100, checkpointing="full")[1] == 2 * 64 + 4 * 2 * 2 * 3 * 100
+    assert operations(model, 100, checkpointing="selective")[1] == 4 * 2 * 2 * 3 * 100
+
+
+def test_a_frozen_base_has_no_gradients_of_weights():
+    assert operations(a_model(UP), adapter="lora") == (4 * 64, 0)
+
+
+def test_steps_are_whole_batches_over_all_gpus():
+    training = TrainingSettings(
+        micro_batch=3, accumulation=2, gpus=8, tensor_parallel=2, epochs=2.5
+    )
+    found = compute(a_model(UP), training, a_dataset(24 * 10 * 16 + 9), sequence=16)
+    assert (found.step_sequences, found.step_tokens) == (3 * 2 * 4, 24 * 16)
+    assert (found.steps_per_epoch, found.steps) == (10, 25)
+
+
+def test_operations_are_those_of_all_epochs():
+    once, thrice = (
+        compute(a_model(UP), TrainingSettings(epochs=n), a_dataset(1000), sequence=10)
+        for n in (1.0, 3.0)
+    )
+    assert thrice.operations == 3 * once.operations == 3 * 1000 * once.operations_per_token
+
+
+def test_chats_that_are_not_packed_are_a_sequence_each():
+    chats = DatasetSize("sft", 10_000, 50, 2, mask=True)
+    packed = DatasetSize("sft", 10_000, 50, 2, mask=True, capacity=100)
+    training = TrainingSettings(micro_batch=10)
+    assert compute(a_model(UP), training, chats, sequence=100).steps_per_epoch == 5
+    assert compute(a_model(UP), training, packed, sequence=100).steps_per_epoch == 10
+
+
+def test_a_dataset_smaller_than_a_step_is_said():
+    found = compute(a_model(UP), TrainingSettings(micro_batch=99), a_dataset(1000), sequence=100)
+    assert found.steps_per_epoch == 0
+    assert "the dataset is smaller than a step of 99 sequences" in found.notes
+
+
+def test_time_is_executed_operations_at_the_share_of_the_peak():
+    model, training = a_model(UP), TrainingSettings(mfu=0.5, gpus=4, checkpointing="full")
+    gpu = Gpu("test", 1 << 30, flops=1000.0)
+    found = compute(model, training, a_dataset(1000), sequence=10, gpu=gpu)
+    assert found.operations == (6 * 64 + 12 * 2 * 2 * 3 * 10) * 1000
+    assert found.operations_with_recompute == (8 * 64 + 16 * 2 * 2 * 3 * 10) * 1000
+    assert found.seconds == found.operations_with_recompute / (0.5 * 1000 * 4)
+
+
+@pytest.mark.parametrize(
+    ("gpu", "precision", "why"),
+    [
+        (None, "amp", "the GPU is not known"),
+        (Gpu("24GiB", 24 << 30), "amp", "the GPU is not known"),
+        (find_gpu("4090"), "fp32", "only the peak in 16 bit is known; precision is fp32"),
+    ],
+)
+def test_no_time_is_given_without_a_peak_that_applies(gpu, precision, why):
+    found = compute(
+        a_model(UP), TrainingSettings(precision=precision), a_dataset(), sequence=10, gpu=gpu
+    )
+    assert found.seconds is None
+    assert why in found.notes[0]
+
+
+def test_tokens_per_parameter_stand_beside_chinchillas_twenty():
+    found = compute(a_model(UP), TrainingSettings(), a_dataset(640), sequence=10)
+    assert (found.tokens_per_parameter, found.chinchilla_tokens) == (10.0, 20 * 64)
+
+
+def test_documents_of_longer_classes_are_longer_than_the_context():
+    lengths = a_dataset(tokens=70, length_histogram=(0, 0, 4, 0, 2))  # 4..7 and 16..31 tokens
+    found = long_documents(lengths, 15)
+    assert (found.least, found.documents, found.most) == (2, 2, 2)
+    assert found.share == pytest.approx(2 / 6)
+    assert 0 < found.tokens_beyond == pytest.approx(found.tokens - 2 * 15, abs=1)
+    assert found.tokens == pytest.approx(70 * 2 * 22.68 / (2 * 22.68 + 4 * 5.36), abs=1)
+
+
+def test_a_class_on_both_sides_of_the_context_gives_bounds():
+    found = long_documents(a_dataset(tokens=2300, length_histogram=(0, 0, 0, 0, 100)), 23)
+    assert (found.least, found.most) == (0, 100)
+    assert found.documents == 42  # log2(32 / 24) of 100
+    mean = (31 - 16) / log(31 / 16)
+    assert found.tokens == round(2300 * log(32 / 24, 2) * (31 - 24) / log(31 / 24) / mean)
+
+
+def test_a_document_as_long_as_the_context_is_not_longer():
+    found = long_documents(a_dataset(tokens=160, length_histogram=(0, 0, 0, 0, 10)), 16)
+    assert (found.least, found.most) == (0, 10)
+
+
+def test_no_document_is_longer_than_a_large_context():
+    found = long_documents(a_dataset(tokens=50, length_histogram=(5, 3, 2)), 7)
+    assert (found.most, found.documents, found.share, found.tokens) == (0, 0, 0.0, 0)
+
+
+def test_an_empty_dataset_has_no_long_documents():
+    assert long_documents(a_dataset(0, 0), 8).share == 0.0

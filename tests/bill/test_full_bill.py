@@ -1,0 +1,144 @@
+"""Budgets put together: of a model, a dataset, or both."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tokmill.bill.dataset_size import DatasetSize
+from tokmill.bill.disk_files import predicted_disk
+from tokmill.bill.formula import Bill
+from tokmill.bill.full_bill import Budgets, BudgetSettings, OnDisk, as_json, budgets, check, on_disk
+from tokmill.bill.host_ram.machine import Machine
+from tokmill.errors import UsageError, VerifyError
+from tokmill.settings.bill import InferenceSettings, ModelSettings, TrainingSettings
+
+NUMBERS = ModelSettings(family="llama", layers=2, hidden=64, heads=4, ffn=128, tied="yes")
+SIZE = DatasetSize(
+    "sft", 10_000, 20, 2, mask=True, vocabulary=300, capacity=512, length_histogram=(0,) * 8 + (20,)
+)
+DISK = OnDisk("out", SIZE, predicted_disk(SIZE, slices=1), 10**9)
+
+
+def made(model: ModelSettings = NUMBERS, disk: OnDisk | None = DISK, **training: Any) -> Budgets:
+    settings = BudgetSettings(model, TrainingSettings(**training), InferenceSettings(), ("note",))
+    return budgets(settings, disk, Machine())
+
+
+def test_a_model_by_numbers_has_the_vocabulary_of_the_dataset():
+    found = made().of_model
+    assert found is not None
+    layer = 4 * 64 * 64 + 3 * 64 * 128 + 2 * 64
+    assert found.model.parameters == 300 * 64 + 2 * layer + 64
+
+
+def test_a_dataset_with_more_ids_than_the_model_is_noted():
+    small = ModelSettings(**{**asdict(NUMBERS), "vocabulary": 299})
+    assert made(small).settings.notes == (
+        "note",
+        "vocabulary: the dataset's tokenizer has 300 ids, the model's embedding 299: "
+        "resize the embedding to train on this dataset",
+    )
+    assert made().settings.notes == ("note",)
+
+
+def test_sequences_are_as_long_as_packed_rows_unless_the_settings_say():
+    assert made().settings.training.sequence == 512
+    assert made(sequence=128).settings.training.sequence == 128
+    assert made(ModelSettings(name="gpt2"), None).settings.training.sequence == 1024
+
+
+def test_without_a_model_there_is_disk_and_host_alone():
+    found = made(ModelSettings())
+    assert found.of_model is None
+    assert found.disk is DISK
+    assert found.additions
+    assert isinstance(found.host.peak, Bill)
+
+
+def test_without_a_dataset_nothing_is_said_of_one():
+    found = made(ModelSettings(name="gpt2"), None, gpu="T4")
+    assert found.additions == ()
+    assert found.of_model is not None
+    assert (found.of_model.compute, found.of_model.long_documents) == (None, None)
+    assert found.of_model.advice is not None
+
+
+def test_without_a_gpu_there_is_no_advice():
+    found = made().of_model
+    assert found is not None
+    assert (found.gpu, found.advice) == (None, None)
+    assert found.compute is not None
+    assert found.compute.tokens == 10_000
+
+
+@pytest.mark.parametrize(
+    "found",
+    [made(gpu="T4"), made(), made(ModelSettings()), made(ModelSettings(name="gpt2"), None)],
+    ids=["all", "no GPU", "no model", "no dataset"],
+)
+def test_json_is_plain_and_has_the_same_keys_whatever_is_there(found: Budgets):
+    plain = as_json(found)
+    assert json.dumps(plain)
+    assert list(plain) == [
+        "schema", "settings", "notes", "not_read", "model", "gpu", "training", "inference",
+        "advice", "compute", "long_documents", "host", "disk",
+    ]  # fmt: skip
+    assert list(plain["disk"]) == [
+        "directory", "free_bytes", "dataset", "found", "additions", "checkpoints"
+    ]  # fmt: skip
+    assert plain["notes"] == ["note"]
+
+
+def test_a_run_is_checked_before_its_dataset_and_vocabulary_are_there():
+    check(BudgetSettings(NUMBERS, TrainingSettings(gpu="T4"), InferenceSettings()))
+    check(BudgetSettings(ModelSettings(), TrainingSettings(), InferenceSettings()))
+
+
+@pytest.mark.parametrize(
+    ("model", "training", "expected"),
+    [
+        (ModelSettings(), {"gpu": "Voodoo"}, "gpu: 'Voodoo' is not known"),
+        (ModelSettings(family="llama", layers=2), {}, "--hidden"),
+        (NUMBERS, {"gpus": 3, "tensor_parallel": 3}, "3"),
+        (NUMBERS, {"offload": "optimizer"}, "offload"),
+    ],
+)
+def test_what_would_fail_at_the_end_fails_before_the_run(model, training, expected):
+    with pytest.raises(UsageError, match=expected):
+        check(BudgetSettings(model, TrainingSettings(**training), InferenceSettings()))
+
+
+FINISHED = {
+    "config": {},
+    "tokenizer": {"vocab_size": 9},
+    "dtype": "uint16",
+    "totals": {"tokens": 3, "documents": 1},
+    "length_histogram": [0, 1],
+    "sources": [],
+    "shards": [{"name": "train-0000000-0000", "split": "train", "tokens": 3, "documents": 1}],
+    "files": [
+        {"name": "train-0000000-0000.bin", "bytes": 6},
+        {"name": "train-0000000-0000.idx", "bytes": 62},
+    ],
+}
+
+
+def test_a_finished_dataset_is_its_files_its_size_and_what_is_free_beside_it(tmp_path: Path):
+    for entry in FINISHED["files"]:
+        (tmp_path / entry["name"]).write_bytes(bytes(entry["bytes"]))
+    found = on_disk(tmp_path, FINISHED)
+    assert found.directory == str(tmp_path)
+    assert found.bill.n_bytes == 68
+    assert (found.size.tokens, found.size.vocabulary) == (3, 9)
+    assert found.free_bytes > 0
+    assert found.found is not None
+
+
+def test_a_directory_without_the_files_is_damaged(tmp_path: Path):
+    with pytest.raises(VerifyError, match="found nothing"):
+        on_disk(tmp_path, FINISHED)

@@ -1,0 +1,89 @@
+import pytest
+
+from tokmill.bill.gpus import find_gpu, known_gpus
+from tokmill.errors import UsageError
+
+
+@pytest.mark.parametrize(
+    ("text", "name"),
+    [
+        ("a100-80", "A100 80GB"),
+        ("A100 40 GB", "A100 40GB"),
+        ("A100", "A100 40GB"),
+        ("4090", "RTX 4090"),
+        ("rtx4090", "RTX 4090"),
+        ("RTX 3090 24GB", "RTX 3090"),
+        ("h100_80g", "H100 SXM"),
+        ("v100-32", "V100 32GB"),
+        ("2080ti", "RTX 2080 Ti"),
+        ("6000ada", "RTX 6000 Ada"),
+    ],
+)
+def test_a_name_is_found_as_people_write_it(text, name):
+    assert find_gpu(text).name == name
+
+
+@pytest.mark.parametrize(
+    ("text", "name"),
+    [
+        ("NVIDIA A100-SXM4-80GB", "A100 80GB"),
+        ("NVIDIA A100 80GB PCIe", "A100 80GB"),
+        ("NVIDIA A100-PCIE-40GB", "A100 40GB"),
+        ("NVIDIA H100 80GB HBM3", "H100 SXM"),
+        ("NVIDIA H100 PCIe", "H100 PCIe"),
+        ("NVIDIA H100 NVL", "H100 NVL"),
+        ("NVIDIA GH200 480GB", "GH200"),
+        ("NVIDIA GeForce RTX 4090", "RTX 4090"),
+        ("NVIDIA RTX A6000", "A6000"),
+        ("NVIDIA RTX 6000 Ada Generation", "RTX 6000 Ada"),
+        ("NVIDIA RTX PRO 6000 Blackwell Workstation Edition", "RTX PRO 6000"),
+        ("NVIDIA A10G", "A10G"),
+        ("NVIDIA A10", "A10"),
+        ("NVIDIA L40S", "L40S"),
+        ("Tesla V100-SXM2-16GB", "V100 16GB"),
+        ("Tesla T4", "T4"),
+        ("AMD Instinct MI300X", "MI300X"),
+    ],
+)
+def test_a_name_is_found_as_torch_gives_it(text, name):
+    assert find_gpu(text).name == name
+
+
+def test_every_built_in_gpu_is_found_by_its_own_name():
+    assert [find_gpu(gpu.name) for gpu in known_gpus()] == list(known_gpus())
+
+
+@pytest.mark.parametrize(
+    ("text", "n_bytes"),
+    [("24GiB", 24 << 30), ("24GB", 24_000_000_000), (" 79.5 gib ", 85_362_475_008)],
+)
+def test_a_size_is_taken_in_its_own_unit(text, n_bytes):
+    gpu = find_gpu(text)
+
+    assert (gpu.memory_bytes, gpu.flops) == (n_bytes, 0)
+
+
+@pytest.mark.parametrize("text", ["voodoo 2", "", "24", "a100-60"])
+def test_an_unknown_name_lists_the_known_ones(text):
+    with pytest.raises(UsageError, match=r"not known: expected its memory \(24GiB\) or one of"):
+        find_gpu(text)
+
+
+@pytest.mark.parametrize("text", ["0GiB", "1MB", "2000TiB", "9" * 400 + "GiB"])
+def test_a_size_that_no_gpu_has_is_refused(text):
+    with pytest.raises(UsageError, match=r"of one \(24GiB, 256MiB or more\), found"):
+        find_gpu(text)
+
+
+def test_a_program_has_less_than_the_number_on_the_box():
+    on_the_box = {"A100 80GB": 80, "H100 SXM": 80, "RTX 4090": 24, "T4": 16, "H200": 141}
+
+    assert all(find_gpu(name).memory_bytes < gib << 30 for name, gib in on_the_box.items())
+    assert all(find_gpu(name).memory_bytes > 0.9 * (gib << 30) for name, gib in on_the_box.items())
+
+
+def test_the_peak_is_that_of_dense_products_with_sums_in_fp32():
+    assert find_gpu("A100").flops == 312e12
+    assert find_gpu("H100").flops == 989.4e12
+    assert find_gpu("4090").flops == 165.2e12
+    assert find_gpu("T4").matrix_type == "fp16"

@@ -1,0 +1,315 @@
+"""The bill of a training step: peaks that were measured once, and what follows from the order."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from tokmill.bill.formula import Bill, evaluate
+from tokmill.bill.models.load import load_model
+from tokmill.bill.models.model import Model
+from tokmill.bill.training_bill import allocated_bytes, training_bill
+from tokmill.errors import UsageError
+from tokmill.settings.bill import ModelSettings, TrainingSettings
+
+MIB = 1 << 20
+GIB = 1 << 30
+
+
+def named(name: str) -> Model:
+    """Give a built-in model without dropout, as the anchors were measured."""
+    return replace(load_model(ModelSettings(name=name)), dropout=0.0)
+
+
+def moment(name: str, model: Model, **settings: Any) -> Bill:
+    moments = training_bill(model, TrainingSettings(**settings)).moments
+    return next(bill for bill in moments if bill.title.endswith(name))
+
+
+def amount(bill: Bill, start: str) -> int:
+    return sum(line.n_bytes for line in bill.lines if line.name.startswith(start))
+
+
+ANCHORS = [
+    ("gpt2", "fp32", 1, 16, {}, 2373.5),
+    ("gpt2", "fp32", 1, 16, {"optimizer_step": "for-loop"}, 2193.3),
+    ("gpt2", "fp32", 1, 16, {"optimizer": "sgd"}, 1243.9),
+    ("gpt2", "fp32", 1, 16, {"optimizer": "momentum"}, 1718.6),
+    ("gpt2", "fp32", 1, 1024, {}, 3075.8),
+    ("gpt2", "fp32", 8, 1024, {}, 14637.8),
+    ("gpt2", "fp32", 8, 1024, {"checkpointing": "full"}, 6479.8),
+    ("gpt2", "fp32", 8, 1024, {"attention": "eager"}, 18857.3),
+    ("gpt2", "fp32", 8, 1024, {"attention": "eager", "checkpointing": "full"}, 6503.8),
+    ("gpt2", "pure-16", 8, 1024, {}, 9677.0),
+    ("tinyllama-1.1b", "pure-16", 4, 2048, {}, 26342.5),
+    (
+        "tinyllama-1.1b", "pure-16", 4, 2048,
+        {"checkpointing": "full", "optimizer_step": "for-loop"}, 10143.1,
+    ),
+    ("tinyllama-1.1b", "amp", 4, 2048, {}, 38162.5),
+    ("llama-3-8b", "pure-16", 1, 8192, {}, 115611.6),
+    (
+        "llama-3-8b", "pure-16", 1, 8192,
+        {"checkpointing": "full", "optimizer_step": "for-loop"}, 63270.1,
+    ),
+]  # fmt: skip
+"""Peaks in MiB by MemTracker on fake tensors, with the causal mask that this makes."""
+
+
+@pytest.mark.parametrize(("name", "precision", "batch", "sequence", "settings", "mib"), ANCHORS)
+def test_measured_peaks_are_met(
+    name: str, precision: str, batch: int, sequence: int, settings: dict[str, Any], mib: float
+) -> None:
+    settings = {"attention": "sdpa-mask"} | settings
+    training = TrainingSettings(
+        precision=precision, micro_batch=batch, sequence=sequence, **settings
+    )
+    found = training_bill(named(name), training).allocated_bytes / MIB
+    assert found == pytest.approx(mib, rel=0.0001)
+
+
+def test_gpt2_under_autocast_is_met_but_for_cudas_rule_of_powers() -> None:
+    training = TrainingSettings(
+        precision="amp", micro_batch=8, sequence=1024, attention="sdpa-mask"
+    )
+    powers = 6 * 3072 * 8 * 1024 * 12
+    found = (training_bill(named("gpt2"), training).allocated_bytes - powers) / MIB
+    assert found == pytest.approx(10925.4, rel=0.0001)
+
+
+def test_llama_3_8b_keeps_56_gib_at_8192_tokens_and_takes_8_for_the_loss() -> None:
+    bill = moment(
+        "start of backward", named("llama-3-8b"), precision="pure-16", sequence=8192,
+        attention="sdpa-mask",
+    )  # fmt: skip
+    masks = 2 * 8192**2 * 32
+    kept = amount(bill, "activations") + amount(bill, "loss:") - masks
+    assert kept / GIB == pytest.approx(56.2, abs=0.05)
+    assert amount(bill, "loss backward") / GIB == pytest.approx(7.8, abs=0.05)
+
+
+@pytest.mark.parametrize(
+    ("name", "settings", "gib"),
+    [
+        ("llama-3.1-8b", {"gpus": 8, "micro_batch": 2, "checkpointing": "selective"}, 82.4),
+        ("llama-3.1-8b", {"gpus": 128, "micro_batch": 2, "checkpointing": "selective"}, 67.0),
+        (
+            "llama-3.1-70b",
+            {
+                "gpus": 256, "tensor_parallel": 8, "sequence_parallel": True, "micro_batch": 16,
+                "checkpointing": "full",
+            },
+            71.9,
+        ),
+    ],
+)  # fmt: skip
+def test_torchtitans_published_memory_is_met_within_15_percent(
+    name: str, settings: dict[str, Any], gib: float
+) -> None:
+    training = TrainingSettings(
+        precision="amp", sharding="fsdp", sequence=8192, optimizer_step="fused", **settings
+    )
+    assert training_bill(named(name), training).peak.n_bytes / GIB == pytest.approx(gib, rel=0.15)
+
+
+def test_flash_attention_is_linear_in_the_sequence() -> None:
+    kept = [
+        amount(
+            moment("start of backward", named("llama-3-8b"), precision="pure-16", sequence=n),
+            "activations",
+        )
+        for n in (1024, 2048, 4096)
+    ]
+    assert kept[2] - kept[1] == 2 * (kept[1] - kept[0])
+
+
+def test_every_line_is_what_its_formula_gives() -> None:
+    for bill in training_bill(named("llama-3-8b"), TrainingSettings(adapter="lora")).moments:
+        assert bill.n_bytes == sum(round(evaluate(x.formula, x.symbols)) for x in bill.lines)
+
+
+def test_the_peak_is_the_greatest_moment() -> None:
+    bill = training_bill(named("gpt2"), TrainingSettings(sequence=1024, micro_batch=8))
+    assert bill.peak.n_bytes == max(moment.n_bytes for moment in bill.moments)
+    assert bill.allocated_bytes == allocated_bytes(bill.peak)
+    assert [moment.title.partition(": ")[2] for moment in bill.moments] == [
+        "end of forward", "start of backward", "backward of the final norm",
+        "backward of the last layer", "backward of the first layer", "end of backward",
+        "optimizer's step",
+    ]  # fmt: skip
+
+
+def test_allocated_is_the_bill_without_reserve_and_context() -> None:
+    peak = training_bill(named("gpt2"), TrainingSettings(sequence=16)).peak
+    outside = amount(peak, "fragmentation") + amount(peak, "CUDA context")
+    assert allocated_bytes(peak) == peak.n_bytes - outside
+    assert amount(peak, "CUDA context") == 500 * MIB
+
+
+def test_gradients_come_in_backward_unless_they_are_accumulated() -> None:
+    def at_start(accumulation: int) -> int:
+        settings = {"precision": "fp32", "sequence": 16, "accumulation": accumulation}
+        return amount(moment("start of backward", named("gpt2"), **settings), "gradients")
+
+    assert (at_start(1), at_start(2)) == (0, 4 * named("gpt2").parameters)
+
+
+def test_a_tied_embedding_sums_two_gradients_at_the_end() -> None:
+    end = moment("end of backward", named("gpt2"), precision="fp32", sequence=16)
+    table = 4 * 50257 * 768
+    assert amount(end, "gradients of the tied") == 3 * table
+    assert amount(end, "gradients") - 3 * table == 4 * named("gpt2").parameters - table
+
+
+def test_a_tied_embedding_that_is_narrower_than_the_layers_counts_by_its_own_width() -> None:
+    model = named("opt-350m")
+    end = moment("end of backward", model, precision="fp32", sequence=16)
+    table = 4 * 50272 * 512
+    assert amount(end, "gradients of the tied") == 3 * table
+    assert amount(end, "gradients") - 3 * table == 4 * model.parameters - table
+
+
+def test_checkpointed_autocast_holds_all_casts_only_in_forward() -> None:
+    settings = {"precision": "amp", "sequence": 16, "checkpointing": "full"}
+    forward = moment("end of forward", named("gpt2"), **settings)
+    backward = moment("start of backward", named("gpt2"), **settings)
+    assert amount(forward, "16-bit casts") > 2 * 80_000_000
+    assert amount(backward, "16-bit casts") == 2 * 50257 * 768
+
+
+def test_the_first_pipeline_stage_holds_most_micro_batches_and_no_loss() -> None:
+    settings = {
+        "precision": "pure-16", "sequence": 2048, "gpus": 4, "pipeline_parallel": 4,
+        "accumulation": 8,
+    }  # fmt: skip
+    bill = training_bill(named("llama-3-8b"), TrainingSettings(**settings))
+    assert not any(title.endswith("of forward") for title in (b.title for b in bill.moments))
+    kept = next(x for x in bill.peak.lines if x.name == "activations: attention")
+    assert kept.symbols["layers_kept"] == 4 * 8 - 1
+
+
+def test_interleaved_stages_hold_more() -> None:
+    def kept(chunks: int) -> float:
+        settings = {
+            "precision": "pure-16", "sequence": 2048, "gpus": 4, "pipeline_parallel": 4,
+            "accumulation": 8, "virtual_stages": chunks, "framework": "megatron",
+        }  # fmt: skip
+        peak = training_bill(named("llama-3-8b"), TrainingSettings(**settings)).peak
+        line = next(x for x in peak.lines if x.name == "activations: layers")
+        return line.symbols["layers_kept"] + 1
+
+    assert (kept(1), kept(2)) == (32, 32 * (1 + 3 / (4 * 2)))
+
+
+def test_fewer_micro_batches_than_stages_are_all_that_is_held() -> None:
+    settings = {
+        "precision": "pure-16", "sequence": 2048, "gpus": 4, "pipeline_parallel": 4,
+        "accumulation": 2, "framework": "megatron",
+    }  # fmt: skip
+    last = moment("backward of the last layer", named("llama-3-8b"), **settings)
+    line = next(x for x in last.lines if x.name == "activations: layers")
+    assert line.symbols["layers_kept"] == 2 * 8 - 1
+
+
+def test_a_sequence_that_is_not_said_is_2048_tokens_or_the_positions() -> None:
+    said = training_bill(named("gpt2"), TrainingSettings(sequence=1024))
+    assert training_bill(named("gpt2"), TrainingSettings()) == said
+
+
+def test_contradictions_are_refused() -> None:
+    with pytest.raises(UsageError):
+        training_bill(named("gpt2"), TrainingSettings(tensor_parallel=5, gpus=5))
+
+
+def test_fsdps_reduced_gradients_are_there_in_backward_only() -> None:
+    settings = {"precision": "amp", "sharding": "fsdp", "gpus": 8, "sequence": 16}
+    moments = training_bill(named("llama-3-8b"), TrainingSettings(**settings)).moments
+    there = [
+        bill.title for bill in moments if amount(bill, "fp32 gradients of one layer (FSDP)") > 0
+    ]
+    assert [title.partition(": ")[2] for title in there] == [
+        "backward of the last layer", "backward of the first layer", "end of backward",
+    ]  # fmt: skip
+
+
+def test_a_split_sequence_divides_the_inputs_of_checkpointed_layers() -> None:
+    def inputs(split: bool) -> int:
+        settings = {
+            "precision": "pure-16", "sequence": 64, "checkpointing": "full", "gpus": 4,
+            "tensor_parallel": 4, "sequence_parallel": split,
+        }  # fmt: skip
+        return amount(
+            moment("start of backward", named("llama-3-8b"), **settings), "activations: inputs"
+        )
+
+    assert inputs(split=False) == 4 * inputs(split=True) == 2 * 64 * 4096 * 32
+
+
+def test_selective_checkpointing_keeps_less_than_none_and_more_than_full() -> None:
+    kept = [
+        amount(
+            moment(
+                "start of backward", named("llama-3-8b"), precision="pure-16", sequence=1024,
+                checkpointing=how,
+            ),
+            "activations",
+        )
+        for how in ("full", "selective", "none")
+    ]  # fmt: skip
+    assert kept == sorted(kept)
+    assert len(set(kept)) == 3
+
+
+def test_a_small_vocabulary_leaves_the_peak_to_a_layer() -> None:
+    model = load_model(
+        ModelSettings(
+            family="llama", layers=4, hidden=1024, heads=8, kv_heads=8, ffn=8192, vocabulary=256
+        )
+    )
+    training = TrainingSettings(
+        precision="pure-16", sequence=2048, micro_batch=8, checkpointing="full",
+        optimizer_step="fused",
+    )  # fmt: skip
+    peak = training_bill(model, training).peak
+    assert peak.title.endswith("backward of the first layer")
+    n, d, f = 8 * 2048, 1024, 8192
+    assert amount(peak, "gradients inside the layer") == n * (2 * d + 3 * 2 * f)
+
+
+def test_adapters_that_run_again_may_take_more_than_a_layers_backward() -> None:
+    model = load_model(
+        ModelSettings(
+            family="llama", layers=8, hidden=3072, heads=24, kv_heads=8, ffn=12288, vocabulary=4096
+        )
+    )
+    training = TrainingSettings(
+        precision="pure-16", sequence=2048, micro_batch=2, checkpointing="full", adapter="lora"
+    )
+    peak = training_bill(model, training).peak
+    assert amount(peak, "gradients inside the layer") == 2 * 2048 * (2 + 2 * 4) * 3072
+    assert any(line.name == "activations: layer in forward" for line in peak.lines)
+
+
+def test_megatron_holds_no_mask_for_checkpointed_layers() -> None:
+    settings = {"checkpointing": "full", "attention": "eager", "sequence": 1024}
+    model = named("gpt2")
+    held = {
+        framework: amount(
+            moment("end of forward", model, framework=framework, **settings), "activations: mask"
+        )
+        for framework in ("hf", "megatron")
+    }
+    assert held == {"hf": 4 * 1024 * 1024, "megatron": 0}
+
+
+def test_gathering_a_frozen_base_does_not_widen_what_lies_between_the_layers() -> None:
+    settings: dict[str, Any] = {
+        "precision": "fp32", "adapter": "lora", "weights": "int8", "gpus": 8, "sequence": 1024,
+    }  # fmt: skip
+    kept = [
+        amount(moment("end of forward", named("llama-3.2-1b"), **settings, sharding=how), "activ")
+        for how in ("zero-2", "zero-3")
+    ]
+    assert kept[0] == kept[1]

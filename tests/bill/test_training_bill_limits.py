@@ -1,0 +1,40 @@
+"""What no row models is said, and only then."""
+
+from __future__ import annotations
+
+import pytest
+
+from tokmill.bill.activations.situation import situation
+from tokmill.bill.models.load import load_model
+from tokmill.bill.training_bill import left_out
+from tokmill.settings.bill import ModelSettings, TrainingSettings
+
+
+def said(name: str, **settings: object) -> list[str]:
+    model = load_model(ModelSettings(name=name))
+    training = TrainingSettings(sequence=8192, **settings)  # type: ignore[arg-type]
+    return list(left_out(situation(model, training), training))
+
+
+def test_a_measured_family_on_one_gpu_leaves_nothing_out() -> None:
+    assert said("llama-3-8b") == []
+
+
+@pytest.mark.parametrize(
+    ("name", "settings", "word"),
+    [
+        ("mixtral-8x7b", {}, "experts"),
+        ("deepseek-v3", {}, "MLA"),
+        ("gemma-3-1b", {}, "sliding"),
+        ("bloom-560m", {}, "no flash"),
+        ("baichuan-7b", {}, "not measured"),
+        ("llama-3-8b", {"adapter": "dora"}, "DoRA"),
+        ("llama-3-8b", {"weights": "int8", "adapter": "lora"}, "int8"),
+        ("llama-3-8b", {"tensor_parallel": 2, "gpus": 2}, "tensor parallelism"),
+        ("llama-3-8b", {"pipeline_parallel": 2, "gpus": 2}, "pipeline"),
+        ("llama-3-8b", {"context_parallel": 2, "gpus": 2}, "context parallelism"),
+        ("llama-3-8b", {"framework": "megatron"}, "Megatron"),
+    ],
+)
+def test_what_is_not_modelled_is_said(name: str, settings: dict[str, object], word: str) -> None:
+    assert any(word in sentence for sentence in said(name, **settings))
