@@ -14,7 +14,8 @@ from tokmill.bill.formula import CUDA_CONTEXT
 from tokmill.bill.models.load import model_from_config
 from tokmill.bill.serving.inference import inference_bill
 from tokmill.bill.training_bill import allocated_bytes, training_bill
-from tokmill.settings.bill import InferenceSettings, TrainingSettings
+from tokmill.settings.inference import InferenceSettings
+from tokmill.settings.training import TrainingSettings
 
 if TYPE_CHECKING:
     from tokmill.bill.formula import Bill

@@ -37,7 +37,7 @@ from tokmill.bill.measuring.machine import this_machine
 from tokmill.dataset.layout import MANIFEST, shard_stem
 from tokmill.dataset.reader import read_manifest
 from tokmill.dataset.writer import ShardWriter
-from tokmill.settings.bill import LOADING, TrainingSettings
+from tokmill.settings.training import LOADING, TrainingSettings
 
 MIB = 1 << 20
 SHARDS = 4

@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Any
 from bench.memory_cases import CASES, MODELS, Case, Measured
 from tokmill.bill.models.load import model_from_config
 from tokmill.bill.training_bill import TrainingBill, allocated_bytes, training_bill
-from tokmill.settings.bill import TrainingSettings
+from tokmill.settings.training import TrainingSettings
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator

@@ -115,7 +115,7 @@ def test_a_sequence_is_as_said_or_packed_or_as_long_as_the_positions():
     from tokmill.bill.dataset_size import DatasetSize
     from tokmill.bill.models.load import model_from_config
     from tokmill.bill.training_bill import with_sequence
-    from tokmill.settings.bill import TrainingSettings
+    from tokmill.settings.training import TrainingSettings
 
     tiny = model_from_config({**TINY, "n_positions": 77})
     packed = DatasetSize("sft", 10, 1, 2, capacity=33)

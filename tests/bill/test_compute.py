@@ -7,7 +7,8 @@ from tokmill.bill.dataset_size import DatasetSize
 from tokmill.bill.gpus import Gpu, find_gpu
 from tokmill.bill.models.load import load_model
 from tokmill.bill.models.model import Attention, Experts, Model, Tensor
-from tokmill.settings.bill import ModelSettings, TrainingSettings
+from tokmill.settings.model import ModelSettings
+from tokmill.settings.training import TrainingSettings
 
 LAYERS = (0, 1)
 ATTENTION = Attention(heads=2, kv_heads=2, head_dim=3)

@@ -15,7 +15,9 @@ from tokmill.bill.formula import Bill
 from tokmill.bill.full_bill import Budgets, BudgetSettings, OnDisk, as_json, budgets, check, on_disk
 from tokmill.bill.host_ram.machine import Machine
 from tokmill.errors import UsageError, VerifyError
-from tokmill.settings.bill import InferenceSettings, ModelSettings, TrainingSettings
+from tokmill.settings.inference import InferenceSettings
+from tokmill.settings.model import ModelSettings
+from tokmill.settings.training import TrainingSettings
 
 NUMBERS = ModelSettings(family="llama", layers=2, hidden=64, heads=4, ffn=128, tied="yes")
 SIZE = DatasetSize(

@@ -13,7 +13,7 @@ import pytest
 
 from bench.memory_cases import CASES, Measured
 from bench.memory_grid import Score, scores_of, stored, table
-from tokmill.settings.bill import TrainingSettings
+from tokmill.settings.training import TrainingSettings
 
 TOLERANCE = 0.03
 GRID = stored()

@@ -12,7 +12,8 @@ from tokmill.bill.models.load import load_model
 from tokmill.bill.models.model import Model
 from tokmill.bill.training_bill import allocated_bytes, training_bill
 from tokmill.errors import UsageError
-from tokmill.settings.bill import ModelSettings, TrainingSettings
+from tokmill.settings.model import ModelSettings
+from tokmill.settings.training import TrainingSettings
 
 MIB = 1 << 20
 GIB = 1 << 30

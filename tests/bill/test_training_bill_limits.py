@@ -7,7 +7,8 @@ import pytest
 from tokmill.bill.activations.situation import situation
 from tokmill.bill.models.load import load_model
 from tokmill.bill.training_bill import left_out
-from tokmill.settings.bill import ModelSettings, TrainingSettings
+from tokmill.settings.model import ModelSettings
+from tokmill.settings.training import TrainingSettings
 
 
 def said(name: str, **settings: object) -> list[str]:

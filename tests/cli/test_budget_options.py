@@ -15,8 +15,10 @@ from tokmill.bill.full_bill import BudgetSettings
 from tokmill.cli.budget_options import budget_options, model_options, settled
 from tokmill.cli.options import config_from_options
 from tokmill.errors import UsageError
-from tokmill.settings.bill import InferenceSettings, ModelSettings, TrainingSettings
+from tokmill.settings.inference import InferenceSettings
+from tokmill.settings.model import ModelSettings
 from tokmill.settings.schema import BILL_SECTIONS, Config
+from tokmill.settings.training import TrainingSettings
 
 BASE: dict[str, dict[str, Any]] = {
     "model": {"family": "llama", "layers": 8, "hidden": 512},

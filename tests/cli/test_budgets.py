@@ -14,7 +14,7 @@ import pytest
 from tokmill.bill.dataset_size import DatasetSize
 from tokmill.cli.budgets import Row, measured_rows, measured_table
 from tokmill.cli.screen import print_tables
-from tokmill.settings.bill import LOADING, TrainingSettings
+from tokmill.settings.training import LOADING, TrainingSettings
 
 MIB = 1 << 20
 

@@ -9,7 +9,7 @@ import pytest
 
 from tokmill.bill.models.load import model_from_config
 from tokmill.bill.states.states import rank_states
-from tokmill.settings.bill import TrainingSettings
+from tokmill.settings.training import TrainingSettings
 
 REASON = "the oracle is not installed: make oracles"
 

@@ -10,7 +10,7 @@ import pytest
 from tokmill.bill.models.adapters import adapter_tensors
 from tokmill.bill.models.load import model_from_config
 from tokmill.bill.states.precision import scheme_of
-from tokmill.settings.bill import TrainingSettings
+from tokmill.settings.training import TrainingSettings
 
 REASON = "the oracle is not installed: make oracles"
 

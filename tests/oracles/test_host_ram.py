@@ -12,7 +12,7 @@ from tokmill.bill.host_ram.machine import MIB, TORCH_BYTES, Machine
 from tokmill.bill.measuring.loading import compare_loading, measure_interpreter
 from tokmill.bill.measuring.machine import this_machine
 from tokmill.dataset.reader import read_manifest
-from tokmill.settings.bill import TrainingSettings
+from tokmill.settings.training import TrainingSettings
 
 torch = pytest.importorskip("torch")
 if sys.platform != "linux":

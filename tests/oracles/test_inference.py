@@ -7,7 +7,7 @@ import pytest
 from tokmill.bill.models.load import model_from_config
 from tokmill.bill.serving.inference import inference_bill
 from tokmill.bill.serving.kv_cache import kv_cache_lines
-from tokmill.settings.bill import InferenceSettings
+from tokmill.settings.inference import InferenceSettings
 
 torch = pytest.importorskip("torch")
 transformers = pytest.importorskip("transformers")

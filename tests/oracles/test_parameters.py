@@ -16,7 +16,7 @@ import pytest
 
 from tokmill.bill.models.load import FAMILIES, load_model, model_from_config
 from tokmill.bill.models.model import Model
-from tokmill.settings.bill import ModelSettings
+from tokmill.settings.model import ModelSettings
 
 REASON = "the oracle is not installed: make oracles"
 

@@ -22,7 +22,7 @@ from tokmill.bill.activations.situation import (  # noqa: E402
 )
 from tokmill.bill.formula import evaluate  # noqa: E402
 from tokmill.bill.models.load import model_from_config  # noqa: E402
-from tokmill.settings.bill import TrainingSettings  # noqa: E402
+from tokmill.settings.training import TrainingSettings  # noqa: E402
 
 BATCH, SEQUENCE = 2, 31
 TOKENS = BATCH * SEQUENCE

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from tokmill.bill.models.model import Model
-    from tokmill.settings.bill import TrainingSettings
+    from tokmill.settings.training import TrainingSettings
 
 __all__ = [
     "count_parameters",
@@ -84,7 +84,7 @@ def inference_memory(model: str | Path | Mapping[str, Any], **settings: Any) -> 
     """
     from tokmill.bill.activations.situation import default_sequence
     from tokmill.bill.serving.inference import inference_bill
-    from tokmill.settings.bill import InferenceSettings
+    from tokmill.settings.inference import InferenceSettings
     from tokmill.settings.load import build_config
 
     found = _model(model)
@@ -136,8 +136,8 @@ def disk_memory(directory: str | Path) -> dict[str, Any]:
 
 def _model(model: str | Path | Mapping[str, Any]) -> Model:
     from tokmill.bill.models.load import load_model, model_from_config
-    from tokmill.settings.bill import ModelSettings
     from tokmill.settings.load import build_config
+    from tokmill.settings.model import ModelSettings
 
     if isinstance(model, Mapping):
         return model_from_config(model)
@@ -146,8 +146,8 @@ def _model(model: str | Path | Mapping[str, Any]) -> Model:
 
 
 def _training(settings: Mapping[str, Any]) -> TrainingSettings:
-    from tokmill.settings.bill import TrainingSettings
     from tokmill.settings.load import build_config
+    from tokmill.settings.training import TrainingSettings
 
     config = build_config({"training": settings}, where="settings")
     return config.training or TrainingSettings()

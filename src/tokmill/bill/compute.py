@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from tokmill.bill.dataset_size import DatasetSize
     from tokmill.bill.gpus import Gpu
     from tokmill.bill.models.model import Attention, Model
-    from tokmill.settings.bill import TrainingSettings
+    from tokmill.settings.training import TrainingSettings
 
 CHINCHILLA_TOKENS = 20
 """Tokens a parameter of a compute-optimal run (Hoffmann et al. 2022, table A3: 18 to 22)."""

@@ -15,7 +15,9 @@ from tokmill.bill.remedies.advice import advise
 from tokmill.bill.serving.inference import inference_bill
 from tokmill.bill.states.states import checkpoint_bill
 from tokmill.bill.training_bill import training_bill, with_sequence
-from tokmill.settings.bill import InferenceSettings, ModelSettings, TrainingSettings
+from tokmill.settings.inference import InferenceSettings
+from tokmill.settings.model import ModelSettings
+from tokmill.settings.training import TrainingSettings
 from tokmill.storage import file_sizes, free_bytes
 from tokmill.words.plural import plural
 

@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from tokmill.bill.formula import Line
     from tokmill.bill.models.model import Model
     from tokmill.bill.states.states import States
-    from tokmill.settings.bill import TrainingSettings
+    from tokmill.settings.training import TrainingSettings
 
 STEPS = "the order of autograd's steps, seen with torch's MemTracker on fake tensors"
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from tokmill.cli.screen import print_tables, show, show_json, show_rows, warn
 from tokmill.errors import TokmillError
-from tokmill.settings.bill import LOADING
+from tokmill.settings.training import LOADING
 from tokmill.words.plural import plural
 
 if TYPE_CHECKING:
@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 
     from tokmill.bill.dataset_size import DatasetSize
     from tokmill.bill.full_bill import Budgets
-    from tokmill.settings.bill import TrainingSettings
     from tokmill.settings.schema import Config
+    from tokmill.settings.training import TrainingSettings
 
 
 def show_budgets(

@@ -1,8 +1,8 @@
 """Keyword arguments of the Python functions: every setting under the name of its option.
 
-Type checkers and editors read them here; the meaning, default and limits of each stand in
-`settings.schema` and `settings.bill`, and a test compares the two. A size is a number of bytes or
-text such as `"4MiB"`.
+Type checkers and editors read them here. The meaning, default and limits of each stand in
+`settings.schema`, and for the bill in `settings.model`, `settings.training` and
+`settings.inference`; a test compares them. A size is a number of bytes or text such as `"4MiB"`.
 """
 
 from __future__ import annotations

@@ -8,9 +8,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from tokmill.settings.bill import InferenceSettings, ModelSettings, TrainingSettings
 from tokmill.settings.declare import dataset_setting, runtime_setting
+from tokmill.settings.inference import InferenceSettings
+from tokmill.settings.model import ModelSettings
 from tokmill.settings.sft import SftSettings
+from tokmill.settings.training import TrainingSettings
 from tokmill.tables import ENGINES, FORMATS, RENDERERS
 
 DTYPES = ("auto", "uint16", "uint32")

@@ -7,7 +7,8 @@ from tokmill.bill.activations.layers import layer_parts
 from tokmill.bill.activations.situation import situation
 from tokmill.bill.models.load import load_model
 from tokmill.bill.states.states import rank_states
-from tokmill.settings.bill import ModelSettings, TrainingSettings
+from tokmill.settings.model import ModelSettings
+from tokmill.settings.training import TrainingSettings
 
 MODEL = load_model(
     ModelSettings(

@@ -13,7 +13,8 @@ from tokmill.bill.activations.situation import activation_symbols, situation
 from tokmill.bill.formula import evaluate
 from tokmill.bill.models.load import load_model
 from tokmill.bill.models.model import Model
-from tokmill.settings.bill import ModelSettings, TrainingSettings
+from tokmill.settings.model import ModelSettings
+from tokmill.settings.training import TrainingSettings
 
 
 def small(family: str, **numbers: int) -> Model:

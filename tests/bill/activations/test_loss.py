@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tokmill.bill.activations.loss import backward_line, forward_line, fused_chunk, loss_lines
-from tokmill.settings.bill import TrainingSettings
+from tokmill.settings.training import TrainingSettings
 
 SYMBOLS = {"n": 100.0, "V": 1000.0, "d": 10.0, "q": 2.0, "t": 4.0}
 N_V = 100 * 1000

@@ -7,7 +7,7 @@ import pytest
 from tokmill.bill.activations.amounts import CHECKPOINTS, summed
 from tokmill.bill.activations.rows import megatron_layer, megatron_outside
 from tokmill.bill.formula import evaluate
-from tokmill.settings.bill import TrainingSettings
+from tokmill.settings.training import TrainingSettings
 
 
 def of_gpt(heads: int, hidden: int) -> dict[str, float]:

@@ -6,7 +6,8 @@ import pytest
 
 from tokmill.bill.activations.situation import situation
 from tokmill.bill.models.load import load_model
-from tokmill.settings.bill import ModelSettings, TrainingSettings
+from tokmill.settings.model import ModelSettings
+from tokmill.settings.training import TrainingSettings
 
 LLAMA = load_model(
     ModelSettings(family="llama", layers=2, hidden=64, heads=4, ffn=128, vocabulary=100)

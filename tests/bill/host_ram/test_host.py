@@ -10,7 +10,7 @@ from tokmill.bill.host_ram.host import HostBudget, host_budget
 from tokmill.bill.host_ram.machine import MIB, Machine
 from tokmill.bill.models.load import model_from_config
 from tokmill.bill.states.states import checkpoint_bill, rank_states
-from tokmill.settings.bill import TrainingSettings
+from tokmill.settings.training import TrainingSettings
 
 LLAMA = {
     "model_type": "llama", "num_hidden_layers": 2, "hidden_size": 64, "num_attention_heads": 4,

@@ -17,7 +17,7 @@ from tokmill.bill.host_ram.loading import (
     starting_lines,
 )
 from tokmill.bill.host_ram.machine import MIB, Machine
-from tokmill.settings.bill import TrainingSettings
+from tokmill.settings.training import TrainingSettings
 
 PLAIN = DatasetSize(
     "pretrain", tokens=1000, documents=1, item_bytes=2, shards=4, largest_shard_tokens=300

@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 from tokmill.bill.host_ram.machine import BARELY, NOT_NOW, Machine, Need, Verdict, host_verdict
-from tokmill.settings.bill import TrainingSettings
+from tokmill.settings.training import TrainingSettings
 
 GIB = 1 << 30
 

@@ -7,7 +7,7 @@ import pytest
 from tokmill.bill.measuring.loading import measure, measure_interpreter, run_of
 from tokmill.bill.measuring.machine import cgroup_memory
 from tokmill.errors import StateError, UsageError, WorkerError
-from tokmill.settings.bill import TrainingSettings
+from tokmill.settings.training import TrainingSettings
 
 MIB = 1 << 20
 SMALL = TrainingSettings(sequence=4, micro_batch=2)

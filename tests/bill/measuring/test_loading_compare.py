@@ -20,7 +20,7 @@ from tokmill.bill.measuring.loading import (
 from tokmill.bill.measuring.machine import this_machine
 from tokmill.bill.measuring.process_tree import Usage
 from tokmill.dataset.reader import read_manifest
-from tokmill.settings.bill import TrainingSettings
+from tokmill.settings.training import TrainingSettings
 
 MIB = 1 << 20
 LINUX = pytest.mark.skipif(sys.platform != "linux", reason="elsewhere only RSS is known")

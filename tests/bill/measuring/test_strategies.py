@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from tokmill.bill.measuring.strategies import OPENERS, Files, Samples
-from tokmill.settings.bill import LAZY_LOADING, LOADING
+from tokmill.settings.training import LAZY_LOADING, LOADING
 
 IDS = [[1, 2, 3, 4, 5], [6, 300, 8, 9], [10]]
 MASKS = [[0, 1, 1, 0, 0], [1, 1, 0, 0], [1]]

@@ -6,7 +6,7 @@ import pytest
 
 from tokmill.bill.models.known import known_config, known_models, near_models
 from tokmill.bill.models.load import load_model
-from tokmill.settings.bill import ModelSettings
+from tokmill.settings.model import ModelSettings
 
 # Published with the models or counted from their files.
 PARAMETERS = {

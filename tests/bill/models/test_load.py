@@ -14,7 +14,7 @@ import pytest
 from tokmill.bill.models.load import FAMILIES, load_model, model_from_config
 from tokmill.bill.models.model import Model
 from tokmill.errors import UsageError
-from tokmill.settings.bill import ModelSettings
+from tokmill.settings.model import ModelSettings
 
 SMALL = {"layers": 2, "hidden": 64, "heads": 4, "ffn": 96, "vocabulary": 100}
 MORE = {
@@ -179,7 +179,7 @@ def test_a_wrong_configuration_says_what_is_wrong(config: dict[str, Any], messag
 def test_loading_a_model_imports_no_heavy_package() -> None:
     code = (
         "import sys\n"
-        "from tokmill.settings.bill import ModelSettings\n"
+        "from tokmill.settings.model import ModelSettings\n"
         "from tokmill.bill.models.load import load_model\n"
         "load_model(ModelSettings(name='llama-3-8b'))\n"
         "heavy = {'numpy', 'torch', 'transformers', 'pyarrow', 'huggingface_hub'}\n"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tokmill.bill.models.load import FAMILIES, OPTIONS, family_name
-from tokmill.settings.bill import FAMILIES as CHOICES
+from tokmill.settings.model import FAMILIES as CHOICES
 
 
 def test_every_choice_of_the_settings_is_a_family() -> None:

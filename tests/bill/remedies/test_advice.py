@@ -9,7 +9,8 @@ from tokmill.bill.models.load import load_model
 from tokmill.bill.models.model import Attention, Model
 from tokmill.bill.remedies.advice import advise, built_in_smaller, training_peak, verdict
 from tokmill.errors import UsageError
-from tokmill.settings.bill import ModelSettings, TrainingSettings
+from tokmill.settings.model import ModelSettings
+from tokmill.settings.training import TrainingSettings
 
 
 def a_model(name="tiny", layers=8, positions=4096):

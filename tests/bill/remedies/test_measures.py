@@ -2,7 +2,7 @@ import pytest
 
 from tokmill.bill.models.model import Attention, Experts, Model
 from tokmill.bill.remedies.measures import Case, difference, measures, options
-from tokmill.settings.bill import TrainingSettings
+from tokmill.settings.training import TrainingSettings
 
 ORDER = (
     "no logits kept for metrics", "fused optimizer step", "mixed precision", "flash attention",

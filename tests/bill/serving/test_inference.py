@@ -4,7 +4,8 @@ from tokmill.bill.models.load import load_model
 from tokmill.bill.models.model import Attention, Experts, Model, Tensor
 from tokmill.bill.serving.inference import check_serving, inference_bill, weight_line
 from tokmill.errors import UsageError
-from tokmill.settings.bill import InferenceSettings, ModelSettings
+from tokmill.settings.inference import InferenceSettings
+from tokmill.settings.model import ModelSettings
 
 LAYERS = (0, 1)
 ATTENTION = Attention(heads=4, kv_heads=2, head_dim=2)

@@ -3,7 +3,8 @@ import pytest
 from tokmill.bill.models.load import load_model
 from tokmill.bill.models.model import Attention, Model
 from tokmill.bill.serving.kv_cache import KV_BYTES, kv_cache_lines
-from tokmill.settings.bill import InferenceSettings, ModelSettings
+from tokmill.settings.inference import InferenceSettings
+from tokmill.settings.model import ModelSettings
 
 GIB = 1 << 30
 PLAIN = Attention(heads=4, kv_heads=2, head_dim=8)

@@ -7,7 +7,8 @@ import pytest
 from tokmill.bill.models.load import load_model
 from tokmill.bill.states.contradictions import check_parallelism
 from tokmill.errors import UsageError
-from tokmill.settings.bill import ModelSettings, TrainingSettings
+from tokmill.settings.model import ModelSettings
+from tokmill.settings.training import TrainingSettings
 
 SERVER = {"gpus": 64}
 

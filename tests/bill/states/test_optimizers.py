@@ -10,7 +10,8 @@ from tokmill.bill.formula import Line
 from tokmill.bill.models.load import load_model
 from tokmill.bill.states.optimizers import optimizer_line, optimizer_parts, step_line
 from tokmill.bill.states.parallel import RankTensor, rank_tensors
-from tokmill.settings.bill import ModelSettings, TrainingSettings
+from tokmill.settings.model import ModelSettings
+from tokmill.settings.training import TrainingSettings
 
 GPT2 = 124_439_808
 EMBEDDING = 50_257 * 768

@@ -15,7 +15,8 @@ from tokmill.bill.states.parallel import (
     stage_layers,
     state_ranks,
 )
-from tokmill.settings.bill import ModelSettings, TrainingSettings
+from tokmill.settings.model import ModelSettings
+from tokmill.settings.training import TrainingSettings
 
 
 def named(name: str) -> Model:

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from tokmill.bill.states.precision import SCHEMES, WEIGHT_BYTES, frozen_type, scheme_of
-from tokmill.settings.bill import PRECISIONS, WEIGHTS, TrainingSettings
+from tokmill.settings.training import PRECISIONS, WEIGHTS, TrainingSettings
 
 
 @pytest.mark.parametrize(

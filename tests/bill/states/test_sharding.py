@@ -9,7 +9,8 @@ from tokmill.bill.models.load import load_model
 from tokmill.bill.models.model import Model
 from tokmill.bill.states.parallel import RankTensor, rank_tensors
 from tokmill.bill.states.sharding import bucket_line, cast_line, gathered_line
-from tokmill.settings.bill import ModelSettings, TrainingSettings
+from tokmill.settings.model import ModelSettings
+from tokmill.settings.training import TrainingSettings
 
 LLAMA = 6_738_415_616
 ENDS = 2 * 32_000 * 4096 + 4096

@@ -14,7 +14,8 @@ from tokmill.bill.models.load import load_model
 from tokmill.bill.models.model import Attention, Model, Tensor
 from tokmill.bill.states.states import States, rank_states
 from tokmill.errors import UsageError
-from tokmill.settings.bill import ModelSettings, TrainingSettings
+from tokmill.settings.model import ModelSettings
+from tokmill.settings.training import TrainingSettings
 
 GIB = 1 << 30
 LLAMA_3_8B = 8_030_261_248

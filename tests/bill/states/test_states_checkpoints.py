@@ -5,7 +5,8 @@ import pytest
 from tokmill.bill.models.load import load_model
 from tokmill.bill.models.model import Model
 from tokmill.bill.states.states import checkpoint_bill
-from tokmill.settings.bill import ModelSettings, TrainingSettings
+from tokmill.settings.model import ModelSettings
+from tokmill.settings.training import TrainingSettings
 
 P = 124_439_808
 

@@ -14,7 +14,9 @@ from tokmill.bill.disk_files import predicted_disk
 from tokmill.bill.full_bill import BudgetSettings, OnDisk, budgets
 from tokmill.bill.host_ram.machine import Machine
 from tokmill.bill.text.breakdown import budget_tables
-from tokmill.settings.bill import InferenceSettings, ModelSettings, TrainingSettings
+from tokmill.settings.inference import InferenceSettings
+from tokmill.settings.model import ModelSettings
+from tokmill.settings.training import TrainingSettings
 
 GPT2 = ModelSettings(name="gpt2")
 SIZE = DatasetSize(

@@ -13,7 +13,9 @@ from tokmill.bill.disk_files import DatasetDisk, Share, predicted_disk
 from tokmill.bill.full_bill import BudgetSettings, OnDisk, budgets
 from tokmill.bill.host_ram.machine import Machine
 from tokmill.bill.text.disk import disk_tables, lengths_table
-from tokmill.settings.bill import InferenceSettings, ModelSettings, TrainingSettings
+from tokmill.settings.inference import InferenceSettings
+from tokmill.settings.model import ModelSettings
+from tokmill.settings.training import TrainingSettings
 
 SIZE = DatasetSize("pretrain", 10_000_000, 2000, 2, vocabulary=50_257)
 PLANNED = OnDisk("out", SIZE, predicted_disk(SIZE, slices=1), 50 * 10**9)

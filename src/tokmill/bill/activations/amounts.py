@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from tokmill.bill.models.model import Model
     from tokmill.bill.states.parallel import RankTensor
     from tokmill.bill.states.states import States
-    from tokmill.settings.bill import TrainingSettings
+    from tokmill.settings.training import TrainingSettings
 
 
 STEPS = "sum of the rows in the note; each has its own formula"

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from tokmill.bill.formula import Line
-    from tokmill.settings.bill import TrainingSettings
+    from tokmill.settings.training import TrainingSettings
 
 FP32_BYTES = 4
 SEEN = "torch's MemTracker on fake tensors, transformers 5.23"

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 from tokmill.bill.formula import Formula
 
 if TYPE_CHECKING:
-    from tokmill.settings.bill import TrainingSettings
+    from tokmill.settings.training import TrainingSettings
 
 
 HOOKS = "hooks on saved tensors, transformers 5.23, torch 2.13"

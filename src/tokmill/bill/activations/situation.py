@@ -14,7 +14,7 @@ from tokmill.bill.states.precision import SCHEMES, frozen_type, scheme_of
 
 if TYPE_CHECKING:
     from tokmill.bill.models.model import Model, Tensor
-    from tokmill.settings.bill import TrainingSettings
+    from tokmill.settings.training import TrainingSettings
 
 
 @dataclass(frozen=True, slots=True)

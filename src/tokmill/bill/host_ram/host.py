@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from tokmill.bill.formula import Line
     from tokmill.bill.host_ram.machine import Machine
     from tokmill.bill.models.model import Model
-    from tokmill.settings.bill import TrainingSettings
+    from tokmill.settings.training import TrainingSettings
 
     Symbols = Mapping[str, float]
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from tokmill.bill.formula import Formula
 from tokmill.bill.host_ram.machine import TRACKER_BYTES
 from tokmill.bill.states.parallel import ranks_per_node
-from tokmill.settings.bill import LAZY_LOADING
+from tokmill.settings.training import LAZY_LOADING
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from tokmill.bill.dataset_size import DatasetSize
     from tokmill.bill.formula import Line
     from tokmill.bill.host_ram.machine import Machine
-    from tokmill.settings.bill import TrainingSettings
+    from tokmill.settings.training import TrainingSettings
 
 MEASURED = "measured over the process tree, Linux x86-64, Python 3.11, torch 2.13, 2026-11"
 CLOSE = "5 % + 32 MiB for the whole bill"

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from tokmill.words.units import memory
 
 if TYPE_CHECKING:
-    from tokmill.settings.bill import TrainingSettings
+    from tokmill.settings.training import TrainingSettings
 
     Change = Callable[[TrainingSettings], TrainingSettings]
 

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from tokmill.bill.dataset_size import DatasetSize
     from tokmill.bill.formula import Bill
     from tokmill.bill.host_ram.machine import Machine
-    from tokmill.settings.bill import TrainingSettings
+    from tokmill.settings.training import TrainingSettings
 
 
 SEQUENCE = 2048

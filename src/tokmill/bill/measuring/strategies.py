@@ -18,7 +18,7 @@ import numpy as np
 
 from tokmill.dataset.layout import SIDECARS
 from tokmill.errors import WorkerError
-from tokmill.settings.bill import LAZY_LOADING
+from tokmill.settings.training import LAZY_LOADING
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

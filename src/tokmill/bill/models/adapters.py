@@ -15,7 +15,7 @@ from tokmill.errors import UsageError
 
 if TYPE_CHECKING:
     from tokmill.bill.models.model import Model
-    from tokmill.settings.bill import TrainingSettings
+    from tokmill.settings.training import TrainingSettings
 
 ALL_LINEAR = "all-linear"
 WEIGHT = ".weight"

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from tokmill.bill.models.model import Model
     from tokmill.bill.models.shape import Family
-    from tokmill.settings.bill import ModelSettings
+    from tokmill.settings.model import ModelSettings
 
 
 FAMILIES: Mapping[str, Family] = (

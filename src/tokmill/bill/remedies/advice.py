@@ -19,7 +19,7 @@ from tokmill.bill.models.model import Model
 from tokmill.bill.remedies.measures import Case, Measure, difference, measures, options
 from tokmill.bill.training_bill import training_bill
 from tokmill.errors import UsageError
-from tokmill.settings.bill import TrainingSettings
+from tokmill.settings.training import TrainingSettings
 
 if TYPE_CHECKING:
     from tokmill.bill.formula import Bill

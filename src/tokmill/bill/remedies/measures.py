@@ -12,7 +12,7 @@ from tokmill.errors import UsageError
 
 if TYPE_CHECKING:
     from tokmill.bill.models.model import Model
-    from tokmill.settings.bill import TrainingSettings
+    from tokmill.settings.training import TrainingSettings
 
 IN_LAYERS = "communication in every layer"
 IDLE = "GPUs idle at the start and end of a batch"

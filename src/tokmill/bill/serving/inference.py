@@ -10,14 +10,14 @@ from tokmill.bill.serving.kv_cache import kv_cache_lines
 from tokmill.bill.states.parallel import rank_tensors
 from tokmill.bill.states.precision import WEIGHT_BYTES
 from tokmill.errors import UsageError
-from tokmill.settings.bill import TrainingSettings
+from tokmill.settings.training import TrainingSettings
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from tokmill.bill.models.model import Model, Tensor
     from tokmill.bill.states.parallel import RankTensor
-    from tokmill.settings.bill import InferenceSettings
+    from tokmill.settings.inference import InferenceSettings
 
 WEIGHTS = Formula(
     "weights",

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from tokmill.bill.models.model import Model
-    from tokmill.settings.bill import InferenceSettings
+    from tokmill.settings.inference import InferenceSettings
 
 KV_BYTES = {
     "fp32": 4.0,

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from tokmill.errors import UsageError
-from tokmill.settings.bill import TrainingSettings
+from tokmill.settings.training import TrainingSettings
 
 _FLAGS = {
     "true": True, "yes": True, "on": True, "1": True,

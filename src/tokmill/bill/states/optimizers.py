@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     from tokmill.bill.formula import Line
     from tokmill.bill.states.parallel import RankTensor
-    from tokmill.settings.bill import TrainingSettings
+    from tokmill.settings.training import TrainingSettings
 
 FP32_BYTES = 4
 SMALLEST_8BIT = 4096

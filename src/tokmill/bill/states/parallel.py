@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from tokmill.bill.models.model import Attention, Model, Tensor
-    from tokmill.settings.bill import TrainingSettings
+    from tokmill.settings.training import TrainingSettings
 
 SHARDED_WEIGHTS = ("zero-3", "fsdp")
 SHARDED_GRADIENTS = ("zero-2", "zero-3", "fsdp")

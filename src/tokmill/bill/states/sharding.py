@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from tokmill.bill.formula import Line
     from tokmill.bill.models.model import Model
     from tokmill.bill.states.parallel import RankTensor
-    from tokmill.settings.bill import TrainingSettings
+    from tokmill.settings.training import TrainingSettings
 
 UNITS_AT_ONCE = 2
 """Layers that FSDP holds whole: the one that computes and the one that is fetched."""

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
     from tokmill.bill.formula import Line
     from tokmill.bill.models.model import Model
-    from tokmill.settings.bill import TrainingSettings
+    from tokmill.settings.training import TrainingSettings
 
 
 ZERO = "ZeRO (Rajbhandari et al. 2020), figure 1; Megatron-LM's distributed optimizer"

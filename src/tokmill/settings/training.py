@@ -1,4 +1,4 @@
-"""Settings of the bill: the model, its training and its serving.
+"""Settings of the bill: how the model is trained, and on which machines.
 
 They never change a byte of a dataset. 0 and '' mean "not given"; the help says what is used then.
 """
@@ -9,11 +9,6 @@ from dataclasses import dataclass
 
 from tokmill.settings.declare import runtime_setting
 
-FAMILIES = (
-    "plain", "gpt2", "gpt_neox", "opt", "bloom", "llama", "mistral", "mixtral", "qwen2",
-    "qwen2_moe", "qwen3", "qwen3_moe", "gemma", "gemma2", "gemma3_text", "phi", "phi3", "falcon",
-    "olmo2", "gpt_oss", "deepseek_v2", "deepseek_v3", "baichuan", "chatglm", "minimind",
-)  # fmt: skip
 PRECISIONS = ("fp32", "amp", "pure-16", "mixed-16", "mixed-18", "mixed-20", "bf16-states")
 WEIGHTS = ("auto", "fp32", "bf16", "fp16", "fp8", "int8", "int4", "nf4", "nf4-double")
 OPTIMIZERS = (
@@ -22,44 +17,6 @@ OPTIMIZERS = (
 LOADING = ("memmap", "lazy", "read", "concatenate", "int64", "lists", "copies")
 LAZY_LOADING = ("lazy", "copies")
 """Each worker opens the dataset, when it reads its first sample."""
-LARGEST = 1 << 40
-"""Upper bound of all counts, such as layers or tokens."""
-
-
-@dataclass(frozen=True, slots=True)
-class ModelSettings:
-    """The model. Numbers win over those of a named model."""
-
-    name: str = runtime_setting(
-        "", "config.json, its directory, a built-in name (tokmill memory --models), or a Hub name."
-    )
-    family: str = runtime_setting(
-        "", "Architecture of a model that is given by numbers.", choices=("", *FAMILIES)
-    )
-    layers: int = runtime_setting(0, "Number of layers.", minimum=0, maximum=LARGEST)
-    hidden: int = runtime_setting(0, "Hidden size.", minimum=0, maximum=LARGEST)
-    heads: int = runtime_setting(
-        0, "Number of attention (query) heads.", minimum=0, maximum=LARGEST
-    )
-    kv_heads: int = runtime_setting(0, "Number of key-value heads.", minimum=0, maximum=LARGEST)
-    head_dim: int = runtime_setting(0, "Size of a head.", minimum=0, maximum=LARGEST)
-    ffn: int = runtime_setting(0, "Width of the feed-forward layer.", minimum=0, maximum=LARGEST)
-    vocabulary: int = runtime_setting(
-        0, "Rows of the embedding; 0: those of the named model, or of the dataset.",
-        minimum=0, maximum=LARGEST,
-    )  # fmt: skip
-    positions: int = runtime_setting(0, "Number of learned positions.", minimum=0, maximum=LARGEST)
-    experts: int = runtime_setting(0, "Experts per layer.", minimum=0, maximum=LARGEST)
-    active_experts: int = runtime_setting(
-        0, "Active experts per token.", minimum=0, maximum=LARGEST
-    )
-    expert_ffn: int = runtime_setting(
-        0, "Width of an expert's feed-forward layer.", minimum=0, maximum=LARGEST
-    )
-    tied: str = runtime_setting(
-        "auto", "Whether output head and embedding share one tensor; auto: by family.",
-        choices=("auto", "yes", "no"),
-    )  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,37 +134,3 @@ class TrainingSettings:
     checkpoints: int = runtime_setting(
         2, "Checkpoints kept on disk, besides the one being written.", minimum=0, maximum=1 << 20
     )
-
-
-@dataclass(frozen=True, slots=True)
-class InferenceSettings:
-    """How the model is served."""
-
-    batch: int = runtime_setting(1, "Serving: sequences in one batch.", minimum=1, maximum=1 << 24)
-    context: int = runtime_setting(
-        0, "Serving: tokens per sequence, prompt and answer; 0: as in training.",
-        minimum=0, maximum=1 << 30,
-    )  # fmt: skip
-    weight_type: str = runtime_setting("bf16", "Serving: type of the weights.", choices=WEIGHTS[1:])
-    kv_type: str = runtime_setting(
-        "bf16",
-        "Serving: type of the KV cache.",
-        choices=("fp32", "bf16", "fp16", "fp8", "int8", "int4"),
-    )
-    kv_block: int = runtime_setting(
-        0,
-        "Serving: tokens per block of a paged KV cache; 0: not paged.",
-        minimum=0,
-        maximum=1 << 20,
-    )
-    mla_cache: str = runtime_setting(
-        "compressed", "Serving: KV cache of MLA: the compressed vector, or keys and values.",
-        choices=("compressed", "expanded"),
-    )  # fmt: skip
-    serving_gpus: int = runtime_setting(
-        1, "Serving: GPUs that share the model (tensor parallel).", minimum=1, maximum=4096
-    )
-    logits: str = runtime_setting(
-        "last", "Serving: logits of the last token of each sequence, or of all (to score text).",
-        choices=("last", "all"),
-    )  # fmt: skip

@@ -1,0 +1,45 @@
+"""Settings of the bill: how the model is served.
+
+They never change a byte of a dataset. 0 and '' mean "not given"; the help says what is used then.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from tokmill.settings.declare import runtime_setting
+from tokmill.settings.training import WEIGHTS
+
+
+@dataclass(frozen=True, slots=True)
+class InferenceSettings:
+    """How the model is served."""
+
+    batch: int = runtime_setting(1, "Serving: sequences in one batch.", minimum=1, maximum=1 << 24)
+    context: int = runtime_setting(
+        0, "Serving: tokens per sequence, prompt and answer; 0: as in training.",
+        minimum=0, maximum=1 << 30,
+    )  # fmt: skip
+    weight_type: str = runtime_setting("bf16", "Serving: type of the weights.", choices=WEIGHTS[1:])
+    kv_type: str = runtime_setting(
+        "bf16",
+        "Serving: type of the KV cache.",
+        choices=("fp32", "bf16", "fp16", "fp8", "int8", "int4"),
+    )
+    kv_block: int = runtime_setting(
+        0,
+        "Serving: tokens per block of a paged KV cache; 0: not paged.",
+        minimum=0,
+        maximum=1 << 20,
+    )
+    mla_cache: str = runtime_setting(
+        "compressed", "Serving: KV cache of MLA: the compressed vector, or keys and values.",
+        choices=("compressed", "expanded"),
+    )  # fmt: skip
+    serving_gpus: int = runtime_setting(
+        1, "Serving: GPUs that share the model (tensor parallel).", minimum=1, maximum=4096
+    )
+    logits: str = runtime_setting(
+        "last", "Serving: logits of the last token of each sequence, or of all (to score text).",
+        choices=("last", "all"),
+    )  # fmt: skip
