@@ -30,7 +30,8 @@ from tokmill.bill.activations.layers import (
     selective_rows,
 )
 from tokmill.bill.activations.loss import backward_line, forward_line, loss_lines
-from tokmill.bill.activations.rows import GRADIENT_ADAPTER, megatron_outside
+from tokmill.bill.activations.megatron import megatron_outside
+from tokmill.bill.activations.rows import GRADIENT_ADAPTER
 from tokmill.bill.formula import Formula
 
 if TYPE_CHECKING:

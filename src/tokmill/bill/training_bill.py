@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from tokmill.bill.activations.layers import Part, layer_parts
-from tokmill.bill.activations.rows import megatron_layer
+from tokmill.bill.activations.megatron import megatron_layer
 from tokmill.bill.activations.situation import (
     DEFAULT_SEQUENCE,
     activation_symbols,

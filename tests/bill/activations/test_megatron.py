@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tokmill.bill.activations.amounts import CHECKPOINTS, summed
-from tokmill.bill.activations.rows import megatron_layer, megatron_outside
+from tokmill.bill.activations.megatron import megatron_layer, megatron_outside
 from tokmill.bill.formula import evaluate
 from tokmill.settings.training import TrainingSettings
 
