@@ -1,4 +1,4 @@
-"""Budgets put together: of a model, a dataset, or both."""
+"""The complete bill: of a model, a dataset, or both."""
 
 from __future__ import annotations
 
@@ -12,7 +12,15 @@ import pytest
 from tokmill.bill.dataset_size import DatasetSize
 from tokmill.bill.disk_files import predicted_disk
 from tokmill.bill.formula import Bill
-from tokmill.bill.full_bill import Budgets, BudgetSettings, OnDisk, as_json, budgets, check, on_disk
+from tokmill.bill.full_bill import (
+    BillSettings,
+    FullBill,
+    OnDisk,
+    as_json,
+    check,
+    full_bill,
+    on_disk,
+)
 from tokmill.bill.host_ram.machine import Machine
 from tokmill.errors import UsageError, VerifyError
 from tokmill.settings.inference import InferenceSettings
@@ -26,9 +34,9 @@ SIZE = DatasetSize(
 DISK = OnDisk("out", SIZE, predicted_disk(SIZE, slices=1), 10**9)
 
 
-def made(model: ModelSettings = NUMBERS, disk: OnDisk | None = DISK, **training: Any) -> Budgets:
-    settings = BudgetSettings(model, TrainingSettings(**training), InferenceSettings(), ("note",))
-    return budgets(settings, disk, Machine())
+def made(model: ModelSettings = NUMBERS, disk: OnDisk | None = DISK, **training: Any) -> FullBill:
+    settings = BillSettings(model, TrainingSettings(**training), InferenceSettings(), ("note",))
+    return full_bill(settings, disk, Machine())
 
 
 def test_a_model_by_numbers_has_the_vocabulary_of_the_dataset():
@@ -83,7 +91,7 @@ def test_without_a_gpu_there_is_no_advice():
     [made(gpu="T4"), made(), made(ModelSettings()), made(ModelSettings(name="gpt2"), None)],
     ids=["all", "no GPU", "no model", "no dataset"],
 )
-def test_json_is_plain_and_has_the_same_keys_whatever_is_there(found: Budgets):
+def test_json_is_plain_and_has_the_same_keys_whatever_is_there(found: FullBill):
     plain = as_json(found)
     assert json.dumps(plain)
     assert list(plain) == [
@@ -97,8 +105,8 @@ def test_json_is_plain_and_has_the_same_keys_whatever_is_there(found: Budgets):
 
 
 def test_a_run_is_checked_before_its_dataset_and_vocabulary_are_there():
-    check(BudgetSettings(NUMBERS, TrainingSettings(gpu="T4"), InferenceSettings()))
-    check(BudgetSettings(ModelSettings(), TrainingSettings(), InferenceSettings()))
+    check(BillSettings(NUMBERS, TrainingSettings(gpu="T4"), InferenceSettings()))
+    check(BillSettings(ModelSettings(), TrainingSettings(), InferenceSettings()))
 
 
 @pytest.mark.parametrize(
@@ -112,7 +120,7 @@ def test_a_run_is_checked_before_its_dataset_and_vocabulary_are_there():
 )
 def test_what_would_fail_at_the_end_fails_before_the_run(model, training, expected):
     with pytest.raises(UsageError, match=expected):
-        check(BudgetSettings(model, TrainingSettings(**training), InferenceSettings()))
+        check(BillSettings(model, TrainingSettings(**training), InferenceSettings()))
 
 
 FINISHED = {

@@ -1,4 +1,4 @@
-"""`tokmill report`: what a finished dataset takes; and the budgets that runs and plans end with."""
+"""`tokmill report`: what a finished dataset takes; and the bill that runs and plans end with."""
 
 from __future__ import annotations
 
@@ -147,7 +147,7 @@ def test_a_packed_dataset_is_trained_on_its_rows(
 # Runs and plans
 
 
-def test_a_run_with_a_model_ends_with_all_three_budgets(
+def test_a_run_with_a_model_ends_with_the_bill(
     pretrain: Callable[..., Any], good: Path, tmp_path: Path
 ) -> None:
     (tmp_path / "run.toml").write_text(MODEL)
@@ -207,7 +207,7 @@ def test_another_model_for_a_finished_run_changes_no_byte_of_it(
     assert {path: path.read_bytes() for path in (tmp_path / "out").rglob("*.*")} == before
 
 
-def test_a_plan_shows_the_same_budgets_before_a_token_is_written(
+def test_a_plan_shows_the_same_bill_before_a_token_is_written(
     tokmill: Callable[..., Any], tokenizer_dir: Path, good: Path, tmp_path: Path
 ) -> None:
     (tmp_path / "run.toml").write_text(MODEL)
@@ -220,10 +220,10 @@ def test_a_plan_shows_the_same_budgets_before_a_token_is_written(
     assert ": fits on T4 (14.57 GiB)" in outcome.out
     assert not (tmp_path / "out").exists()
     planned = json.loads(tokmill(*words, "-c", tmp_path / "run.toml", "--json").out)
-    assert planned["budgets"]["schema"] == 1
-    assert planned["budgets"]["disk"]["dataset"]["bytes"] == planned["disk_bytes"]
-    assert planned["budgets"]["compute"]["tokens"] == planned["tokens"]
-    assert planned["budgets"]["disk"]["found"] is None
+    assert planned["bill"]["schema"] == 1
+    assert planned["bill"]["disk"]["dataset"]["bytes"] == planned["disk_bytes"]
+    assert planned["bill"]["compute"]["tokens"] == planned["tokens"]
+    assert planned["bill"]["disk"]["found"] is None
 
 
 def test_a_plan_of_chats_knows_their_packing(tokmill: Callable[..., Any], tmp_path: Path) -> None:
@@ -231,7 +231,7 @@ def test_a_plan_of_chats_knows_their_packing(tokmill: Callable[..., Any], tmp_pa
     out = tokmill(*words, "--max-tokens", "512", "--packing", "512", "--model", "gpt2").out
     assert "sequence 512" in out
     planned = json.loads(tokmill(*words, "--max-tokens", "512", "--packing", "512", "--json").out)
-    lines = planned["budgets"]["disk"]["dataset"]["lines"]
+    lines = planned["bill"]["disk"]["dataset"]["lines"]
     assert "pack index" in {line["name"] for line in lines}
 
 

@@ -110,7 +110,7 @@ def test_json_keeps_hostile_names_exactly_and_escaped(
 ) -> None:
     source = write_records(hostile / f"a{HOSTILE}.jsonl")
     words = (source, "-t", tokenizer_dir, "-o", f"out{HOSTILE}", "--engine", "tokenizers", "--json")
-    assert json.loads(check(tokmill("plan", *words)).out)["budgets"]["disk"]["directory"] == (
+    assert json.loads(check(tokmill("plan", *words)).out)["bill"]["disk"]["directory"] == (
         f"out{HOSTILE}"
     )
     assert json.loads(check(tokmill("pretrain", *words)).out)["sources"][0]["path"] == str(source)

@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING, Any
 
-from tokmill.api.jobs import budgets_of
+from tokmill.api.jobs import bill_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from tokmill.bill.full_bill import Budgets
+    from tokmill.bill.full_bill import FullBill
     from tokmill.errors import RecordError
     from tokmill.settings.schema import Config
 
@@ -86,7 +86,7 @@ class Planned:
     """A forecast with its bill; `problem` is the error with which the run would stop, if any."""
 
     forecast: RunForecast
-    budgets: Budgets
+    bill: FullBill
     problem: RecordError | None
 
 
@@ -98,13 +98,13 @@ def plan_run(config: Config, warn: Callable[[str], None], note: Callable[[str], 
     Raises:
         TokmillError: the run could not start, or nothing can be predicted from the sample.
     """
-    from tokmill.bill.full_bill import BudgetSettings, OnDisk, as_json
+    from tokmill.bill.full_bill import BillSettings, OnDisk, as_json
     from tokmill.run.forecast_run import forecast_run
 
     found = forecast_run(config, warn, note)
     disk = OnDisk(config.output.dir or ".", found.size, found.disk, found.free_bytes)
-    bill = budgets_of(BudgetSettings.of(config), disk)
-    values = {**found.values, "budgets": as_json(bill)}
+    bill = bill_of(BillSettings.of(config), disk)
+    values = {**found.values, "bill": as_json(bill)}
     return Planned(_run_forecast(values, found.free_bytes), bill, found.problem)
 
 

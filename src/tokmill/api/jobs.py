@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from tokmill.api.bar import Bar, NotebookBar
     from tokmill.api.progress import Progress
-    from tokmill.bill.full_bill import Budgets, BudgetSettings, OnDisk
+    from tokmill.bill.full_bill import BillSettings, FullBill, OnDisk
     from tokmill.dataset.verify import Findings
     from tokmill.run.make_dataset import Observer
     from tokmill.settings.schema import Config
@@ -64,9 +64,9 @@ def make_dataset(config: Config, observer: Observer, *, overwrite: bool = False)
     from tokmill.executors.run import run
 
     if config.model is not None or config.training is not None:
-        from tokmill.bill.full_bill import BudgetSettings, check
+        from tokmill.bill.full_bill import BillSettings, check
 
-        check(BudgetSettings.of(config))
+        check(BillSettings.of(config))
     return run(config, observer, overwrite=overwrite)
 
 
@@ -97,16 +97,16 @@ def make_observed(
     return manifest
 
 
-def budgets_of(settings: BudgetSettings, disk: OnDisk | None) -> Budgets:
+def bill_of(settings: BillSettings, disk: OnDisk | None) -> FullBill:
     """Return the bill of a dataset, a model, or both, on this machine.
 
     Raises:
         UsageError: the model or the GPU is not known, or settings contradict each other.
     """
-    from tokmill.bill.full_bill import budgets
+    from tokmill.bill.full_bill import full_bill
     from tokmill.bill.measuring.machine import this_machine
 
-    return budgets(settings, disk, this_machine())
+    return full_bill(settings, disk, this_machine())
 
 
 def bill_settings(
@@ -115,7 +115,7 @@ def bill_settings(
     files: Mapping[str, Path],
     values: Mapping[str, Mapping[str, Any]],
     named: Callable[[str, str], str],
-) -> BudgetSettings:
+) -> BillSettings:
     """Return the settings of a bill; a later source wins over an earlier one.
 
     Args:
@@ -129,7 +129,7 @@ def bill_settings(
         UsageError: a file cannot be read, or a value is wrong.
     """
     from tokmill.bill import settings_files
-    from tokmill.bill.full_bill import BudgetSettings
+    from tokmill.bill.full_bill import BillSettings
 
     readers = {
         "deepspeed": settings_files.read_deepspeed,
@@ -145,7 +145,7 @@ def bill_settings(
     )
     own = {section: every[section] for section in BILL_SECTIONS if section in every}
     return replace(
-        BudgetSettings.of(build_config(own, where="options", named=named)),
+        BillSettings.of(build_config(own, where="options", named=named)),
         notes=tuple(note for found in read for note in found.notes),
         not_read=tuple(key for found in read for key in found.not_read),
     )
@@ -167,7 +167,7 @@ def bill_of_dataset(
     given = {kind: checked_path(file, kind) for kind, file in files.items() if file is not None}
     values = argument_values(BILL_SECTIONS, arguments)
     settings = bill_settings(manifest["config"], path, given, values, option_name)
-    return as_json(budgets_of(settings, on_disk(directory, manifest)))
+    return as_json(bill_of(settings, on_disk(directory, manifest)))
 
 
 @dataclass(frozen=True, slots=True)

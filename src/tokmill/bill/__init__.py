@@ -109,7 +109,7 @@ def host_memory(
         TokmillError: a setting is wrong, or there is no finished dataset.
     """
     from tokmill.bill.dataset_size import dataset_size
-    from tokmill.bill.host_ram.host import host_budget
+    from tokmill.bill.host_ram.host import host_bill
     from tokmill.bill.host_ram.machine import Machine
     from tokmill.bill.training_bill import with_sequence
     from tokmill.dataset.reader import read_intact_manifest
@@ -117,7 +117,7 @@ def host_memory(
     found = None if model is None else _model(model)
     size = None if directory is None else dataset_size(read_intact_manifest(Path(directory)))
     training = with_sequence(_training(settings), found, size)
-    return host_budget(found, training, size, Machine()).as_json()
+    return host_bill(found, training, size, Machine()).as_json()
 
 
 def disk_memory(directory: str | Path) -> dict[str, Any]:

@@ -9,7 +9,7 @@ from tokmill.bill.compute import compute, long_documents
 from tokmill.bill.dataset_size import dataset_size
 from tokmill.bill.disk_files import additions, dataset_disk
 from tokmill.bill.gpus import find_gpu
-from tokmill.bill.host_ram.host import host_budget
+from tokmill.bill.host_ram.host import host_bill
 from tokmill.bill.models.load import load_model
 from tokmill.bill.remedies.advice import advise
 from tokmill.bill.serving.inference import inference_bill
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from tokmill.bill.disk_files import DatasetDisk
     from tokmill.bill.formula import Bill, Line
     from tokmill.bill.gpus import Gpu
-    from tokmill.bill.host_ram.host import HostBudget
+    from tokmill.bill.host_ram.host import HostBill
     from tokmill.bill.host_ram.machine import Machine
     from tokmill.bill.models.model import Model
     from tokmill.bill.remedies.advice import Advice
@@ -43,7 +43,7 @@ _ANY_VOCABULARY = 1 << 16
 
 
 @dataclass(frozen=True, slots=True)
-class BudgetSettings:
+class BillSettings:
     """Settings of the bill.
 
     `notes`: warnings about settings and settings files. `not_read`: keys of settings files
@@ -57,7 +57,7 @@ class BudgetSettings:
     not_read: tuple[str, ...] = ()
 
     @classmethod
-    def of(cls, config: Config) -> BudgetSettings:
+    def of(cls, config: Config) -> BillSettings:
         """Return the settings of a configuration; missing sections are the defaults."""
         return cls(
             config.model or ModelSettings(),
@@ -87,7 +87,7 @@ class OnDisk:
 
 
 @dataclass(frozen=True, slots=True)
-class ModelBudgets:
+class ModelBill:
     """GPU memory of training and serving, checkpoints, and advice.
 
     `gpu` and `advice` are None without a GPU, `compute` and `long_documents` without a dataset.
@@ -104,17 +104,17 @@ class ModelBudgets:
 
 
 @dataclass(frozen=True, slots=True)
-class Budgets:
+class FullBill:
     """The complete bill; `settings` has the final sequence length, parts not asked for are None."""
 
-    settings: BudgetSettings
-    host: HostBudget
-    of_model: ModelBudgets | None
+    settings: BillSettings
+    host: HostBill
+    of_model: ModelBill | None
     disk: OnDisk | None
     additions: tuple[Line, ...]
 
 
-def budgets(settings: BudgetSettings, disk: OnDisk | None, machine: Machine) -> Budgets:
+def full_bill(settings: BillSettings, disk: OnDisk | None, machine: Machine) -> FullBill:
     """Return the bill of a dataset, a model, or both.
 
     Raises:
@@ -131,7 +131,7 @@ def budgets(settings: BudgetSettings, disk: OnDisk | None, machine: Machine) -> 
         settings = replace(settings, notes=notes)
     more = additions(size, sequence=training.sequence, epochs=training.epochs) if size else ()
     of_model = None if model is None else _of_model(model, settings, size, gpu)
-    return Budgets(settings, host_budget(model, training, size, machine), of_model, disk, more)
+    return FullBill(settings, host_bill(model, training, size, machine), of_model, disk, more)
 
 
 def on_disk(directory: Path, manifest: Mapping[str, Any]) -> OnDisk:
@@ -146,7 +146,7 @@ def on_disk(directory: Path, manifest: Mapping[str, Any]) -> OnDisk:
     return OnDisk(str(directory), size, found.bill, free_bytes(directory), found)
 
 
-def check(settings: BudgetSettings) -> None:
+def check(settings: BillSettings) -> None:
     """Check that the bill can be computed once there is a dataset.
 
     Raises:
@@ -159,7 +159,7 @@ def check(settings: BudgetSettings) -> None:
         training_bill(model, with_sequence(settings.training, model, None))
 
 
-def _exceeded(model: Model, settings: BudgetSettings, ids: int) -> Iterator[str]:
+def _exceeded(model: Model, settings: BillSettings, ids: int) -> Iterator[str]:
     """Yield a warning for each length over the model's positions, and for ids it cannot embed."""
     most = model.positions
     lengths = {"sequence": settings.training.sequence, "context": settings.inference.context}
@@ -174,11 +174,11 @@ def _exceeded(model: Model, settings: BudgetSettings, ids: int) -> Iterator[str]
 
 
 def _of_model(
-    model: Model, settings: BudgetSettings, size: DatasetSize | None, gpu: Gpu | None
-) -> ModelBudgets:
+    model: Model, settings: BillSettings, size: DatasetSize | None, gpu: Gpu | None
+) -> ModelBill:
     training = settings.training
     sequence = training.sequence
-    return ModelBudgets(
+    return ModelBill(
         model,
         training_bill(model, training),
         inference_bill(model, settings.inference, context=sequence),
@@ -190,7 +190,7 @@ def _of_model(
     )
 
 
-def as_json(found: Budgets) -> dict[str, Any]:
+def as_json(found: FullBill) -> dict[str, Any]:
     """Return the bill as plain values; `schema` changes when keys change."""
     settings = found.settings
     return {
@@ -206,7 +206,7 @@ def as_json(found: Budgets) -> dict[str, Any]:
     }
 
 
-def _model_json(found: ModelBudgets | None) -> dict[str, Any]:
+def _model_json(found: ModelBill | None) -> dict[str, Any]:
     """Return the costs of a model; without a model, the same keys with null."""
     if found is None:
         keys = ("model", "gpu", "training", "inference", "advice", "compute", "long_documents")
@@ -232,7 +232,7 @@ def _model_json(found: ModelBudgets | None) -> dict[str, Any]:
     }
 
 
-def _disk_json(found: Budgets) -> dict[str, Any]:
+def _disk_json(found: FullBill) -> dict[str, Any]:
     disk, of_model = found.disk, found.of_model
     shares = _plain(disk.found if disk else None)
     if disk and disk.found and shares:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from tokmill.cli.budget_options import budget_options, settled, show_options
+from tokmill.cli.bill_options import bill_options, settled, show_options
 from tokmill.cli.screen import show, show_json, show_rows
 
 if TYPE_CHECKING:
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 @click.command("memory")
-@budget_options
+@bill_options
 @show_options
 @click.option("--models", "list_models", is_flag=True, help="List the built-in models.")
 @click.option("--known-gpus", "list_gpus", is_flag=True, help="List the built-in GPUs.")
@@ -40,14 +40,14 @@ def command(
     if list_models or list_gpus:
         _list(models=list_models, gpus=list_gpus, as_json=as_json)
         return
-    from tokmill.api.jobs import budgets_of
+    from tokmill.api.jobs import bill_of
     from tokmill.bill.models.load import load_model
-    from tokmill.cli.budgets import show_budgets
+    from tokmill.cli.bill import show_bill
 
     settings = settled(config_file, options)
     if not settings.names_a_model:
         load_model(settings.model)  # says what is missing
-    show_budgets(budgets_of(settings, None), as_json=as_json, explain=explain)
+    show_bill(bill_of(settings, None), as_json=as_json, explain=explain)
 
 
 def _list(*, models: bool, gpus: bool, as_json: bool) -> None:

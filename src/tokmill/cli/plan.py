@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from tokmill.cli.budget_options import model_options
+from tokmill.cli.bill_options import model_options
 from tokmill.cli.options import config_from_options, settings_options
 from tokmill.cli.screen import show, show_json, show_rows, warn
 from tokmill.settings.schema import PRETRAIN_SECTIONS
@@ -55,7 +55,7 @@ def show_plan(config: Config, *, as_json: bool) -> None:
         show_json(values)
     else:
         show_rows(forecast_rows(values, planned.forecast.free_bytes))
-        if rows := bill_rows(planned.budgets):
+        if rows := bill_rows(planned.bill):
             show()
             show_rows(rows)
     if planned.problem is not None:

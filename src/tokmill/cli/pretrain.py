@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from tokmill.api.jobs import checked_recipe
-from tokmill.cli.budget_options import model_options
+from tokmill.cli.bill_options import model_options
 from tokmill.cli.options import config_from_options, settings_options
 from tokmill.cli.running import run_and_show, run_options
 from tokmill.settings.schema import PRETRAIN_SECTIONS

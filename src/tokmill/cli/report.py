@@ -7,12 +7,12 @@ from typing import Any
 
 import click
 
-from tokmill.cli.budget_options import budget_options, settled, show_options
+from tokmill.cli.bill_options import bill_options, settled, show_options
 
 
 @click.command("report")
 @click.argument("directory", type=click.Path(path_type=Path))
-@budget_options
+@bill_options
 @show_options
 @click.option("--measure", is_flag=True, help="Also load the dataset, and measure host RAM.")
 def command(
@@ -34,9 +34,9 @@ def command(
       tokmill report out --model config.json --axolotl run.yml --explain
       tokmill report out --loading int64 --loader-workers 4 --measure
     """
-    from tokmill.api.jobs import budgets_of
+    from tokmill.api.jobs import bill_of
     from tokmill.bill.full_bill import on_disk
-    from tokmill.cli.budgets import show_budgets
+    from tokmill.cli.bill import show_bill
     from tokmill.cli.screen import show, show_rows
     from tokmill.dataset.reader import read_intact_manifest
     from tokmill.page.summary import detail_rows
@@ -44,13 +44,13 @@ def command(
     manifest = read_intact_manifest(directory)
     disk = on_disk(directory, manifest)
     settings = settled(config_file, options, manifest["config"])
-    found = budgets_of(settings, disk)
+    found = bill_of(settings, disk)
     rows = None
     if measure:
-        from tokmill.cli.budgets import measured_rows
+        from tokmill.cli.bill import measured_rows
 
         rows = list(measured_rows(directory, found.settings.training, disk.size))
     if not as_json:
         show_rows(detail_rows(manifest, str(directory)))
         show()
-    show_budgets(found, as_json=as_json, explain=explain, rows=rows)
+    show_bill(found, as_json=as_json, explain=explain, rows=rows)

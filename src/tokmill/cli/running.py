@@ -42,7 +42,7 @@ def run_and_show(
     """
     from tokmill.api.bar import Bar, can_draw
     from tokmill.api.jobs import make_observed
-    from tokmill.cli.budgets import show_at_end
+    from tokmill.cli.bill import show_at_end
     from tokmill.dataset.layout import MANIFEST
     from tokmill.page.profile import profile_rows
     from tokmill.page.summary import summary_rows

@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 
 from tokmill.bill.dataset_size import DatasetSize
-from tokmill.bill.host_ram.host import HostBudget, host_budget
+from tokmill.bill.host_ram.host import HostBill, host_bill
 from tokmill.bill.host_ram.machine import MIB, Machine
 from tokmill.bill.models.load import model_from_config
 from tokmill.bill.states.states import checkpoint_bill, rank_states
@@ -26,16 +26,15 @@ SIZE = DatasetSize(
 TRAINING = TrainingSettings(sequence=128, micro_batch=4)
 
 
-def moments(budget: HostBudget) -> dict[str, int]:
+def moments(host: HostBill) -> dict[str, int]:
     """Give the bytes of each moment above a process's own."""
     return {
-        bill.title.partition(": ")[2]: bill.n_bytes - bill.lines[0].n_bytes
-        for bill in budget.moments
+        bill.title.partition(": ")[2]: bill.n_bytes - bill.lines[0].n_bytes for bill in host.moments
     }
 
 
 def test_a_mapped_dataset_alone_is_batches_and_page_cache():
-    found = host_budget(None, TRAINING, SIZE, MACHINE)
+    found = host_bill(None, TRAINING, SIZE, MACHINE)
     assert moments(found) == {"training": 2 * 16 * 4 * 128}
     assert found.page_cache.n_bytes == 3 * 10**9
     assert found.shared.n_bytes == 0
@@ -44,7 +43,7 @@ def test_a_mapped_dataset_alone_is_batches_and_page_cache():
 
 def test_the_peak_of_joined_shards_is_their_opening():
     training = replace(TRAINING, loading="concatenate")
-    found = host_budget(None, training, SIZE, MACHINE)
+    found = host_bill(None, training, SIZE, MACHINE)
     assert moments(found)["opening the dataset"] == 4 * 10**9
     assert moments(found)["training"] == 3 * 10**9 + 2 * 16 * 4 * 128
     assert found.peak.title == "host RAM of a machine: opening the dataset"
@@ -52,7 +51,7 @@ def test_the_peak_of_joined_shards_is_their_opening():
 
 def test_the_peak_of_spawned_workers_is_the_start_of_the_last():
     training = replace(TRAINING, loader_workers=4, start_method="spawn")
-    found = host_budget(None, training, SIZE, MACHINE)
+    found = host_bill(None, training, SIZE, MACHINE)
     assert found.peak.title == "host RAM of a machine: starting the last worker"
     assert found.peak.n_bytes == (5 * 100 + 6) * MIB + (4 + 1) * 3 * 10**9
 
@@ -64,7 +63,7 @@ def test_initialization_makes_the_model_in_fp32_as_often_as_said(
     initialization: str, expected: int
 ):
     training = replace(TRAINING, gpus=8, initialization=initialization)
-    found = host_budget(MODEL, training, None, MACHINE)
+    found = host_bill(MODEL, training, None, MACHINE)
     assert found.moments[0].title == "host RAM of a machine: initialization"
     assert moments(found)["initialization"] == expected
     spread = found.moments[0].high_bytes - found.moments[0].n_bytes
@@ -73,13 +72,13 @@ def test_initialization_makes_the_model_in_fp32_as_often_as_said(
 
 def test_kept_logits_are_fp32_of_every_batch():
     training = replace(TRAINING, metric_batches=10, gpus=2)
-    found = moments(host_budget(MODEL, training, None, MACHINE))
+    found = moments(host_bill(MODEL, training, None, MACHINE))
     assert found["evaluation"] - found["training"] == 4 * 4 * 128 * 1000 * 10 * 2
-    assert "evaluation" not in moments(host_budget(MODEL, TRAINING, None, MACHINE))
+    assert "evaluation" not in moments(host_bill(MODEL, TRAINING, None, MACHINE))
 
 
 def test_saving_gathers_the_trained_weights_and_at_most_their_states():
-    found = host_budget(MODEL, TRAINING, None, MACHINE)
+    found = host_bill(MODEL, TRAINING, None, MACHINE)
     line = found.moments[-1].lines[-1]
     one = checkpoint_bill(MODEL, replace(TRAINING, checkpoints=0))
     assert (line.low_bytes, line.n_bytes, line.high_bytes) == (0, 4 * P, one.n_bytes)
@@ -90,7 +89,7 @@ def test_offloaded_states_stay_from_the_opening_to_the_end():
         TRAINING, gpus=2, sharding="zero-2", offload="optimizer", loading="read",
         precision="mixed-16",
     )  # fmt: skip
-    found = host_budget(MODEL, training, SIZE, MACHINE)
+    found = host_bill(MODEL, training, SIZE, MACHINE)
     host = rank_states(MODEL, training).host
     assert host
     held = [all(line in bill.lines for line in host) for bill in found.moments]
@@ -100,26 +99,26 @@ def test_offloaded_states_stay_from_the_opening_to_the_end():
 def test_a_model_of_eight_processes_that_does_not_fit_is_told_to_be_made_on_meta():
     small = replace(MACHINE, memory_bytes=2 << 30)
     wide = model_from_config({**LLAMA, "vocab_size": 1_000_000})
-    found = host_budget(wide, replace(TRAINING, gpus=8), None, small)
+    found = host_bill(wide, replace(TRAINING, gpus=8), None, small)
     assert found.verdict.together == ("--initialization meta",)
 
 
 def test_a_dataset_in_lists_that_does_not_fit_is_told_to_be_mapped():
     small = replace(MACHINE, memory_bytes=32 << 30)
-    found = host_budget(None, replace(TRAINING, loading="lists"), SIZE, small)
+    found = host_bill(None, replace(TRAINING, loading="lists"), SIZE, small)
     assert found.verdict.said == "does not fit"
     assert found.verdict.together == ("--loading memmap",)
 
 
 def test_the_totals_are_the_sums_of_their_lines_and_say_what_they_leave_out():
     training = replace(TRAINING, loading="int64", loader_workers=2, metric_batches=1)
-    for bill in host_budget(MODEL, training, SIZE, MACHINE).moments:
+    for bill in host_bill(MODEL, training, SIZE, MACHINE).moments:
         assert bill.n_bytes == sum(line.n_bytes for line in bill.lines)
         assert bill.low_bytes <= bill.n_bytes <= bill.high_bytes
         assert "CUDA's libraries in each process" in bill.leaves_out
 
 
-def test_a_budget_is_plain_values():
-    found = host_budget(MODEL, TRAINING, SIZE, MACHINE).as_json()
+def test_a_host_bill_is_plain_values():
+    found = host_bill(MODEL, TRAINING, SIZE, MACHINE).as_json()
     assert list(found) == ["peak", "moments", "page_cache", "shared", "verdict"]
     assert json.loads(json.dumps(found))["peak"]["bytes"] == found["peak"]["bytes"]

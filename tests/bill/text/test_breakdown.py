@@ -1,4 +1,4 @@
-"""Budgets on the screen: what is said, and what is said only when asked for."""
+"""The bill on the screen: what is shown, and what is shown only when asked for."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from rich.console import Console
 
 from tokmill.bill.dataset_size import DatasetSize
 from tokmill.bill.disk_files import predicted_disk
-from tokmill.bill.full_bill import BudgetSettings, OnDisk, budgets
+from tokmill.bill.full_bill import BillSettings, OnDisk, full_bill
 from tokmill.bill.host_ram.machine import Machine
-from tokmill.bill.text.breakdown import budget_tables
+from tokmill.bill.text.breakdown import bill_tables
 from tokmill.settings.inference import InferenceSettings
 from tokmill.settings.model import ModelSettings
 from tokmill.settings.training import TrainingSettings
@@ -33,12 +33,12 @@ def text(
     settings: dict[str, Any] | None = None,
     **training: Any,
 ) -> str:
-    asked = BudgetSettings(
+    asked = BillSettings(
         model, TrainingSettings(**training), InferenceSettings(), ("a note",), ("zero.x = 1",)
     )
-    found = budgets(asked, disk, machine or Machine())
+    found = full_bill(asked, disk, machine or Machine())
     console = Console(file=io.StringIO(), width=150, color_system=None)
-    for table in budget_tables(found, **(settings or {})):
+    for table in bill_tables(found, **(settings or {})):
         console.print(table)
     assert isinstance(console.file, io.StringIO)
     return "\n".join(line.rstrip() for line in console.file.getvalue().splitlines())

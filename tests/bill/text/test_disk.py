@@ -1,4 +1,4 @@
-"""The disk budget on the screen."""
+"""The disk bill on the screen."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from rich.console import Console
 
 from tokmill.bill.dataset_size import DatasetSize
 from tokmill.bill.disk_files import DatasetDisk, Share, predicted_disk
-from tokmill.bill.full_bill import BudgetSettings, OnDisk, budgets
+from tokmill.bill.full_bill import BillSettings, OnDisk, full_bill
 from tokmill.bill.host_ram.machine import Machine
 from tokmill.bill.text.disk import disk_tables, lengths_table
 from tokmill.settings.inference import InferenceSettings
@@ -29,8 +29,8 @@ FOUND = DatasetDisk(
 
 def text(disk: OnDisk | None, *, told: set[str] | None = None) -> str:
     training, inference = TrainingSettings(precision="fp32"), InferenceSettings()
-    settings = BudgetSettings(ModelSettings(name="gpt2"), training, inference)
-    found = budgets(settings, disk, Machine())
+    settings = BillSettings(ModelSettings(name="gpt2"), training, inference)
+    found = full_bill(settings, disk, Machine())
     console = Console(file=io.StringIO(), width=150, color_system=None)
     for table in disk_tables(found, told=told):
         console.print(table)

@@ -71,7 +71,7 @@ _CACHE_LEAVES_OUT = (
 
 
 @dataclass(frozen=True, slots=True)
-class HostBudget:
+class HostBill:
     """Committed memory of a machine at each moment, in order; and what stands apart from it.
 
     `page_cache` is what the kernel may drop, `shared` the part that lies in /dev/shm, which has a
@@ -89,7 +89,7 @@ class HostBudget:
         return peak_of(self.moments)
 
     def as_json(self) -> dict[str, Any]:
-        """Return the budget as plain values."""
+        """Return the bill as plain values."""
         return {
             "peak": self.peak.as_json(),
             "moments": [bill.as_json() for bill in self.moments],
@@ -99,9 +99,9 @@ class HostBudget:
         }
 
 
-def host_budget(
+def host_bill(
     model: Model | None, training: TrainingSettings, size: DatasetSize | None, machine: Machine
-) -> HostBudget:
+) -> HostBill:
     """Return what one machine needs to have for training a model on a dataset; both may be None.
 
     Args:
@@ -125,7 +125,7 @@ def host_budget(
         shm = sum(line.n_bytes for line in shared_lines(other, other_symbols))
         return Need(peak.n_bytes, peak.high_bytes, shm)
 
-    return HostBudget(
+    return HostBill(
         moments,
         Bill("host RAM: page cache", tuple(cache_lines(symbols)), _CACHE_LEAVES_OUT),
         shared,

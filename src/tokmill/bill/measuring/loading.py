@@ -17,7 +17,7 @@ from typing import IO, TYPE_CHECKING, Any
 
 import numpy as np
 
-from tokmill.bill.host_ram.host import host_budget
+from tokmill.bill.host_ram.host import host_bill
 from tokmill.bill.measuring.child import MARKS, MODULE, Run
 from tokmill.bill.measuring.machine import cgroup_memory
 from tokmill.bill.measuring.process_tree import Usage, Watch
@@ -269,7 +269,7 @@ def predict(run: Run, training: TrainingSettings, size: DatasetSize, machine: Ma
     alone = replace(training, gpus=1, sequence=run.sequence, pin_memory=False, offload="none")
     small = small_ids(run) if training.loading == "lists" else 0.0
     loaded = replace(size, mask=run.masked, weights=False, small_ids=small)
-    return host_budget(None, alone, loaded, machine).peak
+    return host_bill(None, alone, loaded, machine).peak
 
 
 def small_ids(run: Run) -> float:

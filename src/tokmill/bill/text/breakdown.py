@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from tokmill.bill.compute import Compute, LongDocuments
     from tokmill.bill.formula import Bill
-    from tokmill.bill.full_bill import Budgets, BudgetSettings, ModelBudgets
+    from tokmill.bill.full_bill import BillSettings, FullBill, ModelBill
     from tokmill.bill.gpus import Gpu
     from tokmill.bill.models.model import Model
     from tokmill.bill.remedies.advice import Advice, Step
@@ -35,7 +35,7 @@ _STYLES = {"fits": "green", "does not fit": "red", "unknown": ""}
 """Colours of verdicts; all others are yellow."""
 
 
-def budget_tables(found: Budgets, *, explain: bool = False) -> Iterator[RenderableType]:
+def bill_tables(found: FullBill, *, explain: bool = False) -> Iterator[RenderableType]:
     """Yield all tables, with an empty line between two.
 
     `explain`: also yield the formula, symbols and source of every amount.
@@ -47,7 +47,7 @@ def budget_tables(found: Budgets, *, explain: bool = False) -> Iterator[Renderab
     yield from tables
 
 
-def _all_tables(found: Budgets, *, explain: bool) -> Iterator[RenderableType]:
+def _all_tables(found: FullBill, *, explain: bool) -> Iterator[RenderableType]:
     if found.of_model is not None:
         yield _model_line(found.of_model.model)
         yield from _settings_lines(found.settings)
@@ -74,7 +74,7 @@ def _model_line(model: Model) -> Text:
     return one_line(f"model: {named}, {model.parameters:,} parameters{of_token}: {modules}")
 
 
-def _settings_lines(settings: BudgetSettings) -> Iterator[Text]:
+def _settings_lines(settings: BillSettings) -> Iterator[Text]:
     """Yield the main settings of training, and notes on settings files."""
     how = settings.training
     parts = [
@@ -93,7 +93,7 @@ def _settings_lines(settings: BudgetSettings) -> Iterator[Text]:
 
 
 def _gpu_tables(
-    found: ModelBudgets, settings: BudgetSettings, *, told: set[str] | None
+    found: ModelBill, settings: BillSettings, *, told: set[str] | None
 ) -> Iterator[RenderableType]:
     peak = found.training.peak
     yield from bill_view(peak, told=told)
@@ -116,7 +116,7 @@ def _gpu_tables(
         yield rows_table("training on this dataset", ("",), rows, words=("",))
 
 
-def _host_tables(found: Budgets, *, told: set[str] | None) -> Iterator[RenderableType]:
+def _host_tables(found: FullBill, *, told: set[str] | None) -> Iterator[RenderableType]:
     """Yield host RAM at every moment, then memory that the system can reclaim, and the verdict."""
     host = found.host
     for bill in host.moments:
@@ -137,7 +137,7 @@ def _verdict(bill: Bill, gpu: Gpu) -> Iterator[RenderableType]:
     yield indented(f"{said} on {gpu.name} ({memory(gpu.memory_bytes)}): {rest}", style)
 
 
-def _advice(advice: Advice, settings: BudgetSettings, *, explain: bool) -> Iterator[RenderableType]:
+def _advice(advice: Advice, settings: BillSettings, *, explain: bool) -> Iterator[RenderableType]:
     """Yield the largest training that fits, or the options that make it fit.
 
     `explain`: also the reasons why options are not applicable.
@@ -177,7 +177,7 @@ def _measures(steps: Iterable[Step]) -> RenderableType:
 
 
 def _compute_rows(
-    found: Compute, long: LongDocuments, settings: BudgetSettings
+    found: Compute, long: LongDocuments, settings: BillSettings
 ) -> Iterable[tuple[str, str]]:
     how = settings.training
     yield (

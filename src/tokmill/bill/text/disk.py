@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from tokmill.bill.disk_files import DatasetDisk, Share
     from tokmill.bill.formula import Bill
-    from tokmill.bill.full_bill import Budgets, OnDisk
+    from tokmill.bill.full_bill import FullBill, OnDisk
 
 _MOST_SOURCES = 12
 _BAR = 30
@@ -26,7 +26,7 @@ _BAR = 30
 _HEADINGS = ("documents", "tokens", "on disk")
 
 
-def disk_tables(found: Budgets, *, told: set[str] | None) -> Iterator[RenderableType]:
+def disk_tables(found: FullBill, *, told: set[str] | None) -> Iterator[RenderableType]:
     """Yield the sizes of dataset and checkpoints, free space, and the sizes of optional files.
 
     `told`: formulas that were shown already; None: formulas are not shown.

@@ -13,14 +13,14 @@ if TYPE_CHECKING:
 
     from tokmill.bill.compute import Compute
     from tokmill.bill.formula import Bill
-    from tokmill.bill.full_bill import Budgets, BudgetSettings, ModelBudgets, OnDisk
+    from tokmill.bill.full_bill import BillSettings, FullBill, ModelBill, OnDisk
     from tokmill.bill.gpus import Gpu
     from tokmill.bill.remedies.advice import Advice
 
 Rows = list[tuple[str, str]]
 
 
-def bill_rows(found: Budgets) -> Rows:
+def bill_rows(found: FullBill) -> Rows:
     """Return the bill of a model and a dataset in at most ten rows; none without a model.
 
     `tokmill report` shows the complete tables.
@@ -28,7 +28,7 @@ def bill_rows(found: Budgets) -> Rows:
     return [] if found.of_model is None else list(_rows(found, found.of_model))
 
 
-def _rows(found: Budgets, of_model: ModelBudgets) -> Iterator[tuple[str, str]]:
+def _rows(found: FullBill, of_model: ModelBill) -> Iterator[tuple[str, str]]:
     model, settings = of_model.model, found.settings
     yield "model", f"{model.name}, {model.parameters:,} parameters"
     yield "training", _training(settings)
@@ -45,7 +45,7 @@ def _rows(found: Budgets, of_model: ModelBudgets) -> Iterator[tuple[str, str]]:
         yield "note", "; ".join(settings.notes)
 
 
-def _training(settings: BudgetSettings) -> str:
+def _training(settings: BillSettings) -> str:
     how = settings.training
     adapter = "" if how.adapter == "none" else f", {how.adapter} of rank {how.adapter_rank}"
     gpus = "" if how.gpus == 1 else f", {how.gpus:,} GPUs, {how.sharding}"
@@ -81,7 +81,7 @@ def _fits(bill: Bill, gpu: Gpu | None) -> str:
     return f": {verdict(bill, gpu)} on {gpu.name} ({memory(gpu.memory_bytes)})"
 
 
-def _advice(advice: Advice, settings: BudgetSettings) -> str:
+def _advice(advice: Advice, settings: BillSettings) -> str:
     """Return the largest training that fits, or the options that make it fit."""
     if advice.plan:
         options = " ".join(option for step in advice.plan for option in step.options)
@@ -91,7 +91,7 @@ def _advice(advice: Advice, settings: BudgetSettings) -> str:
     return largest_text(advice, settings)
 
 
-def largest_text(advice: Advice, settings: BudgetSettings) -> str:
+def largest_text(advice: Advice, settings: BillSettings) -> str:
     """Return the largest micro batch and the longest sequence that fit, as text."""
     how = settings.training
     most = "the model's maximum of " if advice.is_bounded else "sequence "
@@ -101,7 +101,7 @@ def largest_text(advice: Advice, settings: BudgetSettings) -> str:
     )
 
 
-def _epoch(found: Compute, settings: BudgetSettings) -> str:
+def _epoch(found: Compute, settings: BillSettings) -> str:
     text = f"{plural(found.steps_per_epoch, 'step')} of {count(found.step_tokens)} tokens"
     if found.seconds is None:
         return text

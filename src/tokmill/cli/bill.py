@@ -1,4 +1,4 @@
-"""Makes and prints budgets, and predicted and measured host RAM of every loading strategy."""
+"""The bill on the screen, and predicted and measured host RAM of every loading strategy."""
 
 from __future__ import annotations
 
@@ -17,24 +17,24 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
 
     from tokmill.bill.dataset_size import DatasetSize
-    from tokmill.bill.full_bill import Budgets
+    from tokmill.bill.full_bill import FullBill
     from tokmill.settings.schema import Config
     from tokmill.settings.training import TrainingSettings
 
 
-def show_budgets(
-    found: Budgets, *, as_json: bool, explain: bool, rows: list[Row] | None = None
+def show_bill(
+    found: FullBill, *, as_json: bool, explain: bool, rows: list[Row] | None = None
 ) -> None:
-    """Print budgets as tables or as one JSON object; `rows` are measured strategies of loading."""
+    """Print the bill as tables or as one JSON object; `rows` are measured strategies of loading."""
     if as_json:
         from tokmill.bill.full_bill import as_json as plain
 
         measured = {} if rows is None else {"measured": [asdict(row) for row in rows]}
         show_json({**plain(found), **measured})
         return
-    from tokmill.bill.text.breakdown import budget_tables
+    from tokmill.bill.text.breakdown import bill_tables
 
-    print_tables(budget_tables(found, explain=explain))
+    print_tables(bill_tables(found, explain=explain))
     if rows is not None:
         show()
         print_tables([measured_table(rows, found.settings.training)])
@@ -45,17 +45,17 @@ def show_at_end(config: Config, directory: Path, manifest: dict[str, Any]) -> No
 
     A failure is only a warning.
     """
-    from tokmill.bill.full_bill import BudgetSettings
+    from tokmill.bill.full_bill import BillSettings
 
-    settings = BudgetSettings.of(config)
+    settings = BillSettings.of(config)
     if not settings.names_a_model:
         return
-    from tokmill.api.jobs import budgets_of
+    from tokmill.api.jobs import bill_of
     from tokmill.bill.full_bill import on_disk
     from tokmill.bill.text.summary import bill_rows
 
     try:
-        rows = bill_rows(budgets_of(settings, on_disk(directory, manifest)))
+        rows = bill_rows(bill_of(settings, on_disk(directory, manifest)))
     except TokmillError as error:
         warn(f"no bill: {error}")
         return

@@ -1,4 +1,4 @@
-"""A user's mistakes about budgets, through the command line: one clear line, or a note beside."""
+"""A user's mistakes about the bill, through the command line: one clear line, or a note beside."""
 
 from __future__ import annotations
 

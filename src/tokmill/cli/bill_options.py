@@ -17,7 +17,7 @@ from tokmill.settings.schema import BILL_SECTIONS
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from tokmill.bill.full_bill import BudgetSettings
+    from tokmill.bill.full_bill import BillSettings
 
 _FILES = {
     "deepspeed": "A DeepSpeed configuration (JSON).",
@@ -26,7 +26,7 @@ _FILES = {
 }
 
 
-def budget_options(command: Callable[..., None]) -> Callable[..., None]:
+def bill_options(command: Callable[..., None]) -> Callable[..., None]:
     """Add `--config`, every setting of the bill, and the settings files to a command."""
     for name, text in reversed(_FILES.items()):
         flag = f"--{name.replace('_', '-')}"
@@ -36,7 +36,7 @@ def budget_options(command: Callable[..., None]) -> Callable[..., None]:
 
 
 def show_options(command: Callable[..., None]) -> Callable[..., None]:
-    """Add the options of how budgets are shown to a command."""
+    """Add the options of how the bill is shown to a command."""
     options = (
         click.option("--explain", is_flag=True, help="Show the formula behind every amount."),
         click.option("--json", "as_json", is_flag=True, help="Print one JSON object."),
@@ -55,7 +55,7 @@ def settled(
     config_file: Path | None,
     options: Mapping[str, Any],
     base: Mapping[str, Mapping[str, Any]] | None = None,
-) -> BudgetSettings:
+) -> BillSettings:
     """Return the settings of a bill from all their sources; `base` is the dataset's own.
 
     Raises:

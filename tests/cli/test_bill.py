@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from tokmill.bill.dataset_size import DatasetSize
-from tokmill.cli.budgets import Row, measured_rows, measured_table
+from tokmill.cli.bill import Row, measured_rows, measured_table
 from tokmill.cli.screen import print_tables
 from tokmill.settings.training import LOADING, TrainingSettings
 

@@ -11,8 +11,8 @@ import click
 import pytest
 from click.testing import CliRunner
 
-from tokmill.bill.full_bill import BudgetSettings
-from tokmill.cli.budget_options import budget_options, model_options, settled
+from tokmill.bill.full_bill import BillSettings
+from tokmill.cli.bill_options import bill_options, model_options, settled
 from tokmill.cli.options import config_from_options
 from tokmill.errors import UsageError
 from tokmill.settings.inference import InferenceSettings
@@ -27,7 +27,7 @@ BASE: dict[str, dict[str, Any]] = {
 
 
 @click.command()
-@budget_options
+@bill_options
 def show(config_file: Path | None, **options: Any) -> None:
     """Print the settings that the command line gives over those of a dataset."""
     found = settled(config_file, options, BASE)
@@ -135,8 +135,8 @@ def test_only_model_and_gpu_are_options_of_a_run():
 
 
 def test_sections_that_a_run_does_not_have_are_the_defaults():
-    assert BudgetSettings.of(Config()) == BudgetSettings(
+    assert BillSettings.of(Config()) == BillSettings(
         ModelSettings(), TrainingSettings(), InferenceSettings()
     )
-    assert not BudgetSettings.of(Config()).names_a_model
-    assert BudgetSettings.of(Config(model=ModelSettings(family="llama"))).names_a_model
+    assert not BillSettings.of(Config()).names_a_model
+    assert BillSettings.of(Config(model=ModelSettings(family="llama"))).names_a_model
