@@ -1,57 +1,37 @@
-"""Writes the tables of docs/memory.md: formulas, symbols, precision schemes, what was measured.
+"""Writes docs/formulas.md, and the tables of docs/memory.md: precision schemes, what was measured.
 
     python -m bench.memory_docs
 
-What stands between `<!-- NAME: begin -->` and `<!-- NAME: end -->` is replaced; a test holds the
-page equal to what would be written.
+docs/formulas.md is what `tokmill memory --formulas` prints. Of docs/memory.md, the text between
+`<!-- NAME: begin -->` and `<!-- NAME: end -->` is replaced. A test compares both with the code.
 """
 
 from __future__ import annotations
 
-import ast
-import importlib
-import inspect
 import json
-import pkgutil
 import re
 import sys
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import tokmill.bill
 from bench import memory_grid
 from bench.memory_grid import MIB
-from bench.memory_symbols import SYMBOLS
-from tokmill.bill.formula import Formula, names_in
 from tokmill.bill.states.precision import SCHEMES
+from tokmill.bill.text.formulas import formulas_page
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
-    from types import ModuleType
+    from collections.abc import Callable, Mapping, Sequence
 
 PAGE = Path(__file__).parents[1] / "docs" / "memory.md"
+FORMULAS = PAGE.with_name("formulas.md")
 HOST_RAM = Path(__file__).with_name("host_ram.json")
 _BLOCK = re.compile(r"<!-- (\S+): begin -->\n(.*?)<!-- \1: end -->", re.DOTALL)
 
 
-@dataclass(frozen=True, slots=True)
-class Declared:
-    """A module of the bill and the formulas that it declares, in their order."""
-
-    module: ModuleType
-    formulas: tuple[Formula, ...]
-
-    @property
-    def path(self) -> str:
-        """Its file below src/tokmill, such as bill/states/states.py."""
-        return self.module.__name__.removeprefix("tokmill.").replace(".", "/") + ".py"
-
-
 def main() -> int:
-    """Write the page."""
-    page = PAGE.read_text(encoding="utf-8")
-    PAGE.write_text(rewritten(page), encoding="utf-8")
+    """Write both pages."""
+    FORMULAS.write_text(formulas_page(), encoding="utf-8")
+    PAGE.write_text(rewritten(PAGE.read_text(encoding="utf-8")), encoding="utf-8")
     return 0
 
 
@@ -70,64 +50,6 @@ def rewritten(page: str) -> str:
         return f"<!-- {name}: begin -->\n{BLOCKS[name]()}\n<!-- {name}: end -->"
 
     return _BLOCK.sub(block, page)
-
-
-def declared() -> tuple[Declared, ...]:
-    """Return every module of tokmill.bill that declares formulas, by name."""
-    names = [info.name for info in pkgutil.walk_packages(tokmill.bill.__path__, "tokmill.bill.")]
-    modules = [importlib.import_module(name) for name in sorted(names)]
-    found = [Declared(module, tuple(_formulas(module))) for module in modules]
-    return tuple(one for one in found if one.formulas)
-
-
-def used_symbols() -> dict[str, list[str]]:
-    """Return each symbol that a formula uses, with the names of those formulas."""
-    found: dict[str, list[str]] = {}
-    for one in declared():
-        for formula in one.formulas:
-            for symbol in names_in(formula.expression):
-                found.setdefault(symbol, []).append(formula.name)
-    return found
-
-
-def _formulas(module: ModuleType) -> Iterator[Formula]:
-    """Return the formulas that a module assigns to names of its own, not those that it imports."""
-    for node in ast.parse(inspect.getsource(module)).body:
-        targets = node.targets if isinstance(node, ast.Assign) else []
-        if isinstance(node, ast.AnnAssign):
-            targets = [node.target]
-        for target in targets:
-            if isinstance(target, ast.Name):
-                yield from _formulas_in(getattr(module, target.id, None))
-
-
-def _formulas_in(value: Any) -> Iterator[Formula]:
-    if isinstance(value, Formula):
-        yield value
-    elif isinstance(value, dict):
-        for item in value.values():
-            yield from _formulas_in(item)
-    elif isinstance(value, tuple | list):
-        for item in value:
-            yield from _formulas_in(item)
-
-
-def _formula_tables() -> str:
-    return "\n\n".join(_formula_table(one) for one in declared())
-
-
-def _formula_table(one: Declared) -> str:
-    title = (one.module.__doc__ or "").strip().splitlines()[0]
-    rows = [
-        (_cell(f.name), f"`{f.expression}`", _cell(f.source), _cell(f.error or "not known"))
-        for f in dict.fromkeys(one.formulas)
-    ]
-    head = ("amount", "formula", "source", "known error")
-    return f"### {one.path}\n\n{title}\n\n{_table(head, rows)}"
-
-
-def _symbol_table() -> str:
-    return _table(("symbol", "meaning"), [(f"`{k}`", _cell(v)) for k, v in SYMBOLS.items()])
 
 
 def _scheme_table() -> str:
@@ -178,10 +100,6 @@ def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     return "\n".join(f"| {' | '.join(cells)} |" for cells in lines)
 
 
-def _cell(text: str) -> str:
-    return text.replace("|", "\\|")
-
-
 def _host_table() -> str:
     """Return the measured matrix of loading strategies; its predictions are those of its day."""
     stored = json.loads(HOST_RAM.read_text(encoding="utf-8"))
@@ -209,8 +127,6 @@ def _host_table() -> str:
 
 
 BLOCKS: Mapping[str, Callable[[], str]] = {
-    "formulas": _formula_tables,
-    "symbols": _symbol_table,
     "schemes": _scheme_table,
     "grid": _grid_table,
     "host": _host_table,

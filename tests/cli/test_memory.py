@@ -29,6 +29,7 @@ def in_a_process(*arguments: str) -> subprocess.CompletedProcess[str]:
         (*GPT2, "--gpu", "T4"),
         ("memory", "--model", "llama-3-8b", "--gpu", "H100", "--explain"),
         ("memory", "--models"),
+        ("memory", "--formulas"),
     ],
 )
 def test_it_imports_nothing_heavy(arguments: tuple[str, ...]) -> None:
@@ -173,6 +174,13 @@ def test_the_built_in_models_and_gpus_are_listed(tokmill: Callable[..., Any]) ->
     assert "gpt2" in listed["models"]
     assert listed["gpus"]["T4"] > 14 << 30
     assert listed["schema"] == 1
+
+
+def test_all_formulas_are_printed_without_a_model(tokmill: Callable[..., Any]) -> None:
+    from tokmill.bill.text.formulas import formulas_json, formulas_page
+
+    assert tokmill("memory", "--formulas").out == formulas_page()
+    assert json.loads(tokmill("memory", "--formulas", "--json").out) == formulas_json()
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,7 @@
 
 A `Formula` is declared once, as a constant beside the code that uses it; `Formula.line` gives the
 amount together with the symbols that went into it, so that every number of a bill can be
-recomputed by hand. docs/memory.md lists all of them, and a test holds it against them.
+recomputed by hand. docs/formulas.md lists all formulas (`bill.text.formulas`).
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ class Line:
 
 @dataclass(frozen=True, slots=True)
 class Formula:
-    """The formula of an amount: Python arithmetic over the symbols of docs/memory.md.
+    """The formula of an amount: Python arithmetic over the symbols of `bill.text.symbols`.
 
     `source` is where it comes from; `error` what is known of how far it is off.
     """

@@ -18,17 +18,20 @@ if TYPE_CHECKING:
 @show_options
 @click.option("--models", "list_models", is_flag=True, help="List the built-in models.")
 @click.option("--known-gpus", "list_gpus", is_flag=True, help="List the built-in GPUs.")
+@click.option("--formulas", is_flag=True, help="Print all formulas and their symbols.")
 def command(
     config_file: Path | None,
     as_json: bool,
     explain: bool,
     list_models: bool,
     list_gpus: bool,
+    formulas: bool,
     **options: Any,
 ) -> None:
     """Estimate GPU memory and host RAM for training and serving a model.
 
-    Uses formulas only, no GPU, network or dataset; --explain shows them.
+    Uses formulas only, no GPU, network or dataset. --explain shows those of this bill, --formulas
+    all of them.
 
     \b
     Examples:
@@ -37,6 +40,9 @@ def command(
       tokmill memory --family llama --layers 8 --hidden 512 --heads 8 --ffn 1408 --vocabulary 6400
       tokmill memory --model llama-3-8b --gpus 8 --deepspeed ds_config.json --explain
     """
+    if formulas:
+        _formulas(as_json=as_json)
+        return
     if list_models or list_gpus:
         _list(models=list_models, gpus=list_gpus, as_json=as_json)
         return
@@ -48,6 +54,16 @@ def command(
     if not settings.names_a_model:
         load_model(settings.model)  # says what is missing
     show_bill(bill_of(settings, None), as_json=as_json, explain=explain)
+
+
+def _formulas(*, as_json: bool) -> None:
+    from tokmill.bill.text.formulas import formulas_json, formulas_page
+
+    if as_json:
+        show_json(formulas_json())
+        return
+    for line in formulas_page().splitlines():
+        show(line)
 
 
 def _list(*, models: bool, gpus: bool, as_json: bool) -> None:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from bench.memory_symbols import SYMBOLS
 from tokmill.bill.activations.situation import activation_symbols, default_sequence, situation
 from tokmill.bill.models.load import load_model
+from tokmill.bill.text.symbols import SYMBOLS
 from tokmill.settings.model import ModelSettings
 from tokmill.settings.training import TrainingSettings
 
