@@ -1,6 +1,7 @@
 from __future__ import annotations
 
-from tokmill.bill.host_ram.machine import BARELY, NOT_NOW, Machine, Need, Verdict, host_verdict
+from tokmill.bill.host_ram.machine import NOT_NOW, Machine, Verdict, host_verdict
+from tokmill.bill.verdict import BARELY, Need
 from tokmill.settings.training import TrainingSettings
 
 GIB = 1 << 30
@@ -47,8 +48,8 @@ def test_one_setting_that_is_enough_is_named_alone():
     found = judged(Machine(memory_bytes=16 * GIB), loading="read", metric_batches=3)
     assert found.said == "does not fit"
     assert found.together == ("--loading memmap",)
-    assert [(one.option, one.saves_bytes, one.is_enough) for one in found.remedies] == [
-        ("--loading memmap", 20 * GIB, True)
+    assert [(one.options, one.saved_bytes, one.fits) for one in found.remedies] == [
+        (("--loading memmap",), 20 * GIB, True)
     ]
     assert found.text == (
         "does not fit: needs 30.00 GiB, this machine has 16.00 GiB; fits with --loading memmap"
@@ -63,7 +64,7 @@ def test_settings_that_are_enough_together_are_named_in_order_of_their_cost():
     assert found.together == (
         "--loading lazy", "--initialization meta", "--start-method fork"
     )  # fmt: skip
-    assert not any(one.is_enough for one in found.remedies)
+    assert not any(one.fits for one in found.remedies)
 
 
 def test_spawned_workers_are_told_to_open_the_dataset_themselves():
@@ -71,7 +72,7 @@ def test_spawned_workers_are_told_to_open_the_dataset_themselves():
         Machine(memory_bytes=20 * GIB), loading="memmap", loader_workers=2, start_method="spawn"
     )
     assert spawned.together == ("--start-method fork",)
-    assert "--loading memmap" not in [one.option for one in spawned.remedies]
+    assert ("--loading memmap",) not in [one.options for one in spawned.remedies]
 
 
 def test_nothing_helps_where_nothing_can_be_changed():
@@ -84,16 +85,18 @@ def test_a_small_shared_memory_is_a_problem_of_its_own():
     found = judged(Machine(memory_bytes=64 * GIB, shm_bytes=GIB), loader_workers=2)
     assert found.said == "does not fit"
     assert "4.00 GiB of batches do not fit in /dev/shm, which has 1.00 GiB" in found.text
-    assert found.together == ("--loader-workers 0",)
+    assert found.together == ("--prefetch 1", "--loader-workers 1")
     fewer = judged(Machine(memory_bytes=64 * GIB, shm_bytes=2 * GIB), loader_workers=2)
     assert fewer.together == ("--prefetch 1",)
 
 
 def test_a_verdict_is_plain_values():
-    assert judged(Machine(memory_bytes=16 * GIB), loading="read").as_json() == {
-        "said": "does not fit",
-        "text": "does not fit: needs 30.00 GiB, this machine has 16.00 GiB; "
-        "fits with --loading memmap",
-        "remedies": ({"option": "--loading memmap", "saves_bytes": 20 * GIB, "is_enough": True},),
-        "together": ("--loading memmap",),
-    }
+    found = judged(Machine(memory_bytes=16 * GIB), loading="read").as_json()
+    assert found["remedies"] == (
+        {
+            "name": "memory-mapped dataset", "cost": "nothing", "options": ("--loading memmap",),
+            "saved_bytes": 20 * GIB, "peak_bytes": 10 * GIB, "fits": True, "verdict": BARELY,
+        },
+    )  # fmt: skip
+    assert found["together"] == ("--loading memmap",)
+    assert found["said"] == "does not fit"

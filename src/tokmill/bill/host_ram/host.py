@@ -21,8 +21,9 @@ from tokmill.bill.host_ram.loading import (
     shared_lines,
     starting_lines,
 )
-from tokmill.bill.host_ram.machine import Need, Verdict, host_verdict
+from tokmill.bill.host_ram.machine import Verdict, host_verdict
 from tokmill.bill.states.states import checkpoint_bill, rank_states
+from tokmill.bill.verdict import Need
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
+from tokmill.bill.remedies.case import Case
+from tokmill.bill.remedies.search import Search
+from tokmill.bill.remedies.table import ON_HOST
+from tokmill.bill.verdict import BARELY, DOES_NOT_FIT, FITS, Room
 from tokmill.words.units import memory
 
 if TYPE_CHECKING:
-    from tokmill.settings.training import TrainingSettings
+    from collections.abc import Callable, Iterator
 
-    Change = Callable[[TrainingSettings], TrainingSettings]
+    from tokmill.bill.remedies.search import Offer
+    from tokmill.bill.verdict import Need
+    from tokmill.settings.training import TrainingSettings
 
 
 MIB = 1 << 20
@@ -53,41 +58,20 @@ class Machine:
         return min(known, default=0)
 
 
-BARELY = "fits by the estimate, not by the upper bound"
 NOT_NOW = "fits once memory is freed"
-
-
-@dataclass(frozen=True, slots=True)
-class Need:
-    """Committed bytes of a machine, expected and at most, and those of them in /dev/shm."""
-
-    n_bytes: int
-    high_bytes: int
-    shm_bytes: int
-
-
-@dataclass(frozen=True, slots=True)
-class Remedy:
-    """A setting, as the option that makes it, and what it saves when it alone is changed."""
-
-    option: str
-    saves_bytes: int
-    is_enough: bool
 
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
     """Whether a need fits, and a sentence.
 
-    `said` is "fits", BARELY, NOT_NOW, "does not fit", or "unknown".
-
-    `remedies` are the settings that help, in order of what they cost; `together`: options that make
-    it fit, () where nothing has to be done or nothing is enough.
+    `said` is FITS, BARELY, NOT_NOW, DOES_NOT_FIT, or "unknown". `remedies` need less, each alone;
+    `together` are options that make it fit, () where nothing has to be done or nothing is enough.
     """
 
     said: str
     text: str
-    remedies: tuple[Remedy, ...] = ()
+    remedies: tuple[Offer, ...] = ()
     together: tuple[str, ...] = ()
 
     def __str__(self) -> str:
@@ -108,14 +92,14 @@ def host_verdict(
     problems = list(_problems(needed, machine))
     if not problems:
         return _fitting(needed, machine)
-    remedies = tuple(_remedies(training, machine, needed, need))
-    together = _enough(training, machine, need, remedies)
+    room = Room(machine.usable_bytes, machine.shm_bytes)
+    search, case = Search(lambda other: need(other.training), room), Case(None, training)
+    together = tuple(option for each in search.plan(case, ON_HOST) for option in each.options)
     advice = "no setting of loading or initialization makes it fit"
     if together:
         advice = f"fits with {' '.join(together)}"
-    return Verdict(
-        "does not fit", f"does not fit: {'; '.join(problems)}; {advice}", remedies, together
-    )
+    text = f"{DOES_NOT_FIT}: {'; '.join(problems)}; {advice}"
+    return Verdict(DOES_NOT_FIT, text, search.offers(case, ON_HOST), together)
 
 
 def _fitting(needed: Need, machine: Machine) -> Verdict:
@@ -125,7 +109,7 @@ def _fitting(needed: Need, machine: Machine) -> Verdict:
     if 0 < machine.available_bytes < needed.n_bytes:
         available = memory(machine.available_bytes)
         return Verdict(NOT_NOW, f"fits: {room}, but only {available} are free now")
-    return Verdict("fits", f"fits: {room}")
+    return Verdict(FITS, f"{FITS}: {room}")
 
 
 def _problems(needed: Need, machine: Machine) -> Iterator[str]:
@@ -143,58 +127,3 @@ def _limited(machine: Machine) -> str:
     limit = machine.limit_bytes
     is_limit = limit and (not machine.memory_bytes or limit < machine.memory_bytes)
     return " (its cgroup's limit)" if is_limit else ""
-
-
-def _changes(training: TrainingSettings) -> Iterator[tuple[str, Change]]:
-    """Yield what may help, cheapest first."""
-    spawned = training.loader_workers > 0 and training.start_method == "spawn"
-    loading = "lazy" if spawned else "memmap"
-    if training.loading not in ("lazy", loading):
-        yield f"--loading {loading}", lambda one: replace(one, loading=loading)
-    if training.metric_batches:
-        yield "--metric-batches 0", lambda one: replace(one, metric_batches=0)
-    if training.initialization != "meta":
-        yield "--initialization meta", lambda one: replace(one, initialization="meta")
-    if training.pin_memory:
-        yield "--no-pin-memory", lambda one: replace(one, pin_memory=False)
-    if spawned:
-        yield "--start-method fork", lambda one: replace(one, start_method="fork")
-    if training.loader_workers and training.prefetch > 1:
-        yield "--prefetch 1", lambda one: replace(one, prefetch=1)
-    if training.loader_workers > 1:
-        yield "--loader-workers 1", lambda one: replace(one, loader_workers=1)
-    if training.loader_workers:
-        yield "--loader-workers 0", lambda one: replace(one, loader_workers=0)
-
-
-def _remedies(
-    training: TrainingSettings,
-    machine: Machine,
-    needed: Need,
-    need: Callable[[TrainingSettings], Need],
-) -> Iterator[Remedy]:
-    for option, change in _changes(training):
-        other = need(change(training))
-        saved = needed.n_bytes - other.n_bytes
-        if saved > 0 or other.shm_bytes < needed.shm_bytes:
-            yield Remedy(option, saved, not any(_problems(other, machine)))
-
-
-def _enough(
-    training: TrainingSettings,
-    machine: Machine,
-    need: Callable[[TrainingSettings], Need],
-    remedies: tuple[Remedy, ...],
-) -> tuple[str, ...]:
-    """Return the first option that is enough alone, or the first few that are together."""
-    for remedy in remedies:
-        if remedy.is_enough:
-            return (remedy.option,)
-    changes = dict(_changes(training))
-    chosen: dict[str, str] = {}
-    for option, change in changes.items():
-        training = change(training)
-        chosen[option.partition(" ")[0]] = option
-        if not any(_problems(need(training), machine)):
-            return tuple(chosen.values())
-    return ()

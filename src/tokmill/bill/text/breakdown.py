@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING
 
 from rich.text import Text
 
-from tokmill.bill.remedies.advice import verdict
+from tokmill.bill.remedies.advice import gpu_verdict
 from tokmill.bill.text.disk import disk_tables, lengths_table
 from tokmill.bill.text.summary import largest_text
 from tokmill.bill.text.tables import bill_view, indented, one_line, rows_table
+from tokmill.bill.verdict import FITS
 from tokmill.words.plural import plural
 from tokmill.words.units import count, memory, seconds
 
@@ -24,7 +25,8 @@ if TYPE_CHECKING:
     from tokmill.bill.full_bill import BillSettings, FullBill, ModelBill
     from tokmill.bill.gpus import Gpu
     from tokmill.bill.models.model import Model
-    from tokmill.bill.remedies.advice import Advice, Step
+    from tokmill.bill.remedies.advice import Advice
+    from tokmill.bill.remedies.search import Offer
 
 NO_MODEL = (
     "GPU memory: add --model, and --gpu "
@@ -101,7 +103,7 @@ def _gpu_tables(
         yield indented("add --gpu to see whether it fits")
     elif found.advice is not None:
         yield from _verdict(peak, found.gpu)
-        yield from _advice(found.advice, settings, explain=told is not None)
+        yield from _advice(found.advice, settings)
     yield Text("")
     moments = (
         (bill.title.partition(": ")[2], memory(bill.n_bytes)) for bill in found.training.moments
@@ -130,18 +132,15 @@ def _host_tables(found: FullBill, *, told: set[str] | None) -> Iterator[Renderab
 
 
 def _verdict(bill: Bill, gpu: Gpu) -> Iterator[RenderableType]:
-    said = verdict(bill, gpu)
+    said = gpu_verdict(bill, gpu)
     style = _STYLES.get(said, "yellow")
     room = gpu.memory_bytes - bill.n_bytes
     rest = f"{memory(room)} left" if room >= 0 else f"{memory(-room)} missing"
     yield indented(f"{said} on {gpu.name} ({memory(gpu.memory_bytes)}): {rest}", style)
 
 
-def _advice(advice: Advice, settings: BillSettings, *, explain: bool) -> Iterator[RenderableType]:
-    """Yield the largest training that fits, or the options that make it fit.
-
-    `explain`: also the reasons why options are not applicable.
-    """
+def _advice(advice: Advice, settings: BillSettings) -> Iterator[RenderableType]:
+    """Yield the largest training that fits, or the options that make it fit."""
     if advice.largest_micro_batch:
         yield indented(largest_text(advice, settings))
     if advice.plan:
@@ -153,23 +152,19 @@ def _advice(advice: Advice, settings: BillSettings, *, explain: bool) -> Iterato
     if advice.steps:
         yield Text("")
         yield _measures(advice.steps)
-        idle = [step for step in advice.steps if step.why_not]
-        reasons = (f"{step.name} ({step.why_not})" if explain else step.name for step in idle)
-        yield indented(f"not applicable: {'; '.join(reasons)}", "dim")
 
 
-def _measures(steps: Iterable[Step]) -> RenderableType:
+def _measures(steps: Iterable[Offer]) -> RenderableType:
     """Return a table of the options that save memory, in order of their cost."""
     rows = [
         (
             " ".join(step.options),
-            memory(step.saved_bytes) if step.saved_bytes > 0 else "nothing",
+            memory(step.saved_bytes),
             memory(step.peak_bytes),
-            "fits" if step.fits else "",
+            FITS if step.fits else "",
             step.cost,
         )
         for step in steps
-        if not step.why_not
     ]
     return rows_table(
         "options that save memory", ("saves", "peak", "", "cost"), rows, words=("cost",)

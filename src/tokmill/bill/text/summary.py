@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tokmill.bill.remedies.advice import verdict
+from tokmill.bill.remedies.advice import gpu_verdict
 from tokmill.words.plural import plural
 from tokmill.words.units import count, memory, seconds, size
 
@@ -78,7 +78,7 @@ def _amount(bill: Bill) -> str:
 def _fits(bill: Bill, gpu: Gpu | None) -> str:
     if gpu is None:
         return "; add --gpu to see whether it fits"
-    return f": {verdict(bill, gpu)} on {gpu.name} ({memory(gpu.memory_bytes)})"
+    return f": {gpu_verdict(bill, gpu)} on {gpu.name} ({memory(gpu.memory_bytes)})"
 
 
 def _advice(advice: Advice, settings: BillSettings) -> str:
