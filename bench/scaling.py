@@ -29,7 +29,7 @@ from pathlib import Path
 from typing import Any
 
 from bench.scaling_steps import Row, manifest_steps, planner_steps
-from tokmill.settings.load import parse_size
+from tokmill.settings.quantity import parse_quantity
 
 FRESH_WORDS = Path(__file__).with_name("fresh_words.py")
 
@@ -138,7 +138,7 @@ def make_records(many: Path, one: Path, n: int) -> None:
 def size(args: argparse.Namespace) -> list[Row]:
     """Run the command over ever larger inputs, of repeated text and of ever-new words."""
     rows = []
-    for n_bytes in (parse_size(text, "size") for text in args.sizes):
+    for n_bytes in (parse_quantity(text, "bytes", "size") for text in args.sizes):
         for kind in ("repeated", "new words"):
             with corpus(kind, n_bytes, args) as path:
                 found = pretrain([path], args, *args.extra)
@@ -149,7 +149,7 @@ def size(args: argparse.Namespace) -> list[Row]:
 def workers(args: argparse.Namespace) -> list[Row]:
     """Run the command over one input with every layout of the work."""
     rows = []
-    n_bytes = parse_size(args.bytes, "--bytes")
+    n_bytes = parse_quantity(args.bytes, "bytes", "--bytes")
     part_bytes = n_bytes // 8  # enough parts for every worker
     with corpus("repeated", n_bytes, args) as path:
         for n_workers in args.workers:

@@ -370,10 +370,12 @@ def test_the_arguments_that_type_checkers_see_are_the_settings(kind, sections, m
                 expected[name] = arguments.Pairs
             elif setting.metadata.get("is_json"):
                 expected[name] = get_type_hints(arguments.SftArguments)[name]
-            elif setting.name.endswith("_bytes"):
-                expected[name] = arguments.Size
+            elif "unit" in setting.metadata:
+                expected[name] = arguments.Amount
             else:
                 expected[name] = TYPES[hints[setting.name]]
+            if other := setting.metadata.get("other_name"):
+                expected[other] = expected[name]
     if "renderer" in expected:
         expected["renderer"] = str | Callable[[Any], Any]  # a function is one too
     for name in ("paths", "tokenizer", "output"):

@@ -10,8 +10,9 @@ from hypothesis import strategies as st
 
 from tokmill.errors import UsageError
 from tokmill.settings.declare import section_type
-from tokmill.settings.load import build_config, parse_size, read_toml
+from tokmill.settings.load import build_config, read_toml
 from tokmill.settings.plain import plain
+from tokmill.settings.quantity import parse_quantity
 from tokmill.settings.schema import (
     Config,
     InputSettings,
@@ -133,18 +134,18 @@ def test_a_size_in_words_is_read_where_bytes_are_meant():
     ],
 )
 def test_sizes_are_read_with_units(text, expected):
-    assert parse_size(text, "x") == expected
+    assert parse_quantity(text, "bytes", "x") == expected
 
 
 @pytest.mark.parametrize("text", ["", "MiB", "1 PB", "1e6", "-1", "1,000", "1.MB", "1 k", "0x10"])
 def test_what_is_no_size_is_refused(text):
     with pytest.raises(UsageError, match="--part-bytes: expected a size such as 8MiB or 1GB"):
-        parse_size(text, "--part-bytes")
+        parse_quantity(text, "bytes", "--part-bytes")
 
 
 @given(st.integers(0, 1 << 50))
 def test_a_plain_number_is_its_own_size(n):
-    assert parse_size(str(n), "x") == n
+    assert parse_quantity(str(n), "bytes", "x") == n
 
 
 def test_a_toml_file_is_read(tmp_path: Path):

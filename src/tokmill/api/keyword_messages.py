@@ -28,7 +28,7 @@ _OPTION = re.compile(
     r"""(?: (?P<value>(?!\()(?:'[^']*'|"[^"]*"|[^\s'"])+))?"""
 )
 _COMMAND = re.compile(r"\btokmill (pretrain|sft|plan|verify)\b")
-_NUMBER = re.compile(r"[\d.]+([KMGT]i?B)?")
+_NUMBER = re.compile(r"[\d.]+([kKMGTB]i?B?(/s)?)?")
 _ENGLISH = re.compile("and|as|file|for|if|in|is|on|or|out|such|that|the|to|with")
 """Words of messages that can follow an option without being its value."""
 

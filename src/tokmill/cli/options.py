@@ -11,7 +11,7 @@ from click.core import ParameterSource
 
 from tokmill.errors import UsageError
 from tokmill.settings.declare import section_type
-from tokmill.settings.load import build_config, file_values, merged, parse_size
+from tokmill.settings.load import build_config, file_values, merged
 from tokmill.settings.names import (
     flag,
     listed,
@@ -21,6 +21,7 @@ from tokmill.settings.names import (
     unescaped,
     variable,
 )
+from tokmill.settings.quantity import UNITS, parse_quantity
 from tokmill.settings.schema import Config
 
 if TYPE_CHECKING:
@@ -46,19 +47,21 @@ class Names(_StrType):
         return [rv]
 
 
-class Size(_IntType):
-    """A number of bytes, with or without a unit."""
+class Quantity(_IntType):
+    """A number with or without a unit, such as `8MiB` or `32k`."""
 
-    name = "size"
+    def __init__(self, unit: str) -> None:
+        self.name = UNITS[unit].metavar
+        self._unit = unit
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
-        """Read `8MiB`, `1GB` or `4096`."""
+        """Return the number."""
         if isinstance(value, int):
             return value
         try:
-            return parse_size(value, "size")
+            return parse_quantity(value, self._unit, "")
         except UsageError as error:
-            self.fail(str(error).removeprefix("size: "), param, ctx)
+            self.fail(str(error).removeprefix(": "), param, ctx)
 
 
 def settings_options(*sections: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
@@ -108,14 +111,15 @@ def _option(
     table: Table | None = setting.metadata.get("table")
     if choices:
         option_type = click.Choice(choices)
-    elif name.endswith("_bytes"):
-        option_type = Size()
+    elif "unit" in setting.metadata:
+        option_type = Quantity(setting.metadata["unit"])
     elif kind == tuple[str, ...]:
         option_type = Names()
     words = flag(section, setting.name)
     if kind is bool:
         words = f"{words}/--no-{words.removeprefix('--')}"
-    flags = [words, f"{section}__{setting.name}"]
+    other = setting.metadata.get("other_name")
+    flags = [words, *([f"--{other}"] if other else []), f"{section}__{setting.name}"]
     return click.option(
         *flags,
         *([_SHORT[name]] if name in _SHORT else []),

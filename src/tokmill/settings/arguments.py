@@ -2,7 +2,8 @@
 
 Type checkers and editors read them here. The meaning, default and limits of each stand in
 `settings.schema`, and for the bill in `settings.model`, `settings.training` and
-`settings.inference`; a test compares them. A size is a number of bytes or text such as `"4MiB"`.
+`settings.inference`; a test compares them. An amount is a number, or text such as `"4MiB"`,
+`"32k"` or `"300B"`.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypedDict
 
-Size = int | str
+Amount = int | str
 Names = Sequence[str]
 Pairs = Mapping[str, str] | Sequence[str]
 
@@ -24,7 +25,7 @@ class _Input(TypedDict, total=False):
     hub_config: str
     hub_split: str
     hub_revision: str
-    max_record_bytes: Size
+    max_record_bytes: Amount
 
 
 class _Tokenizer(TypedDict, total=False):
@@ -55,8 +56,8 @@ class _Output(TypedDict, total=False):
     """Settings of section [output]: how the dataset is divided into files."""
 
     dtype: str
-    part_bytes: Size
-    shard_tokens: int
+    part_bytes: Amount
+    shard_tokens: Amount
     val_fraction: float
     checksum: str
 
@@ -77,8 +78,8 @@ class _Run(TypedDict, total=False):
     engine: str
     workers: int
     threads: int
-    batch_bytes: Size
-    engine_memory_bytes: Size
+    batch_bytes: Amount
+    engine_memory_bytes: Amount
 
 
 class _Sft(TypedDict, total=False):
@@ -112,7 +113,7 @@ class _Sft(TypedDict, total=False):
     date: str
     too_long: str
     window_overlap: int
-    packing: int
+    packing: Amount
     packed_rows: bool
 
 
@@ -128,7 +129,7 @@ class _Model(TypedDict, total=False):
     head_dim: int
     ffn: int
     vocabulary: int
-    positions: int
+    positions: Amount
     experts: int
     active_experts: int
     expert_ffn: int
@@ -146,7 +147,7 @@ class _Training(TypedDict, total=False):
     optimizer: str
     optimizer_step: str
     micro_batch: int
-    sequence: int
+    sequence: Amount
     accumulation: int
     attention: str
     checkpointing: str
@@ -166,6 +167,7 @@ class _Training(TypedDict, total=False):
     metric_batches: int
     initialization: str
     loading: str
+    strategy: str
     loader_workers: int
     start_method: str
     prefetch: int
@@ -179,7 +181,7 @@ class _Inference(TypedDict, total=False):
     """Settings of section [inference]: how the model is served."""
 
     batch: int
-    context: int
+    context: Amount
     weight_type: str
     kv_type: str
     kv_block: int

@@ -6,20 +6,29 @@ from dataclasses import field
 from types import NoneType
 from typing import Any, get_args
 
+from tokmill.settings.quantity import UNITS
+
 
 def dataset_setting(default: Any, text: str, **metadata: Any) -> Any:
     """Declare a setting that changes the bytes of the dataset; `text` is its help.
 
     Metadata: `choices`, all values that the setting may have. `table`, a table of names to which
     other packages may add. `unsaid`, the value that a plan without this setting means; a setting
-    that is newer than some plans has one, so that runs of earlier versions can continue.
+    that is newer than some plans has one, so that runs of earlier versions can continue. `unit`, a
+    key of `quantity.UNITS`: text such as "8MiB" is accepted for the number. `other_name`, a second
+    name of option, keyword argument and TOML key.
     """
-    return field(default=default, metadata={"affects_output": True, "help": text, **metadata})
+    return _setting(default, text, affects_output=True, **metadata)
 
 
 def runtime_setting(default: Any, text: str, **metadata: Any) -> Any:
     """Declare a setting that changes speed, memory, messages or the bill, but no byte of output."""
-    return field(default=default, metadata={"affects_output": False, "help": text, **metadata})
+    return _setting(default, text, affects_output=False, **metadata)
+
+
+def _setting(default: Any, text: str, **metadata: Any) -> Any:
+    text += UNITS[metadata["unit"]].help if "unit" in metadata else ""
+    return field(default=default, metadata={"help": text, **metadata})
 
 
 def section_type(hint: Any) -> type:

@@ -10,7 +10,6 @@ from __future__ import annotations
 import dataclasses
 import json
 import os
-import re
 import tomllib
 from difflib import get_close_matches
 from functools import partial
@@ -18,18 +17,13 @@ from typing import TYPE_CHECKING, Any, get_type_hints
 
 from tokmill.errors import UsageError
 from tokmill.settings.declare import section_type
-from tokmill.settings.names import option_name, variable, variable_values
+from tokmill.settings.names import option_name, other_names, variable, variable_values
+from tokmill.settings.quantity import parse_quantity
 from tokmill.settings.schema import Config
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Mapping
     from pathlib import Path
-
-SIZE_UNITS = {
-    "b": 1,
-    **{f"{prefix}b": 1000**power for power, prefix in enumerate("kmgt", 1)},
-    **{f"{prefix}ib": 1024**power for power, prefix in enumerate("kmgt", 1)},
-}
 
 
 def read_toml(path: Path) -> dict[str, Any]:
@@ -72,7 +66,7 @@ def merged(*layers: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, Any]
         for section, settings in layer.items():
             if section == "model" and {"name", "family"} & set(settings):
                 values.pop(section, None)
-            values.setdefault(section, {}).update(settings)
+            values.setdefault(section, {}).update(_first_names(section, settings))
     return values
 
 
@@ -112,6 +106,9 @@ def argument_values(
         for f in dataclasses.fields(section_type(types[section]))
         if section in sections or option_name(section, f.name) in also
     }
+    for section in sections:
+        others = other_names(section)
+        settings |= {other: (section, name) for other, name in others.items()}
     values: dict[str, dict[str, Any]] = {}
     for argument, value in arguments.items():
         if argument not in settings:
@@ -120,7 +117,9 @@ def argument_values(
             )
         if value is not None:
             section, name = settings[argument]
-            values.setdefault(section, {})[name] = value
+            if name in values.setdefault(section, {}):
+                raise UsageError(f"{argument}: the same setting as {name}: give one of them")
+            values[section][name] = value
     variables = variable_values(settings.values())
     for section, found in variables.items():
         for name, value in found.items():
@@ -163,8 +162,18 @@ def build_config(
         if not isinstance(section, dict):
             raise UsageError(f"{where}: [{name}] must be a table, found {_kind(section)}")
         words = partial(named, name) if named else f"{where}: {name}.{{}}".format
-        built[name] = _build_section(section_type(types[name]), section, words)
+        given = _first_names(name, section)
+        built[name] = _build_section(section_type(types[name]), given, words)
     return Config(**built)
+
+
+def _first_names(section: str, settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Return settings with the first name of each that has two."""
+    others = other_names(section)
+    for other, name in others.items():
+        if other in settings and name in settings:
+            raise UsageError(f"{section}.{other}: the same setting as {name}: give one of them")
+    return {others.get(name, name): value for name, value in settings.items()}
 
 
 def _known(name: str, names: Iterable[str]) -> str:
@@ -189,17 +198,14 @@ def _build_section(kind: type, values: Mapping[str, Any], named: Callable[[str],
     for key, value in values.items():
         if key not in known:
             raise UsageError(f"{named(key)}: unknown key; {_home(key)}{_known(key, known)}")
-        is_size = key.endswith("_bytes")
-        checked[key] = _check(types[key], value, known[key].metadata, named(key), is_size=is_size)
+        checked[key] = _check(types[key], value, known[key].metadata, named(key))
     low, high = checked.get("min_tokens", 0), checked.get("max_tokens", 0)
     if high and low > high:
         raise UsageError(f"{named('min_tokens')}: {low} is more than {named('max_tokens')}, {high}")
     return kind(**checked)
 
 
-def _check(
-    expected: Any, value: Any, metadata: Mapping[str, Any], where: str, *, is_size: bool
-) -> Any:
+def _check(expected: Any, value: Any, metadata: Mapping[str, Any], where: str) -> Any:
     value = _plain(value)
     if metadata.get("is_mapping"):
         value = _pairs(value, where)
@@ -213,8 +219,8 @@ def _check(
         value = _json_object(value, where)
     if expected is float and type(value) is int:
         value = float(value)
-    if expected is int and isinstance(value, str) and is_size:
-        value = parse_size(value, where)
+    if isinstance(value, str) and (unit := metadata.get("unit")):
+        value = parse_quantity(value, unit, where)
     if type(value) is not expected:
         raise UsageError(f"{where}: expected {expected.__name__}, found {_kind(value)} ({value!r})")
     if isinstance(value, str):
@@ -262,16 +268,3 @@ def _pairs(value: Any, where: str) -> Any:
 
 def _kind(value: Any) -> str:
     return "a table" if isinstance(value, dict) else type(value).__name__
-
-
-def parse_size(text: str, where: str) -> int:
-    """Read a size such as `8 MiB`, `1GB` or `4096`, in bytes.
-
-    Raises:
-        UsageError: it is not a number with one of the units B, kB, KiB, MB, MiB, GB, GiB, TB, TiB.
-    """
-    match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([A-Za-z]*)", text.strip())
-    factor = None if match is None else SIZE_UNITS.get(match[2].lower() or "b")
-    if match is None or factor is None:
-        raise UsageError(f"{where}: expected a size such as 8MiB or 1GB, found {text!r}")
-    return int(float(match[1]) * factor)

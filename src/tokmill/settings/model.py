@@ -40,7 +40,9 @@ class ModelSettings:
         0, "Rows of the embedding; 0: those of the named model, or of the dataset.",
         minimum=0, maximum=LARGEST,
     )  # fmt: skip
-    positions: int = runtime_setting(0, "Number of learned positions.", minimum=0, maximum=LARGEST)
+    positions: int = runtime_setting(
+        0, "Number of learned positions.", minimum=0, maximum=LARGEST, unit="context"
+    )
     experts: int = runtime_setting(0, "Experts per layer.", minimum=0, maximum=LARGEST)
     active_experts: int = runtime_setting(
         0, "Active experts per token.", minimum=0, maximum=LARGEST

@@ -52,6 +52,15 @@ def shared_names() -> dict[str, list[str]]:
     return {name: found for name, found in sections.items() if len(found) > 1}
 
 
+@cache
+def other_names(section: str) -> dict[str, str]:
+    """Return the second names of a section's settings, each with the first: strategy, loading."""
+    hints = get_type_hints(Config)
+    settings = dataclasses.fields(section_type(hints[section])) if section in hints else ()
+    found = {f.metadata.get("other_name"): f.name for f in settings}
+    return {other: name for other, name in found.items() if other}
+
+
 _ESCAPED = ("text_separator", "template", "separator", "terminator", "csv_delimiter")
 _ESCAPES = {"\\n": "\n", "\\t": "\t", "\\r": "\r", "\\\\": "\\"}
 _TRUE, _FALSE = ("1", "true", "t", "yes", "y", "on"), ("0", "false", "f", "no", "n", "off")
@@ -72,7 +81,9 @@ def variable_values(settings: Iterable[tuple[str, str]]) -> dict[str, dict[str, 
     for section, name in wanted:
         text = os.environ.get(variable(section, name))
         if text:
-            kind = get_type_hints(section_type(types[section]))[name]
+            declared = section_type(types[section])
+            units = {f.name for f in dataclasses.fields(declared) if "unit" in f.metadata}
+            kind = str if name in units else get_type_hints(declared)[name]
             where = f"{variable(section, name)} ({section}.{name})"
             values.setdefault(section, {})[name] = _from_text(text, name, kind, where)
     return values
@@ -88,14 +99,14 @@ def refuse_ambiguous(settings: Collection[tuple[str, str]]) -> None:
 
 
 def _from_text(text: str, name: str, kind: Any, where: str) -> Any:
-    """Return a value of the type of its setting; a size stays text, which the loader reads."""
+    """Return a value of the type of its setting."""
     if kind == tuple[str, ...]:
         return listed([text])
     if kind is bool:
         if text.lower() not in (*_TRUE, *_FALSE):
             raise UsageError(f"{where}: expected true or false, found {text!r}")
         return text.lower() in _TRUE
-    if kind is str or name.endswith("_bytes"):
+    if kind is str:
         return unescaped(name, text)
     try:
         return kind(text)

@@ -46,6 +46,7 @@ class InputSettings:
         "Longer records are rejected, and never kept in memory.",
         minimum=1,
         maximum=1 << 30,
+        unit="bytes",
     )
 
 
@@ -98,9 +99,12 @@ class OutputSettings:
         "auto", "Type of token ids; auto: uint16 if all ids fit.", choices=DTYPES
     )
     part_bytes: int = dataset_setting(
-        1 << 30, "Bytes of input per part; a part is finished or redone as a unit.", minimum=1
+        1 << 30, "Bytes of input per part; a part is finished or redone as a unit.", minimum=1,
+        unit="bytes",
+    )  # fmt: skip
+    shard_tokens: int = dataset_setting(
+        0, "Most tokens in a shard; 0: 1 GiB of tokens.", minimum=0, unit="count"
     )
-    shard_tokens: int = dataset_setting(0, "Most tokens in a shard; 0: 1 GiB of tokens.", minimum=0)
     val_fraction: float = dataset_setting(
         0.0, "Fraction of documents for validation shards.", minimum=0.0, maximum=1.0
     )
@@ -152,13 +156,14 @@ class RunSettings:
         0, "Threads in each worker; 0: cores divided by workers.", minimum=0, maximum=256
     )
     batch_bytes: int = runtime_setting(
-        4 << 20, "Bytes of input per block.", minimum=1, maximum=256 << 20
+        4 << 20, "Bytes of input per block.", minimum=1, maximum=256 << 20, unit="bytes"
     )
     engine_memory_bytes: int = runtime_setting(
         0,
         "Reload the engine when its caches have grown by this; 0: 200 MiB per thread, or less if "
         "memory is short.",
         minimum=0,
+        unit="bytes",
     )
 
 

@@ -144,5 +144,6 @@ class SftSettings:
         "Pack samples into rows of this many tokens; also limits a sample, like max_tokens; "
         "0: no packing.",
         minimum=0,
+        unit="context",
     )
     packed_rows: bool = dataset_setting(False, "Also write the packed rows, padded, as shards.")

@@ -46,7 +46,7 @@ class TrainingSettings:
     micro_batch: int = runtime_setting(1, "Sequences per GPU and pass.", minimum=1, maximum=1 << 24)
     sequence: int = runtime_setting(
         0, "Tokens per sequence; 0: packing of the dataset, else 2048 or the model's maximum.",
-        minimum=0, maximum=1 << 30,
+        minimum=0, maximum=1 << 30, unit="context",
     )  # fmt: skip
     accumulation: int = runtime_setting(
         1, "Micro batches per optimizer step.", minimum=1, maximum=1 << 24
@@ -116,6 +116,7 @@ class TrainingSettings:
         "(lazy); read; read and concatenated; cast to int64; as Python lists; read by each worker "
         "(copies).",
         choices=LOADING,
+        other_name="strategy",
     )
     loader_workers: int = runtime_setting(
         0, "DataLoader workers per process.", minimum=0, maximum=1 << 10

@@ -1,0 +1,72 @@
+"""Amounts as people write them: 8MiB, a context of 32k, 300B tokens, 900GB/s."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, NamedTuple
+
+from tokmill.errors import UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+
+class Unit(NamedTuple):
+    """What may follow a number, in lower case, and the words of messages and help about it."""
+
+    factors: Mapping[str, int]
+    expected: str
+    metavar: str
+    help: str = ""
+
+
+_BYTES = {
+    "b": 1,
+    **{f"{prefix}b": 1000**power for power, prefix in enumerate("kmgt", 1)},
+    **{f"{prefix}ib": 1024**power for power, prefix in enumerate("kmgt", 1)},
+}
+UNITS = {
+    "bytes": Unit(_BYTES, "a size such as 8MiB or 1GB", "size"),
+    "bytes/s": Unit(
+        {**_BYTES, **{f"{name}/s": factor for name, factor in _BYTES.items()}},
+        "bytes per second such as 900GB/s",
+        "speed",
+    ),
+    "context": Unit(
+        {"k": 1 << 10, "m": 1 << 20},
+        "a number of tokens such as 4096 or 32k (32,768)",
+        "tokens",
+        " 32k is 32,768.",
+    ),
+    "count": Unit(
+        {"k": 10**3, "m": 10**6, "b": 10**9, "t": 10**12},
+        "a number such as 7.5B or 300M",
+        "number",
+        " K, M, B, T: 10^3, 10^6, 10^9, 10^12.",
+    ),
+}
+"""Units of settings by the name that their declaration has."""
+_AMOUNT = re.compile(r"(\d{1,30})(?:\.(\d{1,30}))?\s*([A-Za-z/]*)")
+
+
+def parse_quantity(text: str, unit: str, where: str) -> int:
+    """Return a whole number from text such as `8 MiB`, `32k` or `4096`; computed without rounding.
+
+    A part of a byte or token that is left over is dropped: 1.5 B is 1.
+
+    Args:
+        text: a number and what follows it, in any case.
+        unit: a key of `UNITS`.
+        where: the setting, for the message.
+
+    Raises:
+        UsageError: it is no number, or is followed by something else.
+    """
+    known = UNITS[unit]
+    match = _AMOUNT.fullmatch(text.strip())
+    factor = None if match is None else {"": 1, **known.factors}.get(match[3].lower())
+    if match is None or factor is None:
+        raise UsageError(f"{where}: expected {known.expected}, found {text!r}")
+    decimals = match[2] or ""
+    divisor: int = 10 ** len(decimals)
+    return int(match[1] + decimals) * factor // divisor
