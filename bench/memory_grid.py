@@ -24,6 +24,8 @@ from typing import TYPE_CHECKING, Any
 
 from bench.memory_cases import CASES, MODELS, Case, Measured
 from tokmill.bill.models.load import model_from_config
+from tokmill.bill.states.optimizer_step import STEP, STEP_MUON
+from tokmill.bill.states.optimizers import STATES
 from tokmill.bill.training_bill import TrainingBill, allocated_bytes, training_bill
 from tokmill.settings.training import TrainingSettings
 
@@ -40,8 +42,7 @@ MIB = 1 << 20
 OF_LINES = {
     "weights": "weights",
     "gradients": "gradients",
-    "optimizer states": "optimizer",
-    "temporary copies of the optimizer's step": "optimizer",
+    **dict.fromkeys((*STATES, STEP.name, STEP_MUON.name), "optimizer"),
 }
 KEPT = ("activations", "16-bit casts", "loss:", "tanh of", "inputs of checkpointed")
 

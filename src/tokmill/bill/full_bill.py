@@ -13,7 +13,7 @@ from tokmill.bill.host_ram.host import host_bill
 from tokmill.bill.models.load import load_model
 from tokmill.bill.remedies.advice import advise
 from tokmill.bill.serving.inference import inference_bill
-from tokmill.bill.states.states import checkpoint_bill
+from tokmill.bill.states.checkpoints import checkpoint_bill
 from tokmill.bill.training_bill import training_bill, with_sequence
 from tokmill.settings.inference import InferenceSettings
 from tokmill.settings.model import ModelSettings

@@ -90,7 +90,7 @@ def moments_of(stage: Stage) -> Iterator[tuple[str, tuple[Line, ...]]]:
     states, training = stage.states, stage.training
     fsdp = training.sharding == "fsdp"
     buckets = _present(states.buckets)
-    standing = (states.weights, states.optimizer, *(() if fsdp else buckets))
+    standing = (states.weights, *states.optimizer, *(() if fsdp else buckets))
     working = (*standing, *_present(states.gathered))
     if stage.has_loss:
         none = gradients_line(states, training, 0)

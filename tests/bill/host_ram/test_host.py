@@ -9,7 +9,8 @@ from tokmill.bill.dataset_size import DatasetSize
 from tokmill.bill.host_ram.host import HostBill, host_bill
 from tokmill.bill.host_ram.machine import MIB, Machine
 from tokmill.bill.models.load import model_from_config
-from tokmill.bill.states.states import checkpoint_bill, rank_states
+from tokmill.bill.states.checkpoints import checkpoint_bill
+from tokmill.bill.states.states import rank_states
 from tokmill.settings.training import TrainingSettings
 
 LLAMA = {

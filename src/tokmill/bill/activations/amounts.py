@@ -6,8 +6,8 @@ from collections import Counter
 from typing import TYPE_CHECKING
 
 from tokmill.bill.formula import Formula
-from tokmill.bill.states.sharding import CASTS
-from tokmill.bill.states.states import GRADIENTS
+from tokmill.bill.states.buffers import CASTS
+from tokmill.bill.states.weights import GRADIENTS
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 
 from tokmill.bill.models.adapters import adapted
 from tokmill.bill.models.style import style_of
-from tokmill.bill.states.parallel import SHARDED_WEIGHTS
 from tokmill.bill.states.precision import SCHEMES, frozen_type, scheme_of
+from tokmill.bill.states.sharding import sharding_of
 
 if TYPE_CHECKING:
     from tokmill.bill.models.model import Model, Tensor
@@ -94,7 +94,7 @@ def _residual_bytes(training: TrainingSettings, *, trained: bool) -> int:
         held = scheme_of(training).weight
     else:
         held = FP32_BYTES if frozen_type(training) == "fp32" else HALF_BYTES
-    if training.sharding in SHARDED_WEIGHTS:
+    if sharding_of(training).weights:
         return min(held, SCHEMES[training.precision].computed)
     return held
 

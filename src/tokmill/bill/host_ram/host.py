@@ -22,7 +22,8 @@ from tokmill.bill.host_ram.loading import (
     starting_lines,
 )
 from tokmill.bill.host_ram.machine import Verdict, host_verdict
-from tokmill.bill.states.states import checkpoint_bill, rank_states
+from tokmill.bill.states.checkpoints import checkpoint_bill
+from tokmill.bill.states.states import rank_states
 from tokmill.bill.verdict import Need
 
 if TYPE_CHECKING:
@@ -190,6 +191,5 @@ def _kept_line(model: Model, training: TrainingSettings, symbols: Symbols) -> Li
 
 def _gathered_line(model: Model, training: TrainingSettings) -> Line:
     """Return what one checkpoint holds, in the memory of the process that saves it."""
-    weights, states = checkpoint_bill(model, replace(training, checkpoints=0)).lines
-    high = weights.n_bytes + states.n_bytes
-    return GATHERED.line(weights.symbols, low_bytes=0, high_bytes=high)
+    saved = checkpoint_bill(model, replace(training, checkpoints=0))
+    return GATHERED.line(saved.lines[0].symbols, low_bytes=0, high_bytes=saved.n_bytes)

@@ -1,8 +1,8 @@
-"""Optimizer states of the trained tensors, and temporary memory of the optimizer step."""
+"""Optimizer states of the trained tensors: a line for each kind of state."""
 
 from __future__ import annotations
 
-import math
+from collections import Counter
 from typing import TYPE_CHECKING
 
 from tokmill.bill.formula import Formula
@@ -10,127 +10,101 @@ from tokmill.bill.states.parallel import count_among
 from tokmill.bill.states.precision import scheme_of
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from tokmill.bill.formula import Line
     from tokmill.bill.states.parallel import RankTensor
+    from tokmill.bill.states.precision import Scheme
     from tokmill.settings.training import TrainingSettings
 
 FP32_BYTES = 4
 SMALLEST_8BIT = 4096
 """bitsandbytes keeps tensors of fewer elements in 32 bit."""
-BYTES_8BIT = 1 + 4 / 256
-"""Bytes of an element of a moment in 8 bit: one, and a fp32 scale for a block of 256."""
+SCALE_BYTES = FP32_BYTES / 256
+"""bitsandbytes keeps a fp32 scale for a block of 256 elements."""
 
-SOURCE = "ZeRO (Rajbhandari et al. 2020), section 3.1; the optimizers' code"
-OPTIMIZER = Formula(
-    "optimizer states",
-    "(q_copies * P_trained + q_moment * moments + q_8bit * moments_8bit) / shards",
-    SOURCE,
-    "exact against torch.optim and transformers' Adafactor; 8 bit by bitsandbytes' code, lower "
-    "bound: embeddings too",
-)
-MASTER = Formula("fp32 copy of the weights", "q_copy * P_trained / shards", SOURCE, "exact")
-MAIN_GRADIENT = Formula(
-    "fp32 copy of the gradients", "q_copy * P_trained / shards", SOURCE, "exact"
-)
-FIRST_MOMENT = Formula(
-    "first moment", "(q_moment * moments + q_8bit * moments_8bit) / shards", SOURCE, "exact"
-)
-SECOND_MOMENT = Formula(
-    "second moment", "(q_moment * moments + q_8bit * moments_8bit) / shards", SOURCE, "exact"
-)
-STEP = Formula(
-    "temporary copies of the optimizer's step",
-    "copies * q_moment * P_step",
-    "PyTorch's optimizers: foreach AdamW takes the root of all second moments at once, the "
-    "for-loop two copies of a tensor",
-    "exact for AdamW (measured on GPT-2 small: 20.00 and 18.48 B a parameter), SGD and momentum; "
-    "Adafactor and Lion by their code; a fused step takes nothing",
-)
-STEP_MUON = Formula(
-    "temporary copies of Muon's step",
-    "(q_moment + 4) * P_step + 4 * narrow ** 2",
-    "torch.optim.Muon: the update of a matrix, two in bf16, two of its narrow side squared",
-    "by its code",
-)
+MASTER, MAIN_GRADIENT = "fp32 copy of the weights", "fp32 copy of the gradients"
+MOMENTUM, FIRST, SECOND = "momentum", "first moment", "second moment"
+FACTORS = "row and column factors"
+FIRST_8BIT, SECOND_8BIT = "first moment in 8 bit", "second moment in 8 bit"
+SCALES = "scales of 8-bit blocks"
+
+_SCHEME = "ZeRO (Rajbhandari et al. 2020), section 3.1"
+_BITSANDBYTES = "bitsandbytes' blockwise optimizers: 1 B an element, a fp32 scale for 256"
+_ADAM = "exact; lower bound of adamw-8bit: bitsandbytes without Hugging Face's Trainer keeps "
+_ADAM += "embeddings in 8 bit too"
+_SOURCES = {
+    MASTER: (_SCHEME, "exact"),
+    MAIN_GRADIENT: (_SCHEME, "exact"),
+    MOMENTUM: ("torch.optim's SGD and Muon; Lion's code", "exact"),
+    FIRST: ("torch.optim's AdamW", _ADAM),
+    SECOND: ("torch.optim's AdamW; of Adafactor's vectors", _ADAM),
+    FACTORS: ("transformers' Adafactor: sums of a matrix's rows and columns", "exact"),
+    FIRST_8BIT: (_BITSANDBYTES, "exact"),
+    SECOND_8BIT: (_BITSANDBYTES, "exact"),
+    SCALES: (_BITSANDBYTES, "exact"),
+}
+STATES = {
+    name: Formula(name, "q_state * elements / shards", source, error)
+    for name, (source, error) in _SOURCES.items()
+}
+"""In the order of a bill."""
 
 
-def optimizer_line(tensors: Sequence[RankTensor], training: TrainingSettings, shards: int) -> Line:
-    """Return all that is kept of the trained `tensors`, where `shards` ranks share it."""
-    scheme = scheme_of(training)
-    symbols = moment_symbols(tensors, training, shards) | {
-        "q_copies": scheme.master + scheme.main_gradient,
-        "P_trained": count_among(tensors, shards),
-    }
-    low = OPTIMIZER.evaluate(symbols)
-    if training.optimizer == "adamw-8bit":
-        tables = [held for held in tensors if held.tensor.kind == "embedding"]
-        low -= round(2 * (FP32_BYTES - BYTES_8BIT) * count_among(tables, shards) / shards)
-    return OPTIMIZER.line(symbols, low_bytes=low)
-
-
-def optimizer_parts(
+def optimizer_lines(
     tensors: Sequence[RankTensor], training: TrainingSettings, shards: int
 ) -> tuple[Line, ...]:
-    """Return what `optimizer_line` is the sum of: fp32 copies and moments, without those of 0 B."""
-    scheme = scheme_of(training)
-    copied = {"P_trained": count_among(tensors, shards), "shards": shards}
-    lines = (
-        MASTER.line(copied | {"q_copy": scheme.master}),
-        MAIN_GRADIENT.line(copied | {"q_copy": scheme.main_gradient}),
-        FIRST_MOMENT.line(moment_symbols(tensors, training, shards, which=(0,))),
-        SECOND_MOMENT.line(moment_symbols(tensors, training, shards, which=(1,))),
-    )
-    return tuple(line for line in lines if line.n_bytes)
+    """Return what is kept of the trained `tensors`, where `shards` ranks share it."""
+    kept = kept_states(tensors, training.optimizer, scheme_of(training), shards)
+    less = 0
+    if training.optimizer == "adamw-8bit":
+        tables = [held for held in tensors if held.tensor.kind == "embedding"]
+        less = round((FP32_BYTES - 1 - SCALE_BYTES) * count_among(tables, shards) / shards)
+    lines = []
+    for name, symbols in kept.items():
+        low = STATES[name].evaluate(symbols) - (less if name in (FIRST, SECOND) else 0)
+        lines.append(STATES[name].line(symbols, low_bytes=low))
+    return tuple(lines)
 
 
-def moment_symbols(
-    tensors: Sequence[RankTensor],
-    training: TrainingSettings,
-    shards: int,
-    *,
-    which: tuple[int, ...] = (0, 1),
-) -> dict[str, float]:
-    """Return the symbols of first (0) and second (1) moments that `shards` ranks share."""
-    elements = {False: 0, True: 0}
+def kept_states(
+    tensors: Sequence[RankTensor], optimizer: str, scheme: Scheme, shards: int
+) -> dict[str, Mapping[str, float]]:
+    """Return the symbols of each state that `shards` ranks keep, by its name; no empty ones."""
+    trained = count_among(tensors, shards)
+    elements = Counter({MASTER: trained, MAIN_GRADIENT: trained})
     for held in tensors:
-        kept = moments(held.among(shards), training.optimizer)
-        eight_bit = training.optimizer == "adamw-8bit" and is_kept_in_8_bit(held)
-        elements[eight_bit] += sum(kept[moment] for moment in which)
+        elements.update(states_of(held.among(shards), optimizer))
+    moment = moment_bytes(optimizer, scheme)
+    n_bytes: dict[str, float] = dict.fromkeys((MOMENTUM, FIRST, SECOND, FACTORS), moment)
+    n_bytes |= {MASTER: scheme.master, MAIN_GRADIENT: scheme.main_gradient}
+    n_bytes |= {FIRST_8BIT: 1, SECOND_8BIT: 1, SCALES: SCALE_BYTES}
     return {
-        "q_moment": moment_bytes(training),
-        "moments": elements[False],
-        "q_8bit": BYTES_8BIT,
-        "moments_8bit": elements[True],
-        "shards": shards,
+        name: {"q_state": n_bytes[name], "elements": elements[name], "shards": shards}
+        for name in STATES
+        if n_bytes[name] * elements[name]
     }
 
 
-def moments(held: RankTensor, optimizer: str) -> tuple[int, int]:
-    """Return the elements of all copies of a tensor that are kept as first and as second moment.
-
-    Adafactor keeps the sums of a matrix's rows and columns. Muon keeps one moment of matrices
-    inside layers; all else is AdamW's.
-    """
+def states_of(held: RankTensor, optimizer: str) -> dict[str, int]:
+    """Return the elements of each state that an optimizer keeps of all copies of a tensor."""
+    count = held.count
     match optimizer:
         case "sgd":
-            return 0, 0
+            return {}
         case "momentum" | "lion":
-            return held.count, 0
+            return {MOMENTUM: count}
+        case "adafactor" if len(held.shape) > 1:
+            rows, columns = held.shape[-2:]
+            return {FACTORS: count // rows + count // columns}
         case "adafactor":
-            return 0, _factored(held)
+            return {SECOND: count}
         case "muon" if is_orthogonalized(held):
-            return held.count, 0
+            return {MOMENTUM: count}
+        case "adamw-8bit" if is_kept_in_8_bit(held):
+            return {FIRST_8BIT: count, SECOND_8BIT: count, SCALES: 2 * count}
         case _:
-            return held.count, held.count
-
-
-def _factored(held: RankTensor) -> int:
-    if len(held.shape) < 2:
-        return held.count
-    rows, columns = held.shape[-2:]
-    return held.count // rows + held.count // columns
+            return {FIRST: count, SECOND: count}
 
 
 def is_orthogonalized(held: RankTensor) -> bool:
@@ -147,64 +121,9 @@ def is_kept_in_8_bit(held: RankTensor) -> bool:
     return held.size >= SMALLEST_8BIT and held.tensor.kind != "embedding"
 
 
-def moment_bytes(training: TrainingSettings) -> int:
+def moment_bytes(optimizer: str, scheme: Scheme) -> int:
     """Return the bytes of an element of a moment that is not kept in 8 bit.
 
     Those of transformers' Adafactor and of 8-bit AdamW are fp32 whatever the weights are.
     """
-    if training.optimizer in ("adafactor", "adamw-8bit"):
-        return FP32_BYTES
-    return scheme_of(training).moment
-
-
-def step_line(tensors: Sequence[RankTensor], training: TrainingSettings, shards: int) -> Line:
-    """Return what the step on the trained `tensors` takes, where `shards` ranks share them.
-
-    Muon steps on its matrices, whole ones also where they are sharded; AdamW on the rest.
-    """
-    if training.optimizer != "muon":
-        return _step(tensors, training, shards)
-    rest = [held for held in tensors if not is_orthogonalized(held)]
-    matrices = [held for held in tensors if is_orthogonalized(held)]
-    lines = [_step(rest, training, shards), *(_muon_step(held, training) for held in matrices)]
-    return max(lines, key=lambda line: line.n_bytes)
-
-
-def _step(tensors: Sequence[RankTensor], training: TrainingSettings, shards: int) -> Line:
-    """Return the step on all tensors at once or on the largest; ZeRO's are one flat tensor."""
-    copies, at_once = _copies(training)
-    if at_once or training.sharding.startswith("zero"):
-        elements = count_among(tensors, shards)
-    else:
-        elements = max((held.size for held in tensors), default=0)
-    symbols = {
-        "copies": copies,
-        "q_moment": moment_bytes(training),
-        "P_step": math.ceil(elements / shards),
-    }
-    return STEP.line(symbols)
-
-
-def _copies(training: TrainingSettings) -> tuple[int, bool]:
-    """Return the copies that a step takes, and whether of all tensors at once."""
-    scheme, step = scheme_of(training), training.optimizer_step
-    match training.optimizer:
-        case "adafactor":
-            # Two of the update; of 16-bit weights also the gradient and the weight in fp32.
-            return (2 if FP32_BYTES in (scheme.weight, scheme.master) else 4), False
-        case "sgd" | "momentum" | "adamw-8bit":
-            return 0, False
-        case "lion":
-            return (0 if step == "fused" else 2), False
-        case _:
-            return {"foreach": (1, True), "for-loop": (2, False), "fused": (0, False)}[step]
-
-
-def _muon_step(held: RankTensor, training: TrainingSettings) -> Line:
-    rows, columns = held.shape[-2:]
-    symbols = {
-        "q_moment": moment_bytes(training),
-        "P_step": rows * columns,
-        "narrow": min(rows, columns),
-    }
-    return STEP_MUON.line(symbols)
+    return FP32_BYTES if optimizer in ("adafactor", "adamw-8bit") else scheme.moment

@@ -19,8 +19,7 @@ if TYPE_CHECKING:
     from tokmill.bill.models.model import Attention, Model, Tensor
     from tokmill.settings.training import TrainingSettings
 
-SHARDED_WEIGHTS = ("zero-3", "fsdp")
-SHARDED_GRADIENTS = ("zero-2", "zero-3", "fsdp")
+
 RANKS_OF_A_NODE = 8
 
 

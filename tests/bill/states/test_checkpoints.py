@@ -4,7 +4,7 @@ import pytest
 
 from tokmill.bill.models.load import load_model
 from tokmill.bill.models.model import Model
-from tokmill.bill.states.states import checkpoint_bill
+from tokmill.bill.states.checkpoints import checkpoint_bill
 from tokmill.settings.model import ModelSettings
 from tokmill.settings.training import TrainingSettings
 
@@ -32,7 +32,7 @@ def test_a_checkpoint_holds_weights_master_copy_and_moments_and_no_gradient(
 ):
     training = TrainingSettings(precision=precision, optimizer=optimizer, checkpoints=0)
     saved = [line.n_bytes for line in checkpoint_bill(gpt2, training).lines]
-    assert saved == [weights * P, states * P]
+    assert (saved[0], sum(saved[1:])) == (weights * P, states * P)
 
 
 def test_kept_checkpoints_are_there_and_one_more_while_it_is_written(gpt2):
@@ -56,4 +56,4 @@ def test_an_adapter_is_saved_without_its_base(gpt2):
     )
     trained = 12 * 8 * (768 + 3 * 768)
     saved = [line.n_bytes for line in checkpoint_bill(gpt2, training).lines]
-    assert saved == [4 * trained, 8 * trained]
+    assert saved == [4 * trained, 4 * trained, 4 * trained]

@@ -7,8 +7,8 @@ import pytest
 from tokmill.bill.formula import Line
 from tokmill.bill.models.load import load_model
 from tokmill.bill.models.model import Model
+from tokmill.bill.states.buffers import bucket_line, cast_line, gathered_line
 from tokmill.bill.states.parallel import RankTensor, rank_tensors
-from tokmill.bill.states.sharding import bucket_line, cast_line, gathered_line
 from tokmill.settings.model import ModelSettings
 from tokmill.settings.training import TrainingSettings
 

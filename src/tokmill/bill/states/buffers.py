@@ -1,0 +1,150 @@
+"""Memory of parallel training besides the states: gathered weights, buckets, 16-bit casts."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING
+
+from tokmill.bill.formula import Formula
+from tokmill.bill.states.parallel import state_ranks
+from tokmill.bill.states.precision import QUANTIZED, SCHEMES, WEIGHT_BYTES, frozen_type, scheme_of
+from tokmill.bill.states.sharding import sharding_of
+
+if TYPE_CHECKING:
+    from tokmill.bill.formula import Line
+    from tokmill.bill.models.model import Model
+    from tokmill.bill.states.parallel import RankTensor
+    from tokmill.settings.training import TrainingSettings
+
+UNITS_AT_ONCE = 2
+"""Layers that FSDP holds whole: the one that computes and the one that is fetched."""
+REDUCE_BUCKET = GATHER_BUCKET = 500_000_000
+PREFETCH_BUCKET = 50_000_000
+MAX_LIVE_PARAMETERS = 1_000_000_000
+"""DeepSpeed's defaults, in elements."""
+
+CASTS = Formula(
+    "16-bit casts of weights (autocast)",
+    "2 * P_cast",
+    "PyTorch's autocast: casts of fp32 matrices and biases live until they are used again",
+    "exact without checkpointing",
+)
+GATHERED_FSDP = Formula(
+    "gathered layers (FSDP)",
+    "q_computed * (units * P_unit + P_root)",
+    "FSDP2: a layer and the next one; what is outside the layers stays whole until the end",
+    "a quantized layer is counted as dequantized; lower bound: the outside is wrapped by itself",
+)
+GATHERED_ZERO = Formula(
+    "gathered modules (ZeRO-3)",
+    "2 * q_computed * P_unit",
+    "DeepSpeed's estimators: weight and gradient of the largest module",
+    "upper bound: DeepSpeed's stage3_max_live_parameters, 1e9, and its prefetch bucket",
+)
+DEQUANTIZED = Formula(
+    "a dequantized matrix",
+    "q_computed * P_unit",
+    "bitsandbytes and others: one matrix at a time becomes 16 bit",
+    "by the code",
+)
+BUCKETS_DDP = Formula(
+    "gradient buckets (DDP)",
+    "q_gradient * P_trained",
+    "PyTorch's DistributedDataParallel copies gradients to buckets unless gradient_as_bucket_view",
+    "not measured; lower bound: they are views",
+)
+BUCKETS_ZERO = Formula(
+    "communication buckets (DeepSpeed)",
+    "q_trained * (reduce_bucket + gather_bucket)",
+    "DeepSpeed's defaults, 5e8 elements each (ZeRO-3 gathers 5e7)",
+    "lower bound: Hugging Face's auto sizes; upper bound: overlap_comm, a second reduce bucket",
+)
+BUCKETS_FSDP = Formula(
+    "fp32 gradients of one layer (FSDP)",
+    "4 * P_unit",
+    "FSDP2 reduces and scatters the gradients of one layer",
+    "upper bound: those of what is outside the layers at the same time",
+)
+
+
+def cast_line(
+    model: Model, tensors: tuple[RankTensor, ...], training: TrainingSettings
+) -> Line | None:
+    """Return autocast's casts; None without it, or where sharded weights are gathered in 16 bit."""
+    if training.precision != "amp" or sharding_of(training).weights:
+        return None
+    used = sum(held.count for held in tensors if _is_multiplied(held))
+    if model.tied and training.pipeline_parallel == 1:
+        used += sum(held.count for held in tensors if _is_table_of_ids(held))
+    return CASTS.line({"P_cast": used})
+
+
+def _is_multiplied(held: RankTensor) -> bool:
+    tensor = held.tensor
+    bias = tensor.name.endswith("bias") and tensor.module != "norm"
+    return _is_fp32(held) and (tensor.kind in ("linear", "experts") or bias)
+
+
+def _is_table_of_ids(held: RankTensor) -> bool:
+    tensor = held.tensor
+    return _is_fp32(held) and tensor.kind == "embedding" and tensor.split == "vocabulary"
+
+
+def _is_fp32(held: RankTensor) -> bool:
+    return held.weight_bytes == WEIGHT_BYTES["fp32"]
+
+
+def gathered_line(tensors: tuple[RankTensor, ...], training: TrainingSettings) -> Line | None:
+    """Return the weights that are made whole while a layer computes."""
+    computed = SCHEMES[training.precision].computed
+    if training.sharding == "fsdp":
+        layer, root = _largest_layer(tensors), _outside_layers(tensors)
+        symbols = {"q_computed": computed, "units": UNITS_AT_ONCE, "P_unit": layer, "P_root": root}
+        return GATHERED_FSDP.line(symbols, low_bytes=computed * UNITS_AT_ONCE * layer)
+    if training.sharding == "zero-3":
+        largest = max(held.size for held in tensors)
+        live = min(sum(held.count for held in tensors), MAX_LIVE_PARAMETERS + PREFETCH_BUCKET)
+        symbols = {"q_computed": computed, "P_unit": largest}
+        return GATHERED_ZERO.line(symbols, high_bytes=computed * (live + largest))
+    if frozen_type(training) in QUANTIZED:
+        small = [held.size for held in tensors if held.weight_bytes < WEIGHT_BYTES["bf16"]]
+        return DEQUANTIZED.line({"q_computed": computed, "P_unit": max(small, default=0)})
+    return None
+
+
+def bucket_line(tensors: tuple[RankTensor, ...], training: TrainingSettings) -> Line | None:
+    """Return the buffers of communication of the trained `tensors`.
+
+    Megatron-LM's gradients lie in its buckets from the start.
+    """
+    scheme, trained = scheme_of(training), sum(held.count for held in tensors)
+    if training.sharding == "fsdp":
+        layer, root = _largest_layer(tensors), _outside_layers(tensors)
+        return BUCKETS_FSDP.line({"P_unit": layer}, high_bytes=4 * (layer + root))
+    if training.sharding.startswith("zero"):
+        gather = PREFETCH_BUCKET if training.sharding == "zero-3" else GATHER_BUCKET
+        symbols = {
+            "q_trained": scheme.weight,
+            "reduce_bucket": REDUCE_BUCKET,
+            "gather_bucket": min(gather, trained),
+        }
+        more = scheme.weight * REDUCE_BUCKET
+        expected = BUCKETS_ZERO.evaluate(symbols)
+        return BUCKETS_ZERO.line(symbols, low_bytes=0, high_bytes=expected + more)
+    if training.sharding == "ddp" and training.framework == "hf" and state_ranks(training) > 1:
+        symbols = {"q_gradient": scheme.gradient, "P_trained": trained}
+        return BUCKETS_DDP.line(symbols, low_bytes=0)
+    return None
+
+
+def _largest_layer(tensors: tuple[RankTensor, ...]) -> int:
+    """Return the elements of the fullest layer, 0 without layers."""
+    layers: Counter[int] = Counter()
+    for held in tensors:
+        for layer in held.layers or ():
+            layers[layer] += held.size
+    return max(layers.values(), default=0)
+
+
+def _outside_layers(tensors: tuple[RankTensor, ...]) -> int:
+    return sum(held.count for held in tensors if held.layers is None)

@@ -1,0 +1,65 @@
+"""What the ranks of a node offload to its host RAM: weights, gradients and optimizer states."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from tokmill.bill.formula import Formula
+from tokmill.bill.states.optimizers import (
+    FP32_BYTES,
+    MAIN_GRADIENT,
+    STATES,
+    kept_states,
+)
+from tokmill.bill.states.parallel import ranks_per_node, state_ranks
+from tokmill.bill.states.precision import scheme_of
+from tokmill.bill.states.weights import weight_symbols
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from tokmill.bill.formula import Line
+    from tokmill.bill.states.parallel import RankTensor
+    from tokmill.settings.training import TrainingSettings
+
+BUFFERS = 1.5
+_SOURCE = "DeepSpeed's memory estimators"
+_ERROR = "not measured; upper bound: DeepSpeed's factor 1.5 for buffers and pinned memory"
+OFFLOADED = {
+    name: Formula(f"offloaded: {label}", f"R * {formula.expression}", _SOURCE, _ERROR)
+    for name, formula in STATES.items()
+    for label in ("gradients" if name == MAIN_GRADIENT else name,)
+}
+OFFLOADED_WEIGHTS = Formula(
+    "offloaded: weights",
+    "R * (q_trained * P_trained + q_frozen * P_frozen + q_quantized * P_quantized) / shards",
+    f"{_SOURCE}: 2 B a parameter in 16 bit",
+    _ERROR,
+)
+
+
+def offloaded_lines(
+    tensors: tuple[RankTensor, ...], training: TrainingSettings
+) -> tuple[Line, ...]:
+    """Return what the ranks of a node offload.
+
+    DeepSpeed steps there on fp32 copies of weight and gradient; FSDP on what the scheme has.
+    """
+    if training.offload == "none":
+        return ()
+    trained = tuple(held for held in tensors if held.trained)
+    scheme, ranks = scheme_of(training), {"R": ranks_per_node(training)}
+    if training.sharding == "fsdp":
+        scheme = replace(scheme, main_gradient=scheme.main_gradient + scheme.gradient)
+    else:
+        scheme = replace(scheme, master=FP32_BYTES, main_gradient=FP32_BYTES, moment=FP32_BYTES)
+    kept = kept_states(trained, training.optimizer, scheme, state_ranks(training))
+    lines = [_line(OFFLOADED[name], {**symbols, **ranks}) for name, symbols in kept.items()]
+    if training.offload == "all":
+        lines.append(_line(OFFLOADED_WEIGHTS, weight_symbols(tensors, training) | ranks))
+    return tuple(lines)
+
+
+def _line(formula: Formula, symbols: Mapping[str, float]) -> Line:
+    return formula.line(symbols, high_bytes=round(BUFFERS * formula.evaluate(symbols)))

@@ -1,0 +1,72 @@
+"""Weights and their gradients on the fullest rank."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tokmill.bill.formula import Formula
+from tokmill.bill.states.optimizers import FP32_BYTES
+from tokmill.bill.states.parallel import count_among
+from tokmill.bill.states.precision import QUANTIZED, WEIGHT_BYTES, frozen_type, scheme_of
+from tokmill.bill.states.sharding import sharding_of, shards
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from tokmill.bill.formula import Line
+    from tokmill.bill.models.model import Model
+    from tokmill.bill.states.parallel import RankTensor
+    from tokmill.settings.training import TrainingSettings
+
+ZERO = "ZeRO (Rajbhandari et al. 2020), figure 1; Megatron-LM's distributed optimizer"
+WEIGHTS = Formula(
+    "weights",
+    "(q_trained * P_trained + q_frozen * P_frozen + q_quantized * P_quantized) / shards + buffers",
+    f"{ZERO}; 4 bit: QLoRA (Dettmers et al. 2023)",
+    "exact; scales of fp8 and int8 (0.1 %) are left out; upper bound: what is not quantized in "
+    "fp32, as peft prepares it",
+)
+GRADIENTS = Formula(
+    "gradients",
+    "q_gradient * P_trained / shards",
+    ZERO,
+    "exact; upper bound: accumulated in a fp32 buffer besides",
+)
+
+
+def weights_line(tensors: tuple[RankTensor, ...], model: Model, training: TrainingSettings) -> Line:
+    """Return the weights of the rank's `tensors` and the model's buffers."""
+    symbols = weight_symbols(tensors, training) | {"buffers": model.buffer_bytes}
+    more = 0.0
+    if frozen_type(training) in QUANTIZED:
+        more = (FP32_BYTES - symbols["q_frozen"]) * symbols["P_frozen"] / symbols["shards"]
+    return WEIGHTS.line(symbols, high_bytes=WEIGHTS.evaluate(symbols) + round(more))
+
+
+def weight_symbols(tensors: Iterable[RankTensor], training: TrainingSettings) -> dict[str, float]:
+    """Return bytes and elements of trained, frozen and quantized weights."""
+    kind = frozen_type(training)
+    ranks = shards(training, shared=sharding_of(training).weights)
+    found = {"P_trained": 0, "P_frozen": 0, "P_quantized": 0}
+    for held in tensors:
+        quantized = held.weight_bytes < WEIGHT_BYTES["bf16"]
+        part = "P_trained" if held.trained else "P_quantized" if quantized else "P_frozen"
+        found[part] += held.among(ranks).count
+    return {
+        **found,
+        "q_trained": scheme_of(training).weight,
+        "q_frozen": WEIGHT_BYTES["bf16" if kind in QUANTIZED else kind],
+        "q_quantized": WEIGHT_BYTES[kind],
+        "shards": ranks,
+    }
+
+
+def gradients_line(trained: tuple[RankTensor, ...], training: TrainingSettings) -> Line:
+    """Return the gradients of all `trained` tensors."""
+    ranks = shards(training, shared=sharding_of(training).gradients)
+    elements = count_among(trained, ranks)
+    symbols = {"q_gradient": scheme_of(training).gradient, "P_trained": elements, "shards": ranks}
+    expected = GRADIENTS.evaluate(symbols)
+    buffered = training.accumulation > 1 and training.precision == "mixed-16"
+    buffer = round(FP32_BYTES * elements / ranks) if buffered else 0
+    return GRADIENTS.line(symbols, high_bytes=expected + buffer)
