@@ -187,7 +187,9 @@ def test_all_formulas_are_printed_without_a_model(tokmill: Callable[..., Any]) -
     [
         ((), "no model: give --model"),
         (("--model", "gpt2", "--gpu", "Voodoo"), "gpu: 'Voodoo' is not known"),
-        (("--model", "gpt2", "--layers", "-1"), "--layers (model.layers): expected between 0 and"),
+        (("--model", "gpt2", "--layers", "-1"), "--layers (model.layers): expected between 1 and"),
+        (("--model", "gpt2", "--layers", "0"), "--layers (model.layers): expected between 1 and"),
+        (("--model", "gpt2", "--sequence", "0"), "expected between 1 and 1073741824, found 0"),
         (("--model", "gpt2", "--tensor-parallel", "5", "--gpus", "5"), "5"),
         (("--model", "gpt2", "-c", "no.toml"), "no.toml: no such configuration file"),
         (("--model", "gpt2", "--deepspeed", "no.json"), "no.json: "),

@@ -3,7 +3,7 @@ from __future__ import annotations
 import json
 
 from tokmill.settings.load import build_config
-from tokmill.settings.plain import output_settings, plain, unsaid_settings
+from tokmill.settings.plain import not_default, output_settings, plain, unsaid_settings
 from tokmill.settings.schema import Config
 from tokmill.settings.sft import SftSettings
 
@@ -37,3 +37,14 @@ def test_a_setting_that_older_plans_do_not_name_is_left_out_where_it_is_what_the
 def test_plain_values_are_json_and_build_the_same_configuration():
     config = build_config({"input": {"paths": ["a", "b"]}, "run": {"threads": 3}}, where="x")
     assert build_config(json.loads(json.dumps(plain(config))), where="x") == config
+
+
+def test_the_settings_of_a_run_that_are_not_the_defaults_build_the_same_section():
+    config = build_config(
+        {"model": {"name": "gpt2", "layers": 2}, "run": {"threads": 3}}, where="x"
+    )
+    assert plain(config)["model"]["hidden"] == 0
+    found = not_default(plain(config), ("model", "training"))
+    assert found == {"model": {"name": "gpt2", "layers": 2}}
+    assert build_config(found, where="x").model == config.model
+    assert not_default({"model": ["forged"]}, ("model",)) == {"model": ["forged"]}

@@ -182,9 +182,13 @@ def test_every_setting_has_help_and_says_whether_it_affects_the_output(section, 
 
 
 @pytest.mark.parametrize(("section", "setting"), SETTINGS, ids=lambda x: getattr(x, "name", x))
-def test_every_default_passes_its_own_check(section, setting):
+def test_every_default_passes_its_own_check_or_means_not_given(section, setting):
     expected = build_config({section: {}}, where="x")
     value = plain(expected).get(section, {}).get(setting.name, setting.default)
+    if value == 0 and setting.metadata.get("minimum") == 1:  # 0 means "not given"
+        with pytest.raises(UsageError, match=r"expected between 1 and .*, found 0"):
+            build_config({section: {setting.name: value}}, where="x")
+        return
     assert build_config({section: {setting.name: value}}, where="x") == expected
 
 

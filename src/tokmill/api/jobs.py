@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from tokmill.errors import TokmillError, UsageError, VerifyError
 from tokmill.settings.load import argument_values, build_config, file_values, merged
 from tokmill.settings.names import option_name
+from tokmill.settings.plain import not_default
 from tokmill.settings.schema import BILL_SECTIONS, RenderSettings
 from tokmill.settings.sft import SftSettings
 from tokmill.words.plural import plural
@@ -138,7 +139,7 @@ def bill_settings(
     }
     read = [readers[kind](path) for kind, path in files.items()]
     every = merged(
-        base,
+        not_default(base, BILL_SECTIONS),
         file_values(config_file),
         *({"model": found.model, "training": found.training} for found in read),
         values,

@@ -17,8 +17,8 @@ class InferenceSettings:
 
     batch: int = runtime_setting(1, "Serving: sequences in one batch.", minimum=1, maximum=1 << 24)
     context: int = runtime_setting(
-        0, "Serving: tokens per sequence, prompt and answer; 0: as in training.",
-        minimum=0, maximum=1 << 30, unit="context",
+        0, "Serving: tokens per sequence, prompt and answer; default: as in training.",
+        minimum=1, maximum=1 << 30, unit="context",
     )  # fmt: skip
     weight_type: str = runtime_setting("bf16", "Serving: type of the weights.", choices=WEIGHTS[1:])
     kv_type: str = runtime_setting(

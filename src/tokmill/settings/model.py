@@ -1,6 +1,7 @@
 """Settings of the bill: the model.
 
-They never change a byte of a dataset. 0 and '' mean "not given"; the help says what is used then.
+They never change a byte of a dataset. The defaults 0 and '' mean "not given", and the help says
+what is used then; a number that is given is at least 1.
 """
 
 from __future__ import annotations
@@ -28,27 +29,27 @@ class ModelSettings:
     family: str = runtime_setting(
         "", "Architecture of a model that is given by numbers.", choices=("", *FAMILIES)
     )
-    layers: int = runtime_setting(0, "Number of layers.", minimum=0, maximum=LARGEST)
-    hidden: int = runtime_setting(0, "Hidden size.", minimum=0, maximum=LARGEST)
+    layers: int = runtime_setting(0, "Number of layers.", minimum=1, maximum=LARGEST)
+    hidden: int = runtime_setting(0, "Hidden size.", minimum=1, maximum=LARGEST)
     heads: int = runtime_setting(
-        0, "Number of attention (query) heads.", minimum=0, maximum=LARGEST
+        0, "Number of attention (query) heads.", minimum=1, maximum=LARGEST
     )
-    kv_heads: int = runtime_setting(0, "Number of key-value heads.", minimum=0, maximum=LARGEST)
-    head_dim: int = runtime_setting(0, "Size of a head.", minimum=0, maximum=LARGEST)
-    ffn: int = runtime_setting(0, "Width of the feed-forward layer.", minimum=0, maximum=LARGEST)
+    kv_heads: int = runtime_setting(0, "Number of key-value heads.", minimum=1, maximum=LARGEST)
+    head_dim: int = runtime_setting(0, "Size of a head.", minimum=1, maximum=LARGEST)
+    ffn: int = runtime_setting(0, "Width of the feed-forward layer.", minimum=1, maximum=LARGEST)
     vocabulary: int = runtime_setting(
-        0, "Rows of the embedding; 0: those of the named model, or of the dataset.",
-        minimum=0, maximum=LARGEST,
+        0, "Rows of the embedding; default: those of the named model, or of the dataset.",
+        minimum=1, maximum=LARGEST,
     )  # fmt: skip
     positions: int = runtime_setting(
-        0, "Number of learned positions.", minimum=0, maximum=LARGEST, unit="context"
+        0, "Number of learned positions.", minimum=1, maximum=LARGEST, unit="context"
     )
-    experts: int = runtime_setting(0, "Experts per layer.", minimum=0, maximum=LARGEST)
+    experts: int = runtime_setting(0, "Experts per layer.", minimum=1, maximum=LARGEST)
     active_experts: int = runtime_setting(
-        0, "Active experts per token.", minimum=0, maximum=LARGEST
+        0, "Active experts per token.", minimum=1, maximum=LARGEST
     )
     expert_ffn: int = runtime_setting(
-        0, "Width of an expert's feed-forward layer.", minimum=0, maximum=LARGEST
+        0, "Width of an expert's feed-forward layer.", minimum=1, maximum=LARGEST
     )
     tied: str = runtime_setting(
         "auto", "Whether output head and embedding share one tensor; auto: by family.",

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, get_type_hints
 
+from tokmill.settings.declare import section_type
 from tokmill.settings.schema import Config
 from tokmill.settings.sft import SftSettings
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator, Mapping
 
 
 def output_settings(config: Config) -> dict[str, dict[str, Any]]:
@@ -50,6 +51,23 @@ def plain(config: Config) -> dict[str, dict[str, Any]]:
         name: {f.name: value for f, value in _fields(section)}
         for name, section in _sections(config).items()
     }
+
+
+def not_default(
+    values: Mapping[str, Mapping[str, Any]], sections: Iterable[str]
+) -> dict[str, Mapping[str, Any]]:
+    """Return the settings of a manifest, which names all, that differ from their defaults."""
+    types = get_type_hints(Config)
+    found = {name: values[name] for name in sections if name in values}
+    for name, section in found.items():
+        if isinstance(section, dict):
+            defaults = {f.name: value for f, value in _fields(section_type(types[name])())}
+            found[name] = {
+                key: value
+                for key, value in section.items()
+                if key not in defaults or value != defaults[key]
+            }
+    return found
 
 
 def _sections(config: Config) -> dict[str, Any]:

@@ -26,7 +26,7 @@ class TrainingSettings:
     gpu: str = runtime_setting("", "Name of the GPU, or its memory (80GiB).")
     gpus: int = runtime_setting(1, "Number of GPUs.", minimum=1, maximum=1 << 24)
     gpus_per_node: int = runtime_setting(
-        0, "GPUs (and processes) per machine; 0: all, at most 8.", minimum=0, maximum=1 << 10
+        0, "GPUs (and processes) per machine; default: all, at most 8.", minimum=1, maximum=1 << 10
     )
     precision: str = runtime_setting(
         "amp",
@@ -45,8 +45,8 @@ class TrainingSettings:
     )  # fmt: skip
     micro_batch: int = runtime_setting(1, "Sequences per GPU and pass.", minimum=1, maximum=1 << 24)
     sequence: int = runtime_setting(
-        0, "Tokens per sequence; 0: packing of the dataset, else 2048 or the model's maximum.",
-        minimum=0, maximum=1 << 30, unit="context",
+        0, "Tokens per sequence; default: packing of the dataset, else 2048 or all positions.",
+        minimum=1, maximum=1 << 30, unit="context",
     )  # fmt: skip
     accumulation: int = runtime_setting(
         1, "Micro batches per optimizer step.", minimum=1, maximum=1 << 24

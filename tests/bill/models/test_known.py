@@ -196,10 +196,13 @@ def test_models_with_a_tied_head_have_no_head(name: str) -> None:
         ("mistralai/Mixtral-8x7B-v0.1", "mixtral-8x7b"),
         ("bigscience/bloom", "bloom-176b"),
         ("llama-3-9b", None),
+        ("anyone/gpt2", None),
+        ("anyone/Llama-2-7b-hf", None),
+        ("meta-llama/gpt2", None),
         ("", None),
     ],
 )
-def test_case_separators_organisation_and_endings_do_not_matter(
+def test_case_separators_and_endings_do_not_matter_but_the_organisation_does(
     name: str, meant: str | None
 ) -> None:
     found = known_config(name)
@@ -219,3 +222,9 @@ def test_no_two_built_in_names_are_one_without_their_separators() -> None:
 @pytest.mark.parametrize("other", ["mistral-7b", "minimind", "tinyllama", "OLMo-2-0425-1B"])
 def test_another_name_means_a_built_in_model(other: str) -> None:
     assert known_config(other) is not None
+
+
+def test_every_built_in_model_has_an_owner() -> None:
+    published = {"gpt2-xl": "openai-community", "gpt-oss-20b": "openai", "yi-6b": "01-ai"}
+    assert all(known_config(f"{owner}/{name}") for name, owner in published.items())
+    assert not any(known_config(f"anyone/{name}") for name in known_models())

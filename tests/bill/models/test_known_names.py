@@ -97,3 +97,9 @@ def test_a_model_that_the_hub_does_not_give_is_one_line_with_near_names() -> Non
     with pytest.raises(UsageError, match=r"^model org/gpt-3: .*near: .*; the Hub: ") as error:
         named_config("org/gpt-3")
     assert "\n" not in str(error.value)
+
+
+@pytest.mark.usefixtures("hub_cache")
+def test_a_copy_of_a_built_in_model_under_another_organisation_is_looked_up() -> None:
+    with pytest.raises(UsageError, match=r"^model anyone/gpt2: .*near: gpt2, .*; the Hub: "):
+        named_config("anyone/gpt2")

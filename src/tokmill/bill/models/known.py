@@ -27,12 +27,22 @@ def known_models() -> tuple[str, ...]:
 def known_config(name: str) -> tuple[str, dict[str, Any]] | None:
     """Return the built-in name that a name means, and its configuration; None if there is none.
 
-    Case, separators, an organisation before a slash and an ending as -Instruct do not matter.
+    Case, separators and an ending as -Instruct do not matter. `organisation/model` is built in only
+    if the organisation is the one that published the model: others may have changed its shape.
     """
     plain = _plain(name)
     by_plain = _by_plain()
     found = by_plain.get(plain) or by_plain.get(SAME_TENSORS.sub("", plain))
-    return None if found is None else (found, _file()["models"][found])
+    organisation = name.rstrip("/").rpartition("/")[0].lower()
+    if found is None or (organisation and organisation not in _owners(found)):
+        return None
+    return found, _file()["models"][found]
+
+
+def _owners(name: str) -> list[str]:
+    """Return the organisations on the Hub that published a built-in model."""
+    owners = _file()["owners"]
+    return next(owners[start] for start in owners if name.startswith(start))
 
 
 def near_models(name: str) -> tuple[str, ...]:
