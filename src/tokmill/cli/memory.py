@@ -7,15 +7,25 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from tokmill.cli.bill_options import bill_options, settled, show_options
-from tokmill.cli.screen import show, show_json, show_rows
+from tokmill.cli.screen import print_tables, show, show_json, show_rows
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+    from tokmill.bill.full_bill import BillSettings
 
 
 @click.command("memory")
 @bill_options
 @show_options
+@click.option(
+    "--compare",
+    multiple=True,
+    is_flag=False,
+    flag_value="",
+    metavar="[SETTING[=VALUE,...]]",
+    help="Compare values of settings: gpu=T4,A10, or precision,adapter; alone: the usual ones.",
+)
 @click.option("--models", "list_models", is_flag=True, help="List the built-in models.")
 @click.option("--known-gpus", "list_gpus", is_flag=True, help="List the built-in GPUs.")
 @click.option("--formulas", is_flag=True, help="Print all formulas and their symbols.")
@@ -23,6 +33,7 @@ def command(
     config_file: Path | None,
     as_json: bool,
     explain: bool,
+    compare: tuple[str, ...],
     list_models: bool,
     list_gpus: bool,
     formulas: bool,
@@ -39,6 +50,7 @@ def command(
       tokmill memory --model config.json --gpu 24GiB --adapter lora --weights nf4
       tokmill memory --family llama --layers 8 --hidden 512 --heads 8 --ffn 1408 --vocabulary 6400
       tokmill memory --model llama-3-8b --gpus 8 --deepspeed ds_config.json --explain
+      tokmill memory --model qwen2.5-7b --gpu 4090 --compare
     """
     if formulas:
         _formulas(as_json=as_json)
@@ -53,7 +65,25 @@ def command(
     settings = settled(config_file, options)
     if not settings.names_a_model:
         load_model(settings.model)  # says what is missing
+    if compare:
+        _compare(settings, compare, as_json=as_json)
+        return
     show_bill(bill_of(settings, None), as_json=as_json, explain=explain)
+
+
+def _compare(settings: BillSettings, axes: tuple[str, ...], *, as_json: bool) -> None:
+    from tokmill.bill.gpus import find_gpu
+    from tokmill.bill.models.load import load_model
+    from tokmill.bill.remedies.comparison import compare, read_axes
+    from tokmill.bill.text.comparison import comparison_json, comparison_tables
+
+    gpu = find_gpu(settings.training.gpu) if settings.training.gpu else None
+    read = read_axes(axes, settings.training)
+    found = compare(load_model(settings.model), settings.training, gpu, read)
+    if as_json:
+        show_json(comparison_json(found))
+    else:
+        print_tables(comparison_tables(found, "" if gpu is None or "gpu" in read else gpu.name))
 
 
 def _formulas(*, as_json: bool) -> None:

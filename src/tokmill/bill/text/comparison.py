@@ -1,0 +1,80 @@
+"""A comparison as a table."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
+
+from rich.table import Table
+from rich.text import Text
+
+from tokmill.bill.remedies.table import cost
+from tokmill.bill.text.tables import indented, one_line
+from tokmill.bill.verdict import BARELY, DOES_NOT_FIT, FITS
+from tokmill.words.units import memory
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from rich.console import RenderableType
+
+    from tokmill.bill.remedies.comparison import Alternative, Comparison
+
+_VERDICTS = {
+    FITS: Text("yes", "green"),
+    BARELY: Text("by the estimate", "yellow"),
+    DOES_NOT_FIT: Text("no", "red"),
+}
+
+
+def comparison_tables(found: Comparison, gpu: str) -> Iterator[RenderableType]:
+    """Yield a row for each alternative, then what the settings cost; `gpu` is "" for none."""
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
+    for name in found.axes:
+        table.add_column(Text(name.replace("_", "-")), no_wrap=True)
+    judged = any(each.verdict for each in found.alternatives)
+    possible = [each for each in found.alternatives if not each.why_not]
+    computed = len({round(each.computation, 2) for each in possible}) > 1
+    for heading in ("expected", "upper bound", *(["computation"] if computed else [])):
+        table.add_column(Text(heading), justify="right", no_wrap=True)
+    if judged:
+        table.add_column(Text(f"fits on {gpu}" if gpu else "fits"))
+    for each in found.alternatives:
+        names = [one_line(str(value)) for value in each.values]
+        table.add_row(*names, *_cells(each, computed=computed, judged=judged))
+    yield table
+    yield from _notes(found)
+
+
+def _cells(each: Alternative, *, computed: bool, judged: bool) -> Iterator[Text]:
+    impossible = Text("not possible", "dim")
+    yield impossible if each.why_not else Text(memory(each.n_bytes))
+    yield Text("" if each.why_not else memory(each.high_bytes))
+    if computed:
+        yield Text("" if each.why_not else f"x {each.computation:.2f}")
+    if judged:
+        yield _VERDICTS.get(each.verdict, Text(""))
+
+
+def _notes(found: Comparison) -> Iterator[RenderableType]:
+    """Yield what each value costs, and why alternatives are not possible, each once."""
+    if not any(each.verdict for each in found.alternatives):
+        yield indented("add --gpu to see what fits")
+    columns = zip(*(each.values for each in found.alternatives), strict=True)
+    for axis, values in zip(found.axes, columns, strict=True):
+        named = dict.fromkeys(value for value in values if isinstance(value, str))
+        costs = {value: cost({axis: value}) for value in named}
+        known = [f"{value}: {text}" for value, text in costs.items() if text != "nothing"]
+        if known:
+            yield indented(f"{axis.replace('_', '-')}: {'; '.join(known)}", "dim")
+    for why_not in dict.fromkeys(filter(None, (each.why_not for each in found.alternatives))):
+        yield indented(f"not possible: {why_not}", "dim")
+
+
+def comparison_json(found: Comparison) -> dict[str, Any]:
+    """Return the comparison as plain values."""
+    rows = [
+        {**asdict(each), "values": dict(zip(found.axes, each.values, strict=True))}
+        for each in found.alternatives
+    ]
+    return {"axes": list(found.axes), "alternatives": rows}

@@ -1,0 +1,72 @@
+from __future__ import annotations
+
+import io
+
+from rich.console import Console
+
+from tokmill.bill.remedies.comparison import Alternative, Comparison
+from tokmill.bill.text.comparison import comparison_json, comparison_tables
+from tokmill.bill.verdict import BARELY, DOES_NOT_FIT, FITS
+
+GIB = 1 << 30
+
+
+def an_alternative(*values, gib=1, verdict=FITS, computation=1.0):
+    return Alternative(values, gib * GIB, 0, 2 * gib * GIB, verdict, computation)
+
+
+def text(found: Comparison, gpu: str = "T4") -> list[str]:
+    out = io.StringIO()
+    console = Console(file=out, width=100, color_system=None)
+    for table in comparison_tables(found, gpu):
+        console.print(table)
+    return [" ".join(line.split()) for line in out.getvalue().splitlines()]
+
+
+def test_a_row_has_settings_memory_verdict_and_computation():
+    found = Comparison(
+        ("checkpointing", "micro_batch"),
+        (
+            an_alternative("none", 8, gib=20, verdict=DOES_NOT_FIT),
+            an_alternative("full", 8, gib=10, verdict=BARELY, computation=1.31),
+            an_alternative("full", 1),
+        ),
+    )
+    assert text(found) == [
+        "checkpointing micro-batch expected upper bound computation fits on T4",
+        "none 8 20.00 GiB 40.00 GiB x 1.00 no",
+        "full 8 10.00 GiB 20.00 GiB x 1.31 by the estimate",
+        "full 1 1.00 GiB 2.00 GiB x 1.00 yes",
+        "checkpointing: full: a third more computation",
+    ]
+
+
+def test_equal_computation_is_not_shown():
+    found = Comparison(("gpu",), (an_alternative("T4"), an_alternative("A10")))
+    assert text(found, "")[0] == "gpu expected upper bound fits"
+
+
+def test_without_a_verdict_the_option_is_named():
+    found = Comparison(("loss",), (an_alternative("full", verdict=""),))
+    shown = text(found)
+    assert shown[0] == "loss expected upper bound"
+    assert shown[-1] == "add --gpu to see what fits"
+
+
+def test_why_an_alternative_is_not_possible_is_shown_once():
+    impossible = [Alternative((kind,), why_not="offload: needs ZeRO") for kind in ("a", "b")]
+    shown = text(Comparison(("offload",), (an_alternative("none"), *impossible)))
+    assert shown[2:] == ["a not possible", "b not possible", "not possible: offload: needs ZeRO"]
+
+
+def test_plain_values_name_the_settings_of_each_row():
+    found = Comparison(("gpu",), (an_alternative("T4"),))
+    assert comparison_json(found) == {
+        "axes": ["gpu"],
+        "alternatives": [
+            {
+                "values": {"gpu": "T4"}, "n_bytes": GIB, "low_bytes": 0, "high_bytes": 2 * GIB,
+                "verdict": "fits", "computation": 1.0, "cost": "", "why_not": "",
+            }
+        ],
+    }  # fmt: skip
