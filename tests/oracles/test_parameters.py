@@ -14,9 +14,9 @@ from typing import Any
 
 import pytest
 
-from tokmill.bill.models.load import FAMILIES, load_model, model_from_config
+from tokmill.bill.models.load import load_model, model_from_config
 from tokmill.bill.models.model import Model
-from tokmill.settings.model import ModelSettings
+from tokmill.settings.model import FAMILIES, ModelSettings
 
 REASON = "the oracle is not installed: make oracles"
 

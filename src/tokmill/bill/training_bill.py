@@ -126,16 +126,13 @@ def _parts(at: Situation, training: TrainingSettings) -> tuple[Part, ...]:
     return (Part("layers", "mlp", rows, rows, (), at.model.layers),)
 
 
-UNMEASURED = ("baichuan", "chatglm", "minimind", "plain")
-
-
 def left_out(at: Situation, training: TrainingSettings) -> Iterator[str]:
     """Yield a sentence for each thing of this training that no row models."""
     model = at.model
     if training.framework == "megatron":
         yield "Megatron's activations are a published formula; not measured"
         return
-    if model.family in UNMEASURED:
+    if not model.style.measured:
         yield f"activations of {model.family}: taken from a similar layer; not measured"
     if model.experts:
         yield from _experts_limits(training)
@@ -160,9 +157,9 @@ def _attention_limits(at: Situation, training: TrainingSettings) -> Iterator[str
     slides = any(0 < window <= training.sequence for window in windows)
     if slides and training.attention == "flash":
         yield "sdpa masks of sliding windows (counted with attention sdpa-mask)"
-    if at.model.family == "falcon" and training.attention != "eager":
-        yield "sdpa with one key-value head may use a kernel that keeps the scores"
-    if at.style.always_eager and training.attention != "eager":
+    if at.style.leaves_out and training.attention != "eager":
+        yield at.style.leaves_out
+    if at.style.kernels == ("eager",) and training.attention != "eager":
         yield f"{at.model.family} has no flash attention in transformers: counted as eager"
 
 

@@ -11,10 +11,11 @@ from typing import Any
 
 import pytest
 
-from tokmill.bill.models.load import FAMILIES, load_model, model_from_config
+from tokmill.bill.models.load import load_model, model_from_config
 from tokmill.bill.models.model import Model
+from tokmill.bill.models.registry import family as family_of
 from tokmill.errors import UsageError
-from tokmill.settings.model import ModelSettings
+from tokmill.settings.model import FAMILIES, ModelSettings
 
 SMALL = {"layers": 2, "hidden": 64, "heads": 4, "ffn": 96, "vocabulary": 100}
 MORE = {
@@ -73,7 +74,7 @@ def test_another_number_of_layers_goes_by_the_rule_of_the_family(tmp_path: Path)
     assert load(name=str(path), layers=3).attention.windows == (4096, 0, 4096)
 
 
-@pytest.mark.parametrize("family", [name for name, family in FAMILIES.items() if family.needed])
+@pytest.mark.parametrize("family", [name for name in FAMILIES if family_of(name).needed])
 def test_a_family_and_numbers_are_a_model(family: str) -> None:
     model = load(family=family, **(SMALL | MORE.get(family, {})))
 
@@ -179,7 +180,7 @@ def test_a_wrong_configuration_says_what_is_wrong(config: dict[str, Any], messag
 def test_loading_a_model_imports_no_heavy_package() -> None:
     code = (
         "import sys\n"
-        "from tokmill.settings.model import ModelSettings\n"
+        "from tokmill.settings.model import FAMILIES, ModelSettings\n"
         "from tokmill.bill.models.load import load_model\n"
         "load_model(ModelSettings(name='llama-3-8b'))\n"
         "heavy = {'numpy', 'torch', 'transformers', 'pyarrow', 'huggingface_hub'}\n"

@@ -6,8 +6,9 @@ from typing import Any
 
 import pytest
 
+from tokmill.bill.models.family import Fields
+from tokmill.bill.models.registry import family
 from tokmill.bill.models.shape import (
-    Fields,
     all_windows,
     read_shape,
     rotary_bytes,
@@ -22,7 +23,7 @@ SIZES = {
 
 
 def fields(**values: Any) -> Fields:
-    return Fields({**SIZES, **values}, "llama", "", "config.json")
+    return Fields({**SIZES, **values}, family("llama"), "", "config.json")
 
 
 def test_key_value_heads_and_head_size_default_to_equal_shares() -> None:

@@ -2,6 +2,7 @@ import pytest
 
 from tokmill.bill.models.load import load_model
 from tokmill.bill.models.model import Attention, Experts, Model, Tensor
+from tokmill.bill.models.registry import family
 from tokmill.bill.serving.inference import check_serving, inference_bill, weight_line
 from tokmill.errors import UsageError
 from tokmill.settings.inference import InferenceSettings
@@ -141,7 +142,8 @@ def test_a_token_is_at_as_many_experts_as_it_chooses():
 
 
 def test_an_expert_of_gpt_oss_spells_its_gate_out():
-    found = bill(a_model(experts=Experts(6, 2, 32, 0, LAYERS), family="gpt_oss"), context=10)
+    mixture = {"experts": Experts(6, 2, 32, 0, LAYERS), "family": "gpt_oss"}
+    found = bill(a_model(**mixture, style=family("gpt_oss").style), context=10)
     assert line("activations", found).n_bytes == 10 * 2 * (4 * 8 + 2 * (8 + 9 * 32))
     assert any("eager attention, gpt_oss's default" in each for each in found.leaves_out)
 

@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from tokmill.bill.models.adapters import adapted
-from tokmill.bill.models.style import style_of
 from tokmill.bill.states.precision import SCHEMES, frozen_type, scheme_of
 from tokmill.bill.states.sharding import sharding_of
 
@@ -58,7 +57,7 @@ def situation(model: Model, training: TrainingSettings) -> Situation:
     """Read from model and settings what decides about the rows."""
     trained = training.adapter == "none"
     product = SCHEMES[training.precision].computed
-    style = style_of(model)
+    style = model.style
     return Situation(
         model=model,
         style=style,
@@ -67,7 +66,7 @@ def situation(model: Model, training: TrainingSettings) -> Situation:
         residual=_residual_bytes(training, trained=trained),
         product=product,
         adapter=0 if trained else _adapter_bytes(training, product),
-        eager=training.attention == "eager" or style.always_eager,
+        eager=training.attention == "eager" or style.kernels == ("eager",),
         masked=training.attention == "sdpa-mask",
         targets=() if trained else adapted(model, training.adapter_targets),
     )

@@ -20,14 +20,6 @@ if TYPE_CHECKING:
 ALL_LINEAR = "all-linear"
 WEIGHT = ".weight"
 FUSED = "gate_up_proj"
-_QWEN = {"gate": "gate.weight", "gate_proj": FUSED, "up_proj": FUSED, "down_proj": "down_proj"}
-STACKED = {
-    "mixtral": {"gate": "gate.weight", "w1": FUSED, "w3": FUSED, "w2": "down_proj"},
-    "qwen3_moe": _QWEN,
-    "deepseek_v2": _QWEN,
-    "deepseek_v3": _QWEN,
-}
-"""By family, the targets that peft finds in stacked tensors: name -> end of the tensor's name."""
 
 
 def adapter_tensors(model: Model, training: TrainingSettings) -> tuple[Tensor, ...]:
@@ -61,7 +53,7 @@ def adapted(model: Model, targets: str) -> tuple[Tensor, ...]:
     Raises:
         UsageError: a target names no matrix, or one half of a fused one.
     """
-    known = STACKED.get(model.family, {})
+    known = model.style.stacked
     modules = {_module(t): t for t in model.tensors if _is_module(t)}
     if targets.strip() == ALL_LINEAR:
         plain = [
@@ -86,7 +78,7 @@ def is_plain_linear(tensor: Tensor) -> bool:
 
 def _stacked(model: Model, names: set[str]) -> tuple[Tensor, ...]:
     """Return the stacked experts and the routers that names of modules stand for."""
-    known = STACKED.get(model.family, {})
+    known = model.style.stacked
     fused = {name for name, end in known.items() if end == FUSED}
     if 0 < len(names & fused) < len(fused):
         raise UsageError(
@@ -116,9 +108,9 @@ def _ends(name: str, end: str) -> bool:
 
 
 def _no_such_matrix(end: str, modules: dict[str, Tensor], model: Model) -> str:
-    names = {_leaf(name) for name in modules} | set(STACKED.get(model.family, {}))
+    names = {_leaf(name) for name in modules} | set(model.style.stacked)
     tied = "; the head is the embedding" if model.tied else ""
-    whole = model.experts and model.family not in STACKED
+    whole = model.experts and not model.style.stacked
     stacked = "; experts stand in one tensor and are not adapted" if whole else ""
     return (
         f"adapter_targets: no matrix's name ends with {end!r}; "

@@ -1,37 +1,22 @@
-"""A model from its name, its config.json, or numbers; and the families by name."""
+"""A model from its name, its config.json, or numbers."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from tokmill.bill.models.families import gpt, llama, mixtures, own_code
+from tokmill.bill.models.family import Fields
 from tokmill.bill.models.known import named_config
-from tokmill.bill.models.shape import Fields
+from tokmill.bill.models.registry import family, family_name
 from tokmill.errors import UsageError
+from tokmill.settings.model import FAMILIES
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from tokmill.bill.models.family import Family
     from tokmill.bill.models.model import Model
-    from tokmill.bill.models.shape import Family
     from tokmill.settings.model import ModelSettings
-
-
-FAMILIES: Mapping[str, Family] = (
-    gpt.FAMILIES | llama.FAMILIES | mixtures.FAMILIES | own_code.FAMILIES
-)
-OTHER_NAMES = {"gemma3": "gemma3_text", "RefinedWeb": "falcon", "RefinedWebModel": "falcon"}
-"""Other model_types of the same families: of a model around the text model, or of old files."""
-
-
-def family_name(model_type: str, architectures: list[object]) -> str:
-    """Return the family of a model_type or an architecture (LlamaForCausalLM), '' if unknown."""
-    name = OTHER_NAMES.get(model_type, model_type)
-    if name in FAMILIES:
-        return name
-    known = ((family.architecture, name) for name, family in FAMILIES.items())
-    return next((name for made, name in known if made and made in architectures), "")
 
 
 OPTIONS = {
@@ -66,13 +51,12 @@ def load_model(settings: ModelSettings, *, vocabulary: int = 0) -> Model:
     if not settings.name:
         return _model_by_numbers(settings, vocabulary)
     config, name, where = named_config(settings.name)
-    family = _family_of(config, where)
-    if settings.family not in ("", family):
+    fields, left_out = _fields(config, name, where)
+    if settings.family not in ("", fields.family.name):
         raise UsageError(
-            f"{where}: its family is {family}, not {settings.family}; leave out --family"
+            f"{where}: its family is {fields.family.name}, not {settings.family}; "
+            "leave out --family"
         )
-    values, left_out = _text_values(config, family)
-    fields = Fields(values, family, name, where, _shown(family))
     return _build_with(fields, settings, left_out)
 
 
@@ -82,28 +66,36 @@ def model_from_config(config: Mapping[str, Any], name: str = "") -> Model:
     Raises:
         UsageError: its family is not known, or a value is missing or wrong.
     """
-    where = name or "config.json"
-    family = _family_of(config, where)
-    values, left_out = _text_values(config, family)
-    fields = Fields(values, family, name, where, _shown(family))
-    return _build(fields, left_out)
+    return _build(*_fields(config, name, name or "config.json"))
 
 
-def _family_of(config: Mapping[str, Any], where: str) -> str:
+def _fields(config: Mapping[str, Any], name: str, where: str) -> tuple[Fields, tuple[str, ...]]:
+    """Return the values under common keys over the family's defaults, and what is not counted."""
+    text, of = _text_config(config), _family_of(config, where)
+    values = {**of.defaults, **of.common(text)}
+    fields = Fields(values, of, name, where, _shown(of))
+    if text is config:
+        return fields, ()
+    if "tie_word_embeddings" in config and "tie_word_embeddings" not in text:
+        values["tie_word_embeddings"] = config["tie_word_embeddings"]
+    return fields, ("parts besides the text model (vision, audio)",)
+
+
+def _family_of(config: Mapping[str, Any], where: str) -> Family:
     text = _text_config(config)
     kind = text.get("model_type") or config.get("model_type") or ""
     architectures = config.get("architectures") or []
     if not isinstance(kind, str) or not isinstance(architectures, list):
         raise UsageError(f"{where}: model_type and architectures: expected a string and a list")
-    family = family_name(kind, architectures)
-    if not family:
+    name = family_name(kind, architectures)
+    if not name:
         found = kind or ", ".join(map(str, architectures)) or "neither model_type nor architectures"
         raise UsageError(
             f"{where}: cannot count the parameters of {found}; known: {', '.join(FAMILIES)}; a "
             "model like one of them can be given by numbers: --family with --layers, --hidden, "
             "--heads, --kv-heads, --head-dim, --ffn, --vocabulary"
         )
-    return family
+    return family(name)
 
 
 def _text_config(config: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -112,43 +104,32 @@ def _text_config(config: Mapping[str, Any]) -> Mapping[str, Any]:
     return nested if isinstance(nested, dict) else config
 
 
-def _text_values(config: Mapping[str, Any], family: str) -> tuple[dict[str, Any], tuple[str, ...]]:
-    """Return the values under common keys over the family's defaults, and what is not counted."""
-    text = _text_config(config)
-    values = {**FAMILIES[family].defaults, **FAMILIES[family].common(text)}
-    if text is config:
-        return values, ()
-    if "tie_word_embeddings" in config and "tie_word_embeddings" not in text:
-        values["tie_word_embeddings"] = config["tie_word_embeddings"]
-    return values, ("parts besides the text model (vision, audio)",)
-
-
 def _model_by_numbers(settings: ModelSettings, vocabulary: int) -> Model:
     if not settings.family:
         raise UsageError(
             "no model: give --model (tokmill memory --models lists names), or --family with "
             "--layers, --hidden, --heads, --ffn, --vocabulary"
         )
-    name, family = settings.family, FAMILIES[settings.family]
-    where = f"family {name}"
-    if not family.needed:
+    of = family(settings.family)
+    where = f"family {of.name}"
+    if not of.needed:
         raise UsageError(
             f"{where}: numbers alone cannot describe it; give --model with a config.json or a "
             "built-in name, and the numbers that differ"
         )
-    kept = {key: value for key, value in family.defaults.items() if key not in SIZES}
-    values = {**kept, **family.implied, **({"vocab_size": vocabulary} if vocabulary else {})}
-    given = values.keys() | {key for _, key, _ in _overrides(settings, family)}
-    missing = [_option(key) for key in family.needed if key not in given]
+    kept = {key: value for key, value in of.defaults.items() if key not in SIZES}
+    values = {**kept, **of.implied, **({"vocab_size": vocabulary} if vocabulary else {})}
+    given = values.keys() | {key for _, key, _ in _overrides(settings, of)}
+    missing = [_option(key) for key in of.needed if key not in given]
     if missing:
         raise UsageError(f"{where}: a model by numbers needs {', '.join(missing)} too")
     shown = {key: _option(key) for key in SIZES}
-    return _build_with(Fields(values, name, name, where, shown), settings, ())
+    return _build_with(Fields(values, of, of.name, where, shown), settings, ())
 
 
 def _build_with(fields: Fields, settings: ModelSettings, left_out: tuple[str, ...]) -> Model:
     """Build with the numbers of the settings over those of the fields."""
-    overrides = _overrides(settings, FAMILIES[fields.family])
+    overrides = _overrides(settings, fields.family)
     changed: dict[str, object] = {key: value for _, key, value in overrides}
     shown = {key: _option(key) for key in changed}
     if settings.tied != "auto":
@@ -163,31 +144,33 @@ def _build_with(fields: Fields, settings: ModelSettings, left_out: tuple[str, ..
 
 
 def _build(fields: Fields, left_out: tuple[str, ...]) -> Model:
-    model = FAMILIES[fields.family].build(fields)
+    model = fields.family.build(fields)
     return replace(model, leaves_out=(*model.leaves_out, *left_out))
 
 
-def _overrides(settings: ModelSettings, family: Family) -> list[tuple[str, str, int]]:
+def _overrides(settings: ModelSettings, of: Family) -> list[tuple[str, str, int]]:
     """Return option, common key and value of the numbers that are given."""
     given = [(key, getattr(settings, name)) for name, key in OPTIONS.items()]
-    return [(_option(key), family.names.get(key, key), value) for key, value in given if value]
+    return [(_option(key), of.names.get(key, key), value) for key, value in given if value]
 
 
 def _check_used(fields: Fields, overrides: list[tuple[str, str, int]]) -> None:
     """Refuse a number that the family never read, or that another one took the place of."""
     for option, key, value in overrides:
         if key not in fields.used:
-            raise UsageError(f"{fields.where}: {option} {value} does not exist in {fields.family}")
+            raise UsageError(
+                f"{fields.where}: {option} {value} does not exist in {fields.family.name}"
+            )
         if fields.values[key] != value:
             raise UsageError(
                 f"{fields.where}: {option} {value} and {_option(key)} {fields.values[key]} are the "
-                f"same number of {fields.family}; leave out one"
+                f"same number of {fields.family.name}; leave out one"
             )
 
 
-def _shown(family: str) -> dict[str, str]:
+def _shown(of: Family) -> dict[str, str]:
     """Return the names of common keys that a user of the family knows."""
-    return {common: own for own, common in FAMILIES[family].names.items()}
+    return {common: own for own, common in of.names.items()}
 
 
 def _option(key: str) -> str:

@@ -9,7 +9,12 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
+
+from tokmill.bill.models.style import LLAMA
+
+if TYPE_CHECKING:
+    from tokmill.bill.models.style import Style
 
 Kind = Literal["embedding", "linear", "experts", "vector"]
 """embedding: a lookup table (vocabulary or positions). linear: a matrix of nn.Linear or Conv1D.
@@ -112,6 +117,7 @@ class Model:
     dropout: float = 0.0
     buffer_bytes: int = 0
     leaves_out: tuple[str, ...] = ()
+    style: Style = LLAMA
 
     @property
     def parameters(self) -> int:

@@ -96,6 +96,15 @@ def attention(
     )
 
 
+def fused_attention(shape: Shape, qkv: int, *, bias: bool) -> Part:
+    """Return one matrix for queries, keys and values, and the output matrix."""
+    name = "self_attention"
+    return (
+        *linear(f"{name}.query_key_value", shape.hidden, qkv, "attention", "columns", bias=bias),
+        *linear(f"{name}.dense", shape.query_width, shape.hidden, "attention", "rows", bias=bias),
+    )
+
+
 def head_norms(width: int, key_width: int = 0) -> Part:
     """Return the norms of queries and keys: over a head, or over the widths given."""
     return (*norm("self_attn.q_norm", width), *norm("self_attn.k_norm", key_width or width))

@@ -1,4 +1,4 @@
-"""A family of models, the values of a configuration, read with their types, and shapes from them.
+"""The shape of a model: layers, widths and heads, read from a configuration, and windows.
 
 Keys are the common names of Hugging Face configurations (hidden_size, num_hidden_layers, …);
 messages show a family's own name for them (n_embd, n_layer, …).
@@ -6,141 +6,17 @@ messages show a family's own name for them (n_embd, n_layer, …).
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 from tokmill.bill.models.model import Attention, Experts, Model, Tensor
 from tokmill.errors import UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable
 
-    from tokmill.bill.models.model import Model
-
-
-LARGEST = 1 << 31
-MOST = {"num_hidden_layers": 10_000, "num_experts": 100_000}
-"""No model has more; more is a slip of the keyboard, and its list of layers would fill memory."""
-
-
-@dataclass(frozen=True, slots=True)
-class Fields:
-    """The values of a configuration under common keys, and the keys that were read (`used`).
-
-    `where` begins every message; `shown` maps a common key to the one that the user wrote.
-    """
-
-    values: Mapping[str, Any]
-    family: str
-    name: str
-    where: str
-    shown: Mapping[str, str] = field(default_factory=dict)
-    used: set[str] = field(default_factory=set)
-
-    def count(self, key: str, default: int = 0) -> int:
-        """Return a whole number of at least 1; a default of 0 means that it is needed.
-
-        Raises:
-            UsageError: it is needed and missing, or it is no such number.
-        """
-        found = self._value(key)
-        if found is None and default > 0:
-            return default
-        if found is None:
-            raise UsageError(f"{self.where}: no {self.label(key)}, which {self.family} needs")
-        return self._whole(key, found, 1)
-
-    def size(self, key: str) -> int:
-        """Return a whole number; null and missing are 0."""
-        found = self._value(key)
-        return 0 if found is None else self._whole(key, found, 0)
-
-    def flag(self, key: str) -> bool:
-        """Return true or false; null and missing are false."""
-        found = self._value(key)
-        if found is not None and not isinstance(found, bool):
-            raise self.wrong(key, "true or false", found)
-        return bool(found)
-
-    def text(self, key: str) -> str:
-        """Return a string; null and missing are ''."""
-        found = self._value(key)
-        if found is not None and not isinstance(found, str):
-            raise self.wrong(key, "a string", found)
-        return found or ""
-
-    def share(self, key: str, default: float = 0.0) -> float:
-        """Return a number from 0 to 1."""
-        found = self._value(key)
-        if found is None:
-            return default
-        number = isinstance(found, int | float) and not isinstance(found, bool)
-        if not number or not 0 <= found <= 1:
-            raise self.wrong(key, "a number from 0 to 1", found)
-        return float(found)
-
-    def items(self, key: str, kind: type) -> list[Any] | None:
-        """Return a list of strings or whole numbers, or None if there is none."""
-        found = self._value(key)
-        if found is None:
-            return None
-        if not isinstance(found, list | tuple) or not all(type(item) is kind for item in found):
-            raise self.wrong(key, f"a list of {kind.__name__}", found)
-        return list(found)
-
-    def table(self, key: str) -> Mapping[str, Any]:
-        """Return an object; null and missing are empty."""
-        found = self._value(key)
-        if found is not None and not isinstance(found, dict):
-            raise self.wrong(key, "an object", found)
-        return found or {}
-
-    def label(self, key: str) -> str:
-        """Return the key as the user wrote it."""
-        return self.shown.get(key, key)
-
-    def wrong(self, key: str, expected: str, found: object) -> UsageError:
-        """Make the error of a value that is not what it must be."""
-        shown = repr(found) if len(repr(found)) <= 60 else repr(found)[:57] + "..."
-        return UsageError(f"{self.where}: {self.label(key)}: expected {expected}, found {shown}")
-
-    def _value(self, key: str) -> Any:
-        self.used.add(key)
-        return self.values.get(key)
-
-    def _whole(self, key: str, found: object, least: int) -> int:
-        most = MOST.get(key, LARGEST)
-        if type(found) is not int or not least <= found <= most:
-            raise self.wrong(key, f"a whole number from {least} to {most}", found)
-        return found
-
-
-NEEDED = ("num_hidden_layers", "hidden_size", "num_attention_heads", "vocab_size")
-GATED = (*NEEDED, "intermediate_size")
-MIXED = (*NEEDED, "num_experts", "num_experts_per_tok", "moe_intermediate_size")
-
-
-@dataclass(frozen=True, slots=True)
-class Family:
-    """A family of models.
-
-    `defaults` are what its configuration class in transformers 5.23 takes for keys that a
-    config.json leaves out. `names` maps the family's own keys to the common ones. `needed` are the
-    keys that a model by numbers must give (none: numbers alone cannot describe it), `implied` what
-    such a model has besides.
-    """
-
-    build: Callable[[Fields], Model]
-    architecture: str
-    defaults: Mapping[str, Any]
-    names: Mapping[str, str] = field(default_factory=dict)
-    needed: tuple[str, ...] = GATED
-    implied: Mapping[str, Any] = field(default_factory=dict)
-
-    def common(self, config: Mapping[str, Any]) -> dict[str, Any]:
-        """Return a configuration with the common keys; the family's own keys win over them."""
-        renamed = {self.names[key]: value for key, value in config.items() if key in self.names}
-        return {**config, **renamed}
+    from tokmill.bill.models.family import Fields
+    from tokmill.bill.models.style import Style
 
 
 FLOAT_BYTES = 4
@@ -220,13 +96,17 @@ def make_model(
     attention: Attention | None = None,
     windows: tuple[int, ...] = (),
     experts: Experts | None = None,
+    style: Style | None = None,
     buffer_bytes: int = 0,
     leaves_out: tuple[str, ...] = (),
 ) -> Model:
-    """Make the model of a shape and its tensors; attention is by default what the shape says."""
+    """Make the model of a shape and its tensors, with the head of its architecture.
+
+    Attention is by default what the shape says, the style that of the family.
+    """
     return Model(
         name=f.name,
-        family=f.family,
+        family=f.family.name,
         layers=shape.layers,
         hidden=shape.hidden,
         ffn=shape.ffn,
@@ -240,6 +120,7 @@ def make_model(
         dropout=max(f.share(key) for key in DROPOUTS),
         buffer_bytes=buffer_bytes,
         leaves_out=leaves_out,
+        style=style or f.family.style,
     )
 
 

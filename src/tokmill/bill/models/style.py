@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal
 
 if TYPE_CHECKING:
-    from tokmill.bill.models.model import Model
+    from collections.abc import Mapping
+
+Kernel = Literal["flash", "sdpa", "eager"]
+KERNELS: tuple[Kernel, ...] = ("flash", "sdpa", "eager")
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Style:
     """A family's layer, as transformers 5.23 writes it.
+
+    `kernels` are the implementations of attention that exist; `measured`: the rows of its layer
+    were compared with what autograd saves.
 
     `norm`: rms and rms32 compute in fp32 from a copy (rms32 its weight too); layer is torch's.
     `norms_before` act on the residual, `norms_after` on what attention and the feed-forward layer
@@ -23,8 +29,14 @@ class Style:
     attention is copied for the output layer. `softmax_fp32`: eager attention makes the scores
     fp32. `soft_cap`: scores and logits are capped by tanh. `dropouts` a layer, of width d.
     `shared_gate`: what the shared expert gives is weighed.
+
+    `expert_widths` are the tensors of an expert's width that are alive at once in forward.
+    `stacked` are the modules that adapters find in the stacked tensors of experts and router:
+    name -> end of the tensor's name. `leaves_out` says what the rows of its layer do not cover.
     """
 
+    kernels: tuple[Kernel, ...]
+    measured: bool
     norm: Literal["rms", "rms32", "layer"] = "rms"
     norms_before: int = 2
     norms_after: int = 0
@@ -39,59 +51,19 @@ class Style:
     soft_cap: bool = False
     dropouts: int = 0
     embedding_norm: bool = False
-    always_eager: bool = False
     shared_gate: bool = False
+    expert_widths: int = 4
+    stacked: Mapping[str, str] = field(default_factory=dict, hash=False)
+    leaves_out: str = ""
 
 
-LLAMA = Style()
-GPT2 = Style(norm="layer", inputs=(1, 1), fused="all", gated=False, softmax_fp32=False, dropouts=2)
-STYLES = {
-    "plain": GPT2,
-    "gpt2": GPT2,
-    "gpt_neox": Style(
-        norm="layer", inputs=(1, 1), parallel=True, fused="value", copied=True, gated=False,
-        dropouts=2,
-    ),
-    "opt": Style(norm="layer", inputs=(3, 1), gated=False, dropouts=2),
-    "bloom": Style(
-        norm="layer", inputs=(1, 1), gated=False, dropouts=2, embedding_norm=True, always_eager=True
-    ),
-    "falcon": Style(
-        norm="layer", inputs=(1, 1), fused="value", copied=True, gated=False, softmax_fp32=False,
-        dropouts=2,
-    ),
-    "phi": Style(norm="layer", inputs=(3, 1), one_norm=True, copied=True, gated=False, dropouts=2),
-    "llama": LLAMA,
-    "mistral": LLAMA,
-    "mixtral": LLAMA,
-    "qwen2": LLAMA,
-    "qwen2_moe": Style(shared_gate=True),
-    "qwen3": Style(heads="each"),
-    "qwen3_moe": Style(heads="each"),
-    "gemma": Style(norm="rms32"),
-    "gemma2": Style(norm="rms32", norms_after=2, soft_cap=True),
-    "gemma3_text": Style(norm="rms32", norms_after=2, heads="each"),
-    "phi3": Style(inputs=(1, 1), fused="value", copied=True),
-    "olmo2": Style(norm="rms32", norms_before=0, norms_after=2, heads="all"),
-    "gpt_oss": LLAMA,
-    "deepseek_v2": LLAMA,
-    "deepseek_v3": LLAMA,
-    "baichuan": Style(inputs=(1, 2), fused="value"),
-    "chatglm": Style(inputs=(1, 1), fused="value", copied=True),
-    "minimind": LLAMA,
-}  # fmt: skip
+LLAMA = Style(kernels=KERNELS, measured=True)
+"""The layer of Llama, which many families have."""
 
-
-def style_of(model: Model) -> Style:
-    """Return the style of the family; Falcon's depends on its norms and on grouped heads."""
-    style = STYLES[model.family]
-    if model.family != "falcon":
-        return style
-    names = {t.name.rsplit(".", 2)[-2] for t in model.tensors if t.module == "norm" and t.layers}
-    grouped = 1 < model.attention.kv_heads < model.attention.heads
-    return replace(
-        style,
-        one_norm=names == {"input_layernorm"},
-        parallel="post_attention_layernorm" not in names,
-        fused="" if grouped else "value",
-    )
+STACKED_EXPERTS = {
+    "gate": "gate.weight",
+    "gate_proj": "gate_up_proj",
+    "up_proj": "gate_up_proj",
+    "down_proj": "down_proj",
+}
+"""The stacked modules of experts that were gate_proj, up_proj and down_proj."""

@@ -66,8 +66,6 @@ _SCALES = {
 }
 _SPELT_OUT = ("gelu_new", "gelu_fast", "bloom_gelu")
 """Activations that are several operations; the others are one kernel."""
-_EAGER = ("bloom", "gemma2", "gpt_oss")
-"""Families without sdpa in transformers 5.23."""
 _PAGED_PROMPT_TOKENS = 8192
 """A paged server feeds prompts in chunks (vLLM's max_num_batched_tokens: 2,048 to 16,384)."""
 _LEAST_PROMPT_TOKENS = 2048
@@ -175,7 +173,7 @@ def _layers(model: Model) -> Iterator[tuple[Formula, dict[str, float]]]:
     d, attention, experts = model.hidden, model.attention, model.experts
     yield PREFILL, {"d": d, "f": model.ffn, "g": _widths_alive(model)}
     if experts is not None:
-        widths = 9 if model.family == "gpt_oss" else 4  # its clamped gate is spelt out
+        widths = model.style.expert_widths
         yield PREFILL_EXPERTS, {"d": d, "e": experts.active, "m": experts.ffn, "g": widths}
     if attention.kv_rank:
         parts = {"h_nope": attention.nope_dim, "r_rope": attention.rope_dim}
@@ -212,7 +210,7 @@ def _leaves_out(model: Model, settings: InferenceSettings) -> tuple[str, ...]:
     out = ["CUDA graphs, speculative decoding and a server's own pool (vLLM takes 90 % of the GPU)"]
     if settings.serving_gpus > 1:
         out.append("communication buffers of the GPUs that share the model")
-    if model.family in _EAGER:
+    if "sdpa" not in model.style.kernels:
         out.append(f"scores of eager attention, {model.family}'s default in Hugging Face (b a s^2)")
     if model.experts is not None:
         out.append("uneven routing: experts that get more tokens than others")

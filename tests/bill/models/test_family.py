@@ -6,12 +6,13 @@ from typing import Any
 
 import pytest
 
-from tokmill.bill.models.shape import Fields
+from tokmill.bill.models.family import Fields
+from tokmill.bill.models.registry import family
 from tokmill.errors import UsageError
 
 
 def fields(**values: Any) -> Fields:
-    return Fields(values, "gpt2", "my", "my/config.json", {"hidden_size": "n_embd"})
+    return Fields(values, family("gpt2"), "my", "my/config.json", {"hidden_size": "n_embd"})
 
 
 def test_values_come_with_their_types() -> None:

@@ -1,0 +1,56 @@
+"""BLOOM: ALiBi instead of positions, a norm behind the embedding."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tokmill.bill.models.family import NEEDED, Family, Head, heads
+from tokmill.bill.models.parts import embedding, fused_attention, head, in_layers, norms, plain_mlp
+from tokmill.bill.models.shape import make_model, read_shape
+from tokmill.bill.models.style import Style
+
+if TYPE_CHECKING:
+    from tokmill.bill.models.family import Fields
+    from tokmill.bill.models.model import Model
+
+
+def build(f: Fields) -> Model:
+    """Return the model of a configuration."""
+    s = read_shape(f, grouped=False, ffn=4 * f.count("hidden_size"))
+    block = (
+        *norms(s, "input_layernorm", bias=True),
+        *fused_attention(s, 3 * s.hidden, bias=True),
+        *norms(s, "post_attention_layernorm", bias=True),
+        *plain_mlp(s.hidden, s.ffn, "mlp.dense_h_to_4h", "mlp.dense_4h_to_h"),
+    )
+    tensors = (
+        *embedding("transformer.word_embeddings", s.vocabulary, s.hidden),
+        *norms(s, "transformer.word_embeddings_layernorm", bias=True),
+        *in_layers("transformer.h", range(s.layers), block),
+        *norms(s, "transformer.ln_f", bias=True),
+        *head(s),
+    )
+    return make_model(f, s, tensors)
+
+
+FAMILY = Family(
+    name="bloom",
+    build=build,
+    heads={
+        **heads("Bloom", "transformer.", "transformer."),
+        "BloomForTokenClassification": Head("classifier", bias=True),
+    },
+    style=Style(
+        kernels=("eager",), measured=True, norm="layer", inputs=(1, 1), gated=False, dropouts=2,
+        embedding_norm=True,
+    ),
+    defaults={
+        "vocab_size": 250880, "num_attention_heads": 8, "tie_word_embeddings": True,
+        "hidden_act": "bloom_gelu",
+    },
+    needed=NEEDED,
+    names={
+        "n_embed": "hidden_size", "n_layer": "num_hidden_layers", "n_head": "num_attention_heads",
+        "seq_length": "max_position_embeddings",
+    },
+)  # fmt: skip

@@ -1,0 +1,63 @@
+"""ChatGLM2, ChatGLM3 and GLM-4 (9B), as in the modeling_chatglm.py of their repositories."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tokmill.bill.models.family import GATED, LANGUAGE, Family
+from tokmill.bill.models.parts import embedding, head, in_layers, linear, norms
+from tokmill.bill.models.shape import FLOAT_BYTES, make_model, read_shape
+from tokmill.bill.models.style import KERNELS, Style
+from tokmill.errors import UsageError
+
+if TYPE_CHECKING:
+    from tokmill.bill.models.family import Fields
+    from tokmill.bill.models.model import Model
+
+
+def build(f: Fields) -> Model:
+    """Return the model of a configuration."""
+    if f.size("inner_hidden_size"):
+        raise UsageError(f"{f.where}: ChatGLM-6B of the first version is not known; 2, 3 and 4 are")
+    heads = f.count("num_attention_heads")
+    groups = f.count("num_key_value_heads", 1) if f.flag("multi_query_attention") else heads
+    s = read_shape(f, kv_heads=groups)
+    bias, qkv = f.flag("add_bias_linear"), s.query_width + 2 * s.kv_width
+    qkv_bias, at = bias or f.flag("add_qkv_bias"), "self_attention"
+    block = (
+        *norms(s, "input_layernorm"),
+        *linear(f"{at}.query_key_value", s.hidden, qkv, "attention", "columns", bias=qkv_bias),
+        *linear(f"{at}.dense", s.query_width, s.hidden, "attention", "rows", bias=bias),
+        *norms(s, "post_attention_layernorm"),
+        *linear("mlp.dense_h_to_4h", s.hidden, 2 * s.ffn, "mlp", "columns", bias=bias),
+        *linear("mlp.dense_4h_to_h", s.ffn, s.hidden, "mlp", "rows", bias=bias),
+    )
+    tensors = (
+        *embedding("transformer.embedding.word_embeddings", s.vocabulary, s.hidden),
+        *in_layers("transformer.encoder.layers", range(s.layers), block),
+        *norms(s, "transformer.encoder.final_layernorm"),
+        *head(s, "transformer.output_layer"),
+    )
+    # Half of a head is rotated: a value per pair, once, in the type of the weights.
+    rotary = FLOAT_BYTES * (s.head_dim // 4)
+    return make_model(f, s, tensors, buffer_bytes=rotary)
+
+
+FAMILY = Family(
+    name="chatglm",
+    build=build,
+    # Their config.json names the class without a head, and means the one with it.
+    heads={"ChatGLMModel": LANGUAGE, "ChatGLMForConditionalGeneration": LANGUAGE},
+    style=Style(kernels=KERNELS, measured=False, inputs=(1, 1), fused="value", copied=True),
+    defaults={
+        "vocab_size": 65024, "intermediate_size": 13696, "head_dim": 128,
+        "num_attention_heads": 32, "max_position_embeddings": 2048, "hidden_act": "silu",
+    },
+    needed=(*GATED, "num_key_value_heads"),
+    names={
+        "num_layers": "num_hidden_layers", "padded_vocab_size": "vocab_size",
+        "ffn_hidden_size": "intermediate_size", "kv_channels": "head_dim",
+        "multi_query_group_num": "num_key_value_heads", "seq_length": "max_position_embeddings",
+    },
+    implied={"multi_query_attention": True, "add_qkv_bias": True},
+)  # fmt: skip

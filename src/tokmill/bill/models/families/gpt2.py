@@ -1,0 +1,63 @@
+"""GPT-2: LayerNorm, learned positions, one matrix for queries, keys and values (Conv1D)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tokmill.bill.models.family import LANGUAGE, NEEDED, Family, Head, heads
+from tokmill.bill.models.parts import embedding, head, in_layers, linear, norms, plain_mlp
+from tokmill.bill.models.shape import make_model, read_shape
+from tokmill.bill.models.style import KERNELS, Style
+
+if TYPE_CHECKING:
+    from tokmill.bill.models.family import Fields
+    from tokmill.bill.models.model import Model
+
+
+def build(f: Fields) -> Model:
+    """Return the model of a configuration."""
+    ffn = f.size("intermediate_size") or 4 * f.count("hidden_size")
+    s = read_shape(f, grouped=False, ffn=ffn)
+    positions = f.size("max_position_embeddings")
+    d, qkv = s.hidden, 3 * s.hidden
+    block = (
+        *norms(s, "ln_1", bias=True),
+        *linear("attn.c_attn", d, qkv, "attention", "columns", bias=True, transposed=True),
+        *linear("attn.c_proj", d, d, "attention", "rows", bias=True, transposed=True),
+        *norms(s, "ln_2", bias=True),
+        *plain_mlp(d, s.ffn, "mlp.c_fc", "mlp.c_proj", transposed=True),
+    )
+    tensors = (
+        *embedding("transformer.wte", s.vocabulary, d),
+        *(embedding("transformer.wpe", positions, d, "none") if positions else ()),
+        *in_layers("transformer.h", range(s.layers), block),
+        *norms(s, "transformer.ln_f", bias=True),
+        *head(s),
+    )
+    return make_model(f, s, tensors)
+
+
+FAMILY = Family(
+    name="gpt2",
+    build=build,
+    heads={
+        **heads("GPT2", "transformer.", "transformer."),
+        "GPT2LMHeadModel": LANGUAGE,
+        "GPT2ForTokenClassification": Head("classifier", bias=True),
+    },
+    style=Style(
+        kernels=KERNELS, measured=True, norm="layer", inputs=(1, 1), fused="all", gated=False,
+        softmax_fp32=False, dropouts=2,
+    ),
+    defaults={
+        "vocab_size": 50257, "max_position_embeddings": 1024, "num_attention_heads": 12,
+        "hidden_act": "gelu_new", "resid_pdrop": 0.1, "embd_pdrop": 0.1, "attn_pdrop": 0.1,
+        "tie_word_embeddings": True,
+    },
+    needed=NEEDED,
+    names={
+        "n_embd": "hidden_size", "n_layer": "num_hidden_layers", "n_head": "num_attention_heads",
+        "n_positions": "max_position_embeddings", "n_inner": "intermediate_size",
+        "activation_function": "hidden_act",
+    },
+)  # fmt: skip

@@ -1,0 +1,53 @@
+"""GPT-NeoX and Pythia: attention and feed-forward layer side by side, partly rotated heads."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tokmill.bill.models.family import GATED, Family, Head, heads
+from tokmill.bill.models.parts import embedding, head, in_layers, linear, norms, plain_mlp
+from tokmill.bill.models.shape import make_model, read_shape, rotary_bytes
+from tokmill.bill.models.style import KERNELS, Style
+
+if TYPE_CHECKING:
+    from tokmill.bill.models.family import Fields
+    from tokmill.bill.models.model import Model
+
+
+def build(f: Fields) -> Model:
+    """Return the model of a configuration."""
+    s = read_shape(f, grouped=False)
+    d, bias = s.hidden, f.flag("attention_bias")
+    block = (
+        *norms(s, "input_layernorm", "post_attention_layernorm", bias=True),
+        *linear("attention.query_key_value", d, 3 * d, "attention", "columns", bias=bias),
+        *linear("attention.dense", d, d, "attention", "rows", bias=bias),
+        *plain_mlp(d, s.ffn, "mlp.dense_h_to_4h", "mlp.dense_4h_to_h"),
+    )
+    tensors = (
+        *embedding("gpt_neox.embed_in", s.vocabulary, d),
+        *in_layers("gpt_neox.layers", range(s.layers), block),
+        *norms(s, "gpt_neox.final_layer_norm", bias=True),
+        *head(s),
+    )
+    rotary = rotary_bytes(f, s.head_dim, f.share("rotary_pct", 0.25))
+    return make_model(f, s, tensors, buffer_bytes=rotary)
+
+
+FAMILY = Family(
+    name="gpt_neox",
+    build=build,
+    heads={
+        **heads("GPTNeoX", "gpt_neox.", "gpt_neox."),
+        "GPTNeoXForTokenClassification": Head("classifier", bias=True),
+    },
+    style=Style(
+        kernels=KERNELS, measured=True, norm="layer", inputs=(1, 1), parallel=True, fused="value",
+        copied=True, gated=False, dropouts=2,
+    ),
+    defaults={
+        "vocab_size": 50432, "num_attention_heads": 64, "intermediate_size": 24576,
+        "hidden_act": "gelu", "max_position_embeddings": 2048, "attention_bias": True,
+    },
+    needed=GATED,
+)  # fmt: skip

@@ -1,0 +1,63 @@
+"""gpt-oss: experts with biases, attention sinks, windows in every other layer."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tokmill.bill.models.decoder import PRE_NORMS, decoder, read_experts
+from tokmill.bill.models.families import mixtral
+from tokmill.bill.models.family import MIXED, Family, heads
+from tokmill.bill.models.model import Tensor
+from tokmill.bill.models.parts import Part, attention, norms, router, vector
+from tokmill.bill.models.shape import read_shape, typed_windows
+from tokmill.bill.models.style import Style
+
+if TYPE_CHECKING:
+    from tokmill.bill.models.family import Fields
+    from tokmill.bill.models.model import Model
+
+
+def build(f: Fields) -> Model:
+    """Return the model of a configuration."""
+    s = read_shape(f, ffn=f.count("moe_intermediate_size"))
+    mixed, bias = read_experts(f, tuple(range(s.layers))), f.flag("attention_bias")
+    common = (
+        *vector("self_attn.sinks", s.heads, "attention", "columns"),
+        *attention(s, bias=bias, out_bias=bias),
+        *norms(s, *PRE_NORMS),
+    )
+    choosing = (
+        *router(s.hidden, mixed.count, "mlp.router", bias=True),
+        *_biased_experts(s.hidden, mixed.ffn, mixed.count),
+    )
+    windows = typed_windows(f, s.layers, lambda layer: layer % 2 == 0)
+    return decoder(f, s, common, choosing=choosing, experts=mixed, windows=windows)
+
+
+def _biased_experts(hidden: int, ffn: int, count: int) -> Part:
+    """Return experts stored as input by output, each matrix with a bias of the expert."""
+    up, down, name = (count, hidden, 2 * ffn), (count, ffn, hidden), "mlp.experts"
+    return (
+        Tensor(f"{name}.gate_up_proj", up, "experts", "experts", "columns", hidden, 2 * ffn),
+        Tensor(f"{name}.gate_up_proj_bias", (count, 2 * ffn), "experts", "experts", "columns"),
+        Tensor(f"{name}.down_proj", down, "experts", "experts", "rows", ffn, hidden),
+        Tensor(f"{name}.down_proj_bias", (count, hidden), "experts", "experts"),
+    )
+
+
+FAMILY = Family(
+    name="gpt_oss",
+    build=build,
+    heads=heads("GptOss"),
+    # Torch's sdpa knows no sinks; kernels of the Hub for Hopper GPUs do. The gate is clamped in
+    # operations of its own.
+    style=Style(kernels=("flash", "eager"), measured=True, expert_widths=9),
+    defaults={
+        "vocab_size": 201088, "moe_intermediate_size": 2880, "head_dim": 64,
+        "num_attention_heads": 64, "num_key_value_heads": 8, "sliding_window": 128,
+        "hidden_act": "silu", "max_position_embeddings": 131072, "num_experts_per_tok": 4,
+        "num_experts": 128, "attention_bias": True,
+    },
+    needed=MIXED,
+    names=mixtral.FAMILY.names,
+)  # fmt: skip

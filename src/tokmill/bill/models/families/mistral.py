@@ -1,0 +1,37 @@
+"""Mistral: Llama's layer with sliding windows."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tokmill.bill.models.decoder import PRE_NORMS, decoder
+from tokmill.bill.models.families import llama
+from tokmill.bill.models.family import GATED, Family, heads
+from tokmill.bill.models.parts import attention, gated_mlp, norms
+from tokmill.bill.models.shape import all_windows, read_shape
+from tokmill.bill.models.style import LLAMA
+
+if TYPE_CHECKING:
+    from tokmill.bill.models.family import Fields
+    from tokmill.bill.models.model import Model
+
+
+def build(f: Fields) -> Model:
+    """Return the model of a configuration."""
+    s = read_shape(f)
+    block = (attention(s), gated_mlp(s.hidden, s.ffn), norms(s, *PRE_NORMS))
+    return decoder(f, s, *block, windows=all_windows(f, s.layers))
+
+
+FAMILY = Family(
+    name="mistral",
+    build=build,
+    heads=heads("Mistral"),
+    style=LLAMA,
+    defaults={
+        **llama.FAMILY.defaults, "intermediate_size": 14336, "num_key_value_heads": 8,
+        "max_position_embeddings": 131072, "sliding_window": 4096,
+    },
+    needed=GATED,
+    implied={"sliding_window": 0},
+)  # fmt: skip

@@ -1,0 +1,46 @@
+"""Mixtral: Mistral's layer with experts."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tokmill.bill.models.decoder import PRE_NORMS, decoder, read_experts
+from tokmill.bill.models.family import MIXED, Family, heads
+from tokmill.bill.models.parts import attention, experts, norms, router
+from tokmill.bill.models.shape import all_windows, read_shape
+from tokmill.bill.models.style import KERNELS, Style
+
+if TYPE_CHECKING:
+    from tokmill.bill.models.family import Fields
+    from tokmill.bill.models.model import Model
+
+
+def build(f: Fields) -> Model:
+    """Return the model of a configuration."""
+    s = read_shape(f, ffn=f.count("moe_intermediate_size"))
+    mixed = read_experts(f, tuple(range(s.layers)))
+    common = (*attention(s), *norms(s, *PRE_NORMS))
+    choosing = (*router(s.hidden, mixed.count), *experts(s.hidden, mixed.ffn, mixed.count))
+    windows = all_windows(f, s.layers)
+    return decoder(f, s, common, choosing=choosing, experts=mixed, windows=windows)
+
+
+FAMILY = Family(
+    name="mixtral",
+    build=build,
+    heads=heads("Mixtral"),
+    style=Style(
+        kernels=KERNELS,
+        measured=True,
+        stacked={
+            "gate": "gate.weight", "w1": "gate_up_proj", "w3": "gate_up_proj", "w2": "down_proj"
+        },
+    ),
+    defaults={
+        "vocab_size": 32000, "moe_intermediate_size": 14336, "num_attention_heads": 32,
+        "num_key_value_heads": 8, "hidden_act": "silu", "max_position_embeddings": 131072,
+        "num_experts_per_tok": 2, "num_experts": 8,
+    },
+    needed=MIXED,
+    names={"num_local_experts": "num_experts", "intermediate_size": "moe_intermediate_size"},
+)  # fmt: skip

@@ -1,0 +1,34 @@
+"""OLMo 2: Llama's layer with norms behind each part, and of all queries and keys."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tokmill.bill.models.decoder import FOUR_NORMS, decoder, gated_block
+from tokmill.bill.models.families import llama
+from tokmill.bill.models.family import GATED, Family, heads
+from tokmill.bill.models.parts import head_norms
+from tokmill.bill.models.shape import read_shape
+from tokmill.bill.models.style import KERNELS, Style
+
+if TYPE_CHECKING:
+    from tokmill.bill.models.family import Fields
+    from tokmill.bill.models.model import Model
+
+
+def build(f: Fields) -> Model:
+    """Return the model of a configuration."""
+    s = read_shape(f)
+    return decoder(f, s, gated_block(f, s, head_norms(s.query_width, s.kv_width), FOUR_NORMS[1::2]))
+
+
+FAMILY = Family(
+    name="olmo2",
+    build=build,
+    heads=heads("Olmo2"),
+    style=Style(
+        kernels=KERNELS, measured=True, norm="rms32", norms_before=0, norms_after=2, heads="all"
+    ),
+    defaults={**llama.FAMILY.defaults, "vocab_size": 50304},
+    needed=GATED,
+)

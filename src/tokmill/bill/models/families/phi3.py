@@ -1,0 +1,42 @@
+"""Phi-3 and Phi-4: Llama's layer with one matrix for q, k, v and one for gate and up."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tokmill.bill.models.decoder import PRE_NORMS, decoder
+from tokmill.bill.models.families import llama
+from tokmill.bill.models.family import GATED, Family, heads
+from tokmill.bill.models.parts import linear, norms
+from tokmill.bill.models.shape import all_windows, read_shape
+from tokmill.bill.models.style import KERNELS, Style
+
+if TYPE_CHECKING:
+    from tokmill.bill.models.family import Fields
+    from tokmill.bill.models.model import Model
+
+
+def build(f: Fields) -> Model:
+    """Return the model of a configuration."""
+    s = read_shape(f)
+    qkv = s.query_width + 2 * s.kv_width
+    block = (
+        *linear("self_attn.o_proj", s.query_width, s.hidden, "attention", "rows"),
+        *linear("self_attn.qkv_proj", s.hidden, qkv, "attention", "columns"),
+        *linear("mlp.gate_up_proj", s.hidden, 2 * s.ffn, "mlp", "columns"),
+        *linear("mlp.down_proj", s.ffn, s.hidden, "mlp", "rows"),
+    )
+    return decoder(f, s, block, norms(s, *PRE_NORMS), windows=all_windows(f, s.layers))
+
+
+FAMILY = Family(
+    name="phi3",
+    build=build,
+    heads=heads("Phi3"),
+    style=Style(kernels=KERNELS, measured=True, inputs=(1, 1), fused="value", copied=True),
+    defaults={
+        **llama.FAMILY.defaults, "vocab_size": 32064, "intermediate_size": 8192,
+        "max_position_embeddings": 4096,
+    },
+    needed=GATED,
+)  # fmt: skip

@@ -1,0 +1,15 @@
+"""A layer of 12 d^2 + 13 d parameters, GPT-2's; positions are learned where they are given."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from tokmill.bill.models.families import gpt2
+
+FAMILY = replace(
+    gpt2.FAMILY,
+    name="plain",
+    heads={},
+    style=replace(gpt2.FAMILY.style, measured=False),
+    defaults={"hidden_act": "gelu_new", "tie_word_embeddings": True},
+)

@@ -1,0 +1,45 @@
+"""Qwen2 and Qwen2.5: Llama's layer with biases of queries, keys and values."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tokmill.bill.models.decoder import PRE_NORMS, decoder
+from tokmill.bill.models.family import GATED, Family, heads
+from tokmill.bill.models.parts import attention, gated_mlp, norms
+from tokmill.bill.models.shape import read_shape, typed_windows
+from tokmill.bill.models.style import LLAMA
+
+if TYPE_CHECKING:
+    from tokmill.bill.models.family import Fields
+    from tokmill.bill.models.model import Model
+    from tokmill.bill.models.shape import Shape
+
+
+def build(f: Fields) -> Model:
+    """Return the model of a configuration."""
+    s = read_shape(f)
+    block = (attention(s, bias=True), gated_mlp(s.hidden, s.ffn), norms(s, *PRE_NORMS))
+    return decoder(f, s, *block, windows=late_windows(f, s))
+
+
+def late_windows(f: Fields, s: Shape) -> tuple[int, ...]:
+    """Return the window of each layer: the first `max_window_layers` have none."""
+    first = f.size("max_window_layers")
+    if not f.flag("use_sliding_window"):
+        return ()
+    return typed_windows(f, s.layers, lambda layer: layer >= first)
+
+
+FAMILY = Family(
+    name="qwen2",
+    build=build,
+    heads=heads("Qwen2", question="transformer."),
+    style=LLAMA,
+    defaults={
+        "vocab_size": 151936, "intermediate_size": 22016, "num_attention_heads": 32,
+        "num_key_value_heads": 32, "hidden_act": "silu", "max_position_embeddings": 32768,
+        "max_window_layers": 28, "sliding_window": 4096,
+    },
+    needed=GATED,
+)  # fmt: skip

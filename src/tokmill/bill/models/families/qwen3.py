@@ -1,0 +1,33 @@
+"""Qwen3: Llama's layer with norms of each head's queries and keys."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tokmill.bill.models.decoder import decoder, gated_block
+from tokmill.bill.models.families import qwen2
+from tokmill.bill.models.family import GATED, Family, heads
+from tokmill.bill.models.parts import head_norms
+from tokmill.bill.models.shape import read_shape
+from tokmill.bill.models.style import KERNELS, Style
+
+if TYPE_CHECKING:
+    from tokmill.bill.models.family import Fields
+    from tokmill.bill.models.model import Model
+
+
+def build(f: Fields) -> Model:
+    """Return the model of a configuration."""
+    s = read_shape(f)
+    block = gated_block(f, s, head_norms(s.head_dim))
+    return decoder(f, s, block, windows=qwen2.late_windows(f, s))
+
+
+FAMILY = Family(
+    name="qwen3",
+    build=build,
+    heads=heads("Qwen3", question="transformer."),
+    style=Style(kernels=KERNELS, measured=True, heads="each"),
+    defaults={**qwen2.FAMILY.defaults, "head_dim": 128},
+    needed=GATED,
+)

@@ -1,0 +1,194 @@
+"""What a model family is: one specification, from which all of its bills follow.
+
+A family is one file in `families/`, named as its model_type, that declares `FAMILY`. `registry`
+finds it by that name, or by the name of an architecture.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Literal
+
+from tokmill.errors import UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from tokmill.bill.models.model import Model
+    from tokmill.bill.models.style import Style
+
+LARGEST = 1 << 31
+MOST = {"num_hidden_layers": 10_000, "num_experts": 100_000}
+"""No model has more; more is a slip of the keyboard, and its list of layers would fill memory."""
+
+
+@dataclass(frozen=True, slots=True)
+class Fields:
+    """The values of a configuration under common keys, and the keys that were read (`used`).
+
+    `where` begins every message; `shown` maps a common key to the one that the user wrote.
+    """
+
+    values: Mapping[str, Any]
+    family: Family
+    name: str
+    where: str
+    shown: Mapping[str, str] = field(default_factory=dict)
+    used: set[str] = field(default_factory=set)
+
+    def count(self, key: str, default: int = 0) -> int:
+        """Return a whole number of at least 1; a default of 0 means that it is needed.
+
+        Raises:
+            UsageError: it is needed and missing, or it is no such number.
+        """
+        found = self._value(key)
+        if found is None and default > 0:
+            return default
+        if found is None:
+            raise UsageError(f"{self.where}: no {self.label(key)}, which {self.family.name} needs")
+        return self._whole(key, found, 1)
+
+    def size(self, key: str) -> int:
+        """Return a whole number; null and missing are 0."""
+        found = self._value(key)
+        return 0 if found is None else self._whole(key, found, 0)
+
+    def flag(self, key: str) -> bool:
+        """Return true or false; null and missing are false."""
+        found = self._value(key)
+        if found is not None and not isinstance(found, bool):
+            raise self.wrong(key, "true or false", found)
+        return bool(found)
+
+    def text(self, key: str) -> str:
+        """Return a string; null and missing are ''."""
+        found = self._value(key)
+        if found is not None and not isinstance(found, str):
+            raise self.wrong(key, "a string", found)
+        return found or ""
+
+    def share(self, key: str, default: float = 0.0) -> float:
+        """Return a number from 0 to 1."""
+        found = self._value(key)
+        if found is None:
+            return default
+        number = isinstance(found, int | float) and not isinstance(found, bool)
+        if not number or not 0 <= found <= 1:
+            raise self.wrong(key, "a number from 0 to 1", found)
+        return float(found)
+
+    def items(self, key: str, kind: type) -> list[Any] | None:
+        """Return a list of strings or whole numbers, or None if there is none."""
+        found = self._value(key)
+        if found is None:
+            return None
+        if not isinstance(found, list | tuple) or not all(type(item) is kind for item in found):
+            raise self.wrong(key, f"a list of {kind.__name__}", found)
+        return list(found)
+
+    def table(self, key: str) -> Mapping[str, Any]:
+        """Return an object; null and missing are empty."""
+        found = self._value(key)
+        if found is not None and not isinstance(found, dict):
+            raise self.wrong(key, "an object", found)
+        return found or {}
+
+    def label(self, key: str) -> str:
+        """Return the key as the user wrote it."""
+        return self.shown.get(key, key)
+
+    def wrong(self, key: str, expected: str, found: object) -> UsageError:
+        """Make the error of a value that is not what it must be."""
+        shown = repr(found) if len(repr(found)) <= 60 else repr(found)[:57] + "..."
+        return UsageError(f"{self.where}: {self.label(key)}: expected {expected}, found {shown}")
+
+    @property
+    def head(self) -> Head:
+        """The head of its architecture."""
+        named = self.values.get("architectures") or []
+        return next((head for name, head in self.family.heads.items() if name in named), LANGUAGE)
+
+    def _value(self, key: str) -> Any:
+        self.used.add(key)
+        return self.values.get(key)
+
+    def _whole(self, key: str, found: object, least: int) -> int:
+        most = MOST.get(key, LARGEST)
+        if type(found) is not int or not least <= found <= most:
+            raise self.wrong(key, f"a whole number from {least} to {most}", found)
+        return found
+
+
+@dataclass(frozen=True, slots=True)
+class Head:
+    """What stands on the last layer of an architecture.
+
+    `matrix` gives a feature for each id ("vocabulary"), for each label, or a fixed number of them;
+    '' for none. `dense` is a matrix of d x d before it. `renamed`: names of tensors that begin with
+    the first begin with the second instead.
+    """
+
+    matrix: str
+    bias: bool = False
+    features: Literal["vocabulary", "labels"] | int = "labels"
+    dense: str = ""
+    renamed: tuple[str, str] = ("", "")
+
+    def labels(self, f: Fields) -> int | None:
+        """Return the features that it gives, None for one of each id of the vocabulary."""
+        if self.features == "vocabulary":
+            return None
+        if self.features != "labels":
+            return self.features
+        return len(f.table("id2label")) or f.count("num_labels", 2)
+
+
+LANGUAGE = Head("lm_head", features="vocabulary")
+
+
+def heads(start: str, model: str = "model.", question: str = "model.") -> dict[str, Head]:
+    """Return the architectures of a decoder whose names start so: of Llama's kind.
+
+    `model` begins the names of its tensors, `question` those of its model for questions.
+    """
+    return {
+        f"{start}ForCausalLM": LANGUAGE,
+        f"{start}Model": Head("", features=0, renamed=(model, "")),
+        f"{start}ForSequenceClassification": Head("score"),
+        f"{start}ForTokenClassification": Head("score", bias=True),
+        f"{start}ForQuestionAnswering": Head(
+            "qa_outputs", bias=True, features=2, renamed=(model, question)
+        ),
+    }
+
+
+NEEDED = ("num_hidden_layers", "hidden_size", "num_attention_heads", "vocab_size")
+GATED = (*NEEDED, "intermediate_size")
+MIXED = (*NEEDED, "num_experts", "num_experts_per_tok", "moe_intermediate_size")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Family:
+    """A family of models: everything that the bills need to know of it.
+
+    `heads` are its architectures; one that is not among them has the head of a language model.
+    `defaults` are what its configuration class in transformers 5.23 takes for keys that a
+    config.json leaves out. `names` maps the family's own keys to the common ones. `needed` are the
+    keys that a model by numbers must give (none: numbers alone cannot describe it), `implied` what
+    such a model has besides.
+    """
+
+    name: str
+    build: Callable[[Fields], Model]
+    heads: Mapping[str, Head]
+    style: Style
+    defaults: Mapping[str, Any]
+    needed: tuple[str, ...]
+    names: Mapping[str, str] = field(default_factory=dict)
+    implied: Mapping[str, Any] = field(default_factory=dict)
+
+    def common(self, config: Mapping[str, Any]) -> dict[str, Any]:
+        """Return a configuration with the common keys; the family's own keys win over them."""
+        renamed = {self.names[key]: value for key, value in config.items() if key in self.names}
+        return {**config, **renamed}

@@ -1,0 +1,31 @@
+"""The families of models by name: listed in settings.model.FAMILIES, each a file of its name."""
+
+from __future__ import annotations
+
+from functools import cache
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+from tokmill.settings.model import FAMILIES
+
+if TYPE_CHECKING:
+    from tokmill.bill.models.family import Family
+
+OTHER_NAMES = {"gemma3": "gemma3_text", "RefinedWeb": "falcon", "RefinedWebModel": "falcon"}
+"""Other model_types of the same families: of a model around the text model, or of old files."""
+
+
+@cache
+def family(name: str) -> Family:
+    """Return the specification of a family."""
+    found: Family = import_module(f"tokmill.bill.models.families.{name}").FAMILY
+    return found
+
+
+def family_name(model_type: str, architectures: list[object]) -> str:
+    """Return the family of a model_type or an architecture (LlamaForCausalLM), '' if unknown."""
+    name = OTHER_NAMES.get(model_type, model_type)
+    if name in FAMILIES:
+        return name
+    held = (name for name in FAMILIES if any(one in architectures for one in family(name).heads))
+    return next(held, "")
