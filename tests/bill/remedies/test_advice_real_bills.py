@@ -1,0 +1,90 @@
+"""Advice on real models: whatever training one starts from, it never makes it worse."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from tokmill.bill.gpus import find_gpu
+from tokmill.bill.models.load import load_model
+from tokmill.bill.remedies.advice import Advice, advise, training_peak
+from tokmill.errors import UsageError
+from tokmill.settings.load import build_config
+from tokmill.settings.model import ModelSettings
+from tokmill.settings.training import TrainingSettings
+
+STARTS = [
+    ("llama-3-8b", "24GiB", {"adapter": "lora", "weights": "nf4", "micro_batch": 16}),
+    ("llama-3-8b", "24GiB", {"adapter": "lora", "weights": "nf4-double", "sequence": 8192}),
+    ("llama-3-8b", "A100 80GB", {"precision": "fp32", "attention": "eager"}),
+    ("llama-3-8b", "A100 80GB", {"precision": "fp32", "attention": "eager", "sequence": 8192}),
+    ("llama-3-8b", "A100 80GB", {"precision": "pure-16", "sequence": 8192, "micro_batch": 2}),
+    ("llama-3-8b", "A100 80GB", {"gpus": 8, "sharding": "zero-3", "micro_batch": 8}),
+    ("llama-3-70b", "H100", {"gpus": 64, "sharding": "fsdp", "sequence": 8192}),
+    ("qwen2.5-0.5b", "T4", {"optimizer": "adafactor", "micro_batch": 8}),
+    ("qwen3-30b-a3b", "H100", {"gpus": 16}),
+    ("gpt2", "T4", {"precision": "fp32", "micro_batch": 64}),
+]
+
+
+def advised(name: str, gpu: str, settings: dict[str, object]) -> tuple[Advice, TrainingSettings]:
+    training = TrainingSettings(**{"sequence": 2048, **settings})
+    return advise(load_model(ModelSettings(name=name)), training, find_gpu(gpu)), training
+
+
+def changed(training: TrainingSettings, options: tuple[str, ...]) -> TrainingSettings:
+    """Return the training as the options' own names and values change it."""
+    for option in options:
+        name, _, value = option.removeprefix("--").partition(" ")
+        section = {name.replace("-", "_"): int(value) if value.isdecimal() else value}
+        found = build_config({"training": section}, where="test").training
+        training = replace(training, **{key: getattr(found, key) for key in section})
+    return training
+
+
+@pytest.mark.parametrize(("name", "gpu", "settings"), STARTS)
+def test_every_offer_is_what_its_options_really_save(name, gpu, settings):
+    found, training = advised(name, gpu, settings)
+    assert found.verdict != "fits"
+    assert found.steps
+    model = load_model(ModelSettings(name=name))
+    before = training_peak(model, training).n_bytes
+    for step in found.steps:
+        options = [each for each in step.options if not each.startswith("--model")]
+        smaller = [each.split()[1] for each in step.options if each.startswith("--model")]
+        other = load_model(ModelSettings(name=smaller[0])) if smaller else model
+        after = training_peak(other, changed(training, tuple(options))).n_bytes
+        assert (step.saved_bytes, step.peak_bytes) == (before - after, after)
+        assert step.saved_bytes > 0, step.options
+
+
+@pytest.mark.parametrize(("name", "gpu", "settings"), STARTS)
+def test_a_plan_fits_and_none_of_its_remedies_can_be_left_out(name, gpu, settings):
+    found, training = advised(name, gpu, settings)
+    if not found.plan:
+        assert not any(step.fits for step in found.steps)
+        return
+    model, memory = load_model(ModelSettings(name=name)), find_gpu(gpu).memory_bytes
+    if any(option.startswith("--model") for step in found.plan for option in step.options):
+        return
+    for left_out in (None, *found.plan):
+        kept = [option for step in found.plan if step is not left_out for option in step.options]
+        try:
+            peak = training_peak(model, changed(training, tuple(kept)))
+        except UsageError:
+            continue
+        need = peak.n_bytes if found.verdict == "does not fit" else peak.high_bytes
+        assert (need <= memory) == (left_out is None), left_out
+
+
+def test_from_fp32_pure_16_bit_is_offered():
+    found, _ = advised("llama-3-8b", "A100 80GB", {"precision": "fp32"})
+    assert ("--precision pure-16",) in [step.options for step in found.steps]
+
+
+def test_where_activations_are_short_checkpointing_comes_before_offload():
+    found, _ = advised("llama-3-8b", "A100 80GB", {"precision": "pure-16", "micro_batch": 4})
+    names = [step.name for step in found.plan]
+    assert "activation checkpointing" in names
+    assert "offload" not in names
