@@ -10,34 +10,31 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from tokmill.bill.activations.amounts import (
+from tokmill.bill.activations.adapters import GRADIENT_ADAPTER, forward_rows
+from tokmill.bill.activations.amounts import kept_lines, rows_line, work_lines
+from tokmill.bill.activations.checkpoints import (
     CHECKPOINTS,
     CHECKPOINTS_SPLIT,
+    held_mask,
+    selective_rows,
+)
+from tokmill.bill.activations.layers import outside_rows
+from tokmill.bill.activations.loss import backward_line, forward_line, loss_lines
+from tokmill.bill.activations.megatron import megatron_outside
+from tokmill.bill.activations.norms import final_norm
+from tokmill.bill.activations.weights import (
     casts_before,
     casts_lines,
     gradients_line,
-    kept_lines,
     made_before,
     made_by_head,
-    rows_line,
-    work_lines,
 )
-from tokmill.bill.activations.layers import (
-    forward_rows,
-    held_mask,
-    norm_rows,
-    outside_rows,
-    selective_rows,
-)
-from tokmill.bill.activations.loss import backward_line, forward_line, loss_lines
-from tokmill.bill.activations.megatron import megatron_outside
-from tokmill.bill.activations.rows import GRADIENT_ADAPTER
 from tokmill.bill.formula import Formula
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from tokmill.bill.activations.layers import Part
+    from tokmill.bill.activations.part import Part
     from tokmill.bill.activations.situation import Situation
     from tokmill.bill.formula import Line
     from tokmill.bill.models.model import Model
@@ -149,7 +146,7 @@ def _casts(stage: Stage, layers: float, *, head: bool, gone: int = 0) -> tuple[L
 
 def _norm(stage: Stage) -> tuple[Line, ...]:
     """Return the backward of the final norm: the loss is gone, all layers keep theirs."""
-    rows, gradients = norm_rows(stage.at)
+    rows, gradients = final_norm(stage.at)
     return (
         gradients_line(stage.states, stage.training, made_by_head(stage.states)),
         *_kept(stage),
@@ -174,7 +171,8 @@ def _layer(stage: Stage, *, first: bool) -> tuple[Line, ...]:
 
 def _adapters(stage: Stage) -> tuple[Line, ...]:
     """Return a layer whose adapters run forward, for the first time or again."""
-    there = forward_rows(stage.at) if stage.training.framework == "hf" else ()
+    kept = tuple(row for part in stage.parts for row in part.saved)
+    there = forward_rows(stage.at, kept) if stage.training.framework == "hf" else ()
     gradients = (GRADIENT_ADAPTER,) if stage.recomputed else ()
     named = (
         ("activations: layer in forward", there),

@@ -9,8 +9,9 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from tokmill.bill.activations.layers import Part, layer_parts
+from tokmill.bill.activations.layers import layer_parts
 from tokmill.bill.activations.megatron import megatron_layer
+from tokmill.bill.activations.part import Part
 from tokmill.bill.activations.situation import (
     DEFAULT_SEQUENCE,
     activation_symbols,

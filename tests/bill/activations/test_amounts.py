@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tokmill.bill.activations.amounts import kept_lines, rows_line, summed, work_lines
-from tokmill.bill.activations.layers import Part
+from tokmill.bill.activations.part import Part
 from tokmill.bill.formula import Formula, evaluate
 
 WIDE = Formula("wide", "q * d", "here", "exact")

@@ -6,9 +6,17 @@ from dataclasses import replace
 
 import pytest
 
-from tokmill.bill.activations import rows
+from tokmill.bill.activations.adapters import (
+    ADAPTER_AH,
+    ADAPTER_D,
+    ADAPTER_F,
+    ADAPTER_RANK,
+)
 from tokmill.bill.activations.amounts import summed
-from tokmill.bill.activations.layers import layer_parts, selective_rows
+from tokmill.bill.activations.attention import SCORES
+from tokmill.bill.activations.checkpoints import selective_rows
+from tokmill.bill.activations.layers import layer_parts
+from tokmill.bill.activations.part import INPUT
 from tokmill.bill.activations.situation import activation_symbols, situation
 from tokmill.bill.formula import evaluate
 from tokmill.bill.models.load import load_model
@@ -74,14 +82,14 @@ def test_adapters_on_a_16_bit_base_copy_each_input_in_fp32() -> None:
     model = small("llama")
     lora = TrainingSettings(precision="pure-16", sequence=64, adapter="lora")
     kept = [row for part in layer_parts(situation(model, lora)) for row in part.saved]
-    assert kept.count(rows.ADAPTER_D) == 5
-    assert kept.count(rows.ADAPTER_AH) == kept.count(rows.ADAPTER_F) == 1
-    assert kept.count(rows.ADAPTER_RANK) == 7
+    assert kept.count(ADAPTER_D) == 5
+    assert kept.count(ADAPTER_AH) == kept.count(ADAPTER_F) == 1
+    assert kept.count(ADAPTER_RANK) == 7
 
 
 def test_autocast_gives_every_linear_layer_a_copy_of_its_own() -> None:
     kept = layer_parts(situation(small("llama"), TrainingSettings(precision="amp", sequence=64)))
-    assert [part.saved.count(rows.INPUT) for part in kept] == [3, 2]
+    assert [part.saved.count(INPUT) for part in kept] == [3, 2]
 
 
 def test_gelu_new_under_autocast_keeps_three_steps_in_fp32() -> None:
@@ -122,7 +130,7 @@ def test_dropout_keeps_a_byte_for_each_element_of_its_mask() -> None:
 def test_bloom_is_eager_whatever_is_asked() -> None:
     asked = TrainingSettings(precision="fp32", sequence=64, attention="flash")
     kept = layer_parts(situation(small("bloom", ffn=0), asked))[0].saved
-    assert rows.SCORES in kept
+    assert SCORES in kept
 
 
 def test_a_mixture_has_experts_where_others_have_a_feed_forward_layer() -> None:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from tokmill.bill.activations.amounts import CHECKPOINTS, summed
+from tokmill.bill.activations.amounts import summed
+from tokmill.bill.activations.checkpoints import CHECKPOINTS
 from tokmill.bill.activations.megatron import megatron_layer, megatron_outside
 from tokmill.bill.formula import evaluate
 from tokmill.settings.training import TrainingSettings

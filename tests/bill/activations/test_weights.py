@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from tokmill.bill.activations.amounts import casts_lines, gradients_line, made_before, stay
 from tokmill.bill.activations.layers import layer_parts
 from tokmill.bill.activations.situation import situation
+from tokmill.bill.activations.weights import casts_lines, gradients_line, made_before, stay
 from tokmill.bill.models.load import load_model
 from tokmill.bill.states.states import rank_states
 from tokmill.settings.model import ModelSettings

@@ -1,0 +1,68 @@
+"""Low-rank adapters: the copies of inputs that they keep, and what they make in forward."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tokmill.bill.activations.part import EXACT, INPUT, kept
+from tokmill.bill.formula import Formula
+
+if TYPE_CHECKING:
+    from tokmill.bill.activations.part import Rows
+    from tokmill.bill.activations.situation import Situation
+
+SEEN = "fake tensors, peft 0.21"
+CLOSE = "within 3 % of a layer"
+
+ADAPTER_D = kept("adapter: copy of an input of width d", "y * d")
+ADAPTER_AH = kept("adapter: copy of the attention output", "y * a * h")
+ADAPTER_F = kept("adapter: copy of an input of width f", "y * f")
+ADAPTER_RANK = kept("adapter: its low-rank features", "y * r")
+
+ADAPTER_SUM_F = Formula(
+    "adapter in forward: its output of width f, and the same scaled", "2 * y * f", SEEN, CLOSE
+)
+ADAPTER_CASTS_F = Formula(
+    "adapter in forward under autocast: input of width f, and the same in fp32", "(q + 4) * f",
+    SEEN, CLOSE,
+)  # fmt: skip
+ADAPTER_SUM_D = Formula(
+    "adapter in forward: outputs of base and adapter, and the adapter's scaled", "3 * q * d",
+    SEEN, CLOSE,
+)  # fmt: skip
+GRADIENT_ADAPTER = Formula(
+    "gradients of the residual and of the last adapter, before a layer is recomputed",
+    "x * d + 2 * y * d", SEEN, EXACT,
+)  # fmt: skip
+NORMED = Formula("output of a norm, not kept", "x * d", SEEN, EXACT)
+
+
+def adapter_rows(at: Situation, module: str, last: Formula) -> Rows:
+    """Return the rows of a module's adapters: copies of inputs or inputs once, and r features.
+
+    `last` is the row of its last matrix's input.
+    """
+    here = [tensor for tensor in at.targets if tensor.module == module and tensor.layers]
+    found = [ADAPTER_RANK] * len(here)
+    first = [tensor for tensor in here if tensor.split != "rows"]
+    ends = [tensor for tensor in here if tensor.split == "rows"]
+    if at.adapter:
+        copy = ADAPTER_AH if module == "attention" else ADAPTER_F
+        return (*found, *[ADAPTER_D] * len(first), *[copy] * len(ends))
+    own = ends and (module != "attention" or at.style.copied or at.eager)
+    return (*found, *[INPUT] * bool(first), *([last] if own else []))
+
+
+def forward_rows(at: Situation, layer: Rows) -> Rows:
+    """Return a layer with adapters at the greatest moment of forward, () where backward takes more.
+
+    `layer` is what it keeps. Under autocast that is the last matrix's adapter; else, with adapters
+    in fp32, the up matrix's.
+    """
+    if not at.adapter or at.model.experts or not at.style.gated or ADAPTER_F not in layer:
+        return ()
+    if at.autocast:
+        return (*layer, ADAPTER_CASTS_F, ADAPTER_SUM_D)
+    rest = list(layer)
+    rest.remove(ADAPTER_F)
+    return (*rest, ADAPTER_SUM_F, NORMED, NORMED)

@@ -1,0 +1,138 @@
+"""Attention: FlashAttention and sdpa, with and without grouped heads or a mask, eager, and MLA."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tokmill.bill.activations.adapters import adapter_rows
+from tokmill.bill.activations.norms import LAYER_NORM, RMS_INPUT, head_norms, norm
+from tokmill.bill.activations.part import (
+    EXACT,
+    GRADIENT_RESIDUAL,
+    INPUT,
+    STEPS,
+    Part,
+    dropout,
+    inputs,
+    kept,
+)
+from tokmill.bill.activations.situation import FP32_BYTES
+from tokmill.bill.formula import Formula
+
+if TYPE_CHECKING:
+    from tokmill.bill.activations.part import Rows
+    from tokmill.bill.activations.situation import Situation
+
+QUERY = kept("attention: queries", "q * a * h")
+KEY = kept("attention: keys", "q * k * h")
+VALUE = kept("attention: values", "q * k * h")
+REPEATED = kept("attention: keys and values repeated for every query head", "2 * q * a * h")
+FUSED = kept(
+    "attention: queries, keys and values in one tensor (fused projection)", "q * (a + 2 * k) * h"
+)
+RESULT = kept("attention: its output", "q * a * h")
+ATTENDED = kept("output layer of attention: its input", "q * a * h")
+LOG_SUM_EXP = kept("flash attention: log-sum-exp", "4 * a")
+MASK = kept("sdpa with a mask: the mask in the queries' type", "q * s")
+GRADIENT_HEADS = Formula(
+    "gradients of queries, keys, values and attention output",
+    "q * (2 * a + 2 * k) * h", STEPS, "a kernel may take some more",
+)  # fmt: skip
+
+SCORES = kept("eager attention: softmax in fp32", "4 * a * s")
+SCORES_CAST = kept("eager attention: softmax in 16 bit", "q * a * s")
+SOFT_CAP = kept("eager attention: tanh of the capped scores", "q * a * s")
+SCORES_DROPOUT = Formula(
+    "eager attention: mask of dropout", "a * s", "torch's native_dropout on CUDA: a byte each",
+    "formula; a CPU keeps masks of the scores' type",
+)  # fmt: skip
+SCORES_DROPPED = Formula(
+    "eager attention: softmax after dropout in fp32", "4 * a * s", "as SCORES_DROPOUT", "formula"
+)
+GRADIENT_SCORES = Formula("gradients before and after softmax in fp32", "8 * a * s", STEPS, EXACT)
+GRADIENT_SCORES_Q = Formula("gradients before and after softmax", "2 * q * a * s", STEPS, EXACT)
+
+LATENTS = Formula(
+    "MLA: compressed queries, keys and values, and their norms in fp32",
+    "(4 + 3 * q) * (r_kv + r_q) + q * r_rope",
+    "read from transformers 5.23's DeepSeek-V3", "not measured",
+)  # fmt: skip
+LATENT_HEADS = Formula(
+    "MLA: queries and keys with rotary part, values, and the attention output",
+    "2 * q * a * (h_nope + r_rope) + q * a * (h_nope + h_v) + 2 * q * a * h_v",
+    "read from transformers 5.23's DeepSeek-V3", "not measured",
+)  # fmt: skip
+
+
+def attention(at: Situation) -> Part:
+    """Return the part of a layer that attends, with its norms and projections."""
+    style = at.style
+    saved = (
+        *(norm(at) if style.norms_before else ()),
+        *inputs(at, style.inputs[0]),
+        *adapter_rows(at, "attention", ATTENDED),
+        *head_norms(at),
+        *(_eager(at) if at.eager else _kernel(at)),
+        *(norm(at) if style.norms_after else ()),
+        *dropout(at),
+    )
+    left, gradients = _backward(at, saved)
+    return Part("attention", "attention", saved, left, gradients, at.model.layers, _own_input(at))
+
+
+def _own_input(at: Situation) -> Formula | None:
+    """Return the row that is the layer's input itself."""
+    if at.style.norms_before == 0:
+        return INPUT if at.trained and not at.own_copies else None
+    if at.style.norm == "layer":
+        return LAYER_NORM
+    return RMS_INPUT if at.residual == FP32_BYTES else None
+
+
+def _kernel(at: Situation) -> Rows:
+    """Return the rows of a fused kernel: FlashAttention, or sdpa."""
+    if at.model.attention.kv_rank:
+        return LATENTS, LATENT_HEADS, LOG_SUM_EXP
+    grouped = at.model.attention.kv_heads < at.model.attention.heads
+    if at.masked and grouped:
+        heads: Rows = (QUERY, REPEATED)
+    elif at.style.fused == "all":
+        heads = (FUSED,)
+    elif at.style.fused == "value":
+        heads = (QUERY, KEY, FUSED)
+    else:
+        heads = (QUERY, KEY, VALUE)
+    copied = (ATTENDED,) if at.trained and at.style.copied else ()
+    return (*heads, RESULT, LOG_SUM_EXP, *copied, *((MASK,) if at.masked else ()))
+
+
+def _eager(at: Situation) -> Rows:
+    return QUERY, REPEATED, *((ATTENDED,) if at.trained else ()), *_scores(at)
+
+
+def _scores(at: Situation) -> Rows:
+    """Return the rows of what grows with the square of the sequence."""
+    wide = at.product == FP32_BYTES
+    softmax: Rows = (SCORES,) if wide else (SCORES_CAST,)
+    if _softmax_is_cast(at):
+        softmax = (SCORES, SCORES_CAST)
+    dropped = (SCORES_DROPOUT, *((SCORES_DROPPED,) if wide else ()))
+    return (
+        *((SOFT_CAP,) if at.style.soft_cap else ()),
+        *softmax,
+        *(dropped if at.dropout else ()),
+    )
+
+
+def _softmax_is_cast(at: Situation) -> bool:
+    """Return whether softmax is computed in fp32 between 16-bit products."""
+    return at.product < FP32_BYTES and (at.style.softmax_fp32 or at.autocast)
+
+
+def _backward(at: Situation, saved: Rows) -> tuple[Rows, Rows]:
+    if not at.eager:
+        return saved, (GRADIENT_RESIDUAL, GRADIENT_HEADS)
+    if _softmax_is_cast(at):
+        left = tuple(row for row in saved if row is not SCORES_CAST)
+        return left, (GRADIENT_RESIDUAL, GRADIENT_SCORES)
+    return saved, (GRADIENT_RESIDUAL, GRADIENT_SCORES_Q)

@@ -1,0 +1,37 @@
+"""Mixtures of experts: the router, the experts that a token takes, the shared expert."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tokmill.bill.activations.norms import norm
+from tokmill.bill.activations.part import GRADIENT_RESIDUAL, HOOKS, Part, inputs, kept
+from tokmill.bill.formula import Formula
+
+if TYPE_CHECKING:
+    from tokmill.bill.activations.situation import Situation
+    from tokmill.bill.models.model import Experts
+
+ROUTER = Formula(
+    "router: probabilities in fp32; indices, weights and positions of the chosen experts",
+    "4 * E + 40 * e + 4", HOOKS, "exact for Mixtral; Qwen's have some bytes less",
+)  # fmt: skip
+EXPERTS = Formula(
+    "active experts: inputs, gate, activated gate, up, product, output",
+    "e * (2 * q * d + 4 * q * m)", HOOKS,
+    "exact on one GPU; with expert parallelism tokens are taken as spread evenly",
+)  # fmt: skip
+SHARED_EXPERT = Formula(
+    "shared expert: gate, activated gate, up, product", "4 * q * f_shared", HOOKS,
+    "some bytes of Qwen2-MoE's are left out",
+)  # fmt: skip
+SHARED_GATE = kept("gate of the shared expert: its input", "q * d")
+
+
+def experts_part(at: Situation, experts: Experts) -> Part:
+    """Return the part of a layer that holds experts, with its norm."""
+    gate = (SHARED_GATE,) if at.style.shared_gate else ()
+    shared = (SHARED_EXPERT, *gate) if experts.shared_ffn else ()
+    saved = (*norm(at), *inputs(at, 1), ROUTER, EXPERTS, *shared)
+    gradients = (GRADIENT_RESIDUAL, EXPERTS)
+    return Part("experts", "experts", saved, saved, gradients, len(experts.layers))

@@ -1,0 +1,76 @@
+"""The feed-forward layer: gated or not, and its activation function."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tokmill.bill.activations.adapters import adapter_rows
+from tokmill.bill.activations.norms import norm
+from tokmill.bill.activations.part import (
+    EXACT,
+    GRADIENT_RESIDUAL,
+    HOOKS,
+    STEPS,
+    Part,
+    dropout,
+    inputs,
+    kept,
+)
+from tokmill.bill.formula import Formula
+
+if TYPE_CHECKING:
+    from tokmill.bill.activations.part import Rows
+    from tokmill.bill.activations.situation import Situation
+
+LINEAR_ACTIVATIONS = ("relu",)
+UNFUSED_GELU = ("gelu_new", "gelu_fast", "gelu_python")
+
+GATED = kept("gated feed-forward: gate, activated gate, up", "3 * q * f")
+ACTIVATION_INPUT = kept("feed-forward: input of the activation", "q * f")
+GELU_NEW = kept("gelu_new, not fused: four intermediate tensors", "4 * q * f")
+GELU_NEW_AUTOCAST = Formula(
+    "gelu_new under CUDA's autocast: three of four intermediate tensors in fp32",
+    "(12 + q) * f", HOOKS, "CUDA's rule for powers applied on a CPU; 4 * q * f by the CPU's rule",
+)  # fmt: skip
+DOWN_INPUT = kept("feed-forward: input of the last matrix", "q * f")
+GRADIENT_F = Formula("gradient inside the feed-forward layer", "q * f", STEPS, EXACT)
+GRADIENT_GELU_NEW = Formula(
+    "gradients inside gelu_new under CUDA's autocast", "8 * f", STEPS, "as GELU_NEW_AUTOCAST"
+)
+
+
+def feed_forward(at: Situation) -> Part:
+    """Return the feed-forward part of a layer, with its norms."""
+    style, experts = at.style, at.model.experts
+    before = (
+        *(() if style.one_norm or not style.norms_before else norm(at, shared=style.parallel)),
+        *(() if style.one_norm and not at.own_copies else inputs(at, style.inputs[1])),
+    )
+    inside, gradients = _activation(at)
+    last = (DOWN_INPUT,) if at.trained and not _shared_result(at) else ()
+    adapters = adapter_rows(at, "mlp", DOWN_INPUT)
+    after = (*adapters, *(norm(at) if style.norms_after else ()), *dropout(at))
+    return Part(
+        "feed-forward",
+        "mlp",
+        (*before, *inside, *last, *after),
+        (*before, *inside, *after),
+        (GRADIENT_RESIDUAL, *gradients),
+        at.model.layers - (len(experts.layers) if experts else 0),
+    )
+
+
+def _shared_result(at: Situation) -> bool:
+    """Return whether the activation keeps its result, which is the last matrix's input."""
+    return not at.style.gated and at.model.activation in LINEAR_ACTIVATIONS
+
+
+def _activation(at: Situation) -> tuple[Rows, Rows]:
+    """Return what an activation keeps, and the gradients at the greatest moment of its backward."""
+    if at.style.gated:
+        return (GATED,), (GRADIENT_F,) * 3
+    if at.model.activation in UNFUSED_GELU:
+        if at.autocast:
+            return (GELU_NEW_AUTOCAST,), (GRADIENT_GELU_NEW,)
+        return (GELU_NEW,), (GRADIENT_F,) * 3
+    return (ACTIVATION_INPUT,), (GRADIENT_F,) * 2
