@@ -20,6 +20,7 @@ from tokmill.bill.activations.situation import (
 )
 from tokmill.bill.formula import CUDA_CONTEXT, FRAGMENTATION, Bill, overhead_lines
 from tokmill.bill.moments import Stage, moments_of
+from tokmill.bill.states.precision import precision_of
 from tokmill.bill.states.states import rank_states
 
 if TYPE_CHECKING:
@@ -149,7 +150,7 @@ def left_out(at: Situation, training: TrainingSettings) -> Iterator[str]:
 
 def _experts_limits(training: TrainingSettings) -> Iterator[str]:
     yield "experts: assumes evenly spread tokens and grouped matrix products"
-    if training.precision == "amp":
+    if precision_of(training) == "amp":
         yield "experts under autocast: counted in 16 bit; a CPU keeps them in fp32"
 
 

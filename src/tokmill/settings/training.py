@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from tokmill.settings.declare import runtime_setting
 
-PRECISIONS = ("fp32", "amp", "pure-16", "mixed-16", "mixed-18", "mixed-20", "bf16-states")
+PRECISIONS = ("auto", "fp32", "amp", "pure-16", "mixed-16", "mixed-18", "mixed-20", "bf16-states")
 WEIGHTS = ("auto", "fp32", "bf16", "fp16", "fp8", "int8", "int4", "nf4", "nf4-double")
 OPTIMIZERS = (
     "adamw", "adam", "sgd", "momentum", "adamw-8bit", "adafactor", "lion", "muon"
@@ -29,7 +29,8 @@ class TrainingSettings:
         0, "GPUs (and processes) per machine; default: all, at most 8.", minimum=1, maximum=1 << 10
     )
     precision: str = runtime_setting(
-        "amp",
+        "auto",
+        "auto: mixed-16 with ZeRO, mixed-18 with Megatron, else amp. "
         "Bytes per parameter for weight + gradient + AdamW states (and master weight): "
         "fp32 4+4+8; amp (autocast) 4+4+8 and casts; pure-16 2+2+4; mixed-16 2+2+12; "
         "mixed-18 2+4+12; mixed-20 2+2+4+12; bf16-states 4+4+4.",

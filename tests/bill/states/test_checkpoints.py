@@ -43,7 +43,7 @@ def test_kept_checkpoints_are_there_and_one_more_while_it_is_written(gpt2):
 
 
 def test_the_shards_of_all_ranks_are_what_one_would_save(gpt2):
-    alone = checkpoint_bill(gpt2, TrainingSettings())
+    alone = checkpoint_bill(gpt2, TrainingSettings(precision="mixed-16"))
     sharded = TrainingSettings(
         gpus=16, sharding="zero-3", offload="all", tensor_parallel=2, sequence_parallel=True
     )

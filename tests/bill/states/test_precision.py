@@ -1,8 +1,16 @@
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
-from tokmill.bill.states.precision import SCHEMES, WEIGHT_BYTES, frozen_type, scheme_of
+from tokmill.bill.states.precision import (
+    SCHEMES,
+    WEIGHT_BYTES,
+    frozen_type,
+    precision_of,
+    scheme_of,
+)
 from tokmill.settings.training import PRECISIONS, WEIGHTS, TrainingSettings
 
 
@@ -25,7 +33,7 @@ def test_a_scheme_with_adamw_has_the_bytes_of_its_name(precision: str, n_bytes: 
 
 
 def test_every_choice_of_the_settings_has_a_scheme_or_a_weight() -> None:
-    assert set(SCHEMES) == set(PRECISIONS)
+    assert set(SCHEMES) == set(PRECISIONS) - {"auto"}
     assert set(WEIGHT_BYTES) == set(WEIGHTS) - {"auto"}
 
 
@@ -54,3 +62,23 @@ def test_frozen_weights_are_as_asked_or_as_layers_compute(
     precision: str, weights: str, expected: str
 ) -> None:
     assert frozen_type(TrainingSettings(precision=precision, weights=weights)) == expected
+
+
+@pytest.mark.parametrize(
+    ("settings", "name"),
+    [
+        ({}, "amp"),
+        ({"sharding": "fsdp"}, "amp"),
+        ({"sharding": "zero-1"}, "mixed-16"),
+        ({"sharding": "zero-3"}, "mixed-16"),
+        ({"framework": "megatron"}, "mixed-18"),
+        ({"sharding": "distributed-optimizer"}, "mixed-18"),
+        ({"sharding": "zero-2", "precision": "fp32"}, "fp32"),
+    ],
+)
+def test_precision_is_the_frameworks_own_unless_it_is_given(
+    settings: dict[str, Any], name: str
+) -> None:
+    training = TrainingSettings(**settings)
+    assert precision_of(training) == name
+    assert scheme_of(training) == SCHEMES[name]

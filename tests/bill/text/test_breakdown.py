@@ -48,8 +48,8 @@ def test_the_model_and_the_settings_stand_first():
     lines = text(gpus=4, sharding="zero-2", adapter="lora").splitlines()
     assert lines[0].startswith("model: gpt2, 124,439,808 parameters: embedding 39,383,808, ")
     assert lines[1] == (
-        "training: precision amp, optimizer adamw, micro batch 1, sequence 1,024, attention flash, "
-        "checkpointing none, lora of rank 16, 4 GPUs, zero-2"
+        "training: precision mixed-16, optimizer adamw, micro batch 1, sequence 1,024, "
+        "attention flash, checkpointing none, lora of rank 16, 4 GPUs, zero-2"
     )
     assert lines[2:4] == ["note: a note", "not read from settings files: zero.x = 1"]
 

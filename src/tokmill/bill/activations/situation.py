@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from tokmill.bill.models.adapters import adapted
-from tokmill.bill.states.precision import SCHEMES, frozen_type, scheme_of
+from tokmill.bill.states.precision import SCHEMES, frozen_type, precision_of, scheme_of
 from tokmill.bill.states.sharding import sharding_of
 
 if TYPE_CHECKING:
@@ -56,13 +56,13 @@ class Situation:
 def situation(model: Model, training: TrainingSettings) -> Situation:
     """Read from model and settings what decides about the rows."""
     trained = training.adapter == "none"
-    product = SCHEMES[training.precision].computed
+    product = SCHEMES[precision_of(training)].computed
     style = model.style
     return Situation(
         model=model,
         style=style,
         trained=trained,
-        autocast=training.precision == "amp",
+        autocast=precision_of(training) == "amp",
         residual=_residual_bytes(training, trained=trained),
         product=product,
         adapter=0 if trained else _adapter_bytes(training, product),
@@ -78,7 +78,7 @@ def _adapter_bytes(training: TrainingSettings, product: int) -> int:
     peft casts an input to the adapter's type, which is fp32 on a 16-bit base; under autocast the
     product casts it back. Every adapted layer keeps a copy of its own.
     """
-    if training.precision == "amp":
+    if precision_of(training) == "amp":
         return product
     weight = scheme_of(training).weight
     return 0 if weight == product else weight
@@ -94,7 +94,7 @@ def _residual_bytes(training: TrainingSettings, *, trained: bool) -> int:
     else:
         held = FP32_BYTES if frozen_type(training) == "fp32" else HALF_BYTES
     if sharding_of(training).weights:
-        return min(held, SCHEMES[training.precision].computed)
+        return min(held, SCHEMES[precision_of(training)].computed)
     return held
 
 

@@ -7,7 +7,14 @@ from typing import TYPE_CHECKING
 
 from tokmill.bill.formula import Formula
 from tokmill.bill.states.parallel import state_ranks
-from tokmill.bill.states.precision import QUANTIZED, SCHEMES, WEIGHT_BYTES, frozen_type, scheme_of
+from tokmill.bill.states.precision import (
+    QUANTIZED,
+    SCHEMES,
+    WEIGHT_BYTES,
+    frozen_type,
+    precision_of,
+    scheme_of,
+)
 from tokmill.bill.states.sharding import sharding_of
 
 if TYPE_CHECKING:
@@ -71,7 +78,7 @@ def cast_line(
     model: Model, tensors: tuple[RankTensor, ...], training: TrainingSettings
 ) -> Line | None:
     """Return autocast's casts; None without it, or where sharded weights are gathered in 16 bit."""
-    if training.precision != "amp" or sharding_of(training).weights:
+    if precision_of(training) != "amp" or sharding_of(training).weights:
         return None
     used = sum(held.count for held in tensors if _is_multiplied(held))
     if model.tied and training.pipeline_parallel == 1:
@@ -96,7 +103,7 @@ def _is_fp32(held: RankTensor) -> bool:
 
 def gathered_line(tensors: tuple[RankTensor, ...], training: TrainingSettings) -> Line | None:
     """Return the weights that are made whole while a layer computes."""
-    computed = SCHEMES[training.precision].computed
+    computed = SCHEMES[precision_of(training)].computed
     if training.sharding == "fsdp":
         layer, root = _largest_layer(tensors), _outside_layers(tensors)
         symbols = {"q_computed": computed, "units": UNITS_AT_ONCE, "P_unit": layer, "P_root": root}

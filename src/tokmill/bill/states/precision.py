@@ -60,14 +60,22 @@ QUANTIZED = ("fp8", "int8", "int4", "nf4", "nf4-double")
 """Types that only linear layers take; what else a model has stays in 16 bit."""
 
 
+def precision_of(training: TrainingSettings) -> str:
+    """Return the name of the scheme: as asked, or the one that the framework uses by default."""
+    if training.precision != "auto":
+        return training.precision
+    if training.framework == "megatron" or training.sharding == "distributed-optimizer":
+        return "mixed-18"
+    return "mixed-16" if training.sharding.startswith("zero") else "amp"
+
+
 def scheme_of(training: TrainingSettings) -> Scheme:
     """Return the scheme of what is trained.
 
     Adapters on a 16-bit base are fp32: peft makes them so (`autocast_adapter_dtype`).
     """
-    if training.adapter != "none" and training.precision == "pure-16":
-        return SCHEMES["amp"]
-    return SCHEMES[training.precision]
+    name = precision_of(training)
+    return SCHEMES["amp" if training.adapter != "none" and name == "pure-16" else name]
 
 
 def frozen_type(training: TrainingSettings) -> str:
@@ -77,4 +85,4 @@ def frozen_type(training: TrainingSettings) -> str:
     """
     if training.weights != "auto":
         return training.weights
-    return "bf16" if SCHEMES[training.precision].computed == WEIGHT_BYTES["bf16"] else "fp32"
+    return "bf16" if SCHEMES[precision_of(training)].computed == WEIGHT_BYTES["bf16"] else "fp32"

@@ -7,7 +7,13 @@ from typing import TYPE_CHECKING
 from tokmill.bill.formula import Formula
 from tokmill.bill.states.optimizers import FP32_BYTES
 from tokmill.bill.states.parallel import count_among
-from tokmill.bill.states.precision import QUANTIZED, WEIGHT_BYTES, frozen_type, scheme_of
+from tokmill.bill.states.precision import (
+    QUANTIZED,
+    WEIGHT_BYTES,
+    frozen_type,
+    precision_of,
+    scheme_of,
+)
 from tokmill.bill.states.sharding import sharding_of, shards
 
 if TYPE_CHECKING:
@@ -67,6 +73,6 @@ def gradients_line(trained: tuple[RankTensor, ...], training: TrainingSettings) 
     elements = count_among(trained, ranks)
     symbols = {"q_gradient": scheme_of(training).gradient, "P_trained": elements, "shards": ranks}
     expected = GRADIENTS.evaluate(symbols)
-    buffered = training.accumulation > 1 and training.precision == "mixed-16"
+    buffered = training.accumulation > 1 and precision_of(training) == "mixed-16"
     buffer = round(FP32_BYTES * elements / ranks) if buffered else 0
     return GRADIENTS.line(symbols, high_bytes=expected + buffer)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from rich.text import Text
 
 from tokmill.bill.remedies.advice import gpu_verdict
+from tokmill.bill.states.precision import precision_of
 from tokmill.bill.text.disk import disk_tables, lengths_table
 from tokmill.bill.text.summary import largest_text
 from tokmill.bill.text.tables import bill_view, indented, one_line, rows_table
@@ -80,7 +81,7 @@ def _settings_lines(settings: BillSettings) -> Iterator[Text]:
     """Yield the main settings of training, and notes on settings files."""
     how = settings.training
     parts = [
-        f"precision {how.precision}", f"optimizer {how.optimizer}",
+        f"precision {precision_of(how)}", f"optimizer {how.optimizer}",
         f"micro batch {how.micro_batch:,}", f"sequence {how.sequence:,}",
         f"attention {how.attention}", f"checkpointing {how.checkpointing}",
     ]  # fmt: skip

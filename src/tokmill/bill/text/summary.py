@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from tokmill.bill.remedies.advice import gpu_verdict
+from tokmill.bill.states.precision import precision_of
 from tokmill.words.plural import plural
 from tokmill.words.units import count, memory, seconds, size
 
@@ -50,7 +51,7 @@ def _training(settings: BillSettings) -> str:
     adapter = "" if how.adapter == "none" else f", {how.adapter} of rank {how.adapter_rank}"
     gpus = "" if how.gpus == 1 else f", {how.gpus:,} GPUs, {how.sharding}"
     return (
-        f"{how.precision}, {how.optimizer}, micro batch {how.micro_batch:,}, "
+        f"{precision_of(how)}, {how.optimizer}, micro batch {how.micro_batch:,}, "
         f"sequence {how.sequence:,}{adapter}{gpus}"
     )
 
