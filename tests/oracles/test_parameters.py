@@ -16,6 +16,7 @@ import pytest
 
 from tokmill.bill.models.load import load_model, model_from_config
 from tokmill.bill.models.model import Model
+from tokmill.bill.models.registry import family as family_of
 from tokmill.settings.model import FAMILIES, ModelSettings
 
 REASON = "the oracle is not installed: make oracles"
@@ -66,7 +67,11 @@ def kinds(rng: random.Random, config: dict[str, Any]) -> dict[str, Any]:
 
 def gpt2(rng: random.Random) -> dict[str, Any]:
     config = sizes(rng, grouped=False, ffn="n_inner")
-    return config | {"n_positions": rng.randint(8, 40)} | some(rng, n_inner=[None, 24])
+    return (
+        config
+        | {"n_positions": rng.randint(8, 40)}
+        | some(rng, n_inner=[None, 24], add_cross_attention=[True, False])
+    )
 
 
 def gpt_neox(rng: random.Random) -> dict[str, Any]:
@@ -226,11 +231,13 @@ DRAWS |= {"deepseek_v2": deepseek, "deepseek_v3": deepseek}
 OWN_CODE = {"plain", "baichuan", "chatglm", "minimind"}
 
 
-def made_by_transformers(family: str, config: dict[str, Any]) -> Any:
+def made_by_transformers(family: str, config: dict[str, Any], architecture: str = "") -> Any:
     marks = {"pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2}  # the vocabulary is small
     settings = transformers.CONFIG_MAPPING[family](**config, **marks)
     with warnings.catch_warnings(), torch.device("meta"):
         warnings.simplefilter("ignore")
+        if architecture:
+            return getattr(transformers, architecture)(settings)
         return transformers.AutoModelForCausalLM.from_config(settings)
 
 
@@ -271,6 +278,32 @@ def test_tensors_buffers_and_windows_are_those_of_transformers(family: str) -> N
         assert ours.parameters == theirs.num_parameters(), config
         assert ours.buffer_bytes == sum(b.numel() * b.element_size() for b in theirs.buffers())
         assert ours.attention.windows == windows(theirs, family), config
+
+
+AROUND_THE_TEXT_MODEL = ("Gemma3Model", "Gemma3ForSequenceClassification")
+ARCHITECTURES = [
+    (name, architecture)
+    for name in DRAWS
+    for architecture in family_of(name).heads
+    if hasattr(transformers, architecture) and architecture not in AROUND_THE_TEXT_MODEL
+]
+
+
+def test_most_architectures_are_those_of_transformers() -> None:
+    assert len(ARCHITECTURES) > 4 * len(DRAWS)
+
+
+@pytest.mark.parametrize(("family", "architecture"), ARCHITECTURES)
+def test_a_head_is_that_of_the_architecture(family: str, architecture: str) -> None:
+    rng = random.Random(architecture)
+    for labels in ({}, {"num_labels": 5}):
+        config = DRAWS[family](rng)
+        theirs = made_by_transformers(family, config | labels, architecture)
+        saved = theirs.config.to_diff_dict() if labels else {}
+        ours = model_from_config(
+            config | saved | {"model_type": family, "architectures": [architecture]}
+        )
+        assert shapes(ours) == {name: tuple(t.shape) for name, t in theirs.named_parameters()}
 
 
 @pytest.mark.parametrize("family", DRAWS)

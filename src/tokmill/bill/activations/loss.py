@@ -102,6 +102,6 @@ def backward_line(training: TrainingSettings, symbols: Mapping[str, float]) -> L
 
 def fused_chunk(tokens: float, hidden: float, vocabulary: float) -> int:
     """Return the tokens of a chunk: n d / V, rounded up to a power of two, at most n."""
-    chunks = -(-vocabulary // hidden)
+    chunks = max(-(-vocabulary // hidden), 1)
     size = 1 << (int(-(-tokens // chunks)) - 1).bit_length()
     return min(int(tokens), size)

@@ -114,7 +114,7 @@ def activation_symbols(model: Model, training: TrainingSettings, at: Situation) 
     ranks = 1 if training.framework == "megatron" else training.tensor_parallel
     attention, experts = model.attention, model.experts
     return {
-        "V": model.vocabulary,
+        "V": model.outputs,
         "a": attention.heads / ranks,
         "b": training.micro_batch,
         "d": model.hidden,

@@ -185,7 +185,7 @@ def _initial_lines(model: Model, training: TrainingSettings, symbols: Symbols) -
 
 
 def _kept_line(model: Model, training: TrainingSettings, symbols: Symbols) -> Line:
-    values = {**symbols, "V": model.vocabulary, "metric_batches": training.metric_batches}
+    values = {**symbols, "V": model.outputs, "metric_batches": training.metric_batches}
     return KEPT_LOGITS.line(values, high_bytes=2 * KEPT_LOGITS.evaluate(values))
 
 

@@ -14,10 +14,13 @@ from tokmill.bill.models.model import Tensor
 from tokmill.errors import UsageError
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from tokmill.bill.models.model import Model
     from tokmill.settings.training import TrainingSettings
 
 ALL_LINEAR = "all-linear"
+TRAINED_HEADS = ("classifier", "score")
 WEIGHT = ".weight"
 FUSED = "gate_up_proj"
 
@@ -40,11 +43,12 @@ def adapter_tensors(model: Model, training: TrainingSettings) -> tuple[Tensor, .
             f"adapter: dora adapts no stacked experts and routers, and {model.family} has some "
             f"among adapter_targets; choose lora, or name other matrices"
         )
-    return tuple(
+    factors = (
         factor
         for matrix in matrices
         for factor in _factors(matrix, _rank(matrix, training), training.adapter)
     )
+    return (*factors, *_trained_head(model))
 
 
 def adapted(model: Model, targets: str) -> tuple[Tensor, ...]:
@@ -67,6 +71,15 @@ def adapted(model: Model, targets: str) -> tuple[Tensor, ...]:
             raise UsageError(_no_such_matrix(end, modules, model))
     named = [t for name, t in modules.items() if any(_ends(name, end) for end in here)]
     return (*named, *_stacked(model, {_leaf(end) for end in ends} & set(known)))
+
+
+def _trained_head(model: Model) -> Iterator[Tensor]:
+    """Yield the trained copy of a classifier's head, which peft makes beside the frozen one."""
+    if model.labels:
+        for tensor in model.tensors:
+            module, *rest = tensor.name.split(".")
+            if module in TRAINED_HEADS:
+                yield replace(tensor, name=".".join((module, "modules_to_save", *rest)))
 
 
 def is_plain_linear(tensor: Tensor) -> bool:

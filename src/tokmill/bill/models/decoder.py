@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from tokmill.bill.models.build import make_model
 from tokmill.bill.models.model import Experts
 from tokmill.bill.models.parts import (
     Part,
@@ -14,7 +15,7 @@ from tokmill.bill.models.parts import (
     in_layers,
     norms,
 )
-from tokmill.bill.models.shape import make_model, rotary_bytes
+from tokmill.bill.models.shape import rotary_bytes
 from tokmill.errors import UsageError
 
 if TYPE_CHECKING:

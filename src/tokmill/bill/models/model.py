@@ -100,6 +100,7 @@ class Model:
     `activation` is the name of the feed-forward's activation function as in the configuration;
     `dropout` the largest of its dropout probabilities; `buffer_bytes` those of tensors that are no
     parameters and live on the GPU all the time. `leaves_out` names what of it is not counted.
+    `labels`: its head classifies, None for a language model, 0 without a head.
     """
 
     name: str
@@ -118,6 +119,12 @@ class Model:
     buffer_bytes: int = 0
     leaves_out: tuple[str, ...] = ()
     style: Style = LLAMA
+    labels: int | None = None
+
+    @property
+    def outputs(self) -> int:
+        """The features that the head gives for a token, 0 without a head."""
+        return self.vocabulary if self.labels is None else self.labels
 
     @property
     def parameters(self) -> int:

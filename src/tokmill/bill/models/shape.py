@@ -9,20 +9,15 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from tokmill.bill.models.model import Attention, Experts, Model, Tensor
 from tokmill.errors import UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from tokmill.bill.models.family import Fields
-    from tokmill.bill.models.style import Style
 
 
 FLOAT_BYTES = 4
-DROPOUTS = (
-    "attention_dropout", "attn_pdrop", "dropout", "embd_pdrop", "hidden_dropout", "resid_pdrop",
-)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,42 +81,6 @@ def _equal_share(f: Fields, hidden: int, heads: int) -> int:
             f"{f.label('num_attention_heads')} {heads}, and no size of a head is given"
         )
     return hidden // heads
-
-
-def make_model(
-    f: Fields,
-    shape: Shape,
-    tensors: tuple[Tensor, ...],
-    *,
-    attention: Attention | None = None,
-    windows: tuple[int, ...] = (),
-    experts: Experts | None = None,
-    style: Style | None = None,
-    buffer_bytes: int = 0,
-    leaves_out: tuple[str, ...] = (),
-) -> Model:
-    """Make the model of a shape and its tensors, with the head of its architecture.
-
-    Attention is by default what the shape says, the style that of the family.
-    """
-    return Model(
-        name=f.name,
-        family=f.family.name,
-        layers=shape.layers,
-        hidden=shape.hidden,
-        ffn=shape.ffn,
-        vocabulary=shape.vocabulary,
-        positions=f.size("max_position_embeddings"),
-        tied=shape.tied,
-        activation=f.text("hidden_act"),
-        attention=attention or Attention(shape.heads, shape.kv_heads, shape.head_dim, windows),
-        tensors=tensors,
-        experts=experts,
-        dropout=max(f.share(key) for key in DROPOUTS),
-        buffer_bytes=buffer_bytes,
-        leaves_out=leaves_out,
-        style=style or f.family.style,
-    )
 
 
 def rotary_bytes(f: Fields, head_dim: int, default: float = 1.0) -> int:

@@ -143,8 +143,8 @@ def _passing_lines(model: Model, settings: InferenceSettings, context: int) -> l
     lines = [_prefill_line(model, settings, n_prompt, all_tokens)]
     n_logits = settings.batch if settings.logits == "last" else n_prompt
     q_other = _compute_bytes(settings)
-    symbols = {"n_logits": n_logits, "V": model.vocabulary, "q_other": q_other}
-    high = LOGITS.evaluate(symbols) + 4 * settings.batch * model.vocabulary
+    symbols = {"n_logits": n_logits, "V": model.outputs, "q_other": q_other}
+    high = LOGITS.evaluate(symbols) + 4 * settings.batch * model.outputs
     lines.append(LOGITS.line(symbols, high_bytes=high))
     if settings.weight_type.startswith("nf4"):
         held = _tensors_of_one_gpu(model, settings)

@@ -25,7 +25,7 @@ SYMBOLS: dict[str, tuple[str, str]] = {
     "R": ("processes per node", ""),
     "T": ("tokens of the dataset", "tokens"),
     "T_shard": ("tokens of the largest shard", "tokens"),
-    "V": ("vocabulary: rows of the embedding", ""),
+    "V": ("vocabulary; of a classifier, its labels", ""),
     "a": ("query heads", ""),
     "allocated": ("size of all tensors", "B"),
     "b": ("micro batch, sequences", "sequences"),

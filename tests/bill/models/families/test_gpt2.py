@@ -25,6 +25,14 @@ def test_gpt2_is_12_d_squared_and_13_d_a_layer() -> None:
     assert model("gpt2", n_positions=S, n_inner=F).parameters == V * D + S * D + L * BLOCK + 2 * D
 
 
+def test_cross_attention_has_its_matrices_and_a_norm() -> None:
+    crossed = model("gpt2", n_positions=S, add_cross_attention=True)
+
+    layer = 4 * (D * D + D) + 2 * D
+    assert crossed.parameters == model("gpt2", n_positions=S).parameters + L * layer
+    assert "cross-attention" in crossed.leaves_out[0]
+
+
 def test_plain_is_gpt2_without_learnt_positions_and_dropout() -> None:
     plain = model("plain")
 

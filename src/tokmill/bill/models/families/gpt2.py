@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from tokmill.bill.models.build import make_model
 from tokmill.bill.models.family import LANGUAGE, NEEDED, Family, Head, heads
-from tokmill.bill.models.parts import embedding, head, in_layers, linear, norms, plain_mlp
-from tokmill.bill.models.shape import make_model, read_shape
+from tokmill.bill.models.parts import Part, embedding, head, in_layers, linear, norms, plain_mlp
+from tokmill.bill.models.shape import read_shape
 from tokmill.bill.models.style import KERNELS, Style
 
 if TYPE_CHECKING:
     from tokmill.bill.models.family import Fields
     from tokmill.bill.models.model import Model
+    from tokmill.bill.models.shape import Shape
 
 
 def build(f: Fields) -> Model:
@@ -19,13 +21,14 @@ def build(f: Fields) -> Model:
     ffn = f.size("intermediate_size") or 4 * f.count("hidden_size")
     s = read_shape(f, grouped=False, ffn=ffn)
     positions = f.size("max_position_embeddings")
-    d, qkv = s.hidden, 3 * s.hidden
+    d, qkv, crossed = s.hidden, 3 * s.hidden, f.flag("add_cross_attention")
     block = (
         *norms(s, "ln_1", bias=True),
         *linear("attn.c_attn", d, qkv, "attention", "columns", bias=True, transposed=True),
         *linear("attn.c_proj", d, d, "attention", "rows", bias=True, transposed=True),
         *norms(s, "ln_2", bias=True),
         *plain_mlp(d, s.ffn, "mlp.c_fc", "mlp.c_proj", transposed=True),
+        *(_cross_attention(s) if crossed else ()),
     )
     tensors = (
         *embedding("transformer.wte", s.vocabulary, d),
@@ -34,7 +37,19 @@ def build(f: Fields) -> Model:
         *norms(s, "transformer.ln_f", bias=True),
         *head(s),
     )
-    return make_model(f, s, tensors)
+    out = ("activations and cache of cross-attention: they depend on the encoder",)
+    return make_model(f, s, tensors, leaves_out=out if crossed else ())
+
+
+def _cross_attention(s: Shape) -> Part:
+    """Return the attention to an encoder's states, which are as wide as the model."""
+    name, d = "crossattention", s.hidden
+    return (
+        *linear(f"{name}.c_attn", d, 2 * d, "attention", "columns", bias=True, transposed=True),
+        *linear(f"{name}.q_attn", d, d, "attention", "columns", bias=True, transposed=True),
+        *linear(f"{name}.c_proj", d, d, "attention", "rows", bias=True, transposed=True),
+        *norms(s, "ln_cross_attn", bias=True),
+    )
 
 
 FAMILY = Family(

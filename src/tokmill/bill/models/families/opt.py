@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from tokmill.bill.models.build import make_model
 from tokmill.bill.models.family import GATED, Family, heads
 from tokmill.bill.models.parts import attention, embedding, in_layers, linear, norms, plain_mlp
-from tokmill.bill.models.shape import make_model, read_shape
+from tokmill.bill.models.shape import read_shape
 from tokmill.bill.models.style import KERNELS, Style
 
 if TYPE_CHECKING:
@@ -39,7 +40,7 @@ def build(f: Fields) -> Model:
         *in_layers(f"{decoder}.layers", range(s.layers), block),
         *(() if s.tied else linear("lm_head", width, s.vocabulary, "head", "vocabulary")),
     )
-    return make_model(f, s, tensors)
+    return make_model(f, s, tensors, head_width=width)
 
 
 FAMILY = Family(
