@@ -112,21 +112,6 @@ def test_a_mistake_is_a_usage_error(call: Any, expected: str):
     assert expected in str(caught.value)
 
 
-def test_a_sequence_is_as_said_or_packed_or_as_long_as_the_positions():
-    from tokmill.bill.dataset_size import DatasetSize
-    from tokmill.bill.models.load import model_from_config
-    from tokmill.bill.training_bill import with_sequence
-    from tokmill.settings.training import TrainingSettings
-
-    tiny = model_from_config({**TINY, "n_positions": 77})
-    packed = DatasetSize("sft", 10, 1, 2, capacity=33)
-    said = TrainingSettings(sequence=5)
-    assert with_sequence(said, tiny, packed).sequence == 5
-    assert with_sequence(TrainingSettings(), tiny, packed).sequence == 33
-    assert with_sequence(TrainingSettings(), tiny, None).sequence == 77
-    assert with_sequence(TrainingSettings(), None, None).sequence == 2048
-
-
 def test_a_model_may_be_a_path_object(tmp_path):
     (tmp_path / "config.json").write_text(json.dumps(TINY))
     assert bill.count_parameters(tmp_path) == bill.count_parameters(TINY)

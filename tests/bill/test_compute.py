@@ -1,12 +1,17 @@
+from dataclasses import replace
 from math import log
+from typing import Any
 
 import pytest
 
-from tokmill.bill.compute import compute, long_documents, operations_per_token
+from tokmill.bill.compute import Compute, compute, long_documents, operations_per_token
 from tokmill.bill.dataset_size import DatasetSize
+from tokmill.bill.full_bill import BillSettings, full_bill
 from tokmill.bill.gpus import Gpu, find_gpu
+from tokmill.bill.host_ram.machine import Machine
 from tokmill.bill.models.load import load_model
 from tokmill.bill.models.model import Attention, Experts, Model, Tensor
+from tokmill.settings.inference import InferenceSettings
 from tokmill.settings.model import ModelSettings
 from tokmill.settings.training import TrainingSettings
 
@@ -87,14 +92,14 @@ def test_steps_are_whole_batches_over_all_gpus():
     training = TrainingSettings(
         micro_batch=3, accumulation=2, gpus=8, tensor_parallel=2, epochs=2.5
     )
-    found = compute(a_model(UP), training, a_dataset(24 * 10 * 16 + 9), sequence=16)
+    found = compute(a_model(UP), replace(training, sequence=16), a_dataset(24 * 10 * 16 + 9))
     assert (found.step_sequences, found.step_tokens) == (3 * 2 * 4, 24 * 16)
     assert (found.steps_per_epoch, found.steps) == (10, 25)
 
 
 def test_operations_are_those_of_all_epochs():
     once, thrice = (
-        compute(a_model(UP), TrainingSettings(epochs=n), a_dataset(1000), sequence=10)
+        compute(a_model(UP), TrainingSettings(epochs=n, sequence=10), a_dataset(1000))
         for n in (1.0, 3.0)
     )
     assert thrice.operations == 3 * once.operations == 3 * 1000 * once.operations_per_token
@@ -104,20 +109,21 @@ def test_chats_that_are_not_packed_are_a_sequence_each():
     chats = DatasetSize("sft", 10_000, 50, 2, mask=True)
     packed = DatasetSize("sft", 10_000, 50, 2, mask=True, capacity=100)
     training = TrainingSettings(micro_batch=10)
-    assert compute(a_model(UP), training, chats, sequence=100).steps_per_epoch == 5
-    assert compute(a_model(UP), training, packed, sequence=100).steps_per_epoch == 10
+    assert compute(a_model(UP), replace(training, sequence=100), chats).steps_per_epoch == 5
+    assert compute(a_model(UP), replace(training, sequence=100), packed).steps_per_epoch == 10
 
 
 def test_a_dataset_smaller_than_a_step_is_said():
-    found = compute(a_model(UP), TrainingSettings(micro_batch=99), a_dataset(1000), sequence=100)
+    found = compute(a_model(UP), TrainingSettings(micro_batch=99, sequence=100), a_dataset(1000))
     assert found.steps_per_epoch == 0
     assert "the dataset is smaller than a step of 99 sequences" in found.notes
 
 
 def test_time_is_executed_operations_at_the_share_of_the_peak():
-    model, training = a_model(UP), TrainingSettings(mfu=0.5, gpus=4, checkpointing="full")
+    model = a_model(UP)
+    training = TrainingSettings(mfu=0.5, gpus=4, checkpointing="full", sequence=10)
     gpu = Gpu("test", 1 << 30, flops=1000.0)
-    found = compute(model, training, a_dataset(1000), sequence=10, gpu=gpu)
+    found = compute(model, training, a_dataset(1000), gpu)
     assert found.operations == (6 * 64 + 12 * 2 * 2 * 3 * 10) * 1000
     assert found.operations_with_recompute == (8 * 64 + 16 * 2 * 2 * 3 * 10) * 1000
     assert found.seconds == found.operations_with_recompute / (0.5 * 1000 * 4)
@@ -133,14 +139,82 @@ def test_time_is_executed_operations_at_the_share_of_the_peak():
 )
 def test_no_time_is_given_without_a_peak_that_applies(gpu, precision, why):
     found = compute(
-        a_model(UP), TrainingSettings(precision=precision), a_dataset(), sequence=10, gpu=gpu
+        a_model(UP), TrainingSettings(precision=precision, sequence=10), a_dataset(), gpu
     )
     assert found.seconds is None
     assert why in found.notes[0]
 
 
+def test_a_price_per_gpu_hour_gives_the_cost():
+    training = TrainingSettings(mfu=0.5, gpus=4, sequence=10, price_per_hour=2.5)
+    found = compute(a_model(UP), training, a_dataset(10**9), Gpu("test", 1 << 30, flops=1e9))
+    assert found.seconds is not None
+    assert found.gpu_hours == found.seconds * 4 / 3600
+    assert found.cost == found.gpu_hours * 2.5
+    assert found.tokens_per_second == 10**9 / found.seconds
+    free = replace(training, price_per_hour=0.0)
+    assert compute(a_model(UP), free, a_dataset(), Gpu("test", 1 << 30, flops=1e9)).cost is None
+
+
+def test_validation_tokens_are_not_trained():
+    training = TrainingSettings(epochs=3.0, sequence=10)
+    found = compute(a_model(UP), training, a_dataset(1000, val_tokens=100))
+    assert (found.tokens, found.trained_tokens, found.steps_per_epoch) == (900, 2700, 90)
+    assert found.operations == 2700 * found.operations_per_token
+    chats = DatasetSize("sft", 1000, 50, 2, mask=True, val_tokens=100, val_documents=5)
+    assert compute(a_model(UP), training, chats).steps_per_epoch == 45
+
+
+A100 = {"gpu": "A100 80GB", "price_per_hour": 2.0}
+LLAMA_65B = {"family": "llama", "layers": 80, "hidden": 8192, "heads": 64, "ffn": 22016,
+             "vocabulary": 32000}  # fmt: skip
+GPT3 = {"family": "gpt2", "layers": 96, "hidden": 12288, "heads": 96, "ffn": 49152,
+        "vocabulary": 51200, "positions": 2048}  # fmt: skip
+BLOOM = {"family": "bloom", "layers": 70, "hidden": 14336, "heads": 112, "vocabulary": 250880}
+
+
+@pytest.mark.parametrize(
+    ("model", "training", "days", "error"),
+    [
+        # Touvron et al. 2023: 380 tokens a second and GPU (6 N of them), 2048 A100, 21 days.
+        (LLAMA_65B, {"gpus": 2048, "sequence": 2048, "tokens": 1.4e12,
+                     "mfu": 380 * 6 * 65.2e9 / 312e12}, 21, 0.04),
+        # Narayanan et al. 2021, section 5.1: 1024 A100 at 140 teraFLOP/s, 300B tokens, 34 days.
+        (GPT3, {"gpus": 1024, "sequence": 2048, "tokens": 300e9, "mfu": 140 / 312,
+                "checkpointing": "full"}, 34, 0.03),
+        # Le Scao et al. 2022: 384 A100 at 150 teraFLOP/s, 366B tokens, about 3.5 months.
+        (BLOOM, {"gpus": 384, "sequence": 2048, "tokens": 366e9, "mfu": 150 / 312,
+                 "checkpointing": "full"}, 106, 0.04),
+    ],
+    ids=["LLaMA-65B", "GPT-3", "BLOOM"],
+)  # fmt: skip
+def test_published_trainings_take_the_days_that_were_published(model, training, days, error):
+    found = of_settings(model, training)
+    assert found.seconds == pytest.approx(days * 86400, rel=error)
+    assert found.cost == pytest.approx(days * 24 * training["gpus"] * 2, rel=error)
+
+
+def test_llama_2_7b_took_184320_gpu_hours():
+    """Touvron et al. 2023b, table 2: 2T tokens on A100-80, which is 45 % of their peak."""
+    training = {"gpus": 1024, "sequence": 4096, "tokens": 2e12, "mfu": 0.45}
+    found = of_settings({"name": "llama-2-7b"}, training)
+    assert found.gpu_hours == pytest.approx(184_320, rel=0.02)
+
+
+def of_settings(model: dict[str, Any], training: dict[str, Any]) -> Compute:
+    """Return the computation of a training that has no dataset yet."""
+    tokens = round(training["tokens"])
+    asked = TrainingSettings(**{**A100, **training, "tokens": tokens})
+    settings = BillSettings(ModelSettings(**model), asked, InferenceSettings())
+    of_model = full_bill(settings, None, Machine()).of_model
+    assert of_model is not None
+    assert of_model.compute is not None
+    assert of_model.compute.trained_tokens == tokens
+    return of_model.compute
+
+
 def test_tokens_per_parameter_stand_beside_chinchillas_twenty():
-    found = compute(a_model(UP), TrainingSettings(), a_dataset(640), sequence=10)
+    found = compute(a_model(UP), TrainingSettings(sequence=10), a_dataset(640))
     assert (found.tokens_per_parameter, found.chinchilla_tokens) == (10.0, 20 * 64)
 
 

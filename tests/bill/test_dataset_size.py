@@ -1,6 +1,9 @@
 from __future__ import annotations
 
-from tokmill.bill.dataset_size import DatasetSize, dataset_size
+import pytest
+
+from tokmill.bill.dataset_size import DatasetSize, assumed_size, dataset_size
+from tokmill.settings.training import TrainingSettings
 
 MANIFEST = {
     "kind": "sft",
@@ -10,7 +13,10 @@ MANIFEST = {
     "dtype": "uint16",
     "totals": {"tokens": 90, "documents": 7},
     "length_histogram": [1, 2, 4],
-    "shards": [{"tokens": 50}, {"tokens": 40}],
+    "shards": [
+        {"split": "train", "tokens": 50, "documents": 4},
+        {"split": "val", "tokens": 40, "documents": 3},
+    ],
 }
 
 
@@ -28,7 +34,10 @@ def test_the_size_of_a_dataset_is_read_from_its_manifest():
         length_histogram=(1, 2, 4),
         capacity=512,
         packed_rows=True,
+        val_tokens=40,
+        val_documents=3,
     )
+    assert dataset_size(MANIFEST).train_tokens == 50
 
 
 def test_a_token_of_sft_with_weights_takes_seven_bytes():
@@ -40,3 +49,26 @@ def test_a_manifest_from_before_there_was_sft_is_one_of_pretraining():
     size = dataset_size({**older, "config": {}, "dtype": "uint32", "shards": []})
     assert (size.kind, size.bytes_per_token, size.capacity) == ("pretrain", 4, 0)
     assert (size.shards, size.largest_shard_tokens) == (0, 0)
+
+
+@pytest.mark.parametrize(
+    ("settings", "vocabulary", "tokens", "item_bytes", "shards"),
+    [
+        ({"dataset_bytes": 100 * 10**9}, 50_257, 50 * 10**9, 2, 94),
+        ({"dataset_bytes": 100 * 10**9}, 128_256, 25 * 10**9, 4, 94),
+        ({"tokens": 300 * 10**9}, 65_536, 300 * 10**9, 2, 559),
+        ({"tokens": 3000, "epochs": 3.0}, 0, 1000, 2, 1),
+        ({"tokens": 3000, "dataset_bytes": 500}, 0, 250, 2, 1),
+    ],
+)
+def test_a_dataset_is_as_large_as_the_settings_say(
+    settings, vocabulary, tokens, item_bytes, shards
+):
+    found = assumed_size(TrainingSettings(**settings), vocabulary)
+    assert found is not None
+    assert (found.tokens, found.item_bytes, found.shards) == (tokens, item_bytes, shards)
+    assert found.largest_shard_tokens * shards >= tokens
+
+
+def test_settings_that_describe_no_dataset_have_none():
+    assert assumed_size(TrainingSettings(), 300) is None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -102,6 +102,35 @@ def test_json_is_plain_and_has_the_same_keys_whatever_is_there(found: FullBill):
         "directory", "free_bytes", "dataset", "found", "additions", "checkpoints"
     ]  # fmt: skip
     assert plain["notes"] == ["note"]
+
+
+def test_a_dataset_may_be_a_number_of_bytes_or_tokens():
+    found = made(ModelSettings(name="gpt2"), None, dataset_bytes=10**9, loader_workers=2)
+    assert found.disk is not None
+    assert found.disk.bill.lines[0].n_bytes == 10**9
+    assert found.host.page_cache.n_bytes >= 10**9
+    assert as_json(found)["disk"]["free_bytes"] is None
+    assert found.of_model is not None
+    assert found.of_model.compute is not None
+    assert found.of_model.compute.tokens == 10**9 // 2
+    assert found.of_model.long_documents is None
+
+
+def test_the_verdict_is_against_the_machine_of_the_training():
+    here = Machine(memory_bytes=1 << 40, available_bytes=1 << 40, shm_bytes=1 << 40)
+    training = TrainingSettings(loading="read", dataset_bytes=64 << 30, host_ram=32 << 30)
+    settings = BillSettings(ModelSettings(), training, InferenceSettings())
+    assert full_bill(settings, None, here).host.verdict.said == "does not fit"
+    settings = replace(settings, training=replace(training, host_ram=0))
+    assert full_bill(settings, None, here).host.verdict.said == "fits"
+
+
+def test_tokens_to_train_on_are_epochs_of_the_dataset():
+    found = made(tokens=25_000)
+    assert found.settings.training.epochs == 2.5
+    assert found.of_model is not None
+    assert found.of_model.compute is not None
+    assert found.of_model.compute.trained_tokens == 25_000
 
 
 def test_a_run_is_checked_before_its_dataset_and_vocabulary_are_there():

@@ -64,10 +64,9 @@ def training_memory(model: str | Path | Mapping[str, Any], **settings: Any) -> d
     Raises:
         UsageError: a setting is wrong, or settings contradict each other or the model.
     """
-    from tokmill.bill.training_bill import training_bill, with_sequence
+    from tokmill.bill.training_bill import training_bill
 
-    found = _model(model)
-    bill = training_bill(found, with_sequence(_training(settings), found, None))
+    bill = training_bill(_model(model), _training(settings))
     return {"peak": bill.peak.as_json(), "moments": [moment.as_json() for moment in bill.moments]}
 
 
@@ -111,12 +110,12 @@ def host_memory(
     from tokmill.bill.dataset_size import dataset_size
     from tokmill.bill.host_ram.host import host_bill
     from tokmill.bill.host_ram.machine import Machine
-    from tokmill.bill.training_bill import with_sequence
+    from tokmill.bill.settled import settled
     from tokmill.dataset.reader import read_intact_manifest
 
     found = None if model is None else _model(model)
     size = None if directory is None else dataset_size(read_intact_manifest(Path(directory)))
-    training = with_sequence(_training(settings), found, size)
+    training = settled(_training(settings), found, size)
     return host_bill(found, training, size, Machine()).as_json()
 
 

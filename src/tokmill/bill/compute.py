@@ -1,4 +1,4 @@
-"""A dataset for a model: tokens per parameter, steps, FLOP, time, documents that are too long.
+"""Training on a dataset: tokens per parameter, steps, FLOP, time, cost, too long documents.
 
 Operations are those of matrix products, a multiplication and an addition counted as two.
 """
@@ -50,12 +50,33 @@ ATTENTION_OPERATIONS = Formula(
 class Compute:
     """The computation of all epochs of training.
 
-    `step_tokens` are the tokens of an optimizer step over all GPUs at most; `steps_per_epoch` are
-    whole steps, 0 if the dataset is smaller than one. `operations` are the model's,
-    `operations_with_recompute` what the GPUs execute. `seconds` is None where no peak is known.
+    Validation tokens are not counted. `step_tokens` are the tokens of an optimizer step over all
+    GPUs at most; `steps_per_epoch` are whole steps, 0 if the dataset is smaller than one.
+    `operations` are the model's, `operations_with_recompute` what the GPUs execute.
+
+    Attributes:
+        tokens: tokens of an epoch.
+        trained_tokens: tokens of all epochs.
+        parameters: parameters of the model.
+        tokens_per_parameter: tokens of an epoch per parameter.
+        chinchilla_tokens: tokens of a compute-optimal run.
+        sequence: tokens per sequence.
+        step_sequences: sequences of an optimizer step.
+        step_tokens: tokens of an optimizer step.
+        steps_per_epoch: optimizer steps of an epoch.
+        steps: optimizer steps of all epochs.
+        operations_per_token: FLOP of a trained token.
+        operations: FLOP of all epochs.
+        operations_with_recompute: the same with what checkpointing computes again.
+        seconds: time; None where no peak speed is known, and so are the next three.
+        tokens_per_second: speed of all GPUs together.
+        gpu_hours: time of all GPUs together.
+        cost: `gpu_hours` times the price of one; None without a price.
+        notes: why there is no time, and other remarks.
     """
 
     tokens: int
+    trained_tokens: int
     parameters: int
     tokens_per_parameter: float
     chinchilla_tokens: int
@@ -68,6 +89,9 @@ class Compute:
     operations: float
     operations_with_recompute: float
     seconds: float | None
+    tokens_per_second: float | None
+    gpu_hours: float | None
+    cost: float | None
     notes: tuple[str, ...] = ()
 
 
@@ -90,29 +114,27 @@ class LongDocuments:
 
 
 def compute(
-    model: Model,
-    training: TrainingSettings,
-    dataset: DatasetSize,
-    *,
-    sequence: int,
-    gpu: Gpu | None = None,
+    model: Model, training: TrainingSettings, dataset: DatasetSize, gpu: Gpu | None = None
 ) -> Compute:
-    """Return steps, operations and time of training the model on the dataset.
+    """Return steps, operations, time and cost of training the model on the dataset.
 
-    `sequence` is in tokens. Time is that of executed operations at `training.mfu` of the peak.
+    `training` is settled. Time is that of executed operations at `training.mfu` of the peak.
     """
+    sequence = training.sequence
     step_sequences = training.micro_batch * training.accumulation * data_parallel(training)
     per_epoch = _sequences(dataset, sequence) // step_sequences
     per_token, again = operations_per_token(model, training, sequence)
-    passes = dataset.tokens * training.epochs
-    executed = (per_token + again) * passes
+    trained = round(dataset.train_tokens * training.epochs)
+    executed = (per_token + again) * trained
     seconds, notes = _seconds(executed, training, gpu)
+    hours = None if seconds is None else seconds * training.gpus / 3600
     if per_epoch == 0:
         notes = (*notes, f"the dataset is smaller than a step of {step_sequences:,} sequences")
     return Compute(
-        tokens=dataset.tokens,
+        tokens=dataset.train_tokens,
+        trained_tokens=trained,
         parameters=model.parameters,
-        tokens_per_parameter=dataset.tokens / max(1, model.parameters),
+        tokens_per_parameter=dataset.train_tokens / max(1, model.parameters),
         chinchilla_tokens=CHINCHILLA_TOKENS * model.parameters,
         sequence=sequence,
         step_sequences=step_sequences,
@@ -120,9 +142,12 @@ def compute(
         steps_per_epoch=per_epoch,
         steps=math.floor(per_epoch * training.epochs),
         operations_per_token=per_token,
-        operations=float(per_token * passes),
+        operations=float(per_token * trained),
         operations_with_recompute=float(executed),
         seconds=seconds,
+        tokens_per_second=trained / seconds if seconds else None,
+        gpu_hours=hours,
+        cost=hours * training.price_per_hour if hours and training.price_per_hour else None,
         notes=notes,
     )
 
@@ -208,8 +233,8 @@ def _score_width(attention: Attention) -> float:
 def _sequences(dataset: DatasetSize, sequence: int) -> int:
     """Return the samples of an epoch: documents of chats, else windows of the run of tokens."""
     if dataset.kind == "sft" and not dataset.capacity:
-        return dataset.documents
-    return dataset.tokens // sequence
+        return dataset.documents - dataset.val_documents
+    return dataset.train_tokens // sequence
 
 
 def _seconds(

@@ -6,15 +6,16 @@ from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from tokmill.bill.compute import compute, long_documents
-from tokmill.bill.dataset_size import dataset_size
-from tokmill.bill.disk_files import additions, dataset_disk
+from tokmill.bill.dataset_size import assumed_size, dataset_size
+from tokmill.bill.disk_files import additions, dataset_disk, predicted_disk
 from tokmill.bill.gpus import find_gpu
 from tokmill.bill.host_ram.host import host_bill
 from tokmill.bill.models.load import load_model
 from tokmill.bill.remedies.advice import advise
 from tokmill.bill.serving.inference import inference_bill
+from tokmill.bill.settled import settled
 from tokmill.bill.states.checkpoints import checkpoint_bill
-from tokmill.bill.training_bill import training_bill, with_sequence
+from tokmill.bill.training_bill import training_bill
 from tokmill.settings.inference import InferenceSettings
 from tokmill.settings.model import ModelSettings
 from tokmill.settings.training import TrainingSettings
@@ -73,16 +74,17 @@ class BillSettings:
 
 @dataclass(frozen=True, slots=True)
 class OnDisk:
-    """A dataset, finished or planned, and its directory.
+    """A dataset, finished, planned or assumed, and its directory.
 
-    `bill`: by kind of file. `found`: the files of a finished dataset, None of a planned one.
-    `free_bytes`: free space of the file system.
+    `bill`: by kind of file. `found`: the files of a finished dataset, None of others.
+    `free_bytes`: free space of the file system; None of an assumed dataset, whose `directory` is
+    empty.
     """
 
     directory: str
     size: DatasetSize
     bill: Bill
-    free_bytes: int
+    free_bytes: int | None
     found: DatasetDisk | None = None
 
 
@@ -121,11 +123,13 @@ def full_bill(settings: BillSettings, disk: OnDisk | None, machine: Machine) -> 
         UsageError: the model or the GPU is not known, or settings contradict each other.
     """
     gpu = find_gpu(settings.training.gpu) if settings.training.gpu else None
-    size = None if disk is None else disk.size
-    vocabulary = 0 if size is None else size.vocabulary
+    vocabulary = 0 if disk is None else disk.size.vocabulary
     model = load_model(settings.model, vocabulary=vocabulary) if settings.names_a_model else None
-    training = with_sequence(settings.training, model, size)
+    disk = disk or _assumed_disk(settings.training, 0 if model is None else model.vocabulary)
+    size = None if disk is None else disk.size
+    training = settled(settings.training, model, size)
     settings = replace(settings, training=training)
+    machine = machine.with_memory(training.host_ram) if training.host_ram else machine
     if model is not None:
         notes = (*settings.notes, *_exceeded(model, settings, vocabulary))
         settings = replace(settings, notes=notes)
@@ -146,6 +150,12 @@ def on_disk(directory: Path, manifest: Mapping[str, Any]) -> OnDisk:
     return OnDisk(str(directory), size, found.bill, free_bytes(directory), found)
 
 
+def _assumed_disk(training: TrainingSettings, vocabulary: int) -> OnDisk | None:
+    """Return the dataset that settings describe; None if they describe none."""
+    size = assumed_size(training, vocabulary)
+    return None if size is None else OnDisk("", size, predicted_disk(size, slices=0), None)
+
+
 def check(settings: BillSettings) -> None:
     """Check that the bill can be computed once there is a dataset.
 
@@ -156,7 +166,7 @@ def check(settings: BillSettings) -> None:
         find_gpu(settings.training.gpu)
     if settings.names_a_model:
         model = load_model(settings.model, vocabulary=_ANY_VOCABULARY)
-        training_bill(model, with_sequence(settings.training, model, None))
+        training_bill(model, settled(settings.training, model, None))
 
 
 def _exceeded(model: Model, settings: BillSettings, ids: int) -> Iterator[str]:
@@ -177,16 +187,15 @@ def _of_model(
     model: Model, settings: BillSettings, size: DatasetSize | None, gpu: Gpu | None
 ) -> ModelBill:
     training = settings.training
-    sequence = training.sequence
     return ModelBill(
         model,
         training_bill(model, training),
-        inference_bill(model, settings.inference, context=sequence),
+        inference_bill(model, settings.inference, context=training.sequence),
         checkpoint_bill(model, training),
         gpu,
         None if gpu is None else advise(model, training, gpu),
-        None if size is None else compute(model, training, size, sequence=sequence, gpu=gpu),
-        None if size is None else long_documents(size, sequence),
+        None if size is None else compute(model, training, size, gpu),
+        long_documents(size, training.sequence) if size and size.length_histogram else None,
     )
 
 

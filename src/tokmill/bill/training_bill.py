@@ -6,20 +6,16 @@ are, and what is alive then.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from tokmill.bill.activations.layers import layer_parts
 from tokmill.bill.activations.megatron import megatron_layer
 from tokmill.bill.activations.part import Part
-from tokmill.bill.activations.situation import (
-    DEFAULT_SEQUENCE,
-    activation_symbols,
-    default_sequence,
-    situation,
-)
+from tokmill.bill.activations.situation import activation_symbols, situation
 from tokmill.bill.formula import CUDA_CONTEXT, FRAGMENTATION, Bill, overhead_lines
 from tokmill.bill.moments import Stage, moments_of
+from tokmill.bill.settled import settled
 from tokmill.bill.states.precision import precision_of
 from tokmill.bill.states.states import rank_states
 
@@ -27,7 +23,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from tokmill.bill.activations.situation import Situation
-    from tokmill.bill.dataset_size import DatasetSize
     from tokmill.bill.formula import Line
     from tokmill.bill.models.model import Model
     from tokmill.bill.states.states import States
@@ -59,7 +54,7 @@ def training_bill(model: Model, training: TrainingSettings) -> TrainingBill:
     Raises:
         UsageError: settings contradict each other or the model.
     """
-    training = replace(training, sequence=training.sequence or default_sequence(model))
+    training = settled(training, model, None)
     states = rank_states(model, training)
     bills = [
         tuple(_bill(model, states, stage, title, lines) for title, lines in moments_of(stage))
@@ -67,15 +62,6 @@ def training_bill(model: Model, training: TrainingSettings) -> TrainingBill:
     ]
     moments = max(bills, key=lambda moments: max(bill.n_bytes for bill in moments))
     return TrainingBill(max(moments, key=lambda bill: bill.n_bytes), moments)
-
-
-def with_sequence(
-    training: TrainingSettings, model: Model | None, size: DatasetSize | None
-) -> TrainingSettings:
-    """Return the settings with a length of sequences: theirs, the packing's, the positions'."""
-    capacity = 0 if size is None else size.capacity
-    otherwise = DEFAULT_SEQUENCE if model is None else default_sequence(model)
-    return replace(training, sequence=training.sequence or capacity or otherwise)
 
 
 def _bill(model: Model, states: States, stage: Stage, title: str, lines: tuple[Line, ...]) -> Bill:

@@ -142,6 +142,8 @@ class _Training(TypedDict, total=False):
     gpu: str
     gpus: int
     gpus_per_node: int
+    nodes: int
+    host_ram: Amount
     precision: str
     weights: str
     optimizer: str
@@ -174,6 +176,9 @@ class _Training(TypedDict, total=False):
     pin_memory: bool
     mfu: float
     epochs: float
+    tokens: Amount
+    dataset_bytes: Amount
+    price_per_hour: float
     checkpoints: int
 
 

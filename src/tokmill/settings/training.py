@@ -28,6 +28,13 @@ class TrainingSettings:
     gpus_per_node: int = runtime_setting(
         0, "GPUs (and processes) per machine; default: all, at most 8.", minimum=1, maximum=1 << 10
     )
+    nodes: int = runtime_setting(
+        0, "Number of machines; 0: as many as the GPUs need.", minimum=0, maximum=1 << 20
+    )
+    host_ram: int = runtime_setting(
+        0, "Host RAM of a machine (512GiB); 0: that of this machine.",
+        minimum=0, maximum=1 << 50, unit="bytes",
+    )  # fmt: skip
     precision: str = runtime_setting(
         "auto",
         "auto: mixed-16 with ZeRO, mixed-18 with Megatron, else amp. "
@@ -97,7 +104,9 @@ class TrainingSettings:
         1, "GPUs that share the experts.", minimum=1, maximum=4096
     )
     adapter: str = runtime_setting(
-        "none", "Train low-rank adapters instead of all weights.", choices=("none", "lora", "dora")
+        "none",
+        "Train low-rank adapters instead of all weights; qlora: lora with weights nf4 if auto.",
+        choices=("none", "lora", "qlora", "dora"),
     )
     adapter_rank: int = runtime_setting(16, "Rank of the adapters.", minimum=1, maximum=1 << 16)
     adapter_targets: str = runtime_setting(
@@ -133,6 +142,17 @@ class TrainingSettings:
         0.4, "Fraction of the GPU's peak FLOP/s that training reaches.", minimum=0.001, maximum=1.0
     )
     epochs: float = runtime_setting(1.0, "Passes over the dataset.", minimum=0.0, maximum=1e6)
+    tokens: int = runtime_setting(
+        0, "Tokens to train on, all epochs together; 0: epochs times the dataset.",
+        minimum=0, maximum=1 << 60, unit="count",
+    )  # fmt: skip
+    dataset_bytes: int = runtime_setting(
+        0, "Size of the tokens (.bin) where no dataset is given (100GB).",
+        minimum=0, maximum=1 << 60, unit="bytes",
+    )  # fmt: skip
+    price_per_hour: float = runtime_setting(
+        0.0, "Price of one GPU for one hour.", minimum=0.0, maximum=1e6
+    )
     checkpoints: int = runtime_setting(
         2, "Checkpoints kept on disk, besides the one being written.", minimum=0, maximum=1 << 20
     )

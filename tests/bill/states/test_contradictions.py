@@ -114,7 +114,17 @@ def test_the_width_of_an_expert_must_divide_too() -> None:
         {"sharding": "zero-2", "offload": "optimizer"},
         {"gpus": 8, "sharding": "fsdp", "offload": "all"},
         {"adapter": "lora", "weights": "nf4"},
+        {"adapter": "qlora"},
+        {"adapter": "qlora", "weights": "nf4-double"},
     ],
 )
 def test_what_trainers_do_is_accepted(settings: dict[str, Any]) -> None:
     check_parallelism(load_model(ModelSettings(name="llama-3-8b")), TrainingSettings(**settings))
+
+
+def test_qlora_on_a_base_of_16_bit_is_refused() -> None:
+    with pytest.raises(UsageError, match="found weights bf16; choose adapter lora"):
+        check_parallelism(
+            load_model(ModelSettings(name="gpt2")),
+            TrainingSettings(adapter="qlora", weights="bf16"),
+        )

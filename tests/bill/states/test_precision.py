@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 
+from tokmill.bill.models.load import load_model
 from tokmill.bill.states.precision import (
     SCHEMES,
     WEIGHT_BYTES,
@@ -11,6 +12,8 @@ from tokmill.bill.states.precision import (
     precision_of,
     scheme_of,
 )
+from tokmill.bill.training_bill import training_bill
+from tokmill.settings.model import ModelSettings
 from tokmill.settings.training import PRECISIONS, WEIGHTS, TrainingSettings
 
 
@@ -82,3 +85,11 @@ def test_precision_is_the_frameworks_own_unless_it_is_given(
     training = TrainingSettings(**settings)
     assert precision_of(training) == name
     assert scheme_of(training) == SCHEMES[name]
+
+
+def test_qlora_is_lora_on_nf4_unless_another_type_is_asked_for() -> None:
+    assert frozen_type(TrainingSettings(adapter="qlora")) == "nf4"
+    assert frozen_type(TrainingSettings(adapter="qlora", weights="nf4-double")) == "nf4-double"
+    model = load_model(ModelSettings(name="gpt2"))
+    lora = training_bill(model, TrainingSettings(adapter="lora", weights="nf4"))
+    assert training_bill(model, TrainingSettings(adapter="qlora")) == lora

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from tokmill.bill.remedies.case import Case
@@ -56,6 +56,12 @@ class Machine:
         """Return the memory that a run may use: the smaller of memory and limit."""
         known = [n for n in (self.memory_bytes, self.limit_bytes) if n > 0]
         return min(known, default=0)
+
+    def with_memory(self, memory_bytes: int) -> Machine:
+        """Return another machine, of which only the memory is known."""
+        return replace(
+            self, memory_bytes=memory_bytes, available_bytes=0, limit_bytes=0, shm_bytes=0
+        )
 
 
 NOT_NOW = "fits once memory is freed"

@@ -149,7 +149,7 @@ def _factors(matrix: Tensor, rank: int, adapter: str) -> tuple[Tensor, ...]:
         part, name=f"{name}.lora_B{WEIGHT}", shape=(n_out, rank), n_in=rank,
         split="columns" if matrix.split == "columns" else "none",
     )  # fmt: skip
-    if adapter == "lora":
+    if adapter != "dora":
         return (down, up)
     magnitude = replace(up, name=f"{name}.lora_magnitude_vector", shape=(n_out,), kind="vector")
     return (down, up, magnitude)

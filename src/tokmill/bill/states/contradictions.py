@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from tokmill.bill.states.parallel import state_ranks
+from tokmill.bill.states.precision import QUANTIZED
 from tokmill.errors import UsageError
 
 if TYPE_CHECKING:
@@ -120,6 +121,11 @@ def _of_adapters(training: TrainingSettings) -> Iterator[str]:
         yield (
             f"weights: {training.weights} is for weights that are not trained, but adapter is "
             f"none and all are; choose an adapter, or set precision instead"
+        )
+    if training.adapter == "qlora" and training.weights not in ("auto", *QUANTIZED):
+        yield (
+            f"adapter: qlora has a quantized base, found weights {training.weights}; choose "
+            f"adapter lora"
         )
 
 

@@ -85,4 +85,6 @@ def frozen_type(training: TrainingSettings) -> str:
     """
     if training.weights != "auto":
         return training.weights
+    if training.adapter == "qlora":
+        return "nf4"
     return "bf16" if SCHEMES[precision_of(training)].computed == WEIGHT_BYTES["bf16"] else "fp32"

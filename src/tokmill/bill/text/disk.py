@@ -50,6 +50,8 @@ def disk_tables(found: FullBill, *, told: set[str] | None) -> Iterator[Renderabl
 
 def _room(disk: OnDisk, bills: list[Bill]) -> Iterator[RenderableType]:
     """Yield the free space, and whether files still to write fit (checkpoints, planned dataset)."""
+    if disk.free_bytes is None:
+        return
     done = 0 if disk.found is None else disk.bill.n_bytes
     needed = sum(bill.high_bytes for bill in bills) - done
     free = f"{size(disk.free_bytes)} free in {disk.directory}"

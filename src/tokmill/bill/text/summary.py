@@ -60,6 +60,8 @@ def _disk(disk: OnDisk | None, checkpoints: Bill) -> str:
     text = f"checkpoints up to {size(checkpoints.high_bytes)}"
     if disk is None:
         return text
+    if disk.free_bytes is None:
+        return f"dataset {size(disk.bill.n_bytes)}, {text}"
     done = 0 if disk.found is None else disk.bill.n_bytes
     needed = disk.bill.high_bytes - done + checkpoints.high_bytes
     room = f"{size(disk.free_bytes)} free"

@@ -60,7 +60,7 @@ def size_of(
     lengths: npt.NDArray[np.int64],
 ) -> DatasetSize:
     """Return the size of a dataset; `lengths` are the tokens of sampled documents."""
-    sft = config.sft
+    sft, val = config.sft, config.output.val_fraction
     return DatasetSize(
         kind="pretrain" if sft is None else "sft",
         tokens=tokens,
@@ -74,6 +74,8 @@ def size_of(
         length_histogram=_histogram(lengths, documents),
         capacity=0 if sft is None else sft.packing,
         packed_rows=sft is not None and sft.packed_rows,
+        val_tokens=round(tokens * val),
+        val_documents=round(documents * val),
     )
 
 

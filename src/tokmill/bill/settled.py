@@ -1,0 +1,50 @@
+"""Training settings with everything decided that follows from others, the model and the dataset."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from tokmill.bill.activations.situation import DEFAULT_SEQUENCE, default_sequence
+from tokmill.errors import UsageError
+from tokmill.words.plural import plural
+
+if TYPE_CHECKING:
+    from tokmill.bill.dataset_size import DatasetSize
+    from tokmill.bill.models.model import Model
+    from tokmill.settings.training import TrainingSettings
+
+
+def settled(
+    training: TrainingSettings, model: Model | None, size: DatasetSize | None
+) -> TrainingSettings:
+    """Return the settings with the length of sequences, GPUs, nodes and epochs decided.
+
+    A sequence is as long as asked, else as a packed row, else as the model's positions allow.
+    Settled settings stay as they are.
+
+    Raises:
+        UsageError: nodes and GPUs contradict each other.
+    """
+    capacity = 0 if size is None else size.capacity
+    otherwise = DEFAULT_SEQUENCE if model is None else default_sequence(model)
+    training = _with_nodes(replace(training, sequence=training.sequence or capacity or otherwise))
+    if training.tokens and size is not None and size.train_tokens:
+        return replace(training, epochs=training.tokens / size.train_tokens)
+    return training
+
+
+def _with_nodes(training: TrainingSettings) -> TrainingSettings:
+    """Return the settings with GPUs, and GPUs per node, that agree with the nodes if given."""
+    nodes, each, gpus = training.nodes, training.gpus_per_node, training.gpus
+    if not nodes:
+        return training
+    if gpus == 1 and each:
+        gpus = nodes * each
+    if gpus % nodes or (each and each * nodes != gpus):
+        found = f"{plural(gpus, 'GPU')}" + (f", {each} per node" if each else "")
+        raise UsageError(
+            f"nodes: expected --gpus to be --nodes times --gpus-per-node, found "
+            f"{plural(nodes, 'node')} with {found}"
+        )
+    return replace(training, gpus=gpus, gpus_per_node=gpus // nodes)
