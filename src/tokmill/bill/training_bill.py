@@ -143,12 +143,17 @@ def _experts_limits(training: TrainingSettings) -> Iterator[str]:
 def _attention_limits(at: Situation, training: TrainingSettings) -> Iterator[str]:
     windows = at.model.attention.windows
     slides = any(0 < window <= training.sequence for window in windows)
-    if slides and training.attention == "flash":
+    if slides and not at.eager and not at.masked:
         yield "sdpa masks of sliding windows (counted with attention sdpa-mask)"
-    if at.style.leaves_out and training.attention != "eager":
+    if at.style.leaves_out and not at.eager:
         yield at.style.leaves_out
-    if at.style.kernels == ("eager",) and training.attention != "eager":
-        yield f"{at.model.family} has no flash attention in transformers: counted as eager"
+    if "sdpa" in at.style.kernels:
+        return
+    named = f"{at.model.family} has no sdpa in transformers"
+    if at.eager and training.attention != "eager":
+        yield f"{named}: counted as eager attention, its default"
+    if not at.eager:
+        yield f"{named}: its default is eager attention; counted with a flash kernel as asked"
 
 
 def _parallel_limits(training: TrainingSettings) -> Iterator[str]:

@@ -60,10 +60,11 @@ class TrainingSettings:
         1, "Micro batches per optimizer step.", minimum=1, maximum=1 << 24
     )
     attention: str = runtime_setting(
-        "flash",
+        "auto",
         "flash (also sdpa) stores no attention scores; sdpa-mask (sdpa with a mask of padding) "
-        "repeats keys and values for all heads and stores the mask; eager stores the scores.",
-        choices=("flash", "sdpa-mask", "eager"),
+        "repeats keys and values for all heads and stores the mask; eager stores the scores; auto: "
+        "what transformers takes by itself, sdpa or, where a family has none, eager.",
+        choices=("auto", "flash", "sdpa-mask", "eager"),
     )
     checkpointing: str = runtime_setting(
         "none",

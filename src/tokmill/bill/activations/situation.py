@@ -58,6 +58,7 @@ def situation(model: Model, training: TrainingSettings) -> Situation:
     trained = training.adapter == "none"
     product = SCHEMES[precision_of(training)].computed
     style = model.style
+    attention = style.attention(training.attention)
     return Situation(
         model=model,
         style=style,
@@ -66,8 +67,8 @@ def situation(model: Model, training: TrainingSettings) -> Situation:
         residual=_residual_bytes(training, trained=trained),
         product=product,
         adapter=0 if trained else _adapter_bytes(training, product),
-        eager=training.attention == "eager" or style.kernels == ("eager",),
-        masked=training.attention == "sdpa-mask",
+        eager=attention == "eager",
+        masked=attention == "sdpa-mask",
         targets=() if trained else adapted(model, training.adapter_targets),
     )
 

@@ -56,6 +56,16 @@ class Style:
     stacked: Mapping[str, str] = field(default_factory=dict, hash=False)
     leaves_out: str = ""
 
+    def attention(self, asked: str) -> str:
+        """Return the attention that runs: flash (also sdpa), sdpa-mask or eager.
+
+        Without a word (auto) transformers takes sdpa, and eager for families that lack it.
+        """
+        if asked == "auto":
+            return "flash" if "sdpa" in self.kernels else "eager"
+        exists = "sdpa" in self.kernels or (asked == "flash" and "flash" in self.kernels)
+        return asked if exists else "eager"
+
 
 LLAMA = Style(kernels=KERNELS, measured=True)
 """The layer of Llama, which many families have."""

@@ -53,7 +53,7 @@ def bill_tables(found: FullBill, *, explain: bool = False) -> Iterator[Renderabl
 def _all_tables(found: FullBill, *, explain: bool) -> Iterator[RenderableType]:
     if found.of_model is not None:
         yield _model_line(found.of_model.model)
-        yield from _settings_lines(found.settings)
+        yield from _settings_lines(found.settings, found.of_model.model)
     told: set[str] | None = set() if explain else None
     yield from disk_tables(found, told=told)
     yield from _host_tables(found, told=told)
@@ -77,13 +77,13 @@ def _model_line(model: Model) -> Text:
     return one_line(f"model: {named}, {model.parameters:,} parameters{of_token}: {modules}")
 
 
-def _settings_lines(settings: BillSettings) -> Iterator[Text]:
+def _settings_lines(settings: BillSettings, model: Model) -> Iterator[Text]:
     """Yield the main settings of training, and notes on settings files."""
     how = settings.training
     parts = [
         f"precision {precision_of(how)}", f"optimizer {how.optimizer}",
         f"micro batch {how.micro_batch:,}", f"sequence {how.sequence:,}",
-        f"attention {how.attention}", f"checkpointing {how.checkpointing}",
+        f"attention {model.style.attention(how.attention)}", f"checkpointing {how.checkpointing}",
     ]  # fmt: skip
     parts += [f"{how.adapter} of rank {how.adapter_rank}"] if how.adapter != "none" else []
     parts += [f"{how.gpus:,} GPUs, {how.sharding}"] if how.gpus > 1 else []
