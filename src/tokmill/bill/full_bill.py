@@ -131,7 +131,7 @@ def full_bill(settings: BillSettings, disk: OnDisk | None, machine: Machine) -> 
     settings = replace(settings, training=training)
     machine = machine.with_memory(training.host_ram) if training.host_ram else machine
     if model is not None:
-        notes = (*settings.notes, *_exceeded(model, settings, vocabulary))
+        notes = (*settings.notes, *model.warnings, *_exceeded(model, settings, vocabulary))
         settings = replace(settings, notes=notes)
     more = additions(size, sequence=training.sequence, epochs=training.epochs) if size else ()
     of_model = None if model is None else _of_model(model, settings, size, gpu)

@@ -20,7 +20,12 @@ class InferenceSettings:
         0, "Serving: tokens per sequence, prompt and answer; default: as in training.",
         minimum=1, maximum=1 << 30, unit="context",
     )  # fmt: skip
-    weight_type: str = runtime_setting("bf16", "Serving: type of the weights.", choices=WEIGHTS[1:])
+    weight_type: str = runtime_setting(
+        "auto",
+        "Serving: type of the weights; auto: as the model's files have them, by their headers or "
+        "quantization_config, else bf16; q4_k_m and the like are GGUF.",
+        choices=WEIGHTS,
+    )
     kv_type: str = runtime_setting(
         "bf16",
         "Serving: type of the KV cache.",

@@ -10,7 +10,11 @@ from dataclasses import dataclass
 from tokmill.settings.declare import runtime_setting
 
 PRECISIONS = ("auto", "fp32", "amp", "pure-16", "mixed-16", "mixed-18", "mixed-20", "bf16-states")
-WEIGHTS = ("auto", "fp32", "bf16", "fp16", "fp8", "int8", "int4", "nf4", "nf4-double")
+WEIGHTS = (
+    "auto", "fp32", "bf16", "fp16", "fp8", "int8", "int4", "nf4", "nf4-double", "mxfp4",
+    "q4_0", "q4_1", "q5_0", "q5_1", "q8_0", "q2_k", "q3_k_m", "q4_k_s", "q4_k_m", "q5_k_s",
+    "q5_k_m", "q6_k",
+)  # fmt: skip
 OPTIMIZERS = (
     "adamw", "adam", "sgd", "momentum", "adamw-8bit", "adafactor", "lion", "muon"
 )  # fmt: skip
@@ -44,7 +48,10 @@ class TrainingSettings:
         choices=PRECISIONS,
     )
     weights: str = runtime_setting(
-        "auto", "Type of frozen weights (base model of LoRA).", choices=WEIGHTS
+        "auto",
+        "Type of frozen weights (base model of LoRA); auto: quantization_config of config.json, "
+        "else 16 bit; q4_k_m and the like are GGUF.",
+        choices=WEIGHTS,
     )
     optimizer: str = runtime_setting("adamw", "Optimizer.", choices=OPTIMIZERS)
     optimizer_step: str = runtime_setting(

@@ -4,10 +4,12 @@ from typing import Any
 
 import pytest
 
-from tokmill.bill.models.load import load_model
+from tokmill.bill.models.gguf import FILES
+from tokmill.bill.models.load import load_model, model_from_config
+from tokmill.bill.models.weight_types import MATRIX_BYTES, NOTES, PLAIN_BYTES
 from tokmill.bill.states.precision import (
     SCHEMES,
-    WEIGHT_BYTES,
+    frozen_bytes,
     frozen_type,
     precision_of,
     scheme_of,
@@ -37,12 +39,42 @@ def test_a_scheme_with_adamw_has_the_bytes_of_its_name(precision: str, n_bytes: 
 
 def test_every_choice_of_the_settings_has_a_scheme_or_a_weight() -> None:
     assert set(SCHEMES) == set(PRECISIONS) - {"auto"}
-    assert set(WEIGHT_BYTES) == set(WEIGHTS) - {"auto"}
+    assert (
+        {*PLAIN_BYTES, *MATRIX_BYTES, *FILES} == set(WEIGHTS) - {"auto"} == {*PLAIN_BYTES, *NOTES}
+    )
 
 
 def test_nf4_has_a_scale_for_64_weights_and_doubly_quantized_a_byte_for_it() -> None:
-    assert WEIGHT_BYTES["nf4"] == 0.5625
-    assert round(WEIGHT_BYTES["nf4-double"], 5) == 0.51587
+    assert MATRIX_BYTES["nf4"] == 0.5625
+    assert round(MATRIX_BYTES["nf4-double"], 5) == 0.51587
+
+
+AWQ = {"quant_method": "awq", "bits": 4, "group_size": 128}
+
+
+@pytest.mark.parametrize(
+    ("quantization", "weights", "matrix", "experts"),
+    [
+        (AWQ, "auto", 0.5 + 2.5 / 128, 0.5 + 2.5 / 128),
+        (AWQ, "bf16", 2, 2),
+        (AWQ, "nf4", 0.5625, 2),
+        ({"quant_method": "mxfp4"}, "auto", 2, 2),
+        ({}, "mxfp4", 2, 0.5 + 1 / 32),
+        ({}, "q8_0", 8.5 / 8, 8.5 / 8),
+        ({}, "int8", 1 + 4 / 64, 2),
+    ],
+)
+def test_a_frozen_base_is_as_asked_or_as_its_files_have_it(
+    quantization: dict[str, object], weights: str, matrix: float, experts: float
+) -> None:
+    shape = {"num_hidden_layers": 1, "hidden_size": 64, "num_attention_heads": 4, "vocab_size": 99}
+    mixture = {"num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 32}
+    config = {"model_type": "qwen3_moe", **shape, **mixture, "quantization_config": quantization}
+    model = model_from_config(config)
+    training = TrainingSettings(adapter="lora", weights=weights)
+    found = {t.name: frozen_bytes(t, model, training) for t in model.tensors}
+    assert found["model.layers.{}.self_attn.q_proj.weight"] == matrix
+    assert found["model.layers.{}.mlp.experts.gate_up_proj"] == experts
 
 
 def test_adapters_of_a_16_bit_base_are_trained_in_fp32() -> None:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from tokmill.bill.models.family import Fields
 from tokmill.bill.models.known import named_config
+from tokmill.bill.models.quantization import as_stored
 from tokmill.bill.models.registry import family, family_name
 from tokmill.errors import UsageError
 from tokmill.settings.model import FAMILIES
@@ -57,7 +58,7 @@ def load_model(settings: ModelSettings, *, vocabulary: int = 0) -> Model:
             f"{where}: its family is {fields.family.name}, not {settings.family}; "
             "leave out --family"
         )
-    return _build_with(fields, settings, left_out)
+    return as_stored(_build_with(fields, settings, left_out), config, where)
 
 
 def model_from_config(config: Mapping[str, Any], name: str = "") -> Model:
@@ -66,7 +67,8 @@ def model_from_config(config: Mapping[str, Any], name: str = "") -> Model:
     Raises:
         UsageError: its family is not known, or a value is missing or wrong.
     """
-    return _build(*_fields(config, name, name or "config.json"))
+    where = name or "config.json"
+    return as_stored(_build(*_fields(config, name, where)), config, where)
 
 
 def _fields(config: Mapping[str, Any], name: str, where: str) -> tuple[Fields, tuple[str, ...]]:

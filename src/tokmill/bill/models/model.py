@@ -32,7 +32,8 @@ class Tensor:
 
     `name` is the Hugging Face name with "{}" for the layer's number. `shape` is as stored. A linear
     maps `n_in` to `n_out` features whichever way it is stored (experts: each of them). `layers` are
-    those that hold it; None for a tensor outside the layers.
+    those that hold it; None for a tensor outside the layers. `stored_bytes` are those of an element
+    in the model's files, scales included, where the files say; 0 where they do not.
     """
 
     name: str
@@ -43,6 +44,7 @@ class Tensor:
     n_in: int = 0
     n_out: int = 0
     layers: tuple[int, ...] | None = None
+    stored_bytes: float = 0.0
 
     @property
     def size(self) -> int:
@@ -94,6 +96,18 @@ class Experts:
 
 
 @dataclass(frozen=True, slots=True)
+class Stored:
+    """How a model's files store its weights, in words, and the weight type nearest to that.
+
+    Not `trains`: trainers turn the weights back into 16 bit before they train adapters on them.
+    """
+
+    kind: str
+    note: str
+    trains: bool = True
+
+
+@dataclass(frozen=True, slots=True)
 class Model:
     """Shape and tensors. `tied`: the head is the embedding, which then stands once in `tensors`.
 
@@ -101,6 +115,7 @@ class Model:
     `dropout` the largest of its dropout probabilities; `buffer_bytes` those of tensors that are no
     parameters and live on the GPU all the time. `leaves_out` names what of it is not counted.
     `labels`: its head classifies, None for a language model, 0 without a head.
+    `warnings` are sentences on its configuration for the first screen.
     """
 
     name: str
@@ -118,6 +133,8 @@ class Model:
     dropout: float = 0.0
     buffer_bytes: int = 0
     leaves_out: tuple[str, ...] = ()
+    stored: Stored | None = None
+    warnings: tuple[str, ...] = ()
     style: Style = LLAMA
     labels: int | None = None
 

@@ -6,15 +6,9 @@ from collections import Counter
 from typing import TYPE_CHECKING
 
 from tokmill.bill.formula import Formula
+from tokmill.bill.models.weight_types import PLAIN_BYTES
 from tokmill.bill.states.parallel import state_ranks
-from tokmill.bill.states.precision import (
-    QUANTIZED,
-    SCHEMES,
-    WEIGHT_BYTES,
-    frozen_type,
-    precision_of,
-    scheme_of,
-)
+from tokmill.bill.states.precision import SCHEMES, precision_of, scheme_of
 from tokmill.bill.states.sharding import sharding_of
 
 if TYPE_CHECKING:
@@ -98,7 +92,7 @@ def _is_table_of_ids(held: RankTensor) -> bool:
 
 
 def _is_fp32(held: RankTensor) -> bool:
-    return held.weight_bytes == WEIGHT_BYTES["fp32"]
+    return held.weight_bytes == PLAIN_BYTES["fp32"]
 
 
 def gathered_line(tensors: tuple[RankTensor, ...], training: TrainingSettings) -> Line | None:
@@ -113,10 +107,8 @@ def gathered_line(tensors: tuple[RankTensor, ...], training: TrainingSettings) -
         live = min(sum(held.count for held in tensors), MAX_LIVE_PARAMETERS + PREFETCH_BUCKET)
         symbols = {"q_computed": computed, "P_unit": largest}
         return GATHERED_ZERO.line(symbols, high_bytes=computed * (live + largest))
-    if frozen_type(training) in QUANTIZED:
-        small = [held.size for held in tensors if held.weight_bytes < WEIGHT_BYTES["bf16"]]
-        return DEQUANTIZED.line({"q_computed": computed, "P_unit": max(small, default=0)})
-    return None
+    small = [held.size for held in tensors if held.weight_bytes < PLAIN_BYTES["bf16"]]
+    return DEQUANTIZED.line({"q_computed": computed, "P_unit": max(small)}) if small else None
 
 
 def bucket_line(tensors: tuple[RankTensor, ...], training: TrainingSettings) -> Line | None:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from tokmill.bill.models.weight_types import PLAIN_BYTES
 from tokmill.bill.states.parallel import state_ranks
-from tokmill.bill.states.precision import QUANTIZED
 from tokmill.errors import UsageError
 
 if TYPE_CHECKING:
@@ -122,7 +122,7 @@ def _of_adapters(training: TrainingSettings) -> Iterator[str]:
             f"weights: {training.weights} is for weights that are not trained, but adapter is "
             f"none and all are; choose an adapter, or set precision instead"
         )
-    if training.adapter == "qlora" and training.weights not in ("auto", *QUANTIZED):
+    if training.adapter == "qlora" and training.weights in PLAIN_BYTES:
         yield (
             f"adapter: qlora has a quantized base, found weights {training.weights}; choose "
             f"adapter lora"

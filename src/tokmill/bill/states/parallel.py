@@ -10,8 +10,8 @@ import math
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from tokmill.bill.models.adapters import adapter_tensors, is_plain_linear
-from tokmill.bill.states.precision import QUANTIZED, WEIGHT_BYTES, frozen_type, scheme_of
+from tokmill.bill.models.adapters import adapter_tensors
+from tokmill.bill.states.precision import frozen_bytes, scheme_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -103,8 +103,8 @@ def rank_tensors(model: Model, training: TrainingSettings) -> tuple[RankTensor, 
     adapters = adapter_tensors(model, training)
     base_is_trained = not adapters
     whole = (
-        *(_of_rank(t, model.attention, training, trained=base_is_trained) for t in model.tensors),
-        *(_of_rank(t, model.attention, training, trained=True) for t in adapters),
+        *(_of_rank(t, model, training, trained=base_is_trained) for t in model.tensors),
+        *(_of_rank(t, model, training, trained=True) for t in adapters),
     )
     if training.pipeline_parallel == 1:
         return whole
@@ -137,24 +137,17 @@ def _of_stage(
 
 
 def _of_rank(
-    tensor: Tensor, attention: Attention, training: TrainingSettings, *, trained: bool
+    tensor: Tensor, model: Model, training: TrainingSettings, *, trained: bool
 ) -> RankTensor:
     experts = training.expert_parallel if tensor.kind == "experts" else 1
     return RankTensor(
         tensor,
-        _rank_shape(tensor, attention, training.tensor_parallel, experts),
+        _rank_shape(tensor, model.attention, training.tensor_parallel, experts),
         tensor.layers,
         trained,
-        scheme_of(training).weight if trained else _frozen_bytes(tensor, training),
+        scheme_of(training).weight if trained else frozen_bytes(tensor, model, training),
         experts,
     )
-
-
-def _frozen_bytes(tensor: Tensor, training: TrainingSettings) -> float:
-    kind = frozen_type(training)
-    if kind in QUANTIZED and not is_plain_linear(tensor):
-        return WEIGHT_BYTES["bf16"]
-    return WEIGHT_BYTES[kind]
 
 
 def _rank_shape(tensor: Tensor, attention: Attention, ranks: int, experts: int) -> tuple[int, ...]:

@@ -1,4 +1,4 @@
-"""Bytes per parameter: the named precision schemes, and the types of frozen weights.
+"""Bytes per parameter: the named precision schemes, and what frozen weights take.
 
 "20 bytes per parameter" has two meanings. One is the scheme mixed-20: fp16 weights and gradients, a
 fp32 copy of the gradients, a fp32 copy of the weights and Adam's two moments, 2 + 2 + 4 + 12. The
@@ -11,7 +11,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from tokmill.bill.models.weight_types import PLAIN_BYTES, weight_bytes
+
 if TYPE_CHECKING:
+    from tokmill.bill.models.model import Model, Tensor
     from tokmill.settings.training import TrainingSettings
 
 
@@ -42,22 +45,8 @@ SCHEMES = {
     "bf16-states": Scheme(4, 4, 0, 0, 2, 4),
 }
 
-WEIGHT_BYTES = {
-    "fp32": 4,
-    "bf16": 2,
-    "fp16": 2,
-    "fp8": 1,
-    "int8": 1,
-    "int4": 0.5 + (2 + 0.5) / 128,
-    "nf4": 0.5 + 4 / 64,
-    "nf4-double": 0.5 + 1 / 64 + 4 / (64 * 256),
-}
-"""Bytes of a weight with the scales of its group. int4 (GPTQ, AWQ): a fp16 scale and a 4-bit zero
-for 128 weights. nf4 (bitsandbytes): a fp32 scale for 64 weights; doubly quantized, a byte for 64
-and a fp32 for 256 of those. fp8 and int8 have a scale for a matrix or a row, which is left out."""
-
-QUANTIZED = ("fp8", "int8", "int4", "nf4", "nf4-double")
-"""Types that only linear layers take; what else a model has stays in 16 bit."""
+UNSTACKED = ("fp8", "int8", "int4", "nf4", "nf4-double")
+"""Types that trainers give to modules: experts that are stacked in one tensor stay in 16 bit."""
 
 
 def precision_of(training: TrainingSettings) -> str:
@@ -87,4 +76,21 @@ def frozen_type(training: TrainingSettings) -> str:
         return training.weights
     if training.adapter == "qlora":
         return "nf4"
-    return "bf16" if SCHEMES[precision_of(training)].computed == WEIGHT_BYTES["bf16"] else "fp32"
+    return "bf16" if SCHEMES[precision_of(training)].computed == PLAIN_BYTES["bf16"] else "fp32"
+
+
+def frozen_bytes(tensor: Tensor, model: Model, training: TrainingSettings) -> float:
+    """Return the bytes of an element of a frozen tensor: as asked, or as the model's files have it.
+
+    mxfp4 becomes 16 bit first: transformers trains nothing on it (quantizer_mxfp4.is_trainable).
+    """
+    kind = frozen_type(training)
+    stored = model.stored
+    is_stored = stored is None or (
+        stored.trains and (kind != "nf4" or stored.kind.startswith(kind))
+    )
+    if training.weights == "auto" and tensor.stored_bytes and is_stored:
+        return tensor.stored_bytes
+    if tensor.kind == "experts" and kind in UNSTACKED:
+        return PLAIN_BYTES["bf16"]
+    return weight_bytes(kind, tensor, model)

@@ -6,13 +6,14 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from tokmill.bill.models.adapters import adapted
+from tokmill.bill.models.weight_types import PLAIN_BYTES
 from tokmill.bill.states.buffers import bucket_line, cast_line, gathered_line
 from tokmill.bill.states.contradictions import check_parallelism
 from tokmill.bill.states.offload import offloaded_lines
 from tokmill.bill.states.optimizer_step import step_line
 from tokmill.bill.states.optimizers import optimizer_lines
 from tokmill.bill.states.parallel import RankTensor, count_among, rank_tensors
-from tokmill.bill.states.precision import QUANTIZED, frozen_type
+from tokmill.bill.states.precision import UNSTACKED, frozen_bytes
 from tokmill.bill.states.sharding import sharding_of, shards
 from tokmill.bill.states.weights import gradients_line, weights_line
 
@@ -87,10 +88,10 @@ def rank_states(model: Model, training: TrainingSettings) -> States:
 def _left_out(model: Model, training: TrainingSettings) -> Iterator[str]:
     if training.adapter == "none":
         return
-    quantized = frozen_type(training) in QUANTIZED
+    quantized = any(frozen_bytes(t, model, training) < PLAIN_BYTES["bf16"] for t in model.tensors)
     if any(t.kind == "experts" for t in adapted(model, training.adapter_targets)):
         yield "the product of adapters on stacked experts, as large as the experts of a layer"
-    if model.experts and quantized:
+    if model.experts and training.weights in UNSTACKED:
         yield "quantized experts: stacked ones are counted in 16 bit"
     if training.sharding == "zero-3" and quantized:
         yield "matrices that are dequantized after ZeRO-3 gathered them"

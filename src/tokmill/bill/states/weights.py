@@ -5,15 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from tokmill.bill.formula import Formula
+from tokmill.bill.models.weight_types import PLAIN_BYTES
 from tokmill.bill.states.optimizers import FP32_BYTES
 from tokmill.bill.states.parallel import count_among
-from tokmill.bill.states.precision import (
-    QUANTIZED,
-    WEIGHT_BYTES,
-    frozen_type,
-    precision_of,
-    scheme_of,
-)
+from tokmill.bill.states.precision import precision_of, scheme_of
 from tokmill.bill.states.sharding import sharding_of, shards
 
 if TYPE_CHECKING:
@@ -29,8 +24,7 @@ WEIGHTS = Formula(
     "weights",
     "(q_trained * P_trained + q_frozen * P_frozen + q_quantized * P_quantized) / shards + buffers",
     f"{ZERO}; 4 bit: QLoRA (Dettmers et al. 2023)",
-    "exact; scales of fp8 and int8 (0.1 %) are left out; upper bound: what is not quantized in "
-    "fp32, as peft prepares it",
+    "exact, scales included; upper bound: what is not quantized in fp32, as peft prepares it",
 )
 GRADIENTS = Formula(
     "gradients",
@@ -44,27 +38,30 @@ def weights_line(tensors: tuple[RankTensor, ...], model: Model, training: Traini
     """Return the weights of the rank's `tensors` and the model's buffers."""
     symbols = weight_symbols(tensors, training) | {"buffers": model.buffer_bytes}
     more = 0.0
-    if frozen_type(training) in QUANTIZED:
+    if symbols["P_quantized"]:
         more = (FP32_BYTES - symbols["q_frozen"]) * symbols["P_frozen"] / symbols["shards"]
-    return WEIGHTS.line(symbols, high_bytes=WEIGHTS.evaluate(symbols) + round(more))
+    is_stored = training.weights == "auto" and any(
+        held.weight_bytes == held.tensor.stored_bytes for held in tensors if not held.trained
+    )
+    note = model.stored.note if model.stored and is_stored else ""
+    return WEIGHTS.line(symbols, high_bytes=WEIGHTS.evaluate(symbols) + round(more), note=note)
 
 
 def weight_symbols(tensors: Iterable[RankTensor], training: TrainingSettings) -> dict[str, float]:
     """Return bytes and elements of trained, frozen and quantized weights."""
-    kind = frozen_type(training)
     ranks = shards(training, shared=sharding_of(training).weights)
-    found = {"P_trained": 0, "P_frozen": 0, "P_quantized": 0}
+    symbols: dict[str, float] = {"shards": ranks}
+    parts: dict[str, list[RankTensor]] = {"trained": [], "frozen": [], "quantized": []}
     for held in tensors:
-        quantized = held.weight_bytes < WEIGHT_BYTES["bf16"]
-        part = "P_trained" if held.trained else "P_quantized" if quantized else "P_frozen"
-        found[part] += held.among(ranks).count
-    return {
-        **found,
-        "q_trained": scheme_of(training).weight,
-        "q_frozen": WEIGHT_BYTES["bf16" if kind in QUANTIZED else kind],
-        "q_quantized": WEIGHT_BYTES[kind],
-        "shards": ranks,
-    }
+        quantized = held.weight_bytes < PLAIN_BYTES["bf16"]
+        parts["trained" if held.trained else "quantized" if quantized else "frozen"].append(
+            held.among(ranks)
+        )
+    for part, held_of in parts.items():
+        symbols[f"P_{part}"] = elements = sum(held.count for held in held_of)
+        n_bytes = sum(held.count * held.weight_bytes for held in held_of)
+        symbols[f"q_{part}"] = n_bytes / elements if elements else 0.0
+    return symbols
 
 
 def gradients_line(trained: tuple[RankTensor, ...], training: TrainingSettings) -> Line:

@@ -1,0 +1,189 @@
+"""Weights as a model's files store them, by `quantization_config` of its config.json.
+
+AWQ, GPTQ, bitsandbytes, mxfp4, fp8 and compressed-tensors; scales and zeros are counted as these
+tools lay them out. What a method leaves alone (embedding, head, routers, modules that the
+configuration names) stays in 16 bit.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from tokmill.bill.models.model import Stored
+from tokmill.bill.models.weight_types import MATRIX_BYTES, is_matrix
+from tokmill.errors import UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from tokmill.bill.models.model import Model, Tensor
+
+KEYS = ("quantization_config", "compression_config")
+KEPT_BYTES = 2.0
+_LIST_KEYS = ("modules_to_not_convert", "llm_int8_skip_modules", "ignore")
+_BOUNDARY = r"(?:(?<=\.)|(?=\.|$))"
+
+
+@dataclass(frozen=True, slots=True)
+class Method:
+    """How a method stores a matrix: bytes of an element, and whether the head is one of them."""
+
+    stored: Stored
+    element: Callable[[Tensor], float]
+    head: bool = False
+    experts_only: bool = False
+
+
+def as_stored(model: Model, config: Mapping[str, Any], where: str) -> Model:
+    """Return the model with the bytes of its weights as its quantization_config says.
+
+    A method that is not known leaves the model as it is, with a warning.
+
+    Raises:
+        UsageError: a value of the configuration is wrong.
+    """
+    found = next((config[key] for key in KEYS if isinstance(config.get(key), dict)), None)
+    if not found:
+        return model
+    name = str(found.get("quant_method"))
+    try:
+        method = METHODS[name](found) if name in METHODS else None
+        lists = (found.get(key) or [] for key in _LIST_KEYS)
+        skipped = [re.compile(_pattern(each)) for names in lists for each in names]
+    except (TypeError, ValueError, KeyError, AttributeError, re.error) as error:
+        raise UsageError(
+            f"{where}: quantization_config of {name}: cannot be read ({error!r})"
+        ) from error
+    if method is None:
+        warning = (
+            f"{where}: quantization_config of {name} is not read: weights are billed in 16 bit; "
+            "give --weight-type (and --weights for the base of an adapter)"
+        )
+        return replace(model, warnings=(*model.warnings, warning))
+    tensors = tuple(_stored(tensor, method, skipped) for tensor in model.tensors)
+    note = f"{method.stored.note} (quantization_config)"
+    return replace(model, tensors=tensors, stored=replace(method.stored, note=note))
+
+
+def _stored(tensor: Tensor, method: Method, skipped: list[re.Pattern[str]]) -> Tensor:
+    is_head = method.head and tensor.module == "head" and tensor.kind == "linear"
+    if not (is_head or is_matrix(tensor)) or (method.experts_only and tensor.kind != "experts"):
+        return tensor
+    module = tensor.name.removesuffix(".weight")
+    layers = tensor.layers or (0,)
+    kept = sum(any(each.search(module.format(at)) for each in skipped) for at in layers)
+    if kept == len(layers):
+        return tensor
+    quantized = (len(layers) - kept) * method.element(tensor)
+    return replace(tensor, stored_bytes=(quantized + kept * KEPT_BYTES) / len(layers))
+
+
+def _pattern(name: str) -> str:
+    """Return a pattern for a name that is not converted: its start, its end, or an expression.
+
+    As transformers reads them (quantizers_utils.should_convert_module); `re:` is
+    compressed-tensors' mark of an expression.
+    """
+    if name.startswith("re:"):
+        return f"^(?:{name[3:]})"
+    return rf"^(?:{name}){_BOUNDARY}|(?:^|\.){re.escape(name)}$"
+
+
+def _grouped(bits: int, size: int, *, zeros: bool) -> Callable[[Tensor], float]:
+    """Return the bytes of groups of `size` with a 16-bit scale; -1 is a group for a row."""
+    if bits not in (2, 3, 4, 8) or (size < 1 and size != -1):
+        raise ValueError(f"bits {bits}, group_size {size}")
+    per_group = 2 + (bits / 8 if zeros else 0)
+    return lambda tensor: bits / 8 + per_group / (tensor.n_in if size == -1 else size)
+
+
+def _group_note(method: str, bits: int, size: int) -> str:
+    groups = "a group a row" if size == -1 else f"groups of {size}"
+    return f"{method}, {bits} bit, {groups}"
+
+
+def _awq(config: Mapping[str, Any]) -> Method:
+    bits, size = config.get("bits", 4), config.get("group_size", 128)
+    note = _group_note("AWQ", bits, size)
+    return Method(Stored("int4", note), _grouped(bits, size, zeros=True))
+
+
+def _gptq(config: Mapping[str, Any]) -> Method:
+    """Return GPTQ's layout: as AWQ's, and an int32 for each input feature (g_idx)."""
+    bits, size = config["bits"], config.get("group_size", 128)
+    groups = _grouped(bits, size, zeros=True)
+    stored = Stored("int4" if bits <= 4 else "int8", _group_note("GPTQ", bits, size))
+    head = bool(config.get("lm_head"))
+    return Method(stored, lambda tensor: groups(tensor) + 4 / tensor.n_out, head)
+
+
+def _bitsandbytes(config: Mapping[str, Any]) -> Method:
+    head = config.get("llm_int8_skip_modules") is not None
+    if config.get("load_in_8bit"):
+        stored = Stored("int8", "bitsandbytes, 8 bit")
+        return Method(stored, lambda tensor: 1 + 4 / tensor.n_in, head)
+    double = bool(config.get("bnb_4bit_use_double_quant"))
+    kind = "nf4-double" if double else "nf4"
+    note = f"bitsandbytes, {config.get('bnb_4bit_quant_type', 'fp4')}"
+    note += ", scales quantized again" if double else ""
+    return Method(Stored(kind, note), lambda _: MATRIX_BYTES[kind], head)
+
+
+def _mxfp4(_: Mapping[str, Any]) -> Method:
+    stored = Stored("mxfp4", "mxfp4, experts alone", trains=False)
+    return Method(stored, lambda _: MATRIX_BYTES["mxfp4"], experts_only=True)
+
+
+def _fp8(config: Mapping[str, Any]) -> Method:
+    """Return DeepSeek-V3's layout: a fp32 scale for a block, or one for a matrix."""
+    block = config.get("weight_block_size")
+    head = config.get("modules_to_not_convert") is not None
+    if not block:
+        return Method(Stored("fp8", "fp8, a scale for a matrix"), lambda _: 1.0, head)
+    high, wide = block
+    if min(high, wide) < 1:
+        raise ValueError(f"weight_block_size {block}")
+    stored = Stored("fp8", f"fp8, a scale for {high} x {wide}")
+    return Method(stored, lambda tensor: 1 + _blocks(tensor, high, wide) * 4, head)
+
+
+def _blocks(tensor: Tensor, high: int, wide: int) -> float:
+    """Return the blocks of a matrix for each of its elements."""
+    return -(-tensor.n_out // high) * -(-tensor.n_in // wide) / (tensor.n_out * tensor.n_in)
+
+
+def _fbgemm(_: Mapping[str, Any]) -> Method:
+    return Method(Stored("fp8", "fp8, a scale for a row"), lambda tensor: 1 + 4 / tensor.n_in)
+
+
+def _compressed(config: Mapping[str, Any]) -> Method | None:
+    """Return the layout of compressed-tensors, where all matrices share one."""
+    groups = list(config.get("config_groups", {}).values())
+    weights = groups[0].get("weights") if len(groups) == 1 else None
+    if not weights or groups[0].get("targets") != ["Linear"]:
+        return None
+    bits, strategy = weights["num_bits"], weights["strategy"]
+    sizes = {"group": weights.get("group_size"), "channel": -1}
+    kind = "fp8" if weights.get("type") == "float" else "int8" if bits == 8 else "int4"
+    head = config.get("ignore") is not None
+    if strategy == "tensor":
+        note = f"compressed-tensors, {bits} bit, a scale for a matrix"
+        return Method(Stored(kind, note), lambda _: bits / 8, head)
+    if strategy not in sizes:
+        return None
+    size = sizes[strategy]
+    element = _grouped(bits, size, zeros=not weights.get("symmetric", True))
+    return Method(Stored(kind, _group_note("compressed-tensors", bits, size)), element, head)
+
+
+METHODS: Mapping[str, Callable[[Mapping[str, Any]], Method | None]] = {
+    "awq": _awq,
+    "gptq": _gptq,
+    "bitsandbytes": _bitsandbytes,
+    "mxfp4": _mxfp4,
+    "fp8": _fp8,
+    "fbgemm_fp8": _fbgemm,
+    "compressed-tensors": _compressed,
+}

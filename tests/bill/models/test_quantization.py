@@ -1,0 +1,186 @@
+"""quantization_config: published sizes of files, and what is left in 16 bit."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tokmill.bill.models.known import known_config
+from tokmill.bill.models.load import load_model, model_from_config
+from tokmill.bill.models.model import Model
+from tokmill.errors import UsageError
+from tokmill.settings.model import ModelSettings
+
+AWQ = {"quant_method": "awq", "bits": 4, "group_size": 128, "zero_point": True, "version": "gemm"}
+GPTQ = {"quant_method": "gptq", "bits": 4, "group_size": 128, "desc_act": True, "sym": True}
+NF4 = {
+    "quant_method": "bitsandbytes", "load_in_4bit": True, "bnb_4bit_quant_type": "nf4",
+    "bnb_4bit_use_double_quant": True,
+}  # fmt: skip
+FP8 = {"quant_method": "fp8", "fmt": "e4m3", "weight_block_size": [128, 128]}
+PACKED = {
+    "quant_method": "compressed-tensors", "format": "pack-quantized", "ignore": ["lm_head"],
+    "config_groups": {
+        "group_0": {
+            "targets": ["Linear"],
+            "weights": {
+                "num_bits": 4, "type": "int", "strategy": "group", "group_size": 128,
+                "symmetric": True,
+            },
+        }
+    },
+}  # fmt: skip
+
+
+def quantized(name: str, config: Any, **more: Any) -> Model:
+    known = known_config(name)
+    assert known is not None
+    return model_from_config({**known[1], "quantization_config": config, **more})
+
+
+def size(model: Model) -> float:
+    return sum(tensor.count * (tensor.stored_bytes or 2) for tensor in model.tensors)
+
+
+@pytest.mark.parametrize(
+    ("name", "config", "gigabytes"),
+    [
+        ("llama-3-8b", AWQ, 5.73),
+        ("llama-3-8b", GPTQ, 5.73),
+        ("llama-3-8b", NF4, 5.70),
+        ("llama-2-7b", AWQ, 3.89),
+        ("llama-2-7b", GPTQ, 3.90),
+        ("mistral-7b-v0.1", AWQ, 4.15),
+        ("qwen2.5-7b", AWQ, 5.57),
+    ],
+)
+def test_the_weights_are_within_0_3_percent_of_the_published_file(
+    name: str, config: dict[str, Any], gigabytes: float
+) -> None:
+    assert size(quantized(name, config)) / 1e9 == pytest.approx(gigabytes, rel=0.003)
+
+
+def test_gpt_oss_has_the_bytes_of_its_files_exactly() -> None:
+    """`total_size` of model.safetensors.index.json."""
+    published = {"gpt-oss-20b": 13_761_264_768, "gpt-oss-120b": 65_248_815_744}
+    for name, n_bytes in published.items():
+        assert size(load_model(ModelSettings(name=name))) == n_bytes
+
+
+def test_deepseek_v3_has_the_bytes_of_its_files_without_the_layer_of_next_tokens() -> None:
+    """688,586,727,753 B on the Hub: its layer 61 stands beside embedding and head once more."""
+    model = load_model(ModelSettings(name="deepseek-v3"))
+    last = sum(t.size * (t.stored_bytes or 2) for t in model.tensors if t.layers and 60 in t.layers)
+    beside = 2 * 2 * 129280 * 7168 + 2 * 2 * 7168 * 7168
+    assert size(model) + last + beside == pytest.approx(688_586_727_753, rel=1e-4)
+
+
+def test_embedding_head_and_norms_are_not_quantized() -> None:
+    kept = {
+        tensor.module for tensor in quantized("llama-3-8b", AWQ).tensors if not tensor.stored_bytes
+    }
+    assert kept == {"embedding", "head", "norm"}
+    routers = quantized("mixtral-8x7b", AWQ).tensors
+    assert {tensor.module for tensor in routers if tensor.stored_bytes} == {"attention", "experts"}
+
+
+def by_name(model: Model) -> dict[str, float]:
+    return {tensor.name: tensor.stored_bytes for tensor in model.tensors}
+
+
+@pytest.mark.parametrize(
+    ("key", "names"),
+    [
+        ("modules_to_not_convert", ["model.layers.*.self_attn"]),
+        ("llm_int8_skip_modules", ["q_proj", "k_proj", "v_proj", "o_proj"]),
+        ("ignore", ["re:.*self_attn.*"]),
+    ],
+)
+def test_named_modules_stay_in_16_bit(key: str, names: list[str]) -> None:
+    found = by_name(quantized("llama-3-8b", {**AWQ, key: names}))
+    assert not any(n_bytes for name, n_bytes in found.items() if "self_attn" in name)
+    assert found["model.layers.{}.mlp.up_proj.weight"] == 0.5 + 2.5 / 128
+
+
+def test_a_module_of_one_layer_stays_in_16_bit_there() -> None:
+    names = ["model.layers.3.mlp.down_proj", "model.layers.31"]
+    found = by_name(quantized("llama-3-8b", {**AWQ, "modules_to_not_convert": names}))
+    element = 0.5 + 2.5 / 128
+    assert found["model.layers.{}.mlp.down_proj.weight"] == (30 * element + 2 * 2) / 32
+    assert found["model.layers.{}.mlp.up_proj.weight"] == (31 * element + 2) / 32
+
+
+def test_a_head_that_no_list_names_is_quantized_with_the_other_matrices() -> None:
+    assert by_name(quantized("llama-3-8b", {**NF4, "llm_int8_skip_modules": ["vision"]}))[
+        "lm_head.weight"
+    ] == pytest.approx(0.51587, abs=1e-5)
+    assert not by_name(quantized("llama-3-8b", {**PACKED}))["lm_head.weight"]
+    assert by_name(quantized("llama-3-8b", {**GPTQ, "lm_head": True}))["lm_head.weight"]
+
+
+@pytest.mark.parametrize(
+    ("config", "element"),
+    [
+        ({**AWQ, "group_size": -1}, 0.5 + 2.5 / 4096),
+        ({**AWQ, "group_size": 64}, 0.5 + 2.5 / 64),
+        ({**GPTQ, "bits": 8}, 1 + 3 / 128 + 4 / 4096),
+        ({"quant_method": "bitsandbytes", "load_in_4bit": True}, 0.5625),
+        ({"quant_method": "bitsandbytes", "load_in_8bit": True}, 1 + 4 / 4096),
+        (FP8, 1 + 4 / 128**2),
+        ({"quant_method": "fp8"}, 1.0),
+        ({"quant_method": "fbgemm_fp8"}, 1 + 4 / 4096),
+        (PACKED, 0.5 + 2 / 128),
+    ],
+)
+def test_an_element_has_the_bytes_of_its_method_with_scales(
+    config: dict[str, Any], element: float
+) -> None:
+    model = quantized("llama-3-8b", config)
+    assert by_name(model)["model.layers.{}.self_attn.q_proj.weight"] == element
+    assert model.stored is not None
+    assert model.stored.note.endswith("(quantization_config)")
+
+
+def test_partial_blocks_of_fp8_have_a_scale_of_their_own() -> None:
+    small = {"num_hidden_layers": 1, "hidden_size": 130, "num_attention_heads": 1, "head_dim": 130}
+    found = by_name(quantized("llama-3-8b", FP8, **small, num_key_value_heads=1))
+    assert found["model.layers.{}.self_attn.q_proj.weight"] == 1 + 4 * 4 / 130**2
+
+
+@pytest.mark.parametrize("method", ["hqq", "", None, ["awq"]])
+def test_a_method_that_is_not_known_is_a_warning_and_16_bit(method: object) -> None:
+    model = quantized("llama-3-8b", {"quant_method": method, "bits": 4})
+    assert size(model) == 2 * 8_030_261_248
+    assert "is not read: weights are billed in 16 bit; give --weight-type" in model.warnings[0]
+
+
+def test_compressed_tensors_of_several_layouts_are_not_read() -> None:
+    groups = {"a": PACKED["config_groups"]["group_0"], "b": {}}
+    assert quantized("llama-3-8b", {**PACKED, "config_groups": groups}).warnings
+
+
+def test_no_configuration_is_no_warning() -> None:
+    for nothing in (None, {}):
+        model = quantized("llama-3-8b", nothing)
+        assert (model.warnings, model.stored) == ((), None)
+
+
+@pytest.mark.parametrize(
+    "config",
+    [
+        {**AWQ, "bits": "4"},
+        {**AWQ, "bits": 5},
+        {**AWQ, "group_size": 0},
+        {"quant_method": "gptq"},
+        {**FP8, "weight_block_size": [128]},
+        {**FP8, "weight_block_size": [0, 128]},
+        {**AWQ, "modules_to_not_convert": [3]},
+        {**AWQ, "modules_to_not_convert": ["("]},
+        {**PACKED, "config_groups": []},
+    ],
+)
+def test_a_wrong_value_is_one_line(config: dict[str, Any]) -> None:
+    with pytest.raises(UsageError, match=r"quantization_config of .*: cannot be read \(") as error:
+        quantized("llama-3-8b", config)
+    assert "\n" not in str(error.value)
