@@ -78,12 +78,13 @@ def _compare(settings: BillSettings, axes: tuple[str, ...], *, as_json: bool) ->
     from tokmill.bill.text.comparison import comparison_json, comparison_tables
 
     gpu = find_gpu(settings.training.gpu) if settings.training.gpu else None
-    read = read_axes(axes, settings.training)
-    found = compare(load_model(settings.model), settings.training, gpu, read)
+    model, axes_read = load_model(settings.model), read_axes(axes, settings.training)
+    found = compare(model, settings.training, gpu, axes_read)
     if as_json:
         show_json(comparison_json(found))
-    else:
-        print_tables(comparison_tables(found, "" if gpu is None or "gpu" in read else gpu.name))
+        return
+    where = "" if gpu is None or "gpu" in axes_read else f" on {gpu.name}"
+    print_tables(comparison_tables(found, f"{model.name}: GPU memory of training{where}"))
 
 
 def _formulas(*, as_json: bool) -> None:

@@ -23,7 +23,7 @@ def peak(model, training):
     states = 1000 * model.layers
     states //= {"zero-3": training.gpus}.get(training.sharding, 1)
     states //= {"none": 1, "optimizer": 2, "all": 8}[training.offload]
-    states //= {"none": 1, "lora": 10}[training.adapter]
+    states //= {"none": 1, "lora": 10, "qlora": 20}[training.adapter]
     activations = training.micro_batch * training.sequence
     activations //= {"none": 1, "selective": 1, "full": 4}[training.checkpointing]
     n_bytes = states + activations

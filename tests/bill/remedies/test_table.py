@@ -72,7 +72,7 @@ def test_checkpointing_is_cheaper_than_offload():
         ("offload", {"sharding": "zero-3", "offload": "all"}, []),
         ("LoRA", {}, ["--adapter lora"]),
         ("LoRA", {"adapter": "dora"}, []),
-        ("QLoRA", {}, ["--adapter lora --weights nf4", "--adapter lora --weights nf4-double"]),
+        ("QLoRA", {}, ["--adapter qlora", "--adapter qlora --weights nf4-double"]),
         ("QLoRA", {"adapter": "dora", "weights": "nf4-double"}, ["--weights nf4"]),
         (
             "tensor parallelism", {"gpus": 16},

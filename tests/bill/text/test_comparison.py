@@ -15,12 +15,15 @@ def an_alternative(*values, gib=1, verdict=FITS, computation=1.0):
     return Alternative(values, gib * GIB, 0, 2 * gib * GIB, verdict, computation)
 
 
-def text(found: Comparison, gpu: str = "T4") -> list[str]:
+def text(found: Comparison) -> list[str]:
+    """Return the lines under the title."""
     out = io.StringIO()
     console = Console(file=out, width=100, color_system=None)
-    for table in comparison_tables(found, gpu):
+    for table in comparison_tables(found, "gpt2 on T4"):
         console.print(table)
-    return [" ".join(line.split()) for line in out.getvalue().splitlines()]
+    title, *lines = [" ".join(line.split()) for line in out.getvalue().splitlines()]
+    assert title == "gpt2 on T4"
+    return lines
 
 
 def test_a_row_has_settings_memory_verdict_and_computation():
@@ -33,7 +36,7 @@ def test_a_row_has_settings_memory_verdict_and_computation():
         ),
     )
     assert text(found) == [
-        "checkpointing micro-batch expected upper bound computation fits on T4",
+        "checkpointing micro-batch expected upper bound computation fits",
         "none 8 20.00 GiB 40.00 GiB x 1.00 no",
         "full 8 10.00 GiB 20.00 GiB x 1.31 by the estimate",
         "full 1 1.00 GiB 2.00 GiB x 1.00 yes",
@@ -43,7 +46,7 @@ def test_a_row_has_settings_memory_verdict_and_computation():
 
 def test_equal_computation_is_not_shown():
     found = Comparison(("gpu",), (an_alternative("T4"), an_alternative("A10")))
-    assert text(found, "")[0] == "gpu expected upper bound fits"
+    assert text(found)[0] == "gpu expected upper bound fits"
 
 
 def test_without_a_verdict_the_option_is_named():

@@ -26,7 +26,7 @@ AXES: Mapping[str, tuple[Any, ...]] = {
     "optimizer": ("adamw", "adamw-8bit", "adafactor", "lion", "sgd"),
     "sharding": ("ddp", "zero-1", "zero-2", "zero-3", "fsdp"),
     "checkpointing": ("none", "selective", "full"),
-    "adapter": ("none", "lora"),
+    "adapter": ("none", "lora", "qlora"),
     "offload": ("none", "optimizer", "all"),
     "attention": ("flash", "eager"),
     "loss": ("full", "fused"),

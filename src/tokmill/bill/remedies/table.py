@@ -10,12 +10,14 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from tokmill.bill.states.parallel import data_parallel, ranks_per_node, state_ranks
+from tokmill.bill.states.sharding import sharding_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
     from tokmill.bill.models.model import Model
     from tokmill.bill.remedies.case import Case, Changes
+    from tokmill.settings.training import TrainingSettings
 
     Candidates = Callable[[Case], Iterable[Changes]]
 
@@ -139,7 +141,9 @@ def _after(setting: str, *values: str) -> Candidates:
     return candidates
 
 
-_STAGES = {"ddp": 0, "zero-1": 1, "distributed-optimizer": 1, "zero-2": 2, "zero-3": 3, "fsdp": 3}
+def _stage(training: TrainingSettings) -> int:
+    """Return how many of optimizer states, gradients and weights are shared: ZeRO's stage."""
+    return sum(sharding_of(training))
 
 
 def _sharding(*stages: int) -> Candidates:
@@ -150,7 +154,7 @@ def _sharding(*stages: int) -> Candidates:
         if state_ranks(training) == 1:
             return
         for stage in stages:
-            if _STAGES[training.sharding] < stage:
+            if _stage(training) < stage:
                 megatron = training.framework == "megatron"
                 yield {"sharding": "distributed-optimizer" if megatron else f"zero-{stage}"}
 
@@ -180,7 +184,7 @@ def _eight_bit(case: Case) -> list[Changes]:
 
 def _offload(case: Case) -> Iterator[Changes]:
     training = case.training
-    stage = _STAGES[training.sharding]
+    stage = _stage(training)
     if training.offload == "none" and training.sharding != "fsdp":
         more = {"sharding": "zero-2"} if stage < 2 else {}
         yield {**more, "offload": "optimizer"}
@@ -193,11 +197,11 @@ def _lora(case: Case) -> list[Changes]:
     return [{"adapter": "lora"}] if case.training.adapter == "none" else []
 
 
-def _qlora(case: Case) -> Iterator[Changes]:
-    adapter = {"adapter": "lora"} if case.training.adapter == "none" else {}
-    for kind in ("nf4", "nf4-double"):
-        if case.training.weights != kind:
-            yield {**adapter, "weights": kind}
+def _qlora(case: Case) -> list[Changes]:
+    kinds = [kind for kind in ("nf4", "nf4-double") if case.training.weights != kind]
+    if case.training.adapter == "none":
+        return [{"adapter": "qlora"}, {"adapter": "qlora", "weights": "nf4-double"}]
+    return [{"weights": kind} for kind in kinds]
 
 
 def _smaller_model(smaller_models: Callable[[Model], tuple[Model, ...]]) -> Candidates:

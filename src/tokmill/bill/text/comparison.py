@@ -27,8 +27,9 @@ _VERDICTS = {
 }
 
 
-def comparison_tables(found: Comparison, gpu: str) -> Iterator[RenderableType]:
-    """Yield a row for each alternative, then what the settings cost; `gpu` is "" for none."""
+def comparison_tables(found: Comparison, title: str) -> Iterator[RenderableType]:
+    """Yield the title, a row for each alternative, and what the settings cost."""
+    yield one_line(title, "bold")
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
     for name in found.axes:
         table.add_column(Text(name.replace("_", "-")), no_wrap=True)
@@ -38,7 +39,7 @@ def comparison_tables(found: Comparison, gpu: str) -> Iterator[RenderableType]:
     for heading in ("expected", "upper bound", *(["computation"] if computed else [])):
         table.add_column(Text(heading), justify="right", no_wrap=True)
     if judged:
-        table.add_column(Text(f"fits on {gpu}" if gpu else "fits"))
+        table.add_column(Text("fits"), no_wrap=True)
     for each in found.alternatives:
         names = [one_line(str(value)) for value in each.values]
         table.add_row(*names, *_cells(each, computed=computed, judged=judged))
