@@ -128,8 +128,8 @@ def compared(
     training, masked = case
     for directory in directories:
         now = replace(machine, available_bytes=this_machine().available_bytes)
-        size = dataset_size(read_manifest(directory))
-        found = compare_loading(directory, training, size, now, torch=torch, masked=masked)
+        manifest = read_manifest(directory)
+        found = compare_loading(directory, manifest, training, now, torch=torch, masked=masked)
         if found.measured is not None:
             break
     return directory, found

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from tokmill.api.progress import Figures, Progress, RunObserver, clock
-from tokmill.bill.measuring.process_tree import PeakMemory
+from tokmill.bill.measuring.process_tree import Sampler
 from tokmill.executors.run import run
 from tokmill.recipes.spec import Increments
 
@@ -97,7 +97,7 @@ def progress_lines(
     """The lines about a run that reports at these times, where no bar can be drawn."""
     times, lines = iter([0.0, *seconds, 999.0]), []
     observer = RunObserver(
-        PeakMemory(), note=lines.append if notes else None, call=call, clock=lambda: next(times)
+        Sampler(), note=lines.append if notes else None, call=call, clock=lambda: next(times)
     )
     for _ in seconds:
         observer.progressed(
@@ -131,7 +131,7 @@ def test_a_run_says_its_percentage_and_the_time_left_in_a_log(
     lines: list[str] = []
     run(
         configure(tmp_path / "out", corpus),
-        RunObserver(PeakMemory(), note=lines.append, line_every_s=0.0),
+        RunObserver(Sampler(), note=lines.append, line_every_s=0.0),
     )
     last = [line for line in lines if line.startswith("progress")][-1]
     assert last.startswith("progress: 100%  ")

@@ -11,7 +11,6 @@ from typing import Any
 
 import pytest
 
-from tokmill.bill.dataset_size import DatasetSize
 from tokmill.cli.bill import Row, measured_rows, measured_table
 from tokmill.cli.screen import print_tables
 from tokmill.settings.training import LOADING, TrainingSettings
@@ -45,8 +44,10 @@ def test_every_strategy_is_measured_beside_its_prediction(
 
 @pytest.mark.skipif(sys.platform != "linux", reason="only RSS can be read here")
 def test_what_would_take_more_than_is_free_is_not_run(made: Path) -> None:
-    huge = DatasetSize("pretrain", 10**13, 1, 2, shards=1, largest_shard_tokens=10**13)
-    rows = {row.loading: row for row in measured_rows(made, TrainingSettings(sequence=16), huge)}
+    manifest = json.loads((made / "manifest.json").read_bytes())
+    manifest["totals"]["tokens"] = manifest["shards"][0]["tokens"] = 10**13
+    training = TrainingSettings(sequence=16)
+    rows = {row.loading: row for row in measured_rows(made, manifest, training)}
     assert rows["memmap"].measured_bytes
     for loading in ("read", "int64", "lists"):
         assert rows[loading].predicted_bytes > 10**13

@@ -7,7 +7,6 @@ import sys
 import pytest
 
 from bench.host_ram import make_dataset
-from tokmill.bill.dataset_size import dataset_size
 from tokmill.bill.host_ram.machine import MIB, TORCH_BYTES, Machine
 from tokmill.bill.measuring.loading import compare_loading, measure_interpreter
 from tokmill.bill.measuring.machine import this_machine
@@ -36,8 +35,8 @@ def test_predictions_hold_with_torch(
     training = TrainingSettings(
         loading=loading, loader_workers=workers, start_method=start, sequence=2048, micro_batch=8
     )
-    size = dataset_size(read_manifest(tmp_path))
-    found = compare_loading(tmp_path, training, size, machine, torch=True, masked=True)
+    manifest = read_manifest(tmp_path)
+    found = compare_loading(tmp_path, manifest, training, machine, torch=True, masked=True)
     assert found.holds, (found.predicted.n_bytes, found.measured)
 
 

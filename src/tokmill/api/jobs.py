@@ -86,9 +86,9 @@ def make_observed(
         TokmillError: see `make_dataset`.
     """
     from tokmill.api.progress import RunObserver
-    from tokmill.bill.measuring.process_tree import PeakMemory
+    from tokmill.bill.measuring.process_tree import Sampler
 
-    with PeakMemory() as memory:
+    with Sampler() as memory:
         observer = RunObserver(memory, note=note, warn=warn, bar=bar, call=call)
         try:
             manifest = make_dataset(config, observer, overwrite=overwrite)

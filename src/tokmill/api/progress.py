@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
     from tokmill.api.bar import Bar, NotebookBar
-    from tokmill.bill.measuring.process_tree import PeakMemory
+    from tokmill.bill.measuring.process_tree import Sampler
     from tokmill.recipes.spec import Increments
     from tokmill.run.plan import Plan
 
@@ -160,7 +160,7 @@ class RunObserver:
 
     def __init__(
         self,
-        memory: PeakMemory,
+        memory: Sampler,
         *,
         note: Callable[[str], None] | None = None,
         warn: Callable[[str], None] | None = None,
@@ -209,7 +209,8 @@ class RunObserver:
 
     def peak_memory_bytes(self) -> int:
         """See `Observer`."""
-        return self._memory.sample()
+        self._memory.sample()
+        return self._memory.peak.committed
 
     def ended(self) -> None:
         """Call back once more, after a run that reached its end."""

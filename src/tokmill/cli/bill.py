@@ -11,12 +11,11 @@ from tokmill.settings.training import LOADING
 from tokmill.words.plural import plural
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
     from pathlib import Path
 
     from rich.console import RenderableType
 
-    from tokmill.bill.dataset_size import DatasetSize
     from tokmill.bill.full_bill import FullBill
     from tokmill.settings.schema import Config
     from tokmill.settings.training import TrainingSettings
@@ -77,14 +76,16 @@ class Row:
     note: str = ""
 
 
-def measured_rows(directory: Path, training: TrainingSettings, size: DatasetSize) -> Iterator[Row]:
+def measured_rows(
+    directory: Path, manifest: Mapping[str, Any], training: TrainingSettings
+) -> Iterator[Row]:
     """Load a dataset with every strategy in a child process, and yield the memory of each.
 
     The trainer is one process with the DataLoader workers of the settings (of torch if installed).
     The memory of a bare interpreter is measured first and is part of the prediction.
 
     Raises:
-        UsageError: memory cannot be read, or the dataset holds less than a batch.
+        UsageError: the dataset holds less than a batch.
         WorkerError: a child failed.
     """
     from tokmill.bill.measuring.loading import compare_loading, has_torch, measure_interpreter
@@ -96,7 +97,7 @@ def measured_rows(directory: Path, training: TrainingSettings, size: DatasetSize
     for loading in LOADING:
         show(f"measuring: {loading}", err=True)
         how = replace(training, loading=loading, gpus=1, gpus_per_node=0)
-        found = compare_loading(directory, how, size, machine, torch=torch, masked=size.mask)
+        found = compare_loading(directory, manifest, how, machine, torch=torch, masked=True)
         predicted, measured = found.predicted.n_bytes, found.measured
         if measured is None:
             yield Row(loading, predicted, note=found.skipped)

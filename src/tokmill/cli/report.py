@@ -49,7 +49,7 @@ def command(
     if measure:
         from tokmill.cli.bill import measured_rows
 
-        rows = list(measured_rows(directory, found.settings.training, disk.size))
+        rows = list(measured_rows(directory, manifest, found.settings.training))
     if not as_json:
         show_rows(detail_rows(manifest, str(directory)))
         show()

@@ -41,9 +41,10 @@ PROBE_TEXT = "Hello, 世界! 123\n\tx = {}"
 class Usage:
     """Time and memory of a run.
 
-    Seconds of wall clock, and of CPU of all processes; peak memory is the sum of PSS over the
-    process tree. `text_bytes`: rendered by this attempt. `resumed_parts`: written by earlier ones.
-    `stage_s`: seconds of all threads by stage; stages overlap.
+    Seconds of wall clock, and of CPU of all processes; peak memory is what the process tree had
+    committed (anonymous and shared memory). `text_bytes`: rendered by this attempt.
+    `resumed_parts`: written by earlier ones. `stage_s`: seconds of all threads by stage; stages
+    overlap.
     """
 
     wall_s: float

@@ -5,16 +5,17 @@ from pathlib import Path
 
 import pytest
 
-from tokmill.bill.dataset_size import DatasetSize, dataset_size
+from tokmill.bill.dataset_size import dataset_size
 from tokmill.bill.formula import Bill, Formula
 from tokmill.bill.host_ram.machine import Machine
+from tokmill.bill.measuring import loading
+from tokmill.bill.measuring.child import Run
 from tokmill.bill.measuring.loading import (
     Comparison,
     Measured,
     compare_loading,
     measure_interpreter,
     predict,
-    run_of,
     small_ids,
 )
 from tokmill.bill.measuring.machine import this_machine
@@ -31,13 +32,13 @@ def machine() -> Machine:
     return Machine(available_bytes=this_machine().available_bytes, interpreter_bytes=bare)
 
 
-def size_of(directory: Path) -> DatasetSize:
-    return dataset_size(read_manifest(directory))
+def run_of(directory: Path, training: TrainingSettings) -> Run:
+    return loading.run_of(directory, read_manifest(directory), training, torch=False, masked=False)
 
 
 @LINUX
 @pytest.mark.parametrize(
-    ("loading", "workers", "start", "masked"),
+    ("strategy", "workers", "start", "masked"),
     [
         ("int64", 0, "fork", True),
         ("lists", 2, "fork", False),
@@ -45,16 +46,15 @@ def size_of(directory: Path) -> DatasetSize:
     ],
 )
 def test_predictions_hold_with_numpy_alone(
-    make_dataset, loading: str, workers: int, start: str, masked: bool
+    make_dataset, strategy: str, workers: int, start: str, masked: bool
 ):
     part = [7, 300, 8000, 9] * (MIB // 2)
     directory = make_dataset(part, part, masks=[[1, 0, 1, 1] * (MIB // 2)] * 2)
     training = TrainingSettings(
-        loading=loading, loader_workers=workers, start_method=start, sequence=2048, micro_batch=8
+        loading=strategy, loader_workers=workers, start_method=start, sequence=2048, micro_batch=8
     )
-    found = compare_loading(
-        directory, training, size_of(directory), machine(), torch=False, masked=masked
-    )
+    manifest = read_manifest(directory)
+    found = compare_loading(directory, manifest, training, machine(), torch=False, masked=masked)
     assert found.holds, (found.predicted.n_bytes / MIB, found.measured)
     assert found.masked == masked
 
@@ -63,7 +63,8 @@ def test_what_takes_too_much_memory_is_not_run(make_dataset):
     directory = make_dataset([1] * 8)
     training = TrainingSettings(sequence=4)
     poor = Machine(available_bytes=MIB)
-    found = compare_loading(directory, training, size_of(directory), poor, torch=False, masked=True)
+    manifest = read_manifest(directory)
+    found = compare_loading(directory, manifest, training, poor, torch=False, masked=True)
     assert found.measured is None
     assert found.skipped == "too little memory is free to measure it"
     assert not found.holds
@@ -74,8 +75,8 @@ def test_a_prediction_is_of_one_process_without_what_is_not_measured(make_datase
     training = TrainingSettings(
         gpus=8, loading="lists", sequence=4, pin_memory=True, loader_workers=1
     )
-    run = run_of(directory, training, torch=False, masked=False)
-    found = predict(run, training, size_of(directory), Machine(interpreter_bytes=MIB))
+    run, size = run_of(directory, training), dataset_size(read_manifest(directory))
+    found = predict(run, training, size, Machine(interpreter_bytes=MIB))
     assert [line.n_bytes for line in found.lines] == [
         MIB, 12 * MIB, 8 * 40, 8 * 32, 16 * 4, 3 * 16 * 4
     ]  # fmt: skip
@@ -83,8 +84,7 @@ def test_a_prediction_is_of_one_process_without_what_is_not_measured(make_datase
 
 def test_the_share_of_small_ids_is_counted_over_all_shards(make_dataset):
     directory = make_dataset([256] * 30 + [257] * 10, [257] * 40)
-    run = run_of(directory, TrainingSettings(sequence=4), torch=False, masked=False)
-    assert small_ids(run) == 0.375
+    assert small_ids(run_of(directory, TrainingSettings(sequence=4))) == 0.375
 
 
 @pytest.mark.parametrize(
@@ -92,7 +92,7 @@ def test_the_share_of_small_ids_is_counted_over_all_shards(make_dataset):
 )
 def test_a_prediction_holds_within_five_percent_and_32_mib(predicted: int, holds: bool):
     line = Formula("all", "x", "").line({"x": predicted * MIB})
-    measured = Measured({}, Usage(anonymous=60 * MIB, shared=40 * MIB), True, 200.0)
+    measured = Measured({}, Usage(anonymous=60 * MIB, shared=40 * MIB), 200.0)
     found = Comparison(TrainingSettings(), False, Bill("", (line,)), measured)
     assert found.holds == holds
     assert found.difference == (predicted - 100) * MIB

@@ -7,7 +7,6 @@ import psutil
 import pytest
 
 from tokmill.bill.measuring.machine import (
-    cgroup_memory,
     memory_limit,
     this_machine,
     usable_cores,
@@ -60,21 +59,6 @@ def test_no_limit_is_none(root: Path):
     assert memory_limit(root / "missing", root) == 0
     write(root / "memory/memory.limit_in_bytes", "9223372036854771712\n")
     assert memory_limit(membership(root, "4:memory:/\n"), root) == 0
-
-
-def test_what_a_cgroup_counts_has_the_same_names_in_both_versions(root: Path):
-    write(root / "two/memory.max", "max")
-    write(root / "two/memory.peak", "70\n")
-    write(root / "two/memory.current", "60\n")
-    write(root / "two/memory.stat", "anon 10\nfile 20\nshmem 5\nother 1\n")
-    expected = {"peak": 70, "current": 60, "anon": 10, "file": 20, "shmem": 5}
-    assert cgroup_memory(membership(root, "0::/two\n"), root) == expected
-    write(root / "memory/one/memory.limit_in_bytes", "9223372036854771712\n")
-    write(root / "memory/one/memory.max_usage_in_bytes", "70\n")
-    write(root / "memory/one/memory.usage_in_bytes", "60\n")
-    write(root / "memory/one/memory.stat", "total_rss 10\ntotal_cache 20\ntotal_shmem 5\n")
-    assert cgroup_memory(membership(root, "4:memory:/one\n"), root) == expected
-    assert cgroup_memory(root / "missing", root) == {}
 
 
 def test_this_machine_has_memory():

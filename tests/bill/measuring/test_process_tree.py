@@ -5,11 +5,18 @@ import os
 import subprocess
 import sys
 import threading
+import time
 
 import psutil
 import pytest
 
-from tokmill.bill.measuring.process_tree import PeakMemory, tree_memory_bytes
+from tokmill.bill.measuring.process_tree import (
+    IN_BACKGROUND,
+    MEASURING,
+    Sampler,
+    tree_of,
+    tree_usage,
+)
 
 MIB = 1 << 20
 
@@ -28,75 +35,81 @@ def touched_pages(n_bytes: int) -> mmap.mmap:
     return pages
 
 
+def committed() -> int:
+    return tree_usage(tree_of(os.getpid())).committed
+
+
 def test_the_memory_of_this_process_is_counted():
-    rss = psutil.Process().memory_info().rss
-    assert 0 < tree_memory_bytes() < 2 * rss + 512 * MIB
-    before = tree_memory_bytes()
+    before = committed()
     held = touched_pages(64 * MIB)
-    assert tree_memory_bytes() - before >= 60 * MIB
+    assert committed() - before >= 60 * MIB
     held.close()
 
 
 def test_the_memory_of_children_is_counted_until_they_end():
-    before = tree_memory_bytes()
+    before = committed()
     with subprocess.Popen(
         [sys.executable, "-c", CHILD], stdin=subprocess.PIPE, stdout=subprocess.PIPE
     ) as child:
         assert child.stdout is not None
         assert child.stdin is not None
         assert child.stdout.readline() == b"held\n"
-        assert tree_memory_bytes() - before >= 60 * MIB
+        assert committed() - before >= 60 * MIB
         child.stdin.close()
         child.wait(timeout=60)
-    assert tree_memory_bytes() - before < 60 * MIB
+    assert committed() - before < 60 * MIB
 
 
 def test_a_child_that_ended_and_is_not_waited_for_counts_nothing():
     with subprocess.Popen([sys.executable, "-c", ""]) as child:
         os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)
         assert psutil.Process(child.pid).status() == psutil.STATUS_ZOMBIE
-        with_zombie = tree_memory_bytes()
+        with_zombie = committed()
     # A live interpreter takes some 5 MiB, and this process changes a little by itself.
-    assert abs(with_zombie - tree_memory_bytes()) < 3 * MIB
+    assert abs(with_zombie - committed()) < 3 * MIB
 
 
 def test_the_peak_stays_when_the_memory_is_gone():
-    with PeakMemory(interval_s=60) as memory:
+    with Sampler(cpu_share=MEASURING) as sampler:
+        before = sampler.sample()
         held = touched_pages(64 * MIB)
-        high = memory.sample()
+        high = sampler.sample()
         held.close()
-        assert memory.sample() == high
-    assert memory.peak_bytes == high
+        assert sampler.sample().committed < high.committed
+    assert sampler.peak.committed >= high.committed >= before.committed + 60 * MIB
 
 
-def test_a_thread_samples_by_itself():
-    class Noted(PeakMemory):
-        """Says when the thread has taken a sample."""
-
-        def __init__(self) -> None:
-            super().__init__(interval_s=0.001)
-            self.was_sampled = threading.Event()
-
-        def sample(self) -> int:
-            peak = super().sample()
-            self.was_sampled.set()
-            return peak
-
-    with Noted() as memory:
-        assert memory.was_sampled.wait(timeout=60)
-    assert memory.peak_bytes > 0
-
-
-def test_the_thread_ends_with_the_context_even_after_an_error():
+def test_the_thread_samples_by_itself_and_ends_with_the_context_even_after_an_error():
     n_before = threading.active_count()
-    seen: list[int] = []
+    sampler = Sampler(cpu_share=MEASURING)
 
     def fail() -> None:
-        with PeakMemory(interval_s=60):
-            seen.append(threading.active_count() - n_before)
+        with sampler:
+            while not sampler.looks:
+                threading.Event().wait(0.001)
+            assert threading.active_count() == n_before + 1
             raise ValueError("mine")
 
     with pytest.raises(ValueError, match="mine"):
         fail()
-    assert seen == [1]
     assert threading.active_count() == n_before
+    assert sampler.peak.committed > 0
+
+
+@pytest.mark.parametrize(("share", "looks"), [(IN_BACKGROUND, 10), (MEASURING, 100)])
+def test_samples_take_their_share_of_a_processor_at_most(share: float, looks: int):
+    class Timed(Sampler):
+        """Keeps the processor time of its thread."""
+
+        cpu_s = 0.0
+
+        def _watch(self) -> None:
+            super()._watch()
+            self.cpu_s = time.thread_time()
+
+    start = time.perf_counter()
+    with Timed(cpu_share=share) as sampler:
+        while sampler.looks < looks:
+            threading.Event().wait(0.01)
+    wall_s = time.perf_counter() - start
+    assert sampler.cpu_s < share * wall_s + 0.05  # the first samples come at once

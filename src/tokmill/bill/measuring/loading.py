@@ -11,17 +11,15 @@ import tempfile
 import threading
 import time
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
-from pathlib import Path
+from dataclasses import dataclass, replace
 from typing import IO, TYPE_CHECKING, Any
 
 import numpy as np
 
+from tokmill.bill.dataset_size import dataset_size
 from tokmill.bill.host_ram.host import host_bill
 from tokmill.bill.measuring.child import MARKS, MODULE, Run
-from tokmill.bill.measuring.machine import cgroup_memory
-from tokmill.bill.measuring.process_tree import Usage, Watch
-from tokmill.dataset.reader import check_complete, read_manifest
+from tokmill.bill.measuring.process_tree import MEASURING, Sampler, Usage
 from tokmill.errors import UsageError, WorkerError
 from tokmill.words.plural import plural
 
@@ -49,15 +47,12 @@ read whole: their workers copy what they read."""
 class Measured:
     """Memory of a trainer with its workers, in bytes: at each of its marks, and the largest seen.
 
-    `torch`: it had a DataLoader of torch, else NumPy and multiprocessing alone. `looks_per_s`: how
-    often it was looked at. `cgroup`: what its cgroup counts at the end, see `cgroup_memory`.
+    `looks_per_s`: samples per second.
     """
 
     at: Mapping[str, Usage]
     peak: Usage
-    torch: bool
     looks_per_s: float
-    cgroup: Mapping[str, int] = field(default_factory=dict)
 
 
 def has_torch() -> bool:
@@ -71,25 +66,28 @@ def measure_interpreter(*, torch: bool) -> int:
     return measure(run).at["started"].committed
 
 
-def run_of(directory: Path, training: TrainingSettings, *, torch: bool, masked: bool) -> Run:
+def run_of(
+    directory: Path,
+    manifest: Mapping[str, Any],
+    training: TrainingSettings,
+    *,
+    torch: bool,
+    masked: bool,
+) -> Run:
     """Return the work of the child: to load a dataset as the settings say, and read from it.
 
     Args:
         directory: a finished dataset.
+        manifest: of that dataset.
         training: `loading`, `loader_workers`, `start_method`, `prefetch`, `micro_batch` and
             `sequence` are followed; there is one process, not one for each GPU.
         torch: the batches come from torch's DataLoader, else from NumPy and multiprocessing.
         masked: the masks are loaded too, if the dataset has any.
 
     Raises:
-        UsageError: there is no dataset, or it holds less than a batch.
-        StateError: the dataset is not finished.
-        VerifyError: its manifest is damaged.
+        UsageError: it holds less than a batch.
     """
-    manifest = read_manifest(directory)
-    check_complete(manifest, directory)
-    packing = (manifest["config"].get("sft") or {}).get("packing", 0)
-    sequence = training.sequence or packing or SEQUENCE
+    sequence = training.sequence or dataset_size(manifest).capacity or SEQUENCE
     tokens = sum(shard["tokens"] // sequence for shard in manifest["shards"]) * sequence
     if not manifest["totals"]["tokens"]:
         raise UsageError(f"{directory}: the dataset has no tokens: there is nothing to load")
@@ -114,10 +112,9 @@ def run_of(directory: Path, training: TrainingSettings, *, torch: bool, masked: 
 
 
 def measure(run: Run) -> Measured:
-    """Run the child, and look at it and all that it starts.
+    """Run the child, and sample the memory of it and of all that it starts.
 
     Raises:
-        UsageError: its memory cannot be read.
         WorkerError: it failed.
     """
     with tempfile.TemporaryFile() as errors, _started(errors) as child:
@@ -160,17 +157,14 @@ def _kill_group(child: subprocess.Popen[str]) -> None:
 def _watched(child: subprocess.Popen[str], run: Run) -> Measured:
     at: dict[str, Usage] = {}
     start = time.perf_counter()
-    with Watch(child.pid) as watch:
+    with Sampler(child.pid, MEASURING) as sampler:
         _tell(child, run.as_line())
         while "ended" not in at:
             mark = _mark(child)  # first: from here on the child stands still
-            at[mark] = watch.sample()
+            at[mark] = sampler.sample()
             _tell(child, "")
         child.wait()
-    if watch.error is not None:
-        raise watch.error
-    rate = watch.looks / (time.perf_counter() - start)
-    return Measured(at, watch.peak, run.torch, rate, cgroup_memory())
+    return Measured(at, sampler.peak, sampler.looks / (time.perf_counter() - start))
 
 
 def _tell(child: subprocess.Popen[str], line: str) -> None:
@@ -238,8 +232,8 @@ class Comparison:
 
 def compare_loading(
     directory: Path,
+    manifest: Mapping[str, Any],
     training: TrainingSettings,
-    size: DatasetSize,
     machine: Machine,
     *,
     torch: bool,
@@ -249,15 +243,15 @@ def compare_loading(
 
     Args:
         directory: the dataset.
+        manifest: of that dataset.
         training: strategy, workers and batches.
-        size: of the dataset.
         machine: with what a process takes that has only imported its packages; predictions above
             what is available there are not run.
         torch: whether torch's DataLoader is measured.
         masked: whether masks are loaded.
     """
-    run = run_of(directory, training, torch=torch, masked=masked)
-    predicted = predict(run, training, size, machine)
+    run = run_of(directory, manifest, training, torch=torch, masked=masked)
+    predicted = predict(run, training, dataset_size(manifest), machine)
     if predicted.n_bytes > MOST_OF_AVAILABLE * machine.available_bytes:
         why = "too little memory is free to measure it"
         return Comparison(training, run.masked, predicted, None, why)

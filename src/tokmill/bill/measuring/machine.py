@@ -23,15 +23,6 @@ _UNLIMITED = 1 << 62
 """Version 1 writes the largest number of pages for "no limit"."""
 
 _LIMITS = ("memory.max", "memory.limit_in_bytes")
-_USED = {
-    "peak": ("memory.peak", "memory.max_usage_in_bytes"),
-    "current": ("memory.current", "memory.usage_in_bytes"),
-}
-_STATES = {
-    "anon": ("anon", "total_rss"),
-    "file": ("file", "total_cache"),
-    "shmem": ("shmem", "total_shmem"),
-}
 
 
 def this_machine(*, torch: bool = True) -> Machine:
@@ -82,40 +73,11 @@ def memory_limit(membership: Path = MEMBERSHIP, root: Path = CGROUPS) -> int:
     """
     limits = [
         limit
-        for directory in memory_cgroups(membership, root)
+        for directory in _cgroups("memory", membership, root)
         for name in _LIMITS
         if 0 < (limit := _number(directory / name)) < _UNLIMITED
     ]
     return min(limits, default=0)
-
-
-def cgroup_memory(membership: Path = MEMBERSHIP, root: Path = CGROUPS) -> dict[str, int]:
-    """Return what this process's cgroup counts, in bytes: peak, current, anon, file, shmem.
-
-    Everything that runs in the cgroup is in it, and `current` holds page cache. What cannot be read
-    is left out.
-    """
-    directory = next(iter(memory_cgroups(membership, root)), None)
-    if directory is None:
-        return {}
-    found = {
-        key: number
-        for key, names in _USED.items()
-        for name in names
-        if (number := _number(directory / name)) > 0
-    }
-    state = dict(line.split(" ", 1) for line in _text(directory / "memory.stat").splitlines())
-    for key, names in _STATES.items():
-        for name in names:
-            if name in state:
-                found[key] = int(state[name])
-    return found
-
-
-def memory_cgroups(membership: Path, root: Path) -> list[Path]:
-    """Return the directories of this process's memory cgroup and of all above it, nearest first."""
-    found = _cgroups("memory", membership, root)
-    return [one for one in found if any((one / name).exists() for name in _LIMITS)]
 
 
 def _cgroups(controller: str, membership: Path, root: Path) -> list[Path]:

@@ -1,7 +1,7 @@
-"""Measure the memory that a tree of processes has committed: anonymous, shared, and file pages.
+"""Measure the memory that a tree of processes has committed, and its page cache.
 
-RSS and USS mislead if files are mapped or pages are shared, so the figures are sums of
-proportional shares (PSS) from /proc/PID/smaps_rollup.
+Committed is the sum of Pss_Anon and Pss_Shmem in /proc/PID/smaps_rollup: what the system must
+provide. RSS and USS mislead where files are mapped or pages are shared.
 """
 
 from __future__ import annotations
@@ -16,97 +16,8 @@ from typing import Self
 
 import psutil
 
-from tokmill.errors import UsageError
-
 PROC = Path("/proc")
-MOST_CPU = 0.01
-"""Share of one processor that sampling may take."""
-
-
-def tree_memory_bytes() -> int:
-    """Return the sum of PSS (proportional set size) over this process tree, in bytes.
-
-    Where /proc/PID/smaps_rollup is missing (macOS), the sum of RSS, which counts shared pages once
-    per process.
-    """
-    return sum(map(_memory_bytes, tree_of(os.getpid())))
-
-
-def tree_of(pid: int) -> list[int]:
-    """Return a process and all its descendants."""
-    try:
-        return [pid, *(child.pid for child in psutil.Process(pid).children(recursive=True))]
-    except psutil.Error:
-        return [pid]
-
-
-def pss_by_kind(pid: int, proc: Path = PROC) -> dict[str, int]:
-    """Return the fields of smaps_rollup of a process, such as `Pss` and `Pss_Anon`, in bytes.
-
-    Raises:
-        OSError: the process has ended, is a zombie, or may not be read.
-    """
-    lines = (proc / str(pid) / "smaps_rollup").read_text(encoding="utf-8").splitlines()
-    rows = (line.split() for line in lines[1:])
-    return {row[0].rstrip(":"): int(row[1]) << 10 for row in rows}
-
-
-def rss_bytes(pid: int) -> int:
-    """Return the RSS of a process; 0 if it has ended."""
-    try:
-        return int(psutil.Process(pid).memory_info().rss)
-    except psutil.Error:
-        return 0
-
-
-def _memory_bytes(pid: int) -> int:
-    try:
-        return pss_by_kind(pid)["Pss"]
-    except (OSError, KeyError):
-        return rss_bytes(pid)
-
-
-class PeakMemory:
-    """Samples `tree_memory_bytes` on a thread while the context is open, and keeps the largest."""
-
-    def __init__(self, interval_s: float = 0.1) -> None:
-        self._interval_s = interval_s
-        self._stop = threading.Event()
-        self._thread = threading.Thread(target=self._watch, daemon=True)
-        self.peak_bytes = 0
-
-    def __enter__(self) -> Self:
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._stop.set()
-        self._thread.join()
-
-    def sample(self) -> int:
-        """Take a sample now, and return the peak so far."""
-        self.peak_bytes = max(self.peak_bytes, tree_memory_bytes())
-        return self.peak_bytes
-
-    def _watch(self) -> None:
-        pause_s = self._interval_s
-        while not self._stop.wait(pause_s):
-            start = time.thread_time()
-            self.sample()
-            # For its PSS, the system walks all pages of a process: 5 ms for 500 MB.
-            pause_s = max(self._interval_s, (time.thread_time() - start) / MOST_CPU)
-
-
 SHM = Path("/dev/shm")  # noqa: S108 where shared memory lives, not a temporary file
-INTERVAL_S = 0.002
-"""Time between two samples; a sample takes 0.1 ms per process."""
-
-EXACT_S = 0.1
-"""Time between two exact samples; the cheap counters miss pages that are copied on write."""
-STILL_BYTES = 1 << 20
-"""If memory grows more than this during an exact sample, the sample is discarded."""
-TREE_S = 0.05
-"""Time between two searches for processes of the tree."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,27 +39,35 @@ class Usage:
         return self.anonymous + self.shared
 
 
+def tree_of(pid: int) -> list[int]:
+    """Return a process and all its descendants."""
+    try:
+        return [pid, *(child.pid for child in psutil.Process(pid).children(recursive=True))]
+    except psutil.Error:
+        return [pid]
+
+
 def tree_usage(pids: list[int], proc: Path = PROC) -> Usage:
     """Return the sum of the memory of processes; a process that has ended adds nothing.
 
     Shared memory counts even while no process maps it: a batch on its way from a worker to the
-    trainer is only an open file in /dev/shm. Where the system has no proportional shares by kind
-    (macOS, gVisor, Linux before 5.4), only RSS is read.
-
-    Raises:
-        UsageError: the system does not permit to read it.
+    trainer is only an open file in /dev/shm. Only RSS is read where the system has no proportional
+    shares by kind (macOS, gVisor, Linux before 5.4) or does not permit to read them.
     """
     if not _has_shares(proc):
-        return Usage(anonymous=sum(map(rss_bytes, pids)), exact=False)
+        return _resident(pids)
     anonymous = mapped = file = 0
     opened: dict[int, int] = {}
     device = SHM.stat().st_dev if SHM.exists() else -1
-    for pid in pids:
-        found = _shares(pid, proc)
-        anonymous += found.get("Pss_Anon", 0)
-        mapped += found.get("Pss_Shmem", 0)
-        file += found.get("Pss_File", 0)
-        opened |= _shared_files(pid, device)
+    try:
+        for pid in pids:
+            found = _shares(pid, proc)
+            anonymous += found.get("Pss_Anon", 0)
+            mapped += found.get("Pss_Shmem", 0)
+            file += found.get("Pss_File", 0)
+            opened |= _shared_files(pid, device)
+    except PermissionError:
+        return _resident(pids)
     return Usage(anonymous, max(mapped, sum(opened.values())), file)
 
 
@@ -156,24 +75,20 @@ def tree_usage(pids: list[int], proc: Path = PROC) -> Usage:
 def _has_shares(proc: Path) -> bool:
     try:
         return "Pss_Anon:" in (proc / "self" / "smaps_rollup").read_text(encoding="utf-8")
-    except PermissionError:  # the error comes when it is read
-        return True
     except OSError:
         return False
 
 
 def _shares(pid: int, proc: Path) -> dict[str, int]:
-    """Return the shares of a process by kind, in bytes; nothing if it has ended."""
+    """Return the shares of a process by kind, in bytes; nothing if it has ended or is a zombie."""
     try:
-        return pss_by_kind(pid, proc)
+        lines = (proc / str(pid) / "smaps_rollup").read_text(encoding="utf-8").splitlines()
     except PermissionError:
-        raise UsageError(
-            f"{proc / str(pid) / 'smaps_rollup'}: no permission to read memory details "
-            "(expected in a container without ptrace): measure outside of it, or leave out "
-            "--measure"
-        ) from None
-    except OSError:  # it has just ended, or is a zombie
+        raise
+    except OSError:
         return {}
+    rows = (line.split() for line in lines[1:])
+    return {name.rstrip(":"): int(size) << 10 for name, size, *_ in rows}
 
 
 def _shared_files(pid: int, device: int) -> dict[int, int]:
@@ -192,6 +107,16 @@ def _shared_files(pid: int, device: int) -> dict[int, int]:
     return found
 
 
+def _resident(pids: list[int]) -> Usage:
+    total = 0
+    for pid in pids:
+        try:
+            total += psutil.Process(pid).memory_info().rss
+        except psutil.Error:
+            continue
+    return Usage(anonymous=total, exact=False)
+
+
 def _cheap_bytes(pids: list[int]) -> int:
     """Return anonymous memory from cheap counters; pages shared by a fork count in each process."""
     total = 0
@@ -204,20 +129,30 @@ def _cheap_bytes(pids: list[int]) -> int:
     return total * os.sysconf("SC_PAGE_SIZE")
 
 
-class Watch:
-    """Samples a tree of processes on a thread and keeps the largest `Usage.committed`.
+IN_BACKGROUND = 0.008
+"""Share of one processor that sampling takes at most beside other work."""
+MEASURING = 1.0
+"""The same where measuring is the work: some hundred samples a second."""
 
-    It takes some hundred samples a second. An exact sample takes 5 ms per mapped GB, so it is
-    repeated every `exact_s` at most, and when a process starts or ends; samples between them add
-    the growth of anonymous memory since then. `error`: the error that stopped it, if any.
+LOOK_S, EXACT_S, TREE_S = 0.002, 0.1, 0.05
+"""Least seconds between two cheap samples, two exact ones, two searches for new processes."""
+STILL_BYTES = 1 << 20
+"""If memory changes more than this during an exact sample, the sample is discarded."""
+
+
+class Sampler:
+    """Samples a tree of processes on a thread while the context is open; keeps the largest `Usage`.
+
+    An exact sample takes 5 ms per mapped GB. Samples between two exact ones add the growth of a
+    cheap counter to the last exact one. Each kind of sample is repeated as often as its third of
+    `cpu_share` allows. `looks` counts the samples.
     """
 
-    def __init__(self, pid: int, exact_s: float = EXACT_S) -> None:
-        self.pid = pid
-        self._exact_s = exact_s
+    def __init__(self, pid: int | None = None, cpu_share: float = IN_BACKGROUND) -> None:
+        self._pid = os.getpid() if pid is None else pid
+        self._share = cpu_share / 3
         self.peak = Usage()
         self.looks = 0
-        self.error: UsageError | None = None
         self._lock = threading.Lock()
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._watch, daemon=True)
@@ -232,7 +167,7 @@ class Watch:
 
     def sample(self) -> Usage:
         """Take an exact sample now."""
-        usage = tree_usage(tree_of(self.pid))
+        usage = tree_usage(tree_of(self._pid))
         self._note(usage)
         return usage
 
@@ -241,31 +176,26 @@ class Watch:
             self.peak = max(self.peak, usage, key=lambda one: one.committed)
 
     def _watch(self) -> None:
-        try:
-            while not self._stop.is_set():
-                self._watch_tree(tree_of(self.pid))
-        except UsageError as error:
-            self.error = error
-
-    def _watch_tree(self, pids: list[int]) -> None:
-        """Sample processes until one starts or ends.
-
-        The first sample waits a little: before its exec, a child process is a copy of its parent.
-        """
-        exact, cheap, next_exact, next_tree = Usage(), 0, 0.0, time.monotonic() + TREE_S
-        while not self._stop.wait(INTERVAL_S):
+        pids, exact, counted = tree_of(self._pid), Usage(), 0
+        next_exact = next_tree = 0.0
+        pause_s = LOOK_S  # before its exec, a child process is a copy of its parent
+        while not self._stop.wait(pause_s):
             self.looks += 1
-            now, before = time.monotonic(), _cheap_bytes(pids)
+            start, now = time.thread_time(), time.monotonic()
+            count = _cheap_bytes(pids)
+            pause_s = self._pause_s(LOOK_S, start)
             if now >= next_exact:
-                usage = tree_usage(pids)
-                after = _cheap_bytes(pids)
-                if not next_exact or abs(after - before) < STILL_BYTES:
-                    exact, cheap = usage, after
-                took_s = time.monotonic() - now
-                next_exact, before = now + max(self._exact_s, 3 * took_s), after
-            grown = max(before - cheap, 0)
-            self._note(replace(exact, anonymous=exact.anonymous + grown))
+                before, usage, count = count, tree_usage(pids), _cheap_bytes(pids)
+                if not next_exact or abs(count - before) < STILL_BYTES:
+                    exact, counted = usage, count
+                next_exact = now + self._pause_s(EXACT_S, start)
+            self._note(replace(exact, anonymous=exact.anonymous + max(count - counted, 0)))
             if now >= next_tree:
-                next_tree = now + TREE_S
-                if tree_of(self.pid) != pids:
-                    return
+                start, found = time.thread_time(), tree_of(self._pid)
+                next_tree = now + self._pause_s(TREE_S, start)
+                if found != pids:
+                    pids, next_exact = found, 0.0
+
+    def _pause_s(self, least_s: float, start: float) -> float:
+        """Return the pause after work of this thread since `start`, which keeps to the share."""
+        return max(least_s, (time.thread_time() - start) / self._share)

@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tokmill.dataset.layout import SIDECARS
 from tokmill.errors import WorkerError
 from tokmill.settings.training import LAZY_LOADING
 
@@ -60,7 +59,7 @@ class Files:
         ]
 
     def _mask(self, path: Path, opened: Callable[[Path, Any], Any]) -> Any:
-        return opened(path.with_suffix(".mask"), SIDECARS["mask"])
+        return opened(path.with_suffix(".mask"), np.uint8)
 
 
 def memmap(files: Files) -> list[Body]:
