@@ -10,8 +10,8 @@ from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from bench.memory_cases import MODELS
-from tokmill.bill.formula import CUDA_CONTEXT
 from tokmill.bill.models.load import model_from_config
+from tokmill.bill.overhead import CUDA_CONTEXT
 from tokmill.bill.serving.inference import inference_bill
 from tokmill.bill.training_bill import allocated_bytes, training_bill
 from tokmill.settings.inference import InferenceSettings

@@ -6,8 +6,9 @@ import pytest
 
 from bench import gpu_grid
 from bench.gpu_cases import SHAPES, Memory, grid, of_bill, predicted
-from tokmill.bill.formula import CUDA_CONTEXT, FRAGMENTATION, Bill, Line
+from tokmill.bill.formula import Bill, Line
 from tokmill.bill.models.load import model_from_config
+from tokmill.bill.overhead import CUDA_CONTEXT, FRAGMENTATION
 
 GIB = 1 << 30
 ROW = {

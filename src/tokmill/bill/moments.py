@@ -85,7 +85,7 @@ class Stage:
 def moments_of(stage: Stage) -> Iterator[tuple[str, tuple[Line, ...]]]:
     """Yield the moments of a step that may be its peak, and what is there."""
     states, training = stage.states, stage.training
-    fsdp = training.sharding == "fsdp"
+    fsdp = training.sharding.startswith("fsdp")
     buckets = _present(states.buckets)
     standing = (states.weights, *states.optimizer, *(() if fsdp else buckets))
     working = (*standing, *_present(states.gathered))

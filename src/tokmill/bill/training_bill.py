@@ -13,11 +13,14 @@ from tokmill.bill.activations.layers import layer_parts
 from tokmill.bill.activations.megatron import megatron_layer
 from tokmill.bill.activations.part import Part
 from tokmill.bill.activations.situation import activation_symbols, situation
-from tokmill.bill.formula import CUDA_CONTEXT, FRAGMENTATION, Bill, overhead_lines
+from tokmill.bill.formula import Bill
 from tokmill.bill.moments import Stage, moments_of
+from tokmill.bill.overhead import CUDA_CONTEXT, FRAGMENTATION, overhead_lines
 from tokmill.bill.settled import settled
+from tokmill.bill.states.buffers import STREAMS_FSDP, streams_line
 from tokmill.bill.states.precision import precision_of
 from tokmill.bill.states.states import rank_states
+from tokmill.bill.states.weights import GRADIENTS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -44,7 +47,7 @@ class TrainingBill:
 
 def allocated_bytes(moment: Bill) -> int:
     """Return the bytes of a moment's tensors: all but what the allocator and the driver take."""
-    outside = (FRAGMENTATION.name, CUDA_CONTEXT.name)
+    outside = (FRAGMENTATION.name, CUDA_CONTEXT.name, STREAMS_FSDP.name)
     return sum(line.n_bytes for line in moment.lines if line.name not in outside)
 
 
@@ -68,12 +71,18 @@ def _bill(model: Model, states: States, stage: Stage, title: str, lines: tuple[L
     there = tuple(line for line in lines if line.high_bytes)
     allocated = sum(line.n_bytes for line in there)
     high = sum(line.high_bytes for line in there)
+    made = sum(line.n_bytes for line in there if line.name == GRADIENTS.name)
+    kept = streams_line(states.tensors, stage.training, states.gradients, made)
     leaves_out = dict.fromkeys(
         (*model.leaves_out, *states.leaves_out, *left_out(stage.at, stage.training))
     )
     return Bill(
         f"GPU memory, training: {title}",
-        (*there, *overhead_lines(allocated, high)),
+        (
+            *there,
+            *((kept,) if kept else ()),
+            *overhead_lines(allocated, high, stage.training.fragmentation),
+        ),
         tuple(leaves_out),
     )
 

@@ -174,6 +174,7 @@ class _Training(TypedDict, total=False):
     start_method: str
     prefetch: int
     pin_memory: bool
+    fragmentation: float
     mfu: float
     epochs: float
     tokens: Amount

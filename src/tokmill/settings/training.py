@@ -88,8 +88,12 @@ class TrainingSettings:
         choices=("hf", "megatron"),
     )  # fmt: skip
     sharding: str = runtime_setting(
-        "ddp", "Data parallelism: ddp, ZeRO stages, FSDP, or Megatron's distributed optimizer.",
-        choices=("ddp", "zero-1", "zero-2", "zero-3", "fsdp", "distributed-optimizer"),
+        "ddp",
+        "Data parallelism: ddp, ZeRO stages, FSDP (fsdp-grad-op: weights stay gathered after the "
+        "forward pass), or Megatron's distributed optimizer.",
+        choices=(
+            "ddp", "zero-1", "zero-2", "zero-3", "fsdp", "fsdp-grad-op", "distributed-optimizer",
+        ),
     )  # fmt: skip
     offload: str = runtime_setting(
         "none", "Offload to host RAM: optimizer states, or weights too (all).",
@@ -146,6 +150,10 @@ class TrainingSettings:
         2, "Batches that each worker loads in advance.", minimum=1, maximum=1 << 16
     )
     pin_memory: bool = runtime_setting(False, "Copy batches to pinned memory.")
+    fragmentation: float = runtime_setting(
+        0.3, "Fragmentation of GPU memory at the upper bound, as a fraction of allocated memory.",
+        minimum=0.0, maximum=1.0,
+    )  # fmt: skip
     mfu: float = runtime_setting(
         0.4, "Fraction of the GPU's peak FLOP/s that training reaches.", minimum=0.001, maximum=1.0
     )

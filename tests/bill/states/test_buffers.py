@@ -7,8 +7,9 @@ import pytest
 from tokmill.bill.formula import Line
 from tokmill.bill.models.load import load_model
 from tokmill.bill.models.model import Model
-from tokmill.bill.states.buffers import bucket_line, cast_line, gathered_line
+from tokmill.bill.states.buffers import bucket_line, cast_line, gathered_line, streams_line
 from tokmill.bill.states.parallel import RankTensor, rank_tensors
+from tokmill.bill.states.weights import gradients_line
 from tokmill.settings.model import ModelSettings
 from tokmill.settings.training import TrainingSettings
 
@@ -80,9 +81,9 @@ def test_fsdp_gathers_two_layers_and_what_is_outside() -> None:
     assert bytes_of(gathered_line(*held))[0] == 8 * LAYER
 
 
-def test_zero_3_gathers_weight_and_gradient_of_the_largest_module() -> None:
+def test_zero_3_keeps_a_billion_parameters_gathered_or_the_largest_module_alone() -> None:
     low, n_bytes, high = bytes_of(gathered_line(*of_llama(gpus=8, sharding="zero-3")))
-    assert (low, n_bytes) == (4 * 32_000 * 4096, 4 * 32_000 * 4096)
+    assert (low, n_bytes) == (4 * 32_000 * 4096, 2 * 10**9)
     assert high == 2 * (1_050_000_000 + 32_000 * 4096)
 
 
@@ -128,3 +129,20 @@ def test_deepspeed_has_buckets_of_half_a_billion_elements(sharding: str, element
 def test_fsdp_reduces_the_gradients_of_a_layer_in_fp32() -> None:
     line = bucket_line(*of_llama(gpus=8, sharding="fsdp"))
     assert bytes_of(line) == (4 * LAYER, 4 * LAYER, 4 * (LAYER + ENDS))
+
+
+def test_weights_that_stay_gathered_after_forward_have_no_buckets_of_deepspeed() -> None:
+    held = of_llama(gpus=8, sharding="fsdp-grad-op")
+    assert bytes_of(gathered_line(*held))[1] == 2 * LLAMA
+    assert bytes_of(bucket_line(*held))[1] == 4 * LAYER
+
+
+def test_memory_of_fsdps_streams_is_what_gradients_do_not_use_yet() -> None:
+    held, training = of_llama(gpus=8, sharding="fsdp")
+    gradients = gradients_line(held, training)
+    start = bytes_of(streams_line(held, training, gradients, 0))
+    end = bytes_of(streams_line(held, training, gradients, gradients.n_bytes))
+    assert start == (0, 4 * LLAMA // 8 + 2 * ENDS, 4 * LLAMA // 8 + 2 * ENDS)
+    assert end[1] == 2 * ENDS
+    assert streams_line(*of_llama(gpus=8, sharding="zero-3"), gradients, 0) is None
+    assert streams_line(*of_llama(sharding="fsdp"), gradients, 0) is None

@@ -67,3 +67,10 @@ def test_a_step_on_a_shard_takes_a_share() -> None:
 def test_zero_steps_on_one_flat_tensor() -> None:
     held = of_gpt2(sharding="zero-1", gpus=4, optimizer_step="for-loop")
     assert step_line(*held, 4).n_bytes == 2 * GPT2
+
+
+@pytest.mark.parametrize(
+    "settings", [{"framework": "megatron"}, {"sharding": "distributed-optimizer", "gpus": 4}]
+)
+def test_megatron_steps_with_a_fused_kernel(settings: dict[str, Any]) -> None:
+    assert taken(**settings) == 0

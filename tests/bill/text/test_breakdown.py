@@ -77,7 +77,7 @@ def test_a_verdict_stands_under_the_peak_of_training(gpu: str, expected: str):
 
 
 def test_what_would_make_it_fit_is_shown_with_every_remedy_alone():
-    shown = text(gpu="2GiB", micro_batch=16)
+    shown = text(gpu="3GiB", micro_batch=16)
     assert re.search(r"^  fits with --\S", shown, re.MULTILINE)
     assert re.search(r"^options that save memory +saves +peak +cost$", shown, re.MULTILINE)
     assert re.search(r"^  --checkpointing full +\d", shown, re.MULTILINE)

@@ -143,7 +143,8 @@ def _after(setting: str, *values: str) -> Candidates:
 
 def _stage(training: TrainingSettings) -> int:
     """Return how many of optimizer states, gradients and weights are shared: ZeRO's stage."""
-    return sum(sharding_of(training))
+    shared = sharding_of(training)
+    return shared.weights + shared.gradients + shared.optimizer
 
 
 def _sharding(*stages: int) -> Candidates:
@@ -185,7 +186,7 @@ def _eight_bit(case: Case) -> list[Changes]:
 def _offload(case: Case) -> Iterator[Changes]:
     training = case.training
     stage = _stage(training)
-    if training.offload == "none" and training.sharding != "fsdp":
+    if training.offload == "none" and sharding_of(training).program != "fsdp":
         more = {"sharding": "zero-2"} if stage < 2 else {}
         yield {**more, "offload": "optimizer"}
     if training.offload != "all":

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tokmill.bill.formula import Bill, Formula, Line, overhead_lines
+from tokmill.bill.formula import Bill, Formula, Line
 from tokmill.bill.models.adapters import is_plain_linear
 from tokmill.bill.models.weight_types import NOTES, PLAIN_BYTES, is_matrix, weight_bytes
+from tokmill.bill.overhead import overhead_lines
 from tokmill.bill.serving.kv_cache import kv_cache_lines
 from tokmill.bill.states.parallel import rank_tensors
 from tokmill.errors import UsageError
@@ -82,7 +83,9 @@ def inference_bill(model: Model, settings: InferenceSettings, *, context: int) -
     cache = kv_cache_lines(model, settings, tokens)
     lines = (weights, *cache, *_passing_lines(model, settings, tokens))
     allocated = sum(line.n_bytes for line in lines)
-    overhead = overhead_lines(allocated, sum(line.high_bytes for line in lines))
+    # Weights are loaded once and stay: what comes and goes is fragmented.
+    passing = sum(line.high_bytes for line in lines) - weights.high_bytes
+    overhead = overhead_lines(allocated, passing)
     title = f"GPU memory, inference: {settings.batch} x {tokens:,} tokens"
     return Bill(title, (*lines, *overhead), _leaves_out(model, settings))
 

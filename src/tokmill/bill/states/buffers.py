@@ -36,11 +36,20 @@ GATHERED_FSDP = Formula(
     "FSDP2: a layer and the next one; what is outside the layers stays whole until the end",
     "a quantized layer is counted as dequantized; lower bound: the outside is wrapped by itself",
 )
+GATHERED_ALL = Formula(
+    "gathered weights (FSDP, until backward)",
+    "q_computed * P_gathered",
+    "FSDP's SHARD_GRAD_OP, FSDP2's reshard_after_forward=False: a layer stays gathered from its "
+    "forward to its backward",
+    "exact at the start of backward; a layer's part goes with its backward",
+)
 GATHERED_ZERO = Formula(
     "gathered modules (ZeRO-3)",
-    "2 * q_computed * P_unit",
-    "DeepSpeed's estimators: weight and gradient of the largest module",
-    "upper bound: DeepSpeed's stage3_max_live_parameters, 1e9, and its prefetch bucket",
+    "q_computed * P_live",
+    "DeepSpeed keeps up to stage3_max_live_parameters, 1e9, gathered (Hugging Face's guide: 2 GB "
+    "in 16 bit)",
+    "lower bound: weight and gradient of the largest module, as DeepSpeed's estimators count; "
+    "upper bound: its prefetch bucket and the largest module besides",
 )
 DEQUANTIZED = Formula(
     "a dequantized matrix",
@@ -65,6 +74,15 @@ BUCKETS_FSDP = Formula(
     "4 * P_unit",
     "FSDP2 reduces and scatters the gradients of one layer",
     "upper bound: those of what is outside the layers at the same time",
+)
+
+STREAMS_FSDP = Formula(
+    "reserved for FSDP's streams",
+    "q_gradient * P_trained / shards - made + q_computed * P_gathered",
+    "torch's allocator keeps freed memory for the stream that took it; FSDP makes sharded "
+    "gradients and gathers on streams of their own (torch/distributed/fsdp/_fully_shard)",
+    "explains why torchtitan's runs on 8 and 128 GPUs differ by 15.4 GiB; lower bound: freed when "
+    "memory is short",
 )
 
 
@@ -98,17 +116,27 @@ def _is_fp32(held: RankTensor) -> bool:
 def gathered_line(tensors: tuple[RankTensor, ...], training: TrainingSettings) -> Line | None:
     """Return the weights that are made whole while a layer computes."""
     computed = SCHEMES[precision_of(training)].computed
+    if training.sharding == "fsdp-grad-op":
+        gathered = sum(held.count for held in tensors)
+        return GATHERED_ALL.line({"q_computed": computed, "P_gathered": gathered})
     if training.sharding == "fsdp":
         layer, root = _largest_layer(tensors), _outside_layers(tensors)
         symbols = {"q_computed": computed, "units": UNITS_AT_ONCE, "P_unit": layer, "P_root": root}
         return GATHERED_FSDP.line(symbols, low_bytes=computed * UNITS_AT_ONCE * layer)
     if training.sharding == "zero-3":
-        largest = max(held.size for held in tensors)
-        live = min(sum(held.count for held in tensors), MAX_LIVE_PARAMETERS + PREFETCH_BUCKET)
-        symbols = {"q_computed": computed, "P_unit": largest}
-        return GATHERED_ZERO.line(symbols, high_bytes=computed * (live + largest))
+        return _live_line(tensors, computed)
     small = [held.size for held in tensors if held.weight_bytes < PLAIN_BYTES["bf16"]]
     return DEQUANTIZED.line({"q_computed": computed, "P_unit": max(small)}) if small else None
+
+
+def _live_line(tensors: tuple[RankTensor, ...], computed: int) -> Line:
+    largest, there = max(held.size for held in tensors), sum(held.count for held in tensors)
+    at_most = min(there, MAX_LIVE_PARAMETERS + PREFETCH_BUCKET) + largest
+    return GATHERED_ZERO.line(
+        {"q_computed": computed, "P_live": max(2 * largest, min(there, MAX_LIVE_PARAMETERS))},
+        low_bytes=2 * computed * largest,
+        high_bytes=computed * at_most,
+    )
 
 
 def bucket_line(tensors: tuple[RankTensor, ...], training: TrainingSettings) -> Line | None:
@@ -117,10 +145,11 @@ def bucket_line(tensors: tuple[RankTensor, ...], training: TrainingSettings) -> 
     Megatron-LM's gradients lie in its buckets from the start.
     """
     scheme, trained = scheme_of(training), sum(held.count for held in tensors)
-    if training.sharding == "fsdp":
+    program = sharding_of(training).program
+    if program == "fsdp":
         layer, root = _largest_layer(tensors), _outside_layers(tensors)
         return BUCKETS_FSDP.line({"P_unit": layer}, high_bytes=4 * (layer + root))
-    if training.sharding.startswith("zero"):
+    if program == "deepspeed":
         gather = PREFETCH_BUCKET if training.sharding == "zero-3" else GATHER_BUCKET
         symbols = {
             "q_trained": scheme.weight,
@@ -130,10 +159,25 @@ def bucket_line(tensors: tuple[RankTensor, ...], training: TrainingSettings) -> 
         more = scheme.weight * REDUCE_BUCKET
         expected = BUCKETS_ZERO.evaluate(symbols)
         return BUCKETS_ZERO.line(symbols, low_bytes=0, high_bytes=expected + more)
-    if training.sharding == "ddp" and training.framework == "hf" and state_ranks(training) > 1:
+    if program == "ddp" and state_ranks(training) > 1:
         symbols = {"q_gradient": scheme.gradient, "P_trained": trained}
         return BUCKETS_DDP.line(symbols, low_bytes=0)
     return None
+
+
+def streams_line(
+    tensors: tuple[RankTensor, ...], training: TrainingSettings, gradients: Line, made: int
+) -> Line | None:
+    """Return what the allocator keeps for FSDP's streams where `made` bytes of gradients exist."""
+    if sharding_of(training).program != "fsdp" or state_ranks(training) == 1:
+        return None
+    symbols = {
+        **gradients.symbols,
+        "made": made,
+        "q_computed": SCHEMES[precision_of(training)].computed,
+        "P_gathered": max(_largest_layer(tensors), _outside_layers(tensors)),
+    }
+    return STREAMS_FSDP.line(symbols, low_bytes=0)
 
 
 def _largest_layer(tensors: tuple[RankTensor, ...]) -> int:

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from tokmill.bill.models.weight_types import PLAIN_BYTES
 from tokmill.bill.states.parallel import state_ranks
+from tokmill.bill.states.sharding import sharding_of
 from tokmill.errors import UsageError
 
 if TYPE_CHECKING:
@@ -110,9 +111,9 @@ def _of_sharing(model: Model, training: TrainingSettings) -> Iterator[str]:
         return
     if sharding in ("ddp", "distributed-optimizer"):
         yield f"offload: {offload} needs sharding zero-1, zero-2, zero-3 or fsdp, found {sharding}"
-    elif offload == "all" and sharding not in ("zero-3", "fsdp"):
+    elif offload == "all" and not sharding_of(training).weights:
         yield f"offload: weights need sharding zero-3 or fsdp, found {sharding}"
-    elif offload == "optimizer" and sharding == "fsdp":
+    elif offload == "optimizer" and sharding_of(training).program == "fsdp":
         yield "offload: fsdp offloads weights and optimizer states together; choose all"
 
 

@@ -14,6 +14,7 @@ from tokmill.bill.states.optimizers import (
 )
 from tokmill.bill.states.parallel import ranks_per_node, state_ranks
 from tokmill.bill.states.precision import scheme_of
+from tokmill.bill.states.sharding import sharding_of
 from tokmill.bill.states.weights import weight_symbols
 
 if TYPE_CHECKING:
@@ -50,7 +51,7 @@ def offloaded_lines(
         return ()
     trained = tuple(held for held in tensors if held.trained)
     scheme, ranks = scheme_of(training), {"R": ranks_per_node(training)}
-    if training.sharding == "fsdp":
+    if sharding_of(training).program == "fsdp":
         scheme = replace(scheme, main_gradient=scheme.main_gradient + scheme.gradient)
     else:
         scheme = replace(scheme, master=FP32_BYTES, main_gradient=FP32_BYTES, moment=FP32_BYTES)

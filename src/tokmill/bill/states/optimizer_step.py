@@ -9,6 +9,7 @@ from tokmill.bill.formula import Formula
 from tokmill.bill.states.optimizers import FP32_BYTES, is_orthogonalized, moment_bytes
 from tokmill.bill.states.parallel import count_among
 from tokmill.bill.states.precision import scheme_of
+from tokmill.bill.states.sharding import sharding_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -49,7 +50,7 @@ def step_line(tensors: Sequence[RankTensor], training: TrainingSettings, shards:
 def _step(tensors: Sequence[RankTensor], training: TrainingSettings, shards: int) -> Line:
     """Return the step on all tensors at once or on the largest; ZeRO's are one flat tensor."""
     copies, at_once = _copies(training)
-    if at_once or training.sharding.startswith("zero"):
+    if at_once or sharding_of(training).program == "deepspeed":
         elements = count_among(tensors, shards)
     else:
         elements = max((held.size for held in tensors), default=0)
@@ -59,8 +60,12 @@ def _step(tensors: Sequence[RankTensor], training: TrainingSettings, shards: int
 
 
 def _copies(training: TrainingSettings) -> tuple[int, bool]:
-    """Return the copies that a step takes, and whether of all tensors at once."""
-    scheme, step = scheme_of(training), training.optimizer_step
+    """Return the copies that a step takes, and whether of all tensors at once.
+
+    Megatron-LM steps with a fused kernel of Apex or Transformer Engine.
+    """
+    own_kernel = sharding_of(training).program == "megatron"
+    scheme, step = scheme_of(training), "fused" if own_kernel else training.optimizer_step
     match training.optimizer:
         case "adafactor":
             # Two of the update; of 16-bit weights also the gradient and the weight in fp32.

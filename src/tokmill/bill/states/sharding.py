@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from tokmill.bill.states.parallel import state_ranks
 
@@ -11,26 +11,33 @@ if TYPE_CHECKING:
 
 
 class Sharding(NamedTuple):
-    """Whether ranks share weights, gradients and optimizer states, or hold all of them."""
+    """Who shards, and whether ranks share weights, gradients and optimizer states.
 
+    `program` decides which buffers the ranks communicate with, and how the optimizer steps.
+    """
+
+    program: Literal["ddp", "deepspeed", "fsdp", "megatron"]
     weights: bool
     gradients: bool
     optimizer: bool
 
 
 SHARDINGS = {
-    "ddp": Sharding(weights=False, gradients=False, optimizer=False),
-    "zero-1": Sharding(weights=False, gradients=False, optimizer=True),
-    "zero-2": Sharding(weights=False, gradients=True, optimizer=True),
-    "zero-3": Sharding(weights=True, gradients=True, optimizer=True),
-    "fsdp": Sharding(weights=True, gradients=True, optimizer=True),
-    "distributed-optimizer": Sharding(weights=False, gradients=False, optimizer=True),
+    "ddp": Sharding("ddp", weights=False, gradients=False, optimizer=False),
+    "zero-1": Sharding("deepspeed", weights=False, gradients=False, optimizer=True),
+    "zero-2": Sharding("deepspeed", weights=False, gradients=True, optimizer=True),
+    "zero-3": Sharding("deepspeed", weights=True, gradients=True, optimizer=True),
+    "fsdp": Sharding("fsdp", weights=True, gradients=True, optimizer=True),
+    "fsdp-grad-op": Sharding("fsdp", weights=True, gradients=True, optimizer=True),
+    "distributed-optimizer": Sharding("megatron", weights=False, gradients=False, optimizer=True),
 }
+"""fsdp-grad-op (shard_grad_op) differs from fsdp in what stays gathered after forward."""
 
 
 def sharding_of(training: TrainingSettings) -> Sharding:
-    """Return what the ranks share."""
-    return SHARDINGS[training.sharding]
+    """Return what the ranks share; all of Megatron-LM steps as its distributed optimizer does."""
+    found = SHARDINGS[training.sharding]
+    return found._replace(program="megatron") if training.framework == "megatron" else found
 
 
 def shards(training: TrainingSettings, *, shared: bool) -> int:
