@@ -198,7 +198,7 @@ def test_interleaved_stages_hold_more() -> None:
             "accumulation": 8, "virtual_stages": chunks, "framework": "megatron",
         }  # fmt: skip
         peak = training_bill(named("llama-3-8b"), TrainingSettings(**settings)).peak
-        line = next(x for x in peak.lines if x.name == "activations: layers")
+        line = next(x for x in peak.lines if x.name == "activations: attention")
         return line.symbols["layers_kept"] + 1
 
     assert (kept(1), kept(2)) == (32, 32 * (1 + 3 / (4 * 2)))
@@ -210,7 +210,7 @@ def test_fewer_micro_batches_than_stages_are_all_that_is_held() -> None:
         "accumulation": 2, "framework": "megatron",
     }  # fmt: skip
     last = moment("backward of the last layer", named("llama-3-8b"), **settings)
-    line = next(x for x in last.lines if x.name == "activations: layers")
+    line = next(x for x in last.lines if x.name == "activations: attention")
     assert line.symbols["layers_kept"] == 2 * 8 - 1
 
 

@@ -14,7 +14,6 @@ from tokmill.bill.activations.adapters import GRADIENT_ADAPTER, forward_rows
 from tokmill.bill.activations.amounts import kept_lines, rows_line, work_lines
 from tokmill.bill.activations.checkpoints import (
     CHECKPOINTS,
-    CHECKPOINTS_SPLIT,
     held_mask,
     selective_rows,
 )
@@ -57,8 +56,8 @@ TIED_SUM = Formula(
 class Stage:
     """A pipeline stage at work: all that its moments are made of.
 
-    `layers` are those of the stage, `held` the micro batches whose activations it keeps at once;
-    `has_loss`: it is the last stage.
+    `number` counts from 0. `layers` are those of the stage, `held` the micro batches whose
+    activations it keeps at once; `has_loss`: it is the last stage.
     """
 
     model: Model
@@ -70,6 +69,7 @@ class Stage:
     layers: int
     held: float
     has_loss: bool
+    number: int = 0
 
     @property
     def selective(self) -> bool:
@@ -122,18 +122,18 @@ def _kept_of(stage: Stage, layers: float) -> tuple[Line, ...]:
         return (rows_line("activations: kept of layers", rows, symbols, factor="n * layers_kept"),)
     if not stage.recomputed:
         return kept_lines(stage.parts, layers, stage.symbols)
-    inputs = CHECKPOINTS_SPLIT if stage.training.sequence_parallel else CHECKPOINTS
     mask = held_mask(stage.at) if stage.training.framework == "hf" else ()
     held = (rows_line("activations: mask", mask, stage.symbols),) if mask else ()
-    return (inputs.line(symbols), *held)
+    return (CHECKPOINTS.line(symbols), *held)
 
 
 def _outside(stage: Stage) -> tuple[Line, ...]:
-    if stage.training.framework == "megatron":
-        rows = megatron_outside(stage.training, last=stage.has_loss)
-    else:
-        rows = outside_rows(stage.at)
-    return (rows_line("activations: outside the layers", rows, stage.symbols),)
+    name = "activations: outside the layers"
+    if stage.training.framework == "hf":
+        return (rows_line(name, outside_rows(stage.at), stage.symbols),)
+    rows = megatron_outside(stage.at, first=stage.number == 0, last=stage.has_loss)
+    symbols = {**stage.symbols, "held": stage.held}
+    return (rows_line(name, rows, symbols, factor="n * held"),) if rows else ()
 
 
 def _loss(stage: Stage) -> tuple[Line, ...]:
@@ -197,9 +197,10 @@ def _total(lines: tuple[Line, ...]) -> int:
 
 
 def _tied(stage: Stage) -> bool:
-    """Return whether one gradient comes from both ends of the model."""
-    trained = stage.training.adapter == "none"
-    return stage.model.tied and trained and stage.training.pipeline_parallel == 1
+    """Return whether one gradient comes from both ends; Megatron adds each to its own buffer."""
+    training = stage.training
+    trained = training.adapter == "none" and training.framework == "hf"
+    return stage.model.tied and trained and training.pipeline_parallel == 1
 
 
 def _waiting(stage: Stage) -> tuple[Line, ...]:

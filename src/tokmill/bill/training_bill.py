@@ -6,25 +6,27 @@ are, and what is alive then.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from tokmill.bill.activations.layers import layer_parts
-from tokmill.bill.activations.megatron import megatron_layer
-from tokmill.bill.activations.part import Part
+from tokmill.bill.activations.megatron import megatron_parts
 from tokmill.bill.activations.situation import activation_symbols, situation
 from tokmill.bill.formula import Bill
 from tokmill.bill.moments import Stage, moments_of
 from tokmill.bill.overhead import CUDA_CONTEXT, FRAGMENTATION, overhead_lines
 from tokmill.bill.settled import settled
 from tokmill.bill.states.buffers import STREAMS_FSDP, streams_line
+from tokmill.bill.states.contradictions import check_parallelism
+from tokmill.bill.states.parallel import fullest_stage, stage_layers
 from tokmill.bill.states.precision import precision_of
 from tokmill.bill.states.states import rank_states
 from tokmill.bill.states.weights import GRADIENTS
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator, Sequence
 
+    from tokmill.bill.activations.part import Part
     from tokmill.bill.activations.situation import Situation
     from tokmill.bill.formula import Line
     from tokmill.bill.models.model import Model
@@ -33,9 +35,10 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class TrainingBill:
-    """The moment of the peak, and all moments of a step in their order."""
+class StageBill:
+    """A pipeline stage: its number from 0, the moment of its peak, and all moments of a step."""
 
+    number: int
     peak: Bill
     moments: tuple[Bill, ...]
 
@@ -45,6 +48,36 @@ class TrainingBill:
         return max(allocated_bytes(moment) for moment in self.moments)
 
 
+@dataclass(frozen=True, slots=True)
+class TrainingBill:
+    """The stages that may hold most, in their order: the first, the last, the one of most states.
+
+    Without a pipeline it is one. `fullest` is what a GPU must have room for.
+    """
+
+    stages: tuple[StageBill, ...]
+
+    @property
+    def fullest(self) -> StageBill:
+        """The stage with the highest peak, of equal ones the first."""
+        return max(self.stages, key=lambda stage: stage.peak.n_bytes)
+
+    @property
+    def peak(self) -> Bill:
+        """The moment of the highest peak."""
+        return self.fullest.peak
+
+    @property
+    def moments(self) -> tuple[Bill, ...]:
+        """The moments of a step of the fullest stage, in their order."""
+        return self.fullest.moments
+
+    @property
+    def allocated_bytes(self) -> int:
+        """The tensors alone at the peak of the fullest stage."""
+        return self.fullest.allocated_bytes
+
+
 def allocated_bytes(moment: Bill) -> int:
     """Return the bytes of a moment's tensors: all but what the allocator and the driver take."""
     outside = (FRAGMENTATION.name, CUDA_CONTEXT.name, STREAMS_FSDP.name)
@@ -52,29 +85,32 @@ def allocated_bytes(moment: Bill) -> int:
 
 
 def training_bill(model: Model, training: TrainingSettings) -> TrainingBill:
-    """Return GPU memory of the fullest rank over a training step, from the second step on.
+    """Return GPU memory of a training step, from the second on.
 
     Raises:
         UsageError: settings contradict each other or the model.
     """
     training = settled(training, model, None)
-    states = rank_states(model, training)
-    bills = [
-        tuple(_bill(model, states, stage, title, lines) for title, lines in moments_of(stage))
-        for stage in _stages(model, training, states)
-    ]
-    moments = max(bills, key=lambda moments: max(bill.n_bytes for bill in moments))
-    return TrainingBill(max(moments, key=lambda bill: bill.n_bytes), moments)
+    check_parallelism(model, training)
+    numbers = {0, training.pipeline_parallel - 1, fullest_stage(model, training)}
+    stages = (_stage(model, training, number) for number in sorted(numbers))
+    return TrainingBill(tuple(_stage_bill(stage) for stage in stages))
 
 
-def _bill(model: Model, states: States, stage: Stage, title: str, lines: tuple[Line, ...]) -> Bill:
+def _stage_bill(stage: Stage) -> StageBill:
+    moments = tuple(_bill(stage, title, lines) for title, lines in moments_of(stage))
+    return StageBill(stage.number, max(moments, key=lambda bill: bill.n_bytes), moments)
+
+
+def _bill(stage: Stage, title: str, lines: tuple[Line, ...]) -> Bill:
     there = tuple(line for line in lines if line.high_bytes)
     allocated = sum(line.n_bytes for line in there)
     high = sum(line.high_bytes for line in there)
     made = sum(line.n_bytes for line in there if line.name == GRADIENTS.name)
+    states = stage.states
     kept = streams_line(states.tensors, stage.training, states.gradients, made)
     leaves_out = dict.fromkeys(
-        (*model.leaves_out, *states.leaves_out, *left_out(stage.at, stage.training))
+        (*stage.model.leaves_out, *states.leaves_out, *left_out(stage.at, stage.training))
     )
     return Bill(
         f"GPU memory, training: {title}",
@@ -87,47 +123,56 @@ def _bill(model: Model, states: States, stage: Stage, title: str, lines: tuple[L
     )
 
 
-def _stages(model: Model, training: TrainingSettings, states: States) -> Iterator[Stage]:
-    """Yield the stages that may hold most: the first has the most micro batches, the last the loss.
+def _stage(model: Model, training: TrainingSettings, number: int) -> Stage:
+    at, layers = situation(model, training), stage_layers(model, training, number)
+    states = rank_states(model, training, number)
+    parts = megatron_parts(at, training) if training.framework == "megatron" else layer_parts(at)
+    return Stage(
+        model=model,
+        training=training,
+        states=states,
+        parts=tuple(_of_layers(model, parts, layers)),
+        at=at,
+        symbols=activation_symbols(model, training, at) | _gradient_symbols(states),
+        layers=len(layers),
+        held=min(_in_flight(training, number), training.accumulation),
+        has_loss=number == training.pipeline_parallel - 1,
+        number=number,
+    )
 
-    One forward, one backward (1F1B): the first keeps as many micro batches as there are stages.
-    Interleaved (Narayanan et al. 2021) it keeps (p - 1) / v more, and the last p - (p - 1) / v.
+
+def _in_flight(training: TrainingSettings, number: int) -> float:
+    """Return the micro batches whose activations a stage holds: one forward, one backward (1F1B).
+
+    Stage i of p holds p - i. Interleaved (Narayanan et al. 2021), its v chunks run 2 (p - i - 1) +
+    (v - 1) p forward passes of a chunk ahead, and one more: Megatron-LM, schedules.py.
     """
-    at = situation(model, training)
-    stages, chunks = training.pipeline_parallel, training.virtual_stages
-    share = (stages - 1) / chunks
-    first = stages + (share if chunks > 1 else 0)
-    last = stages - share if chunks > 1 else 1
-    for held, has_loss in dict.fromkeys(((first, stages == 1), (last, True))):
-        yield Stage(
-            model=model,
-            training=training,
-            states=states,
-            parts=_parts(at, training),
-            at=at,
-            symbols=activation_symbols(model, training, at) | _gradient_symbols(states),
-            layers=-(-model.layers // stages),
-            held=min(held, training.accumulation),
-            has_loss=has_loss,
-        )
+    p, v = training.pipeline_parallel, training.virtual_stages
+    if v == 1:
+        return p - number
+    return (2 * (p - number - 1) + (v - 1) * p + 1) / v
+
+
+def _of_layers(model: Model, parts: Iterable[Part], layers: Sequence[int]) -> Iterator[Part]:
+    """Yield the parts of the layers of a stage, with their number there."""
+    sparse = len(set(layers) & set(model.experts.layers)) if model.experts else 0
+    counts = {"attention": len(layers), "mlp": len(layers) - sparse, "experts": sparse}
+    for part in parts:
+        if counts[part.module]:
+            yield replace(part, n_layers=counts[part.module])
 
 
 def _gradient_symbols(states: States) -> dict[str, float]:
     return {"q_gradient": states.gradients.symbols["q_gradient"]}
 
 
-def _parts(at: Situation, training: TrainingSettings) -> tuple[Part, ...]:
-    if training.framework == "hf":
-        return layer_parts(at)
-    rows = megatron_layer(training, gated=at.style.gated)
-    return (Part("layers", "mlp", rows, rows, (), at.model.layers),)
-
-
 def left_out(at: Situation, training: TrainingSettings) -> Iterator[str]:
     """Yield a sentence for each thing of this training that no row models."""
     model = at.model
     if training.framework == "megatron":
-        yield "Megatron's activations are a published formula; not measured"
+        yield "Megatron: memory of NCCL and exchange buffers of experts and stages"
+        if model.experts:
+            yield "experts: assumes evenly spread tokens; uneven ones take more on a GPU"
         return
     if not model.style.measured:
         yield f"activations of {model.family}: taken from a similar layer; not measured"

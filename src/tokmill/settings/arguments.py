@@ -163,6 +163,7 @@ class _Training(TypedDict, total=False):
     virtual_stages: int
     context_parallel: int
     expert_parallel: int
+    expert_tensor_parallel: int
     adapter: str
     adapter_rank: int
     adapter_targets: str

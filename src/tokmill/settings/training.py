@@ -115,6 +115,10 @@ class TrainingSettings:
     expert_parallel: int = runtime_setting(
         1, "GPUs that share the experts.", minimum=1, maximum=4096
     )
+    expert_tensor_parallel: int = runtime_setting(
+        0, "GPUs that share each expert (Megatron); 0: as tensor_parallel.",
+        minimum=0, maximum=4096,
+    )  # fmt: skip
     adapter: str = runtime_setting(
         "none",
         "Train low-rank adapters instead of all weights; qlora: lora with weights nf4 if auto.",

@@ -2,27 +2,45 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from tokmill.bill.activations.amounts import summed
 from tokmill.bill.activations.checkpoints import CHECKPOINTS
-from tokmill.bill.activations.megatron import megatron_layer, megatron_outside
+from tokmill.bill.activations.megatron import megatron_outside, megatron_parts
+from tokmill.bill.activations.situation import activation_symbols, situation
 from tokmill.bill.formula import evaluate
+from tokmill.bill.models.load import load_model, model_from_config
+from tokmill.bill.models.model import Model
+from tokmill.settings.model import ModelSettings
 from tokmill.settings.training import TrainingSettings
 
 
-def of_gpt(heads: int, hidden: int) -> dict[str, float]:
-    """Give the symbols of their GPT models: 2,048 tokens, 8 GPUs."""
-    shape = {"a": heads, "k": heads, "h": hidden / heads, "d": hidden, "f": 4 * hidden}
-    return {**shape, "s": 2048, "t": 8, "x": 2}
+def gpt(heads: int, hidden: int) -> Model:
+    """Return one of their GPT models."""
+    return model_from_config(
+        {"model_type": "gpt2", "n_layer": 2, "n_embd": hidden, "n_head": heads, "vocab_size": 51200}
+    )
 
 
-def percent(symbols: dict[str, float], **settings: object) -> float:
-    def per_token(**changed: object) -> float:
-        training = TrainingSettings(framework="megatron", attention="eager", **changed)  # type: ignore[arg-type]
-        return evaluate(summed(megatron_layer(training, gated=False)), symbols)
+def trained(**changed: Any) -> TrainingSettings:
+    defaults = {"framework": "megatron", "precision": "mixed-18", "sequence": 2048, "gpus": 8}
+    return TrainingSettings(**defaults | changed)
 
-    return 100 * per_token(**settings) / per_token()
+
+def kept(model: Model, part: str = "", **settings: Any) -> float:
+    """Return the bytes of a token in all parts of a layer, or in one."""
+    training = trained(**settings)
+    at = situation(model, training)
+    symbols = activation_symbols(model, training, at)
+    found = [p for p in megatron_parts(at, training) if part in ("", p.name)]
+    return sum(evaluate(summed(p.saved), symbols) for p in found)
+
+
+def percent(model: Model, **settings: Any) -> float:
+    eager = {"attention": "eager", "tensor_parallel": 8}
+    return 100 * kept(model, **eager, **settings) / kept(model, **eager)
 
 
 MODELS = [(64, 6144), (96, 12288), (128, 20480), (160, 25600)]
@@ -32,19 +50,19 @@ MODELS = [(64, 6144), (96, 12288), (128, 20480), (160, 25600)]
 def test_sequence_parallelism_keeps_the_published_share(
     shape: tuple[int, int], published: int
 ) -> None:
-    assert percent(of_gpt(*shape), sequence_parallel=True) == pytest.approx(published, abs=1)
+    assert percent(gpt(*shape), sequence_parallel=True) == pytest.approx(published, abs=1)
 
 
 @pytest.mark.parametrize(("shape", "published"), list(zip(MODELS, (49, 57, 62, 62), strict=True)))
 def test_selective_recomputation_keeps_the_published_share(
     shape: tuple[int, int], published: int
 ) -> None:
-    assert percent(of_gpt(*shape), checkpointing="selective") == pytest.approx(published, abs=1)
+    assert percent(gpt(*shape), checkpointing="selective") == pytest.approx(published, abs=1)
 
 
 @pytest.mark.parametrize(("shape", "published"), list(zip(MODELS, (16, 18, 20, 20), strict=True)))
 def test_both_keep_the_published_share(shape: tuple[int, int], published: int) -> None:
-    both = percent(of_gpt(*shape), checkpointing="selective", sequence_parallel=True)
+    both = percent(gpt(*shape), checkpointing="selective", sequence_parallel=True)
     assert both == pytest.approx(published, abs=1)
 
 
@@ -52,41 +70,94 @@ def test_both_keep_the_published_share(shape: tuple[int, int], published: int) -
 def test_full_recomputation_keeps_the_published_share(
     shape: tuple[int, int], published: int
 ) -> None:
-    symbols = of_gpt(*shape)
-    baseline = TrainingSettings(framework="megatron", attention="eager")
-    layer = evaluate(summed(megatron_layer(baseline, gated=False)), symbols)
-    kept = evaluate(CHECKPOINTS.expression, {**symbols, "n": 1, "layers_kept": 1})
-    assert 100 * kept / layer == pytest.approx(published, abs=1)
+    model = gpt(*shape)
+    symbols = {"n": 1, "layers_kept": 1, "x": 2, "d": model.hidden, "u": 1}
+    inputs = evaluate(CHECKPOINTS.expression, symbols)
+    layer = kept(model, attention="eager", tensor_parallel=8)
+    assert 100 * inputs / layer == pytest.approx(published, abs=1)
 
 
 def test_a_layer_alone_keeps_34_d_and_5_a_s() -> None:
-    symbols = {**of_gpt(16, 1024), "t": 1}
-    training = TrainingSettings(framework="megatron", attention="eager")
-    found = evaluate(summed(megatron_layer(training, gated=False)), symbols)
-    assert found == 34 * 1024 + 5 * 16 * 2048
+    assert kept(gpt(16, 1024), attention="eager") == 34 * 1024 + 5 * 16 * 2048
+
+
+def test_fp32_doubles_all_but_the_masks() -> None:
+    masks = 2 * 1024 + 16 * 2048
+    half, full = (
+        kept(gpt(16, 1024), attention="eager", precision=precision)
+        for precision in ("mixed-18", "fp32")
+    )
+    assert full - masks == 2 * (half - masks)
+
+
+def test_a_model_without_dropout_has_no_masks() -> None:
+    config = {"n_layer": 2, "n_embd": 1024, "n_head": 16, "vocab_size": 51200, "n_positions": 2048}
+    rates = dict.fromkeys(("resid_pdrop", "embd_pdrop", "attn_pdrop"), 0.0)
+    model = model_from_config({"model_type": "gpt2", **config, **rates})
+    assert kept(model, attention="eager") == 32 * 1024 + 2 * 16 * 2048
 
 
 def test_a_gated_layer_keeps_two_more_widths() -> None:
-    symbols = of_gpt(16, 1024)
-    plain, gated = (
-        evaluate(
-            summed(megatron_layer(TrainingSettings(framework="megatron"), gated=gated)), symbols
-        )
-        for gated in (False, True)
+    shape = {"layers": 2, "hidden": 1024, "heads": 16, "kv_heads": 16, "ffn": 4096}
+    gated, plain = (
+        kept(load_model(ModelSettings(family=family, vocabulary=512, **shape)), "feed-forward")
+        for family in ("llama", "phi")
     )
-    assert gated - plain == 2 * 4096 / 8
+    assert gated - plain == 2 * 4096
+
+
+def test_grouped_key_value_heads_stand_once() -> None:
+    model = load_model(ModelSettings(name="llama-3-8b"))
+    norms, heads = 4 * 4096, 2 * (2 * 32 + 2 * 8) * 128
+    assert kept(model, "attention") == norms + heads + 4 * 32
+    assert kept(model, "attention", tensor_parallel=8) == norms + (heads + 4 * 32) / 8
+
+
+@pytest.mark.parametrize("active", [1, 2, 8])
+def test_experts_keep_inputs_and_three_widths_for_each_that_a_token_takes(active: int) -> None:
+    model = load_model(ModelSettings(name="mixtral-8x7b", active_experts=active))
+    norm, router = 4 * 4096, 7 * 8 + 30 * active
+    experts = active * (2 * 4096 + 3 * 2 * 14336)
+    assert kept(model, "experts") == norm + router + experts
+
+
+def test_experts_that_are_not_split_compute_their_ranks_share_of_the_tokens() -> None:
+    model = load_model(ModelSettings(name="mixtral-8x7b"))
+    split = {"tensor_parallel": 2, "sequence_parallel": True}
+    one, two = (kept(model, "experts", expert_tensor_parallel=ranks, **split) for ranks in (1, 2))
+    assert two - one == 2 * 2 * 4096 / 2  # inputs: of all tokens, or of half of them
+    assert one == kept(model, "experts") / 2
+
+
+def test_layers_before_the_experts_hold_a_feed_forward_layer() -> None:
+    model = load_model(ModelSettings(name="deepseek-v3"))
+    training = trained()
+    parts = megatron_parts(situation(model, training), training)
+    assert {part.name: part.n_layers for part in parts} == {
+        "attention": 61, "feed-forward": 3, "experts": 58,
+    }  # fmt: skip
+    assert kept(model, "feed-forward") == 4 * 7168 + 3 * 2 * 18432
+
+
+def test_latent_attention_keeps_latents_and_heads() -> None:
+    model = load_model(ModelSettings(name="deepseek-v3"))
+    latents = 2 * (2 * 1536 + 2 * 512 + 64)
+    heads = 2 * 2 * 128 * (128 + 64 + 128)
+    assert kept(model, "attention") == 4 * 7168 + latents + heads + 4 * 128
+
+
+def outside(*, first: bool, last: bool, **settings: Any) -> float:
+    model, training = gpt(16, 1024), trained(**settings)
+    at = situation(model, training)
+    rows = megatron_outside(at, first=first, last=last)
+    return evaluate(summed(rows), activation_symbols(model, training, at))
 
 
 def test_the_last_stage_keeps_the_inputs_of_norm_and_output_layer_too() -> None:
-    symbols = of_gpt(16, 1024)
-    training = TrainingSettings(framework="megatron")
-    first, last = (
-        evaluate(summed(megatron_outside(training, last=last)), symbols) for last in (False, True)
-    )
-    assert (first, last - first) == (8 + 1024, 4 * 1024)
+    assert outside(first=True, last=False) == 8 + 1024
+    assert outside(first=False, last=True) == 4 * 1024
 
 
 def test_sequence_parallelism_splits_what_is_outside_the_layers() -> None:
-    symbols = of_gpt(16, 1024)
-    training = TrainingSettings(framework="megatron", sequence_parallel=True)
-    assert evaluate(summed(megatron_outside(training, last=True)), symbols) == (8 + 5 * 1024) / 8
+    split = {"sequence_parallel": True, "tensor_parallel": 8}
+    assert outside(first=True, last=True, **split) == (8 + 5 * 1024) / 8

@@ -30,9 +30,9 @@ def test_tensor_parallelism_divides_heads_and_widths_but_one_key_head_stays() ->
     assert (found["a"], found["k"], found["f"], found["d"]) == (1, 1, 32, 64)
 
 
-def test_megatrons_formulas_divide_themselves() -> None:
-    found = symbols(tensor_parallel=4, gpus=4, framework="megatron")
-    assert (found["a"], found["f"], found["t"]) == (4, 128, 4)
+def test_sequence_parallelism_divides_what_lies_between_the_matrices() -> None:
+    assert symbols(tensor_parallel=4, gpus=4)["u"] == 1
+    assert symbols(tensor_parallel=4, gpus=4, sequence_parallel=True)["u"] == 4
 
 
 def test_context_parallelism_divides_the_tokens() -> None:

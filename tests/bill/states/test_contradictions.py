@@ -66,7 +66,7 @@ def test_settings_that_contradict_each_other_or_a_dense_model_are_refused(
         ({"gpus": 6, "expert_parallel": 6}, "expected a divisor of the 8 experts of a layer"),
         (
             {"gpus": 8, "tensor_parallel": 4, "expert_parallel": 4},
-            r"divisor of the 2 GPUs that hold the same layers .*, found 4",
+            r"divisor of the 2 groups of GPUs that hold the same layers .*, found 4",
         ),
     ],
 )
@@ -99,7 +99,7 @@ def test_the_width_of_an_expert_must_divide_too() -> None:
     numbers = {"layers": 2, "hidden": 64, "heads": 8, "kv_heads": 8, "vocabulary": 100}
     mixture = {"ffn": 128, "experts": 4, "active_experts": 2, "expert_ffn": 36}
     model = load_model(ModelSettings(family="qwen3_moe", **numbers, **mixture))
-    with pytest.raises(UsageError, match="a divisor of the expert width 36, found 8"):
+    with pytest.raises(UsageError, match="divisor of the expert width 36, found 8"):
         check_parallelism(model, TrainingSettings(gpus=8, tensor_parallel=8))
 
 

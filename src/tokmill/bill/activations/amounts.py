@@ -53,9 +53,12 @@ def work_lines(
 ) -> tuple[Line, ...]:
     """Return one layer at the greatest moment of part `at`'s backward: what is kept, and gradients.
 
-    The input of a recomputed layer stands among the checkpoints already.
+    The input of a recomputed layer stands among the checkpoints already. A layer holds experts or
+    a feed-forward layer, never both.
     """
-    kept = [row for part in parts[:at] for row in part.saved] + list(parts[at].left)
+    either = {"mlp", "experts"}
+    before = [part for part in parts[:at] if {part.module, parts[at].module} != either]
+    kept = [row for part in before for row in part.saved] + list(parts[at].left)
     if recomputed and parts[0].shared in kept:
         kept.remove(parts[0].shared)
     named = (

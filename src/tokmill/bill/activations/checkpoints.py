@@ -13,12 +13,9 @@ if TYPE_CHECKING:
     from tokmill.bill.activations.situation import Situation
 
 CHECKPOINTS = Formula(
-    "activations: inputs of checkpointed layers", "n * layers_kept * x * d",
-    "torch.utils.checkpoint, not reentrant; seen on fake tensors", "exact",
-)  # fmt: skip
-CHECKPOINTS_SPLIT = Formula(
-    "activations: inputs of checkpointed layers", "n * layers_kept * x * d / t",
-    "sequence parallelism: a layer's input is split between the GPUs", "not measured",
+    "activations: inputs of checkpointed layers", "n * layers_kept * x * d / u",
+    "torch.utils.checkpoint, not reentrant; seen on fake tensors",
+    "exact; with sequence parallelism not measured",
 )  # fmt: skip
 MASK_HELD = kept("eager attention, checkpointed: one mask for all layers", "x * s")
 MASK_HELD_BOOL = kept("sdpa with a mask, checkpointed: one mask for all layers", "s")

@@ -1,67 +1,137 @@
 """The tensors that a layer of Megatron-LM keeps for its backward pass, in bytes per token.
 
-The rows are by Korthikanti et al. 2022. Their 34 d of a GPT layer are 10 d
-between the matrices and 24 d inside them, which tensor parallelism splits; sequence parallelism
-splits the rest too. Here the 24 d are taken apart, so that grouped heads and other widths fit:
-4 a h + 4 k h + 4 f with one activation, 6 f with a gated one.
+Korthikanti et al. 2022 count 34 d for a GPT layer in 16 bit: 10 d between the matrices (inputs of
+norms and matrices, dropout masks) and 24 d inside them, which tensor parallelism splits; sequence
+parallelism splits the rest too. Here the same tensors have a row each, so that grouped heads, other
+widths, gates, experts, fp32 and models without dropout fit. The rows are equal to the tensors that
+autograd saves in megatron-core 0.16.1, but for what its GPU kernels do otherwise.
+
+Tokens of a rank are all those of the sequence; `u` GPUs split what lies between the matrices.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from tokmill.bill.activations.part import Part
 from tokmill.bill.formula import Formula
 
 if TYPE_CHECKING:
+    from tokmill.bill.activations.part import Rows
+    from tokmill.bill.activations.situation import Situation
     from tokmill.settings.training import TrainingSettings
 
+KORTHIKANTI = "Korthikanti et al. 2022, section 4; hooks on saved tensors, megatron-core 0.16.1"
+EXACT = "equal to what autograd saves, per token and layer; statistics of norms are left out"
 
-KORTHIKANTI = "Korthikanti et al. 2022, Reducing Activation Recomputation, table 2"
-ERROR = "their table for GPT within 1 %; grouped heads and gated layers by the same count"
 
-BETWEEN = Formula(
-    "outside the matrices: norms, inputs, dropout masks", "10 * d", KORTHIKANTI, ERROR
+def _kept(name: str, expression: str) -> Formula:
+    """Return a row that was equal to the saved tensors."""
+    return Formula(name, expression, KORTHIKANTI, EXACT)
+
+
+NORM = _kept("norm: its input", "x * d / u")
+LINEAR_INPUT = _kept("matrix behind a norm: its input", "q * d / u")
+DROPOUT = _kept("dropout: its mask", "d / u")
+HEADS = _kept("attention: queries, keys, values and output", "q * (2 * a + 2 * k) * h")
+HEAD_NORMS = _kept("norms of queries and keys: their inputs", "q * (a + k) * h")
+LOG_SUM_EXP = _kept("flash attention: log-sum-exp", "4 * a")
+SCORES = _kept("attention without a fused kernel: softmax", "q * a * s")
+SCORES_DROPPED = _kept(
+    "attention without a fused kernel: mask of dropout, softmax after it", "(q + 1) * a * s"
 )
-INSIDE = Formula(
-    "inside the matrices, split by tensor parallelism",
-    "(4 * a * h + 4 * k * h + 4 * f) / t", KORTHIKANTI, ERROR,
-)  # fmt: skip
-INSIDE_GATED = Formula(
-    "inside a gated feed-forward layer, split by tensor parallelism",
-    "(4 * a * h + 4 * k * h + 6 * f) / t", KORTHIKANTI, ERROR,
-)  # fmt: skip
-MEGATRON_SCORES = Formula(
-    "attention scores, their dropout mask, scores after dropout",
-    "5 * a * s / t",
-    KORTHIKANTI,
-    ERROR,
+LATENTS = _kept(
+    "MLA: compressed queries, keys and values, before and after their norms",
+    "q * (2 * r_q + 2 * r_kv + r_rope) / u",
 )
-BETWEEN_SPLIT = Formula(
-    "outside the matrices, split by sequence parallelism", "10 * d / t", KORTHIKANTI, ERROR
+LATENT_HEADS = _kept(
+    "MLA: queries and keys with rotary part, values, and the attention output",
+    "2 * q * a * (h_nope + r_rope + h_v)",
 )
-EMBEDDING = Formula("ids, and the embedding's dropout mask", "8 + d", KORTHIKANTI, ERROR)
-EMBEDDING_SPLIT = Formula(
-    "ids, and the embedding's dropout mask, split by sequence parallelism", "(8 + d) / t",
-    KORTHIKANTI, ERROR,
+ACTIVATION_INPUT = _kept("feed-forward: input of the activation", "q * f")
+GATED_INPUT = _kept("gated feed-forward: gate and up", "2 * q * f")
+DOWN_INPUT = _kept("feed-forward: input of the last matrix", "q * f")
+ROUTER = _kept(
+    "router: probabilities in fp32 and cast, map of experts, indices and weights of the chosen",
+    "((5 + q) * E + (28 + q) * e) / u",
+)
+EXPERTS = Formula(
+    "active experts: inputs, input of the activation, input of the last matrix",
+    "e_rank * (q * d + 2 * q * m)", KORTHIKANTI,
+    "exact where every expert gets as many tokens as another",
 )  # fmt: skip
-OUTPUT = Formula("final norm and output layer: their inputs", "4 * d", KORTHIKANTI, ERROR)
-OUTPUT_SPLIT = Formula(
-    "final norm and output layer: their inputs, split by sequence parallelism", "4 * d / t",
-    KORTHIKANTI, ERROR,
+EXPERTS_GATED = Formula(
+    "active experts: inputs, gate and up, input of the last matrix",
+    "e_rank * (q * d + 3 * q * m)", KORTHIKANTI, EXPERTS.error,
 )  # fmt: skip
+SHARED_EXPERT = _kept("shared expert: gate and up, input of the last matrix", "3 * q * f_shared")
+
+FOOTPRINT = "Megatron-LM, theoretical_memory_usage.py; Korthikanti et al. 2022, section 4.3"
+EMBEDDING = Formula("token ids and labels", "8 / u", FOOTPRINT, "exact")
+OUTPUT = Formula("final norm and output layer: their inputs", "(x + q) * d / u", FOOTPRINT, "exact")
+
+BACKWARD = "the order of autograd's steps with Megatron-LM's fused kernels"
+GRADIENT_RESIDUAL = Formula("gradient of the residual", "x * d / u", BACKWARD, "by the code")
+GRADIENT_F = Formula("gradient inside the feed-forward layer", "q * f", BACKWARD, "by the code")
+GRADIENT_HEADS = Formula(
+    "gradients of queries, keys, values and attention output", HEADS.expression, BACKWARD,
+    "a kernel may take some more",
+)  # fmt: skip
+GRADIENT_LATENT_HEADS = Formula(
+    "MLA: gradients of queries, keys, values and attention output", LATENT_HEADS.expression,
+    BACKWARD, "a kernel may take some more",
+)  # fmt: skip
+GRADIENT_SCORES = Formula(
+    "gradients before and after softmax", "2 * q * a * s", BACKWARD, "by the code"
+)
+GRADIENT_EXPERTS = Formula(
+    "gradients inside the experts", "e_rank * q * (max(d, m) + m)", BACKWARD, "by the code"
+)
 
 
-def megatron_layer(training: TrainingSettings, *, gated: bool) -> tuple[Formula, ...]:
-    """Return the rows of a layer without full recomputation."""
-    between = BETWEEN_SPLIT if training.sequence_parallel else BETWEEN
-    rows = (between, INSIDE_GATED if gated else INSIDE)
-    scores = training.attention == "eager" and training.checkpointing != "selective"
-    return (*rows, MEGATRON_SCORES) if scores else rows
+def megatron_parts(at: Situation, training: TrainingSettings) -> tuple[Part, ...]:
+    """Return the parts of a layer that is not recomputed in full."""
+    experts, layers = at.model.experts, at.model.layers
+    sparse = len(experts.layers) if experts else 0
+    parts = [_attention(at, training)]
+    if sparse < layers:
+        parts.append(_feed_forward(at, layers - sparse))
+    if experts:
+        rows = (*_norm(at), ROUTER, EXPERTS_GATED if at.style.gated else EXPERTS)
+        rows = (*rows, *((SHARED_EXPERT,) if experts.shared_ffn else ()))
+        gradients = (GRADIENT_RESIDUAL, GRADIENT_EXPERTS)
+        parts.append(Part("experts", "experts", rows, rows, gradients, sparse))
+    return tuple(parts)
 
 
-def megatron_outside(training: TrainingSettings, *, last: bool) -> tuple[Formula, ...]:
-    """Return the rows of the first stage, and of a `last` one."""
-    split = training.sequence_parallel
-    embedding = EMBEDDING_SPLIT if split else EMBEDDING
-    output = OUTPUT_SPLIT if split else OUTPUT
-    return (embedding, output) if last else (embedding,)
+def megatron_outside(at: Situation, *, first: bool, last: bool) -> Rows:
+    """Return the rows outside the layers of a stage, which may be the `first` and the `last`."""
+    embedding = (EMBEDDING, *((DROPOUT,) if at.dropout else ())) if first else ()
+    return (*embedding, *((OUTPUT,) if last else ()))
+
+
+def _norm(at: Situation) -> Rows:
+    """Return a norm, the matrix that it feeds, and the dropout of what comes out at the end."""
+    return NORM, LINEAR_INPUT, *((DROPOUT,) if at.dropout else ())
+
+
+def _attention(at: Situation, training: TrainingSettings) -> Part:
+    latent = at.model.attention.kv_rank > 0
+    heads = (LATENTS, LATENT_HEADS) if latent else (HEADS,)
+    saved = (*_norm(at), *heads, *((HEAD_NORMS,) if at.style.heads else ()))
+    gradient = GRADIENT_LATENT_HEADS if latent else GRADIENT_HEADS
+    gradients = (GRADIENT_RESIDUAL, gradient)
+    if training.attention != "eager":
+        saved = (*saved, LOG_SUM_EXP)
+        return Part("attention", "attention", saved, saved, gradients, at.model.layers, NORM)
+    scores = (SCORES, *((SCORES_DROPPED,) if at.dropout else ()))
+    kept = saved if training.checkpointing == "selective" else (*saved, *scores)
+    gradients = (GRADIENT_RESIDUAL, GRADIENT_SCORES)
+    left = (*saved, *scores)
+    return Part("attention", "attention", kept, left, gradients, at.model.layers, NORM)
+
+
+def _feed_forward(at: Situation, layers: int) -> Part:
+    left = (*_norm(at), GATED_INPUT if at.style.gated else ACTIVATION_INPUT)
+    gradients = (GRADIENT_RESIDUAL, *(GRADIENT_F,) * (3 if at.style.gated else 2))
+    return Part("feed-forward", "mlp", (*left, DOWN_INPUT), left, gradients, layers)

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from tokmill.bill.models.adapters import adapted
+from tokmill.bill.states.parallel import expert_tensor_parallel
 from tokmill.bill.states.precision import SCHEMES, frozen_type, precision_of, scheme_of
 from tokmill.bill.states.sharding import sharding_of
 
@@ -108,11 +109,12 @@ def default_sequence(model: Model) -> int:
 
 
 def activation_symbols(model: Model, training: TrainingSettings, at: Situation) -> dict[str, float]:
-    """Return the values; heads and widths are a rank's share, but for Megatron's formulas.
+    """Return the values; heads and widths are a rank's share.
 
-    Those divide by t themselves. With context parallelism a rank sees s / c tokens of a sequence.
+    With context parallelism a rank sees s / c tokens of a sequence.
     """
-    ranks = 1 if training.framework == "megatron" else training.tensor_parallel
+    ranks, expert_ranks = training.tensor_parallel, expert_tensor_parallel(training)
+    split = ranks if training.sequence_parallel else 1
     attention, experts = model.attention, model.experts
     return {
         "V": model.outputs,
@@ -127,6 +129,7 @@ def activation_symbols(model: Model, training: TrainingSettings, at: Situation) 
         "r": training.adapter_rank,
         "s": training.sequence,
         "t": training.tensor_parallel,
+        "u": split,
         "x": at.residual,
         "y": at.adapter or at.product,
         "r_kv": attention.kv_rank,
@@ -136,6 +139,7 @@ def activation_symbols(model: Model, training: TrainingSettings, at: Situation) 
         "h_v": attention.value_dim,
         "E": experts.count if experts else 0,
         "e": experts.active if experts else 0,
-        "m": experts.ffn / ranks if experts else 0,
+        "e_rank": experts.active * expert_ranks / split if experts else 0,
+        "m": experts.ffn / expert_ranks if experts else 0,
         "f_shared": experts.shared_ffn / ranks if experts else 0,
     }

@@ -33,7 +33,7 @@ SAVED_STATES = {
 _ALONE: dict[str, Any] = {
     "gpus": 1, "gpus_per_node": 0, "sharding": "ddp", "offload": "none", "tensor_parallel": 1,
     "sequence_parallel": False, "pipeline_parallel": 1, "virtual_stages": 1,
-    "context_parallel": 1, "expert_parallel": 1,
+    "context_parallel": 1, "expert_parallel": 1, "expert_tensor_parallel": 0,
 }  # fmt: skip
 """All ranks together save what one would that held everything."""
 

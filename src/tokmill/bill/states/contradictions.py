@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from tokmill.bill.models.weight_types import PLAIN_BYTES
-from tokmill.bill.states.parallel import state_ranks
+from tokmill.bill.states.parallel import expert_tensor_parallel
 from tokmill.bill.states.sharding import sharding_of
 from tokmill.errors import UsageError
 
@@ -51,9 +51,8 @@ def _of_tensors(model: Model, training: TrainingSettings) -> Iterator[str]:
             f"tensor_parallel: expected a divisor or a multiple of the {kv_heads} key-value heads "
             f"of a layer, found {t}"
         )
-    for width, what in ((model.ffn, "ffn"), (model.experts.ffn if model.experts else 0, "expert")):
-        if width % t:
-            yield f"tensor_parallel: expected a divisor of the {what} width {width}, found {t}"
+    if model.ffn % t:
+        yield f"tensor_parallel: expected a divisor of the ffn width {model.ffn}, found {t}"
     if training.sequence_parallel and t == 1:
         yield "sequence_parallel: needs tensor_parallel of 2 or more, found 1"
 
@@ -77,20 +76,28 @@ def _of_stages(model: Model, training: TrainingSettings) -> Iterator[str]:
 
 
 def _of_experts(model: Model, training: TrainingSettings) -> Iterator[str]:
-    ep, ranks = training.expert_parallel, state_ranks(training)
-    if ep == 1:
-        return
-    if model.experts is None:
+    ep, etp = training.expert_parallel, expert_tensor_parallel(training)
+    if training.expert_tensor_parallel and training.framework != "megatron":
+        yield "expert_tensor_parallel: only Megatron splits experts by another number than layers"
+    if training.expert_tensor_parallel and model.experts is None:
+        yield "expert_tensor_parallel: the model has no experts to split"
+    if model.experts and model.experts.ffn % etp:
+        yield (
+            f"expert_tensor_parallel: expected a divisor of the expert width {model.experts.ffn}, "
+            f"found {etp}"
+        )
+    if ep > 1 and model.experts is None:
         yield f"expert_parallel: the model has no experts to share among {ep} GPUs"
-    elif model.experts.count % ep:
+    elif model.experts and model.experts.count % ep:
         yield (
             f"expert_parallel: expected a divisor of the {model.experts.count} experts of a "
             f"layer, found {ep}"
         )
-    if ranks % ep:
+    ranks = training.gpus // training.pipeline_parallel
+    if ranks % (ep * etp) and model.experts:
         yield (
-            f"expert_parallel: expected a divisor of the {ranks} GPUs that hold the same layers "
-            f"(gpus / tensor_parallel / pipeline_parallel), found {ep}"
+            f"expert_parallel: expected a divisor of the {ranks // etp} groups of GPUs that hold "
+            f"the same layers and share each expert (gpus / pipeline_parallel / {etp}), found {ep}"
         )
 
 

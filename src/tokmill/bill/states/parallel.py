@@ -28,8 +28,8 @@ class RankTensor:
     """The part of a tensor on the fullest rank, before data-parallel ranks share it.
 
     `shape` is that of one copy on this rank. `layers` are those of its stage, None outside layers.
-    `weight_bytes` are the bytes of an element. `expert_ranks` share the experts of a layer: 1 for
-    all other tensors.
+    `weight_bytes` are the bytes of an element. `expert_ranks`: the ranks among which a copy of all
+    experts of a layer lies, for each rank of tensor parallelism; 1 for all other tensors.
     """
 
     tensor: Tensor
@@ -37,7 +37,7 @@ class RankTensor:
     layers: tuple[int, ...] | None
     trained: bool
     weight_bytes: float
-    expert_ranks: int = 1
+    expert_ranks: float = 1
 
     @property
     def size(self) -> int:
@@ -53,7 +53,8 @@ class RankTensor:
         """Return what `ranks` ranks share: with others also the experts that this rank has not."""
         if ranks == 1 or self.expert_ranks == 1:
             return self
-        return replace(self, shape=(self.shape[0] * self.expert_ranks, *self.shape[1:]))
+        experts = math.ceil(self.shape[0] * self.expert_ranks)
+        return replace(self, shape=(experts, *self.shape[1:]))
 
 
 def state_ranks(training: TrainingSettings) -> int:
@@ -62,6 +63,11 @@ def state_ranks(training: TrainingSettings) -> int:
     Context-parallel ranks are among them: they see other tokens, as data-parallel ranks do.
     """
     return training.gpus // (training.tensor_parallel * training.pipeline_parallel)
+
+
+def expert_tensor_parallel(training: TrainingSettings) -> int:
+    """Return the ranks that share each expert: as tensor parallelism, unless Megatron is told."""
+    return training.expert_tensor_parallel or training.tensor_parallel
 
 
 def data_parallel(training: TrainingSettings) -> int:
@@ -94,23 +100,34 @@ def count_among(tensors: Iterable[RankTensor], ranks: int) -> int:
     return sum(held.among(ranks).count for held in tensors)
 
 
-def rank_tensors(model: Model, training: TrainingSettings) -> tuple[RankTensor, ...]:
-    """Return what the fullest rank works on: the base's tensors, then the adapters'.
+def rank_tensors(
+    model: Model, training: TrainingSettings, stage: int | None = None
+) -> tuple[RankTensor, ...]:
+    """Return what a rank of a stage works on; without a stage, of the one with most parameters."""
+    number = fullest_stage(model, training) if stage is None else stage
+    return _of_stage(_all_stages(model, training), model, training, number)
 
-    The fullest is that of the stage with the most elements in matrices; of equal stages the first,
-    which holds the embedding and the most micro batches.
+
+def fullest_stage(model: Model, training: TrainingSettings) -> int:
+    """Return the stage with the most elements in matrices; of equal ones the first.
+
+    That holds the embedding and the most micro batches.
     """
+    tensors = _all_stages(model, training)
+    return max(
+        range(training.pipeline_parallel),
+        key=lambda stage: _matrix_elements(_of_stage(tensors, model, training, stage)),
+    )
+
+
+def _all_stages(model: Model, training: TrainingSettings) -> tuple[RankTensor, ...]:
+    """Return the base's tensors, then the adapters'."""
     adapters = adapter_tensors(model, training)
     base_is_trained = not adapters
-    whole = (
+    return (
         *(_of_rank(t, model, training, trained=base_is_trained) for t in model.tensors),
         *(_of_rank(t, model, training, trained=True) for t in adapters),
     )
-    if training.pipeline_parallel == 1:
-        return whole
-    stages = range(training.pipeline_parallel)
-    held = {stage: _of_stage(whole, model, training, stage) for stage in stages}
-    return held[max(stages, key=lambda stage: _matrix_elements(held[stage]))]
 
 
 def _matrix_elements(tensors: tuple[RankTensor, ...]) -> int:
@@ -118,12 +135,12 @@ def _matrix_elements(tensors: tuple[RankTensor, ...]) -> int:
 
 
 def _of_stage(
-    whole: tuple[RankTensor, ...], model: Model, training: TrainingSettings, stage: int
+    tensors: tuple[RankTensor, ...], model: Model, training: TrainingSettings, stage: int
 ) -> tuple[RankTensor, ...]:
     last = training.pipeline_parallel - 1
     layers = frozenset(stage_layers(model, training, stage))
     found = []
-    for held in whole:
+    for held in tensors:
         if held.layers is not None:
             here = tuple(layer for layer in held.layers if layer in layers)
             found += [replace(held, layers=here)] if here else []
@@ -139,14 +156,17 @@ def _of_stage(
 def _of_rank(
     tensor: Tensor, model: Model, training: TrainingSettings, *, trained: bool
 ) -> RankTensor:
-    experts = training.expert_parallel if tensor.kind == "experts" else 1
+    experts, ranks, expert_ranks = 1, training.tensor_parallel, 1.0
+    if tensor.kind == "experts":
+        experts, ranks = training.expert_parallel, expert_tensor_parallel(training)
+        expert_ranks = experts * ranks / training.tensor_parallel
     return RankTensor(
         tensor,
-        _rank_shape(tensor, model.attention, training.tensor_parallel, experts),
+        _rank_shape(tensor, model.attention, ranks, experts),
         tensor.layers,
         trained,
         scheme_of(training).weight if trained else frozen_bytes(tensor, model, training),
-        experts,
+        expert_ranks,
     )
 
 

@@ -56,14 +56,14 @@ class States:
         return sum(line.n_bytes for line in (self.weights, self.gradients, *self.optimizer))
 
 
-def rank_states(model: Model, training: TrainingSettings) -> States:
-    """Return the states of the fullest rank.
+def rank_states(model: Model, training: TrainingSettings, stage: int | None = None) -> States:
+    """Return the states of a rank of a pipeline stage; without one, of the stage that holds most.
 
     Raises:
         UsageError: settings contradict each other or the model.
     """
     check_parallelism(model, training)
-    tensors = rank_tensors(model, training)
+    tensors = rank_tensors(model, training, stage)
     trained = tuple(held for held in tensors if held.trained)
     offloads, shared = training.offload != "none", sharding_of(training)
     # What the host holds and steps on, the GPU does not; only ZeRO-1 keeps its gradients.

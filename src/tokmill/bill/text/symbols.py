@@ -38,6 +38,10 @@ SYMBOLS: dict[str, tuple[str, str]] = {
     "d": ("hidden size", "elements"),
     "data": ("size of the dataset object in a process", "B"),
     "e": ("experts per token (active experts)", ""),
+    "e_rank": (
+        "active experts of a token that a rank computes, on average: e * (ranks of an expert) / u",
+        "",
+    ),
     "elements": ("elements of an optimizer state, of `shards` ranks", "elements"),
     "epochs": ("passes over the dataset", ""),
     "f": ("width of the feed-forward layer", "elements"),
@@ -93,6 +97,7 @@ SYMBOLS: dict[str, tuple[str, str]] = {
     "t": ("tensor-parallel degree", ""),
     "tokens": ("tokens per sequence in a layer's KV cache", "tokens"),
     "tracker": ("memory of the process that tracks semaphores of spawned workers", "B"),
+    "u": ("GPUs that split what lies between the matrices: t (sequence parallelism) or 1", ""),
     "units": ("layers that FSDP gathers at once", ""),
     "w": ("loader workers per process", ""),
     "weighted": ("1 if loss weights stand beside the tokens, else 0", ""),
