@@ -11,6 +11,7 @@ from tokmill.bill.disk_files import additions, dataset_disk, predicted_disk
 from tokmill.bill.gpus import find_gpu
 from tokmill.bill.host_ram.host import host_bill
 from tokmill.bill.models.load import load_model
+from tokmill.bill.notes import model_notes, training_notes
 from tokmill.bill.remedies.advice import advise
 from tokmill.bill.serving.inference import inference_bill
 from tokmill.bill.settled import settled
@@ -20,10 +21,9 @@ from tokmill.settings.inference import InferenceSettings
 from tokmill.settings.model import ModelSettings
 from tokmill.settings.training import TrainingSettings
 from tokmill.storage import file_sizes, free_bytes
-from tokmill.words.plural import plural
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Mapping
     from pathlib import Path
 
     from tokmill.bill.compute import Compute, LongDocuments
@@ -131,7 +131,9 @@ def full_bill(settings: BillSettings, disk: OnDisk | None, machine: Machine) -> 
     settings = replace(settings, training=training)
     machine = machine.with_memory(training.host_ram) if training.host_ram else machine
     if model is not None:
-        notes = (*settings.notes, *model.warnings, *_exceeded(model, settings, vocabulary))
+        context = settings.inference.context
+        found = model_notes(model, sequence=training.sequence, context=context, ids=vocabulary)
+        notes = (*settings.notes, *model.warnings, *found, *training_notes(training, gpu))
         settings = replace(settings, notes=notes)
     more = additions(size, sequence=training.sequence, epochs=training.epochs) if size else ()
     of_model = None if model is None else _of_model(model, settings, size, gpu)
@@ -167,20 +169,6 @@ def check(settings: BillSettings) -> None:
     if settings.names_a_model:
         model = load_model(settings.model, vocabulary=_ANY_VOCABULARY)
         training_bill(model, settled(settings.training, model, None))
-
-
-def _exceeded(model: Model, settings: BillSettings, ids: int) -> Iterator[str]:
-    """Yield a warning for each length over the model's positions, and for ids it cannot embed."""
-    most = model.positions
-    lengths = {"sequence": settings.training.sequence, "context": settings.inference.context}
-    for name, tokens in lengths.items():
-        if tokens > most > 0:
-            yield f"{name}: {tokens:,} tokens are more than the model's {plural(most, 'position')}"
-    if ids > model.vocabulary:
-        yield (
-            f"vocabulary: the dataset's tokenizer has {plural(ids, 'id')}, the model's embedding "
-            f"{model.vocabulary:,}: resize the embedding to train on this dataset"
-        )
 
 
 def _of_model(

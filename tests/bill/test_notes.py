@@ -1,0 +1,47 @@
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tokmill.bill.gpus import find_gpu
+from tokmill.bill.models.load import load_model
+from tokmill.bill.notes import model_notes, training_notes
+from tokmill.settings.model import ModelSettings
+from tokmill.settings.training import TrainingSettings
+
+
+def notes(gpu: str = "", **settings: Any) -> list[str]:
+    return list(training_notes(TrainingSettings(**settings), find_gpu(gpu) if gpu else None))
+
+
+def test_a_pipeline_with_one_micro_batch_is_serial() -> None:
+    assert notes(gpus=4, pipeline_parallel=4) == [
+        "pipeline_parallel: with 1 micro batch the 4 stages work one after the other; "
+        "set accumulation to 4 or more"
+    ]
+    assert notes(gpus=4, pipeline_parallel=4, accumulation=2) == []
+
+
+@pytest.mark.parametrize("settings", [{}, {"gpus": 2, "tensor_parallel": 2}])
+def test_sharding_among_one_rank_shares_nothing(settings: dict[str, Any]) -> None:
+    (note,) = notes(sharding="zero-2", **settings)
+    assert note.startswith("sharding: zero-2 shares nothing, each tensor is on 1 GPU")
+    assert notes(sharding="zero-2", gpus=2) == []
+
+
+@pytest.mark.parametrize("gpu", ["V100", "T4", "2080 Ti"])
+def test_a_gpu_without_bf16_is_named_with_what_to_use(gpu: str) -> None:
+    (note,) = notes(gpu)
+    assert note.endswith("has no bf16; use fp16 (the memory is the same)")
+    (pure,) = notes(gpu, precision="pure-16")
+    assert "use --precision amp with fp16, or fp32" in pure
+    assert notes(gpu, precision="fp32") == notes("A100-80") == notes("24GiB") == []
+
+
+def test_lengths_over_the_positions_and_ids_over_the_embedding_are_named() -> None:
+    model = load_model(ModelSettings(name="gpt2"))
+    assert list(model_notes(model, sequence=1024, context=1024, ids=50_257)) == []
+    long, ids = model_notes(model, sequence=2048, context=0, ids=50_258)
+    assert long == "sequence: 2,048 tokens are more than the model's 1,024 positions"
+    assert ids.startswith("vocabulary: the dataset's tokenizer has 50,258 ids, the model's")
