@@ -167,9 +167,10 @@ def test_a_model_adds_at_most_ten_lines(pretrain: Callable[..., Any], good: Path
     assert len(summary) <= 10
     assert 5 <= len(bill) <= 10
     assert [line.split("  ")[0].strip() for line in bill if line[0] != " "] == [
-        "model", "training", "disk", "host RAM", "GPU memory", "epoch",
+        "verdict", "GPU memory", "largest", "host RAM", "disk", "time", "model", "training", "more",
     ]  # fmt: skip
     assert "on T4 (14.57 GiB)" in out
+    assert any(re.match(r"more +tokmill report ", line) for line in bill)
 
 
 def test_text_bytes_per_token_are_said_so(pretrain: Callable[..., Any], good: Path) -> None:

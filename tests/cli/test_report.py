@@ -86,7 +86,7 @@ def test_leftovers_of_a_killed_run_are_counted_and_named(
     tokmill: Callable[..., Any], made: Path
 ) -> None:
     (made / ".train-0000000-0009.bin.1-ab.tmp").write_bytes(bytes(1234))
-    out = tokmill("report", made).out
+    out = tokmill("report", made, "--all").out
     assert re.search(r"^  not in the manifest +1\.2$", out, re.MULTILINE)
     assert ".train-0000000-0009.bin.1-ab.tmp" in out
 
@@ -95,11 +95,11 @@ def test_a_report_says_ratios_shares_and_what_choices_would_add(
     tokmill: Callable[..., Any], made: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("COLUMNS", "300")  # a long temporary path stays on one line
-    outcome = tokmill("report", made)
+    outcome = tokmill("report", made, "--all")
     assert (outcome.code, outcome.err) == (0, "")
     for expected in (
+        r"^disk +dataset \S+ [kMGT]?B; \S+ [kMGT]?B free$",
         r"^disk: the dataset, kB$",
-        r"^  \S+ [kMGT]?B free in ",
         r"^  train +\d+ +\d+ +\S+ ",
         r"good\.jsonl +40 +\d+ +\S+ ",
         r"^  bytes per token +\d+\.\d{3} \(uint16\)$",
@@ -108,7 +108,8 @@ def test_a_report_says_ratios_shares_and_what_choices_would_add(
         r"^  uint32 instead of uint16 ",
         r"^  loss masks ",
         r"^host RAM",
-        r"^GPU memory: add --model",
+        r"^GPU memory +add --model",
+        r"^records +\d+ = ",
     ):
         assert re.search(expected, outcome.out, re.MULTILINE), expected
 
@@ -152,9 +153,9 @@ def test_a_run_with_a_model_ends_with_the_bill(
 ) -> None:
     (tmp_path / "run.toml").write_text(MODEL)
     out = pretrain(good, "-c", tmp_path / "run.toml", "--max-reject-fraction", "1").out
-    places = ["documents", "llama, ", "disk", "host RAM", "GPU memory"]
+    places = ["documents", "verdict", "GPU memory", "host RAM", "disk", "llama, "]
     assert [out.index(place) for place in places] == sorted(out.index(place) for place in places)
-    assert ": fits on T4 (14.57 GiB)" in out
+    assert re.search(r"^verdict +fits on T4 \(14\.57 GiB\)", out, re.MULTILINE)
 
 
 def test_a_run_without_a_model_ends_with_its_size_and_where_the_rest_is(
@@ -217,7 +218,8 @@ def test_a_plan_shows_the_same_bill_before_a_token_is_written(
     forecast, bill = (block.splitlines() for block in outcome.out.split("\n\n"))
     assert len(forecast) <= 10
     assert len(bill) <= 10
-    assert ": fits on T4 (14.57 GiB)" in outcome.out
+    assert re.search(r"^verdict +fits on T4 \(14\.57 GiB\)", outcome.out, re.MULTILINE)
+    assert re.match(r"more +tokmill memory with the same --config, --model and --gpu", bill[-1])
     assert not (tmp_path / "out").exists()
     planned = json.loads(tokmill(*words, "-c", tmp_path / "run.toml", "--json").out)
     assert planned["bill"]["schema"] == 1

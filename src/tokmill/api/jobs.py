@@ -149,6 +149,7 @@ def bill_settings(
         BillSettings.of(build_config(own, where="options", named=named)),
         notes=tuple(note for found in read for note in found.notes),
         not_read=tuple(key for found in read for key in found.not_read),
+        trains="inference" not in own or bool(set(own.get("training", ())) - {"gpu"}),
     )
 
 

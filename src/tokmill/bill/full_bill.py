@@ -48,7 +48,7 @@ class BillSettings:
     """Settings of the bill.
 
     `notes`: warnings about settings and settings files. `not_read`: keys of settings files
-    that the bill does not use.
+    that the bill does not use. `trains`, `serves`: whether training and inference are asked for.
     """
 
     model: ModelSettings
@@ -56,6 +56,8 @@ class BillSettings:
     inference: InferenceSettings
     notes: tuple[str, ...] = ()
     not_read: tuple[str, ...] = ()
+    trains: bool = True
+    serves: bool = False
 
     @classmethod
     def of(cls, config: Config) -> BillSettings:
@@ -64,6 +66,7 @@ class BillSettings:
             config.model or ModelSettings(),
             config.training or TrainingSettings(),
             config.inference or InferenceSettings(),
+            serves=config.inference is not None,
         )
 
     @property

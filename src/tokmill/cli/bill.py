@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from tokmill.cli.screen import print_tables, show, show_json, show_rows, warn
+from tokmill.api.jobs import bill_of
+from tokmill.bill.full_bill import BillSettings, on_disk
+from tokmill.bill.text import PARTS
+from tokmill.bill.text.breakdown import bill_tables
+from tokmill.bill.text.summary import Row as SummaryRow
+from tokmill.bill.text.summary import asked_parts, summary_rows
+from tokmill.bill.text.tables import labelled, rows_table
+from tokmill.cli.screen import print_tables, show, warn
 from tokmill.errors import TokmillError
 from tokmill.settings.training import LOADING
 from tokmill.words.plural import plural
+from tokmill.words.units import memory
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -20,23 +28,39 @@ if TYPE_CHECKING:
     from tokmill.settings.schema import Config
     from tokmill.settings.training import TrainingSettings
 
+MORE = f"--only {'|'.join(PARTS)}, --all, or --explain (formulas)"
 
-def show_bill(
-    found: FullBill, *, as_json: bool, explain: bool, rows: list[Row] | None = None
-) -> None:
-    """Print the bill as tables or as one JSON object; `rows` are measured strategies of loading."""
-    if as_json:
-        from tokmill.bill.full_bill import as_json as plain
 
-        measured = {} if rows is None else {"measured": [asdict(row) for row in rows]}
-        show_json({**plain(found), **measured})
-        return
-    from tokmill.bill.text.breakdown import bill_tables
+@dataclass(frozen=True, slots=True)
+class Shown:
+    """What of a bill is shown: the options `--only`, `--all` and `--explain`."""
 
-    print_tables(bill_tables(found, explain=explain))
-    if rows is not None:
-        show()
-        print_tables([measured_table(rows, found.settings.training)])
+    only: tuple[str, ...] = ()
+    everything: bool = False
+    explain: bool = False
+
+    @property
+    def has_tables(self) -> bool:
+        """Return whether tables follow the summary."""
+        return bool(self.only) or self.everything or self.explain
+
+    def parts(self, settings: BillSettings) -> tuple[str, ...]:
+        """Return the parts of the bill that are shown."""
+        return self.only or (PARTS if self.everything else asked_parts(settings))
+
+
+def show_bill(found: FullBill, shown: Shown, more: str = MORE) -> None:
+    """Print the summary of a bill and then the tables that are asked for.
+
+    `more`: says how to see the tables, where none are asked for.
+    """
+    parts = shown.parts(found.settings)
+    rows = list(summary_rows(found, parts))
+    if not shown.has_tables:
+        rows.append(SummaryRow("more", more))
+    print_tables([labelled(rows)])
+    if shown.has_tables:
+        print_tables(bill_tables(found, parts, explain=shown.explain))
 
 
 def show_at_end(config: Config, directory: Path, manifest: dict[str, Any]) -> None:
@@ -44,22 +68,16 @@ def show_at_end(config: Config, directory: Path, manifest: dict[str, Any]) -> No
 
     A failure is only a warning.
     """
-    from tokmill.bill.full_bill import BillSettings
-
     settings = BillSettings.of(config)
     if not settings.names_a_model:
         return
-    from tokmill.api.jobs import bill_of
-    from tokmill.bill.full_bill import on_disk
-    from tokmill.bill.text.summary import bill_rows
-
     try:
-        rows = bill_rows(bill_of(settings, on_disk(directory, manifest)))
+        found = bill_of(settings, on_disk(directory, manifest))
     except TokmillError as error:
         warn(f"no bill: {error}")
         return
     show()
-    show_rows(rows)
+    show_bill(found, Shown(), f"tokmill report {directory} --all, or --explain (formulas)")
 
 
 NOT_EXACT = "not known separately: measured are all resident pages, shared ones per process"
@@ -109,8 +127,6 @@ def measured_rows(
 
 def measured_table(rows: list[Row], training: TrainingSettings) -> RenderableType:
     """Return the rows as a table."""
-    from tokmill.bill.text.tables import rows_table
-    from tokmill.words.units import memory
 
     def texts(row: Row) -> tuple[str, ...]:
         if row.measured_bytes is None:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from tokmill.bill.text import PARTS
 from tokmill.cli.options import config_option, option_values, origin, section_options
 from tokmill.settings.schema import BILL_SECTIONS
 
@@ -38,9 +39,17 @@ def bill_options(command: Callable[..., None]) -> Callable[..., None]:
 def show_options(command: Callable[..., None]) -> Callable[..., None]:
     """Add the options of how the bill is shown to a command."""
     options = (
-        click.option("--explain", is_flag=True, help="Show the formula behind every amount."),
+        click.option(
+            "--only", multiple=True, type=click.Choice(PARTS),
+            help="Show the tables of this part alone; may be repeated.",
+        ),
+        click.option("--all", "everything", is_flag=True, help="Show the tables of all parts."),
+        click.option(
+            "--explain", is_flag=True,
+            help="Show tables, and formula, symbols and source of each amount.",
+        ),
         click.option("--json", "as_json", is_flag=True, help="Print one JSON object."),
-    )
+    )  # fmt: skip
     for option in reversed(options):
         command = option(command)
     return command

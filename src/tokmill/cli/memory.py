@@ -32,6 +32,8 @@ if TYPE_CHECKING:
 def command(
     config_file: Path | None,
     as_json: bool,
+    only: tuple[str, ...],
+    everything: bool,
     explain: bool,
     compare: tuple[str, ...],
     list_models: bool,
@@ -59,8 +61,9 @@ def command(
         _list(models=list_models, gpus=list_gpus, as_json=as_json)
         return
     from tokmill.api.jobs import bill_of
+    from tokmill.bill.full_bill import as_json as plain
     from tokmill.bill.models.load import load_model
-    from tokmill.cli.bill import show_bill
+    from tokmill.cli.bill import Shown, show_bill
 
     settings = settled(config_file, options)
     if not settings.names_a_model:
@@ -68,7 +71,11 @@ def command(
     if compare:
         _compare(settings, compare, as_json=as_json)
         return
-    show_bill(bill_of(settings, None), as_json=as_json, explain=explain)
+    found = bill_of(settings, None)
+    if as_json:
+        show_json(plain(found))
+    else:
+        show_bill(found, Shown(only, everything, explain))
 
 
 def _compare(settings: BillSettings, axes: tuple[str, ...], *, as_json: bool) -> None:

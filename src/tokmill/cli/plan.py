@@ -17,6 +17,9 @@ if TYPE_CHECKING:
     from tokmill.settings.schema import Config
 
 
+_MORE = "tokmill memory with the same --config, --model and --gpu, and --all or --explain"
+
+
 @click.command("plan")
 @settings_options(*PRETRAIN_SECTIONS)
 @model_options
@@ -45,7 +48,7 @@ def show_plan(config: Config, *, as_json: bool) -> None:
         RecordError: a run with these settings would stop; what it would make is printed before.
     """
     from tokmill.api.forecast import plan_run
-    from tokmill.bill.text.summary import bill_rows
+    from tokmill.cli.bill import Shown, show_bill
     from tokmill.page.forecast import forecast_rows
 
     note = (lambda text: None) if as_json else partial(show, err=True)
@@ -55,8 +58,8 @@ def show_plan(config: Config, *, as_json: bool) -> None:
         show_json(values)
     else:
         show_rows(forecast_rows(values, planned.forecast.free_bytes))
-        if rows := bill_rows(planned.bill):
+        if planned.bill.of_model is not None:
             show()
-            show_rows(rows)
+            show_bill(planned.bill, Shown(), _MORE)
     if planned.problem is not None:
         raise planned.problem

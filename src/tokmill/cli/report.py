@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,8 @@ def command(
     directory: Path,
     config_file: Path | None,
     as_json: bool,
+    only: tuple[str, ...],
+    everything: bool,
     explain: bool,
     measure: bool,
     **options: Any,
@@ -35,9 +38,10 @@ def command(
       tokmill report out --loading int64 --loader-workers 4 --measure
     """
     from tokmill.api.jobs import bill_of
+    from tokmill.bill.full_bill import as_json as plain
     from tokmill.bill.full_bill import on_disk
-    from tokmill.cli.bill import show_bill
-    from tokmill.cli.screen import show, show_rows
+    from tokmill.cli.bill import Shown, measured_rows, measured_table, show_bill
+    from tokmill.cli.screen import print_tables, show, show_json, show_rows
     from tokmill.dataset.reader import read_intact_manifest
     from tokmill.page.summary import detail_rows
 
@@ -45,12 +49,16 @@ def command(
     disk = on_disk(directory, manifest)
     settings = settled(config_file, options, manifest["config"])
     found = bill_of(settings, disk)
-    rows = None
-    if measure:
-        from tokmill.cli.bill import measured_rows
-
-        rows = list(measured_rows(directory, manifest, found.settings.training))
-    if not as_json:
-        show_rows(detail_rows(manifest, str(directory)))
+    training = found.settings.training
+    rows = list(measured_rows(directory, manifest, training)) if measure else None
+    if as_json:
+        measured = {} if rows is None else {"measured": [asdict(row) for row in rows]}
+        show_json({**plain(found), **measured})
+        return
+    show_bill(found, Shown(only, everything, explain))
+    if rows is not None:
         show()
-    show_bill(found, as_json=as_json, explain=explain, rows=rows)
+        print_tables([measured_table(rows, training)])
+    if not only:
+        show()
+        show_rows(detail_rows(manifest, str(directory)))

@@ -1,98 +1,70 @@
-"""The bill on the screen: what is shown, and what is shown only when asked for."""
+"""The tables of a bill: part by part, with formulas on request."""
 
 from __future__ import annotations
 
-import io
 import re
+from collections.abc import Collection
 from typing import Any
 
 import pytest
-from rich.console import Console
 
-from tokmill.bill.dataset_size import DatasetSize
-from tokmill.bill.disk_files import predicted_disk
-from tokmill.bill.full_bill import BillSettings, OnDisk, full_bill
-from tokmill.bill.host_ram.machine import Machine
+from tests.bill.text.printed import PLANNED, bill, printed
+from tokmill.bill.text import PARTS
 from tokmill.bill.text.breakdown import bill_tables
-from tokmill.settings.inference import InferenceSettings
 from tokmill.settings.model import ModelSettings
-from tokmill.settings.training import TrainingSettings
-
-GPT2 = ModelSettings(name="gpt2")
-SIZE = DatasetSize(
-    "pretrain", 10_000_000, 2000, 2, vocabulary=50_257, length_histogram=(0,) * 12 + (2000,)
-)
-PLANNED = OnDisk("out", SIZE, predicted_disk(SIZE, slices=1), 50 * 10**9)
 
 
 def text(
-    disk: OnDisk | None = None,
-    model: ModelSettings = GPT2,
-    machine: Machine | None = None,
-    *,
-    settings: dict[str, Any] | None = None,
-    **training: Any,
+    *wanted: Any, parts: Collection[str] = PARTS, explain: bool = False, **settings: Any
 ) -> str:
-    asked = BillSettings(
-        model, TrainingSettings(**training), InferenceSettings(), ("a note",), ("zero.x = 1",)
-    )
-    found = full_bill(asked, disk, machine or Machine())
-    console = Console(file=io.StringIO(), width=150, color_system=None)
-    for table in bill_tables(found, **(settings or {})):
-        console.print(table)
-    assert isinstance(console.file, io.StringIO)
-    return "\n".join(line.rstrip() for line in console.file.getvalue().splitlines())
-
-
-def test_the_model_and_the_settings_stand_first():
-    lines = text(gpus=4, sharding="zero-2", adapter="lora").splitlines()
-    assert lines[0].startswith("model: gpt2, 124,439,808 parameters: embedding 39,383,808, ")
-    assert lines[1] == (
-        "training: precision mixed-16, optimizer adamw, micro batch 1, sequence 1,024, "
-        "attention flash, checkpointing none, lora of rank 16, 4 GPUs, zero-2"
-    )
-    assert lines[2:4] == ["note: a note", "not read from settings files: zero.x = 1"]
-
-
-def test_nothing_empty_stands_first():
-    assert text()[:5] == "model"
-    assert text(PLANNED, model=ModelSettings())[:5] == "disk:"
-
-
-def test_active_parameters_are_said_where_they_are_others():
-    assert ", 12,879,925,248 active per token: " in text(model=ModelSettings(name="mixtral-8x7b"))
-    assert "active" not in text().splitlines()[0]
+    return printed(bill_tables(bill(*wanted, **settings), parts, explain=explain))
 
 
 @pytest.mark.parametrize(
-    ("gpu", "expected"),
+    ("part", "titles"),
     [
-        ("80GiB", r"^  fits on 80GiB \(80\.00 GiB\): 7\d\.\d\d GiB left$"),
-        ("2GiB", r"^  does not fit on 2GiB \(2\.00 GiB\): .* missing$"),
-        ("", r"^  add --gpu to see whether it fits$"),
+        ("gpu", ["parameters", "GPU memory of training, peak: ", "GPU memory at each moment"]),
+        ("host", ["host RAM of a machine: ", "host RAM at each moment"]),
+        ("disk", ["disk: the dataset", "disk: checkpoints", "disk: optional", "lengths, tokens"]),
+        ("time", ["training on this dataset"]),
+        ("inference", ["parameters", "GPU memory, inference: 1 x 1,024 tokens"]),
     ],
 )
-def test_a_verdict_stands_under_the_peak_of_training(gpu: str, expected: str):
-    assert re.search(expected, text(gpu=gpu), re.MULTILINE)
+def test_a_part_has_its_own_tables(part: str, titles: list[str]):
+    shown = text(PLANNED, parts=(part,)).split("\n\n")
+    found = [block.strip().splitlines()[0] for block in shown]
+    heads = [head for head in found if not head.startswith(("shared memory", "host RAM: page"))]
+    assert len(heads) == len(titles)
+    for head, title in zip(heads, titles, strict=True):
+        assert head.startswith(title)
 
 
-def test_what_would_make_it_fit_is_shown_with_every_remedy_alone():
+def test_options_that_save_memory_are_shown_with_every_remedy_alone():
     shown = text(gpu="3GiB", micro_batch=16)
-    assert re.search(r"^  fits with --\S", shown, re.MULTILINE)
     assert re.search(r"^options that save memory +saves +peak +cost$", shown, re.MULTILINE)
     assert re.search(r"^  --checkpointing full +\d", shown, re.MULTILINE)
+    assert "options that save memory" not in text(gpu="80GiB")
 
 
 def test_formulas_are_shown_on_request_each_once():
-    shown = text(settings={"explain": True})
+    shown = text(explain=True)
     assert "source: " not in text()
     explained = re.findall(r"^  ([^=\n]+) = [^\n]+\n    (.*)$", shown, re.MULTILINE)
     assert len(explained) > 10
     assert len(set(explained)) == len(explained)
 
 
-def test_what_is_left_out_of_host_ram_is_said_once():
+def test_what_host_ram_leaves_out_is_shown_once():
     assert text().count("the system and other programs") == 1
+
+
+def test_every_moment_has_its_total_and_one_of_them_is_the_peak():
+    found = bill().of_model
+    assert found is not None
+    shown = text(parts=("gpu",)).partition("GPU memory at each moment of a training step, GiB")[2]
+    totals = [float(n) for n in re.findall(r"^  \S.*?  +[\d.]+ +([\d.]+) +[\d.]+$", shown, re.M)]
+    assert len(totals) == len(found.training.moments)
+    assert max(totals) == round(found.training.peak.n_bytes / 2**30, 2)
 
 
 def test_the_dataset_is_compared_with_the_model():
@@ -104,12 +76,7 @@ def test_the_dataset_is_compared_with_the_model():
     )
 
 
-def test_without_a_model_the_last_line_says_how_to_name_one():
+def test_without_a_model_there_are_host_ram_and_disk_alone():
     shown = text(PLANNED, ModelSettings())
-    assert shown.splitlines()[-1].startswith("GPU memory: add --model")
-    assert "GPU memory, training" not in shown
-
-
-def test_the_verdict_on_host_ram_is_that_of_the_machine():
-    assert "no machine to compare it with" in text()
-    assert "does not fit: " in text(machine=Machine(memory_bytes=1 << 27))
+    assert "GPU memory" not in shown
+    assert "disk: the dataset" in shown

@@ -30,10 +30,10 @@ def text(*renderables: RenderableType, width: int = 80) -> list[str]:
     return [line.rstrip() for line in console.file.getvalue().splitlines()]
 
 
-def test_a_bill_is_a_line_an_amount_and_their_total_in_one_unit():
+def test_an_amount_without_bounds_is_one_number_in_the_unit_of_the_total():
     assert text(bill_table(BILL, binary=True)) == [
         "GPU memory, step, GiB    low  expected   high",
-        "  weights              10.00     10.00  10.00",
+        "  weights                        10.00",
         "  CUDA context          0.29      0.49   0.98",
         "  total                10.29     10.49  10.98",
     ]

@@ -1,1 +1,4 @@
 """The bill as text."""
+
+PARTS = ("gpu", "host", "disk", "time", "inference")
+"""Parts of a bill that can be shown alone."""

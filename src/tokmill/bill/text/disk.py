@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from rich.text import Text
 
-from tokmill.bill.text.tables import amounts_table, bill_view, explanation, indented, rows_table
+from tokmill.bill.text.tables import amounts_table, bill_view, explanation, rows_table
 from tokmill.words.units import count, size
 
 if TYPE_CHECKING:
@@ -16,18 +16,17 @@ if TYPE_CHECKING:
     from rich.table import Table
 
     from tokmill.bill.disk_files import DatasetDisk, Share
-    from tokmill.bill.formula import Bill
-    from tokmill.bill.full_bill import FullBill, OnDisk
+    from tokmill.bill.full_bill import FullBill
 
 _MOST_SOURCES = 12
-_BAR = 30
+_BAR = 20
 """Characters of the longest bar."""
 
 _HEADINGS = ("documents", "tokens", "on disk")
 
 
 def disk_tables(found: FullBill, *, told: set[str] | None) -> Iterator[RenderableType]:
-    """Yield the sizes of dataset and checkpoints, free space, and the sizes of optional files.
+    """Yield the sizes of dataset and checkpoints, and those of optional files.
 
     `told`: formulas that were shown already; None: formulas are not shown.
     """
@@ -39,26 +38,12 @@ def disk_tables(found: FullBill, *, told: set[str] | None) -> Iterator[Renderabl
         yield from bill_view(bill, told=told, binary=False)
     if disk is None:
         return
-    yield from _room(disk, bills)
     if disk.found is not None:
         yield from _shares(disk.found)
     yield Text("")
     yield amounts_table("disk: optional files", found.additions, binary=False)
     if told is not None:
         yield from explanation(found.additions, told)
-
-
-def _room(disk: OnDisk, bills: list[Bill]) -> Iterator[RenderableType]:
-    """Yield the free space, and whether files still to write fit (checkpoints, planned dataset)."""
-    if disk.free_bytes is None:
-        return
-    done = 0 if disk.found is None else disk.bill.n_bytes
-    needed = sum(bill.high_bytes for bill in bills) - done
-    free = f"{size(disk.free_bytes)} free in {disk.directory}"
-    if needed <= disk.free_bytes:
-        yield indented(free)
-    else:
-        yield indented(f"{free}: TOO LITTLE, {size(needed)} still to write", "red")
 
 
 def _shares(disk: DatasetDisk) -> Iterator[RenderableType]:
@@ -97,7 +82,7 @@ def lengths_table(histogram: Sequence[int], context: int, *, what: str) -> Table
     """
     headings = (what, "share", "", f"{context:,} tokens")
     rows = _length_rows(histogram, context)
-    return rows_table(f"lengths of {what}, tokens", headings, rows, words=headings[2:])
+    return rows_table("lengths, tokens", headings, rows, words=headings[2:])
 
 
 def _length_rows(histogram: Sequence[int], context: int) -> Iterator[tuple[str, ...]]:

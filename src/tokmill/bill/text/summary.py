@@ -1,97 +1,214 @@
-"""The bill in at most ten (label, text) rows, for the end of a run or a plan."""
+"""The bill in about ten rows of a label and a text, the verdict first."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from tokmill.bill.remedies.advice import gpu_verdict
 from tokmill.bill.states.precision import precision_of
+from tokmill.bill.text import PARTS
+from tokmill.bill.verdict import BARELY, DOES_NOT_FIT, FITS
 from tokmill.words.plural import plural
-from tokmill.words.units import count, memory, seconds, size
+from tokmill.words.units import count, memory, scale, seconds, size
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Collection, Iterator
 
     from tokmill.bill.compute import Compute
     from tokmill.bill.formula import Bill
-    from tokmill.bill.full_bill import BillSettings, FullBill, ModelBill, OnDisk
+    from tokmill.bill.full_bill import BillSettings, FullBill, ModelBill
     from tokmill.bill.gpus import Gpu
+    from tokmill.bill.host_ram.host import HostBill
+    from tokmill.bill.models.model import Model
     from tokmill.bill.remedies.advice import Advice
 
-Rows = list[tuple[str, str]]
+NO_GPU = "unknown: add --gpu, such as --gpu 4090 or --gpu 24GiB"
+NO_MODEL = "add --model (built-in models: tokmill memory --models), and --gpu"
+
+_STYLES = {FITS: "green", DOES_NOT_FIT: "red", "unknown": ""}
+"""Colours of verdicts; all others are yellow."""
+_MOMENTS = {
+    "end of forward": "end of the forward pass",
+    "start of backward": "start of the backward pass",
+    "end of backward": "end of the backward pass",
+    "optimizer's step": "optimizer step",
+}
+"""Words for moments that need more of them than their names."""
 
 
-def bill_rows(found: FullBill) -> Rows:
-    """Return the bill of a model and a dataset in at most ten rows; none without a model.
+class Row(NamedTuple):
+    """A row of the summary; `style` is the colour of its text."""
 
-    `tokmill report` shows the complete tables.
+    label: str
+    text: str
+    style: str = ""
+
+
+def asked_parts(settings: BillSettings) -> tuple[str, ...]:
+    """Return the parts that are shown unless others are asked for.
+
+    Inference where one of its settings is given; training unless only those are.
     """
-    return [] if found.of_model is None else list(_rows(found, found.of_model))
+    parts = PARTS[:-1] if settings.trains else ()
+    return (*parts, *(PARTS[-1:] if settings.serves else ()))
 
 
-def _rows(found: FullBill, of_model: ModelBill) -> Iterator[tuple[str, str]]:
-    model, settings = of_model.model, found.settings
-    yield "model", f"{model.name}, {model.parameters:,} parameters"
-    yield "training", _training(settings)
-    yield "disk", _disk(found.disk, of_model.checkpoints)
-    yield "host RAM", f"{found.host.verdict} ({_moment(found.host.peak)})"
-    peak = of_model.training.peak
-    yield "GPU memory", f"training {_amount(peak)}{_fits(peak, of_model.gpu)}"
-    if of_model.advice is not None:
-        yield "", _advice(of_model.advice, settings)
-    yield "", f"{_moment(of_model.inference)} {_amount(of_model.inference)}"
-    if of_model.compute is not None:
-        yield "epoch", _epoch(of_model.compute, settings)
-    if settings.notes:
-        yield "note", "; ".join(settings.notes)
+def summary_rows(found: FullBill, parts: Collection[str]) -> Iterator[Row]:
+    """Yield the verdict and the most important amounts of some parts of a bill."""
+    of_model, settings = found.of_model, found.settings
+    if of_model is not None:
+        if "gpu" in parts:
+            yield from _training_rows(found, of_model)
+        if "inference" in parts:
+            yield from _inference_rows(of_model, alone="gpu" not in parts)
+    if "host" in parts:
+        yield _host(found.host, settings)
+    if "disk" in parts and (of_model or found.disk):
+        yield _disk(found)
+    if of_model is None:
+        yield Row("GPU memory", NO_MODEL)
+        return
+    if "time" in parts and of_model.compute is not None:
+        yield Row("time", _time(of_model.compute, settings))
+    yield Row("model", _model(of_model.model))
+    if {"gpu", "host", "time"} & set(parts):
+        yield Row("training", _training(settings))
+    if "inference" in parts:
+        yield Row("inference" if "gpu" not in parts else "", _inference(settings))
+    for note in settings.notes:
+        yield Row("note", note, "yellow")
+    if settings.not_read:
+        yield Row("not read", f"keys of settings files: {', '.join(settings.not_read)}", "yellow")
+
+
+def _training_rows(found: FullBill, of_model: ModelBill) -> Iterator[Row]:
+    peak, advice = of_model.training.peak, of_model.advice
+    yield _verdict(peak, of_model.gpu, "; ".join(_other_problems(found)))
+    each = " per GPU" if found.settings.training.gpus > 1 else ""
+    yield Row("GPU memory", f"{span(peak)}{each}; peak: {moment(peak)}")
+    if advice is None:
+        return
+    if advice.verdict == DOES_NOT_FIT:
+        yield Row("fits with", plan_text(advice) if advice.plan else "no option makes it fit")
+        return
+    yield Row("largest", largest_text(advice, found.settings))
+    if advice.plan:
+        yield Row("safer with", plan_text(advice))
+
+
+def _inference_rows(of_model: ModelBill, *, alone: bool) -> Iterator[Row]:
+    bill = of_model.inference
+    row = _verdict(bill, of_model.gpu)
+    yield row if alone else row._replace(label="inference")
+    main = (line for line in bill.lines if line.name == "weights" or "KV cache" in line.name)
+    amounts = ", ".join(f"{line.name} {memory(line.n_bytes)}" for line in main)
+    yield Row("GPU memory" if alone else "", f"{span(bill)}: {amounts}")
+
+
+def _verdict(bill: Bill, gpu: Gpu | None, problem: str = "") -> Row:
+    """Return whether a bill fits on a GPU, and by how much; `problem` is another obstacle."""
+    if gpu is None:
+        return Row("verdict", NO_GPU + (f"; {problem}" if problem else ""))
+    found = gpu_verdict(bill, gpu)
+    room = gpu.memory_bytes - bill.n_bytes
+    rest = f"{memory(abs(room))} {'left' if room >= 0 else 'missing'}"
+    text = f"{found} on {gpu.name} ({memory(gpu.memory_bytes)}): {rest}"
+    if found == BARELY:
+        text = (
+            f"fits on {gpu.name} ({memory(gpu.memory_bytes)}) by the estimate, "
+            f"not by the upper bound of {memory(bill.high_bytes)}"
+        )
+    if problem:
+        return Row("verdict", f"{text}; {problem}", "red")
+    return Row("verdict", text, _STYLES.get(found, "yellow"))
+
+
+def _other_problems(found: FullBill) -> Iterator[str]:
+    if found.host.verdict.said == DOES_NOT_FIT:
+        yield "host RAM does not fit"
+    if missing_disk_bytes(found):
+        yield "too little disk space"
+
+
+def _host(host: HostBill, settings: BillSettings) -> Row:
+    """Return what a node needs, and whether the machine has it."""
+    said = host.verdict.said
+    text = f"{span(host.peak)}; peak: {moment(host.peak)}; {host.verdict}"
+    return Row("host RAM", text, "" if said == FITS else _STYLES.get(said, "yellow"))
+
+
+def _disk(found: FullBill) -> Row:
+    disk, parts = found.disk, []
+    if disk is not None:
+        parts.append(f"dataset {size(disk.bill.n_bytes)}")
+    if found.of_model is not None:
+        kept = found.settings.training.checkpoints
+        most = size(found.of_model.checkpoints.high_bytes)
+        parts.append(f"checkpoints up to {most} ({kept:,} kept, 1 being written)")
+    text = ", ".join(parts)
+    missing = missing_disk_bytes(found)
+    if disk is not None and disk.free_bytes is not None:
+        text += f"; {size(disk.free_bytes)} free"
+    if missing:
+        text += f": TOO LITTLE, {size(missing)} missing"
+    return Row("disk", text, "red" if missing else "")
+
+
+def missing_disk_bytes(found: FullBill) -> int:
+    """Return by how much the files still to write exceed the free space, 0 if they fit."""
+    disk = found.disk
+    if disk is None or disk.free_bytes is None:
+        return 0
+    to_write = 0 if disk.found is not None else disk.bill.high_bytes
+    if found.of_model is not None:
+        to_write += found.of_model.checkpoints.high_bytes
+    return max(0, to_write - disk.free_bytes)
+
+
+def _time(found: Compute, settings: BillSettings) -> str:
+    how = settings.training
+    epochs = "1 epoch" if how.epochs == 1 else f"{how.epochs:g} epochs"
+    steps = f"{plural(found.steps, 'step')} of {count(found.step_tokens)} tokens"
+    if found.seconds is None:
+        return f"{epochs}: {steps}"
+    return f"{seconds(found.seconds)} for {epochs} at {how.mfu:.0%} MFU; {steps}"
+
+
+def _model(model: Model) -> str:
+    family = f" ({model.family})" if model.name != model.family else ""
+    active = model.active_parameters
+    text = f"{model.name}{family}, {model.parameters:,} parameters"
+    return text + (f", {active:,} active per token" if active != model.parameters else "")
 
 
 def _training(settings: BillSettings) -> str:
+    """Return the settings that decide the bill; of the others those that are not the default."""
     how = settings.training
-    adapter = "" if how.adapter == "none" else f", {how.adapter} of rank {how.adapter_rank}"
-    gpus = "" if how.gpus == 1 else f", {how.gpus:,} GPUs, {how.sharding}"
+    parts = [
+        precision_of(how), how.optimizer, f"micro batch {how.micro_batch:,}",
+        f"sequence {how.sequence:,}",
+    ]  # fmt: skip
+    parts += [f"checkpointing {how.checkpointing}"] if how.checkpointing != "none" else []
+    parts += [f"attention {how.attention}"] if how.attention != "flash" else []
+    parts += [f"{how.adapter} of rank {how.adapter_rank}"] if how.adapter != "none" else []
+    parts += [f"{how.gpus:,} GPUs, {how.sharding}"] if how.gpus > 1 else []
+    parts += [f"offload {how.offload}"] if how.offload != "none" else []
+    return ", ".join(parts)
+
+
+def _inference(settings: BillSettings) -> str:
+    how = settings.inference
+    context = how.context or settings.training.sequence
     return (
-        f"{precision_of(how)}, {how.optimizer}, micro batch {how.micro_batch:,}, "
-        f"sequence {how.sequence:,}{adapter}{gpus}"
+        f"weights {how.weight_type}, KV cache {how.kv_type}, batch {how.batch:,}, "
+        f"context {context:,}" + (f", {how.serving_gpus:,} GPUs" if how.serving_gpus > 1 else "")
     )
 
 
-def _disk(disk: OnDisk | None, checkpoints: Bill) -> str:
-    text = f"checkpoints up to {size(checkpoints.high_bytes)}"
-    if disk is None:
-        return text
-    if disk.free_bytes is None:
-        return f"dataset {size(disk.bill.n_bytes)}, {text}"
-    done = 0 if disk.found is None else disk.bill.n_bytes
-    needed = disk.bill.high_bytes - done + checkpoints.high_bytes
-    room = f"{size(disk.free_bytes)} free"
-    if needed > disk.free_bytes:
-        room += f": TOO LITTLE, {size(needed)} still to write"
-    return f"dataset {size(disk.bill.n_bytes)}, {text}; {room}"
-
-
-def _moment(bill: Bill) -> str:
-    return bill.title.partition(": ")[2] if "RAM" in bill.title else bill.title.split(", ", 1)[1]
-
-
-def _amount(bill: Bill) -> str:
-    return f"{memory(bill.n_bytes)} ({memory(bill.low_bytes)} to {memory(bill.high_bytes)})"
-
-
-def _fits(bill: Bill, gpu: Gpu | None) -> str:
-    if gpu is None:
-        return "; add --gpu to see whether it fits"
-    return f": {gpu_verdict(bill, gpu)} on {gpu.name} ({memory(gpu.memory_bytes)})"
-
-
-def _advice(advice: Advice, settings: BillSettings) -> str:
-    """Return the largest training that fits, or the options that make it fit."""
-    if advice.plan:
-        options = " ".join(option for step in advice.plan for option in step.options)
-        return f"fits with {options} ({memory(advice.plan[-1].peak_bytes)})"
-    if not advice.largest_micro_batch:
-        return "no option makes it fit"
-    return largest_text(advice, settings)
+def plan_text(advice: Advice) -> str:
+    """Return the options that together make it fit, with the peak then."""
+    options = " ".join(option for step in advice.plan for option in step.options)
+    return f"{options} ({memory(advice.plan[-1].peak_bytes)})"
 
 
 def largest_text(advice: Advice, settings: BillSettings) -> str:
@@ -99,15 +216,21 @@ def largest_text(advice: Advice, settings: BillSettings) -> str:
     how = settings.training
     most = "the model's maximum of " if advice.is_bounded else "sequence "
     return (
-        f"largest that fits: micro batch {advice.largest_micro_batch:,} at sequence "
-        f"{how.sequence:,}; at micro batch {how.micro_batch:,}, {most}{advice.largest_sequence:,}"
+        f"micro batch {advice.largest_micro_batch:,} at sequence {how.sequence:,}; "
+        f"at micro batch {how.micro_batch:,}, {most}{advice.largest_sequence:,}"
     )
 
 
-def _epoch(found: Compute, settings: BillSettings) -> str:
-    text = f"{plural(found.steps_per_epoch, 'step')} of {count(found.step_tokens)} tokens"
-    if found.seconds is None:
-        return text
-    how = settings.training
-    epochs = "1 epoch" if how.epochs == 1 else f"{how.epochs:g} epochs"
-    return f"{text}; {epochs}: about {seconds(found.seconds)} at {how.mfu:.0%} MFU"
+def moment(bill: Bill) -> str:
+    """Return the moment that a bill's title names after its place."""
+    name = bill.title.partition(": ")[2]
+    return _MOMENTS.get(name, name)
+
+
+def span(bill: Bill) -> str:
+    """Return the expected total with its bounds: `9.55 GiB (9.01 to 10.56)`."""
+    divisor, unit, digits = scale(bill.high_bytes, binary=True)
+    low, expected, high = (
+        f"{n / divisor:,.{digits}f}" for n in (bill.low_bytes, bill.n_bytes, bill.high_bytes)
+    )
+    return f"{expected} {unit}" if low == high else f"{expected} {unit} ({low} to {high})"

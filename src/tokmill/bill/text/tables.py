@@ -12,13 +12,14 @@ from tokmill.words.printable import printable
 from tokmill.words.units import scale
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Iterator, Sequence
+    from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 
     from rich.console import RenderableType
 
     from tokmill.bill.formula import Bill, Line
 
 
+_BOUNDS = ("low", "expected", "high")
 _FINER = 4
 """A table uses a unit from four of it on; otherwise its small lines would all be 0.01."""
 
@@ -26,17 +27,23 @@ _FINER = 4
 def bill_table(bill: Bill, *, binary: bool) -> Table:
     """Return a bill as a table: one line per amount, in the unit of the total, then the total.
 
-    `binary`: units of 1,024 (memory), else of 1,000 (disk). Bounds are left out if they equal the
-    amounts.
+    `binary`: units of 1,024 (memory), else of 1,000 (disk). An amount whose bounds equal it is one
+    number.
     """
     divisor, unit, digits = scale(bill.high_bytes / _FINER, binary=binary)
     is_sure = bill.low_bytes == bill.high_bytes
-    table = _table(f"{bill.title}, {unit}", ("",) if is_sure else ("low", "expected", "high"))
+    table = _table(f"{bill.title}, {unit}", ("",) if is_sure else _BOUNDS)
 
     def row(name: str, what: Line | Bill, style: str = "") -> None:
-        bounds = (what.n_bytes,) if is_sure else (what.low_bytes, what.n_bytes, what.high_bytes)
-        amounts = (_amount(n, divisor, digits) for n in bounds)
-        table.add_row(indented(name), *amounts, style=style)
+        expected = _amount(what.n_bytes, divisor, digits)
+        if is_sure:
+            cells = [expected]
+        elif what.low_bytes == what.high_bytes:
+            cells = ["", expected, ""]
+        else:
+            low, high = (_amount(n, divisor, digits) for n in (what.low_bytes, what.high_bytes))
+            cells = [low, expected, high]
+        table.add_row(indented(name), *cells, style=style)
 
     for line in bill.lines:
         row(line.name, line)
@@ -68,6 +75,19 @@ def rows_table(
     return table
 
 
+def total_rows(title: str, named: Callable[[Bill], str], bills: Sequence[Bill]) -> Table:
+    """Return the totals of bills of one place at several moments, in one unit."""
+    divisor, unit, digits = scale(max(bill.high_bytes for bill in bills) / _FINER, binary=True)
+    rows = (
+        (
+            named(bill),
+            *(_amount(n, divisor, digits) for n in (bill.low_bytes, bill.n_bytes, bill.high_bytes)),
+        )
+        for bill in bills
+    )
+    return rows_table(f"{title}, {unit}", _BOUNDS, rows)
+
+
 def bill_view(
     bill: Bill, *, told: set[str] | None, binary: bool = True
 ) -> Iterator[RenderableType]:
@@ -96,6 +116,16 @@ def explanation(lines: Iterable[Line], told: set[str]) -> Iterator[RenderableTyp
         known = "; ".join(f"{what}: {text}" for what, text in sources.items() if text)
         for text in filter(None, (symbols, line.note, known)):
             yield indented(text, "dim", by=4)
+
+
+def labelled(rows: Iterable[tuple[str, str, str]]) -> Table:
+    """Return (label, text, style) rows: the texts in a column of their own, wrapped inside it."""
+    table = Table.grid(padding=(0, 2, 0, 0), pad_edge=False)
+    table.add_column(style="bold", no_wrap=True)
+    table.add_column(overflow="fold")
+    for label, text, style in rows:
+        table.add_row(one_line(label), one_line(text, style))
+    return table
 
 
 def indented(text: str, style: str = "", *, by: int = 2) -> Padding:

@@ -1,0 +1,180 @@
+"""The verdict and the most important amounts of a bill, in about ten rows."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from tests.bill.text.printed import FOUND, PLANNED, bill, printed
+from tokmill.bill.host_ram.machine import Machine
+from tokmill.bill.text import PARTS
+from tokmill.bill.text.summary import asked_parts, missing_disk_bytes, summary_rows
+from tokmill.bill.text.tables import labelled
+from tokmill.settings.inference import InferenceSettings
+from tokmill.settings.model import ModelSettings
+
+TRAINING = PARTS[:-1]
+
+
+def rows(*wanted: Any, parts: Collection[str] = TRAINING, **settings: Any) -> dict[str, str]:
+    found = summary_rows(bill(*wanted, **settings), parts)
+    return {row.label: row.text for row in found}
+
+
+@pytest.mark.parametrize(
+    ("gpu", "expected"),
+    [
+        ("80GiB", r"fits on 80GiB \(80\.00 GiB\): 7\d\.\d\d GiB left"),
+        ("2GiB", r"does not fit on 2GiB \(2\.00 GiB\): 1\.\d\d GiB missing"),
+        (
+            "4GiB",
+            r"fits on 4GiB \(4\.00 GiB\) by the estimate, not by the upper bound of 4\.\d+ .*",
+        ),
+        ("", "unknown: add --gpu, such as --gpu 4090 or --gpu 24GiB"),
+    ],
+)
+def test_the_verdict_stands_first(gpu: str, expected: str):
+    label, text = next(iter(rows(gpu=gpu).items()))
+    assert label == "verdict"
+    assert re.fullmatch(expected, text)
+
+
+def test_the_verdict_names_what_else_does_not_fit():
+    small = Machine(memory_bytes=1 << 27)
+    assert rows(gpu="T4", machine=small)["verdict"].endswith(" left; host RAM does not fit")
+    full = replace(PLANNED, free_bytes=10**9)
+    assert rows(full, gpu="T4")["verdict"].endswith(" left; too little disk space")
+
+
+def test_the_peak_of_gpu_memory_has_its_bounds_and_its_moment():
+    found = bill(precision="fp32", sequence=16, optimizer_step="foreach").of_model
+    assert found is not None
+    low, expected, high = (
+        n / 2**30
+        for n in (
+            found.training.peak.low_bytes,
+            found.training.peak.n_bytes,
+            found.training.peak.high_bytes,
+        )
+    )
+    assert rows(precision="fp32", sequence=16)["GPU memory"] == (
+        f"{expected:.2f} GiB ({low:.2f} to {high:.2f}); peak: optimizer step"
+    )
+
+
+def test_memory_is_that_of_one_gpu_where_there_are_several():
+    assert " per GPU; peak: " in rows(gpus=4, sharding="zero-2")["GPU memory"]
+    assert "per GPU" not in rows()["GPU memory"]
+
+
+def test_what_fits_comes_with_the_most_that_fits():
+    found = rows(gpu="T4")
+    assert re.fullmatch(
+        r"micro batch \d+ at sequence 1,024; at micro batch 1, the model's maximum of 1,024",
+        found["largest"],
+    )
+    assert "fits with" not in found
+
+
+def test_what_does_not_fit_comes_with_options_that_make_it_fit():
+    found = rows(gpu="2GiB", micro_batch=16)
+    assert re.fullmatch(r"--\S.* \(1\.\d\d GiB\)", found["fits with"])
+    assert "largest" not in found
+    assert rows(gpu="256MiB")["fits with"] == "no option makes it fit"
+
+
+def test_what_fits_by_the_estimate_alone_comes_with_options_that_are_safer():
+    assert re.fullmatch(r"--\S.* GiB\)", rows(gpu="4GiB")["safer with"])
+
+
+def test_settings_that_are_not_the_default_are_named():
+    assert rows()["training"] == "amp, adamw, micro batch 1, sequence 1,024"
+    assert rows(gpus=4, sharding="zero-2", adapter="lora", checkpointing="full")["training"] == (
+        "mixed-16, adamw, micro batch 1, sequence 1,024, checkpointing full, lora of rank 16, "
+        "4 GPUs, zero-2"
+    )
+
+
+def test_a_model_has_its_parameters_and_the_active_ones_where_they_differ():
+    assert rows()["model"] == "gpt2, 124,439,808 parameters"
+    mixtral = rows(model=ModelSettings(name="mixtral-8x7b"))
+    assert mixtral["model"] == (
+        "mixtral-8x7b (mixtral), 46,702,792,704 parameters, 12,879,925,248 active per token"
+    )
+
+
+def test_inference_is_shown_when_it_is_asked_for():
+    assert "inference" not in rows()
+    served = {"asked": {"inference": InferenceSettings(context=512, batch=4)}}
+    both = rows(parts=PARTS, gpu="T4", **served)
+    assert both["verdict"].startswith("fits on T4")
+    assert both["inference"].startswith("fits on T4")
+    alone = rows(parts=("inference",), gpu="T4", **served)
+    assert list(alone) == ["verdict", "GPU memory", "model", "inference"]
+    # Weights: 2 bytes of each parameter; cache: 12 layers of 768 keys and values in 16 bit.
+    weights, cache = 2 * 124_439_808, 2 * 12 * 768 * 2 * 512 * 4
+    assert alone["GPU memory"].endswith(
+        f": weights {weights / 2**20:.1f} MiB, KV cache {cache / 2**20:.1f} MiB"
+    )
+    assert alone["inference"] == "weights bf16, KV cache bf16, batch 4, context 512"
+
+
+def test_the_parts_that_are_asked_for_follow_the_settings():
+    assert asked_parts(bill().settings) == TRAINING
+    assert asked_parts(bill(asked={"serves": True}).settings) == PARTS
+    only = bill(asked={"serves": True, "trains": False})
+    assert asked_parts(only.settings) == ("inference",)
+
+
+def test_disk_names_what_is_there_what_is_to_come_and_what_is_free():
+    # AdamW in fp32: 12 bytes of each parameter, 2 checkpoints kept and one being written.
+    checkpoints = 3 * 12 * 124_439_808
+    assert rows()["disk"] == "checkpoints up to 4.48 GB (2 kept, 1 being written)"
+    assert rows(PLANNED)["disk"] == (
+        "dataset 20 MB, checkpoints up to 4.48 GB (2 kept, 1 being written); 50 GB free"
+    )
+    there = replace(PLANNED, bill=FOUND.bill, found=FOUND, free_bytes=checkpoints)
+    assert missing_disk_bytes(bill(there)) == 0
+    assert missing_disk_bytes(bill(replace(there, free_bytes=checkpoints - 7))) == 7
+    planned = replace(there, found=None)
+    assert missing_disk_bytes(bill(planned)) == planned.bill.high_bytes
+    assert rows(replace(there, free_bytes=10**9))["disk"].endswith(
+        "; 1 GB free: TOO LITTLE, 3.48 GB missing"
+    )
+
+
+def test_time_is_that_of_all_epochs():
+    found = rows(PLANNED, gpu="T4", sequence=512, epochs=2.0)
+    # 10,000,000 tokens in windows of 512, one window a step, twice.
+    assert found["time"].endswith(f" for 2 epochs at 40% MFU; {2 * 19_531:,} steps of 512 tokens")
+    assert rows(PLANNED, sequence=512)["time"] == "1 epoch: 19,531 steps of 512 tokens"
+    assert "time" not in rows()
+
+
+def test_without_a_model_a_row_says_how_to_name_one():
+    found = rows(PLANNED, ModelSettings())
+    assert list(found) == ["host RAM", "disk", "GPU memory"]
+    assert found["GPU memory"].startswith("add --model")
+
+
+def test_notes_and_unread_keys_of_settings_files_stand_last():
+    found = rows(asked={"notes": ("a note",), "not_read": ("zero.x = 1",)})
+    assert list(found.items())[-2:] == [
+        ("note", "a note"), ("not read", "keys of settings files: zero.x = 1"),
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("width", [80, 120])
+def test_rows_wrap_inside_their_column_and_nothing_is_cut(width: int):
+    model = ModelSettings(name="mixtral-8x7b")
+    found = list(summary_rows(bill(model=model, gpu="T4", gpus=8, sharding="zero-3"), TRAINING))
+    shown = printed([labelled(found)], width)
+    lines = shown.splitlines()
+    assert max(map(len, lines)) <= width
+    assert [line[:10].strip() for line in lines if line[0] != " "] == [row.label for row in found]
+    assert all(line.startswith(" " * 12) for line in lines if line[0] == " ")
+    assert "".join(shown.split()) == "".join("".join(row[:2]) for row in found).replace(" ", "")
