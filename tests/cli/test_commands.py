@@ -161,7 +161,10 @@ def test_a_run_ends_in_at_most_ten_lines(
     assert "RAM" not in outcome.out
 
 
-def test_a_model_adds_at_most_ten_lines(pretrain: Callable[..., Any], good: Path) -> None:
+def test_a_model_adds_at_most_ten_lines(
+    pretrain: Callable[..., Any], good: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "300")  # a long temporary path stays on one line
     out = pretrain(good, "--model", "gpt2", "--gpu", "T4").out
     summary, bill = paragraphs(out)
     assert len(summary) <= 10

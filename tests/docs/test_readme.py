@@ -21,9 +21,12 @@ def quoted(first: str) -> list[str]:
 
 
 def stable(line: str) -> str:
-    """Return a line of output without the figures of the machine, and up to an ellipsis."""
+    """Return a line of output without the figures of the machine, and up to an ellipsis.
+
+    The size of the output is among them: its manifest holds every setting there is.
+    """
     line = line.split("…")[0].rstrip()
-    if line.startswith(("time", "disk", "host RAM")):
+    if line.startswith(("time", "output", "disk", "host RAM")):
         return re.sub(r"[\d.,]+ ?(?:[kMG]i?B|ms|s)?\b", "#", line)
     return re.sub(r"tokenizers [\d.]+", "tokenizers #", line)
 

@@ -63,7 +63,9 @@ def test_a_count_is_exact_while_it_is_short(n, expected):
         (3599, "1 h 00 min"),
         (3600, "1 h 00 min"),
         (7500, "2 h 05 min"),
-        (360_000, "100 h 00 min"),
+        (172_740, "47 h 59 min"),
+        (172_800, "2 days 00 h"),
+        (360_000, "4 days 04 h"),
     ],
 )
 def test_a_duration_has_the_two_units_that_matter(s, expected):

@@ -29,6 +29,10 @@ if TYPE_CHECKING:
     from tokmill.settings.schema import Config
 
 
+_OF_GPUS = {"gpu", "link_bandwidth"}
+"""Settings of training that inference also uses."""
+
+
 def checked_path(value: str | os.PathLike[str], name: str) -> Path:
     """Return the path that the argument `name` gives.
 
@@ -99,15 +103,20 @@ def make_observed(
 
 
 def bill_of(settings: BillSettings, disk: OnDisk | None) -> FullBill:
-    """Return the bill of a dataset, a model, or both, on this machine.
+    """Return the bill of a dataset, a model, or both.
+
+    Host RAM is compared with `host_ram` if given, else with this machine where it holds the dataset
+    and one GPU trains: several GPUs are those of other machines.
 
     Raises:
         UsageError: the model or the GPU is not known, or settings contradict each other.
     """
     from tokmill.bill.full_bill import full_bill
+    from tokmill.bill.host_ram.machine import Machine
     from tokmill.bill.measuring.machine import this_machine
 
-    return full_bill(settings, disk, this_machine())
+    is_here = disk is not None and settings.training.gpus == 1
+    return full_bill(settings, disk, this_machine() if is_here else Machine())
 
 
 def bill_settings(
@@ -149,7 +158,7 @@ def bill_settings(
         BillSettings.of(build_config(own, where="options", named=named)),
         notes=tuple(note for found in read for note in found.notes),
         not_read=tuple(key for found in read for key in found.not_read),
-        trains="inference" not in own or bool(set(own.get("training", ())) - {"gpu"}),
+        trains="inference" not in own or bool(set(own.get("training", ())) - _OF_GPUS),
     )
 
 

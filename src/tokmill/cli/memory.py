@@ -66,7 +66,7 @@ def command(
     from tokmill.cli.bill import Shown, show_bill
 
     settings = settled(config_file, options)
-    if not settings.names_a_model:
+    if not (settings.names_a_model or settings.training.dataset_bytes):
         load_model(settings.model)  # says what is missing
     if compare:
         _compare(settings, compare, as_json=as_json)

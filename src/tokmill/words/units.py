@@ -8,6 +8,9 @@ from __future__ import annotations
 _ROUNDS_TO_1000 = 999.5
 """From this value on, three figures would print as `1e+03`."""
 
+_MOST_HOURS = 48
+"""From so many on, a duration is written in days."""
+
 ROUNDED_FROM = 1e7
 """From this value on, a count is written as `10 million`."""
 
@@ -58,10 +61,13 @@ def _three_figures(n: float) -> str:
 
 
 def seconds(s: float) -> str:
-    """Return a duration such as `1.3 s` or `2 h 05 min`."""
+    """Return a duration such as `1.3 s`, `2 h 05 min` or `3 days 22 h`."""
     if s < 60:
         return f"{s:.1f} s"
     minutes = round(s / 60)
     if minutes < 60:
         return f"{int(s // 60)} min {int(s % 60):02d} s"
-    return f"{minutes // 60} h {minutes % 60:02d} min"
+    if minutes < _MOST_HOURS * 60:
+        return f"{minutes // 60} h {minutes % 60:02d} min"
+    hours = round(s / 3600)
+    return f"{hours // 24} days {hours % 24:02d} h"

@@ -58,7 +58,6 @@ def test_the_page_names_a_source_once_above_neighbours_that_share_it():
         "- loss backward: two fp32 tensors the size of the logits: `8 * n * V`",
     ])  # fmt: skip
     assert block in page
-    assert "- `V`: vocabulary; of a classifier, its labels\n" in page
     assert "- `n`: tokens of a micro batch, b * s (tokens)\n" in page
 
 

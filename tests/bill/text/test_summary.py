@@ -149,10 +149,57 @@ def test_disk_names_what_is_there_what_is_to_come_and_what_is_free():
 
 def test_time_is_that_of_all_epochs():
     found = rows(PLANNED, gpu="T4", sequence=512, epochs=2.0)
+    assert " for 20 million tokens at 40% MFU; " in found["time"]
     # 10,000,000 tokens in windows of 512, one window a step, twice.
-    assert found["time"].endswith(f" for 2 epochs at 40% MFU; {2 * 19_531:,} steps of 512 tokens")
-    assert rows(PLANNED, sequence=512)["time"] == "1 epoch: 19,531 steps of 512 tokens"
-    assert "time" not in rows()
+    assert found["time"].endswith(f"; {2 * 19_531:,} steps of 512 tokens")
+    assert rows(PLANNED, sequence=512)["time"].startswith("10 million tokens: 19,531 steps of 512 ")
+    assert rows()["time"].startswith("add --tokens")
+
+
+def test_cost_is_the_price_of_all_gpu_hours():
+    found = rows(
+        model=ModelSettings(name="llama-3-8b"), gpu="A100-80", gpus=8, sharding="zero-3",
+        tokens=300 * 10**9, price_per_hour=2.0,
+    )["time"]  # fmt: skip
+    hours = re.search(r", ([\d,]+) GPU hours, cost ([\d,]+); ", found)
+    assert hours is not None
+    # 6 FLOP a parameter and token, attention on top (under 5 % at 2,048 tokens).
+    least = 6 * 7.5e9 * 300e9 / (0.4 * 312e12) / 3600
+    used, cost = (int(text.replace(",", "")) for text in hours.groups())
+    assert least < used < 1.1 * least
+    assert cost == pytest.approx(2 * used, abs=2)
+
+
+@pytest.mark.parametrize(
+    ("memory_bytes", "expected"),
+    [
+        (0, "peak: saving a checkpoint"),
+        (1 << 30, "fits in 1.00 GiB by the estimate, not by the upper bound"),
+        (4 << 30, "fits in 4.00 GiB"),
+        (1 << 29, "does not fit in 512.0 MiB"),
+    ],
+)
+def test_host_ram_is_compared_with_a_machine_that_is_known(memory_bytes: int, expected: str):
+    host = rows(machine=Machine(memory_bytes=memory_bytes), initialization="meta")["host RAM"]
+    assert expected in host.split("; ")
+
+
+def test_host_ram_is_that_of_a_node_and_of_each_process():
+    # fp32 weights of 8 processes on each node, and 277 MiB of packages in each.
+    mib = 8 * (4 * 124_439_808 / 2**20 + 277)
+    found = rows(gpus=16, nodes=2)["host RAM"]
+    assert re.match(r"([\d.]+) GiB .* per node, ([\d.]+) MiB for each of 8 processes; ", found)
+    node, process = re.findall(r"([\d.]+) [GM]iB", found)
+    assert float(node) == pytest.approx(mib / 1024, abs=0.01)
+    assert float(process) == pytest.approx(mib / 8, abs=0.1)
+
+
+def test_page_cache_stands_apart_from_memory_that_must_exist():
+    settings = {"dataset_bytes": 100 * 10**9, "loader_workers": 8}
+    found = list(summary_rows(bill(None, ModelSettings(), **settings), ("host",)))
+    # 277 MiB of packages, 12 MiB of each forked worker, some batches.
+    assert re.match(r"37\d\.\d MiB; ", found[0].text)
+    assert found[1].text.startswith(f"beside it page cache, up to {100e9 / 2**30:.2f} GiB, ")
 
 
 def test_without_a_model_a_row_says_how_to_name_one():

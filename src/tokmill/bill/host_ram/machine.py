@@ -73,12 +73,14 @@ class Verdict:
 
     `said` is FITS, BARELY, NOT_NOW, DOES_NOT_FIT, or "unknown". `remedies` need less, each alone;
     `together` are options that make it fit, () where nothing has to be done or nothing is enough.
+    `usable_bytes` is the memory that there is, 0 if that is not known.
     """
 
     said: str
     text: str
     remedies: tuple[Offer, ...] = ()
     together: tuple[str, ...] = ()
+    usable_bytes: int = 0
 
     def __str__(self) -> str:
         return self.text
@@ -105,17 +107,21 @@ def host_verdict(
     if together:
         advice = f"fits with {' '.join(together)}"
     text = f"{DOES_NOT_FIT}: {'; '.join(problems)}; {advice}"
-    return Verdict(DOES_NOT_FIT, text, search.offers(case, ON_HOST), together)
+    offers = search.offers(case, ON_HOST)
+    return Verdict(DOES_NOT_FIT, text, offers, together, machine.usable_bytes)
 
 
 def _fitting(needed: Need, machine: Machine) -> Verdict:
-    room = f"{memory(needed.n_bytes)} of {memory(machine.usable_bytes)}{_limited(machine)}"
+    usable = machine.usable_bytes
+    room = f"{memory(needed.n_bytes)} of {memory(usable)}{_limited(machine)}"
     if needed.high_bytes > machine.usable_bytes:
-        return Verdict(BARELY, f"{BARELY}: {room}, upper bound {memory(needed.high_bytes)}")
+        text = f"{BARELY}: {room}, upper bound {memory(needed.high_bytes)}"
+        return Verdict(BARELY, text, usable_bytes=usable)
     if 0 < machine.available_bytes < needed.n_bytes:
         available = memory(machine.available_bytes)
-        return Verdict(NOT_NOW, f"fits: {room}, but only {available} are free now")
-    return Verdict(FITS, f"{FITS}: {room}")
+        text = f"fits: {room}, but only {available} are free now"
+        return Verdict(NOT_NOW, text, usable_bytes=usable)
+    return Verdict(FITS, f"{FITS}: {room}", usable_bytes=usable)
 
 
 def _problems(needed: Need, machine: Machine) -> Iterator[str]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 from tokmill.bill.remedies.advice import gpu_verdict
+from tokmill.bill.states.parallel import ranks_per_node
 from tokmill.bill.states.precision import precision_of
 from tokmill.bill.text import PARTS
 from tokmill.bill.verdict import BARELY, DOES_NOT_FIT, FITS
@@ -19,11 +20,13 @@ if TYPE_CHECKING:
     from tokmill.bill.full_bill import BillSettings, FullBill, ModelBill
     from tokmill.bill.gpus import Gpu
     from tokmill.bill.host_ram.host import HostBill
+    from tokmill.bill.host_ram.machine import Verdict
     from tokmill.bill.models.model import Model
     from tokmill.bill.remedies.advice import Advice
 
 NO_GPU = "unknown: add --gpu, such as --gpu 4090 or --gpu 24GiB"
 NO_MODEL = "add --model (built-in models: tokmill memory --models), and --gpu"
+NO_TOKENS = "add --tokens, such as --tokens 1B; for the cost --price-per-hour"
 
 _STYLES = {FITS: "green", DOES_NOT_FIT: "red", "unknown": ""}
 """Colours of verdicts; all others are yellow."""
@@ -62,17 +65,18 @@ def summary_rows(found: FullBill, parts: Collection[str]) -> Iterator[Row]:
         if "inference" in parts:
             yield from _inference_rows(of_model, alone="gpu" not in parts)
     if "host" in parts:
-        yield _host(found.host, settings)
+        yield from _host(found.host, settings)
     if "disk" in parts and (of_model or found.disk):
         yield _disk(found)
     if of_model is None:
         yield Row("GPU memory", NO_MODEL)
         return
-    if "time" in parts and of_model.compute is not None:
-        yield Row("time", _time(of_model.compute, settings))
+    if "time" in parts:
+        compute = of_model.compute
+        yield Row("time", NO_TOKENS if compute is None else _time(compute, settings))
     yield Row("model", _model(of_model.model))
     if {"gpu", "host", "time"} & set(parts):
-        yield Row("training", _training(settings))
+        yield Row("training", _training(settings, of_model.model))
     if "inference" in parts:
         yield Row("inference" if "gpu" not in parts else "", _inference(settings))
     for note in settings.notes:
@@ -130,11 +134,35 @@ def _other_problems(found: FullBill) -> Iterator[str]:
         yield "too little disk space"
 
 
-def _host(host: HostBill, settings: BillSettings) -> Row:
-    """Return what a node needs, and whether the machine has it."""
+def _host(host: HostBill, settings: BillSettings) -> Iterator[Row]:
+    """Yield what a node and each of its processes need, and whether the node has it.
+
+    Page cache that matters beside it has a row: it looks like memory in use, and is not needed.
+    """
+    peak, ranks = host.peak, ranks_per_node(settings.training)
+    text = span(peak)
+    if settings.training.gpus > 1:
+        text += f" per node, {memory(peak.n_bytes / ranks)} for each of {ranks:,} processes"
+    fits = _host_fits(host.verdict)
     said = host.verdict.said
-    text = f"{span(host.peak)}; peak: {moment(host.peak)}; {host.verdict}"
-    return Row("host RAM", text, "" if said == FITS else _STYLES.get(said, "yellow"))
+    style = "" if said == FITS else _STYLES.get(said, "yellow")
+    yield Row("host RAM", f"{text}; peak: {moment(peak)}{fits and f'; {fits}'}", style)
+    if host.page_cache.n_bytes > peak.n_bytes:
+        cache = memory(host.page_cache.n_bytes)
+        yield Row("", f"beside it page cache, up to {cache}, which the system can reclaim")
+
+
+def _host_fits(found: Verdict) -> str:
+    """Return whether a node has the memory, '' where that is not known."""
+    room = memory(found.usable_bytes)
+    if found.said == "unknown":
+        return ""
+    if found.said == BARELY:
+        return f"fits in {room} by the estimate, not by the upper bound"
+    if found.said != DOES_NOT_FIT:
+        return f"{found.said.replace('fits', f'fits in {room}', 1)}"
+    options = f"; fits with {' '.join(found.together)}" if found.together else ""
+    return f"{found.said} in {room}{options}"
 
 
 def _disk(found: FullBill) -> Row:
@@ -166,12 +194,18 @@ def missing_disk_bytes(found: FullBill) -> int:
 
 
 def _time(found: Compute, settings: BillSettings) -> str:
-    how = settings.training
-    epochs = "1 epoch" if how.epochs == 1 else f"{how.epochs:g} epochs"
+    """Return time, GPU hours and cost, or why they are not known."""
+    tokens = f"{count(found.trained_tokens)} tokens"
     steps = f"{plural(found.steps, 'step')} of {count(found.step_tokens)} tokens"
-    if found.seconds is None:
-        return f"{epochs}: {steps}"
-    return f"{seconds(found.seconds)} for {epochs} at {how.mfu:.0%} MFU; {steps}"
+    if found.seconds is None or found.gpu_hours is None:
+        return "; ".join((f"{tokens}: {steps}", *found.notes))
+    how = settings.training
+    text = f"{seconds(found.seconds)} for {tokens} at {how.mfu:.0%} MFU"
+    if how.gpus > 1:
+        text += f", {found.gpu_hours:,.0f} GPU hours"
+    if found.cost is not None:
+        text += f", cost {found.cost:,.2f}" if found.cost < 1000 else f", cost {found.cost:,.0f}"
+    return "; ".join((f"{text}; {steps}", *found.notes))
 
 
 def _model(model: Model) -> str:
@@ -181,7 +215,7 @@ def _model(model: Model) -> str:
     return text + (f", {active:,} active per token" if active != model.parameters else "")
 
 
-def _training(settings: BillSettings) -> str:
+def _training(settings: BillSettings, model: Model) -> str:
     """Return the settings that decide the bill; of the others those that are not the default."""
     how = settings.training
     parts = [
@@ -189,7 +223,8 @@ def _training(settings: BillSettings) -> str:
         f"sequence {how.sequence:,}",
     ]  # fmt: skip
     parts += [f"checkpointing {how.checkpointing}"] if how.checkpointing != "none" else []
-    parts += [f"attention {how.attention}"] if how.attention != "flash" else []
+    attention = model.style.attention(how.attention)
+    parts += [f"attention {attention}"] if attention != "flash" else []
     parts += [f"{how.adapter} of rank {how.adapter_rank}"] if how.adapter != "none" else []
     parts += [f"{how.gpus:,} GPUs, {how.sharding}"] if how.gpus > 1 else []
     parts += [f"offload {how.offload}"] if how.offload != "none" else []
