@@ -118,10 +118,8 @@ def _verdict(bill: Bill, gpu: Gpu | None, problem: str = "") -> Row:
     rest = f"{memory(abs(room))} {'left' if room >= 0 else 'missing'}"
     text = f"{found} on {gpu.name} ({memory(gpu.memory_bytes)}): {rest}"
     if found == BARELY:
-        text = (
-            f"fits on {gpu.name} ({memory(gpu.memory_bytes)}) by the estimate, "
-            f"not by the upper bound of {memory(bill.high_bytes)}"
-        )
+        by = "by the estimate, not by the upper bound"
+        text = f"fits on {gpu.name} ({memory(gpu.memory_bytes)}) {by}"
     if problem:
         return Row("verdict", f"{text}; {problem}", "red")
     return Row("verdict", text, _STYLES.get(found, "yellow"))
@@ -234,8 +232,9 @@ def _training(settings: BillSettings, model: Model) -> str:
 def _inference(settings: BillSettings) -> str:
     how = settings.inference
     context = how.context or settings.training.sequence
+    weights = "as stored" if how.weight_type == "auto" else how.weight_type
     return (
-        f"weights {how.weight_type}, KV cache {how.kv_type}, batch {how.batch:,}, "
+        f"weights {weights}, KV cache {how.kv_type}, batch {how.batch:,}, "
         f"context {context:,}" + (f", {how.serving_gpus:,} GPUs" if how.serving_gpus > 1 else "")
     )
 
