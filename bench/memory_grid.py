@@ -44,7 +44,9 @@ OF_LINES = {
     "gradients": "gradients",
     **dict.fromkeys((*STATES, STEP.name, STEP_MUON.name), "optimizer"),
 }
-KEPT = ("activations", "16-bit casts", "loss:", "tanh of", "inputs of checkpointed")
+KEPT = (
+    "activations", "16-bit casts", "loss:", "tanh of", "inputs of checkpointed", "logits of"
+)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,12 +93,19 @@ def scores_of(measured: Measured) -> Iterator[Score]:
     bill = predicted(measured.case)
     artefact = sum(measured.artefacts.values())
     name, peak = measured.case.name, measured.peak - artefact
-    yield Score(name, "peak", measured.peak, artefact, bill.allocated_bytes, counted=True)
-    foretold = categories(bill.peak)
+    moment = peak_of(bill, measured.case)
+    yield Score(name, "peak", measured.peak, artefact, allocated_bytes(moment), counted=True)
+    foretold = categories(moment)
     for category, n_bytes in measured.categories.items():
         off = artefact if category == "activations" else 0
         counted = max(n_bytes - off, foretold[category]) >= COUNTED_FROM * peak
         yield Score(name, category, n_bytes, off, foretold[category], counted)
+
+
+def peak_of(bill: TrainingBill, case: Case) -> Bill:
+    """Return the moment of the peak: of a step, or of the evaluation that is measured alone."""
+    moments = [m for m in bill.moments if ("evaluation" in m.title) == (case.evaluate > 0)]
+    return max(moments, key=allocated_bytes)
 
 
 def predicted(case: Case) -> TrainingBill:
@@ -106,6 +115,8 @@ def predicted(case: Case) -> TrainingBill:
         attention=case.attention, checkpointing=case.checkpointing, optimizer=case.optimizer,
         optimizer_step=case.step, adapter="lora" if case.lora else "none",
         adapter_targets=case.lora or "all-linear", adapter_rank=case.rank,
+        weights=case.base or "auto", metric_batches=case.evaluate,
+        eval_accumulation=case.eval_accumulation,
     )  # fmt: skip
     return training_bill(model_from_config(MODELS[case.model]), settings)
 
@@ -117,7 +128,8 @@ def categories(moment: Bill) -> dict[str, int]:
     gradient of a weight, and what the step makes belongs to the optimizer.
     """
     found = dict.fromkeys(("weights", "gradients", "activations", "temporary", "optimizer"), 0)
-    rest = "activations" if moment.title.endswith("end of forward") else "temporary"
+    ahead = moment.title.endswith("end of forward") or "evaluation" in moment.title
+    rest = "activations" if ahead else "temporary"
     for line in moment.lines:
         kept = "activations" if line.name.startswith(KEPT) else rest
         found[OF_LINES.get(line.name, kept)] += line.n_bytes

@@ -6,6 +6,7 @@ Corrections make the CPU work as a GPU does; a case that is `raw` goes without t
   causal mask that a real run leaves out; we tell it that nothing is packed.
 * the tool loses count of which layer is computed again once torch stops that early, and takes some
   of its tensors for temporary ones; we tell it when checkpointed layers run again.
+* torch knows the shapes of grouped products in bf16 alone; of others, transformers' own does.
 * autocast on a CPU leaves powers in 16 bit, where that of CUDA makes them fp32; gelu_new is made of
   such; we add CUDA's rule.
 """
@@ -17,7 +18,7 @@ import json
 import os
 import sys
 import warnings
-from contextlib import nullcontext
+from contextlib import ExitStack, nullcontext
 from typing import Any
 
 from bench.memory_cases import CASES, MODELS, Case, Measured
@@ -46,18 +47,20 @@ def measure(case: Case) -> Measured:
         _correct()
     tracker = MemTracker()
     model = _model(case, tracker)
-    with FakeTensorMode(allow_non_fake_inputs=True):
+    with nullcontext() if case.real else FakeTensorMode(allow_non_fake_inputs=True):
         _give_storage(model)
-        optimizer = _optimizer(case, [p for p in model.parameters() if p.requires_grad])
+        optimizer = _optimizer(case, model)
         ids = torch.zeros(case.batch, case.sequence, dtype=torch.long)
-        for parameter in (p for p in model.parameters() if not p.requires_grad):
-            # The tool hooks every parameter's gradient, and frozen ones refuse.
-            tracker._param_to_grad_hook_handles[parameter] = (_NoHook(), _NoHook())
-        tracker.track_external(model, optimizer, ids)
+        _track(tracker, model, optimizer, ids)
         with tracker:
             for _ in range(2):
                 _step(case, model, optimizer, ids)
                 tracker.reset_mod_stats()
+        if case.evaluate:
+            tracker = MemTracker()
+            _track(tracker, model, optimizer, ids)
+            with tracker:
+                evaluate(case, model, ids, tracker)
     peak = tracker.get_tracker_snapshot("peak")[torch.device("cpu")]
     found = dict.fromkeys(CATEGORIES.values(), 0)
     for kind, n_bytes in peak.items():
@@ -65,6 +68,13 @@ def measure(case: Case) -> Measured:
         if name != "Total":
             found[CATEGORIES.get(name, "temporary")] += n_bytes
     return Measured(case, sum(found.values()), found, _artefacts(case))
+
+
+def _track(tracker: Any, model: Any, optimizer: Any, ids: Any) -> None:
+    for parameter in (p for p in model.parameters() if not p.requires_grad):
+        # The tool hooks every parameter's gradient, and frozen ones refuse.
+        tracker._param_to_grad_hook_handles[parameter] = (_NoHook(), _NoHook())
+    tracker.track_external(model, optimizer, ids)
 
 
 class _NoHook:
@@ -78,8 +88,10 @@ def _correct() -> None:
     """Make transformers leave the mask out, and autocast make powers fp32 as on CUDA."""
     import torch
     from transformers import masking_utils
+    from transformers.integrations import moe
 
     masking_utils.find_packed_sequence_indices = lambda *_, **__: None
+    moe._can_use_grouped_mm = lambda _, weight, __: weight.dtype == torch.bfloat16
     library = torch.library.Library("aten", "IMPL", "AutocastCPU")
     keys = torch._C.DispatchKeySet(torch._C.DispatchKey.AutocastCPU)
     power = torch.ops.aten.pow.Tensor_Scalar
@@ -136,13 +148,13 @@ def _model(case: Case, tracker: Any) -> Any:
     kernel = "eager" if case.attention == "eager" else "sdpa"
     with torch.device("meta"):
         model = AutoModelForCausalLM.from_config(made, attn_implementation=kernel)
-    if case.precision == "pure-16" or (case.lora and case.precision == "amp"):
+    frozen_in_16_bit = case.lora and case.precision == "amp" and case.base != "fp32"
+    if case.precision == "pure-16" or frozen_in_16_bit:
         model = model.to(torch.bfloat16)
     if case.lora:
         model = _with_lora(model, case)
-    if case.checkpointing == "full":
-        again = nullcontext() if case.raw else _Again(tracker)
-        contexts = {"context_fn": lambda: (nullcontext(), again)}
+    if case.checkpointing != "none":
+        contexts = {"context_fn": lambda: _contexts(case, tracker)}
         model.gradient_checkpointing_enable({"use_reentrant": False, **contexts})
         if case.lora:
             model.enable_input_require_grads()
@@ -153,7 +165,65 @@ def _with_lora(model: Any, case: Case) -> Any:
     peft = importlib.import_module("peft")
     targets = case.lora if case.lora == "all-linear" else case.lora.split(",")
     config = peft.LoraConfig(task_type="CAUSAL_LM", r=case.rank, target_modules=targets)
+    if case.base.startswith("nf4"):
+        stand_ins = importlib.import_module("bench.memory_stand_ins")
+        model = stand_ins.in_four_bits(model, double=case.base == "nf4-double")
+        config.target_modules = [
+            name
+            for name, module in model.named_modules()
+            if isinstance(module, stand_ins.FourBitLinear)
+            and (case.lora == "all-linear" or name.endswith(tuple(targets)))
+        ]
+        config._register_custom_module({stand_ins.FourBitLinear: stand_ins.LoraFourBit})
     return peft.get_peft_model(model, config)
+
+
+def _contexts(case: Case, tracker: Any) -> tuple[Any, Any]:
+    """Return the contexts of a layer's forward and of its recomputation."""
+    again = nullcontext() if case.raw else _Again(tracker)
+    if case.checkpointing == "full":
+        return nullcontext(), again
+    from torch.utils.checkpoint import create_selective_checkpoint_contexts
+
+    forward, recompute = create_selective_checkpoint_contexts(_Policy())
+    return forward, _Both(again, recompute)
+
+
+class _Both:
+    """Two contexts as one."""
+
+    def __init__(self, *contexts: Any) -> None:
+        self.contexts, self.stack = contexts, ExitStack()
+
+    def __enter__(self) -> None:
+        for context in self.contexts:
+            self.stack.enter_context(context)
+
+    def __exit__(self, *_: object) -> None:
+        self.stack.close()
+
+
+class _Policy:
+    """Saves what torchtitan's policy does: attention's result and every second matrix product."""
+
+    def __init__(self) -> None:
+        import torch
+        from torch.utils.checkpoint import CheckpointPolicy
+
+        names = (
+            "_scaled_dot_product_flash_attention_for_cpu", "_scaled_dot_product_flash_attention",
+            "_scaled_dot_product_efficient_attention",
+        )  # fmt: skip
+        self.kernels = {getattr(torch.ops.aten, name).default for name in names}
+        self.products = {torch.ops.aten.mm.default, torch.ops.aten.addmm.default}
+        self.policy, self.passed = CheckpointPolicy, {True: 0, False: 0}
+
+    def __call__(self, context: Any, operation: Any, *_: Any, **__: Any) -> Any:
+        again = context.is_recompute
+        self.passed[again] += operation in self.products
+        second = operation in self.products and self.passed[again] % 2
+        saved = second or operation in self.kernels
+        return self.policy.MUST_SAVE if saved else self.policy.PREFER_RECOMPUTE
 
 
 def _give_storage(model: Any) -> None:
@@ -174,12 +244,19 @@ def _give_storage(model: Any) -> None:
                 held[name] = made[id(tensor)][0]
 
 
-def _optimizer(case: Case, parameters: list[Any]) -> Any:
+def _optimizer(case: Case, model: Any) -> Any:
     import torch
 
+    parameters = [p for p in model.parameters() if p.requires_grad]
     how = {"foreach": case.step == "foreach", "fused": case.step == "fused"}
     if case.optimizer == "adamw":
         return torch.optim.AdamW(parameters, **how)
+    if case.optimizer == "adafactor":  # as Trainer makes it
+        adafactor = importlib.import_module("transformers").Adafactor
+        return adafactor(parameters, lr=1e-3, scale_parameter=False, relative_step=False)
+    if case.optimizer == "adamw-8bit":
+        tables = [m.weight for m in model.modules() if isinstance(m, torch.nn.Embedding)]
+        return importlib.import_module("bench.memory_stand_ins").EightBitAdamW(parameters, tables)
     return torch.optim.SGD(parameters, momentum=0.9 * (case.optimizer == "momentum"), **how)
 
 
@@ -194,6 +271,33 @@ def _step(case: Case, model: Any, optimizer: Any, ids: Any) -> None:
     loss.backward()
     optimizer.step()
     optimizer.zero_grad()
+
+
+def evaluate(case: Case, model: Any, ids: Any, tracker: Any) -> None:
+    """Run the evaluation loop of transformers' Trainer, with metrics.
+
+    What goes to the host leaves the device: on a CPU, numpy would share its memory.
+    """
+    import numpy as np
+    from transformers import Trainer, TrainerCallback, TrainingArguments, trainer_pt_utils
+
+    class Reset(TrainerCallback):  # type: ignore[misc]
+        def on_prediction_step(self, *_: Any, **__: Any) -> None:
+            tracker.reset_mod_stats()
+
+    trainer_pt_utils.nested_numpify = lambda tensors: np.empty((len(tensors), 0))
+    arguments = TrainingArguments(
+        "unused", use_cpu=True, bf16=case.precision == "amp", report_to=[],
+        per_device_eval_batch_size=case.batch,
+        eval_accumulation_steps=case.eval_accumulation or None,
+    )  # fmt: skip
+    model.to = lambda *_, **__: model  # fake tensors cannot move, and are there
+    trainer = Trainer(
+        model, arguments, compute_metrics=lambda _: {}, callbacks=[Reset], data_collator=dict
+    )
+    trainer.accelerator.pad_across_processes = lambda tensors, **_: tensors  # one process
+    batches = [{"input_ids": ids, "labels": ids}] * case.evaluate
+    trainer.evaluation_loop(batches, "Evaluation")
 
 
 if __name__ == "__main__":

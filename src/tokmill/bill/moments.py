@@ -10,6 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from tokmill.bill.activations import metrics
 from tokmill.bill.activations.adapters import GRADIENT_ADAPTER, forward_rows
 from tokmill.bill.activations.amounts import kept_lines, rows_line, work_lines
 from tokmill.bill.activations.checkpoints import (
@@ -29,6 +30,7 @@ from tokmill.bill.activations.weights import (
     made_by_head,
 )
 from tokmill.bill.formula import Formula
+from tokmill.bill.states.sharding import sharding_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -90,20 +92,35 @@ def moments_of(stage: Stage) -> Iterator[tuple[str, tuple[Line, ...]]]:
     standing = (states.weights, *states.optimizer, *(() if fsdp else buckets))
     working = (*standing, *_present(states.gathered))
     if stage.has_loss:
+        # A dequantized matrix is one of a layer; gathered weights outlast the layers.
+        outside = working if sharding_of(training).weights else standing
         none = gradients_line(states, training, 0)
-        kept = (*working, none, *_kept(stage), *_outside(stage), *_loss(stage))
+        kept = (*outside, none, *_kept(stage), *_outside(stage), *_loss(stage))
         ahead, behind = (line(training, stage.symbols) for line in (forward_line, backward_line))
-        yield "end of forward", (*kept, *_casts(stage, stage.layers, head=True), ahead)
         alive = 0 if stage.recomputed else stage.layers
+        # Autocast's cache holds casts of trained weights alone.
+        cast = alive if training.adapter != "none" else stage.layers
+        yield "end of forward", (*kept, *_casts(stage, cast, head=True), ahead)
         yield "start of backward", (*kept, *_casts(stage, alive, head=True), behind)
         if training.framework == "hf":
-            yield "backward of the final norm", (*working, *_norm(stage))
+            yield "backward of the final norm", (*outside, *_norm(stage))
     working = (*working, *(buckets if fsdp else ()))
     for first in (False, True):
         name = "first" if first else "last"
         yield f"backward of the {name} layer", (*working, *_layer(stage, first=first))
     yield "end of backward", (*working, *_end(stage))
     yield "optimizer's step", (*standing, states.gradients, states.step_temporary)
+    if training.metric_batches and stage.has_loss and training.framework == "hf":
+        yield from _evaluation(stage, (*standing, gradients_line(states, training, 0)))
+
+
+def _evaluation(stage: Stage, standing: tuple[Line, ...]) -> Iterator[tuple[str, tuple[Line, ...]]]:
+    """Yield the moments of an evaluation whose metrics need logits."""
+    trained = stage.training.adapter == "none"
+    casts = _casts(stage, stage.layers * trained, head=trained)
+    there = stage.at, stage.training, stage.symbols
+    yield "evaluation, forward", (*standing, *casts, *metrics.forward_lines(*there))
+    yield "evaluation, logits joined", (*standing, *metrics.joined_lines(*there))
 
 
 def _present(line: Line | None) -> tuple[Line, ...]:

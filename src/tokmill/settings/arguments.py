@@ -168,6 +168,7 @@ class _Training(TypedDict, total=False):
     adapter_rank: int
     adapter_targets: str
     metric_batches: int
+    eval_accumulation: int
     initialization: str
     loading: str
     strategy: str

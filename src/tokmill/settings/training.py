@@ -132,6 +132,10 @@ class TrainingSettings:
         0, "Evaluation batches whose logits are kept in memory (compute_metrics).",
         minimum=0, maximum=1 << 30,
     )  # fmt: skip
+    eval_accumulation: int = runtime_setting(
+        0, "Evaluation batches after which kept logits move from GPU to host RAM; 0: never.",
+        minimum=0, maximum=1 << 30,
+    )  # fmt: skip
     initialization: str = runtime_setting(
         "full", "Processes that create the model in fp32: full: all; rank0: one; meta: none.",
         choices=("full", "meta", "rank0"),

@@ -26,7 +26,8 @@ LLAMA = load_model(
         ({"precision": "pure-16", "adapter": "lora"}, 2, 2, 4),
         ({"precision": "amp", "adapter": "lora"}, 2, 2, 2),
         ({"precision": "amp", "adapter": "lora", "weights": "fp32"}, 4, 2, 2),
-        ({"precision": "amp", "adapter": "lora", "weights": "nf4"}, 2, 2, 2),
+        ({"precision": "amp", "adapter": "lora", "weights": "nf4"}, 2, 2, 0),
+        ({"precision": "pure-16", "adapter": "lora", "weights": "nf4"}, 2, 2, 4),
     ],
 )
 def test_types_follow_precision_and_base(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from tokmill.bill.activations.layers import layer_parts
 from tokmill.bill.activations.situation import situation
 from tokmill.bill.activations.weights import casts_lines, gradients_line, made_before, stay
@@ -57,3 +59,13 @@ def test_casts_are_those_of_some_layers_and_of_the_head() -> None:
 def test_nothing_is_cast_without_autocast() -> None:
     states = rank_states(MODEL, TrainingSettings(sequence=4, precision="fp32"))
     assert casts_lines(MODEL, states, 3, of=3, head=True) == ()
+
+
+@pytest.mark.parametrize(("base", "in_head"), [("bf16", 0), ("nf4", 0), ("fp32", HEAD)])
+def test_a_frozen_head_is_cast_only_from_fp32(base: str, in_head: int) -> None:
+    lora = TrainingSettings(sequence=4, precision="amp", adapter="lora", weights=base)
+    states = rank_states(MODEL, lora)
+    with_head, without = (
+        casts_lines(MODEL, states, 3, of=3, head=head)[0].n_bytes for head in (True, False)
+    )
+    assert with_head - without == 2 * in_head

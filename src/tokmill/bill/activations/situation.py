@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
 
 FP32_BYTES = 4
+PEFT_LEAVES_CASTS = ("int8", "int4", "nf4", "nf4-double")
+"""Types whose layers of peft 0.21 (bnb, gptq, awq) cast no input where autocast is on."""
 HALF_BYTES = 2
 
 
@@ -78,10 +80,11 @@ def _adapter_bytes(training: TrainingSettings, product: int) -> int:
     """Return the bytes of an element of the copies that adapters make of their inputs.
 
     peft casts an input to the adapter's type, which is fp32 on a 16-bit base; under autocast the
-    product casts it back. Every adapted layer keeps a copy of its own.
+    product casts it back. Every adapted layer keeps a copy of its own. On quantized layers peft
+    leaves the cast to autocast, which has nothing to cast.
     """
     if precision_of(training) == "amp":
-        return product
+        return 0 if frozen_type(training) in PEFT_LEAVES_CASTS else product
     weight = scheme_of(training).weight
     return 0 if weight == product else weight
 

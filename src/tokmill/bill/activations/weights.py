@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from tokmill.bill.states.buffers import CASTS
+from tokmill.bill.states.optimizers import FP32_BYTES
 from tokmill.bill.states.weights import GRADIENTS
 
 if TYPE_CHECKING:
@@ -88,10 +89,12 @@ def casts_lines(
 
 
 def _head_elements(model: Model, tensors: Iterable[RankTensor]) -> int:
-    """Return the elements of the head, which tied is the table of ids."""
+    """Return the elements of a fp32 head, which tied is the table of ids."""
     module = "embedding" if model.tied else "head"
     return sum(
         held.size
         for held in tensors
-        if held.tensor.module == module and held.tensor.split == "vocabulary"
+        if held.tensor.module == module
+        and held.tensor.split == "vocabulary"
+        and held.weight_bytes == FP32_BYTES
     )

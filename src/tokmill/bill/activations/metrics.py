@@ -1,0 +1,71 @@
+"""Logits that Hugging Face's evaluation loop keeps for metrics: on the GPU first, then on the host.
+
+The loop gathers a batch's logits from all data-parallel ranks on each of them, and concatenates
+them with those of earlier batches: both stand there beside the result. Every `eval_accumulation`
+batches they move to the host; without it, when the loop ends.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from tokmill.bill.activations.loss import forward_line, loss_lines
+from tokmill.bill.activations.situation import FP32_BYTES
+from tokmill.bill.formula import Formula
+from tokmill.bill.states.parallel import data_parallel
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from tokmill.bill.activations.situation import Situation
+    from tokmill.bill.formula import Line
+    from tokmill.settings.training import TrainingSettings
+
+LOOP = "evaluation_loop of transformers 5.23, seen with torch's MemTracker on fake tensors"
+ERROR = "exact for one rank; assumes that an evaluation batch has the size of the micro batch"
+
+EARLIER_LOGITS = Formula(
+    "logits of earlier evaluation batches, for metrics", "q_logits * n * V * N * batches_held",
+    LOOP, ERROR,
+)  # fmt: skip
+JOINED_LOGITS = Formula(
+    "logits of evaluation batches for metrics, and the same concatenated",
+    "2 * q_logits * n * V * N * batches_held", LOOP, ERROR,
+)  # fmt: skip
+
+
+def batches_at_once(training: TrainingSettings) -> int:
+    """Return the evaluation batches whose logits are on the GPU before they move to the host."""
+    return min(training.metric_batches, training.eval_accumulation or training.metric_batches)
+
+
+def forward_lines(
+    at: Situation, training: TrainingSettings, symbols: Mapping[str, float]
+) -> tuple[Line, ...]:
+    """Return the logits when the loss of the last of these batches is computed.
+
+    From the third batch on, the loop's variable holds the batch before once more.
+    """
+    before = batches_at_once(training) - 1
+    held = EARLIER_LOGITS.line(_symbols(at, training, symbols, before + (before > 1)))
+    # A fused loss makes no logits; the metrics need them.
+    full = replace(training, loss="full")
+    return held, *loss_lines(full, symbols, capped=False), forward_line(full, symbols)
+
+
+def joined_lines(
+    at: Situation, training: TrainingSettings, symbols: Mapping[str, float]
+) -> tuple[Line, ...]:
+    """Return the logits when those of the last of these batches are concatenated to the others."""
+    batches = batches_at_once(training)
+    formula = JOINED_LOGITS if batches > 1 else EARLIER_LOGITS
+    return (formula.line(_symbols(at, training, symbols, batches)),)
+
+
+def _symbols(
+    at: Situation, training: TrainingSettings, symbols: Mapping[str, float], batches: int
+) -> dict[str, float]:
+    """Return the symbols; accelerate makes a model's outputs fp32 where autocast is on."""
+    q = FP32_BYTES if at.autocast else at.product
+    return {**symbols, "q_logits": q, "N": data_parallel(training), "batches_held": batches}

@@ -1,0 +1,63 @@
+"""The moments of a step: what is alive at each, beside what the layers keep."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tokmill.bill.models.load import load_model
+from tokmill.bill.training_bill import training_bill
+from tokmill.settings.model import ModelSettings
+from tokmill.settings.training import TrainingSettings
+
+MODEL = load_model(
+    ModelSettings(family="llama", layers=2, hidden=64, heads=4, ffn=128, vocabulary=100)
+)
+
+
+def amounts(**settings: Any) -> dict[str, dict[str, int]]:
+    """Return the bytes of each line, by the moment."""
+    bill = training_bill(MODEL, TrainingSettings(**{"sequence": 64, **settings}))
+    return {
+        moment.title.removeprefix("GPU memory, training: "): {
+            line.name: line.n_bytes for line in moment.lines
+        }
+        for moment in bill.moments
+    }
+
+
+def test_an_evaluation_is_a_moment_only_where_metrics_need_logits() -> None:
+    assert not [title for title in amounts() if "evaluation" in title]
+    found = amounts(metric_batches=3)
+    assert list(found)[-2:] == ["evaluation, forward", "evaluation, logits joined"]
+
+
+def test_an_evaluation_keeps_weights_and_optimizer_states_and_no_gradients() -> None:
+    lines = amounts(metric_batches=3)["evaluation, logits joined"]
+    assert {"weights", "first moment", "second moment"} < set(lines)
+    assert "gradients" not in lines
+
+
+def test_the_forward_pass_of_an_evaluation_makes_full_logits_with_a_fused_loss_too() -> None:
+    full, fused = (
+        amounts(metric_batches=3, loss=loss)["evaluation, forward"] for loss in ("full", "fused")
+    )
+    assert full == fused
+
+
+def test_a_matrix_is_dequantized_inside_layers_alone() -> None:
+    found = amounts(adapter="lora", weights="nf4")
+    holding = [title for title, lines in found.items() if "a dequantized matrix" in lines]
+    assert holding == [
+        "backward of the last layer",
+        "backward of the first layer",
+        "end of backward",
+    ]
+
+
+def test_casts_of_frozen_weights_are_not_cached_over_recomputed_layers() -> None:
+    lora = {"precision": "amp", "adapter": "lora", "weights": "fp32", "checkpointing": "full"}
+    found = amounts(**lora)
+    casts = "16-bit casts of weights (autocast)"
+    assert found["end of forward"][casts] == found["start of backward"][casts]
+    trained = amounts(precision="amp", checkpointing="full")
+    assert trained["end of forward"][casts] > trained["start of backward"][casts]
