@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from bench.memory_cases import MODELS
 from tokmill.bill.models.load import model_from_config
-from tokmill.bill.overhead import CUDA_CONTEXT
+from tokmill.bill.overhead import CUDA_CONTEXT, WORKSPACES
 from tokmill.bill.serving.inference import inference_bill
 from tokmill.bill.training_bill import allocated_bytes, training_bill
 from tokmill.settings.inference import InferenceSettings
@@ -83,9 +83,10 @@ def predicted(case: Case) -> Memory:
 
 
 def of_bill(bill: Bill) -> Memory:
-    """Part a bill by who sees its lines."""
+    """Part a bill by who sees its lines; workspaces of cuBLAS are in torch's allocator."""
     outside = sum(line.n_bytes for line in bill.lines if line.name == CUDA_CONTEXT.name)
-    return Memory(allocated_bytes(bill), bill.n_bytes - outside, outside)
+    workspaces = sum(line.n_bytes for line in bill.lines if line.name == WORKSPACES.name)
+    return Memory(allocated_bytes(bill) + workspaces, bill.n_bytes - outside, outside)
 
 
 @dataclass(slots=True)

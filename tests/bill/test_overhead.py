@@ -1,4 +1,4 @@
-from tokmill.bill.overhead import MIB, overhead_lines
+from tokmill.bill.overhead import MIB, overhead_lines, workspace_line
 
 
 def test_the_reserve_is_a_share_of_the_tensors_and_the_context_stands_beside_it():
@@ -7,3 +7,17 @@ def test_the_reserve_is_a_share_of_the_tensors_and_the_context_stands_beside_it(
     assert (context.low_bytes, context.n_bytes, context.high_bytes) == (
         300 * MIB, 500 * MIB, 1000 * MIB
     )  # fmt: skip
+
+
+def test_a_workspace_of_cublas_stands_in_the_allocator_for_two_threads():
+    old = workspace_line("A100 80GB", megatron=False, attention_bytes=1000)
+    assert (old.n_bytes, old.high_bytes) == (2 * 8_519_680, 64 * MIB + 1000)
+    assert workspace_line("h100", megatron=False, attention_bytes=0).n_bytes == 64 * MIB
+    assert workspace_line("", megatron=False, attention_bytes=0).n_bytes == 2 * 8_519_680
+
+
+def test_transformer_engine_has_a_workspace_of_its_own():
+    new = workspace_line("NVIDIA H100", megatron=True, attention_bytes=0)
+    assert new.n_bytes == 96 * MIB
+    old = workspace_line("A100 80GB", megatron=True, attention_bytes=0)
+    assert old.n_bytes == 2 * 8_519_680 + 4 * MIB

@@ -142,9 +142,10 @@ def test_the_peak_is_the_greatest_moment() -> None:
     ]  # fmt: skip
 
 
-def test_allocated_is_the_bill_without_reserve_and_context() -> None:
+def test_allocated_is_the_bill_without_reserve_context_and_workspaces() -> None:
     peak = training_bill(named("gpt2"), TrainingSettings(sequence=16)).peak
-    outside = amount(peak, "fragmentation") + amount(peak, "CUDA context")
+    names = ("fragmentation", "CUDA context", "workspaces")
+    outside = sum(amount(peak, name) for name in names)
     assert allocated_bytes(peak) == peak.n_bytes - outside
     assert amount(peak, "CUDA context") == 500 * MIB
 

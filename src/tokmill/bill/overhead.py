@@ -1,4 +1,4 @@
-"""GPU memory beside the tensors: fragmentation, and the CUDA context."""
+"""GPU memory beside the tensors: workspaces of cuBLAS, fragmentation, and the CUDA context."""
 
 from __future__ import annotations
 
@@ -26,9 +26,29 @@ CUDA_CONTEXT = Formula(
     "CUDA context and libraries",
     "500 * 2 ** 20",
     "300 MiB with lazy loading to over 1 GB (pytorch issue 107667), per process, outside torch's "
-    "allocator; workspaces of cuBLAS on top",
+    "allocator",
     "300 to 1,000 MiB",
 )
+WORKSPACES = Formula(
+    "workspaces of cuBLAS",
+    "2 * workspace + workspace_te",
+    "torch's allocator holds one for each thread that multiplies, forward's and autograd's: "
+    "CUBLAS_WORKSPACE_CONFIG, by default :4096:2:16:8 (8,519,680 B), on Hopper 32 MiB; "
+    "Transformer Engine's own is 4 MiB, on Hopper 32 MiB (Megatron)",
+    "4 of Megatron-LM's functional tests: 68 and 96 MiB, which are these sums to 1 MiB; upper "
+    "bound: Hopper's, and FlashAttention's fp32 sums of the queries' gradients",
+)
+HOPPER_AND_NEWER = ("H100", "H200", "H20", "H800", "GH200", "B200")
+
+
+def workspace_line(gpu: str, *, megatron: bool, attention_bytes: float) -> Line:
+    """Return the workspaces of cuBLAS in training on a GPU of this name."""
+    small = {"workspace": 8_519_680, "workspace_te": 4 * MIB * megatron}
+    large = {"workspace": 32 * MIB, "workspace_te": 32 * MIB * megatron}
+    most = WORKSPACES.evaluate(large) + round(attention_bytes)
+    newer = gpu.upper().removeprefix("NVIDIA ").startswith(HOPPER_AND_NEWER)
+    least = WORKSPACES.evaluate(small)
+    return WORKSPACES.line(large if newer else small, low_bytes=least, high_bytes=most)
 
 
 def overhead_lines(

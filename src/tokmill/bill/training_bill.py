@@ -11,10 +11,16 @@ from typing import TYPE_CHECKING
 
 from tokmill.bill.activations.layers import layer_parts
 from tokmill.bill.activations.megatron import megatron_parts
-from tokmill.bill.activations.situation import activation_symbols, situation
+from tokmill.bill.activations.situation import FP32_BYTES, activation_symbols, situation
 from tokmill.bill.formula import Bill
 from tokmill.bill.moments import Stage, moments_of
-from tokmill.bill.overhead import CUDA_CONTEXT, FRAGMENTATION, overhead_lines
+from tokmill.bill.overhead import (
+    CUDA_CONTEXT,
+    FRAGMENTATION,
+    WORKSPACES,
+    overhead_lines,
+    workspace_line,
+)
 from tokmill.bill.settled import settled
 from tokmill.bill.states.buffers import STREAMS_FSDP, streams_line
 from tokmill.bill.states.contradictions import check_parallelism
@@ -79,8 +85,8 @@ class TrainingBill:
 
 
 def allocated_bytes(moment: Bill) -> int:
-    """Return the bytes of a moment's tensors: all but what the allocator and the driver take."""
-    outside = (FRAGMENTATION.name, CUDA_CONTEXT.name, STREAMS_FSDP.name)
+    """Return the bytes of a moment's tensors: all but what libraries and the driver take."""
+    outside = (WORKSPACES.name, FRAGMENTATION.name, CUDA_CONTEXT.name, STREAMS_FSDP.name)
     return sum(line.n_bytes for line in moment.lines if line.name not in outside)
 
 
@@ -117,9 +123,18 @@ def _bill(stage: Stage, title: str, lines: tuple[Line, ...]) -> Bill:
         (
             *there,
             *((kept,) if kept else ()),
+            _workspace_line(stage),
             *overhead_lines(allocated, high, stage.training.fragmentation),
         ),
         tuple(leaves_out),
+    )
+
+
+def _workspace_line(stage: Stage) -> Line:
+    training, symbols = stage.training, stage.symbols
+    attention = FP32_BYTES * symbols["n"] * symbols["a"] * symbols["h"]
+    return workspace_line(
+        training.gpu, megatron=training.framework == "megatron", attention_bytes=attention
     )
 
 

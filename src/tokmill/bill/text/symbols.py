@@ -104,6 +104,8 @@ SYMBOLS: dict[str, tuple[str, str]] = {
     "units": ("layers that FSDP gathers at once", ""),
     "w": ("loader workers per process", ""),
     "weighted": ("1 if loss weights stand beside the tokens, else 0", ""),
+    "workspace": ("memory of cuBLAS for a thread that multiplies matrices", "B"),
+    "workspace_te": ("memory of cuBLAS that Transformer Engine holds", "B"),
     "x": ("activation between the layers (residual stream)", "B per element"),
     "y": ("activation that an adapter keeps", "B per element"),
 }
