@@ -356,6 +356,8 @@ TYPES = {bool: bool, int: int, float: float, str: str, tuple[str, ...]: argument
             {"model": str, "gpu": str},
         ),
         (arguments.BillArguments, BILL_SECTIONS, {}),
+        (arguments.TrainingArguments, ("model", "training"), {}),
+        (arguments.InferenceArguments, ("model", "inference"), {}),
     ],
 )
 def test_the_arguments_that_type_checkers_see_are_the_settings(kind, sections, more):
@@ -378,7 +380,8 @@ def test_the_arguments_that_type_checkers_see_are_the_settings(kind, sections, m
                 expected[other] = expected[name]
     if "renderer" in expected:
         expected["renderer"] = str | Callable[[Any], Any]  # a function is one too
-    for name in ("paths", "tokenizer", "output"):
+    own = ("paths", "tokenizer", "output", *(() if more else ("model",)))
+    for name in own:
         expected.pop(name, None)  # these are arguments of their own
     assert get_type_hints(kind) == expected
 
@@ -451,7 +454,7 @@ def test_verify_says_what_was_checked_and_raises_what_is_wrong(make, tmp_path):
 def test_the_bill_of_a_dataset_is_the_one_that_report_prints(make, command_json, tmp_path):
     dataset = make(model="gpt2")
     printed = command_json("report", tmp_path / "out", "--gpu", "H100", "--micro-batch", 2)
-    found = dataset.bill(gpu="H100", micro_batch=2)
+    found = dataset.bill(gpu="H100", micro_batch=2).as_json()
     for bill in (found, printed):
         bill["host"] = bill["disk"]["free_bytes"] = None  # as they are at the moment
     assert json.loads(json.dumps(found)) == printed

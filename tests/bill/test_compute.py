@@ -4,9 +4,10 @@ from typing import Any
 
 import pytest
 
+from tokmill.bill.bill_settings import BillSettings
 from tokmill.bill.compute import Compute, compute, long_documents, operations_per_token
 from tokmill.bill.dataset_size import DatasetSize
-from tokmill.bill.full_bill import BillSettings, full_bill
+from tokmill.bill.full_bill import full_bill
 from tokmill.bill.gpus import Gpu, find_gpu
 from tokmill.bill.host_ram.machine import Machine
 from tokmill.bill.models.load import load_model

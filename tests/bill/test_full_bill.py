@@ -9,19 +9,13 @@ from typing import Any
 
 import pytest
 
+from tokmill.bill.bill_settings import BillSettings
 from tokmill.bill.dataset_size import DatasetSize
 from tokmill.bill.disk_files import predicted_disk
 from tokmill.bill.formula import Bill
-from tokmill.bill.full_bill import (
-    BillSettings,
-    FullBill,
-    OnDisk,
-    as_json,
-    check,
-    full_bill,
-    on_disk,
-)
+from tokmill.bill.full_bill import FullBill, check, full_bill
 from tokmill.bill.host_ram.machine import Machine
+from tokmill.bill.on_disk import OnDisk, on_disk
 from tokmill.errors import UsageError, VerifyError
 from tokmill.settings.inference import InferenceSettings
 from tokmill.settings.model import ModelSettings
@@ -92,7 +86,7 @@ def test_without_a_gpu_there_is_no_advice():
     ids=["all", "no GPU", "no model", "no dataset"],
 )
 def test_json_is_plain_and_has_the_same_keys_whatever_is_there(found: FullBill):
-    plain = as_json(found)
+    plain = found.as_json()
     assert json.dumps(plain)
     assert list(plain) == [
         "schema", "settings", "notes", "not_read", "model", "gpu", "training", "inference",
@@ -109,7 +103,7 @@ def test_a_dataset_may_be_a_number_of_bytes_or_tokens():
     assert found.disk is not None
     assert found.disk.bill.lines[0].n_bytes == 10**9
     assert found.host.page_cache.n_bytes >= 10**9
-    assert as_json(found)["disk"]["free_bytes"] is None
+    assert found.as_json()["disk"]["free_bytes"] is None
     assert found.of_model is not None
     assert found.of_model.compute is not None
     assert found.of_model.compute.tokens == 10**9 // 2

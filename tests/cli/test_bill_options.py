@@ -11,7 +11,7 @@ import click
 import pytest
 from click.testing import CliRunner
 
-from tokmill.bill.full_bill import BillSettings
+from tokmill.bill.bill_settings import BillSettings
 from tokmill.cli.bill_options import bill_options, model_options, settled
 from tokmill.cli.options import config_from_options
 from tokmill.errors import UsageError

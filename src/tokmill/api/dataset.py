@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING, Any, Self, SupportsIndex, Unpack
 import numpy as np
 
 from tokmill.api import jobs
-from tokmill.api.keyword_messages import keyword_messages
 from tokmill.api.origin import Origin, OriginFinder, ShardInfo
 from tokmill.dataset.layout import SPLITS
 from tokmill.dataset.packs import Packs, open_packs
 from tokmill.dataset.reader import Shard, check_complete, open_shard, read_manifest
 from tokmill.errors import StateError, UsageError, VerifyError
 from tokmill.lock import is_locked
+from tokmill.settings.keyword_messages import keyword_messages
 from tokmill.words.plural import plural
 
 if TYPE_CHECKING:
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     from tokmill.api.jobs import Verification
+    from tokmill.bill.full_bill import FullBill
     from tokmill.settings.arguments import BillArguments
 
 MOST_OPEN = 32
@@ -215,13 +216,14 @@ class Dataset:
     @keyword_messages()
     def bill(
         self,
+        model: str | Path | Mapping[str, Any] | None = None,
         *,
         config: str | Path | None = None,
         deepspeed: str | Path | None = None,
         training_args: str | Path | None = None,
         axolotl: str | Path | None = None,
         **settings: Unpack[BillArguments],
-    ) -> dict[str, Any]:
+    ) -> FullBill:
         """Return what training a model on this dataset takes: disk, host RAM and GPU memory.
 
         Settings that are not given are those of the run that made the dataset. Of two sources the
@@ -229,22 +231,27 @@ class Dataset:
         run, default.
 
         Args:
+            model: a built-in name, a config.json or its contents; None: that of the settings.
             config: a TOML file with [model], [training] and [inference].
             deepspeed: a DeepSpeed configuration (JSON).
             training_args: TrainingArguments of Hugging Face (JSON or YAML).
             axolotl: an axolotl configuration (YAML).
-            **settings: every setting of `tokmill report`, such as `model="llama-3.2-1b"` and
-                `gpu="H100"`.
+            **settings: every setting of `tokmill report`, such as `gpu="H100"`.
 
         Returns:
-            The figures that `tokmill report DIR --json` prints; amounts are in bytes.
+            The bill; `as_json()` gives the figures that `tokmill report DIR --json` prints.
 
         Raises:
             UsageError: the model or the GPU is not known, or settings contradict each other.
             VerifyError: a file of the dataset is missing.
         """
-        others = {"deepspeed": deepspeed, "training_args": training_args, "axolotl": axolotl}
-        return jobs.bill_of_dataset(self.directory, self.manifest, config, others, settings)
+        from tokmill import bill
+
+        check_complete(self.manifest, self.directory)
+        return bill.of(
+            model, self, config=config, deepspeed=deepspeed, training_args=training_args,
+            axolotl=axolotl, **settings,
+        )  # fmt: skip
 
     def _place(self, number: SupportsIndex) -> tuple[int, int]:
         """Return the index of a document's shard, and its place there."""

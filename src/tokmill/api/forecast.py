@@ -5,8 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING, Any
 
-from tokmill.api.jobs import bill_of
-
 if TYPE_CHECKING:
     from collections.abc import Callable
 
@@ -98,13 +96,15 @@ def plan_run(config: Config, warn: Callable[[str], None], note: Callable[[str], 
     Raises:
         TokmillError: the run could not start, or nothing can be predicted from the sample.
     """
-    from tokmill.bill.full_bill import BillSettings, OnDisk, as_json
+    from tokmill.bill.bill_settings import BillSettings
+    from tokmill.bill.full_bill import full_bill
+    from tokmill.bill.on_disk import OnDisk
     from tokmill.run.forecast_run import forecast_run
 
     found = forecast_run(config, warn, note)
     disk = OnDisk(config.output.dir or ".", found.size, found.disk, found.free_bytes)
-    bill = bill_of(BillSettings.of(config), disk)
-    values = {**found.values, "bill": as_json(bill)}
+    bill = full_bill(BillSettings.of(config), disk)
+    values = {**found.values, "bill": bill.as_json()}
     return Planned(_run_forecast(values, found.free_bytes), bill, found.problem)
 
 

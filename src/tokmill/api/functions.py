@@ -18,9 +18,9 @@ from typing import TYPE_CHECKING, Any, Literal, Unpack
 
 from tokmill.api.dataset import Dataset, open_dataset
 from tokmill.api.jobs import checked_path, checked_recipe, make_observed, verify_dataset
-from tokmill.api.keyword_messages import keyword_messages
 from tokmill.api.progress import Progress
 from tokmill.errors import UsageError
+from tokmill.settings.keyword_messages import keyword_messages
 from tokmill.settings.load import config_from_arguments, file_values
 from tokmill.settings.schema import PRETRAIN_SECTIONS, SFT_SECTIONS
 

@@ -11,26 +11,18 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tokmill.errors import TokmillError, UsageError, VerifyError
-from tokmill.settings.load import argument_values, build_config, file_values, merged
-from tokmill.settings.names import option_name
-from tokmill.settings.plain import not_default
-from tokmill.settings.schema import BILL_SECTIONS, RenderSettings
+from tokmill.settings.schema import RenderSettings
 from tokmill.settings.sft import SftSettings
 from tokmill.words.plural import plural
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable
 
     from tokmill.api.bar import Bar, NotebookBar
     from tokmill.api.progress import Progress
-    from tokmill.bill.full_bill import BillSettings, FullBill, OnDisk
     from tokmill.dataset.verify import Findings
     from tokmill.run.make_dataset import Observer
     from tokmill.settings.schema import Config
-
-
-_OF_GPUS = {"gpu", "link_bandwidth"}
-"""Settings of training that inference also uses."""
 
 
 def checked_path(value: str | os.PathLike[str], name: str) -> Path:
@@ -69,7 +61,8 @@ def make_dataset(config: Config, observer: Observer, *, overwrite: bool = False)
     from tokmill.executors.run import run
 
     if config.model is not None or config.training is not None:
-        from tokmill.bill.full_bill import BillSettings, check
+        from tokmill.bill.bill_settings import BillSettings
+        from tokmill.bill.full_bill import check
 
         check(BillSettings.of(config))
     return run(config, observer, overwrite=overwrite)
@@ -100,85 +93,6 @@ def make_observed(
             observer.close()
         observer.ended()
     return manifest
-
-
-def bill_of(settings: BillSettings, disk: OnDisk | None) -> FullBill:
-    """Return the bill of a dataset, a model, or both.
-
-    Host RAM is compared with `host_ram` if given, else with this machine where it holds the dataset
-    and one GPU trains: several GPUs are those of other machines.
-
-    Raises:
-        UsageError: the model or the GPU is not known, or settings contradict each other.
-    """
-    from tokmill.bill.full_bill import full_bill
-    from tokmill.bill.host_ram.machine import Machine
-    from tokmill.bill.measuring.machine import this_machine
-
-    is_here = disk is not None and settings.training.gpus == 1
-    return full_bill(settings, disk, this_machine() if is_here else Machine())
-
-
-def bill_settings(
-    base: Mapping[str, Mapping[str, Any]],
-    config_file: Path | None,
-    files: Mapping[str, Path],
-    values: Mapping[str, Mapping[str, Any]],
-    named: Callable[[str, str], str],
-) -> BillSettings:
-    """Return the settings of a bill; a later source wins over an earlier one.
-
-    Args:
-        base: settings of the dataset's own run, by section.
-        config_file: a TOML file.
-        files: settings files of other programs, by kind: deepspeed, training_args, axolotl.
-        values: what was given for this bill, by section.
-        named: returns what messages call a setting.
-
-    Raises:
-        UsageError: a file cannot be read, or a value is wrong.
-    """
-    from tokmill.bill import settings_files
-    from tokmill.bill.full_bill import BillSettings
-
-    readers = {
-        "deepspeed": settings_files.read_deepspeed,
-        "training_args": settings_files.read_training_arguments,
-        "axolotl": settings_files.read_axolotl,
-    }
-    read = [readers[kind](path) for kind, path in files.items()]
-    every = merged(
-        not_default(base, BILL_SECTIONS),
-        file_values(config_file),
-        *({"model": found.model, "training": found.training} for found in read),
-        values,
-    )
-    own = {section: every[section] for section in BILL_SECTIONS if section in every}
-    return replace(
-        BillSettings.of(build_config(own, where="options", named=named)),
-        notes=tuple(note for found in read for note in found.notes),
-        not_read=tuple(key for found in read for key in found.not_read),
-        trains="inference" not in own or bool(set(own.get("training", ())) - _OF_GPUS),
-    )
-
-
-def bill_of_dataset(
-    directory: Path,
-    manifest: dict[str, Any],
-    config_file: str | Path | None,
-    files: Mapping[str, str | Path | None],
-    arguments: Mapping[str, Any],
-) -> dict[str, Any]:
-    """Return the bill of a dataset as plain values; see `Dataset.bill`."""
-    from tokmill.bill.full_bill import as_json, on_disk
-    from tokmill.dataset.reader import check_complete
-
-    check_complete(manifest, directory)
-    path = None if config_file is None else checked_path(config_file, "config")
-    given = {kind: checked_path(file, kind) for kind, file in files.items() if file is not None}
-    values = argument_values(BILL_SECTIONS, arguments)
-    settings = bill_settings(manifest["config"], path, given, values, option_name)
-    return as_json(bill_of(settings, on_disk(directory, manifest)))
 
 
 @dataclass(frozen=True, slots=True)

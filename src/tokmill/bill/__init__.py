@@ -1,33 +1,106 @@
-"""The bill of a model: parameters, GPU memory, host RAM and disk, as functions of plain values.
+"""The bill of a model and a dataset: parameters, GPU memory, host RAM, disk, time and cost.
 
-Functions take a model as a built-in name, a config.json or its contents, and settings by the names
-of the options of `tokmill memory`. They return what `--json` prints. All amounts are in bytes. The
-bill of a model trained on a dataset is `tokmill.Dataset.bill`.
+A model is a built-in name, a config.json or its directory, its contents, or numbers
+(`family="llama", layers=8, …`). A dataset is a directory, an open `tokmill.Dataset`, or a size
+(`dataset_bytes="100GB"`, `tokens="300B"`). Settings have the names of the options of
+`tokmill memory`; those that are not given come from environment variables (`TOKMILL_…`), then from
+the run that made the dataset, then they are the defaults. All amounts are in bytes.
 
     >>> tokmill.bill.count_parameters("gpt2")
     124439808
+    >>> found = tokmill.bill.training("llama-3-8b", gpus=8, sharding="zero-3", sequence="4k")
+    >>> found.peak.n_bytes <= found.peak.high_bytes
+    True
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import wraps
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, Unpack
 
 if TYPE_CHECKING:
+    from tokmill.bill.bill_settings import BillSettings
+    from tokmill.bill.compute import Compute
+    from tokmill.bill.disk_files import DatasetDisk
+    from tokmill.bill.formula import Bill, Line
+    from tokmill.bill.full_bill import FullBill, ModelBill, Setup
+    from tokmill.bill.host_ram.host import HostBill
     from tokmill.bill.models.model import Model
-    from tokmill.settings.training import TrainingSettings
+    from tokmill.bill.on_disk import OnDisk, OpenDataset
+    from tokmill.bill.remedies.advice import Advice
+    from tokmill.bill.training_bill import TrainingBill
+    from tokmill.settings.arguments import (
+        BillArguments,
+        InferenceArguments,
+        TrainingArguments,
+    )
 
 __all__ = [
+    "Advice",
+    "Bill",
+    "BillSettings",
+    "Compute",
+    "DatasetDisk",
+    "FullBill",
+    "HostBill",
+    "Line",
+    "ModelBill",
+    "OnDisk",
+    "TrainingBill",
     "count_parameters",
-    "disk_memory",
-    "host_memory",
-    "inference_memory",
+    "disk",
+    "host",
+    "inference",
+    "of",
     "parameters_by_module",
-    "training_memory",
+    "training",
 ]
 
+_CLASSES = {
+    "Advice": "remedies.advice",
+    "Bill": "formula",
+    "BillSettings": "bill_settings",
+    "Compute": "compute",
+    "DatasetDisk": "disk_files",
+    "FullBill": "full_bill",
+    "HostBill": "host_ram.host",
+    "Line": "formula",
+    "ModelBill": "full_bill",
+    "OnDisk": "on_disk",
+    "TrainingBill": "training_bill",
+}
 
+_Parameters = ParamSpec("_Parameters")
+_Result = TypeVar("_Result")
+
+
+def __getattr__(name: str) -> object:
+    """Import a class of a result."""
+    from importlib import import_module
+
+    if name not in _CLASSES:
+        raise AttributeError(f"module 'tokmill.bill' has no attribute {name!r}")
+    found: object = getattr(import_module(f"tokmill.bill.{_CLASSES[name]}"), name)
+    globals()[name] = found
+    return found
+
+
+def _face(function: Callable[_Parameters, _Result]) -> Callable[_Parameters, _Result]:
+    """Return a function whose messages name keyword arguments, not options."""
+
+    @wraps(function)
+    def called(*args: _Parameters.args, **settings: _Parameters.kwargs) -> _Result:
+        from tokmill.settings.keyword_messages import keyword_messages
+
+        with keyword_messages():
+            return function(*args, **settings)
+
+    return called
+
+
+@_face
 def count_parameters(model: str | Path | Mapping[str, Any]) -> int:
     """Return the parameters of a model, a tied tensor counted once.
 
@@ -36,10 +109,15 @@ def count_parameters(model: str | Path | Mapping[str, Any]) -> int:
 
     Raises:
         UsageError: the model is not known, or its configuration lacks something.
+
+    Example:
+        >>> tokmill.bill.count_parameters("llama-3-8b")
+        8030261248
     """
-    return _model(model).parameters
+    return _loaded(_set_up(("model",), model, None, {})).parameters
 
 
+@_face
 def parameters_by_module(model: str | Path | Mapping[str, Any]) -> dict[str, int]:
     """Return the parameters of embedding, attention, mlp, experts, router, norm and head.
 
@@ -51,102 +129,190 @@ def parameters_by_module(model: str | Path | Mapping[str, Any]) -> dict[str, int
     Raises:
         UsageError: see `count_parameters`.
     """
-    return _model(model).by_module()
+    return _loaded(_set_up(("model",), model, None, {})).by_module()
 
 
-def training_memory(model: str | Path | Mapping[str, Any], **settings: Any) -> dict[str, Any]:
-    """Return the GPU memory of training: the bill of the peak, and of each moment of a step.
+@_face
+def training(
+    model: str | Path | Mapping[str, Any] | None = None,
+    dataset: str | Path | OpenDataset | None = None,
+    **settings: Unpack[TrainingArguments],
+) -> TrainingBill:
+    """Return the GPU memory of training on the fullest GPU: of each moment of a step, and the peak.
 
     Args:
-        model: see `count_parameters`.
-        **settings: fields of `TrainingSettings`; the others are its defaults.
+        model: see `count_parameters`; None: by numbers.
+        dataset: its packing is the default of `sequence`, its vocabulary that of a model by
+            numbers.
+        **settings: settings of the sections [model] and [training].
 
     Raises:
         UsageError: a setting is wrong, or settings contradict each other or the model.
+
+    Example:
+        >>> found = tokmill.bill.training("gpt2", precision="fp32", micro_batch=8)
+        >>> found.peak.title, found.peak.n_bytes, found.peak.high_bytes
+        >>> [(line.name, line.n_bytes) for line in found.peak.lines]
     """
     from tokmill.bill.training_bill import training_bill
 
-    bill = training_bill(_model(model), _training(settings))
-    return {"peak": bill.peak.as_json(), "moments": [moment.as_json() for moment in bill.moments]}
+    setup = _set_up(("model", "training"), model, dataset, settings)
+    return training_bill(_loaded(setup), setup.settings.training)
 
 
-def inference_memory(model: str | Path | Mapping[str, Any], **settings: Any) -> dict[str, Any]:
-    """Return the bill of GPU memory of serving.
+@_face
+def inference(
+    model: str | Path | Mapping[str, Any] | None = None, **settings: Unpack[InferenceArguments]
+) -> Bill:
+    """Return the memory of one GPU that serves a model.
 
     Args:
-        model: see `count_parameters`.
-        **settings: fields of `InferenceSettings`; the others are its defaults. Without a context
-            it is 2,048 tokens, or the model's positions if fewer.
+        model: see `count_parameters`; None: by numbers.
+        **settings: settings of the sections [model] and [inference]. The default of `context` is
+            2,048 tokens, or the model's positions if fewer.
 
     Raises:
-        UsageError: a setting is wrong, or the model cannot be shared so.
+        UsageError: a setting is wrong, or the GPUs cannot share the model.
+
+    Example:
+        >>> found = tokmill.bill.inference("llama-3-8b", context="32k", weight_type="int4")
+        >>> found.n_bytes
     """
-    from tokmill.bill.activations.situation import default_sequence
     from tokmill.bill.serving.inference import inference_bill
-    from tokmill.settings.inference import InferenceSettings
-    from tokmill.settings.load import build_config
 
-    found = _model(model)
-    config = build_config({"inference": settings}, where="inference_memory")
-    serving = config.inference or InferenceSettings()
-    return inference_bill(found, serving, context=default_sequence(found)).as_json()
+    setup = _set_up(("model", "inference"), model, None, settings)
+    context = setup.settings.training.sequence
+    return inference_bill(_loaded(setup), setup.settings.inference, context=context)
 
 
-def host_memory(
+@_face
+def host(
     model: str | Path | Mapping[str, Any] | None = None,
-    directory: str | Path | None = None,
-    **settings: Any,
-) -> dict[str, Any]:
-    """Return the bills of host RAM of one machine, by moment.
+    dataset: str | Path | OpenDataset | None = None,
+    **settings: Unpack[TrainingArguments],
+) -> HostBill:
+    """Return the host RAM of one machine that trains: of each moment, and the verdict.
 
     Args:
         model: see `count_parameters`; None for the dataset alone.
-        directory: of a finished dataset; None for the model alone.
-        **settings: fields of `TrainingSettings`; the others are its defaults.
+        dataset: a directory or an open dataset; None for the model alone, or with
+            `dataset_bytes` or `tokens`.
+        **settings: settings of the sections [model] and [training]. `host_ram` is the memory of the
+            machine; without it, that of this one.
 
     Raises:
         TokmillError: a setting is wrong, or there is no finished dataset.
+
+    Example:
+        >>> found = tokmill.bill.host(dataset_bytes="100GB", loader_workers=8, host_ram="64GiB")
+        >>> found.peak.n_bytes, found.page_cache.n_bytes, found.verdict.said
     """
-    from tokmill.bill.dataset_size import dataset_size
     from tokmill.bill.host_ram.host import host_bill
-    from tokmill.bill.host_ram.machine import Machine
-    from tokmill.bill.settled import settled
-    from tokmill.dataset.reader import read_intact_manifest
 
-    found = None if model is None else _model(model)
-    size = None if directory is None else dataset_size(read_intact_manifest(Path(directory)))
-    training = settled(_training(settings), found, size)
-    return host_bill(found, training, size, Machine()).as_json()
+    at = _set_up(("model", "training"), model, dataset, settings)
+    return host_bill(at.model, at.settings.training, at.size, at.machine)
 
 
-def disk_memory(directory: str | Path) -> dict[str, Any]:
-    """Return the bill of a finished dataset's files; its total is their sum, to the byte.
+@_face
+def disk(
+    dataset: str | Path | OpenDataset | None = None, **settings: Unpack[TrainingArguments]
+) -> OnDisk:
+    """Return the disk space of a dataset; of a finished one it is the sum of its files.
+
+    Args:
+        dataset: a directory or an open dataset; None with `dataset_bytes` or `tokens`.
+        **settings: settings of the sections [model] and [training].
 
     Raises:
         TokmillError: there is no finished dataset, or it is damaged.
+
+    Example:
+        >>> tokmill.bill.disk("out").bill.n_bytes
+        >>> tokmill.bill.disk(tokens="300B").bill.n_bytes
     """
-    from tokmill.bill.disk_files import dataset_disk
-    from tokmill.dataset.reader import read_intact_manifest
-    from tokmill.storage import file_sizes
+    from tokmill.errors import UsageError
 
-    path = Path(directory)
-    return dataset_disk(read_intact_manifest(path), file_sizes(path)).bill.as_json()
-
-
-def _model(model: str | Path | Mapping[str, Any]) -> Model:
-    from tokmill.bill.models.load import load_model, model_from_config
-    from tokmill.settings.load import build_config
-    from tokmill.settings.model import ModelSettings
-
-    if isinstance(model, Mapping):
-        return model_from_config(model)
-    config = build_config({"model": {"name": model}}, where="model", named=lambda *_: "model")
-    return load_model(config.model or ModelSettings())
+    found = _set_up(("model", "training"), None, dataset, settings).disk
+    if found is None:
+        raise UsageError("no dataset: give its directory, dataset_bytes or tokens")
+    return found
 
 
-def _training(settings: Mapping[str, Any]) -> TrainingSettings:
-    from tokmill.settings.load import build_config
-    from tokmill.settings.training import TrainingSettings
+@_face
+def of(
+    model: str | Path | Mapping[str, Any] | None = None,
+    dataset: str | Path | OpenDataset | None = None,
+    *,
+    config: str | Path | None = None,
+    deepspeed: str | Path | None = None,
+    training_args: str | Path | None = None,
+    axolotl: str | Path | None = None,
+    **settings: Unpack[BillArguments],
+) -> FullBill:
+    """Return the complete bill of a model, a dataset or both, as `tokmill memory` prints it.
 
-    config = build_config({"training": settings}, where="settings")
-    return config.training or TrainingSettings()
+    Of two sources of a setting the first wins: argument, environment variable, settings file of
+    another program, `config`, the run that made the dataset, default.
+
+    Args:
+        model: see `count_parameters`.
+        dataset: a directory or an open dataset.
+        config: a TOML file with [model], [training] and [inference].
+        deepspeed: a DeepSpeed configuration (JSON).
+        training_args: TrainingArguments of Hugging Face (JSON or YAML).
+        axolotl: an axolotl configuration (YAML).
+        **settings: settings of the sections [model], [training] and [inference].
+
+    Raises:
+        TokmillError: a setting or a file is wrong, or there is no finished dataset.
+
+    Example:
+        >>> found = tokmill.bill.of("gpt2", gpu="H100", gpus=8, tokens="15B", price_per_hour=2.5)
+        >>> found.of_model.advice.verdict, found.of_model.compute.cost
+        >>> found.as_json()["training"]["peak"]["bytes"]
+    """
+    from tokmill.bill.full_bill import bill_of
+
+    files = {"deepspeed": deepspeed, "training_args": training_args, "axolotl": axolotl}
+    sections = ("model", "training", "inference")
+    return bill_of(_set_up(sections, model, dataset, settings, config, files))
+
+
+def _set_up(
+    sections: tuple[str, ...],
+    model: str | Path | Mapping[str, Any] | None,
+    dataset: str | Path | OpenDataset | None,
+    settings: Mapping[str, Any],
+    config: str | Path | None = None,
+    files: Mapping[str, str | Path | None] | None = None,
+) -> Setup:
+    """Return what a bill is of, from the arguments of a function."""
+    from tokmill.bill.bill_settings import bill_settings
+    from tokmill.bill.full_bill import set_up
+    from tokmill.bill.models.load import model_from_config
+    from tokmill.bill.on_disk import on_disk, read_dataset
+    from tokmill.settings.load import argument_values
+    from tokmill.settings.names import option_name
+
+    contents = model if isinstance(model, Mapping) else None
+    directory, manifest = (None, {}) if dataset is None else read_dataset(dataset)
+    given = {**settings, "model": None if contents is not None else model}
+    asked = bill_settings(
+        manifest.get("config", {}),
+        None if config is None else Path(config),
+        {kind: Path(file) for kind, file in (files or {}).items() if file is not None},
+        argument_values(sections, given),
+        option_name,
+    )
+    return set_up(
+        asked,
+        None if directory is None else on_disk(directory, manifest),
+        model=None if contents is None else model_from_config(contents),
+    )
+
+
+def _loaded(setup: Setup) -> Model:
+    """Return the model; raises UsageError if none is given."""
+    from tokmill.bill.models.load import load_model
+
+    return setup.model or load_model(setup.settings.model)  # says what is missing

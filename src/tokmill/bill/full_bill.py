@@ -6,37 +6,31 @@ from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from tokmill.bill.compute import compute, long_documents
-from tokmill.bill.dataset_size import assumed_size, dataset_size
-from tokmill.bill.disk_files import additions, dataset_disk, predicted_disk
+from tokmill.bill.disk_files import additions
 from tokmill.bill.gpus import find_gpu
 from tokmill.bill.host_ram.host import host_bill
+from tokmill.bill.host_ram.machine import Machine
+from tokmill.bill.measuring.machine import this_machine
 from tokmill.bill.models.load import load_model
 from tokmill.bill.notes import model_notes, training_notes
+from tokmill.bill.on_disk import assumed_disk
 from tokmill.bill.remedies.advice import advise
 from tokmill.bill.serving.inference import inference_bill
 from tokmill.bill.settled import settled
 from tokmill.bill.states.checkpoints import checkpoint_bill
 from tokmill.bill.training_bill import training_bill
-from tokmill.settings.inference import InferenceSettings
-from tokmill.settings.model import ModelSettings
-from tokmill.settings.training import TrainingSettings
-from tokmill.storage import file_sizes, free_bytes
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-    from pathlib import Path
-
+    from tokmill.bill.bill_settings import BillSettings
     from tokmill.bill.compute import Compute, LongDocuments
     from tokmill.bill.dataset_size import DatasetSize
-    from tokmill.bill.disk_files import DatasetDisk
     from tokmill.bill.formula import Bill, Line
     from tokmill.bill.gpus import Gpu
     from tokmill.bill.host_ram.host import HostBill
-    from tokmill.bill.host_ram.machine import Machine
     from tokmill.bill.models.model import Model
+    from tokmill.bill.on_disk import OnDisk
     from tokmill.bill.remedies.advice import Advice
     from tokmill.bill.training_bill import TrainingBill
-    from tokmill.settings.schema import Config
 
 SCHEMA = 1
 _ANY_VOCABULARY = 1 << 16
@@ -44,51 +38,19 @@ _ANY_VOCABULARY = 1 << 16
 
 
 @dataclass(frozen=True, slots=True)
-class BillSettings:
-    """Settings of the bill.
+class Setup:
+    """What a bill is of, with everything loaded and decided; None: not given."""
 
-    `notes`: warnings about settings and settings files. `not_read`: keys of settings files
-    that the bill does not use. `trains`, `serves`: whether training and inference are asked for.
-    """
-
-    model: ModelSettings
-    training: TrainingSettings
-    inference: InferenceSettings
-    notes: tuple[str, ...] = ()
-    not_read: tuple[str, ...] = ()
-    trains: bool = True
-    serves: bool = False
-
-    @classmethod
-    def of(cls, config: Config) -> BillSettings:
-        """Return the settings of a configuration; missing sections are the defaults."""
-        return cls(
-            config.model or ModelSettings(),
-            config.training or TrainingSettings(),
-            config.inference or InferenceSettings(),
-            serves=config.inference is not None,
-        )
+    settings: BillSettings
+    model: Model | None
+    disk: OnDisk | None
+    gpu: Gpu | None
+    machine: Machine
 
     @property
-    def names_a_model(self) -> bool:
-        """Return whether a model is given, by name or by numbers."""
-        return bool(self.model.name or self.model.family)
-
-
-@dataclass(frozen=True, slots=True)
-class OnDisk:
-    """A dataset, finished, planned or assumed, and its directory.
-
-    `bill`: by kind of file. `found`: the files of a finished dataset, None of others.
-    `free_bytes`: free space of the file system; None of an assumed dataset, whose `directory` is
-    empty.
-    """
-
-    directory: str
-    size: DatasetSize
-    bill: Bill
-    free_bytes: int | None
-    found: DatasetDisk | None = None
+    def size(self) -> DatasetSize | None:
+        """The size of the dataset."""
+        return None if self.disk is None else self.disk.size
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,7 +72,15 @@ class ModelBill:
 
 @dataclass(frozen=True, slots=True)
 class FullBill:
-    """The complete bill; `settings` has the final sequence length, parts not asked for are None."""
+    """The complete bill of a model, a dataset or both: what `tokmill memory --json` prints.
+
+    Attributes:
+        settings: all settings, with lengths, GPUs and epochs decided.
+        host: host RAM of a machine.
+        of_model: GPU memory, checkpoints, advice, time; None without a model.
+        disk: the dataset; None without one.
+        additions: what other choices would add to the disk.
+    """
 
     settings: BillSettings
     host: HostBill
@@ -118,47 +88,82 @@ class FullBill:
     disk: OnDisk | None
     additions: tuple[Line, ...]
 
+    def as_json(self) -> dict[str, Any]:
+        """Return plain values; `schema` changes when keys change."""
+        settings, of_model = self.settings, self.of_model
+        no_disk = dict.fromkeys(("directory", "free_bytes", "dataset", "found"))
+        return {
+            "schema": SCHEMA,
+            "settings": {
+                name: asdict(getattr(settings, name)) for name in ("model", "training", "inference")
+            },
+            "notes": list(settings.notes),
+            "not_read": list(settings.not_read),
+            **_model_json(of_model),
+            "host": self.host.as_json(),
+            "disk": {
+                **(no_disk if self.disk is None else self.disk.as_json()),
+                "additions": [line.as_json() for line in self.additions],
+                "checkpoints": None if of_model is None else of_model.checkpoints.as_json(),
+            },
+        }
 
-def full_bill(settings: BillSettings, disk: OnDisk | None, machine: Machine) -> FullBill:
-    """Return the bill of a dataset, a model, or both.
+
+def set_up(
+    settings: BillSettings,
+    disk: OnDisk | None,
+    machine: Machine | None = None,
+    model: Model | None = None,
+) -> Setup:
+    """Return what a bill is of; without `model`, that of the settings.
+
+    Host RAM is compared with `host_ram` if given, else with `machine`; without it with this one, if
+    the dataset is here and one GPU trains: several GPUs are those of other machines.
 
     Raises:
         UsageError: the model or the GPU is not known, or settings contradict each other.
     """
     gpu = find_gpu(settings.training.gpu) if settings.training.gpu else None
     vocabulary = 0 if disk is None else disk.size.vocabulary
-    model = load_model(settings.model, vocabulary=vocabulary) if settings.names_a_model else None
-    disk = disk or _assumed_disk(settings.training, 0 if model is None else model.vocabulary)
-    size = None if disk is None else disk.size
-    training = settled(settings.training, model, size)
+    if model is None and settings.names_a_model:
+        model = load_model(settings.model, vocabulary=vocabulary)
+    if machine is None:
+        machine = this_machine() if disk and settings.training.gpus == 1 else Machine()
+    disk = disk or assumed_disk(settings.training, 0 if model is None else model.vocabulary)
+    training = settled(settings.training, model, None if disk is None else disk.size)
     settings = replace(settings, training=training)
-    machine = machine.with_memory(training.host_ram) if training.host_ram else machine
     if model is not None:
         context = settings.inference.context
         found = model_notes(model, sequence=training.sequence, context=context, ids=vocabulary)
         notes = (*settings.notes, *model.warnings, *found, *training_notes(training, gpu))
         settings = replace(settings, notes=notes)
-    more = additions(size, sequence=training.sequence, epochs=training.epochs) if size else ()
-    of_model = None if model is None else _of_model(model, settings, size, gpu)
-    return FullBill(settings, host_bill(model, training, size, machine), of_model, disk, more)
+    if training.host_ram:
+        machine = machine.with_memory(training.host_ram)
+    return Setup(settings, model, disk, gpu, machine)
 
 
-def on_disk(directory: Path, manifest: Mapping[str, Any]) -> OnDisk:
-    """Return the size of a finished dataset.
+def full_bill(
+    settings: BillSettings, disk: OnDisk | None, machine: Machine | None = None
+) -> FullBill:
+    """Return the bill of a dataset, a model, or both; see `set_up` about `machine`.
 
     Raises:
-        VerifyError: a file is missing, or not as large as the manifest says.
-        StorageError: the directory cannot be read.
+        UsageError: the model or the GPU is not known, or settings contradict each other.
     """
-    found = dataset_disk(manifest, file_sizes(directory))
-    size = dataset_size(manifest)
-    return OnDisk(str(directory), size, found.bill, free_bytes(directory), found)
+    return bill_of(set_up(settings, disk, machine))
 
 
-def _assumed_disk(training: TrainingSettings, vocabulary: int) -> OnDisk | None:
-    """Return the dataset that settings describe; None if they describe none."""
-    size = assumed_size(training, vocabulary)
-    return None if size is None else OnDisk("", size, predicted_disk(size, slices=0), None)
+def bill_of(setup: Setup) -> FullBill:
+    """Return the complete bill.
+
+    Raises:
+        UsageError: settings contradict each other or the model.
+    """
+    training, size = setup.settings.training, setup.size
+    more = additions(size, sequence=training.sequence, epochs=training.epochs) if size else ()
+    of_model = None if setup.model is None else _of_model(setup.model, setup)
+    host = host_bill(setup.model, training, size, setup.machine)
+    return FullBill(setup.settings, host, of_model, setup.disk, more)
 
 
 def check(settings: BillSettings) -> None:
@@ -174,9 +179,8 @@ def check(settings: BillSettings) -> None:
         training_bill(model, settled(settings.training, model, None))
 
 
-def _of_model(
-    model: Model, settings: BillSettings, size: DatasetSize | None, gpu: Gpu | None
-) -> ModelBill:
+def _of_model(model: Model, setup: Setup) -> ModelBill:
+    settings, size, gpu = setup.settings, setup.size, setup.gpu
     training = settings.training
     return ModelBill(
         model,
@@ -188,22 +192,6 @@ def _of_model(
         None if size is None else compute(model, training, size, gpu),
         long_documents(size, training.sequence) if size and size.length_histogram else None,
     )
-
-
-def as_json(found: FullBill) -> dict[str, Any]:
-    """Return the bill as plain values; `schema` changes when keys change."""
-    settings = found.settings
-    return {
-        "schema": SCHEMA,
-        "settings": {
-            name: asdict(getattr(settings, name)) for name in ("model", "training", "inference")
-        },
-        "notes": list(settings.notes),
-        "not_read": list(settings.not_read),
-        **_model_json(found.of_model),
-        "host": found.host.as_json(),
-        "disk": _disk_json(found),
-    }
 
 
 def _model_json(found: ModelBill | None) -> dict[str, Any]:
@@ -221,30 +209,11 @@ def _model_json(found: ModelBill | None) -> dict[str, Any]:
             "by_module": model.by_module(),
         },
         "gpu": _plain(found.gpu),
-        "training": {
-            "peak": found.training.peak.as_json(),
-            "moments": [bill.as_json() for bill in found.training.moments],
-        },
+        "training": found.training.as_json(),
         "inference": found.inference.as_json(),
         "advice": _plain(found.advice),
         "compute": _plain(found.compute),
         "long_documents": _plain(found.long_documents),
-    }
-
-
-def _disk_json(found: FullBill) -> dict[str, Any]:
-    disk, of_model = found.disk, found.of_model
-    shares = _plain(disk.found if disk else None)
-    if disk and disk.found and shares:
-        del shares["bill"]
-        shares["bytes_per_token"] = disk.bill.n_bytes / max(1, disk.found.tokens)
-    return {
-        "directory": disk and disk.directory,
-        "free_bytes": disk and disk.free_bytes,
-        "dataset": disk and disk.bill.as_json(),
-        "found": shares,
-        "additions": [line.as_json() for line in found.additions],
-        "checkpoints": None if of_model is None else of_model.checkpoints.as_json(),
     }
 
 

@@ -7,7 +7,7 @@ are, and what is alive then.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from tokmill.bill.activations.layers import layer_parts
 from tokmill.bill.activations.megatron import megatron_parts
@@ -82,6 +82,16 @@ class TrainingBill:
     def allocated_bytes(self) -> int:
         """The tensors alone at the peak of the fullest stage."""
         return self.fullest.allocated_bytes
+
+    def as_json(self) -> dict[str, Any]:
+        """Return plain values: peak and moments of the fullest stage, and the peak of each."""
+        return {
+            "peak": self.peak.as_json(),
+            "moments": [moment.as_json() for moment in self.moments],
+            "stages": [
+                {"number": stage.number, "peak": stage.peak.as_json()} for stage in self.stages
+            ],
+        }
 
 
 def allocated_bytes(moment: Bill) -> int:

@@ -5,8 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from tokmill.api.jobs import bill_of
-from tokmill.bill.full_bill import BillSettings, on_disk
+from tokmill.bill.bill_settings import BillSettings
+from tokmill.bill.full_bill import full_bill
+from tokmill.bill.on_disk import on_disk
 from tokmill.bill.text import PARTS
 from tokmill.bill.text.breakdown import bill_tables
 from tokmill.bill.text.summary import Row as SummaryRow
@@ -72,7 +73,7 @@ def show_at_end(config: Config, directory: Path, manifest: dict[str, Any]) -> No
     if not settings.names_a_model:
         return
     try:
-        found = bill_of(settings, on_disk(directory, manifest))
+        found = full_bill(settings, on_disk(directory, manifest))
     except TokmillError as error:
         warn(f"no bill: {error}")
         return

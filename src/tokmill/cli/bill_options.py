@@ -18,7 +18,7 @@ from tokmill.settings.schema import BILL_SECTIONS
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from tokmill.bill.full_bill import BillSettings
+    from tokmill.bill.bill_settings import BillSettings
 
 _FILES = {
     "deepspeed": "A DeepSpeed configuration (JSON).",
@@ -70,7 +70,7 @@ def settled(
     Raises:
         UsageError: a file cannot be read, or a value is wrong.
     """
-    from tokmill.api.jobs import bill_settings
+    from tokmill.bill.bill_settings import bill_settings
 
     files = {name: options[name] for name in _FILES if options.get(name) is not None}
     given = option_values({key: value for key, value in options.items() if key not in _FILES})

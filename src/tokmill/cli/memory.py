@@ -12,7 +12,7 @@ from tokmill.cli.screen import print_tables, show, show_json, show_rows
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from tokmill.bill.full_bill import BillSettings
+    from tokmill.bill.bill_settings import BillSettings
 
 
 @click.command("memory")
@@ -60,8 +60,7 @@ def command(
     if list_models or list_gpus:
         _list(models=list_models, gpus=list_gpus, as_json=as_json)
         return
-    from tokmill.api.jobs import bill_of
-    from tokmill.bill.full_bill import as_json as plain
+    from tokmill.bill.full_bill import full_bill
     from tokmill.bill.models.load import load_model
     from tokmill.cli.bill import Shown, show_bill
 
@@ -71,9 +70,9 @@ def command(
     if compare:
         _compare(settings, compare, as_json=as_json)
         return
-    found = bill_of(settings, None)
+    found = full_bill(settings, None)
     if as_json:
-        show_json(plain(found))
+        show_json(found.as_json())
     else:
         show_bill(found, Shown(only, everything, explain))
 

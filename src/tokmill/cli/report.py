@@ -37,9 +37,8 @@ def command(
       tokmill report out --model config.json --axolotl run.yml --explain
       tokmill report out --loading int64 --loader-workers 4 --measure
     """
-    from tokmill.api.jobs import bill_of
-    from tokmill.bill.full_bill import as_json as plain
-    from tokmill.bill.full_bill import on_disk
+    from tokmill.bill.full_bill import full_bill
+    from tokmill.bill.on_disk import on_disk
     from tokmill.cli.bill import Shown, measured_rows, measured_table, show_bill
     from tokmill.cli.screen import print_tables, show, show_json, show_rows
     from tokmill.dataset.reader import read_intact_manifest
@@ -48,12 +47,12 @@ def command(
     manifest = read_intact_manifest(directory)
     disk = on_disk(directory, manifest)
     settings = settled(config_file, options, manifest["config"])
-    found = bill_of(settings, disk)
+    found = full_bill(settings, disk)
     training = found.settings.training
     rows = list(measured_rows(directory, manifest, training)) if measure else None
     if as_json:
         measured = {} if rows is None else {"measured": [asdict(row) for row in rows]}
-        show_json({**plain(found), **measured})
+        show_json({**found.as_json(), **measured})
         return
     show_bill(found, Shown(only, everything, explain))
     if rows is not None:

@@ -120,7 +120,6 @@ class _Sft(TypedDict, total=False):
 class _Model(TypedDict, total=False):
     """Settings of section [model]: the model of the bill."""
 
-    model: str
     family: str
     layers: int
     hidden: int
@@ -217,5 +216,13 @@ class PlanArguments(_RunOfBoth, _Render, _Sft, total=False):
     """Settings of `tokmill.plan`: those of the recipe that is planned."""
 
 
-class BillArguments(_Model, _Training, _Inference, total=False):
-    """Settings of `Dataset.bill`."""
+class TrainingArguments(_Model, _Training, total=False):
+    """Settings of `tokmill.bill.training`, `host` and `disk`, but for `model`."""
+
+
+class InferenceArguments(_Model, _Inference, total=False):
+    """Settings of `tokmill.bill.inference`, but for `model`."""
+
+
+class BillArguments(TrainingArguments, _Inference, total=False):
+    """Settings of `tokmill.bill.of` and `Dataset.bill`, but for `model`."""

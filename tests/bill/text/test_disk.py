@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from tests.bill.text.printed import FOUND, PLANNED, bill, printed
 from tokmill.bill.disk_files import Share
-from tokmill.bill.full_bill import OnDisk
+from tokmill.bill.on_disk import OnDisk
 from tokmill.bill.text.disk import disk_tables, lengths_table
 
 

@@ -15,9 +15,10 @@ from tokmill.words.units import count, memory, scale, seconds, size
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator
 
+    from tokmill.bill.bill_settings import BillSettings
     from tokmill.bill.compute import Compute
     from tokmill.bill.formula import Bill
-    from tokmill.bill.full_bill import BillSettings, FullBill, ModelBill
+    from tokmill.bill.full_bill import FullBill, ModelBill
     from tokmill.bill.gpus import Gpu
     from tokmill.bill.host_ram.host import HostBill
     from tokmill.bill.host_ram.machine import Verdict

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, get_type_hints
 from tokmill.errors import TokmillError
 from tokmill.settings.declare import section_type
 from tokmill.settings.names import option_name, unescaped
-from tokmill.settings.schema import PRETRAIN_SECTIONS, SFT_SECTIONS, Config
+from tokmill.settings.schema import BILL_SECTIONS, PRETRAIN_SECTIONS, SFT_SECTIONS, Config
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -103,7 +103,7 @@ def _settings() -> dict[str, _Setting]:
     """Return the keyword arguments by name, with their types and limits."""
     types = get_type_hints(Config)
     found = {"overwrite": _Setting(bool, {}), "config": _Setting(str, {})}
-    for section in (*PRETRAIN_SECTIONS, *SFT_SECTIONS):
+    for section in (*PRETRAIN_SECTIONS, *SFT_SECTIONS, *BILL_SECTIONS):
         kind = section_type(types[section])
         hints = get_type_hints(kind)
         for setting in dataclasses.fields(kind):

@@ -1,7 +1,7 @@
 import pytest
 
-from tokmill.api.keyword_messages import in_python, keyword_messages
 from tokmill.errors import UnreadInputError
+from tokmill.settings.keyword_messages import in_python, keyword_messages
 
 
 @pytest.mark.parametrize(
