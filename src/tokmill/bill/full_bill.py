@@ -117,8 +117,8 @@ def set_up(
 ) -> Setup:
     """Return what a bill is of; without `model`, that of the settings.
 
-    Host RAM is compared with `host_ram` if given, else with `machine`; without it with this one, if
-    the dataset is here and one GPU trains: several GPUs are those of other machines.
+    Host RAM is compared with `host_ram` if given, else with `machine`, without it with this one, if
+    it has the GPUs that train.
 
     Raises:
         UsageError: the model or the GPU is not known, or settings contradict each other.
@@ -127,8 +127,6 @@ def set_up(
     vocabulary = 0 if disk is None else disk.size.vocabulary
     if model is None and settings.names_a_model:
         model = load_model(settings.model, vocabulary=vocabulary)
-    if machine is None:
-        machine = this_machine() if disk and settings.training.gpus == 1 else Machine()
     disk = disk or assumed_disk(settings.training, 0 if model is None else model.vocabulary)
     training = settled(settings.training, model, None if disk is None else disk.size)
     settings = replace(settings, training=training)
@@ -137,8 +135,7 @@ def set_up(
         found = model_notes(model, sequence=training.sequence, context=context, ids=vocabulary)
         notes = (*settings.notes, *model.warnings, *found, *training_notes(training, gpu))
         settings = replace(settings, notes=notes)
-    if training.host_ram:
-        machine = machine.with_memory(training.host_ram)
+    machine = (machine or this_machine()).for_training(training)
     return Setup(settings, model, disk, gpu, machine)
 
 

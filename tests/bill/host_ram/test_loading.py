@@ -9,6 +9,7 @@ from tokmill.bill.host_ram.loading import (
     batch_lines,
     cache_lines,
     copied_lines,
+    freed_lines,
     held_lines,
     loading_symbols,
     opening_lines,
@@ -110,6 +111,27 @@ def test_a_spawned_worker_has_a_copy_and_its_start_takes_another(
     starting = total(starting_lines(training, symbols))
     held = total(held_lines(training, symbols))
     assert starting == (held + 3 * copied + pickled if copied else 0)
+
+
+@pytest.mark.parametrize(
+    ("loading", "block"),
+    [("memmap", 600), ("read", 600), ("concatenate", 2000), ("int64", 2400), ("lists", 0),
+     ("lazy", 0), ("copies", 0)],
+)  # fmt: skip
+def test_malloc_keeps_up_to_three_of_the_blocks_that_were_copied_for_workers(
+    loading: str, block: int
+):
+    lines = freed_lines(*symbols_of(loading, MASKED, 2, "spawn"))
+    found = [(line.low_bytes, line.n_bytes, line.high_bytes) for line in lines]
+    assert found == ([(0, block, 3 * block)] if block else [])
+    assert freed_lines(*symbols_of(loading, MASKED, 2, "fork")) == []
+    assert freed_lines(*symbols_of(loading, MASKED, 0, "spawn")) == []
+
+
+def test_blocks_over_32_mib_return_to_the_system():
+    size = replace(MASKED, tokens=80 * MIB, largest_shard_tokens=20 * MIB)
+    assert total(freed_lines(*symbols_of("read", size, 2, "spawn"))) == 20 * MIB  # the mask's
+    assert freed_lines(*symbols_of("concatenate", size, 2, "spawn")) == []
 
 
 def test_forked_workers_copy_nothing_but_the_objects_of_lists():

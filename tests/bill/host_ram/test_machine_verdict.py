@@ -23,24 +23,30 @@ def judged(machine: Machine, **settings: object) -> Verdict:
 
 
 def test_what_is_needed_fits_or_fits_barely():
-    assert str(judged(Machine(memory_bytes=64 * GIB))) == "fits: 10.00 GiB of 64.00 GiB"
+    assert str(judged(Machine(memory_bytes=64 * GIB))) == (
+        "fits: needs 10.00 GiB, this machine has 64.00 GiB"
+    )
     barely = judged(Machine(memory_bytes=16 * GIB))
     assert barely.said == BARELY
-    assert barely.text == f"{BARELY}: 10.00 GiB of 16.00 GiB, upper bound 20.00 GiB"
+    assert barely.text == (
+        f"{BARELY}: needs 10.00 GiB, this machine has 16.00 GiB, upper bound 20.00 GiB"
+    )
     busy = judged(Machine(memory_bytes=64 * GIB, available_bytes=4 * GIB))
-    assert busy.text == "fits: 10.00 GiB of 64.00 GiB, but only 4.00 GiB are free now"
+    assert busy.text == (
+        f"{NOT_NOW}: needs 10.00 GiB, this machine has 64.00 GiB, 4.00 GiB of it free now"
+    )
     assert busy.said == NOT_NOW
 
 
 def test_a_limit_of_the_cgroup_is_named():
     found = judged(Machine(memory_bytes=64 * GIB, limit_bytes=32 * GIB))
-    assert found.text == "fits: 10.00 GiB of 32.00 GiB (its cgroup's limit)"
+    assert found.text == ("fits: needs 10.00 GiB, this machine has 32.00 GiB (its cgroup's limit)")
 
 
 def test_without_a_machine_nothing_is_judged():
     found = judged(Machine())
     assert (found.said, found.text) == (
-        "unknown", "needs 10.00 GiB; no machine to compare it with"
+        "unknown", "needs 10.00 GiB; set --host-ram to see whether it fits"
     )  # fmt: skip
 
 
@@ -100,3 +106,10 @@ def test_a_verdict_is_plain_values():
     )  # fmt: skip
     assert found["together"] == ("--loading memmap",)
     assert found["said"] == "does not fit"
+
+
+def test_a_node_is_judged_with_what_each_of_its_processes_needs():
+    found = judged(Machine(memory_bytes=64 * GIB, name="a node"), gpus=16)
+    assert found.text == (
+        "fits: needs 10.00 GiB per node (1.25 GiB per process), a node has 64.00 GiB"
+    )

@@ -7,6 +7,7 @@ import psutil
 import pytest
 
 from tokmill.bill.measuring.machine import (
+    gpu_names,
     memory_limit,
     this_machine,
     usable_cores,
@@ -69,6 +70,16 @@ def test_this_machine_has_memory():
     assert bare.interpreter_bytes < found.interpreter_bytes
     assert bare.forked_bytes < found.forked_bytes
     assert usable_memory() == found.usable_bytes
+
+
+def test_gpus_are_named_as_the_driver_does(tmp_path: Path):
+    for number in range(2):
+        write(
+            tmp_path / f"gpus/0000:0{number}:00.0/information",
+            "Model: \t\t NVIDIA A100-SXM4-80GB\nIRQ:   \t\t 64\n",
+        )
+    assert list(gpu_names(tmp_path)) == ["NVIDIA A100-SXM4-80GB"] * 2
+    assert list(gpu_names(tmp_path / "missing")) == []
 
 
 @pytest.fixture

@@ -44,7 +44,7 @@ def test_the_verdict_stands_first(gpu: str, expected: str):
 
 
 def test_the_verdict_names_what_else_does_not_fit():
-    small = Machine(memory_bytes=1 << 27)
+    small = Machine(memory_bytes=1 << 27, gpus=("Tesla T4",))
     assert rows(gpu="T4", machine=small)["verdict"].endswith(" left; host RAM does not fit")
     full = replace(PLANNED, free_bytes=10**9)
     assert rows(full, gpu="T4")["verdict"].endswith(" left; too little disk space")
@@ -173,10 +173,10 @@ def test_cost_is_the_price_of_all_gpu_hours():
 @pytest.mark.parametrize(
     ("memory_bytes", "expected"),
     [
-        (0, "peak: saving a checkpoint"),
-        (1 << 30, "fits in 1.00 GiB by the estimate, not by the upper bound"),
-        (4 << 30, "fits in 4.00 GiB"),
-        (1 << 29, "does not fit in 512.0 MiB"),
+        (0, "set --host-ram to see whether it fits"),
+        (1 << 30, "fits in 1.00 GiB of this machine by the estimate, not by the upper bound"),
+        (4 << 30, "fits in 4.00 GiB of this machine"),
+        (1 << 29, "does not fit in 512.0 MiB of this machine"),
     ],
 )
 def test_host_ram_is_compared_with_a_machine_that_is_known(memory_bytes: int, expected: str):

@@ -14,6 +14,7 @@ from tokmill.bill.host_ram.loading import (
     batch_lines,
     cache_lines,
     copied_lines,
+    freed_lines,
     held_lines,
     loading_symbols,
     opening_lines,
@@ -64,7 +65,7 @@ LEAVES_OUT = (
     "the system and other programs",
     "CUDA's libraries in each process",
     "the tokenizer",
-    "freed memory that malloc keeps: up to 32 MiB per process",
+    "freed memory that malloc keeps, up to 32 MiB per process, apart from pickling",
 )
 _CACHE_LEAVES_OUT = (
     "code of libraries: 75 MiB with torch for the CPU",
@@ -149,13 +150,14 @@ def _moments(model: Model | None, training: TrainingSettings, symbols: Symbols) 
     opening = opening_lines(training, symbols)
     if opening:
         yield _bill("opening the dataset", [*trainers, *opening, *offloaded])
-    starting = starting_lines(training, symbols)
+    starting, freed = starting_lines(training, symbols), freed_lines(training, symbols)
     if starting:
-        yield _bill("starting the last worker", [*processes, *starting, *offloaded])
+        yield _bill("starting the last worker", [*processes, *starting, *freed, *offloaded])
     steady = [
         *processes,
         *held_lines(training, symbols),
         *copied_lines(training, symbols),
+        *freed,
         *batch_lines(training, symbols),
         *offloaded,
     ]

@@ -1,8 +1,7 @@
 """Host RAM of a dataset while a trainer loads and reads it, by strategy.
 
 Each amount has been compared with a real loader in child processes (`tokmill.bill.measuring`), and
-the figures are kept in bench/host_ram.json. Where the C library keeps what was freed, up to 32 MiB
-stay with a process.
+the figures are kept in bench/host_ram.json.
 """
 
 from __future__ import annotations
@@ -23,6 +22,8 @@ if TYPE_CHECKING:
     from tokmill.settings.training import TrainingSettings
 
 MEASURED = "measured over the process tree, Linux x86-64, Python 3.11, torch 2.13, 2026-11"
+HEAP_BLOCK_BYTES = 32 << 20
+"""Larger blocks return to the system at once when they are freed (glibc's largest threshold)."""
 CLOSE = "5 % + 32 MiB for the whole bill"
 
 PROCESSES = Formula(
@@ -73,6 +74,11 @@ PICKLED = Formula(
     CLOSE,
 )  # fmt: skip
 PICKLING = Formula("the pickled dataset while a worker starts", "pickled * R", MEASURED, CLOSE)
+FREED = Formula(
+    "freed copies that malloc keeps after pickling", "block * R",
+    "glibc: blocks over 32 MiB return to the system, the heap keeps holes of smaller ones",
+    "measured: none to three blocks (the bounds), by the sizes of shards",
+)  # fmt: skip
 COPIED_ON_READ = Formula(
     "Python integers copied by workers (copy on write)", "32 * large * T * R",
     f"{MEASURED}: reading an object counts a reference, which writes its page",
@@ -123,7 +129,8 @@ def loading_symbols(
         "weighted": int(size is not None and size.weights),
         "large": 1 - size.small_ids if size else 0,
     }
-    return symbols | _object_symbols(training.loading, symbols)
+    block = _heap_block(training.loading, symbols)
+    return symbols | _object_symbols(training.loading, symbols) | {"block": block}
 
 
 def _object_symbols(loading: str, symbols: Mapping[str, float]) -> dict[str, float]:
@@ -137,6 +144,16 @@ def _object_symbols(loading: str, symbols: Mapping[str, float]) -> dict[str, flo
         each = symbols["item"] + 1 + 2 * symbols["masked"] + 9 * symbols["weighted"]
         pickled = round(each * symbols["T"])
     return {"data": data, "pickled": pickled}
+
+
+def _heap_block(loading: str, symbols: Mapping[str, float]) -> float:
+    """Return the largest array of the dataset object that malloc takes from its heap."""
+    if loading in LAZY_LOADING or loading == "lists":
+        return 0
+    tokens = symbols["T" if loading == "concatenate" else "T_shard"]
+    ids, labels = (8, 8) if loading == "int64" else (symbols["item"], 1)
+    items = (ids, labels * symbols["masked"], 4 * symbols["weighted"])
+    return max((n * tokens for n in items if n * tokens <= HEAP_BLOCK_BYTES), default=0)
 
 
 def process_lines(training: TrainingSettings, symbols: Mapping[str, float]) -> list[Line]:
@@ -188,6 +205,13 @@ def starting_lines(training: TrainingSettings, symbols: Mapping[str, float]) -> 
     pickling = _present([PICKLING.line(symbols)])
     copied = copied_lines(training, symbols)
     return [*held_lines(training, symbols), *copied, *pickling] if pickling else []
+
+
+def freed_lines(training: TrainingSettings, symbols: Mapping[str, float]) -> list[Line]:
+    """Return what malloc keeps of the copies that trainers made to send the dataset to workers."""
+    if not training.loader_workers or training.start_method != "spawn":
+        return []
+    return _present([FREED.line(symbols, low_bytes=0, high_bytes=3 * FREED.evaluate(symbols))])
 
 
 def batch_lines(training: TrainingSettings, symbols: Mapping[str, float]) -> list[Line]:

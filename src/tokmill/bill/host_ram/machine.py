@@ -5,10 +5,13 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any
 
+from tokmill.bill.gpus import find_gpu
 from tokmill.bill.remedies.case import Case
 from tokmill.bill.remedies.search import Search
 from tokmill.bill.remedies.table import ON_HOST
+from tokmill.bill.states.parallel import ranks_per_node
 from tokmill.bill.verdict import BARELY, DOES_NOT_FIT, FITS, Room
+from tokmill.errors import UsageError
 from tokmill.words.units import memory
 
 if TYPE_CHECKING:
@@ -36,12 +39,12 @@ TRACKER_BYTES = 6 * MIB
 
 @dataclass(frozen=True, slots=True)
 class Machine:
-    """Memory of a machine, in bytes; 0: not known, nothing is then held against it.
+    """Memory of a machine, in bytes; 0: not known, no need is compared with it.
 
     `limit_bytes` is the smallest limit of the process's cgroup and all above it; `shm_bytes` the
     size of /dev/shm. `interpreter_bytes` is the anonymous memory of a process that has imported
     what a trainer imports and done nothing, `forked_bytes` what a worker forked from it makes its
-    own.
+    own. `gpus` are the names of its GPUs.
     """
 
     memory_bytes: int = 0
@@ -50,6 +53,8 @@ class Machine:
     shm_bytes: int = 0
     interpreter_bytes: int = TORCH_BYTES
     forked_bytes: int = FORKED_BYTES
+    gpus: tuple[str, ...] = ()
+    name: str = "this machine"
 
     @property
     def usable_bytes(self) -> int:
@@ -57,11 +62,31 @@ class Machine:
         known = [n for n in (self.memory_bytes, self.limit_bytes) if n > 0]
         return min(known, default=0)
 
-    def with_memory(self, memory_bytes: int) -> Machine:
-        """Return another machine, of which only the memory is known."""
+    def for_training(self, training: TrainingSettings) -> Machine:
+        """Return the machine that trains: this one, or another of which only `host_ram` is known.
+
+        It is another one if `host_ram` is set, or this one lacks the GPUs.
+        """
+        if not training.host_ram and self._has_gpus(training):
+            return self
         return replace(
-            self, memory_bytes=memory_bytes, available_bytes=0, limit_bytes=0, shm_bytes=0
-        )
+            self, name="a node", memory_bytes=training.host_ram,
+            available_bytes=0, limit_bytes=0, shm_bytes=0,
+        )  # fmt: skip
+
+    def _has_gpus(self, training: TrainingSettings) -> bool:
+        if not training.gpu and training.gpus == 1:
+            return True
+        alike = [name for name in self.gpus if _is_gpu(name, training.gpu)]
+        return len(alike) >= ranks_per_node(training)
+
+
+def _is_gpu(name: str, wanted: str) -> bool:
+    """Return whether a GPU of this machine is the one that settings name, or may be."""
+    try:
+        return not wanted or find_gpu(name).name == find_gpu(wanted).name
+    except UsageError:
+        return wanted.lower() in name.lower()
 
 
 NOT_NOW = "fits once memory is freed"
@@ -73,7 +98,7 @@ class Verdict:
 
     `said` is FITS, BARELY, NOT_NOW, DOES_NOT_FIT, or "unknown". `remedies` need less, each alone;
     `together` are options that make it fit, () where nothing has to be done or nothing is enough.
-    `usable_bytes` is the memory that there is, 0 if that is not known.
+    `usable_bytes` is the memory that there is, 0 if that is not known; `machine` names whose it is.
     """
 
     said: str
@@ -81,6 +106,7 @@ class Verdict:
     remedies: tuple[Offer, ...] = ()
     together: tuple[str, ...] = ()
     usable_bytes: int = 0
+    machine: str = ""
 
     def __str__(self) -> str:
         return self.text
@@ -93,13 +119,14 @@ class Verdict:
 def host_verdict(
     training: TrainingSettings, machine: Machine, need: Callable[[TrainingSettings], Need]
 ) -> Verdict:
-    """Judge what settings need on a machine; `need` says it of any settings."""
+    """Return whether settings fit on a machine; `need` returns the need of any settings."""
     needed = need(training)
     if not machine.usable_bytes:
-        return Verdict("unknown", f"needs {memory(needed.n_bytes)}; no machine to compare it with")
-    problems = list(_problems(needed, machine))
+        text = f"needs {_needed(needed, training)}; set --host-ram to see whether it fits"
+        return Verdict("unknown", text)
+    problems = list(_problems(needed, training, machine))
     if not problems:
-        return _fitting(needed, machine)
+        return _fitting(needed, training, machine)
     room = Room(machine.usable_bytes, machine.shm_bytes)
     search, case = Search(lambda other: need(other.training), room), Case(None, training)
     together = tuple(option for each in search.plan(case, ON_HOST) for option in each.options)
@@ -108,26 +135,22 @@ def host_verdict(
         advice = f"fits with {' '.join(together)}"
     text = f"{DOES_NOT_FIT}: {'; '.join(problems)}; {advice}"
     offers = search.offers(case, ON_HOST)
-    return Verdict(DOES_NOT_FIT, text, offers, together, machine.usable_bytes)
+    return Verdict(DOES_NOT_FIT, text, offers, together, machine.usable_bytes, machine.name)
 
 
-def _fitting(needed: Need, machine: Machine) -> Verdict:
-    usable = machine.usable_bytes
-    room = f"{memory(needed.n_bytes)} of {memory(usable)}{_limited(machine)}"
+def _fitting(needed: Need, training: TrainingSettings, machine: Machine) -> Verdict:
+    said, text = FITS, _compared(needed, training, machine)
     if needed.high_bytes > machine.usable_bytes:
-        text = f"{BARELY}: {room}, upper bound {memory(needed.high_bytes)}"
-        return Verdict(BARELY, text, usable_bytes=usable)
-    if 0 < machine.available_bytes < needed.n_bytes:
-        available = memory(machine.available_bytes)
-        text = f"fits: {room}, but only {available} are free now"
-        return Verdict(NOT_NOW, text, usable_bytes=usable)
-    return Verdict(FITS, f"{FITS}: {room}", usable_bytes=usable)
+        said, text = BARELY, f"{text}, upper bound {memory(needed.high_bytes)}"
+    elif 0 < machine.available_bytes < needed.n_bytes:
+        said, text = NOT_NOW, f"{text}, {memory(machine.available_bytes)} of it free now"
+    usable, name = machine.usable_bytes, machine.name
+    return Verdict(said, f"{said}: {text}", usable_bytes=usable, machine=name)
 
 
-def _problems(needed: Need, machine: Machine) -> Iterator[str]:
+def _problems(needed: Need, training: TrainingSettings, machine: Machine) -> Iterator[str]:
     if needed.n_bytes > machine.usable_bytes:
-        usable = f"{memory(machine.usable_bytes)}{_limited(machine)}"
-        yield f"needs {memory(needed.n_bytes)}, this machine has {usable}"
+        yield _compared(needed, training, machine)
     if 0 < machine.shm_bytes < needed.shm_bytes:
         yield (
             f"{memory(needed.shm_bytes)} of batches do not fit in /dev/shm, "
@@ -135,7 +158,16 @@ def _problems(needed: Need, machine: Machine) -> Iterator[str]:
         )
 
 
-def _limited(machine: Machine) -> str:
+def _compared(needed: Need, training: TrainingSettings, machine: Machine) -> str:
     limit = machine.limit_bytes
     is_limit = limit and (not machine.memory_bytes or limit < machine.memory_bytes)
-    return " (its cgroup's limit)" if is_limit else ""
+    source = " (its cgroup's limit)" if is_limit else ""
+    room = f"{machine.name} has {memory(machine.usable_bytes)}{source}"
+    return f"needs {_needed(needed, training)}, {room}"
+
+
+def _needed(needed: Need, training: TrainingSettings) -> str:
+    """Return the need of a node, and of each of its processes if there are several."""
+    ranks = ranks_per_node(training)
+    each = "" if ranks == 1 else f" per node ({memory(needed.n_bytes // ranks)} per process)"
+    return f"{memory(needed.n_bytes)}{each}"

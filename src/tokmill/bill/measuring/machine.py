@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import os
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import psutil
 
@@ -17,8 +18,12 @@ from tokmill.bill.host_ram.machine import (
 )
 from tokmill.bill.measuring.process_tree import SHM
 
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
 CGROUPS = Path("/sys/fs/cgroup")
 MEMBERSHIP = Path("/proc/self/cgroup")
+NVIDIA = Path("/proc/driver/nvidia")
 _UNLIMITED = 1 << 62
 """Version 1 writes the largest number of pages for "no limit"."""
 
@@ -35,7 +40,17 @@ def this_machine(*, torch: bool = True) -> Machine:
         shm_bytes=_size_of(SHM),
         interpreter_bytes=TORCH_BYTES if torch else BARE_BYTES,
         forked_bytes=FORKED_BYTES if torch else BARE_FORKED_BYTES,
+        gpus=tuple(gpu_names()),
     )
+
+
+def gpu_names(driver: Path = NVIDIA) -> Iterator[str]:
+    """Yield the names of NVIDIA's GPUs in this machine, from files of the driver."""
+    for path in sorted(driver.glob("gpus/*/information")):
+        for line in _text(path).splitlines():
+            key, _, value = line.partition(":")
+            if key == "Model":
+                yield value.strip()
 
 
 def usable_memory() -> int:

@@ -145,17 +145,17 @@ def _host(host: HostBill, settings: BillSettings) -> Iterator[Row]:
     fits = _host_fits(host.verdict)
     said = host.verdict.said
     style = "" if said == FITS else _STYLES.get(said, "yellow")
-    yield Row("host RAM", f"{text}; peak: {moment(peak)}{fits and f'; {fits}'}", style)
+    yield Row("host RAM", f"{text}; peak: {moment(peak)}; {fits}", style)
     if host.page_cache.n_bytes > peak.n_bytes:
         cache = memory(host.page_cache.n_bytes)
         yield Row("", f"beside it page cache, up to {cache}, which the system can reclaim")
 
 
 def _host_fits(found: Verdict) -> str:
-    """Return whether a node has the memory, '' where that is not known."""
-    room = memory(found.usable_bytes)
+    """Return whether a node has the memory, or what to set to see it."""
+    room = f"{memory(found.usable_bytes)} of {found.machine}"
     if found.said == "unknown":
-        return ""
+        return "set --host-ram to see whether it fits"
     if found.said == BARELY:
         return f"fits in {room} by the estimate, not by the upper bound"
     if found.said != DOES_NOT_FIT:

@@ -34,6 +34,7 @@ SYMBOLS: dict[str, tuple[str, str]] = {
     "b": ("micro batch, sequences", "sequences"),
     "batches_held": ("evaluation batches whose logits are on the GPU at once", ""),
     "beside": ("bytes stored beside a token: 1 for a mask, 4 for a weight", "B per token"),
+    "block": ("largest array of the dataset object that malloc takes from its heap", "B"),
     "buffers": ("size of tensors that are not parameters", "B"),
     "chunk": ("tokens of a chunk of a fused loss", "tokens"),
     "copies": ("temporary copies in the optimizer's step", ""),
