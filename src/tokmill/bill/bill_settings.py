@@ -52,7 +52,7 @@ class BillSettings:
     @property
     def names_a_model(self) -> bool:
         """Return whether a model is given, by name or by numbers."""
-        return bool(self.model.name or self.model.family)
+        return bool(self.model.name or self.model.family or self.model.parameters)
 
 
 def bill_settings(

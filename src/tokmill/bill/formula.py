@@ -138,12 +138,13 @@ class Bill:
     """The memory of one place at one moment, in bytes; the total is the sum of the lines.
 
     `title` says place and moment ("GPU memory, training: start of backward"). `leaves_out` names
-    what no line covers.
+    what no line covers, `missing` what belongs here and is not known: the total is then a part.
     """
 
     title: str
     lines: tuple[Line, ...]
     leaves_out: tuple[str, ...] = ()
+    missing: str = ""
 
     @property
     def n_bytes(self) -> int:
@@ -169,4 +170,5 @@ class Bill:
             "high_bytes": self.high_bytes,
             "lines": [line.as_json() for line in self.lines],
             "leaves_out": list(self.leaves_out),
+            "missing": self.missing,
         }

@@ -57,7 +57,8 @@ class Setup:
 class ModelBill:
     """GPU memory of training and serving, checkpoints, and advice.
 
-    `gpu` and `advice` are None without a GPU, `compute` and `long_documents` without a dataset.
+    `gpu` is None without a GPU, `advice` also for a model without a shape; `compute` and
+    `long_documents` are None without a dataset.
     """
 
     model: Model
@@ -185,7 +186,7 @@ def _of_model(model: Model, setup: Setup) -> ModelBill:
         inference_bill(model, settings.inference, context=training.sequence),
         checkpoint_bill(model, training),
         gpu,
-        None if gpu is None else advise(model, training, gpu),
+        advise(model, training, gpu) if gpu and model.has_shape else None,
         None if size is None else compute(model, training, size, gpu),
         long_documents(size, training.sequence) if size and size.length_histogram else None,
     )

@@ -108,8 +108,9 @@ def moments_of(stage: Stage) -> Iterator[tuple[str, tuple[Line, ...]]]:
     for first in (False, True):
         name = "first" if first else "last"
         yield f"backward of the {name} layer", (*working, *_layer(stage, first=first))
-    yield "end of backward", (*working, *_end(stage))
-    yield "optimizer's step", (*standing, states.gradients, states.step_temporary)
+    flat = _present(states.flat_buffer)
+    yield "end of backward", (*working, *_end(stage), *flat)
+    yield "optimizer's step", (*standing, states.gradients, *flat, states.step_temporary)
     if training.metric_batches and stage.has_loss and training.framework == "hf":
         yield from _evaluation(stage, (*standing, gradients_line(states, training, 0)))
 
@@ -121,6 +122,14 @@ def _evaluation(stage: Stage, standing: tuple[Line, ...]) -> Iterator[tuple[str,
     there = stage.at, stage.training, stage.symbols
     yield "evaluation, forward", (*standing, *casts, *metrics.forward_lines(*there))
     yield "evaluation, logits joined", (*standing, *metrics.joined_lines(*there))
+
+
+def moments_of_states(states: States) -> Iterator[tuple[str, tuple[Line, ...]]]:
+    """Yield the moments of a model without a shape: its states, and what passes through them."""
+    passing = (*_present(states.buckets), *_present(states.flat_buffer))
+    standing = (states.weights, *states.optimizer, states.gradients, *passing)
+    yield "end of backward", (*standing, *_present(states.gathered))
+    yield "optimizer's step", (*standing, states.step_temporary)
 
 
 def _present(line: Line | None) -> tuple[Line, ...]:

@@ -7,13 +7,14 @@ are, and what is alive then.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from tokmill.bill.activations.layers import layer_parts
 from tokmill.bill.activations.megatron import megatron_parts
 from tokmill.bill.activations.situation import FP32_BYTES, activation_symbols, situation
 from tokmill.bill.formula import Bill
-from tokmill.bill.moments import Stage, moments_of
+from tokmill.bill.moments import Stage, moments_of, moments_of_states
 from tokmill.bill.overhead import (
     CUDA_CONTEXT,
     FRAGMENTATION,
@@ -38,6 +39,10 @@ if TYPE_CHECKING:
     from tokmill.bill.models.model import Model
     from tokmill.bill.states.states import States
     from tokmill.settings.training import TrainingSettings
+
+
+MISSING = "activations and logits"
+NO_SHAPE = "activations, logits, autocast's casts: the model's layers and widths are not known"
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,44 +113,65 @@ def training_bill(model: Model, training: TrainingSettings) -> TrainingBill:
     """
     training = settled(training, model, None)
     check_parallelism(model, training)
+    if not model.has_shape:
+        return TrainingBill((_states_bill(model, training),))
     numbers = {0, training.pipeline_parallel - 1, fullest_stage(model, training)}
     stages = (_stage(model, training, number) for number in sorted(numbers))
     return TrainingBill(tuple(_stage_bill(stage) for stage in stages))
 
 
 def _stage_bill(stage: Stage) -> StageBill:
-    moments = tuple(_bill(stage, title, lines) for title, lines in moments_of(stage))
-    return StageBill(stage.number, max(moments, key=lambda bill: bill.n_bytes), moments)
+    out = (*stage.model.leaves_out, *stage.states.leaves_out, *left_out(stage.at, stage.training))
+    symbols = stage.symbols
+    workspace = _workspace(stage.training, FP32_BYTES * symbols["n"] * symbols["a"] * symbols["h"])
+    bill = partial(_bill, stage.states, stage.training, workspace, out)
+    return _with_peak(stage.number, (bill(*moment) for moment in moments_of(stage)))
 
 
-def _bill(stage: Stage, title: str, lines: tuple[Line, ...]) -> Bill:
+def _states_bill(model: Model, training: TrainingSettings) -> StageBill:
+    """Return the states of a model without a shape."""
+    states = rank_states(model, training)
+    out = (*model.leaves_out, *states.leaves_out, NO_SHAPE)
+    bill = partial(_bill, states, training, _workspace(training, 0), out)
+    bills = (bill(*moment) for moment in moments_of_states(states))
+    return _with_peak(0, (replace(each, missing=MISSING) for each in bills))
+
+
+def _with_peak(number: int, bills: Iterable[Bill]) -> StageBill:
+    moments = tuple(bills)
+    return StageBill(number, max(moments, key=lambda bill: bill.n_bytes), moments)
+
+
+def _bill(
+    states: States,
+    training: TrainingSettings,
+    workspace: Line,
+    leaves_out: Iterable[str],
+    title: str,
+    lines: tuple[Line, ...],
+) -> Bill:
     there = tuple(line for line in lines if line.high_bytes)
     allocated = sum(line.n_bytes for line in there)
     high = sum(line.high_bytes for line in there)
-    made = sum(line.n_bytes for line in there if line.name == GRADIENTS.name)
-    states = stage.states
-    kept = streams_line(states.tensors, stage.training, states.gradients, made)
-    leaves_out = dict.fromkeys(
-        (*stage.model.leaves_out, *states.leaves_out, *left_out(stage.at, stage.training))
-    )
+    kept = None
+    if states.gathered is not None:
+        made = sum(line.n_bytes for line in there if line.name == GRADIENTS.name)
+        kept = streams_line(states.tensors, training, states.gradients, made)
     return Bill(
         f"GPU memory, training: {title}",
         (
             *there,
             *((kept,) if kept else ()),
-            _workspace_line(stage),
-            *overhead_lines(allocated, high, stage.training.fragmentation),
+            workspace,
+            *overhead_lines(allocated, high, training.fragmentation),
         ),
-        tuple(leaves_out),
+        tuple(dict.fromkeys(leaves_out)),
     )
 
 
-def _workspace_line(stage: Stage) -> Line:
-    training, symbols = stage.training, stage.symbols
-    attention = FP32_BYTES * symbols["n"] * symbols["a"] * symbols["h"]
-    return workspace_line(
-        training.gpu, megatron=training.framework == "megatron", attention_bytes=attention
-    )
+def _workspace(training: TrainingSettings, attention_bytes: float) -> Line:
+    megatron = training.framework == "megatron"
+    return workspace_line(training.gpu, megatron=megatron, attention_bytes=attention_bytes)
 
 
 def _stage(model: Model, training: TrainingSettings, number: int) -> Stage:

@@ -121,6 +121,7 @@ class _Model(TypedDict, total=False):
     """Settings of section [model]: the model of the bill."""
 
     family: str
+    parameters: int | str
     layers: int
     hidden: int
     heads: int
@@ -156,6 +157,7 @@ class _Training(TypedDict, total=False):
     framework: str
     sharding: str
     offload: str
+    flat_buffer: bool
     tensor_parallel: int
     sequence_parallel: bool
     pipeline_parallel: int

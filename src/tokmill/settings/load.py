@@ -64,7 +64,7 @@ def merged(*layers: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, Any]
     values: dict[str, dict[str, Any]] = {}
     for layer in layers:
         for section, settings in layer.items():
-            if section == "model" and {"name", "family"} & set(settings):
+            if section == "model" and {"name", "family", "parameters"} & set(settings):
                 values.pop(section, None)
             values.setdefault(section, {}).update(_first_names(section, settings))
     return values

@@ -29,6 +29,10 @@ class ModelSettings:
     family: str = runtime_setting(
         "", "Architecture of a model that is given by numbers.", choices=("", *FAMILIES)
     )
+    parameters: int = runtime_setting(
+        0, "Number of parameters of a model of which nothing else is known.",
+        minimum=1, maximum=1 << 50, unit="count",
+    )  # fmt: skip
     layers: int = runtime_setting(0, "Number of layers.", minimum=1, maximum=LARGEST)
     hidden: int = runtime_setting(0, "Hidden size.", minimum=1, maximum=LARGEST)
     heads: int = runtime_setting(

@@ -99,6 +99,9 @@ class TrainingSettings:
         "none", "Offload to host RAM: optimizer states, or weights too (all).",
         choices=("none", "optimizer", "all"),
     )  # fmt: skip
+    flat_buffer: bool = runtime_setting(
+        False, "All gradients are fused into one fp32 buffer for all-reduce or their norm."
+    )
     tensor_parallel: int = runtime_setting(
         1, "GPUs that share each layer.", minimum=1, maximum=4096
     )

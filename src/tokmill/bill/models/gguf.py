@@ -38,7 +38,8 @@ _EIGHT_EXPERTS = 8
 def gguf_bytes(file: str, tensor: Tensor, model: Model) -> float:
     """Return the bytes of an element of a tensor in a file, the mean over its layers."""
     is_positions = tensor.kind == "embedding" and tensor.split != "vocabulary"
-    if not tensor.n_in or tensor.module == "router" or is_positions:
+    is_vector = tensor.kind == "vector" or (tensor.kind == "experts" and not tensor.n_in)
+    if is_vector or tensor.module == "router" or is_positions:
         return 4.0
     layers = tensor.layers or (0,)
     row = _row(tensor)

@@ -11,9 +11,13 @@ import json
 import re
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from tokmill.bill.models.headers import INDEX_FILE, hub_entries, read_entries
 from tokmill.errors import StorageError, UsageError
+
+if TYPE_CHECKING:
+    from tokmill.bill.models.headers import Entry
 
 SAME_TENSORS = re.compile(r"(instruct|chat|base|it|pt|hf)+$")
 """Ends of names of models that differ from the one before them in the values of tensors only."""
@@ -71,6 +75,7 @@ def _file() -> dict[str, dict[str, Any]]:
 
 
 CONFIG_FILE = "config.json"
+SUFFIX = ".safetensors"
 MOST_BYTES = 16 << 20
 """A configuration is some kB; what is larger is another file."""
 
@@ -78,28 +83,62 @@ MOST_BYTES = 16 << 20
 def named_config(name: str) -> tuple[dict[str, Any], str, str]:
     """Return the configuration, the model's name, and where it was found.
 
-    A path wins over a built-in name, a built-in name over one on the Hub.
+    A path wins over a built-in name, a built-in name over one on the Hub. The configuration is
+    empty where there are safetensors files without one.
 
     Raises:
         UsageError: there is none of that name, or it is no JSON object.
         StorageError: it cannot be read.
     """
     path = _path_of(name)
+    if path is not None and (path.suffix == SUFFIX or _has_tensors(path)):
+        return {}, path.stem if path.suffix else path.resolve().name, str(path)
     if path is not None and path.is_file():
         return _read_config(path), path.resolve().parent.name, str(path)
     found = known_config(name)
     if found is not None:
         return found[1], found[0], f"model {found[0]}"
-    if path is not None or name.endswith(".json") or name.startswith(("/", ".", "~")):
+    if path is not None or name.endswith((".json", SUFFIX)) or name.startswith(("/", ".", "~")):
         raise UsageError(f"{path or name}: no such file; give a {CONFIG_FILE} or its directory")
-    return _read_config(_from_hub(name)), name, f"model {name}"
+    found_file = _from_hub(name)
+    return {} if found_file is None else _read_config(found_file), name, f"model {name}"
+
+
+def tensors_of(name: str) -> list[Entry]:
+    """Return the tensors of a model's safetensors files, [] if a path has none.
+
+    Raises:
+        UsageError: a file is damaged, or the Hub does not give it.
+        StorageError: a file cannot be read.
+    """
+    path = _path_of(name)
+    if path is not None:
+        return read_entries(path.parent if path.name == CONFIG_FILE else path)
+    try:
+        return hub_entries(name)
+    except Exception as error:  # its errors have no common root: HTTP, offline, gated, bad names
+        raise UsageError(
+            f"model {name}: its architecture is not known, and its files cannot be read; the Hub: "
+            f"{_one_line(error)}"
+        ) from error
+
+
+def _has_tensors(path: Path) -> bool:
+    """Return whether a path is a directory with safetensors files and no configuration."""
+    return path.is_dir() and (any(path.glob("*" + SUFFIX)) or (path / INDEX_FILE).is_file())
 
 
 def _path_of(name: str) -> Path | None:
-    """Return the configuration that a path names, there or not; None if it names nothing."""
+    """Return the configuration that a path names, there or not; None if it names nothing.
+
+    Without a configuration, the directory of safetensors files.
+    """
     try:
         path = Path(name).expanduser()
-        return path / CONFIG_FILE if path.is_dir() else path if path.exists() else None
+        if not path.is_dir():
+            return path if path.exists() else None
+        config = path / CONFIG_FILE
+        return config if config.is_file() or not _has_tensors(path) else path
     except (OSError, RuntimeError) as error:  # RuntimeError: a home directory that is not known
         reason = getattr(error, "strerror", "") or error
         raise StorageError(f"{name[:80]}: cannot be read ({reason})") from error
@@ -123,17 +162,24 @@ def _read_config(path: Path) -> dict[str, Any]:
     return config
 
 
-def _from_hub(name: str) -> Path:
-    """Return the path of a model's configuration, downloaded or from the Hub's cache."""
+def _from_hub(name: str) -> Path | None:
+    """Return a model's configuration, downloaded or from the Hub's cache; None if it has none."""
     unknown = f"model {name}: no file and no built-in model (near: {', '.join(near_models(name))})"
     if name.count("/") != 1:
         raise UsageError(f"{unknown}; a name on the Hub is organisation/model")
     try:
         from huggingface_hub import hf_hub_download
+        from huggingface_hub.errors import EntryNotFoundError, LocalEntryNotFoundError
     except ImportError as error:
         raise UsageError(f"{unknown}; for the Hub: pip install 'tokmill[hub]'") from error
     try:
         return Path(hf_hub_download(name, CONFIG_FILE))
     except Exception as error:  # its errors have no common root: HTTP, offline, gated, bad names
-        reason = " ".join(str(error).split())[:200]
-        raise UsageError(f"{unknown}; the Hub: {type(error).__name__}: {reason}") from error
+        is_there = isinstance(error, EntryNotFoundError)
+        if is_there and not isinstance(error, LocalEntryNotFoundError):
+            return None
+        raise UsageError(f"{unknown}; the Hub: {_one_line(error)}") from error
+
+
+def _one_line(error: Exception) -> str:
+    return f"{type(error).__name__}: {' '.join(str(error).split())[:200]}"

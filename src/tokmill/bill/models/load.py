@@ -6,18 +6,19 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from tokmill.bill.models.family import Fields
-from tokmill.bill.models.known import named_config
+from tokmill.bill.models.known import named_config, tensors_of
 from tokmill.bill.models.quantization import as_stored
 from tokmill.bill.models.registry import family, family_name
+from tokmill.bill.models.shapeless import counted_model, stored_model
 from tokmill.errors import UsageError
-from tokmill.settings.model import FAMILIES
+from tokmill.settings.model import FAMILIES, ModelSettings
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from tokmill.bill.models.family import Family
+    from tokmill.bill.models.headers import Entry
     from tokmill.bill.models.model import Model
-    from tokmill.settings.model import ModelSettings
 
 
 OPTIONS = {
@@ -49,9 +50,15 @@ def load_model(settings: ModelSettings, *, vocabulary: int = 0) -> Model:
         UsageError: nothing says which model, its name is not known, a number is missing or wrong.
         StorageError: a configuration cannot be read.
     """
+    if settings.parameters:
+        return _counted(settings)
     if not settings.name:
         return _model_by_numbers(settings, vocabulary)
     config, name, where = named_config(settings.name)
+    if not _family_name(config, where):
+        entries = tensors_of(settings.name)
+        if entries:
+            return _stored(settings, config, name, entries)
     fields, left_out = _fields(config, name, where)
     if settings.family not in ("", fields.family.name):
         raise UsageError(
@@ -83,14 +90,39 @@ def _fields(config: Mapping[str, Any], name: str, where: str) -> tuple[Fields, t
     return fields, ("parts besides the text model (vision, audio)",)
 
 
-def _family_of(config: Mapping[str, Any], where: str) -> Family:
-    text = _text_config(config)
-    kind = text.get("model_type") or config.get("model_type") or ""
+def _counted(settings: ModelSettings) -> Model:
+    if settings != ModelSettings(parameters=settings.parameters):
+        raise UsageError(
+            "parameters: a number of parameters is a model of its own; leave out --model, --family "
+            "and numbers of a shape, or --parameters"
+        )
+    return counted_model(settings.parameters)
+
+
+def _stored(
+    settings: ModelSettings, config: Mapping[str, Any], name: str, entries: list[Entry]
+) -> Model:
+    if settings != ModelSettings(name=settings.name):
+        raise UsageError(
+            f"{name}: its architecture is not known, its tensors are those of its files; leave out "
+            "--family and numbers of a shape"
+        )
+    return stored_model(name, str(config.get("model_type") or name), entries)
+
+
+def _family_name(config: Mapping[str, Any], where: str) -> str:
+    kind = _text_config(config).get("model_type") or config.get("model_type") or ""
     architectures = config.get("architectures") or []
     if not isinstance(kind, str) or not isinstance(architectures, list):
         raise UsageError(f"{where}: model_type and architectures: expected a string and a list")
-    name = family_name(kind, architectures)
+    return family_name(kind, architectures)
+
+
+def _family_of(config: Mapping[str, Any], where: str) -> Family:
+    name = _family_name(config, where)
     if not name:
+        kind = _text_config(config).get("model_type") or config.get("model_type")
+        architectures = config.get("architectures") or []
         found = kind or ", ".join(map(str, architectures)) or "neither model_type nor architectures"
         raise UsageError(
             f"{where}: cannot count the parameters of {found}; known: {', '.join(FAMILIES)}; a "
@@ -109,8 +141,8 @@ def _text_config(config: Mapping[str, Any]) -> Mapping[str, Any]:
 def _model_by_numbers(settings: ModelSettings, vocabulary: int) -> Model:
     if not settings.family:
         raise UsageError(
-            "no model: give --model (tokmill memory --models lists names), or --family with "
-            "--layers, --hidden, --heads, --ffn, --vocabulary"
+            "no model: give --model (tokmill memory --models lists names), --family with --layers, "
+            "--hidden, --heads, --ffn, --vocabulary, or --parameters alone"
         )
     of = family(settings.family)
     where = f"family {of.name}"

@@ -23,7 +23,8 @@ experts: matrices of all experts of a layer, stacked on the first axis. vector: 
 Split = Literal["columns", "rows", "vocabulary", "none"]
 """How tensor parallelism splits a tensor: by output features, input features, ids, or not."""
 
-Module = Literal["embedding", "attention", "mlp", "experts", "router", "norm", "head"]
+Module = Literal["embedding", "attention", "mlp", "experts", "router", "norm", "head", "other"]
+"""other: a tensor of a model whose architecture is not known."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,6 +143,11 @@ class Model:
     def outputs(self) -> int:
         """The features that the head gives for a token, 0 without a head."""
         return self.vocabulary if self.labels is None else self.labels
+
+    @property
+    def has_shape(self) -> bool:
+        """Whether layers and widths are known; activations and KV cache need them."""
+        return self.hidden > 0
 
     @property
     def parameters(self) -> int:

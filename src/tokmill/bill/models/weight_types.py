@@ -48,5 +48,5 @@ def weight_bytes(kind: str, tensor: Tensor, model: Model) -> float:
     left_out = kind == "mxfp4" and model.experts is not None and tensor.kind != "experts"
     if left_out or not is_matrix(tensor):
         return PLAIN_BYTES["bf16"]
-    rows = 4 / tensor.n_in if kind == "int8" else 0.0
+    rows = 4 / tensor.n_in if kind == "int8" and tensor.n_in else 0.0
     return MATRIX_BYTES[kind] + rows

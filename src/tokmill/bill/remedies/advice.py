@@ -14,7 +14,7 @@ from tokmill.bill.remedies.case import Case
 from tokmill.bill.remedies.search import Search, largest
 from tokmill.bill.remedies.table import on_gpu
 from tokmill.bill.training_bill import training_bill
-from tokmill.bill.verdict import FITS, Need, Room, verdict
+from tokmill.bill.verdict import DOES_NOT_FIT, FITS, Need, Room, verdict
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -58,8 +58,11 @@ def training_peak(model: Model, training: TrainingSettings) -> Bill:
 
 
 def gpu_verdict(bill: Bill, gpu: Gpu) -> str:
-    """Return whether a bill fits on a GPU."""
-    return verdict(Need(bill.n_bytes, bill.high_bytes), Room(gpu.memory_bytes))
+    """Return whether a bill fits on a GPU, and what is missing from it."""
+    found = verdict(Need(bill.n_bytes, bill.high_bytes), Room(gpu.memory_bytes))
+    if bill.missing and found != DOES_NOT_FIT:
+        return f"unknown: without {bill.missing} it {found}"
+    return found
 
 
 def built_in_smaller(model: Model) -> tuple[Model, ...]:

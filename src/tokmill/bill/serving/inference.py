@@ -60,6 +60,7 @@ DEQUANTIZED = Formula(
     "bitsandbytes' 4-bit product of more than one token: the matrix once more in 16 bit",
 )
 
+MISSING = "KV cache and activations"
 _SPELT_OUT = ("gelu_new", "gelu_fast", "bloom_gelu")
 """Activations that are several operations; the others are one kernel."""
 _PAGED_PROMPT_TOKENS = 8192
@@ -80,14 +81,17 @@ def inference_bill(model: Model, settings: InferenceSettings, *, context: int) -
         raise UsageError(f"context: expected at least 1 token, found {tokens}; give --context")
     check_serving(model, settings)
     weights = weight_line(model, settings)
-    cache = kv_cache_lines(model, settings, tokens)
-    lines = (weights, *cache, *_passing_lines(model, settings, tokens))
+    lines: tuple[Line, ...] = (weights,)
+    if model.has_shape:
+        cache = kv_cache_lines(model, settings, tokens)
+        lines = (weights, *cache, *_passing_lines(model, settings, tokens))
     allocated = sum(line.n_bytes for line in lines)
     # Weights are loaded once and stay: what comes and goes is fragmented.
     passing = sum(line.high_bytes for line in lines) - weights.high_bytes
     overhead = overhead_lines(allocated, passing)
     title = f"GPU memory, inference: {settings.batch} x {tokens:,} tokens"
-    return Bill(title, (*lines, *overhead), _leaves_out(model, settings))
+    missing = "" if model.has_shape else MISSING
+    return Bill(title, (*lines, *overhead), _leaves_out(model, settings), missing)
 
 
 def check_serving(model: Model, settings: InferenceSettings) -> None:
@@ -208,6 +212,8 @@ def _compute_bytes(settings: InferenceSettings) -> int:
 
 def _leaves_out(model: Model, settings: InferenceSettings) -> tuple[str, ...]:
     out = ["CUDA graphs, speculative decoding and a server's own pool (vLLM takes 90 % of the GPU)"]
+    if not model.has_shape:
+        out.append(f"{MISSING}: the model's layers and widths are not known")
     if settings.serving_gpus > 1:
         out.append("communication buffers of the GPUs that share the model")
     if "sdpa" not in model.style.kernels:

@@ -75,6 +75,20 @@ BUCKETS_FSDP = Formula(
     "FSDP2 reduces and scatters the gradients of one layer",
     "upper bound: those of what is outside the layers at the same time",
 )
+FLAT = Formula(
+    "flattened fp32 buffer",
+    "4 * P_trained",
+    "ZeRO (Rajbhandari et al. 2020), section 3.2: fused gradients; 6 GB for 1.5e9 parameters",
+    "upper bound of libraries that fuse all; DeepSpeed's buckets have a constant size",
+)
+
+
+def flat_line(tensors: tuple[RankTensor, ...], training: TrainingSettings) -> Line | None:
+    """Return the buffer of the gradients of all trained `tensors`, if asked for."""
+    if not training.flat_buffer:
+        return None
+    return FLAT.line({"P_trained": sum(held.count for held in tensors)})
+
 
 STREAMS_FSDP = Formula(
     "reserved for FSDP's streams",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from tokmill.bill.models.shapeless import is_counted
 from tokmill.bill.models.weight_types import PLAIN_BYTES
 from tokmill.bill.states.parallel import expert_tensor_parallel
 from tokmill.bill.states.sharding import sharding_of
@@ -26,6 +27,9 @@ def check_parallelism(model: Model, training: TrainingSettings) -> None:
     Raises:
         UsageError: naming the setting, what it would have to be, and the numbers.
     """
+    if not model.has_shape:
+        for problem in _of_shape(model, training):
+            raise UsageError(f"{problem}; give --model or --family")
     for problems in (_of_ranks, _of_tensors, _of_stages, _of_experts, _of_sequences, _of_sharing):
         for problem in problems(model, training):
             raise UsageError(problem)
@@ -57,11 +61,25 @@ def _of_tensors(model: Model, training: TrainingSettings) -> Iterator[str]:
         yield "sequence_parallel: needs tensor_parallel of 2 or more, found 1"
 
 
+def _of_shape(model: Model, training: TrainingSettings) -> Iterator[str]:
+    """Yield the settings that need more of a model than a number, or than names of tensors."""
+    if training.pipeline_parallel > 1:
+        yield "pipeline_parallel: stages need the model's layers, which are not known"
+    if not is_counted(model):
+        return
+    if training.adapter != "none":
+        yield f"adapter: {training.adapter} needs the shapes of matrices, which are not known"
+    if training.optimizer in ("adafactor", "muon"):
+        yield f"optimizer: {training.optimizer} needs the shapes of matrices, which are not known"
+    if training.optimizer_step == "for-loop":
+        yield "optimizer_step: for-loop needs the size of the largest tensor, which is not known"
+
+
 def _of_stages(model: Model, training: TrainingSettings) -> Iterator[str]:
     p, v = training.pipeline_parallel, training.virtual_stages
     if v > 1 and p == 1:
         yield f"virtual_stages: {v} chunks need pipeline_parallel of 2 or more, found 1"
-    if p > model.layers:
+    if p > 1 and p > model.layers:
         yield f"pipeline_parallel: expected at most the {model.layers} layers, found {p}"
     if (v > 1 or training.framework == "megatron") and model.layers % (p * v):
         yield (

@@ -6,8 +6,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from tokmill.bill.models.adapters import adapted
+from tokmill.bill.models.shapeless import is_counted
 from tokmill.bill.models.weight_types import PLAIN_BYTES
-from tokmill.bill.states.buffers import bucket_line, cast_line, gathered_line
+from tokmill.bill.states.buffers import bucket_line, cast_line, flat_line, gathered_line
 from tokmill.bill.states.contradictions import check_parallelism
 from tokmill.bill.states.offload import offloaded_lines
 from tokmill.bill.states.optimizer_step import step_line
@@ -32,9 +33,9 @@ class States:
     `weights` are there all the time (and the model's buffers); `gradients` when all of them exist;
     `optimizer`, a line for each kind of state, from the first step on. `casts` live in forward and
     backward. `gathered` are weights made whole, or dequantized, for the moment of a layer.
-    `step_temporary` lives in the step. `host` are lines of a node: what is offloaded. `parameters`
-    and `trainable` are elements that this rank works on, before data-parallel ranks share them.
-    `tensors` are what the amounts are sums over.
+    `flat_buffer` and `step_temporary` live in the step. `host` are lines of a node: what is
+    offloaded. `parameters` and `trainable` are elements that this rank works on, before
+    data-parallel ranks share them. `tensors` are what the amounts are sums over.
     """
 
     weights: Line
@@ -43,6 +44,7 @@ class States:
     casts: Line | None
     gathered: Line | None
     buckets: Line | None
+    flat_buffer: Line | None
     step_temporary: Line
     host: tuple[Line, ...]
     parameters: int
@@ -69,13 +71,15 @@ def rank_states(model: Model, training: TrainingSettings, stage: int | None = No
     # What the host holds and steps on, the GPU does not; only ZeRO-1 keeps its gradients.
     stepped = () if offloads else trained
     ranks = shards(training, shared=shared.optimizer)
+    no_layers = is_counted(model) and shared.weights
     return States(
         weights=weights_line(() if training.offload == "all" else tensors, model, training),
         gradients=gradients_line(() if offloads and shared.gradients else trained, training),
         optimizer=optimizer_lines(stepped, training, ranks),
         casts=cast_line(model, tensors, training),
-        gathered=gathered_line(tensors, training),
-        buckets=bucket_line(trained, training),
+        gathered=None if no_layers else gathered_line(tensors, training),
+        buckets=None if no_layers else bucket_line(trained, training),
+        flat_buffer=flat_line(trained, training),
         step_temporary=step_line(stepped, training, ranks),
         host=offloaded_lines(tensors, training),
         parameters=count_among(tensors, 1),
@@ -86,6 +90,8 @@ def rank_states(model: Model, training: TrainingSettings, stage: int | None = No
 
 
 def _left_out(model: Model, training: TrainingSettings) -> Iterator[str]:
+    if is_counted(model) and sharding_of(training).weights:
+        yield f"layers that {training.sharding} gathers: their size is not known"
     if training.adapter == "none":
         return
     quantized = any(frozen_bytes(t, model, training) < PLAIN_BYTES["bf16"] for t in model.tensors)

@@ -1,0 +1,127 @@
+"""Headers of safetensors files: name, shape and bytes of every tensor, of no architecture.
+
+A file is the length of its header (8 bytes, little-endian), the header (JSON), and the tensors:
+only the first two are read.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from tokmill.errors import StorageError, UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+LENGTH_BYTES = 8
+MOST_HEADER_BYTES = 100_000_000
+"""Longest header that the safetensors library reads."""
+INDEX_FILE = "model.safetensors.index.json"
+ONE_FILE = "model.safetensors"
+TOTAL = "parameters"
+"""The one tensor of a model of which only totals are known."""
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """A tensor of a file: `n_bytes` as stored, `dtype` as safetensors names it (BF16, I32, …)."""
+
+    name: str
+    dtype: str
+    shape: tuple[int, ...]
+    n_bytes: int
+
+    @property
+    def size(self) -> int:
+        """Elements."""
+        return math.prod(self.shape)
+
+
+def read_entries(path: Path) -> list[Entry]:
+    """Return the tensors of a safetensors file, or of all that belong to a directory's model.
+
+    Those of an index are read; without any of its files its totals are one tensor. Without an index
+    it is model.safetensors, or every safetensors file. [] if there is none.
+
+    Raises:
+        UsageError: a file is damaged or missing.
+        StorageError: a file cannot be read.
+    """
+    if path.is_file():
+        return _read_file(path)
+    index, one = path / INDEX_FILE, path / ONE_FILE
+    if index.is_file():
+        return _indexed(index)
+    files = [one] if one.is_file() else sorted(path.glob("*.safetensors"))
+    return [entry for file in files for entry in _read_file(file)]
+
+
+def _indexed(index: Path) -> list[Entry]:
+    """Return the tensors of the files that an index names, or its totals if none is there."""
+    try:
+        found = json.loads(index.read_bytes())
+        totals = found.get("metadata", {})
+        files = {index.with_name(Path(name).name) for name in found["weight_map"].values()}
+        size, count = totals.get("total_size", 0), totals.get("total_parameters", 0)
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        raise UsageError(f"{index}: expected an object with a weight_map ({error!r})") from error
+    missing = sorted(str(file) for file in files if not file.is_file())
+    if len(missing) == len(files) and type(size) is type(count) is int and min(size, count) > 0:
+        return [Entry(TOTAL, "F", (count,), size)]
+    if missing:
+        raise UsageError(f"{missing[0]}: no such file, but {index.name} names it; download it")
+    return [entry for file in sorted(files) for entry in _read_file(file)]
+
+
+def hub_entries(name: str) -> list[Entry]:
+    """Return the tensors of a model on the Hub, from its files' headers alone (HTTP ranges).
+
+    Raises:
+        Exception: any error of huggingface_hub.
+    """
+    from huggingface_hub import get_safetensors_metadata
+
+    files = get_safetensors_metadata(name).files_metadata.values()
+    return [
+        Entry(key, info.dtype, tuple(info.shape), info.data_offsets[1] - info.data_offsets[0])
+        for file in files
+        for key, info in file.tensors.items()
+    ]
+
+
+def _read_file(path: Path) -> list[Entry]:
+    try:
+        with path.open("rb") as file:
+            length = int.from_bytes(file.read(LENGTH_BYTES), "little")
+            room = path.stat().st_size - LENGTH_BYTES
+            if not 0 < length <= min(room, MOST_HEADER_BYTES):
+                raise _damaged(path, f"a header of {length:,} B in {room:,} B")
+            header = json.loads(file.read(length))
+    except OSError as error:
+        raise StorageError(f"{path}: cannot be read ({error.strerror})") from error
+    except (ValueError, RecursionError) as error:
+        raise _damaged(path, f"a header that is no JSON ({error})") from error
+    if not isinstance(header, dict):
+        raise _damaged(path, f"a header that is {type(header).__name__}")
+    header.pop("__metadata__", None)
+    return [_entry(path, name, found, room - length) for name, found in header.items()]
+
+
+def _entry(path: Path, name: str, found: Mapping[str, Any], data_bytes: int) -> Entry:
+    try:
+        start, stop = found["data_offsets"]
+        entry = Entry(name, str(found["dtype"]), tuple(found["shape"]), stop - start)
+        whole = all(type(n) is int and n >= 0 for n in (*entry.shape, start, entry.n_bytes))
+    except (KeyError, TypeError, ValueError):
+        whole = False
+    if not whole or stop > data_bytes:
+        raise _damaged(path, f"tensor {name!r} with {str(found)[:80]} in {data_bytes:,} B")
+    return entry
+
+
+def _damaged(path: Path, found: str) -> UsageError:
+    return UsageError(f"{path}: damaged, or no safetensors file: found {found}; download it again")

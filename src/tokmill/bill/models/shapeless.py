@@ -1,0 +1,108 @@
+"""Models without a shape: a number of parameters alone, or tensors from the headers of files.
+
+Weights, gradients and optimizer states follow from tensors; activations, logits and KV cache need
+layers, widths and heads.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from typing import TYPE_CHECKING
+
+from tokmill.bill.models.headers import TOTAL
+from tokmill.bill.models.model import Attention, Model, Stored, Tensor
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from tokmill.bill.models.headers import Entry
+    from tokmill.bill.models.model import Kind, Module
+
+_LAYER = re.compile(r"\.(\d+)\.")
+_TABLES = ("embed", "wte", "wpe", "word_emb", "tok_emb")
+_HEADS = ("lm_head", "output", "embed_out", "score")
+_MATRIX_AXES = 2
+
+
+def counted_model(parameters: int) -> Model:
+    """Return a model of which nothing but the number of its parameters is known."""
+    name = "parameters alone"
+    return _model(name, name, (Tensor(TOTAL, (parameters,), "other", "linear", "columns"),))
+
+
+def is_counted(model: Model) -> bool:
+    """Return whether nothing but the number of parameters is known."""
+    return not model.has_shape and model.tensors[0].name == TOTAL
+
+
+def stored_model(name: str, family: str, entries: Iterable[Entry]) -> Model:
+    """Return a model of the tensors of its files.
+
+    Tensors of floating point are parameters, buffers in the files among them. Others (packed
+    weights, positions) are billed as they are.
+    """
+    groups: dict[tuple[str, tuple[int, ...], float], list[int]] = defaultdict(list)
+    others: dict[str, int] = defaultdict(int)
+    for entry in entries:
+        if not entry.dtype.startswith(("F", "BF")):
+            others[entry.dtype] += entry.n_bytes
+        elif entry.size:
+            at = _LAYER.search(entry.name)
+            key = entry.name if at is None else _LAYER.sub(".{}.", entry.name, count=1)
+            groups[key, entry.shape, entry.n_bytes / entry.size].append(
+                -1 if at is None else int(at[1])
+            )
+    tensors = tuple(
+        _tensor(key, shape, element, tuple(sorted(layers)))
+        for (key, shape, element), layers in groups.items()
+    )
+    packed = ", ".join(f"{dtype} {n_bytes:,} B" for dtype, n_bytes in sorted(others.items()))
+    warning = (
+        f"{name}: integer tensors ({packed}) are billed as stored and not counted as parameters: "
+        "they may be packed weights"
+    )
+    return _model(
+        name,
+        family,
+        tensors,
+        buffer_bytes=sum(others.values()),
+        stored=Stored("bf16", "as stored (headers of the files)"),
+        warnings=(warning,) if packed else (),
+    )
+
+
+def _tensor(name: str, shape: tuple[int, ...], element: float, layers: tuple[int, ...]) -> Tensor:
+    kind, module = _kind(name, shape)
+    is_matrix, is_total = len(shape) >= _MATRIX_AXES, name == TOTAL
+    return Tensor(
+        name,
+        shape,
+        module,
+        kind,
+        "vocabulary" if kind == "embedding" else "columns" if is_matrix or is_total else "none",
+        shape[-1] if is_matrix else 0,
+        shape[-2] if is_matrix else 0,
+        None if -1 in layers else layers,
+        element,
+    )
+
+
+def _kind(name: str, shape: tuple[int, ...]) -> tuple[Kind, Module]:
+    """Return what a tensor probably is, by its name."""
+    if len(shape) < _MATRIX_AXES:
+        return "vector", "norm" if "norm" in name or "ln_" in name else "other"
+    if any(part in name for part in _TABLES) and "{}" not in name:
+        return "embedding", "embedding"
+    if name.startswith(_HEADS):
+        return "linear", "head"
+    return ("experts" if "experts" in name and len(shape) > _MATRIX_AXES else "linear"), "other"
+
+
+def _model(name: str, family: str, tensors: tuple[Tensor, ...], **more: object) -> Model:
+    shape = dict.fromkeys(("hidden", "ffn", "vocabulary", "positions"), 0)
+    layers = 1 + max((layer for each in tensors for layer in each.layers or ()), default=-1)
+    return Model(
+        name=name, family=family, layers=layers, tied=False, activation="",
+        attention=Attention(0, 0, 0), tensors=tensors, **shape, **more,  # type: ignore[arg-type]
+    )  # fmt: skip

@@ -1,0 +1,233 @@
+"""Models without a shape: exact states of a count or of tensors, and no promise about the rest."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tokmill.bill.models.headers import Entry
+from tokmill.bill.models.load import load_model
+from tokmill.bill.models.model import Model
+from tokmill.bill.models.shapeless import stored_model
+from tokmill.bill.serving.inference import inference_bill, weight_line
+from tokmill.bill.states.states import rank_states
+from tokmill.bill.training_bill import training_bill
+from tokmill.errors import UsageError
+from tokmill.settings.inference import InferenceSettings
+from tokmill.settings.model import ModelSettings
+from tokmill.settings.training import TrainingSettings
+
+BILLION = 10**9
+
+
+def counted(parameters: float) -> Model:
+    return load_model(ModelSettings(parameters=round(parameters)))
+
+
+def states(model: Model, **settings: Any) -> float:
+    """Return weights, gradients and optimizer states of a GPU, in GB."""
+    return rank_states(model, TrainingSettings(**settings)).n_bytes / BILLION
+
+
+@pytest.mark.parametrize(
+    ("sharding", "gigabytes"),
+    [("ddp", 120), ("zero-1", 31.4), ("zero-2", 16.6), ("zero-3", 1.9)],
+)
+def test_states_are_those_of_zeros_figure_1(sharding: str, gigabytes: float) -> None:
+    found = states(counted(7.5e9), precision="mixed-16", sharding=sharding, gpus=64)
+    assert found == pytest.approx(gigabytes, abs=0.05)
+
+
+# ZeRO (Rajbhandari et al. 2020), table 1, in GB: stages 1, 2 and 3 by the number of GPUs.
+TABLE_1 = {
+    7.5e9: {
+        4: (52.5, 41.25, 30), 16: (35.6, 21.6, 7.5), 64: (31.4, 16.6, 1.88),
+        256: (30.4, 15.4, 0.47), 1024: (30.1, 15.1, 0.12),
+    },
+    128e9: {
+        4: (896, 704, 512), 16: (608, 368, 128), 64: (536, 284, 32), 256: (518, 263, 8),
+        1024: (513, 257, 2),
+    },
+    1e12: {
+        4: (7000, 5500, 4000), 16: (4750, 2875, 1000), 64: (4187, 2218, 250),
+        256: (4046, 2054, 62.5), 1024: (4011, 2013, 15.6),
+    },
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("parameters", TABLE_1)
+def test_states_are_those_of_zeros_table_1(parameters: float) -> None:
+    model = counted(parameters)
+    for gpus, row in TABLE_1[parameters].items():
+        for stage, gigabytes in enumerate(row, 1):
+            found = states(model, precision="mixed-16", sharding=f"zero-{stage}", gpus=gpus)
+            assert found == pytest.approx(gigabytes, abs=0.05 if gigabytes < 100 else 1)
+
+
+def test_the_rule_of_thumb_for_llama_3_8b_is_read_line_by_line() -> None:
+    """132.8 GB = 16 + 32 + 16 + 32 + 32, and 30 % of the weights for all that is left out."""
+    peak = training_bill(counted(8e9), TrainingSettings(precision="mixed-16")).peak
+    found = {line.name: line.n_bytes / BILLION for line in peak.lines}
+    parts = [
+        found["weights"], found["fp32 copy of the weights"], found["gradients"],
+        found["first moment"], found["second moment"],
+    ]  # fmt: skip
+    assert parts == [16, 32, 16, 32, 32]
+    assert sum(parts) + 0.3 * found["weights"] == pytest.approx(132.8)
+
+
+@pytest.mark.parametrize(
+    ("kind", "gigabytes"),
+    [("fp32", 4), ("bf16", 2), ("fp16", 2), ("int8", 1), ("fp8", 1.0002), ("int4", 0.5195)],
+)
+def test_a_billion_parameters_take_4_2_1_and_half_a_gigabyte(kind: str, gigabytes: float) -> None:
+    """4 bits have scales besides: 0.02 GB in groups of 128."""
+    found = weight_line(counted(1e9), InferenceSettings(weight_type=kind))
+    assert found.n_bytes / BILLION == pytest.approx(gigabytes, abs=0.0001)
+
+
+@pytest.mark.parametrize(("kind", "bits"), [("q4_0", 4.5), ("q8_0", 8.5), ("mxfp4", 4.25)])
+def test_a_count_has_the_usual_type_of_a_gguf_file(kind: str, bits: float) -> None:
+    found = weight_line(counted(8e9), InferenceSettings(weight_type=kind))
+    assert found.n_bytes == bits * 1e9
+
+
+def test_a_flattened_fp32_buffer_of_1_5_billion_gradients_takes_6_gigabytes() -> None:
+    model = counted(1.5e9)
+    peak = training_bill(model, TrainingSettings(precision="mixed-16", flat_buffer=True)).peak
+    assert [line.n_bytes for line in peak.lines if "flattened" in line.name] == [6 * BILLION]
+    without = training_bill(model, TrainingSettings(precision="mixed-16")).peak
+    assert not any("flattened" in line.name for line in without.lines)
+
+
+def test_tensor_parallel_gpus_share_a_count() -> None:
+    settings = {"precision": "mixed-16", "tensor_parallel": 8, "gpus": 8}
+    assert states(counted(8e9), **settings) == 16
+    line = weight_line(counted(8e9), InferenceSettings(serving_gpus=4))
+    assert line.n_bytes == 4 * BILLION
+
+
+def test_what_is_not_known_is_named_and_not_in_the_total() -> None:
+    peak = training_bill(counted(1e9), TrainingSettings()).peak
+    assert peak.missing == "activations and logits"
+    assert any("layers and widths are not known" in each for each in peak.leaves_out)
+    assert not any("activations" in line.name for line in peak.lines)
+    served = inference_bill(counted(1e9), InferenceSettings(), context=10)
+    assert served.missing == "KV cache and activations"
+    assert served.lines[0].name == "weights"
+
+
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [
+        ({"adapter": "lora"}, "adapter: lora needs the shapes of matrices"),
+        ({"pipeline_parallel": 2, "gpus": 2}, "pipeline_parallel: stages need the model's layers"),
+        ({"expert_parallel": 2, "gpus": 2}, "expert_parallel: the model has no experts"),
+        ({"optimizer": "adafactor"}, "optimizer: adafactor needs the shapes of matrices"),
+        ({"optimizer_step": "for-loop"}, "optimizer_step: for-loop needs the size of the largest"),
+    ],
+)
+def test_settings_that_need_a_shape_are_refused(settings: dict[str, Any], said: str) -> None:
+    with pytest.raises(UsageError, match=said):
+        training_bill(counted(1e9), TrainingSettings(**settings))
+
+
+@pytest.mark.parametrize("more", [{"name": "gpt2"}, {"family": "llama"}, {"layers": 3}])
+def test_a_count_and_a_shape_contradict_each_other(more: dict[str, Any]) -> None:
+    with pytest.raises(
+        UsageError, match="parameters: a number of parameters is a model of its own"
+    ):
+        load_model(ModelSettings(parameters=10, **more))
+
+
+ENTRIES = [
+    Entry("model.embed_tokens.weight", "BF16", (100, 8), 1600),
+    *(Entry(f"model.layers.{i}.mixer.in.weight", "BF16", (16, 8), 256) for i in range(3)),
+    *(Entry(f"model.layers.{i}.norm.weight", "F32", (8,), 32) for i in range(3)),
+    Entry("lm_head.weight", "BF16", (100, 8), 1600),
+]
+
+
+def test_tensors_of_layers_are_grouped_and_counted_exactly() -> None:
+    model = stored_model("m", "mamba9", ENTRIES)
+    assert (model.parameters, model.has_shape) == (1600 + 3 * 136, False)
+    assert model.by_module() == {"embedding": 800, "other": 384, "norm": 24, "head": 800}
+    layer = model.tensors[1]
+    assert (layer.name, layer.layers) == ("model.layers.{}.mixer.in.weight", (0, 1, 2))
+    assert (layer.n_in, layer.n_out, layer.stored_bytes) == (8, 16, 2)
+
+
+def test_weights_are_served_as_stored_or_as_asked() -> None:
+    model = stored_model("m", "mamba9", ENTRIES)
+    line = weight_line(model, InferenceSettings())
+    assert line.n_bytes == 3200 + 3 * (256 + 32)
+    assert line.note == "as stored (headers of the files)"
+    assert weight_line(model, InferenceSettings(weight_type="fp32")).n_bytes == 4 * 2008
+    eight = weight_line(model, InferenceSettings(weight_type="int8"))
+    assert eight.n_bytes == 2 * 1600 + 384 + 4 * 16 * 3 + 2 * 24
+
+
+def test_states_of_tensors_are_exact_under_every_sharding() -> None:
+    model = stored_model("m", "mamba9", ENTRIES)
+    assert states(model, precision="mixed-16") * BILLION == 16 * 2008
+    sharded = rank_states(model, TrainingSettings(precision="mixed-16", sharding="fsdp", gpus=8))
+    assert sharded.n_bytes == 2 * 2008
+    assert sharded.gathered is not None
+    assert sharded.gathered.symbols["P_unit"] == 136
+
+
+def test_adapters_of_tensors_are_counted_on_a_base_as_stored() -> None:
+    model = stored_model("m", "mamba9", ENTRIES)
+    lora = TrainingSettings(adapter="lora", adapter_rank=4, adapter_targets="in")
+    found = rank_states(model, lora)
+    assert found.trainable == 3 * 4 * (8 + 16)
+    assert found.weights.n_bytes == 4 * found.trainable + 3200 + 3 * (256 + 32)
+
+
+def test_integers_are_billed_as_stored_and_are_no_parameters() -> None:
+    packed = Entry("model.layers.0.q.qweight", "I32", (8, 100), 3200)
+    model = stored_model("m", "new", [*ENTRIES, packed])
+    assert model.parameters == 2008
+    assert weight_line(model, InferenceSettings()).n_bytes == 3200 + 3 * (256 + 32) + 3200
+    assert "integer tensors (I32 3,200 B) are billed as stored" in model.warnings[0]
+    assert stored_model("m", "new", ENTRIES).warnings == ()
+
+
+def write(path: Path, name: str, shape: list[int]) -> None:
+    size = 2 * shape[0] * shape[1]
+    text = json.dumps({name: {"dtype": "BF16", "shape": shape, "data_offsets": [0, size]}})
+    path.write_bytes(len(text).to_bytes(8, "little") + text.encode() + bytes(size))
+
+
+def test_a_directory_of_an_unknown_architecture_is_counted_by_its_headers(tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text('{"model_type": "mamba9"}')
+    with pytest.raises(UsageError, match="cannot count the parameters of mamba9"):
+        load_model(ModelSettings(name=str(tmp_path)))
+    write(tmp_path / "model.safetensors", "w.weight", [3, 5])
+    model = load_model(ModelSettings(name=str(tmp_path)))
+    assert (model.parameters, model.family, model.name) == (15, "mamba9", tmp_path.name)
+    assert load_model(ModelSettings(name=str(tmp_path / "config.json"))).parameters == 15
+    with pytest.raises(UsageError, match="its architecture is not known, its tensors are those"):
+        load_model(ModelSettings(name=str(tmp_path), layers=2))
+
+
+def test_a_directory_without_a_configuration_and_a_file_are_counted(tmp_path: Path) -> None:
+    path = tmp_path / "weights.safetensors"
+    write(path, "w.weight", [3, 5])
+    by_directory, by_file = (load_model(ModelSettings(name=str(p))) for p in (tmp_path, path))
+    assert by_directory.tensors == by_file.tensors
+    assert (by_directory.name, by_file.name) == (tmp_path.name, "weights")
+
+
+def test_a_known_architecture_is_not_counted_by_headers(tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text('{"model_type": "gpt2", "n_embd": 12, "n_layer": 1}')
+    write(tmp_path / "model.safetensors", "w.weight", [3, 5])
+    assert load_model(ModelSettings(name=str(tmp_path))).has_shape
+
+
+def test_a_missing_file_is_one_line() -> None:
+    with pytest.raises(UsageError, match=r"^x/model\.safetensors: no such file"):
+        load_model(ModelSettings(name="x/model.safetensors"))
