@@ -114,7 +114,12 @@ def test_inference_is_shown_when_it_is_asked_for():
     assert both["verdict"].startswith("fits on T4")
     assert both["inference"].startswith("fits on T4")
     alone = rows(parts=("inference",), gpu="T4", **served)
-    assert list(alone) == ["verdict", "GPU memory", "model", "inference"]
+    assert list(alone) == ["verdict", "GPU memory", "largest", "model", "inference"]
+    assert re.fullmatch(
+        r"batch [\d,]+ at context 512; at batch 4, the model's maximum of 1,024", alone["largest"]
+    )
+    small = rows(parts=("inference",), gpu="256MiB", **served)
+    assert small["largest"] == "no batch fits at this context"
     # Weights: 2 bytes of each parameter; cache: 12 layers of 768 keys and values in 16 bit.
     weights, cache = 2 * 124_439_808, 2 * 12 * 768 * 2 * 512 * 4
     assert alone["GPU memory"].endswith(

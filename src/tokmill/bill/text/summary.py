@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 from tokmill.bill.remedies.advice import gpu_verdict
+from tokmill.bill.remedies.served import most_served
 from tokmill.bill.states.parallel import ranks_per_node
 from tokmill.bill.states.precision import precision_of
 from tokmill.bill.text import PARTS
@@ -24,6 +25,8 @@ if TYPE_CHECKING:
     from tokmill.bill.host_ram.machine import Verdict
     from tokmill.bill.models.model import Model
     from tokmill.bill.remedies.advice import Advice
+    from tokmill.bill.remedies.served import MostServed
+    from tokmill.settings.inference import InferenceSettings
 
 NO_GPU = "unknown: add --gpu, such as --gpu 4090 or --gpu 24GiB"
 NO_MODEL = "add --model (built-in models: tokmill memory --models), and --gpu"
@@ -64,7 +67,7 @@ def summary_rows(found: FullBill, parts: Collection[str]) -> Iterator[Row]:
         if "gpu" in parts:
             yield from _training_rows(found, of_model)
         if "inference" in parts:
-            yield from _inference_rows(of_model, alone="gpu" not in parts)
+            yield from _inference_rows(of_model, settings, alone="gpu" not in parts)
     if "host" in parts:
         yield from _host(found.host, settings)
     if "disk" in parts and (of_model or found.disk):
@@ -101,13 +104,17 @@ def _training_rows(found: FullBill, of_model: ModelBill) -> Iterator[Row]:
         yield Row("safer with", plan_text(advice))
 
 
-def _inference_rows(of_model: ModelBill, *, alone: bool) -> Iterator[Row]:
+def _inference_rows(of_model: ModelBill, settings: BillSettings, *, alone: bool) -> Iterator[Row]:
     bill = of_model.inference
     row = _verdict(bill, of_model.gpu)
     yield row if alone else row._replace(label="inference")
     main = (line for line in bill.lines if line.name == "weights" or "KV cache" in line.name)
     amounts = ", ".join(f"{line.name} {memory(line.n_bytes)}" for line in main)
     yield Row("GPU memory" if alone else "", f"{span(bill)}: {amounts}")
+    if of_model.gpu is not None:
+        how, context = settings.inference, settings.training.sequence
+        most = most_served(of_model.model, how, of_model.gpu, context)
+        yield Row("largest" if alone else "", _served_text(most, how, context))
 
 
 def _verdict(bill: Bill, gpu: Gpu | None, problem: str = "") -> Row:
@@ -237,6 +244,16 @@ def _inference(settings: BillSettings) -> str:
     return (
         f"weights {weights}, KV cache {how.kv_type}, batch {how.batch:,}, "
         f"context {context:,}" + (f", {how.serving_gpus:,} GPUs" if how.serving_gpus > 1 else "")
+    )
+
+
+def _served_text(most: MostServed, how: InferenceSettings, context: int) -> str:
+    if not most.batch:
+        return "no batch fits at this context"
+    longest = "the model's maximum of " if most.is_bounded else "context "
+    return (
+        f"batch {most.batch:,} at context {how.context or context:,}; "
+        f"at batch {how.batch:,}, {longest}{most.context:,}"
     )
 
 
