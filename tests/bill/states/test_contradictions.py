@@ -128,3 +128,58 @@ def test_qlora_on_a_base_of_16_bit_is_refused() -> None:
             load_model(ModelSettings(name="gpt2")),
             TrainingSettings(adapter="qlora", weights="bf16"),
         )
+
+
+MEGATRON = {"framework": "megatron", "gpus": 8, "sequence": 2048}
+
+
+@pytest.mark.parametrize(
+    ("model", "settings", "message"),
+    [
+        ("llama-3-8b", {"adapter": "lora"}, "adapter: lora needs framework hf"),
+        ("llama-3-8b", {"sharding": "zero-3"}, "zero-3 needs framework hf; expected ddp or dist"),
+        ("llama-3-8b", {"sharding": "fsdp"}, "sharding: fsdp needs framework hf"),
+        ("llama-3-8b", {"precision": "amp"}, "Megatron-LM has no autocast, choose mixed-18"),
+        ("llama-3-8b", {"attention": "sdpa-mask"}, "attention: sdpa-mask needs framework hf"),
+        (
+            "llama-3-8b",
+            {"checkpointing": "selective"},
+            "which only attention eager keeps; choose full or none",
+        ),
+        ("llama-3-8b", {"metric_batches": 4}, "metric_batches: expected 0 with framework megatron"),
+        ("llama-3-8b", {"loss": "fused"}, "which framework megatron splits; choose full"),
+        ("llama-3-8b", {"expert_tensor_parallel": 2}, "the model has no experts to split"),
+        ("mixtral-8x7b", {"tensor_parallel": 2}, "only with it; add sequence_parallel"),
+        ("mixtral-8x7b", {"expert_tensor_parallel": 3}, "divisor of the expert width 14336"),
+        (
+            "mixtral-8x7b",
+            {"framework": "hf", "expert_tensor_parallel": 2},
+            "only Megatron splits experts by another number",
+        ),
+    ],
+)
+def test_what_megatron_has_not_is_refused(
+    model: str, settings: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(UsageError, match=message):
+        check_parallelism(
+            load_model(ModelSettings(name=model)), TrainingSettings(**MEGATRON | settings)
+        )
+
+
+@pytest.mark.parametrize(
+    ("model", "settings"),
+    [
+        ("llama-3-8b", {"sharding": "distributed-optimizer", "checkpointing": "full"}),
+        ("llama-3-8b", {"attention": "eager", "checkpointing": "selective", "precision": "fp32"}),
+        (
+            "mixtral-8x7b",
+            {"tensor_parallel": 2, "sequence_parallel": True, "expert_tensor_parallel": 1,
+             "expert_parallel": 8},
+        ),
+    ],
+)  # fmt: skip
+def test_what_megatron_does_is_accepted(model: str, settings: dict[str, Any]) -> None:
+    check_parallelism(
+        load_model(ModelSettings(name=model)), TrainingSettings(**MEGATRON | settings)
+    )

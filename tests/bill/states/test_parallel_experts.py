@@ -19,8 +19,9 @@ def named(name: str) -> Model:
 
 
 def megatron(**settings: Any) -> TrainingSettings:
-    defaults = {"framework": "megatron", "precision": "mixed-18"}
-    return TrainingSettings(**defaults | {"sharding": "distributed-optimizer"} | settings)
+    split = settings.get("tensor_parallel", 1) > 1
+    defaults = {"framework": "megatron", "sharding": "distributed-optimizer"}
+    return TrainingSettings(**defaults | {"sequence_parallel": split} | settings)
 
 
 def down_projection(**settings: Any) -> RankTensor:

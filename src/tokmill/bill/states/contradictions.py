@@ -33,7 +33,7 @@ def check_parallelism(model: Model, training: TrainingSettings) -> None:
     for problems in (_of_ranks, _of_tensors, _of_stages, _of_experts, _of_sequences, _of_sharing):
         for problem in problems(model, training):
             raise UsageError(problem)
-    for problem in (*_of_adapters(training), *_of_loss(training)):
+    for problem in (*_of_adapters(training), *_of_loss(training), *_of_megatron(model, training)):
         raise UsageError(problem)
 
 
@@ -160,3 +160,32 @@ def _of_loss(training: TrainingSettings) -> Iterator[str]:
     split = "framework megatron" if training.framework == "megatron" else split
     if training.loss == "fused" and split:
         yield f"loss: fused needs logits of all ids, which {split} splits; choose full"
+
+
+def _of_megatron(model: Model, training: TrainingSettings) -> Iterator[str]:
+    """Yield what Megatron-LM has not, or does not need."""
+    if training.framework != "megatron":
+        return
+    if training.adapter != "none":
+        yield f"adapter: {training.adapter} needs framework hf; Megatron-LM trains all weights"
+    if training.sharding not in ("ddp", "distributed-optimizer"):
+        yield (
+            f"sharding: {training.sharding} needs framework hf; expected ddp or "
+            f"distributed-optimizer with framework megatron"
+        )
+    if training.precision == "amp":
+        yield "precision: amp needs framework hf; Megatron-LM has no autocast, choose mixed-18"
+    if training.attention == "sdpa-mask":
+        yield "attention: sdpa-mask needs framework hf; choose flash or eager"
+    if training.checkpointing == "selective" and training.attention != "eager":
+        yield (
+            "checkpointing: selective of Megatron-LM recomputes attention scores, which only "
+            "attention eager keeps; choose full or none, or attention eager"
+        )
+    if training.metric_batches:
+        yield "metric_batches: expected 0 with framework megatron: its evaluation keeps no logits"
+    if model.experts and training.tensor_parallel > 1 and not training.sequence_parallel:
+        yield (
+            "sequence_parallel: Megatron-LM trains experts with tensor_parallel "
+            f"{training.tensor_parallel} only with it; add sequence_parallel"
+        )
