@@ -88,3 +88,11 @@ def test_where_activations_are_short_checkpointing_comes_before_offload():
     names = [step.name for step in found.plan]
     assert "activation checkpointing" in names
     assert "offload" not in names
+
+
+def test_logits_kept_for_metrics_are_the_first_saving():
+    settings = {"precision": "pure-16", "metric_batches": 500, "micro_batch": 2}
+    found, _ = advised("qwen2.5-0.5b", "A100 80GB", settings)
+    assert found.steps[0].options == ("--eval-accumulation 1",)
+    assert found.plan[0].options == ("--eval-accumulation 1",)
+    assert found.steps[0].fits

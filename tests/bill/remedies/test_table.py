@@ -40,6 +40,17 @@ def test_checkpointing_is_cheaper_than_offload():
     [
         ("no logits kept for metrics", {"metric_batches": 5}, ["--metric-batches 0"]),
         ("no logits kept for metrics", {}, []),
+        (
+            "logits of an evaluation in host RAM",
+            {"metric_batches": 5},
+            ["--eval-accumulation 1", "--metric-batches 0"],
+        ),
+        (
+            "logits of an evaluation in host RAM",
+            {"metric_batches": 5, "eval_accumulation": 1},
+            ["--metric-batches 0"],
+        ),
+        ("logits of an evaluation in host RAM", {}, []),
         ("fused optimizer step", {}, ["--optimizer-step fused"]),
         ("fused optimizer step", {"optimizer_step": "fused"}, []),
         ("mixed precision", {"precision": "fp32"}, ["--precision amp"]),

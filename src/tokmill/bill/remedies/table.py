@@ -30,6 +30,7 @@ COSTS = {
     ("optimizer_step", "fused"): "nothing",
     ("attention", "flash"): "nothing",
     ("loss", "fused"): "needs a fused kernel",
+    ("eval_accumulation", 1): "slower evaluation, host RAM",
     ("metric_batches", 0): "no metrics from logits",
     ("precision", "amp"): "rounding in matrix products",
     ("precision", "pure-16"): "rounding of weights and moments",
@@ -97,7 +98,7 @@ def on_gpu(smaller_models: Callable[[Model], tuple[Model, ...]]) -> tuple[Remedy
     `smaller_models` returns other models of the same family, the largest first.
     """
     return (
-        Remedy("no logits kept for metrics", _instead("metric_batches", 0)),
+        Remedy("logits of an evaluation in host RAM", _metrics),
         Remedy("fused optimizer step", _instead("optimizer_step", "fused")),
         Remedy("flash attention", _instead("attention", "flash")),
         Remedy("fused loss", _instead("loss", "fused")),
@@ -160,6 +161,13 @@ def _sharding(*stages: int) -> Candidates:
                 yield {"sharding": "distributed-optimizer" if megatron else f"zero-{stage}"}
 
     return candidates
+
+
+def _metrics(case: Case) -> Iterator[Changes]:
+    if case.training.metric_batches and case.training.eval_accumulation != 1:
+        yield {"eval_accumulation": 1}
+    if case.training.metric_batches:
+        yield {"metric_batches": 0}
 
 
 def _accumulation(case: Case) -> Iterator[Changes]:
