@@ -87,8 +87,8 @@ def test_no_number_is_shown_with_an_exponent(n):
         ((1 << 30) - 1, "1,024.0 MiB"),
         (1 << 30, "1.00 GiB"),
         (25 * 10**9, "23.28 GiB"),
-        (5 << 40, "5.00 TiB"),
-        (5 << 50, "5,120.00 TiB"),
+        (5 << 40, "5,120.00 GiB"),
+        (5 << 50, "5,242,880.00 GiB"),
     ],
 )
 def test_memory_is_in_powers_of_1024(n_bytes, expected):

@@ -1,6 +1,6 @@
 """Sizes, counts and durations as readable text.
 
-Files are measured in B, kB, MB, GB, TB (powers of 1,000), memory in MiB, GiB, TiB (of 1,024).
+Files are measured in B, kB, MB, GB, TB (powers of 1,000), memory in MiB and GiB (of 1,024).
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def memory(n_bytes: float) -> str:
 
 
 _SCALES = {
-    True: (1024.0, 1024.0**2, (("MiB", 1), ("GiB", 2), ("TiB", 2))),
+    True: (1024.0, 1024.0**2, (("MiB", 1), ("GiB", 2))),
     False: (1000.0, 1.0, (("B", 0), ("kB", 1), ("MB", 1), ("GB", 2), ("TB", 2))),
 }
 
