@@ -110,10 +110,10 @@ def test_a_model_has_its_parameters_and_the_active_ones_where_they_differ():
 def test_inference_is_shown_when_it_is_asked_for():
     assert "inference" not in rows()
     served = {"asked": {"inference": InferenceSettings(context=512, batch=4)}}
-    both = rows(parts=PARTS, gpu="T4", **served)
-    assert both["verdict"].startswith("fits on T4")
-    assert both["inference"].startswith("fits on T4")
-    alone = rows(parts=("inference",), gpu="T4", **served)
+    both = rows(parts=PARTS, gpu="24GiB", **served)
+    assert both["verdict"].startswith("fits on 24GiB")
+    assert both["inference"].startswith("fits on 24GiB")
+    alone = rows(parts=("inference",), gpu="24GiB", **served)
     assert list(alone) == ["verdict", "GPU memory", "largest", "model", "inference"]
     assert re.fullmatch(
         r"batch [\d,]+ at context 512; at batch 4, the model's maximum of 1,024", alone["largest"]
