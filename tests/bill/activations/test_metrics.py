@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tokmill.bill.activations.metrics import batches_at_once, joined_lines
+from tokmill.bill.activations.metrics import batches_at_once, host_line, joined_lines
 from tokmill.bill.activations.situation import situation
 from tokmill.bill.models.load import load_model
 from tokmill.settings.model import ModelSettings
@@ -43,3 +43,21 @@ def test_autocast_returns_fp32_logits_and_pure_16_keeps_16_bit() -> None:
 
 def test_no_batch_is_held_when_no_metrics_are_computed() -> None:
     assert batches_at_once(TrainingSettings(eval_accumulation=4)) == 0
+
+
+@pytest.mark.parametrize(
+    ("settings", "n_bytes"),
+    [
+        ({}, 6 * 4),
+        ({"eval_accumulation": 2}, 6 * 8),
+        ({"eval_accumulation": 6}, 6 * 4),
+        ({"precision": "amp"}, 6 * 4),
+        ({"precision": "pure-16"}, 6 * (4 + 2)),
+        ({"precision": "pure-16", "eval_accumulation": 2}, 6 * 8),
+        ({"gpus": 8, "tensor_parallel": 2}, 4 * 6 * 4),
+    ],
+)
+def test_a_process_keeps_all_logits_in_host_ram(settings: dict[str, object], n_bytes: int) -> None:
+    training = TrainingSettings(**{"precision": "fp32", "metric_batches": 6, **settings})  # type: ignore[arg-type]
+    line = host_line(training, {"n": TOKENS, "V": VOCABULARY, "R": 1})
+    assert line.n_bytes == n_bytes * TOKENS * VOCABULARY

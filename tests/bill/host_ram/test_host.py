@@ -71,10 +71,10 @@ def test_initialization_makes_the_model_in_fp32_as_often_as_said(
     assert spread == expected  # a state dict beside it, loaded without mmap
 
 
-def test_kept_logits_are_fp32_of_every_batch():
-    training = replace(TRAINING, metric_batches=10, gpus=2)
+def test_each_process_keeps_fp32_logits_of_every_batch_of_all_ranks():
+    training = replace(TRAINING, metric_batches=10, gpus=4, gpus_per_node=2)
     found = moments(host_bill(MODEL, training, None, MACHINE))
-    assert found["evaluation"] - found["training"] == 4 * 4 * 128 * 1000 * 10 * 2
+    assert found["evaluation"] - found["training"] == 4 * 4 * 128 * 1000 * 10 * 4 * 2
     assert "evaluation" not in moments(host_bill(MODEL, TRAINING, None, MACHINE))
 
 

@@ -14,6 +14,7 @@ from tokmill.bill.activations.loss import forward_line, loss_lines
 from tokmill.bill.activations.situation import FP32_BYTES
 from tokmill.bill.formula import Formula
 from tokmill.bill.states.parallel import data_parallel
+from tokmill.bill.states.precision import precision_of, scheme_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -32,6 +33,12 @@ EARLIER_LOGITS = Formula(
 JOINED_LOGITS = Formula(
     "logits of evaluation batches for metrics, and the same concatenated",
     "2 * q_logits * n * V * N * batches_held", LOOP, ERROR,
+)  # fmt: skip
+HOST_LOGITS = Formula(
+    "logits kept for metrics", "q_host * n * V * N * metric_batches * R",
+    "EvalLoopContainer of transformers 5.23, measured: numpy arrays in fp32, from bf16 with a copy "
+    "(4 + 2 B); those of earlier moves and the same concatenated (4 + 4 B); in every process",
+    "exact for the loop; what compute_metrics makes of them is not modelled",
 )  # fmt: skip
 
 
@@ -61,6 +68,17 @@ def joined_lines(
     batches = batches_at_once(training)
     formula = JOINED_LOGITS if batches > 1 else EARLIER_LOGITS
     return (formula.line(_symbols(at, training, symbols, batches)),)
+
+
+def host_line(training: TrainingSettings, symbols: Mapping[str, float]) -> Line:
+    """Return the logits in host RAM when the loop ends; `symbols` has n, V and R."""
+    q = FP32_BYTES
+    if 0 < training.eval_accumulation < training.metric_batches:
+        q = 2 * FP32_BYTES
+    elif precision_of(training) != "amp" and scheme_of(training).computed < FP32_BYTES:
+        q = FP32_BYTES + scheme_of(training).computed
+    own = {"q_host": q, "N": data_parallel(training), "metric_batches": training.metric_batches}
+    return HOST_LOGITS.line({**symbols, **own})
 
 
 def _symbols(

@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
+from tokmill.bill.activations.metrics import host_line
 from tokmill.bill.formula import Bill, Formula
 from tokmill.bill.host_ram.loading import (
     batch_lines,
@@ -48,11 +49,6 @@ MADE_BY_ALL = Formula(
 MADE_BY_ONE = Formula(
     "model, created by one process", "4 * P", _CHECKPOINT,
     "upper bound: a checkpoint's state dict beside it, loaded without mmap",
-)  # fmt: skip
-KEPT_LOGITS = Formula(
-    "logits kept for metrics", "4 * n * V * metric_batches * R",
-    "fp32 logits of every batch, as Hugging Face's Trainer keeps them for compute_metrics",
-    "not measured; upper bound: joined at the end, which takes them twice",
 )  # fmt: skip
 GATHERED = Formula(
     "trained weights, gathered for saving", "q * P_trained",
@@ -164,7 +160,9 @@ def _moments(model: Model | None, training: TrainingSettings, symbols: Symbols) 
     yield _bill("training", steady)
     if model is not None:
         if training.metric_batches:
-            yield _bill("evaluation", [*steady, _kept_line(model, training, symbols)])
+            yield _bill(
+                "evaluation", [*steady, host_line(training, {**symbols, "V": model.outputs})]
+            )
         yield _bill("saving a checkpoint", [*steady, _gathered_line(model, training)])
 
 
@@ -184,11 +182,6 @@ def _initial_lines(model: Model, training: TrainingSettings, symbols: Symbols) -
     formula = INITIAL[training.initialization]
     values = {**symbols, "P": model.parameters}
     return [formula.line(values, high_bytes=2 * formula.evaluate(values))]
-
-
-def _kept_line(model: Model, training: TrainingSettings, symbols: Symbols) -> Line:
-    values = {**symbols, "V": model.outputs, "metric_batches": training.metric_batches}
-    return KEPT_LOGITS.line(values, high_bytes=2 * KEPT_LOGITS.evaluate(values))
 
 
 def _gathered_line(model: Model, training: TrainingSettings) -> Line:

@@ -78,6 +78,7 @@ SYMBOLS: dict[str, tuple[str, str]] = {
     "q_computed": ("weight in the type that layers compute in", "B per element"),
     "q_frozen": ("frozen weight that is not quantized", "B per element"),
     "q_gradient": ("gradient", "B per element"),
+    "q_host": ("logit in host RAM, with its copies", "B per element"),
     "q_kv": ("key or value in the KV cache, with its share of the scales", "B per element"),
     "q_linear": ("matrix inside the layers, with its share of the scales", "B per element"),
     "q_logits": ("logit as metrics receive it", "B per element"),
