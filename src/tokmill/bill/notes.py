@@ -24,7 +24,7 @@ def model_notes(model: Model, *, sequence: int, context: int, ids: int) -> Itera
     for name, tokens in {"sequence": sequence, "context": context}.items():
         if tokens > most > 0:
             yield f"{name}: {tokens:,} tokens are more than the model's {plural(most, 'position')}"
-    if ids > model.vocabulary:
+    if ids > model.vocabulary > 0:
         yield (
             f"vocabulary: the dataset's tokenizer has {plural(ids, 'id')}, the model's embedding "
             f"{model.vocabulary:,}: resize the embedding to train on this dataset"

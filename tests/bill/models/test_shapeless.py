@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from tokmill import bill
 from tokmill.bill.models.headers import Entry
 from tokmill.bill.models.load import load_model
 from tokmill.bill.models.model import Model
@@ -21,6 +22,23 @@ from tokmill.settings.model import ModelSettings
 from tokmill.settings.training import TrainingSettings
 
 BILLION = 10**9
+
+
+@pytest.mark.parametrize(
+    ("sharding", "gigabytes"),
+    [("ddp", 120), ("zero-1", 31.4), ("zero-2", 16.6), ("zero-3", 1.9)],
+)
+def test_zeros_figure_1_is_one_call(sharding: Any, gigabytes: float) -> None:
+    found = bill.training(parameters="7.5B", precision="mixed-16", sharding=sharding, gpus=64).peak
+    copies = ("weights", "gradients", "fp32 copy of the weights", "first moment", "second moment")
+    states = sum(line.n_bytes for line in found.lines if line.name in copies)
+    assert states / BILLION == pytest.approx(gigabytes, abs=0.05)
+
+
+def test_a_billion_parameters_in_16_bit_are_one_call() -> None:
+    found = bill.inference(parameters="1B", weight_type="bf16")
+    assert (found.lines[0].name, found.lines[0].n_bytes) == ("weights", 2 * BILLION)
+    assert found.missing == "KV cache and activations"
 
 
 def counted(parameters: float) -> Model:
@@ -164,7 +182,7 @@ def test_weights_are_served_as_stored_or_as_asked() -> None:
     model = stored_model("m", "mamba9", ENTRIES)
     line = weight_line(model, InferenceSettings())
     assert line.n_bytes == 3200 + 3 * (256 + 32)
-    assert line.note == "as stored (headers of the files)"
+    assert line.note == "as stored (files' headers)"
     assert weight_line(model, InferenceSettings(weight_type="fp32")).n_bytes == 4 * 2008
     eight = weight_line(model, InferenceSettings(weight_type="int8"))
     assert eight.n_bytes == 2 * 1600 + 384 + 4 * 16 * 3 + 2 * 24
@@ -231,3 +249,38 @@ def test_a_known_architecture_is_not_counted_by_headers(tmp_path: Path) -> None:
 def test_a_missing_file_is_one_line() -> None:
     with pytest.raises(UsageError, match=r"^x/model\.safetensors: no such file"):
         load_model(ModelSettings(name="x/model.safetensors"))
+
+
+@pytest.fixture
+def hub(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Any:
+    """The Hub's library, with an empty cache and without a network."""
+    constants = pytest.importorskip("huggingface_hub.constants")
+    monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path))
+    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
+    repository = tmp_path / "models--org--new"
+    (repository / "snapshots" / "a1").mkdir(parents=True)
+    (repository / "snapshots" / "a1" / "config.json").write_text('{"model_type": "mamba9"}')
+    (repository / "refs").mkdir()
+    (repository / "refs" / "main").write_text("a1")
+    pytest.importorskip("huggingface_hub.utils")
+    return pytest.importorskip("huggingface_hub")
+
+
+def test_an_unknown_architecture_on_the_hub_is_counted_by_headers(
+    hub: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    info = hub.utils.TensorInfo(dtype="BF16", shape=[2, 3], data_offsets=(4, 16))
+    file = hub.utils.SafetensorsFileMetadata(metadata={}, tensors={"w.weight": info})
+    found = hub.utils.SafetensorsRepoMetadata(
+        metadata=None, sharded=False, weight_map={}, files_metadata={"model.safetensors": file}
+    )
+    monkeypatch.setattr(hub, "get_safetensors_metadata", lambda name: found)
+    model = load_model(ModelSettings(name="org/new"))
+    assert (model.name, model.family, model.parameters) == ("org/new", "mamba9", 6)
+
+
+def test_an_unknown_architecture_without_the_hub_is_one_line(hub: Any) -> None:
+    said = r"^model org/new: its architecture is not known, and its files cannot be read; the Hub: "
+    with pytest.raises(UsageError, match=said) as error:
+        load_model(ModelSettings(name="org/new"))
+    assert "\n" not in str(error.value)

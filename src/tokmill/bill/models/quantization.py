@@ -44,7 +44,9 @@ def as_stored(model: Model, config: Mapping[str, Any], where: str) -> Model:
     Raises:
         UsageError: a value of the configuration is wrong.
     """
-    found = next((config[key] for key in KEYS if isinstance(config.get(key), dict)), None)
+    configs = (each for each in (config, config.get("text_config")) if isinstance(each, dict))
+    known = (each.get(key) for each in configs for key in KEYS)
+    found = next((each for each in known if isinstance(each, dict)), None)
     if not found:
         return model
     name = str(found.get("quant_method"))

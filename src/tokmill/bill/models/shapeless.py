@@ -67,7 +67,7 @@ def stored_model(name: str, family: str, entries: Iterable[Entry]) -> Model:
         family,
         tensors,
         buffer_bytes=sum(others.values()),
-        stored=Stored("bf16", "as stored (headers of the files)"),
+        stored=Stored("bf16", "as stored (files' headers)"),
         warnings=(warning,) if packed else (),
     )
 

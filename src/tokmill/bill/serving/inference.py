@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from tokmill.bill.formula import Bill, Formula, Line
 from tokmill.bill.models.adapters import is_plain_linear
+from tokmill.bill.models.gguf import FILES
 from tokmill.bill.models.weight_types import NOTES, PLAIN_BYTES, is_matrix, weight_bytes
 from tokmill.bill.overhead import overhead_lines
 from tokmill.bill.serving.kv_cache import kv_cache_lines
@@ -212,6 +213,8 @@ def _compute_bytes(settings: InferenceSettings) -> int:
 
 def _leaves_out(model: Model, settings: InferenceSettings) -> tuple[str, ...]:
     out = ["CUDA graphs, speculative decoding and a server's own pool (vLLM takes 90 % of the GPU)"]
+    if not model.has_shape and settings.weight_type in FILES:
+        out.append(f"better types of some tensors of a {settings.weight_type} file, 0 to 10 %")
     if not model.has_shape:
         out.append(f"{MISSING}: the model's layers and widths are not known")
     if settings.serving_gpus > 1:

@@ -79,6 +79,15 @@ def frozen_type(training: TrainingSettings) -> str:
     return "bf16" if SCHEMES[precision_of(training)].computed == PLAIN_BYTES["bf16"] else "fp32"
 
 
+def stored_note(model: Model, training: TrainingSettings) -> str:
+    """Return what a model's files decide about its frozen weights, in words; '' for nothing."""
+    if model.stored is None or training.weights != "auto" or training.adapter == "none":
+        return ""
+    if not model.stored.trains:
+        return f"{model.stored.note}: made 16 bit first, trainers train nothing on it"
+    return model.stored.note
+
+
 def frozen_bytes(tensor: Tensor, model: Model, training: TrainingSettings) -> float:
     """Return the bytes of an element of a frozen tensor: as asked, or as the model's files have it.
 

@@ -8,7 +8,7 @@ from tokmill.bill.formula import Formula
 from tokmill.bill.models.weight_types import PLAIN_BYTES
 from tokmill.bill.states.optimizers import FP32_BYTES
 from tokmill.bill.states.parallel import count_among
-from tokmill.bill.states.precision import precision_of, scheme_of
+from tokmill.bill.states.precision import precision_of, scheme_of, stored_note
 from tokmill.bill.states.sharding import sharding_of, shards
 
 if TYPE_CHECKING:
@@ -40,11 +40,11 @@ def weights_line(tensors: tuple[RankTensor, ...], model: Model, training: Traini
     more = 0.0
     if symbols["P_quantized"]:
         more = (FP32_BYTES - symbols["q_frozen"]) * symbols["P_frozen"] / symbols["shards"]
-    is_stored = training.weights == "auto" and any(
-        held.weight_bytes == held.tensor.stored_bytes for held in tensors if not held.trained
+    return WEIGHTS.line(
+        symbols,
+        high_bytes=WEIGHTS.evaluate(symbols) + round(more),
+        note=stored_note(model, training),
     )
-    note = model.stored.note if model.stored and is_stored else ""
-    return WEIGHTS.line(symbols, high_bytes=WEIGHTS.evaluate(symbols) + round(more), note=note)
 
 
 def weight_symbols(tensors: Iterable[RankTensor], training: TrainingSettings) -> dict[str, float]:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from tokmill.bill.remedies.advice import gpu_verdict
 from tokmill.bill.remedies.served import most_served
 from tokmill.bill.states.parallel import ranks_per_node
-from tokmill.bill.states.precision import precision_of
+from tokmill.bill.states.precision import precision_of, stored_note
 from tokmill.bill.text import PARTS
 from tokmill.bill.verdict import BARELY, DOES_NOT_FIT, FITS
 from tokmill.words.plural import plural
@@ -82,7 +82,7 @@ def summary_rows(found: FullBill, parts: Collection[str]) -> Iterator[Row]:
     if {"gpu", "host", "time"} & set(parts):
         yield Row("training", _training(settings, of_model.model))
     if "inference" in parts:
-        yield Row("inference" if "gpu" not in parts else "", _inference(settings))
+        yield Row("inference" if "gpu" not in parts else "", _inference(settings, of_model.model))
     for note in settings.notes:
         yield Row("note", note, "yellow")
     if settings.not_read:
@@ -111,7 +111,7 @@ def _inference_rows(of_model: ModelBill, settings: BillSettings, *, alone: bool)
     main = (line for line in bill.lines if line.name == "weights" or "KV cache" in line.name)
     amounts = ", ".join(f"{line.name} {memory(line.n_bytes)}" for line in main)
     yield Row("GPU memory" if alone else "", f"{span(bill)}: {amounts}")
-    if of_model.gpu is not None:
+    if of_model.gpu is not None and of_model.model.has_shape:
         how, context = settings.inference, settings.training.sequence
         most = most_served(of_model.model, how, of_model.gpu, context)
         yield Row("largest" if alone else "", _served_text(most, how, context))
@@ -232,15 +232,17 @@ def _training(settings: BillSettings, model: Model) -> str:
     attention = model.style.attention(how.attention)
     parts += [f"attention {attention}"] if attention != "flash" else []
     parts += [f"{how.adapter} of rank {how.adapter_rank}"] if how.adapter != "none" else []
+    parts += [f"base {stored}"] if (stored := stored_note(model, how)) else []
     parts += [f"{how.gpus:,} GPUs, {how.sharding}"] if how.gpus > 1 else []
     parts += [f"offload {how.offload}"] if how.offload != "none" else []
     return ", ".join(parts)
 
 
-def _inference(settings: BillSettings) -> str:
+def _inference(settings: BillSettings, model: Model) -> str:
     how = settings.inference
     context = how.context or settings.training.sequence
-    weights = "as stored" if how.weight_type == "auto" else how.weight_type
+    stored = model.stored.note if model.stored else "bf16"
+    weights = stored if how.weight_type == "auto" else how.weight_type
     return (
         f"weights {weights}, KV cache {how.kv_type}, batch {how.batch:,}, "
         f"context {context:,}" + (f", {how.serving_gpus:,} GPUs" if how.serving_gpus > 1 else "")
