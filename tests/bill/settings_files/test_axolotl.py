@@ -100,9 +100,6 @@ def test_precision_and_weights(tmp_path, text, precision, weights):
         ("bf16: true\nfsdp: [full_shard]",
          ("bf16: FSDP keeps the sharded weights and their states in fp32",)),
         ("bf16: true\ndeepspeed: {zero_optimization: {stage: 2}}", ()),
-        ("bf16: false\nliger_rms_norm: true\nlora_mlp_kernel: true",
-         ("liger_rms_norm, lora_mlp_kernel: activations are fewer than is counted",)),
-        ("bf16: false\nliger_rms_norm: false", ()),
     ],
 )  # fmt: skip
 def test_what_was_assumed_is_noted(tmp_path, text, notes):
@@ -127,11 +124,6 @@ def test_options_of_4_bit_do_nothing_to_8_bit(tmp_path):
         tmp_path, f"{FULL}load_in_8bit: true\nbnb_config_kwargs: {{bnb_4bit_quant_type: fp4}}"
     )
     assert found.training["weights"] == "int8"
-
-
-@pytest.mark.parametrize(("batch", "listed"), [(1, ()), (2, ("eval_batch_size: 2",))])
-def test_a_larger_batch_of_evaluation_is_listed(tmp_path, batch, listed):
-    assert read(tmp_path, f"{FULL}eval_batch_size: {batch}").not_read == listed
 
 
 @pytest.mark.parametrize(
@@ -196,14 +188,17 @@ def test_checkpointing_that_is_off_is_none(tmp_path):
          "liger_fused_linear_cross_entropy: true", "fused"),
         ("plugins: [axolotl.integrations.cut_cross_entropy.CutCrossEntropyPlugin]", "fused"),
         ("plugins: [axolotl.integrations.cut_cross_entropy.CutCrossEntropyPlugin]\n"
-         "cut_cross_entropy: false", "full"),
+         "cut_cross_entropy: false", None),
         ("plugins: [axolotl.integrations.liger.LigerPlugin]\nliger_rope: true", None),
     ],
 )  # fmt: skip
 def test_loss_by_plugin(tmp_path, text, loss):
-    found = read(tmp_path, FULL + text)
-    assert found.training.get("loss") == loss
-    assert found.not_read == ()
+    assert read(tmp_path, FULL + text).training.get("loss") == loss
+
+
+def test_plugins_that_are_not_used_are_listed(tmp_path):
+    found = read(tmp_path, f"{FULL}plugins: [axolotl.integrations.liger.LigerPlugin]")
+    assert found.not_read == ("plugins: axolotl.integrations.liger.LigerPlugin",)
 
 
 def test_parallel_sizes_and_fsdp_by_its_table_alone(tmp_path):
@@ -216,7 +211,7 @@ def test_parallel_sizes_and_fsdp_by_its_table_alone(tmp_path):
     assert found.training["gpus"] == 16
     assert (found.training["tensor_parallel"], found.training["context_parallel"]) == (2, 2)
     assert (found.training["sharding"], found.training["offload"]) == ("fsdp", "all")
-    assert found.not_read == ("fsdp_config.transformer_layer_cls_to_wrap", "fsdp_version")
+    assert found.not_read == ("fsdp_version", "fsdp_config.transformer_layer_cls_to_wrap")
 
 
 def test_what_nothing_models_is_listed(tmp_path):

@@ -46,7 +46,9 @@ def test_a_whole_file_of_zero_3_with_offload(tmp_path):
             "zero_optimization.offload_optimizer.pin_memory",
             "zero_optimization.offload_param.pin_memory",
             "zero_optimization.overlap_comm", "zero_optimization.contiguous_gradients",
-            "zero_optimization.stage3_gather_16bit_weights_on_model_save", "gradient_clipping",
+            "zero_optimization.sub_group_size", "zero_optimization.reduce_bucket_size",
+            "zero_optimization.stage3_gather_16bit_weights_on_model_save",
+            "optimizer.params.lr", "optimizer.params.betas", "gradient_clipping",
         ),
     )  # fmt: skip
 
@@ -64,7 +66,6 @@ def test_auto_says_nothing_and_is_noted(tmp_path):
     assert found.training == {"sharding": "zero-2"}
     assert found.notes == (
         "bf16.enabled: auto, so the option or tokmill's default holds",
-        "auto, counted with DeepSpeed's defaults: zero_optimization.reduce_bucket_size",
         "auto, so the option or tokmill's default holds: "
         "train_micro_batch_size_per_gpu, train_batch_size",
     )
@@ -115,7 +116,7 @@ def test_what_is_offloaded(tmp_path, zero, offload):
 
 
 def test_states_on_nvme_count_as_host_ram_and_that_is_noted(tmp_path):
-    offload = {"device": "nvme", "nvme_path": "/local", "ratio": 1, "unheard_of": 1}
+    offload = {"device": "nvme", "nvme_path": "/local", "unheard_of": 1}
     found = read(tmp_path, {"zero_optimization": {"stage": 3, "offload_optimizer": offload}})
     assert found.notes == (
         "zero_optimization.offload_optimizer.device: nvme: counted as host RAM, which then needs "
@@ -168,16 +169,17 @@ def test_keys_that_are_not_read_are_listed_with_their_path(tmp_path):
         },
     )
     assert found.not_read == (
-        "fp16.fp16_master_weights_and_grads",
         "optimizer.type: OneBitAdam",
-        "zero_optimization.offload_optimizer.ratio: 0.4",
-        "zero_optimization.reduce_bucket_size: 200000000.0",
-        "zero_optimization.stage3_prefetch_bucket_size: 0",
+        "optimizer.params.lr",
+        "communication_data_type",
+        "activation_checkpointing.partition_activations",
+        "fp16.fp16_master_weights_and_grads",
+        "zero_optimization.reduce_bucket_size",
+        "zero_optimization.stage3_max_live_parameters",
         "zero_optimization.zero_quantized_weights",
         "zero_optimization.zero_hpz_partition_size",
+        "zero_optimization.offload_optimizer.ratio",
         "zero_optimization.brand_new",
-        "activation_checkpointing.partition_activations",
-        "communication_data_type",
         "sparse_attention",
         "steps_per_print",
     )
@@ -189,9 +191,7 @@ def test_batch_sizes_give_what_is_missing(tmp_path):
     assert read(tmp_path, batch, gpus=8).training["accumulation"] == 2
     assert read(tmp_path, {"train_batch_size": 64}, gpus=8).training["micro_batch"] == 8
     assert "accumulation" not in read(tmp_path, batch).training
-    assert read(tmp_path, batch).not_read == (
-        "train_batch_size: 64 (of how many GPUs is not known)",
-    )
+    assert read(tmp_path, batch).not_read == ("train_batch_size: 64 (how many GPUs is not known)",)
 
 
 @pytest.mark.parametrize(("gpus", "parts"), [(0, "4 x 3"), (2, "4 x 3 x 2")])
@@ -227,3 +227,12 @@ def test_a_wrong_value_is_one_line(tmp_path, values, message):
     with pytest.raises(UsageError) as caught:
         read(tmp_path, values)
     assert str(caught.value) == f"{tmp_path / 'ds.json'}: {message}"
+
+
+def test_both_16_bit_types_are_refused_with_their_keys(tmp_path):
+    with pytest.raises(UsageError) as caught:
+        read(tmp_path, {"fp16": {"enabled": True}, "bf16": {"enabled": True}})
+    assert str(caught.value) == (
+        f"{tmp_path / 'ds.json'}: expected one 16-bit type, found both bf16.enabled and "
+        "fp16.enabled; switch one off"
+    )

@@ -44,7 +44,7 @@ def test_a_whole_dump(tmp_path):
         },
         model={},
         notes=(AMP,),
-        not_read=("output_dir", "learning_rate", "hub_token"),
+        not_read=("output_dir", "learning_rate", "per_device_eval_batch_size", "hub_token"),
     )  # fmt: skip
 
 
@@ -124,8 +124,9 @@ def test_an_optimizer_with_other_states_is_not_read(tmp_path):
         ({"fsdp": "full_shard auto_wrap"}, {"sharding": "fsdp"}),
         ({"fsdp": True, "fsdp_config": {"version": 2, "reshard_after_forward": True}},
          {"sharding": "fsdp"}),
-        ({"fsdp": True, "fsdp_config": {"reshard_after_forward": False}}, {"sharding": "zero-2"}),
-        ({"fsdp": ["shard_grad_op", "offload"]}, {"sharding": "zero-2", "offload": "all"}),
+        ({"fsdp": True, "fsdp_config": {"reshard_after_forward": False}},
+         {"sharding": "fsdp-grad-op"}),
+        ({"fsdp": ["shard_grad_op", "offload"]}, {"sharding": "fsdp-grad-op", "offload": "all"}),
         ({"fsdp": "", "fsdp_config": {"cpu_offload": True}}, {}),
         ({"fsdp": False, "fsdp_config": {"cpu_offload": True}}, {}),
         ({"fsdp": "full_shard", "fsdp_config": {"fsdp_activation_checkpointing": "true",
@@ -167,7 +168,6 @@ def test_arguments_that_are_not_read_are_listed(tmp_path):
         torch_compile=True,
         neftune_noise_alpha=5,
         label_smoothing_factor=0.1,
-        eval_accumulation_steps=4,
         eval_strategy="steps",
         per_device_eval_batch_size=8,
         accelerator_config={"gradient_accumulation_kwargs": {"sync_each_batch": True}},
@@ -176,13 +176,13 @@ def test_arguments_that_are_not_read_are_listed(tmp_path):
         dataloader_multiprocessing_context="forkserver",
     )
     assert sorted(found.not_read) == [
-        "accelerator_config.gradient_accumulation_kwargs",
+        "accelerator_config",
         "dataloader_multiprocessing_context: forkserver",
-        "eval_accumulation_steps",
-        "gradient_checkpointing_kwargs.context_fn",
+        "eval_strategy",
+        "gradient_checkpointing_kwargs",
         "label_smoothing_factor",
         "neftune_noise_alpha",
-        "per_device_eval_batch_size: 8",
+        "per_device_eval_batch_size",
         "torch_compile",
     ]
 
@@ -206,20 +206,20 @@ def test_parallel_sizes_give_the_number_of_gpus(tmp_path):
     assert found.training["context_parallel"] == 1
 
 
-@pytest.mark.parametrize(("size", "listed"), [(1, ()), (2, ("parallelism_config.sp_size: 2",))])
-def test_sequences_that_are_shared_another_way_are_listed(tmp_path, size, listed):
-    found = training(tmp_path, parallelism_config={"sp_size": size, "tp_handler": None})
-    assert found.not_read == listed
-
-
 def test_how_workers_start(tmp_path):
     found = training(tmp_path, dataloader_multiprocessing_context="spawn")
     assert found.training["start_method"] == "spawn"
 
 
-def test_an_evaluation_no_larger_than_training_is_not_listed(tmp_path):
-    found = training(tmp_path, eval_strategy="steps", per_device_eval_batch_size=2)
-    assert found.not_read == ()
+def test_metrics_may_move_to_the_host_every_so_many_batches(tmp_path):
+    found = training(tmp_path, eval_strategy="steps", eval_accumulation_steps=4)
+    assert found.training["eval_accumulation"] == 4
+    assert found.not_read == ("eval_strategy",)
+
+
+def test_both_16_bit_types_are_refused(tmp_path):
+    with pytest.raises(UsageError, match=r"found both fp16 and bf16; switch one off$"):
+        training(tmp_path, fp16=True, bf16=True)
 
 
 def test_a_deepspeed_file_is_followed_and_its_auto_means_these_arguments(tmp_path):

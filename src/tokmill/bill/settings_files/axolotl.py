@@ -6,47 +6,45 @@ loads the weights in it, `load_in_4bit` quantizes to NF4 with double quantizatio
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING
 
 from tokmill.bill.settings_files import common
-from tokmill.bill.settings_files.common import fsdp_settings
-from tokmill.bill.settings_files.section import Findings, ReadSettings, Section, read_section
+from tokmill.bill.settings_files.mapping import Findings, ReadSettings, Row, half_of, when
+from tokmill.bill.settings_files.section import Section, read_section
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-_NAMED = {
-    "sequence_len": ("sequence", Section.whole),
-    "micro_batch_size": ("micro_batch", Section.whole),
-    "gradient_accumulation_steps": ("accumulation", Section.whole),
-    "lora_r": ("adapter_rank", Section.count),
-    "dataloader_num_workers": ("loader_workers", Section.whole),
-    "dataloader_prefetch_factor": ("prefetch", Section.whole),
-    "dataloader_pin_memory": ("pin_memory", Section.flag),
-    "tensor_parallel_size": ("tensor_parallel", Section.count),
-    "context_parallel_size": ("context_parallel", Section.count),
-    "sequence_parallel_degree": ("context_parallel", Section.count),
-}
+_HALVES = {"bf16": "bf16", "bfloat16": "bf16", "fp16": "fp16", "float16": "fp16"}
+_FLASH = (
+    "flash_attention", "sdp_attention", "xformers_attention", "flex_attention", "sage_attention",
+)  # fmt: skip
+_FUSED_LOSSES = (
+    "chunked_cross_entropy", "cut_cross_entropy", "liger_fused_linear_cross_entropy",
+)  # fmt: skip
+_ADAPTERS = {"lora": "lora", "qlora": "lora", "no": None, "none": None}
+_ROWS = (
+    *common.COMMON,
+    Row("sequence_len", Section.whole, "sequence"),
+    Row("micro_batch_size", Section.whole, "micro_batch"),
+    Row("lora_r", Section.count, "adapter_rank"),
+    Row("tensor_parallel_size", Section.count, "tensor_parallel"),
+    Row("context_parallel_size", Section.count, "context_parallel"),
+    Row("sequence_parallel_degree", Section.count, "context_parallel"),
+    Row("adapter", Section.choice, "adapter", _ADAPTERS),
+    when("gptq", "weights", "int4"),
+    when("load_in_8bit", "weights", "int8"),
+    when("load_in_4bit", "weights", "nf4-double"),
+    *(when(key, "attention", "flash") for key in _FLASH),
+    when("eager_attention", "attention", "eager"),
+    *(when(key, "loss", "fused") for key in _FUSED_LOSSES),
+)
 _NEEDED = {
     "micro_batch": "micro_batch_size", "sequence": "sequence_len", "optimizer": "optimizer",
     "precision": "bf16",
 }  # fmt: skip
 _NEEDED_ADAPTED = {"adapter_rank": "lora_r", "adapter_targets": "lora_target_modules"}
-_HALVES = {"bf16": "bf16", "bfloat16": "bf16", "fp16": "fp16", "float16": "fp16"}
-_WEIGHTS = {"load_in_4bit": "nf4-double", "load_in_8bit": "int8", "gptq": "int4"}
-_FLASH = (
-    "flash_attention", "sdp_attention", "xformers_attention", "flex_attention", "sage_attention",
-)  # fmt: skip
-_ACTIVATION_KERNELS = (
-    "liger_rms_norm", "liger_rms_norm_gated", "liger_layer_norm", "liger_glu_activation",
-    "liger_swiglu", "liger_rope", "lora_mlp_kernel", "lora_qkv_kernel", "lora_o_kernel",
-    "lora_embedding_kernel", "flash_attn_fuse_mlp", "flash_attn_rms_norm",
-)  # fmt: skip
-_FUSED_LOSSES = (
-    "liger_fused_linear_cross_entropy", "cut_cross_entropy", "chunked_cross_entropy",
-)  # fmt: skip
-_PLUGINS = ("liger", "cut_cross_entropy", "lm_eval", "swanlab", "grokfast", "kernels")
-"""Parts of the names of plugins whose own keys say what they do to memory."""
 
 
 def read_axolotl(path: Path | str) -> ReadSettings:
@@ -56,47 +54,46 @@ def read_axolotl(path: Path | str) -> ReadSettings:
         UsageError: a file is missing or no object, or a value has another type or range.
     """
     section, found = read_section(path), Findings()
-    common.named_settings(section, found, _NAMED)
+    common.attention_settings(section, found)
+    found.read(section, _ROWS)
     name = section.word("base_model_config") or section.word("base_model")
     if name:
         found.model["name"] = name
     common.optimizer_settings(section, "optimizer", found)
     half = _read_half(section, found)
+    adapted = "adapter" in found.training
     _read_adapter(section, found)
-    _read_attention(section, found)
     _read_checkpointing(section, found)
-    _read_loss(section, found)
+    _read_plugins(section, found)
     common.length_settings(section, "num_epochs", found)
-    _read_parallelism(section, found)
-    fsdp_settings(section, found, config_is_enough=True)
-    _read_precision(section, found, half)
+    _read_gpus(section, found)
+    common.fsdp_settings(section, found, config_is_enough=True)
+    _read_precision(section, found, half, adapted=adapted)
     common.follow_deepspeed(section, found, half)
-    found.not_read += section.left()
-    adapted = found.training.get("adapter", "none") != "none"
     common.note_what_is_missing(section, found, _NEEDED | (_NEEDED_ADAPTED if adapted else {}))
-    return found.settled()
+    return found.settled(section)
 
 
 def _read_half(section: Section, found: Findings) -> str:
-    """Return the 16-bit type of the training, or "" for fp32 or where nothing is said."""
+    """Return the 16-bit type of the training, or "" for fp32 or where nothing is given."""
     on = [key for key in _HALVES if section.choice(key) not in (None, "no", "false")]
     if section.is_auto("bf16"):
-        found.notes.append(f"{section.said('bf16')}, taken as bf16")
+        found.notes.append(f"{section.shown('bf16')}, taken as bf16")
         return "bf16"
-    return _HALVES[on[0]] if on else ""
+    key = half_of(section, on)
+    return _HALVES[key] if key else ""
 
 
-def _read_precision(section: Section, found: Findings, half: str) -> None:
+def _read_precision(section: Section, found: Findings, half: str, *, adapted: bool) -> None:
     """Return which types the trained weights have; DeepSpeed's own tables come after."""
     if not half:
         if any(section.has(key) for key in ("bf16", "fp16", "float32")):
             found.set("precision", "fp32", section.where("bf16"))
         return
-    adapted = found.training.get("adapter", "none") != "none"
     sharded = "sharding" in found.training
     found.set("precision", "amp" if adapted or sharded else "pure-16", section.where(half))
-    if adapted and "weights" not in found.training:
-        found.set("weights", half, section.where(half))
+    if adapted:
+        found.training.setdefault("weights", half)
     if section.get("deepspeed") is not None:
         return
     if adapted:
@@ -108,12 +105,8 @@ def _read_precision(section: Section, found: Findings, half: str) -> None:
 
 
 def _read_adapter(section: Section, found: Findings) -> None:
-    adapter = section.choice("adapter")
-    dora = section.flag("peft_use_dora")
-    if adapter in ("lora", "qlora"):
-        found.set("adapter", "dora" if dora else "lora", section.where("adapter"))
-    elif adapter not in (None, "no", "none"):
-        found.not_read.append(section.said("adapter"))
+    if section.flag("peft_use_dora") and "adapter" in found.training:
+        found.training["adapter"] = "dora"
     targets = section.words("lora_target_modules")
     if section.flag("lora_target_linear") or targets == ("all-linear",):
         found.set("adapter_targets", "all-linear", section.where("lora_target_linear"))
@@ -121,69 +114,39 @@ def _read_adapter(section: Section, found: Findings) -> None:
         found.not_read.append(f"{section.place('lora_target_modules')}: a pattern")
     elif targets:
         found.set("adapter_targets", ",".join(targets), section.where("lora_target_modules"))
-    _read_quantization(section, found)
-
-
-def _read_quantization(section: Section, found: Findings) -> None:
-    for key in [key for key in _WEIGHTS if section.flag(key)][:1]:
-        found.set("weights", _WEIGHTS[key], section.where(key))
-    options = section.section("bnb_config_kwargs")
-    if options is None:
-        return
-    if found.training.get("weights") == "nf4-double":
-        if options.flag("bnb_4bit_use_double_quant") is False:
-            found.set("weights", "nf4", options.where("bnb_4bit_use_double_quant"))
-        if options.word("bnb_4bit_quant_type") == "fp4":
-            found.set("weights", "int4", options.where("bnb_4bit_quant_type"))
-    found.not_read += options.left()
-
-
-def _read_attention(section: Section, found: Findings) -> None:
-    common.attention_settings(section, "attn_implementation", found)
-    for key in _FLASH:
-        if section.flag(key):
-            found.set("attention", "flash", section.where(key))
-    if section.flag("eager_attention"):
-        found.set("attention", "eager", section.where("eager_attention"))
+    quantized = section.section("bnb_config_kwargs")
+    if quantized is not None and found.training.get("weights") == "nf4-double":
+        if quantized.flag("bnb_4bit_use_double_quant") is False:
+            found.training["weights"] = "nf4"
+        if quantized.word("bnb_4bit_quant_type") == "fp4":
+            found.training["weights"] = "int4"
 
 
 def _read_checkpointing(section: Section, found: Findings) -> None:
-    choice = section.choice("gradient_checkpointing")
-    if choice is not None:
-        on = choice not in ("no", "false")
-        found.set("checkpointing", "full" if on else "none", section.where(
-            "gradient_checkpointing"))  # fmt: skip
-        if on and choice not in ("yes", "true"):
-            found.notes.append(
-                f"{section.said('gradient_checkpointing')}: counted as full checkpointing; "
-                "the inputs of layers that it moves to the host still count on the GPU"
-            )
+    key = "gradient_checkpointing"
+    choice = section.choice(key)
+    if choice is None:
+        return
+    on = choice not in ("no", "false")
+    found.set("checkpointing", "full" if on else "none", section.where(key))
+    if on and choice not in ("yes", "true"):
+        found.notes.append(
+            f"{section.shown(key)}: counted as full checkpointing; "
+            "the inputs of layers that it moves to the host still count on the GPU"
+        )
 
 
-def _read_loss(section: Section, found: Findings) -> None:
-    for key in _FUSED_LOSSES:
-        flag = section.flag(key)
-        if flag is not None and found.training.get("loss") != "fused":
-            found.set("loss", "fused" if flag else "full", section.where(key))
+def _read_plugins(section: Section, found: Findings) -> None:
     for plugin in section.words("plugins"):
-        if "cut_cross_entropy" in plugin and not section.has("cut_cross_entropy"):
-            found.set("loss", "fused", section.where("plugins"))  # The plugin's own default.
-        if not any(part in plugin for part in _PLUGINS):
+        if "cut_cross_entropy" not in plugin:
             found.not_read.append(f"{section.place('plugins')}: {plugin}")
-    kernels = [key for key in _ACTIVATION_KERNELS if section.flag(key)]
-    if kernels:
-        found.notes.append(f"{', '.join(kernels)}: activations are fewer than is counted")
+        elif not section.has("cut_cross_entropy"):
+            found.set("loss", "fused", section.where("plugins"))  # The plugin's own default.
 
 
-def _read_parallelism(section: Section, found: Findings) -> None:
-    """Return the number of GPUs where the file says it, by its total or by its factors."""
-    gpus = 1
-    for key in ("dp_shard_size", "dp_replicate_size", "tensor_parallel_size",
-                "context_parallel_size"):  # fmt: skip
-        gpus *= section.count(key) or 1
-    world = section.count("world_size")
-    if world or gpus > 1:
-        found.set("gpus", world or gpus, section.where("world_size"))
-    evaluated = section.count("eval_batch_size")
-    if evaluated and evaluated > found.training.get("micro_batch", 1):
-        found.not_read.append(section.said("eval_batch_size"))
+def _read_gpus(section: Section, found: Findings) -> None:
+    """Read the number of GPUs where the file gives it, by its total or by its factors."""
+    keys = ("dp_shard_size", "dp_replicate_size", "tensor_parallel_size", "context_parallel_size")
+    gpus = section.count("world_size") or math.prod(section.count(key) or 1 for key in keys)
+    if gpus > 1:
+        found.set("gpus", gpus, section.where("world_size"))

@@ -1,4 +1,4 @@
-"""Settings that Transformers and axolotl have in common, among them the tables of FSDP."""
+"""Keys that Transformers and axolotl have in common, among them the tables of FSDP."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tokmill.bill.settings_files.deepspeed import deepspeed_settings
+from tokmill.bill.settings_files.mapping import Row, when
 from tokmill.bill.settings_files.section import Section, read_section
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Mapping
 
-    from tokmill.bill.settings_files.section import Findings, Section
-
+    from tokmill.bill.settings_files.mapping import Findings
 
 _STEPS = {
     "adamw_torch": ("adamw", "foreach"),
@@ -36,58 +36,59 @@ _STEPS = {
 }
 """Name -> optimizer and how it steps. bitsandbytes steps in place, one kernel a tensor."""
 
-
-def named_settings(
-    section: Section,
-    found: Findings,
-    names: Mapping[str, tuple[str, Callable[[Section, str], object]]],
-) -> None:
-    """Read what has one setting here and the same meaning: key -> setting and kind of value."""
-    for key, (name, value) in names.items():
-        found.set(name, value(section, key), section.where(key))
+COMMON = (
+    Row("gradient_accumulation_steps", Section.whole, "accumulation"),
+    Row("dataloader_num_workers", Section.whole, "loader_workers"),
+    Row("dataloader_prefetch_factor", Section.whole, "prefetch"),
+    Row("dataloader_pin_memory", Section.flag, "pin_memory"),
+    Row("save_total_limit", Section.count, "checkpoints"),
+)
+_SHARDING = {
+    "full_shard": "fsdp", "true": "fsdp", "yes": "fsdp", "1": "fsdp",
+    "shard_grad_op": "fsdp-grad-op", "false": "fsdp-grad-op", "no": "fsdp-grad-op",
+    "2": "fsdp-grad-op", "no_shard": "ddp", "3": "ddp",
+}  # fmt: skip
+_FSDP = (
+    Row("sharding_strategy", lambda table, key: _lower(table.get(key)), "sharding", _SHARDING),
+    Row("reshard_after_forward", lambda table, key: _lower(table.get(key)), "sharding", _SHARDING),
+    when("offload_params", "offload", "all"),
+    when("cpu_offload", "offload", "all"),
+    when("activation_checkpointing", "checkpointing", "full"),
+    when("cpu_ram_efficient_loading", "initialization", "rank0"),
+)
 
 
 def optimizer_settings(section: Section, key: str, found: Findings) -> None:
     """Read the name of an optimizer; one with other states than tokmill's is not understood."""
+    found.read(section, [Row(key, Section.word, ("optimizer", "optimizer_step"), _STEPS)])
     name = section.word(key)
-    if name is None:
-        return
-    if name not in _STEPS:
-        found.not_read.append(section.said(key))
-        return
-    optimizer, step = _STEPS[name]
     if name == "sgd" and "momentum" in str(section.get("optim_args") or ""):
-        optimizer = "momentum"
-    found.set("optimizer", optimizer, section.where(key))
-    found.set("optimizer_step", step, section.where(key))
-    if name.startswith("paged_"):
-        found.notes.append(f"{section.said(key)}: its states count as GPU memory, all of them")
+        found.training["optimizer"] = "momentum"
+    if name and name.startswith("paged_"):
+        found.notes.append(f"{section.shown(key)}: its states count as GPU memory, all of them")
 
 
-def attention_settings(section: Section, key: str, found: Findings) -> None:
-    """Read the name of an attention implementation."""
+def attention_settings(section: Section, found: Findings) -> None:
+    """Read the name of an attention implementation: all but eager store no scores."""
+    key = "attn_implementation"
     name = section.word(key)
-    if name == "eager":
-        found.set("attention", "eager", section.where(key))
-    elif name is not None:
-        found.set("attention", "flash", section.where(key))
-        if name != "sdpa" and not name.startswith(("flash_attention", "kernels-")):
-            found.notes.append(f"{section.said(key)}: counted as flash attention")
+    if name is not None:
+        found.set("attention", "eager" if name == "eager" else "flash", section.where(key))
+        if name not in ("eager", "sdpa") and not name.startswith(("flash_attention", "kernels-")):
+            found.notes.append(f"{section.shown(key)}: counted as flash attention")
 
 
 def length_settings(section: Section, epochs_key: str, found: Findings) -> None:
     """Read how long training goes on, and how many checkpoints are kept."""
-    epochs = section.number(epochs_key)
     if section.count("max_steps"):
-        found.notes.append(f"{section.said('max_steps')}: ends training, whatever the epochs")
+        section.get(epochs_key)
+        found.notes.append(f"{section.shown('max_steps')}: ends training, whatever the epochs")
     else:
-        found.set("epochs", epochs, section.where(epochs_key))
-    kept = section.count("save_total_limit")
-    if section.flag("load_best_model_at_end") and kept == 1:
-        kept = 2  # The best one and the last.
+        found.set("epochs", section.number(epochs_key), section.where(epochs_key))
+    if section.flag("load_best_model_at_end") and found.training.get("checkpoints") == 1:
+        found.training["checkpoints"] = 2  # The best one and the last.
     if section.choice("save_strategy") == "no":
-        kept = 0
-    found.set("checkpoints", kept, section.where("save_total_limit"))
+        found.training["checkpoints"] = 0
 
 
 def follow_deepspeed(section: Section, found: Findings, half: str) -> None:
@@ -115,57 +116,31 @@ def note_what_is_missing(section: Section, found: Findings, names: Mapping[str, 
         )
 
 
-_SHARDING = {
-    "full_shard": "fsdp", "true": "fsdp", "1": "fsdp",
-    "shard_grad_op": "zero-2", "false": "zero-2", "2": "zero-2",
-    "no_shard": "ddp", "3": "ddp",
-}  # fmt: skip
-
-
 def fsdp_settings(section: Section, found: Findings, *, config_is_enough: bool) -> None:
     """Read `fsdp` (a flag, words or a list of words) and the table `fsdp_config`.
 
     axolotl turns FSDP on where the table stands alone; Transformers keeps one beside an `fsdp`
     that is off (`config_is_enough`).
     """
-    words = _words(section)
+    value, where = section.get("fsdp"), section.where("fsdp")
+    words = (str(value),) if isinstance(value, bool) else section.words("fsdp")
+    words = tuple(word.lower() for word in words if word.lower() != "false")
     config = section.section("fsdp_config", prefix="fsdp_")
     if not words and (config is None or not config_is_enough):
+        if config is not None:
+            config.ignore()
         return
-    found.set("sharding", "fsdp", section.where("fsdp"))
+    found.set("sharding", "fsdp", where)
     for word in words:
         if word in _SHARDING:
-            found.set("sharding", _SHARDING[word], section.where("fsdp"))
+            found.set("sharding", _SHARDING[word], where)
         elif word == "offload":
-            found.set("offload", "all", section.where("fsdp"))
+            found.set("offload", "all", where)
         elif word != "auto_wrap":
             found.not_read.append(f"{section.place('fsdp')}: {word}")
     if config is not None:
-        _read_config(config, found)
-    if found.training["sharding"] == "zero-2":
-        found.notes.append(
-            f"{section.place('fsdp')}: weights that stay gathered after forward count as in ZeRO-2"
-        )
+        found.read(config, _FSDP)
 
 
-def _words(section: Section) -> tuple[str, ...]:
-    """Return what `fsdp` asks for; nothing where it is off."""
-    value = section.get("fsdp")
-    words = (str(value),) if isinstance(value, bool) else section.words("fsdp")
-    return tuple(word.lower() for word in words if word.lower() != "false")
-
-
-def _read_config(config: Section, found: Findings) -> None:
-    for key in ("sharding_strategy", "reshard_after_forward"):
-        name = str(config.get(key)).lower()
-        if name in _SHARDING:
-            found.set("sharding", _SHARDING[name], config.where(key))
-        elif config.get(key) is not None:
-            found.not_read.append(config.said(key))
-    if config.flag("offload_params") or config.flag("cpu_offload"):
-        found.set("offload", "all", config.where("offload_params"))
-    if config.flag("activation_checkpointing"):
-        found.set("checkpointing", "full", config.where("activation_checkpointing"))
-    if config.flag("cpu_ram_efficient_loading"):
-        found.set("initialization", "rank0", config.where("cpu_ram_efficient_loading"))
-    found.not_read += config.left()
+def _lower(value: object) -> str | None:
+    return None if value is None else str(value).lower()

@@ -1,32 +1,32 @@
-"""A table of a settings file, with typed values and the keys that were read; and what was found.
+"""A table of a settings file: typed values, and the keys that were not read.
 
 Files are JSON or YAML. Numbers may be strings ("8", and YAML's 1e6, which PyYAML leaves a string),
-flags may be words; null, an empty string and "auto" say nothing.
+flags may be words; null, an empty string and "auto" give no value.
 """
 
 from __future__ import annotations
 
-import dataclasses
 import json
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tokmill.errors import UsageError
-from tokmill.settings.training import TrainingSettings
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 _FLAGS = {
     "true": True, "yes": True, "on": True, "1": True,
     "false": False, "no": False, "off": False, "0": False,
 }  # fmt: skip
-_INERT: tuple[object, ...] = (None, False, 0, -1, "", "no", "none", "auto", "off", [], {})
+_INERT: tuple[object, ...] = (None, False, 0, -1, "", "no", "none", "auto", "off", [])
 """A key with one of these values asks for nothing."""
 
 
 class Section:
-    """A table, its file and its place there. `get` and its typed kin give None for "not said"."""
+    """A table, its file and its place there. A typed value is None where the file gives none."""
 
     def __init__(
         self, file: Path, values: Mapping[str, Any], place: str = "", prefix: str = ""
@@ -37,6 +37,7 @@ class Section:
         self._values = {key.removeprefix(prefix): value for key, value in values.items()}
         self._place = place
         self._asked: set[str] = set()
+        self._inner: dict[str, Section] = {}
 
     def place(self, key: str) -> str:
         """Return the path of a key in the file, such as zero_optimization.stage."""
@@ -46,23 +47,21 @@ class Section:
         """Return file and path of a key, for messages."""
         return f"{self.file}: {self.place(key)}"
 
-    def said(self, key: str) -> str:
+    def shown(self, key: str) -> str:
         """Return a key's path with its value, if that is plain."""
         value = self._values.get(key)
         if not _is_plain(value):
             return self.place(key)
-        shown = value if isinstance(value, str) else json.dumps(value)
-        return f"{self.place(key)}: {shown}"
+        return f"{self.place(key)}: {value if isinstance(value, str) else json.dumps(value)}"
 
     def has(self, key: str) -> bool:
-        """Return whether the key stands in the file, whatever it says."""
+        """Return whether the key stands in the file, with any value."""
         self._asked.add(key)
         return key in self._values
 
     def is_auto(self, key: str) -> bool:
         """Return whether the file leaves the value to the program."""
-        self._asked.add(key)
-        return bool(self._values.get(key) == "auto")
+        return self.has(key) and bool(self._values[key] == "auto")
 
     def get(self, key: str) -> Any:
         """Return a value as it stands."""
@@ -73,22 +72,20 @@ class Section:
     def number(self, key: str) -> float | None:
         """Return a number."""
         value = self.get(key)
-        if value is None:
-            return None
-        number = _number(value)
-        if number is None:
-            raise self._wrong(key, "a number", value)
+        number = None if value is None else _number(value)
+        if value is not None and number is None:
+            raise self._wrong(key, "a number")
         return number
 
     def whole(self, key: str) -> int | None:
         """Return a whole number."""
         number = self.number(key)
         if number is not None and not number.is_integer():
-            raise self._wrong(key, "a whole number", self.get(key))
+            raise self._wrong(key, "a whole number")
         return None if number is None else int(number)
 
     def count(self, key: str) -> int | None:
-        """Return a whole number where 0 and less mean "not said"."""
+        """Return a whole number where 0 and less mean that no value is given."""
         whole = self.whole(key)
         return None if whole is None or whole <= 0 else whole
 
@@ -99,23 +96,23 @@ class Section:
             return value
         flag = _FLAGS.get(str(value).strip().lower())
         if flag is None:
-            raise self._wrong(key, "true or false", value)
+            raise self._wrong(key, "true or false")
         return flag
 
-    def word(self, key: str) -> str | None:
-        """Return a text."""
-        value = self.get(key)
-        if value is not None and not isinstance(value, str):
-            raise self._wrong(key, "text", value)
-        return None if value is None else str(value).strip()
-
     def choice(self, key: str) -> str | None:
-        """Return a word in lower case, for a flag "yes" or "no": YAML reads a bare no as a flag."""
+        """Return a word in lower case; for a flag "yes" or "no": YAML reads a bare no as a flag."""
         value = self.get(key)
         if isinstance(value, bool):
             return "yes" if value else "no"
         word = self.word(key)
         return None if word is None else word.lower()
+
+    def word(self, key: str) -> str | None:
+        """Return a text."""
+        value = self.get(key)
+        if value is not None and not isinstance(value, str):
+            raise self._wrong(key, "text")
+        return None if value is None else str(value).strip()
 
     def words(self, key: str) -> tuple[str, ...]:
         """Return a list of texts, which may also be one text with commas or spaces."""
@@ -125,31 +122,45 @@ class Section:
         if value is None:
             return ()
         if not isinstance(value, list) or any(not isinstance(item, str) for item in value):
-            raise self._wrong(key, "a list of texts", value)
+            raise self._wrong(key, "a list of texts")
         return tuple(value)
 
     def section(self, key: str, prefix: str = "") -> Section | None:
         """Return a table inside this one; its keys may have `prefix`."""
         value = self.get(key)
-        if value is None:
-            return None
+        if key in self._inner or value is None:
+            return self._inner.get(key)
         if not isinstance(value, Mapping):
-            raise self._wrong(key, "an object", value)
+            raise self._wrong(key, "an object")
         values = text_keys(value, self.where(key))
-        return Section(self.file, values, f"{self.place(key)}.", prefix)
+        return self._inner.setdefault(
+            key, Section(self.file, values, f"{self.place(key)}.", prefix)
+        )
 
-    def left(self) -> list[str]:
-        """Return the paths of the keys that were not read and whose value asks for something.
+    def at(self, path: str) -> tuple[Section, str]:
+        """Return the table and the key at a path with dots; an empty table if there is none."""
+        table, *rest = self, *path.split(".")
+        for name in rest[:-1]:
+            table = table.section(name) or Section(self.file, {})
+        return table, rest[-1]
+
+    def ignore(self) -> None:
+        """Take all keys as read: the table is switched off."""
+        self._asked |= set(self._values)
+
+    def left(self) -> Iterator[str]:
+        """Yield the paths of the keys that were not read and whose value asks for something.
 
         Without their values: one of them may be a password.
         """
-        return [
-            self.place(key)
-            for key, value in self._values.items()
-            if key not in self._asked and value not in _INERT
-        ]
+        for key, value in self._values.items():
+            if key in self._inner:
+                yield from self._inner[key].left()
+            elif key not in self._asked and _asks(value):
+                yield self.place(key)
 
-    def _wrong(self, key: str, expected: str, value: Any) -> UsageError:
+    def _wrong(self, key: str, expected: str) -> UsageError:
+        value = self._values[key]
         shown = json.dumps(value) if _is_plain(value) else f"a {_kind(value)}"
         return UsageError(f"{self.where(key)}: expected {expected}, found {shown}")
 
@@ -190,14 +201,16 @@ def text_keys(values: Mapping[Any, Any], where: str) -> Mapping[str, Any]:
     return values
 
 
+def _check_unique(keys: list[Any]) -> None:
+    for key in keys:
+        if keys.count(key) > 1:
+            raise ValueError(f"key {key!r} occurs twice")
+
+
 def _from_json(text: str) -> Any:
     def unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-        table = dict(pairs)
-        if len(table) < len(pairs):
-            keys = [key for key, _ in pairs]
-            twice = next(key for key in keys if keys.count(key) > 1)
-            raise ValueError(f"key {twice!r} occurs twice")
-        return table
+        _check_unique([key for key, _ in pairs])
+        return dict(pairs)
 
     try:
         return json.loads(text, object_pairs_hook=unique)
@@ -212,10 +225,8 @@ def _from_yaml(text: str) -> Any:
         """PyYAML lets the last of two equal keys win; here they are an error."""
 
         def construct_mapping(self, node: Any, deep: bool = False) -> dict[Any, Any]:
-            keys = [key.value for key, _ in node.value if key.tag != "tag:yaml.org,2002:merge"]
-            for key in keys:
-                if keys.count(key) > 1:
-                    raise ValueError(f"key {key!r} occurs twice")
+            merge = "tag:yaml.org,2002:merge"
+            _check_unique([key.value for key, _ in node.value if key.tag != merge])
             found: dict[Any, Any] = super().construct_mapping(node, deep=deep)
             return found
 
@@ -235,6 +246,12 @@ def _number(value: Any) -> float | None:
     return number if math.isfinite(number) else None
 
 
+def _asks(value: Any) -> bool:
+    if isinstance(value, Mapping):
+        return any(_asks(inner) for inner in value.values())
+    return value not in _INERT
+
+
 def _is_plain(value: Any) -> bool:
     return value is None or isinstance(value, str | int | float | bool)
 
@@ -243,53 +260,3 @@ def _kind(value: Any) -> str:
     if isinstance(value, Mapping):
         return "table"
     return "list" if isinstance(value, list) else f"value of type {type(value).__name__}"
-
-
-_FIELDS = {f.name: f for f in dataclasses.fields(TrainingSettings)}
-
-
-@dataclass(frozen=True, slots=True)
-class ReadSettings:
-    """The contents of a settings file.
-
-    `training` and `model` hold values for fields of `TrainingSettings` and `ModelSettings`, only
-    those that the file says. `notes` are assumptions. `not_read` are paths of keys that the
-    bill does not use; with the value where the key is used and this value has no formula.
-    """
-
-    training: dict[str, Any]
-    model: dict[str, Any]
-    notes: tuple[str, ...] = ()
-    not_read: tuple[str, ...] = ()
-
-
-@dataclass(slots=True)
-class Findings:
-    """`ReadSettings` while a file is being read."""
-
-    training: dict[str, Any] = field(default_factory=dict)
-    model: dict[str, Any] = field(default_factory=dict)
-    notes: list[str] = field(default_factory=list)
-    not_read: list[str] = field(default_factory=list)
-
-    def set(self, name: str, value: Any, where: str) -> None:
-        """Keep a value of a training setting, unless it is None; `where` is for the message.
-
-        Raises:
-            UsageError: the value is outside the setting's range.
-        """
-        if value is None:
-            return
-        low, high = (_FIELDS[name].metadata.get(key) for key in ("minimum", "maximum"))
-        if (low is not None and value < low) or (high is not None and value > high):
-            raise UsageError(f"{where}: expected between {low} and {high}, found {value}")
-        self.training[name] = value
-
-    def settled(self) -> ReadSettings:
-        """Return what was found; each note and each key once."""
-        return ReadSettings(
-            self.training,
-            self.model,
-            tuple(dict.fromkeys(self.notes)),
-            tuple(dict.fromkeys(self.not_read)),
-        )

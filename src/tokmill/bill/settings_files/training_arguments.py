@@ -1,33 +1,41 @@
 """Settings of training from Transformers' TrainingArguments, as JSON or YAML.
 
 The file is what `TrainingArguments.to_json_string()` gives, or the YAML of a training script whose
-keys are those arguments. Keys and meanings are those of transformers 5.23.
+keys are those arguments. Keys and meanings are those of transformers 5.23 and trl 1.16.
 """
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING
 
 from tokmill.bill.settings_files import common
-from tokmill.bill.settings_files.common import fsdp_settings
-from tokmill.bill.settings_files.section import Findings, ReadSettings, Section, read_section
+from tokmill.bill.settings_files.mapping import Findings, ReadSettings, Row, half_of
+from tokmill.bill.settings_files.section import Section, read_section
 from tokmill.errors import UsageError
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-_NAMED = {
-    "per_device_train_batch_size": ("micro_batch", Section.whole),
-    "gradient_accumulation_steps": ("accumulation", Section.whole),
-    "dataloader_num_workers": ("loader_workers", Section.whole),
-    "dataloader_prefetch_factor": ("prefetch", Section.whole),
-    "dataloader_pin_memory": ("pin_memory", Section.flag),
-}
+_LENGTHS = ("max_length", "max_seq_length", "block_size", "cutoff_len", "model_max_length")
+_CHECKPOINTING = {True: "full", False: "none"}
+_ROWS = (
+    *common.COMMON,
+    Row("per_device_train_batch_size", Section.whole, "micro_batch"),
+    Row("eval_accumulation_steps", Section.count, "eval_accumulation"),
+    Row(
+        "dataloader_multiprocessing_context", Section.word, "start_method",
+        {"fork": "fork", "spawn": "spawn"},
+    ),
+    *(Row(key, Section.count, "sequence") for key in _LENGTHS),
+    Row("activation_checkpointing", Section.flag, "checkpointing", _CHECKPOINTING),
+    Row("gradient_checkpointing", Section.flag, "checkpointing", _CHECKPOINTING),
+    Row("parallelism_config.tp_size", Section.whole, "tensor_parallel"),
+    Row("parallelism_config.cp_size", Section.whole, "context_parallel"),
+)  # fmt: skip
 _NEEDED = {
     "micro_batch": "per_device_train_batch_size", "optimizer": "optim", "precision": "bf16",
 }  # fmt: skip
-_SEQUENCE = ("max_length", "max_seq_length", "block_size", "cutoff_len", "model_max_length")
-_CHECKPOINTING = ("gradient_checkpointing", "activation_checkpointing")
 
 
 def read_training_arguments(path: Path | str) -> ReadSettings:
@@ -36,102 +44,49 @@ def read_training_arguments(path: Path | str) -> ReadSettings:
     Raises:
         UsageError: a file is missing or no object, or a value has another type or range.
     """
-    section = read_section(path)
+    section, found = read_section(path), Findings()
     if section.has("log_history"):
         raise UsageError(
             f"{path}: expected TrainingArguments, found the state of a trainer; "
             "write args.to_json_string() to a file"
         )
-    found = Findings()
-    training_arguments(section, found)
-    return found.settled()
-
-
-def training_arguments(section: Section, found: Findings) -> None:
-    """Read a table of TrainingArguments."""
-    common.named_settings(section, found, _NAMED)
-    _read_start_method(section, found)
-    _read_model(section, found)
-    common.optimizer_settings(section, "optim", found)
-    _read_checkpointing(section, found)
-    _read_liger(section, found)
-    common.length_settings(section, "num_train_epochs", found)
-    _read_evaluation(section, found)
-    _read_parallelism(section, found)
-    half = _read_precision(section, found)
-    fsdp_settings(section, found, config_is_enough=False)
-    common.follow_deepspeed(section, found, half)
-    found.not_read += section.left()
-    common.note_what_is_missing(section, found, _NEEDED)
-
-
-def _read_start_method(section: Section, found: Findings) -> None:
-    key = "dataloader_multiprocessing_context"
-    method = section.word(key)
-    if method in ("fork", "spawn"):
-        found.set("start_method", method, section.where(key))
-    elif method:
-        found.not_read.append(section.said(key))
-
-
-def _read_model(section: Section, found: Findings) -> None:
-    """Read what scripts and TRL keep beside the arguments."""
+    found.read(section, _ROWS)
     name = section.word("model_name_or_path")
     if name:
         found.model["name"] = name
-    for key in _SEQUENCE:
-        found.set("sequence", section.count(key), section.where(key))
-    common.attention_settings(section, "attn_implementation", found)
+    common.attention_settings(section, found)
+    common.optimizer_settings(section, "optim", found)
+    _read_loss(section, found)
+    common.length_settings(section, "num_train_epochs", found)
+    _read_gpus(section, found)
+    half = _read_precision(section, found)
+    common.fsdp_settings(section, found, config_is_enough=False)
+    common.follow_deepspeed(section, found, half)
+    common.note_what_is_missing(section, found, _NEEDED)
+    return found.settled(section)
 
 
-def _read_checkpointing(section: Section, found: Findings) -> None:
-    for key in _CHECKPOINTING:
-        flag = section.flag(key)
-        if flag is not None and found.training.get("checkpointing") != "full":
-            found.set("checkpointing", "full" if flag else "none", section.where(key))
-        options = section.section(f"{key}_kwargs")
-        if options is not None:
-            found.not_read += options.left()
-
-
-def _read_liger(section: Section, found: Findings) -> None:
-    flag = section.flag("use_liger_kernel")
-    options = section.section("liger_kernel_config")
-    chosen = None if options is None else options.flag("fused_linear_cross_entropy")
-    if flag:
+def _read_loss(section: Section, found: Findings) -> None:
+    kernels = section.at("liger_kernel_config.fused_linear_cross_entropy")
+    chosen = Section.flag(*kernels)
+    if section.flag("use_liger_kernel"):
         fused = chosen is not False
         found.set("loss", "fused" if fused else "full", section.where("use_liger_kernel"))
         found.notes.append("use_liger_kernel: its norms and SwiGLU save less than is counted")
 
 
-def _read_evaluation(section: Section, found: Findings) -> None:
-    batch = section.count("per_device_eval_batch_size")
-    strategy = section.choice("eval_strategy")
-    if batch and strategy not in (None, "no") and batch > found.training.get("micro_batch", 1):
-        found.not_read.append(section.said("per_device_eval_batch_size"))
-
-
-def _read_parallelism(section: Section, found: Findings) -> None:
-    accelerator = section.section("accelerator_config")
-    if accelerator is not None:
-        found.not_read += accelerator.left()
+def _read_gpus(section: Section, found: Findings) -> None:
+    """Return the number of GPUs that the sizes multiply to."""
     sizes = section.section("parallelism_config")
     if sizes is None:
         return
-    found.set("tensor_parallel", sizes.whole("tp_size"), sizes.where("tp_size"))
-    found.set("context_parallel", sizes.whole("cp_size"), sizes.where("cp_size"))
-    gpus = 1
-    for key in ("dp_replicate_size", "dp_shard_size", "tp_size", "cp_size"):
-        gpus *= sizes.count(key) or 1
-    found.set("gpus", gpus, sizes.where("dp_shard_size"))
-    if sizes.count("sp_size") not in (None, 1):
-        found.not_read.append(sizes.said("sp_size"))
-    found.not_read += sizes.left()
+    keys = ("dp_replicate_size", "dp_shard_size", "tp_size", "cp_size")
+    found.set("gpus", math.prod(sizes.count(key) or 1 for key in keys), sizes.where(keys[0]))
 
 
 def _read_precision(section: Section, found: Findings) -> str:
     """Return "bf16" or "fp16" where the trainer computes in it."""
-    half = "".join([key for key in ("fp16", "bf16") if section.flag(key)][:1])
+    half = half_of(section, [key for key in ("fp16", "bf16") if section.flag(key)])
     if half:
         found.set("precision", "amp", section.where(half))
         if section.get("deepspeed") is None:
