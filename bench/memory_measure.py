@@ -6,6 +6,8 @@ Corrections make the CPU work as a GPU does; a case that is `raw` goes without t
   causal mask that a real run leaves out; we tell it that nothing is packed.
 * the tool loses count of which layer is computed again once torch stops that early, and takes some
   of its tensors for temporary ones; we tell it when checkpointed layers run again.
+* the tool's hooks keep an embedding's output that requires a gradient, as adapters with
+  checkpointing ask for, and its gradient, until the next step is over; we free them before it.
 * torch knows the shapes of grouped products in bf16 alone; of others, transformers' own does.
 * autocast on a CPU leaves powers in 16 bit, where that of CUDA makes them fp32; gelu_new is made of
   such; we add CUDA's rule.
@@ -18,6 +20,7 @@ import json
 import os
 import sys
 import warnings
+import weakref
 from contextlib import ExitStack, nullcontext
 from typing import Any
 
@@ -121,6 +124,14 @@ def _artefacts(case: Case) -> dict[str, int]:
     return found
 
 
+def _forget(embedding: Any, _: Any, output: Any) -> None:
+    """Free the embedding's output of the step before, which hooks of the tool keep."""
+    before, embedding.before = getattr(embedding, "before", None), weakref.ref(output)
+    leaf = before() if before else None
+    if leaf is not None:
+        leaf.data, leaf.grad = leaf.data[:0].clone(), None
+
+
 class _Again:
     """Marks for the tool that a checkpointed layer runs again."""
 
@@ -158,6 +169,7 @@ def _model(case: Case, tracker: Any) -> Any:
         model.gradient_checkpointing_enable({"use_reentrant": False, **contexts})
         if case.lora:
             model.enable_input_require_grads()
+            model.get_input_embeddings().register_forward_hook(_forget)
     return model.train()
 
 

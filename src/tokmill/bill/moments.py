@@ -16,12 +16,14 @@ from tokmill.bill.activations.amounts import kept_lines, rows_line, work_lines
 from tokmill.bill.activations.checkpoints import (
     CHECKPOINTS,
     held_mask,
+    kept_products,
     selective_rows,
 )
 from tokmill.bill.activations.layers import outside_rows
 from tokmill.bill.activations.loss import backward_line, forward_line, loss_lines
 from tokmill.bill.activations.megatron import megatron_outside
 from tokmill.bill.activations.norms import final_norm
+from tokmill.bill.activations.part import GRADIENT_RESIDUAL
 from tokmill.bill.activations.weights import (
     casts_before,
     casts_lines,
@@ -44,6 +46,9 @@ if TYPE_CHECKING:
 
 STEPS = "the order of autograd's steps, seen with torch's MemTracker on fake tensors"
 
+TABLE_GRADIENT = Formula(
+    "gradient of the embedding, just made", "q_gradient * P_table / shards", STEPS, "exact"
+)
 TIED_WAITING = Formula(
     "gradient of the tied head, kept until the embedding's", "q_gradient * P_table", STEPS,
     "exact",
@@ -144,6 +149,7 @@ def _kept_of(stage: Stage, layers: float) -> tuple[Line, ...]:
     """Return the activations of so many layers, counted over micro batches."""
     symbols = {**stage.symbols, "layers_kept": layers}
     if stage.selective:
+        symbols["w_products"] = kept_products(stage.at, symbols)
         rows = selective_rows(stage.at)
         return (rows_line("activations: kept of layers", rows, symbols, factor="n * layers_kept"),)
     if not stage.recomputed:
@@ -244,9 +250,13 @@ def _table_symbols(stage: Stage) -> dict[str, float]:
 
 
 def _end(stage: Stage) -> tuple[Line, ...]:
-    """Return the gradients when the embedding's are made; tied, theirs are not among them yet."""
-    if not _tied(stage):
-        return (stage.states.gradients,)
-    symbols = _table_symbols(stage)
-    others = round(stage.states.trainable - symbols["P_table"])
-    return gradients_line(stage.states, stage.training, others), TIED_SUM.line(symbols)
+    """Return the gradients when the embedding's is made: last, from that of its output."""
+    states, training = stage.states, stage.training
+    symbols = _table_symbols(stage) | {"shards": states.gradients.symbols["shards"]}
+    if training.adapter != "none" or training.framework != "hf" or not symbols["P_table"]:
+        return (states.gradients,)
+    made = gradients_line(states, training, round(states.trainable - symbols["P_table"]))
+    if _tied(stage):
+        return made, TIED_SUM.line(symbols)
+    output = rows_line("gradient of the embedding's output", (GRADIENT_RESIDUAL,), stage.symbols)
+    return made, TABLE_GRADIENT.line(symbols), output

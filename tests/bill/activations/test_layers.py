@@ -14,7 +14,7 @@ from tokmill.bill.activations.adapters import (
 )
 from tokmill.bill.activations.amounts import summed
 from tokmill.bill.activations.attention import SCORES
-from tokmill.bill.activations.checkpoints import selective_rows
+from tokmill.bill.activations.checkpoints import kept_products, selective_rows
 from tokmill.bill.activations.layers import layer_parts
 from tokmill.bill.activations.part import INPUT
 from tokmill.bill.activations.situation import activation_symbols, situation
@@ -139,10 +139,23 @@ def test_a_mixture_has_experts_where_others_have_a_feed_forward_layer() -> None:
     assert [(part.name, part.n_layers) for part in parts] == [("attention", 32), ("experts", 32)]
 
 
-def test_torchtitans_policy_keeps_every_second_product() -> None:
-    model = small("llama", kv_heads=2)
+@pytest.mark.parametrize(
+    ("family", "kept"),
+    [
+        ("llama", 256 + 64 + 1000 + 256),  # q, v, gate, down
+        ("gpt_neox", 3 * 256 + 1000),  # qkv, up
+        ("opt", 256 + 256 + 1000),  # q, v, up
+        ("phi3", 256 + 2 * 64 + 2 * 1000),  # qkv, gate and up in one
+        ("mixtral", 256 + 64 + 8),  # q, v, router
+    ],
+)
+def test_torchtitans_policy_keeps_every_second_product(family: str, kept: int) -> None:
+    grouped = {} if family in ("gpt_neox", "opt") else {"kv_heads": 2}
+    experts = {"experts": 8, "active_experts": 2} if family == "mixtral" else {}
+    model = small(family, **grouped, **experts)
     training = TrainingSettings(precision="pure-16", sequence=64)
     at = situation(model, training)
-    kept = evaluate(summed(selective_rows(at)), activation_symbols(model, training, at))
-    query, key, result, input_ = 256, 64, 256, 256
-    assert kept == 2 * (input_ + result + query + key + 1000 + 256) + 4 * 8
+    symbols = activation_symbols(model, training, at)
+    assert kept_products(at, symbols) == kept
+    rows = evaluate(summed(selective_rows(at)), {**symbols, "w_products": kept})
+    assert rows == 2 * (256 + 256 + kept) + 4 * 8

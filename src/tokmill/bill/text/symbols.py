@@ -105,6 +105,7 @@ SYMBOLS: dict[str, tuple[str, str]] = {
     "u": ("GPUs that split what lies between the matrices: t (sequence parallelism) or 1", ""),
     "units": ("layers that FSDP gathers at once", ""),
     "w": ("loader workers per process", ""),
+    "w_products": ("width of the matrix products of a layer that are kept", "elements"),
     "weighted": ("1 if loss weights stand beside the tokens, else 0", ""),
     "workspace": ("memory of cuBLAS for a thread that multiplies matrices", "B"),
     "workspace_te": ("memory of cuBLAS that Transformer Engine holds", "B"),
