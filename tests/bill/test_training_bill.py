@@ -192,6 +192,37 @@ def test_the_first_pipeline_stage_holds_most_micro_batches_and_no_loss() -> None
     assert kept.symbols["layers_kept"] == 4 * 8 - 1
 
 
+def test_the_first_the_last_and_the_fullest_stage_are_billed_with_their_own_states() -> None:
+    settings = {"gpus": 4, "pipeline_parallel": 4, "accumulation": 8, "sequence": 2048}
+    bill = training_bill(named("llama-3-8b"), TrainingSettings(framework="megatron", **settings))
+    assert [stage.number for stage in bill.stages] == [0, 3]
+    first, last = bill.stages
+    assert bill.fullest is first
+    assert (bill.peak, bill.moments) == (first.peak, first.moments)
+    assert any(moment.title.endswith("end of forward") for moment in last.moments)
+    # The final norm stands on the last stage; embedding and head are equally large.
+    weights = [amount(stage.peak, "weights") for stage in bill.stages]
+    assert weights[1] - weights[0] == 2 * 4096
+
+
+def test_experts_in_later_stages_only_make_another_stage_than_the_first_the_fullest() -> None:
+    settings = {"gpus": 16, "pipeline_parallel": 16, "accumulation": 32, "framework": "hf"}
+    bill = training_bill(named("deepseek-v3"), TrainingSettings(precision="pure-16", **settings))
+    assert [stage.number for stage in bill.stages] == [0, 1, 15]
+    assert bill.fullest.number == 1
+
+
+def test_a_stage_holds_activations_of_its_own_layers() -> None:
+    """DeepSeek-V3 has feed-forward layers in the first three layers, and experts in all others."""
+    settings = {"gpus": 16, "pipeline_parallel": 16, "accumulation": 32, "precision": "pure-16"}
+    bill = training_bill(named("deepseek-v3"), TrainingSettings(**settings))
+    names = [
+        {line.name for moment in stage.moments for line in moment.lines}
+        for stage in bill.stages[:2]
+    ]
+    assert ["activations: feed-forward" in each for each in names] == [True, False]
+
+
 def test_interleaved_stages_hold_more() -> None:
     def kept(chunks: int) -> float:
         settings = {

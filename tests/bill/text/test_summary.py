@@ -107,6 +107,13 @@ def test_a_model_has_its_parameters_and_the_active_ones_where_they_differ():
     )
 
 
+def test_a_pipeline_names_its_fullest_stage_and_the_peaks_of_both_ends():
+    found = rows(gpus=4, pipeline_parallel=4, accumulation=8, framework="megatron")
+    assert re.fullmatch(
+        r"fullest pipeline stage: 4 \(stage 1 [\d.]+ GiB, stage 4 [\d.]+ GiB\)", found[""]
+    )
+
+
 def test_inference_is_shown_when_it_is_asked_for():
     assert "inference" not in rows()
     served = {"asked": {"inference": InferenceSettings(context=512, batch=4)}}

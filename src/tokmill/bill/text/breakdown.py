@@ -65,6 +65,13 @@ def _gpu_tables(found: ModelBill, *, told: set[str] | None) -> Iterator[Renderab
     yield from bill_view(titled, told=told)
     yield Text("")
     yield total_rows("GPU memory at each moment of a training step", moment, found.training.moments)
+    if len(found.training.stages) > 1:
+        peaks = [
+            replace(stage.peak, title=f"{stage.number + 1}: {moment(stage.peak)}")
+            for stage in found.training.stages
+        ]
+        yield Text("")
+        yield total_rows("GPU memory of pipeline stages, peak", lambda bill: bill.title, peaks)
     if found.advice is not None and found.advice.steps:
         yield Text("")
         yield _offers(found.advice.steps)

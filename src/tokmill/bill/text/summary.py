@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from tokmill.bill.models.model import Model
     from tokmill.bill.remedies.advice import Advice
     from tokmill.bill.remedies.served import MostServed
+    from tokmill.bill.training_bill import TrainingBill
     from tokmill.settings.inference import InferenceSettings
 
 NO_GPU = "unknown: add --gpu, such as --gpu 4090 or --gpu 24GiB"
@@ -94,6 +95,8 @@ def _training_rows(found: FullBill, of_model: ModelBill) -> Iterator[Row]:
     yield _verdict(peak, of_model.gpu, "; ".join(_other_problems(found)))
     each = " per GPU" if found.settings.training.gpus > 1 else ""
     yield Row("GPU memory", f"{span(peak)}{each}; peak: {moment(peak)}")
+    if len(of_model.training.stages) > 1:
+        yield Row("", _stages(of_model.training))
     if advice is None:
         return
     if advice.verdict == DOES_NOT_FIT:
@@ -102,6 +105,12 @@ def _training_rows(found: FullBill, of_model: ModelBill) -> Iterator[Row]:
     yield Row("largest", largest_text(advice, found.settings))
     if advice.plan:
         yield Row("safer with", plan_text(advice))
+
+
+def _stages(bill: TrainingBill) -> str:
+    """Return the number of the fullest pipeline stage, and the peaks of the first and the last."""
+    peaks = (f"stage {one.number + 1} {memory(one.peak.n_bytes)}" for one in bill.stages)
+    return f"fullest pipeline stage: {bill.fullest.number + 1} ({', '.join(peaks)})"
 
 
 def _inference_rows(of_model: ModelBill, settings: BillSettings, *, alone: bool) -> Iterator[Row]:
