@@ -95,9 +95,10 @@ def by_name(model: Model) -> dict[str, float]:
         ("modules_to_not_convert", ["model.layers.*.self_attn"]),
         ("llm_int8_skip_modules", ["q_proj", "k_proj", "v_proj", "o_proj"]),
         ("ignore", ["re:.*self_attn.*"]),
+        ("dynamic", {"-:.*self_attn.*": {}}),
     ],
 )
-def test_named_modules_stay_in_16_bit(key: str, names: list[str]) -> None:
+def test_named_modules_stay_in_16_bit(key: str, names: object) -> None:
     found = by_name(quantized("llama-3-8b", {**AWQ, key: names}))
     assert not any(n_bytes for name, n_bytes in found.items() if "self_attn" in name)
     assert found["model.layers.{}.mlp.up_proj.weight"] == 0.5 + 2.5 / 128
@@ -127,6 +128,8 @@ def test_a_head_that_no_list_names_is_quantized_with_the_other_matrices() -> Non
         ({**GPTQ, "bits": 8}, 1 + 3 / 128 + 4 / 4096),
         ({"quant_method": "bitsandbytes", "load_in_4bit": True}, 0.5625),
         ({"quant_method": "bitsandbytes", "load_in_8bit": True}, 1 + 4 / 4096),
+        ({"load_in_8bit": True}, 1 + 4 / 4096),
+        ({**AWQ, "quant_method": "auto-round"}, 0.5 + 2.5 / 128),
         (FP8, 1 + 4 / 128**2),
         ({"quant_method": "fp8"}, 1.0),
         ({"quant_method": "fbgemm_fp8"}, 1 + 4 / 4096),
@@ -155,8 +158,16 @@ def test_a_method_that_is_not_known_is_a_warning_and_16_bit(method: object) -> N
     assert "is not read: weights are billed in 16 bit; give --weight-type" in model.warnings[0]
 
 
-def test_compressed_tensors_of_several_layouts_are_not_read() -> None:
+def test_the_configuration_of_the_text_model_inside_another_is_read() -> None:
+    known = known_config("llama-3-8b")
+    assert known is not None
+    nested = {"model_type": "any", "text_config": {**known[1], "quantization_config": AWQ}}
+    assert size(model_from_config(nested)) / 1e9 == pytest.approx(5.73, rel=0.003)
+
+
+def test_several_layouts_in_one_model_are_not_read() -> None:
     groups = {"a": PACKED["config_groups"]["group_0"], "b": {}}
+    assert quantized("llama-3-8b", {**GPTQ, "dynamic": {"+:.*down.*": {"bits": 8}}}).warnings
     assert quantized("llama-3-8b", {**PACKED, "config_groups": groups}).warnings
 
 
@@ -172,7 +183,7 @@ def test_no_configuration_is_no_warning() -> None:
         {**AWQ, "bits": "4"},
         {**AWQ, "bits": 5},
         {**AWQ, "group_size": 0},
-        {"quant_method": "gptq"},
+        {"quant_method": "gptq", "bits": "4"},
         {**FP8, "weight_block_size": [128]},
         {**FP8, "weight_block_size": [0, 128]},
         {**AWQ, "modules_to_not_convert": [3]},

@@ -302,6 +302,9 @@ def test_every_line_is_what_its_formula_says() -> None:
 def test_what_an_adapter_leaves_of_a_mixture_is_said() -> None:
     product = "the product of adapters on stacked experts, as large as the experts of a layer"
     assert states("mixtral-8x7b", adapter="lora").leaves_out == (product,)
+    assert states("mixtral-8x7b", adapter="qlora", adapter_targets="q_proj").leaves_out == (
+        "quantized experts: stacked ones are counted in 16 bit",
+    )
     quantized = states("mixtral-8x7b", adapter="lora", weights="nf4", adapter_targets="q_proj")
     assert quantized.leaves_out == ("quantized experts: stacked ones are counted in 16 bit",)
     assert states("mixtral-8x7b").leaves_out == ()

@@ -7,7 +7,8 @@ head are quantized too, while norms, biases, routers and learned positions stay 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from functools import cache
+from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
     from tokmill.bill.models.model import Model, Tensor
@@ -41,9 +42,28 @@ def gguf_bytes(file: str, tensor: Tensor, model: Model) -> float:
     is_vector = tensor.kind == "vector" or (tensor.kind == "experts" and not tensor.n_in)
     if is_vector or tensor.module == "router" or is_positions:
         return 4.0
-    layers = tensor.layers or (0,)
-    row = _row(tensor)
-    return sum(_block_bytes(_type(file, tensor, model, at), row) for at in layers) / len(layers)
+    attention, experts = model.attention, model.experts
+    rules = Rules(
+        file,
+        model.layers,
+        shares_values=attention.heads >= 4 * attention.kv_heads,
+        eight_experts=experts is not None and experts.count == _EIGHT_EXPERTS,
+    )
+    return _mean_bytes(rules, _use(tensor, model), _row(tensor), tensor.layers or (0,))
+
+
+class Rules(NamedTuple):
+    """What decides the types of a file's tensors: its name, and the shape of the model."""
+
+    file: str
+    layers: int
+    shares_values: bool
+    eight_experts: bool
+
+
+@cache
+def _mean_bytes(rules: Rules, use: str, row: int, layers: tuple[int, ...]) -> float:
+    return sum(_block_bytes(_type(rules, use, row, at), row) for at in layers) / len(layers)
 
 
 def _row(tensor: Tensor) -> int:
@@ -58,17 +78,17 @@ def _block_bytes(block: str, row: int) -> float:
     return n_bytes / weights
 
 
-def _type(file: str, tensor: Tensor, model: Model, layer: int) -> str:
+def _type(rules: Rules, use: str, row: int, layer: int) -> str:
     """Return the type of a tensor in one layer."""
-    usual, use = FILES[file], _use(tensor, model)
+    usual = FILES[rules.file]
     if use == "head":
-        return "q8_0" if usual == "q8_0" or _row(tensor) % BLOCKS[usual][0] else "q6_k"
-    if model.experts is not None and model.experts.count == _EIGHT_EXPERTS:
+        return "q8_0" if usual == "q8_0" or row % BLOCKS[usual][0] else "q6_k"
+    if rules.eight_experts:
         if use in ("key", "value"):
             return "q8_0"
         if use == "out":
             return "q5_k" if usual in ("q2_k", "q3_k", "q4_k") else usual
-    return _by_use(file, use, model, layer) or usual
+    return _by_use(rules, use, layer) or usual
 
 
 def _use(tensor: Tensor, model: Model) -> str:
@@ -81,12 +101,11 @@ def _use(tensor: Tensor, model: Model) -> str:
     return "down" if tensor.split == "rows" else ""
 
 
-def _by_use(file: str, use: str, model: Model, layer: int) -> str:
+def _by_use(rules: Rules, use: str, layer: int) -> str:
     """Return the type that a file's rule gives a tensor, '' for the usual one."""
-    n, eighth = model.layers, model.layers // 8
+    n, eighth = rules.layers, rules.layers // 8
     more = layer < eighth or layer >= 7 * n // 8 or (layer - eighth) % 3 == 2
-    shared = model.attention.heads >= 4 * model.attention.kv_heads
-    match file, use:
+    match rules.file, use:
         case (("q4_k_m" | "q5_k_m"), ("value" | "down")):
             return "q6_k" if more else ""
         case "q4_k_s", "value":
@@ -100,7 +119,7 @@ def _by_use(file: str, use: str, model: Model, layer: int) -> str:
         case "q3_k_m", "out":
             return "q4_k"
         case "q2_k", "value":
-            return "q4_k" if shared else "q3_k"
+            return "q4_k" if rules.shares_values else "q3_k"
         case "q2_k", ("down" | "out"):
             return "q3_k"
     return ""

@@ -1,7 +1,7 @@
 """Weights as a model's files store them, by `quantization_config` of its config.json.
 
-AWQ, GPTQ, bitsandbytes, mxfp4, fp8 and compressed-tensors; scales and zeros are counted as these
-tools lay them out. What a method leaves alone (embedding, head, routers, modules that the
+AWQ, GPTQ, AutoRound, bitsandbytes, mxfp4, fp8 and compressed-tensors; scales and zeros are counted
+as these tools lay them out. What a method leaves alone (embedding, head, routers, modules that the
 configuration names) stays in 16 bit.
 """
 
@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from tokmill.bill.models.model import Stored
@@ -16,7 +17,7 @@ from tokmill.bill.models.weight_types import MATRIX_BYTES, is_matrix
 from tokmill.errors import UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterator, Mapping
 
     from tokmill.bill.models.model import Model, Tensor
 
@@ -49,11 +50,11 @@ def as_stored(model: Model, config: Mapping[str, Any], where: str) -> Model:
     found = next((each for each in known if isinstance(each, dict)), None)
     if not found:
         return model
-    name = str(found.get("quant_method"))
+    is_old = found.get("load_in_4bit") or found.get("load_in_8bit")
+    name = str(found.get("quant_method", "bitsandbytes" if is_old else None))
     try:
         method = METHODS[name](found) if name in METHODS else None
-        lists = (found.get(key) or [] for key in _LIST_KEYS)
-        skipped = [re.compile(_pattern(each)) for names in lists for each in names]
+        skipped = [re.compile(_pattern(each)) for each in _not_converted(found)]
     except (TypeError, ValueError, KeyError, AttributeError, re.error) as error:
         raise UsageError(
             f"{where}: quantization_config of {name}: cannot be read ({error!r})"
@@ -67,6 +68,15 @@ def as_stored(model: Model, config: Mapping[str, Any], where: str) -> Model:
     tensors = tuple(_stored(tensor, method, skipped) for tensor in model.tensors)
     note = f"{method.stored.note} (quantization_config)"
     return replace(model, tensors=tensors, stored=replace(method.stored, note=note))
+
+
+def _not_converted(config: Mapping[str, Any]) -> Iterator[str]:
+    """Yield the names of modules that stay in 16 bit; GPTQ marks them in `dynamic` with -:."""
+    for key in _LIST_KEYS:
+        yield from config.get(key) or ()
+    for name in config.get("dynamic") or ():
+        if name.startswith("-:"):
+            yield f"re:{name[2:]}"
 
 
 def _stored(tensor: Tensor, method: Method, skipped: list[re.Pattern[str]]) -> Tensor:
@@ -106,19 +116,20 @@ def _group_note(method: str, bits: int, size: int) -> str:
     return f"{method}, {bits} bit, {groups}"
 
 
-def _awq(config: Mapping[str, Any]) -> Method:
+def _packed(method: str, config: Mapping[str, Any]) -> Method:
+    """Return the layout of AWQ: a 16-bit scale and a zero for each group."""
     bits, size = config.get("bits", 4), config.get("group_size", 128)
-    note = _group_note("AWQ", bits, size)
-    return Method(Stored("int4", note), _grouped(bits, size, zeros=True))
+    stored = Stored("int4" if bits <= 4 else "int8", _group_note(method, bits, size))
+    return Method(stored, _grouped(bits, size, zeros=True))
 
 
-def _gptq(config: Mapping[str, Any]) -> Method:
-    """Return GPTQ's layout: as AWQ's, and an int32 for each input feature (g_idx)."""
-    bits, size = config["bits"], config.get("group_size", 128)
-    groups = _grouped(bits, size, zeros=True)
-    stored = Stored("int4" if bits <= 4 else "int8", _group_note("GPTQ", bits, size))
+def _gptq(config: Mapping[str, Any]) -> Method | None:
+    """Return GPTQ's layout, if all matrices share it: AWQ's, and an int32 for each input (g_idx)."""
+    if not all(name.startswith("-:") for name in config.get("dynamic") or ()):
+        return None
+    groups = _packed("GPTQ", config)
     head = bool(config.get("lm_head"))
-    return Method(stored, lambda tensor: groups(tensor) + 4 / tensor.n_out, head)
+    return Method(groups.stored, lambda tensor: groups.element(tensor) + 4 / tensor.n_out, head)
 
 
 def _bitsandbytes(config: Mapping[str, Any]) -> Method:
@@ -181,7 +192,8 @@ def _compressed(config: Mapping[str, Any]) -> Method | None:
 
 
 METHODS: Mapping[str, Callable[[Mapping[str, Any]], Method | None]] = {
-    "awq": _awq,
+    "awq": partial(_packed, "AWQ"),
+    "auto-round": partial(_packed, "AutoRound"),
     "gptq": _gptq,
     "bitsandbytes": _bitsandbytes,
     "mxfp4": _mxfp4,

@@ -14,7 +14,7 @@ from tokmill.bill.states.offload import offloaded_lines
 from tokmill.bill.states.optimizer_step import step_line
 from tokmill.bill.states.optimizers import optimizer_lines
 from tokmill.bill.states.parallel import RankTensor, count_among, rank_tensors
-from tokmill.bill.states.precision import UNSTACKED, frozen_bytes
+from tokmill.bill.states.precision import UNSTACKED, frozen_bytes, frozen_type
 from tokmill.bill.states.sharding import sharding_of, shards
 from tokmill.bill.states.weights import gradients_line, weights_line
 
@@ -97,7 +97,7 @@ def _left_out(model: Model, training: TrainingSettings) -> Iterator[str]:
     quantized = any(frozen_bytes(t, model, training) < PLAIN_BYTES["bf16"] for t in model.tensors)
     if any(t.kind == "experts" for t in adapted(model, training.adapter_targets)):
         yield "the product of adapters on stacked experts, as large as the experts of a layer"
-    if model.experts and training.weights in UNSTACKED:
+    if model.experts and quantized and frozen_type(training) in UNSTACKED:
         yield "quantized experts: stacked ones are counted in 16 bit"
     if training.sharding == "zero-3" and quantized:
         yield "matrices that are dequantized after ZeRO-3 gathered them"
