@@ -124,7 +124,7 @@ def _packed(method: str, config: Mapping[str, Any]) -> Method:
 
 
 def _gptq(config: Mapping[str, Any]) -> Method | None:
-    """Return GPTQ's layout, if all matrices share it: AWQ's, and an int32 for each input (g_idx)."""
+    """Return GPTQ's layout, if there is one: AWQ's, and an int32 for each input feature."""
     if not all(name.startswith("-:") for name in config.get("dynamic") or ()):
         return None
     groups = _packed("GPTQ", config)
