@@ -7,7 +7,7 @@ its uses.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from tokmill.bill.activations import metrics
@@ -20,7 +20,12 @@ from tokmill.bill.activations.checkpoints import (
     selective_rows,
 )
 from tokmill.bill.activations.layers import outside_rows
-from tokmill.bill.activations.loss import backward_line, forward_line, loss_lines
+from tokmill.bill.activations.loss import (
+    backward_line,
+    forward_line,
+    loss_lines,
+    reference_lines,
+)
 from tokmill.bill.activations.megatron import megatron_outside
 from tokmill.bill.activations.norms import final_norm
 from tokmill.bill.activations.part import GRADIENT_RESIDUAL
@@ -32,6 +37,7 @@ from tokmill.bill.activations.weights import (
     made_by_head,
 )
 from tokmill.bill.formula import Formula
+from tokmill.bill.states.parallel import ranks_per_node
 from tokmill.bill.states.sharding import sharding_of
 
 if TYPE_CHECKING:
@@ -57,6 +63,14 @@ TIED_SUM = Formula(
     "gradients of the tied embedding: two, and their sum", "3 * q_gradient * P_table", STEPS,
     "exact",
 )  # fmt: skip
+
+IN_FLIGHT = 1
+"""Layers whose activations are on the GPU while they are moved (trl keeps five tensors)."""
+OFFLOADED = (
+    "pinned host RAM, as trl's OffloadActivations and DeepSpeed's cpu_checkpointing take it; "
+    "the output head's stay on the GPU"
+)
+OFFLOADED_ERROR = "not measured; upper bound: pinned tensors are rounded up to powers of two"
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +108,7 @@ def moments_of(stage: Stage) -> Iterator[tuple[str, tuple[Line, ...]]]:
     states, training = stage.states, stage.training
     fsdp = training.sharding.startswith("fsdp")
     buckets = _present(states.buckets)
-    standing = (states.weights, *states.optimizer, *(() if fsdp else buckets))
+    standing = (states.weights, states.reference, *states.optimizer, *(() if fsdp else buckets))
     working = (*standing, *_present(states.gathered))
     if stage.has_loss:
         # A dequantized matrix is one of a layer; gathered weights outlast the layers.
@@ -106,6 +120,10 @@ def moments_of(stage: Stage) -> Iterator[tuple[str, tuple[Line, ...]]]:
         # Autocast's cache holds casts of trained weights alone.
         cast = alive if training.adapter != "none" else stage.layers
         yield "end of forward", (*kept, *_casts(stage, cast, head=True), ahead)
+        if training.reference_model:
+            second = reference_lines(training, stage.symbols)
+            casts = _casts(stage, cast, head=True)
+            yield "forward of the reference model", (*kept, *casts, ahead, *second)
         yield "start of backward", (*kept, *_casts(stage, alive, head=True), behind)
         if training.framework == "hf":
             yield "backward of the final norm", (*outside, *_norm(stage))
@@ -132,7 +150,9 @@ def _evaluation(stage: Stage, standing: tuple[Line, ...]) -> Iterator[tuple[str,
 def moments_of_states(states: States) -> Iterator[tuple[str, tuple[Line, ...]]]:
     """Yield the moments of a model without a shape: its states, and what passes through them."""
     passing = (*_present(states.buckets), *_present(states.flat_buffer))
-    standing = (states.weights, *states.optimizer, states.gradients, *passing)
+    standing = (
+        states.weights, states.reference, *states.optimizer, states.gradients, *passing
+    )  # fmt: skip
     yield "end of backward", (*standing, *_present(states.gathered))
     yield "optimizer's step", (*standing, states.step_temporary)
 
@@ -141,12 +161,28 @@ def _present(line: Line | None) -> tuple[Line, ...]:
     return () if line is None else (line,)
 
 
+def offloaded_activations(stage: Stage) -> Iterator[Line]:
+    """Yield what the ranks of a node move to its host RAM, by kind of activation."""
+    if not stage.training.activation_offload:
+        return
+    on_gpu = replace(stage, training=replace(stage.training, activation_offload=False))
+    ranks = ranks_per_node(stage.training)
+    for line in _kept(on_gpu):
+        formula = Formula(
+            f"offloaded {line.name}", f"R * ({line.formula})", OFFLOADED, OFFLOADED_ERROR
+        )
+        symbols = {**line.symbols, "R": ranks}
+        yield formula.line(symbols, high_bytes=2 * formula.evaluate(symbols))
+
+
 def _kept(stage: Stage) -> tuple[Line, ...]:
     return _kept_of(stage, stage.layers * stage.held)
 
 
 def _kept_of(stage: Stage, layers: float) -> tuple[Line, ...]:
     """Return the activations of so many layers, counted over micro batches."""
+    if stage.training.activation_offload:
+        layers = min(layers, IN_FLIGHT)
     symbols = {**stage.symbols, "layers_kept": layers}
     if stage.selective:
         symbols["w_products"] = kept_products(stage.at, symbols)

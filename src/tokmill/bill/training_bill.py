@@ -14,7 +14,7 @@ from tokmill.bill.activations.layers import layer_parts
 from tokmill.bill.activations.megatron import megatron_parts
 from tokmill.bill.activations.situation import FP32_BYTES, activation_symbols, situation
 from tokmill.bill.formula import Bill
-from tokmill.bill.moments import Stage, moments_of, moments_of_states
+from tokmill.bill.moments import Stage, moments_of, moments_of_states, offloaded_activations
 from tokmill.bill.overhead import (
     CUDA_CONTEXT,
     FRAGMENTATION,
@@ -126,6 +126,17 @@ def _stage_bill(stage: Stage) -> StageBill:
     workspace = _workspace(stage.training, FP32_BYTES * symbols["n"] * symbols["a"] * symbols["h"])
     bill = partial(_bill, stage.states, stage.training, workspace, out)
     return _with_peak(stage.number, (bill(*moment) for moment in moments_of(stage)))
+
+
+def offloaded_lines(model: Model, training: TrainingSettings) -> tuple[Line, ...]:
+    """Return the activations in the host RAM of a node, as of its first stage.
+
+    Raises:
+        UsageError: settings contradict each other or the model.
+    """
+    if not (model.has_shape and training.activation_offload):
+        return ()
+    return tuple(offloaded_activations(_stage(model, settled(training, model, None), 0)))
 
 
 def _states_bill(model: Model, training: TrainingSettings) -> StageBill:

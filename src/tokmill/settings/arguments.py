@@ -157,6 +157,8 @@ class _Training(TypedDict, total=False):
     framework: str
     sharding: str
     offload: str
+    activation_offload: bool
+    reference_model: bool
     flat_buffer: bool
     tensor_parallel: int
     sequence_parallel: bool

@@ -102,6 +102,14 @@ class TrainingSettings:
     flat_buffer: bool = runtime_setting(
         False, "All gradients are fused into one fp32 buffer for all-reduce or their norm."
     )
+    activation_offload: bool = runtime_setting(
+        False, "Move activations that wait for the backward pass to host RAM."
+    )
+    reference_model: bool = runtime_setting(
+        False,
+        "DPO: keep a frozen copy of the model too, none with adapters (log-probabilities are not "
+        "precomputed; a pair is two sequences of the micro batch).",
+    )
     tensor_parallel: int = runtime_setting(
         1, "GPUs that share each layer.", minimum=1, maximum=4096
     )

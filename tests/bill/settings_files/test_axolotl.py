@@ -170,10 +170,14 @@ def test_attention_by_another_kernel_is_noted(tmp_path):
 
 
 @pytest.mark.parametrize("word", ["offload", "unsloth"])
-def test_checkpointing_that_moves_to_the_host_is_counted_as_full_and_noted(tmp_path, word):
-    found = read(tmp_path, f"{FULL}bf16: true\ngradient_checkpointing: {word}")
-    assert found.training["checkpointing"] == "full"
-    assert found.notes[0].startswith(f"gradient_checkpointing: {word}: counted as full")
+def test_checkpointing_that_moves_to_the_host_offloads_activations(tmp_path, word):
+    found = read(tmp_path, f"{FULL}bf16: true\ngradient_checkpointing: {word}").training
+    assert (found["checkpointing"], found["activation_offload"]) == ("full", True)
+
+
+def test_preferences_need_a_reference_model(tmp_path):
+    assert read(tmp_path, f"{FULL}rl: dpo").training["reference_model"]
+    assert read(tmp_path, f"{FULL}rl: grpo").not_read == ("rl: grpo",)
 
 
 def test_checkpointing_that_is_off_is_none(tmp_path):
@@ -223,7 +227,7 @@ def test_what_nothing_models_is_listed(tmp_path):
     )
     assert sorted(found.not_read) == [
         "adapter: llama-adapter", "context_parapllel_size", "dpo_beta", "fp8",
-        "lora_modules_to_save", "plugins: my.Plugin", "rl",
+        "lora_modules_to_save", "plugins: my.Plugin",
     ]  # fmt: skip
 
 

@@ -236,3 +236,9 @@ def test_both_16_bit_types_are_refused_with_their_keys(tmp_path):
         f"{tmp_path / 'ds.json'}: expected one 16-bit type, found both bf16.enabled and "
         "fp16.enabled; switch one off"
     )
+
+
+def test_checkpoints_of_activations_may_lie_in_host_ram(tmp_path):
+    found = read(tmp_path, {"activation_checkpointing": {"cpu_checkpointing": True}})
+    assert found.training["activation_offload"]
+    assert found.not_read == ()

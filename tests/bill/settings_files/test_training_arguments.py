@@ -250,3 +250,8 @@ def test_a_deepspeed_file_that_is_missing_is_an_error(tmp_path):
 def test_the_state_of_a_trainer_is_refused(tmp_path):
     with pytest.raises(UsageError, match="found the state of a trainer"):
         read(tmp_path, {"log_history": [], "train_batch_size": 8})
+
+
+def test_trl_offloads_activations(tmp_path):
+    assert training(tmp_path, activation_offloading=True).training["activation_offload"]
+    assert "activation_offload" not in training(tmp_path, activation_offloading=False).training

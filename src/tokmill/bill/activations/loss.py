@@ -53,6 +53,12 @@ MEGATRON_GRADIENTS = Formula(
     "gradients of the logits", "q * n * V / t", "Megatron-LM's vocab_parallel_cross_entropy",
     "not measured",
 )  # fmt: skip
+REFERENCE_PROBABILITIES = Formula(
+    "reference model: log-probabilities of all tokens in fp32", "4 * n * V",
+    "its forward pass follows that of the trained model (trl's DPOTrainer): logits as there, and "
+    "log-probabilities beside those of the trained model",
+    "not measured",
+)  # fmt: skip
 
 
 _FORWARD = {"megatron": MEGATRON_GRADIENTS, "parallel": PARALLEL_FORWARD}
@@ -75,6 +81,12 @@ def loss_lines(
         return ()
     kept = (PROBABILITIES, CAPPED_LOGITS) if capped else (PROBABILITIES,)
     return tuple(formula.line(symbols) for formula in kept)
+
+
+def reference_lines(training: TrainingSettings, symbols: Mapping[str, float]) -> tuple[Line, ...]:
+    """Return what the forward pass of DPO's reference model takes more than the model's own."""
+    kind = _loss_kind(training)
+    return () if kind == "fused" else (REFERENCE_PROBABILITIES.line(symbols),)
 
 
 def _loss_kind(training: TrainingSettings) -> str:

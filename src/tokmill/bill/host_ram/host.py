@@ -26,6 +26,7 @@ from tokmill.bill.host_ram.loading import (
 from tokmill.bill.host_ram.machine import Verdict, host_verdict
 from tokmill.bill.states.checkpoints import checkpoint_bill
 from tokmill.bill.states.states import rank_states
+from tokmill.bill.training_bill import offloaded_lines
 from tokmill.bill.verdict import Need
 
 if TYPE_CHECKING:
@@ -171,16 +172,18 @@ def _bill(moment: str, lines: list[Line]) -> Bill:
 
 
 def _offloaded(model: Model | None, training: TrainingSettings) -> tuple[Line, ...]:
-    if model is None or training.offload == "none":
+    if model is None:
         return ()
-    return rank_states(model, training).host
+    states = () if training.offload == "none" else rank_states(model, training).host
+    return (*states, *offloaded_lines(model, training))
 
 
 def _initial_lines(model: Model, training: TrainingSettings, symbols: Symbols) -> list[Line]:
     if training.initialization not in INITIAL:
         return []
     formula = INITIAL[training.initialization]
-    values = {**symbols, "P": model.parameters}
+    copies = 2 if training.reference_model and training.adapter == "none" else 1
+    values = {**symbols, "P": copies * model.parameters}
     return [formula.line(values, high_bytes=2 * formula.evaluate(values))]
 
 

@@ -26,6 +26,7 @@ _FUSED_LOSSES = (
 _ADAPTERS = {"lora": "lora", "qlora": "lora", "no": None, "none": None}
 _ROWS = (
     *common.COMMON,
+    Row("rl", Section.choice, "reference_model", {"dpo": True, "ipo": True}),
     Row("sequence_len", Section.whole, "sequence"),
     Row("micro_batch_size", Section.whole, "micro_batch"),
     Row("lora_r", Section.count, "adapter_rank"),
@@ -130,10 +131,7 @@ def _read_checkpointing(section: Section, found: Findings) -> None:
     on = choice not in ("no", "false")
     found.set("checkpointing", "full" if on else "none", section.where(key))
     if on and choice not in ("yes", "true"):
-        found.notes.append(
-            f"{section.shown(key)}: counted as full checkpointing; "
-            "the inputs of layers that it moves to the host still count on the GPU"
-        )
+        found.set("activation_offload", True, section.where(key))  # offload, unsloth
 
 
 def _read_plugins(section: Section, found: Findings) -> None:

@@ -41,6 +41,7 @@ COMMON = (
     Row("dataloader_num_workers", Section.whole, "loader_workers"),
     Row("dataloader_prefetch_factor", Section.whole, "prefetch"),
     Row("dataloader_pin_memory", Section.flag, "pin_memory"),
+    when("activation_offloading", "activation_offload", True),
     Row("save_total_limit", Section.count, "checkpoints"),
 )
 _SHARDING = {

@@ -15,7 +15,7 @@ from tokmill.bill.states.optimizers import (
 from tokmill.bill.states.parallel import ranks_per_node, state_ranks
 from tokmill.bill.states.precision import scheme_of
 from tokmill.bill.states.sharding import sharding_of
-from tokmill.bill.states.weights import weight_symbols
+from tokmill.bill.states.weights import REFERENCE, reference_symbols, weight_symbols
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -39,6 +39,10 @@ OFFLOADED_WEIGHTS = Formula(
     _ERROR,
 )
 
+OFFLOADED_REFERENCE = Formula(
+    f"offloaded: {REFERENCE.name}", f"R * {REFERENCE.expression}", REFERENCE.source, _ERROR
+)
+
 
 def offloaded_lines(
     tensors: tuple[RankTensor, ...], training: TrainingSettings
@@ -59,6 +63,8 @@ def offloaded_lines(
     lines = [_line(OFFLOADED[name], {**symbols, **ranks}) for name, symbols in kept.items()]
     if training.offload == "all":
         lines.append(_line(OFFLOADED_WEIGHTS, weight_symbols(tensors, training) | ranks))
+        reference = _line(OFFLOADED_REFERENCE, reference_symbols(tensors, training) | ranks)
+        lines += [reference] if reference.n_bytes else []
     return tuple(lines)
 
 

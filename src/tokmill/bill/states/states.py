@@ -16,7 +16,7 @@ from tokmill.bill.states.optimizers import optimizer_lines
 from tokmill.bill.states.parallel import RankTensor, count_among, rank_tensors
 from tokmill.bill.states.precision import UNSTACKED, frozen_bytes, frozen_type
 from tokmill.bill.states.sharding import sharding_of, shards
-from tokmill.bill.states.weights import gradients_line, weights_line
+from tokmill.bill.states.weights import REFERENCE, gradients_line, reference_symbols, weights_line
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -33,9 +33,9 @@ class States:
     `weights` are there all the time (and the model's buffers); `gradients` when all of them exist;
     `optimizer`, a line for each kind of state, from the first step on. `casts` live in forward and
     backward. `gathered` are weights made whole, or dequantized, for the moment of a layer.
-    `flat_buffer` and `step_temporary` live in the step. `host` are lines of a node: what is
-    offloaded. `parameters` and `trainable` are elements that this rank works on, before
-    data-parallel ranks share them. `tensors` are what the amounts are sums over.
+    `flat_buffer` and `step_temporary` live in the step. `reference` is DPO's second model. `host`
+    are lines of a node: what is offloaded. `parameters` and `trainable` are elements that this rank
+    works on, before data-parallel ranks share them. `tensors` are what the amounts are sums over.
     """
 
     weights: Line
@@ -46,6 +46,7 @@ class States:
     buckets: Line | None
     flat_buffer: Line | None
     step_temporary: Line
+    reference: Line
     host: tuple[Line, ...]
     parameters: int
     trainable: int
@@ -80,6 +81,9 @@ def rank_states(model: Model, training: TrainingSettings, stage: int | None = No
         gathered=None if no_layers else gathered_line(tensors, training),
         buckets=None if no_layers else bucket_line(trained, training),
         flat_buffer=flat_line(trained, training),
+        reference=REFERENCE.line(
+            reference_symbols(() if training.offload == "all" else tensors, training)
+        ),
         step_temporary=step_line(stepped, training, ranks),
         host=offloaded_lines(tensors, training),
         parameters=count_among(tensors, 1),

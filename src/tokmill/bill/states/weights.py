@@ -33,6 +33,13 @@ GRADIENTS = Formula(
     "exact; upper bound: accumulated in a fp32 buffer besides",
 )
 
+REFERENCE = Formula(
+    "weights of the reference model",
+    "q_trained * P_reference / shards",
+    "trl's DPOTrainer (1.16): in the type of the trained model, shared where its weights are",
+    "not measured",
+)
+
 
 def weights_line(tensors: tuple[RankTensor, ...], model: Model, training: TrainingSettings) -> Line:
     """Return the weights of the rank's `tensors` and the model's buffers."""
@@ -45,6 +52,22 @@ def weights_line(tensors: tuple[RankTensor, ...], model: Model, training: Traini
         high_bytes=WEIGHTS.evaluate(symbols) + round(more),
         note=stored_note(model, training),
     )
+
+
+def reference_symbols(
+    tensors: tuple[RankTensor, ...], training: TrainingSettings
+) -> dict[str, float]:
+    """Return bytes and elements of the reference model; none with adapters, which are switched off.
+
+    Its tensors are those of the trained model.
+    """
+    ranks = shards(training, shared=sharding_of(training).weights)
+    copied = tensors if training.reference_model and training.adapter == "none" else ()
+    return {
+        "q_trained": scheme_of(training).weight,
+        "P_reference": count_among(copied, ranks),
+        "shards": ranks,
+    }
 
 
 def weight_symbols(tensors: Iterable[RankTensor], training: TrainingSettings) -> dict[str, float]:

@@ -16,6 +16,7 @@ SYMBOLS: dict[str, tuple[str, str]] = {
     "P_live": ("elements that ZeRO-3 keeps gathered", "elements"),
     "P_other": ("all other parameters, on one GPU (serving)", "elements"),
     "P_quantized": ("elements of quantized matrices, of `shards` ranks", "elements"),
+    "P_reference": ("elements of the reference model, of `shards` ranks", "elements"),
     "P_root": ("elements outside the layers", "elements"),
     "P_step": ("elements that a copy of the optimizer's step covers", "elements"),
     "P_table": ("elements of the embedding table", "elements"),
