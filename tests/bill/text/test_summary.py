@@ -99,6 +99,12 @@ def test_settings_that_are_not_the_default_are_named():
     )
 
 
+def test_every_kind_of_parallelism_is_named():
+    text = rows(gpus=16, tensor_parallel=2, pipeline_parallel=4, accumulation=8)["training"]
+    assert text.endswith(", 16 GPUs, ddp, tensor parallel 2, pipeline parallel 4")
+    assert "accumulation 8" in text
+
+
 def test_a_model_has_its_parameters_and_the_active_ones_where_they_differ():
     assert rows()["model"] == "gpt2, 124,439,808 parameters"
     mixtral = rows(model=ModelSettings(name="mixtral-8x7b"))
@@ -132,7 +138,7 @@ def test_inference_is_shown_when_it_is_asked_for():
     assert alone["GPU memory"].endswith(
         f": weights {weights / 2**20:.1f} MiB, KV cache {cache / 2**20:.1f} MiB"
     )
-    assert alone["inference"] == "weights as stored, KV cache bf16, batch 4, context 512"
+    assert alone["inference"] == "weights bf16, KV cache bf16, batch 4, context 512"
 
 
 def test_the_parts_that_are_asked_for_follow_the_settings():

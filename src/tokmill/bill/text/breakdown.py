@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 from rich.text import Text
 
 from tokmill.bill.text.disk import disk_tables, lengths_table
-from tokmill.bill.text.summary import moment
-from tokmill.bill.text.tables import bill_view, rows_table, total_rows
+from tokmill.bill.text.phrases import moment
+from tokmill.bill.text.tables import bill_view, rows_table, totals_table
 from tokmill.bill.verdict import FITS
 from tokmill.words.plural import plural
 from tokmill.words.units import count, memory, seconds
@@ -61,26 +61,27 @@ def _parameters(model: Model) -> Iterator[RenderableType]:
 
 def _gpu_tables(found: ModelBill, *, told: set[str] | None) -> Iterator[RenderableType]:
     peak = found.training.peak
-    titled = replace(peak, title=f"GPU memory of training, peak: {moment(peak)}")
+    titled = replace(peak, title=f"GPU memory at the peak, {moment(peak)}")
     yield from bill_view(titled, told=told)
     yield Text("")
-    yield total_rows("GPU memory at each moment of a training step", moment, found.training.moments)
+    moments = [(moment(bill), bill) for bill in found.training.moments]
+    yield totals_table("GPU memory at each moment of a training step", moments)
     if len(found.training.stages) > 1:
-        peaks = [
-            replace(stage.peak, title=f"{stage.number + 1}: {moment(stage.peak)}")
-            for stage in found.training.stages
+        stages = [
+            (f"{one.number + 1:,}: {moment(one.peak)}", one.peak) for one in found.training.stages
         ]
         yield Text("")
-        yield total_rows("GPU memory of pipeline stages, peak", lambda bill: bill.title, peaks)
+        yield totals_table("GPU memory at the peak of pipeline stages", stages)
     if found.advice is not None and found.advice.steps:
         yield Text("")
         yield _offers(found.advice.steps)
 
 
 def _host_tables(host: HostBill, *, told: set[str] | None) -> Iterator[RenderableType]:
-    yield from bill_view(host.peak, told=told)
+    titled = replace(host.peak, title=f"host RAM per node at the peak, {moment(host.peak)}")
+    yield from bill_view(titled, told=told)
     yield Text("")
-    yield total_rows("host RAM at each moment", moment, host.moments)
+    yield totals_table("host RAM at each moment", [(moment(bill), bill) for bill in host.moments])
     for bill in (host.shared, host.page_cache):
         if bill.n_bytes:
             yield from bill_view(bill, told=told)

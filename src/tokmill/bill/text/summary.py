@@ -7,27 +7,31 @@ from typing import TYPE_CHECKING, NamedTuple
 from tokmill.bill.remedies.advice import gpu_verdict
 from tokmill.bill.remedies.served import most_served
 from tokmill.bill.states.parallel import ranks_per_node
-from tokmill.bill.states.precision import precision_of, stored_note
 from tokmill.bill.text import PARTS
+from tokmill.bill.text.phrases import (
+    host_verdict_text,
+    inference_text,
+    largest_text,
+    model_text,
+    moment,
+    plan_text,
+    served_text,
+    span,
+    stages_text,
+    time_text,
+    training_text,
+)  # fmt: skip
 from tokmill.bill.verdict import BARELY, DOES_NOT_FIT, FITS
-from tokmill.words.plural import plural
-from tokmill.words.units import count, memory, scale, seconds, size
+from tokmill.words.units import memory, size
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator
 
     from tokmill.bill.bill_settings import BillSettings
-    from tokmill.bill.compute import Compute
     from tokmill.bill.formula import Bill
     from tokmill.bill.full_bill import FullBill, ModelBill
     from tokmill.bill.gpus import Gpu
     from tokmill.bill.host_ram.host import HostBill
-    from tokmill.bill.host_ram.machine import Verdict
-    from tokmill.bill.models.model import Model
-    from tokmill.bill.remedies.advice import Advice
-    from tokmill.bill.remedies.served import MostServed
-    from tokmill.bill.training_bill import TrainingBill
-    from tokmill.settings.inference import InferenceSettings
 
 NO_GPU = "unknown: add --gpu, such as --gpu 4090 or --gpu 24GiB"
 NO_MODEL = "add --model (built-in models: tokmill memory --models), and --gpu"
@@ -35,13 +39,6 @@ NO_TOKENS = "add --tokens, such as --tokens 1B; for the cost --price-per-hour"
 
 _STYLES = {FITS: "green", DOES_NOT_FIT: "red", "unknown": ""}
 """Colours of verdicts; all others are yellow."""
-_MOMENTS = {
-    "end of forward": "end of the forward pass",
-    "start of backward": "start of the backward pass",
-    "end of backward": "end of the backward pass",
-    "optimizer's step": "optimizer step",
-}
-"""Words for moments that need more of them than their names."""
 
 
 class Row(NamedTuple):
@@ -78,12 +75,14 @@ def summary_rows(found: FullBill, parts: Collection[str]) -> Iterator[Row]:
         return
     if "time" in parts:
         compute = of_model.compute
-        yield Row("time", NO_TOKENS if compute is None else _time(compute, settings))
-    yield Row("model", _model(of_model.model))
+        yield Row("time", NO_TOKENS if compute is None else time_text(compute, settings))
+    yield Row("model", model_text(of_model.model))
     if {"gpu", "host", "time"} & set(parts):
-        yield Row("training", _training(settings, of_model.model))
+        yield Row("training", training_text(settings, of_model.model))
     if "inference" in parts:
-        yield Row("inference" if "gpu" not in parts else "", _inference(settings, of_model.model))
+        yield Row(
+            "inference" if "gpu" not in parts else "", inference_text(settings, of_model.model)
+        )
     for note in settings.notes:
         yield Row("note", note, "yellow")
     if settings.not_read:
@@ -96,7 +95,7 @@ def _training_rows(found: FullBill, of_model: ModelBill) -> Iterator[Row]:
     each = " per GPU" if found.settings.training.gpus > 1 else ""
     yield Row("GPU memory", f"{span(peak)}{each}; peak: {moment(peak)}")
     if len(of_model.training.stages) > 1:
-        yield Row("", _stages(of_model.training))
+        yield Row("", stages_text(of_model.training))
     if advice is None:
         return
     if advice.verdict == DOES_NOT_FIT:
@@ -105,12 +104,6 @@ def _training_rows(found: FullBill, of_model: ModelBill) -> Iterator[Row]:
     yield Row("largest", largest_text(advice, found.settings))
     if advice.plan:
         yield Row("safer with", plan_text(advice))
-
-
-def _stages(bill: TrainingBill) -> str:
-    """Return the number of the fullest pipeline stage, and the peaks of the first and the last."""
-    peaks = (f"stage {one.number + 1} {memory(one.peak.n_bytes)}" for one in bill.stages)
-    return f"fullest pipeline stage: {bill.fullest.number + 1} ({', '.join(peaks)})"
 
 
 def _inference_rows(of_model: ModelBill, settings: BillSettings, *, alone: bool) -> Iterator[Row]:
@@ -123,7 +116,7 @@ def _inference_rows(of_model: ModelBill, settings: BillSettings, *, alone: bool)
     if of_model.gpu is not None and of_model.model.has_shape:
         how, context = settings.inference, settings.training.sequence
         most = most_served(of_model.model, how, of_model.gpu, context)
-        yield Row("largest" if alone else "", _served_text(most, how, context))
+        yield Row("largest" if alone else "", served_text(most, how, context))
 
 
 def _verdict(bill: Bill, gpu: Gpu | None, problem: str = "") -> Row:
@@ -158,26 +151,13 @@ def _host(host: HostBill, settings: BillSettings) -> Iterator[Row]:
     text = span(peak)
     if settings.training.gpus > 1:
         text += f" per node, {memory(peak.n_bytes / ranks)} for each of {ranks:,} processes"
-    fits = _host_fits(host.verdict)
+    fits = host_verdict_text(host.verdict)
     said = host.verdict.said
     style = "" if said == FITS else _STYLES.get(said, "yellow")
     yield Row("host RAM", f"{text}; peak: {moment(peak)}; {fits}", style)
     if host.page_cache.n_bytes > peak.n_bytes:
         cache = memory(host.page_cache.n_bytes)
         yield Row("", f"beside it page cache, up to {cache}, which the system can reclaim")
-
-
-def _host_fits(found: Verdict) -> str:
-    """Return whether a node has the memory, or what to set to see it."""
-    room = f"{memory(found.usable_bytes)} of {found.machine}"
-    if found.said == "unknown":
-        return "set --host-ram to see whether it fits"
-    if found.said == BARELY:
-        return f"fits in {room} by the estimate, not by the upper bound"
-    if found.said != DOES_NOT_FIT:
-        return f"{found.said.replace('fits', f'fits in {room}', 1)}"
-    options = f"; fits with {' '.join(found.together)}" if found.together else ""
-    return f"{found.said} in {room}{options}"
 
 
 def _disk(found: FullBill) -> Row:
@@ -206,94 +186,3 @@ def missing_disk_bytes(found: FullBill) -> int:
     if found.of_model is not None:
         to_write += found.of_model.checkpoints.high_bytes
     return max(0, to_write - disk.free_bytes)
-
-
-def _time(found: Compute, settings: BillSettings) -> str:
-    """Return time, GPU hours and cost, or why they are not known."""
-    tokens = f"{count(found.trained_tokens)} tokens"
-    steps = f"{plural(found.steps, 'step')} of {count(found.step_tokens)} tokens"
-    if found.seconds is None or found.gpu_hours is None:
-        return "; ".join((f"{tokens}: {steps}", *found.notes))
-    how = settings.training
-    text = f"{seconds(found.seconds)} for {tokens} at {how.mfu:.0%} MFU"
-    if how.gpus > 1:
-        text += f", {found.gpu_hours:,.0f} GPU hours"
-    if found.cost is not None:
-        text += f", cost {found.cost:,.2f}" if found.cost < 1000 else f", cost {found.cost:,.0f}"
-    return "; ".join((f"{text}; {steps}", *found.notes))
-
-
-def _model(model: Model) -> str:
-    family = f" ({model.family})" if model.name != model.family else ""
-    active = model.active_parameters
-    text = f"{model.name}{family}, {model.parameters:,} parameters"
-    return text + (f", {active:,} active per token" if active != model.parameters else "")
-
-
-def _training(settings: BillSettings, model: Model) -> str:
-    """Return the settings that decide the bill; of the others those that are not the default."""
-    how = settings.training
-    parts = [
-        precision_of(how), how.optimizer, f"micro batch {how.micro_batch:,}",
-        f"sequence {how.sequence:,}",
-    ]  # fmt: skip
-    parts += [f"checkpointing {how.checkpointing}"] if how.checkpointing != "none" else []
-    attention = model.style.attention(how.attention)
-    parts += [f"attention {attention}"] if attention != "flash" else []
-    parts += [f"{how.adapter} of rank {how.adapter_rank}"] if how.adapter != "none" else []
-    parts += [f"base {stored}"] if (stored := stored_note(model, how)) else []
-    parts += [f"{how.gpus:,} GPUs, {how.sharding}"] if how.gpus > 1 else []
-    parts += [f"offload {how.offload}"] if how.offload != "none" else []
-    return ", ".join(parts)
-
-
-def _inference(settings: BillSettings, model: Model) -> str:
-    how = settings.inference
-    context = how.context or settings.training.sequence
-    stored = model.stored.note if model.stored else "bf16"
-    weights = stored if how.weight_type == "auto" else how.weight_type
-    return (
-        f"weights {weights}, KV cache {how.kv_type}, batch {how.batch:,}, "
-        f"context {context:,}" + (f", {how.serving_gpus:,} GPUs" if how.serving_gpus > 1 else "")
-    )
-
-
-def _served_text(most: MostServed, how: InferenceSettings, context: int) -> str:
-    if not most.batch:
-        return "no batch fits at this context"
-    longest = "the model's maximum of " if most.is_bounded else "context "
-    return (
-        f"batch {most.batch:,} at context {how.context or context:,}; "
-        f"at batch {how.batch:,}, {longest}{most.context:,}"
-    )
-
-
-def plan_text(advice: Advice) -> str:
-    """Return the options that together make it fit, with the peak then."""
-    options = " ".join(option for step in advice.plan for option in step.options)
-    return f"{options} ({memory(advice.plan[-1].peak_bytes)})"
-
-
-def largest_text(advice: Advice, settings: BillSettings) -> str:
-    """Return the largest micro batch and the longest sequence that fit, as text."""
-    how = settings.training
-    most = "the model's maximum of " if advice.is_bounded else "sequence "
-    return (
-        f"micro batch {advice.largest_micro_batch:,} at sequence {how.sequence:,}; "
-        f"at micro batch {how.micro_batch:,}, {most}{advice.largest_sequence:,}"
-    )
-
-
-def moment(bill: Bill) -> str:
-    """Return the moment that a bill's title names after its place."""
-    name = bill.title.partition(": ")[2]
-    return _MOMENTS.get(name, name)
-
-
-def span(bill: Bill) -> str:
-    """Return the expected total with its bounds: `9.55 GiB (9.01 to 10.56)`."""
-    divisor, unit, digits = scale(bill.high_bytes, binary=True)
-    low, expected, high = (
-        f"{n / divisor:,.{digits}f}" for n in (bill.low_bytes, bill.n_bytes, bill.high_bytes)
-    )
-    return f"{expected} {unit}" if low == high else f"{expected} {unit} ({low} to {high})"

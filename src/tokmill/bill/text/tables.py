@@ -12,7 +12,7 @@ from tokmill.words.printable import printable
 from tokmill.words.units import scale
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+    from collections.abc import Collection, Iterable, Iterator, Sequence
 
     from rich.console import RenderableType
 
@@ -75,16 +75,14 @@ def rows_table(
     return table
 
 
-def total_rows(title: str, named: Callable[[Bill], str], bills: Sequence[Bill]) -> Table:
-    """Return the totals of bills of one place at several moments, in one unit."""
-    divisor, unit, digits = scale(max(bill.high_bytes for bill in bills) / _FINER, binary=True)
-    rows = (
-        (
-            named(bill),
-            *(_amount(n, divisor, digits) for n in (bill.low_bytes, bill.n_bytes, bill.high_bytes)),
-        )
-        for bill in bills
-    )
+def totals_table(title: str, bills: Sequence[tuple[str, Bill]]) -> Table:
+    """Return the totals of named bills of one place, in one unit."""
+    most = max(bill.high_bytes for _, bill in bills)
+    divisor, unit, digits = scale(most / _FINER, binary=True)
+    rows = []
+    for name, bill in bills:
+        bounds = (bill.low_bytes, bill.n_bytes, bill.high_bytes)
+        rows.append((name, *(_amount(n, divisor, digits) for n in bounds)))
     return rows_table(f"{title}, {unit}", _BOUNDS, rows)
 
 
