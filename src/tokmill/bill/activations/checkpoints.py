@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 CHECKPOINTS = Formula(
     "activations: inputs of checkpointed layers", "n * layers_kept * x * d / u",
     "torch.utils.checkpoint, not reentrant; seen on fake tensors",
-    "exact; with sequence parallelism not measured",
+    "exact; split by sequence parallelism: not measured",
 )  # fmt: skip
 MASK_HELD = kept("eager attention, checkpointed: one mask for all layers", "x * s")
 MASK_HELD_BOOL = kept("sdpa with a mask, checkpointed: one mask for all layers", "s")

@@ -26,15 +26,9 @@ LOSS_GRADIENTS = Formula(
 )
 CAPPED_LOGITS = Formula("tanh of the capped logits", "q * n * V", SEEN, "exact")
 FUSED_LOSS = Formula(
-    "fused loss: a chunk's logits, gradients of the hidden states and of the head",
-    "q * chunk * V + q * n * d + 2 * q * V * d",
+    "fused loss: a chunk's logits, gradients of the hidden states and of a trained head",
+    "q * chunk * V + q * n * d + 2 * q * P_head",
     "Liger-Kernel, fused_linear_cross_entropy: chunks of n * d / V tokens, to a power of two",
-    "not measured",
-)
-FUSED_LOSS_FROZEN = Formula(
-    "fused loss: a chunk's logits, gradients of the hidden states",
-    "q * chunk * V + q * n * d",
-    "Liger-Kernel, fused_linear_cross_entropy: a head that is not trained gets no gradient",
     "not measured",
 )
 PARALLEL_PROBABILITIES = Formula(
@@ -100,8 +94,8 @@ def forward_line(training: TrainingSettings, symbols: Mapping[str, float]) -> Li
     kind = _loss_kind(training)
     if kind == "fused":
         chunk = fused_chunk(symbols["n"], symbols["d"], symbols["V"])
-        formula = FUSED_LOSS if training.adapter == "none" else FUSED_LOSS_FROZEN
-        return formula.line({**symbols, "chunk": chunk})
+        head = symbols["V"] * symbols["d"] if training.adapter == "none" else 0
+        return FUSED_LOSS.line({**symbols, "chunk": chunk, "P_head": head})
     full = LOGITS_FP32 if symbols["q"] == FP32_BYTES else LOGITS_FORWARD
     return _FORWARD.get(kind, full).line(symbols)
 

@@ -56,7 +56,11 @@ def made_before(states: States, parts: Sequence[Part], at: int, *, first: bool) 
 
 def casts_before(states: States, parts: Sequence[Part], at: int, *, first: bool) -> int:
     """Return the elements of a layer's casts that are gone when part `at` is at its greatest."""
-    matrices = [held for held in states.tensors if held.tensor.kind == "linear"]
+    matrices = [
+        held
+        for held in states.tensors
+        if held.tensor.kind == "linear" and held.weight_bytes == FP32_BYTES
+    ]
     return sum(h.size for h in _passed(matrices, parts, at, _layer(states, first=first)))
 
 

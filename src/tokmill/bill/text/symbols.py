@@ -11,6 +11,7 @@ SYMBOLS: dict[str, tuple[str, str]] = {
     "P_cast": ("elements of fp32 matrices and biases that autocast casts", "elements"),
     "P_frozen": ("frozen elements that are not quantized, of `shards` ranks", "elements"),
     "P_gathered": ("elements that FSDP gathers at once", "elements"),
+    "P_head": ("elements of a trained head", "elements"),
     "P_layers": ("parameters of the layers that a token is multiplied with", "elements"),
     "P_linear": ("parameters of the matrices inside the layers, on one GPU (serving)", "elements"),
     "P_live": ("elements that ZeRO-3 keeps gathered", "elements"),
