@@ -30,7 +30,7 @@ GRADIENTS = Formula(
     "gradients",
     "q_gradient * P_trained / shards",
     ZERO,
-    "exact; upper bound: accumulated in a fp32 buffer besides",
+    "exact; upper bound: accumulated in a fp32 buffer besides (DeepSpeed's BF16_Optimizer)",
 )
 
 REFERENCE = Formula(
