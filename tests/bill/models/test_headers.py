@@ -56,6 +56,13 @@ def test_a_file_of_the_safetensors_library_is_read(tmp_path: Path) -> None:
     assert read_entries(tmp_path) == [Entry("w", "F32", (2, 3), 24)]
 
 
+def test_types_smaller_than_a_byte_and_without_a_number_are_read(tmp_path: Path) -> None:
+    packed = {"dtype": "F4", "shape": [4], "data_offsets": [0, 2]}
+    mask = {"dtype": "BOOL", "shape": [3], "data_offsets": [2, 5]}
+    found = read_entries(write_raw(tmp_path / "x.safetensors", {"w": packed, "m": mask}, data=5))
+    assert [entry.n_bytes for entry in found] == [2, 3]
+
+
 def test_the_tensors_themselves_are_not_read(tmp_path: Path) -> None:
     header, _ = header_of({"w": ("BF16", [1 << 20, 1 << 20])})
     path = write_raw(tmp_path / "x.safetensors", header)
@@ -130,6 +137,8 @@ GOOD = {"dtype": "F32", "shape": [2], "data_offsets": [0, 8]}
         ({"w": {**GOOD, "data_offsets": [0]}}, 8, None),
         ({"w": {**GOOD, "data_offsets": [0, 9]}}, 8, None),
         ({"w": {"dtype": "F32", "shape": [2]}}, 8, None),
+        ({"w": {**GOOD, "dtype": "F64"}}, 8, None),
+        ({"w": {**GOOD, "shape": [10**30]}}, 8, None),
     ],
 )
 def test_a_damaged_file_is_one_line(

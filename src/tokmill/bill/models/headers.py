@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -116,11 +117,18 @@ def _entry(path: Path, name: str, found: Mapping[str, Any], data_bytes: int) -> 
         start, stop = found["data_offsets"]
         entry = Entry(name, str(found["dtype"]), tuple(found["shape"]), stop - start)
         whole = all(type(n) is int and n >= 0 for n in (*entry.shape, start, entry.n_bytes))
+        whole = whole and entry.size * _bits(entry.dtype) == 8 * entry.n_bytes
     except (KeyError, TypeError, ValueError):
         whole = False
     if not whole or stop > data_bytes:
         raise _damaged(path, f"tensor {name!r} with {str(found)[:80]} in {data_bytes:,} B")
     return entry
+
+
+def _bits(dtype: str) -> int:
+    """Return the bits of an element: those in its name (F8_E4M3, BF16), or a byte (BOOL)."""
+    digits = re.search(r"\d+", dtype)
+    return int(digits[0]) if digits else 8
 
 
 def _damaged(path: Path, found: str) -> UsageError:

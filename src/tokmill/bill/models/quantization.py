@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 KEYS = ("quantization_config", "compression_config")
 KEPT_BYTES = 2.0
+BITS = (2, 3, 4, 8)
 _LIST_KEYS = ("modules_to_not_convert", "llm_int8_skip_modules", "ignore")
 _BOUNDARY = r"(?:(?<=\.)|(?=\.|$))"
 
@@ -105,10 +106,18 @@ def _pattern(name: str) -> str:
 
 def _grouped(bits: int, size: int, *, zeros: bool) -> Callable[[Tensor], float]:
     """Return the bytes of groups of `size` with a 16-bit scale; -1 is a group for a row."""
-    if bits not in (2, 3, 4, 8) or (size < 1 and size != -1):
-        raise ValueError(f"bits {bits}, group_size {size}")
+    _check(bits in BITS and (size == -1 or _is_count(size)), f"bits {bits}, group_size {size}")
     per_group = 2 + (bits / 8 if zeros else 0)
     return lambda tensor: bits / 8 + per_group / (tensor.n_in if size == -1 else size)
+
+
+def _check(holds: bool, found: str) -> None:
+    if not holds:
+        raise ValueError(found)
+
+
+def _is_count(found: object) -> bool:
+    return type(found) is int and found > 0
 
 
 def _group_note(method: str, bits: int, size: int) -> str:
@@ -156,8 +165,7 @@ def _fp8(config: Mapping[str, Any]) -> Method:
     if not block:
         return Method(Stored("fp8", "fp8, a scale for a matrix"), lambda _: 1.0, head)
     high, wide = block
-    if min(high, wide) < 1:
-        raise ValueError(f"weight_block_size {block}")
+    _check(_is_count(high) and _is_count(wide), f"weight_block_size {block}")
     stored = Stored("fp8", f"fp8, a scale for {high} x {wide}")
     return Method(stored, lambda tensor: 1 + _blocks(tensor, high, wide) * 4, head)
 
@@ -181,6 +189,7 @@ def _compressed(config: Mapping[str, Any]) -> Method | None:
     sizes = {"group": weights.get("group_size"), "channel": -1}
     kind = "fp8" if weights.get("type") == "float" else "int8" if bits == 8 else "int4"
     head = config.get("ignore") is not None
+    _check(bits in BITS, f"num_bits {bits}")
     if strategy == "tensor":
         note = f"compressed-tensors, {bits} bit, a scale for a matrix"
         return Method(Stored(kind, note), lambda _: bits / 8, head)

@@ -27,8 +27,8 @@ WEIGHTS = Formula(
     "every tensor once; a quantized type holds for the matrices inside the layers, while "
     "embedding, head, router and norms stay 16 bit (bitsandbytes, GPTQ, AWQ, vLLM's fp8); GGUF: "
     "llama.cpp's blocks (ggml-common.h) and its type of each tensor (llama-quant.cpp)",
-    "exact for fp32, bf16, fp16; AWQ, bitsandbytes, mxfp4, fp8 within 0.1 % of published files, "
-    "GGUF within 0.3 % (Q2_K files made before 2024 are 10 % larger)",
+    "exact for fp32, bf16, fp16 and gpt-oss's mxfp4; AWQ, GPTQ, bitsandbytes, GGUF within 0.3 % of "
+    "published files, fp8 0.01 %; Q2_K files of llama.cpp before 2024 are 10 % larger",
 )
 PREFILL = Formula(
     "activations of a layer (prompt)",
