@@ -240,5 +240,5 @@ def test_both_16_bit_types_are_refused_with_their_keys(tmp_path):
 
 def test_checkpoints_of_activations_may_lie_in_host_ram(tmp_path):
     found = read(tmp_path, {"activation_checkpointing": {"cpu_checkpointing": True}})
-    assert found.training["activation_offload"]
+    assert (found.training["checkpointing"], found.training["activation_offload"]) == ("full", True)
     assert found.not_read == ()

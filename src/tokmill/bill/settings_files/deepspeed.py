@@ -27,11 +27,14 @@ _ROWS = (
     Row("train_micro_batch_size_per_gpu", Section.whole, "micro_batch"),
     Row("gradient_accumulation_steps", Section.whole, "accumulation"),
     Row("tensor_parallel.autotp_size", Section.whole, "tensor_parallel"),
-    when("activation_checkpointing.cpu_checkpointing", "activation_offload", True),
+    Row(
+        "activation_checkpointing.cpu_checkpointing", Section.flag,
+        ("checkpointing", "activation_offload"), {True: ("full", True), False: (None, None)},
+    ),
     when("zero_optimization.cpu_offload", "offload", "optimizer"),
     when("zero_optimization.cpu_offload_params", "offload", "all"),
     Row("optimizer.type", Section.choice, ("optimizer", "optimizer_step"), _OPTIMIZERS),
-)
+)  # fmt: skip
 _BATCHES = ("train_micro_batch_size_per_gpu", "gradient_accumulation_steps", "train_batch_size")
 
 

@@ -85,10 +85,10 @@ class Findings:
                 self.not_read.append(table.shown(key))
                 continue
             value = value if row.values is None else row.values[value]
-            if isinstance(row.settings, str):
-                self.set(row.settings, value, table.where(key))
-            else:
-                self.training.update(zip(row.settings, value, strict=True))
+            several = not isinstance(row.settings, str)
+            names = row.settings if several else (row.settings,)
+            for name, one in zip(names, value if several else (value,), strict=True):
+                self.set(str(name), one, table.where(key))
 
     def set(self, name: str, value: Any, where: str) -> None:
         """Keep a value of a training setting, unless it is None; `where` is for the message.

@@ -1,7 +1,7 @@
-"""Parallelism: which settings contradict each other, and the tensors that a rank holds.
+"""Parallelism: the tensors that a rank works on, under tensor, expert and pipeline parallelism.
 
-A rank is a GPU with its process. Tensor, expert and pipeline parallelism decide what of the model
-a rank works on; how data-parallel ranks share the states of that is `states`' matter.
+A rank is a GPU with its process. How data-parallel ranks share the states of its tensors is in
+`sharding`.
 """
 
 from __future__ import annotations
