@@ -1,11 +1,12 @@
-"""Host RAM of loading a dataset, predicted and measured, over the whole matrix of ways to load it.
+"""Host RAM of loading a dataset, predicted and measured, over the matrix of ways to load it.
 
     python -m bench.host_ram DIR [SMALLER_DIR ...] --json bench/host_ram.json
     python -m bench.host_ram DIR --make 500e6          # first make a dataset with so many tokens
 
 Strategies x 0, 2, 4 workers x fork, spawn x with masks, without. A case that takes too much memory
-for this machine runs on the next, smaller dataset. A prediction holds within 5 % + 32 MiB.
-`most_tokens_read` in the JSON: so many are read, spread over the dataset; of lists, all.
+for this machine is skipped, and runs on the next, smaller dataset. A prediction holds within
+5 % + 32 MiB. The JSON holds what was measured; `comparisons` predicts it by the formulas of today.
+`most_tokens_read`: so many are read, spread over the dataset; of lists, all.
 """
 
 from __future__ import annotations
@@ -13,7 +14,6 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-import time
 from collections.abc import Iterator
 from dataclasses import replace
 from importlib.metadata import version
@@ -24,22 +24,19 @@ from typing import Any
 import numpy as np
 
 from bench.machine import described
-from tokmill.bill.dataset_size import dataset_size
+from tokmill.bill.dataset_size import DatasetSize
 from tokmill.bill.host_ram.machine import Machine
-from tokmill.bill.measuring.loading import (
-    MOST_TOKENS,
-    Comparison,
-    compare_loading,
-    has_torch,
-    measure_interpreter,
-)
+from tokmill.bill.measuring.comparison import Comparison, compare_loading, predict
+from tokmill.bill.measuring.loading import MOST_TOKENS, Measured, has_torch, measure_interpreter
 from tokmill.bill.measuring.machine import this_machine
+from tokmill.bill.measuring.process_tree import Usage
 from tokmill.dataset.layout import MANIFEST, shard_stem
 from tokmill.dataset.reader import read_manifest
 from tokmill.dataset.writer import ShardWriter
 from tokmill.settings.training import LOADING, TrainingSettings
 
 MIB = 1 << 20
+DATA = Path(__file__).with_suffix(".json")
 SHARDS = 4
 DOCUMENT = 1 << 14
 """Tokens of a document of a made dataset."""
@@ -107,9 +104,9 @@ def _write_manifest(directory: Path, shards: list[dict[str, Any]]) -> None:
 
 
 def cases(options: argparse.Namespace) -> Iterator[tuple[TrainingSettings, bool]]:
-    """Return the matrix; without workers there is no way to start them."""
-    for loading, workers, start, masked in product(
-        options.loading, options.workers, options.start, (False, True)
+    """Yield the matrix; without workers there is no way to start them."""
+    for loading, workers, start, masks in product(
+        options.loading, options.workers, options.start, options.masks
     ):
         if workers or start == options.start[0]:
             yield (
@@ -117,63 +114,83 @@ def cases(options: argparse.Namespace) -> Iterator[tuple[TrainingSettings, bool]
                     loading=loading, loader_workers=workers, start_method=start,
                     micro_batch=options.micro_batch, sequence=options.sequence,
                 ),
-                masked,
+                masks == "yes",
             )  # fmt: skip
 
 
 def compared(
     case: tuple[TrainingSettings, bool], directories: list[Path], machine: Machine, *, torch: bool
-) -> tuple[Path, Comparison]:
-    """Compare one case on the first dataset whose prediction fits into free memory."""
+) -> Iterator[Comparison]:
+    """Yield the comparisons of one case, up to the first dataset that fits into free memory."""
     training, masked = case
     for directory in directories:
         now = replace(machine, available_bytes=this_machine().available_bytes)
         manifest = read_manifest(directory)
         found = compare_loading(directory, manifest, training, now, torch=torch, masked=masked)
+        yield found
         if found.measured is not None:
-            break
-    return directory, found
+            return
 
 
-def row_of(directory: Path, found: Comparison, seconds: float) -> dict[str, Any]:
-    """Return a case as plain values, memory in bytes."""
-    training, measured = found.training, found.measured
-    size = dataset_size(read_manifest(directory))
+def row_of(found: Comparison, interpreter: int) -> dict[str, Any]:
+    """Return what was measured, as plain values; memory in bytes."""
+    training, size, measured = found.training, found.size, found.measured
     row: dict[str, Any] = {
         "loading": training.loading,
         "workers": training.loader_workers,
         "start_method": training.start_method if training.loader_workers else "",
-        "masked": found.masked,
+        "micro_batch": training.micro_batch,
+        "sequence": training.sequence,
+        "masked": size.mask,
         "tokens": size.tokens,
-        "dataset_bytes": size.tokens * (size.item_bytes + found.masked),
-        "moment": found.predicted.title,
-        "predicted": found.predicted.n_bytes,
-        "skipped": found.skipped,
+        "shards": size.shards,
+        "small_ids": round(size.small_ids, 4),
+        "interpreter": interpreter,
     }
-    if measured is not None:
-        row |= {
-            "measured": measured.peak.committed,
-            "anonymous": measured.peak.anonymous,
-            "shared": measured.peak.shared,
-            "file": max(usage.file for usage in measured.at.values()),
-            "steady": measured.at["read"].committed,
-            "difference": found.difference,
-            "holds": found.holds,
-            "looks_per_s": round(measured.looks_per_s),
-            "seconds": round(seconds, 1),
-        }
-    return row
+    if measured is None:
+        return row | {"skipped": found.skipped}
+    return row | {
+        "anonymous": measured.peak.anonymous,
+        "shared": measured.peak.shared,
+        "file": max(usage.file for usage in measured.at.values()),
+        "steady": measured.at["read"].committed,
+        "looks_per_s": round(measured.looks_per_s),
+    }
 
 
-def show(row: dict[str, Any]) -> None:
+def comparisons() -> list[Comparison]:
+    """Return the cases that are kept as data, predicted by the formulas of today."""
+    return [_comparison(row) for row in json.loads(DATA.read_text(encoding="utf-8"))["rows"]]
+
+
+def _comparison(row: dict[str, Any]) -> Comparison:
+    training = TrainingSettings(
+        loading=row["loading"], loader_workers=row["workers"],
+        start_method=row["start_method"] or "fork", micro_batch=row["micro_batch"],
+        sequence=row["sequence"],
+    )  # fmt: skip
+    size = DatasetSize(
+        "sft", row["tokens"], 1, 2, mask=row["masked"], shards=row["shards"],
+        largest_shard_tokens=row["tokens"] // row["shards"], small_ids=row["small_ids"],
+    )  # fmt: skip
+    predicted = predict(training, size, Machine(interpreter_bytes=row["interpreter"]))
+    if "skipped" in row:
+        return Comparison(training, size, predicted, None, row["skipped"])
+    peak = Usage(row["anonymous"], row["shared"], row["file"])
+    return Comparison(training, size, predicted, Measured({}, peak, row["looks_per_s"]))
+
+
+def show(found: Comparison) -> None:
     """Print a case as a row of Markdown, memory in MiB."""
-    name = [row["loading"], row["workers"], row["start_method"], "yes" if row["masked"] else "no"]
-    tokens = f"{row['tokens'] / 1e6:,.0f}"
-    if row["skipped"]:
-        cells = [*name, tokens, f"{row['predicted'] / MIB:,.0f}", row["skipped"]]
+    training, size, measured = found.training, found.size, found.measured
+    start = training.start_method if training.loader_workers else ""
+    cells = [training.loading, training.loader_workers, start, "yes" if size.mask else "no"]
+    cells += [f"{size.tokens / 1e6:,.0f}", f"{found.predicted.n_bytes / MIB:,.0f}"]
+    if measured is None:
+        cells.append(found.skipped)
     else:
-        shown = (f"{row[key] / MIB:,.0f}" for key in ("predicted", "measured", "difference"))
-        cells = [*name, tokens, *shown, "holds" if row["holds"] else "FAILS"]
+        cells += [f"{n / MIB:,.0f}" for n in (measured.peak.committed, found.difference)]
+        cells.append("holds" if found.holds else "FAILS")
     print("| " + " | ".join(map(str, cells)) + " |", flush=True)
 
 
@@ -185,6 +202,7 @@ def options_of(arguments: list[str]) -> argparse.Namespace:
     parser.add_argument("--loading", nargs="+", choices=LOADING, default=LOADING)
     parser.add_argument("--workers", type=int, nargs="+", default=[0, 2, 4])
     parser.add_argument("--start", nargs="+", choices=("fork", "spawn"), default=["fork", "spawn"])
+    parser.add_argument("--masks", nargs="+", choices=("no", "yes"), default=["no", "yes"])
     parser.add_argument("--micro-batch", type=int, default=64)
     parser.add_argument("--sequence", type=int, default=2048)
     parser.add_argument("--plain", action="store_true", help="without torch")
@@ -206,24 +224,21 @@ def main(arguments: list[str]) -> int:
             "difference", "")  # fmt: skip
     print("| " + " | ".join(head) + " |\n" + "|---" * len(head) + "|")
     report: dict[str, Any] = {
-        "schema": 1,
+        "schema": 2,
         "machine": {**described(), "versions": _versions(torch=torch)},
         "torch": torch,
-        "interpreter": interpreter,
-        "micro_batch": options.micro_batch,
-        "sequence": options.sequence,
         "most_tokens_read": MOST_TOKENS,
         "rows": [],
     }
+    failed = False
     for case in cases(options):
-        start = time.perf_counter()
-        directory, found = compared(case, options.directories, machine, torch=torch)
-        row = row_of(directory, found, time.perf_counter() - start)
-        show(row)
-        report["rows"].append(row)
-        if options.json:  # after each: the whole matrix takes an hour
-            options.json.write_text(json.dumps(report, indent=1) + "\n", encoding="utf-8")
-    return 1 if any(not row.get("holds", True) for row in report["rows"]) else 0
+        for found in compared(case, options.directories, machine, torch=torch):
+            show(found)
+            failed |= found.measured is not None and not found.holds
+            report["rows"].append(row_of(found, interpreter))
+            if options.json:  # after each: the whole matrix takes an hour
+                options.json.write_text(json.dumps(report, indent=1) + "\n", encoding="utf-8")
+    return int(failed)
 
 
 def _versions(*, torch: bool) -> dict[str, str]:

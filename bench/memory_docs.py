@@ -8,13 +8,12 @@ docs/formulas.md is what `tokmill memory --formulas` prints. Of docs/memory.md, 
 
 from __future__ import annotations
 
-import json
 import re
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from bench import memory_grid
+from bench import host_ram, memory_grid
 from bench.memory_grid import MIB
 from tokmill.bill.states.precision import SCHEMES
 from tokmill.bill.text.formulas import formulas_page
@@ -22,9 +21,10 @@ from tokmill.bill.text.formulas import formulas_page
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
+    from tokmill.bill.measuring.comparison import Comparison
+
 PAGE = Path(__file__).parents[1] / "docs" / "memory.md"
 FORMULAS = PAGE.with_name("formulas.md")
-HOST_RAM = Path(__file__).with_name("host_ram.json")
 _BLOCK = re.compile(r"<!-- (\S+): begin -->\n(.*?)<!-- \1: end -->", re.DOTALL)
 
 
@@ -102,28 +102,28 @@ def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 
 def _host_table() -> str:
     """Return the measured matrix of loading strategies; its predictions are those of its day."""
-    stored = json.loads(HOST_RAM.read_text(encoding="utf-8"))
     head = ("strategy", "ids", "cases", "measured, MiB", "greatest difference, MiB", "in percent")
-    groups: dict[tuple[str, int], list[dict[str, Any]]] = {}
-    for row in stored["rows"]:
-        groups.setdefault((row["loading"], row["tokens"]), []).append(row)
+    measured = [found for found in host_ram.comparisons() if found.measured is not None]
+    groups: dict[tuple[str, int], list[Comparison]] = {}
+    for found in measured:
+        groups.setdefault((found.training.loading, found.size.tokens), []).append(found)
     rows = []
-    for (loading, tokens), cases in groups.items():
-        sizes = [case["measured"] / MIB for case in cases]
-        worst = max(cases, key=lambda case: abs(case["difference"]))
-        share = max(abs(case["difference"]) / case["measured"] for case in cases)
+    for (loading, tokens), cases in sorted(groups.items()):
+        sizes = [found.measured.peak.committed for found in cases if found.measured]
+        differences = [found.difference for found in cases]
+        shares = [abs(one / size) for one, size in zip(differences, sizes, strict=True)]
         rows.append(
             (
                 loading,
                 f"{tokens / 1e6:,.0f} million",
                 str(len(cases)),
-                f"{min(sizes):,.0f} to {max(sizes):,.0f}",
-                f"{worst['difference'] / MIB:+.1f}",
-                f"{share:.1%}",
+                f"{min(sizes) / MIB:,.0f} to {max(sizes) / MIB:,.0f}",
+                f"{max(differences, key=abs) / MIB:+.1f}",
+                f"{max(shares):.1%}",
             )
         )
-    held = sum(case["holds"] for case in stored["rows"])
-    return f"{_table(head, rows)}\n\n{held} of {len(stored['rows'])} cases within 5 % + 32 MiB."
+    held = sum(found.holds for found in measured)
+    return f"{_table(head, rows)}\n\n{held} of {len(measured)} cases within 5 % + 32 MiB."
 
 
 BLOCKS: Mapping[str, Callable[[], str]] = {

@@ -1,13 +1,9 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 
-import pytest
-
-from bench.host_ram import cases, main, options_of
-
-DATA = Path(__file__).parents[2] / "bench" / "host_ram.json"
+from bench.host_ram import cases, comparisons, main, options_of
+from tokmill.settings.training import TrainingSettings
 
 
 def test_the_matrix_has_every_strategy_with_and_without_workers_and_masks():
@@ -16,19 +12,13 @@ def test_the_matrix_has_every_strategy_with_and_without_workers_and_masks():
     assert len(set(found)) == len(found)
 
 
-@pytest.fixture(scope="module")
-def rows() -> list[dict[str, object]]:
-    return json.loads(DATA.read_text())["rows"]
+def key(one: TrainingSettings, masked: bool) -> tuple[object, ...]:
+    return one.loading, one.loader_workers, one.start_method, masked
 
 
-def test_every_case_of_the_matrix_was_measured_and_holds(rows):
-    found = {(row["loading"], row["workers"], row["start_method"], row["masked"]) for row in rows}
-    expected = {
-        (one.loading, one.loader_workers, one.start_method if one.loader_workers else "", masked)
-        for one, masked in cases(options_of(["dir"]))
-    }
-    assert found == expected
-    assert [row for row in rows if not row.get("holds")] == []
+def test_the_kept_cases_have_the_whole_matrix():
+    kept = {key(one.training, one.size.mask) for one in comparisons() if one.measured is not None}
+    assert {key(*case) for case in cases(options_of(["dir"]))} - kept == set()
 
 
 def test_a_made_dataset_is_measured_and_kept_as_data(tmp_path, capsys):
@@ -40,4 +30,5 @@ def test_a_made_dataset_is_measured_and_kept_as_data(tmp_path, capsys):
     shown = capsys.readouterr().out
     assert shown.count("| holds |") == 2
     plain, masked = json.loads(kept.read_text())["rows"]
-    assert (plain["dataset_bytes"], masked["dataset_bytes"]) == (80_000, 120_000)
+    assert (plain["tokens"], plain["shards"]) == (masked["tokens"], 4) == (40_000, 4)
+    assert (plain["masked"], masked["masked"]) == (False, True)

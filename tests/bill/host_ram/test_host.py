@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from tokmill.bill.dataset_size import DatasetSize
+from tokmill.bill.dataset_size import DatasetSize, assumed_size
 from tokmill.bill.host_ram.host import HostBill, host_bill
 from tokmill.bill.host_ram.machine import MIB, Machine
 from tokmill.bill.models.load import model_from_config
@@ -40,6 +40,20 @@ def test_a_mapped_dataset_alone_is_batches_and_page_cache():
     assert found.page_cache.n_bytes == 3 * 10**9
     assert found.shared.n_bytes == 0
     assert found.verdict.said == "fits"
+
+
+def test_100_gb_are_page_cache_if_mapped_and_committed_if_copied():
+    training = TrainingSettings(sequence=2048, dataset_bytes=100 * 10**9, loader_workers=8)
+    size = assumed_size(training, vocabulary=50_257)
+    mapped = host_bill(None, training, size, MACHINE)
+    assert mapped.peak.n_bytes < (100 + 8 * 12 + 2) * MIB
+    (files,) = mapped.page_cache.lines
+    assert (files.low_bytes, files.n_bytes) == (0, 100 * 10**9)
+    spawned = replace(training, loading="read", start_method="spawn")
+    copied = host_bill(None, spawned, size, MACHINE).peak
+    held = {line.name: line.n_bytes for line in copied.lines}
+    assert held["token ids as in the files"] == 100 * 10**9
+    assert held["copies of the dataset in spawned workers"] == 8 * 100 * 10**9
 
 
 def test_the_peak_of_joined_shards_is_their_opening():

@@ -1,4 +1,4 @@
-"""Measure what loading a dataset takes in a child process, and compare it with the bill."""
+"""Measure the memory that loading a dataset takes in a child process."""
 
 from __future__ import annotations
 
@@ -11,13 +11,10 @@ import tempfile
 import threading
 import time
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import IO, TYPE_CHECKING, Any
 
-import numpy as np
-
 from tokmill.bill.dataset_size import dataset_size
-from tokmill.bill.host_ram.host import host_bill
 from tokmill.bill.measuring.child import MARKS, MODULE, Run
 from tokmill.bill.measuring.process_tree import MEASURING, Sampler, Usage
 from tokmill.errors import UsageError, WorkerError
@@ -27,11 +24,6 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
-    import numpy.typing as npt
-
-    from tokmill.bill.dataset_size import DatasetSize
-    from tokmill.bill.formula import Bill
-    from tokmill.bill.host_ram.machine import Machine
     from tokmill.settings.training import TrainingSettings
 
 
@@ -192,87 +184,3 @@ def _why(code: int, errors: str) -> str:
     if code == -9:
         said = ": killed by the system, most likely for lack of memory"
     return f"the measured trainer ended with code {code}{said}"
-
-
-ALLOWED_SHARE = 0.05
-ALLOWED_BYTES = 32 << 20
-"""A prediction holds within this share of what was measured and these bytes."""
-MOST_OF_AVAILABLE = 0.8
-"""Strategies predicted to take more of the free memory are not run: other programs could die."""
-
-_CACHED_INTEGERS = 257
-"""Python's integers below this exist once."""
-_SAMPLED_TOKENS = 1 << 14
-_SAMPLED_PLACES = 64
-
-
-@dataclass(frozen=True, slots=True)
-class Comparison:
-    """One strategy, predicted and measured; `measured` is None where `skipped` says why."""
-
-    training: TrainingSettings
-    masked: bool
-    predicted: Bill
-    measured: Measured | None
-    skipped: str = ""
-
-    @property
-    def difference(self) -> int:
-        """Bytes that were predicted too much; negative: too few."""
-        return self.predicted.n_bytes - self.measured.peak.committed if self.measured else 0
-
-    @property
-    def holds(self) -> bool:
-        """Return whether prediction and measurement agree within what is allowed."""
-        if self.measured is None:
-            return False
-        allowed = ALLOWED_SHARE * self.measured.peak.committed + ALLOWED_BYTES
-        return abs(self.difference) <= allowed
-
-
-def compare_loading(
-    directory: Path,
-    manifest: Mapping[str, Any],
-    training: TrainingSettings,
-    machine: Machine,
-    *,
-    torch: bool,
-    masked: bool,
-) -> Comparison:
-    """Predict and measure one strategy in one process with its workers, without a model.
-
-    Args:
-        directory: the dataset.
-        manifest: of that dataset.
-        training: strategy, workers and batches.
-        machine: with what a process takes that has only imported its packages; predictions above
-            what is available there are not run.
-        torch: whether torch's DataLoader is measured.
-        masked: whether masks are loaded.
-    """
-    run = run_of(directory, manifest, training, torch=torch, masked=masked)
-    predicted = predict(run, training, dataset_size(manifest), machine)
-    if predicted.n_bytes > MOST_OF_AVAILABLE * machine.available_bytes:
-        why = "too little memory is free to measure it"
-        return Comparison(training, run.masked, predicted, None, why)
-    return Comparison(training, run.masked, predicted, measure(run))
-
-
-def predict(run: Run, training: TrainingSettings, size: DatasetSize, machine: Machine) -> Bill:
-    """Return the bill of the moment at which a measured run takes most."""
-    alone = replace(training, gpus=1, sequence=run.sequence, pin_memory=False, offload="none")
-    small = small_ids(run) if training.loading == "lists" else 0.0
-    loaded = replace(size, mask=run.masked, weights=False, small_ids=small)
-    return host_bill(None, alone, loaded, machine).peak
-
-
-def small_ids(run: Run) -> float:
-    """Return the share of ids below 257, which Python stores once, from a spread sample."""
-    found = [_small(np.memmap(path, run.dtype, "r")) for path in run.paths]
-    return float(np.mean(found))
-
-
-def _small(ids: npt.NDArray[Any]) -> float:
-    places = np.linspace(0, max(len(ids) - _SAMPLED_TOKENS, 0), _SAMPLED_PLACES, dtype=np.int64)
-    shares = [np.mean(ids[place : place + _SAMPLED_TOKENS] < _CACHED_INTEGERS) for place in places]
-    return float(np.mean(shares))

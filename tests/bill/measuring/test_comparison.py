@@ -1,23 +1,15 @@
 from __future__ import annotations
 
 import sys
-from pathlib import Path
+from dataclasses import replace
 
 import pytest
 
-from tokmill.bill.dataset_size import dataset_size
+from tokmill.bill.dataset_size import DatasetSize, dataset_size
 from tokmill.bill.formula import Bill, Formula
 from tokmill.bill.host_ram.machine import Machine
-from tokmill.bill.measuring import loading
-from tokmill.bill.measuring.child import Run
-from tokmill.bill.measuring.loading import (
-    Comparison,
-    Measured,
-    compare_loading,
-    measure_interpreter,
-    predict,
-    small_ids,
-)
+from tokmill.bill.measuring.comparison import Comparison, compare_loading, predict, small_ids
+from tokmill.bill.measuring.loading import Measured, measure_interpreter, run_of
 from tokmill.bill.measuring.machine import this_machine
 from tokmill.bill.measuring.process_tree import Usage
 from tokmill.dataset.reader import read_manifest
@@ -30,10 +22,6 @@ LINUX = pytest.mark.skipif(sys.platform != "linux", reason="elsewhere only RSS i
 def machine() -> Machine:
     bare = measure_interpreter(torch=False)
     return Machine(available_bytes=this_machine().available_bytes, interpreter_bytes=bare)
-
-
-def run_of(directory: Path, training: TrainingSettings) -> Run:
-    return loading.run_of(directory, read_manifest(directory), training, torch=False, masked=False)
 
 
 @LINUX
@@ -56,7 +44,7 @@ def test_predictions_hold_with_numpy_alone(
     manifest = read_manifest(directory)
     found = compare_loading(directory, manifest, training, machine(), torch=False, masked=masked)
     assert found.holds, (found.predicted.n_bytes / MIB, found.measured)
-    assert found.masked == masked
+    assert found.size.mask == masked
 
 
 def test_what_takes_too_much_memory_is_not_run(make_dataset):
@@ -75,8 +63,8 @@ def test_a_prediction_is_of_one_process_without_what_is_not_measured(make_datase
     training = TrainingSettings(
         gpus=8, loading="lists", sequence=4, pin_memory=True, loader_workers=1
     )
-    run, size = run_of(directory, training), dataset_size(read_manifest(directory))
-    found = predict(run, training, size, Machine(interpreter_bytes=MIB))
+    size = replace(dataset_size(read_manifest(directory)), mask=False)
+    found = predict(training, size, Machine(interpreter_bytes=MIB))
     assert [line.n_bytes for line in found.lines] == [
         MIB, 12 * MIB, 8 * 40, 8 * 32, 16 * 4, 3 * 16 * 4
     ]  # fmt: skip
@@ -84,7 +72,9 @@ def test_a_prediction_is_of_one_process_without_what_is_not_measured(make_datase
 
 def test_the_share_of_small_ids_is_counted_over_all_shards(make_dataset):
     directory = make_dataset([256] * 30 + [257] * 10, [257] * 40)
-    assert small_ids(run_of(directory, TrainingSettings(sequence=4))) == 0.375
+    manifest, training = read_manifest(directory), TrainingSettings(sequence=4)
+    run = run_of(directory, manifest, training, torch=False, masked=False)
+    assert small_ids(run) == 0.375
 
 
 @pytest.mark.parametrize(
@@ -93,6 +83,7 @@ def test_the_share_of_small_ids_is_counted_over_all_shards(make_dataset):
 def test_a_prediction_holds_within_five_percent_and_32_mib(predicted: int, holds: bool):
     line = Formula("all", "x", "").line({"x": predicted * MIB})
     measured = Measured({}, Usage(anonymous=60 * MIB, shared=40 * MIB), 200.0)
-    found = Comparison(TrainingSettings(), False, Bill("", (line,)), measured)
+    size = DatasetSize("pretrain", 0, 0, 2)
+    found = Comparison(TrainingSettings(), size, Bill("", (line,)), measured)
     assert found.holds == holds
     assert found.difference == (predicted - 100) * MIB
