@@ -219,7 +219,9 @@ def test_a_plan_shows_the_same_bill_before_a_token_is_written(
     assert len(forecast) <= 10
     assert len(bill) <= 10
     assert re.search(r"^verdict +fits on T4 \(14\.57 GiB\)", outcome.out, re.MULTILINE)
-    assert re.match(r"more +tokmill memory with the same --config, --model and --gpu", bill[-1])
+    assert re.match(
+        r"more +tokmill memory --all, with the same --config, --model and --gpu$", bill[-1]
+    )
     assert not (tmp_path / "out").exists()
     planned = json.loads(tokmill(*words, "-c", tmp_path / "run.toml", "--json").out)
     assert planned["bill"]["schema"] == 1

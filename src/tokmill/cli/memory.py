@@ -41,15 +41,16 @@ def command(
     formulas: bool,
     **options: Any,
 ) -> None:
-    """Estimate GPU memory and host RAM for training and serving a model.
+    """Estimate GPU memory, host RAM, disk, time and cost of training or serving a model.
 
     Uses formulas only, no GPU, network or dataset. --explain shows those of this bill, --formulas
-    all of them.
+    all of them. Inference is billed if one of its settings is given, such as --context.
 
     \b
     Examples:
-      tokmill memory --model llama-3-8b --gpu H100 --precision pure-16 --checkpointing full
-      tokmill memory --model config.json --gpu 24GiB --adapter lora --weights nf4
+      tokmill memory --model llama-3-8b --gpu A100-80 --gpus 8 --sharding zero-3 --tokens 1B
+      tokmill memory --model config.json --gpu 24GiB --adapter qlora --sequence 4k
+      tokmill memory --model mixtral-8x7b --weight-type int4 --context 32k --gpu A6000
       tokmill memory --family llama --layers 8 --hidden 512 --heads 8 --ffn 1408 --vocabulary 6400
       tokmill memory --model llama-3-8b --gpus 8 --deepspeed ds_config.json --explain
       tokmill memory --model qwen2.5-7b --gpu 4090 --compare

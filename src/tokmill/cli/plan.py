@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from tokmill.settings.schema import Config
 
 
-_MORE = "tokmill memory with the same --config, --model and --gpu, and --all or --explain"
+_MORE = "tokmill memory --all, with the same --config, --model and --gpu"
 
 
 @click.command("plan")

@@ -66,6 +66,12 @@ def test_the_peak_of_gpu_memory_has_its_bounds_and_its_moment():
     )
 
 
+def test_a_model_without_a_shape_says_that_its_activations_are_not_included():
+    found = rows(model=ModelSettings(parameters=7_500_000_000), gpus=64, sharding="zero-2")
+    assert found[""].startswith("not included: activations, logits")
+    assert "" not in rows()
+
+
 def test_memory_is_that_of_one_gpu_where_there_are_several():
     assert " per GPU; peak: " in rows(gpus=4, sharding="zero-2")["GPU memory"]
     assert "per GPU" not in rows()["GPU memory"]

@@ -94,6 +94,8 @@ def _training_rows(found: FullBill, of_model: ModelBill) -> Iterator[Row]:
     yield _verdict(peak, of_model.gpu, "; ".join(_other_problems(found)))
     each = " per GPU" if found.settings.training.gpus > 1 else ""
     yield Row("GPU memory", f"{span(peak)}{each}; peak: {moment(peak)}")
+    if not of_model.model.has_shape:
+        yield Row("", f"not included: {'; '.join(peak.leaves_out)}", "yellow")
     if len(of_model.training.stages) > 1:
         yield Row("", stages_text(of_model.training))
     if advice is None:
