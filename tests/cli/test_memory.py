@@ -244,3 +244,44 @@ def test_alternatives_are_compared_side_by_side(tokmill: Callable[..., Any]) -> 
     wrong = tokmill(*GPT2, "--compare", "colour")
     assert wrong.code == 2
     assert "compare: 'colour' has no built-in values" in wrong.err
+
+
+def a_config(tmp_path: Path, quantization: dict[str, Any]) -> str:
+    shape = {"num_hidden_layers": 2, "hidden_size": 256, "num_attention_heads": 4}
+    widths = {"intermediate_size": 512, "vocab_size": 1000}
+    config = {"model_type": "llama", **shape, **widths, "quantization_config": quantization}
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    return str(tmp_path)
+
+
+def test_the_quantization_of_a_models_files_is_on_the_first_screen(
+    tmp_path: Path, tokmill: Callable[..., Any]
+) -> None:
+    model = a_config(tmp_path, {"quant_method": "awq", "bits": 4, "group_size": 128})
+    served = tokmill("memory", "--model", model, "--context", "100").out
+    assert "weights AWQ, 4 bit, groups of 128 (quantization_config)" in " ".join(served.split())
+    trained = tokmill("memory", "--model", model, "--adapter", "lora").out
+    assert "base AWQ, 4 bit, groups of 128 (quantization_config)" in " ".join(trained.split())
+    asked = tokmill("memory", "--model", model, "--context", "100", "--weight-type", "bf16").out
+    assert "weights bf16" in asked
+
+
+def test_a_quantization_that_is_not_read_is_a_note_on_the_first_screen(
+    tmp_path: Path, tokmill: Callable[..., Any]
+) -> None:
+    out = tokmill("memory", "--model", a_config(tmp_path, {"quant_method": "hqq"})).out
+    assert "quantization_config of hqq is not read: weights are billed in 16 bit" in " ".join(
+        out.split()
+    )
+
+
+@pytest.mark.parametrize("part", ["gpu", "inference"])
+def test_a_number_of_parameters_never_simply_fits(part: str, tokmill: Callable[..., Any]) -> None:
+    words = ("memory", "--parameters", "1.5B", "--gpu", "H200", "--only", part)
+    verdict = tokmill(*words).out.splitlines()[0]
+    missing = {"gpu": "activations and logits", "inference": "KV cache and activations"}[part]
+    assert verdict.split(maxsplit=1)[1].startswith(f"unknown: without {missing} it fits on H200")
+    assert tokmill("memory", "--parameters", "1T", "--gpu", "T4").out.split()[1:3] == [
+        "does",
+        "not",
+    ]

@@ -16,6 +16,14 @@ LLAMA_3_8B = {
 }  # fmt: skip
 # Files on the Hub, in GB.
 FILES = {"q4_0": 4.66, "q4_k_m": 4.92, "q5_k_m": 5.73, "q6_k": 6.60, "q8_0": 8.54}
+# Files of bartowski on the Hub, in GB, which were looked up after the rules had been written.
+HELD_OUT = {
+    "mixtral-8x22b": {
+        "q5_k_m": 99.96, "q5_k_s": 96.97, "q4_k_m": 85.58, "q4_k_s": 80.47, "q3_k_m": 67.78,
+        "q2_k": 52.10,
+    },
+    "gemma-2-9b": {"q8_0": 9.82},
+}  # fmt: skip
 # Bits per weight, from the README of llama.cpp's quantize.
 LLAMA_2 = {
     "llama-2-7b": {"q3_k_m": 3.91, "q4_k_s": 4.58, "q4_k_m": 4.84, "q5_k_s": 5.52, "q5_k_m": 5.68},
@@ -42,6 +50,16 @@ def test_llama_3_is_within_0_3_percent_of_what_llama_quantize_prints(
 @pytest.mark.parametrize(("file", "gigabytes"), FILES.items())
 def test_llama_3_is_within_0_3_percent_of_files_on_the_hub(file: str, gigabytes: float) -> None:
     assert size(model("llama-3-8b"), file) / 1e9 == pytest.approx(gigabytes, rel=0.003)
+
+
+@pytest.mark.parametrize(
+    ("name", "file", "gigabytes"),
+    [(name, file, size) for name, files in HELD_OUT.items() for file, size in files.items()],
+)
+def test_files_that_shaped_no_rule_are_within_0_03_percent(
+    name: str, file: str, gigabytes: float
+) -> None:
+    assert size(model(name), file) / 1e9 == pytest.approx(gigabytes, rel=0.0003)
 
 
 @pytest.mark.parametrize(
