@@ -67,8 +67,9 @@ LATENT_HEADS = Formula(
 def attention(at: Situation) -> Part:
     """Return the part of a layer that attends, with its norms and projections."""
     style = at.style
+    first = norm(at) if style.norms_before else ()
     saved = (
-        *(norm(at) if style.norms_before else ()),
+        *first,
         *inputs(at, style.inputs[0]),
         *adapter_rows(at, "attention", ATTENDED),
         *head_norms(at),
@@ -77,7 +78,16 @@ def attention(at: Situation) -> Part:
         *dropout(at),
     )
     left, gradients = _backward(at, saved)
-    return Part("attention", "attention", saved, left, gradients, at.model.layers, _own_input(at))
+    return Part(
+        "attention",
+        "attention",
+        saved,
+        left,
+        gradients,
+        at.model.layers,
+        shared=_own_input(at),
+        not_first=() if at.trained else first,
+    )
 
 
 def _own_input(at: Situation) -> Formula | None:
