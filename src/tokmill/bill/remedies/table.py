@@ -153,11 +153,9 @@ def _sharding(*stages: int) -> Candidates:
 
     def candidates(case: Case) -> Iterator[Changes]:
         training = case.training
-        if state_ranks(training) == 1:
-            return
-        for stage in stages:
-            if _stage(training) < stage:
-                megatron = training.framework == "megatron"
+        megatron = training.framework == "megatron"
+        for stage in stages if state_ranks(training) > 1 else ():
+            if _stage(training) < stage and not (megatron and stage > 1):
                 yield {"sharding": "distributed-optimizer" if megatron else f"zero-{stage}"}
 
     return candidates

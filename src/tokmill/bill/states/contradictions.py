@@ -176,6 +176,8 @@ def _of_megatron(model: Model, training: TrainingSettings) -> Iterator[str]:
         )
     if training.precision == "amp":
         yield "precision: amp needs framework hf; Megatron-LM has no autocast, choose mixed-18"
+    if training.optimizer in ("adamw-8bit", "adafactor"):
+        yield f"optimizer: {training.optimizer} needs framework hf; choose adamw"
     if training.attention == "sdpa-mask":
         yield "attention: sdpa-mask needs framework hf; choose flash or eager"
     if training.checkpointing == "selective" and training.attention != "eager":
