@@ -12,6 +12,7 @@ from tokmill.bill.gpus import Gpu, find_gpu
 from tokmill.bill.host_ram.machine import Machine
 from tokmill.bill.models.load import load_model
 from tokmill.bill.models.model import Attention, Experts, Model, Tensor
+from tokmill.bill.throughput import step_time
 from tokmill.settings.inference import InferenceSettings
 from tokmill.settings.model import ModelSettings
 from tokmill.settings.training import TrainingSettings
@@ -135,7 +136,7 @@ def test_time_is_executed_operations_at_the_share_of_the_peak():
     [
         (None, "amp", "the GPU is not known"),
         (Gpu("24GiB", 24 << 30), "amp", "the GPU is not known"),
-        (find_gpu("4090"), "fp32", "only the peak in 16 bit is known; precision is fp32"),
+        (Gpu("old", 24 << 30, flops=1e12), "fp32", "the GPU is not known"),
     ],
 )
 def test_no_time_is_given_without_a_peak_that_applies(gpu, precision, why):
@@ -212,6 +213,30 @@ def of_settings(model: dict[str, Any], training: dict[str, Any]) -> Compute:
     assert of_model.compute is not None
     assert of_model.compute.trained_tokens == tokens
     return of_model.compute
+
+
+def test_fp32_is_as_slow_as_its_own_peak():
+    fp32, amp = (
+        compute(a_model(UP), TrainingSettings(precision=name, sequence=10), a_dataset(), T4)
+        for name in ("fp32", "amp")
+    )
+    assert fp32.seconds is not None
+    assert amp.seconds is not None
+    assert fp32.seconds / amp.seconds == pytest.approx(65 / 8.1)
+
+
+def test_time_by_roofline_is_that_of_its_steps():
+    model = load_model(ModelSettings(name="gpt2"))
+    training = TrainingSettings(throughput="roofline", sequence=1024, micro_batch=4, gpus=8)
+    found = compute(model, training, a_dataset(10 * 4 * 8 * 1024), find_gpu("A100"))
+    flop = found.operations / 10
+    assert found.seconds == pytest.approx(
+        10 * step_time(model, training, find_gpu("A100"), flop).seconds
+    )
+    assert found.notes == ()
+
+
+T4 = find_gpu("T4")
 
 
 def test_tokens_per_parameter_stand_beside_chinchillas_twenty():

@@ -90,7 +90,7 @@ def test_json_is_plain_and_has_the_same_keys_whatever_is_there(found: FullBill):
     assert json.dumps(plain)
     assert list(plain) == [
         "schema", "settings", "notes", "not_read", "model", "gpu", "training", "inference",
-        "advice", "compute", "long_documents", "host", "disk",
+        "advice", "compute", "long_documents", "decoding_tokens_per_second", "host", "disk",
     ]  # fmt: skip
     assert list(plain["disk"]) == [
         "directory", "free_bytes", "dataset", "found", "additions", "checkpoints"

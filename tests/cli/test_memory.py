@@ -148,7 +148,7 @@ def test_json_is_one_object_with_a_schema_whose_lines_add_up(tokmill: Callable[.
     assert found["schema"] == 1
     assert set(found) == {
         "schema", "settings", "notes", "not_read", "model", "gpu", "training", "inference",
-        "advice", "compute", "long_documents", "host", "disk",
+        "advice", "compute", "long_documents", "decoding_tokens_per_second", "host", "disk",
     }  # fmt: skip
     assert found["model"]["parameters"] == 124_439_808
     assert sum(found["model"]["by_module"].values()) == 124_439_808

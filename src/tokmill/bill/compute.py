@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING
 
 from tokmill.bill.formula import Formula
 from tokmill.bill.states.parallel import data_parallel
+from tokmill.bill.states.precision import scheme_of
+from tokmill.bill.throughput import step_time
 
 if TYPE_CHECKING:
     from tokmill.bill.dataset_size import DatasetSize
@@ -118,7 +120,8 @@ def compute(
 ) -> Compute:
     """Return steps, operations, time and cost of training the model on the dataset.
 
-    `training` is settled. Time is that of executed operations at `training.mfu` of the peak.
+    `training` is settled. Time is that of executed operations at `training.mfu` of the peak, or
+    with `throughput` roofline that of `throughput.step_time`.
     """
     sequence = training.sequence
     step_sequences = training.micro_batch * training.accumulation * data_parallel(training)
@@ -126,7 +129,7 @@ def compute(
     per_token, again = operations_per_token(model, training, sequence)
     trained = round(dataset.train_tokens * training.epochs)
     executed = (per_token + again) * trained
-    seconds, notes = _seconds(executed, training, gpu)
+    seconds, notes = _seconds(executed, trained, step_sequences * sequence, model, training, gpu)
     hours = None if seconds is None else seconds * training.gpus / 3600
     if per_epoch == 0:
         notes = (*notes, f"the dataset is smaller than a step of {step_sequences:,} sequences")
@@ -238,12 +241,20 @@ def _sequences(dataset: DatasetSize, sequence: int) -> int:
 
 
 def _seconds(
-    operations: float, training: TrainingSettings, gpu: Gpu | None
+    operations: int,
+    tokens: int,
+    step_tokens: int,
+    model: Model,
+    training: TrainingSettings,
+    gpu: Gpu | None,
 ) -> tuple[float | None, tuple[str, ...]]:
-    if gpu is None or not gpu.flops:
+    """Return the time that all GPUs take for the operations of so many tokens, and notes on it."""
+    peak = 0.0 if gpu is None else gpu.peak(scheme_of(training).computed)
+    if gpu is None or not peak:
         return None, (
             "no time estimate: the peak FLOP/s of the GPU is not known; give --gpu a name",
         )
-    if training.precision == "fp32":
-        return None, ("no time estimate: only the peak in 16 bit is known; precision is fp32",)
-    return operations / (training.mfu * gpu.flops * training.gpus), ()
+    if training.throughput == "roofline":
+        step = step_time(model, training, gpu, operations / max(1, tokens) * step_tokens)
+        return tokens / step_tokens * step.seconds, step.notes
+    return operations / (training.mfu * peak * training.gpus), ()

@@ -12,12 +12,13 @@ from tokmill.bill.host_ram.host import host_bill
 from tokmill.bill.host_ram.machine import Machine
 from tokmill.bill.measuring.machine import this_machine
 from tokmill.bill.models.load import load_model
-from tokmill.bill.notes import model_notes, stored_notes, training_notes
+from tokmill.bill.notes import model_notes, training_notes
 from tokmill.bill.on_disk import assumed_disk
 from tokmill.bill.remedies.advice import advise
 from tokmill.bill.serving.inference import inference_bill
 from tokmill.bill.settled import settled
 from tokmill.bill.states.checkpoints import checkpoint_bill
+from tokmill.bill.throughput import decoding_speed
 from tokmill.bill.training_bill import training_bill
 
 if TYPE_CHECKING:
@@ -33,6 +34,10 @@ if TYPE_CHECKING:
     from tokmill.bill.training_bill import TrainingBill
 
 SCHEMA = 1
+_MODEL_KEYS = (
+    "model", "gpu", "training", "inference", "advice", "compute", "long_documents",
+    "decoding_tokens_per_second",
+)  # fmt: skip
 _ANY_VOCABULARY = 1 << 16
 """Vocabulary of a dataset that does not exist yet; any parallelism can split it."""
 
@@ -58,7 +63,7 @@ class ModelBill:
     """GPU memory of training and serving, checkpoints, and advice.
 
     `gpu` is None without a GPU, `advice` also for a model without a shape; `compute` and
-    `long_documents` are None without a dataset.
+    `long_documents` are None without a dataset. `decoding`: tokens per second of inference at most.
     """
 
     model: Model
@@ -69,6 +74,7 @@ class ModelBill:
     advice: Advice | None
     compute: Compute | None
     long_documents: LongDocuments | None
+    decoding: float | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,8 +140,7 @@ def set_up(
     if model is not None:
         context = settings.inference.context
         found = model_notes(model, sequence=training.sequence, context=context, ids=vocabulary)
-        trains = (*training_notes(training, gpu), *stored_notes(model, training))
-        notes = (*settings.notes, *model.warnings, *found, *(trains if settings.trains else ()))
+        notes = (*settings.notes, *model.warnings, *found, *training_notes(training, gpu))
         settings = replace(settings, notes=notes)
     machine = (machine or this_machine()).for_training(training)
     return Setup(settings, model, disk, gpu, machine)
@@ -181,23 +186,24 @@ def check(settings: BillSettings) -> None:
 def _of_model(model: Model, setup: Setup) -> ModelBill:
     settings, size, gpu = setup.settings, setup.size, setup.gpu
     training = settings.training
+    inference = inference_bill(model, settings.inference, context=training.sequence)
     return ModelBill(
         model,
         training_bill(model, training),
-        inference_bill(model, settings.inference, context=training.sequence),
+        inference,
         checkpoint_bill(model, training),
         gpu,
         advise(model, training, gpu) if gpu and model.has_shape else None,
         None if size is None else compute(model, training, size, gpu),
         long_documents(size, training.sequence) if size and size.length_histogram else None,
+        None if gpu is None else decoding_speed(model, inference, settings.inference.batch, gpu),
     )
 
 
 def _model_json(found: ModelBill | None) -> dict[str, Any]:
     """Return the costs of a model; without a model, the same keys with null."""
     if found is None:
-        keys = ("model", "gpu", "training", "inference", "advice", "compute", "long_documents")
-        return dict.fromkeys(keys)
+        return dict.fromkeys(_MODEL_KEYS)
     model = found.model
     return {
         "model": {
@@ -213,6 +219,7 @@ def _model_json(found: ModelBill | None) -> dict[str, Any]:
         "advice": _plain(found.advice),
         "compute": _plain(found.compute),
         "long_documents": _plain(found.long_documents),
+        "decoding_tokens_per_second": found.decoding,
     }
 
 

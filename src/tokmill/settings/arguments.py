@@ -181,6 +181,8 @@ class _Training(TypedDict, total=False):
     pin_memory: bool
     fragmentation: float
     mfu: float
+    link_bandwidth: Amount
+    throughput: str
     epochs: float
     tokens: Amount
     dataset_bytes: Amount

@@ -26,7 +26,7 @@ def text(
         ("gpu", ["parameters", "GPU memory at the peak, ", "GPU memory at each moment"]),
         ("host", ["host RAM per node at the peak, ", "host RAM at each moment"]),
         ("disk", ["disk: the dataset", "disk: checkpoints", "disk: optional", "lengths, tokens"]),
-        ("time", ["training on this dataset"]),
+        ("time", ["training"]),
         ("inference", ["parameters", "GPU memory, inference: 1 x 1,024 tokens"]),
     ],
 )

@@ -25,7 +25,7 @@ def test_every_symbol_with_a_meaning_is_used():
 def test_symbols_are_sorted_and_have_units_of_a_few_kinds():
     assert list(SYMBOLS) == sorted(SYMBOLS)
     assert {unit for _, unit in SYMBOLS.values()} == {
-        "", "B", "B per element", "B per token", "elements", "tokens", "sequences"
+        "", "B", "B per element", "B per token", "B/s", "elements", "tokens", "sequences"
     }  # fmt: skip
 
 

@@ -126,6 +126,20 @@ def test_a_pipeline_names_its_fullest_stage_and_the_peaks_of_both_ends():
     )
 
 
+def test_decoding_is_as_fast_as_the_memory_of_the_gpu():
+    served = {"inference": InferenceSettings(context=512, batch=4)}
+    text = rows(parts=("inference",), gpu="H100", asked=served)["decoding"]
+    read = 2 * 124_439_808 + 2 * 12 * 768 * 2 * 512 * 4
+    speed = f"{4 * 3350e9 / read:,.0f}"
+    assert text == f"at most {speed} tokens per second, by memory bandwidth"
+
+
+def test_time_has_its_basis():
+    how = {"gpu": "H100", "tokens": 10**9}
+    assert "at 40% MFU" in rows(parts=("time",), **how)["time"]
+    assert "by roofline" in rows(parts=("time",), throughput="roofline", **how)["time"]
+
+
 def test_inference_is_shown_when_it_is_asked_for():
     assert "inference" not in rows()
     served = {"asked": {"inference": InferenceSettings(context=512, batch=4)}}

@@ -46,8 +46,6 @@ class Part:
 
     Then `left` are the kept ones that are still there, and `gradients` stand beside them.
     `n_layers` have the part. `shared` is the row that is the layer's input itself, not a copy.
-    `not_first`, which `saved` begins with, are rows that the model's first layer lacks: its input
-    needs no gradient.
     """
 
     name: str
@@ -57,7 +55,6 @@ class Part:
     gradients: Rows
     n_layers: int
     shared: Formula | None = None
-    not_first: Rows = ()
 
 
 def inputs(at: Situation, linears: int) -> Rows:

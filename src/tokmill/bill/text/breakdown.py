@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from rich.text import Text
 
 from tokmill.bill.text.disk import disk_tables, lengths_table
-from tokmill.bill.text.phrases import moment
+from tokmill.bill.text.phrases import moment, speed_text
 from tokmill.bill.text.tables import bill_view, rows_table, totals_table
 from tokmill.bill.verdict import FITS
 from tokmill.words.plural import plural
@@ -113,14 +113,14 @@ def _offers(offers: Iterable[Offer]) -> RenderableType:
 
 
 def _time_table(found: ModelBill, settings: BillSettings) -> Iterator[RenderableType]:
-    if found.compute is not None and found.long_documents is not None:
+    if found.compute is not None:
         rows = _compute_rows(found.compute, found.long_documents, settings)
         yield Text("")
-        yield rows_table("training on this dataset", ("",), rows, words=("",))
+        yield rows_table("training", ("",), rows, words=("",))
 
 
 def _compute_rows(
-    found: Compute, long: LongDocuments, settings: BillSettings
+    found: Compute, long: LongDocuments | None, settings: BillSettings
 ) -> Iterable[tuple[str, str]]:
     how = settings.training
     yield (
@@ -136,10 +136,16 @@ def _compute_rows(
     epochs = "epoch" if how.epochs == 1 else "epochs"
     yield ("FLOP", f"{found.operations_with_recompute:.3g} in {how.epochs:g} {epochs}")
     if found.seconds is not None:
-        yield ("time", f"about {seconds(found.seconds)} at {how.mfu:.0%} MFU")
-    yield (
-        f"documents over {plural(long.context, 'token')}",
-        f"about {long.documents:,} ({long.share:.1%}), with {count(long.tokens_beyond)} tokens "
-        "over that length",
-    )
+        yield ("time", f"about {seconds(found.seconds)} {speed_text(how)}")
+    if found.gpu_hours is not None:
+        yield ("GPU hours", f"{found.gpu_hours:,.0f}")
+    if found.tokens_per_second is not None:
+        each = found.tokens_per_second / how.gpus
+        yield ("tokens per second", f"{found.tokens_per_second:,.0f}, {each:,.0f} per GPU")
+    if long is not None:
+        yield (
+            f"documents over {plural(long.context, 'token')}",
+            f"about {long.documents:,} ({long.share:.1%}), with {count(long.tokens_beyond)} tokens "
+            "over that length",
+        )
     yield from (("note", note) for note in found.notes)

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from tokmill.bill.remedies.served import MostServed
     from tokmill.bill.training_bill import TrainingBill
     from tokmill.settings.inference import InferenceSettings
+    from tokmill.settings.training import TrainingSettings
 
 _PARALLEL = ("tensor", "pipeline", "context", "expert")
 _MOMENTS = {
@@ -30,6 +31,11 @@ _MOMENTS = {
 """Words for moments that need more of them than their names."""
 
 
+def speed_text(training: TrainingSettings) -> str:
+    """Return the basis of a time."""
+    return "by roofline" if training.throughput == "roofline" else f"at {training.mfu:.0%} MFU"
+
+
 def time_text(found: Compute, settings: BillSettings) -> str:
     """Return time, GPU hours and cost, or why they are not known."""
     tokens = f"{count(found.trained_tokens)} tokens"
@@ -37,7 +43,7 @@ def time_text(found: Compute, settings: BillSettings) -> str:
     if found.seconds is None or found.gpu_hours is None:
         return "; ".join((f"{tokens}: {steps}", *found.notes))
     how = settings.training
-    text = f"{seconds(found.seconds)} for {tokens} at {how.mfu:.0%} MFU"
+    text = f"{seconds(found.seconds)} for {tokens} {speed_text(how)}"
     if how.gpus > 1:
         text += f", {found.gpu_hours:,.0f} GPU hours"
     if found.cost is not None:

@@ -22,7 +22,7 @@ from tokmill.bill.text.phrases import (
     training_text,
 )  # fmt: skip
 from tokmill.bill.verdict import BARELY, DOES_NOT_FIT, FITS
-from tokmill.words.units import memory, size
+from tokmill.words.units import count, memory, size
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator
@@ -119,6 +119,9 @@ def _inference_rows(of_model: ModelBill, settings: BillSettings, *, alone: bool)
         how, context = settings.inference, settings.training.sequence
         most = most_served(of_model.model, how, of_model.gpu, context)
         yield Row("largest" if alone else "", served_text(most, how, context))
+    if of_model.decoding is not None:
+        text = f"at most {count(of_model.decoding)} tokens per second, by memory bandwidth"
+        yield Row("decoding" if alone else "", text)
 
 
 def _verdict(bill: Bill, gpu: Gpu | None, problem: str = "") -> Row:

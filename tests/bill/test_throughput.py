@@ -1,0 +1,172 @@
+"""Throughput by roofline, compared with published trainings."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tokmill import bill
+from tokmill.bill.gpus import Gpu, find_gpu
+from tokmill.bill.models.load import load_model
+from tokmill.bill.throughput import decoding_speed, step_time
+from tokmill.settings.model import ModelSettings
+from tokmill.settings.training import TrainingSettings
+
+MPT = {
+    "70b": (80, 8192, 64),
+    "30b": (48, 7168, 56),
+    "13b": (40, 5120, 40),
+    "7b": (32, 4096, 32),
+    "3b": (32, 2560, 20),
+    "1b": (24, 2048, 16),
+    "760m": (24, 1536, 12),
+    "125m": (12, 768, 12),
+}
+"""Layers, hidden size and heads of MosaicML's models."""
+
+
+def per_gpu(**settings: Any) -> float:
+    found = bill.of(throughput="roofline", tokens="10B", **settings).of_model
+    assert found is not None
+    assert found.compute is not None
+    assert found.compute.tokens_per_second is not None
+    return found.compute.tokens_per_second / settings["gpus"]
+
+
+@pytest.mark.parametrize(
+    ("model", "sequence", "gpus", "gpu", "micro_batch", "accumulation", "full", "measured"),
+    [
+        ("70b", 2048, 64, "H100", 8, 4, True, 1039),
+        ("30b", 8192, 8, "H100", 1, 21, True, 1384),
+        ("30b", 2048, 32, "H100", 14, 3, True, 2308),
+        ("13b", 4096, 8, "H100", 10, 3, True, 4717),
+        ("13b", 2048, 64, "H100", 2, 1, False, 4800),
+        ("7b", 8192, 8, "H100", 8, 2, True, 6935),
+        ("3b", 2048, 16, "H100", 10, 3, False, 24142),
+        ("1b", 2048, 8, "H100", 14, 1, False, 45455),
+        ("760m", 2048, 8, "H100", 24, 2, False, 63147),
+        ("70b", 2048, 64, "A100 80GB", 8, 4, True, 410),
+        ("30b", 8192, 8, "A100 80GB", 1, 21, True, 574),
+        ("30b", 2048, 8, "A100 80GB", 3, 21, True, 916),
+        ("13b", 2048, 8, "A100 80GB", 2, 3, False, 2262),
+        ("7b", 4096, 8, "A100 80GB", 16, 2, True, 3684),
+        ("3b", 4096, 8, "A100 80GB", 5, 6, False, 9457),
+        ("1b", 2048, 8, "A100 80GB", 14, 4, False, 20513),
+        ("125m", 512, 8, "A100 80GB", 128, 2, False, 165681),
+    ],
+)
+def test_mosaicml_measured_nearly_the_roofline(
+    model, sequence, gpus, gpu, micro_batch, accumulation, full, measured
+):
+    """llm-foundry, scripts/train/benchmarking: tokens per second and GPU, FSDP, bf16 autocast."""
+    layers, hidden, heads = MPT[model]
+    found = per_gpu(
+        family="gpt2", layers=layers, hidden=hidden, heads=heads, ffn=4 * hidden,
+        vocabulary=50368, positions=sequence, sequence=sequence, gpu=gpu, gpus=gpus,
+        micro_batch=micro_batch, accumulation=accumulation, sharding="fsdp", precision="amp",
+        checkpointing="full" if full else "none",
+    )  # fmt: skip
+    assert 0.79 <= measured / found <= 1.21
+
+
+def test_llama_65b_is_trained_at_380_tokens_per_second_and_gpu():
+    """Touvron et al. 2023: 2,048 A100 with 80 GB, model and sequence parallelism."""
+    found = per_gpu(
+        family="llama", layers=80, hidden=8192, heads=64, ffn=22016, vocabulary=32000,
+        gpu="A100 80GB", gpus=2048, tensor_parallel=8, sequence=2048, accumulation=8,
+        sharding="zero-1", checkpointing="selective",
+    )  # fmt: skip
+    assert found == pytest.approx(380, rel=0.1)
+
+
+def test_megatron_reaches_most_of_the_roofline_on_384_gpus():
+    """Narayanan et al. 2021, table 1: 153 teraFLOP/s per GPU; 8 P FLOP a token; t = 8, p = 12."""
+    found = per_gpu(
+        family="gpt2", layers=96, hidden=12288, heads=96, ffn=49152, vocabulary=51200,
+        positions=2048, sequence=2048, gpu="A100 80GB", gpus=384, tensor_parallel=8,
+        pipeline_parallel=12, accumulation=384, checkpointing="full", framework="megatron",
+        attention="eager",
+    )  # fmt: skip
+    assert 0.8 < 153e12 / (8 * 174.6e9) / found < 1.0
+
+
+TINY = load_model(ModelSettings(name="gpt2"))
+A100 = find_gpu("A100 80GB")
+
+
+def step(gpu: Gpu = A100, flop: float = 1e15, **training: Any) -> Any:
+    return step_time(TINY, TrainingSettings(sequence=1024, **training), gpu, flop)
+
+
+def test_matrix_products_take_a_share_of_the_peak_of_their_type():
+    assert step().matrices_s == pytest.approx(1e15 / (0.7 * 312e12))
+    assert step(precision="fp32").matrices_s == pytest.approx(1e15 / (0.7 * 19.5e12))
+    assert step(find_gpu("4090")).matrices_s == pytest.approx(1e15 / (0.6 * 165.2e12))
+
+
+def test_tensor_parallel_gpus_exchange_four_times_per_layer():
+    found = step(gpus=4, tensor_parallel=4, micro_batch=2, accumulation=3)
+    each = 2 * 3 / 4 * 2 * (2 * 1024) * 768 / (0.75 * 300e9)
+    assert found.tensor_exchange_s == pytest.approx(3 * 4 * 12 * each)
+    assert step(gpus=4).tensor_exchange_s == 0
+
+
+def test_gradients_are_exchanged_once_per_step_and_gathered_weights_twice_per_micro_batch():
+    ddp = step(gpus=4, sharding="ddp")
+    assert ddp.data_exchange_s == pytest.approx(2 * 3 / 4 * 4 * 124_439_808 / (0.75 * 300e9))
+    fsdp = step(gpus=4, sharding="fsdp", accumulation=5)
+    volume = (2 * 5 * 2 + 4) * 124_439_808
+    assert fsdp.data_exchange_s == pytest.approx(3 / 4 * volume / (0.75 * 300e9))
+
+
+def test_nodes_exchange_over_the_network_cards_of_all_their_gpus():
+    inside = step(gpus=8, link_bandwidth=50 * 10**9).data_exchange_s
+    assert inside == pytest.approx(6 * step(gpus=8).data_exchange_s)
+    slow = step(gpus=16, link_bandwidth=10**9).data_exchange_s
+    assert slow == pytest.approx(2 * 15 / 16 * 4 * 124_439_808 / (0.75 * 8e9))
+
+
+def test_exchange_that_takes_longer_than_computation_decides():
+    found = step(gpus=16, link_bandwidth=10**6, flop=1e9)
+    assert found.seconds == found.data_exchange_s + found.optimizer_s
+    alone = step()
+    assert alone.seconds == alone.matrices_s + alone.memory_s + alone.optimizer_s
+
+
+def test_stages_wait_for_each_other():
+    assert step(gpus=4, pipeline_parallel=4, accumulation=6).bubble == 1.5
+    assert step().bubble == 1
+
+
+def test_what_is_not_counted_is_a_note():
+    assert step(sharding="zero-2", offload="optimizer").notes == (
+        "time of offload to the host: not counted",
+    )
+
+
+@pytest.mark.parametrize(
+    ("model", "weight_type", "gpu", "measured"),
+    [
+        # gpt-fast, batch 1 and a prompt of 5 tokens, A100 80GB limited to 330 W.
+        ("llama-2-7b", "bf16", "A100 80GB", 104.9),
+        ("llama-2-7b", "int8", "A100 80GB", 155.58),
+        ("llama-2-70b", "int8", "A100 80GB", 19.13),
+        ("llama-2-7b", "bf16", "MI250", 76.33),
+    ],
+)
+def test_decoding_is_bound_by_reading_the_weights(model, weight_type, gpu, measured):
+    how: Any = {"context": 64, "weight_type": weight_type}
+    found = decoding_speed(
+        load_model(ModelSettings(name=model)), bill.inference(model, **how), 1, find_gpu(gpu)
+    )
+    assert found is not None
+    assert 0.5 < measured / found < 1
+
+
+def test_a_token_reads_the_experts_that_it_chooses():
+    mixtral = load_model(ModelSettings(name="mixtral-8x7b"))
+    inference = bill.inference("mixtral-8x7b", context=64)
+    found = decoding_speed(mixtral, inference, 1, find_gpu("H100"))
+    assert found == pytest.approx(3350e9 / (2 * 12.88e9), rel=0.02)
+    assert decoding_speed(mixtral, inference, 1, find_gpu("24GiB")) is None
