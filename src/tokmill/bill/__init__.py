@@ -1,10 +1,11 @@
 """The bill of a model and a dataset: parameters, GPU memory, host RAM, disk, time and cost.
 
-A model is a built-in name, a config.json or its directory, its contents, or numbers
-(`family="llama", layers=8, …`). A dataset is a directory, an open `tokmill.Dataset`, or a size
-(`dataset_bytes="100GB"`, `tokens="300B"`). Settings have the names of the options of
-`tokmill memory`; those that are not given come from environment variables (`TOKMILL_…`), then from
-the run that made the dataset, then they are the defaults. All amounts are in bytes.
+A model is a built-in name, a config.json or its directory, its contents, safetensors files, or
+numbers (`family="llama", layers=8, …`, or `parameters="7B"`). A dataset is a directory, an open
+`tokmill.Dataset`, or a size (`dataset_bytes="100GB"`, `tokens="300B"`). Settings have the names of
+the options of `tokmill memory`; those that are not given come from environment variables
+(`TOKMILL_…`), then from the run that made the dataset, then they are the defaults. All amounts are
+in bytes.
 
     >>> tokmill.bill.count_parameters("gpt2")
     124439808

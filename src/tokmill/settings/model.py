@@ -24,7 +24,9 @@ class ModelSettings:
     """The model. Numbers win over those of a named model."""
 
     name: str = runtime_setting(
-        "", "config.json, its directory, a built-in name (tokmill memory --models), or a Hub name."
+        "",
+        "config.json, its directory, safetensors files, a built-in name (tokmill memory --models), "
+        "or a Hub name.",
     )
     family: str = runtime_setting(
         "", "Architecture of a model that is given by numbers.", choices=("", *FAMILIES)
