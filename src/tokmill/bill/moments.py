@@ -28,13 +28,14 @@ from tokmill.bill.activations.loss import (
 )
 from tokmill.bill.activations.megatron import megatron_outside
 from tokmill.bill.activations.norms import final_norm
-from tokmill.bill.activations.part import GRADIENT_RESIDUAL
 from tokmill.bill.activations.weights import (
     casts_before,
     casts_lines,
     gradients_line,
+    last_gradients,
     made_before,
     made_by_head,
+    waiting_gradient,
 )
 from tokmill.bill.formula import Formula
 from tokmill.bill.states.parallel import ranks_per_node
@@ -49,20 +50,6 @@ if TYPE_CHECKING:
     from tokmill.bill.models.model import Model
     from tokmill.bill.states.states import States
     from tokmill.settings.training import TrainingSettings
-
-STEPS = "the order of autograd's steps, seen with torch's MemTracker on fake tensors"
-
-TABLE_GRADIENT = Formula(
-    "gradient of the embedding, just made", "q_gradient * P_table / shards", STEPS, "exact"
-)
-TIED_WAITING = Formula(
-    "gradient of the tied head, kept until the embedding's", "q_gradient * P_table", STEPS,
-    "exact",
-)  # fmt: skip
-TIED_SUM = Formula(
-    "gradients of the tied embedding: two, and their sum", "3 * q_gradient * P_table", STEPS,
-    "exact",
-)  # fmt: skip
 
 IN_FLIGHT = 1
 """Layers whose activations are on the GPU while they are moved (trl keeps five tensors)."""
@@ -132,7 +119,7 @@ def moments_of(stage: Stage) -> Iterator[tuple[str, tuple[Line, ...]]]:
         name = "first" if first else "last"
         yield f"backward of the {name} layer", (*working, *_layer(stage, first=first))
     flat = _present(states.flat_buffer)
-    yield "end of backward", (*working, *_end(stage), *flat)
+    yield "end of backward", (*working, *last_gradients(*_embedding(stage)), *flat)
     yield "optimizer's step", (*standing, states.gradients, *flat, states.step_temporary)
     if training.metric_batches and stage.has_loss and training.framework == "hf":
         yield from _evaluation(stage, (*standing, gradients_line(states, training, 0)))
@@ -212,6 +199,12 @@ def _casts(stage: Stage, layers: float, *, head: bool, gone: int = 0) -> tuple[L
     return casts_lines(stage.model, stage.states, layers, of=stage.layers, head=head, gone=gone)
 
 
+def _embedding(
+    stage: Stage,
+) -> tuple[Model, States, TrainingSettings, Mapping[str, float]]:
+    return stage.model, stage.states, stage.training, stage.symbols
+
+
 def _norm(stage: Stage) -> tuple[Line, ...]:
     """Return the backward of the final norm: the loss is gone, all layers keep theirs."""
     rows, gradients = final_norm(stage.at)
@@ -219,7 +212,7 @@ def _norm(stage: Stage) -> tuple[Line, ...]:
         gradients_line(stage.states, stage.training, made_by_head(stage.states)),
         *_kept(stage),
         *_casts(stage, 0 if stage.recomputed else stage.layers, head=False),
-        *_waiting(stage),
+        *waiting_gradient(*_embedding(stage)),
         rows_line("activations: outside the layers", rows, stage.symbols),
         rows_line("gradients inside the norm", gradients, stage.symbols),
     )
@@ -234,7 +227,11 @@ def _layer(stage: Stage, *, first: bool) -> tuple[Line, ...]:
     before = 0 if first else stage.layers - 1
     kept = _kept_of(stage, others + before + stage.recomputed)
     parts = [_part(stage, at, first=first) for at in range(len(stage.parts))]
-    return (*max([*parts, _adapters(stage)], key=_total), *kept, *_waiting(stage))
+    return (
+        *max([*parts, _adapters(stage)], key=_total),
+        *kept,
+        *waiting_gradient(*_embedding(stage)),
+    )
 
 
 def _adapters(stage: Stage) -> tuple[Line, ...]:
@@ -262,37 +259,3 @@ def _part(stage: Stage, at: int, *, first: bool) -> tuple[Line, ...]:
 
 def _total(lines: tuple[Line, ...]) -> int:
     return sum(line.n_bytes for line in lines)
-
-
-def _tied(stage: Stage) -> bool:
-    """Return whether one gradient comes from both ends; Megatron adds each to its own buffer."""
-    training = stage.training
-    trained = training.adapter == "none" and training.framework == "hf"
-    return stage.model.tied and trained and training.pipeline_parallel == 1
-
-
-def _waiting(stage: Stage) -> tuple[Line, ...]:
-    return (TIED_WAITING.line(_table_symbols(stage)),) if _tied(stage) else ()
-
-
-def _table_symbols(stage: Stage) -> dict[str, float]:
-    """Return the symbols with the size of the embedding, which is narrower than d in opt-350m."""
-    table = (
-        held.size
-        for held in stage.states.tensors
-        if held.tensor.kind == "embedding" and held.tensor.split == "vocabulary"
-    )
-    return {**stage.symbols, "P_table": sum(table)}
-
-
-def _end(stage: Stage) -> tuple[Line, ...]:
-    """Return the gradients when the embedding's is made: last, from that of its output."""
-    states, training = stage.states, stage.training
-    symbols = _table_symbols(stage) | {"shards": states.gradients.symbols["shards"]}
-    if training.adapter != "none" or training.framework != "hf" or not symbols["P_table"]:
-        return (states.gradients,)
-    made = gradients_line(states, training, round(states.trainable - symbols["P_table"]))
-    if _tied(stage):
-        return made, TIED_SUM.line(symbols)
-    output = rows_line("gradient of the embedding's output", (GRADIENT_RESIDUAL,), stage.symbols)
-    return made, TABLE_GRADIENT.line(symbols), output

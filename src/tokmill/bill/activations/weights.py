@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from tokmill.bill.activations.amounts import rows_line
+from tokmill.bill.activations.part import GRADIENT_RESIDUAL, STEPS
+from tokmill.bill.formula import Formula
 from tokmill.bill.states.buffers import CASTS
 from tokmill.bill.states.optimizers import FP32_BYTES
 from tokmill.bill.states.weights import GRADIENTS
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from tokmill.bill.activations.part import Part
     from tokmill.bill.formula import Line
@@ -17,6 +20,19 @@ if TYPE_CHECKING:
     from tokmill.bill.states.parallel import RankTensor
     from tokmill.bill.states.states import States
     from tokmill.settings.training import TrainingSettings
+
+
+TABLE_GRADIENT = Formula(
+    "gradient of the embedding, just made", "q_gradient * P_table / shards", STEPS, "exact"
+)
+TIED_WAITING = Formula(
+    "gradient of the tied head, kept until the embedding's", "q_gradient * P_table", STEPS,
+    "exact",
+)  # fmt: skip
+TIED_SUM = Formula(
+    "gradients of the tied embedding: two, and their sum", "3 * q_gradient * P_table", STEPS,
+    "exact",
+)  # fmt: skip
 
 
 def stay(training: TrainingSettings) -> bool:
@@ -101,4 +117,43 @@ def _head_elements(model: Model, tensors: Iterable[RankTensor]) -> int:
         if held.tensor.module == module
         and held.tensor.split == "vocabulary"
         and held.weight_bytes == FP32_BYTES
+    )
+
+
+def waiting_gradient(
+    model: Model, states: States, training: TrainingSettings, symbols: Mapping[str, float]
+) -> tuple[Line, ...]:
+    """Return the gradient of a tied head, which waits for the embedding's."""
+    if not _one_gradient(model, training):
+        return ()
+    return (TIED_WAITING.line({**symbols, "P_table": _table(states)}),)
+
+
+def last_gradients(
+    model: Model, states: States, training: TrainingSettings, symbols: Mapping[str, float]
+) -> tuple[Line, ...]:
+    """Return the gradients when the embedding's is made: last, from that of its output."""
+    table = _table(states)
+    if training.adapter != "none" or training.framework != "hf" or not table:
+        return (states.gradients,)
+    made = gradients_line(states, training, states.trainable - table)
+    own = {**symbols, "P_table": table, "shards": states.gradients.symbols["shards"]}
+    if _one_gradient(model, training):
+        return made, TIED_SUM.line(own)
+    output = rows_line("gradient of the embedding's output", (GRADIENT_RESIDUAL,), symbols)
+    return made, TABLE_GRADIENT.line(own), output
+
+
+def _one_gradient(model: Model, training: TrainingSettings) -> bool:
+    """Return whether one gradient comes from both ends; Megatron adds each to its own buffer."""
+    trained = training.adapter == "none" and training.framework == "hf"
+    return model.tied and trained and training.pipeline_parallel == 1
+
+
+def _table(states: States) -> int:
+    """Return the elements of the table of ids, which is narrower than d in opt-350m."""
+    return sum(
+        held.size
+        for held in states.tensors
+        if held.tensor.kind == "embedding" and held.tensor.split == "vocabulary"
     )
