@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from tokmill.bill.dataset_size import DatasetSize
 from tokmill.bill.formula import Formula
 from tokmill.bill.host_ram.machine import TRACKER_BYTES
 from tokmill.bill.states.parallel import ranks_per_node
@@ -16,7 +17,6 @@ from tokmill.settings.training import LAZY_LOADING
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from tokmill.bill.dataset_size import DatasetSize
     from tokmill.bill.formula import Line
     from tokmill.bill.host_ram.machine import Machine
     from tokmill.settings.training import TrainingSettings
@@ -113,6 +113,7 @@ def loading_symbols(
     training: TrainingSettings, size: DatasetSize | None, machine: Machine
 ) -> dict[str, float]:
     """Return the symbols of this module's formulas; without a dataset, those of an empty one."""
+    size = size or DatasetSize("pretrain", 0, 0, 0)
     symbols: dict[str, float] = {
         "R": ranks_per_node(training),
         "w": training.loader_workers,
@@ -121,39 +122,35 @@ def loading_symbols(
         "interpreter": machine.interpreter_bytes,
         "forked": machine.forked_bytes,
         "tracker": TRACKER_BYTES,
-        "T": size.tokens if size else 0,
-        "T_shard": size.largest_shard_tokens if size else 0,
-        "item": size.item_bytes if size else 0,
-        "beside": size.bytes_per_token - size.item_bytes if size else 0,
-        "masked": int(size is not None and size.mask),
-        "weighted": int(size is not None and size.weights),
-        "large": 1 - size.small_ids if size else 0,
+        "T": size.tokens,
+        "T_shard": size.largest_shard_tokens,
+        "item": size.item_bytes,
+        "beside": size.bytes_per_token - size.item_bytes,
+        "masked": int(size.mask),
+        "weighted": int(size.weights),
+        "large": 1 - size.small_ids,
     }
-    block = _heap_block(training.loading, symbols)
-    return symbols | _object_symbols(training.loading, symbols) | {"block": block}
+    return symbols | _object_symbols(training.loading, symbols)
 
 
 def _object_symbols(loading: str, symbols: Mapping[str, float]) -> dict[str, float]:
-    """Return the size of the dataset object in a process, and pickled."""
-    alone = {**symbols, "R": 1, "w": 0}
+    """Return the size of the dataset object in a process, pickled, and of its largest heap block.
+
+    A heap block is an array that malloc takes from its heap.
+    """
     if loading in LAZY_LOADING:
-        return {"data": 0, "pickled": 0}
+        return {"data": 0, "pickled": 0, "block": 0}
+    alone = {**symbols, "R": 1, "w": 0}
     data = sum(formula.evaluate(alone) for formula in _HELD[loading] or _HELD["read"])
-    pickled = data
+    masked, weighted = symbols["masked"], symbols["weighted"]
     if loading == "lists":  # an integer: a byte that says what it is, and its own
-        each = symbols["item"] + 1 + 2 * symbols["masked"] + 9 * symbols["weighted"]
-        pickled = round(each * symbols["T"])
-    return {"data": data, "pickled": pickled}
-
-
-def _heap_block(loading: str, symbols: Mapping[str, float]) -> float:
-    """Return the largest array of the dataset object that malloc takes from its heap."""
-    if loading in LAZY_LOADING or loading == "lists":
-        return 0
+        each = symbols["item"] + 1 + 2 * masked + 9 * weighted
+        return {"data": data, "pickled": round(each * symbols["T"]), "block": 0}
     tokens = symbols["T" if loading == "concatenate" else "T_shard"]
     ids, labels = (8, 8) if loading == "int64" else (symbols["item"], 1)
-    items = (ids, labels * symbols["masked"], 4 * symbols["weighted"])
-    return max((n * tokens for n in items if n * tokens <= HEAP_BLOCK_BYTES), default=0)
+    blocks = [n * tokens for n in (ids, labels * masked, 4 * weighted)]
+    block = max((one for one in blocks if one <= HEAP_BLOCK_BYTES), default=0)
+    return {"data": data, "pickled": data, "block": block}
 
 
 def process_lines(training: TrainingSettings, symbols: Mapping[str, float]) -> list[Line]:
