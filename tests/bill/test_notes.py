@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 
 from tokmill.bill.gpus import find_gpu
-from tokmill.bill.models.load import load_model
-from tokmill.bill.notes import model_notes, training_notes
+from tokmill.bill.models.load import load_model, model_from_config
+from tokmill.bill.notes import model_notes, stored_notes, training_notes
 from tokmill.settings.model import ModelSettings
 from tokmill.settings.training import TrainingSettings
 
@@ -45,3 +45,22 @@ def test_lengths_over_the_positions_and_ids_over_the_embedding_are_named() -> No
     long, ids = model_notes(model, sequence=2048, context=0, ids=50_258)
     assert long == "sequence: 2,048 tokens are more than the model's 1,024 positions"
     assert ids.startswith("vocabulary: the dataset's tokenizer has 50,258 ids, the model's")
+
+
+@pytest.mark.parametrize(
+    ("quantization", "adapter", "said"),
+    [
+        ({"quant_method": "awq"}, "none", "weights: AWQ, 4 bit, groups of 128 (quantization_conf"),
+        ({"quant_method": "awq"}, "lora", ""),
+        ({"quant_method": "fp8"}, "none", ""),
+        (None, "none", ""),
+    ],
+)
+def test_integers_of_files_cannot_be_trained(
+    quantization: dict[str, str] | None, adapter: str, said: str
+) -> None:
+    config = {"model_type": "gpt2", "n_layer": 1, "n_embd": 64, "n_head": 2}
+    model = model_from_config({**config, "quantization_config": quantization})
+    found = list(stored_notes(model, TrainingSettings(adapter=adapter)))
+    assert len(found) == bool(said)
+    assert all(note.startswith(said) and "billed as amp" in note for note in found)

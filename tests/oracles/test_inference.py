@@ -57,9 +57,64 @@ class LiveBytes(TorchDispatchMode):
 
 
 def kernel(module, query, key, value, attention_mask, **settings):
-    """Attention that keeps no scores, as kernels on a GPU."""
+    """Attention that keeps no scores, as kernels on a GPU; biases are copied as for sdpa."""
+    if settings.get("position_bias") is not None:
+        settings["position_bias"] = settings["position_bias"].contiguous()
     batch, heads, tokens, _ = query.shape
     return query.new_zeros(batch, tokens, heads, value.shape[-1]), None
+
+
+def encoded(config, head):
+    """Return the peak bytes of an encoder in bf16 and a first token behind it, and of its cache."""
+    torch.manual_seed(0)
+    torch.set_num_threads(1)
+    transformers.AttentionInterface.register("kernel", kernel)
+    settings = transformers.AutoConfig.for_model(**config)
+    model = (
+        getattr(transformers, head)
+        .from_config(settings, dtype=torch.bfloat16, attn_implementation="kernel")
+        .eval()
+    )
+    ids, first = torch.ones(1, TOKENS, dtype=torch.long), torch.ones(1, 1, dtype=torch.long)
+    live = LiveBytes([*model.parameters(), *model.buffers(), ids, first])
+    decoder = (
+        {"decoder_input_ids": first, "use_cache": True} if config["model_type"] == "t5" else {}
+    )
+    with torch.no_grad(), live:
+        found = model(input_ids=ids, **decoder)
+    caches = found.past_key_values if decoder else None
+    layers = [] if caches is None else caches.cross_attention_cache.layers
+    return live.peak, sum(t.nbytes for layer in layers for t in (layer.keys, layer.values))
+
+
+ENCODER = {
+    "model_type": "bert", "hidden_size": 128, "intermediate_size": 512, "num_hidden_layers": 3,
+    "num_attention_heads": 4, "vocab_size": 64, "max_position_embeddings": 512,
+}  # fmt: skip
+T5 = {
+    "model_type": "t5", "d_model": 128, "d_ff": 256, "num_layers": 3, "num_heads": 4, "d_kv": 32,
+    "vocab_size": 64,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("config", "head", "off"),
+    [
+        (ENCODER, "AutoModelForMaskedLM", 0.1),
+        ({**ENCODER, "model_type": "roberta"}, "AutoModelForMaskedLM", 0.1),
+        (T5, "AutoModelForSeq2SeqLM", 0.2),
+        ({**T5, "num_heads": 32, "d_kv": 4}, "AutoModelForSeq2SeqLM", 0.2),
+    ],
+    ids=["bert", "roberta", "t5", "t5 with 32 heads"],
+)
+def test_an_encoder_takes_what_the_bill_says_and_a_decoder_keeps_its_keys(config, head, off):
+    peak, kept = encoded(config, head)
+    bill = inference_bill(model_from_config(config), InferenceSettings(), context=TOKENS)
+    cross = sum(each.n_bytes for each in bill.lines if each.name.endswith("cross-attention"))
+    assert kept == cross
+    passing = ("activations", "learned positions")
+    expected = sum(each.n_bytes for each in bill.lines if each.name.startswith(passing))
+    assert expected == pytest.approx(peak, rel=off)
 
 
 def prompt(config):

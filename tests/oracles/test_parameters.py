@@ -220,6 +220,33 @@ def deepseek(rng: random.Random) -> dict[str, Any]:
     )
 
 
+def bert(rng: random.Random) -> dict[str, Any]:
+    return sizes(rng, grouped=False) | some(
+        rng, type_vocab_size=[1, 3], max_position_embeddings=[16, 33]
+    )
+
+
+def t5(rng: random.Random) -> dict[str, Any]:
+    names = {
+        "hidden_size": "d_model",
+        "intermediate_size": "d_ff",
+        "num_hidden_layers": "num_layers",
+    }
+    drawn = sizes(rng, grouped=False)
+    config = {names.get(key, key): value for key, value in drawn.items()}
+    return (
+        config
+        | {"tie_word_embeddings": True}
+        | some(
+            rng,
+            d_kv=[4, 10],
+            num_decoder_layers=[None, 1, 3],
+            feed_forward_proj=["relu", "gated-gelu", "gated-silu", "gelu"],
+            relative_attention_num_buckets=[6],
+        )
+    )
+
+
 DRAWS: dict[str, Draw] = {
     draw.__name__: draw
     for draw in (
@@ -228,6 +255,8 @@ DRAWS: dict[str, Draw] = {
     )
 }  # fmt: skip
 DRAWS |= {"deepseek_v2": deepseek, "deepseek_v3": deepseek}
+DRAWS |= {"bert": bert, "roberta": bert, "t5": t5, "mt5": t5}
+ENCODER_DECODERS = ("t5", "mt5")
 OWN_CODE = {"plain", "baichuan", "chatglm", "minimind"}
 
 
@@ -238,15 +267,23 @@ def made_by_transformers(family: str, config: dict[str, Any], architecture: str 
         warnings.simplefilter("ignore")
         if architecture:
             return getattr(transformers, architecture)(settings)
+        if family in ENCODER_DECODERS:
+            return transformers.AutoModelForSeq2SeqLM.from_config(settings)
         return transformers.AutoModelForCausalLM.from_config(settings)
 
 
 def shapes(model: Model) -> dict[str, tuple[int, ...]]:
     """Return name and shape of every tensor, layer by layer."""
+    return {name: tensor.shape for tensor in model.tensors for name in tensor.names}
+
+
+def parameters(module: Any) -> dict[str, tuple[int, ...]]:
+    """Return name and shape of every tensor; a tied table may stand under the head's name."""
+    other = {"lm_head.decoder.weight": "roberta.embeddings.word_embeddings.weight"}
+    tied = module.config.tie_word_embeddings
     return {
-        tensor.name.format(layer): tensor.shape
-        for tensor in model.tensors
-        for layer in (tensor.layers or ("",))
+        other.get(name, name) if tied else name: tuple(tensor.shape)
+        for name, tensor in module.named_parameters()
     }
 
 
@@ -254,7 +291,7 @@ def windows(module: Any, family: str) -> tuple[int, ...]:
     """Return the window that each layer attends to, as its forward takes it."""
     if family in ("mistral", "mixtral", "phi3"):
         found = [module.config.sliding_window] * module.config.num_hidden_layers
-    elif family in ("gpt2", "bloom", "falcon", "gpt_neox", "opt"):
+    elif family in ("gpt2", "bloom", "falcon", "gpt_neox", "opt", "bert", "roberta", "t5", "mt5"):
         found = []
     else:
         found = [getattr(layer.self_attn, "sliding_window", 0) for layer in module.model.layers]
@@ -273,7 +310,7 @@ def test_tensors_buffers_and_windows_are_those_of_transformers(family: str) -> N
         theirs = made_by_transformers(family, dict(config))
         ours = model_from_config(config | {"model_type": family})
 
-        found = {name: tuple(tensor.shape) for name, tensor in theirs.named_parameters()}
+        found = parameters(theirs)
         assert shapes(ours) == found, config
         assert ours.parameters == theirs.num_parameters(), config
         assert ours.buffer_bytes == sum(b.numel() * b.element_size() for b in theirs.buffers())
@@ -303,23 +340,26 @@ def test_a_head_is_that_of_the_architecture(family: str, architecture: str) -> N
         ours = model_from_config(
             config | saved | {"model_type": family, "architectures": [architecture]}
         )
-        assert shapes(ours) == {name: tuple(t.shape) for name, t in theirs.named_parameters()}
+        assert shapes(ours) == parameters(theirs)
 
 
 @pytest.mark.parametrize("family", DRAWS)
 def test_sizes_that_are_left_out_are_those_of_the_class(family: str) -> None:
     heads = transformers.CONFIG_MAPPING[family]().num_attention_heads
     config = {"hidden_size": 8 * heads, "num_hidden_layers": 2}
+    config = {"d_model": 8 * heads, "num_layers": 2} if family in ENCODER_DECODERS else config
     config |= {"word_embed_proj_dim": 8 * heads} if family == "opt" else {}
     config |= {"num_experts_per_tok": 2} if family == "deepseek_v2" else {}
 
     theirs = made_by_transformers(family, dict(config))
     ours = model_from_config(config | {"model_type": family})
 
-    assert shapes(ours) == {name: tuple(t.shape) for name, t in theirs.named_parameters()}
+    assert shapes(ours) == parameters(theirs)
     assert ours.positions == getattr(theirs.config, "max_position_embeddings", 0)
-    activation = getattr(theirs.config, "hidden_activation", None) or getattr(
-        theirs.config, "hidden_act", ours.activation
+    named = ("hidden_activation", "hidden_act", "dense_act_fn")
+    activation = next(
+        (getattr(theirs.config, key) for key in named if getattr(theirs.config, key, None)),
+        ours.activation,
     )
     assert ours.activation == activation
 
@@ -333,7 +373,7 @@ def test_a_configuration_that_transformers_saved_gives_the_same_model(
         theirs = made_by_transformers(family, DRAWS[family](rng))
         theirs.config.save_pretrained(tmp_path)
         ours = load_model(ModelSettings(name=str(tmp_path)))
-        found = {name: tuple(tensor.shape) for name, tensor in theirs.named_parameters()}
+        found = parameters(theirs)
         assert shapes(ours) == found
 
 
@@ -348,10 +388,11 @@ def test_matrices_are_linear_exactly_where_transformers_has_them(family: str) ->
         if (is_linear := isinstance(module, torch.nn.Linear)) or type(module).__name__ == "Conv1D"
     }
     found = {
-        (tensor.name.format(layer), tensor.n_out)
+        (name, tensor.n_out)
         for tensor in ours.tensors
         if tensor.kind == "linear" and tensor.module != "router"
-        for layer in (tensor.layers or ("",))
+        for name in tensor.names
     }
-    tied = {("lm_head.weight", ours.vocabulary)} if ours.tied else set()
+    head = {"bert": "cls.predictions.decoder", "roberta": "lm_head.decoder"}.get(family, "lm_head")
+    tied = {(f"{head}.weight", ours.vocabulary)} if ours.tied else set()
     assert found | tied == linear

@@ -37,6 +37,11 @@ _SIZES = {
 }  # fmt: skip
 _GROUPED = {**_SIZES, "num_key_value_heads": 2}
 _HEADS = {**_GROUPED, "head_dim": 24}
+_NO_DROPOUT = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
+_T5 = {
+    "d_model": 64, "d_ff": FFN, "num_heads": 4, "d_kv": 24, "vocab_size": 97, "dropout_rate": 0.0,
+    "decoder_start_token_id": 0,
+}  # fmt: skip
 CONFIGS: dict[str, dict[str, Any]] = {
     "gpt2": _GPT2,
     "gpt_neox": _SIZES,
@@ -61,12 +66,31 @@ CONFIGS: dict[str, dict[str, Any]] = {
         "hidden_size": 64, "num_attention_heads": 4, "vocab_size": 97, "ffn_hidden_size": FFN,
     },
     "olmo2": _GROUPED,
+    "bert": {**_SIZES, **_NO_DROPOUT},
+    "roberta": {**_SIZES, **_NO_DROPOUT},
+    "t5": _T5,
+    "t5 gated": {**_T5, "feed_forward_proj": "gated-gelu"},
     "mixtral": {**_GROUPED, "num_local_experts": 4, "num_experts_per_tok": 2},
 }  # fmt: skip
-LAYERS = {"gpt2": "n_layer", "bloom": "n_layer"}
+LAYERS = {"gpt2": "n_layer", "bloom": "n_layer", "t5": "num_layers", "t5 gated": "num_layers"}
+HEADS = {
+    "bert": "AutoModelForMaskedLM", "roberta": "AutoModelForMaskedLM",
+    "t5": "AutoModelForSeq2SeqLM",
+}  # fmt: skip
 GELU_NEW = ("gpt2", "phi")
-LAYER_NORMS = {"gpt2": 2, "gpt_neox": 2, "opt": 2, "bloom": 2, "phi": 1, "falcon": 1}
-ONLY_EAGER = ("bloom", "gemma2")
+LAYER_NORMS = {
+    "gpt2": 2,
+    "gpt_neox": 2,
+    "opt": 2,
+    "bloom": 2,
+    "phi": 1,
+    "falcon": 1,
+    "bert": 2,
+    "roberta": 2,
+}
+UNMASKED = ("bert", "roberta", "t5", "t5 gated")
+"""A mask makes scores fp32 on a CPU too; T5's cross-attention has none."""
+ONLY_EAGER = ("bloom", "gemma2", "t5", "t5 gated")
 ONE_HEAD = ("falcon",)
 """Their sdpa falls back to a kernel that keeps scores, as eager attention does."""
 
@@ -77,9 +101,10 @@ def config_of(family: str, layers: int) -> dict[str, Any]:
 
 def saved_bytes(family: str, layers: int, training: TrainingSettings) -> int:
     """Return the bytes of distinct storages of tokens that a forward pass saves."""
-    config = transformers.AutoConfig.for_model(family, **config_of(family, layers))
+    config = transformers.AutoConfig.for_model(family.split()[0], **config_of(family, layers))
     kernel = "eager" if training.attention == "eager" else "sdpa"
-    model = transformers.AutoModelForCausalLM.from_config(config, attn_implementation=kernel)
+    of = getattr(transformers, HEADS.get(family.split()[0], "AutoModelForCausalLM"))
+    model = of.from_config(config, attn_implementation=kernel)
     if training.precision == "pure-16" or training.adapter != "none":
         model = model.to(torch.float32 if training.precision == "fp32" else torch.bfloat16)
     if training.adapter == "lora":
@@ -97,7 +122,8 @@ def saved_bytes(family: str, layers: int, training: TrainingSettings) -> int:
         torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor),
         torch.autocast("cpu", dtype=torch.bfloat16, enabled=on),
     ):
-        inputs = {"input_ids": ids, "labels": ids, "use_cache": False}
+        inputs = {"input_ids": ids, "labels": ids}
+        inputs |= {} if family in ("bert", "roberta") else {"use_cache": False}
         if training.attention == "sdpa-mask":
             padding = torch.ones_like(ids)
             padding[0, 0] = 0
@@ -125,16 +151,21 @@ def of_a_layer(family: str, training: TrainingSettings) -> float:
     found = (two - one) / TOKENS
     if training.precision == "amp" and family in GELU_NEW:
         found += 6 * FFN  # powers that CUDA's autocast makes fp32
+    if training.precision == "amp" and family == "t5 gated":
+        found += 2 * 8 * FFN  # the same, and the activated gate, of encoder and decoder
+    if training.precision == "amp" and training.attention == "eager" and family in UNMASKED:
+        found += 4 * 4 * SEQUENCE  # softmax that CUDA's autocast makes fp32
     if training.precision == "pure-16" and family in LAYER_NORMS:
         found += 4 * LAYER_NORMS[family]  # statistics that CUDA keeps in fp32
     return found
 
 
 def predicted(family: str, training: TrainingSettings) -> float:
-    model = model_from_config({"model_type": family, **config_of(family, 2)})
+    model = model_from_config({"model_type": family.split()[0], **config_of(family, 2)})
     at = situation(model, training)
     symbols = activation_symbols(model, training, at)
-    return sum(evaluate(summed(part.saved), symbols) for part in layer_parts(at))
+    parts = layer_parts(at)
+    return sum(part.n_layers / 2 * evaluate(summed(part.saved), symbols) for part in parts)
 
 
 def settings(family: str, precision: str, **others: Any) -> TrainingSettings:
@@ -152,7 +183,7 @@ def test_a_layer_saves_what_the_rows_say(family: str, precision: str) -> None:
     assert of_a_layer(family, training) == predicted(family, training)
 
 
-@pytest.mark.parametrize("family", ["gpt2", "llama", "gpt_neox", "phi3"])
+@pytest.mark.parametrize("family", ["gpt2", "llama", "gpt_neox", "phi3", "bert"])
 @pytest.mark.parametrize("precision", ["fp32", "amp", "pure-16"])
 def test_eager_attention_saves_scores(family: str, precision: str) -> None:
     training = settings(family, precision, attention="eager")

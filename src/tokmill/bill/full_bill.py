@@ -12,7 +12,7 @@ from tokmill.bill.host_ram.host import host_bill
 from tokmill.bill.host_ram.machine import Machine
 from tokmill.bill.measuring.machine import this_machine
 from tokmill.bill.models.load import load_model
-from tokmill.bill.notes import model_notes, training_notes
+from tokmill.bill.notes import model_notes, stored_notes, training_notes
 from tokmill.bill.on_disk import assumed_disk
 from tokmill.bill.remedies.advice import advise
 from tokmill.bill.serving.inference import inference_bill
@@ -140,7 +140,8 @@ def set_up(
     if model is not None:
         context = settings.inference.context
         found = model_notes(model, sequence=training.sequence, context=context, ids=vocabulary)
-        notes = (*settings.notes, *model.warnings, *found, *training_notes(training, gpu))
+        trains = (*training_notes(training, gpu), *stored_notes(model, training))
+        notes = (*settings.notes, *model.warnings, *found, *(trains if settings.trains else ()))
         settings = replace(settings, notes=notes)
     machine = (machine or this_machine()).for_training(training)
     return Setup(settings, model, disk, gpu, machine)

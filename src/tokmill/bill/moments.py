@@ -7,6 +7,7 @@ its uses.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -176,7 +177,8 @@ def _kept_of(stage: Stage, layers: float) -> tuple[Line, ...]:
         rows = selective_rows(stage.at)
         return (rows_line("activations: kept of layers", rows, symbols, factor="n * layers_kept"),)
     if not stage.recomputed:
-        return kept_lines(stage.parts, layers, stage.symbols)
+        first = math.ceil(layers / stage.layers) if stage.number == 0 else 0
+        return kept_lines(stage.parts, layers, stage.symbols, first=first)
     mask = held_mask(stage.at) if stage.training.framework == "hf" else ()
     held = (rows_line("activations: mask", mask, stage.symbols),) if mask else ()
     return (CHECKPOINTS.line(symbols), *held)
@@ -238,12 +240,12 @@ def _adapters(stage: Stage) -> tuple[Line, ...]:
     """Return a layer whose adapters run forward, for the first time or again."""
     kept = tuple(row for part in stage.parts for row in part.saved)
     there = forward_rows(stage.at, kept) if stage.training.framework == "hf" else ()
+    if not there:
+        return ()
     gradients = (GRADIENT_ADAPTER,) if stage.recomputed else ()
-    named = (
-        ("activations: layer in forward", there),
-        ("gradients inside the layer", gradients if there else ()),
-    )
-    return tuple(rows_line(name, rows, stage.symbols) for name, rows in named if rows)
+    named = (("activations: layer in forward", there), ("gradients inside the layer", gradients))
+    lines = (rows_line(name, rows, stage.symbols) for name, rows in named if rows)
+    return (*lines, *_casts(stage, 1 if stage.recomputed else stage.layers, head=False))
 
 
 def _part(stage: Stage, at: int, *, first: bool) -> tuple[Line, ...]:

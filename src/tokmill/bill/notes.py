@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from tokmill.settings.training import TrainingSettings
 
 HALF_BYTES = 2
+INTEGERS = ("int8", "int4", "nf4", "nf4-double")
 
 
 def model_notes(model: Model, *, sequence: int, context: int, ids: int) -> Iterator[str]:
@@ -28,6 +29,15 @@ def model_notes(model: Model, *, sequence: int, context: int, ids: int) -> Itera
         yield (
             f"vocabulary: the dataset's tokenizer has {plural(ids, 'id')}, the model's embedding "
             f"{model.vocabulary:,}: resize the embedding to train on this dataset"
+        )
+
+
+def stored_notes(model: Model, training: TrainingSettings) -> Iterator[str]:
+    """Yield a note where all weights of a model are trained whose files hold integers."""
+    if model.stored and model.stored.kind in INTEGERS and training.adapter == "none":
+        yield (
+            f"weights: {model.stored.note} cannot be trained; all weights are billed as "
+            f"{precision_of(training)}; --adapter lora keeps them as stored"
         )
 
 

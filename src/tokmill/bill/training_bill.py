@@ -216,12 +216,13 @@ def _in_flight(training: TrainingSettings, number: int) -> float:
 
 
 def _of_layers(model: Model, parts: Iterable[Part], layers: Sequence[int]) -> Iterator[Part]:
-    """Yield the parts of the layers of a stage, with their number there."""
+    """Yield the parts of the layers of a stage, with their number there; others by their share."""
     sparse = len(set(layers) & set(model.experts.layers)) if model.experts else 0
-    counts = {"attention": len(layers), "mlp": len(layers) - sparse, "experts": sparse}
+    counts = {"feed-forward": len(layers) - sparse, "experts": sparse}
     for part in parts:
-        if counts[part.module]:
-            yield replace(part, n_layers=counts[part.module])
+        n_layers = counts.get(part.name, round(part.n_layers * len(layers) / model.layers))
+        if n_layers:
+            yield replace(part, n_layers=n_layers)
 
 
 def _gradient_symbols(states: States) -> dict[str, float]:

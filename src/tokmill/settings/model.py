@@ -13,7 +13,8 @@ from tokmill.settings.declare import runtime_setting
 FAMILIES = (
     "plain", "gpt2", "gpt_neox", "opt", "bloom", "llama", "mistral", "mixtral", "qwen2",
     "qwen2_moe", "qwen3", "qwen3_moe", "gemma", "gemma2", "gemma3_text", "phi", "phi3", "falcon",
-    "olmo2", "gpt_oss", "deepseek_v2", "deepseek_v3", "baichuan", "chatglm", "minimind",
+    "olmo2", "gpt_oss", "deepseek_v2", "deepseek_v3", "baichuan", "chatglm", "minimind", "bert",
+    "roberta", "t5", "mt5",
 )  # fmt: skip
 LARGEST = 1 << 40
 """Upper bound of all counts, such as layers or tokens."""

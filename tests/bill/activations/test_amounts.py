@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from tokmill.bill.activations.amounts import kept_lines, rows_line, summed, work_lines
 from tokmill.bill.activations.part import Part
 from tokmill.bill.formula import Formula, evaluate
@@ -29,6 +31,11 @@ def test_a_part_that_fewer_layers_have_keeps_less() -> None:
     assert attention.n_bytes == 10 * 6 * (16 + 4)
     assert mlp.n_bytes == 10 * 2 * 16
     assert attention.name == "activations: attention"
+
+
+def test_the_first_layer_lacks_rows_that_need_no_gradient() -> None:
+    lines = kept_lines((replace(ATTENTION, not_first=(WIDE,)),), 6, SYMBOLS, first=2)
+    assert [line.n_bytes for line in lines] == [10 * 6 * 4, 10 * (6 - 2) * 16]
 
 
 def test_a_layer_in_backward_keeps_earlier_parts_whole_and_its_own_in_part() -> None:

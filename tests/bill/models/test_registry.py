@@ -37,7 +37,9 @@ def test_what_a_family_needs_by_numbers_is_an_option() -> None:
         ("RefinedWebModel", [], "falcon"),
         ("", ["Qwen2MoeForCausalLM"], "qwen2_moe"),
         ("kimi_k2", ["DeepseekV3ForCausalLM"], "deepseek_v3"),
-        ("bert", ["BertForMaskedLM"], ""),
+        ("bert", ["BertForMaskedLM"], "bert"),
+        ("xlm-roberta", [], "roberta"),
+        ("mamba", ["MambaForCausalLM"], ""),
         ("", ["", {}, 3], ""),
     ],
 )

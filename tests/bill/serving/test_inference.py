@@ -1,6 +1,6 @@
 import pytest
 
-from tokmill.bill.models.load import load_model
+from tokmill.bill.models.load import load_model, model_from_config
 from tokmill.bill.models.model import Attention, Experts, Model, Tensor
 from tokmill.bill.models.registry import family
 from tokmill.bill.serving.inference import check_serving, inference_bill, weight_line
@@ -122,16 +122,19 @@ def test_gpus_share_the_width_of_the_feed_forward():
 @pytest.mark.parametrize(
     ("name", "activation", "widths"),
     [
-        ("{}.gate_up_proj.weight", "silu", 4),
-        ("{}.fc_in.weight", "gelu_new", 4),
-        ("{}.fc_in.weight", "gelu", 2),
-        ("{}.fc_in.weight", "gelu_pytorch_tanh", 2),
-        ("{}.fc_in.weight", "relu", 2),
+        ("phi3", "silu", 4),
+        ("chatglm", "silu", 4),
+        ("llama", "silu", 3),
+        ("t5", "gelu_new", 4),
+        ("gpt2", "gelu_new", 4),
+        ("gpt2", "gelu", 2),
+        ("gpt2", "gelu_pytorch_tanh", 2),
+        ("opt", "relu", 2),
     ],
 )
 def test_a_feed_forward_holds_as_many_widths_as_its_kernels_need(name, activation, widths):
-    up = Tensor(name, (16, 8), "mlp", "linear", "columns", 8, 16, LAYERS)
-    found = line("activations", bill(a_model(tensors=(up,), activation=activation)))
+    model = a_model(style=family(name).style, activation=activation)
+    found = line("activations", bill(model))
     assert found.symbols["g"] == widths
 
 
@@ -207,3 +210,25 @@ def test_gpus_and_key_value_heads_divide_one_another():
     uneven = a_model(attention=Attention(heads=12, kv_heads=3, head_dim=2))
     with pytest.raises(UsageError, match="divisor or multiple of the model's 3 key-value heads"):
         check_serving(uneven, InferenceSettings(serving_gpus=2))
+
+
+T5 = {
+    "model_type": "t5", "d_model": 64, "d_ff": 128, "num_layers": 3, "num_decoder_layers": 2,
+    "num_heads": 4, "d_kv": 8, "vocab_size": 100,
+}  # fmt: skip
+
+
+def test_a_decoder_behind_an_encoder_keeps_the_keys_of_both():
+    found = bill(model_from_config(T5), context=10)
+    own, cross = (each for each in found.lines if each.name.startswith("KV cache"))
+
+    assert own.n_bytes == cross.n_bytes == 2 * 2 * 4 * 8 * 10 * 2
+    assert line("learned positions", found).n_bytes == 50 * 10**2
+
+
+def test_an_encoder_keeps_no_keys_and_gives_the_logits_of_all_tokens():
+    config = {"model_type": "bert", "num_hidden_layers": 2, "vocab_size": 100}
+    found = bill(model_from_config(config), context=10)
+
+    assert not any(each.name.startswith("KV cache") for each in found.lines)
+    assert line("logits", found).symbols["n_logits"] == 10

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from tokmill.bill.activations.part import EXACT, INPUT, kept
+from tokmill.bill.activations.situation import FP32_BYTES
 from tokmill.bill.formula import Formula
 
 if TYPE_CHECKING:
@@ -24,17 +25,18 @@ ADAPTER_SUM_F = Formula(
 )
 ADAPTER_CASTS_F = Formula(
     "adapter in forward under autocast: input of width f, and the same in fp32", "(q + 4) * f",
-    SEEN, CLOSE,
+    SEEN, EXACT,
 )  # fmt: skip
 ADAPTER_SUM_D = Formula(
-    "adapter in forward: outputs of base and adapter, and the adapter's scaled", "3 * q * d",
-    SEEN, CLOSE,
+    "adapter in forward: outputs of base and adapter, the adapter's scaled, their sum", "4 * q * d",
+    SEEN, EXACT,
 )  # fmt: skip
 GRADIENT_ADAPTER = Formula(
     "gradients of the residual and of the last adapter, before a layer is recomputed",
     "x * d + 2 * y * d", SEEN, EXACT,
 )  # fmt: skip
 NORMED = Formula("output of a norm, not kept", "x * d", SEEN, EXACT)
+RESIDUALS = Formula("the layer's input and the residual after attention", "2 * x * d", SEEN, EXACT)
 
 
 def adapter_rows(at: Situation, module: str, last: Formula) -> Rows:
@@ -62,7 +64,9 @@ def forward_rows(at: Situation, layer: Rows) -> Rows:
     if not at.adapter or at.model.experts or not at.style.gated or ADAPTER_F not in layer:
         return ()
     if at.autocast:
-        return (*layer, ADAPTER_CASTS_F, ADAPTER_SUM_D)
+        # Norms keep a fp32 residual itself.
+        residuals = () if at.residual == FP32_BYTES else (RESIDUALS,)
+        return (*layer, ADAPTER_CASTS_F, ADAPTER_SUM_D, NORMED, *residuals)
     rest = list(layer)
     rest.remove(ADAPTER_F)
     return (*rest, ADAPTER_SUM_F, NORMED, NORMED)

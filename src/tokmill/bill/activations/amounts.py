@@ -33,19 +33,25 @@ def rows_line(
 
 
 def kept_lines(
-    parts: Sequence[Part], kept: float, symbols: Mapping[str, float]
+    parts: Sequence[Part], kept: float, symbols: Mapping[str, float], *, first: int = 0
 ) -> tuple[Line, ...]:
-    """Return what `kept` layers keep, counted over micro batches, a line for each part."""
+    """Return what `kept` layers keep, counted over micro batches, a line for each part.
+
+    `first` of them are the model's first layer; rows that it lacks have a line of their own.
+    """
     layers = max(part.n_layers for part in parts)
-    return tuple(
-        rows_line(
-            f"activations: {part.name}",
-            part.saved,
-            {**symbols, "layers_kept": kept * part.n_layers / layers},
-            factor="n * layers_kept",
-        )
-        for part in parts
-    )
+    lines = []
+    for part in parts:
+        name, count = f"activations: {part.name}", kept * part.n_layers / layers
+        later = part.not_first if first else ()
+        for title, rows, n in (
+            (name, part.saved[len(later) :], count),
+            (f"{name}, all layers but the first", later, count - first),
+        ):
+            if rows:
+                counted = {**symbols, "layers_kept": n}
+                lines.append(rows_line(title, rows, counted, factor="n * layers_kept"))
+    return tuple(lines)
 
 
 def work_lines(

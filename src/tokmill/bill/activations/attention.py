@@ -52,6 +52,17 @@ SCORES_DROPPED = Formula(
 GRADIENT_SCORES = Formula("gradients before and after softmax in fp32", "8 * a * s", STEPS, EXACT)
 GRADIENT_SCORES_Q = Formula("gradients before and after softmax", "2 * q * a * s", STEPS, EXACT)
 
+POSITION_BIAS = Formula(
+    "sdpa with learned positions: their biases in the queries' type, and the causal mask",
+    "(q * a + 1) * s / b", "read from transformers 5.23 and torch's efficient attention",
+    "not measured: a CPU keeps the scores",
+)  # fmt: skip
+POSITION_BIAS_MASK = Formula(
+    "sdpa with learned positions and a mask of padding, for each sequence", "(q * a + 1) * s",
+    "read from transformers 5.23 and torch's efficient attention",
+    "not measured: a CPU keeps the scores",
+)  # fmt: skip
+
 LATENTS = Formula(
     "MLA: compressed queries, keys and values, and their norms in fp32",
     "(4 + 3 * q) * (r_kv + r_q) + q * r_rope",
@@ -67,8 +78,9 @@ LATENT_HEADS = Formula(
 def attention(at: Situation) -> Part:
     """Return the part of a layer that attends, with its norms and projections."""
     style = at.style
+    first = norm(at) if style.norms_before else ()
     saved = (
-        *(norm(at) if style.norms_before else ()),
+        *first,
         *inputs(at, style.inputs[0]),
         *adapter_rows(at, "attention", ATTENDED),
         *head_norms(at),
@@ -77,7 +89,29 @@ def attention(at: Situation) -> Part:
         *dropout(at),
     )
     left, gradients = _backward(at, saved)
-    return Part("attention", "attention", saved, left, gradients, at.model.layers, _own_input(at))
+    return Part(
+        "attention",
+        "attention",
+        saved,
+        left,
+        gradients,
+        at.model.layers,
+        shared=_own_input(at),
+        not_first=() if at.trained else first,
+    )
+
+
+def cross_attention(at: Situation) -> Part:
+    """Return the part of a decoder's layer that attends to the encoder.
+
+    All layers read the encoder's output, which stands outside; of 16-bit copies each has two.
+    """
+    copies = inputs(at, 2) if at.own_copies else ()
+    kernel = _eager(at) if at.eager else _kernel(at)
+    kernel = tuple(row for row in kernel if row is not POSITION_BIAS)  # one for all layers
+    saved = (*norm(at), *inputs(at, 1), *copies, *kernel, *dropout(at))
+    left, gradients = _backward(at, saved)
+    return Part("cross-attention", "attention", saved, left, gradients, at.model.cross_layers)
 
 
 def _own_input(at: Situation) -> Formula | None:
@@ -103,7 +137,13 @@ def _kernel(at: Situation) -> Rows:
     else:
         heads = (QUERY, KEY, VALUE)
     copied = (ATTENDED,) if at.trained and at.style.copied else ()
-    return (*heads, RESULT, LOG_SUM_EXP, *copied, *((MASK,) if at.masked else ()))
+    return (*heads, RESULT, LOG_SUM_EXP, *copied, *_mask(at))
+
+
+def _mask(at: Situation) -> Rows:
+    if at.style.position_bias:
+        return (POSITION_BIAS_MASK if at.masked else POSITION_BIAS,)
+    return (MASK,) if at.masked else ()
 
 
 def _eager(at: Situation) -> Rows:

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tokmill.bill.activations.attention import attention
+from tokmill.bill.activations.attention import attention, cross_attention
 from tokmill.bill.activations.experts import experts_part
 from tokmill.bill.activations.feed_forward import feed_forward
 from tokmill.bill.activations.norms import norm
-from tokmill.bill.activations.part import IDS, INPUT, dropout
+from tokmill.bill.activations.part import IDS, INPUT, dropout, kept
 
 if TYPE_CHECKING:
     from tokmill.bill.activations.part import Part, Rows
     from tokmill.bill.activations.situation import Situation
+
+
+TRANSFORM = kept("matrix before the head: input of its activation", "q * d")
 
 
 def layer_parts(at: Situation) -> tuple[Part, ...]:
@@ -21,6 +24,8 @@ def layer_parts(at: Situation) -> tuple[Part, ...]:
     A mixture's layers hold experts where others have the feed-forward layer.
     """
     parts = [attention(at)]
+    if at.model.cross_layers:
+        parts.append(cross_attention(at))
     if at.model.experts is None or len(at.model.experts.layers) < at.model.layers:
         parts.append(feed_forward(at))
     if at.model.experts is not None:
@@ -30,10 +35,15 @@ def layer_parts(at: Situation) -> tuple[Part, ...]:
 
 def outside_rows(at: Situation) -> Rows:
     """Return the rows of what stands before and after the layers, but for the loss."""
-    return (
+    stack = (
         IDS,
         *(norm(at) if at.style.embedding_norm else ()),
         *dropout(at),
-        *norm(at),
+        *(norm(at) if at.style.final_norm else ()),
         *((INPUT,) if at.trained else ()),
     )
+    if at.model.cross_layers:
+        return (*stack, *dropout(at)) * 2
+    if at.style.transform and at.model.labels is None:
+        return (*stack, TRANSFORM, *norm(at), *((INPUT,) if at.trained else ()))
+    return stack

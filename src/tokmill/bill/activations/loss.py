@@ -51,7 +51,7 @@ REFERENCE_PROBABILITIES = Formula(
     "reference model: log-probabilities of all tokens in fp32", "4 * n * V",
     "its forward pass follows that of the trained model (trl's DPOTrainer): logits as there, and "
     "log-probabilities beside those of the trained model",
-    "not measured",
+    "exact without a fused loss, seen with MemTracker on a small GPT-2",
 )  # fmt: skip
 
 

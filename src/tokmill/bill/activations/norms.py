@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from tokmill.bill.activations.part import EXACT, HOOKS, IDS, STEPS, kept
+from tokmill.bill.activations.situation import FP32_BYTES
 from tokmill.bill.formula import Formula
 
 if TYPE_CHECKING:
@@ -14,6 +15,7 @@ if TYPE_CHECKING:
 RMS_INPUT = kept("RMSNorm: input in fp32", "4 * d")
 RMS_INVERSE = kept("RMSNorm: 1/rms in fp32", "4")
 RMS_RESIDUAL = kept("RMSNorm: normalized input, for the gradient of its weight", "x * d")
+RMS_ORIGINAL = kept("RMSNorm of T5: input in 16 bit beside the fp32 copy", "x * d")
 RMS_FP32 = kept(
     "RMSNorm with its weight in fp32 (Gemma, OLMo-2): normalized input in fp32", "4 * d"
 )
@@ -38,7 +40,13 @@ def norm(at: Situation, *, shared: bool = False) -> Rows:
     if at.style.norm == "layer":
         return LAYER_NORM_STATISTICS, *(() if shared else (LAYER_NORM,))
     result = RMS_FP32 if at.style.norm == "rms32" else RMS_RESIDUAL
-    return (RMS_INPUT, RMS_INVERSE, *((result,) if at.trained else ()))
+    twice = at.style.norm == "t5" and at.residual < FP32_BYTES
+    return (
+        RMS_INPUT,
+        RMS_INVERSE,
+        *((RMS_ORIGINAL,) if twice else ()),
+        *((result,) if at.trained else ()),
+    )
 
 
 def head_norms(at: Situation) -> Rows:

@@ -46,6 +46,8 @@ class Part:
 
     Then `left` are the kept ones that are still there, and `gradients` stand beside them.
     `n_layers` have the part. `shared` is the row that is the layer's input itself, not a copy.
+    `not_first`, which `saved` begins with, are rows that the model's first layer lacks: its input
+    needs no gradient.
     """
 
     name: str
@@ -55,6 +57,7 @@ class Part:
     gradients: Rows
     n_layers: int
     shared: Formula | None = None
+    not_first: Rows = ()
 
 
 def inputs(at: Situation, linears: int) -> Rows:

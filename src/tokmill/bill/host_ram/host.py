@@ -143,27 +143,26 @@ def _moments(model: Model | None, training: TrainingSettings, symbols: Symbols) 
     trainers = processes[:1]  # workers start with the first batch
     if model is not None:
         yield _bill("initialization", [*trainers, *_initial_lines(model, training, symbols)])
-    offloaded = _offloaded(model, training)
+    states, activations = _offloaded(model, training)
     opening = opening_lines(training, symbols)
     if opening:
-        yield _bill("opening the dataset", [*trainers, *opening, *offloaded])
+        yield _bill("opening the dataset", [*trainers, *opening, *states])
     starting, freed = starting_lines(training, symbols), freed_lines(training, symbols)
     if starting:
-        yield _bill("starting the last worker", [*processes, *starting, *freed, *offloaded])
+        yield _bill("starting the last worker", [*processes, *starting, *freed, *states])
     steady = [
         *processes,
         *held_lines(training, symbols),
         *copied_lines(training, symbols),
         *freed,
         *batch_lines(training, symbols),
-        *offloaded,
+        *states,
     ]
-    yield _bill("training", steady)
+    yield _bill("training", [*steady, *activations])
     if model is not None:
         if training.metric_batches:
-            yield _bill(
-                "evaluation", [*steady, host_line(training, {**symbols, "V": model.outputs})]
-            )
+            logits = host_line(training, {**symbols, "V": model.outputs})
+            yield _bill("evaluation", [*steady, logits])
         yield _bill("saving a checkpoint", [*steady, _gathered_line(model, training)])
 
 
@@ -171,11 +170,14 @@ def _bill(moment: str, lines: list[Line]) -> Bill:
     return Bill(f"host RAM of a machine: {moment}", tuple(lines), LEAVES_OUT)
 
 
-def _offloaded(model: Model | None, training: TrainingSettings) -> tuple[Line, ...]:
+def _offloaded(
+    model: Model | None, training: TrainingSettings
+) -> tuple[tuple[Line, ...], tuple[Line, ...]]:
+    """Return what the GPUs leave in host RAM: states to the end, activations during a step."""
     if model is None:
-        return ()
+        return (), ()
     states = () if training.offload == "none" else rank_states(model, training).host
-    return (*states, *offloaded_lines(model, training))
+    return states, offloaded_lines(model, training)
 
 
 def _initial_lines(model: Model, training: TrainingSettings, symbols: Symbols) -> list[Line]:

@@ -15,7 +15,8 @@ if TYPE_CHECKING:
     from tokmill.bill.models.style import Style
 
 DROPOUTS = (
-    "attention_dropout", "attn_pdrop", "dropout", "embd_pdrop", "hidden_dropout", "resid_pdrop",
+    "attention_dropout", "attention_probs_dropout_prob", "attn_pdrop", "dropout", "dropout_rate",
+    "embd_pdrop", "hidden_dropout", "hidden_dropout_prob", "resid_pdrop",
 )  # fmt: skip
 
 
@@ -28,14 +29,16 @@ def make_model(
     windows: tuple[int, ...] = (),
     experts: Experts | None = None,
     style: Style | None = None,
+    activation: str = "",
+    encoder_layers: int = 0,
     head_width: int = 0,
     buffer_bytes: int = 0,
     leaves_out: tuple[str, ...] = (),
 ) -> Model:
     """Make the model of a shape and its tensors, with the head of its architecture.
 
-    Attention is by default what the shape says, the style that of the family; the features that
-    the head reads are the hidden size.
+    Attention is by default what the shape says, style and activation those of the family; the
+    features that the head reads are the hidden size.
     """
     labels = f.head.labels(f)
     if labels is not None:
@@ -49,7 +52,7 @@ def make_model(
         vocabulary=shape.vocabulary,
         positions=f.size("max_position_embeddings"),
         tied=shape.tied and labels is None,
-        activation=f.text("hidden_act"),
+        activation=activation or f.text("hidden_act"),
         attention=attention or Attention(shape.heads, shape.kv_heads, shape.head_dim, windows),
         tensors=tensors,
         experts=experts,
@@ -58,6 +61,7 @@ def make_model(
         leaves_out=leaves_out,
         style=style or f.family.style,
         labels=labels,
+        encoder_layers=encoder_layers,
     )
 
 

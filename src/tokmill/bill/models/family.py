@@ -126,7 +126,7 @@ class Head:
 
     `matrix` gives a feature for each id ("vocabulary"), for each label, or a fixed number of them;
     '' for none. `dense` is a matrix of d x d before it. `renamed`: names of tensors that begin with
-    the first begin with the second instead.
+    the first begin with the second instead. `encoder_only`: it has no decoder.
     """
 
     matrix: str
@@ -134,6 +134,7 @@ class Head:
     features: Literal["vocabulary", "labels"] | int = "labels"
     dense: str = ""
     renamed: tuple[str, str] = ("", "")
+    encoder_only: bool = False
 
     def labels(self, f: Fields) -> int | None:
         """Return the features that it gives, None for one of each id of the vocabulary."""

@@ -39,8 +39,8 @@ OPTIONS = {
 SIZES = frozenset(OPTIONS.values()) - {"max_position_embeddings"}
 """Keys that a model given by numbers never takes from the defaults of its family."""
 
-BY_LAYER = ("layer_types", "mlp_only_layers")
-"""Lists with a word on each layer: with another count of layers, the family's rule holds."""
+BY_LAYER = ("layer_types", "mlp_only_layers", "num_decoder_layers")
+"""What says something of each layer: with another count of layers, the family's rule holds."""
 
 
 def load_model(settings: ModelSettings, *, vocabulary: int = 0) -> Model:

@@ -33,7 +33,8 @@ class Tensor:
 
     `name` is the Hugging Face name with "{}" for the layer's number. `shape` is as stored. A linear
     maps `n_in` to `n_out` features whichever way it is stored (experts: each of them). `layers` are
-    those that hold it; None for a tensor outside the layers. `stored_bytes` are those of an element
+    those that hold it; None for a tensor outside the layers. A decoder behind an encoder counts its
+    layers from 0 again in names: `first` is its first. `stored_bytes` are those of an element
     in the model's files, scales included, where the files say; 0 where they do not.
     """
 
@@ -46,6 +47,14 @@ class Tensor:
     n_out: int = 0
     layers: tuple[int, ...] | None = None
     stored_bytes: float = 0.0
+    first: int = 0
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The names of its copies."""
+        if self.layers is None:
+            return (self.name,)
+        return tuple(self.name.format(layer - self.first) for layer in self.layers)
 
     @property
     def size(self) -> int:
@@ -115,6 +124,8 @@ class Model:
     `activation` is the name of the feed-forward's activation function as in the configuration;
     `dropout` the largest of its dropout probabilities; `buffer_bytes` those of tensors that are no
     parameters and live on the GPU all the time. `leaves_out` names what of it is not counted.
+    The first `encoder_layers` see all tokens; the layers behind them are a decoder that attends to
+    them.
     `labels`: its head classifies, None for a language model, 0 without a head.
     `warnings` are sentences on its configuration for the first screen.
     """
@@ -138,6 +149,17 @@ class Model:
     warnings: tuple[str, ...] = ()
     style: Style = LLAMA
     labels: int | None = None
+    encoder_layers: int = 0
+
+    @property
+    def decoder_layers(self) -> int:
+        """The layers that make one token after another, and keep keys and values of them."""
+        return self.layers - self.encoder_layers
+
+    @property
+    def cross_layers(self) -> int:
+        """The layers of a decoder that attend to an encoder."""
+        return self.decoder_layers if self.encoder_layers else 0
 
     @property
     def outputs(self) -> int:

@@ -21,11 +21,18 @@ if TYPE_CHECKING:
 Part = tuple[Tensor, ...]
 
 
-def in_layers(prefix: str, layers: Iterable[int], *parts: Part) -> Part:
-    """Return the tensors of the parts as they stand in each of `layers`, under `prefix`."""
+def in_layers(prefix: str, layers: Iterable[int], *parts: Part, first: int = 0) -> Part:
+    """Return the tensors of the parts as they stand in each of `layers`, under `prefix`.
+
+    Names count layers from `first` on.
+    """
     held = tuple(layers)
     tensors = (tensor for part in parts for tensor in part)
-    return tuple(replace(t, name=f"{prefix}.{{}}.{t.name}", layers=held) for t in tensors if held)
+    return tuple(
+        replace(t, name=f"{prefix}.{{}}.{t.name}", layers=held, first=first)
+        for t in tensors
+        if held
+    )
 
 
 def linear(

@@ -11,7 +11,10 @@ from tokmill.settings.model import FAMILIES
 if TYPE_CHECKING:
     from tokmill.bill.models.family import Family
 
-OTHER_NAMES = {"gemma3": "gemma3_text", "RefinedWeb": "falcon", "RefinedWebModel": "falcon"}
+OTHER_NAMES = {
+    "gemma3": "gemma3_text", "RefinedWeb": "falcon", "RefinedWebModel": "falcon",
+    "xlm-roberta": "roberta", "camembert": "roberta",
+}  # fmt: skip
 """Other model_types of the same families: of a model around the text model, or of old files."""
 
 

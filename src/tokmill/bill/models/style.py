@@ -19,7 +19,8 @@ class Style:
     `kernels` are the implementations of attention that exist; `measured`: the rows of its layer
     were compared with what autograd saves.
 
-    `norm`: rms and rms32 compute in fp32 from a copy (rms32 its weight too); layer is torch's.
+    `norm`: rms and rms32 compute in fp32 from a copy (rms32 its weight too), t5 keeps the original
+    beside it; layer is torch's.
     `norms_before` act on the residual, `norms_after` on what attention and the feed-forward layer
     give. `inputs` are the linear layers fed by attention's norm and by that of the feed-forward
     layer; `one_norm`: both are fed by the same; `parallel`: two norms of the same residual.
@@ -30,6 +31,11 @@ class Style:
     fp32. `soft_cap`: scores and logits are capped by tanh. `dropouts` a layer, of width d.
     `shared_gate`: what the shared expert gives is weighed.
 
+    `final_norm` stands behind the last layer; `transform`: a matrix, an activation and a norm stand
+    before the head of a language model. `inner_dropout`: dropout and a cast to the
+    weights' type stand before the last matrix of the feed-forward layer.
+    `position_bias`: what is learned of positions is added to the scores of every layer.
+
     `expert_widths` are the tensors of an expert's width that are alive at once in forward.
     `stacked` are the modules that adapters find in the stacked tensors of experts and router:
     name -> end of the tensor's name. `leaves_out` says what the rows of its layer do not cover.
@@ -37,7 +43,7 @@ class Style:
 
     kernels: tuple[Kernel, ...]
     measured: bool
-    norm: Literal["rms", "rms32", "layer"] = "rms"
+    norm: Literal["rms", "rms32", "t5", "layer"] = "rms"
     norms_before: int = 2
     norms_after: int = 0
     inputs: tuple[int, int] = (3, 2)
@@ -52,6 +58,10 @@ class Style:
     dropouts: int = 0
     embedding_norm: bool = False
     shared_gate: bool = False
+    final_norm: bool = True
+    transform: bool = False
+    inner_dropout: bool = False
+    position_bias: bool = False
     expert_widths: int = 4
     stacked: Mapping[str, str] = field(default_factory=dict, hash=False)
     leaves_out: str = ""

@@ -49,6 +49,13 @@ PREFILL_MLA = Formula(
     "operation",
     "deepseek_v3 -2 %; absorbed products of servers hold less",
 )
+PREFILL_POSITIONS = Formula(
+    "learned positions of a prompt",
+    "s ** 2 * max(50, 2 * q_other * a / t)",
+    "T5's biases of scores under no_grad, counted operation by operation: 64-bit distances of all "
+    "pairs of tokens, then a value for each head, and its copy for sdpa",
+    "whole prompts: -4 to 15 % for 2 to 64 heads",
+)
 LOGITS = Formula(
     "logits",
     "n_logits * V * (q_other + 4)",
@@ -151,7 +158,10 @@ def _passing_lines(model: Model, settings: InferenceSettings, context: int) -> l
     all_tokens = settings.batch * context
     n_prompt = min(all_tokens, _PAGED_PROMPT_TOKENS) if settings.kv_block else all_tokens
     lines = [_prefill_line(model, settings, n_prompt, all_tokens)]
-    n_logits = settings.batch if settings.logits == "last" else n_prompt
+    if model.style.position_bias:
+        lines.append(PREFILL_POSITIONS.line(_position_symbols(model, settings, context)))
+    last = settings.logits == "last" and model.decoder_layers > 0
+    n_logits = settings.batch if last else n_prompt
     q_other = _compute_bytes(settings)
     symbols = {"n_logits": n_logits, "V": model.outputs, "q_other": q_other}
     high = LOGITS.evaluate(symbols) + 4 * settings.batch * model.outputs
@@ -161,6 +171,11 @@ def _passing_lines(model: Model, settings: InferenceSettings, context: int) -> l
         largest = max(each.size for each in held if is_plain_linear(each.tensor))
         lines.append(DEQUANTIZED.line({"q_other": q_other, "largest": largest}))
     return lines
+
+
+def _position_symbols(model: Model, settings: InferenceSettings, context: int) -> dict[str, float]:
+    shape = {"s": context, "a": model.attention.heads, "t": settings.serving_gpus}
+    return {**shape, "q_other": _compute_bytes(settings)}
 
 
 def _prefill_line(model: Model, settings: InferenceSettings, n_prompt: int, n_all: int) -> Line:
@@ -193,12 +208,10 @@ def _layers(model: Model) -> Iterator[tuple[Formula, dict[str, float]]]:
 
 def _widths_alive(model: Model) -> int:
     """Return how many tensors of the feed-forward's width are alive at once in a layer."""
-    names = " ".join(tensor.name for tensor in model.tensors if tensor.module == "mlp")
-    if "gate_up" in names:
+    if model.style.gated and model.style.inputs[1] == 1:
         return 4  # the fused product, and its two halves' activation and product
-    if "gate" in names:
-        return 3
-    return 4 if model.activation in _SPELT_OUT else 2
+    plain = 4 if model.activation in _SPELT_OUT else 2
+    return max(plain, 3) if model.style.gated else plain
 
 
 def _tensors_of_one_gpu(model: Model, settings: InferenceSettings) -> tuple[RankTensor, ...]:

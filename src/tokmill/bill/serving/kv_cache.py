@@ -42,6 +42,12 @@ KV_CACHE_WINDOW = Formula(
     "vLLM's hybrid manager, llama.cpp without --swa-full)",
     "a server that ignores windows keeps all tokens in every layer",
 )
+KV_CACHE_CROSS = Formula(
+    "KV cache, cross-attention",
+    KV_CACHE.expression,
+    "a decoder's keys and values of the encoder's tokens (Hugging Face's EncoderDecoderCache)",
+    "exact for a source as long as the context",
+)
 KV_CACHE_MLA = Formula(
     "KV cache, compressed",
     "L_kv * (r_kv + r_rope) * tokens * b * q_kv",
@@ -59,11 +65,17 @@ KV_CACHE_MLA_EXPANDED = Formula(
 def kv_cache_lines(model: Model, settings: InferenceSettings, context: int) -> tuple[Line, ...]:
     """Return the cache of one GPU, in bytes: a line for each number of tokens that layers keep.
 
-    A sliding layer keeps its window. Tokens are whole blocks where the cache is paged.
+    A sliding layer keeps its window. Tokens are whole blocks where the cache is paged. An encoder
+    keeps nothing; a decoder behind one keeps keys and values of the encoder's tokens too.
     """
+    kept = [
+        (_formula(model, settings, is_sliding=tokens < context), tokens, n_layers)
+        for tokens, n_layers in sorted(_tokens_of_layers(model, settings, context).items())
+    ]
+    if model.cross_layers:
+        kept.append((KV_CACHE_CROSS, _whole_blocks(context, settings), model.cross_layers))
     lines = []
-    for tokens, n_layers in sorted(_tokens_of_layers(model, settings, context).items()):
-        formula = _formula(model, settings, is_sliding=tokens < context)
+    for formula, tokens, n_layers in kept:
         symbols = {**_symbols(model, settings), "L_kv": n_layers, "tokens": tokens}
         residual = {**symbols, "tokens": min(tokens, _RESIDUAL_TOKENS), "q_kv": 2.0}
         is_integer = settings.kv_type.startswith("int")
@@ -97,10 +109,14 @@ def _symbols(model: Model, settings: InferenceSettings) -> Mapping[str, float]:
 
 def _tokens_of_layers(model: Model, settings: InferenceSettings, context: int) -> Counter[int]:
     """Count the layers that keep each number of tokens."""
-    windows = model.attention.windows or (0,) * model.layers
+    windows = model.attention.windows or (0,) * model.decoder_layers
     kept = (min(window or context, context) for window in windows)
+    return Counter(_whole_blocks(tokens, settings) for tokens in kept)
+
+
+def _whole_blocks(tokens: int, settings: InferenceSettings) -> int:
     block = settings.kv_block or 1
-    return Counter(-(-tokens // block) * block for tokens in kept)
+    return -(-tokens // block) * block
 
 
 def _note(model: Model, settings: InferenceSettings, context: int) -> str:

@@ -35,11 +35,15 @@ _ROWS = (
     when("zero_optimization.cpu_offload_params", "offload", "all"),
     Row("optimizer.type", Section.choice, ("optimizer", "optimizer_step"), _OPTIMIZERS),
 )  # fmt: skip
-_BATCHES = ("train_micro_batch_size_per_gpu", "gradient_accumulation_steps", "train_batch_size")
+_AUTO = (
+    "train_micro_batch_size_per_gpu", "gradient_accumulation_steps", "train_batch_size",
+    *(f"{half}.enabled" for half in _HALVES),
+)  # fmt: skip
+"""Keys that Hugging Face's Trainer fills in."""
 
 
-def read_deepspeed(path: Path | str, *, gpus: int = 0) -> ReadSettings:
-    """Read a DeepSpeed JSON. `gpus` (0: not known) is what its train_batch_size counts on.
+def read_deepspeed(path: Path | str) -> ReadSettings:
+    """Read a DeepSpeed JSON.
 
     Raises:
         UsageError: the file is missing or no JSON object, a value has another type or range, or
@@ -47,23 +51,21 @@ def read_deepspeed(path: Path | str, *, gpus: int = 0) -> ReadSettings:
     """
     found = Findings()
     section = read_section(path)
-    deepspeed_settings(section, found, gpus=gpus)
-    autos = [key for key in _BATCHES if section.is_auto(key)]
+    deepspeed_settings(section, found)
+    autos = [key for key in _AUTO if Section.is_auto(*section.at(key))]
     if autos:
         found.notes.append(f"auto, so the option or tokmill's default holds: {', '.join(autos)}")
     return found.settled(section)
 
 
-def deepspeed_settings(
-    section: Section, found: Findings, *, half: str | None = None, gpus: int = 0
-) -> None:
+def deepspeed_settings(section: Section, found: Findings, *, half: str | None = None) -> None:
     """Read a DeepSpeed table over what `found` holds of the trainer that names it.
 
     `half` is "bf16" or "fp16" where that trainer trains in it, "" where in neither: "auto" then
     means that. None: there is no trainer.
     """
     found.read(section, _ROWS)
-    _check_batch(section, found, gpus)
+    _check_batch(section, found)
     _read_precision(section, found, half)
     _read_steps(section, found)
     zero = section.section("zero_optimization")
@@ -72,56 +74,42 @@ def deepspeed_settings(
     found.not_read += section.left()
 
 
-def _check_batch(section: Section, found: Findings, gpus: int) -> None:
+def _check_batch(section: Section, found: Findings) -> None:
     """Check train_batch_size = micro batch x accumulation x GPUs, and derive a missing factor."""
-    total = section.whole("train_batch_size")
+    total, shown = section.whole("train_batch_size"), section.shown("train_batch_size")
     if total is None:
         return
-    factors = {
-        "micro_batch": found.training.get("micro_batch"),
-        "accumulation": found.training.get("accumulation"),
-        "gpus": gpus,
-    }
+    factors = {name: found.training.get(name) for name in ("micro_batch", "accumulation", "gpus")}
     known = [value for value in factors.values() if value]
-    rest, remainder = divmod(total, math.prod(known))
-    where = section.where("train_batch_size")
-    if remainder or (len(known) == len(factors) and rest != 1):
-        parts = " x ".join(map(str, known))
-        raise UsageError(
-            f"{where}: expected micro batch x accumulation x GPUs, of which {parts} are known, "
-            f"found {total}"
-        )
     missing = [name for name, value in factors.items() if not value]
-    if gpus and missing:
-        found.set(missing[-1] if factors["micro_batch"] else "micro_batch", rest, where)
-    elif missing == ["gpus"]:
-        found.set("gpus", rest, where)
-        found.notes.append(f"{section.shown('train_batch_size')}: taken to mean {rest} GPUs")
+    rest, remainder = divmod(total, math.prod(known))
+    if remainder or (not missing and rest != 1):
+        raise UsageError(
+            f"{section.where('train_batch_size')}: expected micro batch x accumulation x GPUs, "
+            f"of which {' x '.join(map(str, known))} are known, found {total}"
+        )
+    if len(missing) == 1:
+        found.set(missing[0], rest, section.where("train_batch_size"))
+        if missing == ["gpus"]:
+            found.notes.append(f"{shown}: taken to mean {rest} GPUs")
     elif missing:
-        found.not_read.append(f"{section.shown('train_batch_size')} (how many GPUs is not known)")
+        found.not_read.append(f"{shown} (of {', '.join(missing)} only one can follow from it)")
 
 
 def _read_precision(section: Section, found: Findings, half: str | None) -> None:
     tables = {key: table for key in _HALVES if (table := section.section(key))}
     on = [key for key, table in tables.items() if table.flag("enabled")]
     half_of(section, [f"{key}.enabled" for key in on])
-    for key in set(tables) - set(on):
-        tables[key].ignore()
-        if tables[key].is_auto("enabled") and half is None and not on:
-            shown = tables[key].shown("enabled")
-            found.notes.append(f"{shown}, so the option or tokmill's default holds")
-            return
-    autocast, types = (
-        section.at("torch_autocast.enabled"),
-        section.at("data_types.grad_accum_dtype"),
-    )
-    gradients = Section.word(*types)
-    if Section.flag(*autocast):
+    off = [table for key, table in tables.items() if key not in on]
+    for table in off:
+        table.ignore()
+    gradients = Section.word(*section.at("data_types.grad_accum_dtype"))
+    if Section.flag(*section.at("torch_autocast.enabled")):
         found.set("precision", "amp", section.where("torch_autocast"))
     elif on or half:
         mixed = "mixed-18" if gradients in ("fp32", "float32") else "mixed-16"
         found.set("precision", mixed, section.where("bf16"))
-    else:
+    elif half is not None or not any(table.is_auto("enabled") for table in off):
         found.set("precision", "fp32", section.where("bf16"))  # DeepSpeed's own default.
 
 

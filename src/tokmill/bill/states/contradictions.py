@@ -84,7 +84,8 @@ def _of_stages(model: Model, training: TrainingSettings) -> Iterator[str]:
     if (v > 1 or training.framework == "megatron") and model.layers % (p * v):
         yield (
             f"pipeline_parallel: {p} stages of {v} chunks do not divide the {model.layers} "
-            f"layers; choose stages x chunks that divide them"
+            f"layers; choose stages x chunks that divide them (layouts of unequal stages are "
+            f"not modelled)"
         )
     if p > 1 and training.sharding in ("zero-2", "zero-3"):
         yield (

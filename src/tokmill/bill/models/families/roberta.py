@@ -1,0 +1,42 @@
+"""RoBERTa, XLM-R and CamemBERT: BERT with heads of its own."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tokmill.bill.models.families import bert
+from tokmill.bill.models.family import LANGUAGE, Family, Head
+from tokmill.bill.models.shape import read_shape
+
+if TYPE_CHECKING:
+    from tokmill.bill.models.family import Fields
+    from tokmill.bill.models.model import Model
+
+
+def build(f: Fields) -> Model:
+    """Return the model of a configuration."""
+    s = read_shape(f, grouped=False)
+    return bert.encoder(f, s, "roberta", bert.language_head(s, "lm_head", "dense", "layer_norm"))
+
+
+FAMILY = Family(
+    name="roberta",
+    build=build,
+    heads={
+        name: head
+        for start in ("Roberta", "XLMRoberta", "Camembert")
+        for name, head in {
+            f"{start}ForMaskedLM": LANGUAGE,
+            f"{start}ForCausalLM": LANGUAGE,
+            f"{start}Model": Head("", features=0, dense="pooler.dense", renamed=("roberta.", "")),
+            f"{start}ForSequenceClassification": Head(
+                "classifier.out_proj", bias=True, dense="classifier.dense"
+            ),
+            f"{start}ForTokenClassification": Head("classifier", bias=True),
+            f"{start}ForQuestionAnswering": Head("qa_outputs", bias=True),
+        }.items()
+    },
+    style=bert.FAMILY.style,
+    defaults={**bert.FAMILY.defaults, "vocab_size": 50265},
+    needed=bert.FAMILY.needed,
+)

@@ -1,0 +1,132 @@
+"""T5, T5 v1.1 and FLAN-T5: an encoder, and a decoder that attends to it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from tokmill.bill.models.build import make_model
+from tokmill.bill.models.family import GATED, LANGUAGE, Family, Head
+from tokmill.bill.models.model import Tensor
+from tokmill.bill.models.parts import Part, embedding, head, in_layers, linear, norms, plain_mlp
+from tokmill.bill.models.shape import read_shape
+from tokmill.bill.models.style import Style
+
+if TYPE_CHECKING:
+    from tokmill.bill.models.family import Fields
+    from tokmill.bill.models.model import Model
+    from tokmill.bill.models.shape import Shape
+
+INSIDE = ("", "transformer.")
+SAME_LENGTH = "sources shorter than their targets, or longer: both are counted as a sequence long"
+
+
+def build(f: Fields) -> Model:
+    """Return the model of a configuration.
+
+    A file with `scale_decoder_outputs` false is of a model whose head was not the embedding.
+    """
+    s, gated, activation = read_shape(f), *_activation(f)
+    n_encoder, alone = s.layers, f.head.encoder_only
+    n_decoder = 0 if alone else f.count("num_decoder_layers", n_encoder)
+    tied = s.tied and f.values.get("scale_decoder_outputs") is not False
+    s = replace(s, layers=n_encoder + n_decoder, tied=tied)
+    tensors = (
+        *embedding("shared", s.vocabulary, s.hidden),
+        *_stack(f, s, "encoder", range(n_encoder), gated=gated),
+        *(() if alone else _stack(f, s, "decoder", range(n_encoder, s.layers), gated=gated)),
+        *head(s),
+    )
+    return make_model(
+        f,
+        s,
+        tensors,
+        style=replace(f.family.style, gated=gated, inputs=(3, 2 if gated else 1)),
+        activation=activation,
+        encoder_layers=n_encoder,
+        leaves_out=() if alone else (SAME_LENGTH,),
+    )
+
+
+def _activation(f: Fields) -> tuple[bool, str]:
+    """Return whether the feed-forward layer is gated, and its activation function."""
+    gated, _, activation = f.text("feed_forward_proj").rpartition("-")
+    return bool(gated), "gelu_new" if gated and activation == "gelu" else activation
+
+
+def _stack(f: Fields, s: Shape, name: str, layers: range, *, gated: bool) -> Part:
+    """Return the tensors of the encoder's or the decoder's layers, and their last norm."""
+    cross = (_attention(s, "EncDecAttention"),) if name == "decoder" else ()
+    parts = (_attention(s, "SelfAttention"), *cross, _feed_forward(s, gated=gated))
+    block = tuple(
+        replace(tensor, name=f"layer.{i}.{tensor.name}")
+        for i, part in enumerate(parts)
+        for tensor in (*part, *norms(s, "layer_norm"))
+    )
+    bias = Tensor(
+        "layer.0.SelfAttention.relative_attention_bias.weight",
+        (f.count("relative_attention_num_buckets", 32), s.heads),
+        "attention",
+        "embedding",
+    )
+    return (
+        *in_layers(f"{name}.block", layers, block, first=layers.start),
+        *in_layers(f"{name}.block", layers[:1], (bias,), first=layers.start),
+        *norms(s, f"{name}.final_layer_norm"),
+    )
+
+
+def _attention(s: Shape, name: str) -> Part:
+    into = [linear(f"{name}.{n}", s.hidden, s.query_width, "attention", "columns") for n in "qkv"]
+    out = linear(f"{name}.o", s.query_width, s.hidden, "attention", "rows")
+    return (*(tensor for part in into for tensor in part), *out)
+
+
+def _feed_forward(s: Shape, *, gated: bool) -> Part:
+    name = "DenseReluDense"
+    if not gated:
+        return plain_mlp(s.hidden, s.ffn, f"{name}.wi", f"{name}.wo", bias=False)
+    return (
+        *linear(f"{name}.wi_0", s.hidden, s.ffn, "mlp", "columns"),
+        *plain_mlp(s.hidden, s.ffn, f"{name}.wi_1", f"{name}.wo", bias=False),
+    )
+
+
+def heads(start: str) -> dict[str, Head]:
+    """Return the architectures whose names start so."""
+    dense = "classification_head.dense"
+    return {
+        f"{start}ForConditionalGeneration": LANGUAGE,
+        f"{start}Model": Head("", features=0),
+        f"{start}EncoderModel": Head("", features=0, encoder_only=True),
+        f"{start}ForSequenceClassification": Head(
+            "classification_head.out_proj", bias=True, dense=dense, renamed=INSIDE
+        ),
+        f"{start}ForTokenClassification": Head(
+            "classifier", bias=True, renamed=INSIDE, encoder_only=True
+        ),
+        f"{start}ForQuestionAnswering": Head("qa_outputs", bias=True),
+    }
+
+
+FAMILY = Family(
+    name="t5",
+    build=build,
+    heads=heads("T5"),
+    # Flash attention knows no bias of positions.
+    style=Style(
+        kernels=("sdpa", "eager"), measured=True, norm="t5", inputs=(3, 1), gated=False,
+        softmax_fp32=False, dropouts=2, inner_dropout=True, position_bias=True,
+    ),
+    defaults={
+        "vocab_size": 32128, "hidden_size": 512, "head_dim": 64, "intermediate_size": 2048,
+        "num_hidden_layers": 6, "num_attention_heads": 8, "feed_forward_proj": "relu",
+        "dropout_rate": 0.1, "tie_word_embeddings": True,
+    },
+    needed=GATED,
+    names={
+        "d_model": "hidden_size", "d_kv": "head_dim", "d_ff": "intermediate_size",
+        "num_layers": "num_hidden_layers", "num_heads": "num_attention_heads",
+        "n_positions": "max_position_embeddings",
+    },
+)  # fmt: skip
