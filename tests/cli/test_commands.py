@@ -165,14 +165,14 @@ def test_a_model_adds_at_most_ten_lines(
     pretrain: Callable[..., Any], good: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("COLUMNS", "300")  # a long temporary path stays on one line
-    out = pretrain(good, "--model", "gpt2", "--gpu", "T4").out
+    out = pretrain(good, "--model", "gpt2", "--gpu", "3090").out
     summary, bill = paragraphs(out)
     assert len(summary) <= 10
     assert 5 <= len(bill) <= 10
     assert [line.split("  ")[0].strip() for line in bill if line[0] != " "] == [
         "verdict", "GPU memory", "largest", "host RAM", "disk", "time", "model", "training", "more",
     ]  # fmt: skip
-    assert "on T4 (14.57 GiB)" in out
+    assert "on RTX 3090 (23.56 GiB)" in out
     assert any(re.match(r"more +tokmill report ", line) for line in bill)
 
 

@@ -36,23 +36,24 @@ def test_a_row_has_settings_memory_verdict_and_computation():
         ),
     )
     assert text(found) == [
-        "checkpointing micro-batch expected upper bound computation fits",
+        "checkpointing micro-batch expected at most compute fits",
         "none 8 20.00 GiB 40.00 GiB x 1.00 no",
-        "full 8 10.00 GiB 20.00 GiB x 1.31 by the estimate",
+        "full 8 10.00 GiB 20.00 GiB x 1.31 probably",
         "full 1 1.00 GiB 2.00 GiB x 1.00 yes",
+        "probably: the expected amount fits, the upper bound does not",
         "checkpointing: full: a third more computation",
     ]
 
 
 def test_equal_computation_is_not_shown():
     found = Comparison(("gpu",), (an_alternative("T4"), an_alternative("A10")))
-    assert text(found)[0] == "gpu expected upper bound fits"
+    assert text(found)[0] == "gpu expected at most fits"
 
 
 def test_without_a_verdict_the_option_is_named():
     found = Comparison(("loss",), (an_alternative("full", verdict=""),))
     shown = text(found)
-    assert shown[0] == "loss expected upper bound"
+    assert shown[0] == "loss expected at most"
     assert shown[-1] == "add --gpu to see what fits"
 
 

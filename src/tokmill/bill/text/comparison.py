@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 _VERDICTS = {
     FITS: Text("yes", "green"),
-    BARELY: Text("by the estimate", "yellow"),
+    BARELY: Text("probably", "yellow"),
     DOES_NOT_FIT: Text("no", "red"),
 }
 
@@ -32,12 +32,12 @@ def comparison_tables(found: Comparison, title: str) -> Iterator[RenderableType]
     yield one_line(title, "bold")
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
     for name in found.axes:
-        table.add_column(Text(name.replace("_", "-")), no_wrap=True)
+        table.add_column(Text(name.replace("_", "-")), overflow="fold")
     judged = any(each.verdict for each in found.alternatives)
     possible = [each for each in found.alternatives if not each.why_not]
     computed = len({round(each.computation, 2) for each in possible}) > 1
-    for heading in ("expected", "upper bound", *(["computation"] if computed else [])):
-        table.add_column(Text(heading), justify="right", no_wrap=True)
+    for heading in ("expected", "at most", *(["compute"] if computed else [])):
+        table.add_column(Text(heading), justify="right", no_wrap=True, overflow="fold")
     if judged:
         table.add_column(Text("fits"), no_wrap=True)
     for each in found.alternatives:
@@ -61,6 +61,8 @@ def _notes(found: Comparison) -> Iterator[RenderableType]:
     """Yield what each value costs, and why alternatives are not possible, each once."""
     if not any(each.verdict for each in found.alternatives):
         yield indented("add --gpu to see what fits")
+    if any(each.verdict == BARELY for each in found.alternatives):
+        yield indented("probably: the expected amount fits, the upper bound does not", "dim")
     columns = zip(*(each.values for each in found.alternatives), strict=True)
     for axis, values in zip(found.axes, columns, strict=True):
         named = dict.fromkeys(value for value in values if isinstance(value, str))
