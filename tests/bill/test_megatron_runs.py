@@ -81,6 +81,29 @@ def test_gpt_is_billed_within_4_percent(
         assert -0.041 < (found + WORKSPACES[gpu]) / mebibytes - 1 < 0.005
 
 
+BERT = {
+    "model_type": "bert", "architectures": ["BertForMaskedLM"], "num_hidden_layers": 24,
+    "hidden_size": 1024, "num_attention_heads": 16, "intermediate_size": 4096,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("vocabulary", "settings", "measured"),
+    [
+        (30_592, {"pipeline_parallel": 2, "accumulation": 8}, {"a100": 5370.7, "h100": 5443.0}),
+        (30_720, {**OF_TWO, "accumulation": 16}, {"a100": 2914.3, "h100": 2980.9}),
+        (30_720, {"tensor_parallel": 4, "accumulation": 16}, {"a100": 3031.4, "h100": 3071.0}),
+    ],
+)
+def test_bert_whose_attention_keeps_its_scores_is_billed_within_6_percent(
+    vocabulary: int, settings: dict[str, Any], measured: dict[str, float]
+) -> None:
+    bill = last_stage(model_of(BERT, vocabulary), sequence=512, **settings)
+    for gpu, mebibytes in measured.items():
+        found = bill.allocated_bytes / MIB + WORKSPACES[gpu]
+        assert -0.06 < found / mebibytes - 1 < 0.005
+
+
 MOE = {
     "tensor_parallel": 2, "sequence_parallel": True, "expert_parallel": 8, "accumulation": 32,
     "micro_batch": 1, "sequence": 4096, **SHARED,

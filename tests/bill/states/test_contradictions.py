@@ -140,6 +140,7 @@ MEGATRON = {"framework": "megatron", "gpus": 8, "sequence": 2048}
         ("llama-3-8b", {"sharding": "zero-3"}, "zero-3 needs framework hf; expected ddp or dist"),
         ("llama-3-8b", {"sharding": "fsdp"}, "sharding: fsdp needs framework hf"),
         ("llama-3-8b", {"precision": "amp"}, "Megatron-LM has no autocast, choose mixed-18"),
+        ("t5-small", {}, "framework: megatron models no encoder-decoder, t5 is one; choose hf"),
         ("llama-3-8b", {"optimizer": "adamw-8bit"}, "adamw-8bit needs framework hf; choose adamw"),
         ("llama-3-8b", {"attention": "sdpa-mask"}, "attention: sdpa-mask needs framework hf"),
         (

@@ -118,7 +118,9 @@ def _attention(at: Situation, training: TrainingSettings) -> Part:
     saved = (*_norm(at), *heads, *((HEAD_NORMS,) if at.style.heads else ()))
     gradient = GRADIENT_LATENT_HEADS if latent else GRADIENT_HEADS
     gradients = (GRADIENT_RESIDUAL, gradient)
-    if training.attention != "eager":
+    # An encoder masks padding, for which Megatron-LM's attention keeps its scores.
+    encoder = training.attention == "auto" and at.model.encoder_layers
+    if training.attention != "eager" and not encoder:
         saved = (*saved, LOG_SUM_EXP)
         return Part("attention", "attention", saved, saved, gradients, at.model.layers, NORM)
     scores = (SCORES, *((SCORES_DROPPED,) if at.dropout else ()))

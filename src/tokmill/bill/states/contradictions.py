@@ -167,6 +167,8 @@ def _of_megatron(model: Model, training: TrainingSettings) -> Iterator[str]:
     """Yield what Megatron-LM has not, or does not need."""
     if training.framework != "megatron":
         return
+    if model.cross_layers:
+        yield f"framework: megatron models no encoder-decoder, {model.family} is one; choose hf"
     if training.adapter != "none":
         yield f"adapter: {training.adapter} needs framework hf; Megatron-LM trains all weights"
     if training.sharding not in ("ddp", "distributed-optimizer"):
@@ -180,7 +182,8 @@ def _of_megatron(model: Model, training: TrainingSettings) -> Iterator[str]:
         yield f"optimizer: {training.optimizer} needs framework hf; choose adamw"
     if training.attention == "sdpa-mask":
         yield "attention: sdpa-mask needs framework hf; choose flash or eager"
-    if training.checkpointing == "selective" and training.attention != "eager":
+    scores = training.attention == "eager" or model.encoder_layers
+    if training.checkpointing == "selective" and not scores:
         yield (
             "checkpointing: selective of Megatron-LM recomputes attention scores, which only "
             "attention eager keeps; choose full or none, or attention eager"
