@@ -141,6 +141,18 @@ def test_the_complete_bill_of_a_model_and_a_dataset_is_what_the_dataset_gives(da
     assert json.dumps(found.as_json())
 
 
+def test_alternatives_are_compared_by_values_or_by_name():
+    found = bill.compare(TINY, axes={"gpus": [1, 4]}, sharding="zero-3", gpu="T4")
+    assert isinstance(found, bill.Comparison)
+    assert [each.values for each in found.alternatives] == [(1,), (4,)]
+    assert found.alternatives[1].n_bytes < found.alternatives[0].n_bytes
+    assert found.as_json()["alternatives"][1]["values"] == {"gpus": 4}
+    assert bill.compare(TINY, axes=["adapter"]).axes == ("adapter",)
+    assert "checkpointing" in bill.compare(TINY).axes
+    with pytest.raises(UsageError, match="compare: no setting 'speed'"):
+        bill.compare(TINY, axes={"speed": [1]})
+
+
 def test_settings_files_of_other_programs_are_read(tmp_path: Path):
     file = tmp_path / "ds.json"
     file.write_text(json.dumps({"train_micro_batch_size_per_gpu": 4, "frobnication": 1}))

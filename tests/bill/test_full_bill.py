@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from dataclasses import asdict, replace
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -15,8 +14,8 @@ from tokmill.bill.disk_files import predicted_disk
 from tokmill.bill.formula import Bill
 from tokmill.bill.full_bill import FullBill, check, full_bill
 from tokmill.bill.host_ram.machine import Machine
-from tokmill.bill.on_disk import OnDisk, on_disk
-from tokmill.errors import UsageError, VerifyError
+from tokmill.bill.on_disk import OnDisk
+from tokmill.errors import UsageError
 from tokmill.settings.inference import InferenceSettings
 from tokmill.settings.model import ModelSettings
 from tokmill.settings.training import TrainingSettings
@@ -144,34 +143,3 @@ def test_a_run_is_checked_before_its_dataset_and_vocabulary_are_there():
 def test_what_would_fail_at_the_end_fails_before_the_run(model, training, expected):
     with pytest.raises(UsageError, match=expected):
         check(BillSettings(model, TrainingSettings(**training), InferenceSettings()))
-
-
-FINISHED = {
-    "config": {},
-    "tokenizer": {"vocab_size": 9},
-    "dtype": "uint16",
-    "totals": {"tokens": 3, "documents": 1},
-    "length_histogram": [0, 1],
-    "sources": [],
-    "shards": [{"name": "train-0000000-0000", "split": "train", "tokens": 3, "documents": 1}],
-    "files": [
-        {"name": "train-0000000-0000.bin", "bytes": 6},
-        {"name": "train-0000000-0000.idx", "bytes": 62},
-    ],
-}
-
-
-def test_a_finished_dataset_is_its_files_its_size_and_what_is_free_beside_it(tmp_path: Path):
-    for entry in FINISHED["files"]:
-        (tmp_path / entry["name"]).write_bytes(bytes(entry["bytes"]))
-    found = on_disk(tmp_path, FINISHED)
-    assert found.directory == str(tmp_path)
-    assert found.bill.n_bytes == 68
-    assert (found.size.tokens, found.size.vocabulary) == (3, 9)
-    assert found.free_bytes > 0
-    assert found.found is not None
-
-
-def test_a_directory_without_the_files_is_damaged(tmp_path: Path):
-    with pytest.raises(VerifyError, match="found nothing"):
-        on_disk(tmp_path, FINISHED)

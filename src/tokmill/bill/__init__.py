@@ -16,7 +16,7 @@ in bytes.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, Unpack
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from tokmill.bill.models.model import Model
     from tokmill.bill.on_disk import OnDisk, OpenDataset
     from tokmill.bill.remedies.advice import Advice
+    from tokmill.bill.remedies.comparison import Comparison
     from tokmill.bill.training_bill import TrainingBill
     from tokmill.settings.arguments import (
         BillArguments,
@@ -42,6 +43,7 @@ __all__ = [
     "Advice",
     "Bill",
     "BillSettings",
+    "Comparison",
     "Compute",
     "DatasetDisk",
     "FullBill",
@@ -50,6 +52,7 @@ __all__ = [
     "ModelBill",
     "OnDisk",
     "TrainingBill",
+    "compare",
     "count_parameters",
     "disk",
     "host",
@@ -63,6 +66,7 @@ _CLASSES = {
     "Advice": "remedies.advice",
     "Bill": "formula",
     "BillSettings": "bill_settings",
+    "Comparison": "remedies.comparison",
     "Compute": "compute",
     "DatasetDisk": "disk_files",
     "FullBill": "full_bill",
@@ -277,6 +281,36 @@ def of(
     files = {"deepspeed": deepspeed, "training_args": training_args, "axolotl": axolotl}
     sections = ("model", "training", "inference")
     return bill_of(_set_up(sections, model, dataset, settings, config, files))
+
+
+@_face
+def compare(
+    model: str | Path | Mapping[str, Any] | None = None,
+    *,
+    axes: Mapping[str, Sequence[Any]] | Sequence[str] = (),
+    **settings: Unpack[TrainingArguments],
+) -> Comparison:
+    """Return the GPU memory of training with every combination of some settings.
+
+    Args:
+        model: see `count_parameters`.
+        axes: the settings to vary, each with its values, as in `{"gpus": [1, 8]}`; or names alone,
+            whose usual values are taken; (): precision or sharding, checkpointing and adapters.
+        **settings: all other settings of the sections [model] and [training].
+
+    Raises:
+        UsageError: a setting or a value does not exist, or there are over 200 combinations.
+
+    Example:
+        >>> found = tokmill.bill.compare("gpt2", axes={"gpu": ["T4", "RTX 4090"]}, micro_batch=8)
+        >>> [(each.values, each.n_bytes, each.verdict) for each in found.alternatives]
+    """
+    from tokmill.bill.remedies.comparison import compare, read_axes
+
+    setup = _set_up(("model", "training"), model, None, settings)
+    training = setup.settings.training
+    chosen = axes if isinstance(axes, Mapping) else read_axes(axes or [""], training)
+    return compare(_loaded(setup), training, setup.gpu, chosen)
 
 
 def _set_up(

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from pathlib import Path
 
+    from tokmill.bill.settings_files.mapping import ReadSettings
     from tokmill.settings.schema import Config
 
 
@@ -74,14 +75,7 @@ def bill_settings(
     Raises:
         UsageError: a file cannot be read, or a value is wrong.
     """
-    from tokmill.bill import settings_files
-
-    readers = {
-        "deepspeed": settings_files.read_deepspeed,
-        "training_args": settings_files.read_training_arguments,
-        "axolotl": settings_files.read_axolotl,
-    }
-    read = [readers[kind](path) for kind, path in files.items()]
+    read = [_read(kind, path) for kind, path in files.items()]
     every = merged(
         not_default(base, BILL_SECTIONS),
         file_values(config_file),
@@ -95,3 +89,14 @@ def bill_settings(
         not_read=tuple(key for found in read for key in found.not_read),
         trains="inference" not in own or bool(set(own.get("training", ())) - _OF_GPUS),
     )
+
+
+def _read(kind: str, path: Path) -> ReadSettings:
+    from tokmill.bill import settings_files  # only where there is a file: imports take time
+
+    readers = {
+        "deepspeed": settings_files.read_deepspeed,
+        "training_args": settings_files.read_training_arguments,
+        "axolotl": settings_files.read_axolotl,
+    }
+    return readers[kind](path)

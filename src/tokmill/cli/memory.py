@@ -79,16 +79,17 @@ def command(
 
 
 def _compare(settings: BillSettings, axes: tuple[str, ...], *, as_json: bool) -> None:
-    from tokmill.bill.gpus import find_gpu
+    from tokmill.bill.full_bill import set_up
     from tokmill.bill.models.load import load_model
     from tokmill.bill.remedies.comparison import compare, read_axes
-    from tokmill.bill.text.comparison import comparison_json, comparison_tables
+    from tokmill.bill.text.comparison import comparison_tables
 
-    gpu = find_gpu(settings.training.gpu) if settings.training.gpu else None
-    model, axes_read = load_model(settings.model), read_axes(axes, settings.training)
-    found = compare(model, settings.training, gpu, axes_read)
+    setup = set_up(settings, None)
+    model, gpu = setup.model or load_model(settings.model), setup.gpu
+    axes_read = read_axes(axes, setup.settings.training)
+    found = compare(model, setup.settings.training, gpu, axes_read)
     if as_json:
-        show_json(comparison_json(found))
+        show_json(found.as_json())
         return
     where = "" if gpu is None or "gpu" in axes_read else f" on {gpu.name}"
     print_tables(comparison_tables(found, f"{model.name}: GPU memory of training{where}"))

@@ -5,7 +5,7 @@ import io
 from rich.console import Console
 
 from tokmill.bill.remedies.comparison import Alternative, Comparison
-from tokmill.bill.text.comparison import comparison_json, comparison_tables
+from tokmill.bill.text.comparison import comparison_tables
 from tokmill.bill.verdict import BARELY, DOES_NOT_FIT, FITS
 
 GIB = 1 << 30
@@ -65,7 +65,7 @@ def test_why_an_alternative_is_not_possible_is_shown_once():
 
 def test_plain_values_name_the_settings_of_each_row():
     found = Comparison(("gpu",), (an_alternative("T4"),))
-    assert comparison_json(found) == {
+    assert found.as_json() == {
         "axes": ["gpu"],
         "alternatives": [
             {

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields, replace
+from dataclasses import asdict, dataclass, fields, replace
 from itertools import product
 from typing import TYPE_CHECKING, Any
 
@@ -64,6 +64,14 @@ class Comparison:
 
     axes: tuple[str, ...]
     alternatives: tuple[Alternative, ...]
+
+    def as_json(self) -> dict[str, Any]:
+        """Return plain values."""
+        rows = [
+            {**asdict(each), "values": dict(zip(self.axes, each.values, strict=True))}
+            for each in self.alternatives
+        ]
+        return {"axes": list(self.axes), "alternatives": rows}
 
 
 def compare(

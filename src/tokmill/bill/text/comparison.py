@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from rich.table import Table
 from rich.text import Text
@@ -72,12 +71,3 @@ def _notes(found: Comparison) -> Iterator[RenderableType]:
             yield indented(f"{axis.replace('_', '-')}: {'; '.join(known)}", "dim")
     for why_not in dict.fromkeys(filter(None, (each.why_not for each in found.alternatives))):
         yield indented(f"not possible: {why_not}", "dim")
-
-
-def comparison_json(found: Comparison) -> dict[str, Any]:
-    """Return the comparison as plain values."""
-    rows = [
-        {**asdict(each), "values": dict(zip(found.axes, each.values, strict=True))}
-        for each in found.alternatives
-    ]
-    return {"axes": list(found.axes), "alternatives": rows}

@@ -1,0 +1,79 @@
+"""A dataset as the bill reads it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tokmill.bill.on_disk import assumed_disk, on_disk, read_dataset
+from tokmill.errors import StorageError, UsageError, VerifyError
+from tokmill.settings.training import TrainingSettings
+
+STEM = "train-0000000-0000"
+MANIFEST = {
+    "config": {},
+    "tokenizer": {"vocab_size": 9},
+    "dtype": "uint16",
+    "totals": {"tokens": 3, "documents": 1},
+    "length_histogram": [0, 1],
+    "sources": [],
+    "shards": [{"name": STEM, "split": "train", "tokens": 3, "documents": 1}],
+    "files": [{"name": f"{STEM}.bin", "bytes": 6}, {"name": f"{STEM}.idx", "bytes": 62}],
+}
+
+
+@pytest.fixture
+def directory(tmp_path: Path) -> Path:
+    for name, n_bytes in ((f"{STEM}.bin", 6), (f"{STEM}.idx", 62)):
+        (tmp_path / name).write_bytes(bytes(n_bytes))
+    (tmp_path / "manifest.json").write_text(json.dumps(MANIFEST))
+    return tmp_path
+
+
+def test_a_finished_dataset_is_its_files_its_size_and_what_is_free_beside_it(directory: Path):
+    found = on_disk(*read_dataset(directory))
+    assert found.directory == str(directory)
+    assert found.bill.n_bytes == 68 + (directory / "manifest.json").stat().st_size
+    assert (found.size.tokens, found.size.vocabulary) == (3, 9)
+    assert found.free_bytes is not None
+    assert found.free_bytes > 0
+    assert found.found is not None
+
+
+def test_files_in_folders_are_part_of_the_dataset(directory: Path):
+    (directory / "parts").mkdir()
+    (directory / "parts" / "0000000.json").write_bytes(bytes(10))
+    files = [*MANIFEST["files"], {"name": "parts/0000000.json", "bytes": 10}]
+    assert on_disk(directory, {**MANIFEST, "files": files}).bill.n_bytes > 78
+    with pytest.raises(StorageError, match="no such file or directory"):
+        on_disk(directory / "none", MANIFEST)
+
+
+def test_a_directory_without_the_files_is_damaged(tmp_path: Path):
+    with pytest.raises(VerifyError, match="found nothing"):
+        on_disk(tmp_path, MANIFEST)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"), [("{", "damaged manifest: Expecting"), ("{}", "damaged manifest: Key")]
+)
+def test_a_damaged_manifest_is_refused(directory: Path, text: str, expected: str):
+    (directory / "manifest.json").write_text(text)
+    with pytest.raises(VerifyError, match=expected):
+        on_disk(*read_dataset(str(directory)))
+
+
+def test_a_place_without_a_manifest_is_no_dataset(tmp_path: Path):
+    for place in (tmp_path, tmp_path / "none"):
+        with pytest.raises(UsageError, match="not a tokmill dataset: no manifest"):
+            read_dataset(place)
+
+
+def test_a_described_dataset_has_neither_directory_nor_free_space():
+    found = assumed_disk(TrainingSettings(dataset_bytes=10**9), 300)
+    assert found is not None
+    assert (found.directory, found.free_bytes, found.found) == ("", None, None)
+    assert found.as_json()["dataset"]["lines"][0]["bytes"] == 10**9
+    assert assumed_disk(TrainingSettings(), 300) is None
