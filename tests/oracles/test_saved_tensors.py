@@ -197,6 +197,39 @@ def test_a_mask_is_kept_and_repeats_grouped_heads(family: str, precision: str) -
     assert of_a_layer(family, training) == predicted(family, training)
 
 
+_MIXED = {"num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 40}
+MIXTURES: dict[str, dict[str, Any]] = {
+    "gpt_oss": {**_HEADS, "num_local_experts": 4, "num_experts_per_tok": 2, "sliding_window": 64},
+    "qwen2_moe": {**_GROUPED, **_MIXED, "shared_expert_intermediate_size": 48},
+    "qwen3_moe": {**_HEADS, **_MIXED},
+    "deepseek_v3": {
+        **_SIZES, **_MIXED, "num_key_value_heads": 4, "n_routed_experts": 4, "q_lora_rank": 16,
+        "kv_lora_rank": 8, "qk_rope_head_dim": 4, "qk_nope_head_dim": 8, "v_head_dim": 8,
+        "n_group": 1, "topk_group": 1, "first_k_dense_replace": 0, "n_shared_experts": 1,
+    },
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("family", MIXTURES)
+@pytest.mark.parametrize("precision", ["fp32", "pure-16"])
+def test_a_mixture_saves_what_the_rows_say_but_for_bytes_of_its_router(
+    family: str, precision: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(CONFIGS, family, MIXTURES[family])
+    training = settings(family, precision, attention="eager")
+    assert abs(of_a_layer(family, training) - predicted(family, training)) <= 28
+
+
+@pytest.mark.parametrize("precision", ["fp32", "pure-16"])
+def test_eager_compressed_attention_saves_what_the_rows_say(
+    precision: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    dense = MIXTURES["deepseek_v3"] | {"first_k_dense_replace": 9, "v_head_dim": 6}
+    monkeypatch.setitem(CONFIGS, "deepseek_v3", dense)
+    training = settings("deepseek_v3", precision, attention="eager")
+    assert of_a_layer("deepseek_v3", training) == predicted("deepseek_v3", training)
+
+
 @pytest.mark.filterwarnings("ignore:.is_gradient_checkpointing:FutureWarning")  # peft 0.21
 @pytest.mark.parametrize("precision", ["fp32", "amp", "pure-16"])
 @pytest.mark.parametrize("targets", ["q_proj,v_proj", "all-linear", "o_proj,down_proj"])

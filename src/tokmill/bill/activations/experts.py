@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from tokmill.bill.activations.norms import norm
 from tokmill.bill.activations.part import GRADIENT_RESIDUAL, HOOKS, Part, inputs, kept
+from tokmill.bill.activations.situation import FP32_BYTES
 from tokmill.bill.formula import Formula
 
 if TYPE_CHECKING:
@@ -21,6 +22,11 @@ EXPERTS = Formula(
     "e * (2 * q * d + 4 * q * m)", HOOKS,
     "exact on one GPU; with expert parallelism tokens are taken as spread evenly",
 )  # fmt: skip
+ROUTER_INPUT = kept("router in fp32 (DeepSeek): its input", "4 * d")
+EXPERTS_CLAMPED = Formula(
+    "active experts of gpt-oss: inputs, gate and up, clamped, sigmoid, products, output",
+    "e * (2 * q * d + 7 * q * m)", HOOKS, "within 1 % of a layer",
+)  # fmt: skip
 SHARED_EXPERT = Formula(
     "shared expert: gate, activated gate, up, product", "4 * q * f_shared", HOOKS,
     "some bytes of Qwen2-MoE's are left out",
@@ -32,6 +38,9 @@ def experts_part(at: Situation, experts: Experts) -> Part:
     """Return the part of a layer that holds experts, with its norm."""
     gate = (SHARED_GATE,) if at.style.shared_gate else ()
     shared = (SHARED_EXPERT, *gate) if experts.shared_ffn else ()
-    saved = (*norm(at), *inputs(at, 1), ROUTER, EXPERTS, *shared)
+    chosen = EXPERTS_CLAMPED if at.style.clamped else EXPERTS
+    wide = at.style.router_fp32 and at.residual < FP32_BYTES
+    router = (ROUTER, *((ROUTER_INPUT,) if wide else ()))
+    saved = (*norm(at), *inputs(at, 1), *router, chosen, *shared)
     gradients = (GRADIENT_RESIDUAL, EXPERTS)
     return Part("experts", "experts", saved, saved, gradients, len(experts.layers))

@@ -36,7 +36,8 @@ class Style:
     weights' type stand before the last matrix of the feed-forward layer.
     `position_bias`: what is learned of positions is added to the scores of every layer.
 
-    `expert_widths` are the tensors of an expert's width that are alive at once in forward.
+    `sinks`: eager attention has a learned score that takes a share of the softmax. `clamped`: the
+    gate of experts is clamped, in operations of its own. `router_fp32`: the router's are in fp32.
     `stacked` are the modules that adapters find in the stacked tensors of experts and router:
     name -> end of the tensor's name. `leaves_out` says what the rows of its layer do not cover.
     """
@@ -62,7 +63,9 @@ class Style:
     transform: bool = False
     inner_dropout: bool = False
     position_bias: bool = False
-    expert_widths: int = 4
+    sinks: bool = False
+    clamped: bool = False
+    router_fp32: bool = False
     stacked: Mapping[str, str] = field(default_factory=dict, hash=False)
     leaves_out: str = ""
 

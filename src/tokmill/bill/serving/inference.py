@@ -198,7 +198,7 @@ def _layers(model: Model) -> Iterator[tuple[Formula, dict[str, float]]]:
     d, attention, experts = model.hidden, model.attention, model.experts
     yield PREFILL, {"d": d, "f": model.ffn, "g": _widths_alive(model)}
     if experts is not None:
-        widths = model.style.expert_widths
+        widths = 9 if model.style.clamped else 4
         yield PREFILL_EXPERTS, {"d": d, "e": experts.active, "m": experts.ffn, "g": widths}
     if attention.kv_rank:
         parts = {"h_nope": attention.nope_dim, "r_rope": attention.rope_dim}

@@ -89,7 +89,7 @@ FAMILY = Family(
     name="deepseek_v2",
     build=build,
     heads=heads("DeepseekV2"),
-    style=Style(kernels=KERNELS, measured=True, stacked=STACKED_EXPERTS),
+    style=Style(kernels=KERNELS, measured=True, router_fp32=True, stacked=STACKED_EXPERTS),
     defaults={
         "hidden_act": "silu", "kv_lora_rank": 512, "q_lora_rank": 1536, "qk_rope_head_dim": 64,
         "qk_nope_head_dim": 128, "v_head_dim": 128, "vocab_size": 102400,

@@ -51,7 +51,10 @@ FAMILY = Family(
     heads=heads("GptOss"),
     # Torch's sdpa knows no sinks; kernels of the Hub for Hopper GPUs do. The gate is clamped in
     # operations of its own.
-    style=Style(kernels=("flash", "eager"), measured=True, expert_widths=9),
+    style=Style(
+        kernels=("flash", "eager"), measured=True, norm="rms32", softmax_fp32=False, sinks=True,
+        clamped=True,
+    ),
     defaults={
         "vocab_size": 201088, "moe_intermediate_size": 2880, "head_dim": 64,
         "num_attention_heads": 64, "num_key_value_heads": 8, "sliding_window": 128,
