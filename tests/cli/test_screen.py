@@ -16,7 +16,7 @@ import pytest
 from click.testing import CliRunner
 from rich.text import Text
 
-from tokmill.cli.screen import print_tables
+from tokmill.cli.screen import print_tables, show_rows
 from tokmill.dataset.canonical import manifest_sha256
 from tokmill.words.printable import json_text, printable
 
@@ -225,3 +225,20 @@ def test_colour_that_is_refused_is_not_printed_even_if_forced():
     result = CliRunner().invoke(show, ["--no-color"], env={"FORCE_COLOR": "1"}, color=True)
     assert "\x1b" not in result.output
     assert "\x1b" in CliRunner().invoke(show, env={"FORCE_COLOR": "1"}, color=True).output
+
+
+def test_rows_wrap_inside_their_column_in_a_terminal_and_stay_whole_in_a_pipe(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rows = [("label", "word " * 20), ("x", "one\ntwo")]
+    monkeypatch.delenv("COLUMNS", raising=False)
+    with click.Context(click.Command("x")):
+        show_rows(rows)
+        piped = capsys.readouterr().out.splitlines()
+        monkeypatch.setenv("COLUMNS", "50")
+        show_rows(rows)
+        shown = capsys.readouterr().out.splitlines()
+    assert piped == ["label  " + "word " * 19 + "word", "x      one", "       two"]
+    assert max(map(len, shown)) <= 50
+    assert shown[1].startswith("       word")
+    assert " ".join(" ".join(shown).split()) == " ".join(" ".join(piped).split())

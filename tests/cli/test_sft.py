@@ -83,7 +83,7 @@ def test_a_run_of_chats_ends_in_at_most_ten_lines_and_ten_of_the_bill(
     chats.write_text((SAMPLES / "sft/chats.jsonl").read_text() + "\n".join(broken))
     words = ("--preset", "trl", "--max-tokens", "500", "--packing", "512", "--val-fraction", "0.2")
     more = ("--too-long", "window", "--min-tokens", "100", "--max-reject-fraction", "1")
-    outcome = sft(chats, *words, *more, "--model", "gpt2", "--gpu", "T4")
+    outcome = sft(chats, *words, *more, "--model", "gpt2", "--gpu", "3090")
     assert outcome.code == 0
     summary, bill = (block.splitlines() for block in outcome.out.split("\n\n"))
     assert [line.split("  ")[0] for line in summary] == [

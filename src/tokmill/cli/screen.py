@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -31,13 +32,24 @@ def warn(text: str) -> None:
 
 
 def show_rows(rows: Sequence[tuple[str, str]]) -> None:
-    """Print (label, text) rows, the texts in one column; a text may have several lines."""
+    """Print (label, text) rows, the texts in one column; a text may have several lines.
+
+    A terminal wraps texts inside their column; elsewhere each line stays whole.
+    """
+    lines = [
+        (label if not at else "", line, "")
+        for label, text in rows
+        for at, line in enumerate(text.split("\n"))
+    ]
+    if _has_width():
+        from tokmill.bill.text.tables import labelled
+
+        print_tables([labelled(lines)])
+        return
     width = max(len(label) for label, _ in rows)
-    for label, text in rows:
-        first, *more = map(printable, text.split("\n"))
-        show_styled(f"{click.style(printable(label).ljust(width), bold=True)}  {first}")
-        for line in more:
-            show_styled(" " * (width + 2) + line)
+    for label, line, _ in lines:
+        shown = click.style(printable(label).ljust(width), bold=True)
+        show_styled(f"{shown}  {printable(line)}".rstrip())
 
 
 def show_json(value: Any) -> None:
@@ -55,14 +67,18 @@ _LEAST_WIDTH = 40
 """Narrower tables would lose figures; with COLUMNS=0, as some programs set it, all text."""
 
 
+def _has_width() -> bool:
+    """Return whether standard output is a terminal, or COLUMNS names the width of one."""
+    return sys.stdout.isatty() or "COLUMNS" in os.environ
+
+
 def print_tables(tables: Iterable[RenderableType]) -> None:
     """Print what rich can render on standard output."""
     from rich.console import Console
     from rich.segment import Segments
 
     console = Console(no_color=click.get_current_context().color is False, highlight=False)
-    is_told = console.is_terminal or "COLUMNS" in os.environ
-    console.width = max(console.width, _LEAST_WIDTH) if is_told else _PLAIN_WIDTH
+    console.width = max(console.width, _LEAST_WIDTH) if _has_width() else _PLAIN_WIDTH
     # Captured, since rich would exit with code 1 (a mismatch) when it prints to a closed pipe.
     with console.capture() as captured:
         for table in tables:

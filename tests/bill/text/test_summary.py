@@ -90,7 +90,7 @@ def test_what_does_not_fit_comes_with_options_that_make_it_fit():
     found = rows(gpu="3GiB", micro_batch=16)
     assert re.fullmatch(r"--\S.* \([12]\.\d\d GiB\)", found["fits with"])
     assert "largest" not in found
-    assert rows(gpu="256MiB")["fits with"] == "no option makes it fit"
+    assert rows(gpu="256MiB")["advice"] == "no option makes it fit"
 
 
 def test_what_fits_by_the_estimate_alone_comes_with_options_that_are_safer():

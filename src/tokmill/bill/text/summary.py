@@ -101,7 +101,10 @@ def _training_rows(found: FullBill, of_model: ModelBill) -> Iterator[Row]:
     if advice is None:
         return
     if advice.verdict == DOES_NOT_FIT:
-        yield Row("fits with", plan_text(advice) if advice.plan else "no option makes it fit")
+        if advice.plan:
+            yield Row("fits with", plan_text(advice))
+        else:
+            yield Row("advice", "no option makes it fit")
         return
     yield Row("largest", largest_text(advice, found.settings))
     if advice.plan:
