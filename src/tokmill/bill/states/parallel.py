@@ -66,7 +66,7 @@ def state_ranks(training: TrainingSettings) -> int:
 
 
 def expert_tensor_parallel(training: TrainingSettings) -> int:
-    """Return the ranks that share each expert: as tensor parallelism, unless Megatron is told."""
+    """Return the ranks that share each expert: as tensor parallelism, unless set otherwise."""
     return training.expert_tensor_parallel or training.tensor_parallel
 
 
@@ -76,7 +76,7 @@ def data_parallel(training: TrainingSettings) -> int:
 
 
 def ranks_per_node(training: TrainingSettings) -> int:
-    """Return the ranks of a machine: as said, else all, 8 at most."""
+    """Return the ranks of a machine: as given, else all, 8 at most."""
     return min(training.gpus, training.gpus_per_node or RANKS_OF_A_NODE)
 
 
