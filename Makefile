@@ -6,8 +6,9 @@ BIN := $(VENV)/bin
 .PHONY: help install pretrain-bin sft-bin quick test check bench oracles clean
 
 help:
-	@echo "make pretrain-bin  make .venv, install, and turn data_samples/ into shards under out/pretrain"
-	@echo "make sft-bin       the same, and the chats there into shards with loss masks under out/sft"
+	@echo "make pretrain-bin  make .venv, install, turn data_samples/ into shards under out/pretrain, and"
+	@echo "                   print what training on them takes (configs/pretrain.toml)"
+	@echo "make sft-bin       the same for the chats there: shards with loss masks under out/sft"
 	@echo "make test          lint, types, import rules, and all tests"
 	@echo "make quick         lint, types, import rules, and the unit tests: under a minute"
 	@echo "make check         lint, types and import rules alone"

@@ -90,6 +90,19 @@ def test_the_dataset_is_compared_with_the_model():
     )
 
 
+@pytest.mark.parametrize("width", [80, 120])
+def test_no_table_is_wider_than_the_screen_and_nothing_is_cut(width: int):
+    settings = {"gpu": "2GiB", "micro_batch": 64, "loader_workers": 4, "start_method": "spawn"}
+    found = bill(PLANNED, **settings)
+    shown = printed(bill_tables(found, PARTS, explain=True), width)
+    assert max(map(len, shown.splitlines())) <= width
+    assert "…" not in shown
+    assert found.of_model is not None
+    words = " ".join(shown.split())
+    for line in found.of_model.training.peak.lines:
+        assert f"{line.name} = {line.formula}" in words
+
+
 def test_without_a_model_there_are_host_ram_and_disk_alone():
     shown = text(PLANNED, ModelSettings())
     assert "GPU memory" not in shown

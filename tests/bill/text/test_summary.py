@@ -43,6 +43,13 @@ def test_the_verdict_stands_first(gpu: str, expected: str):
     assert re.fullmatch(expected, text)
 
 
+@pytest.mark.parametrize(
+    ("gpu", "colour"), [("80GiB", "green"), ("4GiB", "yellow"), ("2GiB", "red"), ("", "")]
+)
+def test_the_verdict_has_a_colour(gpu: str, colour: str):
+    assert next(summary_rows(bill(gpu=gpu), TRAINING)).style == colour
+
+
 def test_the_verdict_names_what_else_does_not_fit():
     small = Machine(memory_bytes=1 << 27, gpus=("Tesla T4",))
     assert rows(gpu="T4", machine=small)["verdict"].endswith(" left; host RAM does not fit")
