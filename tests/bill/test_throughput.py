@@ -145,6 +145,19 @@ def test_what_is_not_counted_is_a_note():
     )
 
 
+def test_a_model_without_a_shape_has_no_time_of_activations():
+    how: Any = {"gpu": "H100", "tokens": "1B", "accumulation": 64, "throughput": "roofline"}
+    of_model = bill.of(parameters="7.5B", **how).of_model
+    assert of_model is not None
+    assert of_model.compute is not None
+    assert of_model.compute.notes == (
+        "time of attention and activations: not counted, the layers are not known",
+    )
+    matrices = 6 * 7.5e9 * 1e9 / (0.55 * 989.4e12)
+    assert of_model.compute.seconds is not None
+    assert matrices < of_model.compute.seconds < 1.1 * matrices
+
+
 @pytest.mark.parametrize(
     ("model", "weight_type", "gpu", "measured"),
     [

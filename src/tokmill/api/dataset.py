@@ -224,11 +224,9 @@ class Dataset:
         axolotl: str | Path | None = None,
         **settings: Unpack[BillArguments],
     ) -> FullBill:
-        """Return what training a model on this dataset takes: disk, host RAM and GPU memory.
+        """Return what training a model on this dataset takes; see `tokmill.bill.of`.
 
-        Settings that are not given are those of the run that made the dataset. Of two sources the
-        first wins: argument, environment variable, settings file of another program, `config`, the
-        run, default.
+        Settings that are not given are those of the run that made the dataset.
 
         Args:
             model: a built-in name, a config.json or its contents; None: that of the settings.
@@ -238,20 +236,14 @@ class Dataset:
             axolotl: an axolotl configuration (YAML).
             **settings: every setting of `tokmill report`, such as `gpu="H100"`.
 
-        Returns:
-            The bill; `as_json()` gives the figures that `tokmill report DIR --json` prints.
-
         Raises:
-            UsageError: the model or the GPU is not known, or settings contradict each other.
-            VerifyError: a file of the dataset is missing.
+            TokmillError: a setting is wrong, or a file of the dataset is missing.
         """
         from tokmill import bill
 
         check_complete(self.manifest, self.directory)
-        return bill.of(
-            model, self, config=config, deepspeed=deepspeed, training_args=training_args,
-            axolotl=axolotl, **settings,
-        )  # fmt: skip
+        others = {"deepspeed": deepspeed, "training_args": training_args, "axolotl": axolotl}
+        return bill.of(model, self, config=config, **others, **settings)
 
     def _place(self, number: SupportsIndex) -> tuple[int, int]:
         """Return the index of a document's shard, and its place there."""

@@ -16,28 +16,29 @@ in bytes.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from functools import wraps
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, Unpack
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from tokmill.bill.bill_settings import BillSettings
     from tokmill.bill.compute import Compute
     from tokmill.bill.disk_files import DatasetDisk
     from tokmill.bill.formula import Bill, Line
-    from tokmill.bill.full_bill import FullBill, ModelBill, Setup
+    from tokmill.bill.full_bill import FullBill, ModelBill
+    from tokmill.bill.functions import (
+        compare,
+        count_parameters,
+        disk,
+        host,
+        inference,
+        of,
+        parameters_by_module,
+        training,
+    )
     from tokmill.bill.host_ram.host import HostBill
-    from tokmill.bill.models.model import Model
-    from tokmill.bill.on_disk import OnDisk, OpenDataset
+    from tokmill.bill.on_disk import OnDisk
     from tokmill.bill.remedies.advice import Advice
     from tokmill.bill.remedies.comparison import Comparison
     from tokmill.bill.training_bill import TrainingBill
-    from tokmill.settings.arguments import (
-        BillArguments,
-        InferenceArguments,
-        TrainingArguments,
-    )
 
 __all__ = [
     "Advice",
@@ -77,277 +78,13 @@ _CLASSES = {
     "TrainingBill": "training_bill",
 }
 
-_Parameters = ParamSpec("_Parameters")
-_Result = TypeVar("_Result")
-
 
 def __getattr__(name: str) -> object:
-    """Import a class of a result."""
+    """Import a function, or the class of a result."""
     from importlib import import_module
 
-    if name not in _CLASSES:
+    if name not in __all__:
         raise AttributeError(f"module 'tokmill.bill' has no attribute {name!r}")
-    found: object = getattr(import_module(f"tokmill.bill.{_CLASSES[name]}"), name)
+    found: object = getattr(import_module(f"tokmill.bill.{_CLASSES.get(name, 'functions')}"), name)
     globals()[name] = found
     return found
-
-
-def _face(function: Callable[_Parameters, _Result]) -> Callable[_Parameters, _Result]:
-    """Return a function whose messages name keyword arguments, not options."""
-
-    @wraps(function)
-    def called(*args: _Parameters.args, **settings: _Parameters.kwargs) -> _Result:
-        from tokmill.settings.keyword_messages import keyword_messages
-
-        with keyword_messages():
-            return function(*args, **settings)
-
-    return called
-
-
-@_face
-def count_parameters(model: str | Path | Mapping[str, Any]) -> int:
-    """Return the parameters of a model, a tied tensor counted once.
-
-    Args:
-        model: a built-in name, the path of a config.json or its directory, or its contents.
-
-    Raises:
-        UsageError: the model is not known, or its configuration lacks something.
-
-    Example:
-        >>> tokmill.bill.count_parameters("llama-3-8b")
-        8030261248
-    """
-    return _loaded(_set_up(("model",), model, None, {})).parameters
-
-
-@_face
-def parameters_by_module(model: str | Path | Mapping[str, Any]) -> dict[str, int]:
-    """Return the parameters of embedding, attention, mlp, experts, router, norm and head.
-
-    Modules that a model lacks are left out, a tied head among them; the sum is `count_parameters`.
-
-    Args:
-        model: see `count_parameters`.
-
-    Raises:
-        UsageError: see `count_parameters`.
-    """
-    return _loaded(_set_up(("model",), model, None, {})).by_module()
-
-
-@_face
-def training(
-    model: str | Path | Mapping[str, Any] | None = None,
-    dataset: str | Path | OpenDataset | None = None,
-    **settings: Unpack[TrainingArguments],
-) -> TrainingBill:
-    """Return the GPU memory of training on the fullest GPU: of each moment of a step, and the peak.
-
-    Args:
-        model: see `count_parameters`; None: by numbers.
-        dataset: its packing is the default of `sequence`, its vocabulary that of a model by
-            numbers.
-        **settings: settings of the sections [model] and [training].
-
-    Raises:
-        UsageError: a setting is wrong, or settings contradict each other or the model.
-
-    Example:
-        >>> found = tokmill.bill.training("gpt2", precision="fp32", micro_batch=8)
-        >>> found.peak.title, found.peak.n_bytes, found.peak.high_bytes
-        >>> [(line.name, line.n_bytes) for line in found.peak.lines]
-    """
-    from tokmill.bill.training_bill import training_bill
-
-    setup = _set_up(("model", "training"), model, dataset, settings)
-    return training_bill(_loaded(setup), setup.settings.training)
-
-
-@_face
-def inference(
-    model: str | Path | Mapping[str, Any] | None = None, **settings: Unpack[InferenceArguments]
-) -> Bill:
-    """Return the memory of one GPU that serves a model.
-
-    Args:
-        model: see `count_parameters`; None: by numbers.
-        **settings: settings of the sections [model] and [inference]. The default of `context` is
-            2,048 tokens, or the model's positions if fewer.
-
-    Raises:
-        UsageError: a setting is wrong, or the GPUs cannot share the model.
-
-    Example:
-        >>> found = tokmill.bill.inference("llama-3-8b", context="32k", weight_type="int4")
-        >>> found.n_bytes
-    """
-    from tokmill.bill.serving.inference import inference_bill
-
-    setup = _set_up(("model", "inference"), model, None, settings)
-    context = setup.settings.training.sequence
-    return inference_bill(_loaded(setup), setup.settings.inference, context=context)
-
-
-@_face
-def host(
-    model: str | Path | Mapping[str, Any] | None = None,
-    dataset: str | Path | OpenDataset | None = None,
-    **settings: Unpack[TrainingArguments],
-) -> HostBill:
-    """Return the host RAM of one machine that trains: of each moment, and the verdict.
-
-    Args:
-        model: see `count_parameters`; None for the dataset alone.
-        dataset: a directory or an open dataset; None for the model alone, or with
-            `dataset_bytes` or `tokens`.
-        **settings: settings of the sections [model] and [training]. `host_ram` is the memory of the
-            machine; without it, that of this one.
-
-    Raises:
-        TokmillError: a setting is wrong, or there is no finished dataset.
-
-    Example:
-        >>> found = tokmill.bill.host(dataset_bytes="100GB", loader_workers=8, host_ram="64GiB")
-        >>> found.peak.n_bytes, found.page_cache.n_bytes, found.verdict.said
-    """
-    from tokmill.bill.host_ram.host import host_bill
-
-    at = _set_up(("model", "training"), model, dataset, settings)
-    return host_bill(at.model, at.settings.training, at.size, at.machine)
-
-
-@_face
-def disk(
-    dataset: str | Path | OpenDataset | None = None, **settings: Unpack[TrainingArguments]
-) -> OnDisk:
-    """Return the disk space of a dataset; of a finished one it is the sum of its files.
-
-    Args:
-        dataset: a directory or an open dataset; None with `dataset_bytes` or `tokens`.
-        **settings: settings of the sections [model] and [training].
-
-    Raises:
-        TokmillError: there is no finished dataset, or it is damaged.
-
-    Example:
-        >>> tokmill.bill.disk("out").bill.n_bytes
-        >>> tokmill.bill.disk(tokens="300B").bill.n_bytes
-    """
-    from tokmill.errors import UsageError
-
-    found = _set_up(("model", "training"), None, dataset, settings).disk
-    if found is None:
-        raise UsageError("no dataset: give its directory, dataset_bytes or tokens")
-    return found
-
-
-@_face
-def of(
-    model: str | Path | Mapping[str, Any] | None = None,
-    dataset: str | Path | OpenDataset | None = None,
-    *,
-    config: str | Path | None = None,
-    deepspeed: str | Path | None = None,
-    training_args: str | Path | None = None,
-    axolotl: str | Path | None = None,
-    **settings: Unpack[BillArguments],
-) -> FullBill:
-    """Return the complete bill of a model, a dataset or both, as `tokmill memory` prints it.
-
-    Of two sources of a setting the first wins: argument, environment variable, settings file of
-    another program, `config`, the run that made the dataset, default.
-
-    Args:
-        model: see `count_parameters`.
-        dataset: a directory or an open dataset.
-        config: a TOML file with [model], [training] and [inference].
-        deepspeed: a DeepSpeed configuration (JSON).
-        training_args: TrainingArguments of Hugging Face (JSON or YAML).
-        axolotl: an axolotl configuration (YAML).
-        **settings: settings of the sections [model], [training] and [inference].
-
-    Raises:
-        TokmillError: a setting or a file is wrong, or there is no finished dataset.
-
-    Example:
-        >>> found = tokmill.bill.of("gpt2", gpu="H100", gpus=8, tokens="15B", price_per_hour=2.5)
-        >>> found.of_model.advice.verdict, found.of_model.compute.cost
-        >>> found.as_json()["training"]["peak"]["bytes"]
-    """
-    from tokmill.bill.full_bill import bill_of
-
-    files = {"deepspeed": deepspeed, "training_args": training_args, "axolotl": axolotl}
-    sections = ("model", "training", "inference")
-    return bill_of(_set_up(sections, model, dataset, settings, config, files))
-
-
-@_face
-def compare(
-    model: str | Path | Mapping[str, Any] | None = None,
-    *,
-    axes: Mapping[str, Sequence[Any]] | Sequence[str] = (),
-    **settings: Unpack[TrainingArguments],
-) -> Comparison:
-    """Return the GPU memory of training with every combination of some settings.
-
-    Args:
-        model: see `count_parameters`.
-        axes: the settings to vary, each with its values, as in `{"gpus": [1, 8]}`; or names alone,
-            whose usual values are taken; (): precision or sharding, checkpointing and adapters.
-        **settings: all other settings of the sections [model] and [training].
-
-    Raises:
-        UsageError: a setting or a value does not exist, or there are over 200 combinations.
-
-    Example:
-        >>> found = tokmill.bill.compare("gpt2", axes={"gpu": ["T4", "RTX 4090"]}, micro_batch=8)
-        >>> [(each.values, each.n_bytes, each.verdict) for each in found.alternatives]
-    """
-    from tokmill.bill.remedies.comparison import compare, read_axes
-
-    setup = _set_up(("model", "training"), model, None, settings)
-    training = setup.settings.training
-    chosen = axes if isinstance(axes, Mapping) else read_axes(axes or [""], training)
-    return compare(_loaded(setup), training, setup.gpu, chosen)
-
-
-def _set_up(
-    sections: tuple[str, ...],
-    model: str | Path | Mapping[str, Any] | None,
-    dataset: str | Path | OpenDataset | None,
-    settings: Mapping[str, Any],
-    config: str | Path | None = None,
-    files: Mapping[str, str | Path | None] | None = None,
-) -> Setup:
-    """Return what a bill is of, from the arguments of a function."""
-    from tokmill.bill.bill_settings import bill_settings
-    from tokmill.bill.full_bill import set_up
-    from tokmill.bill.models.load import model_from_config
-    from tokmill.bill.on_disk import on_disk, read_dataset
-    from tokmill.settings.load import argument_values
-    from tokmill.settings.names import option_name
-
-    contents = model if isinstance(model, Mapping) else None
-    directory, manifest = (None, {}) if dataset is None else read_dataset(dataset)
-    given = {**settings, "model": None if contents is not None else model}
-    asked = bill_settings(
-        manifest.get("config", {}),
-        None if config is None else Path(config),
-        {kind: Path(file) for kind, file in (files or {}).items() if file is not None},
-        argument_values(sections, given),
-        option_name,
-    )
-    return set_up(
-        asked,
-        None if directory is None else on_disk(directory, manifest),
-        model=None if contents is None else model_from_config(contents),
-    )
-
-
-def _loaded(setup: Setup) -> Model:
-    """Return the model; raises UsageError if none is given."""
-    from tokmill.bill.models.load import load_model
-
-    return setup.model or load_model(setup.settings.model)  # says what is missing

@@ -116,7 +116,7 @@ def step_time(model: Model, training: TrainingSettings, gpu: Gpu, flop: float) -
         _data_exchange(model, training, gpu),
         _value(OPTIMIZER, symbols),
         1 + (stages - 1) / (micro_batches * training.virtual_stages),
-        tuple(_left_out(training)),
+        tuple(_left_out(model, training)),
     )
 
 
@@ -156,7 +156,9 @@ def _state_bytes(moments: tuple[Bill, ...]) -> int:
     return allocated_bytes(step) - weights
 
 
-def _left_out(training: TrainingSettings) -> Iterator[str]:
+def _left_out(model: Model, training: TrainingSettings) -> Iterator[str]:
+    if not model.has_shape:
+        yield "time of attention and activations: not counted, the layers are not known"
     if training.expert_parallel > 1:
         yield "time of exchange between expert-parallel GPUs: not counted"
     if training.context_parallel > 1:
