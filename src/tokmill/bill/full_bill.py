@@ -5,11 +5,12 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from tokmill.bill.compute import compute, long_documents
+from tokmill.bill.compute import compute
 from tokmill.bill.disk_files import additions
 from tokmill.bill.gpus import find_gpu
 from tokmill.bill.host_ram.host import host_bill
 from tokmill.bill.host_ram.machine import Machine
+from tokmill.bill.long_documents import long_documents
 from tokmill.bill.measuring.machine import this_machine
 from tokmill.bill.models.load import load_model
 from tokmill.bill.notes import model_notes, stored_notes, training_notes
@@ -23,11 +24,12 @@ from tokmill.bill.training_bill import training_bill
 
 if TYPE_CHECKING:
     from tokmill.bill.bill_settings import BillSettings
-    from tokmill.bill.compute import Compute, LongDocuments
+    from tokmill.bill.compute import Compute
     from tokmill.bill.dataset_size import DatasetSize
     from tokmill.bill.formula import Bill, Line
     from tokmill.bill.gpus import Gpu
     from tokmill.bill.host_ram.host import HostBill
+    from tokmill.bill.long_documents import LongDocuments
     from tokmill.bill.models.model import Model
     from tokmill.bill.on_disk import OnDisk
     from tokmill.bill.remedies.advice import Advice

@@ -20,9 +20,10 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
 
     from tokmill.bill.bill_settings import BillSettings
-    from tokmill.bill.compute import Compute, LongDocuments
+    from tokmill.bill.compute import Compute
     from tokmill.bill.full_bill import FullBill, ModelBill
     from tokmill.bill.host_ram.host import HostBill
+    from tokmill.bill.long_documents import LongDocuments
     from tokmill.bill.models.model import Model
     from tokmill.bill.remedies.search import Offer
 
