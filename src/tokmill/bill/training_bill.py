@@ -26,7 +26,6 @@ from tokmill.bill.settled import settled
 from tokmill.bill.states.buffers import STREAMS_FSDP, streams_line
 from tokmill.bill.states.contradictions import check_parallelism
 from tokmill.bill.states.parallel import fullest_stage, stage_layers
-from tokmill.bill.states.precision import precision_of
 from tokmill.bill.states.states import rank_states
 from tokmill.bill.states.weights import GRADIENTS
 
@@ -240,7 +239,7 @@ def left_out(at: Situation, training: TrainingSettings) -> Iterator[str]:
     if not model.style.measured:
         yield f"activations of {model.family}: taken from a similar layer; not measured"
     if model.experts:
-        yield from _experts_limits(training)
+        yield "experts: assumes evenly spread tokens and grouped matrix products"
     if model.attention.kv_rank and not at.eager:
         yield "compressed attention (MLA) with a kernel: a layer is 4 % below what a CPU keeps"
     yield from _attention_limits(at, training)
@@ -249,12 +248,6 @@ def left_out(at: Situation, training: TrainingSettings) -> Iterator[str]:
     if training.weights in ("fp8", "int8"):
         yield f"what {training.weights} kernels need while they compute: not modelled"
     yield from _parallel_limits(training)
-
-
-def _experts_limits(training: TrainingSettings) -> Iterator[str]:
-    yield "experts: assumes evenly spread tokens and grouped matrix products"
-    if precision_of(training) == "amp":
-        yield "experts under autocast: counted in 16 bit; a CPU keeps them in fp32"
 
 
 def _attention_limits(at: Situation, training: TrainingSettings) -> Iterator[str]:

@@ -118,8 +118,9 @@ def cast_line(
 
 def _is_multiplied(held: RankTensor) -> bool:
     tensor = held.tensor
-    bias = tensor.name.endswith("bias") and tensor.module != "norm"
-    return _is_fp32(held) and (tensor.kind in ("linear", "experts") or bias)
+    # Autocast casts no grouped product of experts.
+    bias = tensor.name.endswith("bias") and tensor.module not in ("norm", "experts")
+    return _is_fp32(held) and (tensor.kind == "linear" or bias)
 
 
 def _is_table_of_ids(held: RankTensor) -> bool:
