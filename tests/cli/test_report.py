@@ -228,6 +228,9 @@ def test_a_plan_shows_the_same_bill_before_a_token_is_written(
     assert planned["bill"]["disk"]["dataset"]["bytes"] == planned["disk_bytes"]
     assert planned["bill"]["compute"]["tokens"] == planned["tokens"]
     assert planned["bill"]["disk"]["found"] is None
+    words = (*words, "-c", tmp_path / "run.toml", "--val-fraction", "0.25", "--json")
+    split = json.loads(tokmill(*words).out)
+    assert split["bill"]["compute"]["tokens"] == round(0.75 * planned["tokens"])
 
 
 def test_a_plan_of_chats_knows_their_packing(tokmill: Callable[..., Any], tmp_path: Path) -> None:
