@@ -50,6 +50,14 @@ def test_every_strategy_has_2_4_and_8_workers_or_says_why_not(
     assert tokens == LARGE or not skipped
 
 
+def test_cases_measured_after_the_formulas_were_written_are_all_kept(stored: list[Comparison]):
+    found = found_at(stored, 100_000_000)
+    expected = set(product(LOADING, ("fork", "spawn"), (3, 6)))
+    assert expected - found.keys() == set()
+    skipped = [case for case in expected if found[case].measured is None]
+    assert skipped == [("lists", "spawn", 6)]  # 23 GiB predicted
+
+
 def test_what_is_measured_lies_between_the_bounds(stored: list[Comparison]):
     for one in stored:
         if one.measured is not None:
