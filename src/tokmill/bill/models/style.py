@@ -35,6 +35,7 @@ class Style:
     before the head of a language model. `inner_dropout`: dropout and a cast to the
     weights' type stand before the last matrix of the feed-forward layer.
     `position_bias`: what is learned of positions is added to the scores of every layer.
+    `loss_fp32`: the loss is computed in fp32, whatever the logits are.
 
     `sinks`: eager attention has a learned score that takes a share of the softmax. `clamped`: the
     gate of experts is clamped, in operations of its own. `router_fp32`: the router's are in fp32.
@@ -63,6 +64,7 @@ class Style:
     transform: bool = False
     inner_dropout: bool = False
     position_bias: bool = False
+    loss_fp32: bool = True
     sinks: bool = False
     clamped: bool = False
     router_fp32: bool = False

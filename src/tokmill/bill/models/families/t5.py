@@ -117,6 +117,7 @@ FAMILY = Family(
     style=Style(
         kernels=("sdpa", "eager"), measured=True, norm="t5", inputs=(3, 1), gated=False,
         softmax_fp32=False, dropouts=2, inner_dropout=True, position_bias=True,
+        loss_fp32=False,
     ),
     defaults={
         "vocab_size": 32128, "hidden_size": 512, "head_dim": 64, "intermediate_size": 2048,
