@@ -235,9 +235,13 @@ def left_out(at: Situation, training: TrainingSettings) -> Iterator[str]:
         yield "Megatron: memory of NCCL and exchange buffers of experts and stages"
         if model.experts:
             yield "experts: assumes evenly spread tokens; uneven ones take more on a GPU"
+        if model.encoder_layers:
+            yield "encoders and cross-attention: counted as layers of GPT; not measured"
         return
     if not model.style.measured:
         yield f"activations of {model.family}: taken from a similar layer; not measured"
+    if not model.style.loss_fp32 and at.residual < FP32_BYTES:
+        yield f"loss of {model.family} in 16 bit: counted in fp32, an upper bound"
     if model.experts:
         yield "experts: assumes evenly spread tokens and grouped matrix products"
     if model.attention.kv_rank and not at.eager:
