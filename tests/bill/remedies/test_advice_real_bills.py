@@ -37,7 +37,7 @@ def changed(training: TrainingSettings, options: tuple[str, ...]) -> TrainingSet
     """Return the training as the options' own names and values change it."""
     for option in options:
         name, _, value = option.removeprefix("--").partition(" ")
-        section = {name.replace("-", "_"): int(value) if value.isdecimal() else value}
+        section = {name.replace("-", "_"): int(value) if value.isdecimal() else value or True}
         found = build_config({"training": section}, where="test").training
         training = replace(training, **{key: getattr(found, key) for key in section})
     return training

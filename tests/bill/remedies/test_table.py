@@ -73,6 +73,9 @@ def test_checkpointing_is_cheaper_than_offload():
         ("shared optimizer states", {}, []),
         ("shared optimizer states", {"gpus": 4, "sharding": "fsdp"}, []),
         ("shared weights", {"gpus": 4, "sharding": "zero-1"}, ["--sharding zero-3"]),
+        ("shared weights", {"gpus": 4, "sharding": "fsdp-grad-op"}, ["--sharding fsdp"]),
+        ("activations in host RAM", {}, ["--activation-offload"]),
+        ("activations in host RAM", {"activation_offload": True}, []),
         ("8-bit optimizer states", {}, ["--optimizer adamw-8bit"]),
         ("8-bit optimizer states", {"optimizer": "lion"}, []),
         (

@@ -44,6 +44,7 @@ COSTS = {
     ("optimizer", "adamw-8bit"): "rounding of the moments",
     ("offload", "optimizer"): "speed, host RAM",
     ("offload", "all"): "more speed, host RAM",
+    ("activation_offload", True): "speed, host RAM",
     ("adapter", "lora"): "learns low-rank updates only",
     ("adapter", "qlora"): "low-rank updates only, rounded base",
     ("adapter", "dora"): "learns low-rank updates only",
@@ -112,6 +113,7 @@ def on_gpu(smaller_models: Callable[[Model], tuple[Model, ...]]) -> tuple[Remedy
         Remedy("context parallelism", _doubled("context_parallel", _most_of_context)),
         Remedy("expert parallelism", _doubled("expert_parallel", _most_experts)),
         Remedy("pipeline parallelism", _doubled("pipeline_parallel", _most_stages)),
+        Remedy("activations in host RAM", _instead("activation_offload", True)),
         Remedy("offload", _offload),
         Remedy("smaller micro batch", _smaller_batch, True),
         Remedy("16-bit weights", _instead("precision", "pure-16"), True),
@@ -157,6 +159,8 @@ def _sharding(*stages: int) -> Candidates:
         for stage in stages if state_ranks(training) > 1 else ():
             if _stage(training) < stage and not (megatron and stage > 1):
                 yield {"sharding": "distributed-optimizer" if megatron else f"zero-{stage}"}
+        if training.sharding == "fsdp-grad-op" and 3 in stages:
+            yield {"sharding": "fsdp"}
 
     return candidates
 
