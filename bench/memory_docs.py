@@ -68,7 +68,9 @@ def _scheme_table() -> str:
 
 def _grid_table() -> str:
     """Score the stored grid of MemTracker with the formulas as they are."""
-    head = ("case", "measured, MiB", "formula, MiB", "error", "greatest error of a category")
+    head = (
+        "case", "measured, MiB", "formula, MiB", "error", "forecast", "greatest error of a category"
+    )  # fmt: skip
     rows, peaks, parts = [], [], []
     for measured in memory_grid.stored():
         peak, *categories = memory_grid.scores_of(measured)
@@ -79,6 +81,7 @@ def _grid_table() -> str:
                 peak.case,
                 *amounts,
                 _percent(peak.error),
+                "" if measured.forecast is None else _percent(measured.forecast),
                 f"{_percent(worst.error)} ({worst.category})",
             )
         )

@@ -18,11 +18,11 @@ import json
 import platform
 import subprocess
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from bench.memory_cases import CASES, MODELS, Case, Measured
+from bench.memory_cases import CASES, HELD_OUT, MODELS, Case, Measured
 from tokmill.bill.models.load import model_from_config
 from tokmill.bill.states.optimizer_step import STEP, STEP_MUON
 from tokmill.bill.states.optimizers import STATES
@@ -162,9 +162,16 @@ def _measure(word: str) -> None:
             continue
         found = _run(number, case)
         if found:
-            known[case.name] = found
+            known[case.name] = replace(found, forecast=_forecast(found, known.get(case.name)))
             print(f"{number + 1}/{len(CASES)} {case.name}: {found.peak:,} B", file=sys.stderr)
             _store([known[c.name] for c in CASES if c.name in known])
+
+
+def _forecast(found: Measured, before: Measured | None) -> float | None:
+    """Return the error of the first comparison; cases that formulas were made with have none."""
+    if before is not None or found.case not in HELD_OUT:
+        return before.forecast if before else None
+    return round(next(scores_of(found)).error, 4)
 
 
 def _run(number: int, case: Case) -> Measured | None:

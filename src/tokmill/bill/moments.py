@@ -228,9 +228,14 @@ def _layer(stage: Stage, *, first: bool) -> tuple[Line, ...]:
     others = stage.layers * (stage.held - 1)
     before = 0 if first else stage.layers - 1
     kept = _kept_of(stage, others + before + stage.recomputed)
-    parts = [_part(stage, at, first=first) for at in range(len(stage.parts))]
+    parts = stage.parts
+    moments = [
+        _part(stage, (*parts[:at], moment, *parts[at + 1 :]), at, first=first)
+        for at, part in enumerate(parts)
+        for moment in (part, *part.later)
+    ]
     return (
-        *max([*parts, _adapters(stage)], key=_total),
+        *max([*moments, _adapters(stage)], key=_total),
         *kept,
         *waiting_gradient(*_embedding(stage)),
     )
@@ -248,8 +253,8 @@ def _adapters(stage: Stage) -> tuple[Line, ...]:
     return (*lines, *_casts(stage, 1 if stage.recomputed else stage.layers, head=False))
 
 
-def _part(stage: Stage, at: int, *, first: bool) -> tuple[Line, ...]:
-    states, parts = stage.states, stage.parts
+def _part(stage: Stage, parts: tuple[Part, ...], at: int, *, first: bool) -> tuple[Line, ...]:
+    states = stage.states
     layers = 1 if first or stage.recomputed else stage.layers
     gone = casts_before(states, parts, at, first=first)
     return (

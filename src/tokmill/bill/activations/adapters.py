@@ -32,9 +32,8 @@ ADAPTER_SUM_D = Formula(
     SEEN, EXACT,
 )  # fmt: skip
 GRADIENT_ADAPTER = Formula(
-    "gradients of the residual and of the last adapter, before a layer is recomputed",
-    "x * d + 2 * y * d", SEEN, EXACT,
-)  # fmt: skip
+    "gradients of the last adapter, before a layer is recomputed", "2 * y * d", SEEN, EXACT
+)
 NORMED = Formula("output of a norm, not kept", "x * d", SEEN, EXACT)
 RESIDUALS = Formula("the layer's input and the residual after attention", "2 * x * d", SEEN, EXACT)
 

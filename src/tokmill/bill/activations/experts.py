@@ -2,10 +2,19 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from tokmill.bill.activations.norms import norm
-from tokmill.bill.activations.part import GRADIENT_RESIDUAL, HOOKS, Part, inputs, kept
+from tokmill.bill.activations.part import (
+    EXACT,
+    GRADIENT_RESIDUAL,
+    HOOKS,
+    STEPS,
+    Part,
+    inputs,
+    kept,
+)
 from tokmill.bill.activations.situation import FP32_BYTES
 from tokmill.bill.formula import Formula
 
@@ -27,6 +36,20 @@ EXPERTS_CLAMPED = Formula(
     "active experts of gpt-oss: inputs, gate and up, clamped, sigmoid, products, output",
     "e * (2 * x * d + 7 * x * m)", HOOKS, "within 1 % of a layer",
 )  # fmt: skip
+GRADIENT_OUTPUTS = Formula(
+    "gradients of the experts' outputs: weighted, and of both factors", "3 * e * x * d", STEPS,
+    EXACT,
+)  # fmt: skip
+GATES = Formula(
+    "active experts: inputs, gate, activated gate, up", "e * (x * d + 3 * x * m)", STEPS, EXACT
+)
+GRADIENT_GATES = Formula(
+    "gradients inside the experts: product, gate and up", "3 * e * x * m", STEPS, EXACT
+)
+INPUTS = Formula("active experts: inputs", "e * x * d", STEPS, EXACT)
+GRADIENT_INPUTS = Formula(
+    "gradients of the experts' inputs, gate and up", "e * (x * d + 2 * x * m)", STEPS, EXACT
+)
 SHARED_EXPERT = Formula(
     "shared expert: gate, activated gate, up, product", "4 * q * f_shared", HOOKS,
     "some bytes of Qwen2-MoE's are left out",
@@ -42,6 +65,21 @@ def experts_part(at: Situation, experts: Experts) -> Part:
     chosen = EXPERTS_CLAMPED if at.style.clamped else EXPERTS
     wide = at.style.router_fp32 and at.residual < FP32_BYTES
     router = (ROUTER, *((ROUTER_INPUT,) if wide else ()))
-    saved = (*norm(at), *inputs(at, 1), *router, chosen, *shared)
-    gradients = (GRADIENT_RESIDUAL, chosen)
-    return Part("experts", "experts", saved, saved, gradients, len(experts.layers))
+    others = (*norm(at), *inputs(at, 1), *router, *shared)
+    saved = (*others, chosen)
+    outputs = Part(
+        "experts",
+        "experts",
+        saved,
+        saved,
+        (GRADIENT_RESIDUAL, EXPERTS_CLAMPED if at.style.clamped else GRADIENT_OUTPUTS),
+        len(experts.layers),
+        made="none",
+    )
+    gates = replace(
+        outputs, left=(*others, GATES), gradients=(GRADIENT_RESIDUAL, GRADIENT_GATES), made="last"
+    )
+    first = replace(
+        outputs, left=(*others, INPUTS), gradients=(GRADIENT_RESIDUAL, GRADIENT_INPUTS), made="all"
+    )
+    return replace(outputs, later=(gates, first))

@@ -11,7 +11,7 @@ x = 4, q = 2, and every linear layer keeps its own 16-bit copy of a fp32 input.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from tokmill.bill.formula import Formula
 
@@ -47,7 +47,8 @@ class Part:
     Then `left` are the kept ones that are still there, and `gradients` stand beside them.
     `n_layers` have the part. `shared` is the row that is the layer's input itself, not a copy.
     `not_first`, which `saved` begins with, are rows that the model's first layer lacks: its input
-    needs no gradient.
+    needs no gradient. `made`: the part's matrices whose gradients are made at that moment. `later`
+    is the part at later moments of its backward, one of which may be greater.
     """
 
     name: str
@@ -58,6 +59,8 @@ class Part:
     n_layers: int
     shared: Formula | None = None
     not_first: Rows = ()
+    made: Literal["none", "last", "all"] = "last"
+    later: tuple[Part, ...] = ()
 
 
 def inputs(at: Situation, linears: int) -> Rows:

@@ -89,10 +89,11 @@ def _passed(
     tensors: Iterable[RankTensor], parts: Sequence[Part], at: int, layer: int
 ) -> Iterator[RankTensor]:
     """Yield the tensors of a layer that backward has passed."""
-    later = {part.module for part in parts[at + 1 :]}
+    own, later = parts[at], {part.module for part in parts[at + 1 :]}
     for held in tensors:
-        last = held.tensor.module == parts[at].module and held.tensor.split == "rows"
-        if layer in (held.layers or ()) and (last or held.tensor.module in later):
+        last = held.tensor.split == "rows" and own.made != "none"
+        passed = held.tensor.module == own.module and (last or own.made == "all")
+        if layer in (held.layers or ()) and (passed or held.tensor.module in later):
             yield held
 
 
