@@ -314,7 +314,7 @@ SET_D = (
 )  # fmt: skip
 """Mixtures whose peak is the backward of a layer, where the set before was missed by 1.4 %."""
 
-HELD_OUT = (*SET_A, *SET_B, *SET_C)
+HELD_OUT = (*SET_A, *SET_B, *SET_C, *SET_D)
 CASES = (*FIRST, *HELD_OUT)
 
 

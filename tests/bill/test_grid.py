@@ -11,14 +11,17 @@ from __future__ import annotations
 
 import pytest
 
-from bench.memory_cases import CASES, HELD_OUT, Measured
+from bench.memory_cases import CASES, HELD_OUT, SET_D, Measured
 from bench.memory_grid import Score, scores_of, stored, table
 from tokmill.settings.training import TrainingSettings
 
 TOLERANCE = 0.03
 OF_PEAKS = 0.01
-JUST_MADE = ("qwen3-moe-small amp b4 s512 checkpointing=full optimizer=sgd",)
-"""At this peak the tool counts the experts' gradient, which has just been made, as temporary."""
+JUST_MADE = (
+    "qwen3-moe-small amp b4 s512 checkpointing=full optimizer=sgd",
+    "qwen3-moe-small fp32 b3 s512 checkpointing=full optimizer=sgd",
+)
+"""At these peaks the tool counts the experts' gradient, which was just made, as temporary."""
 GRID = stored()
 
 
@@ -34,6 +37,7 @@ def test_forecasts_of_held_out_cases_are_kept_whatever_they_were() -> None:
     forecasts = {m.case.name: m.forecast for m in GRID if m.forecast is not None}
     assert set(forecasts) == {case.name for case in HELD_OUT}
     assert forecasts["mixtral-wide amp b4 s1024 optimizer=sgd"] == -0.1441
+    assert all(abs(forecasts[case.name] or 0) <= OF_PEAKS for case in SET_D)
 
 
 def test_the_grid_holds_every_case_of_the_program_and_30_at_least() -> None:
