@@ -61,3 +61,23 @@ def test_casts_of_frozen_weights_are_not_cached_over_recomputed_layers() -> None
     assert found["end of forward"][casts] == found["start of backward"][casts]
     trained = amounts(precision="amp", checkpointing="full")
     assert trained["end of forward"][casts] > trained["start of backward"][casts]
+
+
+def of_experts(experts: int, ffn: int) -> set[str]:
+    """Return the lines and rows of a mixture's first layer in backward."""
+    sizes = {"hidden": 64, "heads": 4, "ffn": ffn, "active_experts": 2, "vocabulary": 100}
+    mixture = load_model(ModelSettings(family="mixtral", layers=2, experts=experts, **sizes))
+    training = TrainingSettings(precision="fp32", sequence=64, checkpointing="full")
+    bill = training_bill(mixture, training)
+    lines = next(m for m in bill.moments if m.title.endswith("backward of the first layer")).lines
+    return {part for line in lines for part in (line.name, *line.note.split("; "))}
+
+
+def test_the_backward_of_experts_is_greatest_at_one_of_three_moments() -> None:
+    outputs = "gradients of the experts' outputs: weighted, and of both factors"
+    gates = "gradients inside the experts: product, gate and up"
+    made = "gradient of a weight, just made"
+    names = {outputs, gates, made}
+    assert of_experts(experts=2, ffn=8) & names == {outputs}
+    assert of_experts(experts=2, ffn=256) & names == {gates}
+    assert of_experts(experts=64, ffn=64) & names == {made}

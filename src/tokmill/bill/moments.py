@@ -32,6 +32,7 @@ from tokmill.bill.activations.norms import final_norm
 from tokmill.bill.activations.weights import (
     casts_before,
     casts_lines,
+    first_gradient,
     gradients_line,
     last_gradients,
     made_before,
@@ -259,6 +260,7 @@ def _part(stage: Stage, parts: tuple[Part, ...], at: int, *, first: bool) -> tup
     gone = casts_before(states, parts, at, first=first)
     return (
         gradients_line(states, stage.training, made_before(states, parts, at, first=first)),
+        *first_gradient(states, parts, at, first=first),
         *work_lines(parts, at, stage.symbols, recomputed=stage.recomputed),
         *_casts(stage, layers, head=False, gone=gone),
     )

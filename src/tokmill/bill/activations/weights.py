@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     from tokmill.settings.training import TrainingSettings
 
 
-TABLE_GRADIENT = Formula(
-    "gradient of the embedding, just made", "q_gradient * P_table / shards", STEPS, "exact"
+JUST_MADE = Formula(
+    "gradient of a weight, just made", "q_gradient * P_made / shards", STEPS, "exact"
 )
 TIED_WAITING = Formula(
     "gradient of the tied head, kept until the embedding's", "q_gradient * P_table", STEPS,
@@ -91,10 +91,30 @@ def _passed(
     """Yield the tensors of a layer that backward has passed."""
     own, later = parts[at], {part.module for part in parts[at + 1 :]}
     for held in tensors:
-        last = held.tensor.split == "rows" and own.made != "none"
-        passed = held.tensor.module == own.module and (last or own.made == "all")
+        last = held.tensor.module == own.module and held.tensor.split == "rows"
+        passed = last and own.made != "none"
         if layer in (held.layers or ()) and (passed or held.tensor.module in later):
             yield held
+
+
+def first_gradient(
+    states: States, parts: Sequence[Part], at: int, *, first: bool
+) -> tuple[Line, ...]:
+    """Return the gradient of the part's first matrices, where its moment is when they are made."""
+    own, layer = parts[at], _layer(states, first=first)
+    elements = sum(
+        held.size
+        for held in states.tensors
+        if held.trained
+        and held.tensor.module == own.module
+        and held.tensor.split != "rows"
+        and layer in (held.layers or ())
+    )
+    return (_just_made(states, elements),) if own.made == "all" else ()
+
+
+def _just_made(states: States, elements: int) -> Line:
+    return JUST_MADE.line({**states.gradients.symbols, "P_made": elements})
 
 
 def casts_lines(
@@ -138,11 +158,10 @@ def last_gradients(
     if training.adapter != "none" or training.framework != "hf" or not table:
         return (states.gradients,)
     made = gradients_line(states, training, states.trainable - table)
-    own = {**symbols, "P_table": table, "shards": states.gradients.symbols["shards"]}
     if _one_gradient(model, training):
-        return made, TIED_SUM.line(own)
+        return made, TIED_SUM.line({**symbols, "P_table": table})
     output = rows_line("gradient of the embedding's output", (GRADIENT_RESIDUAL,), symbols)
-    return made, TABLE_GRADIENT.line(own), output
+    return made, _just_made(states, table), output
 
 
 def _one_gradient(model: Model, training: TrainingSettings) -> bool:

@@ -15,6 +15,7 @@ SYMBOLS: dict[str, tuple[str, str]] = {
     "P_layers": ("parameters of the layers that a token is multiplied with", "elements"),
     "P_linear": ("parameters of the matrices inside the layers, on one GPU (serving)", "elements"),
     "P_live": ("elements that ZeRO-3 keeps gathered", "elements"),
+    "P_made": ("elements of the weight", "elements"),
     "P_other": ("all other parameters, on one GPU (serving)", "elements"),
     "P_quantized": ("elements of quantized matrices, of `shards` ranks", "elements"),
     "P_reference": ("elements of the reference model, of `shards` ranks", "elements"),
