@@ -7,17 +7,12 @@ that they had as modules, and with them the router: then dense layers of those n
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
-from tokmill.bill.models.model import Tensor
+from tokmill.bill.models.model import Model, Tensor
 from tokmill.errors import UsageError
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from tokmill.bill.models.model import Model
-    from tokmill.settings.training import TrainingSettings
+from tokmill.settings.training import TrainingSettings
 
 ALL_LINEAR = "all-linear"
 TRAINED_HEADS = ("classifier", "score")

@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
-from tokmill.bill.models.model import Attention, Model
+from tokmill.bill.models.family import Fields, Head
+from tokmill.bill.models.model import Attention, Experts, Model, Tensor
 from tokmill.bill.models.parts import linear
-
-if TYPE_CHECKING:
-    from tokmill.bill.models.family import Fields, Head
-    from tokmill.bill.models.model import Experts, Tensor
-    from tokmill.bill.models.shape import Shape
-    from tokmill.bill.models.style import Style
+from tokmill.bill.models.shape import Shape
+from tokmill.bill.models.style import Style
 
 DROPOUTS = (
     "attention_dropout", "attention_probs_dropout_prob", "attn_pdrop", "dropout", "dropout_rate",

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from tokmill.bill.models.build import make_model
-from tokmill.bill.models.model import Experts
+from tokmill.bill.models.family import Fields
+from tokmill.bill.models.model import Attention, Experts, Model
 from tokmill.bill.models.parts import (
     Part,
     attention,
@@ -15,13 +14,8 @@ from tokmill.bill.models.parts import (
     in_layers,
     norms,
 )
-from tokmill.bill.models.shape import rotary_bytes
+from tokmill.bill.models.shape import Shape, rotary_bytes
 from tokmill.errors import UsageError
-
-if TYPE_CHECKING:
-    from tokmill.bill.models.family import Fields
-    from tokmill.bill.models.model import Attention, Model
-    from tokmill.bill.models.shape import Shape
 
 PRE_NORMS = ("input_layernorm", "post_attention_layernorm")
 FOUR_NORMS = (*PRE_NORMS, "pre_feedforward_layernorm", "post_feedforward_layernorm")

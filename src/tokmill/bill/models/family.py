@@ -6,16 +6,13 @@ finds it by that name, or by the name of an architecture.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
+from tokmill.bill.models.model import Model
+from tokmill.bill.models.style import Style
 from tokmill.errors import UsageError
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-
-    from tokmill.bill.models.model import Model
-    from tokmill.bill.models.style import Style
 
 LARGEST = 1 << 31
 MOST = {"num_hidden_layers": 10_000, "num_experts": 100_000}

@@ -8,10 +8,9 @@ head are quantized too, while norms, biases, routers and learned positions stay 
 from __future__ import annotations
 
 from functools import cache
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
-if TYPE_CHECKING:
-    from tokmill.bill.models.model import Model, Tensor
+from tokmill.bill.models.model import Model, Tensor
 
 BLOCKS = {
     "q4_0": (32, 18), "q4_1": (32, 20), "q5_0": (32, 22), "q5_1": (32, 24), "q8_0": (32, 34),

@@ -9,14 +9,12 @@ from __future__ import annotations
 import json
 import math
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from tokmill.errors import StorageError, UsageError
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 LENGTH_BYTES = 8
 MOST_HEADER_BYTES = 100_000_000

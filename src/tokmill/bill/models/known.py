@@ -11,13 +11,10 @@ import json
 import re
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from tokmill.bill.models.headers import INDEX_FILE, hub_entries, read_entries
+from tokmill.bill.models.headers import INDEX_FILE, Entry, hub_entries, read_entries
 from tokmill.errors import StorageError, UsageError
-
-if TYPE_CHECKING:
-    from tokmill.bill.models.headers import Entry
 
 SAME_TENSORS = re.compile(r"(instruct|chat|base|it|pt|hf)+$")
 """Ends of names of models that differ from the one before them in the values of tensors only."""

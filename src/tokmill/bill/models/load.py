@@ -2,24 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from tokmill.bill.models.family import Fields
+from tokmill.bill.models.family import Family, Fields
+from tokmill.bill.models.headers import Entry
 from tokmill.bill.models.known import named_config, tensors_of
+from tokmill.bill.models.model import Model
 from tokmill.bill.models.quantization import as_stored
 from tokmill.bill.models.registry import family, family_name
 from tokmill.bill.models.shapeless import counted_model, stored_model
 from tokmill.errors import UsageError
 from tokmill.settings.model import FAMILIES, ModelSettings
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from tokmill.bill.models.family import Family
-    from tokmill.bill.models.headers import Entry
-    from tokmill.bill.models.model import Model
-
 
 OPTIONS = {
     "layers": "num_hidden_layers",

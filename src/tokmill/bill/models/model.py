@@ -9,12 +9,9 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
-from tokmill.bill.models.style import LLAMA
-
-if TYPE_CHECKING:
-    from tokmill.bill.models.style import Style
+from tokmill.bill.models.style import LLAMA, Style
 
 Kind = Literal["embedding", "linear", "experts", "vector"]
 """embedding: a lookup table (vocabulary or positions). linear: a matrix of nn.Linear or Conv1D.

@@ -7,16 +7,11 @@ those of Megatron-LM's tensor parallelism: matrices into a layer's inside by out
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
-from tokmill.bill.models.model import Tensor
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from tokmill.bill.models.model import Module, Split
-    from tokmill.bill.models.shape import Shape
+from tokmill.bill.models.model import Module, Split, Tensor
+from tokmill.bill.models.shape import Shape
 
 Part = tuple[Tensor, ...]
 

@@ -8,18 +8,14 @@ configuration names) stays in 16 bit.
 from __future__ import annotations
 
 import re
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from tokmill.bill.models.model import Stored
+from tokmill.bill.models.model import Model, Stored, Tensor
 from tokmill.bill.models.weight_types import MATRIX_BYTES, is_matrix
 from tokmill.errors import UsageError
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
-
-    from tokmill.bill.models.model import Model, Tensor
 
 KEYS = ("quantization_config", "compression_config")
 KEPT_BYTES = 2.0

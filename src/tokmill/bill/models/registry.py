@@ -4,12 +4,9 @@ from __future__ import annotations
 
 from functools import cache
 from importlib import import_module
-from typing import TYPE_CHECKING
 
+from tokmill.bill.models.family import Family
 from tokmill.settings.model import FAMILIES
-
-if TYPE_CHECKING:
-    from tokmill.bill.models.family import Family
 
 OTHER_NAMES = {
     "gemma3": "gemma3_text", "RefinedWeb": "falcon", "RefinedWebModel": "falcon",

@@ -6,16 +6,11 @@ messages show a family's own name for them (n_embd, n_layer, …).
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
+from tokmill.bill.models.family import Fields
 from tokmill.errors import UsageError
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from tokmill.bill.models.family import Fields
-
 
 FLOAT_BYTES = 4
 

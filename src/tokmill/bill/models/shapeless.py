@@ -8,16 +8,10 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from typing import TYPE_CHECKING
+from collections.abc import Iterable
 
-from tokmill.bill.models.headers import TOTAL
-from tokmill.bill.models.model import Attention, Model, Stored, Tensor
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from tokmill.bill.models.headers import Entry
-    from tokmill.bill.models.model import Kind, Module
+from tokmill.bill.models.headers import TOTAL, Entry
+from tokmill.bill.models.model import Attention, Kind, Model, Module, Stored, Tensor
 
 _LAYER = re.compile(r"\.(\d+)\.")
 _TABLES = ("embed", "wte", "wpe", "word_emb", "tok_emb")

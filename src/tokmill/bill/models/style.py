@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Literal
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
+from typing import Literal
 
 Kernel = Literal["flash", "sdpa", "eager"]
 KERNELS: tuple[Kernel, ...] = ("flash", "sdpa", "eager")

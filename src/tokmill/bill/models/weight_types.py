@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from tokmill.bill.models.adapters import is_plain_linear
 from tokmill.bill.models.gguf import FILES, gguf_bytes
-
-if TYPE_CHECKING:
-    from tokmill.bill.models.model import Model, Tensor
+from tokmill.bill.models.model import Model, Tensor
 
 PLAIN_BYTES = {"fp32": 4.0, "bf16": 2.0, "fp16": 2.0}
 

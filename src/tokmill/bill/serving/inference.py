@@ -2,24 +2,19 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
 
 from tokmill.bill.formula import Bill, Formula, Line
 from tokmill.bill.models.adapters import is_plain_linear
 from tokmill.bill.models.gguf import FILES
+from tokmill.bill.models.model import Model, Tensor
 from tokmill.bill.models.weight_types import NOTES, PLAIN_BYTES, is_matrix, weight_bytes
 from tokmill.bill.overhead import overhead_lines
 from tokmill.bill.serving.kv_cache import kv_cache_lines
-from tokmill.bill.states.parallel import rank_tensors
+from tokmill.bill.states.parallel import RankTensor, rank_tensors
 from tokmill.errors import UsageError
+from tokmill.settings.inference import InferenceSettings
 from tokmill.settings.training import TrainingSettings
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from tokmill.bill.models.model import Model, Tensor
-    from tokmill.bill.states.parallel import RankTensor
-    from tokmill.settings.inference import InferenceSettings
 
 WEIGHTS = Formula(
     "weights",

@@ -3,15 +3,11 @@
 from __future__ import annotations
 
 from collections import Counter
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
 
 from tokmill.bill.formula import Formula, Line
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from tokmill.bill.models.model import Model
-    from tokmill.settings.inference import InferenceSettings
+from tokmill.bill.models.model import Model
+from tokmill.settings.inference import InferenceSettings
 
 KV_BYTES = {
     "fp32": 4.0,

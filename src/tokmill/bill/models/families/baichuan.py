@@ -2,17 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from tokmill.bill.models.decoder import PRE_NORMS, decoder
-from tokmill.bill.models.family import GATED, LANGUAGE, Family
+from tokmill.bill.models.family import GATED, LANGUAGE, Family, Fields
+from tokmill.bill.models.model import Model
 from tokmill.bill.models.parts import gated_mlp, linear, norms
 from tokmill.bill.models.shape import read_shape
 from tokmill.bill.models.style import KERNELS, Style
-
-if TYPE_CHECKING:
-    from tokmill.bill.models.family import Fields
-    from tokmill.bill.models.model import Model
 
 
 def build(f: Fields) -> Model:

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from tokmill.bill.models.build import make_model
-from tokmill.bill.models.family import GATED, LANGUAGE, Family, Head
+from tokmill.bill.models.family import GATED, LANGUAGE, Family, Fields, Head
+from tokmill.bill.models.model import Model
 from tokmill.bill.models.parts import (
     Part,
     embedding,
@@ -15,13 +14,8 @@ from tokmill.bill.models.parts import (
     plain_mlp,
     vector,
 )
-from tokmill.bill.models.shape import read_shape
+from tokmill.bill.models.shape import Shape, read_shape
 from tokmill.bill.models.style import KERNELS, Style
-
-if TYPE_CHECKING:
-    from tokmill.bill.models.family import Fields
-    from tokmill.bill.models.model import Model
-    from tokmill.bill.models.shape import Shape
 
 INT64_BYTES = 8
 

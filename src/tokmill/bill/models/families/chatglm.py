@@ -2,18 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from tokmill.bill.models.build import make_model
-from tokmill.bill.models.family import GATED, LANGUAGE, Family
+from tokmill.bill.models.family import GATED, LANGUAGE, Family, Fields
+from tokmill.bill.models.model import Model
 from tokmill.bill.models.parts import embedding, head, in_layers, linear, norms
 from tokmill.bill.models.shape import FLOAT_BYTES, read_shape
 from tokmill.bill.models.style import KERNELS, Style
 from tokmill.errors import UsageError
-
-if TYPE_CHECKING:
-    from tokmill.bill.models.family import Fields
-    from tokmill.bill.models.model import Model
 
 
 def build(f: Fields) -> Model:

@@ -2,19 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from tokmill.bill.models.decoder import PRE_NORMS, decoder, read_experts
-from tokmill.bill.models.family import Family, heads
-from tokmill.bill.models.model import Attention
+from tokmill.bill.models.family import Family, Fields, heads
+from tokmill.bill.models.model import Attention, Model
 from tokmill.bill.models.parts import Part, experts, gated_mlp, linear, norm, norms, router
-from tokmill.bill.models.shape import FLOAT_BYTES, read_shape, rotary_bytes
+from tokmill.bill.models.shape import FLOAT_BYTES, Shape, read_shape, rotary_bytes
 from tokmill.bill.models.style import KERNELS, STACKED_EXPERTS, Style
-
-if TYPE_CHECKING:
-    from tokmill.bill.models.family import Fields
-    from tokmill.bill.models.model import Model
-    from tokmill.bill.models.shape import Shape
 
 
 def build(f: Fields, *, router_bias: bool = False) -> Model:

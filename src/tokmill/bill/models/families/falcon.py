@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 from tokmill.bill.models.build import make_model
-from tokmill.bill.models.family import NEEDED, Family, Head, heads
+from tokmill.bill.models.family import NEEDED, Family, Fields, Head, heads
+from tokmill.bill.models.model import Model
 from tokmill.bill.models.parts import embedding, fused_attention, head, in_layers, norms, plain_mlp
 from tokmill.bill.models.shape import read_shape, rotary_bytes
 from tokmill.bill.models.style import KERNELS, Style
-
-if TYPE_CHECKING:
-    from tokmill.bill.models.family import Fields
-    from tokmill.bill.models.model import Model
 
 ONE_NORM = ("input_layernorm",)
 

@@ -2,17 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from tokmill.bill.models.decoder import FOUR_NORMS, decoder, gated_block
 from tokmill.bill.models.families import gemma
-from tokmill.bill.models.family import GATED, Family, heads
+from tokmill.bill.models.family import GATED, Family, Fields, heads
+from tokmill.bill.models.model import Model
 from tokmill.bill.models.shape import FLOAT_BYTES, read_shape, rotary_bytes, typed_windows
 from tokmill.bill.models.style import Style
-
-if TYPE_CHECKING:
-    from tokmill.bill.models.family import Fields
-    from tokmill.bill.models.model import Model
 
 
 def build(f: Fields) -> Model:

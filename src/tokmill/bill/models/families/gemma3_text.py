@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from tokmill.bill.models.decoder import FOUR_NORMS, decoder, gated_block
 from tokmill.bill.models.families import gemma2
-from tokmill.bill.models.family import GATED, Family, Head, heads
+from tokmill.bill.models.family import GATED, Family, Fields, Head, heads
+from tokmill.bill.models.model import Model
 from tokmill.bill.models.parts import head_norms
 from tokmill.bill.models.shape import (
     FLOAT_BYTES,
@@ -16,10 +15,6 @@ from tokmill.bill.models.shape import (
     typed_windows,
 )
 from tokmill.bill.models.style import KERNELS, Style
-
-if TYPE_CHECKING:
-    from tokmill.bill.models.family import Fields
-    from tokmill.bill.models.model import Model
 
 
 def build(f: Fields) -> Model:

@@ -2,18 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from tokmill.bill.models.build import make_model
-from tokmill.bill.models.family import LANGUAGE, NEEDED, Family, Head, heads
+from tokmill.bill.models.family import LANGUAGE, NEEDED, Family, Fields, Head, heads
+from tokmill.bill.models.model import Model
 from tokmill.bill.models.parts import Part, embedding, head, in_layers, linear, norms, plain_mlp
-from tokmill.bill.models.shape import read_shape
+from tokmill.bill.models.shape import Shape, read_shape
 from tokmill.bill.models.style import KERNELS, Style
-
-if TYPE_CHECKING:
-    from tokmill.bill.models.family import Fields
-    from tokmill.bill.models.model import Model
-    from tokmill.bill.models.shape import Shape
 
 
 def build(f: Fields) -> Model:

@@ -2,19 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from tokmill.bill.models.decoder import PRE_NORMS, decoder, read_experts
 from tokmill.bill.models.families import mixtral
-from tokmill.bill.models.family import MIXED, Family, heads
-from tokmill.bill.models.model import Tensor
+from tokmill.bill.models.family import MIXED, Family, Fields, heads
+from tokmill.bill.models.model import Model, Tensor
 from tokmill.bill.models.parts import Part, attention, norms, router, vector
 from tokmill.bill.models.shape import read_shape, typed_windows
 from tokmill.bill.models.style import Style
-
-if TYPE_CHECKING:
-    from tokmill.bill.models.family import Fields
-    from tokmill.bill.models.model import Model
 
 
 def build(f: Fields) -> Model:

@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING
 
 from tokmill.bill.models.decoder import PRE_NORMS, decoder, read_experts
-from tokmill.bill.models.family import LANGUAGE, Family
+from tokmill.bill.models.family import LANGUAGE, Family, Fields
+from tokmill.bill.models.model import Model
 from tokmill.bill.models.parts import attention, experts, gated_mlp, head_norms, norms, router
 from tokmill.bill.models.shape import FLOAT_BYTES, read_shape
 from tokmill.bill.models.style import KERNELS, Style
-
-if TYPE_CHECKING:
-    from tokmill.bill.models.family import Fields
-    from tokmill.bill.models.model import Model
 
 
 def build(f: Fields) -> Model:

@@ -2,17 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from tokmill.bill.models.build import make_model
-from tokmill.bill.models.family import GATED, Family, heads
+from tokmill.bill.models.family import GATED, Family, Fields, heads
+from tokmill.bill.models.model import Model
 from tokmill.bill.models.parts import attention, embedding, head, in_layers, norm, norms, plain_mlp
 from tokmill.bill.models.shape import read_shape, rotary_bytes
 from tokmill.bill.models.style import KERNELS, Style
-
-if TYPE_CHECKING:
-    from tokmill.bill.models.family import Fields
-    from tokmill.bill.models.model import Model
 
 
 def build(f: Fields) -> Model:

@@ -2,18 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from tokmill.bill.models.decoder import PRE_NORMS, decoder
-from tokmill.bill.models.family import GATED, Family, heads
+from tokmill.bill.models.family import GATED, Family, Fields, heads
+from tokmill.bill.models.model import Model
 from tokmill.bill.models.parts import attention, gated_mlp, norms
-from tokmill.bill.models.shape import read_shape, typed_windows
+from tokmill.bill.models.shape import Shape, read_shape, typed_windows
 from tokmill.bill.models.style import LLAMA
-
-if TYPE_CHECKING:
-    from tokmill.bill.models.family import Fields
-    from tokmill.bill.models.model import Model
-    from tokmill.bill.models.shape import Shape
 
 
 def build(f: Fields) -> Model:

@@ -2,17 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from tokmill.bill.models.decoder import PRE_NORMS, decoder, read_experts, sparse_layers
-from tokmill.bill.models.family import Family, heads
+from tokmill.bill.models.family import Family, Fields, heads
+from tokmill.bill.models.model import Model
 from tokmill.bill.models.parts import attention, experts, gated_mlp, linear, norms, router
 from tokmill.bill.models.shape import read_shape, typed_windows
 from tokmill.bill.models.style import KERNELS, Style
-
-if TYPE_CHECKING:
-    from tokmill.bill.models.family import Fields
-    from tokmill.bill.models.model import Model
 
 
 def build(f: Fields) -> Model:

@@ -2,18 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from tokmill.bill.models.decoder import decoder, gated_block
 from tokmill.bill.models.families import qwen2
-from tokmill.bill.models.family import GATED, Family, heads
+from tokmill.bill.models.family import GATED, Family, Fields, heads
+from tokmill.bill.models.model import Model
 from tokmill.bill.models.parts import head_norms
 from tokmill.bill.models.shape import read_shape
 from tokmill.bill.models.style import KERNELS, Style
-
-if TYPE_CHECKING:
-    from tokmill.bill.models.family import Fields
-    from tokmill.bill.models.model import Model
 
 
 def build(f: Fields) -> Model:

@@ -2,17 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from tokmill.bill.models.decoder import PRE_NORMS, decoder, read_experts, sparse_layers
-from tokmill.bill.models.family import MIXED, Family, heads
+from tokmill.bill.models.family import MIXED, Family, Fields, heads
+from tokmill.bill.models.model import Model
 from tokmill.bill.models.parts import attention, experts, head_norms, norms, router
 from tokmill.bill.models.shape import all_windows, read_shape
 from tokmill.bill.models.style import KERNELS, STACKED_EXPERTS, Style
-
-if TYPE_CHECKING:
-    from tokmill.bill.models.family import Fields
-    from tokmill.bill.models.model import Model
 
 
 def build(f: Fields) -> Model:

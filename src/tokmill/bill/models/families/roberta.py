@@ -2,15 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from tokmill.bill.models.families import bert
-from tokmill.bill.models.family import LANGUAGE, Family, Head
+from tokmill.bill.models.family import LANGUAGE, Family, Fields, Head
+from tokmill.bill.models.model import Model
 from tokmill.bill.models.shape import read_shape
-
-if TYPE_CHECKING:
-    from tokmill.bill.models.family import Fields
-    from tokmill.bill.models.model import Model
 
 
 def build(f: Fields) -> Model:

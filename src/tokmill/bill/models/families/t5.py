@@ -3,19 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 from tokmill.bill.models.build import make_model
-from tokmill.bill.models.family import GATED, LANGUAGE, Family, Head
-from tokmill.bill.models.model import Tensor
+from tokmill.bill.models.family import GATED, LANGUAGE, Family, Fields, Head
+from tokmill.bill.models.model import Model, Tensor
 from tokmill.bill.models.parts import Part, embedding, head, in_layers, linear, norms, plain_mlp
-from tokmill.bill.models.shape import read_shape
+from tokmill.bill.models.shape import Shape, read_shape
 from tokmill.bill.models.style import Style
-
-if TYPE_CHECKING:
-    from tokmill.bill.models.family import Fields
-    from tokmill.bill.models.model import Model
-    from tokmill.bill.models.shape import Shape
 
 INSIDE = ("", "transformer.")
 SAME_LENGTH = "sources shorter than their targets, or longer: both are counted as a sequence long"
