@@ -130,6 +130,7 @@ def test_a_family_beside_a_name_must_be_its_own() -> None:
     ("settings", "message"),
     [
         ({"name": "gpt2", "kv_heads": 4}, "--kv-heads 4 does not exist in gpt2"),
+        ({"name": "t5-small", "kv_heads": 4}, "--kv-heads 4 does not exist in t5"),
         ({"name": "llama-3-8b", "experts": 4}, "--experts 4 does not exist in llama"),
         ({"name": "bloom-560m", "ffn": 4}, "--ffn 4 does not exist in bloom"),
         ({"name": "mixtral-8x7b", "ffn": 4, "expert_ffn": 5}, "--ffn 4 and --expert-ffn 5"),

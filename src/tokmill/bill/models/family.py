@@ -145,16 +145,19 @@ class Head:
 LANGUAGE = Head("lm_head", features="vocabulary")
 
 
-def heads(start: str, model: str = "model.", question: str = "model.") -> dict[str, Head]:
-    """Return the architectures of a decoder whose names start so: of Llama's kind.
+def heads(
+    start: str, model: str = "model.", question: str = "model.", labels: str = "score"
+) -> dict[str, Head]:
+    """Return the architectures of a decoder, whose names begin with `start`.
 
-    `model` begins the names of its tensors, `question` those of its model for questions.
+    Names of its tensors begin with `model` (`question`: those of the question answering model).
+    `labels` is the head that classifies tokens.
     """
     return {
         f"{start}ForCausalLM": LANGUAGE,
         f"{start}Model": Head("", features=0, renamed=(model, "")),
         f"{start}ForSequenceClassification": Head("score"),
-        f"{start}ForTokenClassification": Head("score", bias=True),
+        f"{start}ForTokenClassification": Head(labels, bias=True),
         f"{start}ForQuestionAnswering": Head(
             "qa_outputs", bias=True, features=2, renamed=(model, question)
         ),
@@ -162,8 +165,8 @@ def heads(start: str, model: str = "model.", question: str = "model.") -> dict[s
 
 
 NEEDED = ("num_hidden_layers", "hidden_size", "num_attention_heads", "vocab_size")
-GATED = (*NEEDED, "intermediate_size")
-MIXED = (*NEEDED, "num_experts", "num_experts_per_tok", "moe_intermediate_size")
+WITH_FFN = (*NEEDED, "intermediate_size")
+WITH_EXPERTS = (*NEEDED, "num_experts", "num_experts_per_tok", "moe_intermediate_size")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -182,7 +185,7 @@ class Family:
     heads: Mapping[str, Head]
     style: Style
     defaults: Mapping[str, Any]
-    needed: tuple[str, ...]
+    needed: tuple[str, ...] = WITH_FFN
     names: Mapping[str, str] = field(default_factory=dict)
     implied: Mapping[str, Any] = field(default_factory=dict)
 

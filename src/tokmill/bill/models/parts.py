@@ -1,8 +1,8 @@
-"""The parts that models are built of: matrices, norms, attention, feed-forward layers, experts.
+"""Parts of models as tensors: matrices, norms, attention, feed-forward layers, experts.
 
-A part is a tuple of tensors named as inside a layer; `in_layers` puts parts into layers. Splits are
-those of Megatron-LM's tensor parallelism: matrices into a layer's inside by output features
-(columns), matrices out of it by input features (rows), embedding and head by ids.
+Names are those inside a layer; `in_layers` repeats parts in layers. The split is Megatron-LM's
+tensor parallelism: matrices into attention or a feed-forward layer by output features (columns),
+matrices out of it by input features (rows), embedding and head by ids.
 """
 
 from __future__ import annotations
@@ -15,11 +15,13 @@ from tokmill.bill.models.shape import Shape
 
 Part = tuple[Tensor, ...]
 
+LLAMA_QKV = ("self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj")
+
 
 def in_layers(prefix: str, layers: Iterable[int], *parts: Part, first: int = 0) -> Part:
-    """Return the tensors of the parts as they stand in each of `layers`, under `prefix`.
+    """Return the tensors of the parts, repeated in `layers` under `prefix`.
 
-    Names count layers from `first` on.
+    `first` is the layer that is number 0 in their names.
     """
     held = tuple(layers)
     tensors = (tensor for part in parts for tensor in part)
@@ -40,16 +42,15 @@ def linear(
     bias: bool = False,
     transposed: bool = False,
 ) -> Part:
-    """Return a matrix of nn.Linear, (n_out, n_in), or of Conv1D, transposed; and its bias."""
+    """Return a matrix, and its bias: (n_out, n_in) of nn.Linear, `transposed` of Conv1D."""
     shape = (n_in, n_out) if transposed else (n_out, n_in)
     weight = Tensor(f"{name}.weight", shape, module, "linear", split, n_in, n_out)
     return (weight, *linear_bias(name, n_out, module, split)) if bias else (weight,)
 
 
 def linear_bias(name: str, n_out: int, module: Module, split: Split) -> Part:
-    """Return the bias of a matrix: split as the matrix's output features are."""
-    held: Split = "none" if split == "rows" else split
-    return (Tensor(f"{name}.bias", (n_out,), module, "vector", held),)
+    """Return the bias of a matrix, split like the output features of the matrix."""
+    return vector(f"{name}.bias", n_out, module, "none" if split == "rows" else split)
 
 
 def vector(name: str, width: int, module: Module, split: Split = "none") -> Part:
@@ -58,7 +59,7 @@ def vector(name: str, width: int, module: Module, split: Split = "none") -> Part
 
 
 def norm(name: str, width: int, *, bias: bool = False) -> Part:
-    """Return the weight of a norm, and with LayerNorm its bias."""
+    """Return the weight of a norm, and the bias that LayerNorm has."""
     weight = vector(f"{name}.weight", width, "norm")
     return (*weight, *vector(f"{name}.bias", width, "norm")) if bias else weight
 
@@ -74,46 +75,52 @@ def embedding(name: str, rows: int, width: int, split: Split = "vocabulary") -> 
 
 
 def head(shape: Shape, name: str = "lm_head", *, bias: bool = False) -> Part:
-    """Return the matrix that makes logits; tied, it is the embedding and only its bias stays."""
+    """Return the matrix of the logits. A tied head has no matrix, only the bias."""
     if not shape.tied:
         return linear(name, shape.hidden, shape.vocabulary, "head", "vocabulary", bias=bias)
     return linear_bias(name, shape.vocabulary, "head", "vocabulary") if bias else ()
 
 
 def attention(
-    shape: Shape, *, bias: bool = False, out_bias: bool = False, out: str = "o_proj"
+    s: Shape,
+    names: Iterable[str] = (*LLAMA_QKV, "self_attn.o_proj"),
+    *,
+    bias: bool = False,
+    out_bias: bool = False,
 ) -> Part:
-    """Return q, k, v and the output matrix as Llama has them."""
-    query, key_value = shape.query_width, shape.kv_width
-    inside = (("q_proj", query), ("k_proj", key_value), ("v_proj", key_value))
+    """Return the matrices of queries, keys, values and output; `names` has this order."""
+    query, key, value, out = names
     return (
-        *(
-            tensor
-            for name, width in inside
-            for tensor in linear(
-                f"self_attn.{name}", shape.hidden, width, "attention", "columns", bias=bias
-            )
-        ),
-        *linear(f"self_attn.{out}", query, shape.hidden, "attention", "rows", bias=out_bias),
+        *linear(query, s.hidden, s.query_width, "attention", "columns", bias=bias),
+        *linear(key, s.hidden, s.kv_width, "attention", "columns", bias=bias),
+        *linear(value, s.hidden, s.kv_width, "attention", "columns", bias=bias),
+        *linear(out, s.query_width, s.hidden, "attention", "rows", bias=out_bias),
     )
 
 
-def fused_attention(shape: Shape, qkv: int, *, bias: bool) -> Part:
-    """Return one matrix for queries, keys and values, and the output matrix."""
-    name = "self_attention"
+def fused_attention(
+    s: Shape,
+    qkv: str = "self_attention.query_key_value",
+    out: str = "self_attention.dense",
+    *,
+    bias: bool = False,
+    out_bias: bool = False,
+) -> Part:
+    """Return one matrix of queries, keys and values, and the output matrix."""
+    width = s.query_width + 2 * s.kv_width
     return (
-        *linear(f"{name}.query_key_value", shape.hidden, qkv, "attention", "columns", bias=bias),
-        *linear(f"{name}.dense", shape.query_width, shape.hidden, "attention", "rows", bias=bias),
+        *linear(qkv, s.hidden, width, "attention", "columns", bias=bias),
+        *linear(out, s.query_width, s.hidden, "attention", "rows", bias=out_bias),
     )
 
 
 def head_norms(width: int, key_width: int = 0) -> Part:
-    """Return the norms of queries and keys: over a head, or over the widths given."""
+    """Return the norms of queries and keys; `width` is a head, or all query heads."""
     return (*norm("self_attn.q_norm", width), *norm("self_attn.k_norm", key_width or width))
 
 
 def gated_mlp(hidden: int, ffn: int, name: str = "mlp", *, bias: bool = False) -> Part:
-    """Return gate, up and down as Llama has them."""
+    """Return the gate, up and down matrices, named as in Llama."""
     return (
         *linear(f"{name}.gate_proj", hidden, ffn, "mlp", "columns", bias=bias),
         *linear(f"{name}.up_proj", hidden, ffn, "mlp", "columns", bias=bias),

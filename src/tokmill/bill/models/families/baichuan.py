@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from tokmill.bill.models.decoder import PRE_NORMS, decoder
-from tokmill.bill.models.family import GATED, LANGUAGE, Family, Fields
+from tokmill.bill.models.family import LANGUAGE, Family, Fields
 from tokmill.bill.models.model import Model
-from tokmill.bill.models.parts import gated_mlp, linear, norms
+from tokmill.bill.models.parts import fused_attention, gated_mlp, norms
 from tokmill.bill.models.shape import read_shape
 from tokmill.bill.models.style import KERNELS, Style
 
@@ -17,8 +17,7 @@ def build(f: Fields) -> Model:
     """
     s = read_shape(f, grouped=False)
     block = (
-        *linear("self_attn.W_pack", s.hidden, 3 * s.hidden, "attention", "columns"),
-        *linear("self_attn.o_proj", s.hidden, s.hidden, "attention", "rows"),
+        *fused_attention(s, "self_attn.W_pack", "self_attn.o_proj"),
         *gated_mlp(s.hidden, s.ffn),
     )
     out = ("tables of positions or of ALiBi biases that Baichuan's own code keeps",)
@@ -34,6 +33,5 @@ FAMILY = Family(
         "vocab_size": 64000, "num_attention_heads": 40, "intermediate_size": 13696,
         "hidden_act": "silu", "max_position_embeddings": 4096,
     },
-    needed=GATED,
     names={"model_max_length": "max_position_embeddings"},
 )  # fmt: skip

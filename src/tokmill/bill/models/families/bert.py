@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from tokmill.bill.models.build import make_model
-from tokmill.bill.models.family import GATED, LANGUAGE, Family, Fields, Head
+from tokmill.bill.models.family import LANGUAGE, Family, Fields, Head
 from tokmill.bill.models.model import Model
 from tokmill.bill.models.parts import (
     Part,
+    attention,
     embedding,
     in_layers,
     linear,
@@ -18,10 +19,12 @@ from tokmill.bill.models.shape import Shape, read_shape
 from tokmill.bill.models.style import KERNELS, Style
 
 INT64_BYTES = 8
+ATTENTION = (
+    "attention.self.query", "attention.self.key", "attention.self.value", "attention.output.dense",
+)  # fmt: skip
 
 
-def build(f: Fields) -> Model:
-    """Return the model of a configuration."""
+def _build(f: Fields) -> Model:
     s = read_shape(f, grouped=False)
     names = ("cls.predictions", "transform.dense", "transform.LayerNorm")
     return encoder(f, s, "bert", language_head(s, *names))
@@ -42,12 +45,7 @@ def encoder(f: Fields, s: Shape, name: str, head: Part) -> Model:
     """Make an encoder of BERT's kind whose tensors begin with `name`."""
     positions, d, table = f.count("max_position_embeddings"), s.hidden, f"{name}.embeddings"
     block = (
-        *(
-            tensor
-            for part in ("query", "key", "value")
-            for tensor in linear(f"attention.self.{part}", d, d, "attention", "columns", bias=True)
-        ),
-        *linear("attention.output.dense", d, d, "attention", "rows", bias=True),
+        *attention(s, ATTENTION, bias=True, out_bias=True),
         *norms(s, "attention.output.LayerNorm", bias=True),
         *plain_mlp(d, s.ffn, "intermediate.dense", "output.dense"),
         *norms(s, "output.LayerNorm", bias=True),
@@ -71,7 +69,7 @@ def encoder(f: Fields, s: Shape, name: str, head: Part) -> Model:
 POOLER = "bert.pooler.dense"
 FAMILY = Family(
     name="bert",
-    build=build,
+    build=_build,
     heads={
         "BertForMaskedLM": LANGUAGE,
         "BertLMHeadModel": LANGUAGE,
@@ -95,5 +93,4 @@ FAMILY = Family(
         "hidden_dropout_prob": 0.1, "attention_probs_dropout_prob": 0.1,
         "max_position_embeddings": 512, "type_vocab_size": 2, "tie_word_embeddings": True,
     },
-    needed=GATED,
 )  # fmt: skip

@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 from tokmill.bill.models.build import make_model
-from tokmill.bill.models.family import NEEDED, Family, Fields, Head, heads
+from tokmill.bill.models.family import NEEDED, Family, Fields, heads
 from tokmill.bill.models.model import Model
 from tokmill.bill.models.parts import embedding, fused_attention, head, in_layers, norms, plain_mlp
 from tokmill.bill.models.shape import read_shape
 from tokmill.bill.models.style import Style
 
 
-def build(f: Fields) -> Model:
-    """Return the model of a configuration."""
+def _build(f: Fields) -> Model:
     s = read_shape(f, grouped=False, ffn=4 * f.count("hidden_size"))
     block = (
         *norms(s, "input_layernorm", bias=True),
-        *fused_attention(s, 3 * s.hidden, bias=True),
+        *fused_attention(s, bias=True, out_bias=True),
         *norms(s, "post_attention_layernorm", bias=True),
         *plain_mlp(s.hidden, s.ffn, "mlp.dense_h_to_4h", "mlp.dense_4h_to_h"),
     )
@@ -31,11 +30,8 @@ def build(f: Fields) -> Model:
 
 FAMILY = Family(
     name="bloom",
-    build=build,
-    heads={
-        **heads("Bloom", "transformer.", "transformer."),
-        "BloomForTokenClassification": Head("classifier", bias=True),
-    },
+    build=_build,
+    heads=heads("Bloom", "transformer.", "transformer.", "classifier"),
     style=Style(
         kernels=("eager",), measured=True, norm="layer", inputs=(1, 1), gated=False, dropouts=2,
         embedding_norm=True,

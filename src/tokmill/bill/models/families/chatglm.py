@@ -3,27 +3,23 @@
 from __future__ import annotations
 
 from tokmill.bill.models.build import make_model
-from tokmill.bill.models.family import GATED, LANGUAGE, Family, Fields
+from tokmill.bill.models.family import LANGUAGE, WITH_FFN, Family, Fields
 from tokmill.bill.models.model import Model
-from tokmill.bill.models.parts import embedding, head, in_layers, linear, norms
+from tokmill.bill.models.parts import embedding, fused_attention, head, in_layers, linear, norms
 from tokmill.bill.models.shape import FLOAT_BYTES, read_shape
 from tokmill.bill.models.style import KERNELS, Style
 from tokmill.errors import UsageError
 
 
-def build(f: Fields) -> Model:
-    """Return the model of a configuration."""
+def _build(f: Fields) -> Model:
     if f.size("inner_hidden_size"):
         raise UsageError(f"{f.where}: ChatGLM-6B of the first version is not known; 2, 3 and 4 are")
     heads = f.count("num_attention_heads")
     groups = f.count("num_key_value_heads", 1) if f.flag("multi_query_attention") else heads
-    s = read_shape(f, kv_heads=groups)
-    bias, qkv = f.flag("add_bias_linear"), s.query_width + 2 * s.kv_width
-    qkv_bias, at = bias or f.flag("add_qkv_bias"), "self_attention"
+    s, bias = read_shape(f, kv_heads=groups), f.flag("add_bias_linear")
     block = (
         *norms(s, "input_layernorm"),
-        *linear(f"{at}.query_key_value", s.hidden, qkv, "attention", "columns", bias=qkv_bias),
-        *linear(f"{at}.dense", s.query_width, s.hidden, "attention", "rows", bias=bias),
+        *fused_attention(s, bias=bias or f.flag("add_qkv_bias"), out_bias=bias),
         *norms(s, "post_attention_layernorm"),
         *linear("mlp.dense_h_to_4h", s.hidden, 2 * s.ffn, "mlp", "columns", bias=bias),
         *linear("mlp.dense_4h_to_h", s.ffn, s.hidden, "mlp", "rows", bias=bias),
@@ -41,7 +37,7 @@ def build(f: Fields) -> Model:
 
 FAMILY = Family(
     name="chatglm",
-    build=build,
+    build=_build,
     # Their config.json names the class without a head, and means the one with it.
     heads={"ChatGLMModel": LANGUAGE, "ChatGLMForConditionalGeneration": LANGUAGE},
     style=Style(kernels=KERNELS, measured=False, inputs=(1, 1), fused="value", copied=True),
@@ -49,7 +45,7 @@ FAMILY = Family(
         "vocab_size": 65024, "intermediate_size": 13696, "head_dim": 128,
         "num_attention_heads": 32, "max_position_embeddings": 2048, "hidden_act": "silu",
     },
-    needed=(*GATED, "num_key_value_heads"),
+    needed=(*WITH_FFN, "num_key_value_heads"),
     names={
         "num_layers": "num_hidden_layers", "padded_vocab_size": "vocab_size",
         "ffn_hidden_size": "intermediate_size", "kv_channels": "head_dim",

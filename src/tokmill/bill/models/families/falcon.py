@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from tokmill.bill.models.build import make_model
-from tokmill.bill.models.family import NEEDED, Family, Fields, Head, heads
+from tokmill.bill.models.family import NEEDED, Family, Fields, heads
 from tokmill.bill.models.model import Model
 from tokmill.bill.models.parts import embedding, fused_attention, head, in_layers, norms, plain_mlp
 from tokmill.bill.models.shape import read_shape, rotary_bytes
@@ -14,8 +14,7 @@ from tokmill.bill.models.style import KERNELS, Style
 ONE_NORM = ("input_layernorm",)
 
 
-def build(f: Fields) -> Model:
-    """Return the model of a configuration."""
+def _build(f: Fields) -> Model:
     new, bias = f.flag("new_decoder_architecture"), f.flag("bias")
     ffn = f.size("intermediate_size") or 4 * f.count("hidden_size")
     one = not new and f.flag("multi_query")
@@ -24,7 +23,7 @@ def build(f: Fields) -> Model:
     s = read_shape(f, grouped=False, ffn=ffn, kv_heads=kv_heads)
     before = _norms(f, new=new)
     block = (
-        *fused_attention(s, s.query_width + 2 * s.kv_width, bias=bias),
+        *fused_attention(s, bias=bias, out_bias=bias),
         *plain_mlp(s.hidden, s.ffn, "mlp.dense_h_to_4h", "mlp.dense_4h_to_h", bias=bias),
         *norms(s, *before, bias=True),
     )
@@ -53,11 +52,8 @@ def _norms(f: Fields, *, new: bool) -> tuple[str, ...]:
 
 FAMILY = Family(
     name="falcon",
-    build=build,
-    heads={
-        **heads("Falcon", "transformer.", "transformer."),
-        "FalconForTokenClassification": Head("classifier", bias=True),
-    },
+    build=_build,
+    heads=heads("Falcon", "transformer.", "transformer.", "classifier"),
     style=Style(
         kernels=KERNELS, measured=True, norm="layer", inputs=(1, 1), fused="value", copied=True,
         gated=False, softmax_fp32=False, dropouts=2,

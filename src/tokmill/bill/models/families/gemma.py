@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from tokmill.bill.models.decoder import decoder, gated_block
-from tokmill.bill.models.family import GATED, Family, Fields, heads
+from tokmill.bill.models.family import Family, Fields, heads
 from tokmill.bill.models.model import Model
 from tokmill.bill.models.shape import FLOAT_BYTES, read_shape, rotary_bytes
 from tokmill.bill.models.style import KERNELS, Style
 
 
-def build(f: Fields) -> Model:
-    """Return the model of a configuration."""
+def _build(f: Fields) -> Model:
     s = read_shape(f)
     buffers = rotary_bytes(f, s.head_dim) + FLOAT_BYTES  # and the embedding's scale
     return decoder(f, s, gated_block(f, s), buffer_bytes=buffers)
@@ -18,7 +17,7 @@ def build(f: Fields) -> Model:
 
 FAMILY = Family(
     name="gemma",
-    build=build,
+    build=_build,
     heads=heads("Gemma"),
     style=Style(kernels=KERNELS, measured=True, norm="rms32"),
     defaults={
@@ -26,5 +25,4 @@ FAMILY = Family(
         "head_dim": 256, "intermediate_size": 24576, "hidden_act": "gelu_pytorch_tanh",
         "max_position_embeddings": 8192, "tie_word_embeddings": True, "sliding_window": 4096,
     },
-    needed=GATED,
 )  # fmt: skip

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from tokmill.bill.models.decoder import FOUR_NORMS, decoder, gated_block
 from tokmill.bill.models.families import gemma
-from tokmill.bill.models.family import GATED, Family, Fields, heads
+from tokmill.bill.models.family import Family, Fields, heads
 from tokmill.bill.models.model import Model
 from tokmill.bill.models.shape import FLOAT_BYTES, read_shape, rotary_bytes, typed_windows
 from tokmill.bill.models.style import Style
 
 
-def build(f: Fields) -> Model:
-    """Return the model of a configuration."""
+def _build(f: Fields) -> Model:
     s = read_shape(f)
     windows = typed_windows(f, s.layers, lambda layer: layer % 2 == 0)
     buffers = rotary_bytes(f, s.head_dim) + FLOAT_BYTES
@@ -21,7 +20,7 @@ def build(f: Fields) -> Model:
 
 FAMILY = Family(
     name="gemma2",
-    build=build,
+    build=_build,
     heads=heads("Gemma2"),
     # Torch's sdpa cannot cap scores; the flash-attn package can.
     style=Style(
@@ -31,6 +30,5 @@ FAMILY = Family(
         **gemma.FAMILY.defaults, "num_attention_heads": 8, "num_key_value_heads": 4,
         "intermediate_size": 9216,
     },
-    needed=GATED,
     names={"hidden_activation": "hidden_act"},
 )  # fmt: skip

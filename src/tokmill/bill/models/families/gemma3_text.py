@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tokmill.bill.models.decoder import FOUR_NORMS, decoder, gated_block
 from tokmill.bill.models.families import gemma2
-from tokmill.bill.models.family import GATED, Family, Fields, Head, heads
+from tokmill.bill.models.family import Family, Fields, Head, heads
 from tokmill.bill.models.model import Model
 from tokmill.bill.models.parts import head_norms
 from tokmill.bill.models.shape import (
@@ -17,8 +17,7 @@ from tokmill.bill.models.shape import (
 from tokmill.bill.models.style import KERNELS, Style
 
 
-def build(f: Fields) -> Model:
-    """Return the model of a configuration."""
+def _build(f: Fields) -> Model:
     s, period = read_shape(f), f.count("sliding_window_pattern", 6)
 
     def slides(layer: int) -> bool:
@@ -33,7 +32,7 @@ def build(f: Fields) -> Model:
 
 FAMILY = Family(
     name="gemma3_text",
-    build=build,
+    build=_build,
     heads={
         **heads("Gemma3"),
         "Gemma3TextModel": Head("", features=0, renamed=("model.", "")),
@@ -43,6 +42,5 @@ FAMILY = Family(
     defaults={
         **gemma2.FAMILY.defaults, "vocab_size": 262208, "max_position_embeddings": 131072
     },
-    needed=GATED,
     names={**gemma2.FAMILY.names, "_sliding_window_pattern": "sliding_window_pattern"},
 )  # fmt: skip

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from tokmill.bill.models.build import make_model
-from tokmill.bill.models.family import LANGUAGE, NEEDED, Family, Fields, Head, heads
+from tokmill.bill.models.family import LANGUAGE, NEEDED, Family, Fields, heads
 from tokmill.bill.models.model import Model
 from tokmill.bill.models.parts import Part, embedding, head, in_layers, linear, norms, plain_mlp
 from tokmill.bill.models.shape import Shape, read_shape
 from tokmill.bill.models.style import KERNELS, Style
 
 
-def build(f: Fields) -> Model:
-    """Return the model of a configuration."""
+def _build(f: Fields) -> Model:
     ffn = f.size("intermediate_size") or 4 * f.count("hidden_size")
     s = read_shape(f, grouped=False, ffn=ffn)
     positions = f.size("max_position_embeddings")
@@ -48,11 +47,10 @@ def _cross_attention(s: Shape) -> Part:
 
 FAMILY = Family(
     name="gpt2",
-    build=build,
+    build=_build,
     heads={
-        **heads("GPT2", "transformer.", "transformer."),
+        **heads("GPT2", "transformer.", "transformer.", "classifier"),
         "GPT2LMHeadModel": LANGUAGE,
-        "GPT2ForTokenClassification": Head("classifier", bias=True),
     },
     style=Style(
         kernels=KERNELS, measured=True, norm="layer", inputs=(1, 1), fused="all", gated=False,

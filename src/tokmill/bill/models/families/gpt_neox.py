@@ -3,21 +3,28 @@
 from __future__ import annotations
 
 from tokmill.bill.models.build import make_model
-from tokmill.bill.models.family import GATED, Family, Fields, Head, heads
+from tokmill.bill.models.family import Family, Fields, heads
 from tokmill.bill.models.model import Model
-from tokmill.bill.models.parts import embedding, head, in_layers, linear, norms, plain_mlp
+from tokmill.bill.models.parts import (
+    embedding,
+    fused_attention,
+    head,
+    in_layers,
+    norms,
+    plain_mlp,
+)
 from tokmill.bill.models.shape import read_shape, rotary_bytes
 from tokmill.bill.models.style import KERNELS, Style
 
 
-def build(f: Fields) -> Model:
-    """Return the model of a configuration."""
+def _build(f: Fields) -> Model:
     s = read_shape(f, grouped=False)
     d, bias = s.hidden, f.flag("attention_bias")
     block = (
         *norms(s, "input_layernorm", "post_attention_layernorm", bias=True),
-        *linear("attention.query_key_value", d, 3 * d, "attention", "columns", bias=bias),
-        *linear("attention.dense", d, d, "attention", "rows", bias=bias),
+        *fused_attention(
+            s, "attention.query_key_value", "attention.dense", bias=bias, out_bias=bias
+        ),
         *plain_mlp(d, s.ffn, "mlp.dense_h_to_4h", "mlp.dense_4h_to_h"),
     )
     tensors = (
@@ -32,11 +39,8 @@ def build(f: Fields) -> Model:
 
 FAMILY = Family(
     name="gpt_neox",
-    build=build,
-    heads={
-        **heads("GPTNeoX", "gpt_neox.", "gpt_neox."),
-        "GPTNeoXForTokenClassification": Head("classifier", bias=True),
-    },
+    build=_build,
+    heads=heads("GPTNeoX", "gpt_neox.", "gpt_neox.", "classifier"),
     style=Style(
         kernels=KERNELS, measured=True, norm="layer", inputs=(1, 1), parallel=True, fused="value",
         copied=True, gated=False, dropouts=2,
@@ -45,5 +49,4 @@ FAMILY = Family(
         "vocab_size": 50432, "num_attention_heads": 64, "intermediate_size": 24576,
         "hidden_act": "gelu", "max_position_embeddings": 2048, "attention_bias": True,
     },
-    needed=GATED,
 )  # fmt: skip

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 from tokmill.bill.models.decoder import PRE_NORMS, decoder, read_experts
 from tokmill.bill.models.families import mixtral
-from tokmill.bill.models.family import MIXED, Family, Fields, heads
+from tokmill.bill.models.family import WITH_EXPERTS, Family, Fields, heads
 from tokmill.bill.models.model import Model, Tensor
 from tokmill.bill.models.parts import Part, attention, norms, router, vector
 from tokmill.bill.models.shape import read_shape, typed_windows
 from tokmill.bill.models.style import Style
 
 
-def build(f: Fields) -> Model:
-    """Return the model of a configuration."""
+def _build(f: Fields) -> Model:
     s = read_shape(f, ffn=f.count("moe_intermediate_size"))
     mixed, bias = read_experts(f, tuple(range(s.layers))), f.flag("attention_bias")
     common = (
@@ -41,7 +40,7 @@ def _biased_experts(hidden: int, ffn: int, count: int) -> Part:
 
 FAMILY = Family(
     name="gpt_oss",
-    build=build,
+    build=_build,
     heads=heads("GptOss"),
     # Torch's sdpa knows no sinks; kernels of the Hub for Hopper GPUs do. The gate is clamped in
     # operations of its own.
@@ -55,6 +54,6 @@ FAMILY = Family(
         "hidden_act": "silu", "max_position_embeddings": 131072, "num_experts_per_tok": 4,
         "num_experts": 128, "attention_bias": True,
     },
-    needed=MIXED,
+    needed=WITH_EXPERTS,
     names=mixtral.FAMILY.names,
 )  # fmt: skip

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from tokmill.bill.models.decoder import PRE_NORMS, decoder
-from tokmill.bill.models.family import GATED, Family, Fields, heads
+from tokmill.bill.models.family import Family, Fields, heads
 from tokmill.bill.models.model import Model
 from tokmill.bill.models.parts import attention, gated_mlp, norms
 from tokmill.bill.models.shape import read_shape
 from tokmill.bill.models.style import LLAMA
 
 
-def build(f: Fields) -> Model:
-    """Return the model of a configuration."""
+def _build(f: Fields) -> Model:
     s, bias = read_shape(f), f.flag("attention_bias")
     mlp = gated_mlp(s.hidden, s.ffn, bias=f.flag("mlp_bias"))
     return decoder(f, s, attention(s, bias=bias, out_bias=bias), mlp, norms(s, *PRE_NORMS))
@@ -19,12 +18,11 @@ def build(f: Fields) -> Model:
 
 FAMILY = Family(
     name="llama",
-    build=build,
+    build=_build,
     heads=heads("Llama", question="transformer."),
     style=LLAMA,
     defaults={
         "vocab_size": 32000, "intermediate_size": 11008, "num_attention_heads": 32,
         "hidden_act": "silu", "max_position_embeddings": 2048,
     },
-    needed=GATED,
 )  # fmt: skip

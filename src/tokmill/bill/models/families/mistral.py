@@ -4,15 +4,14 @@ from __future__ import annotations
 
 from tokmill.bill.models.decoder import PRE_NORMS, decoder
 from tokmill.bill.models.families import llama
-from tokmill.bill.models.family import GATED, Family, Fields, heads
+from tokmill.bill.models.family import Family, Fields, heads
 from tokmill.bill.models.model import Model
 from tokmill.bill.models.parts import attention, gated_mlp, norms
 from tokmill.bill.models.shape import all_windows, read_shape
 from tokmill.bill.models.style import LLAMA
 
 
-def build(f: Fields) -> Model:
-    """Return the model of a configuration."""
+def _build(f: Fields) -> Model:
     s = read_shape(f)
     block = (attention(s), gated_mlp(s.hidden, s.ffn), norms(s, *PRE_NORMS))
     return decoder(f, s, *block, windows=all_windows(f, s.layers))
@@ -20,13 +19,12 @@ def build(f: Fields) -> Model:
 
 FAMILY = Family(
     name="mistral",
-    build=build,
+    build=_build,
     heads=heads("Mistral"),
     style=LLAMA,
     defaults={
         **llama.FAMILY.defaults, "intermediate_size": 14336, "num_key_value_heads": 8,
         "max_position_embeddings": 131072, "sliding_window": 4096,
     },
-    needed=GATED,
     implied={"sliding_window": 0},
 )  # fmt: skip

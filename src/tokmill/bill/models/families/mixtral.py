@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from tokmill.bill.models.decoder import PRE_NORMS, decoder, read_experts
-from tokmill.bill.models.family import MIXED, Family, Fields, heads
+from tokmill.bill.models.family import WITH_EXPERTS, Family, Fields, heads
 from tokmill.bill.models.model import Model
 from tokmill.bill.models.parts import attention, experts, norms, router
 from tokmill.bill.models.shape import all_windows, read_shape
 from tokmill.bill.models.style import KERNELS, Style
 
 
-def build(f: Fields) -> Model:
-    """Return the model of a configuration."""
+def _build(f: Fields) -> Model:
     s = read_shape(f, ffn=f.count("moe_intermediate_size"))
     mixed = read_experts(f, tuple(range(s.layers)))
     common = (*attention(s), *norms(s, *PRE_NORMS))
@@ -22,7 +21,7 @@ def build(f: Fields) -> Model:
 
 FAMILY = Family(
     name="mixtral",
-    build=build,
+    build=_build,
     heads=heads("Mixtral"),
     style=Style(
         kernels=KERNELS,
@@ -36,6 +35,6 @@ FAMILY = Family(
         "num_key_value_heads": 8, "hidden_act": "silu", "max_position_embeddings": 131072,
         "num_experts_per_tok": 2, "num_experts": 8,
     },
-    needed=MIXED,
+    needed=WITH_EXPERTS,
     names={"num_local_experts": "num_experts", "intermediate_size": "moe_intermediate_size"},
 )  # fmt: skip

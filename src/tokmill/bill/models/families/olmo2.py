@@ -4,26 +4,24 @@ from __future__ import annotations
 
 from tokmill.bill.models.decoder import FOUR_NORMS, decoder, gated_block
 from tokmill.bill.models.families import llama
-from tokmill.bill.models.family import GATED, Family, Fields, heads
+from tokmill.bill.models.family import Family, Fields, heads
 from tokmill.bill.models.model import Model
 from tokmill.bill.models.parts import head_norms
 from tokmill.bill.models.shape import read_shape
 from tokmill.bill.models.style import KERNELS, Style
 
 
-def build(f: Fields) -> Model:
-    """Return the model of a configuration."""
+def _build(f: Fields) -> Model:
     s = read_shape(f)
     return decoder(f, s, gated_block(f, s, head_norms(s.query_width, s.kv_width), FOUR_NORMS[1::2]))
 
 
 FAMILY = Family(
     name="olmo2",
-    build=build,
+    build=_build,
     heads=heads("Olmo2"),
     style=Style(
         kernels=KERNELS, measured=True, norm="rms32", norms_before=0, norms_after=2, heads="all"
     ),
     defaults={**llama.FAMILY.defaults, "vocab_size": 50304},
-    needed=GATED,
 )

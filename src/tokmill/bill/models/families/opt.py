@@ -3,15 +3,22 @@
 from __future__ import annotations
 
 from tokmill.bill.models.build import make_model
-from tokmill.bill.models.family import GATED, Family, Fields, heads
+from tokmill.bill.models.family import Family, Fields, heads
 from tokmill.bill.models.model import Model
-from tokmill.bill.models.parts import attention, embedding, in_layers, linear, norms, plain_mlp
+from tokmill.bill.models.parts import (
+    LLAMA_QKV,
+    attention,
+    embedding,
+    in_layers,
+    linear,
+    norms,
+    plain_mlp,
+)
 from tokmill.bill.models.shape import read_shape
 from tokmill.bill.models.style import KERNELS, Style
 
 
-def build(f: Fields) -> Model:
-    """Return the model of a configuration."""
+def _build(f: Fields) -> Model:
     s = read_shape(f, grouped=False)
     d, bias = s.hidden, f.flag("enable_bias")
     width = f.count("word_embed_proj_dim", d)
@@ -19,7 +26,7 @@ def build(f: Fields) -> Model:
     last = f.flag("do_layer_norm_before") and not f.flag("_remove_final_layer_norm")
     narrow, decoder = width != d, "model.decoder"
     block = (
-        *attention(s, bias=bias, out_bias=bias, out="out_proj"),
+        *attention(s, (*LLAMA_QKV, "self_attn.out_proj"), bias=bias, out_bias=bias),
         *(norms(s, "self_attn_layer_norm", bias=True) if affine else ()),
         *plain_mlp(d, s.ffn, "fc1", "fc2", bias=bias),
         *(norms(s, "final_layer_norm", bias=True) if affine else ()),
@@ -40,7 +47,7 @@ def build(f: Fields) -> Model:
 
 FAMILY = Family(
     name="opt",
-    build=build,
+    build=_build,
     heads=heads("OPT"),
     style=Style(
         kernels=KERNELS, measured=True, norm="layer", inputs=(3, 1), gated=False, dropouts=2
@@ -51,6 +58,5 @@ FAMILY = Family(
         "layer_norm_elementwise_affine": True, "tie_word_embeddings": True,
         "hidden_act": "relu", "dropout": 0.1,
     },
-    needed=GATED,
     names={"ffn_dim": "intermediate_size", "activation_function": "hidden_act"},
 )  # fmt: skip

@@ -3,19 +3,27 @@
 from __future__ import annotations
 
 from tokmill.bill.models.build import make_model
-from tokmill.bill.models.family import GATED, Family, Fields, heads
+from tokmill.bill.models.family import Family, Fields, heads
 from tokmill.bill.models.model import Model
-from tokmill.bill.models.parts import attention, embedding, head, in_layers, norm, norms, plain_mlp
+from tokmill.bill.models.parts import (
+    LLAMA_QKV,
+    attention,
+    embedding,
+    head,
+    in_layers,
+    norm,
+    norms,
+    plain_mlp,
+)
 from tokmill.bill.models.shape import read_shape, rotary_bytes
 from tokmill.bill.models.style import KERNELS, Style
 
 
-def build(f: Fields) -> Model:
-    """Return the model of a configuration."""
+def _build(f: Fields) -> Model:
     s = read_shape(f)
     between = ("self_attn.q_layernorm", "self_attn.k_layernorm") if f.flag("qk_layernorm") else ()
     block = (
-        *attention(s, bias=True, out_bias=True, out="dense"),
+        *attention(s, (*LLAMA_QKV, "self_attn.dense"), bias=True, out_bias=True),
         *(tensor for name in between for tensor in norm(name, s.hidden // s.heads, bias=True)),
         *plain_mlp(s.hidden, s.ffn, "mlp.fc1", "mlp.fc2"),
         *norms(s, "input_layernorm", bias=True),
@@ -32,7 +40,7 @@ def build(f: Fields) -> Model:
 
 FAMILY = Family(
     name="phi",
-    build=build,
+    build=_build,
     heads=heads("Phi"),
     style=Style(
         kernels=KERNELS, measured=True, norm="layer", inputs=(3, 1), one_norm=True, copied=True,
@@ -42,5 +50,4 @@ FAMILY = Family(
         "vocab_size": 51200, "num_attention_heads": 32, "intermediate_size": 8192,
         "hidden_act": "gelu_new", "max_position_embeddings": 2048,
     },
-    needed=GATED,
 )  # fmt: skip

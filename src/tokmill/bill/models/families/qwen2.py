@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from tokmill.bill.models.decoder import PRE_NORMS, decoder
-from tokmill.bill.models.family import GATED, Family, Fields, heads
+from tokmill.bill.models.family import Family, Fields, heads
 from tokmill.bill.models.model import Model
 from tokmill.bill.models.parts import attention, gated_mlp, norms
 from tokmill.bill.models.shape import Shape, read_shape, typed_windows
 from tokmill.bill.models.style import LLAMA
 
 
-def build(f: Fields) -> Model:
-    """Return the model of a configuration."""
+def _build(f: Fields) -> Model:
     s = read_shape(f)
     block = (attention(s, bias=True), gated_mlp(s.hidden, s.ffn), norms(s, *PRE_NORMS))
     return decoder(f, s, *block, windows=late_windows(f, s))
@@ -27,7 +26,7 @@ def late_windows(f: Fields, s: Shape) -> tuple[int, ...]:
 
 FAMILY = Family(
     name="qwen2",
-    build=build,
+    build=_build,
     heads=heads("Qwen2", question="transformer."),
     style=LLAMA,
     defaults={
@@ -35,5 +34,4 @@ FAMILY = Family(
         "num_key_value_heads": 32, "hidden_act": "silu", "max_position_embeddings": 32768,
         "max_window_layers": 28, "sliding_window": 4096,
     },
-    needed=GATED,
 )  # fmt: skip

@@ -10,8 +10,7 @@ from tokmill.bill.models.shape import read_shape, typed_windows
 from tokmill.bill.models.style import KERNELS, Style
 
 
-def build(f: Fields) -> Model:
-    """Return the model of a configuration."""
+def _build(f: Fields) -> Model:
     s = read_shape(f, ffn=f.size("intermediate_size") or f.count("moe_intermediate_size"))
     shared = f.count("shared_expert_intermediate_size")
     mixed = read_experts(f, sparse_layers(f, s.layers), shared_ffn=shared)
@@ -30,7 +29,7 @@ def build(f: Fields) -> Model:
 
 FAMILY = Family(
     name="qwen2_moe",
-    build=build,
+    build=_build,
     heads=heads("Qwen2Moe"),
     style=Style(kernels=KERNELS, measured=True, shared_gate=True),
     defaults={

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 from tokmill.bill.models.decoder import decoder, gated_block
 from tokmill.bill.models.families import qwen2
-from tokmill.bill.models.family import GATED, Family, Fields, heads
+from tokmill.bill.models.family import Family, Fields, heads
 from tokmill.bill.models.model import Model
 from tokmill.bill.models.parts import head_norms
 from tokmill.bill.models.shape import read_shape
 from tokmill.bill.models.style import KERNELS, Style
 
 
-def build(f: Fields) -> Model:
-    """Return the model of a configuration."""
+def _build(f: Fields) -> Model:
     s = read_shape(f)
     block = gated_block(f, s, head_norms(s.head_dim))
     return decoder(f, s, block, windows=qwen2.late_windows(f, s))
@@ -20,9 +19,8 @@ def build(f: Fields) -> Model:
 
 FAMILY = Family(
     name="qwen3",
-    build=build,
+    build=_build,
     heads=heads("Qwen3", question="transformer."),
     style=Style(kernels=KERNELS, measured=True, heads="each"),
     defaults={**qwen2.FAMILY.defaults, "head_dim": 128},
-    needed=GATED,
 )

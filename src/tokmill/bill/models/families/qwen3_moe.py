@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from tokmill.bill.models.decoder import PRE_NORMS, decoder, read_experts, sparse_layers
-from tokmill.bill.models.family import MIXED, Family, Fields, heads
+from tokmill.bill.models.family import WITH_EXPERTS, Family, Fields, heads
 from tokmill.bill.models.model import Model
 from tokmill.bill.models.parts import attention, experts, head_norms, norms, router
 from tokmill.bill.models.shape import all_windows, read_shape
 from tokmill.bill.models.style import KERNELS, STACKED_EXPERTS, Style
 
 
-def build(f: Fields) -> Model:
-    """Return the model of a configuration."""
+def _build(f: Fields) -> Model:
     s = read_shape(f, ffn=f.size("intermediate_size") or f.count("moe_intermediate_size"))
     mixed, bias = read_experts(f, sparse_layers(f, s.layers)), f.flag("attention_bias")
     common = (
@@ -26,7 +25,7 @@ def build(f: Fields) -> Model:
 
 FAMILY = Family(
     name="qwen3_moe",
-    build=build,
+    build=_build,
     heads=heads("Qwen3Moe", question="transformer."),
     style=Style(kernels=KERNELS, measured=True, heads="each", stacked=STACKED_EXPERTS),
     defaults={
@@ -35,6 +34,6 @@ FAMILY = Family(
         "num_attention_heads": 32, "num_key_value_heads": 4, "moe_intermediate_size": 768,
         "num_experts_per_tok": 8, "num_experts": 128,
     },
-    needed=MIXED,
+    needed=WITH_EXPERTS,
     names={"num_local_experts": "num_experts"},
 )  # fmt: skip

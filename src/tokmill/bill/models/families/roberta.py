@@ -8,15 +8,14 @@ from tokmill.bill.models.model import Model
 from tokmill.bill.models.shape import read_shape
 
 
-def build(f: Fields) -> Model:
-    """Return the model of a configuration."""
+def _build(f: Fields) -> Model:
     s = read_shape(f, grouped=False)
     return bert.encoder(f, s, "roberta", bert.language_head(s, "lm_head", "dense", "layer_norm"))
 
 
 FAMILY = Family(
     name="roberta",
-    build=build,
+    build=_build,
     heads={
         name: head
         for start in ("Roberta", "XLMRoberta", "Camembert")
@@ -33,5 +32,4 @@ FAMILY = Family(
     },
     style=bert.FAMILY.style,
     defaults={**bert.FAMILY.defaults, "vocab_size": 50265},
-    needed=bert.FAMILY.needed,
 )

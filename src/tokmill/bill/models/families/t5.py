@@ -5,9 +5,18 @@ from __future__ import annotations
 from dataclasses import replace
 
 from tokmill.bill.models.build import make_model
-from tokmill.bill.models.family import GATED, LANGUAGE, Family, Fields, Head
+from tokmill.bill.models.family import LANGUAGE, Family, Fields, Head
 from tokmill.bill.models.model import Model, Tensor
-from tokmill.bill.models.parts import Part, embedding, head, in_layers, linear, norms, plain_mlp
+from tokmill.bill.models.parts import (
+    Part,
+    attention,
+    embedding,
+    head,
+    in_layers,
+    linear,
+    norms,
+    plain_mlp,
+)
 from tokmill.bill.models.shape import Shape, read_shape
 from tokmill.bill.models.style import Style
 
@@ -20,7 +29,8 @@ def build(f: Fields) -> Model:
 
     A file with `scale_decoder_outputs` false is of a model whose head was not the embedding.
     """
-    s, gated, activation = read_shape(f), *_activation(f)
+    s = read_shape(f, kv_heads=f.count("num_attention_heads"))
+    gated, activation = _activation(f)
     n_encoder, alone = s.layers, f.head.encoder_only
     n_decoder = 0 if alone else f.count("num_decoder_layers", n_encoder)
     tied = s.tied and f.values.get("scale_decoder_outputs") is not False
@@ -50,11 +60,11 @@ def _activation(f: Fields) -> tuple[bool, str]:
 
 def _stack(f: Fields, s: Shape, name: str, layers: range, *, gated: bool) -> Part:
     """Return the tensors of the encoder's or the decoder's layers, and their last norm."""
-    cross = (_attention(s, "EncDecAttention"),) if name == "decoder" else ()
-    parts = (_attention(s, "SelfAttention"), *cross, _feed_forward(s, gated=gated))
+    kinds = ("SelfAttention", *(("EncDecAttention",) if name == "decoder" else ()))
+    parts = [attention(s, [f"{kind}.{one}" for one in "qkvo"]) for kind in kinds]
     block = tuple(
         replace(tensor, name=f"layer.{i}.{tensor.name}")
-        for i, part in enumerate(parts)
+        for i, part in enumerate((*parts, _feed_forward(s, gated=gated)))
         for tensor in (*part, *norms(s, "layer_norm"))
     )
     bias = Tensor(
@@ -68,12 +78,6 @@ def _stack(f: Fields, s: Shape, name: str, layers: range, *, gated: bool) -> Par
         *in_layers(f"{name}.block", layers[:1], (bias,), first=layers.start),
         *norms(s, f"{name}.final_layer_norm"),
     )
-
-
-def _attention(s: Shape, name: str) -> Part:
-    into = [linear(f"{name}.{n}", s.hidden, s.query_width, "attention", "columns") for n in "qkv"]
-    out = linear(f"{name}.o", s.query_width, s.hidden, "attention", "rows")
-    return (*(tensor for part in into for tensor in part), *out)
 
 
 def _feed_forward(s: Shape, *, gated: bool) -> Part:
@@ -118,7 +122,6 @@ FAMILY = Family(
         "num_hidden_layers": 6, "num_attention_heads": 8, "feed_forward_proj": "relu",
         "dropout_rate": 0.1, "tie_word_embeddings": True,
     },
-    needed=GATED,
     names={
         "d_model": "hidden_size", "d_kv": "head_dim", "d_ff": "intermediate_size",
         "num_layers": "num_hidden_layers", "num_heads": "num_attention_heads",
