@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from bench.memory_cases import MODELS
+from bench.memory_models import MODELS
 from tokmill.bill.models.load import model_from_config
 from tokmill.bill.overhead import CUDA_CONTEXT, WORKSPACES
 from tokmill.bill.serving.inference import inference_bill

@@ -22,7 +22,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from bench.memory_cases import CASES, HELD_OUT, MODELS, Case, Measured
+from bench.memory_cases import CASES, HELD_OUT, Case, Measured
+from bench.memory_models import MODELS
 from tokmill.bill.models.load import model_from_config
 from tokmill.bill.states.optimizer_step import STEP, STEP_MUON
 from tokmill.bill.states.optimizers import STATES

@@ -21,10 +21,12 @@ import os
 import sys
 import warnings
 import weakref
-from contextlib import ExitStack, nullcontext
+from contextlib import nullcontext
 from typing import Any
 
-from bench.memory_cases import CASES, MODELS, Case, Measured
+from bench.memory_cases import CASES, Case, Measured
+from bench.memory_contexts import contexts_of
+from bench.memory_models import MODELS
 
 os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
 CATEGORIES = {
@@ -132,23 +134,6 @@ def _forget(embedding: Any, _: Any, output: Any) -> None:
         leaf.data, leaf.grad = leaf.data[:0].clone(), None
 
 
-class _Again:
-    """Marks for the tool that a checkpointed layer runs again."""
-
-    def __init__(self, tracker: Any) -> None:
-        self.tracker = tracker
-
-    def __enter__(self) -> None:
-        self.tracker._ac_mod, self.tracker._in_ac = self._never, True
-
-    def __exit__(self, *_: object) -> None:
-        self.tracker._ac_mod, self.tracker._in_ac = None, False
-
-    @staticmethod
-    def _never() -> None:
-        """Stand for a module that never ends."""
-
-
 def _model(case: Case, tracker: Any) -> Any:
     """Build the model of a case on the meta device."""
     import torch
@@ -165,7 +150,7 @@ def _model(case: Case, tracker: Any) -> Any:
     if case.lora:
         model = _with_lora(model, case)
     if case.checkpointing != "none":
-        contexts = {"context_fn": lambda: _contexts(case, tracker)}
+        contexts = {"context_fn": lambda: contexts_of(case, tracker)}
         model.gradient_checkpointing_enable({"use_reentrant": False, **contexts})
         if case.lora:
             model.enable_input_require_grads()
@@ -188,54 +173,6 @@ def _with_lora(model: Any, case: Case) -> Any:
         ]
         config._register_custom_module({stand_ins.FourBitLinear: stand_ins.LoraFourBit})
     return peft.get_peft_model(model, config)
-
-
-def _contexts(case: Case, tracker: Any) -> tuple[Any, Any]:
-    """Return the contexts of a layer's forward and of its recomputation."""
-    again = nullcontext() if case.raw else _Again(tracker)
-    if case.checkpointing == "full":
-        return nullcontext(), again
-    from torch.utils.checkpoint import create_selective_checkpoint_contexts
-
-    forward, recompute = create_selective_checkpoint_contexts(_Policy())
-    return forward, _Both(again, recompute)
-
-
-class _Both:
-    """Two contexts as one."""
-
-    def __init__(self, *contexts: Any) -> None:
-        self.contexts, self.stack = contexts, ExitStack()
-
-    def __enter__(self) -> None:
-        for context in self.contexts:
-            self.stack.enter_context(context)
-
-    def __exit__(self, *_: object) -> None:
-        self.stack.close()
-
-
-class _Policy:
-    """Saves what torchtitan's policy does: attention's result and every second matrix product."""
-
-    def __init__(self) -> None:
-        import torch
-        from torch.utils.checkpoint import CheckpointPolicy
-
-        names = (
-            "_scaled_dot_product_flash_attention_for_cpu", "_scaled_dot_product_flash_attention",
-            "_scaled_dot_product_efficient_attention",
-        )  # fmt: skip
-        self.kernels = {getattr(torch.ops.aten, name).default for name in names}
-        self.products = {torch.ops.aten.mm.default, torch.ops.aten.addmm.default}
-        self.policy, self.passed = CheckpointPolicy, {True: 0, False: 0}
-
-    def __call__(self, context: Any, operation: Any, *_: Any, **__: Any) -> Any:
-        again = context.is_recompute
-        self.passed[again] += operation in self.products
-        second = operation in self.products and self.passed[again] % 2
-        saved = second or operation in self.kernels
-        return self.policy.MUST_SAVE if saved else self.policy.PREFER_RECOMPUTE
 
 
 def _give_storage(model: Any) -> None:
