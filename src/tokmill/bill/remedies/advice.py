@@ -1,4 +1,4 @@
-"""What fits on a GPU: a verdict, the largest batch and sequence, and remedies where it does not."""
+"""Whether a model fits on a GPU, the largest batch and sequence that fit, and remedies."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from tokmill.bill.models.load import model_from_config
 from tokmill.bill.remedies.case import Case
 from tokmill.bill.remedies.search import Search, largest
 from tokmill.bill.remedies.table import on_gpu
+from tokmill.bill.serving.inference import inference_bill
 from tokmill.bill.training_bill import training_bill
 from tokmill.bill.verdict import DOES_NOT_FIT, FITS, Need, Room, verdict
 
@@ -23,23 +24,29 @@ if TYPE_CHECKING:
     from tokmill.bill.gpus import Gpu
     from tokmill.bill.models.model import Model
     from tokmill.bill.remedies.search import Offer
+    from tokmill.settings.inference import InferenceSettings
     from tokmill.settings.training import TrainingSettings
 
-LARGEST_MICRO_BATCH = 1 << 16
+LARGEST_BATCH = 1 << 16
 LARGEST_SEQUENCE = 1 << 22
 FINEST_SEQUENCE = 64
-"""Sequences are searched in steps of so many tokens."""
+"""Sequences and contexts are searched in steps of so many tokens."""
 
 
 @dataclass(frozen=True, slots=True)
 class Advice:
-    """Whether training fits, and what to do.
+    """Whether training fits on a GPU, and how to make it fit.
 
-    `free_bytes` is what the expected peak leaves (below 0: lacks). The largest micro batch
-    (sequences) and sequence (tokens) are those whose expected peak fits with all else equal, 0 if
-    none does; `is_bounded`: the sequence is the model's maximum, and more would fit. `steps` are
-    the remedies that need less, each applied alone; `plan` those that together make it fit, the
-    cheapest first, each of them needed; () if it fits or nothing is enough.
+    Attributes:
+        gpu: the GPU.
+        verdict: see `gpu_verdict`.
+        free_bytes: memory of the GPU minus the expected peak; negative if it does not fit.
+        largest_micro_batch: sequences whose expected peak fits, all else equal; 0: not even one.
+        largest_sequence: tokens whose expected peak fits, all else equal; 0: not even 64.
+        is_bounded: `largest_sequence` is the model's maximum, and more would fit.
+        steps: remedies that save memory, each applied alone.
+        plan: remedies that together make it fit, the cheapest first, each of them needed; () if
+            it fits without, or no remedies are enough.
     """
 
     gpu: Gpu
@@ -52,13 +59,25 @@ class Advice:
     plan: tuple[Offer, ...] = ()
 
 
+@dataclass(frozen=True, slots=True)
+class MostServed:
+    """The largest batch at the context, and the longest context of the batch; 0 if none fits.
+
+    `is_bounded`: the context is the model's maximum, and more would fit.
+    """
+
+    batch: int
+    context: int
+    is_bounded: bool
+
+
 def training_peak(model: Model, training: TrainingSettings) -> Bill:
-    """Return the bill of the moment of a training step that needs most."""
+    """Return the bill at the peak of a training step."""
     return training_bill(model, training).peak
 
 
 def gpu_verdict(bill: Bill, gpu: Gpu) -> str:
-    """Return whether a bill fits on a GPU, and what is missing from it."""
+    """Return whether a bill fits on a GPU; "unknown: …" if a part of the bill is not known."""
     found = verdict(Need(bill.n_bytes, bill.high_bytes), Room(gpu.memory_bytes))
     if bill.missing and found != DOES_NOT_FIT:
         return f"unknown: without {bill.missing} it {found}"
@@ -79,10 +98,14 @@ def advise(
     peak: Callable[[Model, TrainingSettings], Bill] = training_peak,
     smaller_models: Callable[[Model], tuple[Model, ...]] = built_in_smaller,
 ) -> Advice:
-    """Return what fits on the GPU and, where the upper bound does not, the remedies.
+    """Return whether training fits on the GPU and, if its upper bound does not, the remedies.
 
-    A sequence of 0 is what the bill takes for it. `peak` gives the bill of a rank's peak,
-    `smaller_models` other models to choose from, the largest first.
+    Args:
+        model: the model.
+        training: its settings; a sequence of 0 means the default of the model.
+        gpu: the GPU of every rank.
+        peak: returns the bill of a rank at its peak.
+        smaller_models: returns models that may replace this one, the largest first.
 
     Raises:
         UsageError: the settings contradict each other or the model.
@@ -96,12 +119,16 @@ def advise(
 
     search = Search(need, Room(gpu.memory_bytes))
     most = model.positions or LARGEST_SEQUENCE
-    sequence = _largest_sequence(search, case, most)
+    split = training.tensor_parallel if training.sequence_parallel else 1
+    unit = math.lcm(FINEST_SEQUENCE, training.context_parallel * split)
+    sequence = _longest(lambda n: search.fits(case.having({"sequence": n})), unit, most)
     advice = Advice(
         gpu=gpu,
         verdict=search.verdict(case),
         free_bytes=gpu.memory_bytes - bill.n_bytes,
-        largest_micro_batch=_largest_micro_batch(search, case),
+        largest_micro_batch=largest(
+            lambda n: search.fits(case.having({"micro_batch": n})), LARGEST_BATCH
+        ),
         largest_sequence=sequence,
         is_bounded=sequence == most,
     )
@@ -109,6 +136,23 @@ def advise(
         return advice
     remedies = on_gpu(smaller_models)
     return replace(advice, steps=search.offers(case, remedies), plan=search.plan(case, remedies))
+
+
+def most_served(model: Model, settings: InferenceSettings, gpu: Gpu, context: int) -> MostServed:
+    """Return the most that a GPU serves by the expected memory.
+
+    `context`: tokens per sequence if the settings have none.
+    """
+    settings = replace(settings, context=settings.context or context)
+
+    def fits(batch: int, length: int) -> bool:
+        changed = replace(settings, batch=batch, context=length)
+        return inference_bill(model, changed, context=length).n_bytes <= gpu.memory_bytes
+
+    most = model.positions or LARGEST_SEQUENCE
+    longest = _longest(lambda n: fits(settings.batch, n), FINEST_SEQUENCE, most)
+    batch = largest(lambda n: fits(n, settings.context), LARGEST_BATCH)
+    return MostServed(batch, longest, is_bounded=longest == most)
 
 
 @cache
@@ -122,19 +166,7 @@ def _built_in(family: str) -> tuple[Model, ...]:
     return tuple(models)
 
 
-def _largest_micro_batch(search: Search, case: Case) -> int:
-    return largest(
-        lambda size: search.fits(case.having({"micro_batch": size})), LARGEST_MICRO_BATCH
-    )
-
-
-def _largest_sequence(search: Search, case: Case, most: int) -> int:
-    """Return the longest sequence that fits, a multiple of what divides it or `most` itself."""
-    training = case.training
-    split = training.tensor_parallel if training.sequence_parallel else 1
-    unit = math.lcm(FINEST_SEQUENCE, training.context_parallel * split)
-
-    def fits(units: int) -> bool:
-        return search.fits(case.having({"sequence": min(units * unit, most)}))
-
-    return min(largest(fits, -(-most // unit)) * unit, most)
+def _longest(fits: Callable[[int], bool], unit: int, most: int) -> int:
+    """Return the longest sequence that fits: a multiple of `unit`, or `most` itself."""
+    units = largest(lambda n: fits(min(n * unit, most)), -(-most // unit))
+    return min(units * unit, most)

@@ -1,4 +1,4 @@
-"""A model and its training, with some settings changed."""
+"""A model and its training settings, and changes to both."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ if TYPE_CHECKING:
     from tokmill.settings.training import TrainingSettings
 
     Changes = Mapping[str, Any]
-    """Training settings by name, and under "model" another model."""
+    """Training settings by name; "model" is another model."""
 
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """A model, None where only the loading of a dataset is billed, and its training."""
+    """A model and its training; without a model, only the loading of a dataset is billed."""
 
     model: Model | None
     training: TrainingSettings
@@ -29,7 +29,7 @@ class Case:
 
 
 def difference(before: Case, after: Case) -> dict[str, Any]:
-    """Return the changes that make one case another."""
+    """Return the changes that turn one case into another."""
     found = {} if after.model is before.model else {"model": after.model}
     for field in fields(after.training):
         value = getattr(after.training, field.name)

@@ -1,4 +1,4 @@
-"""Alternatives side by side: what each combination of settings needs, and what it costs."""
+"""Comparison of alternatives: the memory and the cost of each combination of settings."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ AXES: Mapping[str, tuple[Any, ...]] = {
     "gpus": (1, 2, 4, 8, 16, 32, 64),
     "gpu": ("T4", "RTX 4090", "A100 40GB", "A100 80GB", "H100", "H200"),
 }
-"""Settings that can be compared without naming values, and those values."""
+"""Values that are compared if a setting is named without values."""
 MOST_ROWS = 200
 
 
@@ -44,8 +44,8 @@ class Alternative:
     """A combination of settings, `values` in the order of the axes.
 
     `n_bytes`, `low_bytes` and `high_bytes` are the peak on the fullest GPU; `computation` is the
-    computation of a token, as a multiple of the first alternative's; `cost` is in words. `verdict`
-    is "" without a GPU. An alternative that cannot be has `why_not`, and nothing else.
+    computation of a token relative to the first alternative; `cost` is in words. `verdict` is ""
+    without a GPU. An impossible alternative has only `why_not`.
     """
 
     values: tuple[Any, ...]
@@ -80,13 +80,13 @@ def compare(
     gpu: Gpu | None,
     axes: Mapping[str, Sequence[Any]],
 ) -> Comparison:
-    """Return every combination of the axes' values, the last axis varying first.
+    """Return all combinations of the axes' values; the last axis changes fastest.
 
     Args:
-        model: the same for all.
-        training: all other settings.
-        gpu: that of alternatives whose axes name none.
-        axes: settings of training by name, each with the values to compare.
+        model: the model of all alternatives.
+        training: settings that no axis names.
+        gpu: the GPU, unless an axis names GPUs.
+        axes: training settings by name, each with the values to compare.
 
     Raises:
         UsageError: a setting or a value does not exist, or there are over MOST_ROWS combinations.
@@ -96,25 +96,25 @@ def compare(
     if len(rows) > MOST_ROWS:
         raise UsageError(f"compare: expected at most {MOST_ROWS} combinations, found {len(rows)}")
     training = replace(training, sequence=training.sequence or default_sequence(model))
-    first = replace(training, **dict(zip(axes, rows[0], strict=True)))
-    unit = _operations(model, first)
+    changed = [dict(zip(axes, row, strict=True)) for row in rows]
+    unit = _operations(model, replace(training, **changed[0]))
     return Comparison(
-        tuple(axes), tuple(_alternative(model, training, gpu, axes, row, unit) for row in rows)
+        tuple(axes), tuple(_alternative(model, training, gpu, each, unit) for each in changed)
     )
 
 
 def default_axes(training: TrainingSettings) -> dict[str, Sequence[Any]]:
-    """Return precision, or with several GPUs sharding; checkpointing; adapters."""
+    """Return the axes precision (with several GPUs sharding), checkpointing and adapter."""
     name = "precision" if training.gpus == 1 else "sharding"
     first = {"precision": ("amp", "pure-16"), "sharding": ("ddp", "zero-1", "zero-2", "zero-3")}
     return {name: first[name], "checkpointing": ("none", "full"), "adapter": AXES["adapter"]}
 
 
 def read_axes(texts: Iterable[str], training: TrainingSettings) -> dict[str, Sequence[Any]]:
-    """Return the axes that options spell: `gpu=T4,A10`, `precision,adapter`, "" for the default.
+    """Return the axes that options name: `gpu=T4,A10`, `precision,adapter`, "" for the default.
 
     Raises:
-        UsageError: a name without values has no built-in ones.
+        UsageError: a setting is named without values, and has no built-in ones.
     """
     axes: dict[str, Sequence[Any]] = {}
     for text in texts:
@@ -136,7 +136,7 @@ def read_axes(texts: Iterable[str], training: TrainingSettings) -> dict[str, Seq
 
 
 def _values(name: str, values: Sequence[Any]) -> tuple[Any, ...]:
-    """Return values of a setting after the checks of every setting; numbers may be text."""
+    """Return checked values of a setting; numbers may be text."""
     known = [field.name for field in fields(TrainingSettings)]
     if name not in known:
         shown = ", ".join(known).replace("_", "-")
@@ -155,23 +155,18 @@ def _operations(model: Model, training: TrainingSettings) -> int:
 
 
 def _alternative(
-    model: Model,
-    training: TrainingSettings,
-    gpu: Gpu | None,
-    axes: Mapping[str, Sequence[Any]],
-    row: tuple[Any, ...],
-    unit: int,
+    model: Model, training: TrainingSettings, gpu: Gpu | None, changes: dict[str, Any], unit: int
 ) -> Alternative:
-    values = dict(zip(axes, row, strict=True))
-    training = replace(training, **values)
-    gpu = find_gpu(values["gpu"]) if "gpu" in values else gpu
+    values = tuple(changes.values())
+    training = replace(training, **changes)
+    gpu = find_gpu(changes["gpu"]) if "gpu" in changes else gpu
     try:
         bill = training_peak(model, training)
     except UsageError as error:
-        return Alternative(row, why_not=str(error))
-    chosen = {name: value for name, value in values.items() if isinstance(value, str)}
+        return Alternative(values, why_not=str(error))
+    chosen = {name: value for name, value in changes.items() if isinstance(value, str)}
     return Alternative(
-        row,
+        values,
         bill.n_bytes,
         bill.low_bytes,
         bill.high_bytes,

@@ -1,7 +1,6 @@
-"""The remedies: settings that may need less memory, in order of what they cost.
+"""The remedies: settings that may need less memory, in order of their cost.
 
-A remedy proposes; whether it helps is computed, never assumed: what `search` offers has been billed
-and needs less than before.
+A remedy only proposes. `search` bills each proposal, and offers it if it needs less than before.
 """
 
 from __future__ import annotations
@@ -22,9 +21,9 @@ if TYPE_CHECKING:
     Candidates = Callable[[Case], Iterable[Changes]]
 
 MOST_STAGES = 16
-"""No more pipeline stages are proposed: few trainings have more, and every stage has a bill."""
+"""Pipeline stages proposed at most: few trainings have more, and each stage is billed."""
 SHORTEST_SEQUENCE = 256
-"""No shorter sequence is proposed."""
+"""Shortest sequence proposed, in tokens."""
 
 COSTS = {
     ("optimizer_step", "fused"): "nothing",
@@ -66,11 +65,11 @@ COSTS = {
     "model": "quality",
     "loader_workers": "slower loading",
 }
-"""What one pays for a setting, by name and value or by name."""
+"""The disadvantage of a setting, by name and value or by name."""
 
 
 def cost(changes: Changes) -> str:
-    """Return what changes cost, "nothing" if only time to set them."""
+    """Return the disadvantages of changes in words, "nothing" if there are none."""
     found = dict.fromkeys(
         COSTS.get((name, value), COSTS.get(name, "nothing"))
         for name, value in changes.items()
@@ -83,9 +82,9 @@ def cost(changes: Changes) -> str:
 class Remedy:
     """A way to need less memory.
 
-    `candidates` returns the changes that may help, the mildest first. `changes_result`: another
-    model is trained, in other steps or on other texts; such a remedy is taken only if no others are
-    enough.
+    `candidates` returns changes that may help, the mildest first. `changes_result`: the result of
+    training changes (another model, other steps, other texts); such a remedy is applied only if no
+    others are enough.
     """
 
     name: str
@@ -107,7 +106,7 @@ def on_gpu(smaller_models: Callable[[Model], tuple[Model, ...]]) -> tuple[Remedy
         Remedy("activation checkpointing", _after("checkpointing", "none", "selective", "full")),
         Remedy("mixed precision", _after("precision", "fp32", "amp")),
         Remedy("gradient accumulation instead of batch", _accumulation),
-        Remedy("8-bit optimizer states", _eight_bit),
+        Remedy("8-bit optimizer states", _if(_is_adam, {"optimizer": "adamw-8bit"})),
         Remedy("shared weights", _sharding(3)),
         Remedy("tensor parallelism", _doubled("tensor_parallel", _most_in_node)),
         Remedy("context parallelism", _doubled("context_parallel", _most_of_context)),
@@ -115,22 +114,23 @@ def on_gpu(smaller_models: Callable[[Model], tuple[Model, ...]]) -> tuple[Remedy
         Remedy("pipeline parallelism", _doubled("pipeline_parallel", _most_stages)),
         Remedy("activations in host RAM", _instead("activation_offload", True)),
         Remedy("offload", _offload),
-        Remedy("smaller micro batch", _smaller_batch, True),
+        Remedy("smaller micro batch", _halved("micro_batch", 1), True),
         Remedy("16-bit weights", _instead("precision", "pure-16"), True),
-        Remedy("shorter sequences", _shorter, True),
-        Remedy("LoRA", _lora, True),
+        Remedy("shorter sequences", _halved("sequence", SHORTEST_SEQUENCE), True),
+        Remedy("LoRA", _after("adapter", "none", "lora"), True),
         Remedy("QLoRA", _qlora, True),
         Remedy("smaller base model", _smaller_model(smaller_models), True),
     )
 
 
+def _if(applies: Callable[[TrainingSettings], bool], changes: Changes) -> Candidates:
+    """Propose changes to settings to which they apply."""
+    return lambda case: [changes] if applies(case.training) else []
+
+
 def _instead(setting: str, value: object) -> Candidates:
     """Propose one value, unless it is set."""
-
-    def candidates(case: Case) -> list[Changes]:
-        return [] if getattr(case.training, setting) == value else [{setting: value}]
-
-    return candidates
+    return _if(lambda training: getattr(training, setting) != value, {setting: value})
 
 
 def _after(setting: str, *values: str) -> Candidates:
@@ -144,87 +144,22 @@ def _after(setting: str, *values: str) -> Candidates:
     return candidates
 
 
-def _stage(training: TrainingSettings) -> int:
-    """Return how many of optimizer states, gradients and weights are shared: ZeRO's stage."""
-    shared = sharding_of(training)
-    return shared.weights + shared.gradients + shared.optimizer
+def _halved(setting: str, least: int) -> Candidates:
+    """Propose the powers of two below the number that is set, the largest first."""
 
-
-def _sharding(*stages: int) -> Candidates:
-    """Propose ZeRO's stages that share more than now; Megatron has the first only."""
-
-    def candidates(case: Case) -> Iterator[Changes]:
-        training = case.training
-        megatron = training.framework == "megatron"
-        for stage in stages if state_ranks(training) > 1 else ():
-            if _stage(training) < stage and not (megatron and stage > 1):
-                yield {"sharding": "distributed-optimizer" if megatron else f"zero-{stage}"}
-        if training.sharding == "fsdp-grad-op" and 3 in stages:
-            yield {"sharding": "fsdp"}
-
-    return candidates
-
-
-def _metrics(case: Case) -> Iterator[Changes]:
-    if case.training.metric_batches and case.training.eval_accumulation != 1:
-        yield {"eval_accumulation": 1}
-    if case.training.metric_batches:
-        yield {"metric_batches": 0}
-
-
-def _accumulation(case: Case) -> Iterator[Changes]:
-    batch, steps = case.training.micro_batch, case.training.accumulation
-    for size in _smaller(batch):
-        if batch % size == 0:
-            yield {"micro_batch": size, "accumulation": steps * batch // size}
-
-
-def _smaller_batch(case: Case) -> Iterator[Changes]:
-    return ({"micro_batch": size} for size in _smaller(case.training.micro_batch))
-
-
-def _shorter(case: Case) -> Iterator[Changes]:
-    lengths = _smaller(case.training.sequence)
-    return ({"sequence": length} for length in lengths if length >= SHORTEST_SEQUENCE)
-
-
-def _eight_bit(case: Case) -> list[Changes]:
-    is_adam = case.training.optimizer in ("adam", "adamw")
-    return [{"optimizer": "adamw-8bit"}] if is_adam else []
-
-
-def _offload(case: Case) -> Iterator[Changes]:
-    training = case.training
-    stage = _stage(training)
-    if training.offload == "none" and sharding_of(training).program != "fsdp":
-        more = {"sharding": "zero-2"} if stage < 2 else {}
-        yield {**more, "offload": "optimizer"}
-    if training.offload != "all":
-        more = {"sharding": "zero-3"} if stage < 3 else {}
-        yield {**more, "offload": "all"}
-
-
-def _lora(case: Case) -> list[Changes]:
-    return [{"adapter": "lora"}] if case.training.adapter == "none" else []
-
-
-def _qlora(case: Case) -> list[Changes]:
-    kinds = [kind for kind in ("nf4", "nf4-double") if case.training.weights != kind]
-    if case.training.adapter == "none":
-        return [{"adapter": "qlora"}, {"adapter": "qlora", "weights": "nf4-double"}]
-    return [{"weights": kind} for kind in kinds]
-
-
-def _smaller_model(smaller_models: Callable[[Model], tuple[Model, ...]]) -> Candidates:
     def candidates(case: Case) -> list[Changes]:
-        models = smaller_models(case.model) if case.model else ()
-        return [{"model": model} for model in models]
+        numbers = _powers_below(getattr(case.training, setting))
+        return [{setting: number} for number in numbers if number >= least]
 
     return candidates
+
+
+def _powers_below(number: int) -> list[int]:
+    return [1 << i for i in reversed(range((number - 1).bit_length()))]
 
 
 def _doubled(setting: str, most: Callable[[Case], int]) -> Candidates:
-    """Propose that twice, four times … as many GPUs share something, `most` at most."""
+    """Propose twice, four times … the number of GPUs that is set, `most` at most."""
 
     def candidates(case: Case) -> Iterator[Changes]:
         degree, limit = 2 * getattr(case.training, setting), most(case)
@@ -241,8 +176,7 @@ def _most_in_node(case: Case) -> int:
 
 
 def _most_stages(case: Case) -> int:
-    free = data_parallel(case.training) * case.training.pipeline_parallel
-    return min(free, MOST_STAGES)
+    return min(data_parallel(case.training) * case.training.pipeline_parallel, MOST_STAGES)
 
 
 def _most_of_context(case: Case) -> int:
@@ -253,31 +187,85 @@ def _most_experts(case: Case) -> int:
     return case.model.experts.count if case.model and case.model.experts else 1
 
 
-def _smaller(number: int) -> list[int]:
-    """Return the powers of two below a number, the largest first."""
-    return [1 << i for i in reversed(range((number - 1).bit_length()))]
+def _stage(training: TrainingSettings) -> int:
+    """Return how many of optimizer states, gradients and weights are shared: ZeRO's stage."""
+    shared = sharding_of(training)
+    return shared.weights + shared.gradients + shared.optimizer
+
+
+def _sharding(*stages: int) -> Candidates:
+    """Propose ZeRO's stages that share more than now; Megatron-LM has only the first."""
+
+    def candidates(case: Case) -> Iterator[Changes]:
+        training = case.training
+        megatron = training.framework == "megatron"
+        for stage in stages if state_ranks(training) > 1 else ():
+            if _stage(training) < stage and not (megatron and stage > 1):
+                yield {"sharding": "distributed-optimizer" if megatron else f"zero-{stage}"}
+        if training.sharding == "fsdp-grad-op" and 3 in stages:
+            yield {"sharding": "fsdp"}
+
+    return candidates
+
+
+def _offload(case: Case) -> Iterator[Changes]:
+    training = case.training
+    stage = _stage(training)
+    if training.offload == "none" and sharding_of(training).program != "fsdp":
+        yield {**({"sharding": "zero-2"} if stage < 2 else {}), "offload": "optimizer"}
+    if training.offload != "all":
+        yield {**({"sharding": "zero-3"} if stage < 3 else {}), "offload": "all"}
+
+
+def _metrics(case: Case) -> Iterator[Changes]:
+    if case.training.metric_batches and case.training.eval_accumulation != 1:
+        yield {"eval_accumulation": 1}
+    if case.training.metric_batches:
+        yield {"metric_batches": 0}
+
+
+def _accumulation(case: Case) -> Iterator[Changes]:
+    batch, steps = case.training.micro_batch, case.training.accumulation
+    for size in _powers_below(batch):
+        if batch % size == 0:
+            yield {"micro_batch": size, "accumulation": steps * batch // size}
+
+
+def _is_adam(training: TrainingSettings) -> bool:
+    return training.optimizer in ("adam", "adamw")
+
+
+def _qlora(case: Case) -> list[Changes]:
+    if case.training.adapter == "none":
+        return [{"adapter": "qlora"}, {"adapter": "qlora", "weights": "nf4-double"}]
+    kinds = ("nf4", "nf4-double")
+    return [{"weights": kind} for kind in kinds if kind != case.training.weights]
+
+
+def _smaller_model(smaller_models: Callable[[Model], tuple[Model, ...]]) -> Candidates:
+    def candidates(case: Case) -> list[Changes]:
+        return [{"model": model} for model in (smaller_models(case.model) if case.model else ())]
+
+    return candidates
+
+
+def _spawns(training: TrainingSettings) -> bool:
+    return training.loader_workers > 0 and training.start_method == "spawn"
+
+
+def _prefetches(training: TrainingSettings) -> bool:
+    return training.loader_workers > 0 and training.prefetch > 1
 
 
 def _lazier(case: Case) -> list[Changes]:
-    spawned = case.training.loader_workers > 0 and case.training.start_method == "spawn"
-    loading = "lazy" if spawned else "memmap"
+    loading = "lazy" if _spawns(case.training) else "memmap"
     return [] if case.training.loading in ("lazy", loading) else [{"loading": loading}]
 
 
-def _forked(case: Case) -> list[Changes]:
-    spawned = case.training.loader_workers > 0 and case.training.start_method == "spawn"
-    return [{"start_method": "fork"}] if spawned else []
-
-
-def _prefetch(case: Case) -> list[Changes]:
-    ahead = case.training.loader_workers > 0 and case.training.prefetch > 1
-    return [{"prefetch": 1}] if ahead else []
-
-
 def _fewer_workers(case: Case) -> list[Changes]:
-    fewer = (case.training.loader_workers // 2, 1, 0)
-    found = dict.fromkeys(n for n in fewer if n < case.training.loader_workers)
-    return [{"loader_workers": n} for n in found]
+    workers = case.training.loader_workers
+    fewer = dict.fromkeys(n for n in (workers // 2, 1, 0) if n < workers)
+    return [{"loader_workers": n} for n in fewer]
 
 
 ON_HOST = (
@@ -285,8 +273,8 @@ ON_HOST = (
     Remedy("no logits kept for metrics", _instead("metric_batches", 0)),
     Remedy("weights created once", _instead("initialization", "meta")),
     Remedy("no pinned memory", _instead("pin_memory", False)),
-    Remedy("forked workers", _forked),
-    Remedy("fewer batches ahead", _prefetch),
+    Remedy("forked workers", _if(_spawns, {"start_method": "fork"})),
+    Remedy("fewer batches ahead", _if(_prefetches, {"prefetch": 1})),
     Remedy("fewer workers", _fewer_workers),
 )
 """The remedies for host RAM, the cheapest first."""

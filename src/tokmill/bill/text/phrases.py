@@ -15,8 +15,7 @@ if TYPE_CHECKING:
     from tokmill.bill.formula import Bill
     from tokmill.bill.host_ram.machine import Verdict
     from tokmill.bill.models.model import Model
-    from tokmill.bill.remedies.advice import Advice
-    from tokmill.bill.remedies.served import MostServed
+    from tokmill.bill.remedies.advice import Advice, MostServed
     from tokmill.bill.training_bill import TrainingBill
     from tokmill.settings.inference import InferenceSettings
     from tokmill.settings.training import TrainingSettings

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from tokmill.bill.remedies.advice import gpu_verdict
-from tokmill.bill.remedies.served import most_served
+from tokmill.bill.remedies.advice import gpu_verdict, most_served
 from tokmill.bill.states.parallel import ranks_per_node
 from tokmill.bill.text import PARTS
 from tokmill.bill.text.phrases import (

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from tokmill.bill.gpus import Gpu
 from tokmill.bill.models.load import load_model
-from tokmill.bill.remedies.served import most_served
+from tokmill.bill.remedies.advice import most_served
 from tokmill.bill.serving.inference import inference_bill
 from tokmill.settings.inference import InferenceSettings
 from tokmill.settings.model import ModelSettings
