@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from pathlib import Path
 
-    from tokmill.bill.settings_files.mapping import ReadSettings
+    from tokmill.bill.settings_files.settings_file import ReadSettings
     from tokmill.settings.schema import Config
 
 

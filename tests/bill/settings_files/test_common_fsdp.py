@@ -1,15 +1,13 @@
 import pytest
 
 from tokmill.bill.settings_files.common import fsdp_settings
-from tokmill.bill.settings_files.mapping import Findings
-from tokmill.bill.settings_files.section import Section
+from tokmill.bill.settings_files.settings_file import SettingsFile
 
 
 def found_in(tmp_path, values, *, config_is_enough=False):
-    found = Findings()
-    section = Section(tmp_path / "f", values)
-    fsdp_settings(section, found, config_is_enough=config_is_enough)
-    return found.settled(section)
+    file = SettingsFile(tmp_path / "f", values)
+    fsdp_settings(file, config_is_enough=config_is_enough)
+    return file.result()
 
 
 @pytest.mark.parametrize(("enough", "training"), [(True, {"sharding": "fsdp"}), (False, {})])
@@ -28,3 +26,14 @@ def test_a_strategy_by_another_name_is_listed(tmp_path):
     found = found_in(tmp_path, values)
     assert found.training == {"sharding": "fsdp"}
     assert found.not_read == ("fsdp_config.fsdp_sharding_strategy: HYBRID_SHARD",)
+
+
+def test_keys_of_the_table_may_have_a_prefix_and_are_listed_with_it(tmp_path):
+    config = {"fsdp_offload_params": True, "activation_checkpointing": True, "fsdp_version": 2}
+    found = found_in(tmp_path, {"fsdp": True, "fsdp_config": config})
+    assert found.training == {"sharding": "fsdp", "offload": "all", "checkpointing": "full"}
+    assert found.not_read == ("fsdp_config.fsdp_version",)
+
+
+def test_a_table_beside_a_trainer_without_it_is_no_unread_key(tmp_path):
+    assert found_in(tmp_path, {"fsdp": "", "fsdp_config": {"min_num_params": 1}}).not_read == ()

@@ -109,7 +109,7 @@ def test_sgd_with_momentum_has_a_state(tmp_path):
 def test_paged_states_count_on_the_gpu_and_that_is_noted(tmp_path):
     found = training(tmp_path, optim="paged_adamw_8bit")
     assert found.training["optimizer"] == "adamw-8bit"
-    assert found.notes == ("optim: paged_adamw_8bit: its states count as GPU memory, all of them",)
+    assert found.notes == ("optim: paged_adamw_8bit: all its states are counted as GPU memory",)
 
 
 def test_an_optimizer_with_other_states_is_not_read(tmp_path):
@@ -190,7 +190,7 @@ def test_arguments_that_are_not_read_are_listed(tmp_path):
 def test_steps_take_the_place_of_epochs(tmp_path):
     found = training(tmp_path, max_steps=100, num_train_epochs=3)
     assert "epochs" not in found.training
-    assert found.notes == ("max_steps: 100: ends training, whatever the epochs",)
+    assert found.notes == ("max_steps: 100: overrides the number of epochs",)
 
 
 def test_the_best_checkpoint_is_kept_beside_the_last(tmp_path):

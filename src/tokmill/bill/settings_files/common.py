@@ -1,147 +1,138 @@
-"""Keys that Transformers and axolotl have in common, among them the tables of FSDP."""
+"""Keys that Transformers and axolotl have in common, among them those of FSDP."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from tokmill.bill.settings_files.deepspeed import deepspeed_settings
-from tokmill.bill.settings_files.mapping import Row, when
-from tokmill.bill.settings_files.section import Section, read_section
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from tokmill.bill.settings_files.mapping import Findings
+from tokmill.bill.settings_files.parse import parse_file
+from tokmill.bill.settings_files.settings_file import Row, SettingsFile, when
 
 _STEPS = {
-    "adamw_torch": ("adamw", "foreach"),
-    "adamw_torch_fused": ("adamw", "fused"),
-    "adamw_apex_fused": ("adamw", "fused"),
-    "adamw_hf": ("adamw", "for-loop"),
-    "paged_adamw_32bit": ("adamw", "fused"),
-    "adamw_bnb_8bit": ("adamw-8bit", "fused"),
-    "adamw_8bit": ("adamw-8bit", "fused"),
-    "paged_adamw_8bit": ("adamw-8bit", "fused"),
-    "paged_adamw": ("adamw", "fused"),
-    "adamw_torch_8bit": ("adamw-8bit", "foreach"),
-    "ao_adamw_8bit": ("adamw-8bit", "foreach"),
-    "adafactor": ("adafactor", "for-loop"),
-    "sgd": ("sgd", "foreach"),
-    "lion_32bit": ("lion", "fused"),
-    "lion": ("lion", "fused"),
-    "lion_pytorch": ("lion", "for-loop"),
+    "adamw_torch": ("adamw", "foreach"), "adamw_hf": ("adamw", "for-loop"),
+    "adamw_torch_fused": ("adamw", "fused"), "adamw_apex_fused": ("adamw", "fused"),
+    "paged_adamw_32bit": ("adamw", "fused"), "paged_adamw": ("adamw", "fused"),
+    "adamw_torch_8bit": ("adamw-8bit", "foreach"), "ao_adamw_8bit": ("adamw-8bit", "foreach"),
+    "adamw_bnb_8bit": ("adamw-8bit", "fused"), "adamw_8bit": ("adamw-8bit", "fused"),
+    "paged_adamw_8bit": ("adamw-8bit", "fused"), "adafactor": ("adafactor", "for-loop"),
+    "sgd": ("sgd", "foreach"), "muon": ("muon", "for-loop"), "lion": ("lion", "fused"),
+    "lion_pytorch": ("lion", "for-loop"), "lion_32bit": ("lion", "fused"),
     "paged_lion_32bit": ("lion", "fused"),
-    "muon": ("muon", "for-loop"),
-}
+}  # fmt: skip
 """Name -> optimizer and how it steps. bitsandbytes steps in place, one kernel a tensor."""
 
 COMMON = (
-    Row("gradient_accumulation_steps", Section.whole, "accumulation"),
-    Row("dataloader_num_workers", Section.whole, "loader_workers"),
-    Row("dataloader_prefetch_factor", Section.whole, "prefetch"),
-    Row("dataloader_pin_memory", Section.flag, "pin_memory"),
+    Row("gradient_accumulation_steps", SettingsFile.integer, "accumulation"),
+    Row("dataloader_num_workers", SettingsFile.integer, "loader_workers"),
+    Row("dataloader_prefetch_factor", SettingsFile.integer, "prefetch"),
+    Row("dataloader_pin_memory", SettingsFile.flag, "pin_memory"),
     when("activation_offloading", "activation_offload", True),
-    Row("save_total_limit", Section.count, "checkpoints"),
+    Row("save_total_limit", SettingsFile.count, "checkpoints"),
 )
 _SHARDING = {
     "full_shard": "fsdp", "true": "fsdp", "yes": "fsdp", "1": "fsdp",
     "shard_grad_op": "fsdp-grad-op", "false": "fsdp-grad-op", "no": "fsdp-grad-op",
     "2": "fsdp-grad-op", "no_shard": "ddp", "3": "ddp",
 }  # fmt: skip
-_FSDP = (
-    Row("sharding_strategy", lambda table, key: _lower(table.get(key)), "sharding", _SHARDING),
-    Row("reshard_after_forward", lambda table, key: _lower(table.get(key)), "sharding", _SHARDING),
-    when("offload_params", "offload", "all"),
-    when("cpu_offload", "offload", "all"),
-    when("activation_checkpointing", "checkpointing", "full"),
-    when("cpu_ram_efficient_loading", "initialization", "rank0"),
+
+
+def _lower(file: SettingsFile, key: str) -> str | None:
+    value = file.get(key)
+    return None if value is None else str(value).lower()
+
+
+_FSDP = tuple(
+    replace(row, key=f"fsdp_config.{prefix}{row.key}")
+    for prefix in ("", "fsdp_")
+    for row in (
+        Row("sharding_strategy", _lower, "sharding", _SHARDING),
+        Row("reshard_after_forward", _lower, "sharding", _SHARDING),
+        when("offload_params", "offload", "all"),
+        when("cpu_offload", "offload", "all"),
+        when("activation_checkpointing", "checkpointing", "full"),
+        when("cpu_ram_efficient_loading", "initialization", "rank0"),
+    )
 )
 
 
-def optimizer_settings(section: Section, key: str, found: Findings) -> None:
-    """Read the name of an optimizer; one with other states than tokmill's is not understood."""
-    found.read(section, [Row(key, Section.word, ("optimizer", "optimizer_step"), _STEPS)])
-    name = section.word(key)
-    if name == "sgd" and "momentum" in str(section.get("optim_args") or ""):
-        found.training["optimizer"] = "momentum"
+def optimizer_settings(file: SettingsFile, key: str) -> None:
+    """Read the name of an optimizer; an optimizer with states of other sizes is not read."""
+    file.read([Row(key, SettingsFile.word, ("optimizer", "optimizer_step"), _STEPS)])
+    name = file.word(key)
+    if name == "sgd" and "momentum" in str(file.get("optim_args") or ""):
+        file.training["optimizer"] = "momentum"
     if name and name.startswith("paged_"):
-        found.notes.append(f"{section.shown(key)}: its states count as GPU memory, all of them")
+        file.notes.append(f"{file.shown(key)}: all its states are counted as GPU memory")
 
 
-def attention_settings(section: Section, found: Findings) -> None:
-    """Read the name of an attention implementation: all but eager store no scores."""
+def attention_settings(file: SettingsFile) -> None:
+    """Read the name of an attention implementation: only eager stores scores."""
     key = "attn_implementation"
-    name = section.word(key)
+    name = file.word(key)
     if name is not None:
-        found.set("attention", "eager" if name == "eager" else "flash", section.where(key))
+        file.set("attention", "eager" if name == "eager" else "flash", key)
         if name not in ("eager", "sdpa") and not name.startswith(("flash_attention", "kernels-")):
-            found.notes.append(f"{section.shown(key)}: counted as flash attention")
+            file.notes.append(f"{file.shown(key)}: counted as flash attention")
 
 
-def length_settings(section: Section, epochs_key: str, found: Findings) -> None:
-    """Read how long training goes on, and how many checkpoints are kept."""
-    if section.count("max_steps"):
-        section.get(epochs_key)
-        found.notes.append(f"{section.shown('max_steps')}: ends training, whatever the epochs")
+def length_settings(file: SettingsFile, epochs_key: str) -> None:
+    """Read the number of epochs, and of the checkpoints that are kept."""
+    epochs = file.number(epochs_key)
+    if file.count("max_steps"):
+        file.notes.append(f"{file.shown('max_steps')}: overrides the number of epochs")
     else:
-        found.set("epochs", section.number(epochs_key), section.where(epochs_key))
-    if section.flag("load_best_model_at_end") and found.training.get("checkpoints") == 1:
-        found.training["checkpoints"] = 2  # The best one and the last.
-    if section.choice("save_strategy") == "no":
-        found.training["checkpoints"] = 0
+        file.set("epochs", epochs, epochs_key)
+    if file.flag("load_best_model_at_end") and file.training.get("checkpoints") == 1:
+        file.training["checkpoints"] = 2  # The best one and the last.
+    if file.choice("save_strategy") == "no":
+        file.training["checkpoints"] = 0
 
 
-def follow_deepspeed(section: Section, found: Findings, half: str) -> None:
-    """Read the DeepSpeed table that `deepspeed` holds or names, over what was found.
+def follow_deepspeed(file: SettingsFile, half: str) -> None:
+    """Read the DeepSpeed table that `deepspeed` holds or names; it wins over what `file` has.
 
-    A path counts from the working directory, or else from the directory of the file.
+    A path is relative to the working directory, or else to the directory of the file.
     """
-    value = section.get("deepspeed")
-    if value is None:
-        return
+    key = "deepspeed"
+    value = file.get(key)
     if isinstance(value, str):
-        beside = section.file.parent / value
-        table = read_section(beside if beside.exists() and not Path(value).exists() else value)
-    else:
-        table = section.section("deepspeed") or Section(section.file, {})
-    deepspeed_settings(table, found, half=half)
+        beside = file.path.parent / value
+        path = beside if beside.exists() and not Path(value).exists() else Path(value)
+        inner = replace(file, path=path, values=parse_file(path), asked=set())
+        deepspeed_settings(inner, half=half)
+    elif (table := file.table(key)) is not None:
+        deepspeed_settings(replace(file, values=table, place=f"{key}.", asked=set()), half=half)
 
 
-def note_what_is_missing(section: Section, found: Findings, names: Mapping[str, str]) -> None:
-    """Name the settings (setting -> key) that matter and that the file leaves to its program."""
-    missing = [k for name, k in names.items() if name not in found.training and not section.has(k)]
+def note_what_is_missing(file: SettingsFile, names: Mapping[str, str]) -> None:
+    """Note the settings (setting -> key) that matter and that the file leaves to its program."""
+    missing = [k for name, k in names.items() if name not in file.training and not file.has(k)]
     if missing:
-        found.notes.append(
+        file.notes.append(
             f"not in the file, so the option or tokmill's default holds: {', '.join(missing)}"
         )
 
 
-def fsdp_settings(section: Section, found: Findings, *, config_is_enough: bool) -> None:
+def fsdp_settings(file: SettingsFile, *, config_is_enough: bool) -> None:
     """Read `fsdp` (a flag, words or a list of words) and the table `fsdp_config`.
 
-    axolotl turns FSDP on where the table stands alone; Transformers keeps one beside an `fsdp`
-    that is off (`config_is_enough`).
+    `config_is_enough`: the table alone switches FSDP on, as in axolotl. Transformers writes one
+    also where `fsdp` is off.
     """
-    value, where = section.get("fsdp"), section.where("fsdp")
-    words = (str(value),) if isinstance(value, bool) else section.words("fsdp")
+    value = file.get("fsdp")
+    words = (str(value),) if isinstance(value, bool) else file.words("fsdp")
     words = tuple(word.lower() for word in words if word.lower() != "false")
-    config = section.section("fsdp_config", prefix="fsdp_")
+    config = file.table("fsdp_config")
     if not words and (config is None or not config_is_enough):
-        if config is not None:
-            config.ignore()
         return
-    found.set("sharding", "fsdp", where)
+    file.set("sharding", "fsdp", "fsdp")
     for word in words:
         if word in _SHARDING:
-            found.set("sharding", _SHARDING[word], where)
+            file.set("sharding", _SHARDING[word], "fsdp")
         elif word == "offload":
-            found.set("offload", "all", where)
+            file.set("offload", "all", "fsdp")
         elif word != "auto_wrap":
-            found.not_read.append(f"{section.place('fsdp')}: {word}")
-    if config is not None:
-        found.read(config, _FSDP)
-
-
-def _lower(value: object) -> str | None:
-    return None if value is None else str(value).lower()
+            file.not_read.append(f"fsdp: {word}")
+    file.read(_FSDP)

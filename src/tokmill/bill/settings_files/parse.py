@@ -1,0 +1,93 @@
+"""Parse a settings file: JSON by its ending, else YAML; equal keys are an error."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from tokmill.errors import UsageError
+
+
+def parse_file(path: Path) -> Mapping[str, Any]:
+    """Read a JSON or YAML file that holds an object.
+
+    Raises:
+        UsageError: the file is missing, unreadable, neither JSON nor YAML, not an object, or has a
+            key twice.
+    """
+    try:
+        text = path.read_bytes().decode("utf-8-sig")
+    except FileNotFoundError:
+        raise UsageError(f"{path}: no such settings file") from None
+    except OSError as error:
+        raise UsageError(f"{path}: cannot be read: {error.strerror}") from None
+    except UnicodeDecodeError:
+        raise UsageError(f"{path}: expected JSON or YAML in UTF-8, found other bytes") from None
+    try:
+        value = _from_json(text) if path.suffix == ".json" else _from_yaml(text)
+    except (ValueError, RecursionError) as error:
+        raise UsageError(f"{path}: {' '.join(str(error).split())}") from None
+    if not isinstance(value, Mapping):
+        raise UsageError(f"{path}: expected an object with keys, found {_kind(value)}")
+    return check_keys(value, str(path))
+
+
+def check_keys(table: Mapping[Any, Any], where: str) -> Mapping[str, Any]:
+    """Return the table itself.
+
+    Raises:
+        UsageError: a key is not text, such as YAML's `on:` and `1:`.
+    """
+    for key in table:
+        if not isinstance(key, str):
+            raise UsageError(f"{where}: expected keys that are text, found {key!r}; quote it")
+    return table
+
+
+def shown_value(value: Any) -> str:
+    """Return a value as JSON for messages; of a list or a table the kind alone."""
+    is_plain = value is None or isinstance(value, str | int | float | bool)
+    return json.dumps(value) if is_plain else _kind(value)
+
+
+def _kind(value: Any) -> str:
+    if isinstance(value, Mapping):
+        return "a table"
+    return "a list" if isinstance(value, list) else f"a value of type {type(value).__name__}"
+
+
+def _check_unique(keys: list[Any]) -> None:
+    for key in keys:
+        if keys.count(key) > 1:
+            raise ValueError(f"key {key!r} occurs twice")
+
+
+def _from_json(text: str) -> Any:
+    def unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        _check_unique([key for key, _ in pairs])
+        return dict(pairs)
+
+    try:
+        return json.loads(text, object_pairs_hook=unique)
+    except json.JSONDecodeError as error:
+        raise ValueError(f"not valid JSON: {error}") from None
+
+
+def _from_yaml(text: str) -> Any:
+    import yaml
+
+    class Unique(yaml.SafeLoader):
+        """Refuses equal keys; PyYAML uses the last of them."""
+
+        def construct_mapping(self, node: Any, deep: bool = False) -> dict[Any, Any]:
+            merge = "tag:yaml.org,2002:merge"
+            _check_unique([key.value for key, _ in node.value if key.tag != merge])
+            found: dict[Any, Any] = super().construct_mapping(node, deep=deep)
+            return found
+
+    try:
+        return yaml.load(text, Loader=Unique)  # noqa: S506 - a safe loader
+    except yaml.YAMLError as error:
+        raise ValueError(f"not valid YAML: {error}") from None
