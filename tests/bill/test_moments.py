@@ -4,14 +4,20 @@ from __future__ import annotations
 
 from typing import Any
 
-from tokmill.bill.models.load import load_model
-from tokmill.bill.training_bill import training_bill
+import pytest
+
+from tokmill.bill.models.load import load_model, model_from_config
+from tokmill.bill.training_bill import allocated_bytes, training_bill
 from tokmill.settings.model import ModelSettings
 from tokmill.settings.training import TrainingSettings
 
 MODEL = load_model(
     ModelSettings(family="llama", layers=2, hidden=64, heads=4, ffn=128, vocabulary=100)
 )
+
+NO_DROPOUT = {
+    "hidden_dropout": 0.0, "dropout": 0.0, "attention_dropout": 0.0
+}  # fmt: skip
 
 
 def amounts(**settings: Any) -> dict[str, dict[str, int]]:
@@ -81,3 +87,31 @@ def test_the_backward_of_experts_is_greatest_at_one_of_three_moments() -> None:
     assert of_experts(experts=2, ffn=8) & names == {outputs}
     assert of_experts(experts=2, ffn=256) & names == {gates}
     assert of_experts(experts=64, ffn=64) & names == {made}
+
+
+@pytest.mark.parametrize(
+    ("values", "measured"),
+    [
+        ({"model_type": "llama", "intermediate_size": 1408, "num_key_value_heads": 4}, 211.10),
+        ({"model_type": "gpt_neox", "intermediate_size": 1408, **NO_DROPOUT}, 176.56),
+        ({"model_type": "opt", "ffn_dim": 1408, "word_embed_proj_dim": 512, **NO_DROPOUT}, 162.50),
+        ({"model_type": "phi3", "intermediate_size": 1408}, 252.10),
+    ],
+)
+def test_a_layer_in_backward_keeps_its_selected_products_once(
+    values: dict[str, Any], measured: float
+) -> None:
+    shape = {"num_hidden_layers": 3, "hidden_size": 512, "num_attention_heads": 8}
+    model = model_from_config({**shape, "vocab_size": 1000, **values})
+    training = TrainingSettings(
+        precision="fp32", micro_batch=2, sequence=1024, checkpointing="selective", optimizer="sgd"
+    )
+    peak = max(allocated_bytes(moment) for moment in training_bill(model, training).moments)
+    assert peak / 2**20 == pytest.approx(measured, rel=0.005)  # torch's MemTracker
+
+
+def test_zero_3_holds_its_gradients_all_the_time() -> None:
+    for settings in ({"sharding": "zero-3"}, {"sharding": "zero-3", "metric_batches": 3}):
+        held = amounts(gpus=8, **settings)
+        assert {lines["gradients"] for lines in held.values()} == {2 * MODEL.parameters // 8}
+    assert "gradients" not in amounts(gpus=8, sharding="zero-2")["start of backward"]

@@ -16,8 +16,11 @@ from tokmill.bill.activations.adapters import GRADIENT_ADAPTER, forward_rows
 from tokmill.bill.activations.amounts import kept_lines, rows_line, work_lines
 from tokmill.bill.activations.checkpoints import (
     CHECKPOINTS,
+    LAYER_INPUT,
+    PRODUCTS,
     held_mask,
     kept_products,
+    last_kept,
     selective_rows,
 )
 from tokmill.bill.activations.layers import outside_rows
@@ -228,7 +231,8 @@ def _layer(stage: Stage, *, first: bool) -> tuple[Line, ...]:
     """
     others = stage.layers * (stage.held - 1)
     before = 0 if first else stage.layers - 1
-    kept = _kept_of(stage, others + before + stage.recomputed)
+    again = stage.recomputed and not stage.selective
+    kept = (*_kept_of(stage, others + before + again), *_selected(stage))
     parts = stage.parts
     moments = [
         _part(stage, (*parts[:at], moment, *parts[at + 1 :]), at, first=first)
@@ -240,6 +244,17 @@ def _layer(stage: Stage, *, first: bool) -> tuple[Line, ...]:
         *kept,
         *waiting_gradient(*_embedding(stage)),
     )
+
+
+def _selected(stage: Stage) -> tuple[Line, ...]:
+    """Return what selective checkpointing keeps of the layer in backward, besides what it saves.
+
+    The other kept tensors are its saved ones, or gone once they were used.
+    """
+    if not stage.selective:
+        return ()
+    symbols = {**stage.symbols, "w_products": last_kept(stage.at, stage.symbols)}
+    return (rows_line("activations: kept of this layer", (LAYER_INPUT, PRODUCTS), symbols),)
 
 
 def _adapters(stage: Stage) -> tuple[Line, ...]:

@@ -14,7 +14,7 @@ from tokmill.bill.activations.adapters import (
 )
 from tokmill.bill.activations.amounts import summed
 from tokmill.bill.activations.attention import SCORES
-from tokmill.bill.activations.checkpoints import kept_products, selective_rows
+from tokmill.bill.activations.checkpoints import kept_products, last_kept, selective_rows
 from tokmill.bill.activations.layers import layer_parts
 from tokmill.bill.activations.part import INPUT
 from tokmill.bill.activations.situation import activation_symbols, situation
@@ -159,3 +159,13 @@ def test_torchtitans_policy_keeps_every_second_product(family: str, kept: int) -
     assert kept_products(at, symbols) == kept
     rows = evaluate(summed(selective_rows(at)), {**symbols, "w_products": kept})
     assert rows == 2 * (256 + 256 + kept) + 4 * 8
+
+
+def test_torchtitans_policy_counts_the_products_of_adapters_too() -> None:
+    model = small("llama", kv_heads=2)
+    training = TrainingSettings(precision="amp", adapter="lora", adapter_rank=8, sequence=64)
+    at = situation(model, training)
+    symbols = activation_symbols(model, training, at)
+    # q, its B, the A of k, v, its B, the A of o, gate, its B, the A of up, down, its B
+    assert kept_products(at, symbols) == (256 * 2 + 8 + 64 * 2 + 8 + 1000 * 2 + 8 + 256 * 2)
+    assert last_kept(at, symbols) == 256

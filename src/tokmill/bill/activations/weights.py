@@ -36,9 +36,13 @@ TIED_SUM = Formula(
 
 
 def stay(training: TrainingSettings) -> bool:
-    """Return whether gradients are there all the time, and not made anew in each backward."""
+    """Return whether gradients are there all the time, and not made anew in each backward.
+
+    DeepSpeed's ZeRO-3 makes its shard of them once, before the first step (stage3.py,
+    grad_partitions_flat_buffer).
+    """
     lasting = training.framework == "megatron" or training.sharding == "distributed-optimizer"
-    return lasting or training.accumulation > 1
+    return lasting or training.sharding == "zero-3" or training.accumulation > 1
 
 
 def gradients_line(states: States, training: TrainingSettings, elements: int) -> Line:
