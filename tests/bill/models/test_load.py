@@ -134,8 +134,11 @@ def test_a_family_beside_a_name_must_be_its_own() -> None:
         ({"name": "llama-3-8b", "experts": 4}, "--experts 4 does not exist in llama"),
         ({"name": "bloom-560m", "ffn": 4}, "--ffn 4 does not exist in bloom"),
         ({"name": "mixtral-8x7b", "ffn": 4, "expert_ffn": 5}, "--ffn 4 and --expert-ffn 5"),
-        ({"name": "gpt2", "heads": 7}, "n_embd 768 is no multiple of --heads 7"),
-        ({"name": "llama-3-8b", "heads": 12}, "--heads 12 is no multiple of num_key_value_heads 8"),
+        ({"name": "gpt2", "heads": 7}, "n_embd 768 is not a multiple of --heads 7"),
+        (
+            {"name": "llama-3-8b", "heads": 12},
+            "--heads 12 is not a multiple of num_key_value_heads",
+        ),
         ({"name": "gpt2", "layers": 10**9}, "--layers: expected a whole number from 1 to 10000"),
         ({"name": "gpt2", "layers": -2}, "--layers: expected a whole number from 1 to 10000"),
     ],

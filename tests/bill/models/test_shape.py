@@ -40,10 +40,12 @@ def test_a_head_can_have_a_size_of_its_own() -> None:
 
 def test_heads_that_do_not_divide_are_refused() -> None:
     with pytest.raises(
-        UsageError, match="num_attention_heads 4 is no multiple of num_key_value_heads 3"
+        UsageError, match="num_attention_heads 4 is not a multiple of num_key_value_heads 3"
     ):
         read_shape(fields(num_key_value_heads=3))
-    with pytest.raises(UsageError, match="hidden_size 26 is no multiple of num_attention_heads 4"):
+    with pytest.raises(
+        UsageError, match="hidden_size 26 is not a multiple of num_attention_heads 4"
+    ):
         read_shape(fields(hidden_size=26))
     assert read_shape(fields(hidden_size=26, head_dim=6)).query_width == 24
 

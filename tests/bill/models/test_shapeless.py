@@ -155,9 +155,7 @@ def test_settings_that_need_a_shape_are_refused(settings: dict[str, Any], said: 
 
 @pytest.mark.parametrize("more", [{"name": "gpt2"}, {"family": "llama"}, {"layers": 3}])
 def test_a_count_and_a_shape_contradict_each_other(more: dict[str, Any]) -> None:
-    with pytest.raises(
-        UsageError, match="parameters: a number of parameters is a model of its own"
-    ):
+    with pytest.raises(UsageError, match="parameters: a number of parameters is a model by itself"):
         load_model(ModelSettings(parameters=10, **more))
 
 
@@ -228,7 +226,7 @@ def test_a_directory_of_an_unknown_architecture_is_counted_by_its_headers(tmp_pa
     model = load_model(ModelSettings(name=str(tmp_path)))
     assert (model.parameters, model.family, model.name) == (15, "mamba9", tmp_path.name)
     assert load_model(ModelSettings(name=str(tmp_path / "config.json"))).parameters == 15
-    with pytest.raises(UsageError, match="its architecture is not known, its tensors are those"):
+    with pytest.raises(UsageError, match="its architecture is unknown, so its tensors are read"):
         load_model(ModelSettings(name=str(tmp_path), layers=2))
 
 

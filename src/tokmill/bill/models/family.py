@@ -1,7 +1,7 @@
 """What a model family is: one specification, from which all of its bills follow.
 
 A family is one file in `families/`, named as its model_type, that declares `FAMILY`. `registry`
-finds it by that name, or by the name of an architecture.
+finds it by that name or by the name of an architecture.
 """
 
 from __future__ import annotations
@@ -16,14 +16,15 @@ from tokmill.errors import UsageError
 
 LARGEST = 1 << 31
 MOST = {"num_hidden_layers": 10_000, "num_experts": 100_000}
-"""No model has more; more is a slip of the keyboard, and its list of layers would fill memory."""
+"""No model has more; a mistyped number would fill memory with a list of layers."""
 
 
 @dataclass(frozen=True, slots=True)
 class Fields:
-    """The values of a configuration under common keys, and the keys that were read (`used`).
+    """The values of a configuration under common keys.
 
-    `where` begins every message; `shown` maps a common key to the one that the user wrote.
+    `where` begins every message; `shown` maps a common key to the one that the user wrote; `used`
+    are the keys that were read. Methods that read a value raise UsageError if it is wrong.
     """
 
     values: Mapping[str, Any]
@@ -34,36 +35,34 @@ class Fields:
     used: set[str] = field(default_factory=set)
 
     def count(self, key: str, default: int = 0) -> int:
-        """Return a whole number of at least 1; a default of 0 means that it is needed.
+        """Return an integer of at least 1; without a default it must be there.
 
         Raises:
-            UsageError: it is needed and missing, or it is no such number.
+            UsageError: the value is missing, or is no such integer.
         """
         found = self._value(key)
         if found is None and default > 0:
             return default
         if found is None:
             raise UsageError(f"{self.where}: no {self.label(key)}, which {self.family.name} needs")
-        return self._whole(key, found, 1)
+        return self._integer(key, found, 1)
 
     def size(self, key: str) -> int:
-        """Return a whole number; null and missing are 0."""
+        """Return an integer of at least 0; missing or null is 0."""
         found = self._value(key)
-        return 0 if found is None else self._whole(key, found, 0)
+        return 0 if found is None else self._integer(key, found, 0)
 
     def flag(self, key: str) -> bool:
-        """Return true or false; null and missing are false."""
-        found = self._value(key)
-        if found is not None and not isinstance(found, bool):
-            raise self.wrong(key, "true or false", found)
-        return bool(found)
+        """Return true or false; missing or null is false."""
+        return bool(self._typed(key, bool, "true or false"))
 
     def text(self, key: str) -> str:
-        """Return a string; null and missing are ''."""
-        found = self._value(key)
-        if found is not None and not isinstance(found, str):
-            raise self.wrong(key, "a string", found)
-        return found or ""
+        """Return a string; missing or null is ''."""
+        return self._typed(key, str, "a string") or ""
+
+    def table(self, key: str) -> Mapping[str, Any]:
+        """Return an object; missing or null is {}."""
+        return self._typed(key, dict, "an object") or {}
 
     def share(self, key: str, default: float = 0.0) -> float:
         """Return a number from 0 to 1."""
@@ -76,7 +75,7 @@ class Fields:
         return float(found)
 
     def items(self, key: str, kind: type) -> list[Any] | None:
-        """Return a list of strings or whole numbers, or None if there is none."""
+        """Return a list whose items have the type `kind`; missing or null is None."""
         found = self._value(key)
         if found is None:
             return None
@@ -84,25 +83,18 @@ class Fields:
             raise self.wrong(key, f"a list of {kind.__name__}", found)
         return list(found)
 
-    def table(self, key: str) -> Mapping[str, Any]:
-        """Return an object; null and missing are empty."""
-        found = self._value(key)
-        if found is not None and not isinstance(found, dict):
-            raise self.wrong(key, "an object", found)
-        return found or {}
-
     def label(self, key: str) -> str:
         """Return the key as the user wrote it."""
         return self.shown.get(key, key)
 
     def wrong(self, key: str, expected: str, found: object) -> UsageError:
-        """Make the error of a value that is not what it must be."""
+        """Return the error of a wrong value."""
         shown = repr(found) if len(repr(found)) <= 60 else repr(found)[:57] + "..."
         return UsageError(f"{self.where}: {self.label(key)}: expected {expected}, found {shown}")
 
     @property
     def head(self) -> Head:
-        """The head of its architecture."""
+        """The head of the architecture."""
         named = self.values.get("architectures") or []
         return next((head for name, head in self.family.heads.items() if name in named), LANGUAGE)
 
@@ -110,7 +102,13 @@ class Fields:
         self.used.add(key)
         return self.values.get(key)
 
-    def _whole(self, key: str, found: object, least: int) -> int:
+    def _typed(self, key: str, kind: type, expected: str) -> Any:
+        found = self._value(key)
+        if found is not None and not isinstance(found, kind):
+            raise self.wrong(key, expected, found)
+        return found
+
+    def _integer(self, key: str, found: object, least: int) -> int:
         most = MOST.get(key, LARGEST)
         if type(found) is not int or not least <= found <= most:
             raise self.wrong(key, f"a whole number from {least} to {most}", found)
@@ -119,11 +117,12 @@ class Fields:
 
 @dataclass(frozen=True, slots=True)
 class Head:
-    """What stands on the last layer of an architecture.
+    """The head of an architecture, behind its last layer.
 
-    `matrix` gives a feature for each id ("vocabulary"), for each label, or a fixed number of them;
-    '' for none. `dense` is a matrix of d x d before it. `renamed`: names of tensors that begin with
-    the first begin with the second instead. `encoder_only`: it has no decoder.
+    `matrix` is the name of its matrix, '' for none. It has `features` outputs: one per id of the
+    vocabulary, one per label, or a fixed number. `dense` is a d x d matrix before it. `renamed`:
+    names of tensors that begin with the first begin with the second instead. `encoder_only`: the
+    model has no decoder.
     """
 
     matrix: str
@@ -134,7 +133,7 @@ class Head:
     encoder_only: bool = False
 
     def labels(self, f: Fields) -> int | None:
-        """Return the features that it gives, None for one of each id of the vocabulary."""
+        """Return the number of outputs, None for the vocabulary."""
         if self.features == "vocabulary":
             return None
         if self.features != "labels":
@@ -171,13 +170,12 @@ WITH_EXPERTS = (*NEEDED, "num_experts", "num_experts_per_tok", "moe_intermediate
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Family:
-    """A family of models: everything that the bills need to know of it.
+    """All that the bills need to know of a family.
 
-    `heads` are its architectures; one that is not among them has the head of a language model.
-    `defaults` are what its configuration class in transformers 5.23 takes for keys that a
-    config.json leaves out. `names` maps the family's own keys to the common ones. `needed` are the
-    keys that a model by numbers must give (none: numbers alone cannot describe it), `implied` what
-    such a model has besides.
+    `heads` are its architectures; any other has the head of a language model. `defaults` are those
+    of its configuration class in transformers 5.23. `names` maps the family's own keys to the
+    common ones. A model given by numbers needs the keys `needed`, () if numbers cannot describe the
+    family, and takes the values `implied` too.
     """
 
     name: str

@@ -7,7 +7,6 @@ from dataclasses import replace
 from typing import Any
 
 from tokmill.bill.models.family import Family, Fields
-from tokmill.bill.models.headers import Entry
 from tokmill.bill.models.known import named_config, tensors_of
 from tokmill.bill.models.model import Model
 from tokmill.bill.models.quantization import as_stored
@@ -35,25 +34,35 @@ SIZES = frozenset(OPTIONS.values()) - {"max_position_embeddings"}
 """Keys that a model given by numbers never takes from the defaults of its family."""
 
 BY_LAYER = ("layer_types", "mlp_only_layers", "num_decoder_layers")
-"""What says something of each layer: with another count of layers, the family's rule holds."""
+"""Keys that describe each layer. Another number of layers removes them: the family's rule holds."""
 
 
 def load_model(settings: ModelSettings, *, vocabulary: int = 0) -> Model:
-    """Return the model of the settings; `vocabulary` is that of a model by numbers that says none.
+    """Return the model of the settings.
+
+    `vocabulary` is the default for a model given by numbers.
 
     Raises:
-        UsageError: nothing says which model, its name is not known, a number is missing or wrong.
+        UsageError: no model is given, its name is unknown, or a number is missing or wrong.
         StorageError: a configuration cannot be read.
     """
     if settings.parameters:
-        return _counted(settings)
+        if settings != ModelSettings(parameters=settings.parameters):
+            raise UsageError(
+                "parameters: a number of parameters is a model by itself; leave out --model, "
+                "--family and numbers of a shape, or --parameters"
+            )
+        return counted_model(settings.parameters)
     if not settings.name:
         return _model_by_numbers(settings, vocabulary)
     config, name, where = named_config(settings.name)
-    if not _family_name(config, where):
-        entries = tensors_of(settings.name)
-        if entries:
-            return _stored(settings, config, name, entries)
+    if not _family_name(config, where) and (entries := tensors_of(settings.name)):
+        if settings != ModelSettings(name=settings.name):
+            raise UsageError(
+                f"{name}: its architecture is unknown, so its tensors are read from its files; "
+                "leave out --family and numbers of a shape"
+            )
+        return stored_model(name, str(config.get("model_type") or name), entries)
     fields, left_out = _fields(config, name, where)
     if settings.family not in ("", fields.family.name):
         raise UsageError(
@@ -67,17 +76,17 @@ def model_from_config(config: Mapping[str, Any], name: str = "") -> Model:
     """Return the model of the contents of a config.json.
 
     Raises:
-        UsageError: its family is not known, or a value is missing or wrong.
+        UsageError: its family is unknown, or a value is missing or wrong.
     """
     where = name or "config.json"
     return as_stored(_build(*_fields(config, name, where)), config, where)
 
 
 def _fields(config: Mapping[str, Any], name: str, where: str) -> tuple[Fields, tuple[str, ...]]:
-    """Return the values under common keys over the family's defaults, and what is not counted."""
+    """Return the values over the family's defaults, and the parts that are not counted."""
     text, of = _text_config(config), _family_of(config, where)
     values = {**of.defaults, **of.common(text)}
-    fields = Fields(values, of, name, where, _shown(of))
+    fields = Fields(values, of, name, where, {common: own for own, common in of.names.items()})
     if text is config:
         return fields, ()
     if "tie_word_embeddings" in config and "tie_word_embeddings" not in text:
@@ -85,52 +94,35 @@ def _fields(config: Mapping[str, Any], name: str, where: str) -> tuple[Fields, t
     return fields, ("parts besides the text model (vision, audio)",)
 
 
-def _counted(settings: ModelSettings) -> Model:
-    if settings != ModelSettings(parameters=settings.parameters):
-        raise UsageError(
-            "parameters: a number of parameters is a model of its own; leave out --model, --family "
-            "and numbers of a shape, or --parameters"
-        )
-    return counted_model(settings.parameters)
+def _text_config(config: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return the configuration of the text model: text_config, or all of it."""
+    nested = config.get("text_config")
+    return nested if isinstance(nested, dict) else config
 
 
-def _stored(
-    settings: ModelSettings, config: Mapping[str, Any], name: str, entries: list[Entry]
-) -> Model:
-    if settings != ModelSettings(name=settings.name):
-        raise UsageError(
-            f"{name}: its architecture is not known, its tensors are those of its files; leave out "
-            "--family and numbers of a shape"
-        )
-    return stored_model(name, str(config.get("model_type") or name), entries)
+def _named(config: Mapping[str, Any]) -> tuple[Any, Any]:
+    """Return model_type and architectures."""
+    kind = _text_config(config).get("model_type") or config.get("model_type") or ""
+    return kind, config.get("architectures") or []
 
 
 def _family_name(config: Mapping[str, Any], where: str) -> str:
-    kind = _text_config(config).get("model_type") or config.get("model_type") or ""
-    architectures = config.get("architectures") or []
+    kind, architectures = _named(config)
     if not isinstance(kind, str) or not isinstance(architectures, list):
         raise UsageError(f"{where}: model_type and architectures: expected a string and a list")
     return family_name(kind, architectures)
 
 
 def _family_of(config: Mapping[str, Any], where: str) -> Family:
-    name = _family_name(config, where)
-    if not name:
-        kind = _text_config(config).get("model_type") or config.get("model_type")
-        architectures = config.get("architectures") or []
-        found = kind or ", ".join(map(str, architectures)) or "neither model_type nor architectures"
-        raise UsageError(
-            f"{where}: cannot count the parameters of {found}; known: {', '.join(FAMILIES)}; a "
-            "model like one of them can be given by numbers: --family with --layers, --hidden, "
-            "--heads, --kv-heads, --head-dim, --ffn, --vocabulary"
-        )
-    return family(name)
-
-
-def _text_config(config: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return the configuration of the text model: text_config, or all of it."""
-    nested = config.get("text_config")
-    return nested if isinstance(nested, dict) else config
+    if name := _family_name(config, where):
+        return family(name)
+    kind, architectures = _named(config)
+    found = kind or ", ".join(map(str, architectures)) or "neither model_type nor architectures"
+    raise UsageError(
+        f"{where}: cannot count the parameters of {found}; known: {', '.join(FAMILIES)}; give a "
+        "similar model by numbers: --family with --layers, --hidden, --heads, --kv-heads, "
+        "--head-dim, --ffn, --vocabulary"
+    )
 
 
 def _model_by_numbers(settings: ModelSettings, vocabulary: int) -> Model:
@@ -157,7 +149,7 @@ def _model_by_numbers(settings: ModelSettings, vocabulary: int) -> Model:
 
 
 def _build_with(fields: Fields, settings: ModelSettings, left_out: tuple[str, ...]) -> Model:
-    """Build with the numbers of the settings over those of the fields."""
+    """Return the model with the numbers of the settings instead of those of the fields."""
     overrides = _overrides(settings, fields.family)
     changed: dict[str, object] = {key: value for _, key, value in overrides}
     shown = {key: _option(key) for key in changed}
@@ -184,7 +176,7 @@ def _overrides(settings: ModelSettings, of: Family) -> list[tuple[str, str, int]
 
 
 def _check_used(fields: Fields, overrides: list[tuple[str, str, int]]) -> None:
-    """Refuse a number that the family never read, or that another one took the place of."""
+    """Refuse a number that the family does not read, or that another option overrides."""
     for option, key, value in overrides:
         if key not in fields.used:
             raise UsageError(
@@ -195,11 +187,6 @@ def _check_used(fields: Fields, overrides: list[tuple[str, str, int]]) -> None:
                 f"{fields.where}: {option} {value} and {_option(key)} {fields.values[key]} are the "
                 f"same number of {fields.family.name}; leave out one"
             )
-
-
-def _shown(of: Family) -> dict[str, str]:
-    """Return the names of common keys that a user of the family knows."""
-    return {common: own for own, common in of.names.items()}
 
 
 def _option(key: str) -> str:

@@ -1,8 +1,8 @@
-"""A model as the bill sees it: its shape, and every tensor that it holds.
+"""A model for the bill: its shape, and every tensor that it holds.
 
-All counts derive from the tensors: parameters by module, what an adapter adapts, what tensor
-parallelism splits, what an optimizer keeps of each matrix. `families` makes the tensors from a
-configuration; names and shapes are those of the Hugging Face implementation.
+All counts come from the tensors: parameters by module, the matrices that an adapter adapts, the
+parts that tensor parallelism splits, the optimizer states of each matrix. Files in `families` make
+the tensors from a configuration; names and shapes are those of Hugging Face transformers.
 """
 
 from __future__ import annotations
@@ -26,29 +26,22 @@ Module = Literal["embedding", "attention", "mlp", "experts", "router", "norm", "
 
 @dataclass(frozen=True, slots=True)
 class Tensor:
-    """A parameter that stands once, or once in each of some layers.
+    """A parameter outside the layers, or one that some layers have a copy of."""
 
-    `name` is the Hugging Face name with "{}" for the layer's number. `shape` is as stored. A linear
-    maps `n_in` to `n_out` features whichever way it is stored (experts: each of them). `layers` are
-    those that hold it; None for a tensor outside the layers. A decoder behind an encoder counts its
-    layers from 0 again in names: `first` is its first. `stored_bytes` are those of an element
-    in the model's files, scales included, where the files say; 0 where they do not.
-    """
-
-    name: str
-    shape: tuple[int, ...]
+    name: str  # the Hugging Face name, with "{}" for the number of the layer
+    shape: tuple[int, ...]  # as stored
     module: Module
     kind: Kind
     split: Split = "none"
-    n_in: int = 0
+    n_in: int = 0  # input features of a matrix, whichever way it is stored; of each expert
     n_out: int = 0
-    layers: tuple[int, ...] | None = None
-    stored_bytes: float = 0.0
-    first: int = 0
+    layers: tuple[int, ...] | None = None  # the layers that have a copy
+    stored_bytes: float = 0.0  # per element in the model's files, with scales; 0: not known
+    first: int = 0  # the layer that is number 0 in names: not 0 in a decoder behind an encoder
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The names of its copies."""
+        """The names of all copies."""
         if self.layers is None:
             return (self.name,)
         return tuple(self.name.format(layer - self.first) for layer in self.layers)
@@ -60,29 +53,25 @@ class Tensor:
 
     @property
     def copies(self) -> int:
-        """Layers that hold it, or 1."""
+        """Number of copies in the model."""
         return 1 if self.layers is None else len(self.layers)
 
     @property
     def count(self) -> int:
-        """Elements in the whole model."""
+        """Elements of all copies."""
         return self.size * self.copies
 
 
 @dataclass(frozen=True, slots=True)
 class Attention:
-    """The shape of attention. `windows[i]` is the sliding window of layer i in tokens, 0 for none.
-
-    MLA (DeepSeek) has `kv_rank` > 0: `q_rank` (0: queries are not compressed), `rope_dim`,
-    `nope_dim`, `value_dim`; heads and kv_heads are then equal.
-    """
+    """The shape of attention; in MLA (DeepSeek), kv_heads equals heads."""
 
     heads: int
     kv_heads: int
     head_dim: int
-    windows: tuple[int, ...] = ()
-    kv_rank: int = 0
-    q_rank: int = 0
+    windows: tuple[int, ...] = ()  # of each layer in tokens, 0: no window; (): no layer has one
+    kv_rank: int = 0  # of MLA; 0: other attention
+    q_rank: int = 0  # of MLA; 0: queries are not compressed
     rope_dim: int = 0
     nope_dim: int = 0
     value_dim: int = 0
@@ -90,42 +79,27 @@ class Attention:
 
 @dataclass(frozen=True, slots=True)
 class Experts:
-    """The shape of a mixture: `count` experts of width `ffn`, `active` for a token.
-
-    `shared_ffn` is the width of what every token passes (0: nothing). `layers` hold experts.
-    """
+    """The shape of a mixture of experts."""
 
     count: int
-    active: int
-    ffn: int
-    shared_ffn: int
-    layers: tuple[int, ...]
+    active: int  # experts per token
+    ffn: int  # width of an expert
+    shared_ffn: int  # width of the shared experts, which every token passes; 0: none
+    layers: tuple[int, ...]  # the layers with experts
 
 
 @dataclass(frozen=True, slots=True)
 class Stored:
-    """How a model's files store its weights, in words, and the weight type nearest to that.
+    """How a model's files store its weights."""
 
-    Not `trains`: trainers turn the weights back into 16 bit before they train adapters on them.
-    """
-
-    kind: str
+    kind: str  # the nearest weight type
     note: str
-    trains: bool = True
+    trains: bool = True  # False: trainers dequantize the weights to 16 bit to train adapters
 
 
 @dataclass(frozen=True, slots=True)
 class Model:
-    """Shape and tensors. `tied`: the head is the embedding, which then stands once in `tensors`.
-
-    `activation` is the name of the feed-forward's activation function as in the configuration;
-    `dropout` the largest of its dropout probabilities; `buffer_bytes` those of tensors that are no
-    parameters and live on the GPU all the time. `leaves_out` names what of it is not counted.
-    The first `encoder_layers` see all tokens; the layers behind them are a decoder that attends to
-    them.
-    `labels`: its head classifies, None for a language model, 0 without a head.
-    `warnings` are sentences on its configuration for the first screen.
-    """
+    """Shape and tensors of a model."""
 
     name: str
     family: str
@@ -134,33 +108,33 @@ class Model:
     ffn: int
     vocabulary: int
     positions: int
-    tied: bool
-    activation: str
+    tied: bool  # the head is the embedding, which is in `tensors` once
+    activation: str  # activation function of the feed-forward layer, named as in the configuration
     attention: Attention
     tensors: tuple[Tensor, ...]
     experts: Experts | None = None
-    dropout: float = 0.0
-    buffer_bytes: int = 0
-    leaves_out: tuple[str, ...] = ()
+    dropout: float = 0.0  # the largest dropout probability
+    buffer_bytes: int = 0  # tensors on the GPU that are not parameters
+    leaves_out: tuple[str, ...] = ()  # parts of the model that are not counted
     stored: Stored | None = None
-    warnings: tuple[str, ...] = ()
+    warnings: tuple[str, ...] = ()  # about its configuration, for the first screen
     style: Style = LLAMA
-    labels: int | None = None
-    encoder_layers: int = 0
+    labels: int | None = None  # outputs of a classifier, 0 without a head; None: language model
+    encoder_layers: int = 0  # the first layers; the others are a decoder, which attends to them
 
     @property
     def decoder_layers(self) -> int:
-        """The layers that make one token after another, and keep keys and values of them."""
+        """Layers that generate tokens and cache their keys and values."""
         return self.layers - self.encoder_layers
 
     @property
     def cross_layers(self) -> int:
-        """The layers of a decoder that attend to an encoder."""
+        """Decoder layers that attend to an encoder."""
         return self.decoder_layers if self.encoder_layers else 0
 
     @property
     def outputs(self) -> int:
-        """The features that the head gives for a token, 0 without a head."""
+        """Outputs of the head for a token, 0 without a head."""
         return self.vocabulary if self.labels is None else self.labels
 
     @property
@@ -170,12 +144,12 @@ class Model:
 
     @property
     def parameters(self) -> int:
-        """P: elements of all tensors, a tied one counted once."""
+        """P: elements of all tensors; a tied head is counted once."""
         return sum(tensor.count for tensor in self.tensors)
 
     @property
     def active_parameters(self) -> int:
-        """Parameters that one token passes: all but the experts that it does not choose."""
+        """Parameters that a token uses: all but those of inactive experts."""
         if self.experts is None:
             return self.parameters
         idle = 1 - self.experts.active / self.experts.count

@@ -53,7 +53,7 @@ def read_shape(
     kv_heads = kv_heads or (f.count("num_key_value_heads", heads) if grouped else heads)
     if heads % kv_heads:
         raise UsageError(
-            f"{f.where}: {f.label('num_attention_heads')} {heads} is no multiple of "
+            f"{f.where}: {f.label('num_attention_heads')} {heads} is not a multiple of "
             f"{f.label('num_key_value_heads')} {kv_heads}"
         )
     head_dim = head_dim or (f.size("head_dim") if grouped else 0)
@@ -72,7 +72,7 @@ def read_shape(
 def _equal_share(f: Fields, hidden: int, heads: int) -> int:
     if hidden % heads:
         raise UsageError(
-            f"{f.where}: {f.label('hidden_size')} {hidden} is no multiple of "
+            f"{f.where}: {f.label('hidden_size')} {hidden} is not a multiple of "
             f"{f.label('num_attention_heads')} {heads}, and no size of a head is given"
         )
     return hidden // heads

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tokmill.bill.models.decoder import PRE_NORMS, decoder, read_experts
+from tokmill.bill.models.build import PRE_NORMS, decoder, read_experts
 from tokmill.bill.models.family import Family, Fields, heads
 from tokmill.bill.models.model import Attention, Model
 from tokmill.bill.models.parts import Part, experts, gated_mlp, linear, norm, norms, router

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tokmill.bill.models.decoder import FOUR_NORMS, decoder, gated_block
+from tokmill.bill.models.build import FOUR_NORMS, decoder, gated_block
 from tokmill.bill.models.families import gemma2
 from tokmill.bill.models.family import Family, Fields, Head, heads
 from tokmill.bill.models.model import Model

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from tokmill.bill.models.decoder import PRE_NORMS, decoder, read_experts
+from tokmill.bill.models.build import PRE_NORMS, decoder, read_experts
 from tokmill.bill.models.family import LANGUAGE, Family, Fields
 from tokmill.bill.models.model import Model
 from tokmill.bill.models.parts import attention, experts, gated_mlp, head_norms, norms, router

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tokmill.bill.models.decoder import decoder, gated_block
+from tokmill.bill.models.build import decoder, gated_block
 from tokmill.bill.models.families import qwen2
 from tokmill.bill.models.family import Family, Fields, heads
 from tokmill.bill.models.model import Model
