@@ -7,18 +7,15 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
+from tokmill.bill.dataset_size import DatasetSize
 from tokmill.bill.formula import Formula
+from tokmill.bill.gpus import Gpu
+from tokmill.bill.models.model import Attention, Model
 from tokmill.bill.states.parallel import data_parallel
 from tokmill.bill.states.precision import scheme_of
 from tokmill.bill.throughput import step_time
-
-if TYPE_CHECKING:
-    from tokmill.bill.dataset_size import DatasetSize
-    from tokmill.bill.gpus import Gpu
-    from tokmill.bill.models.model import Attention, Model
-    from tokmill.settings.training import TrainingSettings
+from tokmill.settings.training import TrainingSettings
 
 CHINCHILLA_TOKENS = 20
 """Tokens a parameter of a compute-optimal run (Hoffmann et al. 2022, table A3: 18 to 22)."""

@@ -6,19 +6,13 @@ to the byte; a planned one by its predicted tokens and documents.
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from tokmill.bill.dataset_size import dataset_size
-from tokmill.bill.formula import Bill, Formula
+from tokmill.bill.dataset_size import DatasetSize, dataset_size
+from tokmill.bill.formula import Bill, Formula, Line
 from tokmill.errors import VerifyError
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
-
-    from tokmill.bill.dataset_size import DatasetSize
-    from tokmill.bill.formula import Line
-
 
 _LAYOUT, _EXACT, _LISTED = "docs/format.md", "none", "sizes of the files"
 

@@ -3,37 +3,28 @@
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from tokmill.bill.compute import compute
+from tokmill.bill.bill_settings import BillSettings
+from tokmill.bill.compute import Compute, compute
+from tokmill.bill.dataset_size import DatasetSize
 from tokmill.bill.disk_files import additions
-from tokmill.bill.gpus import find_gpu
-from tokmill.bill.host_ram.host import host_bill
+from tokmill.bill.formula import Bill, Line
+from tokmill.bill.gpus import Gpu, find_gpu
+from tokmill.bill.host_ram.host import HostBill, host_bill
 from tokmill.bill.host_ram.machine import Machine
-from tokmill.bill.long_documents import long_documents
+from tokmill.bill.long_documents import LongDocuments, long_documents
 from tokmill.bill.measuring.machine import this_machine
 from tokmill.bill.models.load import load_model
+from tokmill.bill.models.model import Model
 from tokmill.bill.notes import model_notes, stored_notes, training_notes
-from tokmill.bill.on_disk import assumed_disk
-from tokmill.bill.remedies.advice import advise
+from tokmill.bill.on_disk import OnDisk, assumed_disk
+from tokmill.bill.remedies.advice import Advice, advise
 from tokmill.bill.serving.inference import inference_bill
 from tokmill.bill.settled import settled
 from tokmill.bill.states.checkpoints import checkpoint_bill
 from tokmill.bill.throughput import decoding_speed
-from tokmill.bill.training_bill import training_bill
-
-if TYPE_CHECKING:
-    from tokmill.bill.bill_settings import BillSettings
-    from tokmill.bill.compute import Compute
-    from tokmill.bill.dataset_size import DatasetSize
-    from tokmill.bill.formula import Bill, Line
-    from tokmill.bill.gpus import Gpu
-    from tokmill.bill.host_ram.host import HostBill
-    from tokmill.bill.long_documents import LongDocuments
-    from tokmill.bill.models.model import Model
-    from tokmill.bill.on_disk import OnDisk
-    from tokmill.bill.remedies.advice import Advice
-    from tokmill.bill.training_bill import TrainingBill
+from tokmill.bill.training_bill import TrainingBill, training_bill
 
 SCHEMA = 1
 _MODEL_KEYS = (

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from tokmill.bill.dataset_size import DatasetSize
+from tokmill.bill.dataset_size import DatasetSize
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,8 +8,8 @@ its uses.
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
 from tokmill.bill.activations import metrics
 from tokmill.bill.activations.adapters import GRADIENT_ADAPTER, forward_rows
@@ -32,6 +32,8 @@ from tokmill.bill.activations.loss import (
 )
 from tokmill.bill.activations.megatron import megatron_outside
 from tokmill.bill.activations.norms import final_norm
+from tokmill.bill.activations.part import Part
+from tokmill.bill.activations.situation import Situation
 from tokmill.bill.activations.weights import (
     casts_before,
     casts_lines,
@@ -42,19 +44,12 @@ from tokmill.bill.activations.weights import (
     made_by_head,
     waiting_gradient,
 )
-from tokmill.bill.formula import Formula
+from tokmill.bill.formula import Formula, Line
+from tokmill.bill.models.model import Model
 from tokmill.bill.states.parallel import ranks_per_node
 from tokmill.bill.states.sharding import sharding_of
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
-
-    from tokmill.bill.activations.part import Part
-    from tokmill.bill.activations.situation import Situation
-    from tokmill.bill.formula import Line
-    from tokmill.bill.models.model import Model
-    from tokmill.bill.states.states import States
-    from tokmill.settings.training import TrainingSettings
+from tokmill.bill.states.states import States
+from tokmill.settings.training import TrainingSettings
 
 IN_FLIGHT = 1
 """Layers whose activations are on the GPU while they are moved (trl keeps five tensors)."""

@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
 
+from tokmill.bill.gpus import Gpu
+from tokmill.bill.models.model import Model
 from tokmill.bill.states.parallel import state_ranks
 from tokmill.bill.states.precision import SCHEMES, precision_of
+from tokmill.settings.training import TrainingSettings
 from tokmill.words.plural import plural
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from tokmill.bill.gpus import Gpu
-    from tokmill.bill.models.model import Model
-    from tokmill.settings.training import TrainingSettings
 
 HALF_BYTES = 2
 INTEGERS = ("int8", "int4", "nf4", "nf4-double")

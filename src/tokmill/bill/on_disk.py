@@ -5,21 +5,16 @@ from __future__ import annotations
 import json
 import os
 import shutil
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
-from tokmill.bill.dataset_size import assumed_size, dataset_size
-from tokmill.bill.disk_files import dataset_disk, predicted_disk
+from tokmill.bill.dataset_size import DatasetSize, assumed_size, dataset_size
+from tokmill.bill.disk_files import DatasetDisk, dataset_disk, predicted_disk
+from tokmill.bill.formula import Bill
 from tokmill.errors import StorageError, UsageError, VerifyError
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from tokmill.bill.dataset_size import DatasetSize
-    from tokmill.bill.disk_files import DatasetDisk
-    from tokmill.bill.formula import Bill
-    from tokmill.settings.training import TrainingSettings
+from tokmill.settings.training import TrainingSettings
 
 
 class OpenDataset(Protocol):

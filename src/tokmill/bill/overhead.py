@@ -2,12 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-from tokmill.bill.formula import Formula
-
-if TYPE_CHECKING:
-    from tokmill.bill.formula import Line
+from tokmill.bill.formula import Formula, Line
 
 MIB = 1 << 20
 FRAGMENTATION_AT_MOST = 0.3

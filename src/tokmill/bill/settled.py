@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 from tokmill.bill.activations.situation import DEFAULT_SEQUENCE, default_sequence
+from tokmill.bill.dataset_size import DatasetSize
+from tokmill.bill.models.model import Model
 from tokmill.errors import UsageError
+from tokmill.settings.training import TrainingSettings
 from tokmill.words.plural import plural
-
-if TYPE_CHECKING:
-    from tokmill.bill.dataset_size import DatasetSize
-    from tokmill.bill.models.model import Model
-    from tokmill.settings.training import TrainingSettings
 
 
 def settled(

@@ -6,22 +6,17 @@ reach. Nothing here was measured by us; published throughputs are in tests/bill/
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
-from tokmill.bill.formula import Formula, evaluate
+from tokmill.bill.formula import Bill, Formula, evaluate
+from tokmill.bill.gpus import Gpu
+from tokmill.bill.models.model import Model
 from tokmill.bill.states.parallel import ranks_per_node, state_ranks
 from tokmill.bill.states.precision import scheme_of
 from tokmill.bill.states.states import rank_states
 from tokmill.bill.training_bill import allocated_bytes, training_bill
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from tokmill.bill.formula import Bill
-    from tokmill.bill.gpus import Gpu
-    from tokmill.bill.models.model import Model
-    from tokmill.settings.training import TrainingSettings
+from tokmill.settings.training import TrainingSettings
 
 NETWORK = 25e9
 """Bytes per second that a GPU sends to other nodes: 200 Gb/s InfiniBand, as in DGX A100."""

@@ -6,14 +6,17 @@ are, and what is alive then.
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from tokmill.bill.activations.layers import layer_parts
 from tokmill.bill.activations.megatron import megatron_parts
-from tokmill.bill.activations.situation import FP32_BYTES, activation_symbols, situation
-from tokmill.bill.formula import Bill
+from tokmill.bill.activations.part import Part
+from tokmill.bill.activations.situation import FP32_BYTES, Situation, activation_symbols, situation
+from tokmill.bill.formula import Bill, Line
+from tokmill.bill.models.model import Model
 from tokmill.bill.moments import Stage, moments_of, moments_of_states, offloaded_activations
 from tokmill.bill.overhead import (
     CUDA_CONTEXT,
@@ -26,19 +29,9 @@ from tokmill.bill.settled import settled
 from tokmill.bill.states.buffers import STREAMS_FSDP, streams_line
 from tokmill.bill.states.contradictions import check_parallelism
 from tokmill.bill.states.parallel import fullest_stage, stage_layers
-from tokmill.bill.states.states import rank_states
+from tokmill.bill.states.states import States, rank_states
 from tokmill.bill.states.weights import GRADIENTS
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
-
-    from tokmill.bill.activations.part import Part
-    from tokmill.bill.activations.situation import Situation
-    from tokmill.bill.formula import Line
-    from tokmill.bill.models.model import Model
-    from tokmill.bill.states.states import States
-    from tokmill.settings.training import TrainingSettings
-
+from tokmill.settings.training import TrainingSettings
 
 MISSING = "activations and logits"
 NO_SHAPE = "activations, logits, autocast's casts: the model's layers and widths are not known"

@@ -10,17 +10,15 @@ import dataclasses
 import json
 import re
 import shlex
+from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cache
-from typing import TYPE_CHECKING, Any, NamedTuple, get_type_hints
+from typing import Any, NamedTuple, get_type_hints
 
 from tokmill.errors import TokmillError
 from tokmill.settings.declare import section_type
 from tokmill.settings.names import option_name, unescaped
 from tokmill.settings.schema import BILL_SECTIONS, PRETRAIN_SECTIONS, SFT_SECTIONS, Config
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 _OPTION = re.compile(
     r"(?P<asks>\b(?:with|give|add) )?"

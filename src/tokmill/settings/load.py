@@ -11,19 +11,17 @@ import dataclasses
 import json
 import os
 import tomllib
+from collections.abc import Callable, Collection, Iterable, Mapping
 from difflib import get_close_matches
 from functools import partial
-from typing import TYPE_CHECKING, Any, get_type_hints
+from pathlib import Path
+from typing import Any, get_type_hints
 
 from tokmill.errors import UsageError
 from tokmill.settings.declare import section_type
 from tokmill.settings.names import option_name, other_names, variable, variable_values
 from tokmill.settings.quantity import parse_quantity
 from tokmill.settings.schema import Config
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Mapping
-    from pathlib import Path
 
 
 def read_toml(path: Path) -> dict[str, Any]:

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import dataclasses
 import os
+from collections.abc import Collection, Iterable
 from functools import cache
-from typing import TYPE_CHECKING, Any, get_type_hints
+from typing import Any, get_type_hints
 
 from tokmill.errors import UsageError
 from tokmill.settings.declare import section_type
 from tokmill.settings.schema import Config
-
-if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable
 
 _NAMES = {
     ("tokenizer", "path"): "tokenizer",

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import TYPE_CHECKING, Any, get_type_hints
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, get_type_hints
 
 from tokmill.settings.declare import section_type
 from tokmill.settings.schema import Config
 from tokmill.settings.sft import SftSettings
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
 
 
 def output_settings(config: Config) -> dict[str, dict[str, Any]]:

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Mapping
+from typing import NamedTuple
 
 from tokmill.errors import UsageError
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 
 class Unit(NamedTuple):

@@ -2,15 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-from tokmill.bill.activations.part import EXACT, INPUT, kept
-from tokmill.bill.activations.situation import FP32_BYTES
+from tokmill.bill.activations.part import EXACT, INPUT, Rows, kept
+from tokmill.bill.activations.situation import FP32_BYTES, Situation
 from tokmill.bill.formula import Formula
-
-if TYPE_CHECKING:
-    from tokmill.bill.activations.part import Rows
-    from tokmill.bill.activations.situation import Situation
 
 SEEN = "fake tensors, peft 0.21"
 CLOSE = "within 3 % of a layer"

@@ -3,15 +3,10 @@
 from __future__ import annotations
 
 from collections import Counter
-from typing import TYPE_CHECKING
+from collections.abc import Mapping, Sequence
 
-from tokmill.bill.formula import Formula
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from tokmill.bill.activations.part import Part
-    from tokmill.bill.formula import Line
+from tokmill.bill.activations.part import Part
+from tokmill.bill.formula import Formula, Line
 
 
 def summed(rows: Sequence[Formula]) -> str:

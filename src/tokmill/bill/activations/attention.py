@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from tokmill.bill.activations.adapters import adapter_rows
 from tokmill.bill.activations.norms import LAYER_NORM, RMS_INPUT, head_norms, norm
 from tokmill.bill.activations.part import (
@@ -12,16 +10,13 @@ from tokmill.bill.activations.part import (
     INPUT,
     STEPS,
     Part,
+    Rows,
     dropout,
     inputs,
     kept,
 )
-from tokmill.bill.activations.situation import FP32_BYTES
+from tokmill.bill.activations.situation import FP32_BYTES, Situation
 from tokmill.bill.formula import Formula
-
-if TYPE_CHECKING:
-    from tokmill.bill.activations.part import Rows
-    from tokmill.bill.activations.situation import Situation
 
 QUERY = kept("attention: queries", "q * a * h")
 KEY = kept("attention: keys", "q * k * h")

@@ -2,17 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
 
 from tokmill.bill.activations.attention import LOG_SUM_EXP, RESULT
-from tokmill.bill.activations.part import kept
+from tokmill.bill.activations.part import Rows, kept
+from tokmill.bill.activations.situation import Situation
 from tokmill.bill.formula import Formula
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from tokmill.bill.activations.part import Rows
-    from tokmill.bill.activations.situation import Situation
 
 CHECKPOINTS = Formula(
     "activations: inputs of checkpointed layers", "n * layers_kept * x * d / u",

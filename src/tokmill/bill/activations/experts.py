@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 from tokmill.bill.activations.norms import norm
 from tokmill.bill.activations.part import (
@@ -15,12 +14,9 @@ from tokmill.bill.activations.part import (
     inputs,
     kept,
 )
-from tokmill.bill.activations.situation import FP32_BYTES
+from tokmill.bill.activations.situation import FP32_BYTES, Situation
 from tokmill.bill.formula import Formula
-
-if TYPE_CHECKING:
-    from tokmill.bill.activations.situation import Situation
-    from tokmill.bill.models.model import Experts
+from tokmill.bill.models.model import Experts
 
 ROUTER = Formula(
     "router: probabilities in fp32; indices, weights and positions of the chosen experts",

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from tokmill.bill.activations.adapters import adapter_rows
 from tokmill.bill.activations.norms import norm
 from tokmill.bill.activations.part import (
@@ -12,15 +10,13 @@ from tokmill.bill.activations.part import (
     HOOKS,
     STEPS,
     Part,
+    Rows,
     dropout,
     inputs,
     kept,
 )
+from tokmill.bill.activations.situation import Situation
 from tokmill.bill.formula import Formula
-
-if TYPE_CHECKING:
-    from tokmill.bill.activations.part import Rows
-    from tokmill.bill.activations.situation import Situation
 
 LINEAR_ACTIVATIONS = ("relu",)
 UNFUSED_GELU = ("gelu_new", "gelu_fast", "gelu_python")

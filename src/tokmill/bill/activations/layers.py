@@ -2,18 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from tokmill.bill.activations.attention import attention, cross_attention
 from tokmill.bill.activations.experts import experts_part
 from tokmill.bill.activations.feed_forward import feed_forward
 from tokmill.bill.activations.norms import norm
-from tokmill.bill.activations.part import IDS, INPUT, dropout, kept
-
-if TYPE_CHECKING:
-    from tokmill.bill.activations.part import Part, Rows
-    from tokmill.bill.activations.situation import Situation
-
+from tokmill.bill.activations.part import IDS, INPUT, Part, Rows, dropout, kept
+from tokmill.bill.activations.situation import Situation
 
 TRANSFORM = kept("matrix before the head: input of its activation", "q * d")
 

@@ -2,15 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
 
-from tokmill.bill.formula import Formula
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from tokmill.bill.formula import Line
-    from tokmill.settings.training import TrainingSettings
+from tokmill.bill.formula import Formula, Line
+from tokmill.settings.training import TrainingSettings
 
 FP32_BYTES = 4
 SEEN = "torch's MemTracker on fake tensors, transformers 5.23"

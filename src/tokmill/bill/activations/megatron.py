@@ -11,15 +11,10 @@ Tokens of a rank are all those of the sequence; `u` GPUs split what lies between
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-from tokmill.bill.activations.part import Part
+from tokmill.bill.activations.part import Part, Rows
+from tokmill.bill.activations.situation import Situation
 from tokmill.bill.formula import Formula
-
-if TYPE_CHECKING:
-    from tokmill.bill.activations.part import Rows
-    from tokmill.bill.activations.situation import Situation
-    from tokmill.settings.training import TrainingSettings
+from tokmill.settings.training import TrainingSettings
 
 KORTHIKANTI = "Korthikanti et al. 2022, section 4; hooks on saved tensors, megatron-core 0.16.1"
 EXACT = "equal to what autograd saves, per token and layer; statistics of norms are left out"

@@ -7,21 +7,15 @@ batches they move to the host; without it, when the loop ends.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 from tokmill.bill.activations.loss import forward_line, loss_lines
-from tokmill.bill.activations.situation import FP32_BYTES
-from tokmill.bill.formula import Formula
+from tokmill.bill.activations.situation import FP32_BYTES, Situation
+from tokmill.bill.formula import Formula, Line
 from tokmill.bill.states.parallel import data_parallel
 from tokmill.bill.states.precision import precision_of, scheme_of
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from tokmill.bill.activations.situation import Situation
-    from tokmill.bill.formula import Line
-    from tokmill.settings.training import TrainingSettings
+from tokmill.settings.training import TrainingSettings
 
 LOOP = "evaluation_loop of transformers 5.23, seen with torch's MemTracker on fake tensors"
 ERROR = "exact for one rank; assumes that an evaluation batch has the size of the micro batch"

@@ -2,15 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-from tokmill.bill.activations.part import EXACT, HOOKS, IDS, STEPS, kept
-from tokmill.bill.activations.situation import FP32_BYTES
+from tokmill.bill.activations.part import EXACT, HOOKS, IDS, STEPS, Rows, kept
+from tokmill.bill.activations.situation import FP32_BYTES, Situation
 from tokmill.bill.formula import Formula
-
-if TYPE_CHECKING:
-    from tokmill.bill.activations.part import Rows
-    from tokmill.bill.activations.situation import Situation
 
 RMS_INPUT = kept("RMSNorm: input in fp32", "4 * d")
 RMS_INVERSE = kept("RMSNorm: 1/rms in fp32", "4")

@@ -11,13 +11,11 @@ x = 4, q = 2, and every linear layer keeps its own 16-bit copy of a fp32 input.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
+from tokmill.bill.activations.situation import Situation
 from tokmill.bill.formula import Formula
-
-if TYPE_CHECKING:
-    from tokmill.bill.activations.situation import Situation
-    from tokmill.bill.models.model import Module
+from tokmill.bill.models.model import Module
 
 Rows = tuple[Formula, ...]
 

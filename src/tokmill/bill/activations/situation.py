@@ -6,18 +6,14 @@ And the values of the rows' symbols, of one rank.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from tokmill.bill.models.adapters import adapted
+from tokmill.bill.models.model import Model, Tensor
+from tokmill.bill.models.style import Style
 from tokmill.bill.states.parallel import expert_tensor_parallel
 from tokmill.bill.states.precision import SCHEMES, frozen_type, precision_of, scheme_of
 from tokmill.bill.states.sharding import sharding_of
-
-if TYPE_CHECKING:
-    from tokmill.bill.models.model import Model, Tensor
-    from tokmill.bill.models.style import Style
-    from tokmill.settings.training import TrainingSettings
-
+from tokmill.settings.training import TrainingSettings
 
 FP32_BYTES = 4
 PEFT_LEAVES_CASTS = ("int8", "int4", "nf4", "nf4-double")

@@ -2,25 +2,18 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from tokmill.bill.activations.amounts import rows_line
-from tokmill.bill.activations.part import GRADIENT_RESIDUAL, STEPS
-from tokmill.bill.formula import Formula
+from tokmill.bill.activations.part import GRADIENT_RESIDUAL, STEPS, Part
+from tokmill.bill.formula import Formula, Line
+from tokmill.bill.models.model import Model
 from tokmill.bill.states.buffers import CASTS
 from tokmill.bill.states.optimizers import FP32_BYTES
+from tokmill.bill.states.parallel import RankTensor
+from tokmill.bill.states.states import States
 from tokmill.bill.states.weights import GRADIENTS
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
-
-    from tokmill.bill.activations.part import Part
-    from tokmill.bill.formula import Line
-    from tokmill.bill.models.model import Model
-    from tokmill.bill.states.parallel import RankTensor
-    from tokmill.bill.states.states import States
-    from tokmill.settings.training import TrainingSettings
-
+from tokmill.settings.training import TrainingSettings
 
 JUST_MADE = Formula(
     "gradient of a weight, just made", "q_gradient * P_made / shards", STEPS, "exact"

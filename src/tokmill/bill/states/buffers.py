@@ -3,19 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
-from typing import TYPE_CHECKING
 
-from tokmill.bill.formula import Formula
+from tokmill.bill.formula import Formula, Line
+from tokmill.bill.models.model import Model
 from tokmill.bill.models.weight_types import PLAIN_BYTES
-from tokmill.bill.states.parallel import state_ranks
+from tokmill.bill.states.parallel import RankTensor, state_ranks
 from tokmill.bill.states.precision import SCHEMES, precision_of, scheme_of
 from tokmill.bill.states.sharding import sharding_of
-
-if TYPE_CHECKING:
-    from tokmill.bill.formula import Line
-    from tokmill.bill.models.model import Model
-    from tokmill.bill.states.parallel import RankTensor
-    from tokmill.settings.training import TrainingSettings
+from tokmill.settings.training import TrainingSettings
 
 UNITS_AT_ONCE = 2
 """Layers that FSDP holds whole: the one that computes and the one that is fetched."""

@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from tokmill.bill.formula import Bill, Formula
+from tokmill.bill.models.model import Model
 from tokmill.bill.states.contradictions import check_parallelism
 from tokmill.bill.states.optimizers import STATES, kept_states
 from tokmill.bill.states.parallel import count_among, rank_tensors
 from tokmill.bill.states.precision import scheme_of
-
-if TYPE_CHECKING:
-    from tokmill.bill.models.model import Model
-    from tokmill.settings.training import TrainingSettings
+from tokmill.settings.training import TrainingSettings
 
 SAVED_WEIGHTS = Formula(
     "trained weights",

@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
 
+from tokmill.bill.models.model import Model
 from tokmill.bill.models.shapeless import is_counted
 from tokmill.bill.models.weight_types import PLAIN_BYTES
 from tokmill.bill.states.parallel import expert_tensor_parallel
 from tokmill.bill.states.sharding import sharding_of
 from tokmill.errors import UsageError
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from tokmill.bill.models.model import Model
-    from tokmill.settings.training import TrainingSettings
+from tokmill.settings.training import TrainingSettings
 
 
 def check_parallelism(model: Model, training: TrainingSettings) -> None:

@@ -2,27 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
-from tokmill.bill.formula import Formula
+from tokmill.bill.formula import Formula, Line
 from tokmill.bill.states.optimizers import (
     FP32_BYTES,
     MAIN_GRADIENT,
     STATES,
     kept_states,
 )
-from tokmill.bill.states.parallel import ranks_per_node, state_ranks
+from tokmill.bill.states.parallel import RankTensor, ranks_per_node, state_ranks
 from tokmill.bill.states.precision import scheme_of
 from tokmill.bill.states.sharding import sharding_of
 from tokmill.bill.states.weights import REFERENCE, reference_symbols, weight_symbols
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from tokmill.bill.formula import Line
-    from tokmill.bill.states.parallel import RankTensor
-    from tokmill.settings.training import TrainingSettings
+from tokmill.settings.training import TrainingSettings
 
 BUFFERS = 1.5
 _SOURCE = "DeepSpeed's memory estimators"

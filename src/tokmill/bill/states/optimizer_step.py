@@ -3,20 +3,14 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
 
-from tokmill.bill.formula import Formula
+from tokmill.bill.formula import Formula, Line
 from tokmill.bill.states.optimizers import FP32_BYTES, is_orthogonalized, moment_bytes
-from tokmill.bill.states.parallel import count_among
+from tokmill.bill.states.parallel import RankTensor, count_among
 from tokmill.bill.states.precision import scheme_of
 from tokmill.bill.states.sharding import sharding_of
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from tokmill.bill.formula import Line
-    from tokmill.bill.states.parallel import RankTensor
-    from tokmill.settings.training import TrainingSettings
+from tokmill.settings.training import TrainingSettings
 
 STEP = Formula(
     "temporary copies of the optimizer's step",

@@ -3,19 +3,12 @@
 from __future__ import annotations
 
 from collections import Counter
-from typing import TYPE_CHECKING
+from collections.abc import Mapping, Sequence
 
-from tokmill.bill.formula import Formula
-from tokmill.bill.states.parallel import count_among
-from tokmill.bill.states.precision import scheme_of
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from tokmill.bill.formula import Line
-    from tokmill.bill.states.parallel import RankTensor
-    from tokmill.bill.states.precision import Scheme
-    from tokmill.settings.training import TrainingSettings
+from tokmill.bill.formula import Formula, Line
+from tokmill.bill.states.parallel import RankTensor, count_among
+from tokmill.bill.states.precision import Scheme, scheme_of
+from tokmill.settings.training import TrainingSettings
 
 FP32_BYTES = 4
 SMALLEST_8BIT = 4096

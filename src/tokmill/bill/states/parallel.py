@@ -7,18 +7,13 @@ A rank is a GPU with its process. How data-parallel ranks share the states of it
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
 from tokmill.bill.models.adapters import adapter_tensors
+from tokmill.bill.models.model import Attention, Model, Tensor
 from tokmill.bill.states.precision import frozen_bytes, scheme_of
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from tokmill.bill.models.model import Attention, Model, Tensor
-    from tokmill.settings.training import TrainingSettings
-
+from tokmill.settings.training import TrainingSettings
 
 RANKS_OF_A_NODE = 8
 

@@ -9,13 +9,10 @@ while.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
+from tokmill.bill.models.model import Model, Tensor
 from tokmill.bill.models.weight_types import PLAIN_BYTES, weight_bytes
-
-if TYPE_CHECKING:
-    from tokmill.bill.models.model import Model, Tensor
-    from tokmill.settings.training import TrainingSettings
+from tokmill.settings.training import TrainingSettings
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
 from tokmill.bill.states.parallel import state_ranks
-
-if TYPE_CHECKING:
-    from tokmill.settings.training import TrainingSettings
+from tokmill.settings.training import TrainingSettings
 
 
 class Sharding(NamedTuple):

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
+from tokmill.bill.formula import Line
 from tokmill.bill.models.adapters import adapted
+from tokmill.bill.models.model import Model
 from tokmill.bill.models.shapeless import is_counted
 from tokmill.bill.models.weight_types import PLAIN_BYTES
 from tokmill.bill.states.buffers import bucket_line, cast_line, flat_line, gathered_line
@@ -17,13 +19,7 @@ from tokmill.bill.states.parallel import RankTensor, count_among, rank_tensors
 from tokmill.bill.states.precision import UNSTACKED, frozen_bytes, frozen_type
 from tokmill.bill.states.sharding import sharding_of, shards
 from tokmill.bill.states.weights import REFERENCE, gradients_line, reference_symbols, weights_line
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from tokmill.bill.formula import Line
-    from tokmill.bill.models.model import Model
-    from tokmill.settings.training import TrainingSettings
+from tokmill.settings.training import TrainingSettings
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,22 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Iterable
 
-from tokmill.bill.formula import Formula
+from tokmill.bill.formula import Formula, Line
+from tokmill.bill.models.model import Model
 from tokmill.bill.models.weight_types import PLAIN_BYTES
 from tokmill.bill.states.optimizers import FP32_BYTES
-from tokmill.bill.states.parallel import count_among
+from tokmill.bill.states.parallel import RankTensor, count_among
 from tokmill.bill.states.precision import precision_of, scheme_of, stored_note
 from tokmill.bill.states.sharding import sharding_of, shards
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from tokmill.bill.formula import Line
-    from tokmill.bill.models.model import Model
-    from tokmill.bill.states.parallel import RankTensor
-    from tokmill.settings.training import TrainingSettings
+from tokmill.settings.training import TrainingSettings
 
 ZERO = "ZeRO (Rajbhandari et al. 2020), figure 1; Megatron-LM's distributed optimizer"
 WEIGHTS = Formula(
