@@ -237,7 +237,7 @@ def test_a_mistake_is_one_line(
 def test_alternatives_are_compared_side_by_side(tokmill: Callable[..., Any]) -> None:
     out = tokmill(*GPT2, "--gpu", "T4", "--compare", "checkpointing=none,full").out
     assert out.startswith("gpt2: GPU memory of training on T4\n")
-    assert re.search(r"^checkpointing +expected +upper bound +computation +fits$", out, re.M)
+    assert re.search(r"^checkpointing +expected +at most +compute +fits$", out, re.M)
     assert re.search(r"^full +\d\.\d\d GiB +\d\.\d\d GiB +x 1\.\d\d +yes$", out, re.MULTILINE)
     usual = json.loads(tokmill(*GPT2, "--compare", "--json").out)
     assert usual["axes"] == ["precision", "checkpointing", "adapter"]

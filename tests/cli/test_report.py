@@ -108,7 +108,7 @@ def test_a_report_says_ratios_shares_and_what_choices_would_add(
         r"^  uint32 instead of uint16 ",
         r"^  loss masks ",
         r"^host RAM",
-        r"^GPU memory +add --model",
+        r"^GPU memory +unknown: add --model",
         r"^records +\d+ = ",
     ):
         assert re.search(expected, outcome.out, re.MULTILINE), expected

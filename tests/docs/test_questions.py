@@ -135,13 +135,11 @@ def test_6_a_small_model_by_numbers(installed: Installed) -> None:
 
 def test_7_100_gb_mapped_by_8_workers(installed: Installed) -> None:
     rows = answer(installed, 7)
-    found = re.match(
-        r"([\d.]+) MiB; peak: training; .* beside it page cache, (.*)", rows["host RAM"]
-    )
+    found = re.match(r"([\d.]+) MiB; peak: training; .* plus (.*)", rows["host RAM"])
     assert found is not None
     # 12 MiB of each forked worker; batches of 2,048 tokens, and a few of them ready.
     assert float(found[1]) == pytest.approx(277 + 8 * 12, abs=2)
-    assert found[2].startswith(f"up to {100e9 / GIB:.2f} GiB, which the system can reclaim")
+    assert found[2].startswith(f"up to {100e9 / GIB:.2f} GiB of page cache, which the system can")
     assert rows["disk"] == "dataset 100 GB"
 
 

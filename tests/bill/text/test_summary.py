@@ -138,7 +138,7 @@ def test_decoding_is_as_fast_as_the_memory_of_the_gpu():
     text = rows(parts=("inference",), gpu="H100", asked=served)["decoding"]
     read = 2 * 124_439_808 + 2 * 12 * 768 * 2 * 512 * 4
     speed = f"{4 * 3350e9 / read:,.0f}"
-    assert text == f"at most {speed} tokens per second, by memory bandwidth"
+    assert text == f"at most {speed} tokens per second, limited by memory bandwidth"
 
 
 def test_time_has_its_basis():
@@ -198,7 +198,7 @@ def test_time_is_that_of_all_epochs():
     # 10,000,000 tokens in windows of 512, one window a step, twice.
     assert found["time"].endswith(f"; {2 * 19_531:,} steps of 512 tokens")
     assert rows(PLANNED, sequence=512)["time"].startswith("10 million tokens: 19,531 steps of 512 ")
-    assert rows()["time"].startswith("add --tokens")
+    assert rows()["time"].startswith("unknown: add --tokens")
 
 
 def test_cost_is_the_price_of_all_gpu_hours():
@@ -244,13 +244,13 @@ def test_page_cache_stands_apart_from_memory_that_must_exist():
     found = list(summary_rows(bill(None, ModelSettings(), **settings), ("host",)))
     # 277 MiB of packages, 12 MiB of each forked worker, some batches.
     assert re.match(r"37\d\.\d MiB; ", found[0].text)
-    assert found[1].text.startswith(f"beside it page cache, up to {100e9 / 2**30:.2f} GiB, ")
+    assert found[1].text.startswith(f"plus up to {100e9 / 2**30:.2f} GiB of page cache, ")
 
 
 def test_without_a_model_a_row_says_how_to_name_one():
     found = rows(PLANNED, ModelSettings())
     assert list(found) == ["host RAM", "disk", "GPU memory"]
-    assert found["GPU memory"].startswith("add --model")
+    assert found["GPU memory"].startswith("unknown: add --model")
 
 
 def test_notes_and_unread_keys_of_settings_files_stand_last():

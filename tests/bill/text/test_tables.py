@@ -66,8 +66,8 @@ def test_a_narrow_screen_folds_names_and_cuts_no_number(width):
 
 
 def test_costs_that_are_not_included_stand_below_the_total():
-    assert text(*bill_view(BILL, told=None))[-1] == "  not included: fp8; kernels"
-    shown = text(*bill_view(Bill("x", (WEIGHTS.line({"q": 1, "P": 1}),)), told=None))
+    assert text(*bill_view(BILL, shown=None))[-1] == "  not included: fp8; kernels"
+    shown = text(*bill_view(Bill("x", (WEIGHTS.line({"q": 1, "P": 1}),)), shown=None))
     assert shown[-1].startswith("  total ")
 
 
@@ -82,10 +82,10 @@ def test_every_amount_is_explained_by_formula_symbols_note_source_and_error():
 
 
 def test_what_has_been_explained_is_not_explained_again():
-    told: set[str] = set()
-    assert list(explanation(BILL.lines, told))
-    assert not list(explanation(BILL.lines, told))
-    assert list(explanation([WEIGHTS.line({"q": 4, "P": 1})], told))
+    shown: set[str] = set()
+    assert list(explanation(BILL.lines, shown))
+    assert not list(explanation(BILL.lines, shown))
+    assert list(explanation([WEIGHTS.line({"q": 4, "P": 1})], shown))
 
 
 def test_choices_stand_in_a_table_without_a_total():

@@ -1,4 +1,4 @@
-"""The bill as tables, part by part: GPU memory, host RAM, disk, time, inference."""
+"""The bill as tables: GPU memory, host RAM, disk, time, inference."""
 
 from __future__ import annotations
 
@@ -7,97 +7,95 @@ from typing import TYPE_CHECKING
 
 from rich.text import Text
 
-from tokmill.bill.text.disk import disk_tables, lengths_table
-from tokmill.bill.text.phrases import moment, speed_text
-from tokmill.bill.text.tables import bill_view, rows_table, totals_table
+from tokmill.bill.text.summary import speed_text
+from tokmill.bill.text.tables import (
+    amounts_table,
+    bill_view,
+    explanation,
+    moment,
+    rows_table,
+    totals_table,
+)  # fmt: skip
 from tokmill.bill.verdict import FITS
 from tokmill.words.plural import plural
-from tokmill.words.units import count, memory, seconds
+from tokmill.words.units import count, memory, seconds, size
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Iterator
+    from collections.abc import Collection, Iterator, Sequence
 
     from rich.console import RenderableType
+    from rich.table import Table
 
     from tokmill.bill.bill_settings import BillSettings
     from tokmill.bill.compute import Compute
+    from tokmill.bill.disk_files import DatasetDisk, Share
     from tokmill.bill.full_bill import FullBill, ModelBill
     from tokmill.bill.host_ram.host import HostBill
     from tokmill.bill.long_documents import LongDocuments
     from tokmill.bill.models.model import Model
     from tokmill.bill.remedies.search import Offer
 
+_MOST_SOURCES = 12
+_BAR = 20
+"""Characters of the longest bar."""
+
 
 def bill_tables(
     found: FullBill, parts: Collection[str], *, explain: bool = False
 ) -> Iterator[RenderableType]:
-    """Yield the tables of some parts of a bill, each after an empty line.
+    """Yield the tables of the named parts of a bill, with an empty line before each.
 
-    `explain`: also yield the formula, symbols and source of every amount.
+    `explain`: also yield formula, symbols and source of each amount.
     """
-    told: set[str] | None = set() if explain else None
+    shown: set[str] | None = set() if explain else None
     of_model = found.of_model
     if of_model is not None:
         if {"gpu", "inference"} & set(parts):
             yield from _parameters(of_model.model)
         if "gpu" in parts:
-            yield from _gpu_tables(of_model, told=told)
+            yield from _gpu_tables(of_model, shown=shown)
     if "host" in parts:
-        yield from _host_tables(found.host, told=told)
+        yield from _host_tables(found.host, shown=shown)
     if "disk" in parts:
-        yield from disk_tables(found, told=told)
-        yield from _lengths(found)
+        yield from disk_tables(found, shown=shown)
     if of_model is not None:
-        if "time" in parts:
-            yield from _time_table(of_model, found.settings)
+        if "time" in parts and of_model.compute is not None:
+            rows = _time_rows(of_model.compute, of_model.long_documents, found.settings)
+            yield from _after_empty_line(rows_table("training", ("",), rows, words=("",)))
         if "inference" in parts:
-            yield from bill_view(of_model.inference, told=told)
+            yield from bill_view(of_model.inference, shown=shown)
+
+
+def _after_empty_line(*tables: RenderableType) -> Iterator[RenderableType]:
+    for table in tables:
+        yield Text("")
+        yield table
 
 
 def _parameters(model: Model) -> Iterator[RenderableType]:
-    yield Text("")
     modules = [(name, f"{n:,}") for name, n in model.by_module().items()]
-    yield rows_table("parameters", ("",), [*modules, ("total", f"{model.parameters:,}")])
+    rows = [*modules, ("total", f"{model.parameters:,}")]
+    yield from _after_empty_line(rows_table("parameters", ("",), rows))
 
 
-def _gpu_tables(found: ModelBill, *, told: set[str] | None) -> Iterator[RenderableType]:
-    peak = found.training.peak
-    titled = replace(peak, title=f"GPU memory at the peak, {moment(peak)}")
-    yield from bill_view(titled, told=told)
-    yield Text("")
-    moments = [(moment(bill), bill) for bill in found.training.moments]
-    yield totals_table("GPU memory at each moment of a training step", moments)
-    if len(found.training.stages) > 1:
-        stages = [
-            (f"{one.number + 1:,}: {moment(one.peak)}", one.peak) for one in found.training.stages
-        ]
-        yield Text("")
-        yield totals_table("GPU memory at the peak of pipeline stages", stages)
+def _gpu_tables(found: ModelBill, *, shown: set[str] | None) -> Iterator[RenderableType]:
+    training = found.training
+    peak, title = training.peak, f"GPU memory at the peak, {moment(training.peak)}"
+    yield from bill_view(replace(peak, title=title), shown=shown)
+    moments = [(moment(bill), bill) for bill in training.moments]
+    yield from _after_empty_line(
+        totals_table("GPU memory at each moment of a training step", moments)
+    )
+    if len(training.stages) > 1:
+        stages = [(f"{one.number + 1:,}: {moment(one.peak)}", one.peak) for one in training.stages]
+        yield from _after_empty_line(
+            totals_table("GPU memory at the peak of pipeline stages", stages)
+        )
     if found.advice is not None and found.advice.steps:
-        yield Text("")
-        yield _offers(found.advice.steps)
+        yield from _after_empty_line(_offers_table(found.advice.steps))
 
 
-def _host_tables(host: HostBill, *, told: set[str] | None) -> Iterator[RenderableType]:
-    titled = replace(host.peak, title=f"host RAM per node at the peak, {moment(host.peak)}")
-    yield from bill_view(titled, told=told)
-    yield Text("")
-    yield totals_table("host RAM at each moment", [(moment(bill), bill) for bill in host.moments])
-    for bill in (host.shared, host.page_cache):
-        if bill.n_bytes:
-            yield from bill_view(bill, told=told)
-
-
-def _lengths(found: FullBill) -> Iterator[RenderableType]:
-    if found.disk is not None:
-        size, context = found.disk.size, found.settings.training.sequence
-        yield Text("")
-        what = "samples" if size.kind == "sft" else "documents"
-        yield lengths_table(size.length_histogram, context, what=what)
-
-
-def _offers(offers: Iterable[Offer]) -> RenderableType:
-    """Return a table of the options that save memory, in order of their cost."""
+def _offers_table(offers: Sequence[Offer]) -> Table:
     rows = (
         (
             " ".join(offer.options),
@@ -113,16 +111,89 @@ def _offers(offers: Iterable[Offer]) -> RenderableType:
     )
 
 
-def _time_table(found: ModelBill, settings: BillSettings) -> Iterator[RenderableType]:
-    if found.compute is not None:
-        rows = _compute_rows(found.compute, found.long_documents, settings)
-        yield Text("")
-        yield rows_table("training", ("",), rows, words=("",))
+def _host_tables(host: HostBill, *, shown: set[str] | None) -> Iterator[RenderableType]:
+    title = f"host RAM per node at the peak, {moment(host.peak)}"
+    yield from bill_view(replace(host.peak, title=title), shown=shown)
+    moments = [(moment(bill), bill) for bill in host.moments]
+    yield from _after_empty_line(totals_table("host RAM at each moment", moments))
+    for bill in (host.shared, host.page_cache):
+        if bill.n_bytes:
+            yield from bill_view(bill, shown=shown)
 
 
-def _compute_rows(
+def disk_tables(found: FullBill, *, shown: set[str] | None) -> Iterator[RenderableType]:
+    """Yield the sizes of dataset, checkpoints and optional files, and the lengths of documents.
+
+    `shown`: formulas that were shown already; None: formulas are not shown.
+    """
+    disk = found.disk
+    bills = [] if disk is None else [disk.bill]
+    if found.of_model is not None:
+        bills.append(found.of_model.checkpoints)
+    for bill in bills:
+        yield from bill_view(bill, shown=shown, binary=False)
+    if disk is None:
+        return
+    if disk.found is not None:
+        yield from _after_empty_line(*_dataset_tables(disk.found))
+    additions = amounts_table("disk: optional files", found.additions, binary=False)
+    yield from _after_empty_line(additions)
+    if shown is not None:
+        yield from explanation(found.additions, shown)
+    things = "samples" if disk.size.kind == "sft" else "documents"
+    context = found.settings.training.sequence
+    yield from _after_empty_line(lengths_table(disk.size.length_histogram, context, things))
+
+
+def _dataset_tables(disk: DatasetDisk) -> Iterator[Table]:
+    headings = ("documents", "tokens", "on disk")
+    yield rows_table("by split", headings, map(_share_row, disk.splits))
+    more = len(disk.sources) - _MOST_SOURCES
+    rest = [(f"and {more:,} more", "", "", "")] if more > 0 else []
+    sources = [*map(_share_row, disk.sources[:_MOST_SOURCES]), *rest]
+    yield rows_table("by source", headings, sources)
+    yield rows_table("totals", ("",), _ratios(disk), words=("",))
+
+
+def _share_row(share: Share) -> tuple[str, ...]:
+    return (share.name, f"{share.documents:,}", f"{share.tokens:,}", size(share.n_bytes))
+
+
+def _ratios(disk: DatasetDisk) -> Iterator[tuple[str, str]]:
+    n_bytes = disk.bill.n_bytes
+    yield ("bytes per token", f"{n_bytes / max(1, disk.tokens):.3f} ({disk.dtype})")
+    of = {"size relative to the text": disk.text_bytes, "relative to the input": disk.input_bytes}
+    for name, total in of.items():
+        if total:
+            yield (name, f"{n_bytes / total:.1%} of {size(total)}")
+    if disk.unlisted:
+        yield ("files not in the manifest", ", ".join(disk.unlisted))
+
+
+def lengths_table(histogram: Sequence[int], context: int, things: str) -> Table:
+    """Return a table of a length histogram: share, bar, and whether documents fit in `context`.
+
+    `histogram[i]` counts documents of 2^i to 2^(i+1) - 1 tokens; empty classes before the first
+    and after the last are left out. `things`: "documents" or "samples".
+    """
+    headings = (things, "share", "", f"{context:,} tokens")
+    rows = _length_rows(histogram, context)
+    return rows_table("lengths, tokens", headings, rows, words=headings[2:])
+
+
+def _length_rows(histogram: Sequence[int], context: int) -> Iterator[tuple[str, ...]]:
+    total, most = sum(histogram), max(histogram, default=0)
+    filled = [i for i, n in enumerate(histogram) if n]
+    for i in range(filled[0], filled[-1] + 1) if filled else ():
+        low, high, n = 1 << i, (2 << i) - 1, histogram[i]
+        span = f"{low:,}" if low == high else f"{low:,} to {high:,}"
+        side = "fit" if high <= context else "too long" if low > context else "some fit"
+        yield span, count(n), f"{n / total:.1%}", "#" * round(_BAR * n / most), side
+
+
+def _time_rows(
     found: Compute, long: LongDocuments | None, settings: BillSettings
-) -> Iterable[tuple[str, str]]:
+) -> Iterator[tuple[str, str]]:
     how = settings.training
     yield (
         "tokens per parameter",

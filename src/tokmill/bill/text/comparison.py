@@ -1,4 +1,4 @@
-"""A comparison as a table."""
+"""A comparison of alternatives as a table."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _VERDICTS = {
 
 
 def comparison_tables(found: Comparison, title: str) -> Iterator[RenderableType]:
-    """Yield the title, a row for each alternative, and what the settings cost."""
+    """Yield a title, a table with a row for each alternative, and notes."""
     yield one_line(title, "bold")
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
     for name in found.axes:
@@ -57,7 +57,7 @@ def _cells(each: Alternative, *, computed: bool, judged: bool) -> Iterator[Text]
 
 
 def _notes(found: Comparison) -> Iterator[RenderableType]:
-    """Yield what each value costs, and why alternatives are not possible, each once."""
+    """Yield the cost of each value, and why alternatives are not possible, each once."""
     if not any(each.verdict for each in found.alternatives):
         yield indented("add --gpu to see what fits")
     if any(each.verdict == BARELY for each in found.alternatives):

@@ -1,8 +1,7 @@
-"""All formulas of the bill by subject, and their symbols: docs/formulas.md, and as plain values."""
+"""All formulas of the bill and their symbols: the page docs/formulas.md, and plain values."""
 
 from __future__ import annotations
 
-import ast
 import importlib
 import inspect
 import pkgutil
@@ -32,7 +31,7 @@ _INTRODUCTION = (
 
 @dataclass(frozen=True, slots=True)
 class Subject:
-    """A module of the bill, its first line, and the formulas that it declares, in their order."""
+    """A module of the bill: its path, its first line, and the formulas that it declares."""
 
     path: str
     title: str
@@ -40,7 +39,7 @@ class Subject:
 
 
 def subjects() -> tuple[Subject, ...]:
-    """Return every module of the bill that declares formulas, by name."""
+    """Return all modules of the bill that declare formulas, sorted by name."""
     door = importlib.import_module("tokmill.bill")
     names = sorted(info.name for info in pkgutil.walk_packages(door.__path__, "tokmill.bill."))
     own = (name for name in names if not name.startswith(_WITHOUT_FORMULAS))
@@ -85,18 +84,18 @@ def formulas_page() -> str:
 
 
 def _groups(formulas: Iterable[Formula]) -> Iterator[str]:
-    """Yield what neighbours have in common, source and error, and then a list of them."""
+    """Yield source and error of neighbouring formulas that share them, and then these formulas."""
     for (source, error), members in groupby(formulas, lambda one: (one.source, one.error)):
         yield fill(f"Source: {source}. Known error: {error or 'not known'}.", _WIDTH)
         yield "\n".join(map(_formula, members))
 
 
 def _formula(one: Formula) -> str:
-    """Return a name and its expression, on a line of its own where one line is too short."""
+    """Return a name and its expression, on two lines if one is too short."""
     line = f"- {one.name}: `{one.expression}`"
     if len(line) <= _WIDTH:
         return line
-    # No line begins with an operator, since Markdown would take `*` as the mark of a list.
+    # Markdown would read a line that begins with `*` as an item of a list.
     tied = re.sub(r" ([-+*/]+ )", "\0\\1", f"`{one.expression}`")
     return "\n".join(
         [_item(f"{one.name}:"), indent(fill(tied, _WIDTH - 2), "  ").replace("\0", " ")]
@@ -119,23 +118,14 @@ def _subject(module: ModuleType) -> Subject:
 
 
 def _declared(module: ModuleType) -> Iterator[Formula]:
-    """Yield the formulas that a module assigns to names of its own, not those that it imports."""
-    for node in ast.parse(inspect.getsource(module)).body:
-        targets: list[ast.expr] = []
-        if isinstance(node, ast.Assign):
-            targets = node.targets
-        elif isinstance(node, ast.AnnAssign):
-            targets = [node.target]
-        for target in targets:
-            if isinstance(target, ast.Name):
-                yield from _formulas_in(getattr(module, target.id, None))
+    """Yield the formulas of constants that a module assigns; it may import others."""
+    for name in re.findall(r"^(\w+)(?:: .+)? = ", inspect.getsource(module), re.MULTILINE):
+        yield from _formulas_in(getattr(module, name, None))
 
 
 def _formulas_in(value: object) -> Iterator[Formula]:
     if isinstance(value, Formula):
         yield value
-    elif isinstance(value, dict):
-        yield from _formulas_in(tuple(value.values()))
-    elif isinstance(value, tuple | list):
-        for item in value:
+    elif isinstance(value, dict | tuple | list):
+        for item in value.values() if isinstance(value, dict) else value:
             yield from _formulas_in(item)

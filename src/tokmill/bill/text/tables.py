@@ -1,4 +1,4 @@
-"""Tables of a bill for the terminal, and its formulas line by line."""
+"""Tables of amounts and of text for the terminal, and formulas line by line."""
 
 from __future__ import annotations
 
@@ -20,29 +20,37 @@ if TYPE_CHECKING:
 
 
 _BOUNDS = ("low", "expected", "high")
+_MOMENTS = {
+    "end of forward": "end of the forward pass",
+    "start of backward": "start of the backward pass",
+    "end of backward": "end of the backward pass",
+    "optimizer's step": "optimizer step",
+}
+"""Longer names of moments."""
 _FINER = 4
-"""A table uses a unit from four of it on; otherwise its small lines would all be 0.01."""
+"""A table uses GiB only from 4 GiB on, and so on: small lines would all be 0.01 otherwise."""
+
+
+def moment(bill: Bill) -> str:
+    """Return the moment in a bill's title, which follows the place."""
+    name = bill.title.partition(": ")[2]
+    return _MOMENTS.get(name, name)
 
 
 def bill_table(bill: Bill, *, binary: bool) -> Table:
-    """Return a bill as a table: one line per amount, in the unit of the total, then the total.
+    """Return a bill as a table: a row for each amount, and the total, all in one unit.
 
-    `binary`: units of 1,024 (memory), else of 1,000 (disk). An amount whose bounds equal it is one
-    number.
+    `binary`: units of 1,024 (memory), else of 1,000 (disk). Bounds that equal the amount are left
+    out.
     """
     divisor, unit, digits = scale(bill.high_bytes / _FINER, binary=binary)
     is_sure = bill.low_bytes == bill.high_bytes
     table = _table(f"{bill.title}, {unit}", ("",) if is_sure else _BOUNDS)
 
-    def row(name: str, what: Line | Bill, style: str = "") -> None:
-        expected = _amount(what.n_bytes, divisor, digits)
-        if is_sure:
-            cells = [expected]
-        elif what.low_bytes == what.high_bytes:
-            cells = ["", expected, ""]
-        else:
-            low, high = (_amount(n, divisor, digits) for n in (what.low_bytes, what.high_bytes))
-            cells = [low, expected, high]
+    def row(name: str, amount: Line | Bill, style: str = "") -> None:
+        cells = _cells(amount, divisor, digits)
+        if amount.low_bytes == amount.high_bytes:
+            cells = cells[1:2] if is_sure else ["", cells[1], ""]
         table.add_row(indented(name), *cells, style=style)
 
     for line in bill.lines:
@@ -52,7 +60,7 @@ def bill_table(bill: Bill, *, binary: bool) -> Table:
 
 
 def amounts_table(title: str, lines: Sequence[Line], *, binary: bool) -> Table:
-    """Return a table of amounts that have no total, such as alternatives."""
+    """Return a table of amounts without a total, such as alternatives."""
     divisor, unit, digits = scale(max((line.n_bytes for line in lines), default=0), binary=binary)
     table = _table(f"{title}, {unit}", ("",))
     for line in lines:
@@ -68,7 +76,10 @@ def rows_table(
     *,
     words: Collection[str] = (),
 ) -> Table:
-    """Return a table of names and texts; columns in `words` hold words, the others figures."""
+    """Return a table of names and texts.
+
+    Columns whose headings are in `words` hold text, which may wrap; the others hold numbers.
+    """
     table = _table(title, headings, words)
     for name, *texts in rows:
         table.add_row(indented(name), *map(one_line, texts))
@@ -76,39 +87,36 @@ def rows_table(
 
 
 def totals_table(title: str, bills: Sequence[tuple[str, Bill]]) -> Table:
-    """Return the totals of named bills of one place, in one unit."""
+    """Return a table of the totals of named bills, in one unit."""
     most = max(bill.high_bytes for _, bill in bills)
     divisor, unit, digits = scale(most / _FINER, binary=True)
-    rows = []
-    for name, bill in bills:
-        bounds = (bill.low_bytes, bill.n_bytes, bill.high_bytes)
-        rows.append((name, *(_amount(n, divisor, digits) for n in bounds)))
+    rows = [(name, *_cells(bill, divisor, digits)) for name, bill in bills]
     return rows_table(f"{title}, {unit}", _BOUNDS, rows)
 
 
 def bill_view(
-    bill: Bill, *, told: set[str] | None, binary: bool = True
+    bill: Bill, *, shown: set[str] | None, binary: bool = True
 ) -> Iterator[RenderableType]:
-    """Yield an empty line and a bill: its table, costs not included, its formulas."""
+    """Yield an empty line, the table of a bill, costs that it leaves out, and formulas."""
     yield Text("")
     yield bill_table(bill, binary=binary)
     if bill.leaves_out:
         yield indented(f"not included: {'; '.join(bill.leaves_out)}", "dim")
-    if told is not None:
-        yield from explanation(bill.lines, told)
+    if shown is not None:
+        yield from explanation(bill.lines, shown)
 
 
-def explanation(lines: Iterable[Line], told: set[str]) -> Iterator[RenderableType]:
+def explanation(lines: Iterable[Line], shown: set[str]) -> Iterator[RenderableType]:
     """Yield the formula of each amount, the values of its symbols, its note, source and error.
 
-    Formulas in `told` were shown before and are skipped; formulas shown now are added to it.
+    Formulas in `shown` are skipped; the others are added to it.
     """
     for line in lines:
         symbols = ", ".join(f"{name} = {value:,}" for name, value in line.symbols.items())
         head = f"{line.name} = {line.formula}"
-        if f"{head}: {symbols}" in told:
+        if f"{head}: {symbols}" in shown:
             continue
-        told.add(f"{head}: {symbols}")
+        shown.add(f"{head}: {symbols}")
         yield indented(head)
         sources = {"source": line.source, "known error": line.error}
         known = "; ".join(f"{what}: {text}" for what, text in sources.items() if text)
@@ -117,7 +125,7 @@ def explanation(lines: Iterable[Line], told: set[str]) -> Iterator[RenderableTyp
 
 
 def labelled(rows: Iterable[tuple[str, str, str]]) -> Table:
-    """Return (label, text, style) rows: the texts in a column of their own, wrapped inside it."""
+    """Return (label, text, style) rows as two columns; long texts wrap inside the second."""
     table = Table.grid(padding=(0, 2, 0, 0), pad_edge=False)
     table.add_column(style="bold", no_wrap=True)
     table.add_column(overflow="fold")
@@ -127,12 +135,12 @@ def labelled(rows: Iterable[tuple[str, str, str]]) -> Table:
 
 
 def indented(text: str, style: str = "", *, by: int = 2) -> Padding:
-    """Return an indented text; lines that it is wrapped into are indented too."""
+    """Return an indented text; if it wraps, all of its lines are indented."""
     return Padding(one_line(text, style), (0, 0, 0, by))
 
 
 def one_line(text: str, style: str = "") -> Text:
-    """Return text without line breaks, whatever names are in it."""
+    """Return text whose line breaks and control characters are escaped."""
     return Text(printable(text), style=style)
 
 
@@ -146,8 +154,13 @@ def _table(title: str, headings: Sequence[str], words: Collection[str] = ()) -> 
     return table
 
 
+def _cells(amount: Line | Bill, divisor: float, digits: int) -> list[str]:
+    bounds = (amount.low_bytes, amount.n_bytes, amount.high_bytes)
+    return [_amount(n, divisor, digits) for n in bounds]
+
+
 def _amount(n_bytes: int, divisor: float, digits: int) -> str:
-    """Return an amount in the unit of the table; a small one is never shown as 0."""
+    """Return an amount in the unit of the table; an amount above 0 is never shown as 0."""
     least = 10**-digits
     if 0 < n_bytes / divisor < least / 2:
         return f"< {least:.{digits}f}"

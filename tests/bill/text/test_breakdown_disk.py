@@ -8,11 +8,11 @@ from dataclasses import replace
 from tests.bill.text.printed import FOUND, PLANNED, bill, printed
 from tokmill.bill.disk_files import Share
 from tokmill.bill.on_disk import OnDisk
-from tokmill.bill.text.disk import disk_tables, lengths_table
+from tokmill.bill.text.breakdown import disk_tables, lengths_table
 
 
-def text(disk: OnDisk | None, *, told: set[str] | None = None) -> str:
-    return printed(disk_tables(bill(disk, precision="fp32"), told=told))
+def text(disk: OnDisk | None, *, shown: set[str] | None = None) -> str:
+    return printed(disk_tables(bill(disk, precision="fp32"), shown=shown))
 
 
 def test_many_sources_are_not_all_shown():
@@ -23,7 +23,7 @@ def test_many_sources_are_not_all_shown():
     assert "and 2 more" in shown
 
 
-def test_ratios_are_those_that_can_be_told():
+def test_only_known_ratios_are_shown():
     shown = text(replace(PLANNED, found=FOUND))
     assert re.search(r"^  bytes per token +2\.005 \(uint16\)$", shown, re.MULTILINE)
     assert re.search(r"^  size relative to the text +200\.5% of 10 MB$", shown, re.MULTILINE)
@@ -37,14 +37,14 @@ def test_without_a_dataset_there_are_checkpoints_alone():
     assert "choices" not in shown
 
 
-def test_formulas_of_amounts_and_choices_are_told_once():
-    told: set[str] = set()
-    assert "q * T + 1024 * files" in text(PLANNED, told=told)
-    assert "q * T" not in text(PLANNED, told=told)
+def test_formulas_of_amounts_and_choices_are_shown_once():
+    shown: set[str] = set()
+    assert "q * T + 1024 * files" in text(PLANNED, shown=shown)
+    assert "q * T" not in text(PLANNED, shown=shown)
 
 
 def length_lines(histogram: list[int], context: int) -> list[list[str]]:
-    shown = printed([lengths_table(histogram, context, what="documents")])
+    shown = printed([lengths_table(histogram, context, "documents")])
     return [line.split() for line in shown.splitlines()]
 
 
