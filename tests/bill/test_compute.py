@@ -118,6 +118,8 @@ def test_a_dataset_smaller_than_a_step_is_said():
     found = compute(a_model(UP), TrainingSettings(micro_batch=99, sequence=100), a_dataset(1000))
     assert found.steps_per_epoch == 0
     assert "the dataset is smaller than a step of 99 sequences" in found.notes
+    one = compute(a_model(UP), TrainingSettings(sequence=2000), a_dataset(1000))
+    assert "the dataset is smaller than a step of 1 sequence" in one.notes
 
 
 def test_time_is_executed_operations_at_the_share_of_the_peak():

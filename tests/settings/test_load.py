@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tokmill.errors import UsageError
-from tokmill.settings.load import config_from_arguments
+from tokmill.settings.load import config_from_arguments, read_toml
 from tokmill.settings.schema import (
     PRETRAIN_SECTIONS,
     SFT_SECTIONS,
@@ -71,3 +71,14 @@ def test_a_wrong_argument_is_named_as_it_was_written(arguments: dict[str, object
     with pytest.raises(UsageError) as caught:
         config_from_arguments(PRETRAIN_SECTIONS, arguments)
     assert str(caught.value).startswith(expected)
+
+
+def test_a_configuration_without_an_end_is_refused_by_its_size():
+    with pytest.raises(UsageError, match=r"^/dev/zero: expected settings in TOML, found more"):
+        read_toml(Path("/dev/zero"))
+
+
+def test_a_configuration_that_is_nested_too_deeply_is_one_line(tmp_path: Path):
+    (tmp_path / "deep.toml").write_text("a = " + "[" * 100_000)
+    with pytest.raises(UsageError, match=r"not valid TOML"):
+        read_toml(tmp_path / "deep.toml")

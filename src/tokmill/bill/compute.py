@@ -16,6 +16,7 @@ from tokmill.bill.states.parallel import data_parallel
 from tokmill.bill.states.precision import scheme_of
 from tokmill.bill.throughput import step_time
 from tokmill.settings.training import TrainingSettings
+from tokmill.words.plural import plural
 
 CHINCHILLA_TOKENS = 20
 """Tokens a parameter of a compute-optimal run (Hoffmann et al. 2022, table A3: 18 to 22)."""
@@ -111,7 +112,8 @@ def compute(
     seconds, notes = _seconds(executed, trained, step_sequences * sequence, model, training, gpu)
     hours = None if seconds is None else seconds * training.gpus / 3600
     if per_epoch == 0:
-        notes = (*notes, f"the dataset is smaller than a step of {step_sequences:,} sequences")
+        step = plural(step_sequences, "sequence")
+        notes = (*notes, f"the dataset is smaller than a step of {step}")
     return Compute(
         tokens=dataset.train_tokens,
         trained_tokens=trained,

@@ -69,7 +69,8 @@ _LEAST_WIDTH = 40
 
 def _has_width() -> bool:
     """Return whether standard output is a terminal, or COLUMNS names the width of one."""
-    return sys.stdout.isatty() or "COLUMNS" in os.environ
+    is_terminal = sys.stdout is not None and sys.stdout.isatty()  # None: a closed descriptor
+    return is_terminal or "COLUMNS" in os.environ
 
 
 def print_tables(tables: Iterable[RenderableType]) -> None:

@@ -23,6 +23,9 @@ from tokmill.settings.names import option_name, other_names, variable, variable_
 from tokmill.settings.quantity import parse_quantity
 from tokmill.settings.schema import Config
 
+MOST_BYTES = 4 << 20
+"""A configuration is some kB; what is larger is another file, or a device without an end."""
+
 
 def read_toml(path: Path) -> dict[str, Any]:
     """Read a TOML file into nested dicts.
@@ -32,13 +35,16 @@ def read_toml(path: Path) -> dict[str, Any]:
     """
     try:
         with path.open("rb") as file:
-            return tomllib.load(file)
+            content = file.read(MOST_BYTES + 1)
+        if len(content) <= MOST_BYTES:
+            return tomllib.loads(content.decode())
     except FileNotFoundError:
         raise UsageError(f"{path}: no such configuration file") from None
     except OSError as error:
         raise UsageError(f"{path}: cannot be read: {error.strerror}") from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:
         raise UsageError(f"{path}: not valid TOML: {error}") from None
+    raise UsageError(f"{path}: expected settings in TOML, found more than {MOST_BYTES >> 20} MiB")
 
 
 def file_values(path: Path | None) -> dict[str, dict[str, Any]]:

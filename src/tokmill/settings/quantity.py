@@ -50,7 +50,8 @@ _AMOUNT = re.compile(r"(\d{1,30})(?:\.(\d{1,30}))?\s*([A-Za-z/]*)")
 def parse_quantity(text: str, unit: str, where: str) -> int:
     """Return a whole number from text such as `8 MiB`, `32k` or `4096`; computed without rounding.
 
-    A part of a byte or token that is left over is dropped: 1.5 B is 1.
+    A part of a byte or token that is left over is dropped: 1.5 B is 1. A number without a unit must
+    be whole: 1.5 alone has probably lost its unit.
 
     Args:
         text: a number and what follows it, in any case.
@@ -63,8 +64,8 @@ def parse_quantity(text: str, unit: str, where: str) -> int:
     known = UNITS[unit]
     match = _AMOUNT.fullmatch(text.strip())
     factor = None if match is None else {"": 1, **known.factors}.get(match[3].lower())
-    if match is None or factor is None:
+    decimals = "" if match is None else match[2] or ""
+    if match is None or factor is None or (not match[3] and decimals.strip("0")):
         raise UsageError(f"{where}: expected {known.expected}, found {text!r}")
-    decimals = match[2] or ""
     divisor: int = 10 ** len(decimals)
     return int(match[1] + decimals) * factor // divisor

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -103,3 +106,14 @@ def test_a_model_that_the_hub_does_not_give_is_one_line_with_near_names() -> Non
 def test_a_copy_of_a_built_in_model_under_another_organisation_is_looked_up() -> None:
     with pytest.raises(UsageError, match=r"^model anyone/gpt2: .*near: gpt2, .*; the Hub: "):
         named_config("anyone/gpt2")
+
+
+def test_a_network_that_does_not_answer_is_asked_once(tmp_path: Path) -> None:
+    pytest.importorskip("huggingface_hub")
+    variables = {"HF_ENDPOINT": "http://127.0.0.1:9", "HF_HOME": str(tmp_path), "NO_PROXY": "*"}
+    words = [sys.executable, "-m", "tokmill", "memory", "--model", "org/none"]
+    environment = {**os.environ, **variables, "HF_HUB_OFFLINE": ""}
+    done = subprocess.run(words, env=environment, capture_output=True, text=True)
+    assert done.returncode == 2
+    assert len(done.stderr.splitlines()) == 1, done.stderr  # no line for each retry
+    assert "refused" in done.stderr

@@ -170,7 +170,9 @@ def test_a_head_is_tied_where_the_outer_configuration_says_so() -> None:
 @pytest.mark.parametrize(
     ("config", "message"),
     [
-        ({}, "cannot count the parameters of neither model_type nor architectures; known: plain"),
+        ({}, "no model_type, no architectures; known: plain"),
+        ({"model_type": "a\nb"}, r"cannot count the parameters of a\\nb; known"),
+        ({"model_type": "a" * 900}, f"cannot count the parameters of {'a' * 80}; known"),
         ({"model_type": "mamba"}, "cannot count the parameters of mamba; known: .*: --family with"),
         ({"architectures": ["MambaModel"]}, "cannot count the parameters of MambaModel; known"),
         ({"model_type": 3}, "model_type and architectures: expected a string and a list"),

@@ -73,6 +73,7 @@ def _file() -> dict[str, dict[str, Any]]:
 
 CONFIG_FILE = "config.json"
 SUFFIX = ".safetensors"
+HUB_SECONDS = 5.0
 MOST_BYTES = 16 << 20
 """A configuration is some kB; what is larger is another file."""
 
@@ -165,17 +166,38 @@ def _from_hub(name: str) -> Path | None:
     if name.count("/") != 1:
         raise UsageError(f"{unknown}; a name on the Hub is organisation/model")
     try:
-        from huggingface_hub import hf_hub_download
         from huggingface_hub.errors import EntryNotFoundError, LocalEntryNotFoundError
     except ImportError as error:
         raise UsageError(f"{unknown}; for the Hub: pip install 'tokmill[hub]'") from error
     try:
-        return Path(hf_hub_download(name, CONFIG_FILE))
+        return _downloaded(name)
     except Exception as error:  # its errors have no common root: HTTP, offline, gated, bad names
         is_there = isinstance(error, EntryNotFoundError)
         if is_there and not isinstance(error, LocalEntryNotFoundError):
             return None
         raise UsageError(f"{unknown}; the Hub: {_one_line(error)}") from error
+
+
+def _downloaded(name: str) -> Path:
+    """Return the newest configuration of a model on the Hub, or the one in the Hub's cache.
+
+    Without a network the library would retry for 25 seconds; so one quick request is made first.
+    """
+    from huggingface_hub import (
+        get_hf_file_metadata,
+        hf_hub_download,
+        hf_hub_url,
+        try_to_load_from_cache,
+    )
+
+    try:
+        get_hf_file_metadata(hf_hub_url(name, CONFIG_FILE), timeout=HUB_SECONDS)
+    except Exception:  # see _from_hub
+        cached = try_to_load_from_cache(name, CONFIG_FILE)
+        if isinstance(cached, str):
+            return Path(cached)
+        raise
+    return Path(hf_hub_download(name, CONFIG_FILE))
 
 
 def _one_line(error: Exception) -> str:

@@ -14,6 +14,9 @@ from tokmill.bill.models.registry import family, family_name
 from tokmill.bill.models.shapeless import counted_model, stored_model
 from tokmill.errors import UsageError
 from tokmill.settings.model import FAMILIES, ModelSettings
+from tokmill.words.printable import printable
+
+MOST_SHOWN = 80
 
 OPTIONS = {
     "layers": "num_hidden_layers",
@@ -117,9 +120,10 @@ def _family_of(config: Mapping[str, Any], where: str) -> Family:
     if name := _family_name(config, where):
         return family(name)
     kind, architectures = _named(config)
-    found = kind or ", ".join(map(str, architectures)) or "neither model_type nor architectures"
+    kind = printable(kind or ", ".join(map(str, architectures)))[:MOST_SHOWN]
+    wrong = f"cannot count the parameters of {kind}" if kind else "no model_type, no architectures"
     raise UsageError(
-        f"{where}: cannot count the parameters of {found}; known: {', '.join(FAMILIES)}; give a "
+        f"{where}: {wrong}; known: {', '.join(FAMILIES)}; give a "
         "similar model by numbers: --family with --layers, --hidden, --heads, --kv-heads, "
         "--head-dim, --ffn, --vocabulary"
     )

@@ -3,28 +3,38 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
 from tokmill.errors import UsageError
+
+MOST_BYTES = 4 << 20
+"""A settings file is some kB; what is larger is another file, or a device without an end."""
+MOST_SHOWN = 80
 
 
 def parse_file(path: Path) -> Mapping[str, Any]:
     """Read a JSON or YAML file that holds an object.
 
     Raises:
-        UsageError: the file is missing, unreadable, neither JSON nor YAML, not an object, or has a
-            key twice.
+        UsageError: the file is missing, unreadable, too large, neither JSON nor YAML, not an
+            object, or has a key twice.
     """
     try:
-        text = path.read_bytes().decode("utf-8-sig")
+        with path.open("rb") as file:
+            content = file.read(MOST_BYTES + 1)
+        text = content.decode("utf-8-sig")
     except FileNotFoundError:
         raise UsageError(f"{path}: no such settings file") from None
     except OSError as error:
         raise UsageError(f"{path}: cannot be read: {error.strerror}") from None
     except UnicodeDecodeError:
         raise UsageError(f"{path}: expected JSON or YAML in UTF-8, found other bytes") from None
+    if len(content) > MOST_BYTES:
+        raise UsageError(
+            f"{path}: expected a settings file, found more than {MOST_BYTES >> 20} MiB"
+        )
     try:
         value = _from_json(text) if path.suffix == ".json" else _from_yaml(text)
     except (ValueError, RecursionError) as error:
@@ -47,9 +57,10 @@ def check_keys(table: Mapping[Any, Any], where: str) -> Mapping[str, Any]:
 
 
 def shown_value(value: Any) -> str:
-    """Return a value as JSON for messages; of a list or a table the kind alone."""
+    """Return a value as JSON for messages, not all of a long one; the kind of a list or a table."""
     is_plain = value is None or isinstance(value, str | int | float | bool)
-    return json.dumps(value) if is_plain else _kind(value)
+    shown = json.dumps(value) if is_plain else _kind(value)
+    return shown if len(shown) <= MOST_SHOWN else f"{shown[:MOST_SHOWN]}…"
 
 
 def _kind(value: Any) -> str:
@@ -58,15 +69,17 @@ def _kind(value: Any) -> str:
     return "a list" if isinstance(value, list) else f"a value of type {type(value).__name__}"
 
 
-def _check_unique(keys: list[Any]) -> None:
+def _check_unique(keys: Iterable[str]) -> None:
+    seen: set[str] = set()
     for key in keys:
-        if keys.count(key) > 1:
+        if key in seen:
             raise ValueError(f"key {key!r} occurs twice")
+        seen.add(key)
 
 
 def _from_json(text: str) -> Any:
     def unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-        _check_unique([key for key, _ in pairs])
+        _check_unique(key for key, _ in pairs)
         return dict(pairs)
 
     try:
@@ -83,7 +96,7 @@ def _from_yaml(text: str) -> Any:
 
         def construct_mapping(self, node: Any, deep: bool = False) -> dict[Any, Any]:
             merge = "tag:yaml.org,2002:merge"
-            _check_unique([key.value for key, _ in node.value if key.tag != merge])
+            _check_unique(str(key.value) for key, _ in node.value if key.tag != merge)
             found: dict[Any, Any] = super().construct_mapping(node, deep=deep)
             return found
 

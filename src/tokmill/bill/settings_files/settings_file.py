@@ -257,6 +257,14 @@ def _number(value: Any) -> float | None:
 
 
 def _changes(value: Any) -> bool:
-    if isinstance(value, Mapping):
-        return any(_changes(inner) for inner in value.values())
-    return value not in _OFF
+    """Return whether a value, or one inside it, is not off; aliases of YAML may form a circle."""
+    waiting, seen = [value], set[int]()
+    while waiting:
+        value = waiting.pop()
+        if not isinstance(value, Mapping):
+            if value not in _OFF:
+                return True
+        elif id(value) not in seen:
+            seen.add(id(value))
+            waiting += value.values()
+    return False
