@@ -278,7 +278,7 @@ def test_an_unknown_architecture_on_the_hub_is_counted_by_headers(
 
 
 def test_an_unknown_architecture_without_the_hub_is_one_line(hub: Any) -> None:
-    said = r"^model org/new: its architecture is not known, and its files cannot be read; the Hub: "
+    said = r"^model org/new: its architecture is unknown and its files cannot be read; the Hub: "
     with pytest.raises(UsageError, match=said) as error:
         load_model(ModelSettings(name="org/new"))
     assert "\n" not in str(error.value)

@@ -1,8 +1,8 @@
-"""GGUF files of llama.cpp: bytes of a weight in each type of block, and the type of each tensor.
+"""GGUF files of llama.cpp: bytes per weight in each block type, and the type of each tensor.
 
-A file is named after its usual type. llama-quantize gives some tensors a better one, by their use
-and by their layer (src/llama-quant.cpp at 007dbbf, without an importance matrix); embedding and
-head are quantized too, while norms, biases, routers and learned positions stay fp32.
+A file is named after the type of most tensors. llama-quantize gives some tensors a larger type, by
+use and layer (src/llama-quant.cpp at 007dbbf, without an importance matrix). Embedding and head are
+quantized too; norms, biases, routers and learned positions stay in fp32.
 """
 
 from __future__ import annotations
@@ -17,26 +17,26 @@ BLOCKS = {
     "q2_k": (256, 84), "q3_k": (256, 110), "q4_k": (256, 144), "q5_k": (256, 176),
     "q6_k": (256, 210),
 }  # fmt: skip
-"""Weights and bytes of a block, scales included (ggml/src/ggml-common.h)."""
+"""Weights and bytes of a block, with its scales (ggml/src/ggml-common.h)."""
 
 UNEVEN = {"q2_k": "q4_0", "q3_k": "q4_0", "q4_k": "q5_0", "q5_k": "q5_1", "q6_k": "q8_0"}
-"""The type of a matrix whose rows are no multiple of 256."""
+"""The type of a matrix whose rows are not a multiple of 256 weights."""
 
 FILES = {
     "q4_0": "q4_0", "q4_1": "q4_1", "q5_0": "q5_0", "q5_1": "q5_1", "q8_0": "q8_0",
     "q2_k": "q2_k", "q3_k_m": "q3_k", "q4_k_s": "q4_k", "q4_k_m": "q4_k", "q5_k_s": "q5_k",
     "q5_k_m": "q5_k", "q6_k": "q6_k",
 }  # fmt: skip
-"""Names of files, and their usual type."""
+"""Names of files, and the type of most of their tensors."""
 
 _VALUES = ("v_proj", "qkv_proj", "query_key_value", "c_attn", "W_pack", "kv_b_proj")
-"""Matrices of values, alone or with queries and keys."""
+"""Ends of names of matrices that make values, or values and more."""
 _EIGHT_EXPERTS = 8
-"""llama.cpp has rules of its own for models of 8 experts."""
+"""llama.cpp has special rules for models with 8 experts."""
 
 
 def gguf_bytes(file: str, tensor: Tensor, model: Model) -> float:
-    """Return the bytes of an element of a tensor in a file, the mean over its layers."""
+    """Return the bytes per element of a tensor in a file, averaged over its layers."""
     is_positions = tensor.kind == "embedding" and tensor.split != "vocabulary"
     is_vector = tensor.kind == "vector" or (tensor.kind == "experts" and not tensor.n_in)
     if is_vector or tensor.module == "router" or is_positions:
@@ -52,7 +52,7 @@ def gguf_bytes(file: str, tensor: Tensor, model: Model) -> float:
 
 
 class Rules(NamedTuple):
-    """What decides the types of a file's tensors: its name, and the shape of the model."""
+    """The name of a file and the model's shape: they decide the types of its tensors."""
 
     file: str
     layers: int
@@ -66,7 +66,7 @@ def _mean_bytes(rules: Rules, use: str, row: int, layers: tuple[int, ...]) -> fl
 
 
 def _row(tensor: Tensor) -> int:
-    """Return the weights that lie in a row, which blocks divide."""
+    """Return the weights in a row; blocks split rows."""
     return tensor.n_out if tensor.kind == "embedding" else tensor.n_in
 
 
@@ -101,7 +101,7 @@ def _use(tensor: Tensor, model: Model) -> str:
 
 
 def _by_use(rules: Rules, use: str, layer: int) -> str:
-    """Return the type that a file's rule gives a tensor, '' for the usual one."""
+    """Return the type by the rules of a file, '' for the usual one."""
     n, eighth = rules.layers, rules.layers // 8
     more = layer < eighth or layer >= 7 * n // 8 or (layer - eighth) % 3 == 2
     match rules.file, use:

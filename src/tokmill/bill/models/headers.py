@@ -1,7 +1,7 @@
-"""Headers of safetensors files: name, shape and bytes of every tensor, of no architecture.
+"""Headers of safetensors files: name, type, shape and bytes of every tensor.
 
-A file is the length of its header (8 bytes, little-endian), the header (JSON), and the tensors:
-only the first two are read.
+A file is the length of its header (8 bytes, little-endian), the header (JSON), and the tensors,
+which are not read.
 """
 
 from __future__ import annotations
@@ -18,16 +18,16 @@ from tokmill.errors import StorageError, UsageError
 
 LENGTH_BYTES = 8
 MOST_HEADER_BYTES = 100_000_000
-"""Longest header that the safetensors library reads."""
+"""The safetensors library reads no longer header."""
 INDEX_FILE = "model.safetensors.index.json"
 ONE_FILE = "model.safetensors"
 TOTAL = "parameters"
-"""The one tensor of a model of which only totals are known."""
+"""Name of the only tensor of a model whose totals alone are known."""
 
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """A tensor of a file: `n_bytes` as stored, `dtype` as safetensors names it (BF16, I32, …)."""
+    """A tensor in a file; `dtype` is the name in safetensors (BF16, I32, …)."""
 
     name: str
     dtype: str
@@ -36,15 +36,15 @@ class Entry:
 
     @property
     def size(self) -> int:
-        """Elements."""
+        """Number of elements."""
         return math.prod(self.shape)
 
 
 def read_entries(path: Path) -> list[Entry]:
-    """Return the tensors of a safetensors file, or of all that belong to a directory's model.
+    """Return the tensors of a safetensors file, or of the model in a directory.
 
-    Those of an index are read; without any of its files its totals are one tensor. Without an index
-    it is model.safetensors, or every safetensors file. [] if there is none.
+    A directory has an index of its files, else model.safetensors, else any safetensors files; []
+    without any of them. If all files of an index are missing, its totals are one tensor.
 
     Raises:
         UsageError: a file is damaged or missing.
@@ -60,7 +60,7 @@ def read_entries(path: Path) -> list[Entry]:
 
 
 def _indexed(index: Path) -> list[Entry]:
-    """Return the tensors of the files that an index names, or its totals if none is there."""
+    """Return the tensors of the files in an index, or its totals if all files are missing."""
     try:
         found = json.loads(index.read_bytes())
         totals = found.get("metadata", {})
@@ -77,7 +77,7 @@ def _indexed(index: Path) -> list[Entry]:
 
 
 def hub_entries(name: str) -> list[Entry]:
-    """Return the tensors of a model on the Hub, from its files' headers alone (HTTP ranges).
+    """Return the tensors of a model on the Hub. Reads the headers of its files (HTTP ranges).
 
     Raises:
         Exception: any error of huggingface_hub.
@@ -114,17 +114,17 @@ def _entry(path: Path, name: str, found: Mapping[str, Any], data_bytes: int) -> 
     try:
         start, stop = found["data_offsets"]
         entry = Entry(name, str(found["dtype"]), tuple(found["shape"]), stop - start)
-        whole = all(type(n) is int and n >= 0 for n in (*entry.shape, start, entry.n_bytes))
-        whole = whole and entry.size * _bits(entry.dtype) == 8 * entry.n_bytes
+        valid = all(type(n) is int and n >= 0 for n in (*entry.shape, start, entry.n_bytes))
+        valid = valid and entry.size * _bits(entry.dtype) == 8 * entry.n_bytes
     except (KeyError, TypeError, ValueError):
-        whole = False
-    if not whole or stop > data_bytes:
+        valid = False
+    if not valid or stop > data_bytes:
         raise _damaged(path, f"tensor {name!r} with {str(found)[:80]} in {data_bytes:,} B")
     return entry
 
 
 def _bits(dtype: str) -> int:
-    """Return the bits of an element: those in its name (F8_E4M3, BF16), or a byte (BOOL)."""
+    """Return the bits per element: the number in the name (BF16, F8_E4M3), else 8 (BOOL)."""
     digits = re.search(r"\d+", dtype)
     return int(digits[0]) if digits else 8
 

@@ -1,7 +1,7 @@
-"""The configuration that a name stands for: a file, a built-in model, or one on the Hub.
+"""The configuration of a model by its name: a file, a built-in model, or a model on the Hub.
 
-known.json holds the built-in ones: what decides tensors, windows and positions, as in the
-config.json of each model on the Hub.
+known.json holds the built-in models: of each config.json on the Hub, the keys that decide tensors,
+windows and positions.
 """
 
 from __future__ import annotations
@@ -17,7 +17,12 @@ from tokmill.bill.models.headers import INDEX_FILE, Entry, hub_entries, read_ent
 from tokmill.errors import StorageError, UsageError
 
 SAME_TENSORS = re.compile(r"(instruct|chat|base|it|pt|hf)+$")
-"""Ends of names of models that differ from the one before them in the values of tensors only."""
+"""Ends of names that change the values of tensors only: gemma-2b-it has the shape of gemma-2b."""
+CONFIG_FILE = "config.json"
+SUFFIX = ".safetensors"
+HUB_SECONDS = 5.0
+MOST_BYTES = 16 << 20
+"""A configuration has some kB; a larger file is something else."""
 
 
 def known_models() -> tuple[str, ...]:
@@ -26,28 +31,22 @@ def known_models() -> tuple[str, ...]:
 
 
 def known_config(name: str) -> tuple[str, dict[str, Any]] | None:
-    """Return the built-in name that a name means, and its configuration; None if there is none.
+    """Return the built-in name that matches a name, and its configuration; None for no match.
 
-    Case, separators and an ending as -Instruct do not matter. `organisation/model` is built in only
-    if the organisation is the one that published the model: others may have changed its shape.
+    Case, separators and an end such as -Instruct do not matter. `organisation/model` matches only
+    if the organisation published the model: others may have changed its shape.
     """
-    plain = _plain(name)
-    by_plain = _by_plain()
+    plain, by_plain, known = _plain(name), _by_plain(), _file()
     found = by_plain.get(plain) or by_plain.get(SAME_TENSORS.sub("", plain))
-    organisation = name.rstrip("/").rpartition("/")[0].lower()
-    if found is None or (organisation and organisation not in _owners(found)):
+    if found is None:
         return None
-    return found, _file()["models"][found]
-
-
-def _owners(name: str) -> list[str]:
-    """Return the organisations on the Hub that published a built-in model."""
-    owners = _file()["owners"]
-    return next(owners[start] for start in owners if name.startswith(start))
+    organisation = name.rstrip("/").rpartition("/")[0].lower()
+    owners = next(known["owners"][start] for start in known["owners"] if found.startswith(start))
+    return None if organisation and organisation not in owners else (found, known["models"][found])
 
 
 def near_models(name: str) -> tuple[str, ...]:
-    """Return the three built-in names that look most like a name."""
+    """Return the three most similar built-in names."""
     by_plain = _by_plain()
     near = difflib.get_close_matches(_plain(name), by_plain, n=3, cutoff=0.0)
     return tuple(dict.fromkeys(by_plain[plain] for plain in near))
@@ -55,7 +54,7 @@ def near_models(name: str) -> tuple[str, ...]:
 
 @cache
 def _by_plain() -> dict[str, str]:
-    """Return the built-in name of each name without its separators."""
+    """Return built-in names by their names without separators."""
     found = {_plain(name): name for name in _file()["models"]}
     return found | {_plain(other): name for other, name in _file()["also"].items()}
 
@@ -71,22 +70,15 @@ def _file() -> dict[str, dict[str, Any]]:
     return loaded
 
 
-CONFIG_FILE = "config.json"
-SUFFIX = ".safetensors"
-HUB_SECONDS = 5.0
-MOST_BYTES = 16 << 20
-"""A configuration is some kB; what is larger is another file."""
-
-
 def named_config(name: str) -> tuple[dict[str, Any], str, str]:
-    """Return the configuration, the model's name, and where it was found.
+    """Return the configuration of a model, its name, and the place for messages.
 
-    A path wins over a built-in name, a built-in name over one on the Hub. The configuration is
-    empty where there are safetensors files without one.
+    A path is tried first, then built-in names, then the Hub. The configuration is empty if there
+    are only safetensors files.
 
     Raises:
-        UsageError: there is none of that name, or it is no JSON object.
-        StorageError: it cannot be read.
+        UsageError: nothing has this name, or the configuration is not a JSON object.
+        StorageError: a file cannot be read.
     """
     path = _path_of(name)
     if path is not None and (path.suffix == SUFFIX or _has_tensors(path)):
@@ -103,10 +95,10 @@ def named_config(name: str) -> tuple[dict[str, Any], str, str]:
 
 
 def tensors_of(name: str) -> list[Entry]:
-    """Return the tensors of a model's safetensors files, [] if a path has none.
+    """Return the tensors in a model's safetensors files, [] if a path has no such file.
 
     Raises:
-        UsageError: a file is damaged, or the Hub does not give it.
+        UsageError: a file is damaged, or the Hub refuses it.
         StorageError: a file cannot be read.
     """
     path = _path_of(name)
@@ -114,9 +106,9 @@ def tensors_of(name: str) -> list[Entry]:
         return read_entries(path.parent if path.name == CONFIG_FILE else path)
     try:
         return hub_entries(name)
-    except Exception as error:  # its errors have no common root: HTTP, offline, gated, bad names
+    except Exception as error:  # they have no common base class: HTTP, offline, gated, bad names
         raise UsageError(
-            f"model {name}: its architecture is not known, and its files cannot be read; the Hub: "
+            f"model {name}: its architecture is unknown and its files cannot be read; the Hub: "
             f"{_one_line(error)}"
         ) from error
 
@@ -127,9 +119,9 @@ def _has_tensors(path: Path) -> bool:
 
 
 def _path_of(name: str) -> Path | None:
-    """Return the configuration that a path names, there or not; None if it names nothing.
+    """Return a file, a directory with only safetensors files, or config.json of another directory.
 
-    Without a configuration, the directory of safetensors files.
+    None if there is no such path.
     """
     try:
         path = Path(name).expanduser()
@@ -137,7 +129,7 @@ def _path_of(name: str) -> Path | None:
             return path if path.exists() else None
         config = path / CONFIG_FILE
         return config if config.is_file() or not _has_tensors(path) else path
-    except (OSError, RuntimeError) as error:  # RuntimeError: a home directory that is not known
+    except (OSError, RuntimeError) as error:  # RuntimeError: unknown home directory
         reason = getattr(error, "strerror", "") or error
         raise StorageError(f"{name[:80]}: cannot be read ({reason})") from error
 
@@ -171,9 +163,9 @@ def _from_hub(name: str) -> Path | None:
         raise UsageError(f"{unknown}; for the Hub: pip install 'tokmill[hub]'") from error
     try:
         return _downloaded(name)
-    except Exception as error:  # its errors have no common root: HTTP, offline, gated, bad names
-        is_there = isinstance(error, EntryNotFoundError)
-        if is_there and not isinstance(error, LocalEntryNotFoundError):
+    except Exception as error:  # as in tensors_of
+        # The model exists, without this file; LocalEntryNotFoundError, a subclass, means offline.
+        if isinstance(error, EntryNotFoundError) and not isinstance(error, LocalEntryNotFoundError):
             return None
         raise UsageError(f"{unknown}; the Hub: {_one_line(error)}") from error
 

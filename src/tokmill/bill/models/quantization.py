@@ -1,8 +1,7 @@
-"""Weights as a model's files store them, by `quantization_config` of its config.json.
+"""Weights as stored in a model's files, by `quantization_config` of its config.json.
 
-AWQ, GPTQ, AutoRound, bitsandbytes, mxfp4, fp8 and compressed-tensors; scales and zeros are counted
-as these tools lay them out. What a method leaves alone (embedding, head, routers, modules that the
-configuration names) stays in 16 bit.
+Methods: AWQ, GPTQ, AutoRound, bitsandbytes, mxfp4, fp8 and compressed-tensors, with their scales
+and zeros. Other tensors (embedding, head, routers, modules excluded by name) stay in 16 bit.
 """
 
 from __future__ import annotations
@@ -26,18 +25,18 @@ _BOUNDARY = r"(?:(?<=\.)|(?=\.|$))"
 
 @dataclass(frozen=True, slots=True)
 class Method:
-    """How a method stores a matrix: bytes of an element, and whether the head is one of them."""
+    """How a method stores a matrix."""
 
     stored: Stored
-    element: Callable[[Tensor], float]
-    head: bool = False
+    element: Callable[[Tensor], float]  # bytes per element
+    head: bool = False  # the head is quantized too
     experts_only: bool = False
 
 
 def as_stored(model: Model, config: Mapping[str, Any], where: str) -> Model:
-    """Return the model with the bytes of its weights as its quantization_config says.
+    """Return the model with the weights of its quantization_config.
 
-    A method that is not known leaves the model as it is, with a warning.
+    An unknown method leaves the model unchanged and adds a warning.
 
     Raises:
         UsageError: a value of the configuration is wrong.
@@ -90,50 +89,46 @@ def _stored(tensor: Tensor, method: Method, skipped: list[re.Pattern[str]]) -> T
 
 
 def _pattern(name: str) -> str:
-    """Return a pattern for a name that is not converted: its start, its end, or an expression.
+    """Return the pattern of names that stay in 16 bit, as in transformers' should_convert_module.
 
-    As transformers reads them (quantizers_utils.should_convert_module); `re:` is
-    compressed-tensors' mark of an expression.
+    A name matches the start or the end of a module's name. After `re:` (compressed-tensors) comes a
+    regular expression.
     """
     if name.startswith("re:"):
         return f"^(?:{name[3:]})"
     return rf"^(?:{name}){_BOUNDARY}|(?:^|\.){re.escape(name)}$"
 
 
-def _grouped(bits: int, size: int, *, zeros: bool) -> Callable[[Tensor], float]:
-    """Return the bytes of groups of `size` with a 16-bit scale; -1 is a group for a row."""
-    _check(bits in BITS and (size == -1 or _is_count(size)), f"bits {bits}, group_size {size}")
+def _grouped(
+    method: str, kind: str, bits: int, size: int, *, zeros: bool = True, head: bool = False
+) -> Method:
+    """Return the layout of groups of `size` with a 16-bit scale; size -1: one group per row."""
+    if bits not in BITS or not (size == -1 or _is_count(size)):
+        raise ValueError(f"bits {bits}, group_size {size}")
     per_group = 2 + (bits / 8 if zeros else 0)
-    return lambda tensor: bits / 8 + per_group / (tensor.n_in if size == -1 else size)
-
-
-def _check(holds: bool, found: str) -> None:
-    if not holds:
-        raise ValueError(found)
+    groups = "one group per row" if size == -1 else f"groups of {size}"
+    return Method(
+        Stored(kind, f"{method}, {bits} bit, {groups}"),
+        lambda tensor: bits / 8 + per_group / (tensor.n_in if size == -1 else size),
+        head,
+    )
 
 
 def _is_count(found: object) -> bool:
     return type(found) is int and found > 0
 
 
-def _group_note(method: str, bits: int, size: int) -> str:
-    groups = "a group a row" if size == -1 else f"groups of {size}"
-    return f"{method}, {bits} bit, {groups}"
-
-
 def _packed(method: str, config: Mapping[str, Any]) -> Method:
-    """Return the layout of AWQ: a 16-bit scale and a zero for each group."""
+    """Return the layout of AWQ: a 16-bit scale and a zero per group."""
     bits, size = config.get("bits", 4), config.get("group_size", 128)
-    stored = Stored("int4" if bits <= 4 else "int8", _group_note(method, bits, size))
-    return Method(stored, _grouped(bits, size, zeros=True))
+    return _grouped(method, "int4" if bits <= 4 else "int8", bits, size)
 
 
 def _gptq(config: Mapping[str, Any]) -> Method | None:
-    """Return GPTQ's layout, if there is one: AWQ's, and an int32 for each input feature."""
+    """Return AWQ's layout and an int32 per input feature; None if layouts differ."""
     if not all(name.startswith("-:") for name in config.get("dynamic") or ()):
         return None
-    groups = _packed("GPTQ", config)
-    head = bool(config.get("lm_head"))
+    groups, head = _packed("GPTQ", config), bool(config.get("lm_head"))
     return Method(groups.stored, lambda tensor: groups.element(tensor) + 4 / tensor.n_out, head)
 
 
@@ -150,33 +145,33 @@ def _bitsandbytes(config: Mapping[str, Any]) -> Method:
 
 
 def _mxfp4(_: Mapping[str, Any]) -> Method:
-    stored = Stored("mxfp4", "mxfp4, experts alone", trains=False)
+    stored = Stored("mxfp4", "mxfp4, experts only", trains=False)
     return Method(stored, lambda _: MATRIX_BYTES["mxfp4"], experts_only=True)
 
 
 def _fp8(config: Mapping[str, Any]) -> Method:
-    """Return DeepSeek-V3's layout: a fp32 scale for a block, or one for a matrix."""
+    """Return DeepSeek-V3's layout: an fp32 scale per block, or per matrix."""
     block = config.get("weight_block_size")
     head = config.get("modules_to_not_convert") is not None
     if not block:
-        return Method(Stored("fp8", "fp8, a scale for a matrix"), lambda _: 1.0, head)
+        return Method(Stored("fp8", "fp8, one scale per matrix"), lambda _: 1.0, head)
     high, wide = block
-    _check(_is_count(high) and _is_count(wide), f"weight_block_size {block}")
-    stored = Stored("fp8", f"fp8, a scale for {high} x {wide}")
-    return Method(stored, lambda tensor: 1 + _blocks(tensor, high, wide) * 4, head)
+    if not (_is_count(high) and _is_count(wide)):
+        raise ValueError(f"weight_block_size {block}")
 
+    def element(tensor: Tensor) -> float:
+        blocks: int = -(-tensor.n_out // high) * -(-tensor.n_in // wide)
+        return 1 + blocks / (tensor.n_out * tensor.n_in) * 4
 
-def _blocks(tensor: Tensor, high: int, wide: int) -> float:
-    """Return the blocks of a matrix for each of its elements."""
-    return -(-tensor.n_out // high) * -(-tensor.n_in // wide) / (tensor.n_out * tensor.n_in)
+    return Method(Stored("fp8", f"fp8, one scale per {high} x {wide} block"), element, head)
 
 
 def _fbgemm(_: Mapping[str, Any]) -> Method:
-    return Method(Stored("fp8", "fp8, a scale for a row"), lambda tensor: 1 + 4 / tensor.n_in)
+    return Method(Stored("fp8", "fp8, one scale per row"), lambda tensor: 1 + 4 / tensor.n_in)
 
 
 def _compressed(config: Mapping[str, Any]) -> Method | None:
-    """Return the layout of compressed-tensors, where all matrices share one."""
+    """Return the layout of compressed-tensors; None if layouts differ."""
     groups = list(config.get("config_groups", {}).values())
     weights = groups[0].get("weights") if len(groups) == 1 else None
     if not weights or groups[0].get("targets") != ["Linear"]:
@@ -185,15 +180,15 @@ def _compressed(config: Mapping[str, Any]) -> Method | None:
     sizes = {"group": weights.get("group_size"), "channel": -1}
     kind = "fp8" if weights.get("type") == "float" else "int8" if bits == 8 else "int4"
     head = config.get("ignore") is not None
-    _check(bits in BITS, f"num_bits {bits}")
+    if bits not in BITS:
+        raise ValueError(f"num_bits {bits}")
     if strategy == "tensor":
-        note = f"compressed-tensors, {bits} bit, a scale for a matrix"
+        note = f"compressed-tensors, {bits} bit, one scale per matrix"
         return Method(Stored(kind, note), lambda _: bits / 8, head)
     if strategy not in sizes:
         return None
-    size = sizes[strategy]
-    element = _grouped(bits, size, zeros=not weights.get("symmetric", True))
-    return Method(Stored(kind, _group_note("compressed-tensors", bits, size)), element, head)
+    zeros = not weights.get("symmetric", True)
+    return _grouped("compressed-tensors", kind, bits, sizes[strategy], zeros=zeros, head=head)
 
 
 METHODS: Mapping[str, Callable[[Mapping[str, Any]], Method | None]] = {

@@ -1,7 +1,7 @@
-"""The shape of a model: layers, widths and heads, read from a configuration, and windows.
+"""The shape of a model in its configuration: layers, widths, heads, rotary buffers and windows.
 
-Keys are the common names of Hugging Face configurations (hidden_size, num_hidden_layers, …);
-messages show a family's own name for them (n_embd, n_layer, …).
+Keys are the common ones of Hugging Face configurations (hidden_size, num_hidden_layers, …);
+messages show the key of the family (n_embd, n_layer, …).
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ FLOAT_BYTES = 4
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """Layers, widths and heads of a model. `tied`: the head is the embedding."""
+    """Layers, widths and heads of a model."""
 
     layers: int
     hidden: int
@@ -26,28 +26,28 @@ class Shape:
     head_dim: int
     ffn: int
     vocabulary: int
-    tied: bool = False
+    tied: bool = False  # the head is the embedding
 
     @property
     def query_width(self) -> int:
-        """Features of the queries of all heads, a * h."""
+        """Features of the queries of all heads, a h."""
         return self.heads * self.head_dim
 
     @property
     def kv_width(self) -> int:
-        """Features of the keys, or of the values, k * h."""
+        """Features of the keys of all heads, or of the values, k h."""
         return self.kv_heads * self.head_dim
 
 
 def read_shape(
     f: Fields, *, grouped: bool = True, ffn: int = 0, kv_heads: int = 0, head_dim: int = 0
 ) -> Shape:
-    """Read the shape; `ffn`, `kv_heads` and `head_dim` are given where the family fixes them.
+    """Read the shape. `ffn`, `kv_heads` and `head_dim` replace values of the configuration.
 
-    Not `grouped`: every head has a key-value head, and is an equal share of the hidden size.
+    Not `grouped`: heads share no key-value heads, and all of them together have the hidden size.
 
     Raises:
-        UsageError: a number is missing or wrong, or heads do not divide.
+        UsageError: a number is missing or wrong, or heads are not a divisor.
     """
     heads, hidden = f.count("num_attention_heads"), f.count("hidden_size")
     kv_heads = kv_heads or (f.count("num_key_value_heads", heads) if grouped else heads)
@@ -79,9 +79,9 @@ def _equal_share(f: Fields, hidden: int, heads: int) -> int:
 
 
 def rotary_bytes(f: Fields, head_dim: int, default: float = 1.0) -> int:
-    """Return the bytes of the two fp32 buffers of rotary positions (half a rotated feature each).
+    """Return the bytes of the two fp32 buffers of rotary positions.
 
-    `default` is the rotated share of a head where the configuration says none.
+    Each has half of the rotated features of a head; `default` is the rotated share.
     """
     scaling = f.table("rope_scaling") or f.table("rope_parameters")
     own = f.share("partial_rotary_factor", default)
@@ -90,24 +90,26 @@ def rotary_bytes(f: Fields, head_dim: int, default: float = 1.0) -> int:
 
 
 def all_windows(f: Fields, layers: int) -> tuple[int, ...]:
-    """Return the window of every layer, where one window holds for all: none is ()."""
+    """Return `sliding_window` for every layer, () if there is none."""
     window = f.size("sliding_window")
     return (window,) * layers if window else ()
 
 
 def typed_windows(f: Fields, layers: int, slides: Callable[[int], bool]) -> tuple[int, ...]:
-    """Return the window of each layer by `layer_types`, and without them by the family's rule.
-
-    Raises:
-        UsageError: layer_types are not as many as layers, or one is neither full nor sliding.
-    """
+    """Return the window of each layer, () if no layer has one; layers as in `layer_types`."""
     window, types = f.size("sliding_window"), layer_types(f, layers, slides)
     windows = tuple(window if kind == "sliding_attention" else 0 for kind in types)
     return windows if any(windows) else ()
 
 
 def layer_types(f: Fields, layers: int, slides: Callable[[int], bool]) -> list[str]:
-    """Return what each layer attends to: sliding_attention or full_attention."""
+    """Return sliding_attention or full_attention for each layer.
+
+    Without the key layer_types, the family's rule `slides` decides.
+
+    Raises:
+        UsageError: there is not one type per layer, or a type is unknown.
+    """
     names = ("full_attention", "sliding_attention")
     found = f.items("layer_types", str)
     if found is None:

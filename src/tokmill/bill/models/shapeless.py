@@ -1,7 +1,7 @@
-"""Models without a shape: a number of parameters alone, or tensors from the headers of files.
+"""Models without a shape: a number of parameters, or tensors from the headers of files.
 
-Weights, gradients and optimizer states follow from tensors; activations, logits and KV cache need
-layers, widths and heads.
+Tensors determine weights, gradients and optimizer states. Activations, logits and KV cache need
+layers, widths and heads too.
 """
 
 from __future__ import annotations
@@ -9,9 +9,10 @@ from __future__ import annotations
 import re
 from collections import defaultdict
 from collections.abc import Iterable
+from dataclasses import replace
 
 from tokmill.bill.models.headers import TOTAL, Entry
-from tokmill.bill.models.model import Attention, Kind, Model, Module, Stored, Tensor
+from tokmill.bill.models.model import Attention, Kind, Model, Module, Split, Stored, Tensor
 
 _LAYER = re.compile(r"\.(\d+)\.")
 _TABLES = ("embed", "wte", "wpe", "word_emb", "tok_emb")
@@ -20,21 +21,21 @@ _MATRIX_AXES = 2
 
 
 def counted_model(parameters: int) -> Model:
-    """Return a model of which nothing but the number of its parameters is known."""
+    """Return a model with a known number of parameters and nothing else."""
     name = "parameters alone"
     return _model(name, name, (Tensor(TOTAL, (parameters,), "other", "linear", "columns"),))
 
 
 def is_counted(model: Model) -> bool:
-    """Return whether nothing but the number of parameters is known."""
+    """Return whether only the number of parameters is known."""
     return not model.has_shape and model.tensors[0].name == TOTAL
 
 
 def stored_model(name: str, family: str, entries: Iterable[Entry]) -> Model:
-    """Return a model of the tensors of its files.
+    """Return the model of the tensors in files.
 
-    Tensors of floating point are parameters, buffers in the files among them. Others (packed
-    weights, positions) are billed as they are.
+    Floating-point tensors count as parameters, even if they are buffers. Others (packed weights,
+    positions) are billed as stored, as buffers.
     """
     groups: dict[tuple[str, tuple[int, ...], float], list[int]] = defaultdict(list)
     others: dict[str, int] = defaultdict(int)
@@ -56,10 +57,8 @@ def stored_model(name: str, family: str, entries: Iterable[Entry]) -> Model:
         f"{name}: integer tensors ({packed}) are billed as stored and not counted as parameters: "
         "they may be packed weights"
     )
-    return _model(
-        name,
-        family,
-        tensors,
+    return replace(
+        _model(name, family, tensors),
         buffer_bytes=sum(others.values()),
         stored=Stored("bf16", "as stored (files' headers)"),
         warnings=(warning,) if packed else (),
@@ -68,22 +67,17 @@ def stored_model(name: str, family: str, entries: Iterable[Entry]) -> Model:
 
 def _tensor(name: str, shape: tuple[int, ...], element: float, layers: tuple[int, ...]) -> Tensor:
     kind, module = _kind(name, shape)
-    is_matrix, is_total = len(shape) >= _MATRIX_AXES, name == TOTAL
+    is_matrix = len(shape) >= _MATRIX_AXES
+    split: Split = "vocabulary" if kind == "embedding" else "columns"
     return Tensor(
-        name,
-        shape,
-        module,
-        kind,
-        "vocabulary" if kind == "embedding" else "columns" if is_matrix or is_total else "none",
-        shape[-1] if is_matrix else 0,
-        shape[-2] if is_matrix else 0,
-        None if -1 in layers else layers,
-        element,
-    )
+        name, shape, module, kind, split if is_matrix or name == TOTAL else "none",
+        n_in=shape[-1] if is_matrix else 0, n_out=shape[-2] if is_matrix else 0,
+        layers=None if -1 in layers else layers, stored_bytes=element,
+    )  # fmt: skip
 
 
 def _kind(name: str, shape: tuple[int, ...]) -> tuple[Kind, Module]:
-    """Return what a tensor probably is, by its name."""
+    """Guess kind and module of a tensor from its name."""
     if len(shape) < _MATRIX_AXES:
         return "vector", "norm" if "norm" in name or "ln_" in name else "other"
     if any(part in name for part in _TABLES) and "{}" not in name:
@@ -93,10 +87,9 @@ def _kind(name: str, shape: tuple[int, ...]) -> tuple[Kind, Module]:
     return ("experts" if "experts" in name and len(shape) > _MATRIX_AXES else "linear"), "other"
 
 
-def _model(name: str, family: str, tensors: tuple[Tensor, ...], **more: object) -> Model:
-    shape = dict.fromkeys(("hidden", "ffn", "vocabulary", "positions"), 0)
+def _model(name: str, family: str, tensors: tuple[Tensor, ...]) -> Model:
     layers = 1 + max((layer for each in tensors for layer in each.layers or ()), default=-1)
     return Model(
-        name=name, family=family, layers=layers, tied=False, activation="",
-        attention=Attention(0, 0, 0), tensors=tensors, **shape, **more,  # type: ignore[arg-type]
+        name=name, family=family, layers=layers, hidden=0, ffn=0, vocabulary=0, positions=0,
+        tied=False, activation="", attention=Attention(0, 0, 0), tensors=tensors,
     )  # fmt: skip

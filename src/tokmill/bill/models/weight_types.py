@@ -1,4 +1,4 @@
-"""Bytes of a weight in each type in which weights are served, or frozen under adapters."""
+"""Bytes per weight of each weight type, for inference and for frozen weights under adapters."""
 
 from __future__ import annotations
 
@@ -16,27 +16,27 @@ MATRIX_BYTES = {
     "nf4-double": 0.5 + 1 / 64 + 4 / (64 * 256),
     "mxfp4": 0.5 + 1 / 32,
 }
-"""Bytes of an element of a quantized matrix with its scales, but int8's, which depend on its shape.
-Embedding, head, routers, norms and biases stay in 16 bit."""
+"""Bytes per element of a quantized matrix with its scales, but without those of int8, which depend
+on the shape. Embedding, head, routers, norms and biases stay in 16 bit."""
 
 NOTES = {
-    "fp8": "1 byte and a fp32 scale for 128 x 128 (DeepSeek-V3's files)",
-    "int8": "1 byte and a fp32 scale a row (bitsandbytes' LLM.int8)",
-    "int4": "4 bits, a 16-bit scale and a 4-bit zero for 128 (GPTQ, AWQ)",
-    "nf4": "4 bits and a fp32 scale for 64 (bitsandbytes)",
-    "nf4-double": "4 bits, a byte for 64 and a fp32 scale for 256 of those (bitsandbytes)",
-    "mxfp4": "4 bits and an 8-bit scale for 32 (OCP MX); of a mixture the experts alone (gpt-oss)",
+    "fp8": "1 byte, and an fp32 scale per 128 x 128 (DeepSeek-V3's files)",
+    "int8": "1 byte, and an fp32 scale per row (bitsandbytes' LLM.int8)",
+    "int4": "4 bits, and a 16-bit scale and a 4-bit zero per 128 (GPTQ, AWQ)",
+    "nf4": "4 bits, and an fp32 scale per 64 (bitsandbytes)",
+    "nf4-double": "4 bits, and a byte per 64 with an fp32 scale per 256 bytes (bitsandbytes)",
+    "mxfp4": "4 bits, and an 8-bit scale per 32 (OCP MX); in a mixture only experts (gpt-oss)",
     **dict.fromkeys(FILES, "GGUF file: blocks of llama.cpp, embedding and head quantized too"),
 }
 
 
 def is_matrix(tensor: Tensor) -> bool:
-    """Return whether tools quantize a tensor: a matrix in a layer, or its stacked experts."""
+    """Return whether tools quantize a tensor: a matrix in a layer, or stacked experts."""
     return is_plain_linear(tensor) or (tensor.kind == "experts" and tensor.n_in > 0)
 
 
 def weight_bytes(kind: str, tensor: Tensor, model: Model) -> float:
-    """Return the bytes of an element of a tensor, its share of the scales included."""
+    """Return the bytes per element of a tensor, scales included."""
     if kind in PLAIN_BYTES:
         return PLAIN_BYTES[kind]
     if kind in FILES:

@@ -1,9 +1,8 @@
-"""The KV cache of inference: what each layer keeps of the tokens it has seen."""
+"""The KV cache of inference: keys and values that each layer keeps of earlier tokens."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
 
 from tokmill.bill.formula import Formula, Line
 from tokmill.bill.models.model import Model
@@ -17,9 +16,9 @@ KV_BYTES = {
     "int8": 1 + 2 / 32,
     "int4": 0.5 + 2 / 32,
 }
-"""Bytes of an element with its scales: fp8 has one scale a tensor (vLLM); int8 and int4 have a
-16-bit scale every 32 elements (llama.cpp q8_0, q4_0), which is also scale and zero point every 64
-(Hugging Face's QuantizedCache, q_group_size)."""
+"""Bytes per element with scales. fp8 has one scale per tensor (vLLM); int8 and int4 have a 16-bit
+scale per 32 elements (llama.cpp's q8_0, q4_0), as much as scale and zero point per 64 (Hugging
+Face's QuantizedCache, q_group_size)."""
 
 _RESIDUAL_TOKENS = 128
 """Tokens that Hugging Face's QuantizedCache keeps in 16 bit (residual_length)."""
@@ -59,25 +58,24 @@ KV_CACHE_MLA_EXPANDED = Formula(
 
 
 def kv_cache_lines(model: Model, settings: InferenceSettings, context: int) -> tuple[Line, ...]:
-    """Return the cache of one GPU, in bytes: a line for each number of tokens that layers keep.
+    """Return the cache of one GPU, in bytes: one line per number of tokens that layers keep.
 
-    A sliding layer keeps its window. Tokens are whole blocks where the cache is paged. An encoder
-    keeps nothing; a decoder behind one keeps keys and values of the encoder's tokens too.
+    A sliding layer keeps its window; a paged cache keeps full blocks. Encoder layers have no cache;
+    decoder layers that attend to them also cache keys and values of the encoder's tokens.
     """
     kept = [
         (_formula(model, settings, is_sliding=tokens < context), tokens, n_layers)
         for tokens, n_layers in sorted(_tokens_of_layers(model, settings, context).items())
     ]
     if model.cross_layers:
-        kept.append((KV_CACHE_CROSS, _whole_blocks(context, settings), model.cross_layers))
+        kept.append((KV_CACHE_CROSS, _in_blocks(context, settings), model.cross_layers))
     lines = []
     for formula, tokens, n_layers in kept:
         symbols = {**_symbols(model, settings), "L_kv": n_layers, "tokens": tokens}
         residual = {**symbols, "tokens": min(tokens, _RESIDUAL_TOKENS), "q_kv": 2.0}
         is_integer = settings.kv_type.startswith("int")
         high = formula.evaluate(symbols) + (formula.evaluate(residual) if is_integer else 0)
-        note = _note(model, settings, context)
-        lines.append(formula.line(symbols, high_bytes=high, note=note))
+        lines.append(formula.line(symbols, high_bytes=high, note=_note(model, settings, context)))
     return tuple(lines)
 
 
@@ -87,30 +85,23 @@ def _formula(model: Model, settings: InferenceSettings, *, is_sliding: bool) -> 
     return KV_CACHE_MLA if settings.mla_cache == "compressed" else KV_CACHE_MLA_EXPANDED
 
 
-def _symbols(model: Model, settings: InferenceSettings) -> Mapping[str, float]:
-    attention = model.attention
+def _symbols(model: Model, settings: InferenceSettings) -> dict[str, float]:
+    shape = model.attention
     return {
-        "a": attention.heads,
-        "b": settings.batch,
-        "h": attention.head_dim,
-        "h_nope": attention.nope_dim,
-        "h_v": attention.value_dim,
-        "k": attention.kv_heads,
-        "q_kv": KV_BYTES[settings.kv_type],
-        "r_kv": attention.kv_rank,
-        "r_rope": attention.rope_dim,
-        "t": settings.serving_gpus,
-    }
+        "a": shape.heads, "b": settings.batch, "h": shape.head_dim, "h_nope": shape.nope_dim,
+        "h_v": shape.value_dim, "k": shape.kv_heads, "q_kv": KV_BYTES[settings.kv_type],
+        "r_kv": shape.kv_rank, "r_rope": shape.rope_dim, "t": settings.serving_gpus,
+    }  # fmt: skip
 
 
 def _tokens_of_layers(model: Model, settings: InferenceSettings, context: int) -> Counter[int]:
-    """Count the layers that keep each number of tokens."""
+    """Return the number of layers by the number of tokens that they keep."""
     windows = model.attention.windows or (0,) * model.decoder_layers
     kept = (min(window or context, context) for window in windows)
-    return Counter(_whole_blocks(tokens, settings) for tokens in kept)
+    return Counter(_in_blocks(tokens, settings) for tokens in kept)
 
 
-def _whole_blocks(tokens: int, settings: InferenceSettings) -> int:
+def _in_blocks(tokens: int, settings: InferenceSettings) -> int:
     block = settings.kv_block or 1
     return -(-tokens // block) * block
 
