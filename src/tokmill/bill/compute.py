@@ -1,6 +1,6 @@
 """Training on a dataset: tokens per parameter, steps, FLOP, time and cost.
 
-Operations are those of matrix products, a multiplication and an addition counted as two.
+Operations are those of matrix products; a multiply-add counts as two.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from tokmill.settings.training import TrainingSettings
 from tokmill.words.plural import plural
 
 CHINCHILLA_TOKENS = 20
-"""Tokens a parameter of a compute-optimal run (Hoffmann et al. 2022, table A3: 18 to 22)."""
+"""Tokens per parameter of a compute-optimal run (Hoffmann et al. 2022, table A3: 18 to 22)."""
 
 TRAINING_OPERATIONS = Formula(
     "FLOP of a trained token",
@@ -50,28 +50,24 @@ ATTENTION_OPERATIONS = Formula(
 class Compute:
     """The computation of all epochs of training.
 
-    Validation tokens are not counted. `step_tokens` are the tokens of an optimizer step over all
-    GPUs at most; `steps_per_epoch` are whole steps, 0 if the dataset is smaller than one.
-    `operations` are the model's, `operations_with_recompute` what the GPUs execute.
-
     Attributes:
-        tokens: tokens of an epoch.
+        tokens: tokens of an epoch, without validation.
         trained_tokens: tokens of all epochs.
         parameters: parameters of the model.
         tokens_per_parameter: tokens of an epoch per parameter.
         chinchilla_tokens: tokens of a compute-optimal run.
         sequence: tokens per sequence.
-        step_sequences: sequences of an optimizer step.
-        step_tokens: tokens of an optimizer step.
-        steps_per_epoch: optimizer steps of an epoch.
+        step_sequences: sequences of an optimizer step on all GPUs.
+        step_tokens: tokens of an optimizer step on all GPUs, at most.
+        steps_per_epoch: complete optimizer steps of an epoch, 0 if the dataset is smaller.
         steps: optimizer steps of all epochs.
         operations_per_token: FLOP of a trained token.
         operations: FLOP of all epochs.
-        operations_with_recompute: the same with what checkpointing computes again.
-        seconds: time; None where no peak speed is known, and so are the next three.
+        operations_with_recompute: the same with the FLOP that checkpointing adds.
+        seconds: time; None if the peak speed is not known, like the next three.
         tokens_per_second: speed of all GPUs together.
-        gpu_hours: time of all GPUs together.
-        cost: `gpu_hours` times the price of one; None without a price.
+        gpu_hours: time multiplied by the number of GPUs.
+        cost: `gpu_hours` times the price per hour; None without a price.
         notes: why there is no time, and other remarks.
     """
 
@@ -100,8 +96,8 @@ def compute(
 ) -> Compute:
     """Return steps, operations, time and cost of training the model on the dataset.
 
-    `training` is settled. Time is that of executed operations at `training.mfu` of the peak, or
-    with `throughput` roofline that of `throughput.step_time`.
+    `training` comes from `settled`. The time is that of the executed operations at `training.mfu`
+    of the peak, or by `throughput.step_time` if `training.throughput` is roofline.
     """
     sequence = training.sequence
     step_sequences = training.micro_batch * training.accumulation * data_parallel(training)
@@ -141,8 +137,8 @@ def operations_per_token(
 ) -> tuple[int, int]:
     """Return the operations of a trained token, and those that checkpointing adds.
 
-    Parameters used are those that a token is multiplied with: active experts only; not the lookup
-    tables, but a tied embedding, which is the head.
+    They count the parameters that a token is multiplied with: active experts, and a tied embedding,
+    which is also the head, but no other embedding.
     """
     symbols = _symbols(model, sequence)
     is_adapted = training.adapter != "none"
@@ -171,14 +167,14 @@ def _symbols(model: Model, sequence: int) -> dict[str, float]:
 
 
 def _score_width(attention: Attention) -> float:
-    """Return the size of a head, of MLA the mean of what scores and values take."""
+    """Return the size of a head; for MLA the mean of the sizes for scores and for values."""
     if not attention.kv_rank:
         return attention.head_dim
     return (attention.nope_dim + attention.rope_dim + attention.value_dim) / 2
 
 
 def _sequences(dataset: DatasetSize, sequence: int) -> int:
-    """Return the samples of an epoch: documents of chats, else windows of the run of tokens."""
+    """Return the samples of an epoch: conversations, or windows of `sequence` tokens."""
     if dataset.kind == "sft" and not dataset.capacity:
         return dataset.documents - dataset.val_documents
     return dataset.train_tokens // sequence
@@ -192,7 +188,7 @@ def _seconds(
     training: TrainingSettings,
     gpu: Gpu | None,
 ) -> tuple[float | None, tuple[str, ...]]:
-    """Return the time that all GPUs take for the operations of so many tokens, and notes on it."""
+    """Return the seconds that all GPUs need for the operations of `tokens` tokens, and notes."""
     peak = 0.0 if gpu is None else gpu.peak(scheme_of(training).computed)
     if gpu is None or not peak:
         return None, (

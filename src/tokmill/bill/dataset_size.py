@@ -1,4 +1,4 @@
-"""The sizes of a dataset that the bill needs, read from its manifest."""
+"""The size of a dataset: from its manifest, or as settings describe it."""
 
 from __future__ import annotations
 
@@ -9,21 +9,31 @@ from typing import Any
 from tokmill.settings.training import TrainingSettings
 
 ITEM_BYTES = {"uint16": 2, "uint32": 4}
-"""Bytes of a token by the manifest's dtype."""
+"""Bytes per token, by dtype in the manifest."""
 SHARD_BYTES = 1 << 30
-"""Most tokens of a shard unless `shard_tokens` is set, in bytes."""
+"""Maximum size of a shard if `shard_tokens` is not set."""
 
 
 @dataclass(frozen=True, slots=True)
 class DatasetSize:
     """The size of a dataset.
 
-    `item_bytes` of a token, 2 or 4; `mask` and `weights`: whether 1 and 4 bytes a token stand
-    beside it. `length_histogram[i]` counts documents of 2^i to 2^(i+1)-1 tokens. `capacity` is the
-    length of packed rows in tokens, 0 where nothing is packed; `packed_rows`: the rows are shards
-    too. `vocabulary`: largest id + 1. `small_ids`: share of ids below 257, whose Python integers
-    exist once; a manifest does not say. `val_tokens` and `val_documents`: those of `tokens` and
-    `documents` that are for validation.
+    Attributes:
+        kind: "pretrain" or "sft".
+        tokens: all tokens, those for validation too.
+        documents: all documents, those for validation too.
+        item_bytes: bytes per token id, 2 or 4.
+        mask: whether there is a loss mask, 1 byte per token.
+        weights: whether there are loss weights, 4 bytes per token.
+        shards: number of shards.
+        largest_shard_tokens: tokens of the largest shard.
+        vocabulary: largest id + 1.
+        length_histogram: element i counts documents of 2^i to 2^(i+1) - 1 tokens.
+        capacity: tokens of a packed row; 0: not packed.
+        packed_rows: whether the packed rows are written as shards too.
+        small_ids: share of ids below 257, whose Python integers exist only once; not in a manifest.
+        val_tokens: tokens for validation.
+        val_documents: documents for validation.
     """
 
     kind: str
@@ -49,7 +59,7 @@ class DatasetSize:
 
     @property
     def bytes_per_token(self) -> int:
-        """Bytes of a token and what stands beside it."""
+        """Bytes per token with its loss mask and weight."""
         return self.item_bytes + self.mask + 4 * self.weights
 
 
@@ -77,10 +87,10 @@ def dataset_size(manifest: Mapping[str, Any]) -> DatasetSize:
 
 
 def assumed_size(training: TrainingSettings, vocabulary: int) -> DatasetSize | None:
-    """Return the size of a dataset for pretraining that settings describe; None if they do not.
+    """Return the size of a pretraining dataset that settings describe; None if they do not.
 
-    It is `dataset_bytes` of tokens, else so many that all epochs are `tokens`. A token has 2 bytes
-    unless the vocabulary needs 4; a shard has 1 GiB at most. The number of documents is not known.
+    The setting `dataset_bytes` is its size, else `tokens` divided by `epochs`. A token has 2 bytes,
+    or 4 if the vocabulary needs them; a shard has at most 1 GiB. The number of documents is 0.
     """
     item_bytes = 2 if vocabulary <= 1 << 16 else 4
     tokens = round(training.tokens / training.epochs) if training.epochs else 0

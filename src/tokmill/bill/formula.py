@@ -1,8 +1,8 @@
-"""Formulas that are evaluated as they are shown, the lines that they give, and bills of lines.
+"""Formulas that are evaluated as they are printed, lines of a bill, and bills.
 
-A `Formula` is declared once, as a constant beside the code that uses it; `Formula.line` gives the
-amount together with the symbols that went into it, so that every number of a bill can be
-recomputed by hand. docs/formulas.md lists all formulas (`bill.text.formulas`).
+A `Formula` is declared once, as a constant beside the code that uses it. `Formula.line` returns the
+amount with the values of its symbols, so that every number of a bill can be recomputed by hand.
+ docs/formulas.md lists all formulas (`bill.text.formulas`).
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import ast
 import math
 import operator
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from functools import cache
 from typing import Any
 
@@ -30,7 +30,7 @@ _FUNCTIONS: dict[str, Callable[..., float]] = {"min": min, "max": max, "ceil": m
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """An amount of memory: what it is for, how much, between which bounds, and why.
+    """An amount of memory with its bounds and its formula.
 
     `formula` evaluated over `symbols` gives `n_bytes` (rounded). `low_bytes` <= `n_bytes` <=
     `high_bytes`. `source` and `error` are those of the `Formula`.
@@ -48,24 +48,15 @@ class Line:
 
     def as_json(self) -> dict[str, Any]:
         """Return the line as plain values."""
-        return {
-            "name": self.name,
-            "bytes": self.n_bytes,
-            "low_bytes": self.low_bytes,
-            "high_bytes": self.high_bytes,
-            "formula": self.formula,
-            "symbols": dict(self.symbols),
-            "note": self.note,
-            "source": self.source,
-            "error": self.error,
-        }
+        values = asdict(self)
+        return {"name": values.pop("name"), "bytes": values.pop("n_bytes"), **values}
 
 
 @dataclass(frozen=True, slots=True)
 class Formula:
     """The formula of an amount: Python arithmetic over the symbols of `bill.text.symbols`.
 
-    `source` is where it comes from; `error` what is known of how far it is off.
+    `source` says where it comes from, `error` what is known about its error.
     """
 
     name: str
@@ -85,7 +76,7 @@ class Formula:
         high_bytes: int | None = None,
         note: str = "",
     ) -> Line:
-        """Return the amount as a line of a bill; a bound that is not given is the amount itself."""
+        """Return a line of a bill; a bound that is not given equals the amount."""
         n_bytes = self.evaluate(symbols)
         low = n_bytes if low_bytes is None else min(low_bytes, n_bytes)
         high = n_bytes if high_bytes is None else max(high_bytes, n_bytes)
@@ -96,7 +87,7 @@ class Formula:
 
 
 def evaluate(expression: str, symbols: Mapping[str, float]) -> float:
-    """Return the value of + - * / // **, min, max and ceil over numbers and symbols.
+    """Return the value of an expression of numbers, symbols, + - * / // **, min, max and ceil.
 
     Raises:
         TokmillError: a symbol has no value, or the expression holds something else.
@@ -134,8 +125,8 @@ def _value(node: ast.expr, symbols: Mapping[str, float]) -> float:
 class Bill:
     """The memory of one place at one moment, in bytes; the total is the sum of the lines.
 
-    `title` says place and moment ("GPU memory, training: start of backward"). `leaves_out` names
-    what no line covers, `missing` what belongs here and is not known: the total is then a part.
+    `title` names place and moment ("GPU memory, training: start of backward"). `leaves_out` names
+    what has no line. `missing` names what is not known: the total is then only a part.
     """
 
     title: str

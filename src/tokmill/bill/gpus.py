@@ -1,9 +1,9 @@
-"""GPUs by name: the memory that a program can have, and the peaks of speed.
+"""GPUs by name: the memory that a program can use, and peak speeds.
 
-Memory is `torch.cuda.get_device_properties(0).total_memory` as recent drivers report it and as
-torch prints it ("total capacity of 79.18 GiB"): less than the number on the box, by what ECC and
-the driver keep, and up to 0.2 GiB different from one driver to another. Speed is the makers' dense
-16-bit peak with sums in fp32, which is half the advertised one on GeForce cards.
+Memory is `torch.cuda.get_device_properties(0).total_memory` of recent drivers, as torch prints it
+("total capacity of 79.18 GiB"). It is less than the advertised size, because ECC and the driver
+keep a part, and differs by up to 0.2 GiB between drivers. Speed is the makers' dense 16-bit peak
+with fp32 accumulation, on GeForce cards half the advertised one.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ class Gpu:
     """A GPU: memory in bytes, and speeds (0: not known).
 
     `flops` is the dense 16-bit peak in FLOP/s, `matrix_type` its type: fp16 where the GPU has no
-    bf16 matrix units. `fp32_flops` is the peak in fp32 without TF32, torch's default. `bandwidth`
-    is the memory's, `link` what the GPU sends to others of its node, in bytes per second.
+    bf16 matrix units. `fp32_flops` is the peak in fp32 without TF32 (torch's default). In bytes per
+    second, `bandwidth` is that of the memory and `link` that to other GPUs of the node, one way.
     """
 
     name: str
@@ -43,9 +43,9 @@ class Gpu:
 
 
 def find_gpu(text: str) -> Gpu:
-    """Return the GPU of a name ("a100-80", "NVIDIA L40S", "4090") or of a size ("80GiB").
+    """Return a GPU by its name ("a100-80", "NVIDIA L40S", "4090") or its memory ("80GiB").
 
-    GB is 10^9 bytes, GiB 2^30. A name that stands for several sizes gives the smallest.
+    GB is 10^9 bytes, GiB 2^30. Of a name with several sizes it is the smallest.
 
     Raises:
         UsageError: neither a size with its unit nor a known name.
@@ -93,12 +93,12 @@ _NOISE = re.compile(
 
 
 def _key(text: str) -> str:
-    """Return what tells GPUs apart in a name: NVIDIA A100-SXM4-80GB -> a10080."""
+    """Return the part of a name that identifies a GPU: NVIDIA A100-SXM4-80GB -> a10080."""
     name = _NOISE.sub(" ", text.lower())
     return re.sub(r"[^a-z0-9]", "", re.sub(r"(?<![a-z0-9])(\d+)\s*g(?:i?b)?\b", r"\1", name))
 
 
-# Name, GiB that a program sees, dense 16-bit peak in TFLOP/s, its type, fp32 peak in TFLOP/s,
+# Name, GiB that a program can use, dense 16-bit peak in TFLOP/s, its type, fp32 peak in TFLOP/s,
 # memory bandwidth in GB/s, link in GB/s and direction (NVLink, Infinity Fabric, else PCIe), other
 # names. GiB: out-of-memory messages of torch in public repositories and issues (2022-2026). Speeds:
 # the makers' data sheets and white papers. MI250 is one of two dies, which is what a process gets.
@@ -112,16 +112,7 @@ _ROWS: tuple[_Row, ...] = (
     ("A10G", 22.05, 70, "bf16", 31.5, 600, 32, ()),
     ("A40", 44.34, 149.7, "bf16", 37.4, 696, 32, ()),
     ("A100 40GB", 39.38, 312, "bf16", 19.5, 1555, 300, ("A100", "A100 PCIe 40GB")),
-    (
-        "A100 80GB",
-        79.14,
-        312,
-        "bf16",
-        19.5,
-        2039,
-        300,
-        ("A100 PCIe 80GB", "A100 80GB PCIe", "A800 80GB", "A800"),
-    ),
+    ("A100 80GB", 79.14, 312, "bf16", 19.5, 2039, 300, _A100_80),
     ("A6000", 47.40, 154.8, "bf16", 38.7, 768, 32, ("A6000 48GB",)),
     ("L4", 22.03, 121, "bf16", 30.3, 300, 32, ()),
     ("L40S", 44.39, 362, "bf16", 91.6, 864, 32, ("L40S 48GB",)),

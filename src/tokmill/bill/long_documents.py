@@ -1,4 +1,4 @@
-"""Documents of a dataset that are longer than the context, from the histogram of lengths."""
+"""Documents longer than the context, estimated from the histogram of lengths."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from tokmill.bill.dataset_size import DatasetSize
 
 @dataclass(frozen=True, slots=True)
 class LongDocuments:
-    """How many documents are longer than the context, and their tokens.
+    """Number and tokens of the documents that are longer than the context.
 
-    `documents` are at least `least` and at most `most`: one class of lengths may lie on both sides
-    of the context. `documents` and the tokens take lengths inside a class as log-uniform. `tokens`
-    are all tokens of those documents, `tokens_beyond` those after the context's end.
+    `documents` is an estimate between `least` and `most`, because one class of lengths may include
+    the context. Lengths inside a class are assumed to be log-uniform. `share` is that of all
+    documents, `tokens` all tokens of the long ones, `tokens_beyond` those after the context.
     """
 
     context: int
@@ -27,7 +27,7 @@ class LongDocuments:
 
 
 def long_documents(dataset: DatasetSize, context: int) -> LongDocuments:
-    """Return how many documents are longer than `context` tokens, and the tokens that this touches.
+    """Return number and tokens of the documents longer than `context` tokens.
 
     Class i of the histogram holds lengths from 2^i to 2^(i+1) - 1.
     """
@@ -54,10 +54,10 @@ def long_documents(dataset: DatasetSize, context: int) -> LongDocuments:
 
 
 def _share_above(context: int, low: int, high: int) -> float:
-    """Return the share of log-uniform lengths of a class that are above the context."""
+    """Return the share of a class, of log-uniform lengths, that is longer than the context."""
     return math.log((high + 1) / max(low, context + 1)) / math.log((high + 1) / low)
 
 
 def _log_mean(low: int, high: int) -> float:
-    """Return the mean of a log-uniform length between two."""
+    """Return the mean of log-uniform lengths from `low` to `high`."""
     return float(low) if high <= low else (high - low) / math.log(high / low)

@@ -1,4 +1,4 @@
-"""Notes on settings that are allowed, and probably not what the user wants."""
+"""Notes on settings that are allowed, but probably not intended."""
 
 from __future__ import annotations
 
@@ -6,17 +6,20 @@ from collections.abc import Iterator
 
 from tokmill.bill.gpus import Gpu
 from tokmill.bill.models.model import Model
+from tokmill.bill.models.weight_types import PLAIN_BYTES
 from tokmill.bill.states.parallel import state_ranks
 from tokmill.bill.states.precision import SCHEMES, precision_of
 from tokmill.settings.training import TrainingSettings
 from tokmill.words.plural import plural
 
-HALF_BYTES = 2
 INTEGERS = ("int8", "int4", "nf4", "nf4-double")
 
 
 def model_notes(model: Model, *, sequence: int, context: int, ids: int) -> Iterator[str]:
-    """Yield a note for each length over the model's positions, and for ids it cannot embed."""
+    """Yield a note for each length beyond the model's positions, and for ids without an embedding.
+
+    `sequence` and `context` are lengths in tokens, `ids` the size of the dataset's vocabulary.
+    """
     most = model.positions
     for name, tokens in {"sequence": sequence, "context": context}.items():
         if tokens > most > 0:
@@ -29,7 +32,7 @@ def model_notes(model: Model, *, sequence: int, context: int, ids: int) -> Itera
 
 
 def stored_notes(model: Model, training: TrainingSettings) -> Iterator[str]:
-    """Yield a note where all weights of a model are trained whose files hold integers."""
+    """Yield a note if all weights are to be trained, but the model's files have integers."""
     if model.stored and model.stored.kind in INTEGERS and training.adapter == "none":
         yield (
             f"weights: {model.stored.note} cannot be trained; all weights are billed as "
@@ -38,7 +41,7 @@ def stored_notes(model: Model, training: TrainingSettings) -> Iterator[str]:
 
 
 def training_notes(training: TrainingSettings, gpu: Gpu | None) -> Iterator[str]:
-    """Yield a note for GPUs that stay idle, sharding without ranks, and types a GPU lacks."""
+    """Yield notes on idle pipeline stages, sharding on one GPU, and bf16 on a GPU without it."""
     stages, micro_batches = training.pipeline_parallel, training.accumulation
     if stages > 1 and micro_batches == 1:
         yield (
@@ -51,7 +54,7 @@ def training_notes(training: TrainingSettings, gpu: Gpu | None) -> Iterator[str]
             "more GPUs (--gpus) would share it"
         )
     precision = precision_of(training)
-    if gpu and gpu.matrix_type == "fp16" and SCHEMES[precision].computed == HALF_BYTES:
+    if gpu and gpu.matrix_type == "fp16" and SCHEMES[precision].computed == PLAIN_BYTES["bf16"]:
         other = "--precision amp with fp16, or fp32" if precision == "pure-16" else "fp16"
         yield f"precision: {gpu.name} has no bf16; use {other}" + (
             " (fp16 needs fp32 weights)" if precision == "pure-16" else " (the memory is the same)"

@@ -1,4 +1,4 @@
-"""A dataset as the bill needs it: the sizes in its manifest, its files, and the free space."""
+"""A dataset on disk: its size, its files, and the free space."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ class OnDisk:
     """A dataset on the disk.
 
     Attributes:
-        directory: its directory; "" of a dataset that settings describe.
+        directory: its directory; "" if settings describe the dataset.
         size: its tokens and documents.
         bill: bytes by kind of file.
-        free_bytes: free space of the file system; None of a dataset that settings describe.
-        found: splits, sources and files of a finished dataset; None of others.
+        free_bytes: free space of the file system; None if settings describe the dataset.
+        found: splits, sources and files; None if settings describe the dataset.
     """
 
     directory: str
@@ -81,7 +81,7 @@ def on_disk(directory: Path, manifest: Mapping[str, Any]) -> OnDisk:
     """Return the size of a finished dataset.
 
     Raises:
-        VerifyError: a file is missing, or not as large as the manifest says.
+        VerifyError: a file is missing, or its size differs from the manifest.
         StorageError: the directory cannot be read.
     """
     try:
@@ -95,7 +95,7 @@ def on_disk(directory: Path, manifest: Mapping[str, Any]) -> OnDisk:
 
 
 def assumed_disk(training: TrainingSettings, vocabulary: int) -> OnDisk | None:
-    """Return the dataset that settings describe; None if they describe none."""
+    """Return the dataset that settings describe by its size; None if they do not."""
     size = assumed_size(training, vocabulary)
     return None if size is None else OnDisk("", size, predicted_disk(size, slices=0), None)
 

@@ -1,4 +1,4 @@
-"""GPU memory beside the tensors: workspaces of cuBLAS, fragmentation, and the CUDA context."""
+"""GPU memory beside the tensors: workspaces of cuBLAS, fragmentation, the CUDA context."""
 
 from __future__ import annotations
 
@@ -37,7 +37,10 @@ HOPPER_AND_NEWER = ("H100", "H200", "H20", "H800", "GH200", "B200")
 
 
 def workspace_line(gpu: str, *, megatron: bool, attention_bytes: float) -> Line:
-    """Return the workspaces of cuBLAS in training on a GPU of this name."""
+    """Return the workspaces of cuBLAS in training, on a GPU by its name ("" for any).
+
+    `attention_bytes`: FlashAttention's fp32 gradients of the queries, for the upper bound.
+    """
     small = {"workspace": 8_519_680, "workspace_te": 4 * MIB * megatron}
     large = {"workspace": 32 * MIB, "workspace_te": 32 * MIB * megatron}
     most = WORKSPACES.evaluate(large) + round(attention_bytes)
@@ -49,9 +52,10 @@ def workspace_line(gpu: str, *, megatron: bool, attention_bytes: float) -> Line:
 def overhead_lines(
     allocated_bytes: int, fragmented_bytes: int, share: float = FRAGMENTATION_AT_MOST
 ) -> tuple[Line, Line]:
-    """Return fragmentation and context beside tensors of `allocated_bytes`.
+    """Return fragmentation and CUDA context beside tensors of `allocated_bytes`.
 
-    At most `share` of `fragmented_bytes` is lost: of all that comes and goes, at its upper bound.
+    The upper bound of fragmentation is `share` of `fragmented_bytes`, the upper bound of the
+    tensors.
     """
     at_most = round(share * fragmented_bytes)
     return (

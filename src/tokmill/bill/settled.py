@@ -1,4 +1,4 @@
-"""Training settings with everything decided that follows from others, the model and the dataset."""
+"""Complete training settings: derive what follows from other settings, model and dataset."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from tokmill.words.plural import plural
 def settled(
     training: TrainingSettings, model: Model | None, size: DatasetSize | None
 ) -> TrainingSettings:
-    """Return the settings with the length of sequences, GPUs, nodes and epochs decided.
+    """Return the settings with sequence, GPUs, GPUs per node and epochs filled in.
 
-    A sequence is as long as asked, else as a packed row, else as the model's positions allow.
-    Settled settings stay as they are.
+    `sequence` is the setting, else the length of packed rows, else `default_sequence`. Calling it
+    again changes nothing.
 
     Raises:
         UsageError: nodes and GPUs contradict each other.
@@ -32,7 +32,7 @@ def settled(
 
 
 def _with_nodes(training: TrainingSettings) -> TrainingSettings:
-    """Return the settings with GPUs, and GPUs per node, that agree with the nodes if given."""
+    """Return the settings with GPUs and GPUs per node that match `nodes`, if that is given."""
     nodes, each, gpus = training.nodes, training.gpus_per_node, training.gpus
     if not nodes:
         return training

@@ -1,7 +1,7 @@
-"""The time of a training step from the speeds of a GPU: matrix products, memory and exchange.
+"""Time of a training step by roofline: matrix products, memory and communication.
 
-A roofline: each part takes at least what its peak allows, times a share of the peak that programs
-reach. Nothing here was measured by us; published throughputs are in tests/bill/test_throughput.py.
+Each part runs at a share of the peak speed that programs reach. Nothing here was measured by us;
+tests/bill/test_throughput.py compares it with published throughputs.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from tokmill.bill.training_bill import allocated_bytes, training_bill
 from tokmill.settings.training import TrainingSettings
 
 NETWORK = 25e9
-"""Bytes per second that a GPU sends to other nodes: 200 Gb/s InfiniBand, as in DGX A100."""
+"""Bytes per second from a GPU to other nodes: 200 Gb/s InfiniBand, as in DGX A100."""
 FITTED = "the share of the peak: MosaicML's table of MPT (llm-foundry), A100 and H100"
 ERROR = "published trainings reach 68 to 121 % of the speed; not measured by us"
 
@@ -63,16 +63,16 @@ DECODING = Formula(
 )  # fmt: skip
 
 EFFICIENCY = {"A100 40GB": 0.7, "A100 80GB": 0.7, "H100 SXM": 0.55, "H200": 0.55, "GH200": 0.55}
-"""Share of the peak that matrix products of a training reach; fitted to MPT-7B at 2,048 tokens."""
+"""Share of the peak that matrix products reach in training; fitted to MPT-7B at 2,048 tokens."""
 OTHER_EFFICIENCY = 0.6
 
 
 @dataclass(frozen=True, slots=True)
 class StepTime:
-    """Seconds of an optimizer step of all GPUs, by what they wait for.
+    """Seconds of an optimizer step, by cause.
 
     Exchange of weights and gradients overlaps with computation; tensor-parallel exchange does not.
-    `bubble` is the factor by which pipeline stages wait for each other.
+    `bubble` is the factor that waiting of pipeline stages adds.
     """
 
     matrices_s: float
@@ -91,7 +91,7 @@ class StepTime:
 
 
 def step_time(model: Model, training: TrainingSettings, gpu: Gpu, flop: float) -> StepTime:
-    """Return the time of an optimizer step; `flop`: of all GPUs, recomputation included."""
+    """Return the time of an optimizer step; `flop` is that of all GPUs, with recomputation."""
     stages, micro_batches = training.pipeline_parallel, training.accumulation
     bill = training_bill(model, replace(training, checkpointing="none", accumulation=1))
     symbols = {
@@ -116,7 +116,7 @@ def step_time(model: Model, training: TrainingSettings, gpu: Gpu, flop: float) -
 
 
 def decoding_speed(model: Model, inference: Bill, batch: int, gpu: Gpu) -> float | None:
-    """Return the tokens per second of all sequences at most; None if the GPU is not known."""
+    """Return an upper bound of decoding in tokens per second; None if the GPU is not known."""
     if not gpu.bandwidth:
         return None
     weights = sum(line.n_bytes for line in inference.lines if line.name == "weights")
@@ -190,9 +190,9 @@ def _data_exchange(model: Model, training: TrainingSettings, gpu: Gpu) -> float:
 
 
 def _link(training: TrainingSettings, gpu: Gpu, ranks: int) -> float:
-    """Return the bytes per second of an exchange among so many neighbouring GPUs.
+    """Return the bytes per second of an exchange among `ranks` neighbouring GPUs.
 
-    Rings over several nodes use the network cards of all GPUs of a node at once.
+    Rings over several nodes use the network cards of all GPUs of a node at the same time.
     """
     each = ranks_per_node(training)
     if training.gpus <= each:

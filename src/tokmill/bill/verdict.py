@@ -1,4 +1,4 @@
-"""Whether an amount of memory fits: the words for it, and the comparison behind them."""
+"""Verdict: whether an amount of memory fits."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ DOES_NOT_FIT = "does not fit"
 
 @dataclass(frozen=True, slots=True)
 class Need:
-    """Bytes that are needed, expected and at most; `shm_bytes` of them lie in /dev/shm."""
+    """Bytes that are needed: expected, upper bound, and the part in /dev/shm."""
 
     n_bytes: int
     high_bytes: int
@@ -20,7 +20,7 @@ class Need:
 
 @dataclass(frozen=True, slots=True)
 class Room:
-    """Bytes that there are; `shm_bytes` is the size of /dev/shm, 0 if it does not matter."""
+    """Bytes that are available; `shm_bytes` is the size of /dev/shm, 0 if it is not limited."""
 
     n_bytes: int
     shm_bytes: int = 0

@@ -1,4 +1,4 @@
-"""Memory of parallel training besides the states: gathered weights, buckets, 16-bit casts."""
+"""Memory of training beside the states: gathered weights, buckets, 16-bit casts of weights."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from collections import Counter
 from tokmill.bill.formula import Formula, Line
 from tokmill.bill.models.model import Model
 from tokmill.bill.models.weight_types import PLAIN_BYTES
-from tokmill.bill.states.parallel import RankTensor, state_ranks
+from tokmill.bill.states.parallel import RankTensor, count_among, state_ranks
 from tokmill.bill.states.precision import SCHEMES, precision_of, scheme_of
 from tokmill.bill.states.sharding import sharding_of
 from tokmill.settings.training import TrainingSettings
 
 UNITS_AT_ONCE = 2
-"""Layers that FSDP holds whole: the one that computes and the one that is fetched."""
+"""Layers that FSDP has gathered: the one that computes and the next one."""
 REDUCE_BUCKET = GATHER_BUCKET = 500_000_000
 PREFETCH_BUCKET = 50_000_000
 MAX_LIVE_PARAMETERS = 1_000_000_000
@@ -31,15 +31,16 @@ CASTS = Formula(
 GATHERED_FSDP = Formula(
     "gathered layers (FSDP)",
     "q_computed * (units * P_unit + P_root)",
-    "FSDP2: a layer and the next one; what is outside the layers stays whole until the end",
-    "a quantized layer is counted as dequantized; lower bound: the outside is wrapped by itself",
+    "FSDP2: a layer and the next one; weights outside the layers stay gathered until the end",
+    "a quantized layer is counted as dequantized; lower bound: modules outside the layers are "
+    "wrapped separately",
 )
 GATHERED_ALL = Formula(
     "gathered weights (FSDP, until backward)",
     "q_computed * P_gathered",
     "FSDP's SHARD_GRAD_OP, FSDP2's reshard_after_forward=False: a layer stays gathered from its "
     "forward to its backward",
-    "exact at the start of backward; a layer's part goes with its backward",
+    "exact at the start of backward; the backward of a layer frees its part",
 )
 GATHERED_ZERO = Formula(
     "gathered modules (ZeRO-3)",
@@ -47,7 +48,7 @@ GATHERED_ZERO = Formula(
     "DeepSpeed keeps up to stage3_max_live_parameters, 1e9, gathered (Hugging Face's guide: 2 GB "
     "in 16 bit)",
     "lower bound: weight and gradient of the largest module, as DeepSpeed's estimators count; "
-    "upper bound: its prefetch bucket and the largest module besides",
+    "upper bound: also its prefetch bucket and the largest module",
 )
 DEQUANTIZED = Formula(
     "a dequantized matrix",
@@ -72,23 +73,14 @@ BUCKETS_FSDP = Formula(
     "fp32 gradients of one layer (FSDP)",
     "4 * P_unit",
     "FSDP2 reduces and scatters the gradients of one layer",
-    "upper bound: those of what is outside the layers at the same time",
+    "upper bound: at the same time those of the weights outside the layers",
 )
 FLAT = Formula(
     "flattened fp32 buffer",
     "4 * P_trained",
     "ZeRO (Rajbhandari et al. 2020), section 3.2: fused gradients; 6 GB for 1.5e9 parameters",
-    "upper bound of libraries that fuse all; DeepSpeed's buckets have a constant size",
+    "upper bound, for libraries that fuse all; DeepSpeed's buckets have a constant size",
 )
-
-
-def flat_line(tensors: tuple[RankTensor, ...], training: TrainingSettings) -> Line | None:
-    """Return the buffer of the gradients of all trained `tensors`, if asked for."""
-    if not training.flat_buffer:
-        return None
-    return FLAT.line({"P_trained": sum(held.count for held in tensors)})
-
-
 STREAMS_FSDP = Formula(
     "reserved for FSDP's streams",
     "q_gradient * P_trained / shards - made + q_computed * P_gathered",
@@ -99,15 +91,20 @@ STREAMS_FSDP = Formula(
 )
 
 
+def flat_line(tensors: tuple[RankTensor, ...], training: TrainingSettings) -> Line | None:
+    """Return the flattened buffer for the gradients of the trained `tensors`, if it is set."""
+    return FLAT.line({"P_trained": count_among(tensors, 1)}) if training.flat_buffer else None
+
+
 def cast_line(
     model: Model, tensors: tuple[RankTensor, ...], training: TrainingSettings
 ) -> Line | None:
-    """Return autocast's casts; None without it, or where sharded weights are gathered in 16 bit."""
+    """Return autocast's casts; None without autocast, or if weights are gathered in 16 bit."""
     if precision_of(training) != "amp" or sharding_of(training).weights:
         return None
-    used = sum(held.count for held in tensors if _is_multiplied(held))
+    used = count_among((held for held in tensors if _is_multiplied(held)), 1)
     if model.tied and training.pipeline_parallel == 1:
-        used += sum(held.count for held in tensors if _is_table_of_ids(held))
+        used += count_among((held for held in tensors if _is_table_of_ids(held)), 1)
     return CASTS.line({"P_cast": used})
 
 
@@ -128,11 +125,10 @@ def _is_fp32(held: RankTensor) -> bool:
 
 
 def gathered_line(tensors: tuple[RankTensor, ...], training: TrainingSettings) -> Line | None:
-    """Return the weights that are made whole while a layer computes."""
+    """Return the weights that are gathered or dequantized while a layer computes."""
     computed = SCHEMES[precision_of(training)].computed
     if training.sharding == "fsdp-grad-op":
-        gathered = sum(held.count for held in tensors)
-        return GATHERED_ALL.line({"q_computed": computed, "P_gathered": gathered})
+        return GATHERED_ALL.line({"q_computed": computed, "P_gathered": count_among(tensors, 1)})
     if training.sharding == "fsdp":
         layer, root = _largest_layer(tensors), _outside_layers(tensors)
         symbols = {"q_computed": computed, "units": UNITS_AT_ONCE, "P_unit": layer, "P_root": root}
@@ -144,21 +140,21 @@ def gathered_line(tensors: tuple[RankTensor, ...], training: TrainingSettings) -
 
 
 def _live_line(tensors: tuple[RankTensor, ...], computed: int) -> Line:
-    largest, there = max(held.size for held in tensors), sum(held.count for held in tensors)
-    at_most = min(there, MAX_LIVE_PARAMETERS + PREFETCH_BUCKET) + largest
+    largest, every = max(held.size for held in tensors), count_among(tensors, 1)
+    at_most = min(every, MAX_LIVE_PARAMETERS + PREFETCH_BUCKET) + largest
     return GATHERED_ZERO.line(
-        {"q_computed": computed, "P_live": max(2 * largest, min(there, MAX_LIVE_PARAMETERS))},
+        {"q_computed": computed, "P_live": max(2 * largest, min(every, MAX_LIVE_PARAMETERS))},
         low_bytes=2 * computed * largest,
         high_bytes=computed * at_most,
     )
 
 
 def bucket_line(tensors: tuple[RankTensor, ...], training: TrainingSettings) -> Line | None:
-    """Return the buffers of communication of the trained `tensors`.
+    """Return the buffers that communicate gradients of the trained `tensors`.
 
-    Megatron-LM's gradients lie in its buckets from the start.
+    None for Megatron-LM, whose gradients are in its buckets from the start.
     """
-    scheme, trained = scheme_of(training), sum(held.count for held in tensors)
+    scheme, trained = scheme_of(training), count_among(tensors, 1)
     program = sharding_of(training).program
     if program == "fsdp":
         layer, root = _largest_layer(tensors), _outside_layers(tensors)
@@ -181,7 +177,10 @@ def bucket_line(tensors: tuple[RankTensor, ...], training: TrainingSettings) -> 
 def streams_line(
     tensors: tuple[RankTensor, ...], training: TrainingSettings, gradients: Line, made: int
 ) -> Line | None:
-    """Return what the allocator keeps for FSDP's streams where `made` bytes of gradients exist."""
+    """Return memory that the allocator reserves for FSDP's streams.
+
+    `made`: bytes of the gradients that exist at this moment.
+    """
     if sharding_of(training).program != "fsdp" or state_ranks(training) == 1:
         return None
     symbols = {
@@ -194,7 +193,7 @@ def streams_line(
 
 
 def _largest_layer(tensors: tuple[RankTensor, ...]) -> int:
-    """Return the elements of the fullest layer, 0 without layers."""
+    """Return the number of elements of the largest layer, 0 without layers."""
     layers: Counter[int] = Counter()
     for held in tensors:
         for layer in held.layers or ():
@@ -203,4 +202,4 @@ def _largest_layer(tensors: tuple[RankTensor, ...]) -> int:
 
 
 def _outside_layers(tensors: tuple[RankTensor, ...]) -> int:
-    return sum(held.count for held in tensors if held.layers is None)
+    return count_among((held for held in tensors if held.layers is None), 1)

@@ -1,4 +1,4 @@
-"""What the checkpoints of a run take on disk."""
+"""Disk space of the checkpoints of a run."""
 
 from __future__ import annotations
 
@@ -33,13 +33,13 @@ _ALONE: dict[str, Any] = {
     "sequence_parallel": False, "pipeline_parallel": 1, "virtual_stages": 1,
     "context_parallel": 1, "expert_parallel": 1, "expert_tensor_parallel": 0,
 }  # fmt: skip
-"""All ranks together save what one would that held everything."""
+"""Settings of a single rank: all ranks together save what one rank with all states would."""
 
 
 def checkpoint_bill(model: Model, training: TrainingSettings) -> Bill:
-    """Return what the checkpoints of a run take: those kept, and the one being written.
+    """Return the disk space of the checkpoints of a run: those kept, and one being written.
 
-    The lower bound is before and after the writing. A frozen base is not saved with its adapter.
+    The lower bound is without the one being written. A frozen base is not saved with its adapters.
 
     Raises:
         UsageError: settings contradict each other or the model.

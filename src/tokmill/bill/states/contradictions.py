@@ -1,4 +1,4 @@
-"""Settings that contradict each other or the model: found before anything is counted."""
+"""Check settings of training that contradict each other or the model."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from tokmill.settings.training import TrainingSettings
 
 
 def check_parallelism(model: Model, training: TrainingSettings) -> None:
-    """Refuse training settings that no run could have with this model.
+    """Check that a run with these settings and this model is possible.
 
-    Key-value heads may be fewer than the tensor-parallel GPUs if they divide them: each GPU then
-    holds a whole one. Ids that do not divide are padded, layers too (the first stages hold one
-    more), unless stages are interleaved or Megatron's.
+    Allowed: fewer key-value heads than tensor-parallel GPUs, if they divide them (each GPU holds
+    one); a vocabulary that does not divide (it is padded); layers that do not divide (the first
+    stages have one more), unless stages are interleaved or Megatron's.
 
     Raises:
-        UsageError: naming the setting, what it would have to be, and the numbers.
+        UsageError: with the setting, the expected value, and the numbers.
     """
     if not model.has_shape:
         for problem in _of_shape(model, training):
@@ -58,7 +58,7 @@ def _of_tensors(model: Model, training: TrainingSettings) -> Iterator[str]:
 
 
 def _of_shape(model: Model, training: TrainingSettings) -> Iterator[str]:
-    """Yield the settings that need more of a model than a number, or than names of tensors."""
+    """Yield the settings that need layers or shapes, of a model whose shape is not known."""
     if training.pipeline_parallel > 1:
         yield "pipeline_parallel: stages need the model's layers, which are not known"
     if not is_counted(model):
@@ -160,11 +160,11 @@ def _of_loss(training: TrainingSettings) -> Iterator[str]:
 
 
 def _of_megatron(model: Model, training: TrainingSettings) -> Iterator[str]:
-    """Yield what Megatron-LM has not, or does not need."""
+    """Yield the settings that Megatron-LM does not have or does not need."""
     if training.framework != "megatron":
         return
     if model.cross_layers:
-        yield f"framework: megatron models no encoder-decoder, {model.family} is one; choose hf"
+        yield f"framework: megatron has no encoder-decoder formulas ({model.family}); choose hf"
     if training.adapter != "none":
         yield f"adapter: {training.adapter} needs framework hf; Megatron-LM trains all weights"
     if training.sharding not in ("ddp", "distributed-optimizer"):
@@ -182,7 +182,7 @@ def _of_megatron(model: Model, training: TrainingSettings) -> Iterator[str]:
     if training.checkpointing == "selective" and not scores:
         yield (
             "checkpointing: selective of Megatron-LM recomputes attention scores, which only "
-            "attention eager keeps; choose full or none, or attention eager"
+            "attention eager stores; choose full or none, or attention eager"
         )
     if training.metric_batches:
         yield "metric_batches: expected 0 with framework megatron: its evaluation keeps no logits"

@@ -1,4 +1,4 @@
-"""What the ranks of a node offload to its host RAM: weights, gradients and optimizer states."""
+"""States that the ranks of a node offload to its host RAM."""
 
 from __future__ import annotations
 
@@ -6,12 +6,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from tokmill.bill.formula import Formula, Line
-from tokmill.bill.states.optimizers import (
-    FP32_BYTES,
-    MAIN_GRADIENT,
-    STATES,
-    kept_states,
-)
+from tokmill.bill.states.optimizers import FP32_BYTES, MAIN_GRADIENT, STATES, kept_states
 from tokmill.bill.states.parallel import RankTensor, ranks_per_node, state_ranks
 from tokmill.bill.states.precision import scheme_of
 from tokmill.bill.states.sharding import sharding_of
@@ -41,9 +36,9 @@ OFFLOADED_REFERENCE = Formula(
 def offloaded_lines(
     tensors: tuple[RankTensor, ...], training: TrainingSettings
 ) -> tuple[Line, ...]:
-    """Return what the ranks of a node offload.
+    """Return the offloaded states of all ranks of a node.
 
-    DeepSpeed steps there on fp32 copies of weight and gradient; FSDP on what the scheme has.
+    DeepSpeed steps on fp32 copies of weights and gradients; FSDP on the types of the scheme.
     """
     if training.offload == "none":
         return ()

@@ -1,4 +1,4 @@
-"""Temporary memory of the optimizer's step."""
+"""Temporary memory of the optimizer's step: foreach, for-loop, fused, Muon."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ STEP_MUON = Formula(
 
 
 def step_line(tensors: Sequence[RankTensor], training: TrainingSettings, shards: int) -> Line:
-    """Return what the step on the trained `tensors` takes, where `shards` ranks share them.
+    """Return the temporary memory of a step on the trained `tensors`, sharded over `shards` ranks.
 
-    Muon steps on its matrices, whole ones also where they are sharded; AdamW on the rest.
+    Muon updates one complete matrix at a time, also where matrices are sharded; AdamW the rest.
     """
     if training.optimizer != "muon":
         return _step(tensors, training, shards)
@@ -42,7 +42,10 @@ def step_line(tensors: Sequence[RankTensor], training: TrainingSettings, shards:
 
 
 def _step(tensors: Sequence[RankTensor], training: TrainingSettings, shards: int) -> Line:
-    """Return the step on all tensors at once or on the largest; ZeRO's are one flat tensor."""
+    """Return the temporary memory for all tensors at once, or for the largest one.
+
+    ZeRO flattens all tensors into one.
+    """
     copies, at_once = _copies(training)
     if at_once or sharding_of(training).program == "deepspeed":
         elements = count_among(tensors, shards)
@@ -54,12 +57,12 @@ def _step(tensors: Sequence[RankTensor], training: TrainingSettings, shards: int
 
 
 def _copies(training: TrainingSettings) -> tuple[int, bool]:
-    """Return the copies that a step takes, and whether of all tensors at once.
+    """Return the number of copies that a step makes, and whether of all tensors at once.
 
     Megatron-LM steps with a fused kernel of Apex or Transformer Engine.
     """
-    own_kernel = sharding_of(training).program == "megatron"
-    scheme, step = scheme_of(training), "fused" if own_kernel else training.optimizer_step
+    is_megatron = sharding_of(training).program == "megatron"
+    scheme, step = scheme_of(training), "fused" if is_megatron else training.optimizer_step
     match training.optimizer:
         case "adafactor":
             # Two of the update; of 16-bit weights also the gradient and the weight in fp32.

@@ -1,4 +1,4 @@
-"""Optimizer states of the trained tensors: a line for each kind of state."""
+"""Optimizer states of the trained tensors, such as Adam's moments: a line for each kind."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from tokmill.settings.training import TrainingSettings
 
 FP32_BYTES = 4
 SMALLEST_8BIT = 4096
-"""bitsandbytes keeps tensors of fewer elements in 32 bit."""
+"""bitsandbytes keeps states of smaller tensors in 32 bit."""
 SCALE_BYTES = FP32_BYTES / 256
-"""bitsandbytes keeps a fp32 scale for a block of 256 elements."""
+"""Bytes per element of the fp32 scales that bitsandbytes keeps for blocks of 256 elements."""
 
 MASTER, MAIN_GRADIENT = "fp32 copy of the weights", "fp32 copy of the gradients"
 MOMENTUM, FIRST, SECOND = "momentum", "first moment", "second moment"
@@ -47,7 +47,7 @@ STATES = {
 def optimizer_lines(
     tensors: Sequence[RankTensor], training: TrainingSettings, shards: int
 ) -> tuple[Line, ...]:
-    """Return what is kept of the trained `tensors`, where `shards` ranks share it."""
+    """Return the optimizer states of the trained `tensors`, sharded over `shards` ranks."""
     kept = kept_states(tensors, training.optimizer, scheme_of(training), shards)
     less = 0
     if training.optimizer == "adamw-8bit":
@@ -63,7 +63,7 @@ def optimizer_lines(
 def kept_states(
     tensors: Sequence[RankTensor], optimizer: str, scheme: Scheme, shards: int
 ) -> dict[str, Mapping[str, float]]:
-    """Return the symbols of each state that `shards` ranks keep, by its name; no empty ones."""
+    """Return the symbols of each kind of state, by its name in `STATES`; no empty ones."""
     trained = count_among(tensors, shards)
     elements = Counter({MASTER: trained, MAIN_GRADIENT: trained})
     for held in tensors:
@@ -80,7 +80,7 @@ def kept_states(
 
 
 def states_of(held: RankTensor, optimizer: str) -> dict[str, int]:
-    """Return the elements of each state that an optimizer keeps of all copies of a tensor."""
+    """Return the elements of each kind of state of all copies of a tensor."""
     count = held.count
     match optimizer:
         case "sgd":
@@ -101,22 +101,22 @@ def states_of(held: RankTensor, optimizer: str) -> dict[str, int]:
 
 
 def is_orthogonalized(held: RankTensor) -> bool:
-    """Return whether Muon steps on a tensor: matrices inside layers, stacked experts one by one."""
+    """Return whether Muon updates a tensor: a matrix or stacked experts inside a layer."""
     axes = {"linear": 2, "experts": 3}.get(held.tensor.kind)
     return held.layers is not None and len(held.shape) == axes
 
 
 def is_kept_in_8_bit(held: RankTensor) -> bool:
-    """Return whether bitsandbytes' 8-bit AdamW keeps a tensor so: no small ones and no embeddings.
+    """Return whether bitsandbytes' AdamW keeps a tensor's moments in 8 bit.
 
-    Embeddings are in 32 bit by a choice of Hugging Face's Trainer.
+    Small tensors stay in 32 bit, and with Hugging Face's Trainer embeddings too.
     """
     return held.size >= SMALLEST_8BIT and held.tensor.kind != "embedding"
 
 
 def moment_bytes(optimizer: str, scheme: Scheme) -> int:
-    """Return the bytes of an element of a moment that is not kept in 8 bit.
+    """Return the bytes of an element of a moment that is not in 8 bit.
 
-    Those of transformers' Adafactor and of 8-bit AdamW are fp32 whatever the weights are.
+    transformers' Adafactor and 8-bit AdamW keep it in fp32, whatever type the weights have.
     """
     return FP32_BYTES if optimizer in ("adafactor", "adamw-8bit") else scheme.moment

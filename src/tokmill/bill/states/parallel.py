@@ -1,7 +1,6 @@
-"""Parallelism: the tensors that a rank works on, under tensor, expert and pipeline parallelism.
+"""Parallelism: the tensors of a rank under tensor, expert and pipeline parallelism.
 
-A rank is a GPU with its process. How data-parallel ranks share the states of its tensors is in
-`sharding`.
+A rank is a GPU with its process. `sharding` says which states data-parallel ranks share.
 """
 
 from __future__ import annotations
@@ -20,11 +19,16 @@ RANKS_OF_A_NODE = 8
 
 @dataclass(frozen=True, slots=True)
 class RankTensor:
-    """The part of a tensor on the fullest rank, before data-parallel ranks share it.
+    """A rank's part of a tensor, before data-parallel ranks share it.
 
-    `shape` is that of one copy on this rank. `layers` are those of its stage, None outside layers.
-    `weight_bytes` are the bytes of an element. `expert_ranks`: the ranks among which a copy of all
-    experts of a layer lies, for each rank of tensor parallelism; 1 for all other tensors.
+    Attributes:
+        tensor: the complete tensor.
+        shape: shape of the part, in one layer.
+        layers: the layers of the rank's stage that have the tensor; None outside layers.
+        trained: whether the tensor is trained.
+        weight_bytes: bytes per element of the weight.
+        expert_ranks: ranks that hold all experts of a layer together, divided by the
+            tensor-parallel ranks; 1 for other tensors.
     """
 
     tensor: Tensor
@@ -36,16 +40,16 @@ class RankTensor:
 
     @property
     def size(self) -> int:
-        """Elements of one copy."""
+        """Elements in one layer."""
         return math.prod(self.shape)
 
     @property
     def count(self) -> int:
-        """Elements of all copies on this rank."""
+        """Elements in all layers of this rank."""
         return self.size * (1 if self.layers is None else len(self.layers))
 
     def among(self, ranks: int) -> RankTensor:
-        """Return what `ranks` ranks share: with others also the experts that this rank has not."""
+        """Return the part that `ranks` ranks share, with the experts of all of them."""
         if ranks == 1 or self.expert_ranks == 1:
             return self
         experts = math.ceil(self.shape[0] * self.expert_ranks)
@@ -53,32 +57,32 @@ class RankTensor:
 
 
 def state_ranks(training: TrainingSettings) -> int:
-    """Return the ranks that hold the same tensors, and may share their states.
+    """Return the number of ranks with the same tensors, which may share their states.
 
-    Context-parallel ranks are among them: they see other tokens, as data-parallel ranks do.
+    Context-parallel ranks count: they have the same weights and other tokens.
     """
     return training.gpus // (training.tensor_parallel * training.pipeline_parallel)
 
 
 def expert_tensor_parallel(training: TrainingSettings) -> int:
-    """Return the ranks that share each expert: as tensor parallelism, unless set otherwise."""
+    """Return the number of ranks that share each expert; by default the tensor-parallel ranks."""
     return training.expert_tensor_parallel or training.tensor_parallel
 
 
 def data_parallel(training: TrainingSettings) -> int:
-    """Return N: the ranks that see different sequences."""
+    """Return N: the number of ranks with different sequences."""
     return state_ranks(training) // training.context_parallel
 
 
 def ranks_per_node(training: TrainingSettings) -> int:
-    """Return the ranks of a machine: as given, else all, 8 at most."""
+    """Return the number of ranks of a node: the setting, else all ranks, at most 8."""
     return min(training.gpus, training.gpus_per_node or RANKS_OF_A_NODE)
 
 
 def stage_layers(model: Model, training: TrainingSettings, stage: int) -> range | tuple[int, ...]:
-    """Return the layers of a pipeline stage; interleaved ones are in `virtual_stages` chunks.
+    """Return the layers of a pipeline stage; an interleaved stage has `virtual_stages` chunks.
 
-    Layers that do not divide go to the first stages, one each.
+    If the layers do not divide evenly, the first stages have one layer more.
     """
     stages, chunks = training.pipeline_parallel, training.virtual_stages
     if chunks > 1:
@@ -91,14 +95,14 @@ def stage_layers(model: Model, training: TrainingSettings, stage: int) -> range 
 
 
 def count_among(tensors: Iterable[RankTensor], ranks: int) -> int:
-    """Return the elements that `ranks` ranks share."""
+    """Return the number of elements that `ranks` ranks share."""
     return sum(held.among(ranks).count for held in tensors)
 
 
 def rank_tensors(
     model: Model, training: TrainingSettings, stage: int | None = None
 ) -> tuple[RankTensor, ...]:
-    """Return what a rank of a stage works on; without a stage, of the one with most parameters."""
+    """Return the tensors of a rank of a stage; by default of the stage with most parameters."""
     number = fullest_stage(model, training) if stage is None else stage
     return _of_stage(_all_stages(model, training), model, training, number)
 
@@ -106,7 +110,7 @@ def rank_tensors(
 def fullest_stage(model: Model, training: TrainingSettings) -> int:
     """Return the stage with the most elements in matrices; of equal ones the first.
 
-    That holds the embedding and the most micro batches.
+    The first stage has the embedding and the most micro batches in flight.
     """
     tensors = _all_stages(model, training)
     return max(
@@ -116,7 +120,7 @@ def fullest_stage(model: Model, training: TrainingSettings) -> int:
 
 
 def _all_stages(model: Model, training: TrainingSettings) -> tuple[RankTensor, ...]:
-    """Return the base's tensors, then the adapters'."""
+    """Return the tensors of the base model, then those of the adapters."""
     adapters = adapter_tensors(model, training)
     base_is_trained = not adapters
     return (
@@ -140,7 +144,7 @@ def _of_stage(
             here = tuple(layer for layer in held.layers if layer in layers)
             found += [replace(held, layers=here)] if here else []
         elif held.tensor.kind == "embedding":
-            # Tied, the last stage makes the logits with a copy of its own.
+            # The last stage has a second copy of a tied embedding, for the logits.
             copied = model.tied and held.tensor.split == "vocabulary" and stage == last
             found += [held] if stage == 0 or copied else []
         elif stage == last:
@@ -176,7 +180,7 @@ def _rank_shape(tensor: Tensor, attention: Attention, ranks: int, experts: int) 
 
 
 def _split_axis(tensor: Tensor) -> int:
-    """Return the axis of the features, or of the ids, that are split."""
+    """Return the axis that is split: features, or ids of the vocabulary."""
     if len(tensor.shape) == 1 or tensor.split == "vocabulary":
         return 0
     out_first = tensor.shape[-2:] == (tensor.n_out, tensor.n_in)
@@ -184,10 +188,10 @@ def _split_axis(tensor: Tensor) -> int:
 
 
 def _rank_features(tensor: Tensor, width: int, attention: Attention, ranks: int) -> int:
-    """Return a rank's share of features or ids, rounded up: the rest is padding.
+    """Return a rank's number of features or ids, rounded up: the rest is padding.
 
-    With fewer key-value heads than ranks each rank holds a whole one, so that several hold the same
-    (as Megatron-LM and vLLM do).
+    With fewer key-value heads than ranks each rank holds one complete head, so several ranks hold
+    the same one (as Megatron-LM and vLLM do).
     """
     if tensor.module == "attention" and tensor.split == "columns" and attention.kv_heads < ranks:
         keys = attention.kv_heads * attention.head_dim

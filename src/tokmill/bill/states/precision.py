@@ -1,9 +1,8 @@
-"""Bytes per parameter: the named precision schemes, and what frozen weights take.
+"""Bytes per parameter: the named precision schemes, and the types of frozen weights.
 
 "20 bytes per parameter" has two meanings. One is the scheme mixed-20: fp16 weights and gradients, a
 fp32 copy of the gradients, a fp32 copy of the weights and Adam's two moments, 2 + 2 + 4 + 12. The
-other is fp32 with AdamW, 4 + 4 + 8, at the moment of a foreach step, which takes 4 more for a
-while.
+other is fp32 with AdamW, 4 + 4 + 8, during a foreach step, which needs 4 more temporarily.
 """
 
 from __future__ import annotations
@@ -17,11 +16,11 @@ from tokmill.settings.training import TrainingSettings
 
 @dataclass(frozen=True, slots=True)
 class Scheme:
-    """Bytes of a trained element: what is kept of it, and what a layer computes with.
+    """Bytes per trained element.
 
-    `master` is a copy of the weight in fp32, `main_gradient` one of the gradient; both live with
-    the optimizer. `moment` is an element of a moment. `computed` is a weight as matrices are
-    multiplied.
+    `master` is a fp32 copy of the weight and `main_gradient` one of the gradient; both belong to
+    the optimizer states. `moment` is one moment of Adam. `computed` is the type in which matrices
+    are multiplied.
     """
 
     weight: int
@@ -43,11 +42,11 @@ SCHEMES = {
 }
 
 UNSTACKED = ("fp8", "int8", "int4", "nf4", "nf4-double")
-"""Types that trainers give to modules: experts that are stacked in one tensor stay in 16 bit."""
+"""Types into which trainers convert linear modules; experts stacked in one tensor stay 16 bit."""
 
 
 def precision_of(training: TrainingSettings) -> str:
-    """Return the name of the scheme: as asked, or the one that the framework uses by default."""
+    """Return the name of the scheme: the setting, or for auto the default of the framework."""
     if training.precision != "auto":
         return training.precision
     if training.framework == "megatron" or training.sharding == "distributed-optimizer":
@@ -56,18 +55,18 @@ def precision_of(training: TrainingSettings) -> str:
 
 
 def scheme_of(training: TrainingSettings) -> Scheme:
-    """Return the scheme of what is trained.
+    """Return the scheme of the trained weights.
 
-    Adapters on a 16-bit base are fp32: peft makes them so (`autocast_adapter_dtype`).
+    Adapters on a 16-bit base are fp32, as peft makes them (`autocast_adapter_dtype`).
     """
     name = precision_of(training)
     return SCHEMES["amp" if training.adapter != "none" and name == "pure-16" else name]
 
 
 def frozen_type(training: TrainingSettings) -> str:
-    """Return the type of weights that are not trained: as asked, or the one that layers compute in.
+    """Return the type of frozen weights: the setting, or for auto the type that layers compute in.
 
-    The scheme amp takes a 16-bit base: what is not trained needs no more.
+    With amp that is 16 bit: frozen weights need no fp32 copy.
     """
     if training.weights != "auto":
         return training.weights
@@ -77,18 +76,18 @@ def frozen_type(training: TrainingSettings) -> str:
 
 
 def stored_note(model: Model, training: TrainingSettings) -> str:
-    """Return what a model's files decide about its frozen weights, in words; '' for nothing."""
+    """Return a note on frozen weights whose type the model's files decide; '' for none."""
     if model.stored is None or training.weights != "auto" or training.adapter == "none":
         return ""
     if not model.stored.trains:
-        return f"{model.stored.note}: made 16 bit first, trainers train nothing on it"
+        return f"{model.stored.note}: converted to 16 bit, because trainers cannot train on it"
     return model.stored.note
 
 
 def frozen_bytes(tensor: Tensor, model: Model, training: TrainingSettings) -> float:
-    """Return the bytes of an element of a frozen tensor: as asked, or as the model's files have it.
+    """Return bytes per element of a frozen tensor: of the setting, for auto of the model's files.
 
-    mxfp4 becomes 16 bit first: transformers trains nothing on it (quantizer_mxfp4.is_trainable).
+    mxfp4 is converted to 16 bit: transformers cannot train on it (quantizer_mxfp4.is_trainable).
     """
     kind = frozen_type(training)
     stored = model.stored

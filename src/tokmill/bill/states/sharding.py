@@ -1,4 +1,4 @@
-"""Sharding: which states data-parallel ranks share (DDP, ZeRO stages, FSDP, Megatron's)."""
+"""Sharding: which states data-parallel ranks share under DDP, ZeRO, FSDP and Megatron-LM."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from tokmill.settings.training import TrainingSettings
 
 
 class Sharding(NamedTuple):
-    """Who shards, and whether ranks share weights, gradients and optimizer states.
+    """A kind of sharding: whether ranks share weights, gradients and optimizer states.
 
-    `program` decides which buffers the ranks communicate with, and how the optimizer steps.
+    `program` decides the buffers for communication, and how the optimizer steps.
     """
 
     program: Literal["ddp", "deepspeed", "fsdp", "megatron"]
@@ -29,15 +29,15 @@ SHARDINGS = {
     "fsdp-grad-op": Sharding("fsdp", weights=True, gradients=True, optimizer=True),
     "distributed-optimizer": Sharding("megatron", weights=False, gradients=False, optimizer=True),
 }
-"""fsdp-grad-op (shard_grad_op) differs from fsdp in what stays gathered after forward."""
+"""fsdp-grad-op (shard_grad_op) differs from fsdp: weights stay gathered after forward."""
 
 
 def sharding_of(training: TrainingSettings) -> Sharding:
-    """Return what the ranks share; all of Megatron-LM steps as its distributed optimizer does."""
+    """Return the states that ranks share; `program` is always megatron under Megatron-LM."""
     found = SHARDINGS[training.sharding]
     return found._replace(program="megatron") if training.framework == "megatron" else found
 
 
 def shards(training: TrainingSettings, *, shared: bool) -> int:
-    """Return the ranks that share an amount: 1 where it is not shared."""
+    """Return the number of ranks that share an amount: 1 if it is not shared."""
     return state_ranks(training) if shared else 1

@@ -1,4 +1,4 @@
-"""Weights, gradients and optimizer states on the fullest rank, and offloaded ones."""
+"""Weights, gradients and optimizer states of the fullest rank, on its GPU and offloaded."""
 
 from __future__ import annotations
 
@@ -24,14 +24,23 @@ from tokmill.settings.training import TrainingSettings
 
 @dataclass(frozen=True, slots=True)
 class States:
-    """The states on the fullest rank, and those in the host RAM of its node.
+    """The states of the fullest rank, and those in the host RAM of its node.
 
-    `weights` are there all the time (and the model's buffers); `gradients` when all of them exist;
-    `optimizer`, a line for each kind of state, from the first step on. `casts` live in forward and
-    backward. `gathered` are weights made whole, or dequantized, for the moment of a layer.
-    `flat_buffer` and `step_temporary` live in the step. `reference` is DPO's second model. `host`
-    are lines of a node: what is offloaded. `parameters` and `trainable` are elements that this rank
-    works on, before data-parallel ranks share them. `tensors` are what the amounts are sums over.
+    Attributes:
+        weights: all weights and the model's buffers; they exist all the time.
+        gradients: all gradients, as at the end of backward.
+        optimizer: a line for each kind of state, from the first step on.
+        casts: 16-bit copies of weights during forward and backward.
+        gathered: weights that are gathered or dequantized while a layer computes.
+        buckets: buffers for communication.
+        flat_buffer: all gradients in one fp32 buffer, during the step.
+        step_temporary: temporary copies of the optimizer's step.
+        reference: weights of DPO's reference model.
+        host: offloaded states of all ranks of a node.
+        parameters: elements of this rank before data-parallel ranks share them.
+        trainable: the trained ones of `parameters`.
+        tensors: the tensors of this rank; the amounts are sums over them.
+        leaves_out: what no line counts.
     """
 
     weights: Line
@@ -56,7 +65,7 @@ class States:
 
 
 def rank_states(model: Model, training: TrainingSettings, stage: int | None = None) -> States:
-    """Return the states of a rank of a pipeline stage; without one, of the stage that holds most.
+    """Return the states of a rank of a pipeline stage; by default of the stage with most states.
 
     Raises:
         UsageError: settings contradict each other or the model.
@@ -65,21 +74,20 @@ def rank_states(model: Model, training: TrainingSettings, stage: int | None = No
     tensors = rank_tensors(model, training, stage)
     trained = tuple(held for held in tensors if held.trained)
     offloads, shared = training.offload != "none", sharding_of(training)
-    # What the host holds and steps on, the GPU does not; only ZeRO-1 keeps its gradients.
+    # With offload the host holds the states and steps; only ZeRO-1 keeps gradients on the GPU.
     stepped = () if offloads else trained
+    on_gpu = () if training.offload == "all" else tensors
     ranks = shards(training, shared=shared.optimizer)
     no_layers = is_counted(model) and shared.weights
     return States(
-        weights=weights_line(() if training.offload == "all" else tensors, model, training),
+        weights=weights_line(on_gpu, model, training),
         gradients=gradients_line(() if offloads and shared.gradients else trained, training),
         optimizer=optimizer_lines(stepped, training, ranks),
         casts=cast_line(model, tensors, training),
         gathered=None if no_layers else gathered_line(tensors, training),
         buckets=None if no_layers else bucket_line(trained, training),
         flat_buffer=flat_line(trained, training),
-        reference=REFERENCE.line(
-            reference_symbols(() if training.offload == "all" else tensors, training)
-        ),
+        reference=REFERENCE.line(reference_symbols(on_gpu, training)),
         step_temporary=step_line(stepped, training, ranks),
         host=offloaded_lines(tensors, training),
         parameters=count_among(tensors, 1),

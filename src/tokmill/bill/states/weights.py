@@ -18,13 +18,14 @@ WEIGHTS = Formula(
     "weights",
     "(q_trained * P_trained + q_frozen * P_frozen + q_quantized * P_quantized) / shards + buffers",
     f"{ZERO}; 4 bit: QLoRA (Dettmers et al. 2023)",
-    "exact, scales included; upper bound: what is not quantized in fp32, as peft prepares it",
+    "exact, scales included; upper bound: weights that are not quantized in fp32, as peft "
+    "prepares them",
 )
 GRADIENTS = Formula(
     "gradients",
     "q_gradient * P_trained / shards",
     ZERO,
-    "exact; upper bound: accumulated in a fp32 buffer besides (DeepSpeed's BF16_Optimizer)",
+    "exact; upper bound: also a fp32 buffer for accumulation (DeepSpeed's BF16_Optimizer)",
 )
 
 REFERENCE = Formula(
@@ -36,7 +37,7 @@ REFERENCE = Formula(
 
 
 def weights_line(tensors: tuple[RankTensor, ...], model: Model, training: TrainingSettings) -> Line:
-    """Return the weights of the rank's `tensors` and the model's buffers."""
+    """Return the weights of a rank's `tensors`, and the model's buffers."""
     symbols = weight_symbols(tensors, training) | {"buffers": model.buffer_bytes}
     more = 0.0
     if symbols["P_quantized"]:
@@ -51,9 +52,9 @@ def weights_line(tensors: tuple[RankTensor, ...], model: Model, training: Traini
 def reference_symbols(
     tensors: tuple[RankTensor, ...], training: TrainingSettings
 ) -> dict[str, float]:
-    """Return bytes and elements of the reference model; none with adapters, which are switched off.
+    """Return the symbols of the reference model, whose tensors are those of the trained model.
 
-    Its tensors are those of the trained model.
+    With adapters it has no tensors: the reference is the model with its adapters switched off.
     """
     ranks = shards(training, shared=sharding_of(training).weights)
     copied = tensors if training.reference_model and training.adapter == "none" else ()
@@ -65,15 +66,14 @@ def reference_symbols(
 
 
 def weight_symbols(tensors: Iterable[RankTensor], training: TrainingSettings) -> dict[str, float]:
-    """Return bytes and elements of trained, frozen and quantized weights."""
+    """Return bytes per element, and elements, of trained, frozen and quantized weights."""
     ranks = shards(training, shared=sharding_of(training).weights)
     symbols: dict[str, float] = {"shards": ranks}
     parts: dict[str, list[RankTensor]] = {"trained": [], "frozen": [], "quantized": []}
     for held in tensors:
         quantized = held.weight_bytes < PLAIN_BYTES["bf16"]
-        parts["trained" if held.trained else "quantized" if quantized else "frozen"].append(
-            held.among(ranks)
-        )
+        part = "trained" if held.trained else "quantized" if quantized else "frozen"
+        parts[part].append(held.among(ranks))
     for part, held_of in parts.items():
         symbols[f"P_{part}"] = elements = sum(held.count for held in held_of)
         n_bytes = sum(held.count * held.weight_bytes for held in held_of)
