@@ -87,3 +87,10 @@ def test_the_peak_is_that_of_dense_products_with_sums_in_fp32():
     assert find_gpu("H100").flops == 989.4e12
     assert find_gpu("4090").flops == 165.2e12
     assert find_gpu("T4").matrix_type == "fp16"
+
+
+@pytest.mark.parametrize("text", ["8xA100", "8 x a100", "A100:8", "a100x8", "8*A100"])
+def test_several_gpus_are_a_setting_of_their_own(text):
+    said = r"^gpu: expected one GPU, found '.*'; use --gpu 'A100 40GB' --gpus 8$"
+    with pytest.raises(UsageError, match=said):
+        find_gpu(text)

@@ -57,7 +57,14 @@ def test_a_directory_without_the_files_is_damaged(tmp_path: Path):
 
 
 @pytest.mark.parametrize(
-    ("text", "expected"), [("{", "damaged manifest: Expecting"), ("{}", "damaged manifest: Key")]
+    ("text", "expected"),
+    [
+        ("{", "damaged manifest: Expecting"),
+        ("{}", "damaged manifest: Key"),
+        ("[]", "damaged manifest: expected an object"),
+        ('{"config": 3}', "damaged manifest: expected an object"),
+        ("[" * 100_000, "damaged manifest: maximum recursion depth"),
+    ],
 )
 def test_a_damaged_manifest_is_refused(directory: Path, text: str, expected: str):
     (directory / "manifest.json").write_text(text)
@@ -69,6 +76,11 @@ def test_a_place_without_a_manifest_is_no_dataset(tmp_path: Path):
     for place in (tmp_path, tmp_path / "none"):
         with pytest.raises(UsageError, match="not a tokmill dataset: no manifest"):
             read_dataset(place)
+
+
+def test_what_is_neither_a_directory_nor_a_dataset_is_refused():
+    with pytest.raises(UsageError, match=r"expected a directory or an open Dataset, found int$"):
+        read_dataset(3)  # type: ignore[arg-type]
 
 
 def test_a_described_dataset_has_neither_directory_nor_free_space():

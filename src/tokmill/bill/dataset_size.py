@@ -78,7 +78,7 @@ def dataset_size(manifest: Mapping[str, Any]) -> DatasetSize:
         shards=len(shards),
         largest_shard_tokens=max(shards, default=0),
         vocabulary=manifest["tokenizer"]["vocab_size"],
-        length_histogram=tuple(manifest["length_histogram"]),
+        length_histogram=tuple(map(int, manifest["length_histogram"])),
         capacity=sft.get("packing", 0),
         packed_rows=sft.get("packed_rows", False),
         val_tokens=sum(shard["tokens"] for shard in val),

@@ -54,11 +54,22 @@ def find_gpu(text: str) -> Gpu:
         return _of_size(float(size[1]), size[2], text)
     found = _by_key().get(_key(text))
     if found is None:
+        _refuse_several(text)
         names = ", ".join(gpu.name for gpu in known_gpus())
         raise UsageError(
             f"gpu: {text!r} is not known: expected its memory (24GiB) or one of: {names}"
         )
     return found
+
+
+def _refuse_several(text: str) -> None:
+    """Refuse a number of GPUs with a name, such as 8xA100 or A100:8."""
+    several = re.fullmatch(r"(?:(\d+)\s*[x*]\s*)?(.+?)(?:\s*[x*:]\s*(\d+))?", text.strip().lower())
+    if several and (number := several[1] or several[3]) and _key(several[2]) in _by_key():
+        name = _by_key()[_key(several[2])].name
+        raise UsageError(
+            f"gpu: expected one GPU, found {text!r}; use --gpu '{name}' --gpus {number}"
+        )
 
 
 @cache

@@ -64,6 +64,9 @@ def read_dataset(dataset: str | Path | OpenDataset) -> tuple[Path, dict[str, Any
         VerifyError: its manifest is damaged.
     """
     if not isinstance(dataset, str | os.PathLike):
+        if not hasattr(dataset, "manifest"):
+            kind = type(dataset).__name__
+            raise UsageError(f"dataset: expected a directory or an open Dataset, found {kind}")
         return dataset.directory, dataset.manifest
     directory = Path(dataset)
     try:
@@ -72,8 +75,10 @@ def read_dataset(dataset: str | Path | OpenDataset) -> tuple[Path, dict[str, Any
         raise UsageError(f"{directory}: not a tokmill dataset: no manifest.json") from None
     except OSError as error:
         raise StorageError(f"{directory}: {(error.strerror or str(error)).lower()}") from error
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise VerifyError(f"{directory / 'manifest.json'}: damaged manifest: {error}") from None
+    if not isinstance(manifest, dict) or not isinstance(manifest.get("config", {}), dict):
+        raise VerifyError(f"{directory / 'manifest.json'}: damaged manifest: expected an object")
     return directory, manifest
 
 
@@ -90,7 +95,7 @@ def on_disk(directory: Path, manifest: Mapping[str, Any]) -> OnDisk:
         return OnDisk(str(directory), dataset_size(manifest), found.bill, free, found)
     except OSError as error:
         raise StorageError(f"{directory}: {(error.strerror or str(error)).lower()}") from error
-    except (KeyError, TypeError) as error:
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise VerifyError(f"{directory / 'manifest.json'}: damaged manifest: {error!r}") from None
 
 

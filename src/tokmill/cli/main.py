@@ -14,6 +14,7 @@ from typing import Any
 import click
 from click.core import ParameterSource
 
+from tokmill.cli.other_words import meant
 from tokmill.cli.screen import show, show_labelled, show_styled
 from tokmill.errors import (
     EXIT_CLOSED_PIPE,
@@ -203,6 +204,8 @@ def _refuse_words(error: click.ClickException) -> int:
     if isinstance(error, click.UsageError) and error.ctx is not None:
         show_styled(printable_lines(error.ctx.get_usage()), err=True)
         show(f"Try '{error.ctx.command_path} --help' for help.", err=True)
+        if instead := meant(error):
+            return _fail(f"{error.message.rstrip('.')}: use {instead}", error.exit_code)
     return _fail(_with_variable(error), error.exit_code)
 
 

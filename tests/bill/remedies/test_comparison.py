@@ -105,6 +105,9 @@ def test_values_may_have_units():
         ({"precision": ["fp31"]}, "compare: precision: .*expected one of .*; found 'fp31'"),
         ({"micro_batch": ["a"]}, "compare: micro_batch: "),
         ({"gpu": ["XX"]}, "gpu: 'XX' is not known"),
+        ({"gpus": []}, r"compare: gpus: expected a list of values, found \[\]"),
+        ({"gpus": 8}, "compare: gpus: expected a list of values, found 8"),
+        ({"precision": "amp"}, "compare: precision: expected a list of values, found 'amp'"),
         (
             {"sequence": range(1, 17), "micro_batch": range(1, 17)},
             f"at most {MOST_ROWS} combinations, found 256",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from itertools import product
 from typing import TYPE_CHECKING, Any
@@ -16,8 +17,6 @@ from tokmill.settings.load import build_config
 from tokmill.settings.training import TrainingSettings
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
-
     from tokmill.bill.gpus import Gpu
     from tokmill.bill.models.model import Model
 
@@ -141,6 +140,8 @@ def _values(name: str, values: Sequence[Any]) -> tuple[Any, ...]:
     if name not in known:
         shown = ", ".join(known).replace("_", "-")
         raise UsageError(f"compare: no setting {name!r}; expected one of {shown}")
+    if isinstance(values, str) or not isinstance(values, Iterable) or not list(values):
+        raise UsageError(f"compare: {name}: expected a list of values, found {values!r}")
     found = []
     for value in values:
         is_number = isinstance(value, str) and value.isdecimal()
