@@ -73,7 +73,7 @@ def test_a_target_is_a_whole_end_of_a_name() -> None:
         ("llama-2-7b", "", "ends with ''"),
         ("gpt2", "lm_head", "the head is the embedding"),
         ("mixtral-8x7b", "down_proj", "gate, k_proj, lm_head, o_proj, q_proj, v_proj, w1, w2, w3"),
-        ("gpt-oss-20b", "gate_up_proj", "experts stand in one tensor and are not adapted"),
+        ("gpt-oss-20b", "gate_up_proj", "experts are one stacked tensor and cannot be adapted"),
     ],
 )
 def test_a_target_that_names_no_matrix_is_refused(name: str, targets: str, why: str) -> None:
@@ -108,6 +108,6 @@ def test_half_of_a_fused_tensor_is_refused() -> None:
 
 
 def test_dora_adapts_no_stacked_experts() -> None:
-    with pytest.raises(UsageError, match="adapter: dora adapts no stacked experts"):
+    with pytest.raises(UsageError, match="adapter: dora cannot adapt the stacked experts"):
         trained(named("mixtral-8x7b"), 4, "all-linear", "dora")
     assert trained(named("mixtral-8x7b"), 4, "q_proj", "dora") == 32 * (4 * 2 * 4096 + 4096)

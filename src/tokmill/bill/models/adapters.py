@@ -1,8 +1,8 @@
-"""The tensors that low-rank adapters add: LoRA's two matrices, and DoRA's magnitudes.
+"""The tensors of low-rank adapters: LoRA's two matrices, and DoRA's magnitudes.
 
-They follow peft 0.21 on transformers 5. There `all-linear` is every nn.Linear and Conv1D but the
-head. Experts stand stacked in one tensor; of some families they are adapted too, under the names
-that they had as modules, and with them the router: then dense layers of those names are not.
+As in peft 0.21 on transformers 5: `all-linear` is every nn.Linear and Conv1D but the head. Experts
+of a layer are one stacked tensor. In families with `Style.stacked`, peft also adapts experts and
+routers, by the names of their former modules; it skips dense layers of these names.
 """
 
 from __future__ import annotations
@@ -21,22 +21,22 @@ FUSED = "gate_up_proj"
 
 
 def adapter_tensors(model: Model, training: TrainingSettings) -> tuple[Tensor, ...]:
-    """Return the tensors that an adapter trains, () without one.
+    """Return the tensors that an adapter trains, () without an adapter.
 
-    A matrix from i to o features gets A (r, i) and B (o, r); DoRA also a vector (o). E stacked
-    experts get A (E r, i) and B (o, E r), with 2 r where gate and up are one. With tensor
-    parallelism the factor that meets the split side is split.
+    A matrix from i to o features gets A (r, i) and B (o, r), with DoRA also a vector (o). E stacked
+    experts get A (E r, i) and B (o, E r), or 2 E r if one tensor is gate and up. Tensor parallelism
+    splits A by rows and B by columns, like their matrix.
 
     Raises:
-        UsageError: a target names no matrix, one half of a fused one, or experts for DoRA.
+        UsageError: a target matches no matrix or half of a fused one, or experts with DoRA.
     """
     if training.adapter == "none":
         return ()
     matrices = adapted(model, training.adapter_targets)
     if training.adapter == "dora" and any(t.module in ("experts", "router") for t in matrices):
         raise UsageError(
-            f"adapter: dora adapts no stacked experts and routers, and {model.family} has some "
-            f"among adapter_targets; choose lora, or name other matrices"
+            f"adapter: dora cannot adapt the stacked experts and routers of {model.family}, but "
+            "adapter_targets has some; choose lora, or name other matrices"
         )
     factors = (
         factor
@@ -50,15 +50,13 @@ def adapted(model: Model, targets: str) -> tuple[Tensor, ...]:
     """Return the matrices that are adapted, stacked experts and routers last.
 
     Raises:
-        UsageError: a target names no matrix, or one half of a fused one.
+        UsageError: a target matches no matrix, or half of a fused one.
     """
     known = model.style.stacked
     modules = {_module(t): t for t in model.tensors if _is_module(t)}
     if targets.strip() == ALL_LINEAR:
-        plain = [
-            t for name, t in modules.items() if is_plain_linear(t) and _leaf(name) not in known
-        ]
-        return (*plain, *_stacked(model, set(known)))
+        plain = (t for t in modules.values() if is_plain_linear(t))
+        return (*(t for t in plain if _leaf(_module(t)) not in known), *_stacked(model, set(known)))
     ends = [end.strip() for end in targets.split(",")]
     here = [end for end in ends if _leaf(end) not in known]
     for end in here:
@@ -69,7 +67,7 @@ def adapted(model: Model, targets: str) -> tuple[Tensor, ...]:
 
 
 def _trained_head(model: Model) -> Iterator[Tensor]:
-    """Yield the trained copy of a classifier's head, which peft makes beside the frozen one."""
+    """Yield the trained copy of a classifier's head; peft keeps the frozen head too."""
     if model.labels:
         for tensor in model.tensors:
             module, *rest = tensor.name.split(".")
@@ -79,19 +77,19 @@ def _trained_head(model: Model) -> Iterator[Tensor]:
 
 def is_plain_linear(tensor: Tensor) -> bool:
     """Return whether a tensor is the matrix of an nn.Linear or Conv1D inside a layer."""
-    if tensor.module == "router":  # routers are modules of their own, a shared expert's gate is not
+    if tensor.module == "router":  # not an nn.Linear in transformers; a shared expert's gate is one
         return tensor.name.endswith("shared_expert_gate.weight")
     return tensor.kind == "linear" and tensor.module != "head"
 
 
 def _stacked(model: Model, names: set[str]) -> tuple[Tensor, ...]:
-    """Return the stacked experts and the routers that names of modules stand for."""
+    """Return the stacked experts and routers for names of their former modules."""
     known = model.style.stacked
     fused = {name for name, end in known.items() if end == FUSED}
     if 0 < len(names & fused) < len(fused):
         raise UsageError(
-            f"adapter_targets: {' and '.join(sorted(fused))} are one tensor of {model.family}'s "
-            f"experts, found only {min(names & fused)}; name both"
+            f"adapter_targets: {' and '.join(sorted(fused))} are one tensor in the experts of "
+            f"{model.family}, found only {min(names & fused)}; name both"
         )
     ends = {known[name] for name in names}
     tensors = (t for t in model.tensors if t.module in ("experts", "router"))
@@ -118,8 +116,8 @@ def _ends(name: str, end: str) -> bool:
 def _no_such_matrix(end: str, modules: dict[str, Tensor], model: Model) -> str:
     names = {_leaf(name) for name in modules} | set(model.style.stacked)
     tied = "; the head is the embedding" if model.tied else ""
-    whole = model.experts and not model.style.stacked
-    stacked = "; experts stand in one tensor and are not adapted" if whole else ""
+    is_skipped = model.experts and not model.style.stacked
+    stacked = "; experts are one stacked tensor and cannot be adapted" if is_skipped else ""
     return (
         f"adapter_targets: no matrix's name ends with {end!r}; "
         f"expected {ALL_LINEAR} or some of {', '.join(sorted(names))}{tied}{stacked}"
@@ -127,13 +125,13 @@ def _no_such_matrix(end: str, modules: dict[str, Tensor], model: Model) -> str:
 
 
 def _rank(matrix: Tensor, training: TrainingSettings) -> int:
-    """Return the rank of all experts together, twice that of gate and up in one."""
+    """Return the rank: of all experts together, and twice if one tensor is gate and up."""
     experts = matrix.shape[0] if matrix.kind == "experts" else 1
     return training.adapter_rank * experts * (2 if _leaf(matrix.name) == FUSED else 1)
 
 
 def _factors(matrix: Tensor, rank: int, adapter: str) -> tuple[Tensor, ...]:
-    """Return A, B and DoRA's magnitudes of one matrix, in the layers that hold it."""
+    """Return A, B and DoRA's magnitudes of one matrix, in all layers of the matrix."""
     name, n_in, n_out = _adapter_name(matrix), matrix.n_in, matrix.n_out
     part = replace(matrix, kind="linear", split="none")
     down = replace(
@@ -151,7 +149,7 @@ def _factors(matrix: Tensor, rank: int, adapter: str) -> tuple[Tensor, ...]:
 
 
 def _adapter_name(matrix: Tensor) -> str:
-    """Return the module that holds the factors; for experts, the wrapper of one of two tensors."""
+    """Return the module of the factors: for stacked experts, the wrapper of the tensor."""
     if matrix.kind != "experts":
         return _module(matrix)
     parent, leaf = matrix.name.rsplit(".", 1)

@@ -33,5 +33,5 @@ def test_chatglm_without_groups_has_a_key_per_head() -> None:
 
 
 def test_the_first_chatglm_is_refused_for_it_is_another_model() -> None:
-    with pytest.raises(UsageError, match="ChatGLM-6B of the first version is not known"):
+    with pytest.raises(UsageError, match="the first ChatGLM-6B is not known"):
         model_from_config(CHATGLM | {"inner_hidden_size": 16384})

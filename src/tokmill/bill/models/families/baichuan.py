@@ -1,4 +1,4 @@
-"""Baichuan 7B and 13B, 1 and 2, whose code stands in baichuan-inc's repositories on the Hub."""
+"""Baichuan and Baichuan 2, 7B and 13B, as in the code of baichuan-inc's repositories on the Hub."""
 
 from __future__ import annotations
 
@@ -10,11 +10,8 @@ from tokmill.bill.models.shape import read_shape
 from tokmill.bill.models.style import KERNELS, Style
 
 
-def build(f: Fields) -> Model:
-    """Return the model of a configuration.
-
-    7B rotates positions, 13B adds biases to scores (ALiBi): neither holds a parameter.
-    """
+def _build(f: Fields) -> Model:
+    # 7B has rotary positions, 13B has ALiBi biases of scores: neither has parameters.
     s = read_shape(f, grouped=False)
     block = (
         *fused_attention(s, "self_attn.W_pack", "self_attn.o_proj"),
@@ -26,7 +23,7 @@ def build(f: Fields) -> Model:
 
 FAMILY = Family(
     name="baichuan",
-    build=build,
+    build=_build,
     heads={"BaichuanForCausalLM": LANGUAGE},
     style=Style(kernels=KERNELS, measured=False, inputs=(1, 2), fused="value"),
     defaults={

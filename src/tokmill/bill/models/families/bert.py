@@ -1,4 +1,4 @@
-"""BERT: an encoder with learned positions and token types, and a norm behind each part."""
+"""BERT: an encoder with learned positions, token types, and norms after each part."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def _build(f: Fields) -> Model:
 
 
 def language_head(s: Shape, name: str, dense: str, norm: str) -> Part:
-    """Return a matrix and a norm of width d, and the head; untied, it has a second bias."""
+    """Return the head with the matrix and norm before it. An untied head has two biases."""
     matrix = linear(f"{name}.decoder", s.hidden, s.vocabulary, "head", "vocabulary", bias=True)
     return (
         *vector(f"{name}.bias", s.vocabulary, "head", "vocabulary"),
@@ -42,7 +42,7 @@ def language_head(s: Shape, name: str, dense: str, norm: str) -> Part:
 
 
 def encoder(f: Fields, s: Shape, name: str, head: Part) -> Model:
-    """Make an encoder of BERT's kind whose tensors begin with `name`."""
+    """Return an encoder of BERT's kind; names of its tensors begin with `name`."""
     positions, d, table = f.count("max_position_embeddings"), s.hidden, f"{name}.embeddings"
     block = (
         *attention(s, ATTENTION, bias=True, out_bias=True),

@@ -1,4 +1,4 @@
-"""BLOOM: ALiBi instead of positions, a norm behind the embedding."""
+"""BLOOM: ALiBi instead of positions, a norm after the embedding."""
 
 from __future__ import annotations
 

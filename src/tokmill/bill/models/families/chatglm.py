@@ -13,7 +13,7 @@ from tokmill.errors import UsageError
 
 def _build(f: Fields) -> Model:
     if f.size("inner_hidden_size"):
-        raise UsageError(f"{f.where}: ChatGLM-6B of the first version is not known; 2, 3 and 4 are")
+        raise UsageError(f"{f.where}: the first ChatGLM-6B is not known; give version 2, 3 or 4")
     heads = f.count("num_attention_heads")
     groups = f.count("num_key_value_heads", 1) if f.flag("multi_query_attention") else heads
     s, bias = read_shape(f, kv_heads=groups), f.flag("add_bias_linear")
@@ -30,7 +30,7 @@ def _build(f: Fields) -> Model:
         *norms(s, "transformer.encoder.final_layernorm"),
         *head(s, "transformer.output_layer"),
     )
-    # Half of a head is rotated: a value per pair, once, in the type of the weights.
+    # Half of a head is rotated: one value per pair of features.
     rotary = FLOAT_BYTES * (s.head_dim // 4)
     return make_model(f, s, tensors, buffer_bytes=rotary)
 
@@ -38,7 +38,7 @@ def _build(f: Fields) -> Model:
 FAMILY = Family(
     name="chatglm",
     build=_build,
-    # Their config.json names the class without a head, and means the one with it.
+    # Their config.json names the class without a head but means the one with it.
     heads={"ChatGLMModel": LANGUAGE, "ChatGLMForConditionalGeneration": LANGUAGE},
     style=Style(kernels=KERNELS, measured=False, inputs=(1, 1), fused="value", copied=True),
     defaults={

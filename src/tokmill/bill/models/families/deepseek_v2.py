@@ -1,4 +1,4 @@
-"""DeepSeek V2: compressed attention (MLA), dense first layers, then experts and shared ones."""
+"""DeepSeek V2: compressed attention (MLA), dense first layers, then routed and shared experts."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tokmill.bill.models.style import KERNELS, STACKED_EXPERTS, Style
 
 
 def build(f: Fields, *, router_bias: bool = False) -> Model:
-    """Return the model of a configuration; V3's router adds a bias to each expert, a buffer."""
+    """Return the model of a configuration. `router_bias`: a bias per expert, a buffer, as in V3."""
     mla = _read_mla(f)
     s = read_shape(f, kv_heads=mla.kv_heads, head_dim=mla.head_dim)
     shared = f.size("n_shared_experts") * f.count("moe_intermediate_size")
@@ -58,7 +58,7 @@ def _read_mla(f: Fields) -> Attention:
 
 
 def _mla(f: Fields, s: Shape, mla: Attention) -> Part:
-    """Return multi-head latent attention: down to the ranks on every GPU, up from them by heads."""
+    """Return multi-head latent attention; only the matrices from the ranks to heads are split."""
     bias, query = f.flag("attention_bias"), s.heads * mla.head_dim
     low, up = mla.kv_rank + mla.rope_dim, s.heads * (mla.nope_dim + mla.value_dim)
     value, at = s.heads * mla.value_dim, "self_attn"

@@ -1,4 +1,4 @@
-"""DeepSeek V3 and R1: V2's layer with a bias of each expert in the router."""
+"""DeepSeek V3 and R1: V2's layer with a bias per expert in the router."""
 
 from __future__ import annotations
 

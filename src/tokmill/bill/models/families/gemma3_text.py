@@ -1,4 +1,4 @@
-"""Gemma 3, its text model: Gemma 2's layer with norms of queries and keys instead of caps."""
+"""The text model of Gemma 3: Gemma 2's layer with norms of queries and keys, without caps."""
 
 from __future__ import annotations
 

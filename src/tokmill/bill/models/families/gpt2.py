@@ -35,7 +35,7 @@ def _build(f: Fields) -> Model:
 
 
 def _cross_attention(s: Shape) -> Part:
-    """Return the attention to an encoder's states, which are as wide as the model."""
+    """Return the attention to an encoder with the same hidden size."""
     name, d = "crossattention", s.hidden
     return (
         *linear(f"{name}.c_attn", d, 2 * d, "attention", "columns", bias=True, transposed=True),

@@ -1,4 +1,4 @@
-"""GPT-NeoX and Pythia: attention and feed-forward layer side by side, partly rotated heads."""
+"""GPT-NeoX and Pythia: parallel attention and feed-forward layer, partly rotated heads."""
 
 from __future__ import annotations
 

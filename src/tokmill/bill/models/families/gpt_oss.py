@@ -28,7 +28,7 @@ def _build(f: Fields) -> Model:
 
 
 def _biased_experts(hidden: int, ffn: int, count: int) -> Part:
-    """Return experts stored as input by output, each matrix with a bias of the expert."""
+    """Return experts whose matrices are stored as (input, output), with biases."""
     up, down, name = (count, hidden, 2 * ffn), (count, ffn, hidden), "mlp.experts"
     return (
         Tensor(f"{name}.gate_up_proj", up, "experts", "experts", "columns", hidden, 2 * ffn),
@@ -42,8 +42,7 @@ FAMILY = Family(
     name="gpt_oss",
     build=_build,
     heads=heads("GptOss"),
-    # Torch's sdpa knows no sinks; kernels of the Hub for Hopper GPUs do. The gate is clamped in
-    # operations of its own.
+    # Torch's sdpa does not support sinks; kernels of the Hub for Hopper GPUs do.
     style=Style(
         kernels=("flash", "eager"), measured=True, norm="rms32", softmax_fp32=False, sinks=True,
         clamped=True,

@@ -12,18 +12,15 @@ from tokmill.bill.models.shape import FLOAT_BYTES, read_shape
 from tokmill.bill.models.style import KERNELS, Style
 
 
-def build(f: Fields) -> Model:
-    """Return the model of a configuration.
-
-    Since its third version (a configuration with num_experts) queries and keys are normalised and
-    the feed-forward layer is pi * d wide; before (n_routed_experts), 8 / 3 * d; rounded up to 64.
-    """
+def _build(f: Fields) -> Model:
+    # Since version 3 (num_experts), queries and keys have norms and the feed-forward width is
+    # pi d; before (n_routed_experts), 8 / 3 d. The width is rounded up to a multiple of 64.
     d, old = f.count("hidden_size"), f.size("n_routed_experts") > 0
     width = math.floor(d * 8 / 3) if old else math.ceil(d * math.pi)
     s = read_shape(f, ffn=f.size("intermediate_size") or 64 * -(-width // 64))
     between = () if old else head_norms(s.head_dim)
     common = (*attention(s), *between, *norms(s, *PRE_NORMS))
-    # Cosine and sine of all positions, as wide as a head.
+    # Cosine and sine of all positions, a head wide.
     tables = 2 * FLOAT_BYTES * f.count("max_position_embeddings") * s.head_dim
     if not f.flag("use_moe"):
         return decoder(f, s, common, gated_mlp(d, s.ffn), buffer_bytes=tables)
@@ -39,7 +36,7 @@ def build(f: Fields) -> Model:
 
 FAMILY = Family(
     name="minimind",
-    build=build,
+    build=_build,
     heads={"MiniMindForCausalLM": LANGUAGE},
     style=Style(kernels=KERNELS, measured=False),
     defaults={

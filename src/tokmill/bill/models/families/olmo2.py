@@ -1,4 +1,4 @@
-"""OLMo 2: Llama's layer with norms behind each part, and of all queries and keys."""
+"""OLMo 2: Llama's layer with norms after each part, and norms over all queries and keys."""
 
 from __future__ import annotations
 

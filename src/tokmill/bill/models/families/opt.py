@@ -1,4 +1,4 @@
-"""OPT: GPT-2's layer with matrices of its own for queries, keys and values."""
+"""OPT: GPT-2's layer with separate matrices of queries, keys and values."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def _build(f: Fields) -> Model:
         *plain_mlp(d, s.ffn, "fc1", "fc2", bias=bias),
         *(norms(s, "final_layer_norm", bias=True) if affine else ()),
     )
-    # Two rows more than positions: the offset of the padding in fairseq, where OPT comes from.
+    # Two more rows than positions: OPT comes from fairseq, whose positions start at 2.
     positions = f.count("max_position_embeddings") + 2
     tensors = (
         *embedding(f"{decoder}.embed_tokens", s.vocabulary, width),

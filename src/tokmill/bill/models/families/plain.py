@@ -1,4 +1,4 @@
-"""A layer of 12 d^2 + 13 d parameters, GPT-2's; positions are learned where they are given."""
+"""GPT-2's layer, 12 d^2 + 13 d parameters; positions are learned if their number is given."""
 
 from __future__ import annotations
 

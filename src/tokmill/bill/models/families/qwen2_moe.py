@@ -1,4 +1,4 @@
-"""Qwen2-MoE: Qwen2's layer with experts and a shared one with a gate."""
+"""Qwen2-MoE: Qwen2's layer with experts, and a shared expert with a gate."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""RoBERTa, XLM-R and CamemBERT: BERT with heads of its own."""
+"""RoBERTa, XLM-R and CamemBERT: BERT with other heads."""
 
 from __future__ import annotations
 

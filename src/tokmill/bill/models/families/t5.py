@@ -1,4 +1,4 @@
-"""T5, T5 v1.1 and FLAN-T5: an encoder, and a decoder that attends to it."""
+"""T5, T5 v1.1 and FLAN-T5: an encoder, and a decoder with cross-attention."""
 
 from __future__ import annotations
 
@@ -21,18 +21,15 @@ from tokmill.bill.models.shape import Shape, read_shape
 from tokmill.bill.models.style import Style
 
 INSIDE = ("", "transformer.")
-SAME_LENGTH = "sources shorter than their targets, or longer: both are counted as a sequence long"
+SAME_LENGTH = "sources and targets of different lengths: both are counted as one sequence each"
 
 
-def build(f: Fields) -> Model:
-    """Return the model of a configuration.
-
-    A file with `scale_decoder_outputs` false is of a model whose head was not the embedding.
-    """
+def _build(f: Fields) -> Model:
     s = read_shape(f, kv_heads=f.count("num_attention_heads"))
     gated, activation = _activation(f)
     n_encoder, alone = s.layers, f.head.encoder_only
     n_decoder = 0 if alone else f.count("num_decoder_layers", n_encoder)
+    # `scale_decoder_outputs` false: the head of this model is not the embedding.
     tied = s.tied and f.values.get("scale_decoder_outputs") is not False
     s = replace(s, layers=n_encoder + n_decoder, tied=tied)
     tensors = (
@@ -59,7 +56,7 @@ def _activation(f: Fields) -> tuple[bool, str]:
 
 
 def _stack(f: Fields, s: Shape, name: str, layers: range, *, gated: bool) -> Part:
-    """Return the tensors of the encoder's or the decoder's layers, and their last norm."""
+    """Return the tensors of the encoder or the decoder, with the norm behind its layers."""
     kinds = ("SelfAttention", *(("EncDecAttention",) if name == "decoder" else ()))
     parts = [attention(s, [f"{kind}.{one}" for one in "qkvo"]) for kind in kinds]
     block = tuple(
@@ -91,7 +88,7 @@ def _feed_forward(s: Shape, *, gated: bool) -> Part:
 
 
 def heads(start: str) -> dict[str, Head]:
-    """Return the architectures whose names start so."""
+    """Return the architectures, whose names begin with `start`."""
     dense = "classification_head.dense"
     return {
         f"{start}ForConditionalGeneration": LANGUAGE,
@@ -109,9 +106,9 @@ def heads(start: str) -> dict[str, Head]:
 
 FAMILY = Family(
     name="t5",
-    build=build,
+    build=_build,
     heads=heads("T5"),
-    # Flash attention knows no bias of positions.
+    # FlashAttention does not support biases of positions.
     style=Style(
         kernels=("sdpa", "eager"), measured=True, norm="t5", inputs=(3, 1), gated=False,
         softmax_fp32=False, dropouts=2, inner_dropout=True, position_bias=True,
