@@ -26,8 +26,15 @@ import numpy as np
 from bench.machine import described
 from tokmill.bill.dataset_size import DatasetSize
 from tokmill.bill.host_ram.machine import Machine
-from tokmill.bill.measuring.comparison import Comparison, compare_loading, predict
-from tokmill.bill.measuring.loading import MOST_TOKENS, Measured, has_torch, measure_interpreter
+from tokmill.bill.measuring.loading import (
+    MOST_TOKENS,
+    Comparison,
+    Measured,
+    compare_loading,
+    has_torch,
+    measure_interpreter,
+    predict,
+)
 from tokmill.bill.measuring.machine import this_machine
 from tokmill.bill.measuring.process_tree import Usage
 from tokmill.dataset.layout import MANIFEST, shard_stem

@@ -21,7 +21,7 @@ from tokmill.bill.text.formulas import formulas_page
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from tokmill.bill.measuring.comparison import Comparison
+    from tokmill.bill.measuring.loading import Comparison
 
 PAGE = Path(__file__).parents[1] / "docs" / "memory.md"
 FORMULAS = PAGE.with_name("formulas.md")

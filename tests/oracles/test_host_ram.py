@@ -8,8 +8,7 @@ import pytest
 
 from bench.host_ram import make_dataset
 from tokmill.bill.host_ram.machine import MIB, TORCH_BYTES, Machine
-from tokmill.bill.measuring.comparison import compare_loading
-from tokmill.bill.measuring.loading import measure_interpreter
+from tokmill.bill.measuring.loading import compare_loading, measure_interpreter
 from tokmill.bill.measuring.machine import this_machine
 from tokmill.dataset.reader import read_manifest
 from tokmill.settings.training import TrainingSettings

@@ -107,8 +107,7 @@ def measured_rows(
         UsageError: the dataset holds less than a batch.
         WorkerError: a child failed.
     """
-    from tokmill.bill.measuring.comparison import compare_loading
-    from tokmill.bill.measuring.loading import has_torch, measure_interpreter
+    from tokmill.bill.measuring.loading import compare_loading, has_torch, measure_interpreter
     from tokmill.bill.measuring.machine import this_machine
 
     torch = has_torch()

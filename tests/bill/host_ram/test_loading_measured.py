@@ -7,7 +7,7 @@ from itertools import product
 import pytest
 
 from bench.host_ram import comparisons, show
-from tokmill.bill.measuring.comparison import Comparison
+from tokmill.bill.measuring.loading import Comparison
 from tokmill.settings.training import LOADING
 
 MIB = 1 << 20

@@ -1,16 +1,18 @@
-"""Host RAM of one machine, moment by moment: initialization, opening, training, evaluation, saving.
+"""Host RAM of one machine at each moment: initialization, training, evaluation, saving.
 
-What is committed (anonymous and shared memory) and what the kernel may drop (page cache) stand in
-different bills: only the first must fit.
+Committed memory (anonymous and shared) and page cache have different bills: only the first must
+fit, since the kernel can drop page cache.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from tokmill.bill.activations.metrics import host_line
-from tokmill.bill.formula import Bill, Formula
+from tokmill.bill.dataset_size import DatasetSize
+from tokmill.bill.formula import Bill, Formula, Line
 from tokmill.bill.host_ram.loading import (
     batch_lines,
     cache_lines,
@@ -23,40 +25,29 @@ from tokmill.bill.host_ram.loading import (
     shared_lines,
     starting_lines,
 )
-from tokmill.bill.host_ram.machine import Verdict, host_verdict
+from tokmill.bill.host_ram.machine import Machine, Verdict, host_verdict
+from tokmill.bill.models.model import Model
 from tokmill.bill.states.checkpoints import checkpoint_bill
 from tokmill.bill.states.states import rank_states
 from tokmill.bill.training_bill import offloaded_lines
 from tokmill.bill.verdict import Need
+from tokmill.settings.training import TrainingSettings
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+Symbols = Mapping[str, float]
 
-    from tokmill.bill.dataset_size import DatasetSize
-    from tokmill.bill.formula import Line
-    from tokmill.bill.host_ram.machine import Machine
-    from tokmill.bill.models.model import Model
-    from tokmill.settings.training import TrainingSettings
-
-    Symbols = Mapping[str, float]
-
-_CHECKPOINT = (
-    "a model is made in fp32; a state dict loaded without mmap and copied measured 2.00 times that"
+_CREATED = (
+    "a model is created in fp32; with a state dict loaded without mmap, measured 2.00 times that",
+    "upper bound: a checkpoint's state dict beside it, loaded without mmap",
 )
-MADE_BY_ALL = Formula(
-    "model, created by each process", "4 * P * R", _CHECKPOINT,
-    "upper bound: a checkpoint's state dict beside it, loaded without mmap",
-)  # fmt: skip
-MADE_BY_ONE = Formula(
-    "model, created by one process", "4 * P", _CHECKPOINT,
-    "upper bound: a checkpoint's state dict beside it, loaded without mmap",
-)  # fmt: skip
+CREATED = {
+    "full": Formula("model, created by each process", "4 * P * R", *_CREATED),
+    "rank0": Formula("model, created by one process", "4 * P", *_CREATED),
+}
 GATHERED = Formula(
     "trained weights, gathered for saving", "q * P_trained",
     "a full state dict on the saving process",
-    "not measured; lower bound: saved tensor by tensor; upper bound: optimizer states besides",
+    "not measured; lower bound: saved tensor by tensor; upper bound: optimizer states too",
 )  # fmt: skip
-INITIAL = {"full": MADE_BY_ALL, "rank0": MADE_BY_ONE}
 
 LEAVES_OUT = (
     "the system and other programs",
@@ -72,10 +63,10 @@ _CACHE_LEAVES_OUT = (
 
 @dataclass(frozen=True, slots=True)
 class HostBill:
-    """Committed memory of a machine at each moment, in order; and what stands apart from it.
+    """Committed memory of a machine at each moment, in order of time.
 
-    `page_cache` is what the kernel may drop, `shared` the part that lies in /dev/shm, which has a
-    size of its own. `verdict` is against the machine.
+    `page_cache` is not committed: the kernel can drop it. `shared` is the part in /dev/shm, which
+    has its own limit. `verdict`: whether the machine has the memory.
     """
 
     moments: tuple[Bill, ...]
@@ -85,8 +76,8 @@ class HostBill:
 
     @property
     def peak(self) -> Bill:
-        """The moment that takes most."""
-        return peak_of(self.moments)
+        """The moment that needs most."""
+        return _peak_of(self.moments)
 
     def as_json(self) -> dict[str, Any]:
         """Return the bill as plain values."""
@@ -102,39 +93,38 @@ class HostBill:
 def host_bill(
     model: Model | None, training: TrainingSettings, size: DatasetSize | None, machine: Machine
 ) -> HostBill:
-    """Return what one machine needs to have for training a model on a dataset; both may be None.
+    """Return the host RAM of one machine that trains a model on a dataset.
 
     Args:
-        model: its initialization, kept logits, offload and saving.
-        training: settings whose `sequence` is settled.
-        size: the dataset, as each process loads it.
-        machine: what there is, and what a bare process takes there.
+        model: the model; None: only the loading of the dataset is billed.
+        training: settings whose `sequence` is final.
+        size: the dataset; None: only the model is billed.
+        machine: its memory, and the memory of a bare process there.
 
     Raises:
         UsageError: settings contradict each other or the model.
     """
-    symbols = loading_symbols(training, size, machine)
-    moments = tuple(_moments(model, training, symbols))
-    shared = Bill(
-        "shared memory (/dev/shm): batches of workers", tuple(shared_lines(training, symbols))
-    )
+
+    def bills(other: TrainingSettings) -> tuple[tuple[Bill, ...], Bill]:
+        symbols = loading_symbols(other, size, machine)
+        shared = tuple(shared_lines(other, symbols))
+        return (
+            tuple(_moments(model, other, symbols)),
+            Bill("shared memory (/dev/shm): batches of workers", shared),
+        )
 
     def need(other: TrainingSettings) -> Need:
-        other_symbols = loading_symbols(other, size, machine)
-        peak = peak_of(tuple(_moments(model, other, other_symbols)))
-        shm = sum(line.n_bytes for line in shared_lines(other, other_symbols))
-        return Need(peak.n_bytes, peak.high_bytes, shm)
+        moments, shared = bills(other)
+        peak = _peak_of(moments)
+        return Need(peak.n_bytes, peak.high_bytes, shared.n_bytes)
 
-    return HostBill(
-        moments,
-        Bill("host RAM: page cache", tuple(cache_lines(symbols)), _CACHE_LEAVES_OUT),
-        shared,
-        host_verdict(training, machine, need),
-    )
+    cached = tuple(cache_lines(loading_symbols(training, size, machine)))
+    page_cache = Bill("host RAM: page cache", cached, _CACHE_LEAVES_OUT)
+    moments, shared = bills(training)
+    return HostBill(moments, page_cache, shared, host_verdict(training, machine, need))
 
 
-def peak_of(moments: tuple[Bill, ...]) -> Bill:
-    """Return the bill that takes most."""
+def _peak_of(moments: tuple[Bill, ...]) -> Bill:
     return max(moments, key=lambda bill: bill.n_bytes)
 
 
@@ -173,7 +163,7 @@ def _bill(moment: str, lines: list[Line]) -> Bill:
 def _offloaded(
     model: Model | None, training: TrainingSettings
 ) -> tuple[tuple[Line, ...], tuple[Line, ...]]:
-    """Return what the GPUs leave in host RAM: states to the end, activations during a step."""
+    """Return offloaded states, which stay to the end, and offloaded activations of a step."""
     if model is None:
         return (), ()
     states = () if training.offload == "none" else rank_states(model, training).host
@@ -181,15 +171,15 @@ def _offloaded(
 
 
 def _initial_lines(model: Model, training: TrainingSettings, symbols: Symbols) -> list[Line]:
-    if training.initialization not in INITIAL:
+    if training.initialization not in CREATED:
         return []
-    formula = INITIAL[training.initialization]
+    formula = CREATED[training.initialization]
     copies = 2 if training.reference_model and training.adapter == "none" else 1
     values = {**symbols, "P": copies * model.parameters}
     return [formula.line(values, high_bytes=2 * formula.evaluate(values))]
 
 
 def _gathered_line(model: Model, training: TrainingSettings) -> Line:
-    """Return what one checkpoint holds, in the memory of the process that saves it."""
+    """Return the content of a checkpoint, in the memory of the process that saves it."""
     saved = checkpoint_bill(model, replace(training, checkpoints=0))
     return GATHERED.line(saved.lines[0].symbols, low_bytes=0, high_bytes=saved.n_bytes)

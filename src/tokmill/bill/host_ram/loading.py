@@ -1,35 +1,28 @@
 """Host RAM of a dataset while a trainer loads and reads it, by strategy.
 
-Each amount has been compared with a real loader in child processes (`tokmill.bill.measuring`), and
-the figures are kept in bench/host_ram.json.
+The amounts were compared with real loaders in child processes (`tokmill.bill.measuring`); the
+measurements are in bench/host_ram.json.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Mapping
 
 from tokmill.bill.dataset_size import DatasetSize
-from tokmill.bill.formula import Formula
-from tokmill.bill.host_ram.machine import TRACKER_BYTES
+from tokmill.bill.formula import Formula, Line
+from tokmill.bill.host_ram.machine import TRACKER_BYTES, Machine
 from tokmill.bill.states.parallel import ranks_per_node
-from tokmill.settings.training import LAZY_LOADING
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
-
-    from tokmill.bill.formula import Line
-    from tokmill.bill.host_ram.machine import Machine
-    from tokmill.settings.training import TrainingSettings
+from tokmill.settings.training import LAZY_LOADING, TrainingSettings
 
 MEASURED = "measured over the process tree, Linux x86-64, Python 3.11, torch 2.13, 2026-11"
 HEAP_BLOCK_BYTES = 32 << 20
-"""Larger blocks return to the system at once when they are freed (glibc's largest threshold)."""
+"""Larger blocks return to the system when they are freed (glibc's largest threshold)."""
 CLOSE = "5 % + 32 MiB for the whole bill"
 
 PROCESSES = Formula(
     "processes and their imported packages", "interpreter * R", MEASURED,
-    "of torch built for CUDA 13 (277 MiB; for the CPU alone 144); a context and more packages come "
-    "on top",
+    "for torch built for CUDA 13 (277 MiB; for the CPU alone 144); without a CUDA context and "
+    "other packages",
 )  # fmt: skip
 FORKED = Formula("forked workers", "forked * w * R", MEASURED, CLOSE)
 SPAWNED = Formula("spawned workers", "(interpreter * w + tracker) * R", MEASURED, CLOSE)
@@ -55,16 +48,12 @@ OWN_BESIDE = Formula(
 )
 
 JOINING = Formula(
-    "shards besides their concatenation",
+    "shards beside their concatenation",
     "max(item - beside, masked, 4 * weighted) * T * R", MEASURED, CLOSE,
 )  # fmt: skip
-CASTING = Formula(
-    "one shard besides its int64 copy",
+CONVERTING = Formula(
+    "one shard beside its int64 copy or list",
     "max(item * (1 - masked), masked, 4 * weighted) * T_shard * R",
-    MEASURED, "if the largest shard is the last; lower bound: nothing",
-)  # fmt: skip
-LISTING = Formula(
-    "one shard besides its list", "max(item * (1 - masked), masked, 4 * weighted) * T_shard * R",
     MEASURED, "if the largest shard is the last; lower bound: nothing",
 )  # fmt: skip
 
@@ -106,13 +95,13 @@ _HELD = {
     "lists": (LISTED_IDS, LISTED_BESIDE),
     "copies": (OWN_IDS, OWN_BESIDE),
 }
-_OPENING = {"concatenate": JOINING, "int64": CASTING, "lists": LISTING}
+_OPENING = {"concatenate": JOINING, "int64": CONVERTING, "lists": CONVERTING}
 
 
 def loading_symbols(
     training: TrainingSettings, size: DatasetSize | None, machine: Machine
 ) -> dict[str, float]:
-    """Return the symbols of this module's formulas; without a dataset, those of an empty one."""
+    """Return the symbols of this module's formulas; those of an empty one if there is none."""
     size = size or DatasetSize("pretrain", 0, 0, 0)
     symbols: dict[str, float] = {
         "R": ranks_per_node(training),
@@ -134,16 +123,16 @@ def loading_symbols(
 
 
 def _object_symbols(loading: str, symbols: Mapping[str, float]) -> dict[str, float]:
-    """Return the size of the dataset object in a process, pickled, and of its largest heap block.
+    """Return the sizes of the dataset object: in a process, pickled, and its largest heap block.
 
-    A heap block is an array that malloc takes from its heap.
+    A heap block is an array of at most HEAP_BLOCK_BYTES, which malloc takes from its heap.
     """
     if loading in LAZY_LOADING:
         return {"data": 0, "pickled": 0, "block": 0}
     alone = {**symbols, "R": 1, "w": 0}
     data = sum(formula.evaluate(alone) for formula in _HELD[loading] or _HELD["read"])
     masked, weighted = symbols["masked"], symbols["weighted"]
-    if loading == "lists":  # an integer: a byte that says what it is, and its own
+    if loading == "lists":  # pickled integer: a byte for its kind, and its own bytes
         each = symbols["item"] + 1 + 2 * masked + 9 * weighted
         return {"data": data, "pickled": round(each * symbols["T"]), "block": 0}
     tokens = symbols["T" if loading == "concatenate" else "T_shard"]
@@ -154,7 +143,7 @@ def _object_symbols(loading: str, symbols: Mapping[str, float]) -> dict[str, flo
 
 
 def process_lines(training: TrainingSettings, symbols: Mapping[str, float]) -> list[Line]:
-    """Return what trainers and their workers take before they hold anything."""
+    """Return the memory of trainers and workers before they load anything."""
     if not training.loader_workers:
         return [PROCESSES.line(symbols)]
     workers = SPAWNED if training.start_method == "spawn" else FORKED
@@ -162,7 +151,7 @@ def process_lines(training: TrainingSettings, symbols: Mapping[str, float]) -> l
 
 
 def opening_lines(training: TrainingSettings, symbols: Mapping[str, float]) -> list[Line]:
-    """Return the dataset at the moment when most of it is there twice; workers are not yet."""
+    """Return the dataset while it is opened, partly in memory twice; no worker has started."""
     if training.loading in LAZY_LOADING:
         return []
     lines = held_lines(training, symbols)
@@ -174,7 +163,7 @@ def opening_lines(training: TrainingSettings, symbols: Mapping[str, float]) -> l
 
 
 def held_lines(training: TrainingSettings, symbols: Mapping[str, float]) -> list[Line]:
-    """Return the dataset as the trainers hold it (copies: the workers)."""
+    """Return the dataset in the memory of the trainers (`copies`: of the workers)."""
     lines = []
     for formula in _HELD[training.loading]:
         low = formula.evaluate({**symbols, "large": 0}) if formula is LISTED_IDS else None
@@ -183,12 +172,10 @@ def held_lines(training: TrainingSettings, symbols: Mapping[str, float]) -> list
 
 
 def copied_lines(training: TrainingSettings, symbols: Mapping[str, float]) -> list[Line]:
-    """Return what workers have of the dataset besides."""
-    if not training.loader_workers:
-        return []
-    if training.start_method == "spawn":
+    """Return the copies of the dataset in workers."""
+    if _spawns(training):
         return _present([PICKLED.line(symbols)])
-    if training.loading != "lists":
+    if not training.loader_workers or training.loading != "lists":
         return []
     each = COPIED_ON_READ.evaluate(symbols)
     high = each * training.loader_workers
@@ -196,8 +183,8 @@ def copied_lines(training: TrainingSettings, symbols: Mapping[str, float]) -> li
 
 
 def starting_lines(training: TrainingSettings, symbols: Mapping[str, float]) -> list[Line]:
-    """Return the dataset while the last worker is started: its pickle is still there."""
-    if not training.loader_workers or training.start_method != "spawn":
+    """Return the dataset while the last worker starts; the pickled dataset is still there."""
+    if not _spawns(training):
         return []
     pickling = _present([PICKLING.line(symbols)])
     copied = copied_lines(training, symbols)
@@ -205,14 +192,14 @@ def starting_lines(training: TrainingSettings, symbols: Mapping[str, float]) -> 
 
 
 def freed_lines(training: TrainingSettings, symbols: Mapping[str, float]) -> list[Line]:
-    """Return what malloc keeps of the copies that trainers made to send the dataset to workers."""
-    if not training.loader_workers or training.start_method != "spawn":
+    """Return the freed copies of the dataset that malloc keeps after it was sent to workers."""
+    if not _spawns(training):
         return []
     return _present([FREED.line(symbols, low_bytes=0, high_bytes=3 * FREED.evaluate(symbols))])
 
 
 def batch_lines(training: TrainingSettings, symbols: Mapping[str, float]) -> list[Line]:
-    """Return the batches that are made, ready and in use."""
+    """Return the batches that are under construction, ready or in use."""
     lines = [MADE.line(symbols), READY.line(symbols)]
     if training.pin_memory:
         lines.append(PINNED.line(symbols, high_bytes=2 * PINNED.evaluate(symbols)))
@@ -220,13 +207,17 @@ def batch_lines(training: TrainingSettings, symbols: Mapping[str, float]) -> lis
 
 
 def shared_lines(training: TrainingSettings, symbols: Mapping[str, float]) -> list[Line]:
-    """Return what stands in /dev/shm: what workers hand over."""
+    """Return the batches in /dev/shm, where workers put them."""
     return [READY.line(symbols)] if training.loader_workers else []
 
 
 def cache_lines(symbols: Mapping[str, float]) -> list[Line]:
-    """Return the page cache of the dataset, once for a machine."""
+    """Return the page cache of the dataset, which all processes share."""
     return _present([FILES.line(symbols, low_bytes=0)])
+
+
+def _spawns(training: TrainingSettings) -> bool:
+    return training.loader_workers > 0 and training.start_method == "spawn"
 
 
 def _present(lines: Iterable[Line]) -> list[Line]:

@@ -1,50 +1,44 @@
-"""The memory of a machine, whether a need fits into it, and which settings would make it fit."""
+"""The memory of a machine, whether a need fits in it, and settings that make it fit."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from tokmill.bill.gpus import find_gpu
 from tokmill.bill.remedies.case import Case
-from tokmill.bill.remedies.search import Search
+from tokmill.bill.remedies.search import Offer, Search
 from tokmill.bill.remedies.table import ON_HOST
 from tokmill.bill.states.parallel import ranks_per_node
-from tokmill.bill.verdict import BARELY, DOES_NOT_FIT, FITS, Room
+from tokmill.bill.verdict import BARELY, DOES_NOT_FIT, FITS, Need, Room
 from tokmill.errors import UsageError
+from tokmill.settings.training import TrainingSettings
 from tokmill.words.units import memory
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
-    from tokmill.bill.remedies.search import Offer
-    from tokmill.bill.verdict import Need
-    from tokmill.settings.training import TrainingSettings
-
 
 MIB = 1 << 20
 
 BARE_BYTES = 15 * MIB
 """Anonymous memory of Python with NumPy (Linux, x86-64, Python 3.11, NumPy 2.4, 2026-11)."""
 TORCH_BYTES = 277 * MIB
-"""The same with torch 2.13 built for CUDA 13, which trainers on GPUs run on, before any context."""
+"""The same with torch 2.13 built for CUDA 13, without a CUDA context."""
 
 FORKED_BYTES = 12 * MIB
-"""Anonymous memory that a forked worker of a DataLoader makes its own (the same machine)."""
+"""Anonymous memory of a forked DataLoader worker that it does not share (the same machine)."""
 BARE_FORKED_BYTES = 7 * MIB // 2
-"""The same of a worker of NumPy and multiprocessing alone."""
+"""The same for a worker of NumPy and multiprocessing, without torch."""
 TRACKER_BYTES = 6 * MIB
-"""Anonymous memory of the process that watches the semaphores of spawned workers."""
+"""Anonymous memory of the process that tracks semaphores of spawned workers."""
 
 
 @dataclass(frozen=True, slots=True)
 class Machine:
-    """Memory of a machine, in bytes; 0: not known, no need is compared with it.
+    """Memory of a machine, in bytes; 0: not known.
 
-    `limit_bytes` is the smallest limit of the process's cgroup and all above it; `shm_bytes` the
-    size of /dev/shm. `interpreter_bytes` is the anonymous memory of a process that has imported
-    what a trainer imports and done nothing, `forked_bytes` what a worker forked from it makes its
-    own. `gpus` are the names of its GPUs.
+    `limit_bytes`: the smallest limit of the process's cgroup and its parents. `shm_bytes`: size of
+    /dev/shm. `interpreter_bytes`: anonymous memory of a process that has only imported the packages
+    of a trainer; `forked_bytes`: that of a worker forked from it, which it does not share. `gpus`:
+    names of its GPUs.
     """
 
     memory_bytes: int = 0
@@ -63,9 +57,10 @@ class Machine:
         return min(known, default=0)
 
     def for_training(self, training: TrainingSettings) -> Machine:
-        """Return the machine that trains: this one, or another of which only `host_ram` is known.
+        """Return the machine that trains.
 
-        It is another one if `host_ram` is set, or this one lacks the GPUs.
+        It is this one, unless `host_ram` is set or this one lacks the GPUs; of another machine only
+        `host_ram` is known.
         """
         if not training.host_ram and self._has_gpus(training):
             return self
@@ -82,7 +77,7 @@ class Machine:
 
 
 def _is_gpu(name: str, wanted: str) -> bool:
-    """Return whether a GPU of this machine is the one that settings name, or may be."""
+    """Return whether a GPU has the name that settings give, in any of its spellings."""
     try:
         return not wanted or find_gpu(name).name == find_gpu(wanted).name
     except UsageError:
@@ -94,11 +89,15 @@ NOT_NOW = "fits once memory is freed"
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """Whether a need fits, and a sentence.
+    """Whether a need fits in a machine.
 
-    `said` is FITS, BARELY, NOT_NOW, DOES_NOT_FIT, or "unknown". `remedies` need less, each alone;
-    `together` are options that make it fit, () where nothing has to be done or nothing is enough.
-    `usable_bytes` is the memory that there is, 0 if that is not known; `machine` names whose it is.
+    Attributes:
+        said: FITS, BARELY, NOT_NOW, DOES_NOT_FIT, or "unknown".
+        text: the same as a sentence, with the amounts.
+        remedies: settings that need less, each applied alone.
+        together: options that together make it fit; () if it fits, or no options are enough.
+        usable_bytes: memory of the machine; 0: not known.
+        machine: name of the machine.
     """
 
     said: str
@@ -167,7 +166,7 @@ def _compared(needed: Need, training: TrainingSettings, machine: Machine) -> str
 
 
 def _needed(needed: Need, training: TrainingSettings) -> str:
-    """Return the need of a node, and of each of its processes if there are several."""
+    """Return the need of a node and, if there are several processes, of each."""
     ranks = ranks_per_node(training)
     each = "" if ranks == 1 else f" per node ({memory(needed.n_bytes // ranks)} per process)"
     return f"{memory(needed.n_bytes)}{each}"

@@ -1,9 +1,9 @@
 """A small real trainer, measured from outside: `python -m tokmill.bill.measuring.child`.
 
-Reads one line of JSON, a `Run`; opens the dataset, reads its batches once, and lets them go. At
-each mark it writes a line and waits for one, so that whoever watches looks at a process that
-stands still: started (nothing is loaded), loaded, half (the pass is half done), read (the last
-batch is in its hands, and the workers are alive), ended.
+Reads a `Run` as one line of JSON, opens the dataset and reads its batches once. At each mark it
+writes a line and waits for an answer, so that its memory is measured while it does nothing. The
+marks: started (nothing is loaded), loaded, half (of the batches are read), read (the last batch
+and the workers still exist), ended.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ MODULE = "tokmill.bill.measuring.child"
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """The work of the measured trainer; `paths` are `.bin` files, none if it only starts.
+    """The work of the measured trainer; `paths` are `.bin` files, () if it only starts.
 
-    `most_tokens` bounds what it reads, spread over all of the dataset; 0: every batch.
+    `most_tokens`: tokens to read at most, spread over the dataset; 0: all.
     """
 
     paths: tuple[str, ...]
@@ -49,13 +49,13 @@ class Run:
 
     @classmethod
     def from_line(cls, line: str) -> Run:
-        """Read a run that `as_line` wrote."""
+        """Return the run of a line that `as_line` wrote."""
         values = json.loads(line)
         return cls(**{**values, "paths": tuple(values["paths"])})
 
 
 def main() -> None:
-    """Do what the line on standard input says."""
+    """Run the trainer that a line on standard input describes."""
     run = Run.from_line(sys.stdin.readline())
     if run.torch:
         import torch.utils.data
@@ -70,7 +70,7 @@ def main() -> None:
 def _mark(name: str) -> None:
     sys.stdout.write(f"{name}\n")
     sys.stdout.flush()
-    if not sys.stdin.readline():  # nobody watches any more
+    if not sys.stdin.readline():  # the measuring process has ended
         raise SystemExit(1)
 
 

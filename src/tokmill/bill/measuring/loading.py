@@ -1,4 +1,4 @@
-"""Measure the memory that loading a dataset takes in a child process."""
+"""The memory of loading a dataset, measured in a child process and compared with its bill."""
 
 from __future__ import annotations
 
@@ -10,36 +10,52 @@ import sys
 import tempfile
 import threading
 import time
+from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass
-from typing import IO, TYPE_CHECKING, Any
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import IO, Any
 
-from tokmill.bill.dataset_size import dataset_size
+import numpy as np
+import numpy.typing as npt
+
+from tokmill.bill.dataset_size import DatasetSize, dataset_size
+from tokmill.bill.formula import Bill
+from tokmill.bill.host_ram.host import host_bill
+from tokmill.bill.host_ram.machine import Machine
 from tokmill.bill.measuring.child import MARKS, MODULE, Run
 from tokmill.bill.measuring.process_tree import MEASURING, Sampler, Usage
 from tokmill.errors import UsageError, WorkerError
+from tokmill.settings.training import TrainingSettings
 from tokmill.words.plural import plural
 
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-    from pathlib import Path
-
-    from tokmill.settings.training import TrainingSettings
-
-
 SEQUENCE = 2048
-"""Tokens of a sequence where neither settings nor packing say."""
+"""Tokens of a sequence if neither settings nor packing name a number."""
 
 MOST_TOKENS = 1 << 26
-"""Read of a dataset, spread over all of it: more would take longer and no more memory. Lists are
-read whole: their workers copy what they read."""
+"""Tokens that are read at most, spread over the dataset: more would take no more memory.
+
+Lists are read completely, since workers copy what they read.
+"""
+
+
+ALLOWED_SHARE = 0.05
+ALLOWED_BYTES = 32 << 20
+"""A prediction holds if its error is at most this share of the measured memory plus these bytes."""
+MOST_OF_AVAILABLE = 0.8
+"""A strategy that needs a larger share of the free memory is not run: programs could be killed."""
+
+_CACHED_INTEGERS = 257
+"""Python stores integers below this once."""
+_SAMPLED_TOKENS = 1 << 14
+_SAMPLED_PLACES = 64
 
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """Memory of a trainer with its workers, in bytes: at each of its marks, and the largest seen.
+    """Memory of a trainer with its workers: at each mark, and the peak.
 
-    `looks_per_s`: samples per second.
+    `looks_per_s`: samples of memory per second.
     """
 
     at: Mapping[str, Usage]
@@ -47,8 +63,35 @@ class Measured:
     looks_per_s: float
 
 
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """A strategy, predicted and measured; without a measurement, `skipped` is the reason.
+
+    `size`: the dataset as it was loaded.
+    """
+
+    training: TrainingSettings
+    size: DatasetSize
+    predicted: Bill
+    measured: Measured | None
+    skipped: str = ""
+
+    @property
+    def difference(self) -> int:
+        """Predicted minus measured bytes; 0 without a measurement."""
+        return self.predicted.n_bytes - self.measured.peak.committed if self.measured else 0
+
+    @property
+    def holds(self) -> bool:
+        """Whether prediction and measurement agree within the allowed error."""
+        if self.measured is None:
+            return False
+        allowed = ALLOWED_SHARE * self.measured.peak.committed + ALLOWED_BYTES
+        return abs(self.difference) <= allowed
+
+
 def has_torch() -> bool:
-    """Return whether torch is installed, so that the trainer can be one of torch."""
+    """Return whether torch is installed, so that its DataLoader can be measured."""
     return importlib.util.find_spec("torch") is not None
 
 
@@ -66,18 +109,17 @@ def run_of(
     torch: bool,
     masked: bool,
 ) -> Run:
-    """Return the work of the child: to load a dataset as the settings say, and read from it.
+    """Return the work of a child that loads and reads a dataset.
 
     Args:
         directory: a finished dataset.
-        manifest: of that dataset.
-        training: `loading`, `loader_workers`, `start_method`, `prefetch`, `micro_batch` and
-            `sequence` are followed; there is one process, not one for each GPU.
-        torch: the batches come from torch's DataLoader, else from NumPy and multiprocessing.
-        masked: the masks are loaded too, if the dataset has any.
+        manifest: the manifest of that dataset.
+        training: settings of loading, workers and batches; GPUs are ignored: there is one process.
+        torch: use torch's DataLoader, else NumPy and multiprocessing.
+        masked: also load the masks, if the dataset has any.
 
     Raises:
-        UsageError: it holds less than a batch.
+        UsageError: the dataset holds less than a batch.
     """
     sequence = training.sequence or dataset_size(manifest).capacity or SEQUENCE
     tokens = sum(shard["tokens"] // sequence for shard in manifest["shards"]) * sequence
@@ -104,10 +146,10 @@ def run_of(
 
 
 def measure(run: Run) -> Measured:
-    """Run the child, and sample the memory of it and of all that it starts.
+    """Return the memory of a child that does this work, and of its own child processes.
 
     Raises:
-        WorkerError: it failed.
+        WorkerError: the child failed.
     """
     with tempfile.TemporaryFile() as errors, _started(errors) as child:
         threading.Thread(target=_end_workers, args=(child,), daemon=True).start()
@@ -119,6 +161,53 @@ def measure(run: Run) -> Measured:
             raise WorkerError(_why(child.returncode, errors.read().decode())) from None
         finally:
             _kill_group(child)
+
+
+def compare_loading(
+    directory: Path,
+    manifest: Mapping[str, Any],
+    training: TrainingSettings,
+    machine: Machine,
+    *,
+    torch: bool,
+    masked: bool,
+) -> Comparison:
+    """Return the predicted and the measured memory of one trainer with its workers, no model.
+
+    Args:
+        directory: a finished dataset.
+        manifest: the manifest of that dataset.
+        training: strategy, workers and batches.
+        machine: its free memory, and the memory of a bare process there.
+        torch: use torch's DataLoader, else NumPy and multiprocessing.
+        masked: also load the masks.
+    """
+    run = run_of(directory, manifest, training, torch=torch, masked=masked)
+    training = replace(training, sequence=run.sequence)
+    small = small_ids(run) if training.loading == "lists" else 0.0
+    size = replace(dataset_size(manifest), mask=run.masked, weights=False, small_ids=small)
+    predicted = predict(training, size, machine)
+    if predicted.n_bytes > MOST_OF_AVAILABLE * machine.available_bytes:
+        why = "too little memory is free to measure it"
+        return Comparison(training, size, predicted, None, why)
+    return Comparison(training, size, predicted, measure(run))
+
+
+def predict(training: TrainingSettings, size: DatasetSize, machine: Machine) -> Bill:
+    """Return the bill of a measured trainer at its peak."""
+    alone = replace(training, gpus=1, gpus_per_node=0, pin_memory=False, offload="none")
+    return host_bill(None, alone, size, machine).peak
+
+
+def small_ids(run: Run) -> float:
+    """Return the share of ids below 257, which Python stores once, estimated from a sample."""
+    return float(np.mean([_small(np.memmap(path, run.dtype, "r")) for path in run.paths]))
+
+
+def _small(ids: npt.NDArray[Any]) -> float:
+    places = np.linspace(0, max(len(ids) - _SAMPLED_TOKENS, 0), _SAMPLED_PLACES, dtype=np.int64)
+    shares = [np.mean(ids[place : place + _SAMPLED_TOKENS] < _CACHED_INTEGERS) for place in places]
+    return float(np.mean(shares))
 
 
 def _started(errors: IO[bytes]) -> subprocess.Popen[str]:
@@ -136,7 +225,7 @@ def _started(errors: IO[bytes]) -> subprocess.Popen[str]:
 
 
 def _end_workers(child: subprocess.Popen[str]) -> None:
-    """End the workers of a child that has gone: they hold its pipe open, and we read from it."""
+    """Kill the workers of a child that has ended: they keep its pipe open, from which we read."""
     child.wait()
     _kill_group(child)
 
@@ -152,7 +241,7 @@ def _watched(child: subprocess.Popen[str], run: Run) -> Measured:
     with Sampler(child.pid, MEASURING) as sampler:
         _tell(child, run.as_line())
         while "ended" not in at:
-            mark = _mark(child)  # first: from here on the child stands still
+            mark = _mark(child)  # now the child waits for an answer
             at[mark] = sampler.sample()
             _tell(child, "")
         child.wait()
@@ -174,13 +263,13 @@ def _mark(child: subprocess.Popen[str]) -> str:
 
 def _open(pipe: IO[str] | None) -> IO[str]:
     if pipe is None:
-        raise WorkerError("the measured trainer has no pipe: this is a fault of tokmill")
+        raise WorkerError("the measured trainer has no pipe: this is a bug in tokmill")
     return pipe
 
 
 def _why(code: int, errors: str) -> str:
     lines = errors.strip().splitlines()
-    said = f": {lines[-1]}" if lines else ""
+    why = f": {lines[-1]}" if lines else ""
     if code == -9:
-        said = ": killed by the system, most likely for lack of memory"
-    return f"the measured trainer ended with code {code}{said}"
+        why = ": killed by the system, most likely for lack of memory"
+    return f"the measured trainer ended with code {code}{why}"

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 import os
+from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import psutil
 
@@ -18,9 +18,6 @@ from tokmill.bill.host_ram.machine import (
 )
 from tokmill.bill.measuring.process_tree import SHM
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
 CGROUPS = Path("/sys/fs/cgroup")
 MEMBERSHIP = Path("/proc/self/cgroup")
 NVIDIA = Path("/proc/driver/nvidia")
@@ -31,7 +28,7 @@ _LIMITS = ("memory.max", "memory.limit_in_bytes")
 
 
 def this_machine(*, torch: bool = True) -> Machine:
-    """Return what this machine has; `torch`: whether a trainer's process imports it."""
+    """Return the resources of this machine; `torch`: whether a trainer imports torch."""
     memory = psutil.virtual_memory()
     return Machine(
         memory_bytes=memory.total,
@@ -45,7 +42,7 @@ def this_machine(*, torch: bool = True) -> Machine:
 
 
 def gpu_names(driver: Path = NVIDIA) -> Iterator[str]:
-    """Yield the names of NVIDIA's GPUs in this machine, from files of the driver."""
+    """Yield the names of NVIDIA GPUs in this machine, from the driver's files."""
     for path in sorted(driver.glob("gpus/*/information")):
         for line in _text(path).splitlines():
             key, _, value = line.partition(":")
@@ -54,14 +51,14 @@ def gpu_names(driver: Path = NVIDIA) -> Iterator[str]:
 
 
 def usable_memory() -> int:
-    """Return the bytes that this process may take: of the machine, or of its cgroup if less."""
+    """Return the bytes that this process may use: the machine's memory or its cgroup's limit."""
     return this_machine(torch=False).usable_bytes
 
 
 def usable_cores(membership: Path = MEMBERSHIP, root: Path = CGROUPS) -> int:
-    """Return the number of processors that this process may keep busy, at least 1.
+    """Return the number of processors that this process may use, at least 1.
 
-    The smallest of its affinity and of the CPU quotas of its cgroup and all above it, rounded up.
+    The minimum of its affinity and the CPU quotas of its cgroup and the parents, rounded up.
     """
     has_affinity = hasattr(os, "sched_getaffinity")
     n_cores = len(os.sched_getaffinity(0)) if has_affinity else os.cpu_count() or 1
@@ -70,9 +67,9 @@ def usable_cores(membership: Path = MEMBERSHIP, root: Path = CGROUPS) -> int:
 
 
 def _cpu_quota(directory: Path) -> float:
-    """Return the processors' worth of time that a cgroup gets; 0 for no limit.
+    """Return the CPU quota of a cgroup in processors; 0: no limit.
 
-    Version 2 keeps `QUOTA PERIOD` in `cpu.max`, version 1 each in a file of its own.
+    Version 2 has `QUOTA PERIOD` in `cpu.max`, version 1 has one file for each.
     """
     texts = _text(directory / "cpu.max").split()
     if len(texts) != 2:
@@ -82,9 +79,9 @@ def _cpu_quota(directory: Path) -> float:
 
 
 def memory_limit(membership: Path = MEMBERSHIP, root: Path = CGROUPS) -> int:
-    """Return the smallest memory limit of this process's cgroup and all above it; 0 for none.
+    """Return the smallest memory limit of this process's cgroup and its parents; 0: no limit.
 
-    Version 2 keeps it in `memory.max`, version 1 in `memory.limit_in_bytes`.
+    Version 2 has it in `memory.max`, version 1 in `memory.limit_in_bytes`.
     """
     limits = [
         limit
@@ -96,10 +93,10 @@ def memory_limit(membership: Path = MEMBERSHIP, root: Path = CGROUPS) -> int:
 
 
 def _cgroups(controller: str, membership: Path, root: Path) -> list[Path]:
-    """Return where this process's cgroup and all above it may be, nearest first.
+    """Return possible directories of this process's cgroup and its parents, nearest first.
 
-    A container that has a namespace of its own sees itself at the root, whatever path it is told:
-    some of the directories may not be there. Version 1 has a tree for each controller.
+    In a container with its own namespace the path in /proc may not exist, only the root does.
+    Version 1 has a tree for each controller.
     """
     found = []
     for line in _text(membership).splitlines():

@@ -1,4 +1,4 @@
-"""Measure the memory that a tree of processes has committed, and its page cache.
+"""Measurement of the committed memory of a tree of processes, and of its page cache.
 
 Committed is the sum of Pss_Anon and Pss_Shmem in /proc/PID/smaps_rollup: what the system must
 provide. RSS and USS mislead where files are mapped or pages are shared.
@@ -48,11 +48,11 @@ def tree_of(pid: int) -> list[int]:
 
 
 def tree_usage(pids: list[int], proc: Path = PROC) -> Usage:
-    """Return the sum of the memory of processes; a process that has ended adds nothing.
+    """Return the memory of processes together; a process that has ended counts as 0.
 
-    Shared memory counts even while no process maps it: a batch on its way from a worker to the
-    trainer is only an open file in /dev/shm. Only RSS is read where the system has no proportional
-    shares by kind (macOS, gVisor, Linux before 5.4) or does not permit to read them.
+    Shared memory counts even if no process maps it: a batch on its way from a worker to the trainer
+    is only an open file in /dev/shm. RSS is used if the system has no proportional shares by kind
+    (macOS, gVisor, Linux before 5.4) or does not allow reading them.
     """
     if not _has_shares(proc):
         return _resident(pids)
@@ -130,18 +130,18 @@ def _cheap_bytes(pids: list[int]) -> int:
 
 
 IN_BACKGROUND = 0.008
-"""Share of one processor that sampling takes at most beside other work."""
+"""Share of one processor that sampling uses at most, beside other work."""
 MEASURING = 1.0
-"""The same where measuring is the work: some hundred samples a second."""
+"""The same if there is no other work: some hundred samples per second."""
 
 LOOK_S, EXACT_S, TREE_S = 0.002, 0.1, 0.05
-"""Least seconds between two cheap samples, two exact ones, two searches for new processes."""
+"""Minimum seconds between two cheap samples, two exact samples, two searches for processes."""
 STILL_BYTES = 1 << 20
 """If memory changes more than this during an exact sample, the sample is discarded."""
 
 
 class Sampler:
-    """Samples a tree of processes on a thread while the context is open; keeps the largest `Usage`.
+    """Samples the memory of a tree of processes on a thread, and keeps the largest `Usage`.
 
     An exact sample takes 5 ms per mapped GB. Samples between two exact ones add the growth of a
     cheap counter to the last exact one. Each kind of sample is repeated as often as its third of

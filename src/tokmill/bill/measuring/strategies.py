@@ -1,7 +1,7 @@
-"""How trainers get a dataset into memory: one class of samples, opened in one of many ways.
+"""Strategies of loading a dataset, as people write them in training scripts.
 
-Each way is what people write: `np.memmap` or `np.fromfile` of every shard, `np.concatenate` of all,
-a cast to int64 for the embedding, `.tolist()`, or opening only where the samples are needed.
+`np.memmap` or `np.fromfile` of each shard, `np.concatenate` of all shards, a cast to int64 for the
+embedding, `.tolist()`, or each worker opens the files with its first sample.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ import multiprocessing
 from bisect import bisect_right
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import accumulate
 from queue import Empty
 from typing import TYPE_CHECKING, Any
@@ -32,12 +33,12 @@ if TYPE_CHECKING:
 
 
 IGNORED = -100
-"""The label of a token that does not count in the loss."""
+"""Label of a token that the loss leaves out."""
 
 
 @dataclass(frozen=True, slots=True)
 class Body:
-    """One shard in memory: ids, and what says which of them count; labels where they are ready."""
+    """One shard in memory: ids, and its mask, its labels, or neither."""
 
     ids: Any
     mask: Any = None
@@ -46,60 +47,11 @@ class Body:
 
 @dataclass(frozen=True, slots=True)
 class Files:
-    """The shards of a dataset as they lie: paths of `.bin`, dtype, with their masks or not."""
+    """The shards of a dataset: paths of `.bin`, their dtype, and whether masks are loaded."""
 
     paths: tuple[Path, ...]
     dtype: str
     masked: bool
-
-    def _each(self, opened: Callable[[Path, Any], Any]) -> list[Body]:
-        return [
-            Body(opened(path, self.dtype), self._mask(path, opened) if self.masked else None)
-            for path in self.paths
-        ]
-
-    def _mask(self, path: Path, opened: Callable[[Path, Any], Any]) -> Any:
-        return opened(path.with_suffix(".mask"), np.uint8)
-
-
-def memmap(files: Files) -> list[Body]:
-    """Map every shard: no memory of its own, page cache as it is read."""
-    return files._each(_mapped)
-
-
-def read(files: Files) -> list[Body]:
-    """Read every shard."""
-    return files._each(np.fromfile)
-
-
-def concatenate(files: Files) -> list[Body]:
-    """Read every shard and join them: twice the memory while joining."""
-    ids = np.concatenate([np.fromfile(path, files.dtype) for path in files.paths])
-    if not files.masked:
-        return [Body(ids)]
-    mask = np.concatenate([files._mask(path, np.fromfile) for path in files.paths])
-    return [Body(ids, mask)]
-
-
-def int64(files: Files) -> list[Body]:
-    """Read every shard as int64; of masks, labels as int64."""
-    return [_cast(files, path) for path in files.paths]
-
-
-def lists(files: Files) -> list[Body]:
-    """Read every shard as a list of Python's integers."""
-    return files._each(_listed)
-
-
-OPENERS: dict[str, Callable[[Files], list[Body]]] = {
-    "memmap": memmap,
-    "lazy": memmap,
-    "read": read,
-    "concatenate": concatenate,
-    "int64": int64,
-    "lists": lists,
-    "copies": read,
-}
 
 
 def _mapped(path: Path, dtype: Any) -> npt.NDArray[Any]:
@@ -111,19 +63,59 @@ def _listed(path: Path, dtype: Any) -> list[int]:
     return values
 
 
+def _mask_of(path: Path) -> Path:
+    return path.with_suffix(".mask")
+
+
+def _each(open_file: Callable[[Path, Any], Any], files: Files) -> list[Body]:
+    return [
+        Body(
+            open_file(path, files.dtype),
+            open_file(_mask_of(path), np.uint8) if files.masked else None,
+        )
+        for path in files.paths
+    ]
+
+
+def _concatenated(files: Files) -> list[Body]:
+    """Read and join all shards; while they are joined, each array exists twice."""
+    ids = np.concatenate([np.fromfile(path, files.dtype) for path in files.paths])
+    if not files.masked:
+        return [Body(ids)]
+    masks = [np.fromfile(_mask_of(path), np.uint8) for path in files.paths]
+    return [Body(ids, np.concatenate(masks))]
+
+
+def _int64(files: Files) -> list[Body]:
+    return [_cast(files, path) for path in files.paths]
+
+
 def _cast(files: Files, path: Path) -> Body:
+    """Read a shard as int64, and its mask as int64 labels."""
     ids = np.fromfile(path, files.dtype).astype(np.int64)
     if not files.masked:
         return Body(ids)
-    return Body(ids, labels=np.where(files._mask(path, np.fromfile), ids, IGNORED))
+    return Body(ids, labels=np.where(np.fromfile(_mask_of(path), np.uint8), ids, IGNORED))
+
+
+OPENERS: dict[str, Callable[[Files], list[Body]]] = {
+    "memmap": partial(_each, _mapped),
+    "lazy": partial(_each, _mapped),
+    "read": partial(_each, np.fromfile),
+    "concatenate": _concatenated,
+    "int64": _int64,
+    "lists": partial(_each, _listed),
+    "copies": partial(_each, np.fromfile),
+}
+"""Functions that open the shards of a dataset, by strategy."""
 
 
 @dataclass(slots=True)
 class Samples:
-    """Blocks of `sequence` tokens of each shard, by number: ids and labels, (sequence,) int64.
+    """Samples by number: ids and labels of `sequence` tokens, (sequence,) int64.
 
-    The last block of a shard that is not full is left out. `ends` counts the blocks up to the end
-    of each shard; every `step`-th of them is a sample.
+    A shard is cut into blocks of `sequence` tokens; tokens after the last full block are left out.
+    `ends`: number of blocks up to the end of each shard; every `step`-th block is a sample.
     """
 
     files: Files
@@ -135,9 +127,9 @@ class Samples:
 
     @classmethod
     def of(cls, files: Files, loading: str, sequence: int, most_tokens: int) -> Samples:
-        """Open a dataset, about `most_tokens` of which are to be read, or all (0), spread evenly.
+        """Return the samples of a dataset: about `most_tokens`, spread evenly, or all (0).
 
-        What is opened lazily opens with its first sample.
+        The strategies of LAZY_LOADING open the files with the first sample, the others now.
         """
         item_bytes = np.dtype(files.dtype).itemsize
         lengths = [path.stat().st_size // item_bytes for path in files.paths]
@@ -175,13 +167,13 @@ class Samples:
 
 
 LOOK_S = 1.0
-"""So often is looked whether a worker that gives nothing is alive."""
+"""Seconds to wait for a batch before the worker is checked."""
 
 
 def batches(
     samples: Samples, micro_batch: int, workers: int, start_method: str, prefetch: int
 ) -> Iterator[Batch]:
-    """Yield ids and labels, (micro_batch, sequence) int64 each; the last few samples are left out.
+    """Yield ids and labels, (micro_batch, sequence) int64 each; an incomplete batch is left out.
 
     Raises:
         WorkerError: a worker died.
@@ -212,7 +204,7 @@ def _next(queue: Queue[Batch], worker: BaseProcess) -> Batch:
     while True:
         with suppress(Empty):
             return queue.get(timeout=LOOK_S)
-        if not worker.is_alive():  # it stays until all batches are read
+        if not worker.is_alive():  # a worker lives until all batches are read
             raise WorkerError(f"a loader worker ended with code {worker.exitcode}")
 
 

@@ -3,29 +3,24 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cache
-from typing import TYPE_CHECKING
 
 from tokmill.bill.activations.situation import default_sequence
+from tokmill.bill.formula import Bill
+from tokmill.bill.gpus import Gpu
 from tokmill.bill.models.known import known_config, known_models
 from tokmill.bill.models.load import model_from_config
+from tokmill.bill.models.model import Model
 from tokmill.bill.remedies.case import Case
-from tokmill.bill.remedies.search import Search, largest
+from tokmill.bill.remedies.search import Offer, Search, largest
 from tokmill.bill.remedies.table import on_gpu
 from tokmill.bill.serving.inference import inference_bill
 from tokmill.bill.training_bill import training_bill
 from tokmill.bill.verdict import DOES_NOT_FIT, FITS, Need, Room, verdict
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from tokmill.bill.formula import Bill
-    from tokmill.bill.gpus import Gpu
-    from tokmill.bill.models.model import Model
-    from tokmill.bill.remedies.search import Offer
-    from tokmill.settings.inference import InferenceSettings
-    from tokmill.settings.training import TrainingSettings
+from tokmill.settings.inference import InferenceSettings
+from tokmill.settings.training import TrainingSettings
 
 LARGEST_BATCH = 1 << 16
 LARGEST_SEQUENCE = 1 << 22

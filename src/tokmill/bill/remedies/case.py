@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-if TYPE_CHECKING:
-    from collections.abc import Mapping
+from tokmill.bill.models.model import Model
+from tokmill.settings.training import TrainingSettings
 
-    from tokmill.bill.models.model import Model
-    from tokmill.settings.training import TrainingSettings
-
-    Changes = Mapping[str, Any]
-    """Training settings by name; "model" is another model."""
+Changes = Mapping[str, Any]
+"""Training settings by name; "model" is another model."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,20 +5,17 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from itertools import product
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from tokmill.bill.activations.situation import default_sequence
 from tokmill.bill.compute import operations_per_token
-from tokmill.bill.gpus import find_gpu
+from tokmill.bill.gpus import Gpu, find_gpu
+from tokmill.bill.models.model import Model
 from tokmill.bill.remedies.advice import gpu_verdict, training_peak
 from tokmill.bill.remedies.table import cost
 from tokmill.errors import UsageError
 from tokmill.settings.load import build_config
 from tokmill.settings.training import TrainingSettings
-
-if TYPE_CHECKING:
-    from tokmill.bill.gpus import Gpu
-    from tokmill.bill.models.model import Model
 
 AXES: Mapping[str, tuple[Any, ...]] = {
     "precision": ("fp32", "amp", "pure-16"),

@@ -3,23 +3,17 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
-from tokmill.bill.remedies.case import difference, options
-from tokmill.bill.remedies.table import cost
+from tokmill.bill.remedies.case import Case, Changes, difference, options
+from tokmill.bill.remedies.table import Remedy, cost
 from tokmill.bill.verdict import DOES_NOT_FIT, FITS, Need, Room, verdict
 from tokmill.errors import UsageError
+from tokmill.settings.training import TrainingSettings
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
-
-    from tokmill.bill.remedies.case import Case, Changes
-    from tokmill.bill.remedies.table import Remedy
-    from tokmill.settings.training import TrainingSettings
-
-    Chosen = list[tuple[Remedy, tuple[Changes, ...]]]
-    """Remedies, each with its candidates up to the one that is applied."""
+Chosen = list[tuple[Remedy, tuple[Changes, ...]]]
+"""Remedies, each with its candidates up to the one that is applied."""
 
 _TOO_MUCH = Need(sys.maxsize, sys.maxsize)
 """The need of a case that contradicts itself."""

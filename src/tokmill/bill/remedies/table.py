@@ -5,20 +5,16 @@ A remedy only proposes. `search` bills each proposal, and offers it if it needs 
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
+from tokmill.bill.models.model import Model
+from tokmill.bill.remedies.case import Case, Changes
 from tokmill.bill.states.parallel import data_parallel, ranks_per_node, state_ranks
 from tokmill.bill.states.sharding import sharding_of
+from tokmill.settings.training import TrainingSettings
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
-
-    from tokmill.bill.models.model import Model
-    from tokmill.bill.remedies.case import Case, Changes
-    from tokmill.settings.training import TrainingSettings
-
-    Candidates = Callable[[Case], Iterable[Changes]]
+Candidates = Callable[[Case], Iterable[Changes]]
 
 MOST_STAGES = 16
 """Pipeline stages proposed at most: few trainings have more, and each stage is billed."""

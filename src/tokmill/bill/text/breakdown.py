@@ -2,11 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
+from rich.console import RenderableType
+from rich.table import Table
 from rich.text import Text
 
+from tokmill.bill.bill_settings import BillSettings
+from tokmill.bill.compute import Compute
+from tokmill.bill.disk_files import DatasetDisk, Share
+from tokmill.bill.full_bill import FullBill, ModelBill
+from tokmill.bill.host_ram.host import HostBill
+from tokmill.bill.long_documents import LongDocuments
+from tokmill.bill.models.model import Model
+from tokmill.bill.remedies.search import Offer
 from tokmill.bill.text.summary import speed_text
 from tokmill.bill.text.tables import (
     amounts_table,
@@ -19,21 +29,6 @@ from tokmill.bill.text.tables import (
 from tokmill.bill.verdict import FITS
 from tokmill.words.plural import plural
 from tokmill.words.units import count, memory, seconds, size
-
-if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator, Sequence
-
-    from rich.console import RenderableType
-    from rich.table import Table
-
-    from tokmill.bill.bill_settings import BillSettings
-    from tokmill.bill.compute import Compute
-    from tokmill.bill.disk_files import DatasetDisk, Share
-    from tokmill.bill.full_bill import FullBill, ModelBill
-    from tokmill.bill.host_ram.host import HostBill
-    from tokmill.bill.long_documents import LongDocuments
-    from tokmill.bill.models.model import Model
-    from tokmill.bill.remedies.search import Offer
 
 _MOST_SOURCES = 12
 _BAR = 20

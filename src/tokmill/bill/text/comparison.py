@@ -2,22 +2,17 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
 
+from rich.console import RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from tokmill.bill.remedies.comparison import Alternative, Comparison
 from tokmill.bill.remedies.table import cost
 from tokmill.bill.text.tables import indented, one_line
 from tokmill.bill.verdict import BARELY, DOES_NOT_FIT, FITS
 from tokmill.words.units import memory
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from rich.console import RenderableType
-
-    from tokmill.bill.remedies.comparison import Alternative, Comparison
 
 _VERDICTS = {
     FITS: Text("yes", "green"),

@@ -6,17 +6,15 @@ import importlib
 import inspect
 import pkgutil
 import re
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import groupby
 from textwrap import fill, indent
-from typing import TYPE_CHECKING, Any
+from types import ModuleType
+from typing import Any
 
 from tokmill.bill.formula import Formula, names_in
 from tokmill.bill.text.symbols import SYMBOLS
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
-    from types import ModuleType
 
 SCHEMA = 1
 _WIDTH = 80

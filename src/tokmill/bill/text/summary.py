@@ -2,30 +2,26 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Collection, Iterator
+from typing import NamedTuple
 
-from tokmill.bill.remedies.advice import gpu_verdict, most_served
+from tokmill.bill.bill_settings import BillSettings
+from tokmill.bill.compute import Compute
+from tokmill.bill.formula import Bill
+from tokmill.bill.full_bill import FullBill, ModelBill
+from tokmill.bill.gpus import Gpu
+from tokmill.bill.host_ram.host import HostBill
+from tokmill.bill.host_ram.machine import Verdict
+from tokmill.bill.models.model import Model
+from tokmill.bill.remedies.advice import Advice, gpu_verdict, most_served
 from tokmill.bill.states.parallel import ranks_per_node
 from tokmill.bill.states.precision import precision_of, stored_note
 from tokmill.bill.text import PARTS
 from tokmill.bill.text.tables import moment
 from tokmill.bill.verdict import BARELY, DOES_NOT_FIT, FITS
+from tokmill.settings.training import TrainingSettings
 from tokmill.words.plural import plural
 from tokmill.words.units import count, memory, scale, seconds, size
-
-if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator
-
-    from tokmill.bill.bill_settings import BillSettings
-    from tokmill.bill.compute import Compute
-    from tokmill.bill.formula import Bill
-    from tokmill.bill.full_bill import FullBill, ModelBill
-    from tokmill.bill.gpus import Gpu
-    from tokmill.bill.host_ram.host import HostBill
-    from tokmill.bill.host_ram.machine import Verdict
-    from tokmill.bill.models.model import Model
-    from tokmill.bill.remedies.advice import Advice
-    from tokmill.settings.training import TrainingSettings
 
 NO_GPU = "unknown: add --gpu, such as --gpu 4090 or --gpu 24GiB"
 NO_MODEL = "unknown: add --model (names: tokmill memory --models) and --gpu"

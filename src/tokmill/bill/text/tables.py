@@ -2,22 +2,17 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Literal
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from typing import Literal
 
+from rich.console import RenderableType
 from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
+from tokmill.bill.formula import Bill, Line
 from tokmill.words.printable import printable
 from tokmill.words.units import scale
-
-if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Iterator, Sequence
-
-    from rich.console import RenderableType
-
-    from tokmill.bill.formula import Bill, Line
-
 
 _BOUNDS = ("low", "expected", "high")
 _MOMENTS = {

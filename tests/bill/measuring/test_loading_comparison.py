@@ -8,8 +8,15 @@ import pytest
 from tokmill.bill.dataset_size import DatasetSize, dataset_size
 from tokmill.bill.formula import Bill, Formula
 from tokmill.bill.host_ram.machine import Machine
-from tokmill.bill.measuring.comparison import Comparison, compare_loading, predict, small_ids
-from tokmill.bill.measuring.loading import Measured, measure_interpreter, run_of
+from tokmill.bill.measuring.loading import (
+    Comparison,
+    Measured,
+    compare_loading,
+    measure_interpreter,
+    predict,
+    run_of,
+    small_ids,
+)
 from tokmill.bill.measuring.machine import this_machine
 from tokmill.bill.measuring.process_tree import Usage
 from tokmill.dataset.reader import read_manifest
