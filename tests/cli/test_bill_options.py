@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import re
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +14,8 @@ import pytest
 from click.testing import CliRunner
 
 from tokmill.bill.bill_settings import BillSettings
-from tokmill.cli.bill_options import bill_options, model_options, settled
+from tokmill.cli import memory
+from tokmill.cli.bill_options import HEADINGS, bill_options, model_options, settled
 from tokmill.cli.options import config_from_options
 from tokmill.errors import UsageError
 from tokmill.settings.inference import InferenceSettings
@@ -140,3 +143,18 @@ def test_sections_that_a_run_does_not_have_are_the_defaults():
     )
     assert not BillSettings.of(Config()).names_a_model
     assert BillSettings.of(Config(model=ModelSettings(family="llama"))).names_a_model
+
+
+def test_help_groups_options_below_headings_and_long_choices_are_in_the_text(
+    tokmill: Callable[..., Any],
+) -> None:
+    out = tokmill("memory", "--help").out
+    names = {option.name for option in memory.command.get_params(click.Context(memory.command))}
+    assert set(HEADINGS) <= names
+    headings = re.findall(r"^(\S.*):$", out, re.MULTILINE)
+    assert headings == list(dict.fromkeys(HEADINGS.values()))
+    assert re.search(r"^  --family FAMILY +\S", out, re.MULTILINE)
+    assert "--gpu TEXT" in out.partition("Machines:")[2].partition("Precision")[0]
+    assert "--axolotl" in out.partition("Settings files:")[2].partition("Model:")[0]
+    options = out.partition("Settings files:")[2]
+    assert max(map(len, options.splitlines())) <= 80

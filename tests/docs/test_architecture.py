@@ -17,12 +17,21 @@ def test_every_file_that_is_named_exists() -> None:
     assert [name for name in NAMED if not any((top / name).exists() for top in here)] == []
 
 
+def described(section: str) -> set[str]:
+    table = PAGE.split(f"## {section}\n")[1].split("## ")[0]
+    first = [line.split("|")[1] for line in table.splitlines() if line.startswith("| `")]
+    return {name.rstrip("/") for name in re.findall(r"`([\w./]+)`", " ".join(first))}
+
+
 def test_every_room_is_described() -> None:
     rooms = {path.parent.name for path in SOURCE.glob("*/__init__.py")}
     rooms |= {path.name for path in SOURCE.glob("*.py") if not path.name.startswith("_")}
-    table = PAGE.split("## Rooms")[1].split("## ")[0]
-    first = [line.split("|")[1] for line in table.splitlines() if line.startswith("| `")]
-    assert {name.rstrip("/") for name in re.findall(r"`([\w./]+)`", " ".join(first))} == rooms
+    assert described("Rooms") == rooms
+
+
+def test_every_room_of_the_bill_is_described() -> None:
+    rooms = {f"bill/{path.parent.name}" for path in SOURCE.glob("bill/*/__init__.py")}
+    assert described("Rooms of the bill") == rooms
 
 
 def test_ten_questions_have_a_file_as_answer() -> None:

@@ -1,12 +1,16 @@
-"""The bill on the screen, and predicted and measured host RAM of every loading strategy."""
+"""The bill on the screen, and the host RAM of each loading strategy, predicted and measured."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
+
+from rich.console import RenderableType
 
 from tokmill.bill.bill_settings import BillSettings
-from tokmill.bill.full_bill import full_bill
+from tokmill.bill.full_bill import FullBill, full_bill
 from tokmill.bill.on_disk import on_disk
 from tokmill.bill.text import PARTS
 from tokmill.bill.text.breakdown import bill_tables
@@ -15,26 +19,17 @@ from tokmill.bill.text.summary import asked_parts, summary_rows
 from tokmill.bill.text.tables import labelled, rows_table
 from tokmill.cli.screen import print_tables, show, warn
 from tokmill.errors import TokmillError
-from tokmill.settings.training import LOADING
+from tokmill.settings.schema import Config
+from tokmill.settings.training import LOADING, TrainingSettings
 from tokmill.words.plural import plural
 from tokmill.words.units import memory
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
-    from pathlib import Path
-
-    from rich.console import RenderableType
-
-    from tokmill.bill.full_bill import FullBill
-    from tokmill.settings.schema import Config
-    from tokmill.settings.training import TrainingSettings
 
 MORE = f"--only {'|'.join(PARTS)}, --all, or --explain (formulas)"
 
 
 @dataclass(frozen=True, slots=True)
 class Shown:
-    """What of a bill is shown: the options `--only`, `--all` and `--explain`."""
+    """The options `--only`, `--all` and `--explain`, which choose the output of a bill."""
 
     only: tuple[str, ...] = ()
     everything: bool = False
@@ -51,9 +46,9 @@ class Shown:
 
 
 def show_bill(found: FullBill, shown: Shown, more: str = MORE) -> None:
-    """Print the summary of a bill and then the tables that are asked for.
+    """Print the summary of a bill, and the tables that options ask for.
 
-    `more`: says how to see the tables, where none are asked for.
+    `more`: text of the last row if there are no tables; it names the options that show them.
     """
     parts = shown.parts(found.settings)
     rows = list(summary_rows(found, parts))
@@ -65,9 +60,9 @@ def show_bill(found: FullBill, shown: Shown, more: str = MORE) -> None:
 
 
 def show_at_end(config: Config, directory: Path, manifest: dict[str, Any]) -> None:
-    """Print the bill of a model for the dataset that a run has made, if a model is named.
+    """Print the bill of the dataset that a run has made, if the configuration names a model.
 
-    A failure is only a warning.
+    An error of the bill is printed as a warning.
     """
     settings = BillSettings.of(config)
     if not settings.names_a_model:
@@ -81,12 +76,12 @@ def show_at_end(config: Config, directory: Path, manifest: dict[str, Any]) -> No
     show_bill(found, Shown(), f"tokmill report {directory} --all, or --explain (formulas)")
 
 
-NOT_EXACT = "not known separately: measured are all resident pages, shared ones per process"
+NOT_EXACT = "not known: all resident pages were measured, shared pages once per process"
 
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """A strategy: predicted and measured committed bytes, page cache (None: see `note`)."""
+    """A strategy: predicted and measured committed bytes, page cache; None: see `note`."""
 
     loading: str
     predicted_bytes: int
@@ -98,10 +93,10 @@ class Row:
 def measured_rows(
     directory: Path, manifest: Mapping[str, Any], training: TrainingSettings
 ) -> Iterator[Row]:
-    """Load a dataset with every strategy in a child process, and yield the memory of each.
+    """Yield the memory of each strategy, which loads the dataset in a child process.
 
-    The trainer is one process with the DataLoader workers of the settings (of torch if installed).
-    The memory of a bare interpreter is measured first and is part of the prediction.
+    The child is a trainer with the DataLoader workers of the settings (torch's if installed). The
+    memory of a bare interpreter is measured first, and is part of the prediction.
 
     Raises:
         UsageError: the dataset holds less than a batch.

@@ -1,7 +1,7 @@
-"""Options of the bill: the model, how it is trained and served, and where else settings come from.
+"""Options of the bill: model, training, inference, settings files, output.
 
-Of two sources the first wins: option, variable, settings file of another program, `--config`, the
-dataset's own configuration, default.
+Precedence: option, variable, settings file of another program, `--config`, the dataset's own
+configuration, default.
 """
 
 from __future__ import annotations
@@ -27,6 +27,41 @@ _FILES = {
 }
 
 
+HEADINGS = {
+    "config_file": "Settings files",
+    "model__name": "Model",
+    "training__gpu": "Machines",
+    "training__precision": "Precision and optimizer",
+    "training__micro_batch": "Batch and activations",
+    "training__framework": "Sharding, offload and parallelism",
+    "training__adapter": "Adapters",
+    "training__metric_batches": "Evaluation",
+    "training__initialization": "Host RAM and loading of the dataset",
+    "training__fragmentation": "Time, cost, disk and fragmentation",
+    "inference__batch": "Inference",
+    "deepspeed": "Settings files",
+    "only": "Output",
+}
+"""Headings of the help by the first option below them."""
+
+
+class BillCommand(click.Command):
+    """A command whose help groups options below headings."""
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the options, each below the last heading before it."""
+        groups: dict[str, list[tuple[str, str]]] = {}
+        heading = "Options"
+        for option in self.get_params(ctx):
+            heading = HEADINGS.get(option.name or "", heading)
+            record = option.get_help_record(ctx)
+            if record is not None:
+                groups.setdefault(heading, []).append(record)
+        for heading, records in groups.items():
+            with formatter.section(heading):
+                formatter.write_dl(records)
+
+
 def bill_options(command: Callable[..., None]) -> Callable[..., None]:
     """Add `--config`, every setting of the bill, and the settings files to a command."""
     for name, text in reversed(_FILES.items()):
@@ -37,16 +72,16 @@ def bill_options(command: Callable[..., None]) -> Callable[..., None]:
 
 
 def show_options(command: Callable[..., None]) -> Callable[..., None]:
-    """Add the options of how the bill is shown to a command."""
+    """Add the options that choose the output of a bill to a command."""
     options = (
         click.option(
             "--only", multiple=True, type=click.Choice(PARTS),
-            help="Show the tables of this part alone; may be repeated.",
+            help="Show the tables of this part only; may be repeated.",
         ),
         click.option("--all", "everything", is_flag=True, help="Show the tables of all parts."),
         click.option(
             "--explain", is_flag=True,
-            help="Show tables, and formula, symbols and source of each amount.",
+            help="Show tables with formula, symbols and source of each amount.",
         ),
         click.option("--json", "as_json", is_flag=True, help="Print one JSON object."),
     )  # fmt: skip
@@ -56,7 +91,7 @@ def show_options(command: Callable[..., None]) -> Callable[..., None]:
 
 
 def model_options(command: Callable[..., None]) -> Callable[..., None]:
-    """Add `--model` and `--gpu` alone to a command; the rest is in its `--config`."""
+    """Add only `--model` and `--gpu` to a command; its `--config` may hold other settings."""
     return section_options(*BILL_SECTIONS, only=("model", "gpu"))(command)
 
 
@@ -65,7 +100,7 @@ def settled(
     options: Mapping[str, Any],
     base: Mapping[str, Mapping[str, Any]] | None = None,
 ) -> BillSettings:
-    """Return the settings of a bill from all their sources; `base` is the dataset's own.
+    """Return the settings of a bill from all sources; `base`: configuration of the dataset.
 
     Raises:
         UsageError: a file cannot be read, or a value is wrong.

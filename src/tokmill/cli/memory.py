@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from tokmill.cli.bill_options import bill_options, settled, show_options
+from tokmill.cli.bill_options import BillCommand, bill_options, settled, show_options
 from tokmill.cli.screen import print_tables, show, show_json, show_rows
 
 if TYPE_CHECKING:
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from tokmill.bill.bill_settings import BillSettings
 
 
-@click.command("memory")
+@click.command("memory", cls=BillCommand)
 @bill_options
 @show_options
 @click.option(
@@ -24,7 +24,8 @@ if TYPE_CHECKING:
     is_flag=False,
     flag_value="",
     metavar="[SETTING[=VALUE,...]]",
-    help="Compare values of settings: gpu=T4,A10, or precision,adapter; alone: the usual ones.",
+    help="Compare values of settings: gpu=T4,A10, or precision,adapter; without a setting: "
+    "precision (or sharding), checkpointing and adapter.",
 )
 @click.option("--models", "list_models", is_flag=True, help="List the built-in models.")
 @click.option("--known-gpus", "list_gpus", is_flag=True, help="List the built-in GPUs.")
@@ -43,16 +44,17 @@ def command(
 ) -> None:
     """Estimate GPU memory, host RAM, disk, time and cost of training or serving a model.
 
-    Uses formulas only, no GPU, network or dataset. --explain shows those of this bill, --formulas
-    all of them. Inference is billed if one of its settings is given, such as --context.
+    Uses formulas only: it needs no GPU and no dataset. --explain shows the formulas of this bill,
+    --formulas all of them. Inference is billed if one of its options is given, such as --context.
 
     \b
     Examples:
-      tokmill memory --model llama-3-8b --gpu A100-80 --gpus 8 --sharding zero-3 --tokens 1B
+      tokmill memory --model llama-3-8b --gpu A100-80 --gpus 8 --sharding zero-3
+      tokmill memory --model llama-3-8b --gpu H100 --gpus 8 --tokens 1B
       tokmill memory --model config.json --gpu 24GiB --adapter qlora --sequence 4k
-      tokmill memory --model mixtral-8x7b --weight-type int4 --context 32k --gpu A6000
-      tokmill memory --family llama --layers 8 --hidden 512 --heads 8 --ffn 1408 --vocabulary 6400
-      tokmill memory --model llama-3-8b --gpus 8 --deepspeed ds_config.json --explain
+      tokmill memory --model mixtral-8x7b --weight-type int4 --context 32k
+      tokmill memory --family gpt2 --layers 8 --hidden 512 --heads 8 --vocabulary 6400
+      tokmill memory --model llama-3-8b --deepspeed ds_config.json --explain
       tokmill memory --model qwen2.5-7b --gpu 4090 --compare
     """
     if formulas:

@@ -34,6 +34,8 @@ if TYPE_CHECKING:
 else:
     _IntType = _StrType = click.ParamType  # no generic class before click 8.4
 
+_LONGEST_CHOICES = 76
+"""More characters of choices do not fit on a line of help; they stand in its text."""
 _SHORT = {"tokenizer": "-t", "output": "-o", "model": "-m"}
 
 
@@ -115,6 +117,10 @@ def _option(
         option_type = Quantity(setting.metadata["unit"])
     elif kind == tuple[str, ...]:
         option_type = Names()
+    shown = tuple(filter(None, choices or ()))
+    is_long = len("|".join(shown)) > _LONGEST_CHOICES
+    metavar = f"[{'|'.join(table.choices)}|…]" if table else name.upper() if is_long else None
+    one_of = f" One of {', '.join(shown)}." if is_long else ""
     words = flag(section, setting.name)
     if kind is bool:
         words = f"{words}/--no-{words.removeprefix('--')}"
@@ -124,12 +130,12 @@ def _option(
         *flags,
         *([_SHORT[name]] if name in _SHORT else []),
         type=option_type,
-        metavar=f"[{'|'.join(table.choices)}|…]" if table else None,
+        metavar=metavar,
         multiple=kind == tuple[str, ...],
         default=None,
         envvar=variable(section, setting.name),
         show_envvar=name in shared_names(),
-        help=f"{setting.metadata['help']}{_default(setting.default)}",
+        help=f"{setting.metadata['help']}{one_of}{_default(setting.default)}",
     )
 
 

@@ -29,8 +29,8 @@ def command(
 ) -> None:
     """Predict tokens, disk, time and memory of `tokmill pretrain`; for chats: `tokmill sft --plan`.
 
-    Nothing is written. Up to 4 MB of input are read completely; tokens and documents are then
-    exact. Larger inputs are sampled: 5 %, at least 2 MB. Compressed files, JSON arrays and CSV are
+    Nothing is written. Input of up to 4 MB is read completely; tokens and documents are then
+    exact. Larger input is sampled: 5 %, at least 2 MB. Compressed files, JSON arrays and CSV are
     sampled only at their beginning.
 
     \b
@@ -41,11 +41,11 @@ def command(
 
 
 def show_plan(config: Config, *, as_json: bool) -> None:
-    """Print what a run with these settings would make and take.
+    """Print the forecast of a run with these settings.
 
     Raises:
         UsageError: the input is standard input.
-        RecordError: a run with these settings would stop; what it would make is printed before.
+        RecordError: a run with these settings would stop; the forecast is printed before.
     """
     from tokmill.api.forecast import plan_run
     from tokmill.cli.bill import Shown, show_bill

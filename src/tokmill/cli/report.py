@@ -8,14 +8,18 @@ from typing import Any
 
 import click
 
-from tokmill.cli.bill_options import bill_options, settled, show_options
+from tokmill.cli.bill_options import BillCommand, bill_options, settled, show_options
 
 
-@click.command("report")
+@click.command("report", cls=BillCommand)
 @click.argument("directory", type=click.Path(path_type=Path))
 @bill_options
 @show_options
-@click.option("--measure", is_flag=True, help="Also load the dataset, and measure host RAM.")
+@click.option(
+    "--measure",
+    is_flag=True,
+    help="Also load the dataset with each strategy, and measure host RAM.",
+)
 def command(
     directory: Path,
     config_file: Path | None,
@@ -26,9 +30,9 @@ def command(
     measure: bool,
     **options: Any,
 ) -> None:
-    """Show what a dataset holds and takes: disk, host RAM and, with a model, GPU memory.
+    """Show a dataset and its bill: disk, host RAM and, with a model, GPU memory.
 
-    Settings that are not given are those of the dataset's own configuration.
+    Settings that are not given come from the configuration of the dataset.
 
     \b
     Examples:

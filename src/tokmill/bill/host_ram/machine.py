@@ -85,6 +85,7 @@ def _is_gpu(name: str, wanted: str) -> bool:
 
 
 NOT_NOW = "fits once memory is freed"
+_NO_ADVICE = "no setting of loading or initialization makes it fit"
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,32 +120,26 @@ def host_verdict(
     training: TrainingSettings, machine: Machine, need: Callable[[TrainingSettings], Need]
 ) -> Verdict:
     """Return whether settings fit on a machine; `need` returns the need of any settings."""
-    needed = need(training)
-    if not machine.usable_bytes:
+    needed, usable = need(training), machine.usable_bytes
+    if not usable:
         text = f"needs {_needed(needed, training)}; set --host-ram to see whether it fits"
         return Verdict("unknown", text)
-    problems = list(_problems(needed, training, machine))
-    if not problems:
-        return _fitting(needed, training, machine)
-    room = Room(machine.usable_bytes, machine.shm_bytes)
-    search, case = Search(lambda other: need(other.training), room), Case(None, training)
-    together = tuple(option for each in search.plan(case, ON_HOST) for option in each.options)
-    advice = "no setting of loading or initialization makes it fit"
-    if together:
-        advice = f"fits with {' '.join(together)}"
-    text = f"{DOES_NOT_FIT}: {'; '.join(problems)}; {advice}"
-    offers = search.offers(case, ON_HOST)
-    return Verdict(DOES_NOT_FIT, text, offers, together, machine.usable_bytes, machine.name)
-
-
-def _fitting(needed: Need, training: TrainingSettings, machine: Machine) -> Verdict:
-    said, text = FITS, _compared(needed, training, machine)
-    if needed.high_bytes > machine.usable_bytes:
-        said, text = BARELY, f"{text}, upper bound {memory(needed.high_bytes)}"
+    problems = "; ".join(_problems(needed, training, machine))
+    if problems:
+        search = Search(lambda other: need(other.training), Room(usable, machine.shm_bytes))
+        case = Case(None, training)
+        together = tuple(option for each in search.plan(case, ON_HOST) for option in each.options)
+        advice = f"fits with {' '.join(together)}" if together else _NO_ADVICE
+        text = f"{DOES_NOT_FIT}: {problems}; {advice}"
+        offers = search.offers(case, ON_HOST)
+        return Verdict(DOES_NOT_FIT, text, offers, together, usable, machine.name)
+    said, more = FITS, ""
+    if needed.high_bytes > usable:
+        said, more = BARELY, f", upper bound {memory(needed.high_bytes)}"
     elif 0 < machine.available_bytes < needed.n_bytes:
-        said, text = NOT_NOW, f"{text}, {memory(machine.available_bytes)} of it free now"
-    usable, name = machine.usable_bytes, machine.name
-    return Verdict(said, f"{said}: {text}", usable_bytes=usable, machine=name)
+        said, more = NOT_NOW, f", {memory(machine.available_bytes)} of it free now"
+    text = f"{said}: {_compared(needed, training, machine)}{more}"
+    return Verdict(said, text, usable_bytes=usable, machine=machine.name)
 
 
 def _problems(needed: Need, training: TrainingSettings, machine: Machine) -> Iterator[str]:
