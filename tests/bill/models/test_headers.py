@@ -109,10 +109,20 @@ def test_a_directory_without_files_has_no_tensors(tmp_path: Path) -> None:
     assert read_entries(tmp_path) == []
 
 
-@pytest.mark.parametrize("index", [b"{", b"[]", b'{"weight_map": 3}', b"[" * 100_000])
+@pytest.mark.parametrize(
+    "index", [b"{", b"[]", b'{"weight_map": 3}', b"[" * 100_000, b"\xff" * 1000]
+)
 def test_a_damaged_index_is_one_line(tmp_path: Path, index: bytes) -> None:
     (tmp_path / "model.safetensors.index.json").write_bytes(index)
-    with pytest.raises(UsageError, match="expected an object with a weight_map"):
+    with pytest.raises(UsageError, match="expected an object with a weight_map") as error:
+        read_entries(tmp_path)
+    assert len(str(error.value)) < len(str(tmp_path)) + 200
+
+
+def test_a_file_name_that_the_system_refuses_is_a_missing_file(tmp_path: Path) -> None:
+    index = tmp_path / "model.safetensors.index.json"
+    index.write_text(json.dumps({"weight_map": {"a": "x" * 5000}}))
+    with pytest.raises(UsageError, match="no such file, but"):
         read_entries(tmp_path)
 
 

@@ -38,3 +38,9 @@ def test_aliases_of_aliases_of_yaml_are_looked_at_once(tmp_path: Path) -> None:
 
 def test_a_long_value_is_cut_in_messages() -> None:
     assert shown_value("x" * 500) == '"' + "x" * 79 + "…"
+
+
+@pytest.mark.parametrize("name", ["a\0b", "\ud800"])
+def test_a_name_that_no_file_can_have_is_a_missing_file(name: str) -> None:
+    with pytest.raises(UsageError, match=r"no such settings file$"):
+        parse_file(Path(name))

@@ -67,13 +67,21 @@ def _indexed(index: Path) -> list[Entry]:
         files = {index.with_name(Path(name).name) for name in found["weight_map"].values()}
         size, count = totals.get("total_size", 0), totals.get("total_parameters", 0)
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-        raise UsageError(f"{index}: expected an object with a weight_map ({error!r})") from error
-    missing = sorted(str(file) for file in files if not file.is_file())
+        raise UsageError(f"{index}: expected an object with a weight_map ({error})") from error
+    missing = sorted(str(file) for file in files if not _is_file(file))
     if len(missing) == len(files) and type(size) is type(count) is int and min(size, count) > 0:
         return [Entry(TOTAL, "F", (count,), size)]
     if missing:
         raise UsageError(f"{missing[0]}: no such file, but {index.name} names it; download it")
     return [entry for file in sorted(files) for entry in _read_file(file)]
+
+
+def _is_file(path: Path) -> bool:
+    """Return whether there is a file; no file has a name that the file system refuses."""
+    try:
+        return path.is_file()
+    except OSError:
+        return False
 
 
 def hub_entries(name: str) -> list[Entry]:
@@ -119,7 +127,7 @@ def _entry(path: Path, name: str, found: Mapping[str, Any], data_bytes: int) -> 
     except (KeyError, TypeError, ValueError):
         valid = False
     if not valid or stop > data_bytes:
-        raise _damaged(path, f"tensor {name!r} with {str(found)[:80]} in {data_bytes:,} B")
+        raise _damaged(path, f"tensor {name!r} with {found!r:.80} in {data_bytes:,} B")
     return entry
 
 

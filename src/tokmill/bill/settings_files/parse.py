@@ -31,6 +31,8 @@ def parse_file(path: Path) -> Mapping[str, Any]:
         raise UsageError(f"{path}: cannot be read: {error.strerror}") from None
     except UnicodeDecodeError:
         raise UsageError(f"{path}: expected JSON or YAML in UTF-8, found other bytes") from None
+    except ValueError:  # characters that no path has
+        raise UsageError(f"{str(path)!r}: no such settings file") from None
     if len(content) > MOST_BYTES:
         raise UsageError(
             f"{path}: expected a settings file, found more than {MOST_BYTES >> 20} MiB"
