@@ -8,8 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from tokmill.bill.models.adapters import adapted
-from tokmill.bill.models.model import Model, Tensor
-from tokmill.bill.models.style import Style
+from tokmill.bill.models.model import Model, Style, Tensor
 from tokmill.bill.states.parallel import expert_tensor_parallel
 from tokmill.bill.states.precision import SCHEMES, frozen_type, precision_of, scheme_of
 from tokmill.bill.states.sharding import sharding_of

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from tokmill.bill.models.family import Fields, Head
-from tokmill.bill.models.model import Attention, Experts, Model
+from tokmill.bill.models.model import Attention, Experts, Model, Style
 from tokmill.bill.models.parts import (
     Part,
     attention,
@@ -17,7 +17,6 @@ from tokmill.bill.models.parts import (
     norms,
 )
 from tokmill.bill.models.shape import Shape, rotary_bytes
-from tokmill.bill.models.style import Style
 from tokmill.errors import UsageError
 
 DROPOUTS = (

@@ -10,8 +10,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from tokmill.bill.models.model import Model
-from tokmill.bill.models.style import Style
+from tokmill.bill.models.model import Model, Style
 from tokmill.errors import UsageError
 
 LARGEST = 1 << 31
@@ -178,7 +177,6 @@ class Family:
     family, and takes the values `implied` too.
     """
 
-    name: str
     build: Callable[[Fields], Model]
     heads: Mapping[str, Head]
     style: Style
@@ -186,6 +184,7 @@ class Family:
     needed: tuple[str, ...] = WITH_FFN
     names: Mapping[str, str] = field(default_factory=dict)
     implied: Mapping[str, Any] = field(default_factory=dict)
+    name: str = ""  # that of its file; `registry` sets it
 
     def common(self, config: Mapping[str, Any]) -> dict[str, Any]:
         """Return a configuration with the common keys; the family's own keys win over them."""

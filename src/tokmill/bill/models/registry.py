@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import cache
 from importlib import import_module
 
@@ -17,9 +18,9 @@ OTHER_NAMES = {
 
 @cache
 def family(name: str) -> Family:
-    """Return the specification of a family."""
+    """Return the specification in the file of a family."""
     found: Family = import_module(f"tokmill.bill.models.families.{name}").FAMILY
-    return found
+    return replace(found, name=name)
 
 
 def family_name(model_type: str, architectures: list[object]) -> str:

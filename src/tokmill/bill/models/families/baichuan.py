@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from tokmill.bill.models.build import PRE_NORMS, decoder
 from tokmill.bill.models.family import LANGUAGE, Family, Fields
-from tokmill.bill.models.model import Model
+from tokmill.bill.models.model import Model, Style
 from tokmill.bill.models.parts import fused_attention, gated_mlp, norms
 from tokmill.bill.models.shape import read_shape
-from tokmill.bill.models.style import KERNELS, Style
 
 
 def _build(f: Fields) -> Model:
@@ -22,10 +21,9 @@ def _build(f: Fields) -> Model:
 
 
 FAMILY = Family(
-    name="baichuan",
     build=_build,
     heads={"BaichuanForCausalLM": LANGUAGE},
-    style=Style(kernels=KERNELS, measured=False, inputs=(1, 2), fused="value"),
+    style=Style(measured=False, inputs=(1, 2), fused="value"),
     defaults={
         "vocab_size": 64000, "num_attention_heads": 40, "intermediate_size": 13696,
         "hidden_act": "silu", "max_position_embeddings": 4096,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tokmill.bill.models.build import make_model
 from tokmill.bill.models.family import LANGUAGE, Family, Fields, Head
-from tokmill.bill.models.model import Model
+from tokmill.bill.models.model import Model, Style
 from tokmill.bill.models.parts import (
     Part,
     attention,
@@ -16,7 +16,6 @@ from tokmill.bill.models.parts import (
     vector,
 )
 from tokmill.bill.models.shape import Shape, read_shape
-from tokmill.bill.models.style import KERNELS, Style
 
 INT64_BYTES = 8
 ATTENTION = (
@@ -68,7 +67,6 @@ def encoder(f: Fields, s: Shape, name: str, head: Part) -> Model:
 
 POOLER = "bert.pooler.dense"
 FAMILY = Family(
-    name="bert",
     build=_build,
     heads={
         "BertForMaskedLM": LANGUAGE,
@@ -83,14 +81,13 @@ FAMILY = Family(
         "BertForQuestionAnswering": Head("qa_outputs", bias=True),
     },
     style=Style(
-        kernels=KERNELS, measured=True, norm="layer", norms_before=0, norms_after=2, inputs=(3, 1),
-        gated=False, softmax_fp32=False, dropouts=2, embedding_norm=True, final_norm=False,
-        transform=True,
+        measured=True, norm="layer", norms_before=0, norms_after=2, inputs=(3, 1), gated=False,
+        softmax_fp32=False, dropouts=2, embedding_norm=True, final_norm=False, transform=True,
     ),
     defaults={
-        "vocab_size": 30522, "hidden_size": 768, "num_hidden_layers": 12,
-        "num_attention_heads": 12, "intermediate_size": 3072, "hidden_act": "gelu",
-        "hidden_dropout_prob": 0.1, "attention_probs_dropout_prob": 0.1,
-        "max_position_embeddings": 512, "type_vocab_size": 2, "tie_word_embeddings": True,
+        "vocab_size": 30522, "hidden_size": 768, "num_hidden_layers": 12, "num_attention_heads": 12,
+        "intermediate_size": 3072, "hidden_act": "gelu", "hidden_dropout_prob": 0.1,
+        "attention_probs_dropout_prob": 0.1, "max_position_embeddings": 512, "type_vocab_size": 2,
+        "tie_word_embeddings": True,
     },
 )  # fmt: skip

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from tokmill.bill.models.build import make_model
 from tokmill.bill.models.family import NEEDED, Family, Fields, heads
-from tokmill.bill.models.model import Model
+from tokmill.bill.models.model import Model, Style
 from tokmill.bill.models.parts import embedding, fused_attention, head, in_layers, norms, plain_mlp
 from tokmill.bill.models.shape import read_shape
-from tokmill.bill.models.style import Style
 
 
 def _build(f: Fields) -> Model:
@@ -29,7 +28,6 @@ def _build(f: Fields) -> Model:
 
 
 FAMILY = Family(
-    name="bloom",
     build=_build,
     heads=heads("Bloom", "transformer.", "transformer.", "classifier"),
     style=Style(

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from tokmill.bill.models.build import make_model
 from tokmill.bill.models.family import LANGUAGE, WITH_FFN, Family, Fields
-from tokmill.bill.models.model import Model
+from tokmill.bill.models.model import Model, Style
 from tokmill.bill.models.parts import embedding, fused_attention, head, in_layers, linear, norms
 from tokmill.bill.models.shape import FLOAT_BYTES, read_shape
-from tokmill.bill.models.style import KERNELS, Style
 from tokmill.errors import UsageError
 
 
@@ -36,14 +35,13 @@ def _build(f: Fields) -> Model:
 
 
 FAMILY = Family(
-    name="chatglm",
     build=_build,
     # Their config.json names the class without a head but means the one with it.
     heads={"ChatGLMModel": LANGUAGE, "ChatGLMForConditionalGeneration": LANGUAGE},
-    style=Style(kernels=KERNELS, measured=False, inputs=(1, 1), fused="value", copied=True),
+    style=Style(measured=False, inputs=(1, 1), fused="value", copied=True),
     defaults={
-        "vocab_size": 65024, "intermediate_size": 13696, "head_dim": 128,
-        "num_attention_heads": 32, "max_position_embeddings": 2048, "hidden_act": "silu",
+        "vocab_size": 65024, "intermediate_size": 13696, "head_dim": 128, "num_attention_heads": 32,
+        "max_position_embeddings": 2048, "hidden_act": "silu",
     },
     needed=(*WITH_FFN, "num_key_value_heads"),
     names={

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from tokmill.bill.models.build import PRE_NORMS, decoder, read_experts
 from tokmill.bill.models.family import Family, Fields, heads
-from tokmill.bill.models.model import Attention, Model
+from tokmill.bill.models.model import STACKED_EXPERTS, Attention, Model, Style
 from tokmill.bill.models.parts import Part, experts, gated_mlp, linear, norm, norms, router
 from tokmill.bill.models.shape import FLOAT_BYTES, Shape, read_shape, rotary_bytes
-from tokmill.bill.models.style import KERNELS, STACKED_EXPERTS, Style
 
 
 def build(f: Fields, *, router_bias: bool = False) -> Model:
@@ -79,10 +78,9 @@ def _mla(f: Fields, s: Shape, mla: Attention) -> Part:
 
 
 FAMILY = Family(
-    name="deepseek_v2",
     build=build,
     heads=heads("DeepseekV2"),
-    style=Style(kernels=KERNELS, measured=True, router_fp32=True, stacked=STACKED_EXPERTS),
+    style=Style(measured=True, router_fp32=True, stacked=STACKED_EXPERTS),
     defaults={
         "hidden_act": "silu", "kv_lora_rank": 512, "q_lora_rank": 1536, "qk_rope_head_dim": 64,
         "qk_nope_head_dim": 128, "v_head_dim": 128, "vocab_size": 102400,

@@ -10,7 +10,6 @@ from tokmill.bill.models.family import heads
 
 FAMILY = replace(
     deepseek_v2.FAMILY,
-    name="deepseek_v3",
     build=partial(deepseek_v2.build, router_bias=True),
     heads=heads("DeepseekV3"),
     defaults={

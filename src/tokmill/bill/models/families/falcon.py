@@ -6,10 +6,9 @@ from dataclasses import replace
 
 from tokmill.bill.models.build import make_model
 from tokmill.bill.models.family import NEEDED, Family, Fields, heads
-from tokmill.bill.models.model import Model
+from tokmill.bill.models.model import Model, Style
 from tokmill.bill.models.parts import embedding, fused_attention, head, in_layers, norms, plain_mlp
 from tokmill.bill.models.shape import read_shape, rotary_bytes
-from tokmill.bill.models.style import KERNELS, Style
 
 ONE_NORM = ("input_layernorm",)
 
@@ -51,18 +50,16 @@ def _norms(f: Fields, *, new: bool) -> tuple[str, ...]:
 
 
 FAMILY = Family(
-    name="falcon",
     build=_build,
     heads=heads("Falcon", "transformer.", "transformer.", "classifier"),
     style=Style(
-        kernels=KERNELS, measured=True, norm="layer", inputs=(1, 1), fused="value", copied=True,
+        measured=True, norm="layer", inputs=(1, 1), fused="value", copied=True,
         gated=False, softmax_fp32=False, dropouts=2,
         leaves_out="sdpa with one key-value head may use a kernel that keeps the scores",
     ),
     defaults={
-        "vocab_size": 65024, "num_attention_heads": 71, "multi_query": True,
-        "parallel_attn": True, "tie_word_embeddings": True, "hidden_act": "gelu",
-        "max_position_embeddings": 2048,
+        "vocab_size": 65024, "num_attention_heads": 71, "multi_query": True, "parallel_attn": True,
+        "tie_word_embeddings": True, "hidden_act": "gelu", "max_position_embeddings": 2048,
     },
     needed=NEEDED,
     names={

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from tokmill.bill.models.build import decoder, gated_block
 from tokmill.bill.models.family import Family, Fields, heads
-from tokmill.bill.models.model import Model
+from tokmill.bill.models.model import Model, Style
 from tokmill.bill.models.shape import FLOAT_BYTES, read_shape, rotary_bytes
-from tokmill.bill.models.style import KERNELS, Style
 
 
 def _build(f: Fields) -> Model:
@@ -16,13 +15,12 @@ def _build(f: Fields) -> Model:
 
 
 FAMILY = Family(
-    name="gemma",
     build=_build,
     heads=heads("Gemma"),
-    style=Style(kernels=KERNELS, measured=True, norm="rms32"),
+    style=Style(measured=True, norm="rms32"),
     defaults={
-        "vocab_size": 256000, "num_attention_heads": 16, "num_key_value_heads": 16,
-        "head_dim": 256, "intermediate_size": 24576, "hidden_act": "gelu_pytorch_tanh",
+        "vocab_size": 256000, "num_attention_heads": 16, "num_key_value_heads": 16, "head_dim": 256,
+        "intermediate_size": 24576, "hidden_act": "gelu_pytorch_tanh",
         "max_position_embeddings": 8192, "tie_word_embeddings": True, "sliding_window": 4096,
     },
 )  # fmt: skip

@@ -5,9 +5,8 @@ from __future__ import annotations
 from tokmill.bill.models.build import FOUR_NORMS, decoder, gated_block
 from tokmill.bill.models.families import gemma
 from tokmill.bill.models.family import Family, Fields, heads
-from tokmill.bill.models.model import Model
+from tokmill.bill.models.model import Model, Style
 from tokmill.bill.models.shape import FLOAT_BYTES, read_shape, rotary_bytes, typed_windows
-from tokmill.bill.models.style import Style
 
 
 def _build(f: Fields) -> Model:
@@ -19,12 +18,11 @@ def _build(f: Fields) -> Model:
 
 
 FAMILY = Family(
-    name="gemma2",
     build=_build,
     heads=heads("Gemma2"),
     # Torch's sdpa cannot cap scores; the flash-attn package can.
     style=Style(
-        kernels=("flash", "eager"), measured=True, norm="rms32", norms_after=2, soft_cap=True
+        kernels=("flash", "eager"), measured=True, norm="rms32", norms_after=2, soft_cap=True,
     ),
     defaults={
         **gemma.FAMILY.defaults, "num_attention_heads": 8, "num_key_value_heads": 4,

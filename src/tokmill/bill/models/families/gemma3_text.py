@@ -5,7 +5,7 @@ from __future__ import annotations
 from tokmill.bill.models.build import FOUR_NORMS, decoder, gated_block
 from tokmill.bill.models.families import gemma2
 from tokmill.bill.models.family import Family, Fields, Head, heads
-from tokmill.bill.models.model import Model
+from tokmill.bill.models.model import Model, Style
 from tokmill.bill.models.parts import head_norms
 from tokmill.bill.models.shape import (
     FLOAT_BYTES,
@@ -14,7 +14,6 @@ from tokmill.bill.models.shape import (
     rotary_bytes,
     typed_windows,
 )
-from tokmill.bill.models.style import KERNELS, Style
 
 
 def _build(f: Fields) -> Model:
@@ -31,16 +30,13 @@ def _build(f: Fields) -> Model:
 
 
 FAMILY = Family(
-    name="gemma3_text",
     build=_build,
     heads={
         **heads("Gemma3"),
         "Gemma3TextModel": Head("", features=0, renamed=("model.", "")),
         "Gemma3TextForSequenceClassification": Head("score"),
     },
-    style=Style(kernels=KERNELS, measured=True, norm="rms32", norms_after=2, heads="each"),
-    defaults={
-        **gemma2.FAMILY.defaults, "vocab_size": 262208, "max_position_embeddings": 131072
-    },
+    style=Style(measured=True, norm="rms32", norms_after=2, heads="each"),
+    defaults={**gemma2.FAMILY.defaults, "vocab_size": 262208, "max_position_embeddings": 131072},
     names={**gemma2.FAMILY.names, "_sliding_window_pattern": "sliding_window_pattern"},
 )  # fmt: skip

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from tokmill.bill.models.build import make_model
 from tokmill.bill.models.family import LANGUAGE, NEEDED, Family, Fields, heads
-from tokmill.bill.models.model import Model
+from tokmill.bill.models.model import Model, Style
 from tokmill.bill.models.parts import Part, embedding, head, in_layers, linear, norms, plain_mlp
 from tokmill.bill.models.shape import Shape, read_shape
-from tokmill.bill.models.style import KERNELS, Style
 
 
 def _build(f: Fields) -> Model:
@@ -46,15 +45,14 @@ def _cross_attention(s: Shape) -> Part:
 
 
 FAMILY = Family(
-    name="gpt2",
     build=_build,
     heads={
         **heads("GPT2", "transformer.", "transformer.", "classifier"),
         "GPT2LMHeadModel": LANGUAGE,
     },
     style=Style(
-        kernels=KERNELS, measured=True, norm="layer", inputs=(1, 1), fused="all", gated=False,
-        softmax_fp32=False, dropouts=2,
+        measured=True, norm="layer", inputs=(1, 1), fused="all", gated=False, softmax_fp32=False,
+        dropouts=2,
     ),
     defaults={
         "vocab_size": 50257, "max_position_embeddings": 1024, "num_attention_heads": 12,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tokmill.bill.models.build import make_model
 from tokmill.bill.models.family import Family, Fields, heads
-from tokmill.bill.models.model import Model
+from tokmill.bill.models.model import Model, Style
 from tokmill.bill.models.parts import (
     embedding,
     fused_attention,
@@ -14,7 +14,6 @@ from tokmill.bill.models.parts import (
     plain_mlp,
 )
 from tokmill.bill.models.shape import read_shape, rotary_bytes
-from tokmill.bill.models.style import KERNELS, Style
 
 
 def _build(f: Fields) -> Model:
@@ -38,12 +37,11 @@ def _build(f: Fields) -> Model:
 
 
 FAMILY = Family(
-    name="gpt_neox",
     build=_build,
     heads=heads("GPTNeoX", "gpt_neox.", "gpt_neox.", "classifier"),
     style=Style(
-        kernels=KERNELS, measured=True, norm="layer", inputs=(1, 1), parallel=True, fused="value",
-        copied=True, gated=False, dropouts=2,
+        measured=True, norm="layer", inputs=(1, 1), parallel=True, fused="value", copied=True,
+        gated=False, dropouts=2,
     ),
     defaults={
         "vocab_size": 50432, "num_attention_heads": 64, "intermediate_size": 24576,

@@ -5,10 +5,9 @@ from __future__ import annotations
 from tokmill.bill.models.build import PRE_NORMS, decoder, read_experts
 from tokmill.bill.models.families import mixtral
 from tokmill.bill.models.family import WITH_EXPERTS, Family, Fields, heads
-from tokmill.bill.models.model import Model, Tensor
+from tokmill.bill.models.model import Model, Style, Tensor
 from tokmill.bill.models.parts import Part, attention, norms, router, vector
 from tokmill.bill.models.shape import read_shape, typed_windows
-from tokmill.bill.models.style import Style
 
 
 def _build(f: Fields) -> Model:
@@ -39,7 +38,6 @@ def _biased_experts(hidden: int, ffn: int, count: int) -> Part:
 
 
 FAMILY = Family(
-    name="gpt_oss",
     build=_build,
     heads=heads("GptOss"),
     # Torch's sdpa does not support sinks; kernels of the Hub for Hopper GPUs do.

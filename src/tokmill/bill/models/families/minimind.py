@@ -6,10 +6,9 @@ import math
 
 from tokmill.bill.models.build import PRE_NORMS, decoder, read_experts
 from tokmill.bill.models.family import LANGUAGE, Family, Fields
-from tokmill.bill.models.model import Model
+from tokmill.bill.models.model import Model, Style
 from tokmill.bill.models.parts import attention, experts, gated_mlp, head_norms, norms, router
 from tokmill.bill.models.shape import FLOAT_BYTES, read_shape
-from tokmill.bill.models.style import KERNELS, Style
 
 
 def _build(f: Fields) -> Model:
@@ -35,10 +34,9 @@ def _build(f: Fields) -> Model:
 
 
 FAMILY = Family(
-    name="minimind",
     build=_build,
     heads={"MiniMindForCausalLM": LANGUAGE},
-    style=Style(kernels=KERNELS, measured=False),
+    style=Style(measured=False),
     defaults={
         "vocab_size": 6400, "num_attention_heads": 8, "num_key_value_heads": 4,
         "hidden_act": "silu", "max_position_embeddings": 32768, "tie_word_embeddings": True,

@@ -5,10 +5,9 @@ from __future__ import annotations
 from tokmill.bill.models.build import PRE_NORMS, decoder
 from tokmill.bill.models.families import llama
 from tokmill.bill.models.family import Family, Fields, heads
-from tokmill.bill.models.model import Model
+from tokmill.bill.models.model import LLAMA, Model
 from tokmill.bill.models.parts import attention, gated_mlp, norms
 from tokmill.bill.models.shape import all_windows, read_shape
-from tokmill.bill.models.style import LLAMA
 
 
 def _build(f: Fields) -> Model:
@@ -18,7 +17,6 @@ def _build(f: Fields) -> Model:
 
 
 FAMILY = Family(
-    name="mistral",
     build=_build,
     heads=heads("Mistral"),
     style=LLAMA,

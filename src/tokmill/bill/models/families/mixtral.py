@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from tokmill.bill.models.build import PRE_NORMS, decoder, read_experts
 from tokmill.bill.models.family import WITH_EXPERTS, Family, Fields, heads
-from tokmill.bill.models.model import Model
+from tokmill.bill.models.model import Model, Style
 from tokmill.bill.models.parts import attention, experts, norms, router
 from tokmill.bill.models.shape import all_windows, read_shape
-from tokmill.bill.models.style import KERNELS, Style
+
+STACKED = {
+    "gate": "gate.weight", "w1": "gate_up_proj", "w3": "gate_up_proj", "w2": "down_proj"
+}  # fmt: skip
 
 
 def _build(f: Fields) -> Model:
@@ -20,16 +23,9 @@ def _build(f: Fields) -> Model:
 
 
 FAMILY = Family(
-    name="mixtral",
     build=_build,
     heads=heads("Mixtral"),
-    style=Style(
-        kernels=KERNELS,
-        measured=True,
-        stacked={
-            "gate": "gate.weight", "w1": "gate_up_proj", "w3": "gate_up_proj", "w2": "down_proj"
-        },
-    ),
+    style=Style(measured=True, stacked=STACKED),
     defaults={
         "vocab_size": 32000, "moe_intermediate_size": 14336, "num_attention_heads": 32,
         "num_key_value_heads": 8, "hidden_act": "silu", "max_position_embeddings": 131072,

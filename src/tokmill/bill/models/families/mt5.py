@@ -8,7 +8,6 @@ from tokmill.bill.models.families import t5
 
 FAMILY = replace(
     t5.FAMILY,
-    name="mt5",
     heads=t5.heads("MT5"),
     defaults={
         **t5.FAMILY.defaults, "vocab_size": 250112, "intermediate_size": 1024,

@@ -5,10 +5,9 @@ from __future__ import annotations
 from tokmill.bill.models.build import FOUR_NORMS, decoder, gated_block
 from tokmill.bill.models.families import llama
 from tokmill.bill.models.family import Family, Fields, heads
-from tokmill.bill.models.model import Model
+from tokmill.bill.models.model import Model, Style
 from tokmill.bill.models.parts import head_norms
 from tokmill.bill.models.shape import read_shape
-from tokmill.bill.models.style import KERNELS, Style
 
 
 def _build(f: Fields) -> Model:
@@ -17,11 +16,8 @@ def _build(f: Fields) -> Model:
 
 
 FAMILY = Family(
-    name="olmo2",
     build=_build,
     heads=heads("Olmo2"),
-    style=Style(
-        kernels=KERNELS, measured=True, norm="rms32", norms_before=0, norms_after=2, heads="all"
-    ),
+    style=Style(measured=True, norm="rms32", norms_before=0, norms_after=2, heads="all"),
     defaults={**llama.FAMILY.defaults, "vocab_size": 50304},
 )

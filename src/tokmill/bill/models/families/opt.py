@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tokmill.bill.models.build import make_model
 from tokmill.bill.models.family import Family, Fields, heads
-from tokmill.bill.models.model import Model
+from tokmill.bill.models.model import Model, Style
 from tokmill.bill.models.parts import (
     LLAMA_QKV,
     attention,
@@ -15,7 +15,6 @@ from tokmill.bill.models.parts import (
     plain_mlp,
 )
 from tokmill.bill.models.shape import read_shape
-from tokmill.bill.models.style import KERNELS, Style
 
 
 def _build(f: Fields) -> Model:
@@ -46,17 +45,14 @@ def _build(f: Fields) -> Model:
 
 
 FAMILY = Family(
-    name="opt",
     build=_build,
     heads=heads("OPT"),
-    style=Style(
-        kernels=KERNELS, measured=True, norm="layer", inputs=(3, 1), gated=False, dropouts=2
-    ),
+    style=Style(measured=True, norm="layer", inputs=(3, 1), gated=False, dropouts=2),
     defaults={
         "vocab_size": 50272, "num_attention_heads": 12, "intermediate_size": 3072,
         "max_position_embeddings": 2048, "do_layer_norm_before": True, "enable_bias": True,
-        "layer_norm_elementwise_affine": True, "tie_word_embeddings": True,
-        "hidden_act": "relu", "dropout": 0.1,
+        "layer_norm_elementwise_affine": True, "tie_word_embeddings": True, "hidden_act": "relu",
+        "dropout": 0.1,
     },
     names={"ffn_dim": "intermediate_size", "activation_function": "hidden_act"},
 )  # fmt: skip

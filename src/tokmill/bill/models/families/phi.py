@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tokmill.bill.models.build import make_model
 from tokmill.bill.models.family import Family, Fields, heads
-from tokmill.bill.models.model import Model
+from tokmill.bill.models.model import Model, Style
 from tokmill.bill.models.parts import (
     LLAMA_QKV,
     attention,
@@ -16,7 +16,6 @@ from tokmill.bill.models.parts import (
     plain_mlp,
 )
 from tokmill.bill.models.shape import read_shape, rotary_bytes
-from tokmill.bill.models.style import KERNELS, Style
 
 
 def _build(f: Fields) -> Model:
@@ -39,12 +38,11 @@ def _build(f: Fields) -> Model:
 
 
 FAMILY = Family(
-    name="phi",
     build=_build,
     heads=heads("Phi"),
     style=Style(
-        kernels=KERNELS, measured=True, norm="layer", inputs=(3, 1), one_norm=True, copied=True,
-        gated=False, dropouts=2,
+        measured=True, norm="layer", inputs=(3, 1), one_norm=True, copied=True, gated=False,
+        dropouts=2,
     ),
     defaults={
         "vocab_size": 51200, "num_attention_heads": 32, "intermediate_size": 8192,

@@ -5,10 +5,9 @@ from __future__ import annotations
 from tokmill.bill.models.build import PRE_NORMS, decoder
 from tokmill.bill.models.families import llama
 from tokmill.bill.models.family import Family, Fields, heads
-from tokmill.bill.models.model import Model
+from tokmill.bill.models.model import Model, Style
 from tokmill.bill.models.parts import linear, norms
 from tokmill.bill.models.shape import all_windows, read_shape
-from tokmill.bill.models.style import KERNELS, Style
 
 
 def _build(f: Fields) -> Model:
@@ -24,10 +23,9 @@ def _build(f: Fields) -> Model:
 
 
 FAMILY = Family(
-    name="phi3",
     build=_build,
     heads=heads("Phi3"),
-    style=Style(kernels=KERNELS, measured=True, inputs=(1, 1), fused="value", copied=True),
+    style=Style(measured=True, inputs=(1, 1), fused="value", copied=True),
     defaults={
         **llama.FAMILY.defaults, "vocab_size": 32064, "intermediate_size": 8192,
         "max_position_embeddings": 4096,

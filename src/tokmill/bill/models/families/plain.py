@@ -8,7 +8,6 @@ from tokmill.bill.models.families import gpt2
 
 FAMILY = replace(
     gpt2.FAMILY,
-    name="plain",
     heads={},
     style=replace(gpt2.FAMILY.style, measured=False),
     defaults={"hidden_act": "gelu_new", "tie_word_embeddings": True},

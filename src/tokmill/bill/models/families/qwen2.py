@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from tokmill.bill.models.build import PRE_NORMS, decoder
 from tokmill.bill.models.family import Family, Fields, heads
-from tokmill.bill.models.model import Model
+from tokmill.bill.models.model import LLAMA, Model
 from tokmill.bill.models.parts import attention, gated_mlp, norms
 from tokmill.bill.models.shape import Shape, read_shape, typed_windows
-from tokmill.bill.models.style import LLAMA
 
 
 def _build(f: Fields) -> Model:
@@ -25,7 +24,6 @@ def late_windows(f: Fields, s: Shape) -> tuple[int, ...]:
 
 
 FAMILY = Family(
-    name="qwen2",
     build=_build,
     heads=heads("Qwen2", question="transformer."),
     style=LLAMA,

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from tokmill.bill.models.build import PRE_NORMS, decoder, read_experts, sparse_layers
 from tokmill.bill.models.family import Family, Fields, heads
-from tokmill.bill.models.model import Model
+from tokmill.bill.models.model import Model, Style
 from tokmill.bill.models.parts import attention, experts, gated_mlp, linear, norms, router
 from tokmill.bill.models.shape import read_shape, typed_windows
-from tokmill.bill.models.style import KERNELS, Style
 
 
 def _build(f: Fields) -> Model:
@@ -28,10 +27,9 @@ def _build(f: Fields) -> Model:
 
 
 FAMILY = Family(
-    name="qwen2_moe",
     build=_build,
     heads=heads("Qwen2Moe"),
-    style=Style(kernels=KERNELS, measured=True, shared_gate=True),
+    style=Style(measured=True, shared_gate=True),
     defaults={
         "vocab_size": 151936, "max_position_embeddings": 32768, "hidden_act": "silu",
         "decoder_sparse_step": 1, "sliding_window": 4096, "intermediate_size": 5632,

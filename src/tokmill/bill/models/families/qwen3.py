@@ -5,10 +5,9 @@ from __future__ import annotations
 from tokmill.bill.models.build import decoder, gated_block
 from tokmill.bill.models.families import qwen2
 from tokmill.bill.models.family import Family, Fields, heads
-from tokmill.bill.models.model import Model
+from tokmill.bill.models.model import Model, Style
 from tokmill.bill.models.parts import head_norms
 from tokmill.bill.models.shape import read_shape
-from tokmill.bill.models.style import KERNELS, Style
 
 
 def _build(f: Fields) -> Model:
@@ -18,9 +17,8 @@ def _build(f: Fields) -> Model:
 
 
 FAMILY = Family(
-    name="qwen3",
     build=_build,
     heads=heads("Qwen3", question="transformer."),
-    style=Style(kernels=KERNELS, measured=True, heads="each"),
+    style=Style(measured=True, heads="each"),
     defaults={**qwen2.FAMILY.defaults, "head_dim": 128},
 )

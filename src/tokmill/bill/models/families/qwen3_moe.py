@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from tokmill.bill.models.build import PRE_NORMS, decoder, read_experts, sparse_layers
 from tokmill.bill.models.family import WITH_EXPERTS, Family, Fields, heads
-from tokmill.bill.models.model import Model
+from tokmill.bill.models.model import STACKED_EXPERTS, Model, Style
 from tokmill.bill.models.parts import attention, experts, head_norms, norms, router
 from tokmill.bill.models.shape import all_windows, read_shape
-from tokmill.bill.models.style import KERNELS, STACKED_EXPERTS, Style
 
 
 def _build(f: Fields) -> Model:
@@ -24,10 +23,9 @@ def _build(f: Fields) -> Model:
 
 
 FAMILY = Family(
-    name="qwen3_moe",
     build=_build,
     heads=heads("Qwen3Moe", question="transformer."),
-    style=Style(kernels=KERNELS, measured=True, heads="each", stacked=STACKED_EXPERTS),
+    style=Style(measured=True, heads="each", stacked=STACKED_EXPERTS),
     defaults={
         "vocab_size": 151936, "max_position_embeddings": 32768, "hidden_act": "silu",
         "decoder_sparse_step": 1, "sliding_window": 4096, "intermediate_size": 6144,

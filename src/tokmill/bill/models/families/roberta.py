@@ -14,7 +14,6 @@ def _build(f: Fields) -> Model:
 
 
 FAMILY = Family(
-    name="roberta",
     build=_build,
     heads={
         name: head

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from tokmill.bill.models.build import make_model
 from tokmill.bill.models.family import LANGUAGE, Family, Fields, Head
-from tokmill.bill.models.model import Model, Tensor
+from tokmill.bill.models.model import Model, Style, Tensor
 from tokmill.bill.models.parts import (
     Part,
     attention,
@@ -18,7 +18,6 @@ from tokmill.bill.models.parts import (
     plain_mlp,
 )
 from tokmill.bill.models.shape import Shape, read_shape
-from tokmill.bill.models.style import Style
 
 INSIDE = ("", "transformer.")
 SAME_LENGTH = "sources and targets of different lengths: both are counted as one sequence each"
@@ -105,14 +104,12 @@ def heads(start: str) -> dict[str, Head]:
 
 
 FAMILY = Family(
-    name="t5",
     build=_build,
     heads=heads("T5"),
     # FlashAttention does not support biases of positions.
     style=Style(
         kernels=("sdpa", "eager"), measured=True, norm="t5", inputs=(3, 1), gated=False,
-        softmax_fp32=False, dropouts=2, inner_dropout=True, position_bias=True,
-        loss_fp32=False,
+        softmax_fp32=False, dropouts=2, inner_dropout=True, position_bias=True, loss_fp32=False,
     ),
     defaults={
         "vocab_size": 32128, "hidden_size": 512, "head_dim": 64, "intermediate_size": 2048,
