@@ -13,13 +13,13 @@ from tokmill.bill.activations.adapters import (
     ADAPTER_RANK,
 )
 from tokmill.bill.activations.amounts import summed
-from tokmill.bill.activations.attention import SCORES
+from tokmill.bill.activations.attention import FUSED, KEY, QUERY, REPEATED, SCORES, VALUE
 from tokmill.bill.activations.checkpoints import kept_products, last_kept, selective_rows
 from tokmill.bill.activations.layers import layer_parts
 from tokmill.bill.activations.part import INPUT
 from tokmill.bill.activations.situation import activation_symbols, situation
 from tokmill.bill.formula import evaluate
-from tokmill.bill.models.load import load_model
+from tokmill.bill.models.load import load_model, model_from_config
 from tokmill.bill.models.model import Model
 from tokmill.settings.model import ModelSettings
 from tokmill.settings.training import TrainingSettings
@@ -169,3 +169,12 @@ def test_torchtitans_policy_counts_the_products_of_adapters_too() -> None:
     # q, its B, the A of k, v, its B, the A of o, gate, its B, the A of up, down, its B
     assert kept_products(at, symbols) == (256 * 2 + 8 + 64 * 2 + 8 + 1000 * 2 + 8 + 256 * 2)
     assert last_kept(at, symbols) == 256
+
+
+def test_falcon_of_the_new_architecture_keeps_keys_and_values_of_every_head() -> None:
+    sizes = {"num_hidden_layers": 1, "hidden_size": 192, "num_attention_heads": 6}
+    values = {"model_type": "falcon", **sizes, "num_kv_heads": 2, "vocab_size": 103}
+    model = model_from_config({**values, "new_decoder_architecture": True, "bias": False})
+    attention = layer_parts(situation(model, TrainingSettings(precision="fp32", sequence=64)))[0]
+    assert {QUERY, REPEATED} < set(attention.saved)
+    assert not {KEY, VALUE, FUSED} & set(attention.saved)

@@ -107,3 +107,10 @@ def test_the_last_position_is_still_the_models():
     (line,) = kv_cache_lines(a_model(positions=8), InferenceSettings(), 8)
 
     assert line.note == ""
+
+
+def test_hugging_faces_falcon_40b_caches_every_query_head() -> None:
+    model = load_model(ModelSettings(name="falcon-40b"))
+    (line,) = kv_cache_lines(model, InferenceSettings(), 1024)
+    assert line.n_bytes == 2 * 60 * 8 * 64 * 1024 * 2  # servers
+    assert line.high_bytes == 2 * 60 * 128 * 64 * 1024 * 2

@@ -137,7 +137,7 @@ def _kernel(at: Situation) -> Rows:
     if at.model.attention.kv_rank:
         return LATENTS, LATENT_HEADS, LOG_SUM_EXP
     grouped = at.model.attention.kv_heads < at.model.attention.heads
-    if at.masked and grouped:
+    if at.style.repeated or (at.masked and grouped):
         heads: Rows = (QUERY, REPEATED)
     elif at.style.fused == "all":
         heads = (FUSED,)

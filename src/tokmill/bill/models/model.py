@@ -118,6 +118,7 @@ class Style:
     # One matrix makes queries, keys and values. A view keeps its whole output: all three are views
     # ("all", GPT-2), or only the values, because rotary positions make the others anew ("value").
     fused: Literal["", "all", "value"] = ""
+    repeated: bool = False  # keys and values are made and cached for every query head
     heads: Literal["", "each", "all"] = ""  # norms of queries and keys, per head or over all heads
     copied: bool = False  # the attention output is copied before the output matrix
     gated: bool = True  # the feed-forward layer has a gate

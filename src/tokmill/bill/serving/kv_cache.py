@@ -28,7 +28,8 @@ KV_CACHE = Formula(
     "2 * L_kv * ceil(k / t) * h * tokens * b * q_kv",
     "keys and values of every key-value head; a head is not split over GPUs, so fewer heads than "
     "GPUs are replicated (vLLM, Megatron)",
-    "exact for full and sliding layers of Hugging Face's cache; servers keep one block more",
+    "exact for full layers of Hugging Face's cache, which keeps one token less of a window; "
+    "servers keep one block more; upper bound: every query head's (Hugging Face's Falcon 40B)",
 )
 KV_CACHE_WINDOW = Formula(
     "KV cache, sliding layers",
@@ -74,7 +75,8 @@ def kv_cache_lines(model: Model, settings: InferenceSettings, context: int) -> t
         symbols = {**_symbols(model, settings), "L_kv": n_layers, "tokens": tokens}
         residual = {**symbols, "tokens": min(tokens, _RESIDUAL_TOKENS), "q_kv": 2.0}
         is_integer = settings.kv_type.startswith("int")
-        high = formula.evaluate(symbols) + (formula.evaluate(residual) if is_integer else 0)
+        most = {**symbols, "k": symbols["a"]} if model.style.repeated else symbols
+        high = formula.evaluate(most) + (formula.evaluate(residual) if is_integer else 0)
         lines.append(formula.line(symbols, high_bytes=high, note=_note(model, settings, context)))
     return tuple(lines)
 

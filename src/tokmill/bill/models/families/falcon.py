@@ -36,7 +36,7 @@ def _build(f: Fields) -> Model:
         f.family.style,
         one_norm=before == ONE_NORM,
         parallel="post_attention_layernorm" not in before,
-        fused="" if 1 < kv_heads < heads else "value",
+        repeated=new,
     )
     rotary = rotary_bytes(f, s.head_dim)  # held with ALiBi too
     return make_model(f, s, tensors, style=style, buffer_bytes=rotary)
