@@ -33,7 +33,7 @@ def test_a_measured_family_on_one_gpu_leaves_nothing_out() -> None:
         ("bloom-560m", {"attention": "flash"}, "counted as eager"),
         ("gemma-2-2b", {}, "gemma2 has no sdpa in transformers: counted as eager"),
         ("gpt-oss-20b", {"attention": "sdpa-mask"}, "counted as eager"),
-        ("gemma-2-2b", {"attention": "flash"}, "counted with a flash kernel as asked"),
+        ("gemma-2-2b", {"attention": "flash"}, "counted with the flash kernel that is set"),
         ("baichuan-7b", {}, "not measured"),
         ("llama-3-8b", {"adapter": "dora"}, "DoRA"),
         ("llama-3-8b", {"weights": "int8", "adapter": "lora"}, "int8"),

@@ -1,4 +1,4 @@
-"""Settings of a bill, from all their sources."""
+"""Settings of a bill, from options, files and the dataset's own run."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ _OF_GPUS = {"gpu", "link_bandwidth"}
 class BillSettings:
     """Settings of the bill.
 
-    `notes`: warnings about settings and settings files. `not_read`: keys of settings files
-    that the bill does not use. `trains`, `serves`: whether training and inference are asked for.
+    `notes` are warnings about settings and settings files. `not_read` are keys of settings files
+    that the bill does not use. `trains` and `serves`: whether training and inference are billed.
     """
 
     model: ModelSettings = field(default_factory=ModelSettings)
@@ -69,8 +69,8 @@ def bill_settings(
         base: settings of the dataset's own run, by section.
         config_file: a TOML file.
         files: settings files of other programs, by kind: deepspeed, training_args, axolotl.
-        values: what was given for this bill, by section.
-        named: returns what messages call a setting.
+        values: settings of this bill, by section.
+        named: returns the name of a setting in messages, from section and key.
 
     Raises:
         UsageError: a file cannot be read, or a value is wrong.

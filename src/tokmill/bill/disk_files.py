@@ -1,4 +1,4 @@
-"""Disk: what a dataset takes, by kind of file, split and source; what more would take.
+"""Disk space of a dataset by kind of file, split and source, and of possible additions.
 
 The formulas of the kinds are the layout of docs/format.md, so a finished dataset is equal to them
 to the byte; a planned one by its predicted tokens and documents.
@@ -32,7 +32,7 @@ BOOKKEEPING = Formula(
     "manifest, plan and commit records",
     "3600 + 2000 * files + 350 * slices",
     "measured: 3,600 B, 2,000 B a shard, 350 B an input file by a path of 40 characters",
-    "a factor of two; of a large dataset nothing",
+    "a factor of two; negligible for a large dataset",
 )
 
 _LISTS = ("manifest.json", "plan.json")
@@ -42,7 +42,7 @@ _BODIES = {"bin": TOKENS, "idx": INDEX, "mask": MASKS, "weight": LOSS_WEIGHTS}
 
 @dataclass(frozen=True, slots=True)
 class Share:
-    """The size and contents of a split or a source; all shares add up to the total."""
+    """Size and contents of a split or a source; all shares add up to the total."""
 
     name: str
     documents: int
@@ -54,9 +54,9 @@ class Share:
 class DatasetDisk:
     """A finished dataset on disk: `bill` by kind of file, shares by split and by source.
 
-    `unlisted` names the files in its directory that the manifest does not list. `text_bytes` are
-    those of the rendered text, `input_bytes` those of the input as it lies (compressed, if it is),
-    0 where nobody counted them.
+    `unlisted` names files in its directory that the manifest does not list. `text_bytes` is the
+    size of the rendered text, `input_bytes` that of the input files (compressed, if they are); 0:
+    not counted.
     """
 
     bill: Bill
@@ -70,14 +70,14 @@ class DatasetDisk:
 
 
 def dataset_disk(manifest: Mapping[str, Any], sizes: Mapping[str, int]) -> DatasetDisk:
-    """Return what a dataset takes; the total is the sum of `sizes`, to the byte.
+    """Return the disk space of a finished dataset; the total is the sum of `sizes`, to the byte.
 
     Args:
         manifest: of the dataset.
         sizes: bytes of every file in its directory, by path relative to it.
 
     Raises:
-        VerifyError: a file is missing, or not as large as the manifest says.
+        VerifyError: a file is missing, or its size differs from the manifest.
     """
     listed = {entry["name"]: entry["bytes"] for entry in manifest["files"]}
     _check_sizes(listed, sizes)
@@ -102,15 +102,15 @@ def dataset_disk(manifest: Mapping[str, Any], sizes: Mapping[str, int]) -> Datas
 def predicted_disk(
     size: DatasetSize, *, slices: int, rows: int = 0, splits: int = 1, error: float = 0.0
 ) -> Bill:
-    """Return what a dataset of this size will take.
+    """Return the disk space of a dataset that does not exist yet.
 
     Args:
-        size: as predicted.
-        slices: pieces of input that it is made from.
-        rows: of packing; 0: as few as can be.
-        splits: that have documents.
-        error: of the prediction: the bounds are the amounts divided and multiplied by 1 + error;
-            the lists are known within a factor of two at best.
+        size: the predicted size.
+        slices: number of pieces into which the input is divided.
+        rows: number of packed rows; 0: the fewest that are possible.
+        splits: number of splits with documents.
+        error: relative error of the prediction: the bounds are the amounts divided and multiplied
+            by 1 + error. Manifest and plan are known within a factor of two at best.
     """
     symbols = {**_symbols(size), "slices": slices, "splits": splits}
     kinds = [TOKENS, INDEX] + [MASKS] * size.mask + [LOSS_WEIGHTS] * size.weights
@@ -163,7 +163,7 @@ def _kind(name: str) -> Formula:
 
 
 def _lines(manifest: Mapping[str, Any], found: Mapping[Formula, int]) -> Iterator[Line]:
-    """Yield a line for each kind of file that is there; its formula must give what was found."""
+    """Yield a line for each kind of file that exists; check that its formula gives its size."""
     packs = manifest.get("packs", {})
     symbols = {**_symbols(dataset_size(manifest)), "splits": len(packs)}
     symbols["rows"] = sum(pack["rows"] for pack in packs.values())
@@ -182,7 +182,7 @@ def _lines(manifest: Mapping[str, Any], found: Mapping[Formula, int]) -> Iterato
 
 
 def _by_split(manifest: Mapping[str, Any], sizes: Mapping[str, int]) -> Iterator[Share]:
-    """Yield the splits, and what belongs to none as one without tokens."""
+    """Yield the splits, then all other files as a share without tokens."""
     left = sum(sizes.values())
     for split in dict.fromkeys(shard["split"] for shard in manifest["shards"]):
         shards = [shard for shard in manifest["shards"] if shard["split"] == split]
@@ -196,7 +196,7 @@ def _by_split(manifest: Mapping[str, Any], sizes: Mapping[str, int]) -> Iterator
 
 
 def _by_source(manifest: Mapping[str, Any], n_bytes: int) -> Iterator[Share]:
-    """Yield the sources: their tokens and index entries, and by tokens their share of the rest."""
+    """Yield the sources: their tokens and index entries, and the rest in proportion to tokens."""
     size = dataset_size(manifest)
     sources: Iterable[Mapping[str, Any]] = manifest["sources"]
     own = size.bytes_per_token * size.tokens + 20 * size.documents
@@ -231,7 +231,7 @@ EXPORT_HEADED = Formula(
     "llm.c, modded-nanogpt, litdata: a second .bin, with a header",
     "q * T + 1024 * files",
     "llm.c f1e2ace, its dataloader.h: a header of 256 int32",
-    "files of at most 2^31 B may take more headers",
+    "files of at most 2^31 B may need more headers",
 )
 MEGATRON_CACHE = Formula(
     "Megatron's indices, cached at load",
@@ -242,12 +242,12 @@ MEGATRON_CACHE = Formula(
 
 
 def additions(size: DatasetSize, *, sequence: int, epochs: float) -> tuple[Line, ...]:
-    """Return what each choice would add to the disk; they are choices and do not add up.
+    """Return the disk space that each choice would add; alternatives, so there is no total.
 
     Args:
         size: of the dataset.
         sequence: tokens of a training sequence, more than 0, and of a packed row.
-        epochs: times over the dataset.
+        epochs: passes over the dataset.
     """
     capacity = size.capacity or sequence
     symbols = _symbols(size) | {

@@ -32,12 +32,12 @@ _MODEL_KEYS = (
     "decoding_tokens_per_second",
 )  # fmt: skip
 _ANY_VOCABULARY = 1 << 16
-"""Vocabulary of a dataset that does not exist yet; any parallelism can split it."""
+"""Assumed vocabulary of a dataset that does not exist yet; every parallelism can split it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Setup:
-    """What a bill is of, with everything loaded and decided; None: not given."""
+    """The inputs of a bill, loaded and completed; None: not given."""
 
     settings: BillSettings
     model: Model | None
@@ -55,8 +55,9 @@ class Setup:
 class ModelBill:
     """GPU memory of training and serving, checkpoints, and advice.
 
-    `gpu` is None without a GPU, `advice` also for a model without a shape; `compute` and
-    `long_documents` are None without a dataset. `decoding`: tokens per second of inference at most.
+    `gpu` and `decoding` are None without a GPU, `advice` also for a model without a shape;
+    `compute` and `long_documents` are None without a dataset. `decoding` is an upper bound of
+    tokens per second of inference.
     """
 
     model: Model
@@ -75,11 +76,11 @@ class FullBill:
     """The complete bill of a model, a dataset or both: what `tokmill memory --json` prints.
 
     Attributes:
-        settings: all settings, with lengths, GPUs and epochs decided.
+        settings: all settings, completed by `settled`.
         host: host RAM of a machine.
         of_model: GPU memory, checkpoints, advice, time; None without a model.
         disk: the dataset; None without one.
-        additions: what other choices would add to the disk.
+        additions: disk space that other choices would add.
     """
 
     settings: BillSettings
@@ -115,10 +116,10 @@ def set_up(
     machine: Machine | None = None,
     model: Model | None = None,
 ) -> Setup:
-    """Return what a bill is of; without `model`, that of the settings.
+    """Return the inputs of a bill; `model` is by default that of the settings.
 
-    Host RAM is compared with `host_ram` if given, else with `machine`, without it with this one, if
-    it has the GPUs that train.
+    Host RAM is compared with the setting `host_ram`, else with `machine`, by default this machine
+    if it has the GPUs that train.
 
     Raises:
         UsageError: the model or the GPU is not known, or settings contradict each other.
@@ -143,7 +144,7 @@ def set_up(
 def full_bill(
     settings: BillSettings, disk: OnDisk | None, machine: Machine | None = None
 ) -> FullBill:
-    """Return the bill of a dataset, a model, or both; see `set_up` about `machine`.
+    """Return the bill of a dataset, a model or both; `set_up` explains `machine`.
 
     Raises:
         UsageError: the model or the GPU is not known, or settings contradict each other.

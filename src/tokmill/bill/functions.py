@@ -250,7 +250,7 @@ def _set_up(
     config: str | Path | None = None,
     files: Mapping[str, str | Path | None] | None = None,
 ) -> Setup:
-    """Return what a bill is of, from the arguments of a function."""
+    """Return the inputs of a bill from the arguments of a function."""
     from tokmill.bill.bill_settings import bill_settings
     from tokmill.bill.full_bill import set_up
     from tokmill.bill.models.load import model_from_config
@@ -276,7 +276,11 @@ def _set_up(
 
 
 def _loaded(setup: Setup) -> Model:
-    """Return the model; raises UsageError if none is given."""
+    """Return the model.
+
+    Raises:
+        UsageError: none is given.
+    """
     from tokmill.bill.models.load import load_model
 
     return setup.model or load_model(setup.settings.model)  # says what is missing

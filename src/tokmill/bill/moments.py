@@ -1,8 +1,7 @@
-"""The moments of a training step that may be its peak, and what is alive at each.
+"""The moments of a training step that may be its peak, and the memory that is alive at each.
 
-What is alive follows from the order in which autograd works: activations of a layer go when its
-backward is done, gradients of its weights come, and a tied embedding's gradient waits for both of
-its uses.
+This follows from the order in which autograd works: the backward of a layer frees its activations
+and makes the gradients of its weights; the gradient of a tied embedding waits for both its uses.
 """
 
 from __future__ import annotations
@@ -52,20 +51,20 @@ from tokmill.bill.states.states import States
 from tokmill.settings.training import TrainingSettings
 
 IN_FLIGHT = 1
-"""Layers whose activations are on the GPU while they are moved (trl keeps five tensors)."""
+"""Layers whose activations are still on the GPU during offload (trl keeps five tensors)."""
 OFFLOADED = (
-    "pinned host RAM, as trl's OffloadActivations and DeepSpeed's cpu_checkpointing take it; "
-    "the output head's stay on the GPU"
+    "pinned host RAM, as in trl's OffloadActivations and DeepSpeed's cpu_checkpointing; the "
+    "output head's activations stay on the GPU"
 )
 OFFLOADED_ERROR = "not measured; upper bound: pinned tensors are rounded up to powers of two"
 
 
 @dataclass(frozen=True, slots=True)
 class Stage:
-    """A pipeline stage at work: all that its moments are made of.
+    """A pipeline stage and all that decides its moments.
 
-    `number` counts from 0. `layers` are those of the stage, `held` the micro batches whose
-    activations it keeps at once; `has_loss`: it is the last stage.
+    `number` counts from 0. `layers` is the number of its layers, `held` the number of micro batches
+    whose activations it keeps at the same time. `has_loss`: it is the last stage.
     """
 
     model: Model
@@ -81,30 +80,30 @@ class Stage:
 
     @property
     def selective(self) -> bool:
-        """Return whether some of a layer is computed again; Megatron's rows leave that out."""
+        """Return whether a part of a layer is recomputed; in Megatron the rows omit that part."""
         return self.training.checkpointing == "selective" and self.training.framework == "hf"
 
     @property
     def recomputed(self) -> bool:
-        """Return whether a layer is computed again in backward."""
+        """Return whether layers are recomputed in backward, completely or partly."""
         return self.selective or self.training.checkpointing == "full"
 
 
 def moments_of(stage: Stage) -> Iterator[tuple[str, tuple[Line, ...]]]:
-    """Yield the moments of a step that may be its peak, and what is there."""
+    """Yield the moments of a step that may be its peak, each with its lines."""
     states, training = stage.states, stage.training
     fsdp = training.sharding.startswith("fsdp")
     buckets = _present(states.buckets)
     standing = (states.weights, states.reference, *states.optimizer, *(() if fsdp else buckets))
     working = (*standing, *_present(states.gathered))
     if stage.has_loss:
-        # A dequantized matrix is one of a layer; gathered weights outlast the layers.
+        # Gathered weights still exist after the last layer, a dequantized matrix does not.
         outside = working if sharding_of(training).weights else standing
         none = gradients_line(states, training, 0)
         kept = (*outside, none, *_kept(stage), *_outside(stage), *_loss(stage))
         ahead, behind = (line(training, stage.symbols) for line in (forward_line, backward_line))
         alive = 0 if stage.recomputed else stage.layers
-        # Autocast's cache holds casts of trained weights alone.
+        # Autocast caches the casts of trained weights only.
         cast = alive if training.adapter != "none" else stage.layers
         yield "end of forward", (*kept, *_casts(stage, cast, head=True), ahead)
         if training.reference_model:
@@ -126,7 +125,7 @@ def moments_of(stage: Stage) -> Iterator[tuple[str, tuple[Line, ...]]]:
 
 
 def _evaluation(stage: Stage, standing: tuple[Line, ...]) -> Iterator[tuple[str, tuple[Line, ...]]]:
-    """Yield the moments of an evaluation whose metrics need logits."""
+    """Yield the moments of an evaluation that keeps logits for metrics."""
     trained = stage.training.adapter == "none"
     casts = _casts(stage, stage.layers * trained, head=trained)
     there = stage.at, stage.training, stage.symbols
@@ -135,7 +134,7 @@ def _evaluation(stage: Stage, standing: tuple[Line, ...]) -> Iterator[tuple[str,
 
 
 def moments_of_states(states: States) -> Iterator[tuple[str, tuple[Line, ...]]]:
-    """Yield the moments of a model without a shape: its states, and what passes through them."""
+    """Yield the moments of a model without a shape: its states and their buffers."""
     passing = (*_present(states.buckets), *_present(states.flat_buffer))
     standing = (
         states.weights, states.reference, *states.optimizer, states.gradients, *passing
@@ -149,7 +148,7 @@ def _present(line: Line | None) -> tuple[Line, ...]:
 
 
 def offloaded_activations(stage: Stage) -> Iterator[Line]:
-    """Yield what the ranks of a node move to its host RAM, by kind of activation."""
+    """Yield the activations that the ranks of a node offload to its host RAM, a line per kind."""
     if not stage.training.activation_offload:
         return
     on_gpu = replace(stage, training=replace(stage.training, activation_offload=False))
@@ -167,7 +166,7 @@ def _kept(stage: Stage) -> tuple[Line, ...]:
 
 
 def _kept_of(stage: Stage, layers: float) -> tuple[Line, ...]:
-    """Return the activations of so many layers, counted over micro batches."""
+    """Return the activations of `layers` layers, those of all micro batches added."""
     if stage.training.activation_offload:
         layers = min(layers, IN_FLIGHT)
     symbols = {**stage.symbols, "layers_kept": layers}
@@ -207,7 +206,7 @@ def _embedding(
 
 
 def _norm(stage: Stage) -> tuple[Line, ...]:
-    """Return the backward of the final norm: the loss is gone, all layers keep theirs."""
+    """Return the backward of the final norm: the loss is freed, all activations are kept."""
     rows, gradients = final_norm(stage.at)
     return (
         gradients_line(stage.states, stage.training, made_by_head(stage.states)),
@@ -220,9 +219,9 @@ def _norm(stage: Stage) -> tuple[Line, ...]:
 
 
 def _layer(stage: Stage, *, first: bool) -> tuple[Line, ...]:
-    """Return the greatest moment of a layer's backward: the last layer's comes first.
+    """Return the largest moment in the backward of the stage's first or last layer.
 
-    Layers before it still keep theirs; of the micro batches that wait, all layers do.
+    Earlier layers still keep their activations; of waiting micro batches all layers do.
     """
     others = stage.layers * (stage.held - 1)
     before = 0 if first else stage.layers - 1
@@ -253,7 +252,7 @@ def _selected(stage: Stage) -> tuple[Line, ...]:
 
 
 def _adapters(stage: Stage) -> tuple[Line, ...]:
-    """Return a layer whose adapters run forward, for the first time or again."""
+    """Return a layer whose adapters run forward, for the first time or recomputed."""
     kept = tuple(row for part in stage.parts for row in part.saved)
     there = forward_rows(stage.at, kept) if stage.training.framework == "hf" else ()
     if not there:

@@ -1,7 +1,6 @@
-"""GPU memory of training over a step: forward, loss, backward layer by layer, the optimizer's step.
+"""GPU memory of a training step on the fullest rank, at the moment of its peak.
 
-The bill is that of the fullest rank at the moment when most is there; `moments` says which there
-are, and what is alive then.
+`moments` lists the moments of a step and the memory that is alive at each.
 """
 
 from __future__ import annotations
@@ -39,7 +38,7 @@ NO_SHAPE = "activations, logits, autocast's casts: the model's layers and widths
 
 @dataclass(frozen=True, slots=True)
 class StageBill:
-    """A pipeline stage: its number from 0, the moment of its peak, and all moments of a step."""
+    """The bill of a pipeline stage: its number from 0, its peak, and all moments of a step."""
 
     number: int
     peak: Bill
@@ -47,15 +46,15 @@ class StageBill:
 
     @property
     def allocated_bytes(self) -> int:
-        """The peak's tensors alone, as torch.cuda.max_memory_allocated and MemTracker see them."""
+        """Bytes of the tensors at the peak, as torch.cuda.max_memory_allocated counts them."""
         return max(allocated_bytes(moment) for moment in self.moments)
 
 
 @dataclass(frozen=True, slots=True)
 class TrainingBill:
-    """The stages that may hold most, in their order: the first, the last, the one of most states.
+    """The bills of the stages that may need most memory: first, last, and that of most states.
 
-    Without a pipeline it is one. `fullest` is what a GPU must have room for.
+    Without a pipeline there is one stage.
     """
 
     stages: tuple[StageBill, ...]
@@ -67,7 +66,7 @@ class TrainingBill:
 
     @property
     def peak(self) -> Bill:
-        """The moment of the highest peak."""
+        """The peak of the fullest stage: the memory that a GPU needs."""
         return self.fullest.peak
 
     @property
@@ -77,7 +76,7 @@ class TrainingBill:
 
     @property
     def allocated_bytes(self) -> int:
-        """The tensors alone at the peak of the fullest stage."""
+        """Bytes of the tensors at the peak of the fullest stage."""
         return self.fullest.allocated_bytes
 
     def as_json(self) -> dict[str, Any]:
@@ -92,7 +91,7 @@ class TrainingBill:
 
 
 def allocated_bytes(moment: Bill) -> int:
-    """Return the bytes of a moment's tensors: all but what libraries and the driver take."""
+    """Return the bytes of a moment's tensors, without the memory of libraries and the driver."""
     outside = (WORKSPACES.name, FRAGMENTATION.name, CUDA_CONTEXT.name, STREAMS_FSDP.name)
     return sum(line.n_bytes for line in moment.lines if line.name not in outside)
 
@@ -121,7 +120,7 @@ def _stage_bill(stage: Stage) -> StageBill:
 
 
 def offloaded_lines(model: Model, training: TrainingSettings) -> tuple[Line, ...]:
-    """Return the activations in the host RAM of a node, as of its first stage.
+    """Return the activations that the first stage offloads to the host RAM of a node.
 
     Raises:
         UsageError: settings contradict each other or the model.
@@ -208,7 +207,7 @@ def _in_flight(training: TrainingSettings, number: int) -> float:
 
 
 def _of_layers(model: Model, parts: Iterable[Part], layers: Sequence[int]) -> Iterator[Part]:
-    """Yield the parts of the layers of a stage, with their number there; others by their share."""
+    """Yield the parts with their number of layers in a stage; most parts by the stage's share."""
     sparse = len(set(layers) & set(model.experts.layers)) if model.experts else 0
     counts = {"feed-forward": len(layers) - sparse, "experts": sparse}
     for part in parts:
@@ -222,14 +221,14 @@ def _gradient_symbols(states: States) -> dict[str, float]:
 
 
 def left_out(at: Situation, training: TrainingSettings) -> Iterator[str]:
-    """Yield a sentence for each thing of this training that no row models."""
+    """Yield a sentence for each amount of memory that has no formula."""
     model = at.model
     if training.framework == "megatron":
         yield "Megatron: memory of NCCL and exchange buffers of experts and stages"
         if model.experts:
             yield "experts: assumes evenly spread tokens; uneven ones take more on a GPU"
         if model.encoder_layers:
-            yield "encoders and cross-attention: counted as layers of GPT; not measured"
+            yield "encoders and cross-attention: counted as GPT layers; not measured"
         return
     if not model.style.measured:
         yield f"activations of {model.family}: taken from a similar layer; not measured"
@@ -243,7 +242,7 @@ def left_out(at: Situation, training: TrainingSettings) -> Iterator[str]:
     if training.adapter == "dora":
         yield "DoRA's computation of magnitudes: not modelled"
     if training.weights in ("fp8", "int8"):
-        yield f"what {training.weights} kernels need while they compute: not modelled"
+        yield f"temporary memory of {training.weights} kernels: not modelled"
     yield from _parallel_limits(training)
 
 
@@ -260,7 +259,7 @@ def _attention_limits(at: Situation, training: TrainingSettings) -> Iterator[str
     if at.eager and training.attention != "eager":
         yield f"{named}: counted as eager attention, its default"
     if not at.eager:
-        yield f"{named}: its default is eager attention; counted with a flash kernel as asked"
+        yield f"{named}: its default is eager attention; counted with the flash kernel that is set"
 
 
 def _parallel_limits(training: TrainingSettings) -> Iterator[str]:
@@ -268,7 +267,7 @@ def _parallel_limits(training: TrainingSettings) -> Iterator[str]:
         logits = "and logits" if training.sequence_parallel else "but not logits"
         yield f"tensor parallelism: heads, widths {logits} divided by t; not measured"
     if training.sequence_parallel:
-        yield "sequence parallelism: divides the loss and inputs of checkpointed layers, no others"
+        yield "sequence parallelism: divides only the loss and the inputs of checkpointed layers"
     if training.pipeline_parallel > 1:
         yield "pipeline: one forward, one backward (1F1B), equal stages; not measured"
     if training.context_parallel > 1:

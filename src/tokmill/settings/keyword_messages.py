@@ -65,7 +65,7 @@ def in_python(message: str) -> str:
 
 
 def _argument(found: re.Match[str]) -> tuple[str, int]:
-    """Return the text for an option, and where the message goes on."""
+    """Return the text that replaces an option, and the index where the message continues."""
     asks, name = found["asks"] or "", found["name"].replace("-", "_")
     setting = _settings().get(name)
     if setting is None:
@@ -80,7 +80,7 @@ def _argument(found: re.Match[str]) -> tuple[str, int]:
 
 
 def _value(name: str, setting: _Setting, word: str) -> Any:
-    """Return the value that the word after an option is; None if it is a word of the message."""
+    """Return the value after an option; None if it is a word of the message."""
     if setting.kind in (int, float):
         is_plain = word.replace(".", "", 1).isdigit()
         return json.loads(word) if is_plain else word if _NUMBER.fullmatch(word) else None

@@ -181,7 +181,7 @@ def _first_names(section: str, settings: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _known(name: str, names: Iterable[str]) -> str:
-    """Return the names there are, after the one that was probably meant."""
+    """Return the known names, after the one that was probably meant."""
     known = list(names)
     close = get_close_matches(name, known, n=1)
     meant = f"did you mean {close[0]}? " if close else ""
@@ -189,7 +189,7 @@ def _known(name: str, names: Iterable[str]) -> str:
 
 
 def _home(key: str) -> str:
-    """Return which section has a key that stands in another, or in none."""
+    """Return a hint on the sections that have a key; "" for none."""
     sections = get_type_hints(Config).items()
     found = [name for name, hint in sections if key in get_type_hints(section_type(hint))]
     return f"it belongs to [{'] or ['.join(found)}]; " if found else ""

@@ -52,7 +52,7 @@ def shared_names() -> dict[str, list[str]]:
 
 @cache
 def other_names(section: str) -> dict[str, str]:
-    """Return the second names of a section's settings, each with the first: strategy, loading."""
+    """Return the second names of a section's settings with the first: strategy -> loading."""
     hints = get_type_hints(Config)
     settings = dataclasses.fields(section_type(hints[section])) if section in hints else ()
     found = {f.metadata.get("other_name"): f.name for f in settings}
@@ -118,7 +118,7 @@ def listed(texts: Iterable[str]) -> list[str]:
 
 
 def unescaped(name: str, text: str) -> str:
-    r"""Return the value of a setting whose text may spell control characters: `\n`, `\t`, `\r`."""
+    r"""Return a setting's value, in some settings with the escapes `\n`, `\t`, `\r` replaced."""
     if name not in _ESCAPED:
         return text
     out, i = "", 0

@@ -1,4 +1,4 @@
-"""Settings as plain values: for the plan, the manifest, and what a run shows of itself."""
+"""Settings as plain values: for the plan, the manifest and the report of a run."""
 
 from __future__ import annotations
 
@@ -14,22 +14,23 @@ from tokmill.settings.sft import SftSettings
 def output_settings(config: Config) -> dict[str, dict[str, Any]]:
     """Return the settings that decide the bytes of a dataset, by section, as plain values.
 
-    Those that have the value which is meant where a plan does not name them are left out.
+    Settings with the value that a plan without them means are left out.
     """
     chosen = {
-        name: {f.name: value for f, value in _fields(section) if not _goes_without_saying(f, value)}
+        name: {f.name: value for f, value in _fields(section) if _is_kept(f, value)}
         for name, section in _sections(config).items()
     }
     return {name: kept for name, kept in chosen.items() if kept}
 
 
-def _goes_without_saying(setting: dataclasses.Field[Any], value: Any) -> bool:
-    said = setting.metadata
-    return not said["affects_output"] or ("unsaid" in said and value == _as_json(said["unsaid"]))
+def _is_kept(setting: dataclasses.Field[Any], value: Any) -> bool:
+    known = setting.metadata
+    is_meant = "unsaid" in known and value == _as_json(known["unsaid"])
+    return bool(known["affects_output"]) and not is_meant
 
 
 def unsaid_settings() -> dict[str, dict[str, Any]]:
-    """Return, by section, what a plan means that does not name a setting."""
+    """Return the values, by section, that a plan means if it lacks newer settings."""
     config = Config(sft=SftSettings())
     sections = {f.name: getattr(config, f.name) for f in dataclasses.fields(config)}
     return {
@@ -54,7 +55,7 @@ def plain(config: Config) -> dict[str, dict[str, Any]]:
 def not_default(
     values: Mapping[str, Mapping[str, Any]], sections: Iterable[str]
 ) -> dict[str, Mapping[str, Any]]:
-    """Return the settings of a manifest, which names all, that differ from their defaults."""
+    """Return the settings that differ from their defaults; a manifest has them all."""
     types = get_type_hints(Config)
     found = {name: values[name] for name in sections if name in values}
     for name, section in found.items():
@@ -69,7 +70,7 @@ def not_default(
 
 
 def _sections(config: Config) -> dict[str, Any]:
-    """Return the sections that say something: a run of SFT renders by [sft], others by [render]."""
+    """Return the sections that are used: a run of SFT renders by [sft], others by [render]."""
     unused = set() if config.sft is None else {"render"}
     sections = {f.name: getattr(config, f.name) for f in dataclasses.fields(config)}
     return {k: v for k, v in sections.items() if v is not None and k not in unused}

@@ -10,7 +10,7 @@ from tokmill.errors import UsageError
 
 
 class Unit(NamedTuple):
-    """What may follow a number, in lower case, and the words of messages and help about it."""
+    """A unit: what may follow a number, in lower case, and texts for messages and help."""
 
     factors: Mapping[str, int]
     expected: str
@@ -43,7 +43,7 @@ UNITS = {
         " K, M, B, T: 10^3, 10^6, 10^9, 10^12.",
     ),
 }
-"""Units of settings by the name that their declaration has."""
+"""Units by the value of `unit` in a declaration."""
 _AMOUNT = re.compile(r"(\d{1,30})(?:\.(\d{1,30}))?\s*([A-Za-z/]*)")
 
 
@@ -59,7 +59,7 @@ def parse_quantity(text: str, unit: str, where: str) -> int:
         where: the setting, for the message.
 
     Raises:
-        UsageError: it is no number, or is followed by something else.
+        UsageError: it is not a number, or has another unit.
     """
     known = UNITS[unit]
     match = _AMOUNT.fullmatch(text.strip())

@@ -1,4 +1,4 @@
-"""Low-rank adapters: the copies of inputs that they keep, and what they make in forward."""
+"""Low-rank adapters: the copies of inputs that they keep, and their tensors in forward."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ RESIDUALS = Formula("the layer's input and the residual after attention", "2 * x
 
 
 def adapter_rows(at: Situation, module: str, last: Formula) -> Rows:
-    """Return the rows of a module's adapters: copies of inputs or inputs once, and r features.
+    """Return the rows of a module's adapters: low-rank features, and inputs or copies of them.
 
     `last` is the row of its last matrix's input.
     """
@@ -49,10 +49,10 @@ def adapter_rows(at: Situation, module: str, last: Formula) -> Rows:
 
 
 def forward_rows(at: Situation, layer: Rows) -> Rows:
-    """Return a layer with adapters at the greatest moment of forward, () where backward takes more.
+    """Return a layer at the largest moment of forward with adapters; () if backward needs more.
 
-    `layer` is what it keeps. Under autocast that is the last matrix's adapter; else, with adapters
-    in fp32, the up matrix's.
+    `layer` are the rows that it keeps. With autocast the moment is in the last matrix's adapter;
+    else, with adapters in fp32, in that of the up matrix.
     """
     if not at.adapter or at.model.experts or not at.style.gated or ADAPTER_F not in layer:
         return ()

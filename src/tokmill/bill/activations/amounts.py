@@ -1,4 +1,4 @@
-"""Lines of a bill from rows of activations."""
+"""Sum rows of activations to lines of a bill."""
 
 from __future__ import annotations
 
@@ -30,9 +30,9 @@ def rows_line(
 def kept_lines(
     parts: Sequence[Part], kept: float, symbols: Mapping[str, float], *, first: int = 0
 ) -> tuple[Line, ...]:
-    """Return what `kept` layers keep, counted over micro batches, a line for each part.
+    """Return the activations of `kept` layers, those of all micro batches added, a line per part.
 
-    `first` of them are the model's first layer; rows that it lacks have a line of their own.
+    `first` of these layers are the model's first layer; rows that it lacks have a separate line.
     """
     layers = max(part.n_layers for part in parts)
     lines = []
@@ -52,10 +52,10 @@ def kept_lines(
 def work_lines(
     parts: Sequence[Part], at: int, symbols: Mapping[str, float], *, recomputed: bool
 ) -> tuple[Line, ...]:
-    """Return one layer at the greatest moment of part `at`'s backward: what is kept, and gradients.
+    """Return one layer at the largest moment in the backward of part `at`: kept rows, gradients.
 
-    The input of a recomputed layer stands among the checkpoints already. A layer holds experts or
-    a feed-forward layer, never both.
+    The input of a recomputed layer is not counted: it is a checkpoint. A layer has experts or a
+    feed-forward layer, never both.
     """
     either = {"mlp", "experts"}
     before = [part for part in parts[:at] if {part.module, parts[at].module} != either]

@@ -1,4 +1,4 @@
-"""Activation checkpointing: what stands of a layer whose activations are computed again."""
+"""Activation checkpointing: the activations that a recomputed layer keeps."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ PRODUCTS = Formula(
 
 
 def held_mask(at: Situation) -> Rows:
-    """Return the mask that checkpointed layers hold, once for all of them."""
+    """Return the attention mask that all checkpointed layers share."""
     if at.eager:
         return (MASK_HELD,)
     return (MASK_HELD_BOOL,) if at.masked else ()

@@ -1,4 +1,4 @@
-"""The parts of a layer, and what stands before and after the layers."""
+"""The parts of a layer, and the rows before and after the layers."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def layer_parts(at: Situation) -> tuple[Part, ...]:
 
 
 def outside_rows(at: Situation) -> Rows:
-    """Return the rows of what stands before and after the layers, but for the loss."""
+    """Return the rows before and after the layers, without the loss."""
     stack = (
         IDS,
         *(norm(at) if at.style.embedding_norm else ()),

@@ -1,4 +1,4 @@
-"""Logits and loss: what is kept of them, and what is there for a moment."""
+"""Logits and loss: tensors that are kept until backward, and temporary ones."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def loss_lines(
 
 
 def reference_lines(training: TrainingSettings, symbols: Mapping[str, float]) -> tuple[Line, ...]:
-    """Return what the forward pass of DPO's reference model takes more than the model's own."""
+    """Return the memory of the reference model's forward pass (DPO) beyond the model's own."""
     kind = _loss_kind(training)
     return () if kind == "fused" else (REFERENCE_PROBABILITIES.line(symbols),)
 

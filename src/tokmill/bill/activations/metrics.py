@@ -1,8 +1,8 @@
-"""Logits that Hugging Face's evaluation loop keeps for metrics: on the GPU first, then on the host.
+"""Logits that Hugging Face's evaluation loop keeps for metrics, first on the GPU, then on the host.
 
-The loop gathers a batch's logits from all data-parallel ranks on each of them, and concatenates
-them with those of earlier batches: both stand there beside the result. Every `eval_accumulation`
-batches they move to the host; without it, when the loop ends.
+Each data-parallel rank gathers the logits of all ranks and concatenates them with those of earlier
+batches; both inputs still exist beside the result. Every `eval_accumulation` batches the logits
+move to the host, or at the end of the loop if it is 0.
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ HOST_LOGITS = Formula(
     "logits kept for metrics", "q_host * n * V * N * metric_batches * R",
     "EvalLoopContainer of transformers 5.23, measured: numpy arrays in fp32, from bf16 with a copy "
     "(4 + 2 B); those of earlier moves and the same concatenated (4 + 4 B); in every process",
-    "exact for the loop; what compute_metrics makes of them is not modelled",
+    "exact for the loop; memory of compute_metrics itself is not modelled",
 )  # fmt: skip
 
 
 def batches_at_once(training: TrainingSettings) -> int:
-    """Return the evaluation batches whose logits are on the GPU before they move to the host."""
+    """Return the number of evaluation batches whose logits are on the GPU at the same time."""
     return min(training.metric_batches, training.eval_accumulation or training.metric_batches)
 
 
@@ -46,11 +46,11 @@ def forward_lines(
 ) -> tuple[Line, ...]:
     """Return the logits when the loss of the last of these batches is computed.
 
-    From the third batch on, the loop's variable holds the batch before once more.
+    From the third batch on, a variable of the loop keeps a second copy of the batch before.
     """
     before = batches_at_once(training) - 1
     held = EARLIER_LOGITS.line(_symbols(at, training, symbols, before + (before > 1)))
-    # A fused loss makes no logits; the metrics need them.
+    # A fused loss computes no logits, but metrics need them.
     full = replace(training, loss="full")
     return held, *loss_lines(full, symbols, capped=False), forward_line(full, symbols)
 
@@ -58,7 +58,7 @@ def forward_lines(
 def joined_lines(
     at: Situation, training: TrainingSettings, symbols: Mapping[str, float]
 ) -> tuple[Line, ...]:
-    """Return the logits when those of the last of these batches are concatenated to the others."""
+    """Return the logits when those of the last batch are concatenated with the others."""
     batches = batches_at_once(training)
     formula = JOINED_LOGITS if batches > 1 else EARLIER_LOGITS
     return (formula.line(_symbols(at, training, symbols, batches)),)
@@ -78,6 +78,6 @@ def host_line(training: TrainingSettings, symbols: Mapping[str, float]) -> Line:
 def _symbols(
     at: Situation, training: TrainingSettings, symbols: Mapping[str, float], batches: int
 ) -> dict[str, float]:
-    """Return the symbols; accelerate makes a model's outputs fp32 where autocast is on."""
+    """Return the symbols; with autocast, accelerate converts the model's outputs to fp32."""
     q = FP32_BYTES if at.autocast else at.product
     return {**symbols, "q_logits": q, "N": data_parallel(training), "batches_held": batches}

@@ -1,4 +1,4 @@
-"""Norms: of the residual, of queries and keys, and the last one before the head."""
+"""Norms: of the residual, of queries and keys, and before the head."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def head_norms(at: Situation) -> Rows:
 
 
 def final_norm(at: Situation) -> tuple[Rows, Rows]:
-    """Return what the final norm still keeps when it is backward's turn, and its gradients."""
+    """Return the rows that are kept in the backward of the final norm, and its gradients."""
     if at.style.norm == "layer":
         return (IDS, *norm(at)), (GRADIENT_LAYER_NORM,)
     return (IDS, RMS_INPUT, RMS_INVERSE), (GRADIENT_NORM,)

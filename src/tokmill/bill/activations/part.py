@@ -1,11 +1,11 @@
-"""A part of a layer: the tensors that autograd keeps of it, one row each, in bytes per token.
+"""A part of a layer: the tensors that autograd keeps for its backward, in bytes per token.
 
-One row is one tensor, as Hugging Face's modules make it (transformers 5.23) and torch's autograd
-keeps it. Each module of this package declares the rows of its subject beside the code that chooses
-them.
+A row is a formula of one tensor, as Hugging Face's modules (transformers 5.23) create it and
+torch's autograd keeps it. Each module of this package declares the rows of its subject beside the
+code that chooses them.
 
-Types: x between the layers (the residual), q in products of matrices. Autocast on fp32 weights has
-x = 4, q = 2, and every linear layer keeps its own 16-bit copy of a fp32 input.
+Bytes per element: x between layers (the residual), q in matrix products. With autocast on fp32
+weights x is 4 and q is 2, and every linear layer keeps its own 16-bit copy of a fp32 input.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""What decides which tensors a layer keeps: its family's style, trained weights, types, kernels.
-
-And the values of the rows' symbols, of one rank.
-"""
+"""Facts that decide which tensors a layer keeps, and the values of the symbols on one rank."""
 
 from __future__ import annotations
 
@@ -16,7 +13,7 @@ from tokmill.settings.training import TrainingSettings
 
 FP32_BYTES = 4
 PEFT_LEAVES_CASTS = ("int8", "int4", "nf4", "nf4-double")
-"""Types whose layers of peft 0.21 (bnb, gptq, awq) cast no input where autocast is on."""
+"""Types whose layers in peft 0.21 (bnb, gptq, awq) do not cast inputs if autocast is on."""
 HALF_BYTES = 2
 
 
@@ -52,7 +49,7 @@ class Situation:
 
 
 def situation(model: Model, training: TrainingSettings) -> Situation:
-    """Read from model and settings what decides about the rows."""
+    """Return the facts that decide which rows a layer has, from model and settings."""
     trained = training.adapter == "none"
     product = SCHEMES[precision_of(training)].computed
     style = model.style
@@ -72,11 +69,11 @@ def situation(model: Model, training: TrainingSettings) -> Situation:
 
 
 def _adapter_bytes(training: TrainingSettings, product: int) -> int:
-    """Return the bytes of an element of the copies that adapters make of their inputs.
+    """Return bytes per element of the copies that adapters make of their inputs; 0: no copies.
 
-    peft casts an input to the adapter's type, which is fp32 on a 16-bit base; under autocast the
-    product casts it back. Every adapted layer keeps a copy of its own. On quantized layers peft
-    leaves the cast to autocast, which has nothing to cast.
+    peft casts an input to the adapter's type, which is fp32 on a 16-bit base; with autocast the
+    matrix product casts it back. Every adapted layer keeps its own copy. On quantized layers peft
+    leaves the cast to autocast, and the input already has the right type.
     """
     if precision_of(training) == "amp":
         return 0 if frozen_type(training) in PEFT_LEAVES_CASTS else product
@@ -85,7 +82,7 @@ def _adapter_bytes(training: TrainingSettings, product: int) -> int:
 
 
 def _residual_bytes(training: TrainingSettings, *, trained: bool) -> int:
-    """Return the bytes of an element between the layers: those of the embedding as it is computed.
+    """Return bytes per element between layers: the type of the embedding when it is computed.
 
     Sharded weights are gathered in the type of the products (FSDP's mixed precision).
     """
@@ -102,12 +99,12 @@ DEFAULT_SEQUENCE = 2048
 
 
 def default_sequence(model: Model) -> int:
-    """Return the tokens of a sequence where nothing says them."""
+    """Return the tokens of a sequence if nothing sets them: 2,048, or all positions if fewer."""
     return min(DEFAULT_SEQUENCE, model.positions or DEFAULT_SEQUENCE)
 
 
 def activation_symbols(model: Model, training: TrainingSettings, at: Situation) -> dict[str, float]:
-    """Return the values; heads and widths are a rank's share.
+    """Return the values of the symbols; heads and widths are a rank's share.
 
     With context parallelism a rank sees s / c tokens of a sequence.
     """

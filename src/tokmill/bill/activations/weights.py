@@ -1,4 +1,4 @@
-"""Gradients and 16-bit casts of weights that stand at a moment of backward."""
+"""Gradients and 16-bit casts of weights that exist at a moment of backward."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ TIED_SUM = Formula(
 
 
 def stay(training: TrainingSettings) -> bool:
-    """Return whether gradients are there all the time, and not made anew in each backward.
+    """Return whether gradients exist all the time, instead of being created in each backward.
 
-    DeepSpeed's ZeRO-3 makes its shard of them once, before the first step (stage3.py,
+    DeepSpeed's ZeRO-3 allocates its shard of them once, before the first step (stage3.py,
     grad_partitions_flat_buffer).
     """
     lasting = training.framework == "megatron" or training.sharding == "distributed-optimizer"
@@ -39,7 +39,7 @@ def stay(training: TrainingSettings) -> bool:
 
 
 def gradients_line(states: States, training: TrainingSettings, elements: int) -> Line:
-    """Return the gradients when those of so many elements are made, of the rank's trained ones."""
+    """Return the gradients when those of `elements` of the rank's trained elements exist."""
     if stay(training) or not states.trainable:
         return states.gradients
     symbols = states.gradients.symbols
@@ -48,17 +48,17 @@ def gradients_line(states: States, training: TrainingSettings, elements: int) ->
 
 
 def made_by_head(states: States) -> int:
-    """Return the trained elements of a head that is no embedding: backward makes them first."""
+    """Return the trained elements of a head that is not tied; their gradients are made first."""
     return sum(
         held.size for held in states.tensors if held.trained and held.tensor.module == "head"
     )
 
 
 def made_before(states: States, parts: Sequence[Part], at: int, *, first: bool) -> int:
-    """Return the elements whose gradients are made when part `at` of a layer is at its greatest.
+    """Return the elements whose gradients exist at the largest moment of part `at` of a layer.
 
-    Backward has then passed the head, all later layers (of the `first` layer: all others), the
-    layer's later parts, and the last matrix of this one.
+    Backward has then passed the head, all later layers (for the `first` layer: all others), the
+    layer's later parts, and the last matrix of this part.
     """
     trained = [held for held in states.tensors if held.trained]
     here = _layer(states, first=first)
@@ -68,7 +68,7 @@ def made_before(states: States, parts: Sequence[Part], at: int, *, first: bool) 
 
 
 def casts_before(states: States, parts: Sequence[Part], at: int, *, first: bool) -> int:
-    """Return the elements of a layer's casts that are gone when part `at` is at its greatest."""
+    """Return the elements of a layer's casts that are freed before the largest moment of a part."""
     matrices = [
         held
         for held in states.tensors
@@ -97,7 +97,7 @@ def _passed(
 def first_gradient(
     states: States, parts: Sequence[Part], at: int, *, first: bool
 ) -> tuple[Line, ...]:
-    """Return the gradient of the part's first matrices, where its moment is when they are made."""
+    """Return the gradients of a part's first matrices, if its largest moment is their creation."""
     own, layer = parts[at], _layer(states, first=first)
     elements = sum(
         held.size
@@ -127,7 +127,7 @@ def casts_lines(
 
 
 def _head_elements(model: Model, tensors: Iterable[RankTensor]) -> int:
-    """Return the elements of a fp32 head, which tied is the table of ids."""
+    """Return the elements of a fp32 head, or of the embedding if it is tied."""
     module = "embedding" if model.tied else "head"
     return sum(
         held.size
@@ -150,7 +150,7 @@ def waiting_gradient(
 def last_gradients(
     model: Model, states: States, training: TrainingSettings, symbols: Mapping[str, float]
 ) -> tuple[Line, ...]:
-    """Return the gradients when the embedding's is made: last, from that of its output."""
+    """Return the gradients when that of the embedding is made, which is last."""
     table = _table(states)
     if training.adapter != "none" or training.framework != "hf" or not table:
         return (states.gradients,)
@@ -162,13 +162,13 @@ def last_gradients(
 
 
 def _one_gradient(model: Model, training: TrainingSettings) -> bool:
-    """Return whether one gradient comes from both ends; Megatron adds each to its own buffer."""
+    """Return whether a tied embedding has one gradient for both uses; not in Megatron."""
     trained = training.adapter == "none" and training.framework == "hf"
     return model.tied and trained and training.pipeline_parallel == 1
 
 
 def _table(states: States) -> int:
-    """Return the elements of the table of ids, which is narrower than d in opt-350m."""
+    """Return the elements of the token embedding, which is narrower than d in opt-350m."""
     return sum(
         held.size
         for held in states.tensors
