@@ -64,3 +64,10 @@ def test_integers_of_files_cannot_be_trained(
     found = list(stored_notes(model, TrainingSettings(adapter=adapter)))
     assert len(found) == bool(said)
     assert all(note.startswith(said) and "billed as amp" in note for note in found)
+
+
+@pytest.mark.parametrize("settings", [{"adapter_rank": 8}, {"adapter_targets": "q_proj"}])
+def test_settings_of_adapters_without_adapters_are_not_used(settings: dict[str, Any]) -> None:
+    (note,) = notes(**settings)
+    assert note.startswith("adapter_rank, adapter_targets: not used")
+    assert notes(**settings, adapter="lora") == []

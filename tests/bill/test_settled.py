@@ -60,3 +60,8 @@ def test_tokens_to_train_on_decide_the_epochs_of_a_dataset():
 def test_settled_settings_stay_as_they_are():
     once = settled(TrainingSettings(nodes=2, gpus_per_node=4, tokens=1600), TINY, PACKED)
     assert settled(once, TINY, PACKED) == once
+
+
+def test_host_ram_without_its_unit_is_refused():
+    with pytest.raises(UsageError, match=r"^host_ram: expected the memory of .*, found 64 B$"):
+        settled(TrainingSettings(host_ram=64), TINY, None)

@@ -82,3 +82,8 @@ def test_a_configuration_that_is_nested_too_deeply_is_one_line(tmp_path: Path):
     (tmp_path / "deep.toml").write_text("a = " + "[" * 100_000)
     with pytest.raises(UsageError, match=r"not valid TOML"):
         read_toml(tmp_path / "deep.toml")
+
+
+def test_a_choice_that_means_not_given_is_not_offered():
+    with pytest.raises(UsageError, match=r"expected one of plain, gpt2, "):
+        config_from_arguments(["model"], {"family": "x"})

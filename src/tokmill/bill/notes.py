@@ -53,6 +53,10 @@ def training_notes(training: TrainingSettings, gpu: Gpu | None) -> Iterator[str]
             f"sharding: {training.sharding} shares nothing, each tensor is on 1 GPU; "
             "more GPUs (--gpus) would share it"
         )
+    default = TrainingSettings()
+    ranks = (training.adapter_rank, training.adapter_targets)
+    if training.adapter == "none" and ranks != (default.adapter_rank, default.adapter_targets):
+        yield "adapter_rank, adapter_targets: not used, all weights are trained; set --adapter lora"
     precision = precision_of(training)
     if gpu and gpu.matrix_type == "fp16" and SCHEMES[precision].computed == PLAIN_BYTES["bf16"]:
         other = "--precision amp with fp16, or fp32" if precision == "pure-16" else "fp16"

@@ -11,6 +11,8 @@ from tokmill.errors import UsageError
 from tokmill.settings.training import TrainingSettings
 from tokmill.words.plural import plural
 
+LEAST_HOST_RAM = 64 << 20
+
 
 def settled(
     training: TrainingSettings, model: Model | None, size: DatasetSize | None
@@ -21,8 +23,12 @@ def settled(
     again changes nothing.
 
     Raises:
-        UsageError: nodes and GPUs contradict each other.
+        UsageError: nodes and GPUs contradict each other, or the host RAM lacks its unit.
     """
+    if 0 < training.host_ram < LEAST_HOST_RAM:
+        raise UsageError(
+            f"host_ram: expected the memory of a machine (512GiB), found {training.host_ram} B"
+        )
     capacity = 0 if size is None else size.capacity
     otherwise = DEFAULT_SEQUENCE if model is None else default_sequence(model)
     training = _with_nodes(replace(training, sequence=training.sequence or capacity or otherwise))

@@ -112,7 +112,7 @@ def _option(
     option_type: Any = kind
     table: Table | None = setting.metadata.get("table")
     if choices:
-        option_type = click.Choice(choices)
+        option_type = click.Choice([choice for choice in choices if choice])
     elif "unit" in setting.metadata:
         option_type = Quantity(setting.metadata["unit"])
     elif kind == tuple[str, ...]:

@@ -239,7 +239,9 @@ def _check(expected: Any, value: Any, metadata: Mapping[str, Any], where: str) -
         check_name(table, value, where)
     choices, low, high = (metadata.get(key) for key in ("choices", "minimum", "maximum"))
     if choices is not None and value not in choices:
-        raise UsageError(f"{where}: expected one of {', '.join(choices)}; found {value!r}")
+        raise UsageError(
+            f"{where}: expected one of {', '.join(filter(None, choices))}; found {value!r}"
+        )
     if (low is not None and not value >= low) or (high is not None and not value <= high):
         bounds = f"at least {low}" if high is None else f"between {low} and {high}"
         raise UsageError(f"{where}: expected {bounds}, found {value!r}")
