@@ -7,13 +7,12 @@ from typing import Any
 
 from tokmill.bill.bill_settings import BillSettings
 from tokmill.bill.compute import Compute, compute
-from tokmill.bill.dataset_size import DatasetSize
+from tokmill.bill.dataset_size import DatasetSize, LongDocuments, long_documents
 from tokmill.bill.disk_files import additions
 from tokmill.bill.formula import Bill, Line
 from tokmill.bill.gpus import Gpu, find_gpu
 from tokmill.bill.host_ram.host import HostBill, host_bill
 from tokmill.bill.host_ram.machine import Machine
-from tokmill.bill.long_documents import LongDocuments, long_documents
 from tokmill.bill.measuring.machine import this_machine
 from tokmill.bill.models.load import load_model
 from tokmill.bill.models.model import Model

@@ -13,7 +13,7 @@ from typing import Any
 from tokmill.bill.activations.layers import layer_parts
 from tokmill.bill.activations.megatron import megatron_parts
 from tokmill.bill.activations.part import Part
-from tokmill.bill.activations.situation import FP32_BYTES, Situation, activation_symbols, situation
+from tokmill.bill.activations.situation import Situation, activation_symbols, situation
 from tokmill.bill.formula import Bill, Line
 from tokmill.bill.models.model import Model
 from tokmill.bill.moments import Stage, moments_of, moments_of_states, offloaded_activations
@@ -27,6 +27,7 @@ from tokmill.bill.overhead import (
 from tokmill.bill.settled import settled
 from tokmill.bill.states.buffers import STREAMS_FSDP, streams_line
 from tokmill.bill.states.contradictions import check_parallelism
+from tokmill.bill.states.optimizers import FP32_BYTES
 from tokmill.bill.states.parallel import fullest_stage, stage_layers
 from tokmill.bill.states.states import States, rank_states
 from tokmill.bill.states.weights import GRADIENTS

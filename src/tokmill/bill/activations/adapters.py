@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from tokmill.bill.activations.part import EXACT, INPUT, Rows, kept
-from tokmill.bill.activations.situation import FP32_BYTES, Situation
+from tokmill.bill.activations.situation import Situation
 from tokmill.bill.formula import Formula
+from tokmill.bill.states.optimizers import FP32_BYTES
 
 SEEN = "fake tensors, peft 0.21"
 CLOSE = "within 3 % of a layer"

@@ -15,8 +15,9 @@ from tokmill.bill.activations.part import (
     inputs,
     kept,
 )
-from tokmill.bill.activations.situation import FP32_BYTES, Situation
+from tokmill.bill.activations.situation import Situation
 from tokmill.bill.formula import Formula
+from tokmill.bill.states.optimizers import FP32_BYTES
 
 QUERY = kept("attention: queries", "q * a * h")
 KEY = kept("attention: keys", "q * k * h")

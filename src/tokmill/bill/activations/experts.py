@@ -14,9 +14,10 @@ from tokmill.bill.activations.part import (
     inputs,
     kept,
 )
-from tokmill.bill.activations.situation import FP32_BYTES, Situation
+from tokmill.bill.activations.situation import Situation
 from tokmill.bill.formula import Formula
 from tokmill.bill.models.model import Experts
+from tokmill.bill.states.optimizers import FP32_BYTES
 
 ROUTER = Formula(
     "router: probabilities in fp32; indices, weights and positions of the chosen experts",

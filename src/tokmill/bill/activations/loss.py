@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from tokmill.bill.formula import Formula, Line
+from tokmill.bill.states.optimizers import FP32_BYTES
 from tokmill.settings.training import TrainingSettings
 
-FP32_BYTES = 4
 SEEN = "torch's MemTracker on fake tensors, transformers 5.23"
 
 PROBABILITIES = Formula("loss: log-probabilities of all tokens in fp32", "4 * n * V", SEEN, "exact")

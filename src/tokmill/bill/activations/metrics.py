@@ -11,8 +11,9 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from tokmill.bill.activations.loss import forward_line, loss_lines
-from tokmill.bill.activations.situation import FP32_BYTES, Situation
+from tokmill.bill.activations.situation import Situation
 from tokmill.bill.formula import Formula, Line
+from tokmill.bill.states.optimizers import FP32_BYTES
 from tokmill.bill.states.parallel import data_parallel
 from tokmill.bill.states.precision import precision_of, scheme_of
 from tokmill.settings.training import TrainingSettings

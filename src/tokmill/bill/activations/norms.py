@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from tokmill.bill.activations.part import EXACT, HOOKS, IDS, STEPS, Rows, kept
-from tokmill.bill.activations.situation import FP32_BYTES, Situation
+from tokmill.bill.activations.situation import Situation
 from tokmill.bill.formula import Formula
+from tokmill.bill.states.optimizers import FP32_BYTES
 
 RMS_INPUT = kept("RMSNorm: input in fp32", "4 * d")
 RMS_INVERSE = kept("RMSNorm: 1/rms in fp32", "4")

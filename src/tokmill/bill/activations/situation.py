@@ -6,12 +6,12 @@ from dataclasses import dataclass
 
 from tokmill.bill.models.adapters import adapted
 from tokmill.bill.models.model import Model, Style, Tensor
+from tokmill.bill.states.optimizers import FP32_BYTES
 from tokmill.bill.states.parallel import expert_tensor_parallel
 from tokmill.bill.states.precision import SCHEMES, frozen_type, precision_of, scheme_of
 from tokmill.bill.states.sharding import sharding_of
 from tokmill.settings.training import TrainingSettings
 
-FP32_BYTES = 4
 PEFT_LEAVES_CASTS = ("int8", "int4", "nf4", "nf4-double")
 """Types whose layers in peft 0.21 (bnb, gptq, awq) do not cast inputs if autocast is on."""
 HALF_BYTES = 2

@@ -7,8 +7,7 @@ from typing import Any
 
 import pytest
 
-from tokmill.bill.dataset_size import DatasetSize
-from tokmill.bill.long_documents import long_documents
+from tokmill.bill.dataset_size import DatasetSize, long_documents
 
 
 def a_dataset(tokens: int = 1000, documents: int = 10, **more: Any) -> DatasetSize:
