@@ -27,36 +27,25 @@ from tokmill.words.units import memory
 MORE = f"--only {'|'.join(PARTS)}, --all, or --explain (formulas)"
 
 
-@dataclass(frozen=True, slots=True)
-class Shown:
-    """The options `--only`, `--all` and `--explain`, which choose the output of a bill."""
-
-    only: tuple[str, ...] = ()
-    everything: bool = False
-    explain: bool = False
-
-    @property
-    def has_tables(self) -> bool:
-        """Return whether tables follow the summary."""
-        return bool(self.only) or self.everything or self.explain
-
-    def parts(self, settings: BillSettings) -> tuple[str, ...]:
-        """Return the parts of the bill that are shown."""
-        return self.only or (PARTS if self.everything else asked_parts(settings))
-
-
-def show_bill(found: FullBill, shown: Shown, more: str = MORE) -> None:
-    """Print the summary of a bill, and the tables that options ask for.
+def show_bill(
+    found: FullBill,
+    *,
+    only: tuple[str, ...] = (),
+    everything: bool = False,
+    explain: bool = False,
+    more: str = MORE,
+) -> None:
+    """Print the summary of a bill, and the tables of the options --only, --all and --explain.
 
     `more`: text of the last row if there are no tables; it names the options that show them.
     """
-    parts = shown.parts(found.settings)
+    parts = only or (PARTS if everything else asked_parts(found.settings))
     rows = list(summary_rows(found, parts))
-    if not shown.has_tables:
-        rows.append(SummaryRow("more", more))
-    print_tables([labelled(rows)])
-    if shown.has_tables:
-        print_tables(bill_tables(found, parts, explain=shown.explain))
+    if only or everything or explain:
+        print_tables([labelled(rows)])
+        print_tables(bill_tables(found, parts, explain=explain))
+    else:
+        print_tables([labelled([*rows, SummaryRow("more", more)])])
 
 
 def show_at_end(config: Config, directory: Path, manifest: dict[str, Any]) -> None:
@@ -73,7 +62,7 @@ def show_at_end(config: Config, directory: Path, manifest: dict[str, Any]) -> No
         warn(f"no bill: {error}")
         return
     show()
-    show_bill(found, Shown(), f"tokmill report {directory} --all, or --explain (formulas)")
+    show_bill(found, more=f"tokmill report {directory} --all, or --explain (formulas)")
 
 
 NOT_EXACT = "not known: all resident pages were measured, shared pages once per process"

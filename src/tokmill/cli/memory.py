@@ -65,7 +65,7 @@ def command(
         return
     from tokmill.bill.full_bill import full_bill
     from tokmill.bill.models.load import load_model
-    from tokmill.cli.bill import Shown, show_bill
+    from tokmill.cli.bill import show_bill
 
     settings = settled(config_file, options)
     if not (settings.names_a_model or settings.training.dataset_bytes):
@@ -77,7 +77,7 @@ def command(
     if as_json:
         show_json(found.as_json())
     else:
-        show_bill(found, Shown(only, everything, explain))
+        show_bill(found, only=only, everything=everything, explain=explain)
 
 
 def _compare(settings: BillSettings, axes: tuple[str, ...], *, as_json: bool) -> None:

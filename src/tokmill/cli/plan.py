@@ -48,7 +48,7 @@ def show_plan(config: Config, *, as_json: bool) -> None:
         RecordError: a run with these settings would stop; the forecast is printed before.
     """
     from tokmill.api.forecast import plan_run
-    from tokmill.cli.bill import Shown, show_bill
+    from tokmill.cli.bill import show_bill
     from tokmill.page.forecast import forecast_rows
 
     note = (lambda text: None) if as_json else partial(show, err=True)
@@ -60,6 +60,6 @@ def show_plan(config: Config, *, as_json: bool) -> None:
         show_rows(forecast_rows(values, planned.forecast.free_bytes))
         if planned.bill.of_model is not None:
             show()
-            show_bill(planned.bill, Shown(), _MORE)
+            show_bill(planned.bill, more=_MORE)
     if planned.problem is not None:
         raise planned.problem

@@ -43,7 +43,7 @@ def command(
     """
     from tokmill.bill.full_bill import full_bill
     from tokmill.bill.on_disk import on_disk
-    from tokmill.cli.bill import Shown, measured_rows, measured_table, show_bill
+    from tokmill.cli.bill import measured_rows, measured_table, show_bill
     from tokmill.cli.screen import print_tables, show, show_json, show_rows
     from tokmill.dataset.reader import read_intact_manifest
     from tokmill.page.summary import detail_rows
@@ -58,7 +58,7 @@ def command(
         measured = {} if rows is None else {"measured": [asdict(row) for row in rows]}
         show_json({**found.as_json(), **measured})
         return
-    show_bill(found, Shown(only, everything, explain))
+    show_bill(found, only=only, everything=everything, explain=explain)
     if rows is not None:
         show()
         print_tables([measured_table(rows, training)])
