@@ -1,4 +1,4 @@
-"""peft's own counts are held against ours in tests/oracles/test_adapters.py."""
+"""Matrices that adapters adapt. tests/oracles/test_adapters.py compares counts with peft."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def test_a_matrix_of_conv1d_is_adapted_by_what_goes_in_and_out() -> None:
     assert trained(named("gpt2"), 4, "c_attn") == 12 * 4 * (768 + 3 * 768)
 
 
-def test_an_embedding_is_adapted_where_it_is_named() -> None:
+def test_an_embedding_is_adapted_if_it_is_named() -> None:
     assert trained(named("llama-2-7b"), 2, "embed_tokens") == 2 * (32_000 + 4096)
 
 
@@ -84,7 +84,7 @@ def test_a_target_that_names_no_matrix_is_refused(name: str, targets: str, why: 
 @pytest.mark.parametrize(
     ("name", "of_a", "of_b"), [("q_proj", "none", "columns"), ("o_proj", "rows", "none")]
 )
-def test_the_factor_at_the_split_side_is_split(name: str, of_a: Any, of_b: Any) -> None:
+def test_the_factor_on_the_split_side_is_split(name: str, of_a: Any, of_b: Any) -> None:
     training = TrainingSettings(adapter="lora", adapter_targets=name)
     down, up = adapter_tensors(named("llama-2-7b"), training)
     assert (down.shape[0], up.shape[1]) == (16, 16)

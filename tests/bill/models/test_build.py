@@ -41,7 +41,7 @@ def with_head(architecture: str, **config: Any) -> Model:
         ("LlamaOfSomeone", {}, V * D),
     ],
 )
-def test_a_head_is_that_of_the_architecture(
+def test_the_architecture_decides_the_head(
     architecture: str, config: dict[str, Any], head: int
 ) -> None:
     assert with_head(architecture, **config).parameters == BODY + head

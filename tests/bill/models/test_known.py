@@ -242,7 +242,7 @@ def test_near_names_are_offered() -> None:
     assert len(near_models("?")) == 3
 
 
-def test_no_two_built_in_names_are_one_without_their_separators() -> None:
+def test_built_in_names_differ_without_separators_too() -> None:
     plain = {name.replace("-", "") for name in known_models()}
     assert len(plain) == len(known_models())
 

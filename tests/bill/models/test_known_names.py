@@ -1,4 +1,4 @@
-"""What a name stands for: a file, a directory, a built-in model, or one on the Hub."""
+"""The configuration of a model by its name: a file, a directory, built in, or on the Hub."""
 
 from __future__ import annotations
 

@@ -62,7 +62,7 @@ def test_the_vocabulary_of_a_dataset_does_not_change_a_named_model() -> None:
     assert load_model(ModelSettings(name="gpt2"), vocabulary=1000).vocabulary == 50257
 
 
-def test_another_number_of_layers_goes_by_the_rule_of_the_family(tmp_path: Path) -> None:
+def test_another_number_of_layers_follows_the_rule_of_the_family(tmp_path: Path) -> None:
     config = {
         "model_type": "gemma2", "num_hidden_layers": 2, "hidden_size": 64,
         "layer_types": ["full_attention", "full_attention"],
@@ -91,7 +91,7 @@ def test_a_model_by_numbers_takes_no_size_from_a_model_of_its_family() -> None:
     assert load(family="qwen3", **SMALL).attention.head_dim == 16
 
 
-def test_a_model_by_numbers_takes_the_vocabulary_of_the_dataset_unless_it_says_one() -> None:
+def test_a_model_by_numbers_takes_the_vocabulary_of_the_dataset_by_default() -> None:
     silent = ModelSettings(family="plain", layers=1, hidden=8, heads=2)
 
     assert load_model(silent, vocabulary=77).vocabulary == 77
@@ -108,7 +108,7 @@ def test_missing_numbers_are_named_as_options() -> None:
         load(family="mixtral", **(SMALL | {"ffn": 0}))
 
 
-def test_nothing_that_says_which_model_is_an_error_that_says_what_to_give() -> None:
+def test_without_a_model_the_error_names_the_options() -> None:
     with pytest.raises(
         UsageError, match=r"no model: give --model .* --family with --layers, .*, or --parameters"
     ):
@@ -148,7 +148,7 @@ def test_numbers_that_contradict_are_refused(settings: dict[str, Any], message: 
         load(**settings)
 
 
-def test_a_configuration_around_a_text_model_gives_the_text_model_and_says_what_is_left() -> None:
+def test_a_nested_text_model_is_counted_and_the_other_parts_are_named() -> None:
     text = {"model_type": "gemma3_text", "hidden_size": 64, "num_hidden_layers": 2}
     inner = model_from_config(text)
     outer = model_from_config({"model_type": "gemma3", "text_config": text})
@@ -157,7 +157,7 @@ def test_a_configuration_around_a_text_model_gives_the_text_model_and_says_what_
     assert outer.leaves_out == ("parts besides the text model (vision, audio)",)
 
 
-def test_a_head_is_tied_where_the_outer_configuration_says_so() -> None:
+def test_the_outer_configuration_can_tie_the_head() -> None:
     text = {"model_type": "llama", "hidden_size": 64, "num_hidden_layers": 2, "vocab_size": 9}
     outer = {"model_type": "some-vision-model", "text_config": text, "tie_word_embeddings": True}
 

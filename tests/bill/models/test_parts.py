@@ -19,7 +19,7 @@ def test_a_matrix_knows_its_sides_whichever_way_it_is_stored() -> None:
     assert (conv.shape, conv.n_in, conv.n_out) == ((8, 20), 8, 20)
 
 
-def test_a_bias_is_split_with_columns_and_stays_whole_with_rows() -> None:
+def test_a_bias_is_split_with_columns_but_not_with_rows() -> None:
     splits = {
         split: parts.linear("x", 8, 20, "mlp", split, bias=True)[1].split
         for split in ("columns", "rows", "none", "vocabulary")
@@ -46,7 +46,7 @@ def test_attention_has_the_widths_of_its_heads() -> None:
     }
 
 
-def test_experts_stand_on_the_first_axis_and_a_gate_doubles_the_width() -> None:
+def test_experts_are_the_first_axis_and_a_gate_doubles_the_width() -> None:
     up, down = parts.experts(8, 5, 3)
 
     assert (up.shape, up.n_in, up.n_out, up.split) == ((3, 10, 8), 8, 10, "columns")
@@ -54,13 +54,13 @@ def test_experts_stand_on_the_first_axis_and_a_gate_doubles_the_width() -> None:
     assert {up.kind, down.kind} == {"experts"}
 
 
-def test_a_tied_head_leaves_only_its_bias() -> None:
+def test_a_tied_head_has_only_a_bias() -> None:
     assert parts.head(replace(SHAPE, tied=True)) == ()
     assert [t.name for t in parts.head(replace(SHAPE, tied=True), bias=True)] == ["lm_head.bias"]
     assert [t.shape for t in parts.head(SHAPE, bias=True)] == [(50, 8), (50,)]
 
 
-def test_layers_that_hold_a_part_count_it_as_often() -> None:
+def test_each_layer_with_a_part_counts_it_once() -> None:
     tensors = parts.in_layers("model.layers", [1, 3], parts.norm("n", 8), parts.norm("m", 2))
 
     assert [t.name for t in tensors] == ["model.layers.{}.n.weight", "model.layers.{}.m.weight"]

@@ -69,7 +69,7 @@ def test_gpt_oss_has_the_bytes_of_its_files_exactly() -> None:
 
 
 def test_deepseek_v3_has_the_bytes_of_its_files_without_the_layer_of_next_tokens() -> None:
-    """688,586,727,753 B on the Hub: its layer 61 stands beside embedding and head once more."""
+    """688,586,727,753 B on the Hub: layer 61 has embedding and head a second time."""
     model = load_model(ModelSettings(name="deepseek-v3"))
     last = sum(t.size * (t.stored_bytes or 2) for t in model.tensors if t.layers and 60 in t.layers)
     beside = 2 * 2 * 129280 * 7168 + 2 * 2 * 7168 * 7168
@@ -112,7 +112,7 @@ def test_a_module_of_one_layer_stays_in_16_bit_there() -> None:
     assert found["model.layers.{}.mlp.up_proj.weight"] == (31 * element + 2) / 32
 
 
-def test_a_head_that_no_list_names_is_quantized_with_the_other_matrices() -> None:
+def test_a_head_outside_the_list_is_quantized_too() -> None:
     assert by_name(quantized("llama-3-8b", {**NF4, "llm_int8_skip_modules": ["vision"]}))[
         "lm_head.weight"
     ] == pytest.approx(0.51587, abs=1e-5)
@@ -145,7 +145,7 @@ def test_an_element_has_the_bytes_of_its_method_with_scales(
     assert model.stored.note.endswith("(quantization_config)")
 
 
-def test_partial_blocks_of_fp8_have_a_scale_of_their_own() -> None:
+def test_partial_blocks_of_fp8_have_a_scale_too() -> None:
     small = {"num_hidden_layers": 1, "hidden_size": 130, "num_attention_heads": 1, "head_dim": 130}
     found = by_name(quantized("llama-3-8b", FP8, **small, num_key_value_heads=1))
     assert found["model.layers.{}.self_attn.q_proj.weight"] == 1 + 4 * 4 / 130**2

@@ -19,12 +19,12 @@ def test_every_choice_of_the_settings_is_a_file_that_declares_the_family_of_its_
     assert [family(name).name for name in FAMILIES] == list(FAMILIES)
 
 
-def test_no_two_families_have_an_architecture_of_one_name() -> None:
+def test_every_architecture_belongs_to_one_family() -> None:
     named = [name for each in FAMILIES for name in family(each).heads]
     assert len(named) == len(set(named))
 
 
-def test_what_a_family_needs_by_numbers_is_an_option() -> None:
+def test_every_number_that_a_family_needs_is_an_option() -> None:
     needed = {key for name in FAMILIES for key in family(name).needed}
     assert needed <= set(OPTIONS.values())
 

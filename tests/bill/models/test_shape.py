@@ -64,7 +64,7 @@ def test_rotary_buffers_hold_a_value_per_pair_twice(config: dict[str, Any], expe
 
 
 @pytest.mark.parametrize("share", [float("nan"), 1e308, -0.5, "half", True])
-def test_a_rotated_share_that_is_none_is_refused_wherever_it_stands(share: object) -> None:
+def test_a_wrong_rotated_share_is_refused_in_every_place(share: object) -> None:
     for config in ({"rope_scaling": {"partial_rotary_factor": share}},
                    {"partial_rotary_factor": share}):  # fmt: skip
         with pytest.raises(UsageError, match="partial_rotary_factor: expected a number from 0 to"):
@@ -77,14 +77,14 @@ def test_one_window_holds_for_all_layers_or_none() -> None:
 
 
 def test_layer_types_win_over_the_rule_of_the_family() -> None:
-    said = ["full_attention", "sliding_attention"]
+    types = ["full_attention", "sliding_attention"]
 
     assert typed_windows(fields(sliding_window=7), 2, lambda i: i == 0) == (7, 0)
-    assert typed_windows(fields(sliding_window=7, layer_types=said), 2, lambda i: i == 0) == (0, 7)
-    assert typed_windows(fields(layer_types=said), 2, lambda i: i == 0) == ()
+    assert typed_windows(fields(sliding_window=7, layer_types=types), 2, lambda i: i == 0) == (0, 7)
+    assert typed_windows(fields(layer_types=types), 2, lambda i: i == 0) == ()
 
 
 @pytest.mark.parametrize("wrong", [["full_attention"], ["full_attention", "linear_attention"]])
-def test_layer_types_that_are_not_known_or_not_as_many_are_refused(wrong: list[str]) -> None:
+def test_layer_types_that_are_unknown_or_of_another_number_are_refused(wrong: list[str]) -> None:
     with pytest.raises(UsageError, match="layer_types: expected 2 of full_attention or sliding"):
         typed_windows(fields(layer_types=wrong), 2, bool)

@@ -128,7 +128,7 @@ def test_tensor_parallel_gpus_share_a_count() -> None:
     assert line.n_bytes == 4 * BILLION
 
 
-def test_what_is_not_known_is_named_and_not_in_the_total() -> None:
+def test_unknown_parts_are_named_and_not_in_the_total() -> None:
     peak = training_bill(counted(1e9), TrainingSettings()).peak
     assert peak.missing == "activations and logits"
     assert any("layers and widths are not known" in each for each in peak.leaves_out)
@@ -139,7 +139,7 @@ def test_what_is_not_known_is_named_and_not_in_the_total() -> None:
 
 
 @pytest.mark.parametrize(
-    ("settings", "said"),
+    ("settings", "expected"),
     [
         ({"adapter": "lora"}, "adapter: lora needs the shapes of matrices"),
         ({"pipeline_parallel": 2, "gpus": 2}, "pipeline_parallel: stages need the model's layers"),
@@ -148,8 +148,8 @@ def test_what_is_not_known_is_named_and_not_in_the_total() -> None:
         ({"optimizer_step": "for-loop"}, "optimizer_step: for-loop needs the size of the largest"),
     ],
 )
-def test_settings_that_need_a_shape_are_refused(settings: dict[str, Any], said: str) -> None:
-    with pytest.raises(UsageError, match=said):
+def test_settings_that_need_a_shape_are_refused(settings: dict[str, Any], expected: str) -> None:
+    with pytest.raises(UsageError, match=expected):
         training_bill(counted(1e9), TrainingSettings(**settings))
 
 
@@ -278,7 +278,9 @@ def test_an_unknown_architecture_on_the_hub_is_counted_by_headers(
 
 
 def test_an_unknown_architecture_without_the_hub_is_one_line(hub: Any) -> None:
-    said = r"^model org/new: its architecture is unknown and its files cannot be read; the Hub: "
-    with pytest.raises(UsageError, match=said) as error:
+    expected = (
+        r"^model org/new: its architecture is unknown and its files cannot be read; the Hub: "
+    )
+    with pytest.raises(UsageError, match=expected) as error:
         load_model(ModelSettings(name="org/new"))
     assert "\n" not in str(error.value)

@@ -58,7 +58,7 @@ def test_a_quantized_type_holds_for_matrices_in_layers_and_brings_scales(weight_
 
 
 @pytest.mark.parametrize(("weight_type", "gigabytes"), [("nf4", 4.168), ("nf4-double", 3.866)])
-def test_llama_2_in_four_bits_is_what_is_published(weight_type, gigabytes):
+def test_llama_2_in_four_bits_has_the_published_size(weight_type, gigabytes):
     model = load_model(ModelSettings(name="llama-2-7b"))
     found = weight_line(model, InferenceSettings(weight_type=weight_type))
     assert found.n_bytes == pytest.approx(gigabytes * 1e9, abs=0.001e9)
@@ -102,7 +102,7 @@ def test_a_key_head_is_not_split_over_more_gpus_than_there_are():
     assert two == four == 2 * MATRICES // 11 // 2
 
 
-def test_the_prompt_passes_a_layer_whole_or_in_chunks():
+def test_a_prompt_is_processed_at_once_or_in_chunks():
     found = line("activations", bill(context=10_000))
     assert found.n_bytes == 10_000 * 2 * (4 * 8 + 3 * 16)
     assert found.low_bytes == 2048 * 2 * (4 * 8 + 3 * 16)
@@ -138,13 +138,13 @@ def test_a_feed_forward_holds_as_many_widths_as_its_kernels_need(name, activatio
     assert found.symbols["g"] == widths
 
 
-def test_a_token_is_at_as_many_experts_as_it_chooses():
+def test_a_token_uses_its_active_experts():
     found = bill(a_model(experts=Experts(6, 2, 32, 0, LAYERS)), context=10)
     assert line("activations", found).n_bytes == 10 * 2 * (4 * 8 + 2 * (8 + 4 * 32))
     assert any("uneven routing" in each for each in found.leaves_out)
 
 
-def test_an_expert_of_gpt_oss_spells_its_gate_out():
+def test_a_gate_of_gpt_oss_is_several_operations():
     mixture = {"experts": Experts(6, 2, 32, 0, LAYERS), "family": "gpt_oss"}
     found = bill(a_model(**mixture, style=family("gpt_oss").style), context=10)
     assert line("activations", found).n_bytes == 10 * 2 * (4 * 8 + 2 * (8 + 9 * 32))
@@ -186,7 +186,7 @@ def test_the_settings_context_wins_over_the_training_sequence():
     assert line("KV", found).symbols["tokens"] == 20
 
 
-def test_what_the_model_leaves_out_is_said():
+def test_parts_that_are_not_counted_are_named():
     found = bill(a_model(leaves_out=("the vision tower",)), serving_gpus=2)
     assert "the vision tower" in found.leaves_out
     assert any("communication" in each for each in found.leaves_out)
@@ -218,7 +218,7 @@ T5 = {
 }  # fmt: skip
 
 
-def test_a_decoder_behind_an_encoder_keeps_the_keys_of_both():
+def test_a_decoder_with_an_encoder_caches_keys_of_both():
     found = bill(model_from_config(T5), context=10)
     own, cross = (each for each in found.lines if each.name.startswith("KV cache"))
 

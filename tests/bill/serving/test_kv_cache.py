@@ -62,7 +62,7 @@ def test_a_sliding_layer_keeps_its_window_and_no_more():
     assert cache(model, 3) == 2 * 2 * 8 * 2 * 3 * 3
 
 
-def test_a_paged_cache_holds_whole_blocks():
+def test_a_paged_cache_holds_full_blocks():
     assert cache(a_model(), 17, kv_block=16) == cache(a_model(), 32)
     assert cache(a_model(), 32, kv_block=16) == cache(a_model(), 32)
 
@@ -90,20 +90,20 @@ def test_gpus_share_heads_and_replicate_them_when_there_are_too_few():
     assert "replicated" in line.note
 
 
-def test_a_compressed_vector_is_whole_on_every_gpu():
+def test_every_gpu_caches_the_full_compressed_vector():
     model = a_model(Attention(8, 8, 8, kv_rank=16, rope_dim=4, nope_dim=8, value_dim=8), layers=1)
 
     assert cache(model, 10, serving_gpus=4) == (16 + 4) * 10 * 2
     assert cache(model, 10, serving_gpus=4, mla_cache="expanded") == 2 * (8 + 4 + 8) * 10 * 2
 
 
-def test_a_context_beyond_the_positions_is_said():
+def test_a_context_beyond_the_positions_has_a_note():
     (line,) = kv_cache_lines(a_model(positions=8), InferenceSettings(), 10)
 
     assert line.note == "10 tokens are more than the model's 8 positions"
 
 
-def test_the_last_position_is_still_the_models():
+def test_the_last_position_has_no_note():
     (line,) = kv_cache_lines(a_model(positions=8), InferenceSettings(), 8)
 
     assert line.note == ""

@@ -116,7 +116,7 @@ class Fields:
 
 @dataclass(frozen=True, slots=True)
 class Head:
-    """The head of an architecture, behind its last layer.
+    """The head of an architecture, after its last layer.
 
     `matrix` is the name of its matrix, '' for none. It has `features` outputs: one per id of the
     vocabulary, one per label, or a fixed number. `dense` is a d x d matrix before it. `renamed`:

@@ -38,7 +38,9 @@ class Tensor:
     n_out: int = 0
     layers: tuple[int, ...] | None = None  # the layers that have a copy
     stored_bytes: float = 0.0  # per element in the model's files, with scales; 0: not known
-    first: int = 0  # the layer that is number 0 in names: not 0 in a decoder behind an encoder
+    first: int = (
+        0  # the layer that is number 0 in names: not 0 in a decoder that follows an encoder
+    )
 
     @property
     def names(self) -> tuple[str, ...]:

@@ -47,7 +47,7 @@ KV_CACHE_CROSS = Formula(
 KV_CACHE_MLA = Formula(
     "KV cache, compressed",
     "L_kv * (r_kv + r_rope) * tokens * b * q_kv",
-    "DeepSeek-V2, section 2.1: one vector for all heads, whole on every GPU; so do transformers 5 "
+    "DeepSeek-V2, section 2.1: one vector for all heads, not split over GPUs; as in transformers 5 "
     "and vLLM",
     "exact against transformers' cache",
 )

@@ -1,4 +1,4 @@
-"""Baichuan: the formula of its own code."""
+"""Baichuan: parameter counts of the code of its authors."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""ChatGLM: formulas of its own code."""
+"""ChatGLM: parameter counts of the code of its authors."""
 
 from __future__ import annotations
 

@@ -44,7 +44,7 @@ def test_queries_that_are_not_compressed_are_one_matrix() -> None:
     )
 
 
-def test_the_way_down_is_on_every_gpu_and_the_way_up_is_split_by_heads() -> None:
+def test_mla_does_not_split_the_matrices_to_the_ranks() -> None:
     splits = {
         t.name.removeprefix("model.layers.{}.self_attn."): t.split
         for t in model("deepseek_v2").tensors

@@ -40,7 +40,7 @@ def test_parameters_are_those_of_the_formula(kind: str, expected: int) -> None:
     assert model(kind).parameters == expected
 
 
-def test_biases_of_llama_stand_where_the_configuration_says() -> None:
+def test_biases_of_llama_follow_the_configuration() -> None:
     biased = model("llama", attention_bias=True, mlp_bias=True)
 
     assert biased.parameters == LLAMA + L * (A * H + 2 * K * H + D + 2 * F + D)

@@ -1,4 +1,4 @@
-"""MiniMind: formulas of its own code, of its versions, and its mixture."""
+"""MiniMind: parameter counts of its versions and its mixture of experts."""
 
 from __future__ import annotations
 

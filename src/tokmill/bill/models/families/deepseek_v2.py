@@ -57,7 +57,7 @@ def _read_mla(f: Fields) -> Attention:
 
 
 def _mla(f: Fields, s: Shape, mla: Attention) -> Part:
-    """Return multi-head latent attention; only the matrices from the ranks to heads are split."""
+    """Return multi-head latent attention; the matrices to the ranks are on every GPU."""
     bias, query = f.flag("attention_bias"), s.heads * mla.head_dim
     low, up = mla.kv_rank + mla.rope_dim, s.heads * (mla.nope_dim + mla.value_dim)
     value, at = s.heads * mla.value_dim, "self_attn"

@@ -55,7 +55,7 @@ def _activation(f: Fields) -> tuple[bool, str]:
 
 
 def _stack(f: Fields, s: Shape, name: str, layers: range, *, gated: bool) -> Part:
-    """Return the tensors of the encoder or the decoder, with the norm behind its layers."""
+    """Return the tensors of the encoder or the decoder, with the norm after its layers."""
     kinds = ("SelfAttention", *(("EncDecAttention",) if name == "decoder" else ()))
     parts = [attention(s, [f"{kind}.{one}" for one in "qkvo"]) for kind in kinds]
     block = tuple(
