@@ -260,6 +260,13 @@ def test_notes_and_unread_keys_of_settings_files_stand_last():
     ]  # fmt: skip
 
 
+def test_of_many_keys_that_are_not_read_the_first_are_shown():
+    keys = tuple("abcdefghij")
+    assert rows(asked={"not_read": keys})["not read"] == (
+        "keys of settings files: a, b, c, d, e, f and 4 more (--json lists all)"
+    )
+
+
 @pytest.mark.parametrize("width", [80, 120])
 def test_rows_wrap_inside_their_column_and_nothing_is_cut(width: int):
     model = ModelSettings(name="mixtral-8x7b")

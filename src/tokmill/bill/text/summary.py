@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
 from typing import NamedTuple
 
 from tokmill.bill.bill_settings import BillSettings
@@ -26,6 +26,9 @@ from tokmill.words.units import count, memory, scale, seconds, size
 NO_GPU = "unknown: add --gpu, such as --gpu 4090 or --gpu 24GiB"
 NO_MODEL = "unknown: add --model (names: tokmill memory --models) and --gpu"
 NO_TOKENS = "unknown: add --tokens, such as 1B (for the cost: --price-per-hour)"
+
+MOST_KEYS = 6
+"""Of the keys that settings files have and the bill does not use, so many are shown."""
 
 _STYLES = {FITS: "green", DOES_NOT_FIT: "red", "unknown": ""}
 """Colours of verdicts; all others are yellow."""
@@ -75,7 +78,14 @@ def summary_rows(found: FullBill, parts: Collection[str]) -> Iterator[Row]:
     for note in settings.notes:
         yield Row("note", note, "yellow")
     if settings.not_read:
-        yield Row("not read", f"keys of settings files: {', '.join(settings.not_read)}", "yellow")
+        yield Row("not read", _not_read(settings.not_read), "yellow")
+
+
+def _not_read(keys: Sequence[str]) -> str:
+    """Return the first keys of settings files that the bill does not use."""
+    shown = ", ".join(keys[:MOST_KEYS])
+    more = f" and {len(keys) - MOST_KEYS} more (--json lists all)" if len(keys) > MOST_KEYS else ""
+    return f"keys of settings files: {shown}{more}"
 
 
 def _training_rows(found: FullBill, of_model: ModelBill) -> Iterator[Row]:
