@@ -112,6 +112,9 @@ def test_chats_that_are_not_packed_are_a_sequence_each():
     training = TrainingSettings(micro_batch=10)
     assert compute(a_model(UP), replace(training, sequence=100), chats).steps_per_epoch == 5
     assert compute(a_model(UP), replace(training, sequence=100), packed).steps_per_epoch == 10
+    rows = replace(packed, train_rows=120)  # best fit leaves room at the ends of rows
+    assert compute(a_model(UP), replace(training, sequence=100), rows).steps_per_epoch == 12
+    assert compute(a_model(UP), replace(training, sequence=50), rows).steps_per_epoch == 20
 
 
 def test_a_dataset_smaller_than_a_step_is_said():

@@ -13,6 +13,7 @@ MANIFEST = {
     "dtype": "uint16",
     "totals": {"tokens": 90, "documents": 7},
     "length_histogram": [1, 2, 4],
+    "packs": {"train": {"rows": 3, "capacity": 512}, "val": {"rows": 2, "capacity": 512}},
     "shards": [
         {"split": "train", "tokens": 50, "documents": 4},
         {"split": "val", "tokens": 40, "documents": 3},
@@ -36,6 +37,7 @@ def test_the_size_of_a_dataset_is_read_from_its_manifest():
         packed_rows=True,
         val_tokens=40,
         val_documents=3,
+        train_rows=3,
     )
     assert dataset_size(MANIFEST).train_tokens == 50
 

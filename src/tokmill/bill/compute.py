@@ -174,7 +174,9 @@ def _score_width(attention: Attention) -> float:
 
 
 def _sequences(dataset: DatasetSize, sequence: int) -> int:
-    """Return the samples of an epoch: conversations, or windows of `sequence` tokens."""
+    """Return the samples of an epoch: packed rows, conversations, or windows of tokens."""
+    if dataset.train_rows and sequence == dataset.capacity:
+        return dataset.train_rows
     if dataset.kind == "sft" and not dataset.capacity:
         return dataset.documents - dataset.val_documents
     return dataset.train_tokens // sequence

@@ -35,6 +35,7 @@ class DatasetSize:
         small_ids: share of ids below 257, whose Python integers exist only once; not in a manifest.
         val_tokens: tokens for validation.
         val_documents: documents for validation.
+        train_rows: rows of packing for training; 0: not packed, or not known yet.
     """
 
     kind: str
@@ -52,6 +53,7 @@ class DatasetSize:
     small_ids: float = 0.0
     val_tokens: int = 0
     val_documents: int = 0
+    train_rows: int = 0
 
     @property
     def train_tokens(self) -> int:
@@ -84,6 +86,7 @@ def dataset_size(manifest: Mapping[str, Any]) -> DatasetSize:
         packed_rows=sft.get("packed_rows", False),
         val_tokens=sum(shard["tokens"] for shard in val),
         val_documents=sum(shard["documents"] for shard in val),
+        train_rows=manifest.get("packs", {}).get("train", {}).get("rows", 0),
     )
 
 
