@@ -148,8 +148,10 @@ class TrainingSettings:
         minimum=0, maximum=1 << 30,
     )  # fmt: skip
     initialization: str = runtime_setting(
-        "full", "Processes that create the model in fp32: full: all; rank0: one; meta: none.",
-        choices=("full", "meta", "rank0"),
+        "auto",
+        "Processes that create the model in fp32: full: all; rank0: one; meta: none, as where "
+        "Transformers loads a checkpoint; auto: meta with an adapter, else full.",
+        choices=("auto", "full", "meta", "rank0"),
     )  # fmt: skip
     loading: str = runtime_setting(
         "memmap",

@@ -137,3 +137,14 @@ def test_a_host_bill_is_plain_values():
     found = host_bill(MODEL, TRAINING, SIZE, MACHINE).as_json()
     assert list(found) == ["peak", "moments", "page_cache", "shared", "verdict"]
     assert json.loads(json.dumps(found))["peak"]["bytes"] == found["peak"]["bytes"]
+
+
+def test_a_base_that_is_not_trained_is_loaded_without_a_copy_in_host_ram():
+    trained = host_bill(MODEL, TRAINING, None, MACHINE)
+    adapted = host_bill(MODEL, replace(TRAINING, adapter="qlora"), None, MACHINE)
+    created = "model, created by each process"
+    assert created in [line.name for line in trained.moments[0].lines]
+    assert created not in [line.name for moment in adapted.moments for line in moment.lines]
+    full = replace(TRAINING, adapter="qlora", initialization="full")
+    asked = host_bill(MODEL, full, None, MACHINE)
+    assert created in [line.name for line in asked.moments[0].lines]

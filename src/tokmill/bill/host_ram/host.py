@@ -171,9 +171,12 @@ def _offloaded(
 
 
 def _initial_lines(model: Model, training: TrainingSettings, symbols: Symbols) -> list[Line]:
-    if training.initialization not in CREATED:
+    initialization = training.initialization
+    if initialization == "auto":
+        initialization = "full" if training.adapter == "none" else "meta"
+    if initialization not in CREATED:
         return []
-    formula = CREATED[training.initialization]
+    formula = CREATED[initialization]
     copies = 2 if training.reference_model and training.adapter == "none" else 1
     values = {**symbols, "P": copies * model.parameters}
     return [formula.line(values, high_bytes=2 * formula.evaluate(values))]
