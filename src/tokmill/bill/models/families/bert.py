@@ -83,6 +83,7 @@ FAMILY = Family(
     style=Style(
         measured=True, norm="layer", norms_before=0, norms_after=2, inputs=(3, 1), gated=False,
         softmax_fp32=False, dropouts=2, embedding_norm=True, final_norm=False, transform=True,
+        loss_fp32=False,
     ),
     defaults={
         "vocab_size": 30522, "hidden_size": 768, "num_hidden_layers": 12, "num_attention_heads": 12,
