@@ -29,6 +29,7 @@ UNTIED = {"tie_word_embeddings": False}
 GPT_7B = {
     "model_type": "phi", "num_hidden_layers": 32, "hidden_size": 4096, "num_attention_heads": 32,
     "num_key_value_heads": 8, "intermediate_size": 16384, "attention_dropout": 0.1,
+    "hidden_dropout": 0.1,
 }  # fmt: skip
 MIXTRAL_7B = {
     "model_type": "mixtral", "num_hidden_layers": 32, "hidden_size": 4096,

@@ -21,7 +21,7 @@ GIB = 1 << 30
 
 def named(name: str) -> Model:
     """Give a built-in model without dropout, as the anchors were measured."""
-    return replace(load_model(ModelSettings(name=name)), dropout=0.0)
+    return replace(load_model(ModelSettings(name=name)), dropout=0.0, attention_dropout=0.0)
 
 
 def moment(name: str, model: Model, **settings: Any) -> Bill:

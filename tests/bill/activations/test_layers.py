@@ -27,7 +27,9 @@ from tokmill.settings.training import TrainingSettings
 
 def small(family: str, **numbers: int) -> Model:
     sizes = {"layers": 2, "hidden": 256, "heads": 8, "ffn": 1000, "vocabulary": 512} | numbers
-    return replace(load_model(ModelSettings(family=family, **sizes)), dropout=0.0)
+    return replace(
+        load_model(ModelSettings(family=family, **sizes)), dropout=0.0, attention_dropout=0.0
+    )
 
 
 def per_token(model: Model, training: TrainingSettings) -> float:
@@ -125,6 +127,15 @@ def test_dropout_keeps_a_byte_for_each_element_of_its_mask() -> None:
     training = TrainingSettings(precision="fp32", sequence=64)
     more = per_token(replace(model, dropout=0.1), training) - per_token(model, training)
     assert more == 2 * 256
+
+
+def test_dropout_after_softmax_keeps_its_own_masks() -> None:
+    model = small("gpt2")
+    training = TrainingSettings(precision="fp32", sequence=64, attention="eager")
+    scores = replace(model, attention_dropout=0.1)
+    assert per_token(scores, training) - per_token(model, training) == (1 + 4) * 8 * 64
+    between = replace(model, dropout=0.1)
+    assert per_token(between, training) - per_token(model, training) == 2 * 256
 
 
 def test_bloom_is_eager_whatever_is_asked() -> None:

@@ -173,7 +173,7 @@ def _scores(at: Situation) -> Rows:
     return (
         *((SOFT_CAP,) if at.style.soft_cap else ()),
         *softmax,
-        *(dropped if at.dropout else ()),
+        *(dropped if at.attention_dropout else ()),
     )
 
 

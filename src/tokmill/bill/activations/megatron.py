@@ -118,7 +118,7 @@ def _attention(at: Situation, training: TrainingSettings) -> Part:
     if training.attention != "eager" and not encoder:
         saved = (*saved, LOG_SUM_EXP)
         return Part("attention", "attention", saved, saved, gradients, at.model.layers, NORM)
-    scores = (SCORES, *((SCORES_DROPPED,) if at.dropout else ()))
+    scores = (SCORES, *((SCORES_DROPPED,) if at.attention_dropout else ()))
     kept = saved if training.checkpointing == "selective" else (*saved, *scores)
     gradients = (GRADIENT_RESIDUAL, GRADIENT_SCORES)
     left = (*saved, *scores)

@@ -44,8 +44,13 @@ class Situation:
 
     @property
     def dropout(self) -> bool:
-        """Return whether dropout makes masks."""
+        """Return whether dropout between matrices makes masks."""
         return self.model.dropout > 0
+
+    @property
+    def attention_dropout(self) -> bool:
+        """Return whether dropout after softmax makes masks."""
+        return self.model.attention_dropout > 0
 
 
 def situation(model: Model, training: TrainingSettings) -> Situation:

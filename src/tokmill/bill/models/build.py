@@ -20,8 +20,10 @@ from tokmill.bill.models.shape import Shape, rotary_bytes
 from tokmill.errors import UsageError
 
 DROPOUTS = (
-    "attention_dropout", "attention_probs_dropout_prob", "attn_pdrop", "dropout", "dropout_rate",
-    "embd_pdrop", "hidden_dropout", "hidden_dropout_prob", "resid_pdrop",
+    "dropout", "dropout_rate", "embd_pdrop", "hidden_dropout", "hidden_dropout_prob", "resid_pdrop"
+)  # fmt: skip
+ATTENTION_DROPOUTS = (
+    "attention_dropout", "attention_probs_dropout_prob", "attn_pdrop", "dropout_rate"
 )  # fmt: skip
 PRE_NORMS = ("input_layernorm", "post_attention_layernorm")
 FOUR_NORMS = (*PRE_NORMS, "pre_feedforward_layernorm", "post_feedforward_layernorm")
@@ -64,6 +66,7 @@ def make_model(
         tensors=tensors,
         experts=experts,
         dropout=max(f.share(key) for key in DROPOUTS),
+        attention_dropout=max(f.share(key) for key in ATTENTION_DROPOUTS),
         buffer_bytes=buffer_bytes,
         leaves_out=leaves_out,
         style=style or f.family.style,

@@ -180,7 +180,8 @@ class Model:
     attention: Attention
     tensors: tuple[Tensor, ...]
     experts: Experts | None = None
-    dropout: float = 0.0  # the largest dropout probability
+    dropout: float = 0.0  # the largest probability of dropout between matrices
+    attention_dropout: float = 0.0  # the probability of dropout after softmax
     buffer_bytes: int = 0  # tensors on the GPU that are not parameters
     leaves_out: tuple[str, ...] = ()  # parts of the model that are not counted
     stored: Stored | None = None

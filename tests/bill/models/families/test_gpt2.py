@@ -102,15 +102,19 @@ def test_phi_has_one_norm_a_layer_and_a_bias_of_the_head() -> None:
 
 
 @pytest.mark.parametrize(
-    ("kind", "config", "largest"),
+    ("kind", "config", "between", "after_softmax"),
     [
-        ("gpt2", {"resid_pdrop": 0.0, "embd_pdrop": 0.0, "attn_pdrop": 0.3}, 0.3),
-        ("gpt_neox", {"intermediate_size": F, "hidden_dropout": 0.2}, 0.2),
-        ("opt", {"ffn_dim": F}, 0.1),
-        ("bloom", {"attention_dropout": 0.4}, 0.4),
-        ("falcon", {}, 0.0),
-        ("phi", {"intermediate_size": F, "embd_pdrop": 0.5}, 0.5),
+        ("gpt2", {"resid_pdrop": 0.0, "embd_pdrop": 0.0, "attn_pdrop": 0.3}, 0.0, 0.3),
+        ("gpt2", {"resid_pdrop": 0.2, "embd_pdrop": 0.4, "attn_pdrop": 0.0}, 0.4, 0.0),
+        ("gpt_neox", {"intermediate_size": F, "hidden_dropout": 0.2}, 0.2, 0.0),
+        ("opt", {"ffn_dim": F}, 0.1, 0.0),
+        ("bloom", {"attention_dropout": 0.4}, 0.0, 0.4),
+        ("falcon", {}, 0.0, 0.0),
+        ("phi", {"intermediate_size": F, "embd_pdrop": 0.5}, 0.5, 0.0),
     ],
 )
-def test_dropout_is_the_largest_of_all(kind: str, config: dict[str, Any], largest: float) -> None:
-    assert model(kind, **config).dropout == largest
+def test_dropout_between_matrices_and_after_softmax_are_read_apart(
+    kind: str, config: dict[str, Any], between: float, after_softmax: float
+) -> None:
+    found = model(kind, **config)
+    assert (found.dropout, found.attention_dropout) == (between, after_softmax)
