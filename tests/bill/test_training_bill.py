@@ -346,3 +346,14 @@ def test_gathering_a_frozen_base_does_not_widen_what_lies_between_the_layers() -
         for how in ("zero-2", "zero-3")
     ]
     assert kept[0] == kept[1]
+
+
+@pytest.mark.parametrize(("name", "in_16_bit"), [("bert-base-uncased", True), ("gpt2", False)])
+def test_the_loss_of_bert_has_the_type_of_its_logits(name: str, in_16_bit: bool) -> None:
+    settings = {"sequence": 128, "precision": "pure-16"}
+    start = training_bill(named(name), TrainingSettings(**settings)).moments[1]
+    loss = next(line for line in start.lines if line.name.startswith("loss backward"))
+    assert loss.symbols["q_loss"] == (2 if in_16_bit else 4)
+    amp = training_bill(named(name), TrainingSettings(**settings | {"precision": "amp"})).moments[1]
+    loss = next(line for line in amp.lines if line.name.startswith("loss backward"))
+    assert loss.symbols["q_loss"] == 4

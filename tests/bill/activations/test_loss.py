@@ -7,7 +7,7 @@ import pytest
 from tokmill.bill.activations.loss import backward_line, forward_line, fused_chunk, loss_lines
 from tokmill.settings.training import TrainingSettings
 
-SYMBOLS = {"n": 100.0, "V": 1000.0, "d": 10.0, "q": 2.0, "t": 4.0}
+SYMBOLS = {"n": 100.0, "V": 1000.0, "d": 10.0, "q": 2.0, "q_loss": 4.0, "t": 4.0}
 N_V = 100 * 1000
 
 
@@ -25,6 +25,10 @@ def test_a_full_loss_keeps_4_n_v_and_takes_8_more() -> None:
 
 def test_fp32_logits_are_not_copied() -> None:
     assert amounts({**SYMBOLS, "q": 4.0}) == [4 * N_V, 4 * N_V, 8 * N_V]
+
+
+def test_a_loss_in_16_bit_takes_half() -> None:
+    assert amounts({**SYMBOLS, "q_loss": 2.0}) == [2 * N_V, 2 * N_V, 4 * N_V]
 
 
 def test_capped_logits_keep_their_tanh() -> None:

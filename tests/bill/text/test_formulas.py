@@ -54,8 +54,8 @@ def test_the_page_names_a_source_once_above_neighbours_that_share_it():
         "Source: torch's MemTracker on fake tensors, transformers 5.23. Known error:",
         "exact.",
         "",
-        "- logits in fp32: `4 * n * V`",
-        "- loss backward: two fp32 tensors the size of the logits: `8 * n * V`",
+        "- logits: `q_loss * n * V`",
+        "- loss backward: two tensors the size of the logits: `2 * q_loss * n * V`",
     ])  # fmt: skip
     assert block in page
     assert "- `n`: tokens of a micro batch, b * s (tokens)\n" in page

@@ -5,19 +5,18 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from tokmill.bill.formula import Formula, Line
-from tokmill.bill.states.optimizers import FP32_BYTES
 from tokmill.settings.training import TrainingSettings
 
 SEEN = "torch's MemTracker on fake tensors, transformers 5.23"
 
-PROBABILITIES = Formula("loss: log-probabilities of all tokens in fp32", "4 * n * V", SEEN, "exact")
+PROBABILITIES = Formula("loss: log-probabilities of all tokens", "q_loss * n * V", SEEN, "exact")
 LOGITS_FORWARD = Formula(
-    "logits, and their fp32 copy", "q * n * V + 4 * n * V", SEEN, "exact; the first is the second "
-    "where q is 4",
+    "logits, and their copy in the type of the loss", "q * n * V + q_loss * n * V", SEEN,
+    "exact; they are one tensor where the types are equal",
 )  # fmt: skip
-LOGITS_FP32 = Formula("logits in fp32", "4 * n * V", SEEN, "exact")
+LOGITS_ONCE = Formula("logits", "q_loss * n * V", SEEN, "exact")
 LOSS_GRADIENTS = Formula(
-    "loss backward: two fp32 tensors the size of the logits", "8 * n * V", SEEN, "exact"
+    "loss backward: two tensors the size of the logits", "2 * q_loss * n * V", SEEN, "exact"
 )
 CAPPED_LOGITS = Formula("tanh of the capped logits", "q * n * V", SEEN, "exact")
 FUSED_LOSS = Formula(
@@ -91,7 +90,7 @@ def forward_line(training: TrainingSettings, symbols: Mapping[str, float]) -> Li
         chunk = fused_chunk(symbols["n"], symbols["d"], symbols["V"])
         head = symbols["V"] * symbols["d"] if training.adapter == "none" else 0
         return FUSED_LOSS.line({**symbols, "chunk": chunk, "P_head": head})
-    full = LOGITS_FP32 if symbols["q"] == FP32_BYTES else LOGITS_FORWARD
+    full = LOGITS_ONCE if symbols["q"] == symbols["q_loss"] else LOGITS_FORWARD
     return _FORWARD.get(kind, full).line(symbols)
 
 

@@ -126,6 +126,7 @@ def activation_symbols(model: Model, training: TrainingSettings, at: Situation) 
         "k": max(attention.kv_heads / ranks, 1),
         "n": training.micro_batch * training.sequence / training.context_parallel,
         "q": at.product,
+        "q_loss": FP32_BYTES if at.style.loss_fp32 or at.autocast else at.product,
         "r": training.adapter_rank,
         "s": training.sequence,
         "t": training.tensor_parallel,

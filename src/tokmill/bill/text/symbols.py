@@ -90,6 +90,7 @@ SYMBOLS: dict[str, tuple[str, str]] = {
     "q_kv": ("key or value in the KV cache, with its share of the scales", "B per element"),
     "q_linear": ("matrix inside the layers, with its share of the scales", "B per element"),
     "q_logits": ("logit as metrics receive it", "B per element"),
+    "q_loss": ("element in the type of the loss", "B per element"),
     "q_moment": ("optimizer moment", "B per element"),
     "q_other": ("all other weights, and activations (serving)", "B per element"),
     "q_quantized": ("quantized weight, with its share of the scales", "B per element"),
