@@ -95,7 +95,7 @@ def test_an_input_that_is_not_there_is_a_usage_error(
         (("--val-fraction", "nan"), "(output.val_fraction): expected between 0.0 and 1.0, found"),
         (
             ("--shard-tokens", "-1"),
-            "--shard-tokens (output.shard_tokens): expected at least",
+            "Invalid value for '--shard-tokens': expected a number such as 7.5B or 300M",
         ),
         (("--max-record-bytes", "2GiB"), "--max-record-bytes (input.max_record_bytes): expected"),
         (("--renderer", "template"), "renderer template needs a --template"),

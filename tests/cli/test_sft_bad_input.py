@@ -48,7 +48,10 @@ def good(tmp_path: Path) -> Path:
             ("--packing", str(2**70), "--max-tokens", "9"),
             "--packing (sft.packing): expected at",
         ),
-        (("--packing", "-1"), "--packing (sft.packing): expected at least 0, found -1"),
+        (
+            ("--packing", "-1"),
+            "Invalid value for '--packing': expected a number of tokens such as 4096 or 32k",
+        ),
         (
             ("--packing", "8", "--max-tokens", "9"),
             "--packing (sft.packing): rows of 8 tokens",
