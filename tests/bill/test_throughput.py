@@ -118,6 +118,9 @@ def test_gradients_are_exchanged_once_per_step_and_gathered_weights_twice_per_mi
     fsdp = step(gpus=4, sharding="fsdp", accumulation=5)
     volume = (2 * 5 * 2 + 4) * 124_439_808
     assert fsdp.data_exchange_s == pytest.approx(3 / 4 * volume / (0.75 * 300e9))
+    until_backward = step(gpus=4, sharding="fsdp-grad-op", accumulation=5)
+    volume = (5 * 2 + 4) * 124_439_808
+    assert until_backward.data_exchange_s == pytest.approx(3 / 4 * volume / (0.75 * 300e9))
 
 
 def test_nodes_exchange_over_the_network_cards_of_all_their_gpus():

@@ -14,6 +14,7 @@ from tokmill.bill.gpus import Gpu
 from tokmill.bill.models.model import Model
 from tokmill.bill.states.parallel import ranks_per_node, state_ranks
 from tokmill.bill.states.precision import scheme_of
+from tokmill.bill.states.sharding import sharding_of
 from tokmill.bill.states.states import rank_states
 from tokmill.bill.training_bill import allocated_bytes, training_bill
 from tokmill.settings.training import TrainingSettings
@@ -52,8 +53,9 @@ REDUCE = Formula(
 )
 GATHER = Formula(
     "seconds of a step: exchange of weights and gradients",
-    "(N - 1) / N * (2 * micro_batches * q * P + q_gradient * P_trained) / (0.75 * link)",
-    "ZeRO-3 (section 7.2.2): weights are gathered for forward and backward, gradients scattered",
+    "(N - 1) / N * (gathers * micro_batches * q * P + q_gradient * P_trained) / (0.75 * link)",
+    "ZeRO-3 (section 7.2.2): weights are gathered for forward and backward, gradients scattered; "
+    "FSDP's SHARD_GRAD_OP gathers for forward only",
     ERROR,
 )
 DECODING = Formula(
@@ -177,8 +179,8 @@ def _tensor_exchange(model: Model, training: TrainingSettings, gpu: Gpu) -> floa
 
 def _data_exchange(model: Model, training: TrainingSettings, gpu: Gpu) -> float:
     states = rank_states(model, training)
-    gathers = training.sharding in ("zero-3", "fsdp")
-    return _value(GATHER if gathers else REDUCE, {
+    return _value(GATHER if sharding_of(training).weights else REDUCE, {
+        "gathers": 1 if training.sharding == "fsdp-grad-op" else 2,
         "N": state_ranks(training),
         "micro_batches": training.accumulation,
         "q": scheme_of(training).computed,

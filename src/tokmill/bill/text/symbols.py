@@ -56,6 +56,7 @@ SYMBOLS: dict[str, tuple[str, str]] = {
     "found": ("size of files found on the disk", "B"),
     "g": ("tensors of width f (feed-forward) that are alive at once", ""),
     "gather_bucket": ("elements of the bucket that gathers weights", "elements"),
+    "gathers": ("times that weights are gathered for a micro batch", ""),
     "gpus": ("GPUs", ""),
     "h": ("size of a head", "elements"),
     "h_nope": ("MLA: part of a head without position encoding", "elements"),
