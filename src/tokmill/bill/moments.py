@@ -92,7 +92,7 @@ class Stage:
 def moments_of(stage: Stage) -> Iterator[tuple[str, tuple[Line, ...]]]:
     """Yield the moments of a step that may be its peak, each with its lines."""
     states, training = stage.states, stage.training
-    fsdp = training.sharding.startswith("fsdp")
+    fsdp = sharding_of(training).program == "fsdp"
     buckets = _present(states.buckets)
     standing = (states.weights, states.reference, *states.optimizer, *(() if fsdp else buckets))
     working = (*standing, *_present(states.gathered))

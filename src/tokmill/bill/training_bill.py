@@ -181,13 +181,14 @@ def _stage(model: Model, training: TrainingSettings, number: int) -> Stage:
     at, layers = situation(model, training), stage_layers(model, training, number)
     states = rank_states(model, training, number)
     parts = megatron_parts(at, training) if training.framework == "megatron" else layer_parts(at)
+    symbols = activation_symbols(model, training, at)
     return Stage(
         model=model,
         training=training,
         states=states,
         parts=tuple(_of_layers(model, parts, layers)),
         at=at,
-        symbols=activation_symbols(model, training, at) | _gradient_symbols(states),
+        symbols=symbols | {"q_gradient": states.gradients.symbols["q_gradient"]},
         layers=len(layers),
         held=min(_in_flight(training, number), training.accumulation),
         has_loss=number == training.pipeline_parallel - 1,
@@ -215,10 +216,6 @@ def _of_layers(model: Model, parts: Iterable[Part], layers: Sequence[int]) -> It
         n_layers = counts.get(part.name, round(part.n_layers * len(layers) / model.layers))
         if n_layers:
             yield replace(part, n_layers=n_layers)
-
-
-def _gradient_symbols(states: States) -> dict[str, float]:
-    return {"q_gradient": states.gradients.symbols["q_gradient"]}
 
 
 def left_out(at: Situation, training: TrainingSettings) -> Iterator[str]:

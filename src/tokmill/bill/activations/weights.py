@@ -11,6 +11,7 @@ from tokmill.bill.models.model import Model
 from tokmill.bill.states.buffers import CASTS
 from tokmill.bill.states.optimizers import FP32_BYTES
 from tokmill.bill.states.parallel import RankTensor
+from tokmill.bill.states.sharding import sharding_of
 from tokmill.bill.states.states import States
 from tokmill.bill.states.weights import GRADIENTS
 from tokmill.settings.training import TrainingSettings
@@ -34,8 +35,8 @@ def stay(training: TrainingSettings) -> bool:
     DeepSpeed's ZeRO-3 allocates its shard of them once, before the first step (stage3.py,
     grad_partitions_flat_buffer).
     """
-    lasting = training.framework == "megatron" or training.sharding == "distributed-optimizer"
-    return lasting or training.sharding == "zero-3" or training.accumulation > 1
+    lasting = sharding_of(training).program == "megatron" or training.sharding == "zero-3"
+    return lasting or training.accumulation > 1
 
 
 def gradients_line(states: States, training: TrainingSettings, elements: int) -> Line:
