@@ -33,7 +33,12 @@ from tokmill.settings.sft import SftSettings
 from tokmill.tokenizer.tokenizer import Tokenizer, load_tokenizer
 from tokmill.values import RAW_LIMIT_BYTES, Place, Records
 
-pytest_plugins = ["tests.fixtures.recipes", "tests.fixtures.runs", "tests.fixtures.tokenizers"]
+pytest_plugins = [
+    "tests.fixtures.datasets",
+    "tests.fixtures.recipes",
+    "tests.fixtures.runs",
+    "tests.fixtures.tokenizers",
+]
 
 # No test of a property measures time: a machine may be busy with other tests.
 property_settings.register_profile(

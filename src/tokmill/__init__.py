@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from tokmill.version import __version__
 
 if TYPE_CHECKING:
-    from tokmill import bill
+    from tokmill import bill, loader
     from tokmill.api.dataset import Dataset
     from tokmill.api.forecast import RunForecast
     from tokmill.api.functions import open, plan, pretrain, sft, verify  # noqa: A004  it opens a dataset
@@ -22,9 +22,11 @@ if TYPE_CHECKING:
     from tokmill.api.origin import Origin, ShardInfo
     from tokmill.api.progress import Progress
     from tokmill.errors import TokmillError
+    from tokmill.trainers.export import Export
 
 __all__ = [
     "Dataset",
+    "Export",
     "Origin",
     "Progress",
     "RunForecast",
@@ -33,6 +35,7 @@ __all__ = [
     "Verification",
     "__version__",
     "bill",
+    "loader",
     "open",
     "plan",
     "pretrain",
@@ -43,6 +46,7 @@ __all__ = [
 _MODULES = {
     **dict.fromkeys(("open", "plan", "pretrain", "sft", "verify"), "api.functions"),
     "Dataset": "api.dataset",
+    "Export": "trainers.export",
     "Origin": "api.origin",
     "Progress": "api.progress",
     "RunForecast": "api.forecast",
@@ -56,8 +60,8 @@ def __getattr__(name: str) -> object:
     """Import what is asked for."""
     from importlib import import_module
 
-    if name == "bill":
-        return import_module("tokmill.bill")
+    if name in ("bill", "loader"):
+        return import_module(f"tokmill.{name}")
     if name not in _MODULES:
         raise AttributeError(f"module 'tokmill' has no attribute {name!r}")
     found: object = getattr(import_module(f"tokmill.{_MODULES[name]}"), name)

@@ -1,4 +1,4 @@
-"""The tables of formats, renderers and engines: the name of each, and where its object stands.
+"""The tables of formats, renderers, engines and trainers: each name, and where its object stands.
 
 A row is written as a package writes an entry point, `module:object`. So a new built-in one is one
 file and one row here, and one from another package is one file and one entry point of the table's
@@ -81,5 +81,13 @@ ENGINES = Table(
         "tokenizers": "tokmill.engines.reference:ENGINE",
         **FAST_ENGINES,
         **FALLBACK_ENGINES,
+    },
+)
+
+TRAINERS = Table(
+    "trainer",
+    "tokmill.trainers",
+    {
+        "nanogpt": "tokmill.trainers.nanogpt:TRAINER",
     },
 )

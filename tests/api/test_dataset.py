@@ -15,7 +15,7 @@ import psutil
 import pytest
 
 import tokmill
-from tokmill.api.dataset import MOST_OPEN
+from tokmill.dataset.documents import MOST_OPEN
 from tokmill.dataset.reader import open_shards, read_manifest
 from tokmill.errors import StateError, StorageError, UsageError, VerifyError
 from tokmill.executors.run import run

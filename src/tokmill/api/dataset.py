@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import operator
-import threading
-from collections import OrderedDict
 from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self, SupportsIndex, Unpack
@@ -13,10 +10,11 @@ import numpy as np
 
 from tokmill.api import jobs
 from tokmill.api.origin import Origin, OriginFinder, ShardInfo
+from tokmill.dataset.documents import Documents
 from tokmill.dataset.layout import SPLITS
 from tokmill.dataset.packs import Packs, open_packs
-from tokmill.dataset.reader import Shard, check_complete, open_shard, read_manifest
-from tokmill.errors import StateError, UsageError, VerifyError
+from tokmill.dataset.reader import check_complete, read_manifest
+from tokmill.errors import StateError, UsageError
 from tokmill.lock import is_locked
 from tokmill.settings.keyword_messages import keyword_messages
 from tokmill.words.plural import plural
@@ -28,10 +26,8 @@ if TYPE_CHECKING:
 
     from tokmill.api.jobs import Verification
     from tokmill.bill.full_bill import FullBill
-    from tokmill.settings.arguments import BillArguments
-
-MOST_OPEN = 32
-"""Shards that stay mapped. Each takes two to four descriptors, of which a process has 1,024."""
+    from tokmill.settings.arguments import BillArguments, ExportArguments
+    from tokmill.trainers.export import Export
 
 
 class Dataset:
@@ -55,15 +51,11 @@ class Dataset:
     def __init__(
         self, directory: Path, manifest: Mapping[str, Any], *, split: str, tokenizer: str
     ) -> None:
-        self.directory = directory.absolute()  # shards are mapped later, wherever we are then
+        self.directory = directory.absolute()
         self.manifest: dict[str, Any] = dict(manifest)
         self.kind = str(manifest.get("kind", "pretrain"))
         self._split, self._tokenizer = split, tokenizer
-        self._entries = [one for one in manifest["shards"] if split in ("", one["split"])]
-        counts = [entry["documents"] for entry in self._entries]
-        self._stops = np.cumsum(counts, dtype=np.int64)
-        self._open: OrderedDict[int, Shard] = OrderedDict()
-        self._lock = threading.Lock()
+        self._documents = Documents(directory, manifest, split)
 
     def __repr__(self) -> str:
         split = f", split={self._split!r}" if self._split else ""
@@ -86,28 +78,27 @@ class Dataset:
 
         Arrays that were returned stay readable.
         """
-        with self._lock:
-            self._open.clear()
+        self._documents.close()
 
     def __len__(self) -> int:
         """Return the number of documents."""
-        return int(self._stops[-1]) if len(self._stops) else 0
+        return len(self._documents)
 
     @cached_property
     def n_tokens(self) -> int:
         """Return the number of tokens, eos included."""
-        return sum(entry["tokens"] for entry in self._entries)
+        return self._documents.n_tokens
 
     @cached_property
     def shards(self) -> tuple[ShardInfo, ...]:
         """Return the shards, in the order of the dataset."""
         keys = ("name", "split", "documents", "tokens")
-        return tuple(ShardInfo(*(entry[key] for key in keys)) for entry in self._entries)
+        return tuple(ShardInfo(*(entry[key] for key in keys)) for entry in self._documents.entries)
 
     @property
     def splits(self) -> tuple[str, ...]:
         """Return the splits that hold documents: `train`, `val` or both."""
-        held = {entry["split"] for entry in self._entries}
+        held = {entry["split"] for entry in self._documents.entries}
         return tuple(split for split in SPLITS if split in held)
 
     def split(self, name: str) -> Dataset:
@@ -134,7 +125,7 @@ class Dataset:
             VerifyError: its shard is missing or damaged.
             StorageError: its shard cannot be read, or too many shards are mapped.
         """
-        shard, place = self._find(number)
+        shard, place = self._documents.find(number)
         return shard.document(place).view(np.ndarray)
 
     def __iter__(self) -> Iterator[npt.NDArray[np.unsignedinteger]]:
@@ -148,7 +139,7 @@ class Dataset:
             UsageError: the dataset has no masks; one for pretraining trains all tokens.
             IndexError: there is no such sample.
         """
-        shard, place = self._find(number)
+        shard, place = self._documents.find(number)
         mask = shard.sample_mask(place)
         if mask is None:
             raise UsageError(f"{self.directory}: no masks: a {self.kind} dataset trains all tokens")
@@ -161,7 +152,7 @@ class Dataset:
             UsageError: the dataset has no weights; `weights="file"` of `tokmill.sft` writes them.
             IndexError: there is no such sample.
         """
-        shard, place = self._find(number)
+        shard, place = self._documents.find(number)
         if shard.weights is None:
             raise UsageError(
                 f"{self.directory}: no weights: make the dataset with weights='file' to have them"
@@ -191,8 +182,8 @@ class Dataset:
             IndexError: there is no such document.
             TokmillError: the plan or a record is missing or damaged.
         """
-        index, place = self._place(number)
-        return self._origins.find(self._entries[index]["name"], place)
+        index, place = self._documents.place(number)
+        return self._origins.find(self._documents.entries[index]["name"], place)
 
     @cached_property
     def packs(self) -> dict[str, Packs]:
@@ -212,6 +203,41 @@ class Dataset:
         found = jobs.verify_dataset(self.directory, self._tokenizer)
         found.check(self.directory)
         return found
+
+    @keyword_messages()
+    def export(
+        self,
+        to: str,
+        output: str | Path,
+        *,
+        check: bool = False,
+        overwrite: bool = False,
+        **options: Unpack[ExportArguments],
+    ) -> Export:
+        """Export the dataset to the files that another trainer reads, and return their list.
+
+        Files with the bytes of a file of the dataset are hard links to it, and read-only.
+
+        Args:
+            to: the trainer: one of `tokmill export --help`, such as `megatron` or `nanogpt`.
+            output: the directory to write; it appears with all files or not at all.
+            check: also open the result with the trainer's own reader, and compare all of it.
+            overwrite: replace an export that stands at `output`.
+            **options: options of the export, such as `copy=True`; `tokmill export --help`
+                explains them.
+
+        Raises:
+            TokmillError: the trainer cannot read such a dataset, or files cannot be written.
+
+        Example:
+            >>> print(dataset.export("nanogpt", "nanogpt-data").usage)
+        """
+        from tokmill.trainers.export import export
+        from tokmill.trainers.options import export_options
+
+        path = jobs.checked_path(output, "output")
+        chosen = export_options(options)
+        return export(self.directory, to, path, chosen, check=check, overwrite=overwrite)
 
     @keyword_messages()
     def bill(
@@ -244,34 +270,6 @@ class Dataset:
         check_complete(self.manifest, self.directory)
         others = {"deepspeed": deepspeed, "training_args": training_args, "axolotl": axolotl}
         return bill.of(model, self, config=config, **others, **settings)
-
-    def _place(self, number: SupportsIndex) -> tuple[int, int]:
-        """Return the index of a document's shard, and its place there."""
-        wanted, total = operator.index(number), len(self)
-        found = wanted + total if wanted < 0 else wanted
-        if not 0 <= found < total:
-            raise IndexError(f"{self.directory}: no document {wanted}; it holds {total:,}")
-        index = int(np.searchsorted(self._stops, found, side="right"))
-        return index, found - (int(self._stops[index - 1]) if index else 0)
-
-    def _find(self, number: SupportsIndex) -> tuple[Shard, int]:
-        index, place = self._place(number)
-        with self._lock:
-            if index not in self._open:
-                self._open[index] = self._mapped(self._entries[index])
-                if len(self._open) > MOST_OPEN:
-                    self._open.popitem(last=False)
-            self._open.move_to_end(index)
-            return self._open[index], place
-
-    def _mapped(self, entry: Mapping[str, Any]) -> Shard:
-        shard = open_shard(self.directory, self.manifest, entry["name"], entry["split"])
-        if len(shard.lengths) != entry["documents"]:
-            raise VerifyError(
-                f"{self.directory / entry['name']}.idx: {plural(len(shard.lengths), 'document')}, "
-                f"the manifest says {entry['documents']}"
-            )
-        return shard
 
     @cached_property
     def _origins(self) -> OriginFinder:

@@ -37,6 +37,7 @@ COMMANDS = {
     "memory": ("tokmill.cli.memory", "Estimate GPU memory and host RAM of a model."),
     "verify": ("tokmill.cli.verify", "Check a dataset against its manifest."),
     "inspect": ("tokmill.cli.inspect", "Show documents of a dataset, decoded."),
+    "export": ("tokmill.cli.export", "Write a dataset in the layout of another trainer."),
 }
 
 EXIT_CODES = """\b

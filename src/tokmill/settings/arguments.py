@@ -232,3 +232,9 @@ class InferenceArguments(_Model, _Inference, total=False):
 
 class BillArguments(TrainingArguments, _Inference, total=False):
     """Settings of `tokmill.bill.of` and `Dataset.bill`, but for `model`."""
+
+
+class ExportArguments(TypedDict, total=False):
+    """Options of an export, see `tokmill.trainers.options`."""
+
+    copy: bool

@@ -1,0 +1,103 @@
+"""`tokmill export`."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, fields
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from tokmill.cli.options import Quantity
+from tokmill.cli.screen import show, show_json, warn
+from tokmill.tables import TRAINERS
+from tokmill.trainers.options import ExportOptions
+from tokmill.words.plural import plural
+from tokmill.words.units import size
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from tokmill.trainers.export import Export
+
+
+def _export_options(command: Callable[..., None]) -> Callable[..., None]:
+    """Add an option for each field of `ExportOptions` to a command."""
+    for option in reversed(fields(ExportOptions)):
+        is_flag = isinstance(option.default, bool)
+        unit, many = option.metadata.get("unit"), isinstance(option.default, tuple)
+        command = click.option(
+            f"--{option.name.replace('_', '-')}",
+            option.name,
+            is_flag=is_flag,
+            multiple=many,
+            type=Quantity(unit) if unit else str if many else type(option.default),
+            default=option.default,
+            help=option.metadata["help"],
+        )(command)
+    return command
+
+
+@click.command("export")
+@click.argument("directory", type=click.Path(path_type=Path))
+@click.option(
+    "--to",
+    "trainer",
+    required=True,
+    metavar="TRAINER",
+    help=f"One of {', '.join(TRAINERS.rows)}, or a trainer of another package.",
+)
+@click.option("--output", "-o", required=True, type=click.Path(path_type=Path), metavar="OUT")
+@_export_options
+@click.option("--check", is_flag=True, help="Also compare all of it, read by the trainer's reader.")
+@click.option("--overwrite", is_flag=True, help="Replace an export that stands at OUT.")
+@click.option("--json", "as_json", is_flag=True, help="Print files, usage and notes as JSON.")
+def command(
+    directory: Path,
+    trainer: str,
+    output: Path,
+    check: bool,
+    overwrite: bool,
+    as_json: bool,
+    **options: Any,
+) -> None:
+    """Write a dataset in the layout that another trainer reads.
+
+    Files with the same bytes as a file of the dataset are hard links to it: they take no disk
+    space, and are read-only. OUT appears with all files, or not at all.
+
+    \b
+    Examples:
+      tokmill export out --to nanogpt --output nanogpt-data
+    """
+    from tokmill.trainers.export import export
+
+    chosen = ExportOptions(**options)
+    written = export(directory, trainer, output, chosen, check=check, overwrite=overwrite)
+    if as_json:
+        show_json({**asdict(written), "output": str(output)})
+        return
+    _show(written)
+
+
+def _show(written: Export) -> None:
+    n_linked = sum(file.how in ("link", "reflink") for file in written.files)
+    how = f", {plural(n_linked, 'file')} linked to the dataset" if n_linked else ""
+    show(
+        f"{written.output}: {plural(len(written.files), 'file')} for {written.title}, "
+        f"{size(written.n_bytes)}{how}, {size(written.new_bytes)} of new disk space"
+    )
+    if any(file.how == "link" for file in written.files):
+        show(
+            "linked files are read-only, since they are the dataset's own: a trainer that opens "
+            "them for writing (r+) gets PermissionError; --copy makes copies"
+        )
+    for note in written.notes:
+        warn(note)
+    if written.checked is not None:
+        found = written.checked
+        left = f"; its reader never returns the last {plural(found.left_out, 'token')}"
+        show(f"{found.reader}: {found.compared} equal{left if found.left_out else ''}")
+    show()
+    for line in written.usage.split("\n"):
+        show(line)

@@ -1,0 +1,1 @@
+"""A dataset in the layout of another trainer, and back."""

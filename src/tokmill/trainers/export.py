@@ -1,0 +1,257 @@
+"""Export a dataset: its files in another trainer's layout, in a directory that appears whole."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import json
+import os
+import secrets
+import shutil
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any
+
+from tokmill.errors import StateError, StorageError, UsageError
+from tokmill.extensions import find
+from tokmill.storage import (
+    free_bytes,
+    make_directory,
+    storage_errors,
+    sync_directory,
+    write_file,
+)
+from tokmill.tables import TRAINERS
+from tokmill.trainers.placing import Placed, check_names, place
+from tokmill.trainers.source import ExportSource
+from tokmill.trainers.trainer import Written
+from tokmill.version import __version__
+from tokmill.words.units import size
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from tokmill.trainers.options import ExportOptions
+    from tokmill.trainers.trainer import Checked, Layout, Trainer
+
+RECORD = "tokmill-export.json"
+"""File of an export that says what it is, with the names and checksums of the other files."""
+
+
+@dataclass(frozen=True, slots=True)
+class Export:
+    """An export that was written.
+
+    Attributes:
+        trainer: the name that was asked for.
+        title: the trainer's name as its users write it.
+        output: the directory.
+        files: every file: its name, bytes, and whether it is a link, a copy or written.
+        usage: what to write into the trainer's settings.
+        notes: what the user must know, one line each.
+        mask_alignment: `target`: the mask of a token stands at its own place; `predictor`: at the
+            place before it; '' without masks.
+        checked: what the trainer's own reader read, if it was asked to.
+    """
+
+    trainer: str
+    title: str
+    output: Path
+    files: tuple[Placed, ...]
+    usage: str
+    notes: tuple[str, ...]
+    mask_alignment: str
+    checked: Checked | None = None
+
+    @property
+    def n_bytes(self) -> int:
+        """Return the bytes of all files."""
+        return sum(file.n_bytes for file in self.files)
+
+    @property
+    def new_bytes(self) -> int:
+        """Return the bytes of the files that take disk space of their own."""
+        return sum(file.n_bytes for file in self.files if file.how not in ("link", "reflink"))
+
+
+def export(
+    directory: Path,
+    trainer: str,
+    output: Path,
+    options: ExportOptions,
+    *,
+    check: bool = False,
+    overwrite: bool = False,
+) -> Export:
+    """Export a dataset to `output`, which appears with all its files or not at all.
+
+    `check`: also read the result with the trainer's own reader. `overwrite`: replace an export
+    that stands at `output`.
+
+    Raises:
+        UsageError: the trainer is unknown, cannot read such a dataset, or its reader is missing.
+        StateError: `output` holds something else, or an export and `overwrite` is not set.
+        StorageError: no space, no permission.
+        VerifyError: the dataset is damaged, or the reader returned something else.
+    """
+    found: Trainer = find(TRAINERS, trainer).value
+    source = ExportSource(directory)
+    if source.kind not in found.kinds:
+        raise UsageError(f"{directory}: {_other_kind(found, source.kind)}")
+    options.check_used(found.options, trainer)
+    if check:
+        _check_reader(found)
+    _check_output(output, overwrite=overwrite)
+    layout = found.layout(source, options, output)
+    files = _write(layout, source, trainer, output, options)
+    checked = found.check(source, options, output) if check else None
+    return Export(
+        trainer,
+        found.title,
+        output,
+        files,
+        layout.usage,
+        tuple(layout.notes),
+        layout.mask_alignment,
+        checked,
+    )
+
+
+def _other_kind(trainer: Trainer, kind: str) -> str:
+    if kind == "sft":
+        return (
+            f"{trainer.title} reads no loss mask, so it would train every token of these chats: "
+            "choose a trainer with masks, see tokmill export --help"
+        )
+    return f"{trainer.title} is for chats with loss masks, and this dataset is for pretraining"
+
+
+def _check_reader(trainer: Trainer) -> None:
+    missing = [package for package in trainer.reader if not _is_installed(package)]
+    if missing:
+        raise UsageError(
+            f"--check: the reader of {trainer.title} is not installed: "
+            f"pip install {' '.join(missing)}"
+        )
+
+
+def _is_installed(package: str) -> bool:
+    try:
+        importlib.metadata.version(package)
+    except importlib.metadata.PackageNotFoundError:
+        return False
+    return True
+
+
+def _check_output(output: Path, *, overwrite: bool) -> None:
+    """Check that an export may be written to `output`: nothing of others is ever removed."""
+    if output.is_symlink() or (output.exists() and not output.is_dir()):
+        raise StateError(f"{output}: expected a directory or nothing, found another file")
+    if not output.exists() or not any(output.iterdir()):
+        return
+    if not (output / RECORD).is_file():
+        raise StateError(f"{output}: is not empty, and not an export: name another directory")
+    if not overwrite:
+        raise StateError(f"{output}: already holds an export: --overwrite replaces it")
+    listed = {RECORD, *(file["name"] for file in read_record(output)["files"])}
+    if others := sorted(set(_names(output)) - listed):
+        raise StateError(f"{output}: {others[0]} is not of the export: move it away first")
+
+
+def _names(folder: Path) -> Iterator[str]:
+    for path in folder.rglob("*"):
+        if path.is_symlink() or not path.is_dir():
+            yield path.relative_to(folder).as_posix()
+
+
+def read_record(output: Path) -> dict[str, Any]:
+    """Read the record of an export.
+
+    Raises:
+        StateError: it is none.
+        StorageError: it cannot be read.
+    """
+    path = output / RECORD
+    try:
+        with storage_errors(path):
+            record = json.loads(path.read_bytes())
+        names = [file["name"] for file in record["files"]]
+    except (ValueError, KeyError, TypeError) as error:
+        raise StateError(f"{path}: damaged: {error}") from None
+    if record.get("format") != "tokmill export" or not all(isinstance(n, str) for n in names):
+        raise StateError(f"{path}: not the record of an export")
+    return dict(record)
+
+
+def _write(
+    layout: Layout, source: ExportSource, trainer: str, output: Path, options: ExportOptions
+) -> tuple[Placed, ...]:
+    """Write all files to a private directory beside `output`, then rename it."""
+    check_names(layout.files)
+    parent = output.absolute().parent
+    _check_space(layout, parent, copy=options.copy)
+    make_directory(parent)
+    attempt = f"{os.getpid()}-{secrets.token_hex(4)}"
+    private = parent / f".{output.name}.{attempt}.tmp"
+    with storage_errors(private):
+        private.mkdir()
+    try:
+        files = tuple(place(file, private, copy=options.copy) for file in layout.files)
+        record = _record(layout, source, trainer, options, files)
+        write_file(private / RECORD, json.dumps(record, indent=1).encode() + b"\n")
+        for folder in sorted({(private / file.name).parent for file in files}):
+            sync_directory(folder)
+        with storage_errors(output):
+            _replace(private, output)
+    except BaseException:
+        shutil.rmtree(private, ignore_errors=True)
+        raise
+    return files
+
+
+def _check_space(layout: Layout, parent: Path, *, copy: bool) -> None:
+    written = sum(file.n_bytes for file in layout.files if isinstance(file, Written))
+    copied = 0
+    if copy:
+        copied = sum(
+            file.source.stat().st_size for file in layout.files if not isinstance(file, Written)
+        )
+    free = free_bytes(parent)
+    if written + copied > free:
+        raise StorageError(
+            f"{parent}: the export needs {size(written + copied)}, {size(free)} are free"
+        )
+
+
+def _replace(private: Path, output: Path) -> None:
+    """Rename `private` to `output`; an export that stands there is removed after it."""
+    old = None
+    if output.exists() and any(output.iterdir()):
+        old = private.with_suffix(".old")
+        output.rename(old)
+    private.rename(output)
+    sync_directory(output.absolute().parent)
+    if old is not None:
+        shutil.rmtree(old)
+
+
+def _record(
+    layout: Layout,
+    source: ExportSource,
+    trainer: str,
+    options: ExportOptions,
+    files: tuple[Placed, ...],
+) -> dict[str, Any]:
+    tokenizer = source.manifest["tokenizer"]
+    return {
+        "format": "tokmill export",
+        "tokmill_version": __version__,
+        "trainer": trainer,
+        "options": asdict(options),
+        "dataset": {"directory": str(source.directory), "sha256": source.manifest["sha256"]},
+        "dtype": source.manifest["dtype"],
+        "tokenizer": {key: tokenizer[key] for key in ("name", "sha256", "vocab_size", "eos")},
+        "mask_alignment": layout.mask_alignment,
+        "files": [
+            {key: value for key, value in asdict(file).items() if value != ""} for file in files
+        ],
+    }

@@ -1,0 +1,82 @@
+"""The dataset that an export reads."""
+
+from __future__ import annotations
+
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from tokmill.dataset.documents import Documents
+from tokmill.dataset.layout import SPLITS
+from tokmill.dataset.packs import Packs, open_packs
+from tokmill.dataset.reader import read_intact_manifest
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from tokmill.dataset.reader import Shard
+
+
+class ExportSource:
+    """A finished dataset, opened for an export; raises what `read_intact_manifest` raises.
+
+    Attributes:
+        directory: the directory.
+        manifest: what `manifest.json` says.
+        kind: `pretrain` or `sft`.
+        dtype: of the tokens: uint16 or uint32, little-endian.
+        splits: the splits that hold documents.
+    """
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+        self.manifest = read_intact_manifest(directory)
+        self.kind = str(self.manifest.get("kind", "pretrain"))
+        self.dtype: np.dtype[np.unsignedinteger] = np.dtype(self.manifest["dtype"]).newbyteorder(
+            "<"
+        )
+        held = {entry["split"] for entry in self.manifest["shards"]}
+        self.splits = tuple(split for split in SPLITS if split in held)
+        self._documents = {
+            split: Documents(directory, self.manifest, split) for split in self.splits
+        }
+
+    @property
+    def eos_id(self) -> int | None:
+        """Return the id of eos; None if the tokenizer has none."""
+        eos = self.manifest["tokenizer"]["eos"]
+        return None if eos is None else int(eos["id"])
+
+    @property
+    def vocab_size(self) -> int:
+        """Return the largest id of the tokenizer, plus 1."""
+        return int(self.manifest["tokenizer"]["vocab_size"])
+
+    def entries(self, split: str) -> list[Mapping[str, Any]]:
+        """Return the shards of a split as rows of the manifest: name, split, documents, tokens."""
+        return list(self._documents[split].entries) if split in self._documents else []
+
+    def documents(self, split: str) -> Documents:
+        """Return the documents of a split by number."""
+        return self._documents[split]
+
+    def shards(self, split: str) -> Iterator[Shard]:
+        """Yield the shards of a split, mapped, in the order of the dataset."""
+        documents = self._documents[split]
+        return (documents.shard(index) for index in range(len(documents.entries)))
+
+    def path(self, name: str, ending: str) -> Path:
+        """Return the path of a file of a shard, such as `ending` `bin`."""
+        return self.directory / f"{name}.{ending}"
+
+    def n_tokens(self, split: str) -> int:
+        """Return the tokens of a split, eos included; 0 if it is empty."""
+        return self._documents[split].n_tokens if split in self._documents else 0
+
+    @cached_property
+    def packs(self) -> dict[str, Packs]:
+        """Return the pack index by split, mapped; empty if the dataset is not packed."""
+        packed = self.manifest.get("packs", {})
+        return {one: open_packs(self.directory, one) for one in self.splits if one in packed}

@@ -1,0 +1,97 @@
+"""What a trainer is: the files that it reads, made from a dataset, and its own reader.
+
+A new trainer is one file with an object of this shape, and one row in `tables.TRAINERS`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, BinaryIO, Protocol
+
+if TYPE_CHECKING:
+    from tokmill.trainers.options import ExportOptions
+    from tokmill.trainers.source import ExportSource
+
+
+@dataclass(frozen=True, slots=True)
+class Linked:
+    """A file with the bytes of a file of the dataset: a hard link, a reflink or a copy of it.
+
+    `name`: path relative to the output. `source`: the file of the dataset.
+    """
+
+    name: str
+    source: Path
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """A file that is written. `n_bytes`: its size, at most; checked against free disk space.
+
+    `write`: writes all of it to a binary file that can `write`, `tell` and `seek`; with a bounded
+    amount of memory, whatever the size of the dataset.
+    """
+
+    name: str
+    n_bytes: int
+    write: Callable[[BinaryIO], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """The files of an export, and how they are used.
+
+    `usage`: what the user writes into the trainer's settings: code or options, one or more lines.
+    `mask_alignment`: `target` or `predictor`, '' without masks. `notes`: what the user must know,
+    such as tokens that the trainer's reader leaves out; one line each.
+    """
+
+    files: Sequence[Linked | Written]
+    usage: str
+    mask_alignment: str = ""
+    notes: Sequence[str] = field(default=())
+
+
+@dataclass(frozen=True, slots=True)
+class Checked:
+    """The result of reading an export with the trainer's own reader: all of it was equal.
+
+    `reader`: name and version. `compared`: how much was compared, such as `7,361 documents`.
+    `left_out`: tokens at the end that the reader never returns, by its own rule.
+    """
+
+    reader: str
+    compared: str
+    left_out: int = 0
+
+
+class Trainer(Protocol):
+    """One trainer, or several that read the same files.
+
+    Attributes:
+        title: its name as its users write it, such as `Megatron-LM`.
+        kinds: the kinds of datasets that it takes: `pretrain`, `sft`.
+        options: names of the fields of `ExportOptions` that it uses, without `copy`.
+        reader: packages that `check` imports, as pip calls them; () if NumPy reads the files.
+    """
+
+    title: str
+    kinds: frozenset[str]
+    options: frozenset[str]
+    reader: tuple[str, ...]
+
+    def layout(self, source: ExportSource, options: ExportOptions, output: Path) -> Layout:
+        """Return the files of an export to `output`; writes nothing.
+
+        Raises:
+            UsageError: the trainer cannot read such a dataset; the message says why.
+        """
+
+    def check(self, source: ExportSource, options: ExportOptions, output: Path) -> Checked:
+        """Read an export with the trainer's own reader, and compare all of it with the dataset.
+
+        Raises:
+            VerifyError: something differs.
+        """
