@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tokmill.run.packing import pack
+from tokmill.dataset.packing import pack
 from tokmill.settings.sft import SftSettings
 
 REASON = "the oracle is not installed: make oracles"

@@ -13,8 +13,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tokmill.dataset.packing import pack
 from tokmill.dataset.packs import open_packs
-from tokmill.run.packing import pack
 from tokmill.settings.sft import SftSettings
 
 REASON = "the oracle is not installed: make oracles"

@@ -13,10 +13,10 @@ from tokmill.dataset.commit_record import is_intact_file, read_record
 from tokmill.dataset.counts import Counts
 from tokmill.dataset.layout import FORMAT_VERSION, MANIFEST, PARTS, PLAN, REJECTS, part_name
 from tokmill.dataset.packed_rows import write_packed_rows
+from tokmill.dataset.packing import write_packs
 from tokmill.errors import StateError, StorageError
 from tokmill.masks.truncation import CUT_SAMPLES
 from tokmill.recipes.left_out import check_fields, fields_read
-from tokmill.run.packing import write_packs
 from tokmill.run.reject_limits import check_outcome
 from tokmill.run.unread_input import check_read, sum_unread
 from tokmill.settings.plain import plain

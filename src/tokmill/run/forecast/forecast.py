@@ -10,6 +10,7 @@ import numpy as np
 import pyarrow as pa
 
 from tokmill.bill.disk_files import predicted_disk
+from tokmill.dataset.packing import pack
 from tokmill.engines.engine import load_engine
 from tokmill.errors import RecordError
 from tokmill.recipes.memory_bounds import (
@@ -29,7 +30,6 @@ from tokmill.run.forecast.estimate import (
     estimate_totals,
     exact_totals,
 )
-from tokmill.run.packing import pack
 from tokmill.words.plural import plural
 
 if TYPE_CHECKING:

@@ -11,10 +11,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tokmill.dataset.packing import MEMORY_BYTES_PER_SAMPLE, Packing, pack, write_packs
 from tokmill.dataset.packs import open_packs
 from tokmill.dataset.writer import ShardWriter
 from tokmill.errors import UsageError, VerifyError
-from tokmill.run.packing import MEMORY_BYTES_PER_SAMPLE, Packing, pack, write_packs
 
 
 def packed(lengths: list[int], capacity: int) -> list[list[int]]:
