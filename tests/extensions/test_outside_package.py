@@ -11,6 +11,7 @@ import sys
 import tomllib
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 PAGE = Path(__file__).parents[2] / "docs" / "extending.md"
@@ -160,6 +161,20 @@ def test_a_template_of_another_package_writes_chats(outside):
     assert "did you mean dialog?" in outside.make(
         "chats.jsonl", "--template", "dialogue", recipe="sft", output="other"
     )
+
+
+def test_a_trainer_of_another_package_is_exported_to(outside):
+    outside.make("same.jsonl")
+    done = outside.run("export", "out", "--to", "lines", "--output", "lines", "--check")
+    assert done.returncode == 0
+    assert "lines 1: all documents equal" in done.stdout
+    assert "trainer --data lines/train.txt" in done.stdout
+    text = (outside.folder / "lines" / "train.txt").read_text()
+    ids = [int(id_) for id_ in text.split()]
+    assert ids == np.frombuffer(outside.bytes("out")["train-0000000-0000.bin"], "<u2").tolist()
+    assert len(text.splitlines()) == 50
+    record = json.loads((outside.folder / "lines" / "tokmill-export.json").read_bytes())
+    assert record["extension"]["distribution"] == "tokmill-demo"
 
 
 def test_a_dotted_path_is_found_in_the_current_directory(outside):

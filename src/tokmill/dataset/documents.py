@@ -14,9 +14,11 @@ from tokmill.errors import VerifyError
 from tokmill.words.plural import plural
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping
     from pathlib import Path
     from typing import SupportsIndex
+
+    import numpy.typing as npt
 
 MOST_OPEN = 32
 """Shards that stay mapped. Each takes two to four descriptors, of which a process has 1,024."""
@@ -84,6 +86,12 @@ class Documents:
                     self._open.popitem(last=False)
             self._open.move_to_end(index)
             return self._open[index]
+
+    def __iter__(self) -> Iterator[npt.NDArray[np.unsignedinteger]]:
+        """Yield the ids of every document, eos included, in order: read-only views."""
+        for index in range(len(self.entries)):
+            shard = self.shard(index)
+            yield from (shard.document(place) for place in range(len(shard.lengths)))
 
     def close(self) -> None:
         """Unmap all shards; later reads map them again. Arrays that were returned stay readable."""

@@ -4,30 +4,22 @@ from __future__ import annotations
 
 import importlib.metadata
 import json
-import os
-import secrets
-import shutil
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 from tokmill.errors import StateError, StorageError, UsageError
 from tokmill.extensions import find
-from tokmill.storage import (
-    free_bytes,
-    make_directory,
-    storage_errors,
-    sync_directory,
-    write_file,
-)
+from tokmill.storage import free_bytes, storage_errors, write_file
 from tokmill.tables import TRAINERS
 from tokmill.trainers.placing import Placed, check_names, place
+from tokmill.trainers.private import private_directory
 from tokmill.trainers.source import ExportSource
 from tokmill.trainers.trainer import Written
 from tokmill.version import __version__
 from tokmill.words.units import size
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
     from pathlib import Path
 
     from tokmill.trainers.options import ExportOptions
@@ -93,7 +85,8 @@ def export(
         StorageError: no space, no permission.
         VerifyError: the dataset is damaged, or the reader returned something else.
     """
-    found: Trainer = find(TRAINERS, trainer).value
+    row = find(TRAINERS, trainer)
+    found: Trainer = row.value
     source = ExportSource(directory)
     if source.kind not in found.kinds:
         raise UsageError(f"{directory}: {_other_kind(found, source.kind)}")
@@ -102,7 +95,9 @@ def export(
         _check_reader(found)
     _check_output(output, overwrite=overwrite)
     layout = found.layout(source, options, output)
-    files = _write(layout, source, trainer, output, options)
+    identity = {} if row.extension is None else {"extension": row.extension.as_json()}
+    about = {"trainer": trainer, **identity, "options": asdict(options)}
+    files = _write(layout, source, about, output, copy=options.copy)
     checked = found.check(source, options, output) if check else None
     return Export(
         trainer,
@@ -183,28 +178,15 @@ def read_record(output: Path) -> dict[str, Any]:
 
 
 def _write(
-    layout: Layout, source: ExportSource, trainer: str, output: Path, options: ExportOptions
+    layout: Layout, source: ExportSource, about: Mapping[str, Any], output: Path, *, copy: bool
 ) -> tuple[Placed, ...]:
-    """Write all files to a private directory beside `output`, then rename it."""
+    """Place all files, and the record of the export last."""
     check_names(layout.files)
-    parent = output.absolute().parent
-    _check_space(layout, parent, copy=options.copy)
-    make_directory(parent)
-    attempt = f"{os.getpid()}-{secrets.token_hex(4)}"
-    private = parent / f".{output.name}.{attempt}.tmp"
-    with storage_errors(private):
-        private.mkdir()
-    try:
-        files = tuple(place(file, private, copy=options.copy) for file in layout.files)
-        record = _record(layout, source, trainer, options, files)
-        write_file(private / RECORD, json.dumps(record, indent=1).encode() + b"\n")
-        for folder in sorted({(private / file.name).parent for file in files}):
-            sync_directory(folder)
-        with storage_errors(output):
-            _replace(private, output)
-    except BaseException:
-        shutil.rmtree(private, ignore_errors=True)
-        raise
+    _check_space(layout, output.absolute().parent, copy=copy)
+    with private_directory(output) as folder:
+        files = tuple(place(file, folder, copy=copy) for file in layout.files)
+        record = _record(layout, source, about, files)
+        write_file(folder / RECORD, json.dumps(record, indent=1).encode() + b"\n")
     return files
 
 
@@ -222,31 +204,14 @@ def _check_space(layout: Layout, parent: Path, *, copy: bool) -> None:
         )
 
 
-def _replace(private: Path, output: Path) -> None:
-    """Rename `private` to `output`; an export that stands there is removed after it."""
-    old = None
-    if output.exists() and any(output.iterdir()):
-        old = private.with_suffix(".old")
-        output.rename(old)
-    private.rename(output)
-    sync_directory(output.absolute().parent)
-    if old is not None:
-        shutil.rmtree(old)
-
-
 def _record(
-    layout: Layout,
-    source: ExportSource,
-    trainer: str,
-    options: ExportOptions,
-    files: tuple[Placed, ...],
+    layout: Layout, source: ExportSource, about: Mapping[str, Any], files: tuple[Placed, ...]
 ) -> dict[str, Any]:
     tokenizer = source.manifest["tokenizer"]
     return {
         "format": "tokmill export",
         "tokmill_version": __version__,
-        "trainer": trainer,
-        "options": asdict(options),
+        **about,
         "dataset": {"directory": str(source.directory), "sha256": source.manifest["sha256"]},
         "dtype": source.manifest["dtype"],
         "tokenizer": {key: tokenizer[key] for key in ("name", "sha256", "vocab_size", "eos")},
