@@ -10,9 +10,13 @@ ROOT = Path(__file__).parents[2]
 PAGES = [
     "README.md",
     "CONTRIBUTING.md",
-    *(f"docs/{p.name}" for p in sorted((ROOT / "docs").iterdir())),
+    *(path.relative_to(ROOT).as_posix() for path in sorted((ROOT / "docs").rglob("*.md"))),
 ]
-_BLOCK = re.compile(r"^```(\w*) ?([^\n]*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+_BLOCK = re.compile(
+    r"(?:^<!-- not run: (?P<reason>.+) -->\n\n?|^`(?P<file>[\w./-]+)`:?\n\n?)?"
+    r"^```(?P<language>\w*) ?(?P<needs>[^\n]*)\n(?P<text>.*?)^```$",
+    re.MULTILINE | re.DOTALL,
+)
 _LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
 _HEADING = re.compile(r"^#+ (.+)$", re.MULTILINE)
 _COMMAND = re.compile(r"^(?:tokmill|make|pip|python3?|[A-Z_]+=\S+) ")
@@ -20,15 +24,22 @@ _COMMAND = re.compile(r"^(?:tokmill|make|pip|python3?|[A-Z_]+=\S+) ")
 
 @dataclass(frozen=True)
 class Block:
-    """A fenced block of a page."""
+    """A fenced block of a page.
+
+    `reason`: of the comment `<!-- not run: REASON -->` before it. `file`: the name in backticks on
+    a line of its own before it: the block is the content of this file. `line`: of the page.
+    """
 
     language: str
     needs: str
     text: str
+    reason: str
+    file: str
+    line: int
 
     def commands(self) -> list[str]:
         """Return the shell commands of a block without a language, continued lines joined."""
-        if self.language not in ("", "console", "sh"):
+        if self.language not in ("", "console", "sh", "bash"):
             return []
         lines = self.text.replace("\\\n", " ").splitlines()
         return [line.split("  #")[0].strip() for line in lines if _COMMAND.match(line)]
@@ -39,7 +50,18 @@ def read(page: str) -> str:
 
 
 def blocks(page: str) -> list[Block]:
-    return [Block(*found) for found in _BLOCK.findall(read(page))]
+    text = read(page)
+    return [
+        Block(
+            found["language"],
+            found["needs"],
+            found["text"],
+            found["reason"] or "",
+            found["file"] or "",
+            text.count("\n", 0, found.start("language")) + 1,
+        )
+        for found in _BLOCK.finditer(text)
+    ]
 
 
 def links(page: str) -> list[str]:

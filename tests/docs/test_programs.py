@@ -1,0 +1,146 @@
+"""Every command and program of the pages below runs with the installed wheel, as they say.
+
+A page begins in a directory with `data_samples/`, a finished pretraining dataset `out` and packed
+chats `sft`. Its blocks run in order: `python` in one interpreter, `bash` and `console` in a shell.
+A `text` block behind one of them is what it prints. A name in backticks on a line of its own before
+a block makes the block a file. A program whose packages are missing is skipped, and so is a block
+behind the comment `<!-- not run: REASON -->`.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.docs.conftest import Installed
+from tests.docs.pages import PAGES, ROOT, Block, blocks
+
+FOLDERS = ("docs/start/", "docs/trainers/", "docs/loader.md")
+TESTED = [page for page in PAGES if page.startswith(FOLDERS)]
+SHELL = ("bash", "console", "sh")
+DEADLINE_S = 300
+MAKE = """
+tokmill pretrain data_samples/records.jsonl -t data_samples/tokenizer --val-fraction 0.02 -o out
+tokmill sft data_samples/sft/chats.jsonl -t data_samples/tokenizer --val-fraction 0.02 -o sft \\
+  --max-tokens 4096 --packing 4096
+"""
+
+
+def step(block: Block) -> dict[str, str] | None:
+    """Return what a block means to `run_page`; None if it is only there to be read."""
+    if block.reason:
+        return None
+    if block.file:
+        return {"kind": "file", "name": block.file, "text": block.text}
+    if block.language == "python":
+        return {"kind": "python", "text": block.text}
+    lines = [line.removeprefix("$ ") for line in block.text.splitlines()]
+    if block.language in SHELL:
+        return {"kind": "shell", "text": "\n".join(lines)}
+    commands = block.commands()
+    return {"kind": "shell", "text": "\n".join(commands)} if commands else None
+
+
+Result = dict[str, str]
+RUNNABLE = [
+    pytest.param(page, index, id=f"{page}:{block.line}")
+    for page in TESTED
+    for index, block in enumerate(blocks(page))
+    if step(block) is not None
+]
+
+
+@pytest.fixture(scope="session")
+def desk(site: Path, tmp_path_factory: pytest.TempPathFactory) -> Installed:
+    """The installed package, with the datasets that the pages begin with."""
+    directory = tmp_path_factory.mktemp("pages") / "desk"
+    for name in ("data_samples", "configs"):
+        shutil.copytree(ROOT / name, directory / name)
+    made = Installed(site, directory)
+    made.shell(MAKE)
+    return made
+
+
+@pytest.fixture(scope="session")
+def results(
+    desk: Installed, tmp_path_factory: pytest.TempPathFactory
+) -> Callable[[str], dict[int, Result]]:
+    """Run a page, once; return the result of each of its blocks by its number."""
+
+    @cache
+    def run(page: str) -> dict[int, Result]:
+        directory = tmp_path_factory.mktemp("page")
+        own = shutil.copytree(desk.desk, directory / "desk")
+        found = {at: one for at, block in enumerate(blocks(page)) if (one := step(block))}
+        (directory / "steps.json").write_text(json.dumps(list(found.values())), encoding="utf-8")
+        printed = run_steps(desk.site, own, directory)
+        return dict(zip(found, printed, strict=True))
+
+    return run
+
+
+def run_steps(site: Path, desk: Path, directory: Path) -> list[Result]:
+    """Run `steps.json` without network, in a home directory of its own."""
+    (directory / "home").mkdir()
+    variables: dict[str, Any] = {
+        "PYTHONPATH": str(site),
+        "PATH": os.pathsep.join([str(site / "bin"), os.environ["PATH"]]),
+        "HOME": str(directory / "home"),
+        "HF_HUB_OFFLINE": "1",
+        "COLUMNS": "110",
+    }
+    program, written = Path(__file__).with_name("run_page.py"), directory / "results.jsonl"
+    done = subprocess.run(
+        [sys.executable, program, directory / "steps.json", written],
+        cwd=desk,
+        env=os.environ | variables,
+        capture_output=True,
+        text=True,
+        timeout=DEADLINE_S,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    return [json.loads(line) for line in written.read_text(encoding="utf-8").splitlines()]
+
+
+@pytest.mark.parametrize(("page", "index"), RUNNABLE)
+def test_a_block_runs_and_prints_what_the_page_says(
+    page: str, index: int, results: Callable[[str], dict[int, Result]]
+) -> None:
+    found = results(page)[index]
+    if reason := found.get("skipped"):
+        pytest.skip(reason)
+    assert "failed" not in found, found["failed"]
+    for line in said(page, index):
+        printed = stable(found.get("output", ""))
+        assert stable(line) in printed, f"{line}\nwas not printed:\n{found.get('output')}"
+
+
+def said(page: str, index: int) -> list[str]:
+    """Return the lines of the `text` block behind a block, up to the ellipsis of each."""
+    after = blocks(page)[index + 1 : index + 2]
+    if not after or after[0].language != "text" or after[0].file or after[0].reason:
+        return []
+    return [line for one in after[0].text.splitlines() if (line := one.split("…")[0].rstrip())]
+
+
+_TIME = re.compile(r"\b[\d.,]+ ?(?:(?:[kMG]i?B )?of text per second|[kMG]i?B/s|ms|s|min)\b")
+_VERSION = re.compile(r"\b\d+\.\d+\.\d+(?:\.?(?:dev|rc|post)\d+)?(?:\+\w+)?\b")
+_MEMORY = re.compile(r"(peak memory|output|memory up to) +[\d.,]+ [kMG]i?B")
+
+
+def stable(text: str) -> str:
+    """Return printed text without what depends on the machine: times, memory, versions, blanks."""
+    for pattern, instead in ((_TIME, "#"), (_VERSION, "#"), (_MEMORY, r"\1 #")):
+        text = pattern.sub(instead, text)
+    return re.sub(r"\s+", " ", text)
