@@ -14,8 +14,9 @@ from tokmill import extensions, tables
 from tokmill.api.dataset import Dataset
 from tokmill.errors import StateError, StorageError, UsageError
 from tokmill.trainers import placing
-from tokmill.trainers.export import RECORD, export
+from tokmill.trainers.export import export
 from tokmill.trainers.options import ExportOptions
+from tokmill.trainers.record import RECORD
 from tokmill.trainers.trainer import Checked, Layout, Linked, Written
 
 
@@ -71,7 +72,7 @@ def test_an_export_has_every_file_and_its_record(plain, pretrained: Dataset, tmp
     assert [file["name"] for file in record["files"]] == [*names, "list.txt"]
     assert record["files"][-1] == {
         "name": "list.txt",
-        "n_bytes": 6,
+        "bytes": 6,
         "how": "written",
         "blake3": blake3.blake3(b"abcdef").hexdigest(),
     }

@@ -124,14 +124,21 @@ class Verification:
 def verify_dataset(directory: Path, tokenizer: str = "") -> Verification:
     """Check every file of a dataset against its manifest; see `Verification.problems`.
 
-    `tokenizer`: the tokenizer, if it has moved.
+    Of an export, the files are compared with its record. `tokenizer`: the tokenizer, if it has
+    moved.
 
     Raises:
         TokmillError: there is no finished dataset, or `tokenizer` is not its own.
     """
     from tokmill.dataset.reader import read_manifest
     from tokmill.dataset.verify import verify
+    from tokmill.trainers.record import RECORD, file_problems, read_record
 
+    if (directory / RECORD).is_file():
+        record = read_record(directory)
+        n_bytes = sum(file["bytes"] for file in record["files"])
+        problems = tuple(file_problems(directory, record))
+        return Verification(len(record["files"]), n_bytes, 0, 0, 0, problems=problems)
     manifest = read_manifest(directory, follow_links=False)
     found = verify(directory, manifest)
     n_decoded, reason = 0, ""

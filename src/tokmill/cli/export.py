@@ -75,7 +75,8 @@ def command(
     chosen = ExportOptions(**options)
     written = export(directory, trainer, output, chosen, check=check, overwrite=overwrite)
     if as_json:
-        show_json({**asdict(written), "output": str(output)})
+        files = [file.as_json() for file in written.files]
+        show_json({**asdict(written), "output": str(output), "files": files})
         return
     _show(written)
 

@@ -23,7 +23,7 @@ def command(directory: Path, tokenizer: str, as_json: bool) -> None:
 
     Hashes every file again; checks each index against its shard, ids against the vocabulary, eos
     at every document's end, and all counts; of chats the masks, and on samples spread over them
-    the trained text, decoded.
+    the trained text, decoded. The files of an export are compared with its record.
     """
     from tokmill.api.jobs import verify_dataset
 
@@ -41,10 +41,11 @@ def command(directory: Path, tokenizer: str, as_json: bool) -> None:
     decoded = f"; {plural(found.n_decoded, 'sample')} decoded" if found.n_decoded else ""
     if found.not_decoded:
         decoded = f"; trained text not decoded: {found.not_decoded}"
-    show(
-        f"{plural(found.n_files, 'file')} ({size(found.n_bytes)}) hashed, "
-        f"{plural(found.n_shards, 'shard')}, {plural(found.n_documents, 'document')}, "
+    counts = (
+        f", {plural(found.n_shards, 'shard')}, {plural(found.n_documents, 'document')}, "
         f"{plural(found.n_tokens, 'token')} checked{decoded}"
     )
+    hashed = f"{plural(found.n_files, 'file')} ({size(found.n_bytes)}) hashed"
+    show(hashed + (counts if found.n_shards else ""))
     found.check(directory)
     show(f"{directory}: no mismatch")

@@ -7,12 +7,14 @@ import json
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
+from tokmill.dataset.checksum import FileEntry
 from tokmill.errors import StateError, StorageError, UsageError
 from tokmill.extensions import find
-from tokmill.storage import free_bytes, storage_errors, write_file
+from tokmill.storage import free_bytes, write_file
 from tokmill.tables import TRAINERS
 from tokmill.trainers.placing import Placed, check_names, place
 from tokmill.trainers.private import private_directory
+from tokmill.trainers.record import RECORD, read_record
 from tokmill.trainers.source import ExportSource
 from tokmill.trainers.trainer import Written
 from tokmill.version import __version__
@@ -22,11 +24,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
     from pathlib import Path
 
+    from tokmill.dataset.checksum import Checksum
     from tokmill.trainers.options import ExportOptions
     from tokmill.trainers.trainer import Checked, Layout, Trainer
-
-RECORD = "tokmill-export.json"
-"""File of an export that says what it is, with the names and checksums of the other files."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,25 +158,6 @@ def _names(folder: Path) -> Iterator[str]:
             yield path.relative_to(folder).as_posix()
 
 
-def read_record(output: Path) -> dict[str, Any]:
-    """Read the record of an export.
-
-    Raises:
-        StateError: it is none.
-        StorageError: it cannot be read.
-    """
-    path = output / RECORD
-    try:
-        with storage_errors(path):
-            record = json.loads(path.read_bytes())
-        names = [file["name"] for file in record["files"]]
-    except (ValueError, KeyError, TypeError) as error:
-        raise StateError(f"{path}: damaged: {error}") from None
-    if record.get("format") != "tokmill export" or not all(isinstance(n, str) for n in names):
-        raise StateError(f"{path}: not the record of an export")
-    return dict(record)
-
-
 def _write(
     layout: Layout, source: ExportSource, about: Mapping[str, Any], output: Path, *, copy: bool
 ) -> tuple[Placed, ...]:
@@ -184,10 +165,17 @@ def _write(
     check_names(layout.files)
     _check_space(layout, output.absolute().parent, copy=copy)
     with private_directory(output) as folder:
-        files = tuple(place(file, folder, copy=copy) for file in layout.files)
+        known = _checksums(source)
+        files = tuple(place(file, folder, known, copy=copy) for file in layout.files)
         record = _record(layout, source, about, files)
         write_file(folder / RECORD, json.dumps(record, indent=1).encode() + b"\n")
     return files
+
+
+def _checksums(source: ExportSource) -> dict[Path, Checksum]:
+    """Return the checksums of the dataset's files, by path."""
+    entries = map(FileEntry.from_json, source.manifest["files"])
+    return {source.directory / entry.name: entry.checksum for entry in entries}
 
 
 def _check_space(layout: Layout, parent: Path, *, copy: bool) -> None:
@@ -216,7 +204,5 @@ def _record(
         "dtype": source.manifest["dtype"],
         "tokenizer": {key: tokenizer[key] for key in ("name", "sha256", "vocab_size", "eos")},
         "mask_alignment": layout.mask_alignment,
-        "files": [
-            {key: value for key, value in asdict(file).items() if value != ""} for file in files
-        ],
+        "files": [file.as_json() for file in files],
     }

@@ -6,17 +6,19 @@ import errno
 import fcntl
 import os
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, BinaryIO
+from typing import TYPE_CHECKING, Any, BinaryIO
 
-from tokmill.dataset.checksum import digest_of
+from tokmill.dataset.checksum import FileEntry, digest_of
 from tokmill.errors import StorageError
 from tokmill.settings.schema import BLAKE3
 from tokmill.storage import make_directory, storage_errors
 from tokmill.trainers.trainer import Linked, Written
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
     from pathlib import Path
+
+    from tokmill.dataset.checksum import Checksum
 
 _FICLONE = 0x40049409
 """ioctl of Linux that lets a new file share the blocks of another (Btrfs, XFS)."""
@@ -27,33 +29,56 @@ _COPY_BYTES = 64 << 20
 
 @dataclass(frozen=True, slots=True)
 class Placed:
-    """A file of an export. `how`: `link`, `reflink`, `copy` or `written`.
+    """A file of an export. `how`: `link`, `reflink`, `copy` or `written`."""
 
-    `blake3`: of a written file; the manifest of the dataset has the checksums of the others.
-    """
-
-    name: str
-    n_bytes: int
+    entry: FileEntry
     how: str
-    blake3: str = ""
+
+    @property
+    def name(self) -> str:
+        """Return the path relative to the export."""
+        return self.entry.name
+
+    @property
+    def n_bytes(self) -> int:
+        """Return the size."""
+        return self.entry.n_bytes
+
+    def as_json(self) -> dict[str, Any]:
+        """Return the file as plain values: name, bytes, checksum, how."""
+        return {**self.entry.as_json(), "how": self.how}
 
 
-def place(file: Linked | Written, folder: Path, *, copy: bool) -> Placed:
-    """Place one file below `folder`, read-only and durable; raises `StorageError`."""
+def place(
+    file: Linked | Written, folder: Path, checksums: Mapping[Path, Checksum], *, copy: bool
+) -> Placed:
+    """Place one file below `folder`, read-only and durable.
+
+    `checksums`: of the files of the dataset that may be linked, from its manifest.
+
+    Raises:
+        StorageError: there is no space, or the file cannot be written.
+    """
     path = folder / file.name
     make_directory(path.parent)
-    if isinstance(file, Linked):
-        with storage_errors(path):
+    with storage_errors(path):
+        if isinstance(file, Linked):
             how = _duplicate(file.source, path, copy=copy)
-            return Placed(file.name, path.stat().st_size, how)
-    with storage_errors(path), path.open("x+b", buffering=1 << 20) as raw:
-        file.write(raw)
-        raw.flush()
-        os.fchmod(raw.fileno(), 0o444)
-        os.fsync(raw.fileno())
-        raw.seek(0)
-        digest = digest_of(raw, BLAKE3)
-        return Placed(file.name, digest.n_bytes, "written", digest.checksum().value)
+            return Placed(_entry(file, path, checksums), how)
+        with path.open("x+b", buffering=1 << 20) as raw:
+            file.write(raw)
+            raw.flush()
+            os.fchmod(raw.fileno(), 0o444)
+            os.fsync(raw.fileno())
+            raw.seek(0)
+            return Placed(digest_of(raw, BLAKE3).entry(file.name), "written")
+
+
+def _entry(file: Linked, path: Path, checksums: Mapping[Path, Checksum]) -> FileEntry:
+    if known := checksums.get(file.source):
+        return FileEntry(file.name, path.stat().st_size, known)
+    with path.open("rb") as raw:
+        return digest_of(raw, BLAKE3).entry(file.name)
 
 
 def _duplicate(source: Path, path: Path, *, copy: bool) -> str:
