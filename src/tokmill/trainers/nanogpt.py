@@ -1,16 +1,19 @@
 """nanoGPT: one `train.bin` and one `val.bin` of uint16 ids, end to end, without header.
 
 Source of the layout: nanoGPT, data/openwebtext/prepare.py and the function get_batch of train.py.
+`meta.pkl` is read by train.py (vocab_size) and by sample.py (stoi, itos).
 """
 
 from __future__ import annotations
 
+import pickle
 from functools import partial
 from typing import TYPE_CHECKING, BinaryIO
 
 import numpy as np
 
 from tokmill.errors import UsageError, VerifyError
+from tokmill.trainers.streams import check_equal, copy_tokens
 from tokmill.trainers.trainer import Checked, Layout, Linked, Written
 from tokmill.words.plural import plural
 
@@ -19,6 +22,13 @@ if TYPE_CHECKING:
 
     from tokmill.trainers.options import ExportOptions
     from tokmill.trainers.source import ExportSource
+
+_GPT2_VOCABULARY = 50_257
+_GPT2_PROBE = (15496, 11, 220, 10310, 244, 45911, 234, 0, 17031, 198, 197, 87, 796, 23884)
+"""What GPT-2's tokenizer makes of the probe text of a manifest."""
+
+_BLOCK = 1024
+"""nanoGPT's block_size where it is not set."""
 
 
 class NanoGpt:
@@ -30,42 +40,87 @@ class NanoGpt:
     reader: tuple[str, ...] = ()
 
     def layout(self, source: ExportSource, options: ExportOptions, output: Path) -> Layout:
-        """Return one file for each split; see `Trainer.layout`."""
+        """Return one file for each split, and `meta.pkl`; see `Trainer.layout`."""
         if source.dtype.itemsize != 2:
-            raise UsageError(
-                f"{source.directory}: nanoGPT reads uint16, and this dataset has ids above 65,535"
-            )
+            raise UsageError(f"{source.directory}: {_too_wide(source.vocab_size)}")
         files = [_file(source, split) for split in source.splits]
-        usage = f"dataset = {str(output)!r}\nvocab_size = {source.vocab_size}"
-        return Layout(files, usage)
+        if not _is_gpt2(source):
+            meta = pickle.dumps({"vocab_size": padded(source.vocab_size)}, protocol=2)
+            files.append(Written("meta.pkl", len(meta), partial(_write_meta, meta)))
+        usage = (
+            "# config/train_tokmill.py, then: python train.py config/train_tokmill.py\n"
+            f"dataset = {str(output.absolute())!r}"
+        )
+        return Layout(files, usage, notes=_notes(source))
 
     def check(self, source: ExportSource, options: ExportOptions, output: Path) -> Checked:
         """Compare every token, read as nanoGPT's get_batch reads; see `Trainer.check`."""
         n_tokens = 0
         for split in source.splits:
-            found = np.memmap(output / f"{split}.bin", dtype=np.uint16, mode="r")
-            start = 0
-            for shard in source.shards(split):
-                if not np.array_equal(found[start : start + len(shard.tokens)], shard.tokens):
-                    raise VerifyError(f"{output / split}.bin: differs from {shard.name}.bin")
-                start += len(shard.tokens)
-            if start != len(found):
-                raise VerifyError(f"{output / split}.bin: {plural(len(found), 'token')}")
-            n_tokens += start
+            path = output / f"{split}.bin"
+            found = np.memmap(path, dtype=np.uint16, mode="r")
+            if len(found) != source.n_tokens(split):
+                raise VerifyError(
+                    f"{path}: {plural(len(found), 'token')}, expected {source.n_tokens(split):,}"
+                )
+            check_equal(source, split, 0, found, path)
+            n_tokens += len(found)
         return Checked(f"numpy {np.__version__}", plural(n_tokens, "token"))
+
+
+def padded(vocab_size: int, multiple: int = 64) -> int:
+    """Return the next multiple: matrices of such a size are faster on GPUs."""
+    return -(-vocab_size // multiple) * multiple
+
+
+def _is_gpt2(source: ExportSource) -> bool:
+    """Return whether the tokenizer is GPT-2's, for which nanoGPT needs no `meta.pkl`."""
+    probe = source.manifest["tokenizer"].get("probe", {})
+    return source.vocab_size == _GPT2_VOCABULARY and tuple(probe.get("ids", ())) == _GPT2_PROBE
+
+
+def _too_wide(vocab_size: int) -> str:
+    if vocab_size <= 1 << 16:
+        return "nanoGPT reads uint16, and this dataset is uint32: make it with --dtype uint16"
+    return (
+        f"nanoGPT reads uint16, and this tokenizer has {vocab_size:,} ids: choose a trainer that "
+        "reads uint32, or a tokenizer with at most 65,536 ids"
+    )
+
+
+def _notes(source: ExportSource) -> list[str]:
+    notes = []
+    if "val" not in source.splits:
+        notes.append(
+            "no val split, and train.py opens val.bin before the first step: make the dataset "
+            "with --val-fraction, or link train.bin to val.bin (its loss is then a training loss)"
+        )
+    notes.extend(
+        f"{split}.bin has {plural(source.n_tokens(split), 'token')}: block_size "
+        f"(default {_BLOCK:,}) must be smaller"
+        for split in source.splits
+        if source.n_tokens(split) <= _BLOCK
+    )
+    if not _is_gpt2(source):
+        notes.append(
+            f"meta.pkl sets vocab_size to {padded(source.vocab_size):,} (the tokenizer's "
+            f"{source.vocab_size:,} and padding); sample.py decodes GPT-2 or single characters "
+            "only, and stops at it with KeyError 'stoi': give it this tokenizer's encode and decode"
+        )
+    return notes
 
 
 def _file(source: ExportSource, split: str) -> Linked | Written:
     entries = source.entries(split)
     if len(entries) == 1:
         return Linked(f"{split}.bin", source.path(entries[0]["name"], "bin"))
-    n_bytes = source.n_tokens(split) * source.dtype.itemsize
-    return Written(f"{split}.bin", n_bytes, partial(_write, source, split))
+    n_tokens = source.n_tokens(split)
+    write = partial(copy_tokens, source, split, 0, n_tokens)
+    return Written(f"{split}.bin", n_tokens * source.dtype.itemsize, write)
 
 
-def _write(source: ExportSource, split: str, file: BinaryIO) -> None:
-    for shard in source.shards(split):
-        file.write(shard.tokens.view(np.uint8).data)
+def _write_meta(meta: bytes, file: BinaryIO) -> None:
+    file.write(meta)
 
 
 TRAINER = NanoGpt()

@@ -1,0 +1,167 @@
+"""A split as one stream of tokens: its spans are copied to files, cut, and compared.
+
+Positions count tokens from the begin of the split, over all its shards; spans are half-open.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from tokmill.errors import VerifyError
+from tokmill.storage import read_errors
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+    from typing import BinaryIO
+
+    import numpy.typing as npt
+
+    from tokmill.trainers.source import ExportSource
+
+_COPY_BYTES = 8 << 20
+_KERNEL_COPY_BYTES = 1 << 30
+_COMPARED_TOKENS = 4 << 20
+
+
+def copy_tokens(source: ExportSource, split: str, start: int, stop: int, file: BinaryIO) -> None:
+    """Append the tokens of a span to a file. The kernel copies them where it can: no memory.
+
+    Raises:
+        VerifyError: a shard is shorter than the manifest says.
+        OSError: the file cannot be written.
+    """
+    item_bytes = source.dtype.itemsize
+    for path, first, last in _pieces(source, split, start, stop):
+        _copy_bytes(path, first * item_bytes, last * item_bytes, file)
+
+
+def read_tokens(
+    source: ExportSource, split: str, start: int, stop: int
+) -> npt.NDArray[np.unsignedinteger]:
+    """Return the tokens of a short span, read from the files; raises `VerifyError`."""
+    found = [np.empty(0, source.dtype)]
+    for path, first, last in _pieces(source, split, start, stop):
+        with read_errors(path):
+            offset = first * source.dtype.itemsize
+            found.append(np.fromfile(path, source.dtype, last - first, offset=offset))
+    tokens = np.concatenate(found)
+    if len(tokens) != stop - start:
+        raise VerifyError(f"{source.directory}: a shard of {split} is shorter than its manifest")
+    return tokens
+
+
+def _pieces(
+    source: ExportSource, split: str, start: int, stop: int
+) -> Iterator[tuple[Path, int, int]]:
+    """Yield the shards of a span: path of the tokens, first and last token inside it."""
+    begin = 0
+    for entry in source.entries(split):
+        end = begin + entry["tokens"]
+        if begin < stop and start < end:
+            path = source.path(entry["name"], "bin")
+            yield path, max(start, begin) - begin, min(stop, end) - begin
+        begin = end
+
+
+def _copy_bytes(path: Path, start: int, stop: int, file: BinaryIO) -> None:
+    with read_errors(path):
+        old = path.open("rb", buffering=0)
+    with old:
+        position = _copy_in_kernel(old, start, stop, file)
+        old.seek(position)
+        while position < stop:
+            with read_errors(path):
+                chunk = old.read(min(_COPY_BYTES, stop - position))
+            if not chunk:
+                raise VerifyError(f"{path}: ends at byte {position:,}, expected {stop:,}")
+            file.write(chunk)
+            position += len(chunk)
+
+
+def _copy_in_kernel(old: BinaryIO, start: int, stop: int, file: BinaryIO) -> int:
+    """Copy as many bytes as `copy_file_range` can; return the position of the first one left."""
+    if not hasattr(os, "copy_file_range"):
+        return start
+    file.flush()
+    position = start
+    try:
+        while position < stop:
+            count = min(stop - position, _KERNEL_COPY_BYTES)
+            copied = os.copy_file_range(old.fileno(), file.fileno(), count, offset_src=position)
+            if not copied:
+                break
+            position += copied
+    except OSError:  # another file system, or a full disk, which the next write reports
+        pass
+    file.seek(0, os.SEEK_END)
+    return position
+
+
+def cut_at_documents(source: ExportSource, split: str, most_tokens: int) -> list[int]:
+    """Return the ends of files that hold whole documents, in tokens; the last one is the stream's.
+
+    A file has at most `most_tokens`, and a longer document has one of its own. The files are about
+    equally long, so that none is too short for a trainer's batch. Takes time and memory for the
+    number of files, not of documents.
+    """
+    total = source.n_tokens(split)
+    n_files = -(-total // most_tokens)
+    ends: list[int] = []
+    start = begin = 0
+    for shard in source.shards(split):
+        item_bytes = shard.tokens.itemsize
+        while (wanted := _file_end(start, total, n_files - len(ends), most_tokens)) < min(
+            total, begin + len(shard.tokens)
+        ):
+            place = wanted - begin
+            i = int(np.searchsorted(shard.offsets, place * item_bytes, side="right")) - 1
+            found = shard.span(i)
+            nearest = found.stop if found.stop - place < place - found.start else found.start
+            if begin + nearest <= start or begin + nearest > start + most_tokens:
+                nearest = found.start if begin + found.start > start else found.stop
+            start = begin + nearest
+            ends.append(start)
+        begin += len(shard.tokens)
+    if total > start:
+        ends.append(total)
+    return ends
+
+
+def _file_end(start: int, total: int, n_left: int, most_tokens: int) -> int:
+    """Return where the file that begins at `start` ends if all that are left are equally long."""
+    n_needed = max(n_left, -(-(total - start) // most_tokens), 1)
+    return start + -(-(total - start) // n_needed)
+
+
+def check_equal(
+    source: ExportSource,
+    split: str,
+    start: int,
+    found: npt.NDArray[np.unsignedinteger],
+    path: Path,
+) -> None:
+    """Check that the tokens of a file are those of the stream from `start` on.
+
+    Raises:
+        VerifyError: one differs; the message has its position in the file.
+    """
+    begin = 0
+    stop = start + len(found)
+    for shard in source.shards(split):
+        first, last = max(start, begin), min(stop, begin + len(shard.tokens))
+        for at in range(first, last, _COMPARED_TOKENS):
+            end = min(at + _COMPARED_TOKENS, last)
+            ours, theirs = shard.tokens[at - begin : end - begin], found[at - start : end - start]
+            if not np.array_equal(ours, theirs):
+                i = int(np.flatnonzero(ours != theirs)[0])
+                raise VerifyError(
+                    f"{path}: token {at - start + i:,} is {theirs[i]}, "
+                    f"{shard.name}.bin has {ours[i]}"
+                )
+        begin += len(shard.tokens)
+    if stop > begin:
+        raise VerifyError(f"{path}: {stop - begin:,} tokens more than the dataset")
