@@ -52,6 +52,7 @@ def command(
       tokmill inspect out --document 1234 --ids
       tokmill inspect out --row 0 --html row.html
     """
+    from tokmill.cli.page_file import check_page
     from tokmill.cli.sample_text import Look
     from tokmill.dataset.reader import check_complete, read_manifest
     from tokmill.page.samples import SampleReader, tokenizer_of
@@ -63,7 +64,7 @@ def command(
     manifest = read_manifest(directory)
     check_complete(manifest, directory)
     if html is not None:
-        _check_target(html, directory, manifest)
+        check_page(html, directory, manifest)
     loaded = tokenizer_of(manifest, tokenizer)
     reader = SampleReader(directory, manifest, loaded, by_token=by_token and not as_json)
     heading, samples = _chosen(reader, manifest, document=document, sample=sample, row=row)
@@ -76,15 +77,6 @@ def command(
         color = click.get_current_context().color
         in_colour = sys.stdout.isatty() if color is None else color
         _print(heading, samples, Look(in_colour, by_token, max_chars), manifest, show_ids)
-
-
-def _check_target(path: Path, directory: Path, manifest: dict[str, Any]) -> None:
-    """Check that a page may be written there; raises `UsageError`."""
-    if path.exists() and not path.is_file():
-        raise UsageError(f"{path}: not a file: --html wants the name of a file to write")
-    own = {"manifest.json", *(entry["name"] for entry in manifest.get("files", ()))}
-    if path.resolve() in {(directory / name).resolve() for name in own}:
-        raise UsageError(f"{path}: a file of the dataset: --html wants the name of another")
 
 
 def _chosen(
@@ -146,16 +138,13 @@ def _write_page(
     max_chars: int,
     show_ids: bool,
 ) -> None:
+    from tokmill.cli.page_file import write_page
     from tokmill.page.sample_page import sample_page
-    from tokmill.storage import storage_errors, write_file
     from tokmill.words.units import size
 
     page = sample_page(
         str(directory), manifest, samples, heading=heading, max_chars=max_chars, show_ids=show_ids
-    ).encode()
-    target = path.resolve() if path.is_symlink() else path
-    write_file(target, page, replace=True)
-    with storage_errors(path):
-        target.chmod(0o644)  # no file of a dataset: its owner may change it
+    )
+    n_bytes = write_page(path, page)
     kind = "sample" if manifest.get("kind") == "sft" else "document"
-    show(f"{path}: {plural(len(samples), kind)}, {size(len(page))}")
+    show(f"{path}: {plural(len(samples), kind)}, {size(n_bytes)}")

@@ -9,6 +9,7 @@ from typing import Any
 import click
 
 from tokmill.cli.bill_options import BillCommand, bill_options, settled, show_options
+from tokmill.errors import UsageError
 
 
 @click.command("report", cls=BillCommand)
@@ -20,6 +21,8 @@ from tokmill.cli.bill_options import BillCommand, bill_options, settled, show_op
     is_flag=True,
     help="Also load the dataset with each strategy, and measure host RAM.",
 )
+@click.option("--html", type=click.Path(path_type=Path), help="Write a web page to this file.")
+@click.option("--tokenizer", "-t", default="", help="For --html: the tokenizer, if it has moved.")
 def command(
     directory: Path,
     config_file: Path | None,
@@ -28,6 +31,8 @@ def command(
     everything: bool,
     explain: bool,
     measure: bool,
+    html: Path | None,
+    tokenizer: str,
     **options: Any,
 ) -> None:
     """Show a dataset and its bill: disk, host RAM and, with a model, GPU memory.
@@ -39,20 +44,34 @@ def command(
       tokmill report out
       tokmill report out --model llama-3.2-1b --gpu 'RTX 4090' --micro-batch 4
       tokmill report out --model config.json --axolotl run.yml --explain
+      tokmill report out --html report.html --model llama-3.2-1b --gpu 'RTX 4090'
       tokmill report out --loading int64 --loader-workers 4 --measure
     """
     from tokmill.bill.full_bill import full_bill
     from tokmill.bill.on_disk import on_disk
     from tokmill.cli.bill import measured_rows, measured_table, show_bill
+    from tokmill.cli.page_file import check_page, write_page
     from tokmill.cli.screen import print_tables, show, show_json, show_rows
     from tokmill.dataset.reader import read_intact_manifest
+    from tokmill.page.report.report_page import report_page
     from tokmill.page.summary import detail_rows
+    from tokmill.words.units import size
 
+    if html is not None and (as_json or only or everything or explain or measure):
+        raise UsageError(
+            "--html writes a page: leave --json, --only, --all, --explain and --measure out"
+        )
     manifest = read_intact_manifest(directory)
+    if html is not None:
+        check_page(html, directory, manifest)
     disk = on_disk(directory, manifest)
     settings = settled(config_file, options, manifest["config"])
     found = full_bill(settings, disk)
     training = found.settings.training
+    if html is not None:
+        page = report_page(directory, manifest, found, tokenizer=tokenizer)
+        show(f"{html}: {size(write_page(html, page))}")
+        return
     rows = list(measured_rows(directory, manifest, training)) if measure else None
     if as_json:
         measured = {} if rows is None else {"measured": [asdict(row) for row in rows]}

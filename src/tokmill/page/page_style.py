@@ -1,6 +1,6 @@
 """The style of web pages: both colour schemes, any width, print, forced colours."""
 
-STYLE = """
+_BASE = """
 :root {
   color-scheme: light dark;
   --page: #f6f7f9; --card: #ffffff; --ink: #1c2128; --soft: #5b6470; --line: #d9dde3;
@@ -38,10 +38,13 @@ ul { list-style: none; margin: 0; padding: 0; }
 .bar { position: sticky; top: 0; z-index: 1; background: var(--page); padding: .6rem 0;
   border-bottom: 1px solid var(--line); display: flex; flex-wrap: wrap; gap: .4rem 1.5rem;
   align-items: baseline; }
-.legend { display: flex; flex-wrap: wrap; gap: .3rem .9rem; font-family: var(--mono);
-  font-size: .85rem; }
 .cards { display: grid; gap: 1rem; padding: 1rem 0 3rem; align-items: start;
   grid-template-columns: repeat(auto-fit, minmax(min(100%, 46rem), 1fr)); }
+"""
+
+SAMPLE_STYLE = """
+.legend { display: flex; flex-wrap: wrap; gap: .3rem .9rem; font-family: var(--mono);
+  font-size: .85rem; }
 article { background: var(--card); border: 1px solid var(--line); border-radius: .5rem;
   min-width: 0; overflow: hidden; }
 article header { display: flex; flex-wrap: wrap; gap: .2rem 1rem; align-items: baseline;
@@ -74,7 +77,6 @@ details { padding: 0 1rem .7rem; font-size: .85rem; color: var(--soft); }
 details code { font-family: var(--mono); overflow-wrap: anywhere; }
 code { font-family: var(--mono); }
 @media (max-width: 40rem) {
-  .bar { position: static; }
   article header, .text, .note, details { padding-left: .7rem; padding-right: .7rem; }
 }
 @media print {
@@ -86,3 +88,6 @@ code { font-family: var(--mono); }
   .c { border: 1px solid; }
 }
 """
+"""Samples with their legend; colours and fonts are variables of the page."""
+
+STYLE = f"{_BASE}{SAMPLE_STYLE}@media (max-width: 40rem) {{ .bar {{ position: static; }} }}\n"

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import re
 from html import escape
 from typing import TYPE_CHECKING, Any
 
+from tokmill.page.markup import content, plain
 from tokmill.page.page_style import STYLE
 from tokmill.page.samples import shown_runs
 
@@ -16,14 +16,6 @@ if TYPE_CHECKING:
 
 _POLICY = "default-src 'none'; style-src 'unsafe-inline'"
 """Content policy: nothing is loaded and no script runs, whatever a sample holds."""
-
-_EDGES = {"\n": "nl", "\t": "tab"}
-_ODD = re.compile(
-    "(?P<byte>[\udc80-\udcff])"
-    "|(?P<control>[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f])"
-    "|(?P<unseen>[\r\u200b\u200e\u200f\u2028-\u202e\u2060\u2066-\u2069\ufeff])"
-)
-"""Characters that HTML cannot hold or a browser would not show."""
 
 
 def sample_page(
@@ -42,9 +34,9 @@ def sample_page(
     """
     is_sft = manifest.get("kind") == "sft"
     kind = "samples" if is_sft else "documents"
-    cards = "\n".join(_card(sample, max_chars, show_ids) for sample in samples)
+    cards = "\n".join(sample_card(sample, max_chars, show_ids) for sample in samples)
     facts = "".join(
-        f"<div><dt>{escape(label)}</dt><dd>{_plain(text)}</dd></div>"
+        f"<div><dt>{escape(label)}</dt><dd>{plain(text)}</dd></div>"
         for label, text in page_facts(manifest)
     )
     heading = heading or f"{len(samples):,} of {manifest['totals']['documents']:,} {kind}"
@@ -55,16 +47,16 @@ def sample_page(
 <meta http-equiv="Content-Security-Policy" content="{_POLICY}">
 <meta name="viewport" content="width=device-width, initial-scale=1">
 <meta name="color-scheme" content="light dark">
-<title>{_plain(title)}: {kind}</title>
+<title>{plain(title)}: {kind}</title>
 <style>{STYLE}</style>
 </head>
 <body>
 <header class="page">
-<h1>{_plain(title)}</h1>
+<h1>{plain(title)}</h1>
 <dl>{facts}</dl>
 </header>
 <main>
-<div class="bar"><h2>{escape(heading)}</h2>{_legend(is_sft=is_sft)}</div>
+<div class="bar"><h2>{escape(heading)}</h2>{legend(is_sft=is_sft)}</div>
 <div class="cards">
 {cards or f'<p class="note">no {kind}</p>'}
 </div>
@@ -102,12 +94,8 @@ def _rows(pack: Mapping[str, Any]) -> str:
     return f"{pack['rows']:,} of {pack['capacity']:,} tokens, {pack['fill']:.1%} full"
 
 
-def _plain(text: str) -> str:
-    """Return text escaped for HTML; paths may hold bytes that are not Unicode."""
-    return escape(text.encode("utf-8", "backslashreplace").decode())
-
-
-def _legend(*, is_sft: bool) -> str:
+def legend(*, is_sft: bool) -> str:
+    """Return the list of what the colours of samples mean, as HTML."""
     words = ["<span>text</span>", '<bdi class="c">control token</bdi>']
     if is_sft:
         words = [
@@ -121,7 +109,8 @@ def _legend(*, is_sft: bool) -> str:
     return f'<ul class="legend">{"".join(f"<li>{word}</li>" for word in words)}</ul>'
 
 
-def _card(sample: Sample, max_chars: int, show_ids: bool) -> str:
+def sample_card(sample: Sample, max_chars: int, show_ids: bool) -> str:
+    """Return a sample as HTML: its place, its counts, its mask as a strip, and its text."""
     shown, is_cut = shown_runs(sample.runs, max_chars)
     text = "".join(_stretch(stretch) for stretch in shown)
     facts = "".join(f"<li>{escape(fact)}</li>" for fact in sample.facts())
@@ -163,7 +152,10 @@ def _strip(sample: Sample) -> str:
 def _stretch(stretch: ShownRun) -> str:
     """Return a run as HTML; without the tags it is the text of the run."""
     run = stretch.run
-    texts = ["".join(_part(*part) for part in parts) for parts in stretch.parts()]
+    texts = [
+        "".join(content(text, is_edge=is_edge) for text, is_edge in parts)
+        for parts in stretch.parts()
+    ]
     if len(texts) > 1 and not run.is_control:
         texts = [
             f'<span class="k" title="{id_}">{text}</span>'
@@ -176,18 +168,3 @@ def _stretch(stretch: ShownRun) -> str:
     is_whole = run.weight == 1 or not stretch.closes
     weight = "" if is_whole else f' data-weight="×{run.weight:g}"'
     return f'<mark class="t"{weight}>{"".join(texts)}</mark>'
-
-
-def _part(text: str, is_edge: bool) -> str:
-    if not is_edge:
-        return _ODD.sub(_odd, escape(text))
-    return "".join(f'<span class="{_EDGES.get(c, "sp")}">{_part(c, False)}</span>' for c in text)
-
-
-def _odd(found: re.Match[str]) -> str:
-    number = ord(found[0])
-    if found["byte"]:
-        return f'<span class="x">\\x{number - 0xDC00:02x}</span>'
-    if found["control"]:
-        return f'<span class="x">\\x{number:02x}</span>'
-    return f'<bdi class="o" data-code="U+{number:04X}">&#{number};</bdi>'

@@ -1,0 +1,1 @@
+"""A dataset as one web page: sections, charts, style; nothing is loaded from a network."""

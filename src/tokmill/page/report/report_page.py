@@ -1,0 +1,95 @@
+"""The report of a dataset as a self-contained web page."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+from typing import TYPE_CHECKING, Any
+
+from tokmill.page.markup import label
+from tokmill.page.report.head import head_section
+from tokmill.page.report.page_script import PAGE_SCRIPT, section_script
+from tokmill.page.report.report_style import report_style
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+    from pathlib import Path
+
+    from tokmill.bill.full_bill import FullBill
+    from tokmill.page.report.section import Section
+
+
+def report_page(
+    directory: Path, manifest: Mapping[str, Any], bill: FullBill, *, tokenizer: str = ""
+) -> str:
+    """Return the page of a finished dataset and its bill as HTML, below 2 MB.
+
+    `tokenizer`: where the tokenizer is, if it has moved; without it the page has no texts, and
+    says so.
+
+    Raises:
+        TokmillError: a file of the dataset is damaged.
+    """
+    return assembled(directory.resolve().name, _sections(directory, manifest, bill, tokenizer))
+
+
+def _sections(
+    directory: Path, manifest: Mapping[str, Any], bill: FullBill, tokenizer: str
+) -> Iterable[Section]:
+    yield head_section(directory, manifest, bill)
+
+
+def assembled(title: str, sections: Iterable[Section]) -> str:
+    """Return the page of some sections: the first is the head."""
+    head, *others = sections
+    parts = (head, *others)
+    script = PAGE_SCRIPT + "".join(section_script(part) for part in parts if part.script)
+    menu = "".join(
+        f'<li><a href="#{part.id}">{label(part.menu or part.title)}</a></li>' for part in parts
+    )
+    bodies = "".join(
+        f'<section id="{part.id}" aria-labelledby="{part.id}-heading">'
+        f'<h2 id="{part.id}-heading">{label(part.title)}</h2>{part.html}</section>'
+        for part in others
+    )
+    return f"""<!doctype html>
+<html lang="en">
+<head>
+<meta charset="utf-8">
+<meta http-equiv="Content-Security-Policy" content="{_policy(script)}">
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<meta name="color-scheme" content="light dark">
+<meta name="referrer" content="no-referrer">
+<title>{label(title, 120)}: report</title>
+<style>{report_style()}{"".join(part.style for part in parts)}</style>
+</head>
+<body>
+<a class="skip" href="#content">Skip to the content</a>
+<nav aria-label="Contents"><ul>{menu}</ul>
+<button id="theme" type="button" aria-pressed="false" hidden>Dark</button></nav>
+<main id="content" tabindex="-1">
+<header id="{head.id}">{head.html}</header>
+{bodies}
+<footer>Made by tokmill. This file loads nothing, and works without a network.</footer>
+</main>
+<script type="application/json" id="data">{_data(parts)}</script>
+<script>{script}</script>
+</body>
+</html>
+"""
+
+
+def _policy(script: str) -> str:
+    """Return the content policy: nothing is loaded, and no script runs but ours."""
+    digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+    return (
+        f"default-src 'none'; style-src 'unsafe-inline'; script-src 'sha256-{digest}'; "
+        "base-uri 'none'; form-action 'none'"
+    )
+
+
+def _data(sections: Sequence[Section]) -> str:
+    """Return the numbers of all sections as JSON that ends no script element."""
+    text = json.dumps({part.id: part.data for part in sections if part.data}, allow_nan=False)
+    return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")

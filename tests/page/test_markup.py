@@ -1,0 +1,29 @@
+from __future__ import annotations
+
+from tokmill.page.markup import content, label, plain, shortened
+
+
+def test_a_label_is_one_line_of_escaped_text_without_characters_that_change_others():
+    assert label("a<b>&\"'") == "a&lt;b&gt;&amp;&quot;&#x27;"
+    assert label("a\x00\n\u202eb\udcff") == "a\\x00\\n\\u202eb\\udcff"
+
+
+def test_a_label_is_shortened_to_its_columns_in_which_a_chinese_character_has_two():
+    assert shortened("abcdef", 6) == "abcdef"
+    assert shortened("abcdefghij", 6) == "a…ghij"
+    assert shortened("维基百科维基百科", 8) == "维…百科"
+    assert label("维" * 10_000_000, 20).count("维") == 9
+
+
+def test_text_of_a_record_shows_bytes_and_characters_that_are_not_seen():
+    assert content("<b>\x00\udcff") == (
+        '&lt;b&gt;<span class="x">\\x00</span><span class="x">\\xff</span>'
+    )
+    assert content("\u202e") == '<bdi class="o" data-code="U+202E">&#8238;</bdi>'
+    assert content("\n a", is_edge=True) == (
+        '<span class="nl">\n</span><span class="sp"> </span><span class="sp">a</span>'
+    )
+
+
+def test_a_path_that_is_not_unicode_is_escaped():
+    assert plain("a\udcff<") == "a\\udcff&lt;"
