@@ -88,6 +88,7 @@ TRAINERS = Table(
     "trainer",
     "tokmill.trainers",
     {
+        "megatron": "tokmill.trainers.megatron:TRAINER",
         "nanogpt": "tokmill.trainers.nanogpt:TRAINER",
     },
 )

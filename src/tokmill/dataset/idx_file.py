@@ -17,7 +17,7 @@ All little-endian. Source of the layout: Megatron-LM, megatron/core/datasets/ind
 from __future__ import annotations
 
 import struct
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, BinaryIO
 
 import numpy as np
 
@@ -25,6 +25,7 @@ from tokmill.errors import RecordError, VerifyError
 from tokmill.words.plural import plural
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator
     from pathlib import Path
 
     import numpy.typing as npt
@@ -33,8 +34,9 @@ if TYPE_CHECKING:
 
 MAGIC = b"MMIDIDX\x00\x00"
 HEADER = struct.Struct("<9sQBQQ")
-DTYPE_CODES = {2: 8, 4: 4}
-"""Bytes per token to Megatron's code. It has no unsigned 32-bit code: ids stay below 2^31."""
+DTYPE_CODES = {1: 1, 2: 8, 4: 4}
+"""Bytes per token to Megatron's code. It has no unsigned 32-bit code: ids stay below 2^31.
+One byte is for masks, in exports; the shards of a dataset have two or four."""
 
 MAX_LENGTH = (1 << 31) - 1
 """Most tokens of a document: its length is an int32."""
@@ -94,6 +96,37 @@ class IndexWriter:
         return np.frombuffer(data, "<i4")
 
 
+def write_index(
+    file: BinaryIO, lengths: Callable[[], Iterable[npt.NDArray[np.int32]]], n: int, item_bytes: int
+) -> None:
+    """Write the index of documents that stand end to end; memory does not grow with their number.
+
+    `lengths` returns the lengths of all `n` documents in tokens, in order, as any number of arrays;
+    it is called twice. `item_bytes`: 4, 2, or 1 for the bytes of masks.
+    """
+    file.write(HEADER.pack(MAGIC, 1, DTYPE_CODES[item_bytes], n, n + 1))
+    for block in _blocks(lengths()):
+        file.write(block.astype("<i4").data)
+    position = 0
+    for block in _blocks(lengths()):
+        ends = position + np.cumsum(block, dtype=np.int64) * item_bytes
+        file.write((ends - block.astype(np.int64) * item_bytes).astype("<i8").data)
+        position = int(ends[-1])
+    for start in range(0, n + 1, _CHUNK_DOCUMENTS):
+        file.write(np.arange(start, min(start + _CHUNK_DOCUMENTS, n + 1), dtype="<i8").data)
+
+
+def index_bytes(n: int) -> int:
+    """Return the size of an index of `n` documents."""
+    return HEADER.size + 12 * n + 8 * (n + 1)
+
+
+def _blocks(arrays: Iterable[npt.NDArray[np.int32]]) -> Iterator[npt.NDArray[np.int32]]:
+    for array in arrays:
+        for start in range(0, len(array), _CHUNK_DOCUMENTS):
+            yield array[start : start + _CHUNK_DOCUMENTS]
+
+
 def read_index(path: Path) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.int64], int]:
     """Return lengths (D,) int32 in tokens, byte offsets (D,) int64, both mapped, and token bytes.
 
@@ -107,10 +140,10 @@ def read_index(path: Path) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.int64]
     if len(header) < HEADER.size or header[:9] != MAGIC:
         raise VerifyError(f"{path}: not an MMIDIDX index")
     _, version, code, n, n_indices = HEADER.unpack(header)
-    items = {code: item for item, code in DTYPE_CODES.items()}
+    items = {code: item for item, code in DTYPE_CODES.items() if item > 1}
     if version != 1 or code not in items or n_indices != n + 1:
         raise VerifyError(f"{path}: index header says version {version}, dtype code {code}")
-    if size != HEADER.size + 12 * n + 8 * (n + 1):
+    if size != index_bytes(n):
         raise VerifyError(f"{path}: {plural(size, 'byte')} do not fit {plural(n, 'document')}")
     body = np.memmap(path, dtype=np.uint8, mode="r", offset=HEADER.size)
     lengths = body[: 4 * n].view("<i4")

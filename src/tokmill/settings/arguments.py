@@ -238,3 +238,5 @@ class ExportArguments(TypedDict, total=False):
     """Options of an export, see `tokmill.trainers.options`."""
 
     copy: bool
+    merge: bool
+    tokens: Sequence[str]

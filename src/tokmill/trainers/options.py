@@ -20,6 +20,12 @@ class ExportOptions:
     copy: bool = runtime_setting(
         False, "Copy files that could be hard links to files of the dataset."
     )
+    merge: bool = runtime_setting(False, "One file for each split, in place of one a shard.")
+    tokens: tuple[str, ...] = runtime_setting(
+        (),
+        "Blend: train on so many tokens of SOURCE, a dataset's directory or a pattern of input "
+        "files, such as wiki=60B; again for each SOURCE.",
+    )
 
     def check_used(self, used: frozenset[str], trainer: str) -> None:
         """Check that every option that is set has an effect for a trainer.
@@ -47,6 +53,10 @@ def export_options(given: Mapping[str, Any]) -> ExportOptions:
             meant = f"did you mean {close[0]}?" if close else f"known are {', '.join(known)}"
             raise UsageError(f"{name}: no option of an export: {meant}")
         expected = type(known[name].default)
-        if type(value) is not expected:
+        if expected is tuple:
+            if isinstance(value, str) or not all(isinstance(one, str) for one in value):
+                raise UsageError(f"{name}: expected a list of strings, found {value!r}")
+        elif type(value) is not expected:
             raise UsageError(f"{name}: expected {expected.__name__}, found {value!r}")
-    return ExportOptions(**given)
+    lists = {name: tuple(given[name]) for name in given if type(known[name].default) is tuple}
+    return ExportOptions(**{**given, **lists})
