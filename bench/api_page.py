@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
 PAGE = Path(__file__).parents[1] / "docs" / "api.md"
-MODULES = ("tokmill", "tokmill.bill")
+MODULES = ("tokmill", "tokmill.bill", "tokmill.loader")
 LINE_LENGTH = 96
 HEAD = """# Python interface
 

@@ -38,6 +38,7 @@ pytest_plugins = [
     "tests.fixtures.recipes",
     "tests.fixtures.runs",
     "tests.fixtures.tokenizers",
+    "tests.fixtures.written_datasets",
 ]
 
 # No test of a property measures time: a machine may be busy with other tests.

@@ -1,1 +1,44 @@
-"""A dataset as samples for a training loop: documents, windows and packs in a seeded order."""
+"""A dataset as samples for a training loop: documents, windows and packs in a seeded order.
+
+A source is a random-access collection of samples: it has `len` and `[i]`, and `__getitems__` reads
+several samples at once. PyTorch's DataLoader, Grain and torchtitan take it as it is. `dataset` is a
+directory or an open `tokmill.Dataset`.
+
+    >>> source = tokmill.loader.windows("out", length=1024, shift=True)
+    >>> batch = source.batch([0, 5, 7])
+    >>> batch["input_ids"].shape, batch["labels"].shape
+    ((3, 1024), (3, 1024))
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from tokmill.loader.document_source import DocumentSource, documents
+    from tokmill.loader.window_source import WindowSource, windows
+
+__all__ = [
+    "DocumentSource",
+    "WindowSource",
+    "documents",
+    "windows",
+]
+
+_MODULES = {
+    "DocumentSource": "document_source",
+    "WindowSource": "window_source",
+    "documents": "document_source",
+    "windows": "window_source",
+}
+
+
+def __getattr__(name: str) -> object:
+    """Import a function, or the class of a result."""
+    from importlib import import_module
+
+    if name not in __all__:
+        raise AttributeError(f"module 'tokmill.loader' has no attribute {name!r}")
+    found: object = getattr(import_module(f"tokmill.loader.{_MODULES[name]}"), name)
+    globals()[name] = found
+    return found

@@ -1,0 +1,179 @@
+"""Spans of the shards of a split, read by position; few files stay open, and none is mapped.
+
+A span is read with `preadv`: a file that was cut gives an error instead of a signal, a network file
+system is not read around each span, and memory does not grow with what was read. A map is 20 to 90
+% faster on a file in the page cache, where reading is not what a training loop waits for.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from functools import cache, lru_cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from tokmill.dataset.idx_file import read_index
+from tokmill.dataset.layout import SIDECARS
+from tokmill.dataset.reader import sidecars_of
+from tokmill.errors import VerifyError
+from tokmill.storage import open_regular, read_errors
+from tokmill.words.plural import plural
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    import numpy.typing as npt
+
+    from tokmill.dataset.documents import Documents
+
+    Index = tuple[npt.NDArray[np.int32], npt.NDArray[np.int64]]
+
+FEWEST_OPEN = 16
+
+
+@dataclass(frozen=True, slots=True)
+class Spans:
+    """Spans of tokens, and their places in what is read: (n,) int64 each.
+
+    `shards`: number of the shard in the split. `starts`: first token in the shard. `lengths`: in
+    tokens. `targets`: place of the first token in the array that is filled.
+    """
+
+    shards: npt.NDArray[np.int64]
+    starts: npt.NDArray[np.int64]
+    lengths: npt.NDArray[np.int64]
+    targets: npt.NDArray[np.int64]
+
+
+class ShardFiles:
+    """The files of the shards of a split. Safe to use from several threads, and after a fork.
+
+    Attributes:
+        dtypes: of each token, by the ending of the files: `bin`, and the sidecars.
+    """
+
+    def __init__(self, documents: Documents, manifest: Mapping[str, Any]) -> None:
+        self._documents = documents
+        self._root = str(documents.directory)
+        self._edition = str(manifest["sha256"])
+        dtype: np.dtype[Any] = np.dtype(manifest["dtype"]).newbyteorder("<")
+        self.dtypes = {"bin": dtype, **{one: SIDECARS[one] for one in sidecars_of(manifest)}}
+
+    def read(self, spans: Spans, ending: str, into: npt.NDArray[Any]) -> None:
+        """Read spans of the files with an ending into a flat, contiguous array of their dtype.
+
+        Raises:
+            VerifyError: a file is missing, or has another size than the manifest says.
+            StorageError: a file cannot be read, or too many files are open.
+        """
+        entries, item = self._documents.entries, into.itemsize
+        data = into.view(np.uint8).data
+        opened, edition = _caches().file, self._edition
+        columns = (spans.starts * item, spans.targets * item, spans.lengths * item)
+        shards = spans.shards.tolist()
+        rows = zip(shards, *(column.tolist() for column in columns), strict=True)
+        for shard, start, target, length in rows:
+            entry = entries[shard]
+            path = f"{self._root}/{entry['name']}.{ending}"
+            file = opened(path, entry["tokens"] * item, edition)
+            if os.preadv(file.fd, (data[target : target + length],), start) != length:
+                file.read(path, data[target : target + length], start)
+
+    def index(self, shard: int) -> Index:
+        """Return lengths (D,) int32 in tokens and offsets (D,) int64 in bytes, both mapped.
+
+        Raises:
+            VerifyError: the index is missing or broken, or has other documents than its entry.
+            StorageError: it cannot be read, or too many files are open.
+        """
+        entry = self._documents.entries[shard]
+        path = f"{self._root}/{entry['name']}.idx"
+        item = self.dtypes["bin"].itemsize
+        return _caches().index(path, entry["documents"], item, self._edition)
+
+    def document_spans(self, numbers: npt.NDArray[np.int64]) -> Spans:
+        """Return the spans of documents by their numbers in the split, end to end; see `index`."""
+        documents = self._documents
+        shards = np.searchsorted(documents.stops, numbers, side="right")
+        firsts = documents.stops - [entry["documents"] for entry in documents.entries]
+        places = numbers - firsts[shards]
+        starts, lengths = np.empty((2, len(numbers)), np.int64)
+        for shard in np.unique(shards).tolist():
+            here = shards == shard
+            of_shard, offsets = self.index(shard)
+            starts[here] = offsets[places[here]] // self.dtypes["bin"].itemsize
+            lengths[here] = of_shard[places[here]]
+        return Spans(shards, starts, lengths, np.cumsum(lengths) - lengths)
+
+
+class _File:
+    """A file that is open for reading, until nobody uses it."""
+
+    __slots__ = ("fd",)
+
+    def __init__(self, fd: int) -> None:
+        self.fd = fd
+
+    def __del__(self, close: Callable[[int], None] = os.close) -> None:
+        close(self.fd)
+
+    def read(self, path: str, into: memoryview, start: int) -> None:
+        """Read what a call of the system returns in pieces, or not at all."""
+        n_bytes, done = len(into), 0
+        with read_errors(Path(path)):
+            while done < n_bytes:
+                n_read = os.preadv(self.fd, (into[done:],), start + done)
+                if n_read <= 0:
+                    raise VerifyError(
+                        f"{path}: it was cut while it was read: {done:,} of {n_bytes:,} bytes at "
+                        f"{start:,}; see tokmill verify"
+                    )
+                done += n_read
+
+
+@dataclass(frozen=True, slots=True)
+class _Caches:
+    file: Callable[[str, int, str], _File]
+    index: Callable[[str, int, int, str], Index]
+
+
+@cache
+def _caches() -> _Caches:
+    """Return what opens files, and keeps those of the process that were used last.
+
+    At most half of the descriptors that the process may have. The edition of a dataset is part of
+    the key, so that a new dataset at an old path is opened anew.
+    """
+    most_open = max(FEWEST_OPEN, _most_descriptors() // 4)
+    return _Caches(lru_cache(most_open)(_opened), lru_cache(most_open)(_index))
+
+
+def _most_descriptors() -> int:
+    import resource
+
+    limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+    return 16_384 if limit == resource.RLIM_INFINITY else min(limit, 16_384)
+
+
+def _opened(path: str, n_bytes: int, _edition: str) -> _File:
+    with read_errors(Path(path)), open_regular(Path(path), follow_links=True) as file:
+        found = os.fstat(file.fileno()).st_size
+        if found != n_bytes:
+            raise VerifyError(
+                f"{path}: {plural(found, 'byte')}, {n_bytes:,} by the manifest; see tokmill verify"
+            )
+        return _File(os.dup(file.fileno()))
+
+
+def _index(path: str, n_documents: int, item_bytes: int, _edition: str) -> Index:
+    with read_errors(Path(path)):
+        lengths, offsets, found_bytes = read_index(Path(path))
+    if len(lengths) != n_documents or found_bytes != item_bytes:
+        raise VerifyError(
+            f"{path}: {plural(len(lengths), 'document')} of {plural(found_bytes, 'byte')} a token, "
+            f"{n_documents:,} of {item_bytes} by the manifest; see tokmill verify"
+        )
+    return lengths.view(np.ndarray), offsets.view(np.ndarray)

@@ -1,0 +1,247 @@
+"""Windows: rows of the same length over the tokens of a split, across documents and shards."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from tokmill.dataset.shard_files import Spans
+from tokmill.errors import UsageError
+from tokmill.loader.segments import cu_seqlens as cumulative_lengths
+from tokmill.loader.segments import position_ids as positions_in
+from tokmill.loader.source import IGNORED, Source, checked_count
+from tokmill.words.plural import plural
+
+if TYPE_CHECKING:
+    import os
+    from collections.abc import Callable, Sequence
+    from typing import SupportsIndex
+
+    import numpy.typing as npt
+
+    from tokmill.loader.source import Arrays, OpenDataset
+
+EVERY_ROW: slice = slice(None)
+
+
+class WindowSource(Source):
+    """Rows of a fixed length over the tokens of a split, by number; see `windows`.
+
+    Attributes:
+        length: tokens of a row.
+        n_left_out: tokens at the end of the split that are in no row.
+    """
+
+    def __init__(
+        self,
+        dataset: str | os.PathLike[str] | OpenDataset,
+        length: SupportsIndex = 4096,
+        *,
+        split: str = "train",
+        shift: bool = False,
+        document_ids: bool = False,
+        position_ids: bool = False,
+        cu_seqlens: bool = False,
+    ) -> None:
+        self.length = checked_count(length, "length")
+        self._shift = int(bool(shift))
+        self._has_documents, self._has_lengths = bool(document_ids), bool(cu_seqlens)
+        self._has_positions = bool(position_ids) or self._has_lengths
+        options = {
+            "length": self.length, "shift": bool(shift), "document_ids": self._has_documents,
+            "position_ids": bool(position_ids), "cu_seqlens": self._has_lengths,
+        }  # fmt: skip
+        super().__init__(dataset, split, options, ("length", "shift"))
+        counts = [entry["tokens"] for entry in self._documents.entries]
+        self._stops = np.cumsum(counts, dtype=np.int64)
+        self._starts = self._stops - counts
+        n_tokens = int(self._stops[-1])
+        self._n_rows = (n_tokens - self._shift) // self.length
+        if not self._n_rows:
+            raise UsageError(
+                f"{self.directory}: {split} has {plural(n_tokens, 'token')}, a row reads "
+                f"{self.length + self._shift:,}: choose a shorter length"
+            )
+        self.n_left_out = n_tokens - self._n_rows * self.length - self._shift
+
+    def __len__(self) -> int:
+        """Return the number of rows."""
+        return self._n_rows
+
+    def __getitems__(self, numbers: Sequence[int] | npt.NDArray[np.int64]) -> list[Arrays]:
+        """Return several rows, read together; see `windows`."""
+        wanted = self.numbers(numbers)
+        rows = self.empty(len(wanted))
+        self.fill(wanted, rows)
+        found = [{name: values[i] for name, values in rows.items()} for i in range(len(wanted))]
+        if self._has_lengths:
+            for row in found:
+                row["cu_seqlens"] = cumulative_lengths(row["position_ids"])
+        return found
+
+    def batch(self, numbers: Sequence[int] | npt.NDArray[np.int64]) -> Arrays:
+        """Return several rows as one batch: (n, length) each.
+
+        `cu_seqlens` are those of all rows, end to end.
+
+        Raises:
+            IndexError: there is no such row.
+            VerifyError: a file of the dataset is missing or damaged.
+            StorageError: a file cannot be read, or too many files are open.
+        """
+        rows = self.empty(len(numbers))
+        self.fill(numbers, rows)
+        if self._has_lengths:
+            rows["cu_seqlens"] = cumulative_lengths(rows["position_ids"])
+        return rows
+
+    def empty(self, n_rows: int, allocate: Callable[..., Any] = np.empty) -> Arrays:
+        """Return arrays for rows, by name: (n_rows, length) each; see `fill`.
+
+        Args:
+            n_rows: the number of rows.
+            allocate: called with shape and dtype, such as `numpy.empty`.
+        """
+        names = ["input_ids", "labels"]
+        names += ["document_ids"] * self._has_documents + ["position_ids"] * self._has_positions
+        shape = (n_rows, self.length)
+        arrays: Arrays = {name: allocate(shape, np.int64) for name in names}
+        if "weight" in self._files.dtypes:
+            arrays["weights"] = allocate(shape, np.float32)
+        return arrays
+
+    def fill(
+        self,
+        numbers: Sequence[int] | npt.NDArray[np.int64],
+        into: Arrays,
+        rows: slice | npt.NDArray[np.int64] = EVERY_ROW,
+    ) -> None:
+        """Read rows into arrays that stand already, such as those of `empty`; see `batch`.
+
+        `cu_seqlens` are not among them: `segments.cu_seqlens` has them from the position ids.
+
+        Args:
+            numbers: of the rows to read: n.
+            into: arrays by name, with the rows to fill.
+            rows: which rows of the arrays to fill: n.
+        """
+        starts = self.numbers(numbers) * self.length
+        length, shift = self.length, self._shift
+        read = self._read(starts)
+        into["input_ids"][rows] = read["bin"][:, :length]
+        if "mask" in read:
+            mask, ids = read["mask"][:, shift:], read["bin"][:, shift:]
+            into["labels"][rows] = np.where(mask != 0, ids, np.int64(IGNORED))
+        else:
+            into["labels"][rows] = read["bin"][:, shift:]
+        if "weight" in read:
+            into["weights"][rows] = read["weight"][:, shift:]
+        if self._has_documents or self._has_positions:
+            self._fill_segments(starts, into, rows)
+
+    def _read(self, starts: npt.NDArray[np.int64]) -> Arrays:
+        """Return the tokens from each start, and their sidecars: (n, length + shift) each."""
+        shape = (len(starts), self.length + self._shift)
+        spans = self._spans(starts, shape[1])
+        read = {}
+        for ending, dtype in self._files.dtypes.items():
+            values = np.empty(shape[0] * shape[1], dtype)
+            self._files.read(spans, ending, values)
+            read[ending] = values.reshape(shape)
+        return read
+
+    def _spans(self, starts: npt.NDArray[np.int64], length: int) -> Spans:
+        """Return the spans of rows; a row that crosses the end of a shard has several."""
+        first = np.searchsorted(self._stops, starts, side="right")
+        last = np.searchsorted(self._stops, starts + (length - 1), side="right")
+        targets = np.arange(len(starts)) * length
+        if np.array_equal(first, last):
+            lengths = np.full(len(starts), length)
+            return Spans(first, starts - self._starts[first], lengths, targets)
+        n_pieces = last - first + 1
+        row = np.repeat(np.arange(len(starts)), n_pieces)
+        piece = np.arange(len(row)) - np.repeat(np.cumsum(n_pieces) - n_pieces, n_pieces)
+        shards = first[row] + piece
+        begins = np.maximum(starts[row], self._starts[shards])
+        ends = np.minimum(starts[row] + length, self._stops[shards])
+        in_shard, targets = begins - self._starts[shards], targets[row] + begins - starts[row]
+        return Spans(shards, in_shard, ends - begins, targets)
+
+    def _fill_segments(
+        self,
+        starts: npt.NDArray[np.int64],
+        into: Arrays,
+        rows: slice | npt.NDArray[np.int64],
+    ) -> None:
+        """Write position ids and document ids, which binary search in the indices finds."""
+        n_tokens, shape = len(starts) * self.length, (len(starts), self.length)
+        spans = self._spans(starts, self.length)
+        item = self._files.dtypes["bin"].itemsize
+        segments, firsts = [np.empty(0, np.int64)], []
+        columns = (spans.shards, spans.starts, spans.lengths, spans.targets)
+        for shard, start, length, target in zip(*(one.tolist() for one in columns), strict=True):
+            _, offsets = self._files.index(shard)
+            first = int(offsets.searchsorted(start * item, side="right")) - 1
+            last = int(offsets.searchsorted((start + length) * item, side="left"))
+            found = offsets[first:last] // item + (target - start)
+            found[0] = target
+            segments.append(found)
+            firsts.append((first, last, shard))
+        cuts = np.concatenate(segments)
+        if self._has_positions:
+            into["position_ids"][rows] = positions_in(cuts, n_tokens).reshape(shape)
+        if self._has_documents:
+            ids = [self._first_document(shard) + np.arange(a, b) for a, b, shard in firsts]
+            lengths = np.diff(cuts, append=n_tokens)
+            numbers = np.concatenate([np.empty(0, np.int64), *ids])
+            into["document_ids"][rows] = np.repeat(numbers, lengths).reshape(shape)
+
+    def _first_document(self, shard: int) -> int:
+        return int(self._documents.stops[shard] - self._documents.entries[shard]["documents"])
+
+
+def windows(
+    dataset: str | os.PathLike[str] | OpenDataset,
+    length: SupportsIndex = 4096,
+    split: str = "train",
+    *,
+    shift: bool = False,
+    document_ids: bool = False,
+    position_ids: bool = False,
+    cu_seqlens: bool = False,
+) -> WindowSource:
+    """Return rows of `length` tokens over a split, read as one stream, as training samples.
+
+    Row i begins at token i x `length`. Rows cross documents and shards. Tokens at the end that fill
+    no row are left out: `n_left_out` of the source.
+
+    A sample has `input_ids` and `labels`: (length,) int64 each. A label is -100 where the mask of
+    an SFT dataset is 0. `weights`: (length,) float32, if the dataset has them, at the place of the
+    labels.
+
+    Args:
+        dataset: a directory, or an open `tokmill.Dataset`.
+        length: tokens of a row.
+        split: `train` or `val`.
+        shift: labels are the next tokens, as nanoGPT and torchtitan train: a row reads one token
+            more, which is the first of the next row. Otherwise labels are the ids at their own
+            place, for models that shift them, as those of Hugging Face.
+        document_ids: also `document_ids`: (length,) int64, the number of each token's document.
+        position_ids: also `position_ids`: (length,) int64, from 0 at the start of each document and
+            of the row.
+        cu_seqlens: also `cu_seqlens`: (m + 1,) int32, where the documents of the row begin, then
+            its length; and `position_ids`.
+
+    Raises:
+        UsageError: there is no dataset, the length is wrong, or the split does not fill a row.
+        TokmillError: the manifest is damaged or cannot be read.
+
+    Example:
+        >>> source = tokmill.loader.windows("out", length=1024, shift=True)
+        >>> len(source), source[0]["labels"], source.n_left_out
+    """
+    return WindowSource(
+        dataset, length, split=split, shift=shift, document_ids=document_ids,
+        position_ids=position_ids, cu_seqlens=cu_seqlens,
+    )  # fmt: skip

@@ -1,0 +1,178 @@
+"""Documents as samples: every document once, ids and mask as the dataset has them."""
+
+from __future__ import annotations
+
+import pickle
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import tokmill
+from tests.loader.naive import check_sample, naive
+from tokmill.api.dataset import Dataset
+from tokmill.errors import UsageError, VerifyError
+from tokmill.loader import DocumentSource, documents
+
+
+def test_documents_are_those_of_the_dataset(any_dataset: Dataset) -> None:
+    source = documents(any_dataset.directory)
+    expected = naive(any_dataset)
+    assert len(source) == len(expected.documents) > 20
+    together = source.__getitems__(range(len(source)))
+    for i, ids in enumerate(expected.documents):
+        mask = {"mask": expected.masks[i]} if any_dataset.kind == "sft" else {}
+        check_sample(source[i], input_ids=ids, **mask)
+        check_sample(together[i], input_ids=ids, **mask)
+
+
+def test_documents_of_val_are_another_source(pretrained: Dataset) -> None:
+    source, expected = documents(pretrained, split="val"), naive(pretrained, "val")
+    found = [sample["input_ids"] for sample in source.__getitems__(range(len(source)))]
+    np.testing.assert_array_equal(np.concatenate(found), expected.ids)
+    assert source.fingerprint != documents(pretrained).fingerprint
+
+
+def test_documents_are_read_in_the_order_asked_for(pretrained: Dataset) -> None:
+    source, expected = documents(pretrained), naive(pretrained).documents
+    numbers = [7, -1, 0, 7, len(source) // 2]
+    for number, sample in zip(numbers, source.__getitems__(numbers), strict=True):
+        check_sample(sample, input_ids=expected[number])
+    assert source.__getitems__([]) == []
+    check_sample(source[np.int64(-2)], input_ids=expected[-2])
+
+
+def test_samples_may_be_changed(pretrained: Dataset) -> None:
+    source = documents(pretrained)
+    source[0]["input_ids"][:] = 0
+    check_sample(source[0], input_ids=naive(pretrained).documents[0])
+
+
+def test_a_document_that_is_not_there_is_an_index_error(pretrained: Dataset) -> None:
+    source = documents(pretrained)
+    for wrong in (len(source), -len(source) - 1):
+        with pytest.raises(IndexError, match=f"no sample {wrong}; train has {len(source):,}"):
+            source[wrong]
+    with pytest.raises(IndexError):
+        source.__getitems__([0, len(source), 1])
+    with pytest.raises(TypeError):
+        source["0"]  # type: ignore[index]
+    assert len(list(source)) == len(source)
+
+
+def test_a_split_that_is_empty_or_unknown_is_refused(wide: Dataset, pretrained: Dataset) -> None:
+    with pytest.raises(UsageError, match=r"no documents in val; it has train"):
+        documents(wide.directory, split="val")
+    with pytest.raises(UsageError, match=r"no documents in train; it has val"):
+        documents(pretrained.split("val"))
+    with pytest.raises(UsageError, match=r"expected one of train, val; found 'test'"):
+        documents(wide.directory, split="test")
+
+
+def test_what_is_no_dataset_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="not a tokmill dataset"):
+        documents(tmp_path)
+    with pytest.raises(UsageError, match="expected a path, found ''"):
+        documents("")
+    with pytest.raises(UsageError, match="expected a path or an open dataset, found 3"):
+        documents(3)  # type: ignore[arg-type]
+
+
+def test_weights_are_part_of_a_sample(make_sft) -> None:
+    directory, _ = make_sft(weight=0.5)
+    source = documents(directory)
+    check_sample(
+        source[0],
+        input_ids=[1, 7, 8, 3],
+        mask=np.array([0, 0, 1, 1], np.uint8),
+        weights=np.array([0, 0, 0.5, 0.5], np.float32),
+    )
+
+
+def test_a_pickled_source_is_the_path_of_the_dataset(pretrained: Dataset) -> None:
+    source = documents(pretrained, split="val")
+    data = pickle.dumps(source)
+    assert len(data) < 400
+    copy = pickle.loads(data)
+    assert isinstance(copy, DocumentSource)
+    assert copy.fingerprint == source.fingerprint
+    check_sample(copy[3], **source[3])
+
+
+def test_a_pickled_source_does_not_open_another_dataset(make_dataset, tmp_path: Path) -> None:
+    directory, manifest = make_dataset()
+    data = pickle.dumps(documents(directory))
+    shutil.move(directory, tmp_path / "old")
+    make_dataset(fields_read=["text"])
+    with pytest.raises(VerifyError, match="replaced after it was opened"):
+        pickle.loads(data)
+    assert manifest["sha256"] in documents(tmp_path / "old").fingerprint
+
+
+def test_a_new_dataset_at_an_old_path_is_read_anew(make_dataset, tmp_path: Path) -> None:
+    directory, _ = make_dataset()
+    check_sample(documents(directory)[1], input_ids=[1, 9, 2])
+    shutil.rmtree(directory)
+    make_dataset({"train-0000000-0000": [[1, 4, 4, 2], [1, 5, 2]]})
+    check_sample(documents(directory)[1], input_ids=[1, 5, 2])
+
+
+@pytest.mark.parametrize("ending", ["bin", "idx", "mask"])
+def test_a_missing_file_is_one_line(make_sft, ending: str) -> None:
+    directory, _ = make_sft()
+    (directory / f"train-0000000-0000.{ending}").unlink()
+    source = documents(directory)
+    check_sample(source[3], input_ids=[1, 11, 12, 13, 3], mask=np.array([0, 1, 0, 1, 1], np.uint8))
+    with pytest.raises(VerifyError, match=rf"train-0000000-0000\.{ending}: .*No such file") as info:
+        source[0]
+    assert "\n" not in str(info.value)
+
+
+@pytest.mark.parametrize("ending", ["bin", "mask", "idx"])
+def test_a_file_of_another_size_is_one_line(make_sft, ending: str) -> None:
+    directory, _ = make_sft()
+    path = directory / f"train-0000000-0001.{ending}"
+    path.chmod(0o644)
+    with path.open("ab") as file:
+        file.write(b"\0\0")
+    with pytest.raises(VerifyError, match=rf"train-0000000-0001\.{ending}: \d+ bytes"):
+        documents(directory)[3]
+
+
+def test_an_index_with_other_documents_is_one_line(make_dataset) -> None:
+    directory, _ = make_dataset()
+    path = directory / "train-0000000-0001.idx"
+    path.unlink()
+    (directory / "val-0000000-0000.idx").rename(path)
+    with pytest.raises(VerifyError, match=r"1 document of 2 bytes a token, 2 of 2 by the manifest"):
+        documents(directory)[2]
+
+
+def test_a_file_that_is_cut_while_it_is_read_is_one_line(make_dataset) -> None:
+    directory, _ = make_dataset()
+    source = documents(directory)
+    check_sample(source[0], input_ids=[1, 7, 8, 2])
+    path = directory / "train-0000000-0000.bin"
+    path.chmod(0o644)
+    with path.open("r+b") as file:
+        file.truncate(5)
+    with pytest.raises(VerifyError, match=r"cut while it was read: 5 of 8 bytes at 0"):
+        source[0]
+
+
+def test_a_source_stays_at_its_place_when_the_process_moves(
+    make_dataset, tmp_path: Path, monkeypatch
+) -> None:
+    directory, _ = make_dataset()
+    monkeypatch.chdir(directory.parent)
+    source = documents(directory.name)
+    monkeypatch.chdir("/")
+    check_sample(source[0], input_ids=[1, 7, 8, 2])
+    assert repr(source) == f"<DocumentSource {str(directory)!r}, split='train'>"
+
+
+def test_the_loader_is_reached_from_the_package() -> None:
+    assert tokmill.loader.documents is documents
+    with pytest.raises(AttributeError, match="no attribute 'nothing'"):
+        _ = tokmill.loader.nothing
