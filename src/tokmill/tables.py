@@ -90,5 +90,6 @@ TRAINERS = Table(
     {
         "megatron": "tokmill.trainers.megatron:TRAINER",
         "nanogpt": "tokmill.trainers.nanogpt:TRAINER",
+        "datasets": "tokmill.trainers.hf_datasets:TRAINER",
     },
 )

@@ -240,3 +240,6 @@ class ExportArguments(TypedDict, total=False):
     copy: bool
     merge: bool
     tokens: Sequence[str]
+    packing: Amount
+    unpacked: bool
+    pad_samples_to: int

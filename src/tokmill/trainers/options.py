@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import Field, dataclass, fields
 from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any
 
 from tokmill.errors import UsageError
 from tokmill.settings.declare import runtime_setting
+from tokmill.settings.quantity import parse_quantity
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -26,18 +27,37 @@ class ExportOptions:
         "Blend: train on so many tokens of SOURCE, a dataset's directory or a pattern of input "
         "files, such as wiki=60B; again for each SOURCE.",
     )
+    packing: int = runtime_setting(
+        0,
+        "Pack chats into rows of this many tokens; 0: the packs of the dataset, if it has any.",
+        unit="context",
+        minimum=0,
+    )
+    unpacked: bool = runtime_setting(
+        False, "Write a row for each chat, though the dataset is packed."
+    )
+    pad_samples_to: int = runtime_setting(
+        1,
+        "Pad each chat of a pack to a multiple of this many tokens, as context parallelism needs "
+        "(2 x its GPUs).",
+        minimum=1,
+    )
 
     def check_used(self, used: frozenset[str], trainer: str) -> None:
-        """Check that every option that is set has an effect for a trainer.
+        """Check that every option that is set has an effect for a trainer, and is not too small.
 
         Raises:
-            UsageError: one has none.
+            UsageError: one has none, or is below its minimum.
         """
         for field in fields(self):
-            is_set = getattr(self, field.name) != field.default
-            if is_set and field.name != "copy" and field.name not in used:
-                name = field.name.replace("_", "-")
+            value, name = getattr(self, field.name), field.name.replace("_", "-")
+            if value == field.default:
+                continue
+            if field.name != "copy" and field.name not in used:
                 raise UsageError(f"--{name} has no effect on an export to {trainer}: leave it out")
+            least = field.metadata.get("minimum")
+            if least is not None and value < least:
+                raise UsageError(f"--{name}: expected at least {least}, found {value}")
 
 
 def export_options(given: Mapping[str, Any]) -> ExportOptions:
@@ -47,16 +67,22 @@ def export_options(given: Mapping[str, Any]) -> ExportOptions:
         UsageError: there is no such option, or its value has another type.
     """
     known = {field.name: field for field in fields(ExportOptions)}
-    for name, value in given.items():
+    for name in given:
         if name not in known:
             close = get_close_matches(name, known, n=1)
             meant = f"did you mean {close[0]}?" if close else f"known are {', '.join(known)}"
             raise UsageError(f"{name}: no option of an export: {meant}")
-        expected = type(known[name].default)
-        if expected is tuple:
-            if isinstance(value, str) or not all(isinstance(one, str) for one in value):
-                raise UsageError(f"{name}: expected a list of strings, found {value!r}")
-        elif type(value) is not expected:
-            raise UsageError(f"{name}: expected {expected.__name__}, found {value!r}")
-    lists = {name: tuple(given[name]) for name in given if type(known[name].default) is tuple}
-    return ExportOptions(**{**given, **lists})
+    return ExportOptions(**{name: _value(known[name], given[name]) for name in given})
+
+
+def _value(field: Field[Any], value: Any) -> Any:
+    unit, expected = field.metadata.get("unit"), type(field.default)
+    if unit and isinstance(value, str):
+        return parse_quantity(value, unit, field.name)
+    if expected is tuple:
+        if isinstance(value, str) or not all(isinstance(one, str) for one in value):
+            raise UsageError(f"{field.name}: expected a list of strings, found {value!r}")
+        return tuple(value)
+    if type(value) is not expected:
+        raise UsageError(f"{field.name}: expected {expected.__name__}, found {value!r}")
+    return value

@@ -1,0 +1,49 @@
+"""`datasets.load_from_disk` reads what was exported, and takes it for its own."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from tokmill.errors import VerifyError
+from tokmill.trainers import arrow_directory
+from tokmill.trainers.export import export
+from tokmill.trainers.options import ExportOptions
+
+datasets = pytest.importorskip("datasets", reason="the oracle is not installed: make oracles")
+
+pytestmark = pytest.mark.filterwarnings("ignore")
+
+
+@pytest.mark.parametrize("name", ["pretrained", "single", "wide", "chats", "unpacked"])
+def test_every_row_is_a_document(name: str, tmp_path, request) -> None:
+    dataset = request.getfixturevalue(name)
+    made = export(dataset.directory, "datasets", tmp_path / "e", ExportOptions(), check=True)
+    assert made.checked is not None
+    assert made.checked.compared.startswith(f"{len(dataset):,} documents, ")
+
+
+def test_a_directory_saved_again_by_datasets_has_the_same_rows(chats, tmp_path) -> None:
+    export(chats.directory, "datasets", tmp_path / "e", ExportOptions())
+    ours = datasets.load_from_disk(str(tmp_path / "e"))
+    ours.save_to_disk(str(tmp_path / "again"))
+    theirs = datasets.load_from_disk(str(tmp_path / "again"))
+    for split in ("train", "val"):
+        assert theirs[split][:] == ours[split][:]
+        assert theirs[split].features == ours[split].features
+        once_more = datasets.load_from_disk(str(tmp_path / "e"))
+        assert ours[split]._fingerprint == once_more[split]._fingerprint
+        lists = {str(one) for one in ours[split].features.values()}
+        assert lists == {"List(Value('int32'))"}
+
+
+def test_a_changed_label_is_found(unpacked, tmp_path, monkeypatch) -> None:
+    def wrong(batch):
+        labels, offsets = arrow_directory.labels(batch)
+        labels[np.argmax(labels != -100)] = -100
+        return labels, offsets
+
+    column = arrow_directory.Column("labels", "int32", wrong)
+    monkeypatch.setattr("tokmill.trainers.hf_datasets.LABELS", column)
+    with pytest.raises(VerifyError, match=r"row \d+ of train: labels\[\d+\]: expected \d+, found"):
+        export(unpacked.directory, "datasets", tmp_path / "e", ExportOptions(), check=True)

@@ -1,0 +1,138 @@
+"""Rows as Arrow files, read with pyarrow alone: every document, label and pack, any file size."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from tokmill.api.dataset import Dataset
+from tokmill.errors import UsageError
+from tokmill.trainers import arrow_directory, rows
+from tokmill.trainers.export import export
+from tokmill.trainers.options import ExportOptions
+
+
+def read(folder: Path) -> list[dict[str, list[int]]]:
+    """Return the rows of a split's folder, in the order of state.json."""
+    state = json.loads((folder / "state.json").read_text())
+    found = []
+    for file in state["_data_files"]:
+        with (folder / file["filename"]).open("rb") as stream:
+            found += pa.ipc.open_stream(stream).read_all().to_pylist()
+    return found
+
+
+def labels_of(split: Dataset, number: int) -> list[int]:
+    mask = split.mask(number)
+    assert mask is not None
+    return np.where(mask, split[number].astype(np.int64), -100).tolist()
+
+
+def test_every_document_is_a_row(pretrained: Dataset, tmp_path) -> None:
+    made = export(pretrained.directory, "datasets", tmp_path / "e", ExportOptions())
+    assert json.loads((tmp_path / "e" / "dataset_dict.json").read_text()) == {
+        "splits": ["train", "val"]
+    }
+    for name in ("train", "val"):
+        split = pretrained.split(name)
+        found = read(tmp_path / "e" / name)
+        assert found == [{"input_ids": split[i].tolist()} for i in range(len(split))]
+        assert len(found) > 1
+    assert made.mask_alignment == ""
+
+
+def test_labels_are_the_ids_where_the_mask_is_1(unpacked: Dataset, tmp_path) -> None:
+    made = export(unpacked.directory, "datasets", tmp_path / "e", ExportOptions())
+    split = unpacked.split("train")
+    assert read(tmp_path / "e" / "train") == [
+        {"input_ids": split[i].tolist(), "labels": labels_of(split, i)} for i in range(len(split))
+    ]
+    assert made.mask_alignment == "target"
+
+
+def test_what_is_trained_decodes_to_the_replies(unpacked: Dataset, tmp_path) -> None:
+    export(unpacked.directory, "datasets", tmp_path / "e", ExportOptions())
+    split = unpacked.split("train")
+    row = read(tmp_path / "e" / "train")[0]
+    trained = [label for label in row["labels"] if label != -100]
+    mask = split.mask(0)
+    assert mask is not None
+    assert trained == split[0][mask == 1].tolist()
+    assert row["labels"][0] == -100
+
+
+def test_one_split_is_a_directory_without_folders(wide: Dataset, tmp_path) -> None:
+    export(wide.directory, "datasets", tmp_path / "e", ExportOptions())
+    assert sorted(path.name for path in (tmp_path / "e").iterdir()) == [
+        "data-00000-of-00001.arrow",
+        "dataset_info.json",
+        "state.json",
+        "tokmill-export.json",
+    ]
+    assert [row["input_ids"] for row in read(tmp_path / "e")] == [doc.tolist() for doc in wide]
+
+
+@pytest.mark.parametrize("batch_tokens", [1, 100, 5000])
+def test_files_and_batches_of_any_size_have_the_same_rows(
+    pretrained: Dataset, tmp_path, monkeypatch, batch_tokens
+) -> None:
+    monkeypatch.setattr(arrow_directory, "FILE_BYTES", 50_000)
+    monkeypatch.setattr(rows, "BATCH_TOKENS", batch_tokens)
+    monkeypatch.setattr(arrow_directory, "BATCH_TOKENS", batch_tokens)
+    export(pretrained.directory, "datasets", tmp_path / "e", ExportOptions())
+    files = sorted((tmp_path / "e" / "train").glob("*.arrow"))
+    assert len(files) > 3
+    assert files[1].name == f"data-00001-of-{len(files):05d}.arrow"
+    split = pretrained.split("train")
+    assert [row["input_ids"] for row in read(tmp_path / "e" / "train")] == [
+        split[i].tolist() for i in range(len(split))
+    ]
+
+
+@pytest.mark.parametrize("batch_tokens", [100, 1 << 18])
+def test_no_file_is_larger_than_was_said(chats, tmp_path, monkeypatch, batch_tokens) -> None:
+    monkeypatch.setattr(rows, "BATCH_TOKENS", batch_tokens)
+    monkeypatch.setattr(arrow_directory, "BATCH_TOKENS", batch_tokens)
+    said = {}
+
+    def listed(*given):
+        files = whole(*given)
+        said.update({file.name: file.n_bytes for file in files})
+        return files
+
+    whole = arrow_directory.arrow_files
+    monkeypatch.setattr("tokmill.trainers.hf_datasets.arrow_files", listed)
+    made = export(chats.directory, "datasets", tmp_path / "e", ExportOptions())
+    assert {file.name for file in made.files} == set(said)
+    assert all(file.n_bytes <= said[file.name] for file in made.files)
+
+
+def test_the_same_dataset_has_the_same_bytes_and_another_one_another_fingerprint(
+    pretrained: Dataset, single: Dataset, tmp_path
+) -> None:
+    def fingerprint(name: str) -> str:
+        return json.loads((tmp_path / name / "train" / "state.json").read_text())["_fingerprint"]
+
+    for name in ("a", "b"):
+        export(pretrained.directory, "datasets", tmp_path / name, ExportOptions())
+    export(single.directory, "datasets", tmp_path / "c", ExportOptions())
+    for path in (tmp_path / "a").rglob("*.arrow"):
+        other = tmp_path / "b" / path.relative_to(tmp_path / "a")
+        assert path.read_bytes() == other.read_bytes()
+    assert fingerprint("a") == fingerprint("b") != fingerprint("c")
+    assert len(fingerprint("a")) == 16
+
+
+def test_ids_that_int32_cannot_hold_are_refused(pretrained: Dataset, tmp_path, monkeypatch) -> None:
+    monkeypatch.setattr(arrow_directory, "_MOST_ID", 10)
+    with pytest.raises(UsageError, match="int32 ids, up to 10"):
+        export(pretrained.directory, "datasets", tmp_path / "e", ExportOptions())
+
+
+def test_an_option_without_effect_is_refused(pretrained: Dataset, tmp_path) -> None:
+    with pytest.raises(UsageError, match="--packing has no effect on an export to datasets"):
+        export(pretrained.directory, "datasets", tmp_path / "e", ExportOptions(packing=100))
