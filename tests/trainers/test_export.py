@@ -108,7 +108,7 @@ def test_a_file_system_without_links_gets_copies(plain, single, tmp_path, monkey
         raise OSError(18, "Invalid cross-device link")
 
     monkeypatch.setattr(Path, "hardlink_to", refuse)
-    monkeypatch.setattr(placing, "_share_blocks", lambda old, new: False)
+    monkeypatch.setattr(placing, "share_blocks", lambda old, new: False)
     made = export(single.directory, "plain", tmp_path / "e", ExportOptions())
     assert {file.how for file in made.files} == {"copy", "written"}
     name = single.shards[0].name

@@ -38,12 +38,13 @@ COMMANDS = {
     "verify": ("tokmill.cli.verify", "Check a dataset against its manifest."),
     "inspect": ("tokmill.cli.inspect", "Show documents of a dataset, decoded."),
     "export": ("tokmill.cli.export", "Write a dataset in the layout of another trainer."),
+    "doctor": ("tokmill.cli.doctor", "Check this installation and machine."),
 }
 
 EXIT_CODES = """\b
 Exit codes:
   0    done
-  1    verify found a mismatch
+  1    verify found a mismatch; doctor found something essential that is broken
   2    an option, a setting or a path is wrong
   3    broken records: too many, or one with --on-error fail; input that breaks off; no document
   4    the tokenizer: it does not load, its eos is unknown, an id does not fit

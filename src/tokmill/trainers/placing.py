@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import fcntl
 import os
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, BinaryIO
@@ -11,7 +10,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 from tokmill.dataset.checksum import FileEntry, digest_of
 from tokmill.errors import StorageError
 from tokmill.settings.schema import BLAKE3
-from tokmill.storage import make_directory, storage_errors
+from tokmill.storage import make_directory, share_blocks, storage_errors
 from tokmill.trainers.trainer import Linked, Written
 
 if TYPE_CHECKING:
@@ -19,9 +18,6 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from tokmill.dataset.checksum import Checksum
-
-_FICLONE = 0x40049409
-"""ioctl of Linux that lets a new file share the blocks of another (Btrfs, XFS)."""
 
 _NO_LINK = (errno.EXDEV, errno.EPERM, errno.EMLINK, errno.EOPNOTSUPP, errno.EACCES)
 _COPY_BYTES = 64 << 20
@@ -92,20 +88,12 @@ def _duplicate(source: Path, path: Path, *, copy: bool) -> str:
         else:
             return "link"
     with source.open("rb") as old, path.open("xb") as new:
-        how = "copy" if copy or not _share_blocks(old, new) else "reflink"
+        how = "copy" if copy or not share_blocks(old, new) else "reflink"
         if how == "copy":
             _copy(old, new)
         os.fchmod(new.fileno(), 0o644 if copy else 0o444)  # a copy is the user's own
         os.fsync(new.fileno())
     return how
-
-
-def _share_blocks(old: BinaryIO, new: BinaryIO) -> bool:
-    try:
-        fcntl.ioctl(new.fileno(), _FICLONE, old.fileno())
-    except OSError:
-        return False
-    return True
 
 
 def _copy(old: BinaryIO, new: BinaryIO) -> None:

@@ -62,14 +62,14 @@ class EngineProcess:
         if not self.refused:
             self._answer = self._thread.submit(self._ask, (task, arguments))
 
-    def result(self) -> Any:
+    def result(self, timeout_s: int = ANSWER_TIMEOUT_S) -> Any:
         """Return the result of the last task; None, and `refused`, if there is none."""
         if self.refused:
             return None
         try:
-            answer = self._answer.result(ANSWER_TIMEOUT_S)
+            answer = self._answer.result(timeout_s)
         except TimeoutError:
-            self.refused = f"{TIMED_OUT} within {ANSWER_TIMEOUT_S} s"
+            self.refused = f"{TIMED_OUT} within {timeout_s} s"
             self._child.stop()
         except ChildEndedError as error:
             self.refused = f"died with status {error.status}: {self._last_error_line()}"

@@ -1,0 +1,1 @@
+"""What a run finds on this machine: packages, engines, cores, memory, disks, GPUs."""
