@@ -95,8 +95,15 @@ class ShardFiles:
         return _caches().index(path, entry["documents"], item, self._edition)
 
     def document_spans(self, numbers: npt.NDArray[np.int64]) -> Spans:
-        """Return the spans of documents by their numbers in the split, end to end; see `index`."""
+        """Return the spans of documents by their numbers in the split, from 0, end to end.
+
+        Raises:
+            IndexError: there is no such document.
+            TokmillError: see `index`.
+        """
         documents = self._documents
+        if len(numbers) and not 0 <= numbers.min() <= numbers.max() < len(documents):
+            raise IndexError(f"{self._root}: no such document; it holds {len(documents):,}")
         shards = np.searchsorted(documents.stops, numbers, side="right")
         firsts = documents.stops - [entry["documents"] for entry in documents.entries]
         places = numbers - firsts[shards]

@@ -16,19 +16,24 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from tokmill.loader.document_source import DocumentSource, documents
+    from tokmill.loader.pack_source import PackSource, packs
     from tokmill.loader.window_source import WindowSource, windows
 
 __all__ = [
     "DocumentSource",
+    "PackSource",
     "WindowSource",
     "documents",
+    "packs",
     "windows",
 ]
 
 _MODULES = {
     "DocumentSource": "document_source",
+    "PackSource": "pack_source",
     "WindowSource": "window_source",
     "documents": "document_source",
+    "packs": "pack_source",
     "windows": "window_source",
 }
 

@@ -61,6 +61,7 @@ class Source(ABC):
         decisive: Sequence[str] = (),
     ) -> None:
         self.directory, manifest = _opened(dataset, split)
+        self._manifest = manifest
         self.split, self._options = split, dict(options)
         self.kind = str(manifest.get("kind", "pretrain"))
         self._edition = str(manifest["sha256"])

@@ -2,30 +2,28 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from tokmill.dataset.shard_files import Spans
 from tokmill.errors import UsageError
-from tokmill.loader.segments import cu_seqlens as cumulative_lengths
+from tokmill.loader.row_source import EVERY_ROW, RowSource, labels_of
 from tokmill.loader.segments import position_ids as positions_in
-from tokmill.loader.source import IGNORED, Source, checked_count
+from tokmill.loader.source import checked_count
 from tokmill.words.plural import plural
 
 if TYPE_CHECKING:
     import os
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
     from typing import SupportsIndex
 
     import numpy.typing as npt
 
     from tokmill.loader.source import Arrays, OpenDataset
 
-EVERY_ROW: slice = slice(None)
 
-
-class WindowSource(Source):
+class WindowSource(RowSource):
     """Rows of a fixed length over the tokens of a split, by number; see `windows`.
 
     Attributes:
@@ -46,13 +44,19 @@ class WindowSource(Source):
     ) -> None:
         self.length = checked_count(length, "length")
         self._shift = int(bool(shift))
-        self._has_documents, self._has_lengths = bool(document_ids), bool(cu_seqlens)
-        self._has_positions = bool(position_ids) or self._has_lengths
+        self.has_cu_seqlens = bool(cu_seqlens)
         options = {
-            "length": self.length, "shift": bool(shift), "document_ids": self._has_documents,
-            "position_ids": bool(position_ids), "cu_seqlens": self._has_lengths,
+            "length": self.length, "shift": bool(shift), "document_ids": bool(document_ids),
+            "position_ids": bool(position_ids), "cu_seqlens": bool(cu_seqlens),
         }  # fmt: skip
         super().__init__(dataset, split, options, ("length", "shift"))
+        self.dtypes = {"input_ids": np.int64, "labels": np.int64}
+        if document_ids:
+            self.dtypes["document_ids"] = np.int64
+        if position_ids or cu_seqlens:
+            self.dtypes["position_ids"] = np.int64
+        if "weight" in self._files.dtypes:
+            self.dtypes["weights"] = np.float32
         counts = [entry["tokens"] for entry in self._documents.entries]
         self._stops = np.cumsum(counts, dtype=np.int64)
         self._starts = self._stops - counts
@@ -69,75 +73,22 @@ class WindowSource(Source):
         """Return the number of rows."""
         return self._n_rows
 
-    def __getitems__(self, numbers: Sequence[int] | npt.NDArray[np.int64]) -> list[Arrays]:
-        """Return several rows, read together; see `windows`."""
-        wanted = self.numbers(numbers)
-        rows = self.empty(len(wanted))
-        self.fill(wanted, rows)
-        found = [{name: values[i] for name, values in rows.items()} for i in range(len(wanted))]
-        if self._has_lengths:
-            for row in found:
-                row["cu_seqlens"] = cumulative_lengths(row["position_ids"])
-        return found
-
-    def batch(self, numbers: Sequence[int] | npt.NDArray[np.int64]) -> Arrays:
-        """Return several rows as one batch: (n, length) each.
-
-        `cu_seqlens` are those of all rows, end to end.
-
-        Raises:
-            IndexError: there is no such row.
-            VerifyError: a file of the dataset is missing or damaged.
-            StorageError: a file cannot be read, or too many files are open.
-        """
-        rows = self.empty(len(numbers))
-        self.fill(numbers, rows)
-        if self._has_lengths:
-            rows["cu_seqlens"] = cumulative_lengths(rows["position_ids"])
-        return rows
-
-    def empty(self, n_rows: int, allocate: Callable[..., Any] = np.empty) -> Arrays:
-        """Return arrays for rows, by name: (n_rows, length) each; see `fill`.
-
-        Args:
-            n_rows: the number of rows.
-            allocate: called with shape and dtype, such as `numpy.empty`.
-        """
-        names = ["input_ids", "labels"]
-        names += ["document_ids"] * self._has_documents + ["position_ids"] * self._has_positions
-        shape = (n_rows, self.length)
-        arrays: Arrays = {name: allocate(shape, np.int64) for name in names}
-        if "weight" in self._files.dtypes:
-            arrays["weights"] = allocate(shape, np.float32)
-        return arrays
-
     def fill(
         self,
         numbers: Sequence[int] | npt.NDArray[np.int64],
         into: Arrays,
         rows: slice | npt.NDArray[np.int64] = EVERY_ROW,
     ) -> None:
-        """Read rows into arrays that stand already, such as those of `empty`; see `batch`.
-
-        `cu_seqlens` are not among them: `segments.cu_seqlens` has them from the position ids.
-
-        Args:
-            numbers: of the rows to read: n.
-            into: arrays by name, with the rows to fill.
-            rows: which rows of the arrays to fill: n.
-        """
+        """Read rows into arrays that stand already; see `RowSource.fill`."""
         starts = self.numbers(numbers) * self.length
         length, shift = self.length, self._shift
         read = self._read(starts)
         into["input_ids"][rows] = read["bin"][:, :length]
-        if "mask" in read:
-            mask, ids = read["mask"][:, shift:], read["bin"][:, shift:]
-            into["labels"][rows] = np.where(mask != 0, ids, np.int64(IGNORED))
-        else:
-            into["labels"][rows] = read["bin"][:, shift:]
+        mask = read["mask"][:, shift:] if "mask" in read else None
+        into["labels"][rows] = labels_of(read["bin"][:, shift:], mask)
         if "weight" in read:
             into["weights"][rows] = read["weight"][:, shift:]
-        if self._has_documents or self._has_positions:
+        if "document_ids" in self.dtypes or "position_ids" in self.dtypes:
             self._fill_segments(starts, into, rows)
 
     def _read(self, starts: npt.NDArray[np.int64]) -> Arrays:
@@ -189,9 +140,9 @@ class WindowSource(Source):
             segments.append(found)
             firsts.append((first, last, shard))
         cuts = np.concatenate(segments)
-        if self._has_positions:
+        if "position_ids" in self.dtypes:
             into["position_ids"][rows] = positions_in(cuts, n_tokens).reshape(shape)
-        if self._has_documents:
+        if "document_ids" in self.dtypes:
             ids = [self._first_document(shard) + np.arange(a, b) for a, b, shard in firsts]
             lengths = np.diff(cuts, append=n_tokens)
             numbers = np.concatenate([np.empty(0, np.int64), *ids])

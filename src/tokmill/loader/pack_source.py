@@ -1,0 +1,214 @@
+"""Packs: the packed rows of an SFT dataset, whole samples side by side."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from tokmill.dataset.packs import open_packs
+from tokmill.dataset.shard_files import Spans
+from tokmill.errors import UsageError, VerifyError
+from tokmill.loader.row_source import EVERY_ROW, RowSource, labels_of
+from tokmill.loader.segments import cu_seqlens, position_ids
+from tokmill.words.plural import plural
+
+if TYPE_CHECKING:
+    import os
+    from collections.abc import Sequence
+
+    import numpy.typing as npt
+
+    from tokmill.dataset.packs import Packs
+    from tokmill.loader.source import Arrays, OpenDataset
+
+
+@dataclass(frozen=True, slots=True)
+class _Rows:
+    """Samples of rows, and the tokens of each row without padding: (n,) int64."""
+
+    spans: Spans
+    row_of_sample: npt.NDArray[np.int64]
+    lengths: npt.NDArray[np.int64]
+
+
+class PackSource(RowSource):
+    """The packed rows of a split by number; see `packs`.
+
+    Attributes:
+        length: the most tokens of a row; with padding, the tokens of every row.
+        padded: whether rows are padded to `length`.
+        pad_id: the id of padding.
+    """
+
+    def __init__(
+        self,
+        dataset: str | os.PathLike[str] | OpenDataset,
+        *,
+        split: str = "train",
+        pad: bool = True,
+        cu_seqlens: bool = True,
+    ) -> None:
+        self.padded, self.has_cu_seqlens = bool(pad), bool(cu_seqlens)
+        options = {"pad": self.padded, "cu_seqlens": self.has_cu_seqlens}
+        super().__init__(dataset, split, options)
+        packed = self._manifest.get("packs", {})
+        if split not in packed:
+            raise UsageError(
+                f"{self.directory}: its samples are not packed: make it with tokmill sft "
+                "--packing 4096, or read it with documents or windows"
+            )
+        self.length, self._n_rows = packed[split]["capacity"], packed[split]["rows"]
+        self.pad_id = int(self._manifest["tokenizer"]["eos"]["id"])
+        self.dtypes = dict.fromkeys(("input_ids", "labels", "position_ids"), np.int64)
+        if "weight" in self._files.dtypes:
+            self.dtypes["weights"] = np.float32
+
+    def __len__(self) -> int:
+        """Return the number of rows."""
+        return int(self._n_rows)
+
+    def __getitems__(self, numbers: Sequence[int] | npt.NDArray[np.int64]) -> list[Arrays]:
+        """Return several rows, read together; see `packs`."""
+        if self.padded:
+            return super().__getitems__(numbers)
+        rows = self._rows(self.numbers(numbers))
+        flat, ends = self._flat(rows), np.cumsum(rows.lengths)[:-1]
+        found: list[Arrays] = [{} for _ in rows.lengths]
+        for name, values in flat.items():
+            for row, own in zip(found, np.split(values, ends), strict=False):
+                row[name] = own
+        if self.has_cu_seqlens:
+            for row in found:
+                row["cu_seqlens"] = cu_seqlens(row["position_ids"])
+        return found
+
+    def batch(self, numbers: Sequence[int] | npt.NDArray[np.int64]) -> Arrays:
+        """Return several rows as one batch: (n, length) each; without padding (1, n_tokens).
+
+        `cu_seqlens` are those of all rows, end to end. Raises like `WindowSource.batch`.
+        """
+        if self.padded:
+            return super().batch(numbers)
+        flat = self._flat(self._rows(self.numbers(numbers)))
+        if self.has_cu_seqlens:
+            return {
+                **{name: values[None] for name, values in flat.items()},
+                "cu_seqlens": cu_seqlens(flat["position_ids"]),
+            }
+        return {name: values[None] for name, values in flat.items()}
+
+    def fill(
+        self,
+        numbers: Sequence[int] | npt.NDArray[np.int64],
+        into: Arrays,
+        rows: slice | npt.NDArray[np.int64] = EVERY_ROW,
+    ) -> None:
+        """Read rows into arrays that stand already; see `RowSource.fill`.
+
+        Raises:
+            UsageError: the rows are not padded, so they have no length to share.
+        """
+        if not self.padded:
+            raise UsageError("packs without padding have rows of different lengths: use batch")
+        found = self._rows(self.numbers(numbers))
+        shape = (len(found.lengths), self.length)
+        for name, values in self._flat(found).items():
+            into[name][rows] = values.reshape(shape)
+
+    @cached_property
+    def _index(self) -> Packs:
+        """Return the pack index, mapped when the first row is read."""
+        index = open_packs(self.directory, self.split)
+        if index.n_rows != self._n_rows:
+            raise VerifyError(
+                f"{self.directory}: the pack index of {self.split} has "
+                f"{plural(index.n_rows, 'row')}, {self._n_rows:,} by the manifest; "
+                "see tokmill verify"
+            )
+        return index
+
+    def _rows(self, numbers: npt.NDArray[np.int64]) -> _Rows:
+        """Return the samples of rows; targets are places in the rows, end to end."""
+        index = self._index
+        firsts = np.asarray(index.row_offsets[numbers])
+        counts = np.asarray(index.row_offsets[numbers + 1]) - firsts
+        try:
+            row_of_sample = np.repeat(np.arange(len(numbers)), counts)
+            before = np.cumsum(counts) - counts
+            places = np.arange(len(row_of_sample)) + np.repeat(firsts - before, counts)
+            spans = self._files.document_spans(np.asarray(index.samples[places]))
+        except (IndexError, ValueError):
+            raise VerifyError(
+                f"{self.directory}: the pack index of {self.split} names samples that are not "
+                "there; see tokmill verify"
+            ) from None
+        lengths = np.bincount(row_of_sample, spans.lengths, len(numbers)).astype(np.int64)
+        if len(lengths) and lengths.max() > self.length:
+            raise VerifyError(
+                f"{self.directory}: the pack index of {self.split} has a row of "
+                f"{lengths.max():,} tokens, more than {self.length:,}; see tokmill verify"
+            )
+        if self.padded:
+            padding = np.cumsum(self.length - lengths) - (self.length - lengths)
+            targets = spans.targets + padding[row_of_sample]
+            spans = Spans(spans.shards, spans.starts, spans.lengths, targets)
+        return _Rows(spans, row_of_sample, lengths)
+
+    def _flat(self, rows: _Rows) -> Arrays:
+        """Return the arrays of rows, end to end: (n_tokens,) each."""
+        n_tokens = len(rows.lengths) * self.length if self.padded else int(rows.lengths.sum())
+        read: dict[str, npt.NDArray[Any]] = {}
+        for ending, dtype in self._files.dtypes.items():
+            values = np.full(n_tokens, self.pad_id if ending == "bin" else 0, dtype)
+            self._files.read(rows.spans, ending, values)
+            read[ending] = values
+        starts = rows.spans.targets
+        if self.padded:  # padding is a segment of its own, so that no sample attends to it
+            short = rows.lengths < self.length
+            padding = (np.arange(len(rows.lengths)) * self.length + rows.lengths)[short]
+            starts = np.sort(np.concatenate([starts, padding]))
+        arrays: Arrays = {
+            "input_ids": read["bin"].astype(np.int64),
+            "labels": labels_of(read["bin"], read.get("mask")).astype(np.int64, copy=False),
+            "position_ids": position_ids(starts, n_tokens),
+        }
+        if "weight" in read:
+            arrays["weights"] = read["weight"]
+        return arrays
+
+
+def packs(
+    dataset: str | os.PathLike[str] | OpenDataset,
+    split: str = "train",
+    *,
+    pad: bool = True,
+    cu_seqlens: bool = True,
+) -> PackSource:
+    """Return the packed rows of an SFT dataset as training samples: whole samples side by side.
+
+    A row has `input_ids`, `labels` and `position_ids`: (capacity,) int64 each, where the capacity
+    is that of the dataset; and `cu_seqlens`: (m + 1,) int32, where the samples of the row begin,
+    then its length. Labels are the ids at their own place, -100 where the mask is 0: so the first
+    token of each sample is never a target, and a model that shifts labels trains no token across
+    samples. Position ids are from 0 in each sample. `weights`: float32, if the dataset has them.
+
+    Args:
+        dataset: a directory, or an open `tokmill.Dataset`.
+        split: `train` or `val`.
+        pad: fill each row up to the capacity with eos whose label is -100; this padding is a
+            segment of its own in `position_ids` and `cu_seqlens`. Otherwise a row has its own
+            length, and a batch is one row of all samples: (1, n_tokens).
+        cu_seqlens: with `cu_seqlens`; their lengths differ from row to row.
+
+    Raises:
+        UsageError: there is no dataset, the split is empty, or its samples are not packed.
+        TokmillError: the manifest is damaged or cannot be read.
+
+    Example:
+        >>> source = tokmill.loader.packs("sft")
+        >>> len(source), source[0]["cu_seqlens"]
+    """
+    return PackSource(dataset, split=split, pad=pad, cu_seqlens=cu_seqlens)

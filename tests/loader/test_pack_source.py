@@ -1,0 +1,145 @@
+"""Packs: each row has the samples of the pack index, labels where the mask is 1, and padding."""
+
+from __future__ import annotations
+
+import pickle
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tests.loader.naive import check_sample, naive
+from tokmill.api.dataset import Dataset
+from tokmill.errors import UsageError, VerifyError
+from tokmill.loader import packs
+
+
+def test_a_row_is_its_samples_and_padding(make_sft) -> None:
+    directory, _ = make_sft(packed=5, weight=0.5)
+    source = packs(directory)
+    assert (len(source), source.length) == (3, 5)
+    check_sample(
+        source[0],
+        input_ids=[1, 7, 8, 3, 2],
+        labels=[-100, -100, 8, 3, -100],
+        position_ids=[0, 1, 2, 3, 0],
+        cu_seqlens=np.array([0, 4, 5], np.int32),
+        weights=np.array([0, 0, 0.5, 0.5, 0], np.float32),
+    )
+    check_sample(
+        source[1],
+        input_ids=[1, 9, 3, 1, 3],
+        labels=[-100, 9, 3, -100, 3],
+        position_ids=[0, 1, 2, 0, 1],
+        cu_seqlens=np.array([0, 3, 5], np.int32),
+        weights=np.array([0, 0.5, 0.5, 0, 0.5], np.float32),
+    )
+
+
+def test_rows_without_padding_have_their_own_length(make_sft) -> None:
+    directory, _ = make_sft(packed=5)
+    source = packs(directory, pad=False)
+    check_sample(
+        source[0],
+        input_ids=[1, 7, 8, 3],
+        labels=[-100, -100, 8, 3],
+        position_ids=[0, 1, 2, 3],
+        cu_seqlens=np.array([0, 4], np.int32),
+    )
+    check_sample(
+        source.batch([1, 0]),
+        input_ids=[[1, 9, 3, 1, 3, 1, 7, 8, 3]],
+        labels=[[-100, 9, 3, -100, 3, -100, -100, 8, 3]],
+        position_ids=[[0, 1, 2, 0, 1, 0, 1, 2, 3]],
+        cu_seqlens=np.array([0, 3, 5, 9], np.int32),
+    )
+    with pytest.raises(UsageError, match="different lengths: use batch"):
+        source.fill([0], source.empty(1))
+    assert "cu_seqlens" not in packs(directory, pad=False, cu_seqlens=False).batch([0])
+    assert source.__getitems__([]) == []
+
+
+@pytest.mark.parametrize("split", ["train", "val"])
+@pytest.mark.parametrize("pad", [True, False])
+def test_every_sample_is_in_one_row(chats: Dataset, split: str, pad: bool) -> None:
+    source, expected, index = packs(chats, split, pad=pad), naive(chats, split), chats.packs[split]
+    assert len(source) == index.n_rows > (split == "train")
+    seen = []
+    for i, row in enumerate(source.__getitems__(range(len(source)))):
+        samples = index.row(i).tolist()
+        seen += samples
+        ids = np.concatenate([expected.documents[one] for one in samples])
+        masks = np.concatenate([expected.masks[one] for one in samples])
+        lengths = [len(expected.documents[one]) for one in samples]
+        if pad and len(ids) < 4096:
+            lengths.append(4096 - len(ids))
+            ids = np.pad(ids, (0, lengths[-1]), constant_values=source.pad_id)
+            masks = np.pad(masks, (0, lengths[-1]))
+        check_sample(
+            row,
+            input_ids=ids,
+            labels=np.where(masks == 1, ids, -100),
+            position_ids=np.concatenate([np.arange(length) for length in lengths]),
+            cu_seqlens=np.cumsum([0, *lengths]).astype(np.int32),
+        )
+        check_sample(source[i], **row)
+    assert sorted(seen) == list(range(len(expected.documents)))
+
+
+def test_a_batch_is_its_rows_in_the_order_asked_for(chats: Dataset) -> None:
+    source = packs(chats)
+    numbers = [2, 0, -1, 2]
+    batch, rows = source.batch(numbers), [source[i] for i in numbers]
+    for name in ("input_ids", "labels", "position_ids"):
+        np.testing.assert_array_equal(batch[name], np.stack([row[name] for row in rows]))
+    ends = [row["cu_seqlens"][1:] + 4096 * i for i, row in enumerate(rows)]
+    np.testing.assert_array_equal(batch["cu_seqlens"], np.concatenate([[0], *ends]))
+    into = source.empty(3)
+    source.fill([1], into, np.array([2]))
+    np.testing.assert_array_equal(into["labels"][2], source[1]["labels"])
+
+
+def test_a_dataset_without_packs_is_refused(unpacked: Dataset, pretrained: Dataset) -> None:
+    for dataset in (unpacked, pretrained):
+        with pytest.raises(UsageError, match="samples are not packed: make it with"):
+            packs(dataset.directory)
+
+
+def test_a_pickled_source_reads_the_same_rows(chats: Dataset) -> None:
+    source = packs(chats, pad=False)
+    source[0]
+    data = pickle.dumps(source)
+    assert len(data) < 400
+    check_sample(pickle.loads(data)[1], **source[1])
+
+
+def rewritten(directory: Path, name: str, values: list[int]) -> None:
+    path = directory / name
+    path.unlink()
+    path.write_bytes(np.array(values, "<i8").tobytes())
+
+
+@pytest.mark.parametrize(
+    ("rows", "samples", "message"),
+    [
+        ([0, 1, 3], [0, 1, 2, 3], "has 2 rows, 3 by the manifest"),
+        ([0, 1, 3, 4], [0, 1, 9, 3], "names samples that are not there"),
+        ([0, 1, 3, 4], [0, 1, -1, 3], "names samples that are not there"),
+        ([0, 3, 1, 4], [0, 1, 2, 3], "names samples that are not there"),
+        ([0, 1, 3, 9], [0, 1, 2, 3], "names samples that are not there"),
+        ([0, 1, 4, 4], [0, 1, 2, 3], "a row of 10 tokens, more than 5"),
+    ],
+)
+def test_a_damaged_pack_index_is_one_line(make_sft, rows, samples, message: str) -> None:
+    directory, _ = make_sft(packed=5)
+    rewritten(directory, "packs-train-rows.bin", rows)
+    rewritten(directory, "packs-train-samples.bin", samples)
+    with pytest.raises(VerifyError, match=message):
+        packs(directory).batch([1, 2])
+
+
+def test_a_missing_pack_index_is_one_line(make_sft) -> None:
+    directory, _ = make_sft(packed=5)
+    (directory / "packs-train-samples.bin").unlink()
+    with pytest.raises(VerifyError, match=r"packs-train-samples\.bin: .*No such file"):
+        packs(directory)[0]
