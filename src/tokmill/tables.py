@@ -89,6 +89,8 @@ TRAINERS = Table(
     "tokmill.trainers",
     {
         "megatron": "tokmill.trainers.megatron:TRAINER",
+        "datatrove": "tokmill.trainers.datatrove:TRAINER",
+        "nanotron": "tokmill.trainers.datatrove:NANOTRON",
         "nanogpt": "tokmill.trainers.nanogpt:TRAINER",
         "datasets": "tokmill.trainers.hf_datasets:TRAINER",
     },

@@ -1,0 +1,181 @@
+"""datatrove and nanotron: `X.ds`, with `.index`, `.metadata` and, for chats, `.loss` beside it.
+
+| file            | content                                                                       |
+|-----------------|-------------------------------------------------------------------------------|
+| `X.ds`          | ids end to end, uint16 or uint32                                              |
+| `X.ds.index`    | end of each document in tokens, u64, without a leading 0                      |
+| `X.ds.metadata` | `tokenizer|token bytes`, tokens, tokens in short form; three lines            |
+| `X.ds.loss`     | one byte a token, 1 = a target                                                |
+
+Source of the layout: datatrove, pipeline/tokens/tokenizer.py and utils/dataset.py; nanotron,
+config/config.py.
+"""
+
+from __future__ import annotations
+
+import json
+from functools import partial
+from typing import TYPE_CHECKING, BinaryIO
+
+import numpy as np
+
+from tokmill.trainers.trainer import Checked, Layout, Linked, Written
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from tokmill.dataset.reader import Shard
+    from tokmill.trainers.options import ExportOptions
+    from tokmill.trainers.source import ExportSource
+
+_BLOCK = 1 << 20
+_PREFIXES = "kMGTPEZYRQ"
+
+
+class Datatrove:
+    """The files that datatrove's datasets read; nanotron reads them too, but for masks."""
+
+    title = "datatrove"
+    kinds = frozenset({"pretrain", "sft"})
+    options: frozenset[str] = frozenset()
+    reader = ("datatrove", "torch", "humanize", "tqdm")
+
+    def layout(self, source: ExportSource, options: ExportOptions, output: Path) -> Layout:
+        """Return four or three files for each shard, in a folder for each split."""
+        files: list[Linked | Written] = []
+        name, notes = _tokenizer_name(source)
+        for split in source.splits:
+            for index, entry in enumerate(source.entries(split)):
+                stem = f"{split}/{entry['name']}.ds"
+                text = metadata(name, source.dtype.itemsize, entry["tokens"]).encode()
+                files += [
+                    Linked(stem, source.path(entry["name"], "bin")),
+                    Written(
+                        f"{stem}.index",
+                        8 * entry["documents"],
+                        partial(_write_index, source, split, index),
+                    ),
+                    Written(f"{stem}.metadata", len(text), partial(_write_bytes, text)),
+                ]
+                if source.kind == "sft":
+                    files.append(Linked(f"{stem}.loss", source.path(entry["name"], "mask")))
+        alignment = "target" if source.kind == "sft" else ""
+        notes += self._notes(source)
+        return Layout(files, self._usage(source, output.absolute()), alignment, notes)
+
+    def check(self, source: ExportSource, options: ExportOptions, output: Path) -> Checked:
+        """Compare every window and document, read with datatrove; see `Trainer.check`."""
+        from tokmill.trainers.datatrove_check import check
+
+        return check(source, output)
+
+    def _notes(self, source: ExportSource) -> list[str]:
+        notes = [
+            "windows hold seq_len + 1 tokens, and the rest of each file is left out: "
+            "--check counts it for seq_len=1023",
+        ]
+        if source.kind == "sft":
+            notes.append(
+                "a loss byte stands at its own token, so the loss of window[1:] is masked by "
+                "loss[1:]; datatrove's dataset does not read .loss, your dataset class must"
+            )
+        return notes
+
+    def _usage(self, source: ExportSource, place: Path) -> str:
+        lines = ["from datatrove.utils.dataset import DatatroveFolderDataset", ""]
+        for split in source.splits:
+            lines += [
+                f"{split} = DatatroveFolderDataset(",
+                f"    {str(place / split)!r},",
+                '    seq_len=2048, filename_pattern="*.ds", recursive=False,',
+                f"    token_size={source.dtype.itemsize}, return_positions=True,",
+                ")",
+            ]
+        if source.kind == "sft":
+            name = f"{source.splits[0]}/{source.entries(source.splits[0])[0]['name']}.ds.loss"
+            lines += [
+                "",
+                "# The loss of the first file: window i has loss[i * 2049 : (i + 1) * 2049].",
+                f"loss = numpy.fromfile({str(place / name)!r}, dtype=bool)",
+            ]
+            lines.insert(0, "import numpy")
+        return "\n".join(lines)
+
+
+class Nanotron(Datatrove):
+    """nanotron, which reads the files with a dataset of datatrove."""
+
+    title = "nanotron"
+    kinds = frozenset({"pretrain"})
+
+    def _notes(self, source: ExportSource) -> list[str]:
+        name, _ = _tokenizer_name(source)
+        return [
+            *super()._notes(source),
+            f"nanotron loads the tokenizer {name} that .metadata names: it must be a path there, "
+            "or a name of the Hub, and the model's vocab_size its size (-1 takes it)",
+        ]
+
+    def _usage(self, source: ExportSource, place: Path) -> str:
+        folder = json.dumps(str(place / source.splits[0]), ensure_ascii=False)
+        return "\n".join(
+            [
+                "data_stages:",
+                "- name: tokmill",
+                "  start_training_step: 1",
+                "  data:",
+                "    dataset:",
+                f"      dataset_folder: [{folder}]",
+                "    num_loading_workers: 1",
+                "    seed: 42",
+            ]
+        )
+
+
+def metadata(name: str, token_bytes: int, n_tokens: int) -> str:
+    """Return the text of a `.metadata`: three lines, without a newline at the end."""
+    return f"{name}|{token_bytes}\n{n_tokens}\n{short_form(n_tokens)}"
+
+
+def short_form(n_tokens: int) -> str:
+    """Return a number of tokens with three digits and the unit T, as datatrove writes it: 1.39 kT.
+
+    Equal to `humanize.metric(n_tokens, unit="T")` of humanize 4.17, which datatrove calls.
+    """
+    exponent = len(str(n_tokens)) - 1
+    value = n_tokens / 10 ** (exponent // 3 * 3)
+    if round(value, 2 - exponent % 3) >= 10 ** (exponent % 3 + 1):  # 999,999 is 1.00 MT
+        value /= 1000 if exponent % 3 == 2 else 1
+        exponent += 1
+    prefix = _PREFIXES[exponent // 3 - 1] if exponent >= 3 else ""
+    return f"{value:.{2 - exponent % 3}f} {prefix}T"
+
+
+def _tokenizer_name(source: ExportSource) -> tuple[str, list[str]]:
+    """Return the tokenizer's name as `.metadata` can hold it, and a note if it is another one."""
+    name = str(source.manifest["tokenizer"]["name"])
+    found = "_".join(name.replace("|", "_").splitlines()) or "unknown"
+    if found == name:
+        return name, []
+    return found, [f".metadata names the tokenizer {found}: it cannot hold {name!r}"]
+
+
+def _write_index(source: ExportSource, split: str, index: int, file: BinaryIO) -> None:
+    shard = source.documents(split).shard(index)
+    for start in range(0, len(shard.lengths), _BLOCK):
+        file.write(ends_of(shard, start, start + _BLOCK).astype("<u8").data)
+
+
+def ends_of(shard: Shard, start: int, stop: int) -> np.ndarray:
+    """Return the ends of documents `start` to `stop` of a shard in tokens: int64, exclusive."""
+    first = shard.offsets[start:stop] // shard.tokens.itemsize
+    ends: np.ndarray = first + shard.lengths[start:stop]
+    return ends
+
+
+def _write_bytes(data: bytes, file: BinaryIO) -> None:
+    file.write(data)
+
+
+TRAINER = Datatrove()
+NANOTRON = Nanotron()

@@ -1,0 +1,215 @@
+"""Exports to datatrove and nanotron: `.ds` files and what stands beside them."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from itertools import chain
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import tokmill
+from tokmill.errors import UsageError, VerifyError
+from tokmill.trainers import datatrove, datatrove_check
+from tokmill.trainers.options import ExportOptions
+from tokmill.trainers.source import ExportSource
+
+
+def read_ds(path: Path) -> tuple[list[list[int]], list[list[int]] | None]:
+    """Return the documents of a `.ds` and their loss bytes, read by the specification alone."""
+    first, n_tokens, _ = Path(f"{path}.metadata").read_text().split("\n")
+    _, token_bytes = first.split("|")
+    tokens = np.fromfile(path, {"2": "<u2", "4": "<u4"}[token_bytes])
+    assert len(tokens) == int(n_tokens)
+    ends = np.fromfile(f"{path}.index", "<u8").astype(np.int64)
+    assert ends[-1] == len(tokens)
+    spans = [slice(*span) for span in zip([0, *ends[:-1]], ends, strict=True)]
+    loss = None
+    if Path(f"{path}.loss").exists():
+        trained = np.fromfile(f"{path}.loss", bool)
+        assert len(trained) == len(tokens)
+        loss = [trained[span].astype(int).tolist() for span in spans]
+    return [tokens[span].tolist() for span in spans], loss
+
+
+def test_the_five_documents_are_read_by_the_specification(five, five_ids, tmp_path) -> None:
+    five.export("datatrove", tmp_path / "e")
+    path = tmp_path / "e" / "train" / "train-0000000-0000.ds"
+    assert read_ds(path) == (five_ids, None)
+    ends = [18, 319, 325, 1326, 1391]
+    assert Path(f"{path}.index").read_bytes() == np.array(ends, "<u8").tobytes()
+    item = {"uint16": 2, "uint32": 4}[five.manifest["dtype"]]
+    name = five.manifest["tokenizer"]["name"]
+    assert Path(f"{path}.metadata").read_text() == f"{name}|{item}\n1391\n1.39 kT"
+    assert path.samefile(five.directory / "train-0000000-0000.bin")
+
+
+def test_every_shard_of_every_split_has_its_files(pretrained, tmp_path) -> None:
+    made = pretrained.export("datatrove", tmp_path / "e")
+    assert len(made.files) == 3 * len(pretrained.shards) == 18
+    for split in ("train", "val"):
+        found = [
+            ids
+            for shard in pretrained.split(split).shards
+            for ids in read_ds(tmp_path / "e" / split / f"{shard.name}.ds")[0]
+        ]
+        assert found == [ids.tolist() for ids in pretrained.split(split)]
+
+
+def test_loss_bytes_are_the_masks_in_place(chats, tmp_path) -> None:
+    made = chats.export("datatrove", tmp_path / "e")
+    assert made.mask_alignment == "target"
+    for split in ("train", "val"):
+        part = chats.split(split)
+        read = [read_ds(tmp_path / "e" / split / f"{one.name}.ds") for one in part.shards]
+        assert list(chain.from_iterable(tokens for tokens, _ in read)) == [
+            ids.tolist() for ids in part
+        ]
+        masks = [part.mask(i).tolist() for i in range(len(part))]
+        assert list(chain.from_iterable(loss or [] for _, loss in read)) == masks
+
+
+def test_one_short_document_is_an_export(words, tmp_path) -> None:
+    (tmp_path / "in.jsonl").write_text(json.dumps({"text": "w5"}) + "\n")
+    dataset = tokmill.pretrain(
+        tmp_path / "in.jsonl", tokenizer=words, output=tmp_path / "out", progress=False
+    )
+    dataset.export("datatrove", tmp_path / "e")
+    path = tmp_path / "e" / "train" / "train-0000000-0000.ds"
+    assert read_ds(path) == ([[5, 2]], None)
+    assert Path(f"{path}.metadata").read_text().endswith("|2\n2\n2.00 T")
+    assert not (tmp_path / "e" / "val").exists()
+
+
+def test_a_tokenizer_with_a_bar_in_its_name_gets_another(words, tmp_path) -> None:
+    odd = tmp_path / "a|b\nc d"
+    shutil.copytree(words, odd)
+    (tmp_path / "in.jsonl").write_text(json.dumps({"text": "w5"}) + "\n")
+    dataset = tokmill.pretrain(
+        tmp_path / "in.jsonl", tokenizer=odd, output=tmp_path / "out", progress=False
+    )
+    made = dataset.export("datatrove", tmp_path / "e")
+    text = (tmp_path / "e" / "train" / "train-0000000-0000.ds.metadata").read_text()
+    assert text == f"{tmp_path}/a_b_c d|2\n2\n2.00 T"
+    assert any(f"cannot hold {str(odd)!r}" in note for note in made.notes)
+
+
+@pytest.mark.parametrize(
+    ("n", "text"),
+    [
+        (0, "0.00 T"),
+        (7, "7.00 T"),
+        (42, "42.0 T"),
+        (999, "999 T"),
+        (1391, "1.39 kT"),
+        (9_994, "9.99 kT"),
+        (9_996, "10.0 kT"),
+        (99_960, "100 kT"),
+        (999_499, "999 kT"),
+        (999_999, "1.00 MT"),
+        (73_859_000_000, "73.9 GT"),
+        (5 * 10**13, "50.0 TT"),
+    ],
+)
+def test_numbers_of_tokens_have_three_digits(n: int, text: str) -> None:
+    assert datatrove.short_form(n) == text
+
+
+def test_nanotron_gets_the_folder_of_train(single, tmp_path) -> None:
+    made = single.export("nanotron", tmp_path / 'a "quoted" place')
+    line = next(line for line in made.usage.split("\n") if "dataset_folder" in line)
+    folders = json.loads(line.partition(":")[2])
+    assert folders == [f'{tmp_path}/a "quoted" place/train']
+    assert list(Path(folders[0]).glob("*.ds"))
+
+
+def test_nanotron_reads_no_masks(chats, tmp_path) -> None:
+    with pytest.raises(UsageError, match="nanotron reads no loss mask"):
+        chats.export("nanotron", tmp_path / "e")
+
+
+def test_positions_begin_again_with_each_document_and_each_window(five) -> None:
+    source = ExportSource(five.directory)
+    shard = next(source.shards("train"))
+    places = [i for n in (18, 301, 6, 1001, 65) for i in range(n)]
+    assert datatrove_check.positions_of(shard, 0, 1391).tolist() == places
+    found = datatrove_check.positions_of(shard, 310, 330).tolist()
+    assert found == [*range(9), *range(6), *range(5)]
+    assert datatrove_check.positions_of(shard, 319, 322).tolist() == [0, 1, 2]
+    assert datatrove_check.positions_of(shard, 400, 402).tolist() == [0, 1]
+
+
+@pytest.fixture
+def reader():
+    for package in ("torch", "humanize", "datatrove.utils.dataset"):
+        pytest.importorskip(package, reason="datatrove's reader is not installed: make oracles")
+
+
+@pytest.mark.filterwarnings("ignore")  # its import warns of packages that it can do without
+@pytest.mark.parametrize("name", ["pretrained", "wide", "chats"])
+def test_datatrove_reads_every_document_and_window(reader, request, tmp_path, name: str) -> None:
+    dataset = request.getfixturevalue(name)
+    made = dataset.export("datatrove", tmp_path / "e", check=True)
+    assert made.checked is not None
+    n_windows = sum(shard.tokens // 1024 for shard in dataset.shards)
+    assert f"{len(dataset)} documents" in made.checked.compared
+    assert f"{n_windows} windows of 1,024 tokens" in made.checked.compared
+    assert made.checked.left_out == dataset.n_tokens - 1024 * n_windows
+    assert n_windows > 10
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize(
+    ("ending", "offset", "message"),
+    [("", 100, "document 0 differs"), (".index", 8, "differ|exhausted|correct"), (".loss", 99, "")],
+)
+def test_the_check_finds_a_wrong_byte(
+    reader, unpacked, tmp_path, ending: str, offset: int, message: str
+) -> None:
+    unpacked.export("datatrove", tmp_path / "e", copy=True)
+    source, options = ExportSource(unpacked.directory), ExportOptions(copy=True)
+    datatrove.TRAINER.check(source, options, tmp_path / "e")
+    path = tmp_path / "e" / "train" / f"train-0000000-0000.ds{ending}"
+    path.chmod(0o644)
+    data = path.read_bytes()
+    path.write_bytes(data[:offset] + bytes([data[offset] ^ 1]) + data[offset + 1 :])
+    with pytest.raises(VerifyError, match=message):
+        datatrove.TRAINER.check(source, options, tmp_path / "e")
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_datatrove_s_merger_writes_the_same_bytes(reader, unpacked, tmp_path) -> None:
+    from datatrove.pipeline.tokens.merger import DocumentTokenizerMerger
+
+    unpacked.export("datatrove", tmp_path / "e")
+    folder = tmp_path / "e" / "train"
+    assert len(list(folder.glob("*.ds"))) == 1
+    DocumentTokenizerMerger(
+        str(folder), str(tmp_path / "m"), save_filename="m", shuffle=False,
+        save_loss_metadata=True, progress=False,
+    ).run()  # fmt: skip
+    ours = folder / "train-0000000-0000.ds"
+    for ending in ("", ".index", ".loss", ".metadata"):
+        theirs = tmp_path / "m" / f"000_m.ds{ending}"
+        assert theirs.read_bytes() == Path(f"{ours}{ending}").read_bytes()
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_windows_and_their_loss_train_our_targets(reader, unpacked, tmp_path) -> None:
+    made = unpacked.export("datatrove", tmp_path / "e")
+    namespace: dict = {}
+    exec(made.usage.replace("2048", "64"), namespace)
+    part, loss = unpacked.split("train"), namespace["loss"]
+    trained = [
+        window["input_ids"][1:].numpy()[loss[i * 65 + 1 : (i + 1) * 65]].tolist()
+        for i, window in enumerate(namespace["train"])
+    ]
+    stream = np.concatenate(
+        [np.where(part.mask(i), part[i].astype(int), -1) for i in range(len(part))]
+    )
+    n = len(stream) // 65
+    targets = stream[: 65 * n].reshape(n, 65)[:, 1:]  # what each window predicts
+    assert trained == [row[row >= 0].tolist() for row in targets]
+    assert sum(map(len, trained)) > 1000
