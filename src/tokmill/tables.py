@@ -93,5 +93,7 @@ TRAINERS = Table(
         "nanotron": "tokmill.trainers.datatrove:NANOTRON",
         "nanogpt": "tokmill.trainers.nanogpt:TRAINER",
         "datasets": "tokmill.trainers.hf_datasets:TRAINER",
+        "llm.c": "tokmill.trainers.llmc:LLM_C",
+        "modded-nanogpt": "tokmill.trainers.llmc:MODDED_NANOGPT",
     },
 )

@@ -71,6 +71,11 @@ def test_one_file_where_all_fit(source, tokens) -> None:
     assert cut_at_documents(source, "train", len(tokens)) == [len(tokens)]
 
 
+def test_as_many_files_as_a_trainer_needs(source, tokens) -> None:
+    assert len(cut_at_documents(source, "train", 10**9, fewest=2)) == 2
+    assert len(cut_at_documents(source, "train", 10**9, fewest=7)) == 7
+
+
 def test_a_document_longer_than_a_file_has_one_of_its_own(source, ends) -> None:
     assert cut_at_documents(source, "train", 1) == ends
 

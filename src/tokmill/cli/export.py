@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, fields
+from dataclasses import Field, asdict, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -25,17 +25,27 @@ def _export_options(command: Callable[..., None]) -> Callable[..., None]:
     """Add an option for each field of `ExportOptions` to a command."""
     for option in reversed(fields(ExportOptions)):
         is_flag = isinstance(option.default, bool)
-        unit, many = option.metadata.get("unit"), isinstance(option.default, tuple)
+        many = isinstance(option.default, tuple)
         command = click.option(
             f"--{option.name.replace('_', '-')}",
             option.name,
             is_flag=is_flag,
             multiple=many,
-            type=Quantity(unit) if unit else str if many else type(option.default),
+            type=_type(option),
             default=option.default,
+            show_default=not is_flag and not many and option.default not in ("", 0),
             help=option.metadata["help"],
         )(command)
     return command
+
+
+def _type(option: Field[Any]) -> Any:
+    """Return the type of an option: a choice, an amount, or that of its default."""
+    if "choices" in option.metadata:
+        return click.Choice(option.metadata["choices"])
+    if "unit" in option.metadata:
+        return Quantity(option.metadata["unit"])
+    return str if isinstance(option.default, tuple) else type(option.default)
 
 
 @click.command("export")

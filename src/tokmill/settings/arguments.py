@@ -243,3 +243,6 @@ class ExportArguments(TypedDict, total=False):
     packing: Amount
     unpacked: bool
     pad_samples_to: int
+    eos: str
+    file_tokens: Amount
+    block_tokens: Amount

@@ -42,6 +42,24 @@ class ExportOptions:
         "(2 x its GPUs).",
         minimum=1,
     )
+    eos: str = runtime_setting(
+        "first",
+        "llm.c, modded-nanogpt: where eos stands: first, before every document, or last.",
+        choices=("first", "last"),
+    )
+    file_tokens: int = runtime_setting(
+        100_000_000,
+        "llm.c, modded-nanogpt: most tokens of a file; files end at the end of a document.",
+        unit="count",
+        minimum=1,
+    )
+    block_tokens: int = runtime_setting(
+        2049,
+        "litdata: tokens that its reader returns at once (block_size; in litgpt max_seq_length "
+        "+ 1). Chunks end at a multiple, so that only the last block of a split can be incomplete.",
+        unit="count",
+        minimum=1,
+    )
 
     def check_used(self, used: frozenset[str], trainer: str) -> None:
         """Check that every option that is set has an effect for a trainer, and is not too small.
@@ -85,4 +103,7 @@ def _value(field: Field[Any], value: Any) -> Any:
         return tuple(value)
     if type(value) is not expected:
         raise UsageError(f"{field.name}: expected {expected.__name__}, found {value!r}")
+    choices = field.metadata.get("choices", (value,))
+    if value not in choices:
+        raise UsageError(f"{field.name}: expected {' or '.join(choices)}, found {value!r}")
     return value

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 _COPY_BYTES = 8 << 20
 _KERNEL_COPY_BYTES = 1 << 30
 _COMPARED_TOKENS = 4 << 20
+_COMPARED_DOCUMENTS = 1 << 20
 
 
 def copy_tokens(source: ExportSource, split: str, start: int, stop: int, file: BinaryIO) -> None:
@@ -101,15 +102,18 @@ def _copy_in_kernel(old: BinaryIO, start: int, stop: int, file: BinaryIO) -> int
     return position
 
 
-def cut_at_documents(source: ExportSource, split: str, most_tokens: int) -> list[int]:
+def cut_at_documents(
+    source: ExportSource, split: str, most_tokens: int, fewest: int = 1
+) -> list[int]:
     """Return the ends of files that hold whole documents, in tokens; the last one is the stream's.
 
     A file has at most `most_tokens`, and a longer document has one of its own. The files are about
-    equally long, so that none is too short for a trainer's batch. Takes time and memory for the
+    equally long, so that none is too short for a trainer's batch, and at least `fewest` unless
+    there are fewer documents. Takes time and memory for the
     number of files, not of documents.
     """
     total = source.n_tokens(split)
-    n_files = -(-total // most_tokens)
+    n_files = max(fewest, -(-total // most_tokens))
     ends: list[int] = []
     start = begin = 0
     for shard in source.shards(split):
@@ -165,3 +169,22 @@ def check_equal(
         begin += len(shard.tokens)
     if stop > begin:
         raise VerifyError(f"{path}: {stop - begin:,} tokens more than the dataset")
+
+
+def check_last_tokens(source: ExportSource, eos_id: int) -> None:
+    """Check that every document ends with eos, since a reader tells them apart by it.
+
+    Raises:
+        VerifyError: one does not.
+    """
+    for split in source.splits:
+        for shard in source.shards(split):
+            for at in range(0, len(shard.lengths), _COMPARED_DOCUMENTS):
+                part = slice(at, at + _COMPARED_DOCUMENTS)
+                lasts = shard.offsets[part] // shard.tokens.itemsize + shard.lengths[part] - 1
+                others = np.flatnonzero(shard.tokens[lasts] != eos_id)
+                if len(others):
+                    raise VerifyError(
+                        f"{source.directory / shard.name}.bin: document {at + int(others[0]):,} "
+                        f"does not end with eos ({eos_id})"
+                    )
