@@ -59,6 +59,24 @@ def test_rows_without_padding_have_their_own_length(make_sft) -> None:
     assert source.__getitems__([]) == []
 
 
+def test_shifted_labels_stay_in_their_sample(make_sft) -> None:
+    directory, _ = make_sft(packed=5, weight=0.5)
+    source = packs(directory, shift=True, cu_seqlens=False)
+    check_sample(
+        source[1],
+        input_ids=[1, 9, 3, 1, 3],
+        labels=[9, 3, -100, 3, -100],
+        position_ids=[0, 1, 2, 0, 1],
+        weights=np.array([0.5, 0.5, 0, 0.5, 0], np.float32),
+    )
+    np.testing.assert_array_equal(
+        source.batch([1, 0])["labels"], [[9, 3, -100, 3, -100], [-100, 8, 3, -100, -100]]
+    )
+    flat = packs(directory, shift=True, pad=False).batch([0, 1])
+    np.testing.assert_array_equal(flat["labels"], [[-100, 8, 3, -100, 9, 3, -100, 3, -100]])
+    assert source.fingerprint != packs(directory).fingerprint
+
+
 @pytest.mark.parametrize("split", ["train", "val"])
 @pytest.mark.parametrize("pad", [True, False])
 def test_every_sample_is_in_one_row(chats: Dataset, split: str, pad: bool) -> None:

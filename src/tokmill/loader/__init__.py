@@ -17,14 +17,18 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from tokmill.loader.document_source import DocumentSource, documents
     from tokmill.loader.pack_source import PackSource, packs
+    from tokmill.loader.torch_adapter import collate, pinned_empty, tensors
     from tokmill.loader.window_source import WindowSource, windows
 
 __all__ = [
     "DocumentSource",
     "PackSource",
     "WindowSource",
+    "collate",
     "documents",
     "packs",
+    "pinned_empty",
+    "tensors",
     "windows",
 ]
 
@@ -32,6 +36,7 @@ _MODULES = {
     "DocumentSource": "document_source",
     "PackSource": "pack_source",
     "WindowSource": "window_source",
+    **dict.fromkeys(("collate", "pinned_empty", "tensors"), "torch_adapter"),
     "documents": "document_source",
     "packs": "pack_source",
     "windows": "window_source",

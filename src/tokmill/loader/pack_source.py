@@ -13,11 +13,12 @@ from tokmill.dataset.shard_files import Spans
 from tokmill.errors import UsageError, VerifyError
 from tokmill.loader.row_source import EVERY_ROW, RowSource, labels_of
 from tokmill.loader.segments import cu_seqlens, position_ids
+from tokmill.loader.source import IGNORED
 from tokmill.words.plural import plural
 
 if TYPE_CHECKING:
     import os
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     import numpy.typing as npt
 
@@ -48,12 +49,13 @@ class PackSource(RowSource):
         dataset: str | os.PathLike[str] | OpenDataset,
         *,
         split: str = "train",
+        shift: bool = False,
         pad: bool = True,
         cu_seqlens: bool = True,
     ) -> None:
-        self.padded, self.has_cu_seqlens = bool(pad), bool(cu_seqlens)
-        options = {"pad": self.padded, "cu_seqlens": self.has_cu_seqlens}
-        super().__init__(dataset, split, options)
+        self._shift, self.padded, self.has_cu_seqlens = bool(shift), bool(pad), bool(cu_seqlens)
+        options = {"shift": self._shift, "pad": self.padded, "cu_seqlens": self.has_cu_seqlens}
+        super().__init__(dataset, split, options, ("shift",))
         packed = self._manifest.get("packs", {})
         if split not in packed:
             raise UsageError(
@@ -85,20 +87,23 @@ class PackSource(RowSource):
                 row["cu_seqlens"] = cu_seqlens(row["position_ids"])
         return found
 
-    def batch(self, numbers: Sequence[int] | npt.NDArray[np.int64]) -> Arrays:
+    def batch(
+        self,
+        numbers: Sequence[int] | npt.NDArray[np.int64],
+        allocate: Callable[..., Any] | None = None,
+    ) -> Arrays:
         """Return several rows as one batch: (n, length) each; without padding (1, n_tokens).
 
-        `cu_seqlens` are those of all rows, end to end. Raises like `WindowSource.batch`.
+        `cu_seqlens` are those of all rows, end to end. Arguments and errors are those of
+        `RowSource.batch`; without padding, `allocate` is not used.
         """
         if self.padded:
-            return super().batch(numbers)
+            return super().batch(numbers, allocate)
         flat = self._flat(self._rows(self.numbers(numbers)))
+        found = {name: values[None] for name, values in flat.items()}
         if self.has_cu_seqlens:
-            return {
-                **{name: values[None] for name, values in flat.items()},
-                "cu_seqlens": cu_seqlens(flat["position_ids"]),
-            }
-        return {name: values[None] for name, values in flat.items()}
+            found["cu_seqlens"] = cu_seqlens(flat["position_ids"])
+        return found
 
     def fill(
         self,
@@ -165,6 +170,11 @@ class PackSource(RowSource):
             values = np.full(n_tokens, self.pad_id if ending == "bin" else 0, dtype)
             self._files.read(rows.spans, ending, values)
             read[ending] = values
+        labels = labels_of(read["bin"], read.get("mask")).astype(np.int64, copy=False)
+        if self._shift:  # the first token of a sample is never a target, nor is padding
+            labels = np.append(labels[1:], IGNORED)
+            if "weight" in read:
+                read["weight"] = np.append(read["weight"][1:], np.float32(0))
         starts = rows.spans.targets
         if self.padded:  # padding is a segment of its own, so that no sample attends to it
             short = rows.lengths < self.length
@@ -172,7 +182,7 @@ class PackSource(RowSource):
             starts = np.sort(np.concatenate([starts, padding]))
         arrays: Arrays = {
             "input_ids": read["bin"].astype(np.int64),
-            "labels": labels_of(read["bin"], read.get("mask")).astype(np.int64, copy=False),
+            "labels": labels,
             "position_ids": position_ids(starts, n_tokens),
         }
         if "weight" in read:
@@ -184,6 +194,7 @@ def packs(
     dataset: str | os.PathLike[str] | OpenDataset,
     split: str = "train",
     *,
+    shift: bool = False,
     pad: bool = True,
     cu_seqlens: bool = True,
 ) -> PackSource:
@@ -198,6 +209,8 @@ def packs(
     Args:
         dataset: a directory, or an open `tokmill.Dataset`.
         split: `train` or `val`.
+        shift: labels are the next tokens, each within its own sample: the label of the last token
+            of a sample is -100. For trainers that do not shift labels, such as torchtitan.
         pad: fill each row up to the capacity with eos whose label is -100; this padding is a
             segment of its own in `position_ids` and `cu_seqlens`. Otherwise a row has its own
             length, and a batch is one row of all samples: (1, n_tokens).
@@ -211,4 +224,4 @@ def packs(
         >>> source = tokmill.loader.packs("sft")
         >>> len(source), source[0]["cu_seqlens"]
     """
-    return PackSource(dataset, split=split, pad=pad, cu_seqlens=cu_seqlens)
+    return PackSource(dataset, split=split, shift=shift, pad=pad, cu_seqlens=cu_seqlens)

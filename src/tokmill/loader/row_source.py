@@ -43,17 +43,26 @@ class RowSource(Source):
                 row["cu_seqlens"] = cu_seqlens(row["position_ids"])
         return found
 
-    def batch(self, numbers: Sequence[int] | npt.NDArray[np.int64]) -> Arrays:
+    def batch(
+        self,
+        numbers: Sequence[int] | npt.NDArray[np.int64],
+        allocate: Callable[..., Any] | None = None,
+    ) -> Arrays:
         """Return several rows as one batch: (n, length) each.
 
         `cu_seqlens` are those of all rows, end to end.
+
+        Args:
+            numbers: of the rows.
+            allocate: called with shape and dtype to make the arrays, as `numpy.empty` is;
+                `tokmill.loader.pinned_empty` makes them in pinned memory.
 
         Raises:
             IndexError: there is no such row.
             VerifyError: a file of the dataset is missing or damaged.
             StorageError: a file cannot be read, or too many files are open.
         """
-        rows = self.empty(len(numbers))
+        rows = self.empty(len(numbers), allocate)
         self.fill(numbers, rows)
         if self.has_cu_seqlens:
             rows["cu_seqlens"] = cu_seqlens(rows["position_ids"])
@@ -64,7 +73,7 @@ class RowSource(Source):
 
         Args:
             n_rows: the number of rows.
-            allocate: called with shape and dtype, as `numpy.empty` is.
+            allocate: see `batch`.
         """
         shape, make = (n_rows, self.length), allocate or np.empty
         return {name: make(shape, dtype) for name, dtype in self.dtypes.items()}
