@@ -1,0 +1,118 @@
+"""The order of samples: a bijection of [0, n) for each seed and epoch, computed, never stored.
+
+A Feistel network permutes the numbers below the next even power of two (at least 2^6, for small n
+to be shuffled evenly). A result that is not below n goes through the network again until it is
+(cycle walking): so the bijection of the power of two becomes one of [0, n). The idea is that of
+Black and Rogaway, "Ciphers with arbitrary finite domains" (2002); Grain's `index_shuffle` does the
+same in C++. The order is even, not secret.
+
+    half     = max(3, (bits of n - 1, rounded up to even) / 2)
+    key(r)   = mix(mix(mix(mix(seed) ^ stream) ^ epoch) ^ r), r = 0 … 5; mix is splitmix64
+    round(r) : left, right = right, left ^ f(right + key(r))
+    f(x)     = ((y ^ y >> 32) * 0x94D049BB133111EB) >> (64 - half), y = x * 0xBF58476D1CE4E5B9
+
+All words are uint64. The high half of a position is `left`. docs/loader.md has an example. The
+order never changes between versions: what a saved state means depends on it.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from tokmill.errors import UsageError
+
+if TYPE_CHECKING:
+    from numpy.typing import ArrayLike, NDArray
+
+    Words = NDArray[np.uint64]
+
+ROUNDS = 6
+"""Measured: with 4, samples at a fixed distance correlate; with 5, permutations of 7 are uneven."""
+
+LEAST_HALF = 3
+"""Measured: with 2, the 120 permutations of 5 samples are uneven even after 8 rounds."""
+
+MOST = 1 << 62
+"""The largest n."""
+
+AT_ONCE = 1 << 14
+"""Positions that are cheap to ask for together: 10 to 90 ns each, and 0.1 ms for a single one."""
+
+_GAMMA, _A, _B = (
+    np.array([word], dtype=np.uint64)  # arrays wrap around; NumPy's scalars warn when they do
+    for word in (0x9E3779B97F4A7C15, 0xBF58476D1CE4E5B9, 0x94D049BB133111EB)
+)
+_27, _30, _31, _32 = (np.uint64(bits) for bits in (27, 30, 31, 32))
+
+
+def order(
+    positions: ArrayLike, n: int, *, seed: int = 0, epoch: ArrayLike = 0, stream: int = 0
+) -> NDArray[np.int64]:
+    """Return the indices in [0, n) that stand at `positions` of the order, int64 of their shape.
+
+    Each seed and epoch is another bijection of [0, n). The cost is that of the positions alone:
+    on average at most four networks each, more for n below 16.
+
+    Args:
+        positions: integers in [0, n), of any shape.
+        n: the number of samples, from 1 to 2^62.
+        seed: an integer in [0, 2^64).
+        epoch: an integer from 0, or an array of them of the same shape as `positions`.
+        stream: number of the source in a blend, so that equal sources get different orders.
+
+    Raises:
+        UsageError: n or the seed is out of its range.
+        IndexError: a position is not in [0, n).
+    """
+    if not 1 <= n <= MOST:
+        raise UsageError(f"order: n is {n}; expected 1 to 2^62")
+    if not 0 <= seed < 1 << 64:
+        raise UsageError(f"order: seed is {seed}; expected 0 to 2^64 - 1")
+    places = np.asarray(positions, dtype=np.int64)
+    if places.size and not (places.min() >= 0 and places.max() < n):
+        raise IndexError(f"positions {places.min()} to {places.max()}; expected 0 to {n - 1}")
+    keys = _keys(seed, stream, np.asarray(epoch, dtype=np.uint64).reshape(-1))
+    return _walk(places.astype(np.uint64).reshape(-1), n, keys).reshape(places.shape)
+
+
+def _mix(x: Words) -> Words:
+    """Return the outputs of splitmix64 for the states `x`."""
+    x = x + _GAMMA
+    x = (x ^ x >> _30) * _A
+    x = (x ^ x >> _27) * _B
+    return x ^ x >> _31
+
+
+def _keys(seed: int, stream: int, epochs: Words) -> list[Words]:
+    """Return the keys of each round: one for all positions, or one for each."""
+    of_stream = _mix(_mix(np.array([seed], dtype=np.uint64)) ^ np.uint64(stream))
+    of_epoch = _mix(of_stream ^ epochs)
+    return [_mix(of_epoch ^ np.uint64(number)) for number in range(ROUNDS)]
+
+
+def _walk(x: Words, n: int, keys: list[Words]) -> NDArray[np.int64]:
+    half = max(LEAST_HALF, ((n - 1).bit_length() + 1) // 2)
+    x = _network(x, half, keys)
+    outside = np.flatnonzero(x >= n)
+    while len(outside):
+        own = keys if len(keys[0]) == 1 else [key[outside] for key in keys]
+        x[outside] = again = _network(x[outside], half, own)
+        outside = outside[again >= n]
+    return x.view(np.int64)
+
+
+def _network(x: Words, half: int, keys: list[Words]) -> Words:
+    left, right = x >> np.uint64(half), x & np.uint64((1 << half) - 1)
+    y, high = np.empty_like(x), np.empty_like(x)
+    for key in keys:
+        np.add(right, key, out=y)
+        y *= _A
+        np.right_shift(y, _32, out=high)
+        y ^= high
+        y *= _B
+        y >>= np.uint64(64 - half)
+        left ^= y
+        left, right = right, left
+    return left << np.uint64(half) | right

@@ -1,0 +1,168 @@
+"""The order is a permutation for every n, looks like a shuffle, and never changes."""
+
+from __future__ import annotations
+
+from math import factorial
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from tokmill.errors import UsageError
+from tokmill.loader import order as order_module
+from tokmill.loader.order import order
+
+MASK = (1 << 64) - 1
+
+
+def deviations(observed: NDArray[np.int64], expected: float) -> float:
+    """Return chi-square less its mean, in standard deviations."""
+    degrees = observed.size - 1
+    chi_square = float(((observed - expected) ** 2).sum()) / expected
+    return (chi_square - degrees) / (2 * degrees) ** 0.5
+
+
+def firsts(n: int, count: int, epochs: int) -> NDArray[np.int64]:
+    """Return (epochs, count) the first samples of each epoch."""
+    positions = np.broadcast_to(np.arange(count), (epochs, count))
+    epoch = np.broadcast_to(np.arange(epochs)[:, None], (epochs, count))
+    return order(positions, n, seed=7, epoch=epoch)
+
+
+def of_scalars(position: int, n: int, seed: int, epoch: int, stream: int = 0) -> int:
+    """Return what the docstring of the module says, in Python's integers."""
+
+    def mix(x: int) -> int:
+        x = (x + 0x9E3779B97F4A7C15) & MASK
+        x = (x ^ x >> 30) * 0xBF58476D1CE4E5B9 & MASK
+        x = (x ^ x >> 27) * 0x94D049BB133111EB & MASK
+        return x ^ x >> 31
+
+    half = max(3, -((n - 1).bit_length() // -2))
+    x = position
+    while True:
+        left, right = x >> half, x & ((1 << half) - 1)
+        for number in range(6):
+            key = mix(mix(mix(mix(seed) ^ stream) ^ epoch) ^ number)
+            y = (right + key) * 0xBF58476D1CE4E5B9 & MASK
+            y = ((y ^ y >> 32) * 0x94D049BB133111EB & MASK) >> (64 - half)
+            left, right = right, left ^ y
+        x = left << half | right
+        if x < n:
+            return x
+
+
+def test_every_n_up_to_5000_is_a_permutation() -> None:
+    for n in range(1, 5001):
+        found = order(np.arange(n), n, seed=n, epoch=n % 3)
+        assert np.bincount(found, minlength=n).tolist() == [1] * n, n
+
+
+@pytest.mark.parametrize("bits", range(13, 21))
+@pytest.mark.parametrize("beside", [-1, 0, 1])
+def test_beside_a_power_of_two_it_is_a_permutation(bits: int, beside: int) -> None:
+    n = (1 << bits) + beside
+    found = order(np.arange(n), n, seed=bits)
+    assert (np.bincount(found, minlength=n) == 1).all()
+
+
+@pytest.mark.parametrize("bits", [31, 32, 33, 47, 48, 61, 62])
+def test_samples_of_a_large_n_are_distinct_and_in_range(bits: int) -> None:
+    for n in ((1 << bits) - 1, 1 << bits, (1 << bits) + 1):
+        if n > order_module.MOST:
+            continue
+        ends = [np.arange(50_000), n - 1 - np.arange(50_000), n // 2 + np.arange(50_000)]
+        found = order(np.concatenate(ends), n, seed=bits)
+        assert found.min() >= 0
+        assert found.max() < n
+        assert len(np.unique(found)) == 150_000
+
+
+def test_the_order_is_the_one_in_the_documentation() -> None:
+    assert order(np.arange(10), 10, seed=0).tolist() == [5, 2, 9, 7, 8, 0, 1, 6, 4, 3]
+    assert order(np.arange(10), 10, seed=0, epoch=1).tolist() == [7, 1, 5, 8, 2, 6, 4, 3, 0, 9]
+    assert order([0, 1, 10**12 - 1], 10**12, seed=42, epoch=3).tolist() == [
+        119899347349,
+        893065369956,
+        679086109546,
+    ]
+    assert order([0, (1 << 62) - 1], 1 << 62, seed=MASK, epoch=5, stream=2).tolist() == [
+        1863007082353809597,
+        2598443453045145142,
+    ]
+
+
+@pytest.mark.parametrize("n", [1, 2, 7, 63, 64, 65, 1000, 10**6 + 3, 10**12, 1 << 62])
+def test_the_order_is_what_its_description_says(n: int) -> None:
+    positions = sorted({0, n // 3, n - 1})
+    found = order(positions, n, seed=MASK, epoch=9, stream=4)
+    assert found.tolist() == [of_scalars(one, n, MASK, 9, 4) for one in positions]
+
+
+def test_an_array_of_epochs_is_each_epoch_alone() -> None:
+    epochs = np.arange(300)
+    found = order(np.full(300, 5), 11, seed=3, epoch=epochs)
+    assert found.tolist() == [int(order(5, 11, seed=3, epoch=one)) for one in range(300)]
+
+
+def test_the_shape_of_the_positions_is_kept() -> None:
+    assert order(3, 10).shape == ()
+    assert order([], 10).shape == (0,)
+    assert order([[0, 1], [2, 3]], 4).shape == (2, 2)
+    assert order([0], 4).dtype == np.int64
+
+
+@pytest.mark.parametrize("n", [2, 3, 4, 5, 6])
+def test_all_permutations_of_few_samples_are_equally_frequent(n: int) -> None:
+    epochs = 300 * factorial(n)
+    digits = firsts(n, n, epochs) @ n ** np.arange(n)
+    _, counts = np.unique(digits, return_counts=True)
+    assert len(counts) == factorial(n)
+    assert abs(deviations(counts, 300)) < 3.5
+
+
+@pytest.mark.parametrize("n", [8, 16, 17, 50, 64, 100])
+def test_the_first_two_samples_are_uniform_over_epochs(n: int) -> None:
+    epochs = 100 * n * (n - 1)
+    found = firsts(n, 2, epochs)
+    assert abs(deviations(np.bincount(found[:, 0], minlength=n), epochs / n)) < 3.5
+    pairs = np.bincount(found @ [n, 1], minlength=n * n).reshape(n, n)
+    assert abs(deviations(pairs[~np.eye(n, dtype=bool)], 100)) < 3.5
+
+
+@pytest.mark.parametrize("n", [1000, 65_536, 65_537, 1_000_000])
+@pytest.mark.parametrize("seed", range(3))
+def test_neighbours_in_the_order_do_not_correlate(n: int, seed: int) -> None:
+    found = order(np.arange(n), n, seed=seed)
+    centred = found - (n - 1) / 2
+    variance = float((centred * centred).sum())
+    for lag in (1, 2, 3, 16, 64, 256, 512):  # a correlation is normal with a deviation of n^-1/2
+        correlation = float((centred[lag:] * centred[:-lag]).sum()) / variance
+        assert abs(correlation) * n**0.5 < 4, lag
+    steps = np.bincount(np.diff(found) % n * 100 // n, minlength=100)
+    assert abs(deviations(steps, (n - 1) / 100)) < 4
+    assert np.count_nonzero(found == np.arange(n)) <= 6  # of a mean of 1
+
+
+def test_seeds_epochs_and_streams_give_other_orders() -> None:
+    n = 100_000
+    orders = [
+        order(np.arange(n), n, seed=seed, epoch=epoch, stream=stream)
+        for seed, epoch, stream in ((0, 0, 0), (1, 0, 0), (0, 1, 0), (0, 0, 1), (1, 1, 1))
+    ]
+    for number, one in enumerate(orders):
+        for other in orders[:number]:
+            assert np.count_nonzero(one == other) <= 8  # of a mean of 1
+            assert abs(np.corrcoef(one, other)[0, 1]) * n**0.5 < 4
+
+
+def test_what_is_out_of_range_is_refused() -> None:
+    with pytest.raises(UsageError, match="n is 0; expected 1 to 2\\^62"):
+        order([], 0)
+    with pytest.raises(UsageError, match="expected 1 to 2"):
+        order([0], (1 << 62) + 1)
+    with pytest.raises(UsageError, match="seed is -1; expected 0 to 2\\^64 - 1"):
+        order([0], 5, seed=-1)
+    for wrong in ([5], [-1], [0, 7]):
+        with pytest.raises(IndexError, match="expected 0 to 4"):
+            order(wrong, 5)
