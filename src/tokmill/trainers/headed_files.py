@@ -37,6 +37,8 @@ from tokmill.words.plural import plural
 if TYPE_CHECKING:
     from pathlib import Path
 
+    import numpy.typing as npt
+
     from tokmill.trainers.options import ExportOptions
     from tokmill.trainers.source import ExportSource
 
@@ -126,7 +128,9 @@ def check_files(
         n_bytes = HEADER_BYTES + file.n_tokens * source.dtype.itemsize
         if path.stat().st_size != n_bytes:
             raise VerifyError(f"{path}: {path.stat().st_size:,} bytes, expected {n_bytes:,}")
-        tokens = np.memmap(path, source.dtype, "r", offset=HEADER_BYTES)
+        tokens: npt.NDArray[np.unsignedinteger] = np.memmap(
+            path, source.dtype, "r", offset=HEADER_BYTES
+        )
         if file.rotated:
             if tokens[0] != source.eos_id:
                 raise VerifyError(f"{path}: begins with {tokens[0]}, expected {source.eos_id}")
