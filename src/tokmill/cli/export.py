@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from tokmill.cli.completing import directories, named, trainers
 from tokmill.cli.options import Quantity
 from tokmill.cli.screen import show, show_json, warn
 from tokmill.tables import TRAINERS
@@ -49,15 +50,23 @@ def _type(option: Field[Any]) -> Any:
 
 
 @click.command("export")
-@click.argument("directory", type=click.Path(path_type=Path))
+@click.argument("directory", type=click.Path(path_type=Path), shell_complete=directories)
 @click.option(
     "--to",
     "trainer",
     required=True,
     metavar="TRAINER",
+    shell_complete=named(trainers),
     help=f"One of {', '.join(TRAINERS.rows)}, or a trainer of another package.",
 )
-@click.option("--output", "-o", required=True, type=click.Path(path_type=Path), metavar="OUT")
+@click.option(
+    "--output",
+    "-o",
+    required=True,
+    type=click.Path(path_type=Path),
+    metavar="OUT",
+    shell_complete=directories,
+)
 @_export_options
 @click.option("--check", is_flag=True, help="Also compare all of it, read by the trainer's reader.")
 @click.option("--overwrite", is_flag=True, help="Replace an export that stands at OUT.")

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from tokmill.cli.completing import directories, files
 from tokmill.cli.screen import show, show_json, show_styled
 from tokmill.errors import UsageError
 from tokmill.words.plural import plural
@@ -20,11 +21,13 @@ if TYPE_CHECKING:
 
 
 @click.command("inspect")
-@click.argument("directory", type=click.Path(path_type=Path))
+@click.argument("directory", type=click.Path(path_type=Path), shell_complete=directories)
 @click.option("--document", "-n", type=int, help="Show this document or sample, counted from 0.")
 @click.option("--sample", type=int, help="Show this many, spread evenly.  [default: 3]")
 @click.option("--row", type=int, help="Show the samples in this row of packed train, from 0.")
-@click.option("--tokenizer", "-t", default="", help="The tokenizer, if it has moved.")
+@click.option(
+    "--tokenizer", "-t", default="", shell_complete=files, help="The tokenizer, if it has moved."
+)
 @click.option("--max-chars", default=2000, show_default=True, help="Cut longer texts; 0: never.")
 @click.option("--tokens", "by_token", is_flag=True, help="Show where each token ends.")
 @click.option("--ids", "show_ids", is_flag=True, help="Show the ids too.")

@@ -13,6 +13,7 @@ from typing import Any
 
 import click
 from click.core import ParameterSource
+from click.shell_completion import CompletionItem
 
 from tokmill.cli.other_words import meant
 from tokmill.cli.screen import show, show_labelled, show_styled
@@ -39,6 +40,7 @@ COMMANDS = {
     "inspect": ("tokmill.cli.inspect", "Show documents of a dataset, decoded."),
     "export": ("tokmill.cli.export", "Write a dataset in the layout of another trainer."),
     "doctor": ("tokmill.cli.doctor", "Check this installation and machine."),
+    "completion": ("tokmill.cli.completion", "Print the script for completion in a shell."),
 }
 
 EXIT_CODES = """\b
@@ -56,6 +58,9 @@ Exit codes:
   141  standard output was closed (for example by `head`)"""
 
 MAX_MESSAGE = 900
+
+COMPLETE = "_TOKMILL_COMPLETE"
+"""A shell sets it when it asks for completions; click makes the name from the command's."""
 
 
 class LazyGroup(click.Group):
@@ -85,6 +90,12 @@ class LazyGroup(click.Group):
             )
             ctx.fail(f"no such command {name!r}: {meant}")
         return super().resolve_command(ctx, args)
+
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
+        """Complete a verb without importing any, or an option of the program."""
+        verbs = [CompletionItem(name, help=text) for name, (_, text) in COMMANDS.items()]
+        options = click.Command.shell_complete(self, ctx, incomplete)
+        return [item for item in verbs if item.value.startswith(incomplete)] + options
 
     def make_context(self, *arguments: Any, **options: Any) -> click.Context:
         """Read the command line; click itself would answer Ctrl-C with an empty line."""
@@ -164,6 +175,8 @@ def main() -> None:
 def _run() -> int:
     """Run the command line, print its error if it ends with one, and return its exit code."""
     try:
+        if COMPLETE in os.environ:
+            _answer_shells()
         answer: Any = cli(standalone_mode=False)
         return answer if isinstance(answer, int) else 0
     except SystemExit as error:
@@ -182,6 +195,12 @@ def _run() -> int:
             return _fail(str(error), error.exit_code)
         show_styled(printable_lines(traceback.format_exc().rstrip()), err=True)
         return _fail("this is a bug in tokmill; please report the lines above", EXIT_INTERNAL)
+
+
+def _answer_shells() -> None:
+    from tokmill.cli.completion import register
+
+    register()
 
 
 def _interrupted(message: str = "") -> int:

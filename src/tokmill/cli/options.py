@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, get_type_hints
 import click
 from click.core import ParameterSource
 
+from tokmill.cli.completing import completer, files
 from tokmill.errors import UsageError
 from tokmill.settings.declare import section_type
 from tokmill.settings.load import build_config, file_values, merged
@@ -71,7 +72,9 @@ def settings_options(*sections: str) -> Callable[[Callable[..., None]], Callable
 
     def add(command: Callable[..., None]) -> Callable[..., None]:
         command = config_option(section_options(*sections)(command))
-        return click.argument("paths", nargs=-1, metavar="[INPUT]...")(command)
+        return click.argument("paths", nargs=-1, metavar="[INPUT]...", shell_complete=files)(
+            command
+        )
 
     return add
 
@@ -136,6 +139,7 @@ def _option(
         envvar=variable(section, setting.name),
         show_envvar=name in shared_names(),
         help=f"{setting.metadata['help']}{one_of}{_default(setting.default)}",
+        shell_complete=completer(f"{section}.{setting.name}", table),
     )
 
 

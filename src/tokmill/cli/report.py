@@ -9,11 +9,12 @@ from typing import Any
 import click
 
 from tokmill.cli.bill_options import BillCommand, bill_options, settled, show_options
+from tokmill.cli.completing import directories, files
 from tokmill.errors import UsageError
 
 
 @click.command("report", cls=BillCommand)
-@click.argument("directory", type=click.Path(path_type=Path))
+@click.argument("directory", type=click.Path(path_type=Path), shell_complete=directories)
 @bill_options
 @show_options
 @click.option(
@@ -22,7 +23,13 @@ from tokmill.errors import UsageError
     help="Also load the dataset with each strategy, and measure host RAM.",
 )
 @click.option("--html", type=click.Path(path_type=Path), help="Write a web page to this file.")
-@click.option("--tokenizer", "-t", default="", help="For --html: the tokenizer, if it has moved.")
+@click.option(
+    "--tokenizer",
+    "-t",
+    default="",
+    shell_complete=files,
+    help="For --html: the tokenizer, if it has moved.",
+)
 def command(
     directory: Path,
     config_file: Path | None,

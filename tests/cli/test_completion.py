@@ -1,0 +1,187 @@
+"""Completion in shells: the words that a shell sends, and a real bash."""
+
+from __future__ import annotations
+
+import os
+import pty
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from threading import Timer
+from typing import Any
+
+import pytest
+
+from tokmill.bill.gpus import find_gpu, known_gpus
+from tokmill.bill.models.known import known_models
+from tokmill.cli.main import COMMANDS
+from tokmill.tables import TRAINERS
+
+SOURCE = Path(__file__).parents[2] / "src"
+Complete = Callable[..., list[str]]
+
+
+@pytest.fixture(scope="session")
+def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The `tokmill` command, as pip makes it."""
+    path = tmp_path_factory.mktemp("bin") / "tokmill"
+    path.write_text(f"#!{sys.executable}\nfrom tokmill.__main__ import main\nmain()\n")
+    path.chmod(0o755)
+    return path
+
+
+def variables(program: Path, **more: str) -> dict[str, str]:
+    path = f"{program.parent}{os.pathsep}{os.environ['PATH']}"
+    return {**os.environ, "PATH": path, "PYTHONPATH": str(SOURCE), **more}
+
+
+@pytest.fixture
+def complete(program: Path) -> Complete:
+    """Return what bash gets as completions of the last of some words: `kind,value`."""
+
+    def run(*words: str) -> list[str]:
+        asked = {"COMP_WORDS": "\n".join(["tokmill", *words]), "COMP_CWORD": str(len(words))}
+        env = variables(program, _TOKMILL_COMPLETE="bash_complete", **asked)
+        done = subprocess.run([program], env=env, capture_output=True, text=True, timeout=60)
+        assert (done.returncode, done.stderr) == (0, "")
+        return done.stdout.splitlines()
+
+    return run
+
+
+def plain(values: Any) -> list[str]:
+    return [f"plain,{value}" for value in values]
+
+
+def test_verbs_are_completed(complete: Complete) -> None:
+    assert complete("") == plain(COMMANDS)
+    assert complete("ex") == ["plain,export"]
+    assert complete("--no") == ["plain,--no-color"]
+
+
+def test_options_of_a_verb_are_completed(complete: Complete) -> None:
+    assert complete("export", "out", "--o") == ["plain,--output", "plain,--overwrite"]
+    assert "plain,--val-fraction" in complete("pretrain", "--v")
+    assert complete("sft", "--preset", "t") == plain(["tokmill", "trl", "torchtune"])
+
+
+def test_trainers_are_completed(complete: Complete) -> None:
+    assert complete("export", "out", "--to", "") == plain(sorted(TRAINERS.rows))
+    assert complete("export", "out", "--to", "nanog") == ["plain,nanogpt"]
+
+
+def test_a_value_behind_an_equals_sign_is_completed(complete: Complete) -> None:
+    assert complete("export", "out", "--to", "=", "nanog") == ["plain,nanogpt"]
+    assert complete("export", "out", "--to", "=") == plain(sorted(TRAINERS.rows))
+    assert complete("export", "out", "--to=nanog") == ["plain,nanogpt"]
+
+
+def test_models_and_gpus_are_completed_by_names_that_are_known(complete: Complete) -> None:
+    models = [name for name in known_models() if name.startswith("qwen2.5-")]
+    assert models
+    assert complete("memory", "--model", "qwen2.5-") == ["file,qwen2.5-", *plain(models)]
+    found = complete("memory", "--gpu", "")
+    assert [find_gpu(line.removeprefix("plain,")) for line in found] == list(known_gpus())
+    assert "plain,h100-sxm" in complete("report", "out", "--gpu", "H1")
+
+
+def test_names_of_tables_and_templates_are_completed(complete: Complete) -> None:
+    assert complete("pretrain", "--engine", "g") == ["plain,gigatoken"]
+    assert complete("pretrain", "--format", "par") == ["plain,parquet"]
+    assert complete("sft", "--template", "chat") == ["file,chat", "plain,chatml"]
+    assert complete("pretrain", "--pattern", "cl") == ["plain,cl100k"]
+
+
+@pytest.mark.parametrize(
+    ("words", "kind"),
+    [
+        (("pretrain", "cor"), "file"),
+        (("pretrain", "--tokenizer", "cor"), "file"),
+        (("pretrain", "--config", "cor"), "file"),
+        (("pretrain", "--output", "cor"), "dir"),
+        (("verify", "cor"), "dir"),
+        (("export", "cor"), "dir"),
+        (("export", "out", "-o", "cor"), "dir"),
+        (("report", "out", "--html", "cor"), "file"),
+    ],
+)
+def test_paths_are_completed_by_the_shell(
+    complete: Complete, words: tuple[str, ...], kind: str
+) -> None:
+    assert complete(*words) == [f"{kind},cor"]
+
+
+@pytest.mark.parametrize("shell", ["zsh", "fish"])
+def test_other_shells_get_names_with_help(program: Path, shell: str) -> None:
+    asked = {"COMP_WORDS": "tokmill exp", "COMP_CWORD": "1"}
+    if shell == "fish":
+        asked["COMP_CWORD"] = "exp"
+    env = variables(program, _TOKMILL_COMPLETE=f"{shell}_complete", **asked)
+    done = subprocess.run([program], env=env, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0
+    assert "export" in done.stdout
+    assert COMMANDS["export"][1] in done.stdout
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_the_command_prints_the_script_of_a_shell(tokmill: Callable[..., Any], shell: str) -> None:
+    outcome = tokmill("completion", shell)
+    assert outcome.code == 0
+    assert f"_TOKMILL_COMPLETE={shell}_complete" in outcome.out
+
+
+def test_completion_imports_nothing_heavy(program: Path) -> None:
+    heavy = ("numpy", "pyarrow", "torch", "rich", "tokenizers")
+    code = (
+        "import sys\nsys.argv = ['tokmill']\nfrom tokmill.cli.main import main\n"
+        f"try:\n    main()\nexcept SystemExit:\n    print([m for m in {heavy} if m in sys.modules])"
+    )
+    asked = {"COMP_WORDS": "tokmill export out --to ", "COMP_CWORD": "4"}
+    env = variables(program, _TOKMILL_COMPLETE="bash_complete", **asked)
+    done = subprocess.run([sys.executable, "-c", code], env=env, capture_output=True, text=True)
+    assert "plain,nanogpt" in done.stdout.splitlines()
+    assert done.stdout.splitlines()[-1] == "[]"
+
+
+@pytest.mark.skipif(shutil.which("bash") is None, reason="bash is not installed")
+def test_a_real_bash_completes_a_verb_an_option_and_a_file(program: Path, tmp_path: Path) -> None:
+    (tmp_path / "corpus-of-letters").mkdir()
+    lines = [
+        'eval "$(tokmill completion bash)"',
+        "tokmill expo\t--help",
+        "tokmill export out --to nanog\t-o x",
+        "tokmill verify corpus-of\t",
+        "exit",
+    ]
+    (tmp_path / "inputrc").write_text("set enable-bracketed-paste off\nset bell-style none\n")
+    shown = typed(lines, tmp_path, variables(program, INPUTRC=str(tmp_path / "inputrc")))
+    assert "Usage: tokmill export [OPTIONS] DIRECTORY" in shown
+    assert "tokmill export out --to nanogpt -o x" in shown
+    assert "$ tokmill verify corpus-of-letters/\n" in shown
+
+
+def typed(lines: list[str], directory: Path, env: dict[str, str]) -> str:
+    """Return what a terminal shows when lines are typed into an interactive bash."""
+    ours, theirs = pty.openpty()
+    shell = subprocess.Popen(
+        ["bash", "--norc", "--noprofile", "-i"],
+        stdin=theirs, stdout=theirs, stderr=theirs, cwd=directory,
+        env={**env, "PS1": "$ ", "TERM": "dumb"}, start_new_session=True,
+    )  # fmt: skip
+    late = Timer(60, shell.kill)
+    late.start()
+    os.close(theirs)
+    os.write(ours, "".join(f"{line}\n" for line in lines).encode())
+    shown = b""
+    try:
+        while chunk := os.read(ours, 1 << 16):
+            shown += chunk
+    except OSError:  # the shell has ended
+        pass
+    finally:
+        late.cancel()
+        os.close(ours)
+        shell.wait(60)
+    return shown.decode(errors="replace").replace("\r", "")
