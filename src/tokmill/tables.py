@@ -95,5 +95,7 @@ TRAINERS = Table(
         "datasets": "tokmill.trainers.hf_datasets:TRAINER",
         "llm.c": "tokmill.trainers.llmc:LLM_C",
         "modded-nanogpt": "tokmill.trainers.llmc:MODDED_NANOGPT",
+        "trl": "tokmill.trainers.trl:TRAINER",
+        "axolotl": "tokmill.trainers.axolotl:TRAINER",
     },
 )

@@ -1,0 +1,54 @@
+"""axolotl's own collator reads every row of an export, and its datasets can be merged with it."""
+
+from __future__ import annotations
+
+import warnings
+
+import pytest
+
+from tokmill.errors import VerifyError
+from tokmill.trainers import arrow_directory, axolotl
+from tokmill.trainers.export import export
+from tokmill.trainers.options import ExportOptions
+
+REASON = "the oracle is not installed: make oracles"
+
+with warnings.catch_warnings():
+    # Importing them warns of optional packages that are not here.
+    warnings.simplefilter("ignore")
+    datasets = pytest.importorskip("datasets", reason=REASON)
+    pytest.importorskip("axolotl.utils.collators.batching", reason=REASON, exc_type=ImportError)
+
+pytestmark = pytest.mark.filterwarnings("ignore")
+
+
+@pytest.mark.parametrize("name", ["chats", "unpacked", "pretrained", "wide"])
+def test_the_collator_returns_every_document(name: str, tmp_path, request) -> None:
+    dataset = request.getfixturevalue(name)
+    made = export(dataset.directory, "axolotl", tmp_path / "e", ExportOptions(), check=True)
+    assert made.checked is not None
+    assert made.checked.reader.startswith("axolotl ")
+    assert made.checked.compared.startswith(f"{len(dataset):,} documents, ")
+
+
+def test_a_label_of_another_token_is_found(chats, tmp_path, monkeypatch) -> None:
+    def early(batch):
+        labels, offsets = arrow_directory.labels(batch)
+        labels[:-1] = labels[1:]
+        return labels, offsets
+
+    columns = (*axolotl.COLUMNS[:2], arrow_directory.Column("labels", "int64", early))
+    monkeypatch.setattr(axolotl, "COLUMNS", columns)
+    with pytest.raises(VerifyError, match=r"row 0 of train: labels\["):
+        export(chats.directory, "axolotl", tmp_path / "e", ExportOptions(), check=True)
+
+
+def test_rows_can_be_merged_with_a_dataset_that_was_tokenized_elsewhere(chats, tmp_path) -> None:
+    export(chats.directory, "axolotl", tmp_path / "e", ExportOptions())
+    ours = datasets.load_from_disk(str(tmp_path / "e"))["train"]
+    text = datasets.Dataset.from_dict({"text": ["a", "b"]})
+    row = {"input_ids": [5, 6], "attention_mask": [1, 1], "labels": [-100, 6]}
+    theirs = text.map(lambda _: row, remove_columns="text")
+    merged = datasets.concatenate_datasets([ours, theirs])
+    assert merged[len(ours)] == row
+    assert merged.features == ours.features

@@ -1,0 +1,52 @@
+"""Rows for axolotl: its three columns, with its own types, read with pyarrow alone."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+import yaml
+
+from tests.trainers.test_arrow_directory import labels_of, read
+from tokmill.api.dataset import Dataset
+from tokmill.trainers.export import export
+from tokmill.trainers.options import ExportOptions
+
+
+def test_rows_have_exactly_the_three_columns(chats: Dataset, tmp_path) -> None:
+    made = export(chats.directory, "axolotl", tmp_path / "e", ExportOptions())
+    split = chats.split("train")
+    assert read(tmp_path / "e" / "train") == [
+        {
+            "input_ids": split[i].tolist(),
+            "attention_mask": [1] * len(split[i]),
+            "labels": labels_of(split, i),
+        }
+        for i in range(len(split))
+    ]
+    assert made.mask_alignment == "target"
+
+
+def test_types_are_those_of_its_own_datasets(chats: Dataset, tmp_path) -> None:
+    export(chats.directory, "axolotl", tmp_path / "e", ExportOptions())
+    with (tmp_path / "e" / "val" / "data-00000-of-00001.arrow").open("rb") as file:
+        schema = pa.ipc.open_stream(file).schema
+    assert [str(field.type.value_type) for field in schema] == ["int32", "int8", "int64"]
+
+
+def test_every_token_of_a_document_is_trained(wide: Dataset, tmp_path) -> None:
+    export(wide.directory, "axolotl", tmp_path / "e", ExportOptions())
+    rows = read(tmp_path / "e")
+    assert all(row["labels"] == row["input_ids"] for row in rows)
+    assert len(rows) == len(wide)
+
+
+def test_the_usage_is_yaml_with_an_empty_type(chats: Dataset, wide: Dataset, tmp_path) -> None:
+    made = export(chats.directory, "axolotl", tmp_path / "e", ExportOptions())
+    path = str(tmp_path / "e")
+    assert yaml.safe_load(made.usage) == {
+        "datasets": [{"path": path, "split": "train", "type": None}],
+        "test_datasets": [{"path": path, "split": "val", "type": None}],
+        "sequence_len": 4096,
+        "sample_packing": True,
+    }
+    one = export(wide.directory, "axolotl", tmp_path / "f", ExportOptions())
+    assert "test_datasets" not in yaml.safe_load(one.usage)
