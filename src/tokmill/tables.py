@@ -97,5 +97,7 @@ TRAINERS = Table(
         "modded-nanogpt": "tokmill.trainers.llmc:MODDED_NANOGPT",
         "trl": "tokmill.trainers.trl:TRAINER",
         "axolotl": "tokmill.trainers.axolotl:TRAINER",
+        "litdata": "tokmill.trainers.litdata:LITDATA",
+        "litgpt": "tokmill.trainers.litdata:LITGPT",
     },
 )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import glob
+import shlex
 from typing import TYPE_CHECKING
 
 from tokmill.errors import UsageError
@@ -42,9 +43,9 @@ class LlmC:
         script, train, val = "./train_gpt2cu", "-i", "-j"
         if source.dtype.itemsize == 4:
             script, train, val = "python train_llama3.py", "--input_bin", "--input_val_bin"
-        usage = f"{script} {train} {_quoted(_pattern(output, 'train'))}"
+        usage = f"{script} {train} {shlex.quote(_pattern(output, 'train'))}"
         if "val" in source.splits:
-            usage += f" {val} {_quoted(_pattern(output, 'val'))}"
+            usage += f" {val} {shlex.quote(_pattern(output, 'val'))}"
         return Layout(written(source, files), usage, notes=_llmc_notes(source, options, files))
 
     def check(self, source: ExportSource, options: ExportOptions, output: Path) -> Checked:
@@ -100,10 +101,6 @@ def _modded_files(source: ExportSource, options: ExportOptions, output: Path) ->
 
 def _pattern(output: Path, split: str) -> str:
     return f"{glob.escape(str(output.absolute()))}/{set_name(output)}_{split}_*.bin"
-
-
-def _quoted(text: str) -> str:
-    return "'" + text.replace("'", "'\\''") + "'"
 
 
 def _llmc_notes(source: ExportSource, options: ExportOptions, files: list[HeadedFile]) -> list[str]:

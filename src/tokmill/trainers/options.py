@@ -49,7 +49,7 @@ class ExportOptions:
     )
     file_tokens: int = runtime_setting(
         100_000_000,
-        "llm.c, modded-nanogpt: most tokens of a file; files end at the end of a document.",
+        "llm.c, modded-nanogpt, litdata: most tokens of a file.",
         unit="count",
         minimum=1,
     )
