@@ -109,8 +109,16 @@ def legend(*, is_sft: bool) -> str:
     return f'<ul class="legend">{"".join(f"<li>{word}</li>" for word in words)}</ul>'
 
 
-def sample_card(sample: Sample, max_chars: int, show_ids: bool) -> str:
-    """Return a sample as HTML: its place, its counts, its mask as a strip, and its text."""
+def sample_card(
+    sample: Sample,
+    max_chars: int,
+    show_ids: bool,
+    more: str = "<code>--max-chars 0</code> shows all.",
+) -> str:
+    """Return a sample as HTML: its place, its counts, its mask as a strip, and its text.
+
+    `more`: HTML that says how to see all of a text that is cut.
+    """
     shown, is_cut = shown_runs(sample.runs, max_chars)
     text = "".join(_stretch(stretch) for stretch in shown)
     facts = "".join(f"<li>{escape(fact)}</li>" for fact in sample.facts())
@@ -121,13 +129,12 @@ def sample_card(sample: Sample, max_chars: int, show_ids: bool) -> str:
         "" if sample.mask is None else _strip(sample),
         f'<div class="text" dir="auto">{text}</div>',
     ]
-    if is_cut:
+    if is_cut or sample.n_unread:
         n_shown = sum(len(stretch.run.text) for stretch in shown)
         n_chars = sum(len(run.text) for run in sample.runs)
-        parts.append(
-            f'<p class="note">Cut: the first {n_shown:,} of {n_chars:,} characters; '
-            "<code>--max-chars 0</code> shows all.</p>"
-        )
+        whole = "" if sample.n_unread else f" of {n_chars:,}"
+        ending = f"; {more}" if more else "."
+        parts.append(f'<p class="note">Cut: the first {n_shown:,}{whole} characters{ending}</p>')
     if show_ids:
         ids = " ".join(map(str, sample.ids))
         parts.append(f"<details><summary>ids</summary><code>{ids}</code></details>")

@@ -35,7 +35,7 @@ class Sample:
 
     `number`: position in the dataset, from 0. `mask`, `weights`: per token, None if the dataset has
     none. `runs`: its text, in order. `row_start`: position of its first token in its packed row, if
-    it was read as part of one.
+    it was read as part of one. `n_unread`: tokens at its end that were not read.
     """
 
     number: int
@@ -45,6 +45,7 @@ class Sample:
     weights: tuple[float, ...] | None
     runs: tuple[TokenRun, ...]
     row_start: int | None = None
+    n_unread: int = 0
 
     @property
     def kind(self) -> str:
@@ -63,7 +64,8 @@ class Sample:
 
     def facts(self) -> list[str]:
         """Return its shard, place and counts as texts."""
-        facts = [self.shard, plural(len(self.ids), "token")]
+        facts = [self.shard, plural(len(self.ids) + self.n_unread, "token")]
+        facts += [f"of the first {len(self.ids):,}:"] if self.n_unread and self.mask else []
         if self.mask is not None:
             share = self.n_trained / max(1, len(self.ids))
             facts += [f"{self.n_trained:,} trained", f"{share:.1%}"]
@@ -106,21 +108,25 @@ class SampleReader:
         self.decoder = TokenDecoder(tokenizer, control, is_sft=is_sft)
         self._by_token = by_token
 
-    def read(self, number: int, row_start: int | None = None) -> Sample:
-        """Read a sample by its number in the dataset.
+    def read(self, number: int, row_start: int | None = None, *, most_tokens: int = 0) -> Sample:
+        """Read a sample by its number in the dataset; of a longer one, `most_tokens` if not 0.
 
         Raises:
             UsageError: there is no such sample.
             VerifyError: its shard is broken.
         """
         shard, i = find_document(self._directory, self._manifest, number)
-        span = shard.span(i)
+        span = whole = shard.span(i)
+        if most_tokens:
+            span = slice(whole.start, min(whole.stop, whole.start + most_tokens))
         ids = tuple(shard.tokens[span].tolist())
         mask = None if shard.mask is None else tuple(shard.mask[span].tolist())
         weights = None if shard.weights is None else tuple(shard.weights[span].tolist())
         in_loss = weights or mask or (0,) * len(ids)
         runs = tuple(self.decoder.runs(ids, in_loss, by_token=self._by_token))
-        return Sample(number, shard.name, ids, mask, weights, runs, row_start)
+        return Sample(
+            number, shard.name, ids, mask, weights, runs, row_start, whole.stop - span.stop
+        )
 
     def read_row(self, number: int, split: str = "train") -> list[Sample]:
         """Read the samples of a row of the pack index, in their order.

@@ -57,13 +57,28 @@ class Row:
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """A line across all rows, such as the memory of a GPU."""
+    """A line across the bars of all rows: a limit, such as the memory of a GPU, or an average."""
 
     value: float
     name: str
+    is_limit: bool = True
 
 
-_LABEL, _GAP, _PITCH = 20, 3, 12
+@dataclass(frozen=True, slots=True)
+class _Size:
+    """Pixels down: the bars of a row, and a row with its name and the space after it."""
+
+    bars: int
+
+    @property
+    def pitch(self) -> int:
+        return _LABEL + self.bars + _SPACE
+
+
+_LABEL, _GAP, _SPACE, _LINE_NAME = 20, 3, 13, 17
+_RIGHT = 0.75
+"""Of a line further right, the name stands to the left of it."""
+
 _NAME_COLUMNS = 44
 
 
@@ -78,35 +93,35 @@ def bars(
 
     `full`: for each series, the value of a bar of full width; by default the largest.
     """
-    largest = [max((row.values[i] for row in rows), default=0) for i in range(len(chart.names))]
-    full = list(full) or [max([*largest, line.value if line else 0])] * len(chart.names)
-    thick = 10 if len(chart.names) == 1 else 7
-    height = _LABEL + (thick + _GAP) * len(chart.names) + _PITCH
+    n = len(chart.names)
+    largest = max([*(value for row in rows for value in row.values), line.value if line else 0, 0])
+    full = list(full) or [largest] * n
+    thick = 10 if n == 1 else 7
+    size = _Size(n * (thick + _GAP) - _GAP)
     drawn = []
     for i, row in enumerate(rows):
-        top = i * height + _LABEL + (16 if line else 0)
+        top = i * size.pitch + _LABEL + (_LINE_NAME if line else 0)
         shapes = "".join(
             _bar(0, value / (full[j] or 1), top + j * (thick + _GAP), thick, chart.tone(j), value)
             for j, value in enumerate(row.values)
         )
-        drawn.append(_row(row, top, shapes, len(chart.names) * (thick + _GAP)))
-    return _figure(chart, rows, drawn, len(rows) * height, (line, full[0]) if line else None)
+        drawn.append(_row(row, top, shapes, size.bars))
+    return _with_line(chart, rows, drawn, size, full[0], line)
 
 
 def stacks(chart: Chart, rows: Sequence[Row], *, line: Line | None = None) -> str:
     """Return rows of stacked bars; all have one scale, and `line` is drawn at its value."""
     full = max([*(sum(row.values) for row in rows), line.value if line else 0, 0]) or 1
-    thick = 16
-    height = _LABEL + thick + _GAP + _PITCH
+    size = _Size(16)
     drawn = []
     for i, row in enumerate(rows):
-        top, start, shapes = i * height + _LABEL + (16 if line else 0), 0.0, ""
+        top, start, shapes = i * size.pitch + _LABEL + (_LINE_NAME if line else 0), 0.0, ""
         for j, value in enumerate(row.values):
             name = f"{chart.names[j]}: {chart.written(value)}"
-            shapes += _bar(start / full, value / full, top, thick, chart.tone(j), value, name)
+            shapes += _bar(start / full, value / full, top, size.bars, chart.tone(j), value, name)
             start += value
-        drawn.append(_row(row, top, shapes, thick))
-    return _figure(chart, rows, drawn, len(rows) * height, (line, full) if line else None)
+        drawn.append(_row(row, top, shapes, size.bars))
+    return _with_line(chart, rows, drawn, size, full, line)
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,25 +200,24 @@ def _row(row: Row, top: int, shapes: str, height: int) -> str:
     )
 
 
-def _figure(
-    chart: Chart,
-    rows: Sequence[Row],
-    drawn: list[str],
-    height: int,
-    line: tuple[Line, float] | None,
+def _with_line(
+    chart: Chart, rows: Sequence[Row], drawn: list[str], size: _Size, full: float, line: Line | None
 ) -> str:
+    """Return a chart whose rows are drawn, with a line over the bars of each row."""
     if line is None:
-        return _frame(chart, rows, "".join(drawn), height)
-    mark, full = line
-    share = mark.value / (full or 1)
-    anchor = "end" if share > 0.5 else "start"
-    x = f"{100 * min(share, 1):.3f}%"
-    drawn.append(
-        f'<line class="limit" x1="{x}" x2="{x}" y1="14" y2="{height + 12}" '
-        f'data-value="{mark.value}"/>'
-        f'<text class="limit {anchor}" x="{x}" y="10">{label(mark.name)}</text>'
-    )
-    return _frame(chart, rows, "".join(drawn), height + 16)
+        return _frame(chart, rows, "".join(drawn), len(rows) * size.pitch)
+    share = line.value / (full or 1)
+    kind = "limit" if line.is_limit else "mean"
+    side = "end" if share > _RIGHT else "start" if share < 1 - _RIGHT else "middle"
+    x = f"{100 * share:.3f}%"
+    for i in range(len(rows)):
+        top = _LINE_NAME + i * size.pitch + _LABEL
+        drawn.append(
+            f'<line class="{kind}" x1="{x}" x2="{x}" y1="{top - 4}" y2="{top + size.bars + 3}" '
+            f'data-value="{line.value}"/>'
+        )
+    drawn.append(f'<text class="{kind} {side}" x="{x}" y="10">{label(line.name)}</text>')
+    return _frame(chart, rows, "".join(drawn), len(rows) * size.pitch + _LINE_NAME)
 
 
 def _frame(chart: Chart, rows: Sequence[Row], drawing: str, height: float) -> str:

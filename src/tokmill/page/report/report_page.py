@@ -9,8 +9,14 @@ from typing import TYPE_CHECKING, Any
 
 from tokmill.page.markup import label
 from tokmill.page.report.head import head_section
+from tokmill.page.report.lengths_section import lengths_section
+from tokmill.page.report.losses_section import losses_section
 from tokmill.page.report.page_script import PAGE_SCRIPT, section_script
 from tokmill.page.report.report_style import report_style
+from tokmill.page.report.run_section import run_section
+from tokmill.page.report.sources_section import sources_section
+from tokmill.page.report.texts_section import texts_section
+from tokmill.page.report.trained_section import trained_section
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -38,6 +44,13 @@ def _sections(
     directory: Path, manifest: Mapping[str, Any], bill: FullBill, tokenizer: str
 ) -> Iterable[Section]:
     yield head_section(directory, manifest, bill)
+    yield sources_section(manifest)
+    yield lengths_section(directory, manifest)
+    yield losses_section(directory, manifest)
+    if manifest.get("kind") == "sft":
+        yield trained_section(directory, manifest)
+    yield texts_section(directory, manifest, tokenizer)
+    yield run_section(manifest)
 
 
 def assembled(title: str, sections: Iterable[Section]) -> str:

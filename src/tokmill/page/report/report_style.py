@@ -103,8 +103,13 @@ figcaption { font-weight: 600; font-size: .93rem; }
 .chart svg line.mark { stroke: var(--soft); stroke-dasharray: 2 3; }
 .chart svg line.limit { stroke: var(--limit); stroke-width: 1.5; }
 .chart svg text.limit { fill: var(--limit); font-size: 12px; }
+.chart svg line.mean { stroke: var(--ink); stroke-width: 1.5; }
+.chart svg text.mean { fill: var(--soft); font-size: 12px; }
 .chart svg text.end { text-anchor: end; }
+.chart svg text.middle { text-anchor: middle; }
 details { padding: 0; font-size: .88rem; color: inherit; margin-top: .5rem; }
+.chart details { margin-top: .15rem; }
+.chart summary { font-size: .8rem; }
 summary { cursor: pointer; color: var(--soft); width: fit-content; }
 summary:hover { color: var(--accent); }
 .scroll { overflow-x: auto; max-width: 100%; }
@@ -116,9 +121,16 @@ th, td { text-align: left; vertical-align: top; padding: .28rem .9rem .28rem 0; 
 thead th { color: var(--soft); font-size: .82rem; white-space: nowrap; }
 tbody th { max-width: 26rem; overflow-wrap: anywhere; }
 .n { text-align: right; white-space: nowrap; }
+.legend { font-size: .82rem; margin: .3rem 0; }
+.legend small { font: .82rem var(--sans); color: var(--soft); }
+.reject { margin: .8rem 0; padding-bottom: .7rem; }
+.reject header { border: 0; padding-bottom: 0; }
+.reject .place { color: var(--soft); font: .82rem var(--mono); overflow-wrap: anywhere; }
+.reject .remark { margin: .2rem 1rem; }
+.reject pre { margin: .4rem 1rem 0; background: var(--page); }
+.reject h3 { white-space: normal; overflow-wrap: anywhere; min-width: 0; }
 .cards { display: grid; gap: 1rem; grid-template-columns: minmax(0, 1fr); margin-top: .8rem; }
 article h3 { margin: 0; }
-article .text { max-height: 30rem; overflow-y: auto; }
 pre { font: .84rem/1.6 var(--mono); white-space: pre-wrap; overflow-wrap: anywhere; margin: .4rem 0;
   padding: .7rem .9rem; background: var(--card); border: 1px solid var(--line);
   border-radius: .4rem; max-width: 100%; }
@@ -133,7 +145,8 @@ _NARROW = """
   nav { height: auto; flex-direction: row; align-items: center; gap: .6rem; padding: .45rem 1rem;
     background: var(--page); border-bottom: 1px solid var(--line); z-index: 2;
     overflow: visible; }
-  nav ul { display: flex; overflow-x: auto; scrollbar-width: none; flex: 1; min-width: 0; }
+  nav ul { display: flex; overflow-x: auto; scrollbar-width: none; flex: 1; min-width: 0;
+    padding-right: 1.2rem; mask-image: linear-gradient(to right, #000 88%, transparent); }
   nav li { flex: none; }
   nav a { border: 0; border-bottom: 2px solid transparent; padding: .3rem .55rem; }
   #theme { align-self: center; }
@@ -152,7 +165,6 @@ _NARROW = """
   main { max-width: none; padding: 0; }
   details::details-content { content-visibility: visible; block-size: auto; }
   summary { display: none; }
-  article .text { max-height: none; overflow: visible; }
   .chart, article, tr { break-inside: avoid; }
   h2, h3, figcaption { break-after: avoid; }
   .chart rect, .keys i { -webkit-print-color-adjust: exact; print-color-adjust: exact; }

@@ -1,0 +1,51 @@
+"""A few documents or samples, decoded and cut; samples with their mask in colour."""
+
+from __future__ import annotations
+
+import shlex
+from typing import TYPE_CHECKING, Any
+
+from tokmill.errors import TokmillError
+from tokmill.page.markup import label
+from tokmill.page.report.section import Section, note
+from tokmill.page.sample_page import legend, sample_card
+from tokmill.page.samples import SampleReader, evenly_spread, tokenizer_of
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+N_DOCUMENTS, N_SAMPLES = 4, 5
+_CHARACTERS, _SAMPLE_CHARACTERS = 500, 900
+_TOKENS = 2000
+"""Tokens that are decoded of a document; it may have billions."""
+
+
+def texts_section(directory: Path, manifest: Mapping[str, Any], tokenizer: str) -> Section:
+    """Return the section; without the tokenizer, it says why there is no text.
+
+    `data` has the numbers of the documents that it shows.
+    """
+    is_sft = manifest.get("kind") == "sft"
+    things = "samples" if is_sft else "documents"
+    numbers = evenly_spread(manifest["totals"]["documents"], N_SAMPLES if is_sft else N_DOCUMENTS)
+    most = _SAMPLE_CHARACTERS if is_sft else _CHARACTERS
+    try:
+        reader = SampleReader(directory, manifest, tokenizer_of(dict(manifest), tokenizer))
+        cards = [
+            sample_card(
+                reader.read(number, most_tokens=_TOKENS),
+                most,
+                show_ids=False,
+                more="",
+            )
+            for number in numbers
+        ]
+    except TokmillError as error:
+        html = note(f"No {things} are shown: {error}")
+        return Section("texts", things.capitalize(), html, {"numbers": [], "problem": str(error)})
+    lead = f"{len(cards)} of {manifest['totals']['documents']:,} {things}, evenly spread. "
+    command = f"tokmill inspect {shlex.quote(str(directory))} --max-chars 0 --document 0"
+    shows = f'<p class="remark">All of one: <code>{label(command, 200)}</code></p>'
+    html = f'{note(lead)}{shows}{legend(is_sft=is_sft)}<div class="cards">{"".join(cards)}</div>'
+    return Section("texts", things.capitalize(), html, {"numbers": list(numbers)})

@@ -1,0 +1,111 @@
+"""Pages of datasets, and what stands on them: the data block, tables, bars."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import tokmill
+from tokmill.bill.bill_settings import bill_settings
+from tokmill.bill.full_bill import full_bill
+from tokmill.bill.on_disk import on_disk
+from tokmill.dataset.reader import read_manifest
+from tokmill.page.report.report_page import report_page
+
+
+class Reader(HTMLParser):
+    """Collects rows of tables and bars by the id of their chart, and texts; tags must nest."""
+
+    VOID = frozenset({"meta", "br"})
+
+    def __init__(self, html: str) -> None:
+        super().__init__(convert_charrefs=True)
+        self.open: list[tuple[str, dict[str, str | None]]] = []
+        self.tables: dict[str, dict[str, list[float]]] = {}
+        self.bars: dict[str, list[float]] = {}
+        self.texts: list[str] = []
+        self.ids: list[str] = []
+        self.row = ""
+        self.feed(html)
+        self.close()
+        assert not self.open, self.open
+
+    @property
+    def chart(self) -> str:
+        """The id of the chart, or else of the section, that is open."""
+        ids = [values["id"] for tag, values in self.open if tag in ("figure", "section")]
+        return ids[-1] if ids else ""
+
+    def handle_starttag(self, tag, attrs):
+        values = dict(attrs)
+        if "id" in values:
+            self.ids.append(values["id"])
+        if tag not in self.VOID:
+            self.open.append((tag, values))
+        if "data-value" in values and tag == "td":
+            self.tables[self.chart][self.row].append(float(values["data-value"]))
+        if "data-value" in values and tag == "rect":
+            self.bars.setdefault(self.chart, []).append(float(values["data-value"]))
+
+    def handle_endtag(self, tag):
+        assert self.open.pop()[0] == tag
+
+    def handle_data(self, data):
+        self.texts.append(data)
+        if self.open and self.open[-1][0] == "th" and self.open[-1][1].get("scope") == "row":
+            self.row = data
+            self.tables.setdefault(self.chart, {})[data] = []
+
+
+@dataclass(frozen=True)
+class Page:
+    """A page with its parts, and the manifest that it is about."""
+
+    html: str
+    manifest: dict[str, Any]
+    bill: dict[str, Any]
+    data: dict[str, dict[str, Any]]
+    read: Reader
+
+    @property
+    def text(self) -> str:
+        return " ".join(self.read.texts)
+
+
+@pytest.fixture(scope="session")
+def page_of() -> Callable[..., Page]:
+    """Make the page of a directory, by default with its manifest."""
+
+    def make(directory: Path, manifest: dict[str, Any] | None = None, tokenizer: str = "") -> Page:
+        manifest = manifest or read_manifest(directory)
+        settings = bill_settings(manifest["config"], None, {}, {}, lambda section, name: name)
+        bill = full_bill(settings, on_disk(directory, manifest))
+        html = report_page(directory, manifest, bill, tokenizer=tokenizer)
+        found = re.search(r'<script type="application/json" id="data">(.*?)</script>', html, re.S)
+        assert found
+        return Page(html, manifest, bill.as_json(), json.loads(found[1]), Reader(html))
+
+    return make
+
+
+@pytest.fixture
+def pretrain_rows(
+    tmp_path: Path, write_rows: Callable[..., Path], tokenizer_dir: Path
+) -> Callable[..., Path]:
+    """Make a dataset of rows, and return its directory."""
+
+    def make(rows: list[Any], **settings: Any) -> Path:
+        source = write_rows(tmp_path / "rows.jsonl", rows)
+        tokmill.pretrain(
+            source, tokenizer=tokenizer_dir, output=tmp_path / "out", progress=False, **settings
+        )
+        return tmp_path / "out"
+
+    return make
