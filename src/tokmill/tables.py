@@ -91,6 +91,7 @@ TRAINERS = Table(
         "megatron": "tokmill.trainers.megatron:TRAINER",
         "datatrove": "tokmill.trainers.datatrove:TRAINER",
         "nanotron": "tokmill.trainers.datatrove:NANOTRON",
+        "olmo-core": "tokmill.trainers.olmo_core:TRAINER",
         "nanogpt": "tokmill.trainers.nanogpt:TRAINER",
         "datasets": "tokmill.trainers.hf_datasets:TRAINER",
         "llm.c": "tokmill.trainers.llmc:LLM_C",
