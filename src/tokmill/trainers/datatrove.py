@@ -17,14 +17,12 @@ import json
 from functools import partial
 from typing import TYPE_CHECKING, BinaryIO
 
-import numpy as np
-
+from tokmill.trainers.spans import ends_of
 from tokmill.trainers.trainer import Checked, Layout, Linked, Written
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from tokmill.dataset.reader import Shard
     from tokmill.trainers.options import ExportOptions
     from tokmill.trainers.source import ExportSource
 
@@ -164,13 +162,6 @@ def _write_index(source: ExportSource, split: str, index: int, file: BinaryIO) -
     shard = source.documents(split).shard(index)
     for start in range(0, len(shard.lengths), _BLOCK):
         file.write(ends_of(shard, start, start + _BLOCK).astype("<u8").data)
-
-
-def ends_of(shard: Shard, start: int, stop: int) -> np.ndarray:
-    """Return the ends of documents `start` to `stop` of a shard in tokens: int64, exclusive."""
-    first = shard.offsets[start:stop] // shard.tokens.itemsize
-    ends: np.ndarray = first + shard.lengths[start:stop]
-    return ends
 
 
 def _write_bytes(data: bytes, file: BinaryIO) -> None:

@@ -9,25 +9,20 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING, BinaryIO
 
-import numpy as np
-
 from tokmill.errors import UsageError
-from tokmill.trainers.datatrove import ends_of
 from tokmill.trainers.olmo_core_csv import CHUNK_DOCUMENTS, most_bytes, write_csv
+from tokmill.trainers.spans import count_eos, ends_of
 from tokmill.trainers.trainer import Checked, Layout, Linked, Written
 from tokmill.words.plural import plural
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from tokmill.dataset.reader import Shard
     from tokmill.trainers.options import ExportOptions
     from tokmill.trainers.source import ExportSource
 
 PADDED_TO = 128
 """Default of OLMo-core's `TokenizerConfig.padded_vocab_size`."""
-
-_BLOCK = 1 << 22
 
 
 class OlmoCore:
@@ -139,41 +134,6 @@ def _notes(source: ExportSource) -> list[str]:
     if source.kind == "sft":
         notes.append("sequence_length of packed rows is a power of two; longer samples are cut")
     return notes
-
-
-def count_eos(source: ExportSource) -> tuple[int, int]:
-    """Return how often OLMo-core would end a document inside one, and documents it would not end.
-
-    Reads all tokens, unless the dataset's settings exclude both: in a dataset for pretraining each
-    document ends with eos, and has none inside if control tokens in text are ordinary text.
-    """
-    tokenizer = source.manifest["config"].get("tokenizer", {})
-    if source.kind == "pretrain" and tokenizer.get("control_tokens_in_text") in ("text", "reject"):
-        return 0, 0
-    n_inside = n_without = 0
-    for split in source.splits:
-        for shard in source.shards(split):
-            n_found = _count_boundaries(shard, source)
-            n_ended = 0
-            for start in range(0, len(shard.lengths), _BLOCK):
-                last = ends_of(shard, start, start + _BLOCK) - 1
-                n_ended += int(np.count_nonzero(shard.tokens[last] == source.eos_id))
-            n_inside += n_found - n_ended
-            n_without += len(shard.lengths) - n_ended
-    return n_inside, n_without
-
-
-def _count_boundaries(shard: Shard, source: ExportSource) -> int:
-    """Return the places where OLMo-core ends a document: eos, and bos after it if there is one."""
-    bos = source.manifest["tokenizer"]["bos"]
-    n_found, n_tokens = 0, len(shard.tokens)
-    for start in range(0, n_tokens, _BLOCK):
-        is_end = shard.tokens[start : start + _BLOCK] == source.eos_id
-        if bos is not None:
-            after = shard.tokens[start + 1 : start + _BLOCK + 1]
-            is_end[: len(after)] &= after == bos["id"]
-        n_found += int(np.count_nonzero(is_end))
-    return n_found
 
 
 TRAINER = OlmoCore()
