@@ -125,7 +125,12 @@ def _layout(source: ExportSource, options: ExportOptions, usage: str) -> Layout:
             write = partial(_write_chunk, source, split, chunk)
             files.append(Written(f"{split}/{chunk.name}", n_bytes, write))
         files.append(Written(f"{split}/index.json", len(index), partial(_write_index, index)))
-        if left := source.n_tokens(split) % options.block_tokens:
+        if source.n_tokens(split) < options.block_tokens:
+            notes.append(
+                f"{split}: {plural(source.n_tokens(split), 'token')}, less than a block of "
+                f"{options.block_tokens:,}: the reader returns nothing"
+            )
+        elif left := source.n_tokens(split) % options.block_tokens:
             notes.append(
                 f"{split}: the reader never returns the last {plural(left, 'token')}, an "
                 f"incomplete block of {options.block_tokens:,}; with another block_size it leaves "

@@ -104,8 +104,8 @@ def _notes(source: ExportSource) -> list[str]:
     if not _is_gpt2(source):
         notes.append(
             f"meta.pkl sets vocab_size to {padded(source.vocab_size):,} (the tokenizer's "
-            f"{source.vocab_size:,} and padding); sample.py decodes GPT-2 or single characters "
-            "only, and stops at it with KeyError 'stoi': give it this tokenizer's encode and decode"
+            f"{source.vocab_size:,}, as a multiple of 64); sample.py knows GPT-2 or single "
+            "characters, and stops with KeyError 'stoi': give it this tokenizer's encode and decode"
         )
     return notes
 
