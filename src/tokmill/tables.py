@@ -100,5 +100,7 @@ TRAINERS = Table(
         "axolotl": "tokmill.trainers.axolotl:TRAINER",
         "litdata": "tokmill.trainers.litdata:LITDATA",
         "litgpt": "tokmill.trainers.litdata:LITGPT",
+        "megatron-bridge": "tokmill.trainers.megatron_bridge:TRAINER",
+        "nemo": "tokmill.trainers.megatron_bridge:TRAINER",
     },
 )

@@ -1,0 +1,159 @@
+"""Packs for Megatron-Bridge: what is trained, decoded; padding; the packs of its own rule."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+
+from tokmill.api.dataset import Dataset
+from tokmill.errors import UsageError
+from tokmill.trainers import megatron_bridge
+from tokmill.trainers.export import export
+from tokmill.trainers.options import ExportOptions
+
+
+def read(path: Path) -> list[dict[str, list[int]]]:
+    rows: list[dict[str, list[int]]] = pq.read_table(path).to_pylist()
+    return rows
+
+
+def spans(row: dict[str, list[int]]) -> list[slice]:
+    stops = [*row["seq_start_id"][1:], len(row["input_ids"])]
+    return [slice(*pair) for pair in zip(row["seq_start_id"], stops, strict=True)]
+
+
+def trained(row: dict[str, list[int]]) -> list[tuple[list[int], list[int]]]:
+    """Return each sample, and the labels that are trained of it, as the trainer cuts them."""
+    found = []
+    for span in spans(row):
+        ids, mask = row["input_ids"][span], row["loss_mask"][span]
+        labels = [label for label, on in zip(ids[1:], mask[:-1], strict=True) if on]
+        found.append((ids, labels))
+    return found
+
+
+def ours(split: Dataset) -> list[tuple[list[int], list[int]]]:
+    found = []
+    for i in range(len(split)):
+        mask: Any = split.mask(i)
+        found.append((split[i].tolist(), split[i][mask == 1].tolist()))
+    return found
+
+
+def test_what_is_trained_is_what_the_mask_says(chats: Dataset, tmp_path) -> None:
+    made = export(chats.directory, "megatron-bridge", tmp_path / "e", ExportOptions())
+    for name in ("train", "val"):
+        expected, packs = ours(chats.split(name)), chats.packs[name]
+        found = [trained(row) for row in read(tmp_path / "e" / f"{name}.idx.parquet")]
+        assert found == [[expected[i] for i in packs.row(row)] for row in range(packs.n_rows)]
+    assert made.mask_alignment == "predictor"
+
+
+def test_what_is_trained_decodes_to_the_replies(chats: Dataset, tmp_path) -> None:
+    export(chats.directory, "nemo", tmp_path / "e", ExportOptions())
+    number = int(chats.packs["train"].row(0)[0])
+    _, labels = trained(read(tmp_path / "e" / "train.idx.parquet")[0])[0]
+    split = chats.split("train")
+    mask: Any = split.mask(number)
+    decode = split._decoded
+    assert decode(labels) == decode(split[number][mask == 1].tolist())
+    assert decode(labels) in split.text(number) or len(decode(labels)) > 3
+
+
+def test_the_last_token_of_a_sample_trains_nothing(chats: Dataset, tmp_path) -> None:
+    export(chats.directory, "megatron-bridge", tmp_path / "e", ExportOptions())
+    for row in read(tmp_path / "e" / "train.idx.parquet"):
+        assert all(row["loss_mask"][span.stop - 1] == 0 for span in spans(row))
+
+
+def test_types_are_those_that_the_reader_documents(chats: Dataset, tmp_path) -> None:
+    export(chats.directory, "megatron-bridge", tmp_path / "e", ExportOptions())
+    schema = pq.read_schema(tmp_path / "e" / "train.idx.parquet")
+    assert {field.name: str(field.type.value_type) for field in schema} == {
+        "input_ids": "int32",
+        "loss_mask": "int8",
+        "seq_start_id": "int32",
+    }
+
+
+@pytest.mark.parametrize("multiple", [2, 8, 64])
+def test_samples_are_padded_to_a_multiple_of_what_the_model_sees(
+    unpacked: Dataset, tmp_path, multiple
+) -> None:
+    options = ExportOptions(packing=4096, pad_samples_to=multiple)
+    export(unpacked.directory, "megatron-bridge", tmp_path / "e", options)
+    rows = read(tmp_path / "e" / "train.idx.parquet")
+    assert all((span.stop - span.start) % multiple == 1 for row in rows for span in spans(row))
+    assert max(len(row["input_ids"]) - len(row["seq_start_id"]) for row in rows) <= 4096
+    eos = unpacked.manifest["tokenizer"]["eos"]["id"]
+    found = []
+    expected = ours(unpacked.split("train"))
+    by_labels = {tuple(labels): ids for ids, labels in expected}
+    for row in rows:
+        for ids, labels in trained(row):
+            original = by_labels[tuple(labels)]
+            assert ids[len(original) :] == [eos] * (len(ids) - len(original))
+            assert len(ids) - len(original) < multiple
+            found.append((ids[: len(original)], labels))
+    assert sorted(found) == sorted(expected)
+
+
+def test_new_packs_hold_as_many_tokens_as_the_model_sees(unpacked: Dataset, tmp_path) -> None:
+    longest = max(len(unpacked[i]) for i in range(len(unpacked)))
+    options = ExportOptions(packing=longest - 1)
+    export(unpacked.directory, "megatron-bridge", tmp_path / "e", options)
+    rows = read(tmp_path / "e" / "train.idx.parquet")
+    seen = [len(row["input_ids"]) - len(row["seq_start_id"]) for row in rows]
+    assert max(seen) == longest - 1
+    assert sorted(sample for row in rows for sample in trained(row)) == sorted(
+        ours(unpacked.split("train"))
+    )
+
+
+def test_metadata_counts_what_the_model_sees(chats: Dataset, tmp_path) -> None:
+    export(chats.directory, "megatron-bridge", tmp_path / "e", ExportOptions(pad_samples_to=4))
+    found = json.loads((tmp_path / "e" / "metadata.json").read_text())[0]
+    rows = read(tmp_path / "e" / "train.idx.parquet")
+    sums = [len(row["input_ids"]) - len(row["seq_start_id"]) for row in rows]
+    n_samples = sum(len(row["seq_start_id"]) for row in rows)
+    assert found == {
+        "dataset_max_seqlen": max(s.stop - s.start - 1 for row in rows for s in spans(row)),
+        "max_samples_per_bin": max(len(row["seq_start_id"]) for row in rows),
+        "packing_factor": round(n_samples / len(rows), 2),
+        "packing_efficiency": round(np.mean(sums) / 4096 * 100, 2),
+        "pack_size": 4096,
+        "min_packed_seqlen": min(sums),
+    }
+
+
+@pytest.mark.parametrize("group_tokens", [1, 10_000, 1 << 18])
+def test_row_groups_of_any_size_have_the_same_rows(
+    chats: Dataset, tmp_path, monkeypatch, group_tokens
+) -> None:
+    export(chats.directory, "megatron-bridge", tmp_path / "e", ExportOptions(packing=4096))
+    monkeypatch.setattr(megatron_bridge, "ROW_GROUP_TOKENS", group_tokens)
+    made = export(chats.directory, "nemo", tmp_path / "f", ExportOptions(packing=4096))
+    assert read(tmp_path / "e" / "train.idx.parquet") == read(tmp_path / "f" / "train.idx.parquet")
+    assert made.files[0].n_bytes < 6 * chats.n_tokens + 50_000
+
+
+@pytest.mark.parametrize(
+    ("fixture", "options", "named"),
+    [
+        ("unpacked", {}, "add --packing with the tokens of a row"),
+        ("chats", {"pad_samples_to": 3}, "rows of 4096 tokens are no multiple of it"),
+        ("chats", {"pad_samples_to": 0}, "--pad-samples-to: expected at least 1, found 0"),
+        ("chats", {"packing": 64}, "fits in no row of 64"),
+        ("single", {}, "Megatron-Bridge is for chats with loss masks"),
+    ],
+)
+def test_what_it_cannot_read_is_refused(fixture, options, named, request, tmp_path) -> None:
+    dataset = request.getfixturevalue(fixture)
+    with pytest.raises(UsageError, match=named):
+        export(dataset.directory, "nemo", tmp_path / "e", ExportOptions(**options))
+    assert list(tmp_path.iterdir()) == []
