@@ -9,8 +9,8 @@ import pytest
 from numpy.typing import NDArray
 
 from tokmill.errors import UsageError
-from tokmill.loader import order as order_module
-from tokmill.loader.order import order
+from tokmill.loader import shuffled
+from tokmill.loader.order import MOST
 
 MASK = (1 << 64) - 1
 
@@ -26,7 +26,7 @@ def firsts(n: int, count: int, epochs: int) -> NDArray[np.int64]:
     """Return (epochs, count) the first samples of each epoch."""
     positions = np.broadcast_to(np.arange(count), (epochs, count))
     epoch = np.broadcast_to(np.arange(epochs)[:, None], (epochs, count))
-    return order(positions, n, seed=7, epoch=epoch)
+    return shuffled(positions, n, seed=7, epoch=epoch)
 
 
 def of_scalars(position: int, n: int, seed: int, epoch: int, stream: int = 0) -> int:
@@ -54,7 +54,7 @@ def of_scalars(position: int, n: int, seed: int, epoch: int, stream: int = 0) ->
 
 def test_every_n_up_to_5000_is_a_permutation() -> None:
     for n in range(1, 5001):
-        found = order(np.arange(n), n, seed=n, epoch=n % 3)
+        found = shuffled(np.arange(n), n, seed=n, epoch=n % 3)
         assert np.bincount(found, minlength=n).tolist() == [1] * n, n
 
 
@@ -62,31 +62,31 @@ def test_every_n_up_to_5000_is_a_permutation() -> None:
 @pytest.mark.parametrize("beside", [-1, 0, 1])
 def test_beside_a_power_of_two_it_is_a_permutation(bits: int, beside: int) -> None:
     n = (1 << bits) + beside
-    found = order(np.arange(n), n, seed=bits)
+    found = shuffled(np.arange(n), n, seed=bits)
     assert (np.bincount(found, minlength=n) == 1).all()
 
 
 @pytest.mark.parametrize("bits", [31, 32, 33, 47, 48, 61, 62])
 def test_samples_of_a_large_n_are_distinct_and_in_range(bits: int) -> None:
     for n in ((1 << bits) - 1, 1 << bits, (1 << bits) + 1):
-        if n > order_module.MOST:
+        if n > MOST:
             continue
         ends = [np.arange(50_000), n - 1 - np.arange(50_000), n // 2 + np.arange(50_000)]
-        found = order(np.concatenate(ends), n, seed=bits)
+        found = shuffled(np.concatenate(ends), n, seed=bits)
         assert found.min() >= 0
         assert found.max() < n
         assert len(np.unique(found)) == 150_000
 
 
 def test_the_order_is_the_one_in_the_documentation() -> None:
-    assert order(np.arange(10), 10, seed=0).tolist() == [5, 2, 9, 7, 8, 0, 1, 6, 4, 3]
-    assert order(np.arange(10), 10, seed=0, epoch=1).tolist() == [7, 1, 5, 8, 2, 6, 4, 3, 0, 9]
-    assert order([0, 1, 10**12 - 1], 10**12, seed=42, epoch=3).tolist() == [
+    assert shuffled(np.arange(10), 10, seed=0).tolist() == [5, 2, 9, 7, 8, 0, 1, 6, 4, 3]
+    assert shuffled(np.arange(10), 10, seed=0, epoch=1).tolist() == [7, 1, 5, 8, 2, 6, 4, 3, 0, 9]
+    assert shuffled([0, 1, 10**12 - 1], 10**12, seed=42, epoch=3).tolist() == [
         119899347349,
         893065369956,
         679086109546,
     ]
-    assert order([0, (1 << 62) - 1], 1 << 62, seed=MASK, epoch=5, stream=2).tolist() == [
+    assert shuffled([0, (1 << 62) - 1], 1 << 62, seed=MASK, epoch=5, stream=2).tolist() == [
         1863007082353809597,
         2598443453045145142,
     ]
@@ -95,21 +95,21 @@ def test_the_order_is_the_one_in_the_documentation() -> None:
 @pytest.mark.parametrize("n", [1, 2, 7, 63, 64, 65, 1000, 10**6 + 3, 10**12, 1 << 62])
 def test_the_order_is_what_its_description_says(n: int) -> None:
     positions = sorted({0, n // 3, n - 1})
-    found = order(positions, n, seed=MASK, epoch=9, stream=4)
+    found = shuffled(positions, n, seed=MASK, epoch=9, stream=4)
     assert found.tolist() == [of_scalars(one, n, MASK, 9, 4) for one in positions]
 
 
 def test_an_array_of_epochs_is_each_epoch_alone() -> None:
     epochs = np.arange(300)
-    found = order(np.full(300, 5), 11, seed=3, epoch=epochs)
-    assert found.tolist() == [int(order(5, 11, seed=3, epoch=one)) for one in range(300)]
+    found = shuffled(np.full(300, 5), 11, seed=3, epoch=epochs)
+    assert found.tolist() == [int(shuffled(5, 11, seed=3, epoch=one)) for one in range(300)]
 
 
 def test_the_shape_of_the_positions_is_kept() -> None:
-    assert order(3, 10).shape == ()
-    assert order([], 10).shape == (0,)
-    assert order([[0, 1], [2, 3]], 4).shape == (2, 2)
-    assert order([0], 4).dtype == np.int64
+    assert shuffled(3, 10).shape == ()
+    assert shuffled([], 10).shape == (0,)
+    assert shuffled([[0, 1], [2, 3]], 4).shape == (2, 2)
+    assert shuffled([0], 4).dtype == np.int64
 
 
 @pytest.mark.parametrize("n", [2, 3, 4, 5, 6])
@@ -133,7 +133,7 @@ def test_the_first_two_samples_are_uniform_over_epochs(n: int) -> None:
 @pytest.mark.parametrize("n", [1000, 65_536, 65_537, 1_000_000])
 @pytest.mark.parametrize("seed", range(3))
 def test_neighbours_in_the_order_do_not_correlate(n: int, seed: int) -> None:
-    found = order(np.arange(n), n, seed=seed)
+    found = shuffled(np.arange(n), n, seed=seed)
     centred = found - (n - 1) / 2
     variance = float((centred * centred).sum())
     for lag in (1, 2, 3, 16, 64, 256, 512):  # a correlation is normal with a deviation of n^-1/2
@@ -147,7 +147,7 @@ def test_neighbours_in_the_order_do_not_correlate(n: int, seed: int) -> None:
 def test_seeds_epochs_and_streams_give_other_orders() -> None:
     n = 100_000
     orders = [
-        order(np.arange(n), n, seed=seed, epoch=epoch, stream=stream)
+        shuffled(np.arange(n), n, seed=seed, epoch=epoch, stream=stream)
         for seed, epoch, stream in ((0, 0, 0), (1, 0, 0), (0, 1, 0), (0, 0, 1), (1, 1, 1))
     ]
     for number, one in enumerate(orders):
@@ -158,11 +158,11 @@ def test_seeds_epochs_and_streams_give_other_orders() -> None:
 
 def test_what_is_out_of_range_is_refused() -> None:
     with pytest.raises(UsageError, match="n is 0; expected 1 to 2\\^62"):
-        order([], 0)
+        shuffled([], 0)
     with pytest.raises(UsageError, match="expected 1 to 2"):
-        order([0], (1 << 62) + 1)
+        shuffled([0], (1 << 62) + 1)
     with pytest.raises(UsageError, match="seed is -1; expected 0 to 2\\^64 - 1"):
-        order([0], 5, seed=-1)
+        shuffled([0], 5, seed=-1)
     for wrong in ([5], [-1], [0, 7]):
         with pytest.raises(IndexError, match="expected 0 to 4"):
-            order(wrong, 5)
+            shuffled(wrong, 5)

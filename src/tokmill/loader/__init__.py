@@ -16,29 +16,35 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from tokmill.loader.document_source import DocumentSource, documents
+    from tokmill.loader.loader import Loader
+    from tokmill.loader.order import shuffled
     from tokmill.loader.pack_source import PackSource, packs
     from tokmill.loader.torch_adapter import collate, pinned_empty, tensors
     from tokmill.loader.window_source import WindowSource, windows
 
 __all__ = [
     "DocumentSource",
+    "Loader",
     "PackSource",
     "WindowSource",
     "collate",
     "documents",
     "packs",
     "pinned_empty",
+    "shuffled",
     "tensors",
     "windows",
 ]
 
 _MODULES = {
     "DocumentSource": "document_source",
+    "Loader": "loader",
     "PackSource": "pack_source",
     "WindowSource": "window_source",
     **dict.fromkeys(("collate", "pinned_empty", "tensors"), "torch_adapter"),
     "documents": "document_source",
     "packs": "pack_source",
+    "shuffled": "order",
     "windows": "window_source",
 }
 

@@ -47,7 +47,7 @@ _GAMMA, _A, _B = (
 _27, _30, _31, _32 = (np.uint64(bits) for bits in (27, 30, 31, 32))
 
 
-def order(
+def shuffled(
     positions: ArrayLike, n: int, *, seed: int = 0, epoch: ArrayLike = 0, stream: int = 0
 ) -> NDArray[np.int64]:
     """Return the indices in [0, n) that stand at `positions` of the order, int64 of their shape.

@@ -40,8 +40,8 @@ class PackSource(RowSource):
 
     Attributes:
         length: the most tokens of a row; with padding, the tokens of every row.
+        shift: whether labels are the next tokens of the same sample.
         padded: whether rows are padded to `length`.
-        pad_id: the id of padding.
     """
 
     def __init__(
@@ -53,8 +53,8 @@ class PackSource(RowSource):
         pad: bool = True,
         cu_seqlens: bool = True,
     ) -> None:
-        self._shift, self.padded, self.has_cu_seqlens = bool(shift), bool(pad), bool(cu_seqlens)
-        options = {"shift": self._shift, "pad": self.padded, "cu_seqlens": self.has_cu_seqlens}
+        self.shift, self.padded, self.has_cu_seqlens = bool(shift), bool(pad), bool(cu_seqlens)
+        options = {"shift": self.shift, "pad": self.padded, "cu_seqlens": self.has_cu_seqlens}
         super().__init__(dataset, split, options, ("shift",))
         packed = self._manifest.get("packs", {})
         if split not in packed:
@@ -63,7 +63,6 @@ class PackSource(RowSource):
                 "--packing 4096, or read it with documents or windows"
             )
         self.length, self._n_rows = packed[split]["capacity"], packed[split]["rows"]
-        self.pad_id = int(self._manifest["tokenizer"]["eos"]["id"])
         self.dtypes = dict.fromkeys(("input_ids", "labels", "position_ids"), np.int64)
         if "weight" in self._files.dtypes:
             self.dtypes["weights"] = np.float32
@@ -171,7 +170,7 @@ class PackSource(RowSource):
             self._files.read(rows.spans, ending, values)
             read[ending] = values
         labels = labels_of(read["bin"], read.get("mask")).astype(np.int64, copy=False)
-        if self._shift:  # the first token of a sample is never a target, nor is padding
+        if self.shift:  # the first token of a sample is never a target, nor is padding
             labels = np.append(labels[1:], IGNORED)
             if "weight" in read:
                 read["weight"] = np.append(read["weight"][1:], np.float32(0))

@@ -25,11 +25,13 @@ class RowSource(Source):
 
     Attributes:
         length: tokens of a row.
+        shift: whether labels are the next tokens.
         dtypes: dtypes of the arrays of a row, by name, but for `cu_seqlens`.
         has_cu_seqlens: whether rows and batches have `cu_seqlens`.
     """
 
     length: int
+    shift: bool
     dtypes: dict[str, type[np.generic]]
     has_cu_seqlens: bool
 

@@ -49,6 +49,7 @@ class Source(ABC):
         directory: of the dataset.
         split: `train` or `val`.
         kind: of the dataset: `pretrain` or `sft`.
+        pad_id: the id of padding, which is eos.
         fingerprint: the sha256 of the manifest, and the arguments that decide the samples. Two
             sources with equal fingerprints have the same samples in the same order.
     """
@@ -64,6 +65,7 @@ class Source(ABC):
         self._manifest = manifest
         self.split, self._options = split, dict(options)
         self.kind = str(manifest.get("kind", "pretrain"))
+        self.pad_id = int(manifest["tokenizer"]["eos"]["id"])
         self._edition = str(manifest["sha256"])
         self._documents = Documents(self.directory, manifest, split)
         self._files = ShardFiles(self._documents, manifest)

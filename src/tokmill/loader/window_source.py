@@ -28,6 +28,7 @@ class WindowSource(RowSource):
 
     Attributes:
         length: tokens of a row.
+        shift: whether labels are the next tokens.
         n_left_out: tokens at the end of the split that are in no row.
     """
 
@@ -43,7 +44,7 @@ class WindowSource(RowSource):
         cu_seqlens: bool = False,
     ) -> None:
         self.length = checked_count(length, "length")
-        self._shift = int(bool(shift))
+        self.shift, self._shift = bool(shift), int(bool(shift))
         self.has_cu_seqlens = bool(cu_seqlens)
         options = {
             "length": self.length, "shift": bool(shift), "document_ids": bool(document_ids),

@@ -1,0 +1,159 @@
+"""The sequence of all samples of a loader: which sample of which source is number k."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from tokmill.errors import UsageError
+from tokmill.loader.blend import Blend
+from tokmill.loader.order import MOST, shuffled
+from tokmill.loader.segments import cu_seqlens
+from tokmill.loader.source import IGNORED
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from numpy.typing import NDArray
+
+    from tokmill.loader.source import Arrays
+
+PADDING = -1
+"""The key of a row that is no sample."""
+
+
+class Located(NamedTuple):
+    """Rows to read: source, number in the source, and whether the row is padding; (n,) each."""
+
+    sources: NDArray[np.int64]
+    numbers: NDArray[np.int64]
+    is_padding: NDArray[np.bool_]
+
+    def part(self, own: slice) -> Located:
+        """Return some of the rows."""
+        return Located(self.sources[own], self.numbers[own], self.is_padding[own])
+
+
+class SampleSequence:
+    """The samples of one source or of a blend, in their order, without end.
+
+    Sample k of the sequence is sample c of source s (see `Blend`). It is in epoch c // n_s of the
+    source, at position c % n_s of the order of that epoch. So each source has epochs of its own,
+    each in another order.
+
+    Attributes:
+        n_samples: samples of all sources together: an epoch of the sequence.
+        shares: samples of each source in a period of the blend.
+        fingerprint: of all that decides the sequence but the seed.
+    """
+
+    def __init__(self, sources: Any, seed: int, shuffle: bool) -> None:
+        self.sources, weights = _with_weights(sources)
+        self.seed, self.shuffle = seed, shuffle
+        self._blend = Blend(weights)
+        self.shares = self._blend.counts
+        self._lengths = [len(source) for source in self.sources]
+        self.n_samples = sum(self._lengths)
+        if not 1 <= min(self._lengths) <= self.n_samples <= MOST:
+            raise UsageError(f"sources of {self._lengths} samples: expected 1 to 2^62 together")
+        if len(self.sources) > 1:
+            _check_alike(self.sources)
+        decisive = [[one.fingerprint for one in self.sources], self._lengths, self.shares, shuffle]
+        self.fingerprint = hashlib.sha256(json.dumps(decisive).encode()).hexdigest()
+        shuffled(
+            [0], 1, seed=seed
+        )  # a wrong seed is refused here, not when the first batch is read
+
+    def locate(self, keys: NDArray[np.int64]) -> Located:
+        """Return where samples are.
+
+        Args:
+            keys: numbers of samples in the sequence, or `PADDING`: (n,) int64.
+        """
+        is_padding = keys == PADDING
+        sources, numbers = self._blend.place(np.where(is_padding, 0, keys))
+        for stream, n in enumerate(self._lengths):
+            own = np.flatnonzero(sources == stream)
+            if not len(own):
+                continue
+            epochs, positions = np.divmod(numbers[own], n)
+            if self.shuffle:
+                epoch = epochs[0] if (epochs == epochs[0]).all() else epochs
+                positions = shuffled(positions, n, seed=self.seed, epoch=epoch, stream=stream)
+            numbers[own] = positions
+        return Located(sources, numbers, is_padding)
+
+    def read(self, rows: Located, *, pad: bool, allocate: Callable[..., Any] | None) -> Arrays:
+        """Return rows as a batch; with `pad`, also `is_padding`, and padded rows hide their tokens.
+
+        A padded row reads a sample, for the shape of its arrays, and is overwritten.
+        """
+        batch = self._rows(rows, allocate)
+        if pad:
+            _hide(batch, rows.is_padding, getattr(self.sources[0], "pad_id", 0))
+            if "cu_seqlens" in batch:
+                batch["cu_seqlens"] = cu_seqlens(batch["position_ids"])
+            batch["is_padding"] = rows.is_padding
+        return batch
+
+    def _rows(self, rows: Located, allocate: Callable[..., Any] | None) -> Arrays:
+        first = int(rows.sources[0])
+        if len(self.sources) == 1 or (rows.sources == first).all():
+            found: Arrays = self.sources[first].batch(rows.numbers, allocate)
+            return found
+        into: Arrays = self.sources[first].empty(len(rows.numbers), allocate)
+        for number in np.unique(rows.sources).tolist():
+            own = np.flatnonzero(rows.sources == number)
+            self.sources[number].fill(rows.numbers[own], into, own)
+        if self.sources[first].has_cu_seqlens:
+            into["cu_seqlens"] = cu_seqlens(into["position_ids"])
+        return into
+
+
+def _with_weights(sources: Any) -> tuple[list[Any], list[Any]]:
+    pairs = sources if isinstance(sources, list | tuple) else [(sources, 1)]
+    if not pairs or any(not isinstance(one, list | tuple) or len(one) != 2 for one in pairs):
+        raise UsageError("sources: expected one source, or a list of (source, weight)")
+    found, weights = [one for one, _ in pairs], [weight for _, weight in pairs]
+    for one in found:
+        if not hasattr(one, "batch"):
+            raise UsageError(
+                f"{one!r}: its samples have no common length to make batches of; "
+                "expected windows or packs"
+            )
+    return found, weights
+
+
+def _check_alike(sources: Sequence[Any]) -> None:
+    """Check that rows of all sources can stand in one batch."""
+
+    def looks(source: Any) -> dict[str, Any]:
+        if not (hasattr(source, "fill") and getattr(source, "padded", True)):
+            raise UsageError(f"{source!r}: rows of different lengths cannot be blended")
+        return {
+            "length": source.length, "shift": source.shift, "cu_seqlens": source.has_cu_seqlens,
+            "keys": " ".join(source.dtypes),
+        }  # fmt: skip
+
+    expected = looks(sources[0])
+    for source in sources[1:]:
+        found = looks(source)
+        for name, value in expected.items():
+            if found[name] != value:
+                raise UsageError(
+                    f"{source!r}: {name} is {found[name]}, but {value} in {sources[0]!r}; "
+                    "rows of a blend are alike"
+                )
+
+
+def _hide(batch: Arrays, rows: NDArray[np.bool_], pad_id: int) -> None:
+    """Overwrite padded rows: no target, one segment."""
+    hidden = {"input_ids": pad_id, "labels": IGNORED, "weights": 0, "mask": 0, "document_ids": -1}
+    for name, value in hidden.items():
+        if name in batch:
+            batch[name][rows] = value
+    if "position_ids" in batch:
+        batch["position_ids"][rows] = np.arange(batch["position_ids"].shape[1])
