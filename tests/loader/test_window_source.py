@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import pickle
 from typing import Any
 
@@ -11,7 +12,7 @@ import pytest
 from tests.loader.naive import check_sample, naive
 from tokmill.api.dataset import Dataset
 from tokmill.errors import UsageError, VerifyError
-from tokmill.loader import windows
+from tokmill.loader import documents, windows
 from tokmill.loader.segments import cu_seqlens
 
 
@@ -173,3 +174,44 @@ def test_a_missing_shard_is_one_line_when_it_is_read(make_dataset) -> None:
     check_sample(source[0], input_ids=[1, 7, 8, 2, 1, 9, 2], labels=[1, 7, 8, 2, 1, 9, 2])
     with pytest.raises(VerifyError, match=r"train-0000000-0001\.bin: .*No such file"):
         source[1]
+
+
+@pytest.mark.parametrize(
+    ("offsets", "message"),
+    [
+        ([4, 8], "documents that overlap or begin outside the shard"),
+        ([-8, -4], "documents that overlap or begin outside the shard"),
+        ([8, 1 << 40], "it was cut while it was read"),
+    ],
+)
+def test_an_index_with_impossible_offsets_is_one_line(make_dataset, offsets, message) -> None:
+    directory, _ = make_dataset()
+    path = directory / "train-0000000-0000.idx"
+    data = bytearray(path.read_bytes())
+    data[34 + 8 : 34 + 24] = np.array(offsets, "<i8").tobytes()
+    path.unlink()
+    path.write_bytes(data)
+    with pytest.raises(VerifyError, match=message):
+        documents(directory)[1] if offsets[0] != 4 else windows(directory, 7, document_ids=True)[0]
+
+
+def test_an_index_out_of_order_is_one_line(make_dataset) -> None:
+    directory, _ = make_dataset({"train-0000000-0000": [[5, 2], [6, 2], [7, 2], [8, 2]]})
+    path = directory / "train-0000000-0000.idx"
+    data = bytearray(path.read_bytes())
+    data[34 + 16 : 34 + 48] = np.array([0, 12, 8, 14], "<i8").tobytes()
+    path.unlink()
+    path.write_bytes(data)
+    with pytest.raises(VerifyError, match=r"0000-0000\.idx: documents that overlap"):
+        windows(directory, 8, position_ids=True)[0]
+
+
+def test_an_error_of_the_disk_is_one_line(make_dataset, monkeypatch) -> None:
+    directory, _ = make_dataset()
+
+    def broken(*_: Any) -> int:
+        raise OSError(5, "Input/output error")
+
+    monkeypatch.setattr(os, "preadv", broken)
+    with pytest.raises(VerifyError, match=r"train-0000000-0000\.bin: .*Input/output error"):
+        windows(directory, 7)[0]

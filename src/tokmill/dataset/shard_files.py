@@ -75,12 +75,18 @@ class ShardFiles:
         columns = (spans.starts * item, spans.targets * item, spans.lengths * item)
         shards = spans.shards.tolist()
         rows = zip(shards, *(column.tolist() for column in columns), strict=True)
-        for shard, start, target, length in rows:
-            entry = entries[shard]
-            path = f"{self._root}/{entry['name']}.{ending}"
-            file = opened(path, entry["tokens"] * item, edition)
-            if os.preadv(file.fd, (data[target : target + length],), start) != length:
-                file.read(path, data[target : target + length], start)
+        last, path = -1, self._root
+        try:
+            for shard, start, target, length in rows:
+                if shard != last:
+                    entry, last = entries[shard], shard
+                    path = f"{self._root}/{entry['name']}.{ending}"
+                    file = opened(path, entry["tokens"] * item, edition)
+                if os.preadv(file.fd, (data[target : target + length],), start) != length:
+                    file.read(path, data[target : target + length], start)
+        except OSError as error:
+            with read_errors(Path(path)):
+                raise error
 
     def index(self, shard: int) -> Index:
         """Return lengths (D,) int32 in tokens and offsets (D,) int64 in bytes, both mapped.
@@ -93,6 +99,14 @@ class ShardFiles:
         path = f"{self._root}/{entry['name']}.idx"
         item = self.dtypes["bin"].itemsize
         return _caches().index(path, entry["documents"], item, self._edition)
+
+    def damaged_index(self, shard: int) -> VerifyError:
+        """Return the error of an index whose offsets or lengths cannot be."""
+        name = self._documents.entries[shard]["name"]
+        return VerifyError(
+            f"{self._root}/{name}.idx: documents that overlap or begin outside the shard; "
+            "see tokmill verify"
+        )
 
     def document_spans(self, numbers: npt.NDArray[np.int64]) -> Spans:
         """Return the spans of documents by their numbers in the split, from 0, end to end.
@@ -113,6 +127,8 @@ class ShardFiles:
             of_shard, offsets = self.index(shard)
             starts[here] = offsets[places[here]] // self.dtypes["bin"].itemsize
             lengths[here] = of_shard[places[here]]
+            if starts[here].min() < 0 or lengths[here].min() < 0:
+                raise self.damaged_index(shard)
         return Spans(shards, starts, lengths, np.cumsum(lengths) - lengths)
 
 
@@ -130,15 +146,14 @@ class _File:
     def read(self, path: str, into: memoryview, start: int) -> None:
         """Read what a call of the system returns in pieces, or not at all."""
         n_bytes, done = len(into), 0
-        with read_errors(Path(path)):
-            while done < n_bytes:
-                n_read = os.preadv(self.fd, (into[done:],), start + done)
-                if n_read <= 0:
-                    raise VerifyError(
-                        f"{path}: it was cut while it was read: {done:,} of {n_bytes:,} bytes at "
-                        f"{start:,}; see tokmill verify"
-                    )
-                done += n_read
+        while done < n_bytes:
+            n_read = os.preadv(self.fd, (into[done:],), start + done)
+            if n_read <= 0:
+                raise VerifyError(
+                    f"{path}: it was cut while it was read: {done:,} of {n_bytes:,} bytes at "
+                    f"{start:,}; see tokmill verify"
+                )
+            done += n_read
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left, bisect_right
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -128,26 +129,37 @@ class WindowSource(RowSource):
     ) -> None:
         """Write position ids and document ids, which binary search in the indices finds."""
         n_tokens, shape = len(starts) * self.length, (len(starts), self.length)
-        spans = self._spans(starts, self.length)
-        item = self._files.dtypes["bin"].itemsize
-        segments, firsts = [np.empty(0, np.int64)], []
-        columns = (spans.shards, spans.starts, spans.lengths, spans.targets)
-        for shard, start, length, target in zip(*(one.tolist() for one in columns), strict=True):
-            _, offsets = self._files.index(shard)
-            first = int(offsets.searchsorted(start * item, side="right")) - 1
-            last = int(offsets.searchsorted((start + length) * item, side="left"))
-            found = offsets[first:last] // item + (target - start)
-            found[0] = target
-            segments.append(found)
-            firsts.append((first, last, shard))
-        cuts = np.concatenate(segments)
+        if not n_tokens:
+            return
+        cuts, numbers = self._segments(self._spans(starts, self.length))
+        lengths = np.diff(cuts, append=n_tokens)
+        if lengths.min() < 0:
+            stops = self._documents.stops
+            number = numbers[int(np.argmax(lengths < 0))]
+            raise self._files.damaged_index(int(np.searchsorted(stops, number, side="right")))
         if "position_ids" in self.dtypes:
             into["position_ids"][rows] = positions_in(cuts, n_tokens).reshape(shape)
         if "document_ids" in self.dtypes:
-            ids = [self._first_document(shard) + np.arange(a, b) for a, b, shard in firsts]
-            lengths = np.diff(cuts, append=n_tokens)
-            numbers = np.concatenate([np.empty(0, np.int64), *ids])
             into["document_ids"][rows] = np.repeat(numbers, lengths).reshape(shape)
+
+    def _segments(self, spans: Spans) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+        """Return where the documents of rows begin, rows end to end, and their numbers: (m,)."""
+        item = self._files.dtypes["bin"].itemsize
+        cuts, numbers = [], []
+        columns = (spans.shards, spans.starts, spans.lengths, spans.targets)
+        for shard, start, length, target in zip(*(one.tolist() for one in columns), strict=True):
+            _, offsets = self._files.index(shard)
+            # NumPy's searchsorted would copy all offsets, which are not aligned in the file.
+            first = bisect_right(offsets, start * item) - 1
+            if first < 0:
+                raise self._files.damaged_index(shard)
+            most = min(first + length, len(offsets))
+            last = bisect_left(offsets, (start + length) * item, first + 1, most)
+            found = offsets[first:last] // item + (target - start)
+            found[0] = target
+            cuts.append(found)
+            numbers.append(np.arange(first, last) + self._first_document(shard))
+        return np.concatenate(cuts), np.concatenate(numbers)
 
     def _first_document(self, shard: int) -> int:
         return int(self._documents.stops[shard] - self._documents.entries[shard]["documents"])
