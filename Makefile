@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: help install pretrain-bin sft-bin quick test check bench oracles clean
+.PHONY: help install pretrain-bin sft-bin quick test check bench oracles docs clean
 
 help:
 	@echo "make pretrain-bin  make .venv, install, turn data_samples/ into shards under out/pretrain, and"
@@ -14,6 +14,7 @@ help:
 	@echo "make check         lint, types and import rules alone"
 	@echo "make bench         run tokmill and its peers in turn, on data_samples/ or on BENCH_DATA"
 	@echo "make oracles       also install what some tests compare with: torch, megatron-core, trl, …"
+	@echo "make docs          the pages of docs/ as a site in out/site: open out/site/index.html"
 	@echo "make clean         remove .venv and out/"
 
 $(BIN)/tokmill: pyproject.toml
@@ -66,6 +67,14 @@ oracles: $(VENV)/dev
 	-$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps ai2-olmo-core==3.0.0 \
 		bettermap==1.3.1 cached_path==1.8.10 dataclass-extensions==0.5.0
 	-$(BIN)/python -m pip install --quiet --disable-pip-version-check boto3 google-cloud-storage
+	-$(BIN)/python -m pip install --quiet --disable-pip-version-check -e ".[docs]"
+
+$(VENV)/docs: $(BIN)/tokmill
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e ".[docs]"
+	@touch $@
+
+docs: $(VENV)/docs
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 
 clean:
 	rm -rf $(VENV) out

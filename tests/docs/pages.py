@@ -13,7 +13,8 @@ PAGES = [
     *(path.relative_to(ROOT).as_posix() for path in sorted((ROOT / "docs").rglob("*.md"))),
 ]
 _BLOCK = re.compile(
-    r"(?:^<!-- not run: (?P<reason>.+) -->\n\n?|^`(?P<file>[\w./-]+)`:?\n\n?)?"
+    r"(?:^<!-- not run: (?P<reason>.+) -->\n\n?|^<!-- needs: (?P<package>\w+) -->\n\n?"
+    r"|^`(?P<file>[\w./-]+)`:?\n\n?)?"
     r"^```(?P<language>\w*) ?(?P<needs>[^\n]*)\n(?P<text>.*?)^```$",
     re.MULTILINE | re.DOTALL,
 )
@@ -26,14 +27,17 @@ _COMMAND = re.compile(r"^(?:tokmill|make|pip|python3?|[A-Z_]+=\S+) ")
 class Block:
     """A fenced block of a page.
 
-    `reason`: of the comment `<!-- not run: REASON -->` before it. `file`: the name in backticks on
-    a line of its own before it: the block is the content of this file. `line`: of the page.
+    `reason`: of the comment `<!-- not run: REASON -->` before it. `package`: of the comment
+    `<!-- needs: PACKAGE -->` before a block that uses what this package has made. `file`: the name
+    in backticks on a line of its own before it: the block is the content of this file. `line`: of
+    the page.
     """
 
     language: str
     needs: str
     text: str
     reason: str
+    package: str
     file: str
     line: int
 
@@ -57,6 +61,7 @@ def blocks(page: str) -> list[Block]:
             found["needs"],
             found["text"],
             found["reason"] or "",
+            found["package"] or "",
             found["file"] or "",
             text.count("\n", 0, found.start("language")) + 1,
         )

@@ -1,8 +1,9 @@
 """Run the blocks of a page one after the other in this directory: `run_page.py STEPS RESULTS`.
 
-STEPS is JSON, a list of `{kind, text}`: `file` writes a file, `shell` runs a script, `python` runs
-a program with the names of the programs before it. RESULTS gets one line of JSON for each step:
-`skipped` (the reason), `failed` (its output or traceback), `output`.
+STEPS is JSON, a list of `{kind, text, name, needs}`: `file` writes a file, `shell` runs a script,
+`python` runs a program with the names of the programs before it; `needs` is a package. RESULTS
+gets one line of JSON for each step: `skipped` (the reason), `failed` (its output or traceback),
+`output`.
 """
 
 from __future__ import annotations
@@ -32,6 +33,8 @@ def main() -> None:
 
 def run(step: dict[str, str], names: dict[str, Any], lost: dict[str, str]) -> dict[str, str]:
     """Run a step; `lost`: why names that skipped programs would have made do not exist."""
+    if (package := step.get("needs", "")) and importlib.util.find_spec(package) is None:
+        return {"skipped": f"{package} is not installed"}
     if step["kind"] == "file":
         Path(step["name"]).parent.mkdir(parents=True, exist_ok=True)
         Path(step["name"]).write_text(step["text"], encoding="utf-8")

@@ -4,7 +4,7 @@ A page begins in a directory with `data_samples/`, a finished pretraining datase
 chats `sft`. Its blocks run in order: `python` in one interpreter, `bash` and `console` in a shell.
 A `text` block behind one of them is what it prints. A name in backticks on a line of its own before
 a block makes the block a file. A program whose packages are missing is skipped, and so is a block
-behind the comment `<!-- not run: REASON -->`.
+behind the comment `<!-- not run: REASON -->`, or `<!-- needs: PACKAGE -->` if that is missing.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ import pytest
 from tests.docs.conftest import Installed
 from tests.docs.pages import PAGES, ROOT, Block, blocks
 
-FOLDERS = ("docs/start/", "docs/trainers/", "docs/loader.md")
+FOLDERS = ("docs/index.md", "docs/faq.md", "docs/start/", "docs/trainers/", "docs/loader.md")
 TESTED = [page for page in PAGES if page.startswith(FOLDERS)]
 SHELL = ("bash", "console", "sh")
 DEADLINE_S = 300
@@ -40,15 +40,14 @@ def step(block: Block) -> dict[str, str] | None:
     """Return what a block means to `run_page`; None if it is only there to be read."""
     if block.reason:
         return None
-    if block.file:
-        return {"kind": "file", "name": block.file, "text": block.text}
-    if block.language == "python":
-        return {"kind": "python", "text": block.text}
-    lines = [line.removeprefix("$ ") for line in block.text.splitlines()]
-    if block.language in SHELL:
-        return {"kind": "shell", "text": "\n".join(lines)}
-    commands = block.commands()
-    return {"kind": "shell", "text": "\n".join(commands)} if commands else None
+    text = block.text
+    kind = "file" if block.file else "python" if block.language == "python" else "shell"
+    if kind == "shell":
+        lines = [line.removeprefix("$ ") for line in text.splitlines()]
+        text = "\n".join(lines if block.language in SHELL else block.commands())
+    return (
+        {"kind": kind, "text": text, "name": block.file, "needs": block.package} if text else None
+    )
 
 
 Result = dict[str, str]

@@ -67,6 +67,11 @@ def test_a_missing_module_of_an_installed_package_is_a_failure(results) -> None:
     assert "No module named 'json.nothing'" in results(python("import json.nothing"))[0]["failed"]
 
 
+def test_a_block_that_needs_a_missing_package_is_skipped(results) -> None:
+    found = results(shell("false") | {"needs": "no_such_package"})
+    assert found == [{"skipped": "no_such_package is not installed"}]
+
+
 def test_a_reader_that_is_not_installed_skips_an_export(results) -> None:
     message = "error: --check: the reader of X is not installed: pip install x"
     assert results(shell(f"echo {message!r}; exit 2")) == [{"skipped": message}]

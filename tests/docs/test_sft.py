@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import re
 import tomllib
 from itertools import chain
@@ -31,7 +30,8 @@ from tokmill.settings.sft import SftSettings
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "sft.md").read_text(encoding="utf-8")
-BLOCK = re.compile(r"^```python(?: (\w+))?\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+BLOCK = re.compile(r"^```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+NEEDS_DATASETS = "from datasets import"
 CAPACITY = 700
 
 
@@ -76,15 +76,15 @@ def page(dataset):
     names: dict[str, Any] = {}
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(dataset[0])
-        for needed, program in BLOCK.findall(PAGE):
-            if not needed:
+        for program in BLOCK.findall(PAGE):
+            if NEEDS_DATASETS not in program:
                 exec(compile(program, "docs/sft.md", "exec"), names)
     return names
 
 
 def test_every_program_of_the_page_is_run():
     found = BLOCK.findall(PAGE)
-    assert [needed for needed, _ in found if needed] == ["datasets"]
+    assert sum(NEEDS_DATASETS in program for program in found) == 1
     assert PAGE.count("```python") == len(found) == 7
 
 
@@ -161,9 +161,8 @@ def test_columns_hold_labels_of_minus_100_where_the_mask_is_0(page, samples):
 
 def test_columns_become_a_dataset_of_the_library(page):
     pytest.importorskip("datasets", reason="datasets is not installed: pip install '.[hub]'")
-    for needed, program in BLOCK.findall(PAGE):
-        if needed:
-            importlib.import_module(needed)
+    for program in BLOCK.findall(PAGE):
+        if NEEDS_DATASETS in program:
             exec(compile(program, "docs/sft.md", "exec"), page)
     assert page["dataset"][:] == page["table"]
 
