@@ -142,7 +142,8 @@ def test_of_many_sources_the_largest_are_shown_and_the_others_are_one():
     assert sum(row["tokens"] for row in rows) == sum(range(31))
     assert len(grouped(sources[:21])[0]) == 21
     assert grouped([{**sources[0], "path": "a/bc"}, {**sources[0], "path": "a/bd"}])[1] == "a/"
-    assert grouped(sources[:1])[1] == ""
+    assert grouped(sources[:1])[1] == "a/b/"
+    assert grouped([{**sources[0], "path": "a"}])[1] == grouped([])[1] == ""
 
 
 def test_a_page_of_ten_thousand_sources_is_small(pretrained, page_of: Make):

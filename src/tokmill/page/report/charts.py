@@ -79,7 +79,8 @@ _LABEL, _GAP, _SPACE, _LINE_NAME = 20, 3, 13, 17
 _RIGHT = 0.75
 """Of a line further right, the name stands to the left of it."""
 
-_NAME_COLUMNS = 44
+_WIDE_COLUMNS, _NARROW_COLUMNS = 60, 24
+"""Columns of names on wide and on narrow screens."""
 
 
 def bars(
@@ -190,13 +191,24 @@ def _bar(
 
 def _row(row: Row, top: int, shapes: str, height: int) -> str:
     """Return a row: its name, clipped where its value begins, its value, and its bars."""
+    names, room = _name(row.name), 10 + 7.5 * len(row.shown)
     return (
         f"<g><title>{label(row.name, 200)}: {label(row.shown)}</title>"
         f'<rect class="track" x="0" y="{top}" width="100%" height="{height}"/>'
-        f'<svg class="name" x="0" y="{top - _LABEL}" width="64%" height="{_LABEL}">'
-        f'<text x="0" y="14">{label(row.name, _NAME_COLUMNS)}</text></svg>'
+        f'<svg class="name" x="0" y="{top - _LABEL}" width="50%" height="{_LABEL}" '
+        f'style="width:calc(100% - {room:.0f}px)">{names}</svg>'
         f'<text class="value" x="100%" y="{top - _LABEL + 14}">{label(row.shown)}</text>'
         f"{shapes}</g>"
+    )
+
+
+def _name(name: str) -> str:
+    """Return a name as text; a long one also shortened for telephones."""
+    wide, narrow = label(name, _WIDE_COLUMNS), label(name, _NARROW_COLUMNS)
+    if wide == narrow:
+        return f'<text x="0" y="14">{wide}</text>'
+    return (
+        f'<text class="wide" x="0" y="14">{wide}</text><text class="narrow" y="14">{narrow}</text>'
     )
 
 

@@ -73,7 +73,8 @@ main > section { border-top: 1px solid var(--line); padding: 1.7rem 0 1.2rem; ma
 h2 { font-size: 1.25rem; font-weight: 650; letter-spacing: -.01em; margin: 0 0 .6rem; }
 h3 { font-size: 1rem; font-weight: 600; margin: 1.4rem 0 .5rem; }
 p { max-width: 46rem; margin: .5rem 0; }
-.remark { color: var(--soft); font-size: .9rem; }
+.remark { color: var(--soft); font-size: .9rem; overflow-wrap: anywhere; }
+code { font-size: .92em; }
 dl { margin: .6rem 0; }
 dt { color: var(--soft); font-size: .82rem; }
 dd { margin: 0; overflow-wrap: anywhere; }
@@ -94,6 +95,7 @@ figcaption { font-weight: 600; font-size: .93rem; }
 .chart > svg { display: block; margin-top: .7rem; overflow: visible; }
 .chart svg text { fill: var(--ink); font: 13px var(--sans); unicode-bidi: plaintext; }
 .chart svg .name { overflow: hidden; }
+.chart svg .narrow { display: none; }
 .chart svg .value { text-anchor: end; fill: var(--soft); }
 .chart svg .tick { text-anchor: middle; fill: var(--soft); font-size: 11.5px; }
 .chart svg .track { fill: var(--track); }
@@ -154,6 +156,8 @@ _NARROW = """
   dl.facts div { grid-template-columns: minmax(0, 1fr); padding: .3rem 0; }
   dl.numbers { grid-template-columns: repeat(auto-fit, minmax(7.6rem, 1fr)); }
   .chart svg text { font-size: 12px; }
+  .chart svg .wide { display: none; }
+  .chart svg .narrow { display: inline; }
   .chart svg .tick { font-size: 10px; }
 }
 @media (prefers-reduced-motion: reduce) {

@@ -46,10 +46,8 @@ def grouped(sources: Sequence[Mapping[str, Any]]) -> tuple[list[dict[str, Any]],
 
 
 def _common_folder(paths: Sequence[str]) -> str:
-    """Return the folder of all paths with its slash; '' for one path, or if they have none."""
+    """Return the folder of all paths with its slash; '' if they have none."""
     first, last = min(paths, default=""), max(paths, default="")
-    if first == last:
-        return ""
     n_same = next((i for i, c in enumerate(first) if last[i] != c), len(first))
     return first[: first.rfind("/", 0, n_same) + 1]
 
