@@ -13,9 +13,8 @@ from tokmill.api.origin import Origin, OriginFinder, ShardInfo
 from tokmill.dataset.documents import Documents
 from tokmill.dataset.layout import SPLITS
 from tokmill.dataset.packs import Packs, open_packs
-from tokmill.dataset.reader import check_complete, read_manifest
-from tokmill.errors import StateError, UsageError
-from tokmill.lock import is_locked
+from tokmill.dataset.reader import check_complete
+from tokmill.errors import UsageError
 from tokmill.settings.keyword_messages import keyword_messages
 from tokmill.words.plural import plural
 
@@ -271,6 +270,20 @@ class Dataset:
         others = {"deepspeed": deepspeed, "training_args": training_args, "axolotl": axolotl}
         return bill.of(model, self, config=config, **others, **settings)
 
+    @keyword_messages()
+    def report(self, path: str | Path, bill: FullBill | None = None) -> None:
+        """Write the dataset and a bill, by default `bill()`, as a web page.
+
+        A file at `path` is replaced. The page loads nothing, and has less than 2 MB.
+
+        Raises:
+            TokmillError: a file cannot be read or written.
+        """
+        from tokmill.page.report.write_report import write_report
+
+        target, bill = jobs.checked_path(path, "path"), bill or self.bill()
+        write_report(target, self.directory, self.manifest, bill, self._tokenizer, "path")
+
     @cached_property
     def _origins(self) -> OriginFinder:
         return OriginFinder(self.directory)
@@ -285,13 +298,6 @@ class Dataset:
 def open_dataset(directory: str | Path, *, split: str = "", tokenizer: str | Path = "") -> Dataset:
     """Open a finished dataset; see `tokmill.open`."""
     path = jobs.checked_path(directory, "directory")
-    try:
-        manifest = read_manifest(path)
-    except (StateError, UsageError):
-        if is_locked(path):
-            raise StateError(f"{path}: a run is writing here: wait for its end") from None
-        raise
-    # Nothing but the bill reads these lists, which are the longest ones, and it checks them itself.
-    check_complete({**manifest, "files": [], "sources": []}, path)
+    manifest = jobs.finished_manifest(path)
     dataset = Dataset(path, manifest, split="", tokenizer=str(tokenizer or ""))
     return dataset.split(split) if split else dataset

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tokmill.errors import TokmillError, UsageError, VerifyError
+from tokmill.errors import StateError, TokmillError, UsageError, VerifyError
 from tokmill.settings.schema import RenderSettings
 from tokmill.settings.sft import SftSettings
 from tokmill.words.plural import plural
@@ -34,6 +34,26 @@ def checked_path(value: str | os.PathLike[str], name: str) -> Path:
     if not isinstance(value, str | os.PathLike) or not str(value) or "\0" in str(value):
         raise UsageError(f"{name}: expected a path, found {value!r}")
     return Path(value)
+
+
+def finished_manifest(directory: Path) -> dict[str, Any]:
+    """Return the manifest of a finished dataset, with all keys that reading documents needs.
+
+    Raises:
+        TokmillError: there is no such dataset, or a run is writing it.
+    """
+    from tokmill.dataset.reader import check_complete, read_manifest
+    from tokmill.lock import is_locked
+
+    try:
+        manifest = read_manifest(directory)
+    except (StateError, UsageError):
+        if is_locked(directory):
+            raise StateError(f"{directory}: a run is writing here: wait for its end") from None
+        raise
+    # Nothing but the bill reads these lists, which are the longest ones, and it checks them itself.
+    check_complete({**manifest, "files": [], "sources": []}, directory)
+    return manifest
 
 
 def checked_recipe(config: Config, kind: str, config_file: Path | None = None) -> Config:

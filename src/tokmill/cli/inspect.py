@@ -55,9 +55,9 @@ def command(
       tokmill inspect out --document 1234 --ids
       tokmill inspect out --row 0 --html row.html
     """
-    from tokmill.cli.page_file import check_page
     from tokmill.cli.sample_text import Look
     from tokmill.dataset.reader import check_complete, read_manifest
+    from tokmill.page.page_file import check_page
     from tokmill.page.samples import SampleReader, tokenizer_of
 
     if row is not None and (document is not None or sample is not None):
@@ -67,7 +67,7 @@ def command(
     manifest = read_manifest(directory)
     check_complete(manifest, directory)
     if html is not None:
-        check_page(html, directory, manifest)
+        check_page(html, directory, manifest, "--html")
     loaded = tokenizer_of(manifest, tokenizer)
     reader = SampleReader(directory, manifest, loaded, by_token=by_token and not as_json)
     heading, samples = _chosen(reader, manifest, document=document, sample=sample, row=row)
@@ -141,7 +141,7 @@ def _write_page(
     max_chars: int,
     show_ids: bool,
 ) -> None:
-    from tokmill.cli.page_file import write_page
+    from tokmill.page.page_file import write_page
     from tokmill.page.sample_page import sample_page
     from tokmill.words.units import size
 

@@ -57,10 +57,9 @@ def command(
     from tokmill.bill.full_bill import full_bill
     from tokmill.bill.on_disk import on_disk
     from tokmill.cli.bill import measured_rows, measured_table, show_bill
-    from tokmill.cli.page_file import check_page, write_page
     from tokmill.cli.screen import print_tables, show, show_json, show_rows
     from tokmill.dataset.reader import read_intact_manifest
-    from tokmill.page.report.report_page import report_page
+    from tokmill.page.report.write_report import write_report
     from tokmill.page.summary import detail_rows
     from tokmill.words.units import size
 
@@ -69,15 +68,13 @@ def command(
             "--html writes a page: leave --json, --only, --all, --explain and --measure out"
         )
     manifest = read_intact_manifest(directory)
-    if html is not None:
-        check_page(html, directory, manifest)
     disk = on_disk(directory, manifest)
     settings = settled(config_file, options, manifest["config"])
     found = full_bill(settings, disk)
     training = found.settings.training
     if html is not None:
-        page = report_page(directory, manifest, found, tokenizer=tokenizer)
-        show(f"{html}: {size(write_page(html, page))}")
+        n_bytes = write_report(html, directory, manifest, found, tokenizer, "--html")
+        show(f"{html}: {size(n_bytes)}")
         return
     rows = list(measured_rows(directory, manifest, training)) if measure else None
     if as_json:

@@ -1,23 +1,28 @@
-"""Web pages that commands write: where they may stand, and how they appear."""
+"""Files of web pages: where they may stand, and how they appear."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
 from tokmill.errors import UsageError
+from tokmill.storage import storage_errors, write_file
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
 
-def check_page(path: Path, directory: Path, manifest: Mapping[str, Any]) -> None:
-    """Check that a page may be written there; raises `UsageError`."""
+def check_page(path: Path, directory: Path, manifest: Mapping[str, Any], option: str) -> None:
+    """Check that a page may be written there; `option` names the path in messages.
+
+    Raises:
+        UsageError: a directory or a file of the dataset is there.
+    """
     if path.exists() and not path.is_file():
-        raise UsageError(f"{path}: not a file: --html wants the name of a file to write")
+        raise UsageError(f"{path}: not a file: {option} wants the name of a file to write")
     own = {"manifest.json", *(entry["name"] for entry in manifest.get("files", ()))}
     if path.resolve() in {(directory / name).resolve() for name in own}:
-        raise UsageError(f"{path}: a file of the dataset: --html wants the name of another")
+        raise UsageError(f"{path}: a file of the dataset: {option} wants the name of another")
 
 
 def write_page(path: Path, page: str) -> int:
@@ -26,8 +31,6 @@ def write_page(path: Path, page: str) -> int:
     Raises:
         StorageError: it cannot be written.
     """
-    from tokmill.storage import storage_errors, write_file
-
     data = page.encode()
     target = path.resolve() if path.is_symlink() else path
     write_file(target, data, replace=True)

@@ -1,0 +1,50 @@
+"""`Dataset.report` writes one page, whole or not at all, and no file of the dataset."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+
+from tokmill.errors import StorageError, UsageError
+
+
+def totals_of(path: Path) -> dict[str, int]:
+    html = path.read_text()
+    data = re.search(r'<script type="application/json" id="data">(.*?)</script>', html, re.S)
+    return json.loads(data[1])["overview"]
+
+
+def test_the_page_of_a_dataset_is_written_and_replaced(pretrained, tmp_path):
+    path = tmp_path / "report.html"
+    path.write_text("old")
+    pretrained.report(path)
+    assert totals_of(path)["tokens"] == pretrained.n_tokens
+    assert path.stat().st_mode & 0o777 == 0o644
+    assert [one.name for one in tmp_path.iterdir()] == ["report.html"]
+
+
+def test_the_page_has_the_bill_that_is_given(chats, tmp_path):
+    bill = chats.bill("llama-3.2-1b", gpu="RTX 4090")
+    chats.report(str(tmp_path / "report.html"), bill)
+    assert totals_of(tmp_path / "report.html")["disk_bytes"] == bill.disk.bill.n_bytes
+
+
+@pytest.mark.parametrize("name", ["manifest.json", "train-0000000-0000.bin"])
+def test_no_file_of_the_dataset_is_replaced(pretrained, name):
+    before = (pretrained.directory / name).read_bytes()
+    with pytest.raises(UsageError, match="a file of the dataset: path wants the name of another"):
+        pretrained.report(pretrained.directory / name)
+    assert (pretrained.directory / name).read_bytes() == before
+
+
+def test_a_page_that_cannot_be_written_leaves_nothing(pretrained, tmp_path):
+    with pytest.raises(UsageError, match="not a file"):
+        pretrained.report(tmp_path)
+    with pytest.raises(StorageError):
+        pretrained.report(tmp_path / "missing" / "report.html")
+    with pytest.raises(UsageError, match="path: expected a path, found 3"):
+        pretrained.report(3)
+    assert list(tmp_path.iterdir()) == []

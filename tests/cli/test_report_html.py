@@ -1,0 +1,73 @@
+"""`tokmill report --html`: one line, one file, and the numbers of `tokmill report --json`."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+Run = Callable[..., Any]
+
+
+@pytest.fixture
+def page(tmp_path: Path) -> Path:
+    return tmp_path / "report.html"
+
+
+def data_of(path: Path) -> dict[str, Any]:
+    html = path.read_text()
+    data = re.search(r'<script type="application/json" id="data">(.*?)</script>', html, re.S)
+    return json.loads(data[1])
+
+
+def test_one_line_names_the_page_and_its_size(tokmill: Run, pretrained, page):
+    found = tokmill("report", pretrained.directory, "--html", page)
+    assert found.code == 0
+    n_kb = page.stat().st_size / 1000
+    assert found.out == f"{page}: {n_kb:.3g} kB\n"
+    assert found.err == ""
+
+
+def test_the_numbers_are_those_of_the_json(tokmill: Run, chats, page):
+    assert tokmill("report", chats.directory, "--html", page).code == 0
+    bill = json.loads(tokmill("report", chats.directory, "--json").out)
+    data = data_of(page)
+    disk = bill["disk"]
+    assert data["overview"]["disk_bytes"] == disk["dataset"]["bytes"]
+    assert data["overview"]["tokens"] == disk["found"]["tokens"]
+    assert data["overview"]["documents"] == chats.manifest["totals"]["documents"]
+
+
+def test_the_settings_of_the_bill_are_accepted(tokmill: Run, pretrained, page):
+    options = ("--model", "llama-3.2-1b", "--gpu", "RTX 4090", "--micro-batch", "2")
+    assert tokmill("report", pretrained.directory, "--html", page, *options).code == 0
+    wrong = tokmill("report", pretrained.directory, "--html", page, "--gpu", "none such")
+    assert "none such" in wrong.error
+
+
+def test_a_moved_tokenizer_is_named_by_an_option(tokmill: Run, pretrained, page, tokenizer_dir):
+    directory = pretrained.directory
+    where = pretrained.manifest["config"]["tokenizer"]["path"]
+    assert tokmill("report", directory, "--html", page, "--tokenizer", where).code == 0
+    assert len(data_of(page)["texts"]["numbers"]) == 4
+    assert tokmill("report", directory, "--html", page, "-t", tokenizer_dir).code == 0
+    assert "not the tokenizer of this dataset" in data_of(page)["texts"]["problem"]
+
+
+@pytest.mark.parametrize(
+    "options", [("--json",), ("--only", "disk"), ("--all",), ("--explain",), ("--measure",)]
+)
+def test_what_chooses_tables_does_not_go_with_a_page(tokmill: Run, pretrained, page, options):
+    found = tokmill("report", pretrained.directory, "--html", page, *options)
+    assert "--html writes a page" in found.error
+    assert not page.exists()
+
+
+def test_no_file_of_the_dataset_is_replaced(tokmill: Run, pretrained):
+    manifest = pretrained.directory / "manifest.json"
+    found = tokmill("report", pretrained.directory, "--html", manifest)
+    assert "a file of the dataset: --html wants the name of another" in found.error
