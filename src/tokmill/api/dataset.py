@@ -153,9 +153,7 @@ class Dataset:
         """
         shard, place = self._documents.find(number)
         if shard.weights is None:
-            raise UsageError(
-                f"{self.directory}: no weights: make the dataset with weights='file' to have them"
-            )
+            raise UsageError(f"{self.directory}: no weights: make the dataset with weights='file'")
         return shard.weights[shard.span(place)].view(np.ndarray)
 
     @keyword_messages()
@@ -298,6 +296,5 @@ class Dataset:
 def open_dataset(directory: str | Path, *, split: str = "", tokenizer: str | Path = "") -> Dataset:
     """Open a finished dataset; see `tokmill.open`."""
     path = jobs.checked_path(directory, "directory")
-    manifest = jobs.finished_manifest(path)
-    dataset = Dataset(path, manifest, split="", tokenizer=str(tokenizer or ""))
+    dataset = Dataset(path, jobs.finished_manifest(path), split="", tokenizer=str(tokenizer or ""))
     return dataset.split(split) if split else dataset
