@@ -28,7 +28,6 @@ def read(folder: Path) -> list[dict[str, list[int]]]:
 
 def labels_of(split: Dataset, number: int) -> list[int]:
     mask = split.mask(number)
-    assert mask is not None
     return np.where(mask, split[number].astype(np.int64), -100).tolist()
 
 
@@ -60,7 +59,6 @@ def test_what_is_trained_decodes_to_the_replies(unpacked: Dataset, tmp_path) -> 
     row = read(tmp_path / "e" / "train")[0]
     trained = [label for label in row["labels"] if label != -100]
     mask = split.mask(0)
-    assert mask is not None
     assert trained == split[0][mask == 1].tolist()
     assert row["labels"][0] == -100
 

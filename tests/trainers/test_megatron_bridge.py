@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pyarrow.parquet as pq
@@ -40,7 +39,7 @@ def trained(row: dict[str, list[int]]) -> list[tuple[list[int], list[int]]]:
 def ours(split: Dataset) -> list[tuple[list[int], list[int]]]:
     found = []
     for i in range(len(split)):
-        mask: Any = split.mask(i)
+        mask = split.mask(i)
         found.append((split[i].tolist(), split[i][mask == 1].tolist()))
     return found
 
@@ -59,7 +58,7 @@ def test_what_is_trained_decodes_to_the_replies(chats: Dataset, tmp_path) -> Non
     number = int(chats.packs["train"].row(0)[0])
     _, labels = trained(read(tmp_path / "e" / "train.idx.parquet")[0])[0]
     split = chats.split("train")
-    mask: Any = split.mask(number)
+    mask = split.mask(number)
     decode = split._decoded
     assert decode(labels) == decode(split[number][mask == 1].tolist())
     assert decode(labels) in split.text(number) or len(decode(labels)) > 3

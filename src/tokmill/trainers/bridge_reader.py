@@ -102,7 +102,7 @@ def _compare_batch(
     positions = joined([np.arange(len(ids) - 1) for ids, _ in padded])
     check_equal(batch["position_ids"][0].numpy()[:n], positions, where, "position_ids")
     ends = np.cumsum([0, *(len(ids) - 1 for ids, _ in padded)])
-    name = "cu_seqlens_padded" if "cu_seqlens_padded" in batch else "cu_seqlens"
+    name = next(name for name in _BOUNDARIES if name in batch)
     check_equal(batch[name].reshape(-1).numpy()[: len(ends)], ends, where, name)
 
 
@@ -110,6 +110,10 @@ def _padded(sample: Sample, eos_id: int, multiple: int) -> _Padded:
     n_pad = -(len(sample.ids) - 1) % multiple
     ids = np.concatenate([sample.ids, np.full(n_pad, eos_id, np.int64)])
     return ids, np.concatenate([sample.is_trained, np.zeros(n_pad, bool)])
+
+
+_BOUNDARIES = ("cu_seqlens_q_padded", "cu_seqlens_q", "cu_seqlens")
+"""Names of the ends of samples with their padding; the last is that of 0.5 and before."""
 
 
 class _Tokenizer:

@@ -56,7 +56,7 @@ class MegatronBridge:
         files = [plan.file() for plan in plans]
         metadata = json.dumps([plan.metadata() for plan in plans], indent=1).encode()
         files.append(Written("metadata.json", len(metadata), partial(_write_bytes, metadata)))
-        notes = ["the versions on PyPI up to 0.3.1 read no Parquet; 0.5.0 and later do"]
+        notes = ["Megatron-Bridge reads packs as Parquet since 0.4.0; 0.3.1 does not"]
         return Layout(files, _usage(plans, output), "predictor", notes)
 
     def check(self, source: ExportSource, options: ExportOptions, output: Path) -> Checked:
