@@ -68,6 +68,10 @@ oracles: $(VENV)/dev
 		bettermap==1.3.1 cached_path==1.8.10 dataclass-extensions==0.5.0
 	-$(BIN)/python -m pip install --quiet --disable-pip-version-check boto3 google-cloud-storage
 	-$(BIN)/python -m pip install --quiet --disable-pip-version-check -e ".[docs]"
+	-$(BIN)/python -m pip install --quiet --disable-pip-version-check playwright==1.65.2
+	@command -v chromium >/dev/null || { test "$$(id -u)" = 0 && command -v apt-get >/dev/null && \
+		timeout 300 sh -c 'apt-get -qq update && apt-get -qq install -y --no-install-recommends \
+		chromium' >/dev/null 2>&1; } || echo "no chromium: tests of pages in a browser are skipped"
 
 $(VENV)/docs: $(BIN)/tokmill
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e ".[docs]"
