@@ -55,6 +55,10 @@ def _numbers(manifest: Mapping[str, Any], n_bytes: int) -> Rows:
         ("text bytes per token", f"{totals['text_bytes'] / tokens:.2f}" if tokens else "none"),
         ("stored as", manifest["dtype"]),
     ]
+    n_lost = sum(sum(totals[kind].values()) for kind in ("drops", "rejects"))
+    if n_lost:
+        share = n_lost / (totals["documents"] + n_lost)
+        rows.append(("left out", f"{share:.2%}"))
     if manifest.get("kind") == "sft":
         share = totals.get("trained_tokens", 0) / max(1, tokens)
         rows.insert(2, ("trained tokens", f"{share:.1%}"))

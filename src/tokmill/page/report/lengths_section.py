@@ -108,6 +108,8 @@ def _contexts(found: Lengths, totals: Mapping[str, Any], things: str) -> str:
         key="context",
     )
     n_documents, n_tokens = totals["documents"] or 1, totals["tokens"] or 1
+    n_passed = sum(1 for n in found.longer.values() if n)
+    shown = CONTEXTS[: n_passed + 1]  # nothing is longer than those after the first without any
     rows = [
         Row(
             f"{context:,} tokens",
@@ -117,7 +119,7 @@ def _contexts(found: Lengths, totals: Mapping[str, Any], things: str) -> str:
             if found.longer[context]
             else "none longer",
         )
-        for context in CONTEXTS
+        for context in shown
     ]
     return bars(chart, rows, full=(n_documents, n_tokens))
 

@@ -23,7 +23,7 @@ _MOST_REASONS = 20
 _MOST_READ = 20_000
 """Entries of the files of rejects that are read; each is a few kB."""
 
-_EXAMPLES_OF_REASON, _MOST_EXAMPLES = 3, 12
+_EXAMPLES_OF_REASON, _MOST_EXAMPLES = 2, 8
 _RAW_CHARACTERS = 300
 _SHOWN_ROWS = ("unread", "unused keys", "fields")
 
@@ -38,7 +38,8 @@ def losses_section(directory: Path, manifest: Mapping[str, Any]) -> Section:
         parts.append(_records(manifest, n_drops, n_rejects))
     parts += [_reasons(kind, totals[kind]) for kind in ("drops", "rejects") if totals[kind]]
     if examples:
-        parts.append(f"<h3>Examples of rejects</h3>{''.join(map(_example, examples))}")
+        cards = "".join(map(_example, examples))
+        parts.append(f'<h3>Examples of rejects</h3><div class="pairs">{cards}</div>')
     rows = [row for row in detail_rows(manifest, str(directory)) if row[0] in _SHOWN_ROWS]
     parts.append(facts(rows) if rows else "")
     data = {key: totals[key] for key in ("records", "documents")}

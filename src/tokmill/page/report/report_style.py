@@ -125,7 +125,9 @@ tbody th { max-width: 26rem; overflow-wrap: anywhere; }
 .n { text-align: right; white-space: nowrap; }
 .legend { font-size: .82rem; margin: .3rem 0; }
 .legend small { font: .82rem var(--sans); color: var(--soft); }
-.reject { margin: .8rem 0; padding-bottom: .7rem; }
+.pairs { display: grid; grid-template-columns: repeat(auto-fill, minmax(min(100%, 23rem), 1fr));
+  gap: .8rem; align-items: start; margin: .6rem 0 1.2rem; }
+.reject { padding-bottom: .7rem; }
 .reject header { border: 0; padding-bottom: 0; }
 .reject .place { color: var(--soft); font: .82rem var(--mono); overflow-wrap: anywhere; }
 .reject .remark { margin: .2rem 1rem; }

@@ -133,8 +133,8 @@ def _files(manifest: Mapping[str, Any]) -> Rows:
         ("format version", str(manifest["format_version"])),
         ("made with", f"tokmill {manifest.get('tokmill_version', '')}"),
         ("checksums", f"{', '.join(sorted(algorithms))}; compared by tokmill verify"),
-        ("sha256 of the manifest", manifest["sha256"]),
-        ("sha256 of the tokenizer", manifest["tokenizer"]["sha256"]),
+        ("manifest sha256", manifest["sha256"]),
+        ("tokenizer sha256", manifest["tokenizer"]["sha256"]),
     ]
 
 
