@@ -23,7 +23,7 @@ from tokmill.page.report.report_page import report_page
 class Reader(HTMLParser):
     """Collects rows of tables and bars by the id of their chart, and texts; tags must nest."""
 
-    VOID = frozenset({"meta", "br"})
+    VOID = frozenset({"meta", "br", "input"})
 
     def __init__(self, html: str) -> None:
         super().__init__(convert_charrefs=True)

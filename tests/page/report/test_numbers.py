@@ -105,7 +105,7 @@ def test_what_is_trained_and_packed_is_that_of_the_manifest(chats, page_of: Make
 def test_a_pretraining_page_has_no_section_on_training(pretrained, page_of: Make):
     page = page_of(pretrained.directory)
     assert "trained" not in page.data
-    assert list(page.data) == ["overview", "sources", "lengths", "losses", "texts", "run"]
+    assert list(page.data) == ["overview", "sources", "lengths", "losses", "texts", "bill", "run"]
 
 
 def test_drops_rejects_and_their_examples_are_counted(

@@ -92,7 +92,7 @@ def _training_rows(found: FullBill, of_model: ModelBill) -> Iterator[Row]:
     bill, advice, how = of_model.training, of_model.advice, found.settings.training
     yield _verdict(bill.peak, of_model.gpu, "; ".join(_other_problems(found)))
     each = " per GPU" if how.gpus > 1 else ""
-    yield Row("GPU memory", f"{_bounded(bill.peak)}{each}; peak: {moment(bill.peak)}")
+    yield Row("GPU memory", f"{bounded(bill.peak)}{each}; peak: {moment(bill.peak)}")
     if not of_model.model.has_shape:
         yield Row("", f"not included: {'; '.join(bill.peak.leaves_out)}", "yellow")
     if len(bill.stages) > 1:
@@ -122,7 +122,7 @@ def _inference_rows(of_model: ModelBill, settings: BillSettings, *, alone: bool)
     yield row if alone else row._replace(label="inference")
     main = (line for line in bill.lines if line.name == "weights" or "KV cache" in line.name)
     amounts = ", ".join(f"{line.name} {memory(line.n_bytes)}" for line in main)
-    yield Row("GPU memory" if alone else "", f"{_bounded(bill)}: {amounts}")
+    yield Row("GPU memory" if alone else "", f"{bounded(bill)}: {amounts}")
     if gpu is not None and of_model.model.has_shape:
         context = how.context or settings.training.sequence
         most = most_served(of_model.model, how, gpu, context)
@@ -144,13 +144,18 @@ def _verdict(bill: Bill, gpu: Gpu | None, problem: str = "") -> Row:
     other = f"; {problem}" if problem else ""
     if gpu is None:
         return Row("verdict", f"{NO_GPU}{other}")
+    style = "red" if problem else _STYLES.get(gpu_verdict(bill, gpu), "yellow")
+    return Row("verdict", verdict_text(bill, gpu) + other, style)
+
+
+def verdict_text(bill: Bill, gpu: Gpu) -> str:
+    """Return whether a bill fits on a GPU, and by how much."""
     found = gpu_verdict(bill, gpu)
     name = f"{gpu.name} ({memory(gpu.memory_bytes)})"
-    room = gpu.memory_bytes - bill.n_bytes
-    text = f"{found} on {name}: {memory(abs(room))} {'left' if room >= 0 else 'missing'}"
     if found == BARELY:
-        text = f"fits on {name} by the estimate, not by the upper bound"
-    return Row("verdict", text + other, "red" if problem else _STYLES.get(found, "yellow"))
+        return f"fits on {name} by the estimate, not by the upper bound"
+    room = gpu.memory_bytes - bill.n_bytes
+    return f"{found} on {name}: {memory(abs(room))} {'left' if room >= 0 else 'missing'}"
 
 
 def _other_problems(found: FullBill) -> Iterator[str]:
@@ -172,7 +177,7 @@ def _host_rows(host: HostBill, how: TrainingSettings) -> Iterator[Row]:
     Page cache larger than that has a row: it looks like memory in use, and is not needed.
     """
     peak, ranks, verdict = host.peak, ranks_per_node(how), host.verdict
-    text = _bounded(peak)
+    text = bounded(peak)
     if how.gpus > 1:
         text += f" per node, {memory(peak.n_bytes / ranks)} for each of {ranks:,} processes"
     style = "" if verdict.said == FITS else _STYLES.get(verdict.said, "yellow")
@@ -275,7 +280,7 @@ def _inference(settings: BillSettings, model: Model) -> str:
     return text + (f", {how.serving_gpus:,} GPUs" if how.serving_gpus > 1 else "")
 
 
-def _bounded(bill: Bill) -> str:
+def bounded(bill: Bill) -> str:
     """Return the expected total with its bounds: `9.55 GiB (9.01 to 10.56)`."""
     divisor, unit, digits = scale(bill.high_bytes, binary=True)
     low, expected, high = (

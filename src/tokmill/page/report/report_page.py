@@ -8,6 +8,7 @@ import json
 from typing import TYPE_CHECKING, Any
 
 from tokmill.page.markup import label
+from tokmill.page.report.bill.section import bill_section
 from tokmill.page.report.head import head_section
 from tokmill.page.report.lengths_section import lengths_section
 from tokmill.page.report.losses_section import losses_section
@@ -50,6 +51,7 @@ def _sections(
     if manifest.get("kind") == "sft":
         yield trained_section(directory, manifest)
     yield texts_section(directory, manifest, tokenizer)
+    yield bill_section(directory, manifest, bill)
     yield run_section(manifest)
 
 

@@ -1,0 +1,1 @@
+"""The bill of a dataset on its page: cases computed beforehand, and bars that show them."""
