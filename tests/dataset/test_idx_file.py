@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import io
 import struct
 from pathlib import Path
 
@@ -144,3 +145,40 @@ def test_a_broken_index_is_refused(tmp_path: Path, change, expected):
 def test_a_missing_index_is_an_os_error(tmp_path: Path):
     with pytest.raises(FileNotFoundError):
         read_index(tmp_path / "a.idx")
+
+
+@given(st.lists(st.lists(st.integers(0, 900), max_size=9), max_size=5), st.sampled_from((1, 2, 4)))
+def test_an_index_of_known_lengths_has_the_bytes_of_the_table(arrays, item_bytes):
+    lengths = [length for array in arrays for length in array]
+    file = io.BytesIO()
+    made = [np.array(array, np.int32) for array in arrays]
+    index.write_index(file, lambda: iter(made), len(lengths), item_bytes)
+    offsets = [sum(lengths[:i]) * item_bytes for i in range(len(lengths))]
+    n, code = len(lengths), {1: 1, 2: 8, 4: 4}[item_bytes]
+    assert file.getvalue() == b"".join(
+        [
+            struct.pack("<9sQBQQ", b"MMIDIDX\0\0", 1, code, n, n + 1),
+            np.array(lengths, "<i4").tobytes(),
+            np.array(offsets, "<i8").tobytes(),
+            np.arange(n + 1, dtype="<i8").tobytes(),
+        ]
+    )
+    assert len(file.getvalue()) == index.index_bytes(n)
+
+
+def test_an_index_of_known_lengths_goes_past_four_gibibytes_in_chunks(monkeypatch):
+    monkeypatch.setattr(index, "_CHUNK_DOCUMENTS", 2)
+    lengths = np.full(5, index.MAX_LENGTH, np.int32)
+    file = io.BytesIO()
+    index.write_index(file, lambda: [lengths], 5, 4)
+    offsets = np.frombuffer(file.getvalue(), "<i8", 5, 34 + 4 * 5)
+    assert offsets.tolist() == [4 * index.MAX_LENGTH * i for i in range(5)]
+    assert offsets[-1] > 1 << 34
+
+
+def test_an_index_of_masks_is_no_index_of_a_shard(tmp_path: Path):
+    path = tmp_path / "x.idx"
+    with path.open("wb") as file:
+        index.write_index(file, lambda: [np.array([3], np.int32)], 1, 1)
+    with pytest.raises(VerifyError, match="dtype code 1"):
+        read_index(path)

@@ -1,70 +1,42 @@
 """`.csv.gz` of OLMo-core: a line `start,end` for each document, in tokens, end exclusive.
 
 Made from whole arrays of numbers, since a shard of 1 GiB may have a million documents. The text is
-cut into chunks of a fixed number of documents, and each is a gzip member, compressed on a thread of
-its own: the bytes depend on the numbers alone, not on time or threads.
+cut into chunks of a fixed number of documents, each a gzip member.
 """
 
 from __future__ import annotations
 
-import zlib
-from collections import deque
-from concurrent.futures import ThreadPoolExecutor
-from typing import TYPE_CHECKING, Any, BinaryIO
+from typing import TYPE_CHECKING, BinaryIO
 
 import numpy as np
 
-from tokmill.bill.measuring.machine import usable_cores
+from tokmill.trainers.digits_gzip import member
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable
 
     import numpy.typing as npt
 
-CHUNK_DOCUMENTS = 1 << 17
-_GZIP = 16 + zlib.MAX_WBITS
+CHUNK_DOCUMENTS = 1 << 16
 _MEMBER_BYTES = 64
-"""More than the header, the end and the block headers of a member of incompressible text need."""
+"""More than the header and the end of a member need."""
 
 
 def most_bytes(n_documents: int, n_tokens: int) -> int:
-    """Return a bound of the size of a `.csv.gz`."""
+    """Return a bound of the size of a `.csv.gz`; a character takes half a byte."""
     n_members = -(-n_documents // CHUNK_DOCUMENTS)
-    text = n_documents * 2 * (len(str(n_tokens)) + 1)
-    return text + text // 100 + n_members * _MEMBER_BYTES
+    return n_documents * (len(str(n_tokens)) + 1) + n_members * _MEMBER_BYTES
 
 
 def write_csv(file: BinaryIO, ends: Iterable[npt.NDArray[np.int64]]) -> None:
-    """Write the spans of documents that stand end to end, compressed.
+    """Write the spans of documents that stand end to end, compressed; memory: a few MiB.
 
-    `ends`: arrays of `CHUNK_DOCUMENTS` ends each, but for the last one. Memory: a few MiB a thread.
+    `ends`: arrays of `CHUNK_DOCUMENTS` ends each, but for the last one.
     """
-    n_threads = usable_cores()
-    with ThreadPoolExecutor(n_threads) as threads:
-        waiting: deque[Any] = deque()
-        for numbers in _with_starts(ends):
-            waiting.append(threads.submit(_member, numbers))
-            if len(waiting) > n_threads:
-                file.write(waiting.popleft().result())
-        for member in waiting:
-            file.write(member.result())
-
-
-def _with_starts(
-    ends: Iterable[npt.NDArray[np.int64]],
-) -> Iterator[npt.NDArray[np.int64]]:
-    """Yield each array with the end of the document before it in front."""
     last = np.zeros(1, np.int64)
     for array in ends:
-        yield np.concatenate([last, array])
+        file.write(member(csv_text(np.concatenate([last, array]))))
         last = array[-1:]
-
-
-def _member(numbers: npt.NDArray[np.int64]) -> bytes:
-    # Digits repeat at no distance worth a search: runs and Huffman codes are half of the time of
-    # level 1, and a fifth larger.
-    packer = zlib.compressobj(1, zlib.DEFLATED, _GZIP, zlib.DEF_MEM_LEVEL, zlib.Z_RLE)
-    return packer.compress(csv_text(numbers)) + packer.flush()
 
 
 def csv_text(numbers: npt.NDArray[np.int64]) -> bytes:

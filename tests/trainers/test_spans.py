@@ -1,0 +1,67 @@
+"""Where documents end, and where a reader that looks for eos would end them."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+import tokmill
+from tokmill.trainers import spans
+from tokmill.trainers.source import ExportSource
+
+
+def test_ends_are_those_of_the_index(five) -> None:
+    shard = next(ExportSource(five.directory).shards("train"))
+    assert spans.ends_of(shard, 0, 5).tolist() == [18, 319, 325, 1326, 1391]
+    assert spans.ends_of(shard, 3, 9).tolist() == [1326, 1391]
+    assert spans.ends_of(shard, 5, 9).tolist() == []
+
+
+def test_offsets_are_exact_behind_4_gib(five) -> None:
+    """Numbers of tokens above 2^31 do not overflow: offsets are int64, lengths int32."""
+    shard = next(ExportSource(five.directory).shards("train"))
+    far = type(shard)(
+        shard.name, shard.split, shard.tokens, shard.lengths, shard.offsets + (1 << 40)
+    )
+    item = shard.tokens.itemsize
+    first = (1 << 40) // item
+    assert spans.ends_of(far, 0, 2).tolist() == [first + 18, first + 319]
+
+
+@pytest.fixture
+def made(words, tmp_path):
+    """Make a dataset of texts with control tokens inside."""
+
+    def make(texts: list[str], **settings):
+        rows = "".join(json.dumps({"text": text}) + "\n" for text in texts)
+        (tmp_path / "in.jsonl").write_text(rows)
+        return tokmill.pretrain(
+            tmp_path / "in.jsonl", tokenizer=words, output=tmp_path / "out", progress=False,
+            control_tokens_in_text="parse", **settings,
+        )  # fmt: skip
+
+    return make
+
+
+@pytest.mark.parametrize("block", [1, 2, 3, 1 << 22])
+@pytest.mark.parametrize(
+    ("texts", "n_inside"),
+    [
+        (["w5 w6"], 0),
+        (["w5 <eos> w6"], 1),
+        (["<eos>"], 1),
+        (["<eos> <eos> w3", "w4", "w5 <eos>"], 3),
+    ],
+)
+def test_eos_inside_is_counted_in_blocks_of_any_size(
+    made, monkeypatch, texts: list[str], n_inside: int, block: int
+) -> None:
+    monkeypatch.setattr(spans, "_BLOCK", block)
+    assert spans.count_eos(ExportSource(made(texts).directory)) == (n_inside, 0)
+
+
+def test_val_counts_too(made) -> None:
+    dataset = made([f"w{i} <eos> w{i}" for i in range(3, 60)], val_fraction=0.3)
+    assert dataset.splits == ("train", "val")
+    assert spans.count_eos(ExportSource(dataset.directory)) == (57, 0)
