@@ -4,7 +4,8 @@
     python -m bench.loader --rounds 9 --tokens 200000000
 
 Every round runs each contender once, in this process, on one core; the file is in the page cache.
-A ratio is tokmill's tokens per second to a peer's of the same round. nanoGPT draws random offsets,
+Seconds are CPU seconds of the process, so that other processes on the machine count little. A ratio
+is tokmill's tokens per second to a peer's of the same round. nanoGPT draws random offsets,
 with repetitions; OLMo-core and tokmill read each window of an epoch once, shuffled. nanoGPT and
 tokmill make inputs and labels, OLMo-core makes inputs, and its trainer makes the labels later.
 """
@@ -99,13 +100,13 @@ def peers(case: Case) -> dict[str, Batches]:
 
 
 def tokens_per_s(batches: Iterator[Any], case: Case, tokens: int) -> float:
-    """Return the speed over about `tokens` tokens, after two batches that are not timed."""
+    """Return tokens per CPU second over about `tokens` tokens, after two batches."""
     for _ in islice(batches, 2):
         pass
     count = max(2, tokens // (case.batch * case.length))
-    start = time.perf_counter()
+    start = time.process_time()
     found = sum(1 for _ in islice(batches, count))
-    taken = time.perf_counter() - start
+    taken = time.process_time() - start
     return found * case.batch * case.length / taken
 
 
@@ -137,7 +138,7 @@ def main(tokens: int, per_run: int, rounds: int) -> None:
     torch.set_num_threads(1)
     logging.disable(logging.WARNING)
     print(f"{platform.processor() or platform.machine()}, one core, {date.today()}")
-    print("\n| batch | loader | million tokens/s | tokmill to it: min / median / max |")
+    print("\n| batch | loader | M tokens per CPU second | tokmill to it: min / median / max |")
     print("|---|---|---|---|")
     with tempfile.TemporaryDirectory() as folder:
         directory = Path(folder)

@@ -68,10 +68,10 @@ class Loader:
         UsageError: an argument is wrong, rows of a blend differ, or an epoch has no whole batch.
 
     Example:
-        >>> loader = tokmill.loader.Loader(tokmill.loader.windows("out", 1024), batch=16)
+        >>> source = tokmill.loader.windows("out", length=1024, shift=True)
+        >>> loader = tokmill.loader.Loader(source, batch=16, epochs=1)
         >>> for batch in loader:
-        ...     train(batch["input_ids"], batch["labels"])
-        ...     save(loader.state_dict())
+        ...     print(batch["input_ids"].shape, loader.state_dict())
     """
 
     def __init__(
