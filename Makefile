@@ -14,7 +14,7 @@ help:
 	@echo "make check         lint, types and import rules alone"
 	@echo "make bench         run tokmill and its peers in turn, on data_samples/ or on BENCH_DATA"
 	@echo "make oracles       also install what some tests compare with: torch, megatron-core, trl, …"
-	@echo "make docs          the pages of docs/ as a site in out/site: open out/site/index.html"
+	@echo "make docs          the pages of docs/ as a site in out/site (python3 -m http.server -d out/site)"
 	@echo "make clean         remove .venv and out/"
 
 $(BIN)/tokmill: pyproject.toml

@@ -28,7 +28,8 @@ from tests.docs.pages import PAGES, ROOT, Block, blocks
 FOLDERS = ("docs/index.md", "docs/faq.md", "docs/start/", "docs/trainers/", "docs/loader.md")
 TESTED = [page for page in PAGES if page.startswith(FOLDERS)]
 SHELL = ("bash", "console", "sh")
-DEADLINE_S = 300
+DEADLINE_S = 600
+"""Of a page: torch, trl and torchtitan take half a minute to import on a busy machine."""
 MAKE = """
 tokmill pretrain data_samples/records.jsonl -t data_samples/tokenizer --val-fraction 0.02 -o out
 tokmill sft data_samples/sft/chats.jsonl -t data_samples/tokenizer --val-fraction 0.02 -o sft \\
