@@ -14,8 +14,9 @@ from tokmill.dataset.packs import sample_lengths
 from tokmill.dataset.verify import verify
 from tokmill.errors import StateError
 from tokmill.executors.run import run
-from tokmill.run.finish import PROBE_TEXT, committed
+from tokmill.run.finish import committed
 from tokmill.settings.sft import SftSettings
+from tokmill.tokenizer.manifest_entry import PROBE_TEXT
 from tokmill.version import __version__
 
 FORMAT_PAGE = Path(__file__).parents[2] / "docs" / "format.md"

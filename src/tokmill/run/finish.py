@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tokmill.dataset.canonical import json_chunks, manifest_sha256
-from tokmill.dataset.checksum import Digest, digest_of
+from tokmill.dataset.checksum import digest_of
 from tokmill.dataset.commit_record import is_intact_file, read_record
 from tokmill.dataset.counts import Counts
 from tokmill.dataset.layout import FORMAT_VERSION, MANIFEST, PARTS, PLAN, REJECTS, part_name
 from tokmill.dataset.packed_rows import write_packed_rows
 from tokmill.dataset.packing import write_packs
+from tokmill.dataset.sums import Sums
 from tokmill.errors import StateError, StorageError
 from tokmill.masks.truncation import CUT_SAMPLES
 from tokmill.recipes.left_out import check_fields, fields_read
@@ -21,6 +21,7 @@ from tokmill.run.reject_limits import check_outcome
 from tokmill.run.unread_input import check_read, sum_unread
 from tokmill.settings.plain import plain
 from tokmill.storage import write_chunks
+from tokmill.tokenizer.manifest_entry import tokenizer_entry
 from tokmill.version import __version__
 from tokmill.words.plural import plural
 
@@ -28,13 +29,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from tokmill.dataset.commit_record import PartRecord
-    from tokmill.recipes.spec import Part
     from tokmill.run.plan import Plan
     from tokmill.settings.sft import SftSettings
-    from tokmill.tokenizer.tokenizer import Tokenizer
-
-PROBE_TEXT = "Hello, 世界! 123\n\tx = {}"
-"""Text whose ids are in the manifest: they show another tokenizer of the same name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,9 +69,9 @@ def committed(plan: Plan) -> Iterator[PartRecord]:
 
 def check_all_read(plan: Plan, records: Iterable[PartRecord]) -> None:
     """Check that all input was read to its end; raises `UnreadInputError`."""
-    found = _Sums(plan.spec.config.output.checksum)
+    found = Sums(plan.spec.config.output.checksum)
     for part, record in zip(plan.parts, records, strict=True):
-        found.add(part, record)
+        found.add(record, [piece.file.path for piece in part.slices])
     check_read(plan.spec.config.limits, list(found.sources.values()))
 
 
@@ -97,12 +93,12 @@ def finish(
     """
     config = plan.spec.config
     directory = Path(config.output.dir)
-    found = _Sums(config.output.checksum)
+    found = Sums(config.output.checksum)
     for part, record in zip(plan.parts, records, strict=True):
         _check_files(record, directory)
-        found.add(part, record)
+        found.add(record, [piece.file.path for piece in part.slices])
     sources = list(found.sources.values())
-    check_outcome(config.limits, found.totals, sources, found.rejects(directory))
+    check_outcome(config.limits, found.totals, sources, _rejects(found.files, directory))
     used = fields_read(config)
     if used and not plan.spec.is_named:
         check_fields(config.render, config.limits.max_reject_fraction, sources, used)
@@ -111,7 +107,7 @@ def finish(
         "tokmill_version": __version__,
         "kind": plan.spec.kind,
         "config": plain(config),
-        "tokenizer": _tokenizer_entry(plan.spec.tokenizer, probe_ids),
+        "tokenizer": tokenizer_entry(plan.spec.tokenizer, probe_ids),
         **({} if mask is None else {"mask": {**mask, "cut": found.totals.counters[CUT_SAMPLES]}}),
         **({"fields_read": sorted(used)} if used else {}),
         "engine": plan.spec.engine.as_json(),
@@ -129,18 +125,6 @@ def finish(
     manifest["sha256"] = manifest_sha256(manifest)
     write_chunks(directory / MANIFEST, json_chunks(manifest))
     return manifest
-
-
-def _tokenizer_entry(tokenizer: Tokenizer, probe_ids: Sequence[int]) -> dict[str, Any]:
-    eos, bos = tokenizer.eos, tokenizer.bos
-    return {
-        "name": tokenizer.name,
-        "sha256": tokenizer.sha256,
-        "vocab_size": tokenizer.vocab_size,
-        "eos": {"id": eos.id, "token": eos.content},
-        "bos": None if bos is None else {"id": bos.id, "token": bos.content},
-        "probe": {"text": PROBE_TEXT, "ids": list(probe_ids)},
-    }
 
 
 def _run_entry(usage: Usage, n_threads: int) -> dict[str, Any]:
@@ -186,48 +170,9 @@ def _plan_file(directory: Path, algorithm: str) -> dict[str, Any]:
         return digest_of(file, algorithm).entry(PLAN).as_json()
 
 
-@dataclass(slots=True)
-class _Sums:
-    """Sums over the parts so far, and the rows of the manifest.
-
-    `algorithm`: of the checksums. `sources`: rows by path, in the order of the plan. `files`: all
-    but the plan and the manifest.
-    """
-
-    algorithm: str
-    totals: Counts = field(default_factory=Counts)
-    histogram: Counter[int] = field(default_factory=Counter)
-    sources: dict[str, dict[str, Any]] = field(default_factory=dict)
-    shards: list[dict[str, Any]] = field(default_factory=list)
-    files: list[dict[str, Any]] = field(default_factory=list)
-
-    def add(self, part: Part, record: PartRecord) -> None:
-        for commit in record.commits:
-            self.shards += (shard.as_row() for shard in commit.shards)
-            for i, counts in commit.counts.items():
-                self.totals.add(counts)
-                self._add_source(part.slices[i].file.path, counts)
-            for i, n in enumerate(commit.length_histogram):
-                self.histogram[i] += n
-        self.files += (entry.as_json() for entry in record.files())
-        digest = Digest(self.algorithm)
-        digest.update(record.as_bytes())
-        self.files.append(digest.entry(f"{PARTS}/{part_name(record.part)}").as_json())
-
-    def _add_source(self, path: str, counts: Counts) -> None:
-        row = self.sources.get(path)
-        if row is not None:  # an earlier commit, or slice of the same file
-            before = Counts.from_json(row)
-            before.add(counts)
-            counts = before
-        self.sources[path] = {"path": path, **counts.as_json()}
-
-    def rejects(self, directory: Path) -> list[Path]:
-        names = (entry["name"] for entry in self.files)
-        return [directory / name for name in names if name.startswith(f"{REJECTS}/")]
-
-    def length_histogram(self) -> list[int]:
-        return [self.histogram[i] for i in range(max(self.histogram, default=-1) + 1)]
+def _rejects(files: Iterable[Mapping[str, Any]], directory: Path) -> list[Path]:
+    names = (entry["name"] for entry in files)
+    return [directory / name for name in names if name.startswith(f"{REJECTS}/")]
 
 
 def _totals(totals: Counts, sources: Sequence[Mapping[str, Any]]) -> dict[str, Any]:

@@ -24,12 +24,13 @@ from tokmill.run.directory import (
     remove_leftovers,
 )
 from tokmill.run.disk_checks import check_file_system, check_space
-from tokmill.run.finish import PROBE_TEXT, Usage, check_all_read, finish
+from tokmill.run.finish import Usage, check_all_read, finish
 from tokmill.run.plan import Plan
 from tokmill.run.prepare import prepare, reference_of
 from tokmill.run.reject_limits import RejectLimit
 from tokmill.run.resume import explain_interrupt, plan_or_resume, planned_hub_commits
 from tokmill.storage import make_directory
+from tokmill.tokenizer.manifest_entry import PROBE_TEXT
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence

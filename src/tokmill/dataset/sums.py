@@ -1,0 +1,58 @@
+"""Sum up the commit records of a dataset: the rows of its manifest."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from tokmill.dataset.checksum import Digest
+from tokmill.dataset.counts import Counts
+from tokmill.dataset.layout import PARTS, part_name
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from tokmill.dataset.commit_record import PartRecord
+
+
+@dataclass(slots=True)
+class Sums:
+    """Sums over the parts so far, and the rows of the manifest.
+
+    `algorithm`: of the checksums. `sources`: rows by path, in the order of the plan. `files`: all
+    but the plan and the manifest.
+    """
+
+    algorithm: str
+    totals: Counts = field(default_factory=Counts)
+    histogram: Counter[int] = field(default_factory=Counter)
+    sources: dict[str, dict[str, Any]] = field(default_factory=dict)
+    shards: list[dict[str, Any]] = field(default_factory=list)
+    files: list[dict[str, Any]] = field(default_factory=list)
+
+    def add(self, record: PartRecord, paths: Sequence[str]) -> None:
+        """Add the record of the next part; `paths`: the file of each of its slices."""
+        for commit in record.commits:
+            self.shards += (shard.as_row() for shard in commit.shards)
+            for i, counts in commit.counts.items():
+                self.totals.add(counts)
+                self._add_source(paths[i], counts)
+            for i, n in enumerate(commit.length_histogram):
+                self.histogram[i] += n
+        self.files += (entry.as_json() for entry in record.files())
+        digest = Digest(self.algorithm)
+        digest.update(record.as_bytes())
+        self.files.append(digest.entry(f"{PARTS}/{part_name(record.part)}").as_json())
+
+    def _add_source(self, path: str, counts: Counts) -> None:
+        row = self.sources.get(path)
+        if row is not None:  # an earlier commit, or slice of the same file
+            before = Counts.from_json(row)
+            before.add(counts)
+            counts = before
+        self.sources[path] = {"path": path, **counts.as_json()}
+
+    def length_histogram(self) -> list[int]:
+        """Return documents by length: entry i counts 2^i to 2^(i + 1) - 1 tokens."""
+        return [self.histogram[i] for i in range(max(self.histogram, default=-1) + 1)]
