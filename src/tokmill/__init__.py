@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from tokmill.api.dataset import Dataset
     from tokmill.api.forecast import RunForecast
     from tokmill.api.functions import open, plan, pretrain, sft, verify  # noqa: A004  it opens a dataset
+    from tokmill.api.importing import import_dataset
     from tokmill.api.jobs import Verification
     from tokmill.api.origin import Origin, ShardInfo
     from tokmill.api.progress import Progress
@@ -35,6 +36,7 @@ __all__ = [
     "Verification",
     "__version__",
     "bill",
+    "import_dataset",
     "loader",
     "open",
     "plan",
@@ -45,6 +47,7 @@ __all__ = [
 
 _MODULES = {
     **dict.fromkeys(("open", "plan", "pretrain", "sft", "verify"), "api.functions"),
+    "import_dataset": "api.importing",
     "Dataset": "api.dataset",
     "Export": "trainers.export",
     "Origin": "api.origin",

@@ -39,6 +39,7 @@ COMMANDS = {
     "verify": ("tokmill.cli.verify", "Check a dataset against its manifest."),
     "inspect": ("tokmill.cli.inspect", "Show documents of a dataset, decoded."),
     "export": ("tokmill.cli.export", "Write a dataset in the layout of another trainer."),
+    "import": ("tokmill.cli.import_", "Read the tokens of another trainer into a dataset."),
     "doctor": ("tokmill.cli.doctor", "Check this installation and machine."),
     "completion": ("tokmill.cli.completion", "Print the script for completion in a shell."),
 }

@@ -1,0 +1,102 @@
+"""Tokens of other trainers as a dataset: `tokmill.import_dataset`."""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+from tokmill.api.dataset import Dataset, open_dataset
+from tokmill.api.jobs import checked_path
+from tokmill.errors import UsageError
+from tokmill.settings.keyword_messages import keyword_messages
+
+if TYPE_CHECKING:
+    from tokmill.api.functions import Inputs
+
+_LOG = logging.getLogger("tokmill")
+
+
+def import_dataset(
+    sources: Inputs,
+    *,
+    trainer: Literal["megatron", "datatrove", "nanogpt"],
+    output: str | Path,
+    tokenizer: str | Path,
+    val: Inputs = (),
+    eos_token: str = "",
+    add_eos: bool = False,
+    dtype: Literal["", "uint16", "uint32"] = "",
+) -> Dataset:
+    """Read the tokens of another trainer into a dataset, and return it.
+
+    The sources are copied, not changed; the dataset appears whole or not at all. Notes on what was
+    lost or changed go to the logger `tokmill` as warnings.
+
+    Args:
+        sources: files, prefixes of Megatron, or directories: one, or a sequence whose order is the
+            order of the dataset.
+        trainer: whose layout it is.
+        output: the directory of the dataset; nothing may stand there.
+        tokenizer: which made the tokens.
+        val: sources of the val split.
+        eos_token: the token that ends a document, if the tokenizer's files do not tell.
+        add_eos: add eos to documents that do not end with it; else they are an error.
+        dtype: of the ids of nanoGPT, by default uint16; the others record theirs.
+
+    Returns:
+        The dataset, open for reading.
+
+    Raises:
+        TokmillError: a source is damaged, an id is not of the tokenizer, a document lacks eos, or
+            files cannot be written.
+
+    Example:
+        >>> tokmill.import_dataset("old", trainer="megatron", output="out", tokenizer="gpt2/")
+    """
+    with keyword_messages():
+        dataset, notes = import_noted(
+            _paths(sources, "sources"),
+            trainer=trainer,
+            output=checked_path(output, "output"),
+            tokenizer=str(checked_path(tokenizer, "tokenizer")),
+            val=_paths(val, "val"),
+            eos_token=eos_token,
+            add_eos=add_eos,
+            dtype=dtype,
+        )
+    for note in notes:
+        _LOG.warning(note)
+    return dataset
+
+
+def import_noted(
+    sources: Sequence[Path],
+    *,
+    trainer: str,
+    output: Path,
+    tokenizer: str,
+    val: Sequence[Path],
+    eos_token: str,
+    add_eos: bool,
+    dtype: str,
+) -> tuple[Dataset, list[str]]:
+    """Import a dataset; return it with the notes on it; see `import_dataset`."""
+    from tokmill.settings.schema import TokenizerSettings
+    from tokmill.trainers.importing.dataset import LAYOUTS, ImportSettings, import_tokens
+
+    if trainer not in LAYOUTS:
+        raise UsageError(f"trainer: expected one of {', '.join(LAYOUTS)}; found {trainer!r}")
+    chosen = TokenizerSettings(path=tokenizer, eos_token=eos_token)
+    settings = ImportSettings(sources, trainer, output, chosen, val, add_eos, dtype)
+    notes = import_tokens(settings)
+    return open_dataset(output), notes
+
+
+def _paths(given: Inputs, name: str) -> list[Path]:
+    """Return the paths of an argument that takes one or several."""
+    if isinstance(given, str | os.PathLike):
+        given = [given]
+    return [checked_path(one, name) for one in given]

@@ -1,0 +1,79 @@
+"""`tokmill import`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from tokmill.cli.screen import show, show_json, warn
+from tokmill.words.plural import plural
+from tokmill.words.units import size
+
+LAYOUTS = ("megatron", "datatrove", "nanogpt")
+
+_PATH = click.Path(path_type=Path)
+
+
+@click.command("import")
+@click.argument("sources", nargs=-1, required=True, type=_PATH, metavar="SOURCE...")
+@click.option("--from", "trainer", required=True, type=click.Choice(LAYOUTS))
+@click.option("--output", "-o", required=True, type=_PATH, metavar="OUT")
+@click.option(
+    "--tokenizer", "-t", required=True, metavar="TOKENIZER", help="Which made the tokens."
+)
+@click.option("--val", multiple=True, type=_PATH, metavar="SOURCE", help="Source of the val split.")
+@click.option("--eos-token", default="", metavar="TOKEN", help="End of a document, if ambiguous.")
+@click.option("--add-eos", is_flag=True, help="Add eos to documents that do not end with it.")
+@click.option(
+    "--dtype",
+    type=click.Choice(["uint16", "uint32"]),
+    help="Type of the ids of nanogpt; the others record theirs.  [default: uint16]",
+)
+@click.option("--json", "as_json", is_flag=True, help="Print counts and notes as JSON.")
+def command(
+    sources: tuple[Path, ...],
+    trainer: str,
+    output: Path,
+    tokenizer: str,
+    val: tuple[Path, ...],
+    eos_token: str,
+    add_eos: bool,
+    dtype: str | None,
+    as_json: bool,
+) -> None:
+    """Read the tokens of another trainer into a dataset.
+
+    The dataset can be verified, inspected, reported, loaded and exported like any other. The
+    sources are copied, and not changed. SOURCE: files, prefixes of Megatron, or directories.
+
+    \b
+    Examples:
+      tokmill import old/corpus --from megatron -t gpt2/ -o out
+      tokmill import data/openwebtext --from nanogpt -t gpt2/ -o out
+      tokmill import tokenized/ --from datatrove -t gpt2/ -o out
+    """
+    from tokmill.api.importing import import_noted
+
+    dataset, notes = import_noted(
+        sources,
+        trainer=trainer,
+        output=output,
+        tokenizer=tokenizer,
+        val=val,
+        eos_token=eos_token,
+        add_eos=add_eos,
+        dtype=dtype or "",
+    )
+    totals = dataset.manifest["totals"]
+    if as_json:
+        show_json({"output": str(output), "totals": totals, "notes": notes})
+        return
+    n_bytes = sum(file["bytes"] for file in dataset.manifest["files"])
+    show(
+        f"{output}: {plural(totals['documents'], 'document')}, "
+        f"{plural(totals['tokens'], 'token')} as {dataset.manifest['dtype']} in "
+        f"{plural(len(dataset.shards), 'shard')}, {size(n_bytes)}"
+    )
+    for note in notes:
+        warn(note)

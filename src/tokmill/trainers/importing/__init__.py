@@ -1,0 +1,1 @@
+"""Tokens of other trainers, read into a dataset."""

@@ -1,0 +1,69 @@
+"""`tokmill import`: what it prints, and its errors."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from click.testing import CliRunner
+
+from tokmill.cli.import_ import LAYOUTS
+from tokmill.cli.main import cli
+from tokmill.errors import StateError, TokmillError
+from tokmill.trainers.importing import dataset
+
+
+@pytest.fixture
+def run(tokenizer_dir: Path, tmp_path: Path):
+    """Run `tokmill import` on a stream of nanoGPT; return its result."""
+    np.array([5, 6, 0, 7, 0, 8], "<u2").tofile(tmp_path / "train.bin")
+
+    def call(*options: str):
+        arguments = ["import", str(tmp_path), "--from", "nanogpt", "-t", str(tokenizer_dir)]
+        return CliRunner().invoke(cli, [*arguments, "-o", str(tmp_path / "out"), *options])
+
+    return call
+
+
+def test_an_import_says_what_it_made_and_what_was_lost(run, tmp_path) -> None:
+    result = run()
+    assert result.exit_code == 0, result.output
+    assert len(result.stdout.splitlines()) == 1
+    assert result.stdout.startswith(
+        f"{tmp_path / 'out'}: 3 documents, 7 tokens as uint16 in 1 shard, "
+    )
+    assert "boundaries are those of eos" in result.stderr
+    assert "eos was added to 1 document" in result.stderr
+
+
+def test_the_result_can_be_read_by_a_program(run) -> None:
+    found = json.loads(run("--json").stdout)
+    assert found["totals"]["documents"] == 3
+    assert len(found["notes"]) == 2
+
+
+def test_the_dataset_is_one_for_the_other_commands(run, tmp_path) -> None:
+    run()
+    out = str(tmp_path / "out")
+    for arguments in (["verify", out], ["inspect", out, "--sample", "1"], ["report", out]):
+        done = CliRunner().invoke(cli, arguments)
+        assert done.exit_code == 0, done.output
+    exported = ["export", out, "--to", "megatron", "-o", str(tmp_path / "m")]
+    assert CliRunner().invoke(cli, exported).exit_code == 0
+
+
+def test_an_output_that_is_there_is_refused(run) -> None:
+    run()
+    assert isinstance(run().exception, StateError)
+
+
+def test_no_file_of_the_source_is_changed_by_an_error(run, tmp_path) -> None:
+    (tmp_path / "train.bin").write_bytes(b"\xff\xff\0\0")
+    assert isinstance(run().exception, TokmillError)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["train.bin"]
+
+
+def test_the_names_are_those_that_can_be_imported() -> None:
+    assert tuple(dataset.LAYOUTS) == LAYOUTS

@@ -1,0 +1,93 @@
+"""Streams of nanoGPT become a dataset; eos is their only boundary."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import tokmill
+from tests.trainers.importing.conftest import EOS, ids
+from tokmill.api.dataset import Dataset
+from tokmill.errors import RecordError, StateError, UsageError
+
+
+def write(path: Path, tokens: list[int], dtype: str = "<u2") -> Path:
+    path.write_bytes(np.array(tokens, dtype).tobytes())
+    return path
+
+
+@pytest.mark.usefixtures("block_tokens")
+def test_eos_ends_the_documents_and_the_loss_is_said(bring, tmp_path, caplog) -> None:
+    write(tmp_path / "train.bin", [5, 6, EOS, 7, EOS, EOS, 8, 9, 10, 11, EOS])
+    write(tmp_path / "val.bin", [12, EOS])
+    made = bring(tmp_path, "nanogpt")
+    assert ids(made.split("train")) == [[5, 6, EOS], [7, EOS], [EOS], [8, 9, 10, 11, EOS]]
+    assert ids(made.split("val")) == [[12, EOS]]
+    assert "boundaries are those of eos" in caplog.text
+
+
+@pytest.mark.usefixtures("block_tokens")
+@pytest.mark.parametrize("tail", [[8], [8, 9], [8, 9, 10, 11]])
+def test_a_tail_without_eos_gets_one(bring, tmp_path, caplog, tail: list[int]) -> None:
+    made = bring(write(tmp_path / "train.bin", [5, EOS, *tail]), "nanogpt")
+    assert ids(made) == [[5, EOS], [*tail, EOS]]
+    assert "eos was added to 1 document" in caplog.text
+
+
+def test_ids_of_four_bytes_are_read_where_they_are_named(bring, tmp_path) -> None:
+    path = write(tmp_path / "train.bin", [5, EOS, 289, EOS], "<u4")
+    made = bring(path, "nanogpt", dtype="uint32")
+    assert ids(made) == [[5, EOS], [289, EOS]]
+    assert made.manifest["dtype"] == "uint32"
+
+
+def test_a_file_of_half_a_token_is_refused(bring, tmp_path) -> None:
+    (tmp_path / "train.bin").write_bytes(b"\5\0\0")
+    with pytest.raises(UsageError, match="3 bytes are no whole number of 2-byte tokens"):
+        bring(tmp_path, "nanogpt")
+
+
+def test_nothing_is_no_dataset(bring, tmp_path) -> None:
+    with pytest.raises(UsageError, match=r"expected a \.bin file"):
+        bring(tmp_path / "none", "nanogpt")
+    (tmp_path / "train.bin").write_bytes(b"")
+    with pytest.raises(RecordError, match="no document to import"):
+        bring(tmp_path, "nanogpt")
+    assert not (tmp_path / "out").exists()
+
+
+def test_what_stands_at_the_output_is_never_replaced(bring, tmp_path) -> None:
+    path = write(tmp_path / "train.bin", [5, EOS])
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / "mine").write_text("mine")
+    with pytest.raises(StateError, match="is not empty"):
+        bring(path, "nanogpt")
+    with pytest.raises(StateError, match="expected a directory or nothing"):
+        bring(path, "nanogpt", output="train.bin")
+    assert (tmp_path / "out" / "mine").read_text() == "mine"
+
+
+def test_a_file_named_twice_is_refused(bring, tmp_path) -> None:
+    path = write(tmp_path / "train.bin", [5, EOS])
+    with pytest.raises(UsageError, match="named twice"):
+        bring([path, tmp_path / "." / "train.bin"], "nanogpt")
+
+
+def test_an_unknown_trainer_is_refused(bring, tmp_path) -> None:
+    with pytest.raises(UsageError, match="expected one of megatron, datatrove, nanogpt"):
+        bring(tmp_path, "mosaic")
+
+
+def test_an_export_comes_back_and_is_exported_to_the_same_bytes(single: Dataset, tmp_path) -> None:
+    single.export("nanogpt", tmp_path / "a")
+    made = tokmill.import_dataset(
+        tmp_path / "a", trainer="nanogpt", output=tmp_path / "out",
+        tokenizer=single.manifest["tokenizer"]["name"],
+    )  # fmt: skip
+    made.verify()
+    assert ids(made) == ids(single)
+    made.export("nanogpt", tmp_path / "b", check=True)
+    for name in ("train.bin", "val.bin", "meta.pkl"):
+        assert (tmp_path / "a" / name).read_bytes() == (tmp_path / "b" / name).read_bytes()
