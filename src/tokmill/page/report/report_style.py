@@ -143,7 +143,7 @@ footer { color: var(--soft); font-size: .82rem; border-top: 1px solid var(--line
 """
 
 _NARROW = """
-@media (max-width: 56rem) {
+@media screen and (max-width: 56rem) {
   html { scroll-padding-top: 3.6rem; }
   body { display: block; }
   nav { height: auto; flex-direction: row; align-items: center; gap: .6rem; padding: .45rem 1rem;
@@ -171,8 +171,11 @@ _NARROW = """
   main { max-width: none; padding: 0; }
   details::details-content { content-visibility: visible; block-size: auto; }
   summary { display: none; }
-  .chart, article, tr { break-inside: avoid; }
-  h2, h3, figcaption { break-after: avoid; }
+  .chart > svg, article, tr { break-inside: avoid; }
+  main > section { margin-top: .6rem; padding: 1rem 0 .4rem; }
+  table, pre { font-size: .78rem; }
+  td, th { padding-top: .12rem; padding-bottom: .12rem; }
+  h2, h3, figcaption, .keys, .remark { break-after: avoid; }
   .chart rect, .keys i { -webkit-print-color-adjust: exact; print-color-adjust: exact; }
 }
 @media (forced-colors: active) {

@@ -85,10 +85,11 @@ def _densities(rows: Sequence[Mapping[str, Any]], totals: Mapping[str, Any]) -> 
     chart = Chart(
         "sources-density",
         "Text bytes per token by source",
-        f"Bytes of UTF-8 text for each token; {mean:.2f} over all sources, drawn as a line.",
+        f"Bytes of UTF-8 text for each token; {mean:.2f} over all sources.",
         ("text bytes per token",),
         written="{:.2f}".format,
     )
     found = [(row["name"], row["text_bytes"] / row["tokens"]) for row in rows if row["tokens"]]
     drawn = [Row(name, (density,), f"{density:.2f}") for name, density in found]
-    return bars(chart, drawn, line=Line(mean, f"all sources {mean:.2f}", is_limit=False))
+    line = Line(mean, f"all sources {mean:.2f}", is_limit=False) if drawn[1:] else None
+    return bars(chart, drawn, line=line)

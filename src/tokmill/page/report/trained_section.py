@@ -40,8 +40,7 @@ def _shares(manifest: Mapping[str, Any]) -> str:
     chart = Chart(
         "trained-shares",
         "Trained share of the tokens by source",
-        f"The share of each source's tokens that is trained; {mean:.1%} over all sources, drawn "
-        "as a line.",
+        f"The share of each source's tokens that is trained; {mean:.1%} over all sources.",
         ("trained share",),
         written="{:.1%}".format,
     )
@@ -49,7 +48,8 @@ def _shares(manifest: Mapping[str, Any]) -> str:
     for one in grouped(manifest["sources"])[0]:
         share = one["trained_tokens"] / max(1, one["tokens"])
         rows.append(Row(one["name"], (share,), f"{share:.1%} of {count(one['tokens'])}"))
-    return bars(chart, rows, full=(1,), line=Line(mean, f"all sources {mean:.1%}", is_limit=False))
+    line = Line(mean, f"all sources {mean:.1%}", is_limit=False) if rows[1:] else None
+    return bars(chart, rows, full=(1,), line=line)
 
 
 def _packing(packs: Mapping[str, Any]) -> str:
