@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 import threading
 from collections.abc import Callable
 from functools import partial
@@ -15,6 +16,7 @@ from tests.loader.numbered import Numbered, in_step, ranks, samples
 from tokmill.api.dataset import Dataset
 from tokmill.errors import StateError, UsageError
 from tokmill.loader import Loader, documents, packs, shuffled, windows
+from tokmill.loader.sequence import PADDING, SampleSequence
 
 
 def rows_of(steps: list[dict[str, Any]]) -> list[tuple[int, int]]:
@@ -353,3 +355,15 @@ def test_arrays_are_made_as_asked(pretrained: Dataset) -> None:
 
     batch = next(iter(Loader(windows(pretrained, 64), 4, allocate=allocate)))
     assert [np.shares_memory(values, one) for values, one in zip(batch.values(), made, strict=True)]
+
+
+def test_a_sequence_is_pickled_without_its_tokens(pretrained: Dataset, wide: Dataset) -> None:
+    sources = [(windows(one, 64), weight) for one, weight in ((pretrained, 2), (wide, 1))]
+    sequence = SampleSequence(sources, 1, shuffle=True)
+    pickled = pickle.dumps(sequence)
+    assert len(pickled) < 3_000
+    rows = sequence.locate(np.array([0, 5, PADDING, 10**9]))
+    assert rows.is_padding.tolist() == [False, False, True, False]
+    found = pickle.loads(pickled).read(rows, pad=True, allocate=None)
+    for name, values in sequence.read(rows, pad=True, allocate=None).items():
+        np.testing.assert_array_equal(found[name], values)

@@ -45,6 +45,8 @@ def pinned_empty(shape: tuple[int, ...], dtype: npt.DTypeLike) -> npt.NDArray[An
 def collate(rows: Sequence[Arrays], *, flatten: bool = False) -> dict[str, Any]:
     """Return rows as a batch of tensors, as the `collate_fn` of a DataLoader.
 
+    `torch.utils.data.DataLoader(source, batch_size=8, collate_fn=tokmill.loader.collate)`
+
     `cu_seqlens` become those of all rows, end to end: (m + 1,) int32.
 
     Args:
@@ -55,9 +57,6 @@ def collate(rows: Sequence[Arrays], *, flatten: bool = False) -> dict[str, Any]:
 
     Raises:
         UsageError: the rows have different lengths, and `flatten` is not set.
-
-    Example:
-        >>> torch.utils.data.DataLoader(source, batch_size=8, collate_fn=tokmill.loader.collate)
     """
     lengths = [len(row["input_ids"]) for row in rows]
     if not flatten and len(set(lengths)) > 1:
