@@ -15,6 +15,11 @@ import pytest
 from tests.docs.pages import ROOT
 
 DEADLINE_S = 120
+MAKE = """
+tokmill pretrain data_samples/records.jsonl -t data_samples/tokenizer --val-fraction 0.02 -o out
+tokmill sft data_samples/sft/chats.jsonl -t data_samples/tokenizer --val-fraction 0.02 -o sft \\
+  --max-tokens 4096 --packing 4096
+"""
 
 
 @dataclass(frozen=True)
@@ -60,6 +65,17 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     command = [sys.executable, "-m", *install, next(directory.glob("*.whl"))]
     subprocess.run(command, check=True, capture_output=True)
     return directory / "site"
+
+
+@pytest.fixture(scope="session")
+def desk(site: Path, tmp_path_factory: pytest.TempPathFactory) -> Installed:
+    """The installed package, with the datasets that the pages begin with."""
+    directory = tmp_path_factory.mktemp("pages") / "desk"
+    for name in ("data_samples", "configs"):
+        shutil.copytree(ROOT / name, directory / name)
+    made = Installed(site, directory)
+    made.shell(MAKE)
+    return made
 
 
 @pytest.fixture

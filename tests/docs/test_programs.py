@@ -23,18 +23,13 @@ from typing import Any
 import pytest
 
 from tests.docs.conftest import Installed
-from tests.docs.pages import PAGES, ROOT, Block, blocks
+from tests.docs.pages import PAGES, Block, blocks
 
 FOLDERS = ("docs/index.md", "docs/faq.md", "docs/start/", "docs/trainers/", "docs/loader.md")
 TESTED = [page for page in PAGES if page.startswith(FOLDERS)]
 SHELL = ("bash", "console", "sh")
 DEADLINE_S = 600
 """Of a page: torch, trl and torchtitan take half a minute to import on a busy machine."""
-MAKE = """
-tokmill pretrain data_samples/records.jsonl -t data_samples/tokenizer --val-fraction 0.02 -o out
-tokmill sft data_samples/sft/chats.jsonl -t data_samples/tokenizer --val-fraction 0.02 -o sft \\
-  --max-tokens 4096 --packing 4096
-"""
 
 
 def step(block: Block) -> dict[str, str] | None:
@@ -58,17 +53,6 @@ RUNNABLE = [
     for index, block in enumerate(blocks(page))
     if step(block) is not None
 ]
-
-
-@pytest.fixture(scope="session")
-def desk(site: Path, tmp_path_factory: pytest.TempPathFactory) -> Installed:
-    """The installed package, with the datasets that the pages begin with."""
-    directory = tmp_path_factory.mktemp("pages") / "desk"
-    for name in ("data_samples", "configs"):
-        shutil.copytree(ROOT / name, directory / name)
-    made = Installed(site, directory)
-    made.shell(MAKE)
-    return made
 
 
 @pytest.fixture(scope="session")

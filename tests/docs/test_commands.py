@@ -1,0 +1,89 @@
+"""Commands and options on pages that no other test runs: they exist, and those of format.md run."""
+
+from __future__ import annotations
+
+import importlib.util
+import re
+import shutil
+from pathlib import Path
+
+import click
+import pytest
+
+from tests.docs.conftest import Installed
+from tests.docs.pages import PAGES, blocks, read
+from tokmill.cli.main import COMMANDS, cli
+
+OF_OTHERS = {
+    "CONTRIBUTING.md": {"--strict"},
+    "docs/extending.md": {"--data"},
+    "docs/trainers/megatron.md": {
+        "--eod-mask-loss", "--make-vocab-size-divisible-by", "--per-dataset-sequences-path",
+        "--per-split-data-args-path", "--reset-attention-mask", "--reset-position-ids", "--split",
+        "--train-data-path",
+    },
+}  # fmt: skip
+"""Options of other programs, by page."""
+
+CODE = re.compile(r"```.*?```|`[^`\n]+`", re.DOTALL)
+OPTION = re.compile(r"(?<![\w-])--[a-z][a-z0-9-]+")
+BENCH = re.compile(r"python -m (bench\.\w+)")
+
+
+def options() -> set[str]:
+    context = click.Context(cli)
+    commands = [cli.get_command(context, name) for name in COMMANDS]
+    found = {"--help", "--version", "--no-color"}
+    for command in commands:
+        assert command is not None
+        for param in command.params:
+            found |= {*param.opts, *param.secondary_opts}
+    return found
+
+
+def of_bench(page: str) -> set[str]:
+    """Return the options on a page that its programs of bench have in their source."""
+    modules = [importlib.util.find_spec(name) for name in {*BENCH.findall(read(page)), "bench"}]
+    files = [Path(str(module.origin)) for module in modules if module is not None]
+    sources = [path for file in files for path in (file, *file.parent.glob("*.py"))]
+    return {name for path in sources for name in OPTION.findall(path.read_text(encoding="utf-8"))}
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_every_option_on_a_page_exists(page: str) -> None:
+    named = {name for code in CODE.findall(read(page)) for name in OPTION.findall(code)}
+    unknown = named - options() - OF_OTHERS.get(page, set())
+    assert unknown <= of_bench(page)
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_every_program_of_bench_on_a_page_exists(page: str) -> None:
+    for name in BENCH.findall(read(page)):
+        assert importlib.util.find_spec(name) is not None, name
+
+
+def test_the_programs_of_the_format_run_in_a_directory_of_packed_chats(desk: Installed) -> None:
+    programs = [block.text for block in blocks("docs/format.md") if block.language == "python"]
+    assert len(programs) == 3
+    ends = "assert len(tokens) == len(mask) and rows[-1] == len(samples) == samples.max() + 1 > 100"
+    start = "import os\nimport numpy as np\nos.chdir('sft')"
+    desk.python("\n".join([start, *programs, ends]))
+
+
+def test_sha256sum_checks_a_dataset_with_its_checksums(installed: Installed) -> None:
+    (check,) = (block.text for block in blocks("docs/format.md") if block.language == "console")
+    installed.shell("tokmill pretrain corpus -t gpt2 -o out --checksum sha256")
+    if shutil.which("sha256sum") is None:
+        pytest.skip("sha256sum is not installed")
+    installed.shell(check)
+    shard = installed.desk / "out" / "train-0000000-0000.bin"
+    shard.chmod(0o644)
+    shard.write_bytes(shard.read_bytes()[:-1] + b"\1")
+    with pytest.raises(AssertionError, match=r"train-0000000-0000\.bin: FAILED"):
+        installed.shell(check)
+
+
+def test_the_first_command_for_chats_runs(installed: Installed) -> None:
+    first = blocks("docs/sft.md")[0].commands()[0]
+    assert first.startswith("tokmill sft chats.jsonl")
+    assert "packing" in installed.shell(first)
