@@ -105,6 +105,8 @@ def test_names_of_tables_and_templates_are_completed(complete: Complete) -> None
         (("export", "cor"), "dir"),
         (("export", "out", "-o", "cor"), "dir"),
         (("report", "out", "--html", "cor"), "file"),
+        (("import", "--from", "megatron", "cor"), "file"),
+        (("import", "--output", "cor"), "dir"),
     ],
 )
 def test_paths_are_completed_by_the_shell(

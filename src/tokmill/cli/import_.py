@@ -6,6 +6,7 @@ from pathlib import Path
 
 import click
 
+from tokmill.cli.completing import directories, files
 from tokmill.cli.screen import show, show_json, warn
 from tokmill.words.plural import plural
 from tokmill.words.units import size
@@ -18,9 +19,16 @@ _PATH = click.Path(path_type=Path)
 @click.command("import")
 @click.argument("sources", nargs=-1, required=True, type=_PATH, metavar="SOURCE...")
 @click.option("--from", "trainer", required=True, type=click.Choice(LAYOUTS))
-@click.option("--output", "-o", required=True, type=_PATH, metavar="OUT")
 @click.option(
-    "--tokenizer", "-t", required=True, metavar="TOKENIZER", help="Which made the tokens."
+    "--output", "-o", required=True, type=_PATH, metavar="OUT", shell_complete=directories
+)
+@click.option(
+    "--tokenizer",
+    "-t",
+    required=True,
+    metavar="TOKENIZER",
+    shell_complete=files,
+    help="Which made the tokens.",
 )
 @click.option("--val", multiple=True, type=_PATH, metavar="SOURCE", help="Source of the val split.")
 @click.option("--eos-token", default="", metavar="TOKEN", help="End of a document, if ambiguous.")
