@@ -16,6 +16,8 @@ FITS_WORDS = ("fits", "probably fits", "does not fit", "unknown", "unknown")
 FITS_KINDS = ("yes", "maybe", "no", "", "")
 NO_AMOUNT = "not possible"
 _TOP, _PITCH, _NAME, _THICK = 18, 48, 20, 16
+_ROOM = 190
+"""Pixels at the right of a name for the text of a bar."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,7 +115,8 @@ def _row(chart: Chart, number: int, bar: Bar, full: int) -> str:
     ends = (top + 4, top + _THICK - 4)
     return (
         f'<g class="bar"><rect class="track" x="0" y="{top}" width="100%" height="{_THICK}"/>'
-        f'<svg class="name" x="0" y="{top - _NAME}" width="64%" height="{_NAME}">'
+        f'<svg class="name" x="0" y="{top - _NAME}" width="50%" height="{_NAME}" '
+        f'style="width:calc(100% - {_ROOM}px)">'
         f'<text x="0" y="14"><tspan>{label(bar.name)}</tspan> '
         f'<tspan class="note" dx="6">{label(bar.note)}</tspan></text></svg>'
         f'<text class="value {bar.kind}" x="100%" y="{top - 6}"><tspan>{label(amount)}</tspan>'

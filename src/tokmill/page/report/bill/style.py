@@ -34,6 +34,7 @@ STYLE = """
   border-left: 1.5px solid var(--ink); border-right: 1.5px solid var(--ink); }
 @media (max-width: 40rem) {
   .cases svg .word, .cases svg .note { display: none; }
+  .cases svg .name { width: calc(100% - 90px) !important; }
 }
 @media print {
   .choices { display: none; }
