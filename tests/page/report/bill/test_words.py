@@ -1,0 +1,176 @@
+"""Words of a case: those of `tokmill memory`, at every edge."""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tokmill.bill.formula import Bill, Line
+from tokmill.bill.gpus import Gpu
+from tokmill.bill.remedies.advice import gpu_verdict
+from tokmill.bill.text.summary import bounded as summary_bounded
+from tokmill.bill.text.summary import verdict_text
+from tokmill.page.report.bill.axes import cost_of
+from tokmill.page.report.bill.cases import VERDICTS, verdict_digit
+from tokmill.page.report.bill.words import (
+    AS_SET,
+    NONE_ALONE,
+    NONE_NEEDED,
+    bars,
+    bounded,
+    case_number,
+    steps_of,
+    title,
+    verdict_words,
+    view_of,
+    with_workspaces,
+    words,
+)
+from tokmill.settings.training import TrainingSettings
+
+BYTES = st.integers(0, 2**44)
+
+
+def bill(low: int, n_bytes: int, high: int, missing: str = "") -> Bill:
+    return Bill("x", (Line("weights", n_bytes, low, high, ""),), (), missing)
+
+
+@given(st.tuples(BYTES, BYTES, BYTES).map(sorted))
+def test_bounds_are_written_as_by_the_command(amounts):
+    low, n_bytes, high = amounts
+    assert bounded(low, n_bytes, high) == summary_bounded(bill(low, n_bytes, high))
+
+
+@given(st.tuples(BYTES, BYTES).map(sorted), st.integers(1 << 28, 1 << 40), st.booleans())
+def test_verdicts_are_those_of_the_command(amounts, room, is_known):
+    missing = "" if is_known else "activations and logits"
+    found, gpu = bill(amounts[0], *amounts, missing), Gpu("X", room)
+    digit = int(verdict_digit(found, found.n_bytes, gpu))
+    assert verdict_words(digit, found.n_bytes, gpu) == verdict_text(found, gpu)
+    said = gpu_verdict(found, gpu)
+    assert said.endswith(VERDICTS[digit % 3])
+    assert (digit > 2) == said.startswith("unknown")
+
+
+@pytest.mark.parametrize(
+    ("need", "high", "digit"),
+    [
+        (2**30, 2**30, 0),
+        (2**30, 2**30 + 1, 1),
+        (2**30 + 1, 2**30 + 1, 2),
+    ],
+)
+def test_the_edge_of_a_gpu(need, high, digit):
+    assert verdict_digit(bill(need, need, high), need, Gpu("X", 2**30)) == str(digit)
+
+
+def test_workspaces_belong_to_cuda():
+    assert with_workspaces((1, 2, 3, 4, 5, 6, 7, 8), 100) == (1, 2, 3, 4, 5, 6, 107, 8)
+
+
+def test_the_title_has_all_choices(llama):
+    assert title(llama.axes, llama.axes.start) == (
+        "llama-3.2-1b on RTX 4090: 1 GPU, micro batch 2, sequence 1,024"
+    )
+
+
+def test_rows_are_the_settings_and_their_remedies(llama):
+    found, limit = bars(llama.view, llama.axes.start)
+    assert [bar.name for bar in found] == [
+        AS_SET, "full checkpointing", "fused step and loss", "8-bit optimizer",
+        "checkpointing, fused and 8-bit", "optimizer in host RAM", "LoRA", "QLoRA",
+    ]  # fmt: skip
+    assert limit.text == "RTX 4090, 23.52 GiB"
+    assert found[4].n_bytes < min(found[i].n_bytes for i in (1, 2, 3))
+    assert found[7].n_bytes < found[6].n_bytes < found[0].n_bytes
+
+
+def test_checkpointing_takes_longer_and_lora_less(llama):
+    found, _ = bars(llama.view, llama.axes.start)
+    seconds = {bar.name: float(bar.note.removesuffix(" s")) for bar in found}
+    assert seconds["full checkpointing"] > seconds[AS_SET] > seconds["LoRA"]
+
+
+def test_remedies_that_fit_are_named_with_their_memory(llama):
+    model, _, _, batch, sequence = llama.axes.start
+    at = (model, 1, 0, batch, sequence)
+    found, _ = bars(llama.view, at)
+    said = words(llama.view, at)
+    assert said.kind == "no"
+    for bar in found[1:]:
+        named = f"{bar.name} ({bar.text.partition(',')[0]})"
+        assert (named in said.remedies) == (bar.kind in ("yes", "maybe")), bar
+
+
+def test_where_it_fits_nothing_is_needed_and_where_nothing_helps_that_is_said(llama):
+    roomy = (0, len(llama.axes.gpus) - 1, 0, 0, 0)
+    assert words(llama.view, roomy).kind == "yes"
+    assert words(llama.view, roomy).remedies == NONE_NEEDED
+    huge = (len(llama.axes.models) - 1, 0, 0, 3, 3)
+    assert words(llama.view, huge).kind == "no"
+    assert words(llama.view, huge).remedies == NONE_ALONE
+
+
+def test_a_case_that_fits_by_the_estimate_names_only_what_fits_surely(llama):
+    digits = llama.cases.verdicts
+    n_rows, n_gpus = 1 + len(llama.axes.remedies), len(llama.axes.gpus)
+    axes = llama.axes
+    lengths = map(len, (axes.models, axes.gpus, axes.spreads, axes.batches, axes.sequences))
+    at = next(
+        at
+        for at in itertools.product(*map(range, lengths))
+        if digits[case_number(axes, at) * n_gpus + at[1]] == "1"
+    )
+    said = words(llama.view, at)
+    assert said.kind == "maybe"
+    assert said.verdict.endswith("by the estimate, not by the upper bound")
+    found, _ = bars(llama.view, at)
+    assert len(found) == n_rows
+    for bar in found[1:]:
+        assert (f"{bar.name} (" in said.remedies) == (bar.kind == "yes")
+
+
+def test_several_gpus_are_said(llama):
+    at = (0, 1, 3, 0, 0)
+    said = words(llama.view, at)
+    assert said.verdict.endswith(" on each of 8 GPUs")
+    assert " per GPU; peak: " in said.memory
+    assert "--gpus 8 --sharding zero-3" in said.command
+
+
+def test_steps_count_the_sequences_of_all_gpus(llama):
+    alone, many = steps_of(llama.view, (0, 0, 0, 0, 0)), steps_of(llama.view, (0, 0, 1, 0, 0))
+    assert alone.endswith("steps of 512 tokens")
+    assert many.endswith("steps of 4,096 tokens")
+
+
+def test_without_a_dataset_there_is_no_time(llama):
+    cases = dataclasses.replace(llama.cases, times=(), durations=(), steps=())
+    view = view_of(llama.axes, cases, None, llama.bill.settings, ("out", {}))
+    assert words(view, llama.axes.start).time == ""
+    found, _ = bars(view, llama.axes.start)
+    assert {bar.note for bar in found} == {""}
+
+
+def test_the_command_has_what_the_run_did_not_record(llama):
+    settings = llama.bill.settings
+    size = llama.bill.disk.size
+
+    def command(recorded):
+        view = view_of(llama.axes, llama.cases, size, settings, ("a b", recorded))
+        return view.command
+
+    assert command({}) == "tokmill report 'a b' --price-per-hour 0.5"
+    assert command({"price_per_hour": 0.5}) == "tokmill report 'a b'"
+    both = "tokmill report 'a b' --checkpointing none --price-per-hour 0.5"
+    assert command({"checkpointing": "full"}) == both
+
+
+def test_the_price_of_a_remedy_is_in_words():
+    before, after = TrainingSettings(), TrainingSettings(optimizer="adamw-8bit")
+    assert cost_of(before, after) == "rounding of the moments"
+    assert cost_of(before, before) == ""
