@@ -322,3 +322,20 @@ def test_megatron_parses_the_blend_to_our_weights(
     two = ["--valid-data-path", f"{tmp_path}/e/val"]
     assert get_blend_from_list(found[two[0]]) == ([two[1]], None)
     assert get_blend_from_list(two[1:] * 2) == (two[1:] * 2, None)
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_the_lines_for_chats_train_our_targets(megatron_core, unpacked, tmp_path) -> None:
+    made = unpacked.export("megatron", tmp_path / "it's here")
+    lines = made.usage.replace("[0]", "[number]").replace("# sample 0", "")
+    opening, _, body = lines.partition("ids, trained")
+    names: dict = {}
+    exec(opening, names)
+    part = unpacked.split("train")
+    assert len(names["tokens"]) == len(part) > 100
+    for number, ids in enumerate(part):
+        names["number"] = number
+        exec(f"ids, trained{body}", names)
+        assert names["inputs"].tolist() == ids[:-1].tolist()
+        targets = names["labels"][names["loss_mask"] == 1].tolist()
+        assert targets == ids[part.mask(number) == 1].tolist()
