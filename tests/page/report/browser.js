@@ -52,7 +52,8 @@
         const names = [...row.querySelectorAll("svg.name text")];
         const name = names.find(isShown), value = row.querySelector("text.value");
         if (!name || !value) return false;
-        const room = Number(row.querySelector("svg.name").style.width.match(/- (\d+)px/)[1]);
+        const kept = row.querySelector("svg.name").style.width.match(/- (\d+)px/);
+        const room = kept ? Number(kept[1]) : 0.36 * wide;
         const edge = svg.getBoundingClientRect().right - room;
         const right = Math.min(name.getBoundingClientRect().right, edge);
         return right > value.getBoundingClientRect().left + 1;

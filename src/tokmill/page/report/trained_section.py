@@ -63,9 +63,9 @@ def _packing(packs: Mapping[str, Any]) -> str:
     )
     rows = [
         Row(
-            f"{split}: {plural(pack['rows'], 'row')} of {pack['capacity']:,} tokens",
+            split,
             (pack["fill"],),
-            f"{pack['fill']:.2%}",
+            f"{plural(pack['rows'], 'row')} of {pack['capacity']:,}, {pack['fill']:.2%} full",
         )
         for split, pack in packs.items()
     ]
