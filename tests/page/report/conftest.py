@@ -83,9 +83,15 @@ class Page:
 def page_of() -> Callable[..., Page]:
     """Make the page of a directory, by default with its manifest."""
 
-    def make(directory: Path, manifest: dict[str, Any] | None = None, tokenizer: str = "") -> Page:
+    def make(
+        directory: Path,
+        manifest: dict[str, Any] | None = None,
+        tokenizer: str = "",
+        given: dict[str, dict[str, Any]] | None = None,
+    ) -> Page:
         manifest = manifest or read_manifest(directory)
-        settings = bill_settings(manifest["config"], None, {}, {}, lambda section, name: name)
+        base = manifest["config"]
+        settings = bill_settings(base, None, {}, given or {}, lambda section, name: name)
         bill = full_bill(settings, on_disk(directory, manifest))
         html = report_page(directory, manifest, bill, tokenizer=tokenizer)
         found = re.search(r'<script type="application/json" id="data">(.*?)</script>', html, re.S)

@@ -112,16 +112,19 @@ def hostile(tmp_path_factory: pytest.TempPathFactory, tokenizer_dir: Path) -> Pa
     return out
 
 
-@pytest.fixture(scope="module", params=["pretrained", "chats", "hostile"])
+@pytest.fixture(scope="module", params=["pretrained", "chats", "hostile", "model"])
 def written(
     request: pytest.FixtureRequest,
     page_of: Callable[..., Any],
     tmp_path_factory: pytest.TempPathFactory,
 ) -> Path:
-    """The file of a page."""
-    found = request.getfixturevalue(request.param)
-    path = tmp_path_factory.mktemp("page") / f"{request.param}.html"
-    path.write_text(page_of(found if request.param == "hostile" else found.directory).html)
+    """The file of a page: of a dataset alone, of a hostile one, or of one with a model."""
+    kind = request.param
+    found = request.getfixturevalue("chats" if kind == "model" else kind)
+    path = tmp_path_factory.mktemp("page") / f"{kind}.html"
+    given = {"model": {"name": "llama-3.2-1b"}, "training": {"gpu": "RTX 4090"}}
+    directory = found if kind == "hostile" else found.directory
+    path.write_text(page_of(directory, given=given if kind == "model" else None).html)
     assert path.stat().st_size < 2_000_000
     return path
 
