@@ -47,6 +47,8 @@ def test_the_result_can_be_read_by_a_program(run) -> None:
 def test_the_dataset_is_one_for_the_other_commands(run, tmp_path) -> None:
     run()
     out = str(tmp_path / "out")
+    report = CliRunner().invoke(cli, ["report", out]).output
+    assert "text bytes per token" not in report  # its text is unknown
     for arguments in (["verify", out], ["inspect", out, "--sample", "1"], ["report", out]):
         done = CliRunner().invoke(cli, arguments)
         assert done.exit_code == 0, done.output

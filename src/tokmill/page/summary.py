@@ -197,7 +197,7 @@ def _tokens(manifest: Mapping[str, Any]) -> str:
     parts = [] if _is_sft(manifest) else ["eos included"]
     parts += [f"{by_split['val']:,} of them in val"] if "val" in by_split else []
     text = f"{totals['tokens']:,}" + (f" ({', '.join(parts)})" if parts else "")
-    if totals["tokens"]:
+    if totals["tokens"] and totals["text_bytes"]:  # an import does not know its text
         text += f"; text bytes per token {totals['text_bytes'] / totals['tokens']:.2f}"
     return text
 
@@ -242,7 +242,9 @@ def _files(manifest: Mapping[str, Any]) -> str:
 
 
 def _time(run: Mapping[str, Any]) -> str:
-    text = f"{seconds(run['wall_s'])}, {size(run['text_bytes_per_s'])} of text per second"
+    text = seconds(run["wall_s"])
+    if run["text_bytes_per_s"]:
+        text += f", {size(run['text_bytes_per_s'])} of text per second"
     if run["peak_memory_bytes"]:
         text += f", peak memory {size(run['peak_memory_bytes'])}"
     if run["resumed_parts"]:
