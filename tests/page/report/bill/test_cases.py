@@ -80,8 +80,8 @@ def test_words_are_those_of_the_summary(request, which):
         found, peak = words(made.view, at), bill.of_model.training.peak
         name, gpu = made.axes.models[at[0]].model.name, made.axes.gpus[at[1]]
         gpus = made.axes.spreads[at[2]].gpus
-        each = f" on each of {gpus} GPUs" if gpus > 1 else ""
-        assert found.verdict == f"{name} {verdict_text(peak, gpu)}{each}"
+        each = f", each of {gpus} GPUs:" if gpus > 1 else ""
+        assert found.verdict == f"{name}{each} {verdict_text(peak, gpu)}"
         assert found.memory.startswith(bounded_text(peak))
         assert found.memory.endswith(f"; peak: {moment(peak)}")
         assert found.notes == bill.settings.notes

@@ -165,11 +165,11 @@ const showTraining = () => {
     return;
   }
   const total = sum(first.amounts), digit = first.digit;
-  const each = spread.gpus > 1 ? ` on each of ${grouped(spread.gpus)} GPUs` : "";
-  verdict("verdict",
-    `${model.name}${digit > 2 ? ":" : ""} ${verdictOf(digit, total)}${each}`, words.kinds[digit]);
+  const many = spread.gpus > 1;
+  const each = many ? `, each of ${grouped(spread.gpus)} GPUs:` : digit > 2 ? ":" : "";
+  verdict("verdict", `${model.name}${each} ${verdictOf(digit, total)}`, words.kinds[digit]);
   const moment = cases.moments[cases.peaks.charCodeAt(number) - 97];
-  put("memory", bounded(first.low, total, first.high) + (each ? " per GPU" : "") +
+  put("memory", bounded(first.low, total, first.high) + (many ? " per GPU" : "") +
     `; peak: ${moment}`);
   put("remedies", remediesOf(number, digit));
   const steps = cases.steps[place(chosen("spread"), chosen("batch"), chosen("sequence"))];

@@ -28,13 +28,13 @@ STYLE = """
 .cases svg .value.yes { fill: var(--trained-edge); }
 .cases svg .value.no { fill: var(--limit); }
 .cases svg .value.maybe { fill: var(--ink); }
+.cases svg .name { overflow: visible; }
 .cases svg tspan.note { fill: var(--soft); }
 .cases .keys .bounds { width: 1.1rem; height: .55rem; border-radius: 0; vertical-align: 0;
   background: linear-gradient(var(--ink), var(--ink)) center / 100% 1.5px no-repeat;
   border-left: 1.5px solid var(--ink); border-right: 1.5px solid var(--ink); }
 @media (max-width: 40rem) {
   .cases svg .word, .cases svg .note { display: none; }
-  .cases svg .name { width: calc(100% - 90px) !important; }
 }
 @media print {
   .choices { display: none; }

@@ -98,13 +98,13 @@ def words(view: View, at: At) -> Words:
     groups, low, high = cases.amounts_of(number)
     total = sum(groups) + cases.workspaces[gpu]
     digit = digit_of(axes, cases, number, gpu)
-    each = f" on each of {where.gpus:,} GPUs" if where.gpus > 1 else ""
+    each = f", each of {where.gpus:,} GPUs:" if where.gpus > 1 else ":" if digit > 2 else ""
     verdict = verdict_words(digit, total, axes.gpus[gpu])
     moment = cases.moments[ord(cases.peaks[number]) - ord("a")]
     per = " per GPU" if where.gpus > 1 else ""
     return Words(
         FITS_KINDS[digit],
-        f"{name}{':' if digit > 2 else ''} {verdict}{each}",
+        f"{name}{each} {verdict}",
         f"{bounded(low, total, high)}{per}; peak: {moment}",
         _remedies(axes, cases, at, digit),
         _time(view, at),
