@@ -190,3 +190,14 @@ def test_the_parts_of_a_run_are_its_texts_however_it_is_cut_into_tokens(texts, o
     assert [e for found in marked for e in found] == [
         e for text, is_edge in whole[0] for e in [is_edge] * len(text)
     ]
+
+
+def test_of_a_long_sample_the_first_tokens_are_read_and_the_others_counted(dataset, tokenizer):
+    directory, manifest = dataset()
+    reader = SampleReader(directory, manifest, tokenizer)
+    whole = reader.read(0)
+    part = reader.read(0, most_tokens=2)
+    assert part.ids == whole.ids[:2]
+    assert part.n_unread == len(whole.ids) - 2
+    assert part.facts()[1:3] == [f"{len(whole.ids)} tokens", "of the first 2:"]
+    assert reader.read(0, most_tokens=1000) == whole
