@@ -14,7 +14,6 @@ from tokmill.bill.gpus import Gpu
 from tokmill.bill.remedies.advice import gpu_verdict
 from tokmill.bill.text.summary import bounded as summary_bounded
 from tokmill.bill.text.summary import verdict_text
-from tokmill.page.report.bill.axes import cost_of
 from tokmill.page.report.bill.cases import VERDICTS, verdict_digit
 from tokmill.page.report.bill.words import (
     AS_SET,
@@ -30,7 +29,6 @@ from tokmill.page.report.bill.words import (
     with_workspaces,
     words,
 )
-from tokmill.settings.training import TrainingSettings
 from tokmill.words.units import memory
 
 BYTES = st.integers(0, 2**44)
@@ -168,9 +166,3 @@ def test_the_command_has_what_the_run_did_not_record(llama):
     assert command({"price_per_hour": 0.5}) == "tokmill report 'a b'"
     both = "tokmill report 'a b' --checkpointing none --price-per-hour 0.5"
     assert command({"checkpointing": "full"}) == both
-
-
-def test_the_price_of_a_remedy_is_in_words():
-    before, after = TrainingSettings(), TrainingSettings(optimizer="adamw-8bit")
-    assert cost_of(before, after) == "rounding of the moments"
-    assert cost_of(before, before) == ""

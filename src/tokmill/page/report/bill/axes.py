@@ -13,7 +13,7 @@ from tokmill.bill.gpus import Gpu, find_gpu
 from tokmill.bill.models.load import load_model
 from tokmill.bill.models.model import Model
 from tokmill.bill.remedies.case import Case, options
-from tokmill.bill.remedies.table import cost, on_gpu
+from tokmill.bill.remedies.table import on_gpu
 from tokmill.settings.model import ModelSettings
 from tokmill.settings.training import TrainingSettings
 from tokmill.words.plural import plural
@@ -204,25 +204,6 @@ def applied(case: Case, steps: Steps) -> TrainingSettings | None:
         if candidates:
             case = case.having(candidates[which])
     return None if case.training == before else case.training
-
-
-def changed_options(before: TrainingSettings, after: TrainingSettings) -> tuple[str, ...]:
-    """Return the options that turn the first settings into the second ones."""
-    return options(_changes(before, after))
-
-
-def cost_of(before: TrainingSettings, after: TrainingSettings) -> str:
-    """Return the disadvantages of the second settings in words, "" for none."""
-    found = cost(_changes(before, after))
-    return "" if found == "nothing" else found
-
-
-def _changes(before: TrainingSettings, after: TrainingSettings) -> dict[str, object]:
-    return {
-        field.name: getattr(after, field.name)
-        for field in fields(after)
-        if getattr(after, field.name) != getattr(before, field.name)
-    }
 
 
 def _line_for(vocabulary: int) -> tuple[str, ...]:

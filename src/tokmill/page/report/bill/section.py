@@ -87,7 +87,7 @@ def bill_section(
         training = bill.settings.training
         loading = loading_of(training, size, machine or this_machine())
     html = (
-        f"{_intro(bill)}{_training(view, bill)}{_serving(axes, serving)}{_host(bill, loading)}"
+        f"{_intro()}{_training(view, bill)}{_serving(axes, serving)}{_host(bill, loading)}"
         f"{_disk(bill)}"
     )
     data = plain_data(view, serving, loading)
@@ -95,7 +95,7 @@ def bill_section(
     return Section(ID, "Bill: memory, time and disk", html, data, script, STYLE, "Bill")
 
 
-def _intro(bill: FullBill) -> str:
+def _intro() -> str:
     return note(
         "Amounts follow from formulas (tokmill memory --explain shows them). The line through the "
         "end of a bar leads from the lower to the upper bound."
