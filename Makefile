@@ -67,6 +67,11 @@ oracles: $(VENV)/dev
 	-$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps ai2-olmo-core==3.0.0 \
 		bettermap==1.3.1 cached_path==1.8.10 dataclass-extensions==0.5.0
 	-$(BIN)/python -m pip install --quiet --disable-pip-version-check boto3 google-cloud-storage
+	-$(BIN)/python -m pip install --quiet --disable-pip-version-check \
+		datatrove==0.10.1 humanize litdata==0.2.76 grain==0.2.18
+	-$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps \
+		axolotl==0.19.0 addict==2.4.0 megatron-bridge==0.3.1 torchtitan==0.3.0 torchdata==0.11.0 \
+		tyro==1.0.17 docstring-parser==0.18.0 typeguard==4.6.0 shtab==1.13.0
 	-$(BIN)/python -m pip install --quiet --disable-pip-version-check -e ".[docs]"
 	-$(BIN)/python -m pip install --quiet --disable-pip-version-check playwright==1.65.2
 	@command -v chromium >/dev/null || { test "$$(id -u)" = 0 && command -v apt-get >/dev/null && \
