@@ -116,7 +116,7 @@ def _show(written: Export) -> None:
         warn(note)
     if written.checked is not None:
         found = written.checked
-        left = f"; its reader never returns the last {plural(found.left_out, 'token')}"
+        left = f"; its reader leaves out {plural(found.left_out, 'token')} at the ends of files"
         show(f"{found.reader}: {found.compared} equal{left if found.left_out else ''}")
     show()
     for line in written.usage.split("\n"):

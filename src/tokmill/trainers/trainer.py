@@ -59,7 +59,7 @@ class Checked:
     """The result of reading an export with the trainer's own reader: all of it was equal.
 
     `reader`: name and version. `compared`: how much was compared, such as `7,361 documents`.
-    `left_out`: tokens at the end that the reader never returns, by its own rule.
+    `left_out`: tokens at the ends of files that the reader never returns, by its own rule.
     """
 
     reader: str
