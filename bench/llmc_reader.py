@@ -19,7 +19,7 @@ import click
 import numpy as np
 
 from tokmill.api.dataset import open_dataset
-from tokmill.trainers.export import export
+from tokmill.trainers.exporting.export import export
 from tokmill.trainers.options import ExportOptions
 
 PROGRAM = r"""

@@ -24,7 +24,7 @@ from bench.machine import cores
 from tokmill.api.dataset import open_dataset
 from tokmill.errors import TokmillError, VerifyError
 from tokmill.tables import TRAINERS
-from tokmill.trainers.export import export
+from tokmill.trainers.exporting.export import export
 from tokmill.trainers.options import ExportOptions
 
 if TYPE_CHECKING:

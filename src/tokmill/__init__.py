@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from tokmill.api.origin import Origin, ShardInfo
     from tokmill.api.progress import Progress
     from tokmill.errors import TokmillError
-    from tokmill.trainers.export import Export
+    from tokmill.trainers.exporting.export import Export
 
 __all__ = [
     "Dataset",
@@ -49,7 +49,7 @@ _MODULES = {
     **dict.fromkeys(("open", "plan", "pretrain", "sft", "verify"), "api.functions"),
     "import_dataset": "api.importing",
     "Dataset": "api.dataset",
-    "Export": "trainers.export",
+    "Export": "trainers.exporting.export",
     "Origin": "api.origin",
     "Progress": "api.progress",
     "RunForecast": "api.forecast",

@@ -7,8 +7,9 @@ import warnings
 import pytest
 
 from tokmill.errors import VerifyError
-from tokmill.trainers import arrow_directory, axolotl
-from tokmill.trainers.export import export
+from tokmill.trainers import axolotl
+from tokmill.trainers.exporting.export import export
+from tokmill.trainers.layouts import arrow_directory
 from tokmill.trainers.options import ExportOptions
 
 REASON = "the oracle is not installed: make oracles"

@@ -7,7 +7,7 @@ import pytest
 
 from tokmill.errors import VerifyError
 from tokmill.trainers import megatron_bridge
-from tokmill.trainers.export import _is_installed, export
+from tokmill.trainers.exporting.export import _is_installed, export
 from tokmill.trainers.options import ExportOptions
 
 pytest.importorskip("torch", reason="the oracle is not installed: make oracles")

@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 from tokmill.errors import VerifyError
-from tokmill.trainers import arrow_directory
-from tokmill.trainers.export import export
+from tokmill.trainers.exporting.export import export
+from tokmill.trainers.layouts import arrow_directory
 from tokmill.trainers.options import ExportOptions
 
 REASON = "the oracle is not installed: make oracles"

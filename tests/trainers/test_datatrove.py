@@ -12,7 +12,8 @@ import pytest
 
 import tokmill
 from tokmill.errors import UsageError, VerifyError
-from tokmill.trainers import datatrove, datatrove_check
+from tokmill.trainers import datatrove
+from tokmill.trainers.checks import datatrove as datatrove_check
 from tokmill.trainers.options import ExportOptions
 from tokmill.trainers.source import ExportSource
 

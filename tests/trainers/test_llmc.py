@@ -15,7 +15,7 @@ from tests.fixtures.datasets import RECORDS, TOKENIZER
 from tests.fixtures.streams import documents_of
 from tokmill.api.dataset import Dataset
 from tokmill.errors import UsageError, VerifyError
-from tokmill.trainers import headed_files
+from tokmill.trainers.layouts import headed_files
 from tokmill.trainers.llmc import LLM_C
 from tokmill.trainers.options import ExportOptions
 from tokmill.trainers.source import ExportSource

@@ -14,7 +14,8 @@ import pytest
 
 import tokmill
 from tokmill.errors import UsageError, VerifyError
-from tokmill.trainers import olmo_core, spans
+from tokmill.trainers import olmo_core
+from tokmill.trainers.layouts import spans
 from tokmill.trainers.options import ExportOptions
 from tokmill.trainers.source import ExportSource
 

@@ -11,9 +11,9 @@ import pytest
 
 from tokmill.api.dataset import Dataset
 from tokmill.errors import VerifyError
-from tokmill.trainers import document_files
-from tokmill.trainers.document_files import DocumentFiles
-from tokmill.trainers.export import export
+from tokmill.trainers.exporting.export import export
+from tokmill.trainers.layouts import document_files
+from tokmill.trainers.layouts.document_files import DocumentFiles
 from tokmill.trainers.options import ExportOptions
 
 

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from tokmill.api.jobs import Verification
     from tokmill.bill.full_bill import FullBill
     from tokmill.settings.arguments import BillArguments, ExportArguments
-    from tokmill.trainers.export import Export
+    from tokmill.trainers.exporting.export import Export
 
 
 class Dataset:
@@ -229,7 +229,7 @@ class Dataset:
         Example:
             >>> print(dataset.export("nanogpt", "nanogpt-data").usage)
         """
-        from tokmill.trainers.export import export
+        from tokmill.trainers.exporting.export import export
         from tokmill.trainers.options import export_options
 
         path = jobs.checked_path(output, "output")

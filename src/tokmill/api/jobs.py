@@ -152,7 +152,7 @@ def verify_dataset(directory: Path, tokenizer: str = "") -> Verification:
     """
     from tokmill.dataset.reader import read_manifest
     from tokmill.dataset.verify import verify
-    from tokmill.trainers.record import RECORD, file_problems, read_record
+    from tokmill.trainers.exporting.record import RECORD, file_problems, read_record
 
     if (directory / RECORD).is_file():
         record = read_record(directory)

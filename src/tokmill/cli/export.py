@@ -19,7 +19,7 @@ from tokmill.words.units import size
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from tokmill.trainers.export import Export
+    from tokmill.trainers.exporting.export import Export
 
 
 def _export_options(command: Callable[..., None]) -> Callable[..., None]:
@@ -89,7 +89,7 @@ def command(
     Examples:
       tokmill export out --to nanogpt --output nanogpt-data
     """
-    from tokmill.trainers.export import export
+    from tokmill.trainers.exporting.export import export
 
     chosen = ExportOptions(**options)
     written = export(directory, trainer, output, chosen, check=check, overwrite=overwrite)

@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tokmill.errors import UsageError
-from tokmill.trainers.arrow_directory import INPUT_IDS, Column, arrow_files, labels, ones
-from tokmill.trainers.compare_rows import check_count, check_equal, compared, expected_rows
+from tokmill.trainers.checks.compare_rows import check_count, check_equal, compared, expected_rows
 from tokmill.trainers.hf_datasets import loaded
-from tokmill.trainers.rows import DocumentRows
+from tokmill.trainers.layouts.arrow_directory import INPUT_IDS, Column, arrow_files, labels, ones
+from tokmill.trainers.layouts.rows import DocumentRows
 from tokmill.trainers.trainer import Checked, Layout
 
 if TYPE_CHECKING:

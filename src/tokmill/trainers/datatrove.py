@@ -17,7 +17,7 @@ import json
 from functools import partial
 from typing import TYPE_CHECKING, BinaryIO
 
-from tokmill.trainers.spans import ends_of
+from tokmill.trainers.layouts.spans import ends_of
 from tokmill.trainers.trainer import Checked, Layout, Linked, Written
 
 if TYPE_CHECKING:
@@ -63,7 +63,7 @@ class Datatrove:
 
     def check(self, source: ExportSource, options: ExportOptions, output: Path) -> Checked:
         """Compare every window and document, read with datatrove; see `Trainer.check`."""
-        from tokmill.trainers.datatrove_check import check
+        from tokmill.trainers.checks.datatrove import check
 
         return check(source, output)
 

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from tokmill.trainers.arrow_directory import INPUT_IDS, LABELS, Column, arrow_files
-from tokmill.trainers.compare_rows import check_count, check_equal, compared, expected_rows
-from tokmill.trainers.rows import DocumentRows
+from tokmill.trainers.checks.compare_rows import check_count, check_equal, compared, expected_rows
+from tokmill.trainers.layouts.arrow_directory import INPUT_IDS, LABELS, Column, arrow_files
+from tokmill.trainers.layouts.rows import DocumentRows
 from tokmill.trainers.trainer import Checked, Layout
 
 if TYPE_CHECKING:

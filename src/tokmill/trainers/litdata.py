@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 import numpy as np
 
 from tokmill.errors import UsageError, VerifyError
-from tokmill.trainers.streams import check_equal, copy_tokens
+from tokmill.trainers.layouts.streams import check_equal, copy_tokens
 from tokmill.trainers.trainer import Checked, Layout, Written
 from tokmill.words.plural import plural
 

@@ -7,7 +7,7 @@ import shlex
 from typing import TYPE_CHECKING
 
 from tokmill.errors import UsageError
-from tokmill.trainers.headed_files import (
+from tokmill.trainers.layouts.headed_files import (
     HeadedFile,
     check_files,
     has_bos,

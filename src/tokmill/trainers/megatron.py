@@ -11,7 +11,7 @@ from functools import partial
 from shlex import quote
 from typing import TYPE_CHECKING, Any, BinaryIO
 
-from tokmill.trainers.megatron_prefixes import Prefix, mask_of, plan_prefixes
+from tokmill.trainers.layouts.megatron_prefixes import Prefix, mask_of, plan_prefixes
 from tokmill.trainers.trainer import Checked, Layout, Written
 from tokmill.words.plural import plural
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from pathlib import Path
 
-    from tokmill.trainers.blend import Group
+    from tokmill.trainers.layouts.blend import Group
     from tokmill.trainers.options import ExportOptions
     from tokmill.trainers.source import ExportSource
 
@@ -72,7 +72,7 @@ class Megatron:
 
     def check(self, source: ExportSource, options: ExportOptions, output: Path) -> Checked:
         """Compare every document and index, read with IndexedDataset; see `Trainer.check`."""
-        from tokmill.trainers.megatron_check import check
+        from tokmill.trainers.checks.megatron import check
 
         prefixes = plan_prefixes(source, options)
         if source.kind == "sft":

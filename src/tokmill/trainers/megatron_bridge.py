@@ -24,8 +24,8 @@ import numpy as np
 
 from tokmill.dataset.packs import Packs, sample_lengths
 from tokmill.errors import UsageError
-from tokmill.trainers.bridge_reader import check_rows
-from tokmill.trainers.rows import BATCH_TOKENS, PackedRows, RowBatch, packed
+from tokmill.trainers.checks.megatron_bridge import check_rows
+from tokmill.trainers.layouts.rows import BATCH_TOKENS, PackedRows, RowBatch, packed
 from tokmill.trainers.trainer import Checked, Layout, Written
 
 if TYPE_CHECKING:

@@ -10,8 +10,8 @@ from functools import partial
 from typing import TYPE_CHECKING, BinaryIO
 
 from tokmill.errors import UsageError
-from tokmill.trainers.olmo_core_csv import CHUNK_DOCUMENTS, most_bytes, write_csv
-from tokmill.trainers.spans import count_eos, ends_of
+from tokmill.trainers.layouts.olmo_core_csv import CHUNK_DOCUMENTS, most_bytes, write_csv
+from tokmill.trainers.layouts.spans import count_eos, ends_of
 from tokmill.trainers.trainer import Checked, Layout, Linked, Written
 from tokmill.words.plural import plural
 
@@ -59,7 +59,7 @@ class OlmoCore:
 
     def check(self, source: ExportSource, options: ExportOptions, output: Path) -> Checked:
         """Compare every document and row, read with OLMo-core; see `Trainer.check`."""
-        from tokmill.trainers.olmo_core_check import check
+        from tokmill.trainers.checks.olmo_core import check
 
         return check(source, output)
 

@@ -17,10 +17,10 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 
 import numpy as np
 
-from tokmill.trainers import document_files
-from tokmill.trainers.compare_rows import check_count, check_equal, compared, expected_rows
-from tokmill.trainers.rows import DocumentRows
-from tokmill.trainers.streams import copy_tokens
+from tokmill.trainers.checks.compare_rows import check_count, check_equal, compared, expected_rows
+from tokmill.trainers.layouts import document_files
+from tokmill.trainers.layouts.rows import DocumentRows
+from tokmill.trainers.layouts.streams import copy_tokens
 from tokmill.trainers.trainer import Checked, Layout, Linked, Written
 
 if TYPE_CHECKING:

@@ -14,8 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tokmill.trainers.arrow_directory import INPUT_IDS, LABELS, SEQ_LENGTHS, Column, arrow_files
-from tokmill.trainers.compare_rows import (
+from tokmill.trainers.checks.compare_rows import (
     check_count,
     check_equal,
     compared,
@@ -23,13 +22,20 @@ from tokmill.trainers.compare_rows import (
     joined,
 )
 from tokmill.trainers.hf_datasets import loaded
-from tokmill.trainers.rows import rows_of
+from tokmill.trainers.layouts.arrow_directory import (
+    INPUT_IDS,
+    LABELS,
+    SEQ_LENGTHS,
+    Column,
+    arrow_files,
+)
+from tokmill.trainers.layouts.rows import rows_of
 from tokmill.trainers.trainer import Checked, Layout
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from tokmill.trainers.compare_rows import Sample
+    from tokmill.trainers.checks.compare_rows import Sample
     from tokmill.trainers.options import ExportOptions
     from tokmill.trainers.source import ExportSource
 

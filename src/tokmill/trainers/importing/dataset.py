@@ -34,7 +34,7 @@ from tokmill.tokenizer.manifest_entry import PROBE_TEXT, tokenizer_entry
 from tokmill.tokenizer.tokenizer import load_tokenizer
 from tokmill.trainers.importing import datatrove, megatron, nanogpt
 from tokmill.trainers.importing.part import ADDED_EOS, UNTRAINED_FIRST, PartImport, Rules
-from tokmill.trainers.private import private_directory
+from tokmill.trainers.private_directory import private_directory
 from tokmill.version import __version__
 from tokmill.words.plural import plural
 from tokmill.words.units import size

@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tokmill.trainers import olmo_core_csv
-from tokmill.trainers.olmo_core_csv import csv_text, most_bytes, write_csv
+from tokmill.trainers.layouts import olmo_core_csv
+from tokmill.trainers.layouts.olmo_core_csv import csv_text, most_bytes, write_csv
 
 
 def plain(numbers: list[int]) -> bytes:

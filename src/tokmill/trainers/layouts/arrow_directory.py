@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 import numpy as np
 
 from tokmill.errors import UsageError
-from tokmill.trainers.rows import BATCH_TOKENS, RowBatch, Rows
+from tokmill.trainers.layouts.rows import BATCH_TOKENS, RowBatch, Rows
 from tokmill.trainers.trainer import Written
 
 if TYPE_CHECKING:

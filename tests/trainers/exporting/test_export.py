@@ -13,10 +13,10 @@ import pytest
 from tokmill import extensions, tables
 from tokmill.api.dataset import Dataset
 from tokmill.errors import StateError, StorageError, UsageError
-from tokmill.trainers import placing
-from tokmill.trainers.export import export
+from tokmill.trainers.exporting import placing
+from tokmill.trainers.exporting.export import export
+from tokmill.trainers.exporting.record import RECORD
 from tokmill.trainers.options import ExportOptions
-from tokmill.trainers.record import RECORD
 from tokmill.trainers.trainer import Checked, Layout, Linked, Written
 
 
@@ -54,7 +54,7 @@ def plain(monkeypatch) -> Plain:
     """A trainer of the name `plain`."""
     trainer = Plain()
     found = extensions.Found(trainer, None)
-    monkeypatch.setattr("tokmill.trainers.export.find", lambda table, name: found)
+    monkeypatch.setattr("tokmill.trainers.exporting.export.find", lambda table, name: found)
     return trainer
 
 
@@ -124,7 +124,7 @@ def test_an_export_that_fails_leaves_nothing(plain: Plain, single, tmp_path) -> 
 
 
 def test_an_export_that_cannot_fit_writes_nothing(plain, single, tmp_path, monkeypatch) -> None:
-    monkeypatch.setattr("tokmill.trainers.export.free_bytes", lambda path: 5)
+    monkeypatch.setattr("tokmill.trainers.exporting.export.free_bytes", lambda path: 5)
     with pytest.raises(StorageError, match="needs 6 B, 5 B are free"):
         export(single.directory, "plain", tmp_path / "e", ExportOptions())
     assert list(tmp_path.iterdir()) == []

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 from tokmill.api.dataset import Dataset
-from tokmill.trainers import rows
+from tokmill.trainers.layouts import rows
+from tokmill.trainers.layouts.rows import DocumentRows, PackedRows, rows_of
 from tokmill.trainers.options import ExportOptions
-from tokmill.trainers.rows import DocumentRows, PackedRows, rows_of
 from tokmill.trainers.source import ExportSource
 
 

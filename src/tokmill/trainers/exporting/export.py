@@ -12,9 +12,9 @@ from tokmill.errors import StateError, StorageError, UsageError
 from tokmill.extensions import find
 from tokmill.storage import free_bytes, write_file
 from tokmill.tables import TRAINERS
-from tokmill.trainers.placing import Placed, check_names, place
-from tokmill.trainers.private import private_directory
-from tokmill.trainers.record import RECORD, read_record
+from tokmill.trainers.exporting.placing import Placed, check_names, place
+from tokmill.trainers.exporting.record import RECORD, read_record
+from tokmill.trainers.private_directory import private_directory
 from tokmill.trainers.source import ExportSource
 from tokmill.trainers.trainer import Written
 from tokmill.version import __version__

@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, BinaryIO
 import numpy as np
 
 from tokmill.errors import UsageError, VerifyError
-from tokmill.trainers.streams import (
+from tokmill.trainers.layouts.streams import (
     check_equal,
     check_last_tokens,
     copy_tokens,

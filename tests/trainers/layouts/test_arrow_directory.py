@@ -11,8 +11,8 @@ import pytest
 
 from tokmill.api.dataset import Dataset
 from tokmill.errors import UsageError
-from tokmill.trainers import arrow_directory, rows
-from tokmill.trainers.export import export
+from tokmill.trainers.exporting.export import export
+from tokmill.trainers.layouts import arrow_directory, rows
 from tokmill.trainers.options import ExportOptions
 
 

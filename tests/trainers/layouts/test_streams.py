@@ -10,8 +10,8 @@ import pytest
 
 from tokmill.api.dataset import Dataset
 from tokmill.errors import VerifyError
+from tokmill.trainers.layouts.streams import check_equal, copy_tokens, cut_at_documents, read_tokens
 from tokmill.trainers.source import ExportSource
-from tokmill.trainers.streams import check_equal, copy_tokens, cut_at_documents, read_tokens
 
 
 @pytest.fixture

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-    from tokmill.trainers.megatron_prefixes import Prefix
+    from tokmill.trainers.layouts.megatron_prefixes import Prefix
 
 _BLOCK = 1 << 16
 _TYPES: dict[int, Any] = {1: np.uint8, 2: np.uint16, 4: np.int32}

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tokmill.trainers.digits_gzip import member
+from tokmill.trainers.layouts.digits_gzip import member
 
 
 @given(st.text("0123456789,\n", max_size=300))

@@ -11,7 +11,7 @@ import numpy as np
 from tokmill.dataset.idx_file import index_bytes, write_index
 from tokmill.dataset.layout import SPLITS
 from tokmill.errors import UsageError
-from tokmill.trainers.blend import Group, groups
+from tokmill.trainers.layouts.blend import Group, groups
 from tokmill.trainers.trainer import Linked, Written
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ import json
 import pytest
 
 import tokmill
-from tokmill.trainers import spans
+from tokmill.trainers.layouts import spans
 from tokmill.trainers.source import ExportSource
 
 

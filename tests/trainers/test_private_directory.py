@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from tokmill.trainers.private import private_directory
+from tokmill.trainers.private_directory import private_directory
 
 KILLED = """
 import os, signal, sys
 from pathlib import Path
-from tokmill.trainers.private import private_directory
+from tokmill.trainers.private_directory import private_directory
 with private_directory(Path(sys.argv[1])) as folder:
     (folder / "half").write_text("x")
     os.kill(os.getpid(), signal.SIGKILL)

@@ -7,8 +7,8 @@ import pytest
 
 from tokmill.api.dataset import Dataset
 from tokmill.errors import VerifyError
-from tokmill.trainers.compare_rows import check_count, check_equal, compared, expected_rows
-from tokmill.trainers.rows import DocumentRows, PackedRows
+from tokmill.trainers.checks.compare_rows import check_count, check_equal, compared, expected_rows
+from tokmill.trainers.layouts.rows import DocumentRows, PackedRows
 from tokmill.trainers.source import ExportSource
 
 

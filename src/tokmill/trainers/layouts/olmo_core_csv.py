@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, BinaryIO
 
 import numpy as np
 
-from tokmill.trainers.digits_gzip import member
+from tokmill.trainers.layouts.digits_gzip import member
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -19,7 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tokmill.errors import UsageError
-from tokmill.trainers.compare_rows import (
+from tokmill.trainers.checks.compare_rows import (
     check_count,
     check_equal,
     compared,
@@ -31,9 +31,9 @@ from tokmill.trainers.trainer import Checked
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from tokmill.trainers.compare_rows import Sample
+    from tokmill.trainers.checks.compare_rows import Sample
+    from tokmill.trainers.layouts.rows import PackedRows
     from tokmill.trainers.options import ExportOptions
-    from tokmill.trainers.rows import PackedRows
     from tokmill.trainers.source import ExportSource
 
 _PARQUET_MODULES = (

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     import numpy.typing as npt
 
-    from tokmill.trainers.rows import Rows
+    from tokmill.trainers.layouts.rows import Rows
     from tokmill.trainers.source import ExportSource
 
 
