@@ -15,6 +15,7 @@ from tests.docs.pages import PAGES, blocks, read
 from tokmill.cli.main import COMMANDS, cli
 
 OF_OTHERS = {
+    "docs/trainers/import.md": {"--append-eod"},
     "CONTRIBUTING.md": {"--strict"},
     "docs/extending.md": {"--data"},
     "docs/trainers/megatron.md": {
