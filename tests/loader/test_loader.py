@@ -111,17 +111,33 @@ def test_no_sample_is_twice_in_an_epoch_that_was_resumed() -> None:
     assert sorted(received) == [(0, number) for number in range(10)]
 
 
+class ReadAhead(Numbered):
+    """Rows that say when more than ten batches of four were read."""
+
+    def __init__(self, n: int) -> None:
+        super().__init__(n)
+        self.is_ahead = threading.Event()
+
+    def fill(self, numbers: Any, into: dict[str, Any], rows: Any = slice(None)) -> None:
+        super().fill(numbers, into, rows)
+        if self.n_read > 40:
+            self.is_ahead.set()
+
+
 @pytest.mark.parametrize("workers", [0, 2, 4])
 def test_samples_are_counted_when_they_are_received(workers: int) -> None:
-    source = Numbered(100)
+    source = ReadAhead(100)
     loader = Loader(source, 4, world=2, workers=workers)
     assert loader.state_dict()["samples_seen"] == 0
-    for number, _ in enumerate(islice(loader, 10), start=1):
+    batches = iter(loader)
+    for number, _ in enumerate(islice(batches, 10), start=1):
         assert loader.state_dict() == {
             "fingerprint": loader.fingerprint, "seed": 0, "epoch": 0, "samples_seen": number * 8,
         }  # fmt: skip
     if workers:  # read ahead, and not counted
-        assert source.n_read > 40
+        assert source.is_ahead.wait(timeout=60)
+    else:
+        assert not source.is_ahead.is_set()
 
 
 def test_a_padded_row_hides_its_tokens_and_is_not_counted() -> None:
@@ -305,7 +321,7 @@ def test_a_damaged_state_is_refused(change: dict[str, Any], reason: str) -> None
     ("options", "reason"),
     [
         ({"batch": 0}, "batch: expected a whole number from 1, found 0"),
-        ({"batch": 1.5}, "batch: expected a whole number, found 1.5"),
+        ({"batch": 1.5}, "batch: expected a whole number from 1, found 1.5"),
         ({"rank": 2, "world": 2}, "rank 2 of 2 ranks"),
         ({"rank": -1}, "rank: expected a whole number from 0"),
         ({"epochs": 0}, "epochs: expected a whole number from 1"),

@@ -12,6 +12,7 @@ import numpy as np
 from tokmill.errors import StateError, UsageError
 from tokmill.loader.order import AT_ONCE, MOST
 from tokmill.loader.sequence import PADDING, SampleSequence
+from tokmill.loader.source import checked_count
 from tokmill.words.plural import plural
 
 if TYPE_CHECKING:
@@ -89,10 +90,12 @@ class Loader:
         processes: bool = False,
         allocate: Callable[..., Any] | None = None,
     ) -> None:
-        self.batch, self.world = _count("batch", batch, 1), _count("world", world, 1)
-        self.rank, self.workers = _count("rank", rank, 0), _count("workers", workers, 0)
-        self.seed, self.tail, self.processes = _count("seed", seed, 0), tail, processes
-        self.epochs = None if epochs is None else _count("epochs", epochs, 1)
+        self.batch, self.world = checked_count("batch", batch), checked_count("world", world)
+        self.rank = checked_count("rank", rank, least=0)
+        self.workers = checked_count("workers", workers, least=0)
+        self.seed = checked_count("seed", seed, least=0)
+        self.epochs = None if epochs is None else checked_count("epochs", epochs)
+        self.tail, self.processes = tail, processes
         if self.rank >= self.world:
             raise UsageError(f"rank {self.rank} of {plural(self.world, 'rank')}: expected less")
         if tail not in ("drop", "pad"):
@@ -282,13 +285,3 @@ class Loader:
         """Return the samples of this rank in a tail, which is dealt out so that all ranks share."""
         offsets = np.arange(self.rank, self._global, self.world)
         return np.where(offsets < left, key + offsets, PADDING)
-
-
-def _count(name: str, value: Any, least: int) -> int:
-    try:
-        found = operator.index(value)
-    except TypeError:
-        raise UsageError(f"{name}: expected a whole number, found {value!r}") from None
-    if found < least or isinstance(value, bool):
-        raise UsageError(f"{name}: expected a whole number from {least}, found {value!r}")
-    return found

@@ -1,4 +1,4 @@
-"""The sequence of all samples of a loader: which sample of which source is number k."""
+"""The sequence of all samples of a loader: the source of sample k, and its number there."""
 
 from __future__ import annotations
 
@@ -63,9 +63,7 @@ class SampleSequence:
             _check_alike(self.sources)
         decisive = [[one.fingerprint for one in self.sources], self._lengths, self.shares, shuffle]
         self.fingerprint = hashlib.sha256(json.dumps(decisive).encode()).hexdigest()
-        shuffled(
-            [0], 1, seed=seed
-        )  # a wrong seed is refused here, not when the first batch is read
+        shuffled([0], 1, seed=seed)  # refuses a wrong seed here, not with the first batch
 
     def locate(self, keys: NDArray[np.int64]) -> Located:
         """Return where samples are.

@@ -119,14 +119,14 @@ class Source(ABC):
         return np.where(numbers < 0, numbers + n, numbers)
 
 
-def checked_count(value: SupportsIndex, name: str) -> int:
-    """Return a number of at least 1; raises `UsageError`."""
+def checked_count(name: str, value: SupportsIndex, *, least: int = 1) -> int:
+    """Return a whole number of at least `least`; otherwise raise `UsageError`."""
     try:
-        found = 0 if isinstance(value, bool) else operator.index(value)
+        found = least - 1 if isinstance(value, bool) else operator.index(value)
     except TypeError:
-        found = 0
-    if found < 1:
-        raise UsageError(f"{name}: expected a whole number from 1, found {value!r}")
+        found = least - 1
+    if found < least:
+        raise UsageError(f"{name}: expected a whole number from {least}, found {value!r}")
     return found
 
 

@@ -44,7 +44,7 @@ class WindowSource(RowSource):
         position_ids: bool = False,
         cu_seqlens: bool = False,
     ) -> None:
-        self.length = checked_count(length, "length")
+        self.length = checked_count("length", length)
         self.shift, self._shift = bool(shift), int(bool(shift))
         self.has_cu_seqlens = bool(cu_seqlens)
         options = {
