@@ -86,7 +86,7 @@ def assembled(title: str, sections: Iterable[Section]) -> str:
 <main id="content" tabindex="-1">
 <header id="{head.id}">{head.html}</header>
 {bodies}
-<footer>Made by tokmill. This file loads nothing, and works without a network.</footer>
+<footer>Made by tokmill. This page loads no other file, and works without a network.</footer>
 </main>
 <script type="application/json" id="data">{_data(parts)}</script>
 <script>{script}</script>

@@ -97,7 +97,7 @@ def _parity(engine: Mapping[str, Any], checks: Mapping[str, int]) -> Rows:
             "texts compared before the run",
             f"{engine['n_checked']:,}" if engine["n_checked"] else "",
         ),
-        ("documents compared during it", compared if checks.get(CHECKED) else ""),
+        ("documents compared during the run", compared if checks.get(CHECKED) else ""),
         ("documents not compared", f"{skipped:,} of the sampled ones" if skipped else ""),
         ("characters compared", f"{scan['n_characters']:,}" if scan else ""),
         (

@@ -46,6 +46,6 @@ def texts_section(directory: Path, manifest: Mapping[str, Any], tokenizer: str) 
         return Section("texts", things.capitalize(), html, {"numbers": [], "problem": str(error)})
     lead = f"{len(cards)} of {manifest['totals']['documents']:,} {things}, evenly spread. "
     command = f"tokmill inspect {shlex.quote(str(directory))} --max-chars 0 --document 0"
-    shows = f'<p class="remark">All of one: <code>{label(command, 200)}</code></p>'
+    shows = f'<p class="remark">The whole text of one: <code>{label(command, 200)}</code></p>'
     html = f'{note(lead)}{shows}{legend(is_sft=is_sft)}<div class="cards">{"".join(cards)}</div>'
     return Section("texts", things.capitalize(), html, {"numbers": list(numbers)})

@@ -28,8 +28,12 @@ def test_bars_share_one_scale_up_to_the_largest_bound():
     assert rects(html) == [
         ("1", 0, 12.5), ("4", 12.5, 12.5), ("1", 0, 75), ("4", 75, 12.5), ("1", 0, 0), ("4", 0, 0),
     ]  # fmt: skip
-    bounds = re.findall(r'<g class="bounds"><line x1="([\d.]+)%" x2="([\d.]+)%"', html)
-    assert bounds == [("12.500", "37.500"), ("62.500", "100.000"), ("0.000", "0.000")]
+    bounds = re.findall(
+        r'<g class="bounds" display="(\w+)"><line x1="([\d.]+)%" x2="([\d.]+)%"', html
+    )
+    assert bounds == [
+        ("inline", "12.500", "37.500"), ("inline", "62.500", "100.000"), ("none", "0.000", "0.000"),
+    ]  # fmt: skip
 
 
 def test_the_limit_is_the_scale_if_it_is_larger():
@@ -46,7 +50,7 @@ def test_a_limit_at_the_left_has_its_name_at_its_right():
 
 def test_without_a_limit_its_line_waits_for_another_case():
     html = figure(CHART, BARS, None)
-    assert html.count('display="none"') == 2
+    assert html.count('display="none"') == 3  # its line and name; the bounds of a bar of nothing
     assert 'display="inline"' not in html
 
 

@@ -58,7 +58,7 @@ def test_serving_names_the_longest_context_that_fits(llama):
     at = (model, gpu, 0, 0)
     bars, _ = serving_bars(llama.axes, table, at)
     assert [bar.kind for bar in bars] == ["yes"] * len(bars)
-    said = "llama-3.2-1b serves 1 sequence of 131,072 tokens on RTX 4090 (23.52 GiB)"
+    said = "llama-3.2-1b serves 1 sequence of up to 131,072 tokens on RTX 4090 (23.52 GiB)"
     assert serving_words(llama.axes, table, at) == (said, "yes")
     largest = (len(llama.axes.models) - 1, 0, 0, len(table.batches) - 1)
     none = "llama-3.1-70b serves none of these contexts on T4 (14.57 GiB), 32 sequences at once"

@@ -113,6 +113,7 @@ def _row(chart: Chart, number: int, bar: Bar, full: int) -> str:
         percent(bar.high_bytes, full),
     )
     ends = (top + 4, top + _THICK - 4)
+    display = "inline" if bar.high_bytes else "none"
     return (
         f'<g class="bar"><rect class="track" x="0" y="{top}" width="100%" height="{_THICK}"/>'
         f'<svg class="name" x="0" y="{top - _NAME}" width="50%" height="{_NAME}" '
@@ -121,7 +122,8 @@ def _row(chart: Chart, number: int, bar: Bar, full: int) -> str:
         f'<tspan class="note" dx="6">{label(bar.note)}</tspan></text></svg>'
         f'<text class="value {bar.kind}" x="100%" y="{top - 6}"><tspan>{label(amount)}</tspan>'
         f'<tspan class="word">{label(comma + word)}</tspan></text>{shapes}'
-        f'<g class="bounds"><line x1="{low}" x2="{high}" y1="{middle}" y2="{middle}"/>'
+        f'<g class="bounds" display="{display}">'
+        f'<line x1="{low}" x2="{high}" y1="{middle}" y2="{middle}"/>'
         f'<line x1="{low}" x2="{low}" y1="{ends[0]}" y2="{ends[1]}"/>'
         f'<line x1="{high}" x2="{high}" y1="{ends[0]}" y2="{ends[1]}"/></g></g>'
     )

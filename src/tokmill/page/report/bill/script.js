@@ -109,6 +109,7 @@ const draw = (id, names, bars, limit) => {
       rect.firstElementChild.textContent = `${names[j]}: ${memory(n)}`;
       start += n;
     });
+    set(shape.querySelector("g.bounds"), { display: bar.high ? "inline" : "none" });
     const [span, low, high] = shape.querySelectorAll("g.bounds line");
     set(span, { x1: percent(bar.low), x2: percent(bar.high) });
     set(low, { x1: percent(bar.low), x2: percent(bar.low) });
@@ -199,7 +200,7 @@ const showServing = () => {
     const digit = Number(serving.verdicts[number * data.gpus.length + state.gpu]);
     if (digit !== 2) {
       const barely = digit % 3 === 1 ? " by the estimate, not by the upper bound" : "";
-      said = `${model.name} serves ${many} of ${plural(tokens, "token")} on ${on(gpu)}${barely}`;
+      said = `${model.name} serves ${many} of up to ${plural(tokens, "token")} on ${on(gpu)}${barely}`;
       if (digit > 2) said += ", if the KV cache fits";
       kind = words.kinds[digit];
     }

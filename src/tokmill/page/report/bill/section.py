@@ -97,8 +97,8 @@ def bill_section(
 
 def _intro() -> str:
     return note(
-        "Amounts follow from formulas (tokmill memory --explain shows them). The line through the "
-        "end of a bar leads from the lower to the upper bound."
+        "Amounts are estimates by formulas; tokmill memory --explain shows them. The thin line at "
+        "the end of a bar reaches from the lower to the upper bound."
     )
 
 

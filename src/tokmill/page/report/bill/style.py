@@ -34,7 +34,10 @@ STYLE = """
   background: linear-gradient(var(--ink), var(--ink)) center / 100% 1.5px no-repeat;
   border-left: 1.5px solid var(--ink); border-right: 1.5px solid var(--ink); }
 @media (max-width: 40rem) {
-  .cases svg .word, .cases svg .note { display: none; }
+  .cases svg .note { display: none; }
+}
+@media (max-width: 22rem) {
+  .cases svg .word { display: none; }
 }
 @media print {
   .choices { display: none; }

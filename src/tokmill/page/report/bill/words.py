@@ -26,7 +26,7 @@ AS_SET = "as chosen"
 NONE_ALONE = (
     "none of these; GPUs that share more (ZeRO), shorter sequences or a smaller model need less"
 )
-NONE_NEEDED = "none needed"
+NONE_NEEDED = "no change needed"
 UNKNOWN_TIME = "unknown"
 _CHOSEN = ("gpu", "gpus", "sharding", "micro_batch", "sequence")
 
