@@ -78,7 +78,9 @@ def test_eos_inside_documents_is_counted_and_said(eos_inside, tmp_path) -> None:
     assert [ids.tolist() for ids in dataset] == [[5, 6, 2], [7, 2, 8, 2], [9, 2]]
     assert spans.count_eos(ExportSource(dataset.directory)) == (1, 0)
     made = dataset.export("olmo-core", tmp_path / "e")
-    assert any(note.startswith("1 eos inside documents: OLMo-core looks") for note in made.notes)
+    assert any(
+        note.startswith("1 eos token inside documents: OLMo-core looks") for note in made.notes
+    )
     path = tmp_path / "e" / "train" / "train-0000000-0000.npy"
     assert read_npy(path, "uint16") == [[5, 6, 2], [7, 2, 8, 2], [9, 2]]
 

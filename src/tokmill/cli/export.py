@@ -10,7 +10,7 @@ import click
 
 from tokmill.cli.completing import directories, named, trainers
 from tokmill.cli.options import Quantity
-from tokmill.cli.screen import show, show_json, warn
+from tokmill.cli.screen import show, show_json, show_labelled
 from tokmill.tables import TRAINERS
 from tokmill.trainers.options import ExportOptions
 from tokmill.words.plural import plural
@@ -113,7 +113,7 @@ def _show(written: Export) -> None:
             "them for writing (r+) gets PermissionError; --copy makes copies"
         )
     for note in written.notes:
-        warn(note)
+        show_labelled("note:", note, colour="cyan", err=True)
     if written.checked is not None:
         found = written.checked
         left = f"; its reader leaves out {plural(found.left_out, 'token')} at the ends of files"

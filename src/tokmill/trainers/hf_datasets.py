@@ -31,7 +31,8 @@ class HfDatasets:
         """Return the files of the directory; see `Trainer.layout`."""
         rows = [DocumentRows(source, split) for split in source.splits]
         files = arrow_files(source, rows, _columns(source))
-        usage = f"from datasets import load_from_disk\n\ndataset = load_from_disk({str(output)!r})"
+        place = str(output.absolute())
+        usage = f"from datasets import load_from_disk\n\ndataset = load_from_disk({place!r})"
         return Layout(files, usage, "target" if source.kind == "sft" else "")
 
     def check(self, source: ExportSource, options: ExportOptions, output: Path) -> Checked:

@@ -121,7 +121,7 @@ def _notes(source: ExportSource) -> list[str]:
     if n_inside or n_without:
         found = []
         if n_inside:
-            found.append(f"{plural(n_inside, 'eos')} inside documents")
+            found.append(f"{plural(n_inside, 'eos token')} inside documents")
         if n_without:
             found.append(f"{plural(n_without, 'document')} without eos at the end")
         notes.append(

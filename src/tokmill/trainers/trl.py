@@ -92,7 +92,7 @@ def _usage(source: ExportSource, output: Path, *, is_packed: bool) -> str:
     return (
         "from datasets import load_from_disk\n"
         "from trl import SFTConfig, SFTTrainer\n\n"
-        f"dataset = load_from_disk({str(output)!r})\n"
+        f"dataset = load_from_disk({str(output.absolute())!r})\n"
         f'arguments = SFTConfig(\n    output_dir="checkpoints",\n{settings}\n)\n'
         f"trainer = SFTTrainer(model, arguments, train_dataset={train})\n"
         "trainer.train()"
