@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from click.testing import CliRunner
 
-from tokmill.cli.import_ import LAYOUTS
+from tokmill.cli.import_ import IMPORTERS
 from tokmill.cli.main import cli
 from tokmill.errors import StateError, TokmillError
 from tokmill.trainers.importing import dataset
@@ -68,4 +68,4 @@ def test_no_file_of_the_source_is_changed_by_an_error(run, tmp_path) -> None:
 
 
 def test_the_names_are_those_that_can_be_imported() -> None:
-    assert tuple(dataset.LAYOUTS) == LAYOUTS
+    assert tuple(dataset.IMPORTERS) == IMPORTERS

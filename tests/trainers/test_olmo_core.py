@@ -15,7 +15,7 @@ import pytest
 import tokmill
 from tokmill.errors import UsageError, VerifyError
 from tokmill.trainers import olmo_core
-from tokmill.trainers.layouts import spans
+from tokmill.trainers.layouts import document_ends
 from tokmill.trainers.options import ExportOptions
 from tokmill.trainers.source import ExportSource
 
@@ -76,7 +76,7 @@ def eos_inside(words, tmp_path):
 def test_eos_inside_documents_is_counted_and_said(eos_inside, tmp_path) -> None:
     dataset = eos_inside(control_tokens_in_text="parse")
     assert [ids.tolist() for ids in dataset] == [[5, 6, 2], [7, 2, 8, 2], [9, 2]]
-    assert spans.count_eos(ExportSource(dataset.directory)) == (1, 0)
+    assert document_ends.count_eos(ExportSource(dataset.directory)) == (1, 0)
     made = dataset.export("olmo-core", tmp_path / "e")
     assert any(
         note.startswith("1 eos token inside documents: OLMo-core looks") for note in made.notes
@@ -87,8 +87,8 @@ def test_eos_inside_documents_is_counted_and_said(eos_inside, tmp_path) -> None:
 
 def test_text_without_control_tokens_is_not_searched_for_eos(eos_inside, monkeypatch) -> None:
     source = ExportSource(eos_inside().directory)
-    monkeypatch.setattr(spans, "_count_boundaries", None)
-    assert spans.count_eos(source) == (0, 0)
+    monkeypatch.setattr(document_ends, "_count_boundaries", None)
+    assert document_ends.count_eos(source) == (0, 0)
 
 
 def test_eos_is_counted_where_bos_follows_if_there_is_a_bos(pretrained, tmp_path) -> None:
@@ -99,7 +99,7 @@ def test_eos_is_counted_where_bos_follows_if_there_is_a_bos(pretrained, tmp_path
     )  # fmt: skip
     source = ExportSource(dataset.directory)
     # OLMo-core ends a file's last document at eos without a bos after it: no boundary is missing.
-    assert spans.count_eos(source) == (0, 0)
+    assert document_ends.count_eos(source) == (0, 0)
     bos = dataset.manifest["tokenizer"]["bos"]["id"]
     assert f"bos_token_id={bos}," in dataset.export("olmo-core", tmp_path / "e").usage
 
@@ -109,7 +109,7 @@ def test_samples_without_eos_at_the_end_are_counted(unpacked) -> None:
     ends = [int(ids[-1]) for split in ("train", "val") for ids in unpacked.split(split)]
     n_eos = sum(int(np.count_nonzero(ids == source.eos_id)) for ids in unpacked)
     n_ended = ends.count(source.eos_id)
-    assert spans.count_eos(source) == (n_eos - n_ended, len(ends) - n_ended)
+    assert document_ends.count_eos(source) == (n_eos - n_ended, len(ends) - n_ended)
     assert n_ended < len(ends)
 
 

@@ -85,10 +85,10 @@ def import_noted(
 ) -> tuple[Dataset, list[str]]:
     """Import a dataset; return it with the notes on it; see `import_dataset`."""
     from tokmill.settings.schema import TokenizerSettings
-    from tokmill.trainers.importing.dataset import LAYOUTS, ImportSettings, import_tokens
+    from tokmill.trainers.importing.dataset import IMPORTERS, ImportSettings, import_tokens
 
-    if trainer not in LAYOUTS:
-        raise UsageError(f"trainer: expected one of {', '.join(LAYOUTS)}; found {trainer!r}")
+    if trainer not in IMPORTERS:
+        raise UsageError(f"trainer: expected one of {', '.join(IMPORTERS)}; found {trainer!r}")
     chosen = TokenizerSettings(path=tokenizer, eos_token=eos_token)
     settings = ImportSettings(sources, trainer, output, chosen, val, add_eos, dtype)
     notes = import_tokens(settings)

@@ -11,14 +11,14 @@ from tokmill.cli.screen import show, show_json, warn
 from tokmill.words.plural import plural
 from tokmill.words.units import size
 
-LAYOUTS = ("megatron", "datatrove", "nanogpt")
+IMPORTERS = ("megatron", "datatrove", "nanogpt")
 
 _PATH = click.Path(path_type=Path)
 
 
 @click.command("import")
 @click.argument("sources", nargs=-1, required=True, type=_PATH, metavar="SOURCE...")
-@click.option("--from", "trainer", required=True, type=click.Choice(LAYOUTS))
+@click.option("--from", "trainer", required=True, type=click.Choice(IMPORTERS))
 @click.option(
     "--output", "-o", required=True, type=_PATH, metavar="OUT", shell_complete=directories
 )

@@ -17,7 +17,7 @@ import json
 from functools import partial
 from typing import TYPE_CHECKING, BinaryIO
 
-from tokmill.trainers.layouts.spans import ends_of
+from tokmill.trainers.layouts.document_ends import ends_of
 from tokmill.trainers.trainer import Checked, Layout, Linked, Written
 
 if TYPE_CHECKING:
@@ -53,7 +53,7 @@ class Datatrove:
                         8 * entry["documents"],
                         partial(_write_index, source, split, index),
                     ),
-                    Written(f"{stem}.metadata", len(text), partial(_write_bytes, text)),
+                    Written.of(f"{stem}.metadata", text),
                 ]
                 if source.kind == "sft":
                     files.append(Linked(f"{stem}.loss", source.path(entry["name"], "mask")))
@@ -162,10 +162,6 @@ def _write_index(source: ExportSource, split: str, index: int, file: BinaryIO) -
     shard = source.documents(split).shard(index)
     for start in range(0, len(shard.lengths), _BLOCK):
         file.write(ends_of(shard, start, start + _BLOCK).astype("<u8").data)
-
-
-def _write_bytes(data: bytes, file: BinaryIO) -> None:
-    file.write(data)
 
 
 TRAINER = Datatrove()

@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 import numpy as np
 
 from tokmill.errors import UsageError, VerifyError
-from tokmill.trainers.layouts.streams import check_equal, copy_tokens
+from tokmill.trainers.layouts.streams import check_tokens, copy_tokens
 from tokmill.trainers.trainer import Checked, Layout, Written
 from tokmill.words.plural import plural
 
@@ -124,7 +124,7 @@ def _layout(source: ExportSource, options: ExportOptions, usage: str) -> Layout:
             n_bytes = HEADER.size + (chunk.stop - chunk.start) * item_bytes
             write = partial(_write_chunk, source, split, chunk)
             files.append(Written(f"{split}/{chunk.name}", n_bytes, write))
-        files.append(Written(f"{split}/index.json", len(index), partial(_write_index, index)))
+        files.append(Written.of(f"{split}/index.json", index))
         if source.n_tokens(split) < options.block_tokens:
             notes.append(
                 f"{split}: {plural(source.n_tokens(split), 'token')}, less than a block of "
@@ -186,10 +186,6 @@ def _write_chunk(source: ExportSource, split: str, chunk: Chunk, file: BinaryIO)
     copy_tokens(source, split, chunk.start, chunk.stop, file)
 
 
-def _write_index(index: bytes, file: BinaryIO) -> None:
-    file.write(index)
-
-
 def _check_split(source: ExportSource, split: str, folder: Path, block: int) -> int:
     """Compare the blocks of a split in their order; return their number."""
     from litdata.streaming import StreamingDataset, TokensLoader
@@ -208,7 +204,7 @@ def _check_split(source: ExportSource, split: str, folder: Path, block: int) -> 
         n_blocks = i + 1
         if row == len(buffer) - 1 or n_blocks == expected:
             first = (n_blocks - row - 1) * block
-            check_equal(source, split, first, buffer[: row + 1].reshape(-1), folder)
+            check_tokens(source, split, first, buffer[: row + 1].reshape(-1), folder)
     if n_blocks != expected:
         raise VerifyError(f"{folder}: {plural(n_blocks, 'block')} read, expected {expected:,}")
     return n_blocks

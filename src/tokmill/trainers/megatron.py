@@ -7,9 +7,8 @@ megatron/core/datasets/indexed_dataset.py; of the options, megatron/training/arg
 from __future__ import annotations
 
 import json
-from functools import partial
 from shlex import quote
-from typing import TYPE_CHECKING, Any, BinaryIO
+from typing import TYPE_CHECKING, Any
 
 from tokmill.trainers.layouts.megatron_prefixes import Prefix, mask_of, plan_prefixes
 from tokmill.trainers.trainer import Checked, Layout, Written
@@ -82,11 +81,7 @@ class Megatron:
 
 def _json(name: str, value: Any) -> Written:
     data = json.dumps(value, indent=1, ensure_ascii=False).encode() + b"\n"
-    return Written(name, len(data), partial(_write_bytes, data))
-
-
-def _write_bytes(data: bytes, file: BinaryIO) -> None:
-    file.write(data)
+    return Written.of(name, data)
 
 
 def _has_dtype_of_vocabulary(source: ExportSource) -> bool:

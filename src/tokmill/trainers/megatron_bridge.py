@@ -55,7 +55,7 @@ class MegatronBridge:
         plans = [_plan(source, split, options) for split in source.splits]
         files = [plan.file() for plan in plans]
         metadata = json.dumps([plan.metadata() for plan in plans], indent=1).encode()
-        files.append(Written("metadata.json", len(metadata), partial(_write_bytes, metadata)))
+        files.append(Written.of("metadata.json", metadata))
         notes = ["Megatron-Bridge reads packs as Parquet since 0.4.0; 0.3.1 does not"]
         return Layout(files, _usage(plans, output), "predictor", notes)
 
@@ -178,10 +178,6 @@ def predictor_mask(batch: RowBatch) -> npt.NDArray[np.int8]:
     shifted[:-1] = batch.mask[1:]
     shifted[batch.sample_starts + batch.sample_lengths - 1] = 0
     return shifted
-
-
-def _write_bytes(data: bytes, file: BinaryIO) -> None:
-    file.write(data)
 
 
 def _usage(plans: Sequence[_Plan], output: Path) -> str:

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import pickle
 from functools import partial
-from typing import TYPE_CHECKING, BinaryIO
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from tokmill.errors import UsageError, VerifyError
-from tokmill.trainers.layouts.streams import check_equal, copy_tokens
+from tokmill.trainers.layouts.streams import check_tokens, copy_tokens
 from tokmill.trainers.trainer import Checked, Layout, Linked, Written
 from tokmill.words.plural import plural
 
@@ -46,7 +46,7 @@ class NanoGpt:
         files = [_file(source, split) for split in source.splits]
         if not _is_gpt2(source):
             meta = pickle.dumps({"vocab_size": padded(source.vocab_size)}, protocol=2)
-            files.append(Written("meta.pkl", len(meta), partial(_write_meta, meta)))
+            files.append(Written.of("meta.pkl", meta))
         usage = (
             "# config/train_tokmill.py, then: python train.py config/train_tokmill.py\n"
             f"dataset = {str(output.absolute())!r}"
@@ -63,7 +63,7 @@ class NanoGpt:
                 raise VerifyError(
                     f"{path}: {plural(len(found), 'token')}, expected {source.n_tokens(split):,}"
                 )
-            check_equal(source, split, 0, found, path)
+            check_tokens(source, split, 0, found, path)
             n_tokens += len(found)
         return Checked(f"numpy {np.__version__}", plural(n_tokens, "token"))
 
@@ -117,10 +117,6 @@ def _file(source: ExportSource, split: str) -> Linked | Written:
     n_tokens = source.n_tokens(split)
     write = partial(copy_tokens, source, split, 0, n_tokens)
     return Written(f"{split}.bin", n_tokens * source.dtype.itemsize, write)
-
-
-def _write_meta(meta: bytes, file: BinaryIO) -> None:
-    file.write(meta)
 
 
 TRAINER = NanoGpt()

@@ -10,8 +10,8 @@ from functools import partial
 from typing import TYPE_CHECKING, BinaryIO
 
 from tokmill.errors import UsageError
+from tokmill.trainers.layouts.document_ends import count_eos, ends_of
 from tokmill.trainers.layouts.olmo_core_csv import CHUNK_DOCUMENTS, most_bytes, write_csv
-from tokmill.trainers.layouts.spans import count_eos, ends_of
 from tokmill.trainers.trainer import Checked, Layout, Linked, Written
 from tokmill.words.plural import plural
 

@@ -48,7 +48,7 @@ class Torchtitan:
             name = f"{split}/document_offsets.npy"
             files.append(Written(name, n_bytes, partial(_write_offsets, source, split)))
         text = Path(document_files.__file__).read_bytes()
-        files.append(Written("document_files.py", len(text), partial(_write_bytes, text)))
+        files.append(Written.of("document_files.py", text))
         usage = (
             f"import sys; sys.path.append({str(output.absolute())!r})\n"
             "from document_files import DocumentFiles\n\n"
@@ -121,10 +121,6 @@ def _write_offsets(source: ExportSource, split: str, file: BinaryIO) -> None:
         stops = stop + np.cumsum(shard.lengths, dtype="<i8")
         file.write(stops.data)
         stop = int(stops[-1])
-
-
-def _write_bytes(data: bytes, file: BinaryIO) -> None:
-    file.write(data)
 
 
 def _written(output: Path) -> Any:

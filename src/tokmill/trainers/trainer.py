@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO, Protocol
 
@@ -37,6 +38,11 @@ class Written:
     name: str
     n_bytes: int
     write: Callable[[BinaryIO], None]
+
+    @classmethod
+    def of(cls, name: str, data: bytes) -> Written:
+        """Return a file that holds `data`."""
+        return cls(name, len(data), partial(_write_bytes, data))
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,3 +101,7 @@ class Trainer(Protocol):
         Raises:
             VerifyError: something differs.
         """
+
+
+def _write_bytes(data: bytes, file: BinaryIO) -> None:
+    file.write(data)

@@ -19,7 +19,6 @@ from tokmill.trainers.checks.compare_rows import (
     check_equal,
     compared,
     expected_rows,
-    joined,
 )
 from tokmill.trainers.hf_datasets import loaded
 from tokmill.trainers.layouts.arrow_directory import (
@@ -113,13 +112,13 @@ def _notes(source: ExportSource, *, is_packed: bool) -> list[str]:
 def _compare(batch: Any, samples: list[Sample], where: str) -> None:
     """Compare one row, as the collator returned it, with its samples."""
     lengths = [len(sample.ids) for sample in samples]
-    labels = joined([sample.labels for sample in samples])
+    labels = np.concatenate([sample.labels for sample in samples])
     starts = np.cumsum([0, *lengths])
     labels[starts[:-1]] = -100  # the collator's own rule; our masks have 0 there
     expected = {
-        "input_ids": joined([sample.ids for sample in samples]),
+        "input_ids": np.concatenate([sample.ids for sample in samples]),
         "labels": labels,
-        "position_ids": joined([np.arange(length) for length in lengths]),
+        "position_ids": np.concatenate([np.arange(length) for length in lengths]),
     }
     for name, values in expected.items():
         check_equal(batch[name][0].numpy(), values, where, name)

@@ -10,7 +10,12 @@ import pytest
 
 from tokmill.api.dataset import Dataset
 from tokmill.errors import VerifyError
-from tokmill.trainers.layouts.streams import check_equal, copy_tokens, cut_at_documents, read_tokens
+from tokmill.trainers.layouts.streams import (
+    check_tokens,
+    copy_tokens,
+    cut_at_documents,
+    read_tokens,
+)
 from tokmill.trainers.source import ExportSource
 
 
@@ -82,6 +87,6 @@ def test_a_document_longer_than_a_file_has_one_of_its_own(source, ends) -> None:
 
 def test_more_tokens_than_the_dataset_are_found(source, tokens, tmp_path) -> None:
     more = np.append(tokens, tokens[:2])
-    check_equal(source, "train", 0, more[:-2], tmp_path)
+    check_tokens(source, "train", 0, more[:-2], tmp_path)
     with pytest.raises(VerifyError, match="2 tokens more than the dataset"):
-        check_equal(source, "train", 0, more, tmp_path)
+        check_tokens(source, "train", 0, more, tmp_path)

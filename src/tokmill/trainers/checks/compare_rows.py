@@ -52,11 +52,6 @@ def _sample(shard: Any, place: int) -> Sample:
     return Sample(ids, is_trained)
 
 
-def joined(parts: Sequence[npt.NDArray[Any]]) -> npt.NDArray[Any]:
-    """Return arrays end to end."""
-    return np.concatenate(parts)
-
-
 def check_equal(found: Any, expected: npt.NDArray[Any], where: str, name: str) -> None:
     """Check that a reader returned the expected (n,) values; raises `VerifyError`."""
     array = np.asarray(found)

@@ -24,7 +24,6 @@ from tokmill.trainers.checks.compare_rows import (
     check_equal,
     compared,
     expected_rows,
-    joined,
 )
 from tokmill.trainers.trainer import Checked
 
@@ -77,8 +76,8 @@ _Padded = tuple[npt.NDArray[np.int64], npt.NDArray[np.bool_]]
 
 def _compare_row(row: dict[str, Any], padded: Sequence[_Padded], where: str) -> None:
     """Compare what is stored: the mask stands one token before the target that it is about."""
-    check_equal(row["input_ids"], joined([ids for ids, _ in padded]), where, "input_ids")
-    mask = joined([np.append(is_trained[1:], False) for _, is_trained in padded])
+    check_equal(row["input_ids"], np.concatenate([ids for ids, _ in padded]), where, "input_ids")
+    mask = np.concatenate([np.append(is_trained[1:], False) for _, is_trained in padded])
     check_equal(row["loss_mask"], mask.astype(np.int64), where, "loss_mask")
     stops = np.cumsum([0, *(len(ids) for ids, _ in padded)])
     check_equal(row["seq_boundaries"], stops, where, "seq_boundaries")
@@ -88,9 +87,9 @@ def _compare_batch(
     batch: dict[str, Any], padded: Sequence[_Padded], eos_id: int, where: str
 ) -> None:
     """Compare what the collator returned: inputs `[:-1]` and labels `[1:]` of every sample."""
-    tokens = joined([ids[:-1] for ids, _ in padded])
-    labels = joined([ids[1:] for ids, _ in padded])
-    mask = joined([is_trained[1:] for _, is_trained in padded])
+    tokens = np.concatenate([ids[:-1] for ids, _ in padded])
+    labels = np.concatenate([ids[1:] for ids, _ in padded])
+    mask = np.concatenate([is_trained[1:] for _, is_trained in padded])
     n = len(tokens)
     found = {name: batch[name][0].numpy() for name in ("tokens", "labels", "loss_mask")}
     check_equal(found["tokens"][:n], tokens, where, "tokens")
@@ -99,7 +98,7 @@ def _compare_batch(
         mask = mask & (tokens != eos_id)  # 0.3.1 trains nothing where the INPUT is eos
     check_equal(found["loss_mask"][:n], mask.astype(np.int64), where, "loss_mask")
     check_equal(found["loss_mask"][n:], np.zeros(len(found["loss_mask"]) - n), where, "padding")
-    positions = joined([np.arange(len(ids) - 1) for ids, _ in padded])
+    positions = np.concatenate([np.arange(len(ids) - 1) for ids, _ in padded])
     check_equal(batch["position_ids"][0].numpy()[:n], positions, where, "position_ids")
     ends = np.cumsum([0, *(len(ids) - 1 for ids, _ in padded)])
     name = next(name for name in _BOUNDARIES if name in batch)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tokmill.errors import UsageError, VerifyError
-from tokmill.trainers.layouts.spans import count_eos
+from tokmill.trainers.layouts.document_ends import count_eos
 from tokmill.trainers.trainer import Checked
 from tokmill.words.plural import plural
 

@@ -60,8 +60,8 @@ class Block:
     mask: npt.NDArray[np.uint8] | None = None
 
 
-class Layout(Protocol):
-    """The layout of a trainer, as it is read. `title`: the trainer's name as its users write it."""
+class Importer(Protocol):
+    """Reads the files of a trainer. `title`: the trainer's name as its users write it."""
 
     title: str
 

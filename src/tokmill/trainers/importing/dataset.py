@@ -43,14 +43,14 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from tokmill.tokenizer.tokenizer import Tokenizer
-    from tokmill.trainers.importing.blocks import Layout, TokenFile
+    from tokmill.trainers.importing.blocks import Importer, TokenFile
 
-LAYOUTS: dict[str, Layout] = {
-    "megatron": megatron.LAYOUT,
-    "datatrove": datatrove.LAYOUT,
-    "nanogpt": nanogpt.LAYOUT,
+IMPORTERS: dict[str, Importer] = {
+    "megatron": megatron.IMPORTER,
+    "datatrove": datatrove.IMPORTER,
+    "nanogpt": nanogpt.IMPORTER,
 }
-"""The layouts that can be imported, by the name of `tokmill import --from`."""
+"""The trainers whose files can be imported, by the name in `tokmill import --from`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +59,7 @@ class ImportSettings:
 
     Attributes:
         sources: files, prefixes or directories of the train split.
-        trainer: a key of `LAYOUTS`.
+        trainer: a key of `IMPORTERS`.
         output: the directory of the dataset.
         tokenizer: which made the tokens, with its eos.
         val: files, prefixes or directories of the val split.
@@ -90,9 +90,9 @@ def import_tokens(settings: ImportSettings) -> list[str]:
         StorageError: no space, no permission.
     """
     started_s = time.perf_counter()
-    layout = LAYOUTS[settings.trainer]
+    importer = IMPORTERS[settings.trainer]
     _check_output(settings.output)
-    files = _find(settings, layout)
+    files = _find(settings, importer)
     is_sft = files[0].mask is not None
     tokenizer = load_tokenizer(settings.tokenizer, for_chat=is_sft)
     _check_space(files, settings.output)
@@ -100,12 +100,12 @@ def import_tokens(settings: ImportSettings) -> list[str]:
     with private_directory(settings.output) as directory:
         for folder in FOLDERS:
             make_directory(directory / folder)
-        run = _Import(directory, config, tokenizer, files, layout, add_eos=settings.add_eos)
+        run = _Import(directory, config, tokenizer, files, importer, add_eos=settings.add_eos)
         manifest = run.manifest(run.write_parts(), started_s)
         if not manifest["totals"]["documents"]:
             raise RecordError(f"{settings.sources[0]}: no document to import")
         write_chunks(directory / MANIFEST, json_chunks(manifest))
-    return _notes(layout, Counter(manifest["totals"].get("counters", {})), manifest)
+    return _notes(importer, Counter(manifest["totals"].get("counters", {})), manifest)
 
 
 def _check_output(output: Path) -> None:
@@ -115,12 +115,12 @@ def _check_output(output: Path) -> None:
         raise StateError(f"{output}: is not empty: name another directory")
 
 
-def _find(settings: ImportSettings, layout: Layout) -> list[TokenFile]:
+def _find(settings: ImportSettings, importer: Importer) -> list[TokenFile]:
     if settings.dtype not in ("", "uint16", "uint32"):
         raise UsageError(f"dtype: expected uint16 or uint32, found {settings.dtype!r}")
     named = [one for path in settings.sources for one in _splits(path)]
     named += [(path, "val") for path in settings.val]
-    files = [file for path, split in named for file in layout.find(path, split, settings.dtype)]
+    files = [file for path, split in named for file in importer.find(path, split, settings.dtype)]
     if not files:
         raise UsageError("no source: name the files, prefixes or directories to import")
     paths = [file.path.resolve() for file in files]
@@ -166,13 +166,13 @@ class _Import:
         config: Config,
         tokenizer: Tokenizer,
         files: Sequence[TokenFile],
-        layout: Layout,
+        importer: Importer,
         *,
         add_eos: bool,
     ) -> None:
         self._directory = directory
         self._config, self._tokenizer = config, tokenizer
-        self._files, self._layout = files, layout
+        self._files, self._importer = files, importer
         dtype: np.dtype[np.unsignedinteger] = np.dtype(config.output.dtype).newbyteorder("<")
         self._rules = Rules(
             tokenizer.vocab_size,
@@ -185,7 +185,7 @@ class _Import:
         self._engine = {
             "name": "import",
             "version": __version__,
-            "reason": f"tokens of {layout.title}, not encoded by tokmill",
+            "reason": f"tokens of {importer.title}, not encoded by tokmill",
             "mb_per_s": {},
             "n_checked": 0,
             "refused": {},
@@ -215,7 +215,7 @@ class _Import:
             fingerprint = sha256_hex(canonical_json([identity, rows[number]]))
             ends_by_eos = file.index is None
             part = PartImport(self._directory, number, file, self._rules, ends_by_eos)
-            record = part.write(self._layout.read(file, self._tokenizer.eos.id), fingerprint)
+            record = part.write(self._importer.read(file, self._tokenizer.eos.id), fingerprint)
             write_file(self._directory / PARTS / part_name(number), record.as_bytes())
             sums.add(record, [str(file.path)])
         return sums
@@ -275,9 +275,9 @@ def _mask_entry() -> dict[str, Any]:
     }
 
 
-def _notes(layout: Layout, counters: Counter[str], manifest: Mapping[str, Any]) -> list[str]:
+def _notes(importer: Importer, counters: Counter[str], manifest: Mapping[str, Any]) -> list[str]:
     notes = []
-    if layout is nanogpt.LAYOUT:
+    if importer is nanogpt.IMPORTER:
         notes.append(
             "boundaries are those of eos: a document with an eos inside became two, documents "
             "that were written without eos are one, and files and shards of the first run are lost"

@@ -32,18 +32,18 @@ _BY_SIZE = {2: "<u2", 4: "<u4"}
 
 
 class Datatrove:
-    """The layout of datatrove and nanotron."""
+    """Reads the files of datatrove and nanotron."""
 
     title = "datatrove"
 
     def find(self, path: Path, split: str, dtype: str) -> list[TokenFile]:
-        """Return the `.ds` files of a path; see `Layout.find`."""
+        """Return the `.ds` files of a path; see `Importer.find`."""
         if dtype:
             raise UsageError("--dtype: the .index of datatrove tells it: leave it out")
         return [_file(one, split) for one in files_below(path, "*.ds", "X.ds files")]
 
     def read(self, file: TokenFile, eos_id: int) -> Iterator[Block]:
-        """Yield the documents, and their masks; see `Layout.read`."""
+        """Yield the documents, and their masks; see `Importer.read`."""
         del eos_id
         masks = None if file.mask is None else _masks(file.mask, file.n_tokens)
         tokens = read_array(file.path, file.dtype, file.n_tokens)
@@ -88,4 +88,4 @@ def _masks(path: Path, n_tokens: int) -> Iterator[npt.NDArray[np.uint8]]:
         yield part
 
 
-LAYOUT = Datatrove()
+IMPORTER = Datatrove()

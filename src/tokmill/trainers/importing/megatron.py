@@ -35,12 +35,12 @@ _FLOATS = (6, 7)
 
 
 class Megatron:
-    """The layout of Megatron-LM, NeMo and gpt-neox."""
+    """Reads the files of Megatron-LM, NeMo and gpt-neox."""
 
     title = "Megatron-LM"
 
     def find(self, path: Path, split: str, dtype: str) -> list[TokenFile]:
-        """Return the pairs of a prefix, a file of a pair or a directory; see `Layout.find`."""
+        """Return the pairs of a prefix, a file of a pair or a directory; see `Importer.find`."""
         if dtype:
             raise UsageError("--dtype: Megatron's .idx names the type: leave it out")
         if not path.is_dir() and path.suffix not in (".bin", ".idx"):
@@ -51,7 +51,7 @@ class Megatron:
         return [_pair(index, split) for index in found]
 
     def read(self, file: TokenFile, eos_id: int) -> Iterator[Block]:
-        """Yield the documents; see `Layout.read`."""
+        """Yield the documents; see `Importer.read`."""
         del eos_id
         lengths, pointers, documents = _arrays(file.index or file.path)
         return joined(_tokens(file, lengths, pointers), _ends(file, lengths, documents))
@@ -153,4 +153,4 @@ def _runs(
     yield start, stop
 
 
-LAYOUT = Megatron()
+IMPORTER = Megatron()

@@ -19,12 +19,12 @@ if TYPE_CHECKING:
 
 
 class NanoGpt:
-    """The layout of nanoGPT, and of others that write ids end to end."""
+    """Reads the files of nanoGPT, and of others that write ids end to end."""
 
     title = "nanoGPT"
 
     def find(self, path: Path, split: str, dtype: str) -> list[TokenFile]:
-        """Return a file, or `train.bin` and `val.bin` of a directory; see `Layout.find`."""
+        """Return a file, or `train.bin` and `val.bin` of a directory; see `Importer.find`."""
         places = [(path, split)]
         if path.is_dir():
             splits = ("train", "val") if split == "train" else ("val",)
@@ -36,9 +36,9 @@ class NanoGpt:
         return [TokenFile(one, name, kind, whole_tokens(one, kind)) for one, name in places]
 
     def read(self, file: TokenFile, eos_id: int) -> Iterator[Block]:
-        """Yield the documents, which end with eos; see `Layout.read`."""
+        """Yield the documents, which end with eos; see `Importer.read`."""
         for tokens in read_array(file.path, file.dtype, file.n_tokens):
             yield Block(tokens, np.flatnonzero(tokens == eos_id) + 1)
 
 
-LAYOUT = NanoGpt()
+IMPORTER = NanoGpt()

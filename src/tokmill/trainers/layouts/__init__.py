@@ -1,1 +1,1 @@
-"""Files that trainers share, and the tokens, rows and spans of which they are made."""
+"""Files that trainers share, and the rows and token streams of which they are made."""

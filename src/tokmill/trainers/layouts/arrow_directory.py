@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 FILE_BYTES = 500_000_000
 """About the bytes of a file: the size at which `datasets` begins the next one."""
 
-UNTRAINED = -100
+IGNORE_INDEX = -100
 """The label of a token that is no target, in PyTorch's losses."""
 
 _MOST_ID = (1 << 31) - 1
@@ -60,7 +60,7 @@ def labels(batch: RowBatch) -> tuple[npt.NDArray[Any], npt.NDArray[np.int64]]:
     """Return the token ids, with -100 where the mask is 0; each at its own token's place."""
     found = batch.ids.astype(np.int64)
     if batch.mask is not None:
-        found[batch.mask == 0] = UNTRAINED
+        found[batch.mask == 0] = IGNORE_INDEX
     return found, batch.row_offsets
 
 
@@ -156,11 +156,7 @@ def fingerprint(source: ExportSource, rows: Rows, columns: Sequence[Column]) -> 
 
 def _json(name: str, value: dict[str, Any]) -> Written:
     data = json.dumps(value, indent=2, sort_keys=True).encode()
-    return Written(name, len(data), partial(_write_bytes, data))
-
-
-def _write_bytes(data: bytes, file: BinaryIO) -> None:
-    file.write(data)
+    return Written.of(name, data)
 
 
 def _write(rows: Rows, start: int, stop: int, columns: Sequence[Column], file: BinaryIO) -> None:

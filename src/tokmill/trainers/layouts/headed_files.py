@@ -25,8 +25,8 @@ import numpy as np
 
 from tokmill.errors import UsageError, VerifyError
 from tokmill.trainers.layouts.streams import (
-    check_equal,
     check_last_tokens,
+    check_tokens,
     copy_tokens,
     cut_at_documents,
     read_tokens,
@@ -135,7 +135,7 @@ def check_files(
             if tokens[0] != source.eos_id:
                 raise VerifyError(f"{path}: begins with {tokens[0]}, expected {source.eos_id}")
             tokens = tokens[1:]
-        check_equal(source, file.split, file.start, tokens, path)
+        check_tokens(source, file.split, file.start, tokens, path)
     n_documents = sum(len(source.documents(split)) for split in source.splits)
     if files and files[0].rotated:
         check_last_tokens(source, _eos(source))

@@ -141,7 +141,7 @@ def _file_end(start: int, total: int, n_left: int, most_tokens: int) -> int:
     return start + -(-(total - start) // n_needed)
 
 
-def check_equal(
+def check_tokens(
     source: ExportSource,
     split: str,
     start: int,

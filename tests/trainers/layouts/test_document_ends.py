@@ -7,15 +7,15 @@ import json
 import pytest
 
 import tokmill
-from tokmill.trainers.layouts import spans
+from tokmill.trainers.layouts import document_ends
 from tokmill.trainers.source import ExportSource
 
 
 def test_ends_are_those_of_the_index(five) -> None:
     shard = next(ExportSource(five.directory).shards("train"))
-    assert spans.ends_of(shard, 0, 5).tolist() == [18, 319, 325, 1326, 1391]
-    assert spans.ends_of(shard, 3, 9).tolist() == [1326, 1391]
-    assert spans.ends_of(shard, 5, 9).tolist() == []
+    assert document_ends.ends_of(shard, 0, 5).tolist() == [18, 319, 325, 1326, 1391]
+    assert document_ends.ends_of(shard, 3, 9).tolist() == [1326, 1391]
+    assert document_ends.ends_of(shard, 5, 9).tolist() == []
 
 
 def test_offsets_are_exact_behind_4_gib(five) -> None:
@@ -26,7 +26,7 @@ def test_offsets_are_exact_behind_4_gib(five) -> None:
     )
     item = shard.tokens.itemsize
     first = (1 << 40) // item
-    assert spans.ends_of(far, 0, 2).tolist() == [first + 18, first + 319]
+    assert document_ends.ends_of(far, 0, 2).tolist() == [first + 18, first + 319]
 
 
 @pytest.fixture
@@ -57,11 +57,11 @@ def made(words, tmp_path):
 def test_eos_inside_is_counted_in_blocks_of_any_size(
     made, monkeypatch, texts: list[str], n_inside: int, block: int
 ) -> None:
-    monkeypatch.setattr(spans, "_BLOCK", block)
-    assert spans.count_eos(ExportSource(made(texts).directory)) == (n_inside, 0)
+    monkeypatch.setattr(document_ends, "_BLOCK", block)
+    assert document_ends.count_eos(ExportSource(made(texts).directory)) == (n_inside, 0)
 
 
 def test_val_counts_too(made) -> None:
     dataset = made([f"w{i} <eos> w{i}" for i in range(3, 60)], val_fraction=0.3)
     assert dataset.splits == ("train", "val")
-    assert spans.count_eos(ExportSource(dataset.directory)) == (57, 0)
+    assert document_ends.count_eos(ExportSource(dataset.directory)) == (57, 0)
