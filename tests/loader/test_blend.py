@@ -26,6 +26,8 @@ from tokmill.loader.blend import LONGEST_PERIOD, Blend, period_counts
         ([Decimal("0.25"), 0.75], (1, 3)),
         ([np.float32(0.5), np.int64(1)], (1, 2)),
         ([60_000_000_000, 20_000_000_000], (3, 1)),
+        (np.array([6, 3]) * 10**18, (2, 1)),
+        (np.array([200, 100], np.uint8), (2, 1)),
     ],
 )
 def test_weights_are_the_shortest_period_of_their_shares(weights, counts) -> None:
@@ -85,7 +87,15 @@ def test_samples_far_out_are_found_as_fast() -> None:
     np.testing.assert_array_equal(far_number - number, np.array([5, 3, 2])[source] * 10**17)
 
 
-@pytest.mark.parametrize("weight", [0, -1, float("nan"), float("inf"), "x", None])
+def test_numbers_of_tokens_in_an_array_are_the_shares_of_the_same_numbers() -> None:
+    counts = [600_000_000_001, 400_000_000_007, 1_000_000_000_039]
+    assert period_counts(np.array(counts)) == period_counts(counts)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    "weight",
+    [0, -1, float("nan"), float("inf"), Decimal("inf"), Decimal("nan"), "1/0", "x", None],
+)
 def test_a_weight_that_is_no_share_is_refused(weight: object) -> None:
     with pytest.raises(UsageError, match="expected a number above 0, found"):
         period_counts([1, weight])

@@ -58,6 +58,13 @@ def test_a_document_that_is_not_there_is_an_index_error(pretrained: Dataset) -> 
         source.__getitems__([0, len(source), 1])
     with pytest.raises(TypeError):
         source["0"]  # type: ignore[index]
+    for no_numbers in ([0.5, 1.0], ["1"], np.arange(len(source)) < 3):
+        with pytest.raises(TypeError, match="numbers of samples are integers"):
+            source.__getitems__(no_numbers)  # type: ignore[arg-type]
+    with pytest.raises(IndexError):
+        source.__getitems__([1 << 64])
+    with pytest.raises(IndexError):
+        source.__getitems__(np.array([(1 << 64) - 1], np.uint64))  # type: ignore[arg-type]
     assert len(list(source)) == len(source)
 
 

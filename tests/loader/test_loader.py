@@ -305,6 +305,7 @@ def test_a_state_of_another_sequence_is_refused(make: Callable[[], Loader], reas
         ({"samples_seen": 7}, "samples_seen 7; expected samples_seen from 0 to 6"),
         ({"samples_seen": -1}, "samples_seen -1"),
         ({"epoch": -1}, "epoch -1"),
+        ({"epoch": 1 << 62}, "epoch 4611686018427387904, .* at most 2\\^62 samples in all"),
         ({"epoch": "x"}, "no state of a Loader"),
         ({"epoch": 1.5}, "no state of a Loader"),
     ],

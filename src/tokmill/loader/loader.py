@@ -184,12 +184,13 @@ class Loader:
                     f"state of another sequence: {name} {found[name]} in the state, {expected} "
                     f"here ({why}); go on with what it was saved with, or without the state"
                 )
-        if epoch < 0 or not 0 <= seen < self.n_samples:
+        key = epoch * self.n_samples + seen
+        if not (0 <= seen < self.n_samples and 0 <= key <= MOST):
             raise StateError(
                 f"state: epoch {epoch}, samples_seen {seen}; expected samples_seen from 0 to "
-                f"{self.n_samples - 1}"
+                f"{self.n_samples - 1}, and at most 2^62 samples in all"
             )
-        self._key = epoch * self.n_samples + seen
+        self._key = key
 
     @property
     def _global(self) -> int:

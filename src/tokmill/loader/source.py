@@ -110,12 +110,16 @@ class Source(ABC):
 
         Raises:
             IndexError: there is no such sample.
+            TypeError: they are not integers. A mask or fractions would read other samples.
         """
-        numbers = np.asarray(given, np.int64) if len(given) else np.empty(0, np.int64)
+        found = np.asarray(given) if len(given) else np.empty(0, np.int64)
+        if found.dtype.kind not in "iuO":  # O: Python's integers of more than 64 bits
+            raise TypeError(f"numbers of samples are integers, found {found.dtype}")
         n = len(self)
-        if len(numbers) and not -n <= int(numbers.min()) <= int(numbers.max()) < n:
-            wrong = next(one for one in numbers.tolist() if not -n <= one < n)
+        if len(found) and not -n <= int(found.min()) <= int(found.max()) < n:
+            wrong = next(one for one in found.tolist() if not -n <= one < n)
             raise IndexError(f"{self.directory}: no sample {wrong}; {self.split} has {n:,}")
+        numbers = found.astype(np.int64, copy=False)
         return np.where(numbers < 0, numbers + n, numbers)
 
 
