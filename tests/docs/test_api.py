@@ -33,9 +33,11 @@ def test_every_example_runs_with_the_installed_package(installed: Installed) -> 
     programs = [
         "import tokmill",
         'tokmill.pretrain("corpus/*.jsonl", tokenizer="gpt2/", output="out")',
+        'tokmill.open("out").export("megatron", "old")',
     ]
     for example in examples:
         lines = textwrap.dedent(example).splitlines()
         program = "\n".join(line[4:] for line in lines if line.startswith((">>>", "...")))
-        programs.append(program.replace('"out"', '"chats"') if "sft(" in program else program)
+        program = program.replace('"out"', '"chats"') if "sft(" in program else program
+        programs.append(program.replace('packs("sft")', 'packs("chats")'))
     installed.python("\n".join(programs))

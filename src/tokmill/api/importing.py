@@ -54,7 +54,7 @@ def import_dataset(
             files cannot be written.
 
     Example:
-        >>> tokmill.import_dataset("old", trainer="megatron", output="out", tokenizer="gpt2/")
+        >>> tokmill.import_dataset("old", trainer="megatron", output="new", tokenizer="gpt2/")
     """
     with keyword_messages():
         dataset, notes = import_noted(
