@@ -37,6 +37,10 @@ UNSUPPORTED = (errno.ENOSYS, errno.EOPNOTSUPP, errno.ENOTSUP, errno.ENOLCK)
 """Error numbers of operations that a file system does not support."""
 
 
+KEPT = "all commits are kept: make room and run the same command again to continue"
+"""What a run that has no space left is told."""
+
+
 @contextlib.contextmanager
 def storage_errors(path: Path | str) -> Iterator[None]:
     """Turn an `OSError` on `path` into a line with advice.
@@ -53,10 +57,7 @@ def storage_errors(path: Path | str) -> Iterator[None]:
 def _describe(path: Path | str, error: OSError) -> str:
     what = error.strerror or str(error)
     if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
-        return (
-            f"{path}: {what.lower()}; all commits are kept: "
-            "make room and run the same command again to continue"
-        )
+        return f"{path}: {what.lower()}; {KEPT}"
     return f"{path}: {what.lower()}"
 
 

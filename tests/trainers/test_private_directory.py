@@ -8,7 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from tokmill.trainers.private_directory import private_directory
+from tokmill.errors import StateError, StorageError
+from tokmill.storage import storage_errors
+from tokmill.trainers.private_directory import is_taken, private_directory
 
 KILLED = """
 import os, signal, sys
@@ -50,13 +52,13 @@ def test_the_next_attempt_removes_what_a_killed_one_left(tmp_path) -> None:
     assert done.returncode == -9
     assert not output.exists()
     assert len(list(tmp_path.iterdir())) == 1
-    with private_directory(output) as folder:
+    with private_directory(output, replace=True) as folder:
         (folder / "new").write_text("x")
     assert list(tmp_path.iterdir()) == [output]
 
 
 def test_the_directory_of_a_running_attempt_stays(tmp_path) -> None:
-    with private_directory(tmp_path / "out") as first:
+    with private_directory(tmp_path / "out", replace=True) as first:
         with private_directory(tmp_path / "out") as second:
             (second / "second").write_text("x")
         assert first.is_dir()
@@ -74,3 +76,52 @@ def test_only_private_names_are_removed(tmp_path) -> None:
         pass
     assert mine.is_dir()
     assert Path(link).is_symlink()
+
+
+def test_what_others_wrote_meanwhile_is_never_removed(tmp_path) -> None:
+    output = tmp_path / "out"
+    attempt = private_directory(output)
+    attempt.__enter__()
+    output.mkdir()
+    (output / "theirs").write_text("x")
+    with pytest.raises(StateError, match="something was written there meanwhile"):
+        attempt.__exit__(None, None, None)
+    assert (output / "theirs").read_text() == "x"
+    assert [path.name for path in tmp_path.iterdir()] == ["out"]
+
+
+def write_to_a_full_disk(path: Path) -> None:
+    with storage_errors(path):
+        raise OSError(28, "No space left on device")
+
+
+def test_errors_name_the_output_and_not_its_private_name(tmp_path) -> None:
+    output = tmp_path / "out"
+    with pytest.raises(StorageError) as caught, private_directory(output) as folder:
+        write_to_a_full_disk(folder / "file")
+    assert str(caught.value) == (
+        f"{output}/file: no space left on device; nothing was written: "
+        "make room and run the same command again"
+    )
+
+
+def test_the_current_directory_is_refused_before_anything_is_written(tmp_path, monkeypatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(StateError, match=r"is the current directory, .*: name one inside it"):
+        is_taken(Path())
+
+
+def test_a_name_that_is_too_long_is_a_storage_error(tmp_path) -> None:
+    with pytest.raises(StorageError, match="file name too long"):
+        is_taken(tmp_path / ("n" * 300))
+
+
+def test_a_directory_that_cannot_be_listed_may_hold_an_output(tmp_path, monkeypatch) -> None:
+    def refuse(self: Path) -> None:
+        raise PermissionError(13, "Permission denied", str(self))
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Path, "iterdir", refuse)
+        with private_directory(tmp_path / "out") as folder:
+            (folder / "file").write_text("x")
+    assert (tmp_path / "out" / "file").read_text() == "x"

@@ -8,24 +8,50 @@ import os
 import re
 import secrets
 import shutil
+from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tokmill.storage import make_directory, storage_errors, sync_directory
+from tokmill.errors import StateError, StorageError
+from tokmill.storage import KEPT, make_directory, storage_errors, sync_directory
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from pathlib import Path
+
+
+def is_taken(output: Path) -> bool:
+    """Return whether a directory that holds something stands at `output`.
+
+    Raises:
+        StateError: something else stands there, or a directory that cannot be replaced.
+        StorageError: it cannot be read.
+    """
+    with storage_errors(output):
+        if output.is_symlink() or (output.exists() and not output.is_dir()):
+            raise StateError(f"{output}: expected a directory or nothing, found another file")
+        if not output.exists():
+            return False
+        if any(output.iterdir()):
+            return True
+        is_mount = output.absolute().is_mount()
+        if is_mount or output.samefile(Path.cwd()):
+            what = "a mount point" if is_mount else "the current directory"
+            raise StateError(
+                f"{output}: is {what}, which no directory can replace: name one inside it"
+            )
+        return False
 
 
 @contextlib.contextmanager
-def private_directory(output: Path) -> Iterator[Path]:
+def private_directory(output: Path, *, replace: bool = False) -> Iterator[Path]:
     """Yield a new directory beside `output`, which becomes `output` if the block succeeds.
 
-    A directory that stands at `output` is replaced. After an error nothing is left. What a killed
-    attempt left is removed by the next one: its lock is free.
+    `replace`: a directory that stands at `output` at the end is replaced, else it must be empty.
+    After an error nothing is left. What a killed attempt left is removed by the next one: its lock
+    is free.
 
     Raises:
-        StorageError: the directory cannot be made, locked or renamed.
+        StateError: something was written to `output` meanwhile.
+        StorageError: the directory cannot be made, locked or renamed, or nothing fits in it.
     """
     parent = output.absolute().parent
     make_directory(parent)
@@ -38,8 +64,15 @@ def private_directory(output: Path) -> Iterator[Path]:
         with contextlib.suppress(OSError):  # without locks, nothing is ever abandoned
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         yield private
+        if is_taken(output) and not replace:
+            raise StateError(f"{output}: something was written there meanwhile: name another")
         with storage_errors(output):
             _replace(private, output)
+    except StorageError as error:
+        shutil.rmtree(private, ignore_errors=True)
+        text = str(error).replace(str(private), str(output))
+        text = text.replace(KEPT, "nothing was written: make room and run the same command again")
+        raise StorageError(text) from error
     except BaseException:
         shutil.rmtree(private, ignore_errors=True)
         raise
@@ -55,7 +88,12 @@ def _replace(private: Path, output: Path) -> None:
     if output.exists() and any(output.iterdir()):
         old = private.with_suffix(".old.tmp")
         output.rename(old)
-    private.rename(output)
+    try:
+        private.rename(output)
+    except OSError:
+        if old is not None:
+            old.rename(output)
+        raise
     sync_directory(output.absolute().parent)
     if old is not None:
         shutil.rmtree(old)
@@ -64,7 +102,11 @@ def _replace(private: Path, output: Path) -> None:
 def _remove_abandoned(parent: Path, name: str) -> None:
     """Remove private directories of `name` whose attempts have been killed."""
     ours = re.compile(rf"\.{re.escape(name)}\.[0-9]+-[0-9a-f]{{8}}(\.old)?\.tmp")
-    for path in parent.iterdir():
+    try:
+        found = list(parent.iterdir())
+    except PermissionError:  # files may be made here, but not listed
+        return
+    for path in found:
         if ours.fullmatch(path.name) and path.is_dir() and not path.is_symlink():
             with contextlib.suppress(OSError), _locked(path):
                 shutil.rmtree(path)

@@ -34,7 +34,7 @@ from tokmill.tokenizer.manifest_entry import PROBE_TEXT, tokenizer_entry
 from tokmill.tokenizer.tokenizer import load_tokenizer
 from tokmill.trainers.importing import datatrove, megatron, nanogpt
 from tokmill.trainers.importing.part import ADDED_EOS, UNTRAINED_FIRST, PartImport, Rules
-from tokmill.trainers.private_directory import private_directory
+from tokmill.trainers.private_directory import is_taken, private_directory
 from tokmill.version import __version__
 from tokmill.words.plural import plural
 from tokmill.words.units import size
@@ -109,9 +109,7 @@ def import_tokens(settings: ImportSettings) -> list[str]:
 
 
 def _check_output(output: Path) -> None:
-    if output.is_symlink() or (output.exists() and not output.is_dir()):
-        raise StateError(f"{output}: expected a directory or nothing, found another file")
-    if output.exists() and any(output.iterdir()):
+    if is_taken(output):
         raise StateError(f"{output}: is not empty: name another directory")
 
 
