@@ -89,3 +89,11 @@ def test_an_export_comes_back_with_the_same_documents(kind: str, request, tmp_pa
         if kind == "unpacked":
             for i in range(len(theirs)):
                 assert ours.mask(i).tolist() == theirs.mask(i).tolist()
+
+
+def test_an_index_that_is_cut_inside_a_number_is_damaged(bring, tmp_path) -> None:
+    path = write_datatrove(tmp_path / "a.ds", DOCUMENTS)
+    index = tmp_path / "a.ds.index"
+    index.write_bytes(index.read_bytes()[:-1])
+    with pytest.raises(VerifyError, match="23 bytes are no whole number of 8-byte ends"):
+        bring(path, "datatrove")

@@ -197,3 +197,23 @@ def test_long_documents_cross_blocks_of_the_real_size(bring, tmp_path) -> None:
     made = bring(write_megatron(tmp_path / "a", [[5, EOS], long, [6, EOS]]), "megatron")
     assert [len(made[i]) for i in range(3)] == [2, 9 << 20, 2]
     assert made[1][-2:].tolist() == [7, EOS]
+
+
+@pytest.mark.parametrize("pointer", [2**63 - 8, 2**62, 10**6])
+def test_a_pointer_behind_the_end_is_refused(bring, tmp_path, pointer: int) -> None:
+    prefix = write_megatron(tmp_path / "a", DOCUMENTS)
+    index = tmp_path / "a.idx"
+    data = bytearray(index.read_bytes())
+    at = 34 + 4 * len(DOCUMENTS)
+    data[at : at + 8] = pointer.to_bytes(8, "little")
+    index.write_bytes(data)
+    with pytest.raises(VerifyError, match=r"a\.bin: shorter than its index says"):
+        bring(prefix, "megatron")
+
+
+def test_masks_beside_tokens_are_no_documents(bring, tmp_path) -> None:
+    prefix = write_megatron(tmp_path / "a", DOCUMENTS)
+    write_megatron(tmp_path / "a_mask", [[1] * len(ids) for ids in DOCUMENTS], dtype="u1")
+    for source in (prefix, tmp_path):
+        with pytest.raises(UsageError, match=r"a_mask\.idx: a mask of a, which cannot be imported"):
+            bring(source, "megatron", add_eos=True)

@@ -135,7 +135,8 @@ def files_below(path: Path, pattern: str, wanted: str) -> Sequence[Path]:
     Raises:
         UsageError: there are none; `wanted` says what was expected.
     """
-    found = sorted(path.rglob(pattern)) if path.is_dir() else [path] if path.is_file() else []
+    paths = sorted(path.rglob(pattern)) if path.is_dir() else [path]
+    found = [one for one in paths if one.is_file()]
     if not found:
         raise UsageError(f"{path}: expected {wanted}, found nothing")
     return found

@@ -54,6 +54,11 @@ def _file(path: Path, split: str) -> TokenFile:
     index, loss = path.with_name(f"{path.name}.index"), path.with_name(f"{path.name}.loss")
     if not index.is_file():
         raise UsageError(f"{index}: missing: without it, the ends of documents are unknown")
+    if index.stat().st_size % _END.itemsize:
+        raise VerifyError(
+            f"{index}: {plural(index.stat().st_size, 'byte')} are no whole number of 8-byte ends "
+            "of documents: it is damaged"
+        )
     n_ends = whole_tokens(index, _END)
     with index.open("rb") as file:
         file.seek(-_END.itemsize if n_ends else 0, 2)

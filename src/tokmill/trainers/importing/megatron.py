@@ -65,6 +65,12 @@ def _pair(index: Path, split: str) -> TokenFile:
     path = index.with_suffix(".bin")
     if not path.is_file():
         raise UsageError(f"{path}: expected beside {index.name}, found nothing")
+    twin = index.with_name(f"{index.stem}_mask.idx")
+    if twin.is_file():
+        raise UsageError(
+            f"{twin}: a mask of {index.stem}, which cannot be imported: export the chats to "
+            "datatrove and import that; or move the mask away to import the tokens as text"
+        )
     lengths, _, _ = _arrays(index)
     steps = range(0, n_sequences, BLOCK_TOKENS)
     n_tokens = sum(int(lengths[at : at + BLOCK_TOKENS].sum(dtype=np.int64)) for at in steps)
@@ -86,7 +92,7 @@ def _header(index: Path) -> tuple[int, int, int]:
     if index.stat().st_size != expected or not n_entries:
         raise VerifyError(
             f"{index}: {plural(index.stat().st_size, 'byte')}, expected {expected:,} for "
-            f"{plural(n_sequences, 'sequence')} and {plural(n_entries, 'document index')}"
+            f"{plural(n_sequences, 'sequence')} and {n_entries:,} document indices"
         )
     return code, n_sequences, n_entries
 
@@ -138,11 +144,14 @@ def _runs(
 ) -> Iterator[tuple[int, int]]:
     """Yield spans of bytes whose sequences stand one behind the other."""
     start = stop = 0
+    n_bytes = file.path.stat().st_size
     for at in range(0, len(lengths), BLOCK_TOKENS):
         counts = lengths[at : at + BLOCK_TOKENS].astype(np.int64)
         begins = np.asarray(pointers[at : at + BLOCK_TOKENS])
         if int(counts.min()) < 0 or int(begins.min()) < 0:
             raise VerifyError(f"{file.index}: negative length or pointer")
+        if int(begins.max()) > n_bytes:
+            raise VerifyError(f"{file.path}: shorter than its index says")
         ends = begins + counts * file.dtype.itemsize
         jumps = np.flatnonzero(begins[1:] != ends[:-1]) + 1
         for first, last in zip([0, *jumps], [*jumps, len(counts)], strict=True):
