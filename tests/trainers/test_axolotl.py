@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pyarrow as pa
+import pytest
 import yaml
 
 from tests.trainers.layouts.test_arrow_directory import labels_of, read
@@ -50,3 +51,9 @@ def test_the_usage_is_yaml_with_an_empty_type(chats: Dataset, wide: Dataset, tmp
     }
     one = export(wide.directory, "axolotl", tmp_path / "f", ExportOptions())
     assert "test_datasets" not in yaml.safe_load(one.usage)
+
+
+@pytest.mark.parametrize("name", ["a: b # c", 'it\'s "here" \\', "two\nlines", "{数据}", "- x"])
+def test_the_usage_is_yaml_for_every_name(unpacked: Dataset, tmp_path, name: str) -> None:
+    made = unpacked.export("axolotl", tmp_path / name)
+    assert yaml.safe_load(made.usage)["datasets"][0]["path"] == str(tmp_path / name)

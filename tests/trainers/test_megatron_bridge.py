@@ -156,3 +156,14 @@ def test_what_it_cannot_read_is_refused(fixture, options, named, request, tmp_pa
     with pytest.raises(UsageError, match=named):
         export(dataset.directory, "nemo", tmp_path / "e", ExportOptions(**options))
     assert list(tmp_path.iterdir()) == []
+
+
+def test_the_usage_is_python_for_every_name(chats: Dataset, tmp_path) -> None:
+    name = 'it\'s "here" \\ {x}\nand here'
+    lines = chats.export("megatron-bridge", tmp_path / name).usage.split("\n", 3)[3]
+    calls = {"GPTSFTDatasetConfig": dict, "PackedSequenceSpecs": dict}
+    exec(lines, calls)
+    assert calls["dataset"]["dataset_root"] == str(tmp_path / name)
+    assert calls["dataset"]["offline_packing_specs"]["packed_train_data_path"] == str(
+        tmp_path / name / "train.idx.parquet"
+    )

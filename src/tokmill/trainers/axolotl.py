@@ -10,6 +10,8 @@ utils/data/wrappers.py (`_is_dataset_already_tokenized`), utils/collators/batchi
 from __future__ import annotations
 
 import importlib.metadata
+import json
+import re
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -67,11 +69,16 @@ class Axolotl:
 
 def _usage(source: ExportSource, output: Path) -> str:
     """Return lines of axolotl's YAML; an empty `type:` says that the rows are tokenized."""
-    path = str(output.absolute())
+    path = _yaml_text(str(output.absolute()))
     lines = ["datasets:", f"  - path: {path}", "    split: train", "    type:"]
     if "val" in source.splits:
         lines += ["test_datasets:", f"  - path: {path}", "    split: val", "    type:"]
     return "\n".join([*lines, "sequence_len: 4096", "sample_packing: true"])
+
+
+def _yaml_text(text: str) -> str:
+    """Return a text as YAML; in quotes, if it has characters with a meaning in YAML."""
+    return text if re.fullmatch(r"[A-Za-z0-9/._-]+", text) else json.dumps(text, ensure_ascii=False)
 
 
 def _collator() -> Callable[[Any], Any]:

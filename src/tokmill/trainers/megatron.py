@@ -80,7 +80,7 @@ class Megatron:
 
 
 def _json(name: str, value: Any) -> Written:
-    data = json.dumps(value, indent=1, ensure_ascii=False).encode() + b"\n"
+    data = json.dumps(value, indent=1).encode() + b"\n"
     return Written.of(name, data)
 
 

@@ -181,18 +181,22 @@ def predictor_mask(batch: RowBatch) -> npt.NDArray[np.int8]:
 
 
 def _usage(plans: Sequence[_Plan], output: Path) -> str:
-    folder, plan = output.absolute(), plans[0]
-    paths = [f'        packed_train_data_path="{folder}/train.idx.parquet",']
+    plan = plans[0]
+
+    def quoted(name: str = "") -> str:
+        return json.dumps(str(output.absolute() / name), ensure_ascii=False)
+
+    paths = [f"        packed_train_data_path={quoted('train.idx.parquet')},"]
     has_val = any(one.rows.split == "val" for one in plans)
     if has_val:
-        paths.append(f'        packed_val_data_path="{folder}/val.idx.parquet",')
+        paths.append(f"        packed_val_data_path={quoted('val.idx.parquet')},")
     return "\n".join(
         [
             "from megatron.bridge.data.builders import GPTSFTDatasetConfig",
             "from megatron.bridge.data.packing import PackedSequenceSpecs",
             "",
             "dataset = GPTSFTDatasetConfig(",
-            f'    dataset_root="{folder}",',
+            f"    dataset_root={quoted()},",
             f"    seq_length={plan.capacity},",
             f"    do_validation={has_val},",
             "    do_test=False,",
@@ -200,7 +204,7 @@ def _usage(plans: Sequence[_Plan], output: Path) -> str:
             "    offline_packing_specs=PackedSequenceSpecs(",
             f"        packed_sequence_size={plan.capacity},",
             *paths,
-            f'        packed_metadata_path="{folder}/metadata.json",',
+            f"        packed_metadata_path={quoted('metadata.json')},",
             f"        pad_seq_to_mult={plan.multiple},",
             "    ),",
             ")  # and micro_batch_size=1",
