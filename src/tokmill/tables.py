@@ -20,6 +20,7 @@ class Table:
 
     `group`: of the entry points of other packages. `rows`: where each built-in object stands, by
     name. `takes_paths`: a dotted path `module:object` is a name too. `hidden`: no settings.
+    `has_auto`: tokmill can choose.
     """
 
     kind: str
@@ -27,11 +28,13 @@ class Table:
     rows: Mapping[str, str]
     takes_paths: bool = False
     hidden: tuple[str, ...] = ()
+    has_auto: bool = True
 
     @property
     def choices(self) -> tuple[str, ...]:
         """Return the built-in values of the setting."""
-        return ("auto", *(name for name in self.rows if name not in self.hidden))
+        names = tuple(name for name in self.rows if name not in self.hidden)
+        return ("auto", *names) if self.has_auto else names
 
 
 FORMATS = Table(
@@ -105,4 +108,5 @@ TRAINERS = Table(
         "torchtitan": "tokmill.trainers.torchtitan:TRAINER",
         "grain": "tokmill.trainers.torchtitan:TRAINER",
     },
+    has_auto=False,
 )

@@ -14,6 +14,10 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 
+_MOST_INT32 = (1 << 31) - 1
+"""Trainers count the tokens of a row in int32."""
+
+
 @dataclass(frozen=True, slots=True)
 class ExportOptions:
     """Options of an export; `copy` is for every trainer, the others for those that name them."""
@@ -32,6 +36,7 @@ class ExportOptions:
         "Pack chats into rows of this many tokens; 0: the packs of the dataset, if it has any.",
         unit="context",
         minimum=0,
+        maximum=_MOST_INT32,
     )
     unpacked: bool = runtime_setting(
         False, "Write a row for each chat, though the dataset is packed."
@@ -41,6 +46,7 @@ class ExportOptions:
         "Pad each chat of a pack to a multiple of this many tokens, as context parallelism needs "
         "(2 x its GPUs).",
         minimum=1,
+        maximum=_MOST_INT32,
     )
     eos: str = runtime_setting(
         "first",
@@ -62,10 +68,10 @@ class ExportOptions:
     )
 
     def check_used(self, used: frozenset[str], trainer: str) -> None:
-        """Check that every option that is set has an effect for a trainer, and is not too small.
+        """Check that every option that is set has an effect for a trainer, within its limits.
 
         Raises:
-            UsageError: one has none, or is below its minimum.
+            UsageError: one has none, or is below its minimum or above its maximum.
         """
         for field in fields(self):
             value, name = getattr(self, field.name), field.name.replace("_", "-")
@@ -76,6 +82,9 @@ class ExportOptions:
             least = field.metadata.get("minimum")
             if least is not None and value < least:
                 raise UsageError(f"--{name}: expected at least {least}, found {value}")
+            most = field.metadata.get("maximum")
+            if most is not None and value > most:
+                raise UsageError(f"--{name}: expected at most {most:,}, found {value:,}")
 
 
 def export_options(given: Mapping[str, Any]) -> ExportOptions:
@@ -98,7 +107,8 @@ def _value(field: Field[Any], value: Any) -> Any:
     if unit and isinstance(value, str):
         return parse_quantity(value, unit, field.name)
     if expected is tuple:
-        if isinstance(value, str) or not all(isinstance(one, str) for one in value):
+        is_list = isinstance(value, list | tuple)
+        if not is_list or not all(isinstance(one, str) for one in value):
             raise UsageError(f"{field.name}: expected a list of strings, found {value!r}")
         return tuple(value)
     if type(value) is not expected:

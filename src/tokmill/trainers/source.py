@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import os
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from tokmill.dataset.checksum import FileEntry
 from tokmill.dataset.documents import Documents
-from tokmill.dataset.layout import SPLITS
+from tokmill.dataset.layout import PLAN, SPLITS
 from tokmill.dataset.packs import Packs, open_packs
 from tokmill.dataset.reader import read_intact_manifest
+from tokmill.errors import StorageError, VerifyError
+from tokmill.words.plural import plural
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -42,6 +46,31 @@ class ExportSource:
         self._documents = {
             split: Documents(directory, self.manifest, split) for split in self.splits
         }
+
+    def check_files(self) -> None:
+        """Check that the files of the shards and packs are there, with the sizes of the manifest.
+
+        Raises:
+            StorageError: one cannot be read.
+            VerifyError: one is missing, or has another size.
+        """
+        for entry in map(FileEntry.from_json, self.manifest["files"]):
+            path = self.directory / entry.name
+            if "/" in entry.name or entry.name == PLAN:
+                continue
+            try:
+                n_bytes = path.stat().st_size
+            except FileNotFoundError:
+                raise VerifyError(f"{path}: missing; see tokmill verify") from None
+            except OSError as error:
+                raise StorageError(f"{path}: {str(error.strerror).lower()}") from None
+            if n_bytes != entry.n_bytes:
+                raise VerifyError(
+                    f"{path}: {plural(n_bytes, 'byte')}, the manifest says {entry.n_bytes:,}; "
+                    "see tokmill verify"
+                )
+            if not os.access(path, os.R_OK):
+                raise StorageError(f"{path}: permission denied")
 
     @property
     def eos_id(self) -> int | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar
@@ -12,7 +13,7 @@ import pytest
 
 from tokmill import extensions, tables
 from tokmill.api.dataset import Dataset
-from tokmill.errors import StateError, StorageError, UsageError
+from tokmill.errors import StateError, StorageError, UsageError, VerifyError
 from tokmill.trainers.exporting import placing
 from tokmill.trainers.exporting.export import export
 from tokmill.trainers.exporting.record import RECORD
@@ -183,3 +184,80 @@ def test_every_trainer_has_all_that_a_trainer_needs(name: str) -> None:
     assert trainer.kinds
     assert trainer.options <= {field for field in ExportOptions.__slots__ if field != "copy"}
     assert isinstance(trainer.reader, tuple)
+
+
+def test_an_export_never_stands_inside_its_dataset(plain, single, tmp_path) -> None:
+    with pytest.raises(StateError, match="is inside the dataset"):
+        export(single.directory, "plain", single.directory / "e", ExportOptions())
+    single.verify()
+
+
+@pytest.mark.parametrize("ending", ["bin", "idx"])
+@pytest.mark.parametrize("is_cut", [True, False])
+def test_a_damaged_dataset_is_not_exported(plain, single, tmp_path, ending, is_cut) -> None:
+    broken = shutil.copytree(single.directory, tmp_path / "broken")
+    path = broken / f"{single.shards[0].name}.{ending}"
+    data = path.read_bytes()
+    path.unlink()
+    if is_cut:
+        path.write_bytes(data[:-2])
+    problem = "the manifest says" if is_cut else "missing"
+    with pytest.raises(VerifyError, match=rf"{path.name}.*{problem}.*see tokmill verify"):
+        export(broken, "plain", tmp_path / "e", ExportOptions())
+    assert [path.name for path in tmp_path.iterdir()] == ["broken"]
+
+
+def test_a_shard_that_is_a_link_is_exported_as_its_file(plain, single, tmp_path) -> None:
+    linked = shutil.copytree(single.directory, tmp_path / "linked")
+    name = f"{single.shards[0].name}.bin"
+    (linked / name).rename(tmp_path / "elsewhere")
+    (linked / name).symlink_to(Path("..") / "elsewhere")
+    export(linked, "plain", tmp_path / "a" / "e", ExportOptions())
+    path = tmp_path / "a" / "e" / "train" / name
+    assert not path.is_symlink()
+    assert path.samefile(tmp_path / "elsewhere")
+
+
+@pytest.mark.parametrize(
+    ("error", "kind", "line"),
+    [
+        (ModuleNotFoundError("No module named 'torch'"), UsageError, "cannot be imported"),
+        (FileNotFoundError("no files\nhere"), VerifyError, "FileNotFoundError: no files"),
+    ],
+)
+def test_what_a_reader_raises_is_one_line(
+    plain, single, tmp_path, monkeypatch, error, kind, line
+) -> None:
+    def fail(source, options, output) -> None:
+        raise error
+
+    monkeypatch.setattr(plain, "check", fail)
+    with pytest.raises(kind, match=line) as caught:
+        export(single.directory, "plain", tmp_path / "e", ExportOptions(), check=True)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("name", ["", "auto", None, 5, ["nanogpt"]])
+def test_only_a_name_of_a_trainer_is_one(single, tmp_path, name) -> None:
+    with pytest.raises(UsageError, match="expected one of megatron, datatrove") as caught:
+        export(single.directory, name, tmp_path / "e", ExportOptions())
+    assert "auto," not in str(caught.value)
+
+
+@pytest.mark.parametrize("tokens", [5, None, "a=5", {"a": "5"}, [5]])
+def test_a_list_of_another_type_is_refused(single, tmp_path, tokens) -> None:
+    with pytest.raises(UsageError, match="tokens: expected a list of strings"):
+        single.export("megatron", tmp_path / "e", tokens=tokens)
+
+
+@pytest.mark.parametrize("option", ["packing", "pad_samples_to"])
+def test_rows_are_no_longer_than_int32_can_count(chats, tmp_path, option) -> None:
+    with pytest.raises(UsageError, match="expected at most 2,147,483,647"):
+        chats.export("megatron-bridge", tmp_path / "e", **{option: 1 << 63})
+
+
+def test_a_damaged_record_is_no_traceback(plain, single, tmp_path) -> None:
+    export(single.directory, "plain", tmp_path / "e", ExportOptions())
+    (tmp_path / "e" / RECORD).write_text("[" * 100_000)
+    with pytest.raises(StateError, match="damaged"):
+        export(single.directory, "plain", tmp_path / "e", ExportOptions(), overwrite=True)

@@ -128,3 +128,12 @@ def test_another_dataset_alone_does_not_silently_leave_out_the_exported(three, t
 def test_chats_are_no_part_of_a_blend_of_text(pretrained, unpacked) -> None:
     with pytest.raises(UsageError, match="has another kind than"):
         groups(ExportSource(pretrained.directory), [f"{unpacked.directory}=1k"])
+
+
+def test_a_dataset_under_two_names_is_refused(three, tmp_path) -> None:
+    other = shutil.copytree(three.directory, tmp_path / "other")
+    (tmp_path / "link").symlink_to(other)
+    for first, second in ((three.directory, f"{three.directory}/."), (other, tmp_path / "link")):
+        tokens = [f"{first}=1k", f"{second}/=1k"]
+        with pytest.raises(UsageError, match=r"is the dataset .*: name it once"):
+            groups(ExportSource(three.directory), tokens)

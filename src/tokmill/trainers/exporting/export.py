@@ -8,13 +8,13 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 from tokmill.dataset.checksum import FileEntry
-from tokmill.errors import StateError, StorageError, UsageError
-from tokmill.extensions import find
+from tokmill.errors import StateError, StorageError, TokmillError, UsageError, VerifyError
+from tokmill.extensions import find, one_line
 from tokmill.storage import free_bytes, write_file
 from tokmill.tables import TRAINERS
 from tokmill.trainers.exporting.placing import Placed, check_names, place
 from tokmill.trainers.exporting.record import RECORD, read_record
-from tokmill.trainers.private_directory import private_directory
+from tokmill.trainers.private_directory import is_taken, private_directory
 from tokmill.trainers.source import ExportSource
 from tokmill.trainers.trainer import Written
 from tokmill.version import __version__
@@ -85,6 +85,8 @@ def export(
         StorageError: no space, no permission.
         VerifyError: the dataset is damaged, or the reader returned something else.
     """
+    if not isinstance(trainer, str) or not trainer:
+        raise UsageError(f"trainer: expected one of {', '.join(TRAINERS.rows)}; found {trainer!r}")
     row = find(TRAINERS, trainer)
     found: Trainer = row.value
     source = ExportSource(directory)
@@ -93,12 +95,15 @@ def export(
     options.check_used(found.options, trainer)
     if check:
         _check_reader(found)
+    _check_outside(source.directory, output)
     _check_output(output, overwrite=overwrite)
+    source.check_files()
     layout = found.layout(source, options, output)
     identity = {} if row.extension is None else {"extension": row.extension.as_json()}
     about = {"trainer": trainer, **identity, "options": asdict(options)}
-    files = _write(layout, source, about, output, copy=options.copy)
-    checked = found.check(source, options, output) if check else None
+    copy = options.copy
+    files = _write(layout, source, about, output, copy=copy, overwrite=overwrite)
+    checked = _checked(found, source, options, output) if check else None
     return Export(
         trainer,
         found.title,
@@ -129,6 +134,25 @@ def _check_reader(trainer: Trainer) -> None:
         )
 
 
+def _checked(
+    trainer: Trainer, source: ExportSource, options: ExportOptions, output: Path
+) -> Checked:
+    """Return what the trainer's own reader read; it may raise anything."""
+    try:
+        return trainer.check(source, options, output)
+    except TokmillError:
+        raise
+    except ImportError as error:
+        raise UsageError(
+            f"--check: the reader of {trainer.title} cannot be imported: {one_line(error)}; "
+            f"{output} is written"
+        ) from error
+    except Exception as error:
+        raise VerifyError(
+            f"--check: the reader of {trainer.title} cannot read {output}: {one_line(error)}"
+        ) from error
+
+
 def _is_installed(package: str) -> bool:
     try:
         importlib.metadata.version(package)
@@ -137,11 +161,17 @@ def _is_installed(package: str) -> bool:
     return True
 
 
+def _check_outside(directory: Path, output: Path) -> None:
+    """Check that the files of the export would not stand among those of the dataset."""
+    if directory.resolve() in output.absolute().resolve().parents:
+        raise StateError(
+            f"{output}: is inside the dataset, whose files are checked: name a directory beside it"
+        )
+
+
 def _check_output(output: Path, *, overwrite: bool) -> None:
     """Check that an export may be written to `output`: nothing of others is ever removed."""
-    if output.is_symlink() or (output.exists() and not output.is_dir()):
-        raise StateError(f"{output}: expected a directory or nothing, found another file")
-    if not output.exists() or not any(output.iterdir()):
+    if not is_taken(output):
         return
     if not (output / RECORD).is_file():
         raise StateError(f"{output}: is not empty, and not an export: name another directory")
@@ -159,12 +189,18 @@ def _names(folder: Path) -> Iterator[str]:
 
 
 def _write(
-    layout: Layout, source: ExportSource, about: Mapping[str, Any], output: Path, *, copy: bool
+    layout: Layout,
+    source: ExportSource,
+    about: Mapping[str, Any],
+    output: Path,
+    *,
+    copy: bool,
+    overwrite: bool,
 ) -> tuple[Placed, ...]:
     """Place all files, and the record of the export last."""
     check_names(layout.files)
     _check_space(layout, output.absolute().parent, copy=copy)
-    with private_directory(output) as folder:
+    with private_directory(output, replace=overwrite) as folder:
         known = _checksums(source)
         files = tuple(place(file, folder, known, copy=copy) for file in layout.files)
         record = _record(layout, source, about, files)

@@ -81,7 +81,7 @@ def _duplicate(source: Path, path: Path, *, copy: bool) -> str:
     """Link a file, or share its blocks, or copy it; return which. Raises `OSError`."""
     if not copy:
         try:
-            path.hardlink_to(source)
+            path.hardlink_to(source.resolve())  # a link to a link would break when moved
         except OSError as error:
             if error.errno not in _NO_LINK:
                 raise

@@ -32,7 +32,7 @@ def read_record(output: Path) -> dict[str, Any]:
             record = json.loads(path.read_bytes())
         entries = [FileEntry.from_json(file) for file in record["files"]]
         is_ours = record["format"] == "tokmill export" and all(map(_is_inside, entries))
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise StateError(f"{path}: damaged: {error}") from None
     if not is_ours:
         raise StateError(f"{path}: not the record of an export")

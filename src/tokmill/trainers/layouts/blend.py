@@ -92,8 +92,11 @@ def _datasets(source: ExportSource, names: Sequence[str]) -> dict[str, tuple[Exp
     """Return the datasets that are named by their directory, each with a folder of its own."""
     found: dict[str, tuple[ExportSource, str]] = {}
     folders = {""}
+    seen: dict[Path, str] = {}
     for name in names:
         path = Path(name)
+        if (before := seen.setdefault(path.resolve(), name)) != name:
+            raise UsageError(f"--tokens {name}: is the dataset {before}: name it once")
         if path.resolve() == source.directory.resolve():
             found[name] = (source, "")
             continue
