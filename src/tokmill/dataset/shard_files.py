@@ -1,8 +1,8 @@
 """Spans of the shards of a split, read by position; few files stay open, and none is mapped.
 
 A span is read with `preadv`: a file that was cut gives an error instead of a signal, a network file
-system is not read around each span, and memory does not grow with what was read. A map is 20 to 90
-% faster on a file in the page cache, where reading is not what a training loop waits for.
+system is not read around each span, and memory does not grow with what was read. A memory map is 20
+to 90 % faster on a file in the page cache, but a training loop does not wait for such a file.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class ShardFiles:
     """The files of the shards of a split. Safe to use from several threads, and after a fork.
 
     Attributes:
-        dtypes: of each token, by the ending of the files: `bin`, and the sidecars.
+        dtypes: dtype of a token in each kind of file, by its ending: `bin`, and the sidecars.
     """
 
     def __init__(self, documents: Documents, manifest: Mapping[str, Any]) -> None:
@@ -133,7 +133,7 @@ class ShardFiles:
 
 
 class _File:
-    """A file that is open for reading, until nobody uses it."""
+    """A file open for reading; it is closed when nothing refers to it any more."""
 
     __slots__ = ("fd",)
 
@@ -144,7 +144,7 @@ class _File:
         close(self.fd)
 
     def read(self, path: str, into: memoryview, start: int) -> None:
-        """Read what a call of the system returns in pieces, or not at all."""
+        """Read bytes of which one system call returned only a part, or none."""
         n_bytes, done = len(into), 0
         while done < n_bytes:
             n_read = os.preadv(self.fd, (into[done:],), start + done)
@@ -164,10 +164,10 @@ class _Caches:
 
 @cache
 def _caches() -> _Caches:
-    """Return what opens files, and keeps those of the process that were used last.
+    """Return functions that open files; the files of the process that were used last stay open.
 
-    At most half of the descriptors that the process may have. The edition of a dataset is part of
-    the key, so that a new dataset at an old path is opened anew.
+    They use at most half of the descriptors that the process may have. The edition of a dataset is
+    part of the key, so that a new dataset at an old path is opened anew.
     """
     most_open = max(FEWEST_OPEN, _most_descriptors() // 4)
     return _Caches(lru_cache(most_open)(_opened), lru_cache(most_open)(_index))

@@ -44,26 +44,26 @@ class Loader:
         n_samples: samples of an epoch: those of all sources together.
         shares: in a blend, samples of each source in a period of `sum(shares)` samples. After any
             number of samples, each source has had its share, rounded up or down.
-        fingerprint: of all that decides the sequence but the seed.
+        fingerprint: sha256 of everything that decides the sequence, except the seed.
 
     Args:
         sources: windows or packs; or a blend: a list of (source, weight). Weights are shares of
             samples; rows of a blend have one length, so they are shares of tokens too. Each source
             has its own epochs, each in another order. An epoch of a blend is as many samples as all
-            sources have together; a source may be read more or less than once in it. Batches go on
-            across epochs of a blend: its only tail is where an iteration ends.
+            sources have together; it may read a source more or less than once. A batch may cross
+            from one epoch of a blend into the next: only where an iteration ends is there a tail.
         batch: samples in a batch of this rank.
         rank: of this process, from 0.
         world: the number of ranks.
         seed: 0 to 2^64 - 1; decides the order.
         epochs: where the sequence ends; without it, never.
-        tail: of an epoch, with fewer samples than a global batch: `drop` goes on with the next
-            epoch. `pad` makes a last batch with rows whose labels are -100; batches then have
-            `is_padding`: (batch,) bool. A rank may get padding alone.
-        shuffle: `False`: each source in its own order.
-        workers: threads that read batches ahead; 0: read when a batch is asked for.
-        processes: workers are processes of torch's DataLoader.
-        allocate: makes the arrays, as `tokmill.loader.pinned_empty`; not with processes.
+        tail: what becomes of the last samples of an epoch, too few for a global batch. `drop`
+            leaves them out. `pad` fills a last batch with rows whose labels are -100; all batches
+            then have `is_padding`: (batch,) bool. A rank may get only padding.
+        shuffle: `False` reads each source from its first sample to its last.
+        workers: threads that read batches ahead; with 0, a batch is read when it is asked for.
+        processes: whether workers are processes of torch's DataLoader instead of threads.
+        allocate: makes the arrays, such as `tokmill.loader.pinned_empty`; not with processes.
 
     Raises:
         UsageError: an argument is wrong, rows of a blend differ, or an epoch has no whole batch.
@@ -137,7 +137,7 @@ class Loader:
         """Yield the batches from here on, to the end of the last epoch.
 
         Raises:
-            StateError: this loader has come to the end before, or another iteration began.
+            StateError: the loader was at its end already, or another iteration began.
         """
         return self._start(None if self.epochs is None else self.epochs * self.n_samples)
 
@@ -145,7 +145,7 @@ class Loader:
         """Yield the rest of the epoch in which the loader stands; then it stands in the next.
 
         Raises:
-            StateError: this loader has come to the end before, or another iteration began.
+            StateError: the loader was at its end already, or another iteration began.
         """
         stop = self.epoch + 1
         return self._start(min(stop, self.epochs or stop) * self.n_samples)
@@ -272,7 +272,7 @@ class Loader:
                 yield rows.part(own), key
 
     def _left(self, key: int, stop: int | None) -> int:
-        """Return the samples from `key` to the next end of which the tail is dropped or padded."""
+        """Return the samples from `key` to the next end whose tail is dropped or padded."""
         if len(self.shares) == 1:
             return self.n_samples - key % self.n_samples
         return MOST if stop is None else stop - key

@@ -110,7 +110,7 @@ class PackSource(RowSource):
         into: Arrays,
         rows: slice | npt.NDArray[np.int64] = EVERY_ROW,
     ) -> None:
-        """Read rows into arrays that stand already; see `RowSource.fill`.
+        """Read rows into arrays that exist already; see `RowSource.fill`.
 
         Raises:
             UsageError: the rows are not padded, so they have no length to share.

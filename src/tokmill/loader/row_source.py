@@ -1,4 +1,4 @@
-"""Rows of one length: batches of them, and arrays that they are read into."""
+"""Rows of the same length: read as batches, or into arrays that exist already."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class RowSource(Source):
     Attributes:
         length: tokens of a row.
         shift: whether labels are the next tokens.
-        dtypes: dtypes of the arrays of a row, by name, but for `cu_seqlens`.
+        dtypes: dtypes of the arrays of a row, by name, without `cu_seqlens`.
         has_cu_seqlens: whether rows and batches have `cu_seqlens`.
     """
 
@@ -87,9 +87,9 @@ class RowSource(Source):
         into: Arrays,
         rows: slice | npt.NDArray[np.int64] = EVERY_ROW,
     ) -> None:
-        """Read rows into arrays that stand already, such as those of `empty`; see `batch`.
+        """Read rows into arrays that exist already, such as those of `empty`; see `batch`.
 
-        `cu_seqlens` are not among them: `segments.cu_seqlens` has them from the position ids.
+        `cu_seqlens` are not among them: `segments.cu_seqlens` computes them from position ids.
 
         Args:
             numbers: of the rows to read: n.

@@ -47,7 +47,7 @@ class SampleSequence:
     Attributes:
         n_samples: samples of all sources together: an epoch of the sequence.
         shares: samples of each source in a period of the blend.
-        fingerprint: of all that decides the sequence but the seed.
+        fingerprint: sha256 of everything that decides the sequence, except the seed.
     """
 
     def __init__(self, sources: Any, seed: int, shuffle: bool) -> None:

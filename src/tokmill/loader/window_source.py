@@ -81,7 +81,7 @@ class WindowSource(RowSource):
         into: Arrays,
         rows: slice | npt.NDArray[np.int64] = EVERY_ROW,
     ) -> None:
-        """Read rows into arrays that stand already; see `RowSource.fill`."""
+        """Read rows into arrays that exist already; see `RowSource.fill`."""
         starts = self.numbers(numbers) * self.length
         length, shift = self.length, self._shift
         read = self._read(starts)

@@ -63,8 +63,8 @@ def _of_machine(machine: Machine, findings: Findings) -> Iterator[Problem]:
             f"{memory(machine.usable_bytes)} of memory: a run takes 300 to 800 MiB: "
             "use --workers 1 --threads 1 --engine tokenizers"
         )
-    has_torch = any(package.name == "torch" and package.version for package in findings.optional)
-    if has_torch and 0 < machine.shm_bytes < LEAST_SHM_BYTES:
+    torch = "".join(package.version for package in findings.optional if package.name == "torch")
+    if torch and 0 < machine.shm_bytes < LEAST_SHM_BYTES:
         yield Problem(
             f"shared memory (/dev/shm): {memory(machine.shm_bytes)}: DataLoader workers of torch "
             "may fill it: start the container with --shm-size 8g"
@@ -74,10 +74,9 @@ def _of_machine(machine: Machine, findings: Findings) -> Iterator[Problem]:
             f"{machine.open_files} open files at most: large datasets need more: "
             f"ulimit -n {LEAST_OPEN_FILES}"
         )
-    torch = [package.version for package in findings.optional if package.name == "torch"]
-    if findings.gpus and torch and torch[0].endswith("+cpu"):
+    if findings.gpus and torch.endswith("+cpu"):
         yield Problem(
-            f"torch {torch[0]} cannot use the GPU: install a build for CUDA, see pytorch.org"
+            f"torch {torch} cannot use the GPU: install a build for CUDA, see pytorch.org"
         )
 
 

@@ -117,7 +117,7 @@ def _training(view: View, bill: FullBill) -> str:
     own = own_rows(bill, "gpu", ("largest", "fits with", "safer with")) if bill.of_model else []
     texts = (
         ("GPU memory", "memory", found.memory),
-        ("fits with", "remedies", found.remedies),
+        ("to make it fit", "remedies", found.remedies),
         ("time", "time", found.time),
     )
     items = "".join(
@@ -140,7 +140,7 @@ def _training(view: View, bill: FullBill) -> str:
 
 def _renamed(rows: list[tuple[str, str]]) -> list[tuple[str, str]]:
     """Return the rows of the settings' own case; the remedies there are chosen by a search."""
-    names = {"fits with": "cheapest that fits", "safer with": "fits surely with"}
+    names = {"fits with": "cheapest way to fit", "safer with": "surely fits with"}
     return [(names.get(name, name), text) for name, text in rows]
 
 
@@ -152,10 +152,12 @@ def _unnamed(axes: Axes) -> str:
     if not lacking:
         return ""
     options = " and ".join(f"--{name.lower()}" for name in lacking)
-    chosen = "" if has_model else " The models here have an embedding for this tokenizer."
+    chosen = (
+        "" if has_model else " The models listed have an embedding for every id of the tokenizer."
+    )
     return note(
         f"The settings name no {' and no '.join(lacking)}: this is an example.{chosen} "
-        f"tokmill report with {options} shows yours."
+        f"Run tokmill report with {options} to see yours."
     )
 
 

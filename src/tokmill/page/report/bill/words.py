@@ -24,7 +24,8 @@ from tokmill.words.units import count, memory, scale
 
 AS_SET = "as chosen"
 NONE_ALONE = (
-    "none of these; GPUs that share more (ZeRO), shorter sequences or a smaller model need less"
+    "no single change below is enough; sharding over more GPUs (ZeRO), shorter sequences or a "
+    "smaller model need less"
 )
 NONE_NEEDED = "no change needed"
 UNKNOWN_TIME = "unknown"
