@@ -22,13 +22,17 @@ from tokmill.errors import UsageError
     is_flag=True,
     help="Also load the dataset with each strategy, and measure host RAM.",
 )
-@click.option("--html", type=click.Path(path_type=Path), help="Write a web page to this file.")
+@click.option(
+    "--html",
+    type=click.Path(path_type=Path),
+    help="Write the report as a web page with charts to this file.",
+)
 @click.option(
     "--tokenizer",
     "-t",
     default="",
     shell_complete=files,
-    help="For --html: the tokenizer, if it has moved.",
+    help="With --html: where the tokenizer is, if it has moved.",
 )
 def command(
     directory: Path,
