@@ -33,6 +33,7 @@ def _export_options(command: Callable[..., None]) -> Callable[..., None]:
             is_flag=is_flag,
             multiple=many,
             type=_type(option),
+            metavar=option.metadata.get("metavar"),
             default=option.default,
             show_default=not is_flag and not many and option.default not in ("", 0),
             help=option.metadata["help"],
@@ -66,10 +67,15 @@ def _type(option: Field[Any]) -> Any:
     type=click.Path(path_type=Path),
     metavar="OUT",
     shell_complete=directories,
+    help="Directory of the export.",
 )
 @_export_options
-@click.option("--check", is_flag=True, help="Also compare all of it, read by the trainer's reader.")
-@click.option("--overwrite", is_flag=True, help="Replace an export that stands at OUT.")
+@click.option(
+    "--check",
+    is_flag=True,
+    help="Read the export with the trainer's own reader, and compare all of it with the dataset.",
+)
+@click.option("--overwrite", is_flag=True, help="Replace the export at OUT.")
 @click.option("--json", "as_json", is_flag=True, help="Print files, usage and notes as JSON.")
 def command(
     directory: Path,

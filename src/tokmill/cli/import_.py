@@ -18,9 +18,17 @@ _PATH = click.Path(path_type=Path)
 
 @click.command("import")
 @click.argument("sources", nargs=-1, required=True, type=_PATH, metavar="SOURCE...")
-@click.option("--from", "trainer", required=True, type=click.Choice(IMPORTERS))
 @click.option(
-    "--output", "-o", required=True, type=_PATH, metavar="OUT", shell_complete=directories
+    "--from", "trainer", required=True, type=click.Choice(IMPORTERS), help="Who wrote SOURCE."
+)
+@click.option(
+    "--output",
+    "-o",
+    required=True,
+    type=_PATH,
+    metavar="OUT",
+    shell_complete=directories,
+    help="Directory of the dataset.",
 )
 @click.option(
     "--tokenizer",
@@ -28,15 +36,26 @@ _PATH = click.Path(path_type=Path)
     required=True,
     metavar="TOKENIZER",
     shell_complete=files,
-    help="Which made the tokens.",
+    help="The tokenizer that made the tokens.",
 )
-@click.option("--val", multiple=True, type=_PATH, metavar="SOURCE", help="Source of the val split.")
-@click.option("--eos-token", default="", metavar="TOKEN", help="End of a document, if ambiguous.")
+@click.option(
+    "--val",
+    multiple=True,
+    type=_PATH,
+    metavar="SOURCE",
+    help="Source of the val split; once for each.",
+)
+@click.option(
+    "--eos-token",
+    default="",
+    metavar="TOKEN",
+    help="Token that ends documents, if the tokenizer's files do not tell.",
+)
 @click.option("--add-eos", is_flag=True, help="Add eos to documents that do not end with it.")
 @click.option(
     "--dtype",
     type=click.Choice(["uint16", "uint32"]),
-    help="Type of the ids of nanogpt; the others record theirs.  [default: uint16]",
+    help="nanogpt: type of the ids; the others record it.  [default: uint16]",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print counts and notes as JSON.")
 def command(

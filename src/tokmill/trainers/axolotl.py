@@ -44,7 +44,9 @@ class Axolotl:
     def layout(self, source: ExportSource, options: ExportOptions, output: Path) -> Layout:
         """Return the files of the directory; see `Trainer.layout`."""
         rows = [DocumentRows(source, split) for split in source.splits]
-        notes = ["axolotl drops rows longer than its sequence_len, unless told otherwise"]
+        notes = [
+            "axolotl drops rows longer than its sequence_len, unless excess_length_strategy is set"
+        ]
         alignment = "target" if source.kind == "sft" else ""
         return Layout(arrow_files(source, rows, COLUMNS), _usage(source, output), alignment, notes)
 

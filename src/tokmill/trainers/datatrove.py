@@ -111,7 +111,7 @@ class Nanotron(Datatrove):
         return [
             *super()._notes(source),
             f"nanotron loads the tokenizer {name} that .metadata names: it must be a path there, "
-            "or a name of the Hub, and the model's vocab_size its size (-1 takes it)",
+            "or a name of the Hub; the model's vocab_size must be that tokenizer's size, or -1",
         ]
 
     def _usage(self, source: ExportSource, place: Path) -> str:

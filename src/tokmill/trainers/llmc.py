@@ -137,7 +137,9 @@ def _modded_notes(
             "set vocab_size where the model is made"
         )
     if "val" not in source.splits:
-        notes.append("no val split, and train_gpt.py needs one: make the dataset with val_fraction")
+        notes.append(
+            "no val split, and train_gpt.py needs one: make the dataset with --val-fraction"
+        )
     elif not _val_tokens(files):
         notes.append(
             f"the val split is shorter than val_batch_size ({_VAL_BATCH:,}): lower it, and set "

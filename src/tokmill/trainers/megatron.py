@@ -85,7 +85,7 @@ def _json(name: str, value: Any) -> Written:
 
 
 def _has_dtype_of_vocabulary(source: ExportSource) -> bool:
-    """Return whether Megatron guesses the dtype right that it does not read with `SEQUENCES`."""
+    """Return whether Megatron, which reads no dtype with `SEQUENCES`, guesses the right one."""
     return (source.dtype.itemsize == 4) == (source.vocab_size > 1 << 16)
 
 
@@ -191,7 +191,7 @@ def _sft_notes(source: ExportSource) -> list[str]:
         "a mask stands at its own token: shift it with the labels",
     ]
     if source.manifest.get("packs"):
-        notes.append("these are samples, not packed rows")
+        notes.append("the packs of the dataset are not exported: each sequence is one sample")
     return notes
 
 

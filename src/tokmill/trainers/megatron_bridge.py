@@ -115,7 +115,9 @@ def _plan(source: ExportSource, split: str, options: ExportOptions) -> _Plan:
             "choose another --packing"
         )
     if source.eos_id is None:
-        raise UsageError(f"{source.directory}: Megatron-Bridge pads with eos; this has none")
+        raise UsageError(
+            f"{source.directory}: Megatron-Bridge pads with eos, and this tokenizer has none"
+        )
     lengths = sample_lengths(source.directory, source.entries(split), split)
     used = -(-(lengths.astype(np.int64) - 1) // multiple) * multiple
     if options.packing or multiple > 1:

@@ -23,28 +23,32 @@ class ExportOptions:
     """Options of an export; `copy` is for every trainer, the others for those that name them."""
 
     copy: bool = runtime_setting(
-        False, "Copy files that could be hard links to files of the dataset."
+        False, "Copy files of the dataset, in place of hard links to them."
     )
-    merge: bool = runtime_setting(False, "One file for each split, in place of one a shard.")
+    merge: bool = runtime_setting(
+        False, "megatron, torchtitan: write one file for each split, not one for each shard."
+    )
     tokens: tuple[str, ...] = runtime_setting(
         (),
-        "Blend: train on so many tokens of SOURCE, a dataset's directory or a pattern of input "
-        "files, such as wiki=60B; again for each SOURCE.",
+        "megatron: blend; train on so many tokens of SOURCE, the directory of a dataset or a "
+        "pattern of input files. Once for each SOURCE, such as wiki=60B.",
+        metavar="SOURCE=TOKENS",
     )
     packing: int = runtime_setting(
         0,
-        "Pack chats into rows of this many tokens; 0: the packs of the dataset, if it has any.",
+        "trl, megatron-bridge: pack chats into rows of this many tokens; 0: the dataset's own "
+        "packs, if it has any.",
         unit="context",
         minimum=0,
         maximum=_MOST_INT32,
     )
     unpacked: bool = runtime_setting(
-        False, "Write a row for each chat, though the dataset is packed."
+        False, "trl: write a row for each chat, even if the dataset is packed."
     )
     pad_samples_to: int = runtime_setting(
         1,
-        "Pad each chat of a pack to a multiple of this many tokens, as context parallelism needs "
-        "(2 x its GPUs).",
+        "megatron-bridge: pad each chat of a pack to a multiple of this many tokens, as context "
+        "parallelism needs (2 x its GPUs).",
         minimum=1,
         maximum=_MOST_INT32,
     )
@@ -55,14 +59,15 @@ class ExportOptions:
     )
     file_tokens: int = runtime_setting(
         100_000_000,
-        "llm.c, modded-nanogpt, litdata: most tokens of a file.",
+        "llm.c, modded-nanogpt, litdata, litgpt: most tokens of a file.",
         unit="count",
         minimum=1,
     )
     block_tokens: int = runtime_setting(
         2049,
-        "litdata: tokens that its reader returns at once (block_size; in litgpt max_seq_length "
-        "+ 1). Chunks end at a multiple, so that only the last block of a split can be incomplete.",
+        "litdata, litgpt: tokens that the reader returns at once (block_size; in litgpt "
+        "max_seq_length + 1). Chunks end at a multiple, so that only the last block of a split "
+        "can be incomplete.",
         unit="count",
         minimum=1,
     )

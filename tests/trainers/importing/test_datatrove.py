@@ -40,7 +40,7 @@ def test_samples_that_train_nothing_are_dropped_and_first_tokens_are_no_targets(
     assert ids(made) == [DOCUMENTS[0], DOCUMENTS[2]]
     assert [made.mask(i).tolist() for i in range(2)] == [[0, 0, 1, 1], [0, 1, 0, 1, 0, 1]]
     assert made.manifest["totals"]["drops"] == {"no trained token": 1}
-    assert "2 samples trained their first token" in caplog.text
+    assert "2 samples had a target at the first token" in caplog.text
 
 
 def test_samples_need_no_eos(bring, tmp_path) -> None:

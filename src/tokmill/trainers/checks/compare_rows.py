@@ -35,7 +35,7 @@ class Sample:
 def expected_rows(source: ExportSource, rows: Rows) -> Iterator[list[Sample]]:
     """Yield the samples of each row, read one by one from the dataset.
 
-    This is not how exports are written, so that a fault of the one is not a fault of the other.
+    Exports are written by other code, so one bug cannot hide in both.
     """
     documents = source.documents(rows.split)
     for row in range(rows.n_rows):

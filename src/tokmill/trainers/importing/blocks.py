@@ -109,7 +109,7 @@ def joined(
 ) -> Iterator[Block]:
     """Yield blocks of the parts of a stream, each with the ends of documents that lie in it.
 
-    `ends` count tokens from the begin of the stream. `masks` come in the sizes of `parts`.
+    `ends` count tokens from the start of the stream. Each of `masks` is as long as its part.
     """
     position = 0
     waiting = np.empty(0, np.int64)

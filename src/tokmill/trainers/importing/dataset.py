@@ -277,15 +277,15 @@ def _notes(importer: Importer, counters: Counter[str], manifest: Mapping[str, An
     notes = []
     if importer is nanogpt.IMPORTER:
         notes.append(
-            "boundaries are those of eos: a document with an eos inside became two, documents "
-            "that were written without eos are one, and files and shards of the first run are lost"
+            "boundaries are those of eos: a document with an eos inside becomes two, and documents "
+            "that were written without eos become one"
         )
     if n := counters[ADDED_EOS]:
         notes.append(f"eos was added to {plural(n, 'document')} that did not end with it")
     if n := counters[UNTRAINED_FIRST]:
         notes.append(
-            f"{plural(n, 'sample')} trained their first token, which nothing predicts: it is no "
-            "longer trained"
+            f"{plural(n, 'sample')} had a target at the first token, which nothing predicts: the "
+            "mask there is now 0"
         )
     notes += [
         f"{plural(n, 'document')} left out: {reason}"

@@ -35,7 +35,7 @@ _BINS = 64
 
 @dataclass(frozen=True, slots=True)
 class Rules:
-    """What a part must keep.
+    """Rules for the documents and shards of a part.
 
     `vocab_size`: ids are below it. `eos_id`: every document ends with it. `adds_eos`: it is added
     where it is missing, else that is an error. `dtype`: of the dataset. `shard_tokens`: most tokens

@@ -1,6 +1,6 @@
 """A split as one stream of tokens: its spans are copied to files, cut, and compared.
 
-Positions count tokens from the begin of the split, over all its shards; spans are half-open.
+Positions count tokens from the start of the split, over all its shards; spans are half-open.
 """
 
 from __future__ import annotations
@@ -105,12 +105,12 @@ def _copy_in_kernel(old: BinaryIO, start: int, stop: int, file: BinaryIO) -> int
 def cut_at_documents(
     source: ExportSource, split: str, most_tokens: int, fewest: int = 1
 ) -> list[int]:
-    """Return the ends of files that hold whole documents, in tokens; the last one is the stream's.
+    """Return where files that hold whole documents end, in tokens; the last one ends the stream.
 
-    A file has at most `most_tokens`, and a longer document has one of its own. The files are about
-    equally long, so that none is too short for a trainer's batch, and at least `fewest` unless
-    there are fewer documents. Takes time and memory for the
-    number of files, not of documents.
+    A file has at most `most_tokens`; a longer document has a file of its own. The files are about
+    equally long, so that none is too short for a trainer's batch. There are at least `fewest`,
+    unless there are fewer documents. Time and memory grow with the number of files, not of
+    documents.
     """
     total = source.n_tokens(split)
     n_files = max(fewest, -(-total // most_tokens))
