@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from tokmill.page.report.lengths import CONTEXTS
+from tokmill.page.report.run_section import run_section
 from tokmill.page.report.section import Section
 from tokmill.page.report.sources_section import grouped, sources_section
 
@@ -85,6 +86,13 @@ def test_splits_stages_and_sums_are_those_of_the_manifest(page):
     stages = page.read.tables["run-stages"]
     assert {stage: n for stage, (n,) in stages.items()} == manifest["run"]["stage_s"]
     assert manifest["sha256"] in page.read.texts
+
+
+def test_only_a_stage_without_time_has_no_share(pretrained):
+    run = pretrained.manifest["run"] | {"stage_s": {"read": 0.001, "encode": 2.0, "write": 0.0}}
+    html = run_section(pretrained.manifest | {"run": run}).html
+    for shown in ("0.00 s, under 1 %", "2.00 s, over 99 %", "0.00 s, 0 %"):
+        assert f">{shown}</text>" in html
 
 
 def test_what_is_trained_and_packed_is_that_of_the_manifest(chats, page_of: Make):

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from tokmill.dataset.counts import CHECKED, CHECKED_BYTES, ROUTED, SKIPPED
 from tokmill.engines.engine import REFERENCE
+from tokmill.fields import percent
 from tokmill.page.markup import label
 from tokmill.page.profile import STAGES
 from tokmill.page.report.charts import Chart, Row, bars
@@ -79,7 +80,7 @@ def _stages(stage_s: Mapping[str, float]) -> str:
         tones=(2,),
     )
     rows = [
-        Row(stage, (stage_s[stage],), f"{stage_s[stage]:,.2f} s, {stage_s[stage] / total:.0%}")
+        Row(stage, (stage_s[stage],), f"{stage_s[stage]:,.2f} s, {percent(stage_s[stage] / total)}")
         for stage in named
     ]
     meaning = facts([(stage, STAGES.get(stage, "")) for stage in named])
