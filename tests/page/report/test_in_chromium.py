@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import json
-import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -12,11 +11,6 @@ from typing import Any
 import pytest
 
 import tokmill
-
-api = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
-
-CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
-pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="there is no chromium")
 
 SCRIPT = Path(__file__).with_name("browser.js").read_text()
 PAYLOADS = [
@@ -29,15 +23,6 @@ PAYLOADS = [
     "{{constructor.constructor('window.evil=1')()}}",
 ]
 WIDTHS = (1280, 375, 320)
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Any]:
-    with api.sync_playwright() as playwright:
-        options = {"executable_path": CHROMIUM, "args": ["--no-sandbox"]}
-        running = playwright.chromium.launch(**options)
-        yield running
-        running.close()
 
 
 class Visit:

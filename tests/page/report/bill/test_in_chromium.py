@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import random
-import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -22,11 +21,6 @@ from tokmill.page.report.report_page import assembled
 from tokmill.page.report.section import Section
 from tokmill.words.units import memory
 
-api = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
-
-CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
-pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="there is no chromium")
-
 SCRIPT = Path(section_module.__file__).with_name("script.js").read_text()
 ROWS = """id => [...document.getElementById(id).querySelectorAll("g.bar")].map(bar => ({
   values: [...bar.querySelectorAll("rect[data-value]")].map(one => Number(one.dataset.value)),
@@ -37,15 +31,6 @@ ROWS = """id => [...document.getElementById(id).querySelectorAll("g.bar")].map(b
 }))"""
 CELLS = """id => [...document.querySelectorAll(`#${id} tbody tr`)].map(row =>
   [...row.querySelectorAll("td")].map(cell => cell.textContent))"""
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Any]:
-    with api.sync_playwright() as playwright:
-        options = {"executable_path": CHROMIUM, "args": ["--no-sandbox"]}
-        running = playwright.chromium.launch(**options)
-        yield running
-        running.close()
 
 
 @pytest.fixture(scope="module", params=["llama", "unnamed"])
