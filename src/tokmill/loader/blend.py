@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tokmill.errors import UsageError
+from tokmill.words.plural import plural
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -63,7 +64,7 @@ def period_counts(weights: Sequence[Any]) -> tuple[int, ...]:
         UsageError: a weight is no number above 0, or there are too many sources.
     """
     if not 1 <= len(weights) <= LONGEST_PERIOD // 2:
-        raise UsageError(f"blend of {len(weights):,} sources: expected 1 to 32,768")
+        raise UsageError(f"blend of {plural(len(weights), 'source')}: expected 1 to 32,768")
     exact = [_fraction(weight) for weight in weights]
     total = sum(exact)
     shares = [one / total for one in exact]

@@ -62,7 +62,7 @@ class EngineProcess:
         if not self.refused:
             self._answer = self._thread.submit(self._ask, (task, arguments))
 
-    def result(self, timeout_s: int = ANSWER_TIMEOUT_S) -> Any:
+    def result(self, timeout_s: float = ANSWER_TIMEOUT_S) -> Any:
         """Return the result of the last task; None, and `refused`, if there is none."""
         if self.refused:
             return None

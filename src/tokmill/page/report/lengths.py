@@ -11,6 +11,7 @@ from tokmill.dataset.idx_file import read_index
 from tokmill.dataset.layout import DATASET_FILE
 from tokmill.errors import VerifyError
 from tokmill.storage import read_errors
+from tokmill.words.plural import plural
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -69,7 +70,8 @@ def read_lengths(directory: Path, manifest: Mapping[str, Any]) -> Lengths:
         with read_errors(path):
             lengths, _, _ = read_index(path)
         if len(lengths) != entry["documents"]:
-            raise VerifyError(f"{path}: {len(lengths):,} documents, not {entry['documents']:,}")
+            counted = plural(len(lengths), "document")
+            raise VerifyError(f"{path}: {counted}, the manifest says {entry['documents']:,}")
         for start in range(0, len(lengths), _CHUNK_DOCUMENTS):
             found.add(lengths[start : start + _CHUNK_DOCUMENTS])
     return found
