@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+import tokmill
+from tests.fixtures.datasets import TOKENIZER
 from tokmill.errors import StorageError, UsageError
 
 
@@ -30,6 +32,20 @@ def test_the_page_has_the_bill_that_is_given(chats, tmp_path):
     bill = chats.bill("llama-3.2-1b", gpu="RTX 4090")
     chats.report(str(tmp_path / "report.html"), bill)
     assert totals_of(tmp_path / "report.html")["disk_bytes"] == bill.disk.bill.n_bytes
+
+
+@pytest.mark.parametrize("trainer", ["megatron", "datatrove"])
+def test_the_page_of_an_import_has_no_amount_of_unknown_text(single, chats, tmp_path, trainer):
+    original = single if trainer == "megatron" else chats
+    original.export(trainer, tmp_path / "old")
+    made = tokmill.import_dataset(
+        tmp_path / "old", trainer=trainer, output=tmp_path / "new", tokenizer=TOKENIZER
+    )
+    made.report(tmp_path / "report.html")
+    assert totals_of(tmp_path / "report.html")["tokens"] == original.n_tokens
+    html = (tmp_path / "report.html").read_text()
+    assert "text bytes per token" not in html.lower()
+    assert "of text a second" not in html
 
 
 @pytest.mark.parametrize("name", ["manifest.json", "train-0000000-0000.bin"])

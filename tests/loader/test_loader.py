@@ -230,6 +230,42 @@ def test_rows_of_a_blend_must_be_alike(pretrained: Dataset) -> None:
             Loader([(plain, 1), (other, 1)], 2)
 
 
+def test_sources_of_different_tokenizers_are_not_blended(pretrained: Dataset) -> None:
+    first, second = windows(pretrained, 64), windows(pretrained, 64)
+    Loader([(first, 1), (second, 1)], 2)
+    second.probe_ids = (*second.probe_ids[:-1], 7)
+    with pytest.raises(UsageError, match="made with another tokenizer"):
+        Loader([(first, 1), (second, 1)], 2)
+    second.probe_ids = ()  # of a dataset that has none
+    Loader([(first, 1), (second, 1)], 2)
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_a_loop_that_raises_goes_on_with_the_next_batch(workers: int) -> None:
+    loader = Loader(Numbered(30), 2, workers=workers, epochs=1)
+    whole = [row for batch in Loader(Numbered(30), 2, epochs=1) for row in samples(batch)]
+    seen: list[int] = []
+
+    def train() -> None:
+        for batch in loader:
+            seen.extend(samples(batch))
+            if len(seen) == 6:
+                raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        train()
+    assert loader.samples_seen == 6
+    assert seen + [row for batch in loader for row in samples(batch)] == whole
+
+
+def test_a_pickled_loader_goes_on_where_it_stood() -> None:
+    loader = Loader(Numbered(30), 2, epochs=1)
+    whole = [row for batch in Loader(Numbered(30), 2, epochs=1) for row in samples(batch)]
+    loader.load_state_dict(loader.state_dict() | {"samples_seen": 8})
+    copied = pickle.loads(pickle.dumps(loader))
+    assert [row for batch in copied for row in samples(batch)] == whole[8:]
+
+
 def test_a_start_and_a_resume_do_not_depend_on_the_size() -> None:
     source = Numbered(1 << 61)
     loader = Loader(source, 8, seed=4)

@@ -145,6 +145,12 @@ def _check_alike(sources: Sequence[Any]) -> None:
                     f"{source!r}: {name} is {found[name]}, but {value} in {sources[0]!r}; "
                     "rows of a blend are alike"
                 )
+        probes = [getattr(one, "probe_ids", ()) for one in (source, sources[0])]
+        if all(probes) and probes[0] != probes[1]:
+            raise UsageError(
+                f"{source!r}: made with another tokenizer than {sources[0]!r}: the same ids would "
+                "mean other text"
+            )
 
 
 def _hide(batch: Arrays, rows: NDArray[np.bool_], pad_id: int) -> None:

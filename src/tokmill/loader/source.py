@@ -49,6 +49,7 @@ class Source(ABC):
         directory: of the dataset.
         split: `train` or `val`.
         kind: of the dataset: `pretrain` or `sft`.
+        probe_ids: ids of a probe text, which tell tokenizers apart; () in old datasets.
         pad_id: the id of padding, which is eos.
         fingerprint: the sha256 of the manifest, and the arguments that decide the samples. Two
             sources with equal fingerprints have the same samples in the same order.
@@ -66,6 +67,7 @@ class Source(ABC):
         self.split, self._options = split, dict(options)
         self.kind = str(manifest.get("kind", "pretrain"))
         self.pad_id = int(manifest["tokenizer"]["eos"]["id"])
+        self.probe_ids = tuple(manifest["tokenizer"].get("probe", {}).get("ids", ()))
         self._edition = str(manifest["sha256"])
         self._documents = Documents(self.directory, manifest, split)
         self._files = ShardFiles(self._documents, manifest)

@@ -49,6 +49,7 @@ def read_in_processes(
         num_workers=workers,
         prefetch_factor=ahead,
         collate_fn=_same,
+        generator=torch.Generator(),  # its own: the program's random numbers do not depend on us
     )
     for batch in loader:
         yield {name: values.numpy() for name, values in batch.items()}, keys.popleft()

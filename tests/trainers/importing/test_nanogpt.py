@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import tokmill
+from tests.fixtures.datasets import TOKENIZER
 from tests.trainers.importing.conftest import EOS, ids
 from tokmill.api.dataset import Dataset
 from tokmill.errors import RecordError, StateError, UsageError
@@ -41,6 +42,22 @@ def test_ids_of_four_bytes_are_read_where_they_are_named(bring, tmp_path) -> Non
     made = bring(path, "nanogpt", dtype="uint32")
     assert ids(made) == [[5, EOS], [289, EOS]]
     assert made.manifest["dtype"] == "uint32"
+
+
+def test_a_file_of_four_bytes_is_not_read_as_two(bring, tmp_path) -> None:
+    path = write(tmp_path / "train.bin", [5, 6, 289, EOS] * 20, "<u4")
+    with pytest.raises(UsageError, match="every second id is below 4"):
+        bring(path, "nanogpt")
+    assert len(bring(path, "nanogpt", dtype="uint32")) == 20
+
+
+def test_an_output_inside_a_dataset_is_refused(bring, tmp_path, single: Dataset) -> None:
+    path = write(tmp_path / "train.bin", [5, EOS])
+    with pytest.raises(StateError, match="is inside the dataset"):
+        tokmill.import_dataset(
+            path, trainer="nanogpt", output=single.directory / "new", tokenizer=TOKENIZER
+        )
+    assert not (single.directory / "new").exists()
 
 
 def test_a_file_of_half_a_token_is_refused(bring, tmp_path) -> None:

@@ -52,9 +52,10 @@ def _numbers(manifest: Mapping[str, Any], n_bytes: int) -> Rows:
         ("tokens", f"{tokens:,}"),
         ("samples" if manifest.get("kind") == "sft" else "documents", f"{totals['documents']:,}"),
         ("size on disk", size(n_bytes)),
-        ("text bytes per token", f"{totals['text_bytes'] / tokens:.2f}" if tokens else "none"),
         ("stored as", manifest["dtype"]),
     ]
+    if tokens and totals["text_bytes"]:  # an import does not know its text
+        rows.insert(3, ("text bytes per token", f"{totals['text_bytes'] / tokens:.2f}"))
     n_lost = sum(sum(totals[kind].values()) for kind in ("drops", "rejects"))
     if n_lost:
         share = n_lost / (totals["documents"] + n_lost)

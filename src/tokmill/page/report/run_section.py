@@ -51,8 +51,9 @@ def run_section(manifest: Mapping[str, Any]) -> Section:
 
 
 def _time(run: Mapping[str, Any]) -> Rows:
+    rate = run["text_bytes_per_s"]  # 0 of an import, which reads no text
     rows = [
-        ("elapsed", f"{seconds(run['wall_s'])}, {size(run['text_bytes_per_s'])} of text a second"),
+        ("elapsed", seconds(run["wall_s"]) + (f", {size(rate)} of text a second" if rate else "")),
         ("CPU time", seconds(run["cpu_s"]) if "cpu_s" in run else ""),
         ("peak memory", size(run["peak_memory_bytes"]) if run["peak_memory_bytes"] else ""),
         ("threads", f"{run['threads']:,}" if "threads" in run else ""),

@@ -79,7 +79,7 @@ def _amounts(rows: Sequence[Mapping[str, Any]], totals: Mapping[str, Any], thing
 
 
 def _densities(rows: Sequence[Mapping[str, Any]], totals: Mapping[str, Any]) -> str:
-    if not totals["tokens"]:
+    if not totals["tokens"] or not totals["text_bytes"]:  # an import does not know its text
         return ""
     mean = totals["text_bytes"] / totals["tokens"]
     chart = Chart(

@@ -111,6 +111,9 @@ def import_tokens(settings: ImportSettings) -> list[str]:
 def _check_output(output: Path) -> None:
     if is_taken(output):
         raise StateError(f"{output}: is not empty: name another directory")
+    for parent in output.absolute().resolve().parents:
+        if (parent / MANIFEST).is_file() and (parent / PLAN).is_file():
+            raise StateError(f"{output}: is inside the dataset {parent}: name another directory")
 
 
 def _find(settings: ImportSettings, importer: Importer) -> list[TokenFile]:
