@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from tokmill.errors import TokmillError
@@ -15,8 +16,14 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
+    from tokmill.page.samples import Sample
+    from tokmill.tokenizer.decode import TokenRun
+
 N_DOCUMENTS, N_SAMPLES = 4, 5
-_CHARACTERS, _SAMPLE_CHARACTERS = 500, 900
+_CHARACTERS, _SAMPLE_CHARACTERS = 500, 1500
+_EDGE = 150
+"""Characters of both ends of a long text that is not trained: what is trained is to be seen."""
+
 _TOKENS = 2000
 """Tokens that are decoded of a document; it may have billions."""
 
@@ -34,10 +41,7 @@ def texts_section(directory: Path, manifest: Mapping[str, Any], tokenizer: str) 
         reader = SampleReader(directory, manifest, tokenizer_of(dict(manifest), tokenizer))
         cards = [
             sample_card(
-                reader.read(number, most_tokens=_TOKENS),
-                most,
-                show_ids=False,
-                more="",
+                _shortened(reader.read(number, most_tokens=_TOKENS)), most, show_ids=False, more=""
             )
             for number in numbers
         ]
@@ -45,7 +49,24 @@ def texts_section(directory: Path, manifest: Mapping[str, Any], tokenizer: str) 
         html = note(f"No {things} are shown: {error}")
         return Section("texts", things.capitalize(), html, {"numbers": [], "problem": str(error)})
     lead = f"{len(cards)} of {manifest['totals']['documents']:,} {things}, evenly spread. "
+    if is_sft:
+        lead += "Long text that is not trained is shortened."
     command = f"tokmill inspect {shlex.quote(str(directory))} --max-chars 0 --document 0"
     shows = f'<p class="remark">The whole text of one: <code>{label(command, 200)}</code></p>'
     html = f'{note(lead)}{shows}{legend(is_sft=is_sft)}<div class="cards">{"".join(cards)}</div>'
     return Section("texts", things.capitalize(), html, {"numbers": list(numbers)})
+
+
+def _shortened(sample: Sample) -> Sample:
+    """Return a sample of SFT without the middle of long texts that are not trained."""
+    if sample.mask is None:
+        return sample
+    return replace(sample, runs=tuple(map(_without_middle, sample.runs)))
+
+
+def _without_middle(run: TokenRun) -> TokenRun:
+    n_left_out = len(run.text) - 2 * _EDGE
+    if run.is_trained or run.is_control or n_left_out < _EDGE:
+        return run
+    middle = f" […{n_left_out:,} characters…] "
+    return replace(run, texts=(run.text[:_EDGE] + middle + run.text[-_EDGE:],))
