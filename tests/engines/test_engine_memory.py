@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import gc
 import mmap
 import sys
 import threading
@@ -243,9 +244,10 @@ def test_two_engines_share_one_memory_limit_and_are_reloaded_together():
 
 @linux_only
 def test_only_the_renewable_one_of_two_engines_is_reloaded():
+    gc.collect()  # what earlier tests left in this process is not freed meanwhile
     memory = EngineMemory(MEMORY_BYTES)
     kept = RenewableEngine(Loader(0, renewable=False), memory)
-    renewed = RenewableEngine(Loader(3 * MEMORY_BYTES), memory)
+    renewed = RenewableEngine(Loader(16 * MEMORY_BYTES), memory)
     for _ in range(3):
         encode(kept)
         encode(renewed)
