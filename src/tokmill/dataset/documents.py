@@ -9,9 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tokmill.dataset.reader import Shard, open_shard
-from tokmill.errors import VerifyError
-from tokmill.words.plural import plural
+from tokmill.dataset.reader import Shard, open_entry
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -81,7 +79,7 @@ class Documents:
         """Return shard `index` of `entries`, mapped; see `find`."""
         with self._lock:
             if index not in self._open:
-                self._open[index] = self._mapped(self.entries[index])
+                self._open[index] = open_entry(self.directory, self._manifest, self.entries[index])
                 if len(self._open) > MOST_OPEN:
                     self._open.popitem(last=False)
             self._open.move_to_end(index)
@@ -97,12 +95,3 @@ class Documents:
         """Unmap all shards; later reads map them again. Arrays that were returned stay readable."""
         with self._lock:
             self._open.clear()
-
-    def _mapped(self, entry: Mapping[str, Any]) -> Shard:
-        shard = open_shard(self.directory, self._manifest, entry["name"], entry["split"])
-        if len(shard.lengths) != entry["documents"]:
-            raise VerifyError(
-                f"{self.directory / entry['name']}.idx: {plural(len(shard.lengths), 'document')}, "
-                f"the manifest says {entry['documents']}"
-            )
-        return shard

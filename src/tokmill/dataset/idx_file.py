@@ -73,17 +73,11 @@ class IndexWriter:
 
     def finish(self) -> None:
         """Write byte offsets, document indices and the header."""
-        n, position = self._n_documents, 0
-        for start in range(0, n, _CHUNK_DOCUMENTS):
-            count = min(_CHUNK_DOCUMENTS, n - start)
-            lengths = self._lengths(start, count)
-            ends = position + np.cumsum(lengths, dtype=np.int64) * self._item_bytes
-            offsets = ends - lengths.astype(np.int64) * self._item_bytes
-            position = int(ends[-1])
-            self._file.write(offsets.astype("<i8").tobytes())
-        for start in range(0, n + 1, _CHUNK_DOCUMENTS):
-            stop = min(start + _CHUNK_DOCUMENTS, n + 1)
-            self._file.write(np.arange(start, stop, dtype="<i8").tobytes())
+        n = self._n_documents
+        starts = range(0, n, _CHUNK_DOCUMENTS)
+        lengths = (self._lengths(start, min(_CHUNK_DOCUMENTS, n - start)) for start in starts)
+        for data in _after_lengths(lengths, n, self._item_bytes):
+            self._file.write(data)
         self._file.file.seek(0)
         code = DTYPE_CODES[self._item_bytes]
         self._file.write(HEADER.pack(MAGIC, 1, code, n, n + 1))
@@ -107,18 +101,26 @@ def write_index(
     file.write(HEADER.pack(MAGIC, 1, DTYPE_CODES[item_bytes], n, n + 1))
     for block in _blocks(lengths()):
         file.write(block.astype("<i4").data)
-    position = 0
-    for block in _blocks(lengths()):
-        ends = position + np.cumsum(block, dtype=np.int64) * item_bytes
-        file.write((ends - block.astype(np.int64) * item_bytes).astype("<i8").data)
-        position = int(ends[-1])
-    for start in range(0, n + 1, _CHUNK_DOCUMENTS):
-        file.write(np.arange(start, min(start + _CHUNK_DOCUMENTS, n + 1), dtype="<i8").data)
+    for data in _after_lengths(_blocks(lengths()), n, item_bytes):
+        file.write(data)
 
 
 def index_bytes(n: int) -> int:
     """Return the size of an index of `n` documents."""
     return HEADER.size + 12 * n + 8 * (n + 1)
+
+
+def _after_lengths(
+    blocks: Iterable[npt.NDArray[np.int32]], n: int, item_bytes: int
+) -> Iterator[bytes]:
+    """Yield the byte offsets of documents of these lengths, then the document indices."""
+    position = 0
+    for block in blocks:
+        ends = position + np.cumsum(block, dtype=np.int64) * item_bytes
+        yield (ends - block.astype(np.int64) * item_bytes).astype("<i8").tobytes()
+        position = int(ends[-1])
+    for start in range(0, n + 1, _CHUNK_DOCUMENTS):
+        yield np.arange(start, min(start + _CHUNK_DOCUMENTS, n + 1), dtype="<i8").tobytes()
 
 
 def _blocks(arrays: Iterable[npt.NDArray[np.int32]]) -> Iterator[npt.NDArray[np.int32]]:

@@ -181,6 +181,21 @@ def open_shard(directory: Path, manifest: dict[str, Any], name: str, split: str)
     return Shard(name, split, tokens, lengths, offsets, mask, weights)
 
 
+def open_entry(directory: Path, manifest: dict[str, Any], entry: Mapping[str, Any]) -> Shard:
+    """Return the shard of a row of the manifest.
+
+    Raises:
+        VerifyError: see `open_shards`; or the shard has another number of documents than listed.
+    """
+    shard = open_shard(directory, manifest, entry["name"], entry["split"])
+    if len(shard.lengths) != entry["documents"]:
+        raise VerifyError(
+            f"{directory / entry['name']}.idx: {plural(len(shard.lengths), 'document')}, "
+            f"the manifest says {entry['documents']}"
+        )
+    return shard
+
+
 def find_document(directory: Path, manifest: dict[str, Any], number: int) -> tuple[Shard, int]:
     """Return the shard of document `number` of the dataset, from 0, and its number in the shard.
 
@@ -191,12 +206,6 @@ def find_document(directory: Path, manifest: dict[str, Any], number: int) -> tup
     first = 0
     for entry in manifest["shards"]:
         if first <= number < first + entry["documents"]:
-            shard = open_shard(directory, manifest, entry["name"], entry["split"])
-            if len(shard.lengths) != entry["documents"]:
-                raise VerifyError(
-                    f"{directory / entry['name']}.idx: {plural(len(shard.lengths), 'document')}, "
-                    f"the manifest says {entry['documents']}"
-                )
-            return shard, number - first
+            return open_entry(directory, manifest, entry), number - first
         first += entry["documents"]
     raise UsageError(f"{directory}: no document {number}; it holds 0 to {first - 1}")

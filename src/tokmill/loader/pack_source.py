@@ -81,10 +81,7 @@ class PackSource(RowSource):
         for name, values in flat.items():
             for row, own in zip(found, np.split(values, ends), strict=False):
                 row[name] = own
-        if self.has_cu_seqlens:
-            for row in found:
-                row["cu_seqlens"] = cu_seqlens(row["position_ids"])
-        return found
+        return self.measured(found)
 
     def batch(
         self,

@@ -40,10 +40,14 @@ class RowSource(Source):
         rows = self.empty(len(numbers))
         self.fill(numbers, rows)
         found = [{name: values[i] for name, values in rows.items()} for i in range(len(numbers))]
+        return self.measured(found)
+
+    def measured(self, rows: list[Arrays]) -> list[Arrays]:
+        """Return rows with their `cu_seqlens`, if the source has them."""
         if self.has_cu_seqlens:
-            for row in found:
+            for row in rows:
                 row["cu_seqlens"] = cu_seqlens(row["position_ids"])
-        return found
+        return rows
 
     def batch(
         self,

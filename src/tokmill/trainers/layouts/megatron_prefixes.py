@@ -67,9 +67,7 @@ class Prefix:
 
     def body(self, shard: Shard) -> npt.NDArray[Any]:
         """Return what stands in the `.bin` for a shard: its tokens or its mask."""
-        found = shard.tokens if self.ending == "bin" else shard.mask
-        assert found is not None
-        return found
+        return shard.tokens if self.ending == "bin" else shard.sidecars[self.ending]
 
     def files(self) -> list[Linked | Written]:
         """Return the two files."""
