@@ -46,6 +46,19 @@ def test_an_error_survives_the_way_between_processes(name):
     assert received.exit_code == sent.exit_code
 
 
+@pytest.mark.parametrize("name", EXIT_CODES)
+def test_an_error_of_a_worker_of_torch_is_one_line(name):
+    utils = pytest.importorskip("torch._utils", reason="needs torch")
+    message = f"Caught a: b\nin {name}/tokmill.errors.{name}: 3 bytes"
+    try:
+        raise tree()[name](message)
+    except errors.TokmillError:
+        wrapped = pickle.loads(pickle.dumps(utils.ExceptionWrapper(where="in DataLoader worker")))
+    with pytest.raises(tree()[name]) as found:
+        wrapped.reraise()
+    assert (type(found.value), str(found.value)) == (tree()[name], message)
+
+
 def test_unread_input_keeps_its_files_between_processes():
     sent = errors.UnreadInputError("why", ("a.gz: byte 3", "b.gz: byte 4"))
     assert pickle.loads(pickle.dumps(sent)).files == sent.files

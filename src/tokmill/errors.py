@@ -12,6 +12,14 @@ class TokmillError(Exception):
 
     exit_code = 70
 
+    def __init__(self, message: str = "") -> None:
+        # torch raises an error of a DataLoader's worker again as its class, called with "Caught …"
+        # and the whole traceback, which ends with the name of the class and our message.
+        if message.startswith("Caught "):
+            name = f"{type(self).__module__}.{type(self).__qualname__}"
+            message = message.rpartition(f"\n{name}: ")[2].removesuffix("\n")
+        super().__init__(message)
+
 
 class VerifyError(TokmillError):
     """The files of a dataset are not what its manifest says; `problems` lists what was found."""
