@@ -5,6 +5,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+import tokmill.dataset.documents as documents
 import tokmill.dataset.packed_rows as packed_rows
 from tokmill.dataset.packed_rows import open_rows, write_packed_rows
 from tokmill.dataset.reader import open_shard
@@ -96,6 +97,7 @@ def test_rows_that_cannot_be_gathered_leave_nothing(make_sft):
 def test_a_shard_that_is_truncated_while_its_rows_are_read_is_an_error(make_sft):
     directory, manifest = make_sft(packed=5)
     source = open_rows(directory, manifest, "train")
+    source.lengths(2, 3)
     path = directory / "train-0000000-0001.mask"
     data = path.read_bytes()
     path.unlink()
@@ -108,3 +110,14 @@ def test_a_full_row_needs_no_padding(make_sft):
     directory, manifest = make_sft(packed=5)
     source = open_rows(directory, manifest, "train")
     np.testing.assert_array_equal(source.rows(1, 3)["bin"], [1, 9, 3, 1, 3, 1, 11, 12, 13, 3])
+
+
+def test_few_shards_stay_mapped_while_rows_are_read(make_sft, monkeypatch):
+    directory, manifest = make_sft(packed=5)
+    expected = open_rows(directory, manifest, "train").rows(0, 3)
+    monkeypatch.setattr(documents, "MOST_OPEN", 1)
+    source = open_rows(directory, manifest, "train")
+    np.testing.assert_array_equal(source.rows(0, 3)["bin"], expected["bin"])  # of two shards
+    mapped = Path("/proc/self/maps").read_text()
+    names = [path.name for path in sorted(directory.glob("train-*.bin")) if str(path) in mapped]
+    assert len(names) == 1

@@ -8,22 +8,21 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from tokmill.dataset.documents import Documents
 from tokmill.dataset.layout import SHARD_BYTES, packed_stem
 from tokmill.dataset.packs import open_packs
-from tokmill.dataset.reader import open_shards, sidecars_of
+from tokmill.dataset.reader import sidecars_of
 from tokmill.dataset.writer import ShardWriter
 from tokmill.errors import VerifyError
 from tokmill.storage import storage_errors
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
     from pathlib import Path
 
     import numpy.typing as npt
 
     from tokmill.dataset.checksum import FileEntry
     from tokmill.dataset.packs import Packs
-    from tokmill.dataset.reader import Shard
     from tokmill.dataset.writer import ShardEntry
 
 BLOCK_TOKENS = 1 << 20
@@ -38,16 +37,12 @@ class RowReader:
 
     def __init__(
         self,
-        directory: Path,
-        shards: Sequence[Shard],
+        documents: Documents,
         packs: Packs,
         capacity: int,
         pad_id: int,
     ) -> None:
-        n_samples = [len(shard.lengths) for shard in shards]
-        self._directory = directory
-        self._shards = shards
-        self._firsts = np.cumsum([0, *n_samples[:-1]])
+        self._documents = documents
         self.packs = packs
         self.capacity = capacity
         self.pad_id = pad_id
@@ -78,7 +73,7 @@ class RowReader:
         padding_before = np.cumsum(self.capacity - lengths) - (self.capacity - lengths)
         before = np.cumsum(places.lengths) - places.lengths
         targets = before + np.repeat(padding_before, np.diff(offsets))
-        first, n_tokens = self._shards[0], (stop - start) * self.capacity
+        first, n_tokens = self._documents.shard(0), (stop - start) * self.capacity
         gathered = {
             ending: np.full(n_tokens, self.pad_id if ending == "bin" else 0, body.dtype)
             for ending, body in {"bin": first.tokens, **first.sidecars}.items()
@@ -86,8 +81,9 @@ class RowReader:
         for i in np.unique(places.shards).tolist():
             here = places.shards == i
             spans = (places.starts[here], targets[here], places.lengths[here])
+            stem = self._documents.directory / self._documents.entries[i]["name"]
             for ending, body in gathered.items():
-                self._read(self._directory / f"{self._shards[i].name}.{ending}", spans, body)
+                self._read(stem.with_suffix(f".{ending}"), spans, body)
         return gathered
 
     def _read(
@@ -109,11 +105,13 @@ class RowReader:
     def _places(self, start: int, stop: int) -> _Places:
         offsets = self.packs.row_offsets
         samples = self.packs.samples[int(offsets[start]) : int(offsets[stop])]
-        shards = np.searchsorted(self._firsts, samples, "right") - 1
-        in_shard = samples - self._firsts[shards]
+        documents = self._documents
+        shards = np.searchsorted(documents.stops, samples, "right")
+        firsts = documents.stops - [entry["documents"] for entry in documents.entries]
+        in_shard = samples - firsts[shards]
         starts, lengths = np.empty(len(samples), np.int64), np.empty(len(samples), np.int64)
         for i in np.unique(shards).tolist():
-            shard, here = self._shards[i], shards == i
+            shard, here = documents.shard(i), shards == i
             starts[here] = shard.offsets[in_shard[here]] // shard.tokens.itemsize
             lengths[here] = shard.lengths[in_shard[here]]
         return _Places(shards, starts, lengths)
@@ -129,10 +127,9 @@ class _Places:
 
 
 def open_rows(directory: Path, manifest: dict[str, Any], split: str) -> RowReader:
-    """Return the reader of a split's rows; raises like `open_shards` and `open_packs`."""
+    """Return the reader of a split's rows; raises like `open_packs`, and when read `open_entry`."""
     return RowReader(
-        directory,
-        list(open_shards(directory, manifest, split)),
+        Documents(directory, manifest, split),
         open_packs(directory, split),
         manifest["packs"][split]["capacity"],
         manifest["tokenizer"]["eos"]["id"],

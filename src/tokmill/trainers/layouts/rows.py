@@ -124,7 +124,6 @@ class PackedRows:
 
     def __init__(self, source: ExportSource, split: str, packs: Packs) -> None:
         self.packs: Packs = packs
-        shards = list(source.shards(split))
         lengths = sample_lengths(source.directory, source.entries(split), split)
         offsets = np.asarray(packs.row_offsets)
         sizes = np.add.reduceat(lengths[packs.samples], offsets[:-1], dtype=np.int64)
@@ -132,7 +131,7 @@ class PackedRows:
         self.n_rows, self.n_samples = packs.n_rows, len(lengths)
         self.n_tokens = int(lengths.sum(dtype=np.int64))
         self._lengths, self._sizes = lengths, sizes
-        self._reader = RowReader(source.directory, shards, packs, int(sizes.max()), 0)
+        self._reader = RowReader(source.documents(split), packs, int(sizes.max()), 0)
 
     def cuts(self, n_parts: int) -> npt.NDArray[np.int64]:
         """Return the rows where parts begin; see `Rows`."""
