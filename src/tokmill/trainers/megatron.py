@@ -11,6 +11,7 @@ from shlex import quote
 from typing import TYPE_CHECKING, Any
 
 from tokmill.trainers.layouts.megatron_prefixes import Prefix, mask_of, plan_prefixes
+from tokmill.trainers.padding import padded
 from tokmill.trainers.trainer import Checked, Layout, Written
 from tokmill.words.plural import plural
 
@@ -140,7 +141,7 @@ def _words(names: Sequence[str]) -> str:
 def _notes(source: ExportSource, prefixes: Sequence[Prefix]) -> list[str]:
     """Return the traps of pretraining."""
     eos = source.manifest["tokenizer"]["eos"]
-    rows = -(-source.vocab_size // PADDED_TO) * PADDED_TO
+    rows = padded(source.vocab_size, PADDED_TO)
     notes = [
         f"the tokenizer that Megatron loads must have {eos['token']} = {eos['id']} as its eod: "
         "--reset-position-ids, --reset-attention-mask and --eod-mask-loss look for that id",

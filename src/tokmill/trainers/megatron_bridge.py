@@ -26,6 +26,7 @@ from tokmill.dataset.packs import Packs, sample_lengths
 from tokmill.errors import UsageError
 from tokmill.trainers.checks.megatron_bridge import check_rows
 from tokmill.trainers.layouts.rows import BATCH_TOKENS, PackedRows, RowBatch, packed
+from tokmill.trainers.padding import padded
 from tokmill.trainers.trainer import Checked, Layout, Written
 
 if TYPE_CHECKING:
@@ -119,7 +120,7 @@ def _plan(source: ExportSource, split: str, options: ExportOptions) -> _Plan:
             f"{source.directory}: Megatron-Bridge pads with eos, and this tokenizer has none"
         )
     lengths = sample_lengths(source.directory, source.entries(split), split)
-    used = -(-(lengths.astype(np.int64) - 1) // multiple) * multiple
+    used = padded(lengths.astype(np.int64) - 1, multiple)
     if options.packing or multiple > 1:
         packs = packed(used, capacity, source)
     else:
@@ -154,7 +155,7 @@ def _record_batch(plan: _Plan, batch: RowBatch, schema: pa.Schema) -> pa.RecordB
     import pyarrow as pa
 
     starts = batch.sample_starts
-    sizes = 1 + -(-(batch.sample_lengths - 1) // plan.multiple) * plan.multiple
+    sizes = 1 + padded(batch.sample_lengths - 1, plan.multiple)
     new_starts = np.cumsum(sizes) - sizes
     places = np.arange(len(batch.ids)) + np.repeat(new_starts - starts, batch.sample_lengths)
     n_tokens = int(sizes.sum())

@@ -14,6 +14,7 @@ import numpy as np
 
 from tokmill.errors import UsageError, VerifyError
 from tokmill.trainers.layouts.streams import check_tokens, copy_tokens
+from tokmill.trainers.padding import padded
 from tokmill.trainers.trainer import Checked, Layout, Linked, Written
 from tokmill.words.plural import plural
 
@@ -26,6 +27,9 @@ if TYPE_CHECKING:
 _GPT2_VOCABULARY = 50_257
 _GPT2_PROBE = (15496, 11, 220, 10310, 244, 45911, 234, 0, 17031, 198, 197, 87, 796, 23884)
 """What GPT-2's tokenizer makes of the probe text of a manifest."""
+
+PADDED_TO = 64
+"""Matrices of such a size are faster on GPUs."""
 
 _BLOCK = 1024
 """nanoGPT's block_size where it is not set."""
@@ -45,7 +49,7 @@ class NanoGpt:
             raise UsageError(f"{source.directory}: {_too_wide(source.vocab_size)}")
         files = [_file(source, split) for split in source.splits]
         if not _is_gpt2(source):
-            meta = pickle.dumps({"vocab_size": padded(source.vocab_size)}, protocol=2)
+            meta = pickle.dumps({"vocab_size": padded(source.vocab_size, PADDED_TO)}, protocol=2)
             files.append(Written.of("meta.pkl", meta))
         usage = (
             "# config/train_tokmill.py, then: python train.py config/train_tokmill.py\n"
@@ -66,11 +70,6 @@ class NanoGpt:
             check_tokens(source, split, 0, found, path)
             n_tokens += len(found)
         return Checked(f"numpy {np.__version__}", plural(n_tokens, "token"))
-
-
-def padded(vocab_size: int, multiple: int = 64) -> int:
-    """Return the next multiple: matrices of such a size are faster on GPUs."""
-    return -(-vocab_size // multiple) * multiple
 
 
 def _is_gpt2(source: ExportSource) -> bool:
@@ -102,10 +101,11 @@ def _notes(source: ExportSource) -> list[str]:
         if source.n_tokens(split) <= _BLOCK
     )
     if not _is_gpt2(source):
+        rows = padded(source.vocab_size, PADDED_TO)
         notes.append(
-            f"meta.pkl sets vocab_size to {padded(source.vocab_size):,} (the tokenizer's "
-            f"{source.vocab_size:,}, as a multiple of 64); sample.py knows GPT-2 or single "
-            "characters, and stops with KeyError 'stoi': give it this tokenizer's encode and decode"
+            f"meta.pkl sets vocab_size to {rows:,} (the tokenizer's {source.vocab_size:,}, as a "
+            f"multiple of {PADDED_TO}); sample.py knows GPT-2 or single characters, and stops with "
+            "KeyError 'stoi': give it this tokenizer's encode and decode"
         )
     return notes
 

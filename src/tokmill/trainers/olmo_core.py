@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, BinaryIO
 from tokmill.errors import UsageError
 from tokmill.trainers.layouts.document_ends import count_eos, ends_of
 from tokmill.trainers.layouts.olmo_core_csv import CHUNK_DOCUMENTS, most_bytes, write_csv
+from tokmill.trainers.padding import padded
 from tokmill.trainers.trainer import Checked, Layout, Linked, Written
 from tokmill.words.plural import plural
 
@@ -97,9 +98,9 @@ def _usage(source: ExportSource, place: Path) -> str:
             "    generate_doc_lengths=True,",
             "    use_array_if_local=False,",
         ]
-    padded = -(-source.vocab_size // PADDED_TO) * PADDED_TO
+    rows = padded(source.vocab_size, PADDED_TO)
     return "\n".join(
-        [*lines, ")", f"vocab_size = tokenizer.padded_vocab_size()  # of the model: {padded}"]
+        [*lines, ")", f"vocab_size = tokenizer.padded_vocab_size()  # of the model: {rows}"]
     )
 
 

@@ -12,7 +12,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tokmill.errors import StateError, StorageError
-from tokmill.storage import KEPT, make_directory, storage_errors, sync_directory
+from tokmill.storage import KEPT, free_bytes, make_directory, storage_errors, sync_directory
+from tokmill.words.units import size
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -39,6 +40,13 @@ def is_taken(output: Path) -> bool:
                 f"{output}: is {what}, which no directory can replace: name one inside it"
             )
         return False
+
+
+def check_room(output: Path, n_bytes: int, what: str) -> None:
+    """Check that `n_bytes` more fit beside `output`; raises `StorageError` about `what`."""
+    free = free_bytes(output.absolute().parent)
+    if n_bytes > free:
+        raise StorageError(f"{output}: {what} needs {size(n_bytes)}, {size(free)} are free")
 
 
 @contextlib.contextmanager

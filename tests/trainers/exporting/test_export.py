@@ -125,7 +125,7 @@ def test_an_export_that_fails_leaves_nothing(plain: Plain, single, tmp_path) -> 
 
 
 def test_an_export_that_cannot_fit_writes_nothing(plain, single, tmp_path, monkeypatch) -> None:
-    monkeypatch.setattr("tokmill.trainers.exporting.export.free_bytes", lambda path: 5)
+    monkeypatch.setattr("tokmill.trainers.private_directory.free_bytes", lambda path: 5)
     with pytest.raises(StorageError, match="needs 6 B, 5 B are free"):
         export(single.directory, "plain", tmp_path / "e", ExportOptions())
     assert list(tmp_path.iterdir()) == []

@@ -51,7 +51,7 @@ def test_samples_need_no_eos(bring, tmp_path) -> None:
 def test_files_with_and_without_loss_are_refused_together(bring, tmp_path) -> None:
     write_datatrove(tmp_path / "a.ds", DOCUMENTS, MASKS)
     write_datatrove(tmp_path / "b.ds", DOCUMENTS)
-    with pytest.raises(UsageError, match=r"b\.ds: has no \.loss beside it"):
+    with pytest.raises(UsageError, match=r"b\.ds: has no mask beside it"):
         bring(tmp_path, "datatrove")
 
 

@@ -209,11 +209,3 @@ def test_a_pointer_behind_the_end_is_refused(bring, tmp_path, pointer: int) -> N
     index.write_bytes(data)
     with pytest.raises(VerifyError, match=r"a\.bin: shorter than its index says"):
         bring(prefix, "megatron")
-
-
-def test_masks_beside_tokens_are_no_documents(bring, tmp_path) -> None:
-    prefix = write_megatron(tmp_path / "a", DOCUMENTS)
-    write_megatron(tmp_path / "a_mask", [[1] * len(ids) for ids in DOCUMENTS], dtype="u1")
-    for source in (prefix, tmp_path):
-        with pytest.raises(UsageError, match=r"a_mask\.idx: a mask of a, which cannot be imported"):
-            bring(source, "megatron", add_eos=True)

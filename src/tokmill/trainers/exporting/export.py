@@ -8,17 +8,16 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 from tokmill.dataset.checksum import FileEntry
-from tokmill.errors import StateError, StorageError, TokmillError, UsageError, VerifyError
+from tokmill.errors import StateError, TokmillError, UsageError, VerifyError
 from tokmill.extensions import find, one_line
-from tokmill.storage import free_bytes, write_file
+from tokmill.storage import write_file
 from tokmill.tables import TRAINERS
 from tokmill.trainers.exporting.placing import Placed, check_names, place
 from tokmill.trainers.exporting.record import RECORD, read_record
-from tokmill.trainers.private_directory import is_taken, private_directory
+from tokmill.trainers.private_directory import check_room, is_taken, private_directory
 from tokmill.trainers.source import ExportSource
 from tokmill.trainers.trainer import Written
 from tokmill.version import __version__
-from tokmill.words.units import size
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -199,7 +198,7 @@ def _write(
 ) -> tuple[Placed, ...]:
     """Place all files, and the record of the export last."""
     check_names(layout.files)
-    _check_space(layout, output.absolute().parent, copy=copy)
+    _check_space(layout, output, copy=copy)
     with private_directory(output, replace=overwrite) as folder:
         known = _checksums(source)
         files = tuple(place(file, folder, known, copy=copy) for file in layout.files)
@@ -214,18 +213,14 @@ def _checksums(source: ExportSource) -> dict[Path, Checksum]:
     return {source.directory / entry.name: entry.checksum for entry in entries}
 
 
-def _check_space(layout: Layout, parent: Path, *, copy: bool) -> None:
+def _check_space(layout: Layout, output: Path, *, copy: bool) -> None:
     written = sum(file.n_bytes for file in layout.files if isinstance(file, Written))
     copied = 0
     if copy:
         copied = sum(
             file.source.stat().st_size for file in layout.files if not isinstance(file, Written)
         )
-    free = free_bytes(parent)
-    if written + copied > free:
-        raise StorageError(
-            f"{parent}: the export needs {size(written + copied)}, {size(free)} are free"
-        )
+    check_room(output, written + copied, "the export")
 
 
 def _record(

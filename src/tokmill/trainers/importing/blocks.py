@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
-from tokmill.errors import UsageError
+from tokmill.errors import UsageError, VerifyError
 from tokmill.storage import open_regular, read_errors
 
 if TYPE_CHECKING:
@@ -100,6 +100,18 @@ def read_array(
                 raise ValueError("shorter than its index says")
             count -= wanted
             yield np.frombuffer(data, dtype)
+
+
+def read_mask(path: Path, count: int, offset: int = 0) -> Iterator[npt.NDArray[np.uint8]]:
+    """Yield `count` flags of a file from byte `offset` on, as `read_array` does.
+
+    Raises:
+        VerifyError: one is neither 0 nor 1, or the file cannot be read.
+    """
+    for part in read_array(path, np.dtype("u1"), count, offset):
+        if int(part.max()) > 1:
+            raise VerifyError(f"{path}: holds {int(part.max())}, expected 0 or 1")
+        yield part
 
 
 def joined(

@@ -25,19 +25,18 @@ from tokmill.dataset.layout import (
 from tokmill.dataset.plan_file import PLAN_FORMAT, plan_fingerprint
 from tokmill.dataset.sums import Sums
 from tokmill.engines.engine import REFERENCE, load_engine
-from tokmill.errors import RecordError, StateError, StorageError, UsageError
+from tokmill.errors import RecordError, StateError, UsageError
 from tokmill.settings.plain import output_settings, plain
 from tokmill.settings.schema import Config, InputSettings, OutputSettings, TokenizerSettings
 from tokmill.settings.sft import SftSettings
-from tokmill.storage import free_bytes, make_directory, storage_errors, write_chunks, write_file
+from tokmill.storage import make_directory, storage_errors, write_chunks, write_file
 from tokmill.tokenizer.manifest_entry import PROBE_TEXT, tokenizer_entry
 from tokmill.tokenizer.tokenizer import load_tokenizer
 from tokmill.trainers.importing import datatrove, megatron, nanogpt
 from tokmill.trainers.importing.part import ADDED_EOS, UNTRAINED_FIRST, PartImport, Rules
-from tokmill.trainers.private_directory import is_taken, private_directory
+from tokmill.trainers.private_directory import check_room, is_taken, private_directory
 from tokmill.version import __version__
 from tokmill.words.plural import plural
-from tokmill.words.units import size
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -95,8 +94,9 @@ def import_tokens(settings: ImportSettings) -> list[str]:
     files = _find(settings, importer)
     is_sft = files[0].mask is not None
     tokenizer = load_tokenizer(settings.tokenizer, for_chat=is_sft)
-    _check_space(files, settings.output)
     config = _config(settings, files, is_sft=is_sft)
+    token_bytes = np.dtype(config.output.dtype).itemsize + is_sft
+    check_room(settings.output, token_bytes * sum(file.n_tokens for file in files), "the import")
     with private_directory(settings.output) as directory:
         for folder in FOLDERS:
             make_directory(directory / folder)
@@ -129,7 +129,7 @@ def _find(settings: ImportSettings, importer: Importer) -> list[TokenFile]:
         raise UsageError(f"{twice[0]}: named twice")
     without = [file.path for file in files if file.mask is None]
     if without and len(without) < len(files):
-        raise UsageError(f"{without[0]}: has no .loss beside it, and other files have one")
+        raise UsageError(f"{without[0]}: has no mask beside it, and other files have one")
     return files
 
 
@@ -137,13 +137,6 @@ def _splits(path: Path) -> list[tuple[Path, str]]:
     """Return the folders of the splits of a directory, as exports have them, or the path itself."""
     found = [(path / split, split) for split in SPLITS if (path / split).is_dir()]
     return found or [(path, "train")]
-
-
-def _check_space(files: Sequence[TokenFile], output: Path) -> None:
-    needed = sum(file.n_bytes for file in files)
-    free = free_bytes(output.absolute().parent)
-    if needed > free:
-        raise StorageError(f"{output}: the import needs {size(needed)}, {size(free)} are free")
 
 
 def _config(settings: ImportSettings, files: Sequence[TokenFile], *, is_sft: bool) -> Config:

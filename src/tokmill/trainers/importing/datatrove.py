@@ -16,6 +16,7 @@ from tokmill.trainers.importing.blocks import (
     files_below,
     joined,
     read_array,
+    read_mask,
     whole_tokens,
 )
 from tokmill.words.plural import plural
@@ -45,7 +46,7 @@ class Datatrove:
     def read(self, file: TokenFile, eos_id: int) -> Iterator[Block]:
         """Yield the documents, and their masks; see `Importer.read`."""
         del eos_id
-        masks = None if file.mask is None else _masks(file.mask, file.n_tokens)
+        masks = None if file.mask is None else read_mask(file.mask, file.n_tokens)
         tokens = read_array(file.path, file.dtype, file.n_tokens)
         return joined(tokens, _ends(file.index or file.path), masks)
 
@@ -84,13 +85,6 @@ def _ends(index: Path) -> Iterator[npt.NDArray[np.int64]]:
             raise VerifyError(f"{index}: the ends of documents do not rise")
         last = int(found[-1])
         yield found
-
-
-def _masks(path: Path, n_tokens: int) -> Iterator[npt.NDArray[np.uint8]]:
-    for part in read_array(path, np.dtype("u1"), n_tokens):
-        if int(part.max()) > 1:
-            raise VerifyError(f"{path}: holds {int(part.max())}, expected 0 or 1")
-        yield part
 
 
 IMPORTER = Datatrove()

@@ -1,17 +1,20 @@
 """Megatron's `PREFIX.bin` and `PREFIX.idx`, of any integer type, with any number of sequences.
 
-A document of several sequences becomes one document. See `dataset/idx_file.py` for the bytes.
+A document of several sequences becomes one document. A mask stands beside the tokens as a pair
+`PREFIX_mask.bin`, `PREFIX_mask.idx`, or as `PREFIX.mask`, a byte for each token of `PREFIX.bin`.
+See `dataset/idx_file.py` for the bytes.
 """
 
 from __future__ import annotations
 
 import struct
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from tokmill.dataset.idx_file import HEADER, MAGIC
+from tokmill.dataset.layout import DATASET_FILE
 from tokmill.errors import UsageError, VerifyError
 from tokmill.storage import read_errors
 from tokmill.trainers.importing.blocks import (
@@ -20,6 +23,7 @@ from tokmill.trainers.importing.blocks import (
     files_below,
     joined,
     read_array,
+    read_mask,
 )
 from tokmill.words.plural import plural
 
@@ -32,6 +36,10 @@ if TYPE_CHECKING:
 
 _DTYPES = {1: "u1", 2: "i1", 3: "<i2", 4: "<i4", 5: "<i8", 8: "<u2"}
 _FLOATS = (6, 7)
+_FLAGS = 1
+
+_TWIN = "_mask"
+"""End of the prefix of masks, which `tokmill export` writes beside the prefix of tokens."""
 
 
 class Megatron:
@@ -48,13 +56,37 @@ class Megatron:
         elif path.suffix == ".bin":
             path = path.with_suffix(".idx")
         found = files_below(path, "*.idx", "PREFIX.bin and PREFIX.idx, or a directory of them")
-        return [_pair(index, split) for index in found]
+        if path.is_dir():
+            found = [one for one in found if not (_is_twin(one) or _is_packed(one))]
+        elif _is_twin(path):
+            raise UsageError(f"{path}: is a mask: name the tokens, {_tokens_of(path).stem}")
+        return [_pair(index, _split(index, split) if path.is_dir() else split) for index in found]
 
     def read(self, file: TokenFile, eos_id: int) -> Iterator[Block]:
-        """Yield the documents; see `Importer.read`."""
+        """Yield the documents, and their masks; see `Importer.read`."""
         del eos_id
         lengths, pointers, documents = _arrays(file.index or file.path)
-        return joined(_tokens(file, lengths, pointers), _ends(file, lengths, documents))
+        masks = None if file.mask is None else _masks(file.mask, file, lengths, pointers)
+        return joined(_tokens(file, lengths, pointers), _ends(file, lengths, documents), masks)
+
+
+def _split(index: Path, split: str) -> str:
+    """Return `val` for a shard of val among the files of a dataset, else `split`."""
+    is_shard = DATASET_FILE.fullmatch(index.name) is not None
+    return "val" if is_shard and index.name.startswith("val-") else split
+
+
+def _is_packed(index: Path) -> bool:
+    """Return whether a dataset's own packed rows stand there: its samples a second time."""
+    return index.name.startswith("packed-") and DATASET_FILE.fullmatch(index.name) is not None
+
+
+def _is_twin(index: Path) -> bool:
+    return index.stem.endswith(_TWIN) and _tokens_of(index).is_file()
+
+
+def _tokens_of(twin: Path) -> Path:
+    return twin.with_name(f"{twin.stem.removesuffix(_TWIN)}.idx")
 
 
 def _pair(index: Path, split: str) -> TokenFile:
@@ -65,16 +97,56 @@ def _pair(index: Path, split: str) -> TokenFile:
     path = index.with_suffix(".bin")
     if not path.is_file():
         raise UsageError(f"{path}: expected beside {index.name}, found nothing")
-    twin = index.with_name(f"{index.stem}_mask.idx")
-    if twin.is_file():
-        raise UsageError(
-            f"{twin}: a mask of {index.stem}, which cannot be imported: export the chats to "
-            "datatrove and import that; or move the mask away to import the tokens as text"
-        )
+    if code == _FLAGS and index.stem.endswith(_TWIN):
+        raise UsageError(f"{index}: a mask, and its tokens {_tokens_of(index).name} are missing")
     lengths, _, _ = _arrays(index)
     steps = range(0, n_sequences, BLOCK_TOKENS)
     n_tokens = sum(int(lengths[at : at + BLOCK_TOKENS].sum(dtype=np.int64)) for at in steps)
-    return TokenFile(path, split, np.dtype(_DTYPES[code]), n_tokens, index)
+    dtype = np.dtype(_DTYPES[code])
+    return TokenFile(path, split, dtype, n_tokens, index, _mask_of(index, path, dtype.itemsize))
+
+
+def _mask_of(index: Path, tokens: Path, item_bytes: int) -> Path | None:
+    """Return the flags beside the tokens of a pair, one for each; None if there are none."""
+    twin, sidecar = index.with_name(f"{index.stem}{_TWIN}.idx"), index.with_suffix(".mask")
+    found = [one for one in (twin, sidecar) if one.is_file()]
+    if not found:
+        return None
+    if len(found) > 1:
+        raise UsageError(f"{twin}: {index.stem} has another mask, {sidecar.name}: move one away")
+    flags = twin.with_suffix(".bin") if found == [twin] else sidecar
+    _check_places(index, twin if found == [twin] else None, item_bytes)
+    if not flags.is_file():
+        raise UsageError(f"{flags}: expected beside {twin.name}, found nothing")
+    with read_errors(flags):
+        n_flags, n_bytes = flags.stat().st_size, tokens.stat().st_size
+    if n_flags * item_bytes != n_bytes:
+        raise VerifyError(
+            f"{flags}: {plural(n_flags, 'byte')}, expected one for each of the "
+            f"{plural(n_bytes // item_bytes, 'token')} of {tokens.name}"
+        )
+    return flags
+
+
+def _check_places(index: Path, twin: Path | None, item_bytes: int) -> None:
+    """Check that flag i belongs to token i of the file; raises `UsageError`, `VerifyError`."""
+    ours: tuple[npt.NDArray[Any], ...] = _arrays(index)
+    theirs: tuple[npt.NDArray[Any], ...] | None = None
+    if twin is not None:
+        if _header(twin)[0] != _FLAGS:
+            raise UsageError(
+                f"{twin}: holds no bytes, so it is no mask of {index.stem}: move one of them away"
+            )
+        theirs = _arrays(twin)
+    if theirs is not None and [*map(len, ours)] != [*map(len, theirs)]:
+        raise VerifyError(f"{twin}: has other sequences than {index.name}")
+    for at in range(0, max(map(len, ours)), BLOCK_TOKENS):
+        lengths, pointers, documents = (array[at : at + BLOCK_TOKENS] for array in ours)
+        wanted = [lengths, pointers // item_bytes, documents]
+        found = wanted if theirs is None else [array[at : at + BLOCK_TOKENS] for array in theirs]
+        is_same = all(map(np.array_equal, wanted, found))
+        if not is_same or np.any(pointers % item_bytes):
+            raise VerifyError(f"{twin or index}: a sequence stands elsewhere than its mask")
 
 
 def _header(index: Path) -> tuple[int, int, int]:
@@ -137,6 +209,15 @@ def _tokens(
     item_bytes = file.dtype.itemsize
     for start, stop in _runs(file, lengths, pointers):
         yield from read_array(file.path, file.dtype, (stop - start) // item_bytes, start)
+
+
+def _masks(
+    path: Path, file: TokenFile, lengths: npt.NDArray[np.int32], pointers: npt.NDArray[np.int64]
+) -> Iterator[npt.NDArray[np.uint8]]:
+    """Yield the flags of the tokens, which stand where the tokens stand in their file."""
+    item_bytes = file.dtype.itemsize
+    for start, stop in _runs(file, lengths, pointers):
+        yield from read_mask(path, (stop - start) // item_bytes, start // item_bytes)
 
 
 def _runs(
