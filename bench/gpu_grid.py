@@ -5,8 +5,8 @@
     python -m bench.gpu_grid --score      compare the stored data with the formulas as they are now
 
 Cases that are held out are measured only against formulas that are committed: the data name that
-commit. The demand, of what is allocated and of what is reserved: median error <= 3 %, worst
-<= 10 %, over the cases that are held out. Exit codes: 0 it is met, 1 it is not, 2 no measurement.
+commit. The demand, of what is allocated and of what is reserved: median error <= 3%, worst
+<= 10%, over the cases that are held out. Exit codes: 0 it is met, 1 it is not, 2 no measurement.
 """
 
 from __future__ import annotations

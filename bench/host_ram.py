@@ -5,7 +5,7 @@
 
 Strategies x 0, 2, 4 workers x fork, spawn x with masks, without. A case that takes too much memory
 for this machine is skipped, and runs on the next, smaller dataset. A prediction holds within
-5 % + 32 MiB. The JSON holds what was measured; `comparisons` predicts it by the formulas of today.
+5% + 32 MiB. The JSON holds what was measured; `comparisons` predicts it by the formulas of today.
 `most_tokens_read`: so many are read, spread over the dataset; of lists, all.
 """
 

@@ -168,14 +168,14 @@ SET_C = (
     Case("qwen3-moe-small", "amp", 4, 512, optimizer="sgd", checkpointing="full"),
     Case("mixtral-small", "amp", 8, 512, step="fused"),
 )  # fmt: skip
-"""Mixtures under autocast once more, where a case of the second set was missed by 14.4 %."""
+"""Mixtures under autocast once more, where a case of the second set was missed by 14.4%."""
 
 SET_D = (
     Case("moe-few-ids", "pure-16", 8, 1024, optimizer="sgd", checkpointing="full"),
     Case("moe-few-ids", "amp", 4, 512, optimizer="sgd"),
     Case("qwen3-moe-small", "fp32", 3, 512, optimizer="sgd", checkpointing="full"),
 )  # fmt: skip
-"""Mixtures whose peak is the backward of a layer, where the set before was missed by 1.4 %."""
+"""Mixtures whose peak is the backward of a layer, where the set before was missed by 1.4%."""
 
 HELD_OUT = (*SET_A, *SET_B, *SET_C, *SET_D)
 CASES = (*FIRST, *HELD_OUT)

@@ -89,7 +89,7 @@ def _grid_table() -> str:
         parts.append(abs(worst.error))
     return (
         f"{_table(head, rows)}\n\n{len(rows)} cases: greatest error of a peak {max(peaks):.2%}, "
-        f"of a category that is at least 1 % of it {max(parts):.2%}."
+        f"of a category that is at least 1% of it {max(parts):.2%}."
     )
 
 
@@ -126,7 +126,7 @@ def _host_table() -> str:
             )
         )
     held = sum(found.holds for found in measured)
-    return f"{_table(head, rows)}\n\n{held} of {len(measured)} cases within 5 % + 32 MiB."
+    return f"{_table(head, rows)}\n\n{held} of {len(measured)} cases within 5% + 32 MiB."
 
 
 BLOCKS: Mapping[str, Callable[[], str]] = {

@@ -6,7 +6,7 @@
 
 Measured is what MemTracker counts on fake tensors; artefacts are what a GPU would not have, net is
 without them, and predicted is the bill's moment of the peak, by category. A category counts if it
-is at least 1 % of the peak. No GPU has been compared yet: this checks formulas, not accuracy.
+is at least 1% of the peak. No GPU has been compared yet: this checks formulas, not accuracy.
 """
 
 from __future__ import annotations
@@ -150,7 +150,7 @@ def table(scores: Iterable[Score]) -> Iterator[str]:
         yield f"| {score.case} | {score.category} | {shown} | {1 + score.error:.4f} |"
     for what in ("peak", "category"):
         of = [abs(s.error) for s in counted if (s.category == "peak") == (what == "peak")]
-        yield f"{what}: {len(of)} amounts, greatest error {max(of):.2%}, above 3 %: " + str(
+        yield f"{what}: {len(of)} amounts, greatest error {max(of):.2%}, above 3%: " + str(
             sum(error > 0.03 for error in of)
         )
 

@@ -201,7 +201,7 @@ def test_published_trainings_take_the_days_that_were_published(model, training, 
 
 
 def test_llama_2_7b_took_184320_gpu_hours():
-    """Touvron et al. 2023b, table 2: 2T tokens on A100-80, which is 45 % of their peak."""
+    """Touvron et al. 2023b, table 2: 2T tokens on A100-80, which is 45% of their peak."""
     training = {"gpus": 1024, "sequence": 4096, "tokens": 2e12, "mfu": 0.45}
     found = of_settings({"name": "llama-2-7b"}, training)
     assert found.gpu_hours == pytest.approx(184_320, rel=0.02)

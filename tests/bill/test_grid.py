@@ -3,7 +3,7 @@
 Categories are MemTracker's, at the moment of the peak: weights (and buffers), gradients of weights,
 optimizer (its states, and what a step takes), activations (all that forward made and that is still
 there: what layers keep, casts, what the loss keeps) and temporary (what backward makes that is no
-gradient of a weight). Those of less than 1 % of the peak do not count. `bench.memory_measure`
+gradient of a weight). Those of less than 1% of the peak do not count. `bench.memory_measure`
 says how the tool was corrected, and which artefacts are subtracted.
 """
 

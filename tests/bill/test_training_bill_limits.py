@@ -27,7 +27,7 @@ def test_a_measured_family_on_one_gpu_leaves_nothing_out() -> None:
         ("mixtral-8x7b", {}, "experts"),
         ("deepseek-v3", {}, "MLA"),
         ("gemma-3-1b", {}, "sliding"),
-        ("t5-small", {"checkpointing": "full"}, "up to 10 % more was measured"),
+        ("t5-small", {"checkpointing": "full"}, "up to 10% more was measured"),
         ("t5-small", {"framework": "megatron"}, "encoders and cross-attention"),
         ("bloom-560m", {}, "bloom has no sdpa in transformers: counted as eager"),
         ("bloom-560m", {"attention": "flash"}, "counted as eager"),

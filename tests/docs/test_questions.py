@@ -65,7 +65,7 @@ def test_1_llama_3_8b_in_full_on_8_gpus_with_zero_3(installed: Installed) -> Non
     expected, low, _ = gib(rows["GPU memory"])
     assert "per GPU" in rows["GPU memory"]
     assert least < low
-    # On top: buckets of 500 million and 50 million elements, the largest layers gathered, 4 %.
+    # On top: buckets of 500 million and 50 million elements, the largest layers gathered, 4%.
     gathered = 4 * 2 * 525_336_576
     assert expected < 1.04 * (least + (2 * 5.5e8 + gathered) / GIB) + 0.5
     each = (4 * parameters + PACKAGES) / GIB
@@ -92,7 +92,7 @@ def test_3_gpt2_on_a_t4_in_fp32(installed: Installed) -> None:
     assert rows["verdict"].startswith("fits on T4 (14.57 GiB): ")
     # MemTracker on fake tensors: 3,075.8 MiB, 48 of them a mask that a GPU does not make.
     tensors = 3075.8 - 12 * 1024**2 * 4 / MIB
-    # On top 4 % of fragmentation, 500 MiB of CUDA's context and some MiB of workspaces.
+    # On top 4% of fragmentation, 500 MiB of CUDA's context and some MiB of workspaces.
     assert gib(rows["GPU memory"])[0] == pytest.approx((1.04 * tensors + 500) / 1024, rel=0.015)
 
 

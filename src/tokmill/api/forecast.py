@@ -28,15 +28,15 @@ class RunForecast:
         sampled_bytes: input that was read for this forecast.
         is_counted: whether that was all of it.
         documents: documents or samples.
-        documents_low: lower end of the 90 % range of `documents`.
-        documents_high: upper end of the 90 % range of `documents`.
+        documents_low: lower end of the 90% range of `documents`.
+        documents_high: upper end of the 90% range of `documents`.
         tokens: tokens, eos included.
-        tokens_low: lower end of the 90 % range of `tokens`.
-        tokens_high: upper end of the 90 % range of `tokens`.
+        tokens_low: lower end of the 90% range of `tokens`.
+        tokens_high: upper end of the 90% range of `tokens`.
         text_bytes: rendered text in UTF-8.
         disk_bytes: size of the dataset.
-        disk_low_bytes: lower end of the 90 % range of `disk_bytes`.
-        disk_high_bytes: upper end of the 90 % range of `disk_bytes`.
+        disk_low_bytes: lower end of the 90% range of `disk_bytes`.
+        disk_high_bytes: upper end of the 90% range of `disk_bytes`.
         free_bytes: free space where the output is to stand, or in the current directory.
         time_s: wall time in seconds.
         memory_bytes: bound on the peak of memory, all processes together.

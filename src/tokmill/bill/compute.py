@@ -26,13 +26,13 @@ TRAINING_OPERATIONS = Formula(
     "6 * P_used + 12 * a * h * s_layers",
     "PaLM, appendix B: 6 N + 12 L H Q T; forward 2, backward 4 a parameter; attention not halved "
     "for the causal mask",
-    "leaves out norms, activations, softmax: under 1 % from d = 1,024 on",
+    "leaves out norms, activations, softmax: under 1% from d = 1,024 on",
 )
 ADAPTER_OPERATIONS = Formula(
     "FLOP of a trained token, frozen base",
     "4 * P_used + 12 * a * h * s_layers",
     "PaLM's count without the gradients of frozen matrices",
-    "leaves out the adapters: under 2 % up to rank 64",
+    "leaves out the adapters: under 2% up to rank 64",
 )
 FORWARD_OPERATIONS = Formula(
     "FLOP of recomputing a token's forward pass",

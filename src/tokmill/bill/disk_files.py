@@ -209,7 +209,7 @@ def _by_source(manifest: Mapping[str, Any], n_bytes: int) -> Iterator[Share]:
         yield Share(source["path"], source["documents"], source["tokens"], taken + rest)
 
 
-_ROWS = "the fewest rows that hold the tokens; best fit needs 0 to 5 % more"
+_ROWS = "the fewest rows that hold the tokens; best fit needs 0 to 5% more"
 
 ADD_MASKS = Formula("loss masks", "T", _LAYOUT, _EXACT)
 ADD_WEIGHTS = Formula("loss weights (.weight)", "4 * T", _LAYOUT, _EXACT)

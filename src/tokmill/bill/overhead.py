@@ -10,12 +10,12 @@ FRAGMENTATION_AT_MOST = 0.3
 FRAGMENTATION = Formula(
     "fragmentation",
     "0.04 * allocated",
-    "torch's caching allocator: reserved less allocated; torchtitan's published runs have 2 to 3 % "
-    "(compiled) and 10 % (eager), compressed-tensors measured 2.4 %",
+    "torch's caching allocator: reserved less allocated; torchtitan's published runs have 2 to 3% "
+    "(compiled) and 10% (eager), compressed-tensors measured 2.4%",
     "upper bound: --fragmentation, by default 0.3 of allocated, the rule of thumb of the field. "
-    "It is for expandable_segments:True; without it GMLake (2024) found 15 % of reserved memory on "
-    "average and 33 % at most (0.18 and 0.5 of allocated), torchtune issue 1185 0.5 of allocated, "
-    "STWeaver (2025) 43 % of reserved with interleaved pipelines; ZeRO (section 3.2) over 30 %",
+    "It is for expandable_segments:True; without it GMLake (2024) found 15% of reserved memory on "
+    "average and 33% at most (0.18 and 0.5 of allocated), torchtune issue 1185 0.5 of allocated, "
+    "STWeaver (2025) 43% of reserved with interleaved pipelines; ZeRO (section 3.2) over 30%",
 )
 CUDA_CONTEXT = Formula(
     "CUDA context and libraries",

@@ -22,7 +22,7 @@ from tokmill.settings.training import TrainingSettings
 NETWORK = 25e9
 """Bytes per second from a GPU to other nodes: 200 Gb/s InfiniBand, as in DGX A100."""
 FITTED = "the share of the peak: MosaicML's table of MPT (llm-foundry), A100 and H100"
-ERROR = "published trainings reach 68 to 121 % of the speed; not measured by us"
+ERROR = "published trainings reach 68 to 121% of the speed; not measured by us"
 
 MATRICES = Formula(
     "seconds of a step: matrix products", "flop / (gpus * efficiency * peak)",

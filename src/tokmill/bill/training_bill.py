@@ -231,11 +231,11 @@ def left_out(at: Situation, training: TrainingSettings) -> Iterator[str]:
     if not model.style.measured:
         yield f"activations of {model.family}: taken from a similar layer; not measured"
     if model.encoder_layers and training.checkpointing != "none":
-        yield "recomputed layers of an encoder-decoder: up to 10 % more was measured"
+        yield "recomputed layers of an encoder-decoder: up to 10% more was measured"
     if model.experts:
         yield "experts: assumes evenly spread tokens and grouped matrix products"
     if model.attention.kv_rank and not at.eager:
-        yield "compressed attention (MLA) with a kernel: a layer is 4 % below what a CPU keeps"
+        yield "compressed attention (MLA) with a kernel: a layer is 4% below what a CPU keeps"
     yield from _attention_limits(at, training)
     if training.adapter == "dora":
         yield "DoRA's computation of magnitudes: not modelled"

@@ -30,7 +30,7 @@ def command(
     """Predict tokens, disk, time and memory of `tokmill pretrain`; for chats: `tokmill sft --plan`.
 
     Nothing is written. Input of up to 4 MB is read completely; tokens and documents are then
-    exact. Larger input is sampled: 5 %, at least 2 MB. Compressed files, JSON arrays and CSV are
+    exact. Larger input is sampled: 5%, at least 2 MB. Compressed files, JSON arrays and CSV are
     sampled only at their beginning.
 
     \b

@@ -2,7 +2,7 @@
 
 A span is read with `preadv`: a file that was cut gives an error instead of a signal, a network file
 system is not read around each span, and memory does not grow with what was read. A memory map is 20
-to 90 % faster on a file in the page cache, but a training loop does not wait for such a file.
+to 90% faster on a file in the page cache, but a training loop does not wait for such a file.
 """
 
 from __future__ import annotations

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     Ids = npt.NDArray[np.uint32]
 
 _SHARE, _SHARE_OF_FAST = 0.002, 0.0005
-"""Of the bytes: the check takes about 1 % of a run, see `spot_share`."""
+"""Of the bytes: the check takes about 1% of a run, see `spot_share`."""
 
 WHOLE_BYTES = 8 << 20
 """Longest document that the reference encodes: that takes 25 times the memory, and 0.4 s per MB."""

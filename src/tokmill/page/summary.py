@@ -255,7 +255,7 @@ def _time(run: Mapping[str, Any]) -> str:
 def fields_line(manifest: Mapping[str, Any]) -> str:
     """Return the fields that were read and left out, with their share of the text; '' for chats.
 
-    If less than 90 % of the text was read, in total or of a source, the line says so.
+    If less than 90% of the text was read, in total or of a source, the line says so.
     """
     used, counts = manifest.get("fields_read"), manifest["totals"].get("fields")
     if not used or not counts:

@@ -104,7 +104,7 @@ def advice(settings: RenderSettings, sample: FieldSample) -> str:
 def template_option(sample: FieldSample, text_field: str) -> str:
     """Return the option that reads all text fields of the first records; '' if there is only one.
 
-    A field with less than 0.2 % of the text, such as the name of an author, does not count.
+    A field with less than 0.2% of the text, such as the name of an author, does not count.
     """
     fields = sample.weighed(text_field)
     least = sum(n.text_bytes for n in fields.values()) * _TOO_LITTLE

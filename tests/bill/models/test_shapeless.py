@@ -86,7 +86,7 @@ def test_states_are_those_of_zeros_table_1(parameters: float) -> None:
 
 
 def test_the_rule_of_thumb_for_llama_3_8b_is_read_line_by_line() -> None:
-    """132.8 GB = 16 + 32 + 16 + 32 + 32, and 30 % of the weights for all that is left out."""
+    """132.8 GB = 16 + 32 + 16 + 32 + 32, and 30% of the weights for all that is left out."""
     peak = training_bill(counted(8e9), TrainingSettings(precision="mixed-16")).peak
     found = {line.name: line.n_bytes / BILLION for line in peak.lines}
     parts = [

@@ -19,7 +19,7 @@ def a_model(name="tiny", layers=8, positions=4096):
 
 
 def peak(model, training):
-    """States of 1000 a layer, activations of 1 a token; 10 % more at the most."""
+    """States of 1000 a layer, activations of 1 a token; 10% more at the most."""
     states = 1000 * model.layers
     states //= {"zero-3": training.gpus}.get(training.sharding, 1)
     states //= {"none": 1, "optimizer": 2, "all": 8}[training.offload]

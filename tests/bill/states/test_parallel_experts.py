@@ -93,7 +93,7 @@ def test_states_of_mixtral_equal_megatrons_own_arithmetic(layout: dict[str, int]
 def test_states_of_deepseek_v3_nearly_equal_megatrons_own_arithmetic(
     layout: dict[str, int],
 ) -> None:
-    """Its compressions, 1 % of attention, stand on every rank; Megatron's formula splits them."""
+    """Its compressions, 1% of attention, stand on every rank; Megatron's formula splits them."""
     model, training = named("deepseek-v3"), megatron(**layout)
     found, expected = rank_states(model, training).n_bytes, footprint(model, training)
     alone = training.tensor_parallel == 1

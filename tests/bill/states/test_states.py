@@ -198,7 +198,7 @@ def test_what_fsdp_saves_from_8_to_128_gpus_is_near_torchtitans_15_gib(
 def test_the_rule_of_thumb_of_llama_3_8b_line_by_line(
     model: Model | str, parameters: float, total: float
 ) -> None:
-    """16 + 32 + 16 + 32 + 32, and 30 % of the weights, 4.8, for activations (by far too few)."""
+    """16 + 32 + 16 + 32 + 32, and 30% of the weights, 4.8, for activations (by far too few)."""
     held = states(model, precision="mixed-16")
     lines = [held.weights, held.gradients, *held.optimizer]
     assert [(line.name, line.n_bytes / parameters) for line in lines] == [

@@ -208,7 +208,7 @@ def test_cost_is_the_price_of_all_gpu_hours():
     )["time"]  # fmt: skip
     hours = re.search(r", ([\d,]+) GPU hours, cost ([\d,]+); ", found)
     assert hours is not None
-    # 6 FLOP a parameter and token, attention on top (under 5 % at 2,048 tokens).
+    # 6 FLOP a parameter and token, attention on top (under 5% at 2,048 tokens).
     least = 6 * 7.5e9 * 300e9 / (0.4 * 312e12) / 3600
     used, cost = (int(text.replace(",", "")) for text in hours.groups())
     assert least < used < 1.1 * least

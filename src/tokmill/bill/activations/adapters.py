@@ -8,7 +8,7 @@ from tokmill.bill.formula import Formula
 from tokmill.bill.states.optimizers import FP32_BYTES
 
 SEEN = "fake tensors, peft 0.21"
-CLOSE = "within 3 % of a layer"
+CLOSE = "within 3% of a layer"
 
 ADAPTER_D = kept("adapter: copy of an input of width d", "y * d")
 ADAPTER_AH = kept("adapter: copy of the attention output", "y * a * h")

@@ -62,12 +62,12 @@ POSITION_BIAS_MASK = Formula(
 LATENTS = Formula(
     "MLA: compressed queries, keys and values, and their norms in fp32",
     "(4 + 3 * q) * (r_kv + r_q) + q * r_rope",
-    "read from transformers 5.23's DeepSeek-V3", "a layer is 4 % below what a CPU's kernel keeps",
+    "read from transformers 5.23's DeepSeek-V3", "a layer is 4% below what a CPU's kernel keeps",
 )  # fmt: skip
 LATENT_HEADS = Formula(
     "MLA: queries and keys with rotary part, values, and the attention output",
     "2 * q * a * (h_nope + r_rope) + q * a * (h_nope + h_v) + 2 * q * a * h_v",
-    "read from transformers 5.23's DeepSeek-V3", "a layer is 4 % below what a CPU's kernel keeps",
+    "read from transformers 5.23's DeepSeek-V3", "a layer is 4% below what a CPU's kernel keeps",
 )  # fmt: skip
 
 

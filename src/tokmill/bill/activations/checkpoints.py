@@ -21,8 +21,8 @@ TORCHTITAN = "torchtitan's policy for operations: attention's result and every s
 LAYER_INPUT = Formula("selective checkpointing: the layer's input", "x * d", TORCHTITAN)
 PRODUCTS = Formula(
     "selective: every second matrix product", "q * w_products", TORCHTITAN,
-    "exact on fake tensors, with adapters within 3 %; 82.4 GiB published for Llama-3.1-8B on 8 "
-    "GPUs: 15 % below",
+    "exact on fake tensors, with adapters within 3%; 82.4 GiB published for Llama-3.1-8B on 8 "
+    "GPUs: 15% below",
 )  # fmt: skip
 
 

@@ -31,7 +31,7 @@ EXPERTS = Formula(
 ROUTER_INPUT = kept("router in fp32 (DeepSeek): its input", "4 * d")
 EXPERTS_CLAMPED = Formula(
     "active experts of gpt-oss: inputs, gate and up, clamped, sigmoid, products, output",
-    "e * (2 * x * d + 7 * x * m)", HOOKS, "within 1 % of a layer",
+    "e * (2 * x * d + 7 * x * m)", HOOKS, "within 1% of a layer",
 )  # fmt: skip
 GRADIENT_OUTPUTS = Formula(
     "gradients of the experts' outputs: weighted, and of both factors", "3 * e * x * d", STEPS,

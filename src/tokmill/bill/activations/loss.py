@@ -35,7 +35,7 @@ PARALLEL_FORWARD = Formula(
 )  # fmt: skip
 PARALLEL_GRADIENTS = Formula(
     "loss backward: three fp32 tensors the size of the logits", "12 * n * V / t",
-    "read from loss_parallel of torch 2.13", "71.9 GiB published for Llama-3.1-70B: 8 % below",
+    "read from loss_parallel of torch 2.13", "71.9 GiB published for Llama-3.1-70B: 8% below",
 )  # fmt: skip
 MEGATRON_GRADIENTS = Formula(
     "gradients of the logits", "q * n * V / t", "Megatron-LM's vocab_parallel_cross_entropy",

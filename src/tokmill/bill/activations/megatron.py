@@ -54,7 +54,7 @@ EXPERTS = Formula(
     "active experts: inputs, gate and up, input of the last matrix",
     "e_rank * (q * d + 3 * q * m)", KORTHIKANTI,
     "exact where every expert gets as many tokens as another; last stages of Mixtral in "
-    "Megatron-LM's release tests: 4, 5 and 12 % below",
+    "Megatron-LM's release tests: 4, 5 and 12% below",
 )  # fmt: skip
 SHARED_EXPERT = _kept("shared expert: gate and up, input of the last matrix", "3 * q * f_shared")
 

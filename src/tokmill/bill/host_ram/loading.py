@@ -17,7 +17,7 @@ from tokmill.settings.training import LAZY_LOADING, TrainingSettings
 MEASURED = "measured over the process tree, Linux x86-64, Python 3.11, torch 2.13, 2026-11"
 HEAP_BLOCK_BYTES = 32 << 20
 """Larger blocks return to the system when they are freed (glibc's largest threshold)."""
-CLOSE = "5 % + 32 MiB for the whole bill"
+CLOSE = "5% + 32 MiB for the whole bill"
 
 PROCESSES = Formula(
     "processes and their imported packages", "interpreter * R", MEASURED,

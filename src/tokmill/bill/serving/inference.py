@@ -22,34 +22,34 @@ WEIGHTS = Formula(
     "every tensor once; quantized types apply to the matrices inside the layers, while "
     "embedding, head, router and norms stay 16 bit (bitsandbytes, GPTQ, AWQ, vLLM's fp8); GGUF: "
     "llama.cpp's blocks (ggml-common.h) and its type of each tensor (llama-quant.cpp)",
-    "exact for fp32, bf16, fp16 and gpt-oss's mxfp4; AWQ, GPTQ, bitsandbytes, GGUF within 0.3 % of "
-    "published files, fp8 0.01 %; Q2_K files of llama.cpp before 2024 are 10 % larger",
+    "exact for fp32, bf16, fp16 and gpt-oss's mxfp4; AWQ, GPTQ, bitsandbytes, GGUF within 0.3% of "
+    "published files, fp8 0.01%; Q2_K files of llama.cpp before 2024 are 10% larger",
 )
 PREFILL = Formula(
     "activations of a layer (prompt)",
     "n_prompt * q_other * (4 * d + g * f / t)",
     "tensors alive at once in Hugging Face's layers under no_grad, counted operation by operation",
-    "-4 to 0 % for llama, qwen, gemma, olmo2, phi, opt; gpt2 -9 %; fused kernels hold less",
+    "-4 to 0% for llama, qwen, gemma, olmo2, phi, opt; gpt2 -9%; fused kernels hold less",
 )
 PREFILL_EXPERTS = Formula(
     PREFILL.name,
     "n_prompt * q_other * (4 * d + e * (d + g * m / t))",
     "Hugging Face's grouped experts under no_grad, counted operation by operation",
-    "mixtral -2 %, qwen3_moe -6 %; more where routing is uneven",
+    "mixtral -2%, qwen3_moe -6%; more where routing is uneven",
 )
 PREFILL_MLA = Formula(
     PREFILL.name,
     "n_prompt * q_other * (4 * d + a / t * (4 * h_nope + 4 * r_rope + 2 * h_v))",
     "Hugging Face's DeepSeek modules, which expand the cache of a layer, counted operation by "
     "operation",
-    "deepseek_v3 -2 %; absorbed products of servers hold less",
+    "deepseek_v3 -2%; absorbed products of servers hold less",
 )
 PREFILL_POSITIONS = Formula(
     "learned positions of a prompt",
     "s ** 2 * max(50, 2 * q_other * a / t)",
     "T5's biases of scores under no_grad, counted operation by operation: 64-bit distances of all "
     "pairs of tokens, then a value for each head, and its copy for sdpa",
-    "whole prompts: -4 to 15 % for 2 to 64 heads",
+    "whole prompts: -4 to 15% for 2 to 64 heads",
 )
 LOGITS = Formula(
     "logits",
@@ -200,9 +200,9 @@ def _widths_alive(model: Model) -> int:
 
 
 def _leaves_out(model: Model, settings: InferenceSettings) -> tuple[str, ...]:
-    out = ["CUDA graphs, speculative decoding and a server's own pool (vLLM takes 90 % of the GPU)"]
+    out = ["CUDA graphs, speculative decoding and a server's own pool (vLLM takes 90% of the GPU)"]
     if not model.has_shape and settings.weight_type in FILES:
-        out.append(f"larger types of some tensors of a {settings.weight_type} file, 0 to 10 %")
+        out.append(f"larger types of some tensors of a {settings.weight_type} file, 0 to 10%")
     if not model.has_shape:
         out.append(f"{MISSING}: the model's layers and widths are not known")
     if settings.serving_gpus > 1:

@@ -216,7 +216,7 @@ class JinjaTemplate:
         messages, tools, variables, tags = inputs
 
         def render(n_messages: int, *, prompt: bool) -> str:
-            # Not `_replace`: it costs 3 % of the rendering.
+            # Not `_replace`: it costs 3% of the rendering.
             beginning = _Inputs(messages[:n_messages], tools, variables, tags)
             return self._text(beginning, _NO_MARKS, prompt=prompt)
 

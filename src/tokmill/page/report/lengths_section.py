@@ -125,5 +125,5 @@ def _contexts(found: Lengths, totals: Mapping[str, Any], things: str) -> str:
 
 
 def _percent(share: float) -> str:
-    """Return a share in percent, with two decimals where one would show 0.0 %."""
+    """Return a share in percent, with two decimals where one would show 0.0%."""
     return f"{share:.2%}" if 0 < share < 0.0005 else f"{share:.1%}"

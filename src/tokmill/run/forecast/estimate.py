@@ -224,5 +224,5 @@ def _banded(value: Floats, drawn: Floats, n_windows: int, *, is_known: bool) -> 
 
 
 def _quantile(freedom: int) -> float:
-    """Return the 97.5 % quantile of Student's distribution, within 1 % from 3 degrees on."""
+    """Return the 97.5% quantile of Student's distribution, within 1% from 3 degrees on."""
     return 1.96 + 2.37 / freedom + 2.82 / freedom**2

@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     Floats = npt.NDArray[np.float64]
 
 SAMPLE_FRACTION = 0.049
-"""Share of a large input: at most 5 % is read."""
+"""Share of a large input: at most 5% is read."""
 
 SAMPLE_LIMIT_BYTES = 16 << 20
 
