@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from tokmill.dataset.edition import Edition
 from tokmill.dataset.idx_file import read_index
 from tokmill.dataset.layout import SIDECARS
 from tokmill.dataset.reader import sidecars_of
@@ -53,12 +54,14 @@ class ShardFiles:
 
     Attributes:
         dtypes: dtype of a token in each kind of file, by its ending: `bin`, and the sidecars.
+        edition: whether the dataset is still the one that was opened; looked at every second.
     """
 
     def __init__(self, documents: Documents, manifest: Mapping[str, Any]) -> None:
         self._documents = documents
         self._root = str(documents.directory)
-        self._edition = str(manifest["sha256"])
+        self._sha256 = str(manifest["sha256"])
+        self.edition = Edition(documents.directory, self._sha256)
         dtype: np.dtype[Any] = np.dtype(manifest["dtype"]).newbyteorder("<")
         self.dtypes = {"bin": dtype, **{one: SIDECARS[one] for one in sidecars_of(manifest)}}
 
@@ -66,12 +69,14 @@ class ShardFiles:
         """Read spans of the files with an ending into a flat, contiguous array of their dtype.
 
         Raises:
-            VerifyError: a file is missing, or has another size than the manifest says.
+            VerifyError: a file is missing, or has another size than the manifest says; or the
+                dataset was replaced after it was opened.
             StorageError: a file cannot be read, or too many files are open.
         """
+        self.edition.check_now_and_then()
         entries, item = self._documents.entries, into.itemsize
         data = into.view(np.uint8).data
-        opened, edition = _caches().file, self._edition
+        opened, sha256 = _caches().file, self._sha256
         columns = (spans.starts * item, spans.targets * item, spans.lengths * item)
         shards = spans.shards.tolist()
         rows = zip(shards, *(column.tolist() for column in columns), strict=True)
@@ -81,24 +86,32 @@ class ShardFiles:
                 if shard != last:
                     entry, last = entries[shard], shard
                     path = f"{self._root}/{entry['name']}.{ending}"
-                    file = opened(path, entry["tokens"] * item, edition)
+                    file = opened(path, entry["tokens"] * item, sha256)
                 if os.preadv(file.fd, (data[target : target + length],), start) != length:
                     file.read(path, data[target : target + length], start)
         except OSError as error:
             with read_errors(Path(path)):
                 raise error
+        except VerifyError:
+            self.edition.check()  # the reason may be another dataset
+            raise
 
     def index(self, shard: int) -> Index:
         """Return lengths (D,) int32 in tokens and offsets (D,) int64 in bytes, both mapped.
 
         Raises:
-            VerifyError: the index is missing or broken, or has other documents than its entry.
+            VerifyError: the index is missing or broken, or has other documents than its entry; or
+                the dataset was replaced after it was opened.
             StorageError: it cannot be read, or too many files are open.
         """
         entry = self._documents.entries[shard]
         path = f"{self._root}/{entry['name']}.idx"
         item = self.dtypes["bin"].itemsize
-        return _caches().index(path, entry["documents"], item, self._edition)
+        try:
+            return _caches().index(path, entry["documents"], item, self._sha256)
+        except VerifyError:
+            self.edition.check()  # the reason may be another dataset
+            raise
 
     def damaged_index(self, shard: int) -> VerifyError:
         """Return the error of an index whose offsets or lengths cannot be."""
@@ -115,6 +128,7 @@ class ShardFiles:
             IndexError: there is no such document.
             TokmillError: see `index`.
         """
+        self.edition.check_now_and_then()
         documents = self._documents
         if len(numbers) and not 0 <= numbers.min() <= numbers.max() < len(documents):
             raise IndexError(f"{self._root}: no such document; it holds {len(documents):,}")
@@ -166,7 +180,7 @@ class _Caches:
 def _caches() -> _Caches:
     """Return functions that open files; the files of the process that were used last stay open.
 
-    They use at most half of the descriptors that the process may have. The edition of a dataset is
+    They use at most half of the descriptors that the process may have. The sha256 of a manifest is
     part of the key, so that a new dataset at an old path is opened anew.
     """
     most_open = max(FEWEST_OPEN, _most_descriptors() // 4)
@@ -180,7 +194,7 @@ def _most_descriptors() -> int:
     return 16_384 if limit == resource.RLIM_INFINITY else min(limit, 16_384)
 
 
-def _opened(path: str, n_bytes: int, _edition: str) -> _File:
+def _opened(path: str, n_bytes: int, _sha256: str) -> _File:
     with read_errors(Path(path)), open_regular(Path(path), follow_links=True) as file:
         found = os.fstat(file.fileno()).st_size
         if found != n_bytes:
@@ -190,7 +204,7 @@ def _opened(path: str, n_bytes: int, _edition: str) -> _File:
         return _File(os.dup(file.fileno()))
 
 
-def _index(path: str, n_documents: int, item_bytes: int, _edition: str) -> Index:
+def _index(path: str, n_documents: int, item_bytes: int, _sha256: str) -> Index:
     with read_errors(Path(path)):
         lengths, offsets, found_bytes = read_index(Path(path))
     if len(lengths) != n_documents or found_bytes != item_bytes:

@@ -170,6 +170,7 @@ class Loader:
         """
         if self._iteration is not None:
             raise StateError("a state is loaded before the first iteration: make a new Loader")
+        self._sequence.check()
         try:
             epoch, seen = (operator.index(state[name]) for name in ("epoch", "samples_seen"))
             found = {name: state[name] for name in ("fingerprint", "seed")}
@@ -202,6 +203,7 @@ class Loader:
                 f"the loader has come to the end of {plural(self.epochs or 0, 'epoch')}: make a "
                 "new one, or give more epochs"
             )
+        self._sequence.check()
         self._iteration = token = object()
         return self._batches(token, stop)
 

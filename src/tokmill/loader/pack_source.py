@@ -122,6 +122,7 @@ class PackSource(RowSource):
     @cached_property
     def _index(self) -> Packs:
         """Return the pack index, mapped when the first row is read."""
+        self.check()
         index = open_packs(self.directory, self.split)
         if index.n_rows != self._n_rows:
             raise VerifyError(

@@ -65,6 +65,12 @@ class SampleSequence:
         self.fingerprint = hashlib.sha256(json.dumps(decisive).encode()).hexdigest()
         shuffled([0], 1, seed=seed)  # refuses a wrong seed here, not with the first batch
 
+    def check(self) -> None:
+        """Check that the datasets of all sources are those that were opened; see `Source.check`."""
+        for source in self.sources:
+            if hasattr(source, "check"):
+                source.check()
+
     def locate(self, keys: NDArray[np.int64]) -> Located:
         """Return where samples are.
 

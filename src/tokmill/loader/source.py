@@ -97,6 +97,16 @@ class Source(ABC):
         """
         return self.__getitems__([operator.index(number)])[0]
 
+    def check(self) -> None:
+        """Check that the dataset at the path is still the one that was opened.
+
+        Reads look once a second. It costs a look at one file.
+
+        Raises:
+            VerifyError: it was replaced or removed.
+        """
+        self._files.edition.check()
+
     def __repr__(self) -> str:
         given = "".join(f", {name}={value!r}" for name, value in self._options.items())
         return f"<{type(self).__name__} {str(self.directory)!r}, split={self.split!r}{given}>"
