@@ -90,7 +90,7 @@ def _not_read(keys: Sequence[str]) -> str:
 
 def _training_rows(found: FullBill, of_model: ModelBill) -> Iterator[Row]:
     bill, advice, how = of_model.training, of_model.advice, found.settings.training
-    yield _verdict(bill.peak, of_model.gpu, "; ".join(_other_problems(found)))
+    yield _verdict(bill.peak, of_model.gpu, "; ".join(other_problems(found)))
     each = " per GPU" if how.gpus > 1 else ""
     yield Row("GPU memory", f"{bounded(bill.peak)}{each}; peak: {moment(bill.peak)}")
     if not of_model.model.has_shape:
@@ -158,7 +158,8 @@ def verdict_text(bill: Bill, gpu: Gpu) -> str:
     return f"{found} on {name}: {memory(abs(room))} {'left' if room >= 0 else 'missing'}"
 
 
-def _other_problems(found: FullBill) -> Iterator[str]:
+def other_problems(found: FullBill) -> Iterator[str]:
+    """Yield the obstacles besides GPU memory."""
     if found.host.verdict.said == DOES_NOT_FIT:
         yield "host RAM does not fit"
     if missing_disk_bytes(found):

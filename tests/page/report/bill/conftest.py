@@ -70,7 +70,8 @@ def made() -> Callable[..., Made]:
         axes = only_own(axes) if small else axes
         recorded = manifest["config"].get("training") or {}
         named = (str(directory), recorded)
-        view = view_of(axes, cases_of(axes, size), size, bill.settings, named)
+        own = bill.of_model.compute if bill.of_model else None
+        view = view_of(axes, cases_of(axes, size), size, bill.settings, named, own)
         return Made(directory, manifest, bill, view)
 
     return make

@@ -37,7 +37,7 @@ def test_files_of_the_dataset_are_bars(unnamed):
     values = list(map(int, re.findall(r'<rect class="s1"[^>]* data-value="(\d+)"', html)))
     assert values == [line.n_bytes for line in unnamed.bill.disk.bill.lines]
     assert sum(values) == unnamed.bill.disk.bill.n_bytes
-    assert "being written" not in html
+    assert "checkpoints" not in re.sub(r"<desc.*?</desc>", "", html)
 
 
 def test_checkpoints_of_a_model_are_the_last_bar(llama):
@@ -46,7 +46,7 @@ def test_checkpoints_of_a_model_are_the_last_bar(llama):
     values = re.findall(r'<rect class="s1"[^>]* data-value="(\d+)"', html)
     assert values[-1] == str(most)
     assert f"up to {size(most)}" in html
-    assert "checkpoints (2 kept, 1 being written)" in html
+    assert ">checkpoints<" in html
 
 
 def test_free_space_is_a_line_if_it_is_not_far_away(llama):

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import json
 import shlex
+from dataclasses import replace
 
 import pytest
 from click.testing import CliRunner
 
 from tests.page.report.bill.conftest import MACHINE
-from tokmill.bill.text.summary import summary_rows
+from tokmill.bill.text.summary import missing_disk_bytes, summary_rows
 from tokmill.cli.report import command
 from tokmill.page.report.bill.section import bill_section
 from tokmill.page.report.bill.words import bars, words
+from tokmill.words.units import size
 
 
 def section(made):
@@ -34,6 +36,16 @@ def test_the_first_case_is_that_of_the_report(llama):
     time = rows(llama.bill, "time")["time"]
     assert time.split(" for ")[0] in html
     assert time.split("; ")[-1] in html
+
+
+def test_other_obstacles_are_those_of_the_verdict_of_the_command(llama):
+    assert "But: " not in section(llama).html
+    disk = replace(llama.bill.disk, free_bytes=1000)
+    bill = replace(llama.bill, disk=disk)
+    html = section(replace(llama, bill=bill)).html
+    assert rows(bill, "gpu")["verdict"].endswith("; too little disk space")
+    assert "But: too little disk space<" in html
+    assert f"too little disk space: {size(missing_disk_bytes(bill))} missing<" in html
 
 
 def test_every_shape_has_a_number_of_the_first_case(llama):

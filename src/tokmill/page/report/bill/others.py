@@ -110,9 +110,8 @@ def disk_chart(found: FullBill) -> str:
         lines = found.disk.bill.lines
         rows += [Row(line.name, (line.n_bytes,), size(line.n_bytes)) for line in lines]
     if found.of_model is not None:
-        n_bytes, kept = found.of_model.checkpoints.high_bytes, found.settings.training.checkpoints
-        name = f"checkpoints ({kept:,} kept, 1 being written)"
-        rows.append(Row(name, (n_bytes,), f"up to {size(n_bytes)}"))
+        n_bytes = found.of_model.checkpoints.high_bytes
+        rows.append(Row("checkpoints", (n_bytes,), f"up to {size(n_bytes)}"))
     if not rows:
         return ""
     free = found.disk.free_bytes if found.disk else None

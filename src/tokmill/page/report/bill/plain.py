@@ -21,7 +21,6 @@ from tokmill.page.report.bill.words import (
     AS_SET,
     NONE_ALONE,
     NONE_NEEDED,
-    UNKNOWN_TIME,
     View,
     spread_options,
 )
@@ -34,10 +33,13 @@ def plain_data(view: View, serving: Serving, loading: Loading | None) -> dict[st
         "groups": TRAINING_GROUPS,
         "command": view.command,
         "trained": view.trained,
+        "speed": view.speed,
+        "duration": view.duration,
+        "untimed": view.untimed,
         **_choices(view),
         "words": {
             "fits": FITS_WORDS, "kinds": FITS_KINDS, "impossible": NO_AMOUNT,
-            "none_alone": NONE_ALONE, "none_needed": NONE_NEEDED, "unknown_time": UNKNOWN_TIME,
+            "none_alone": NONE_ALONE, "none_needed": NONE_NEEDED,
             "missing": MISSING, "no_context": NO_CONTEXT, "host": HOST_WORDS,
             "host_kinds": HOST_KINDS,
         },

@@ -55,8 +55,12 @@ const trainingOf = number => {
   const digit = Number(cases.verdicts[number * data.gpus.length + state.gpu]);
   return { amounts, low: cases.pool[found.low], high: cases.pool[found.high], digit };
 };
-const durationOf = row => cases.times.length ? cases.durations[cases.times[place(
-  chosen("model"), chosen("spread"), chosen("sequence"), [row, N_ROWS], chosen("gpu"))]] : "";
+const isStart = () => KEYS.every((key, i) => state[key] === data.start[i]);
+const durationOf = row => {
+  if (!cases.times.length) return row === 0 && isStart() ? data.duration : "";
+  return cases.durations[cases.times[place(
+    chosen("model"), chosen("spread"), chosen("sequence"), [row, N_ROWS], chosen("gpu"))]];
+};
 const verdictOf = (digit, n) => {
   const gpu = data.gpus[state.gpu], room = gpu.bytes - n;
   if (digit === 1) return `fits on ${on(gpu)} by the estimate, not by the upper bound`;
@@ -159,7 +163,7 @@ const showTraining = () => {
   draw("bill-training", data.groups, bars, gpuLimit());
   const notes = element.querySelector('[data-text="notes"]');
   notes.replaceChildren();
-  element.querySelector(".own").hidden = KEYS.some((key, i) => state[key] !== data.start[i]);
+  for (const one of element.querySelectorAll(".own")) one.hidden = !isStart();
   if (!first.amounts) {
     verdict("verdict", `${model.name}: ${words.impossible}: ${first.why}`, "no");
     for (const key of ["memory", "remedies", "time"]) put(key, "");
@@ -174,8 +178,9 @@ const showTraining = () => {
     `; peak: ${moment}`);
   put("remedies", remediesOf(number, digit));
   const steps = cases.steps[place(chosen("spread"), chosen("batch"), chosen("sequence"))];
-  put("time", data.trained &&
-    `${durationOf(0) || words.unknown_time} for ${data.trained}; ${steps}`);
+  const time = durationOf(0);
+  put("time", data.trained && (time ? `${time} for ${data.trained} ${data.speed}; ${steps}`
+    : `${data.trained}; ${steps}${data.untimed}`));
   for (const text of [...model.warnings, ...model.notes[state.sequence],
     ...spread.notes[state.gpu], ...model.stored[state.spread]]) {
     const item = document.createElement("li");

@@ -10,6 +10,7 @@ from typing import Any
 from tokmill.bill.full_bill import FullBill
 from tokmill.bill.host_ram.machine import Machine
 from tokmill.bill.measuring.machine import this_machine
+from tokmill.bill.text.summary import missing_disk_bytes, other_problems
 from tokmill.page.markup import label
 from tokmill.page.report.bill.axes import Axes, axes_of
 from tokmill.page.report.bill.cases import cases_of
@@ -29,6 +30,7 @@ from tokmill.page.report.bill.style import STYLE
 from tokmill.page.report.bill.tables import Loading, Serving, loading_of, serving_of
 from tokmill.page.report.bill.words import View, bars, title, view_of, words
 from tokmill.page.report.section import Section, facts, note
+from tokmill.words.units import size as size_text
 
 ID = "bill"
 WEIGHT_NAMES = {"auto": "as stored"}
@@ -80,7 +82,9 @@ def bill_section(
     size = bill.disk.size if bill.disk else None
     axes = axes_of(bill.settings, model, size.vocabulary if size else 0)
     recorded = manifest.get("config", {}).get("training") or {}
-    view = view_of(axes, cases_of(axes, size), size, bill.settings, (str(directory), recorded))
+    own = bill.of_model.compute if bill.of_model else None
+    command = (str(directory), recorded)
+    view = view_of(axes, cases_of(axes, size), size, bill.settings, command, own)
     serving = serving_of(axes, bill.settings.inference)
     loading = None
     if size is not None:
@@ -129,13 +133,19 @@ def _training(view: View, bill: FullBill) -> str:
     return (
         f"<h3>GPU memory of training</h3>{_unnamed(axes)}{controls}"
         f'<p class="verdict {found.kind}" role="status" data-text="verdict">'
-        f"{escape(found.verdict)}</p>"
+        f"{escape(found.verdict)}</p>{_problems(bill)}"
         f'<dl class="facts">{items}</dl>'
         f'<ul class="list remark" data-text="notes">{notes}</ul>{chart}'
         f'<div class="own">{facts(_renamed(own)) if own else ""}</div>'
         '<p class="remark">Everything about this case, with formulas:</p>'
         f'<pre><code data-text="command">{escape(found.command)} --explain</code></pre>'
     )
+
+
+def _problems(bill: FullBill) -> str:
+    """Return what else stops the settings' own case, as the command says it in its verdict."""
+    found = "; ".join(other_problems(bill)) if bill.of_model else ""
+    return f'<p class="verdict no own">But: {label(found)}</p>' if found else ""
 
 
 def _renamed(rows: list[tuple[str, str]]) -> list[tuple[str, str]]:
@@ -179,7 +189,7 @@ def _serving(axes: Axes, table: Serving) -> str:
 
 
 def _host(bill: FullBill, table: Loading | None) -> str:
-    text = note(f"With these settings: {own_text(bill, 'host', 'host RAM')}.")
+    text = note(f"With the settings of the report: {own_text(bill, 'host', 'host RAM')}.")
     if table is None:
         return f"<h3>Host RAM</h3>{text}"
     controls = choices("Loading", (
@@ -192,7 +202,11 @@ def _host(bill: FullBill, table: Loading | None) -> str:
 
 def _disk(bill: FullBill) -> str:
     text = own_text(bill, "disk", "disk")
-    return f"<h3>Disk</h3>{note(text)}{disk_chart(bill)}" if text else ""
+    if not text:
+        return ""
+    missing = missing_disk_bytes(bill)
+    said = f'<p class="verdict no">too little disk space: {size_text(missing)} missing</p>'
+    return f"<h3>Disk</h3>{said if missing else ''}{note(text)}{disk_chart(bill)}"
 
 
 def _titled(chart: Chart, text: str) -> Chart:
