@@ -9,10 +9,9 @@ Everything is imported when it is first used.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from tokmill.version import __version__
 
+TYPE_CHECKING = False  # that of typing, whose import takes longer than all of this module
 if TYPE_CHECKING:
     from tokmill import bill, loader
     from tokmill.api.dataset import Dataset

@@ -1,10 +1,15 @@
 """The `tokmill` command, and `python -m tokmill`: signals first, then all that takes time."""
 
-from tokmill.interrupts import answer_signals, leave
-
 
 def main() -> None:
     """Run the command line; Ctrl-C while it is imported is no traceback either."""
+    import signal
+
+    # Until the handlers stand, Ctrl-C ends the process by its signal, which shells show as 130.
+    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
+    from tokmill.interrupts import answer_signals, leave
+
     answer_signals()
     try:
         from tokmill.cli.main import main as run

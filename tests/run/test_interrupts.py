@@ -101,6 +101,7 @@ def test_a_signal_before_the_command_is_read_is_no_traceback(tmp_path: Path, see
     program = f"""
 import os, signal, sys
 sys.argv[1:] = ["verify", "nowhere"]
+import tokmill.interrupts
 from tokmill.__main__ import main
 n_imports = 0
 def audit(event, arguments):
@@ -113,6 +114,29 @@ main()
 """
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
     assert (done.returncode, done.stdout, done.stderr) == (130, "", "error: interrupted\n")
+
+
+def test_a_signal_before_the_handlers_stand_ends_the_process_without_a_word() -> None:
+    """Shells show an end by SIGINT as 130."""
+    program = """
+import os, signal, sys
+sys.argv[1:] = ["verify", "nowhere"]
+from tokmill.__main__ import main
+def audit(event, arguments):
+    if event == "import" and arguments[0] == "tokmill.interrupts":
+        os.kill(os.getpid(), signal.SIGINT)
+sys.addaudithook(audit)
+main()
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert (done.returncode, done.stdout, done.stderr) == (-signal.SIGINT, "", "")
+
+
+def test_the_first_line_of_the_package_imports_no_typing() -> None:
+    """Its import takes longer than all before it, and Ctrl-C then is a traceback."""
+    program = "import sys; import tokmill; print('typing' in sys.modules)"
+    done = subprocess.run([sys.executable, "-S", "-c", program], capture_output=True, text=True)
+    assert done.stdout == "False\n"
 
 
 def test_a_run_of_standard_input_cannot_be_continued(
