@@ -5,7 +5,7 @@ import pytest
 from tokmill.errors import UsageError
 from tokmill.extensions import check_name, find
 from tokmill.settings.load import build_config
-from tokmill.tables import ENGINES, FORMATS, RENDERERS
+from tokmill.tables import ENGINES, FORMATS, RENDERERS, TRAINERS
 
 
 @pytest.mark.parametrize(
@@ -25,6 +25,12 @@ def test_a_setting_takes_every_built_in_name_and_refuses_another(section, key, t
     assert str(caught.value) == (
         f"run.toml: {section}.{key}: expected one of {', '.join(table.choices)}; found 'no-such'"
     )
+
+
+@pytest.mark.parametrize("name", ["nanoGPT", "TRL", "Llm.c"])
+def test_a_name_in_other_capitals_is_proposed(name):
+    with pytest.raises(UsageError, match=rf"; found '{name}': did you mean {name.lower()}\?$"):
+        check_name(TRAINERS, name, "trainer")
 
 
 def test_the_nearest_name_is_proposed():

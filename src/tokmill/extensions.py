@@ -137,8 +137,9 @@ def names_of_packages(table: Table) -> set[str]:
 
 def nearest(name: str, known: Sequence[str]) -> str:
     """Return `: did you mean …?` with the nearest of known names; '' if none is near."""
-    close = get_close_matches(name, known, n=1)
-    return f": did you mean {close[0]}?" if close else ""
+    folded = {one.casefold(): one for one in known}
+    close = get_close_matches(name.casefold(), folded, n=1)
+    return f": did you mean {folded[close[0]]}?" if close else ""
 
 
 def one_line(error: BaseException) -> str:

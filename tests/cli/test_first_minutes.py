@@ -161,7 +161,10 @@ def test_text_that_the_terminal_s_encoding_lacks_is_shown_escaped(tmp_path: Path
     words = [sys.executable, "-m", "tokmill", "verify", "猫"]
     ended = subprocess.run(words, cwd=tmp_path, env=environment, capture_output=True)
     assert ended.returncode == 2
-    assert ended.stderr == (b"error: \\u732b: not a tokmill dataset: no manifest.json there\n")
+    assert ended.stderr == (
+        b"error: \\u732b: not a tokmill dataset: no such directory: name the "
+        b"output directory of a run\n"
+    )
 
 
 def test_an_empty_file_is_of_no_unknown_size(

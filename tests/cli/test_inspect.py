@@ -223,10 +223,10 @@ def test_a_page_is_not_written_over_what_is_no_file_or_the_dataset_s_own(
         assert outcome.code == 2
         assert outcome.error == f"{path}: not a file: --html wants the name of a file to write"
     before = (sft / "manifest.json").read_bytes()
-    for name in ("manifest.json", "train-0000000-0000.bin", "packs-train-rows.bin"):
+    for name in ("manifest.json", "train-0000000-0000.bin", "parts/page.html", "page.html"):
         outcome = tokmill("inspect", sft, "--html", sft / name)
         assert outcome.code == 2
-        assert "a file of the dataset" in outcome.error
+        assert "is inside the dataset" in outcome.error
     assert (sft / "manifest.json").read_bytes() == before
     assert tokmill("inspect", sft, "--html", tmp_path / "no" / "p.html").code == 5
 

@@ -248,7 +248,10 @@ def test_a_plan_of_chats_knows_their_packing(tokmill: Callable[..., Any], tmp_pa
 def test_what_is_no_dataset_is_one_line(tokmill: Callable[..., Any], tmp_path: Path) -> None:
     outcome = tokmill("report", tmp_path)
     assert outcome.code == 2
-    assert outcome.error == f"{tmp_path}: not a tokmill dataset: no manifest.json there"
+    assert outcome.error == (
+        f"{tmp_path}: not a tokmill dataset: no manifest.json there: "
+        "name the output directory of a run"
+    )
 
 
 def test_an_unfinished_run_is_one_line(tokmill: Callable[..., Any], made: Path) -> None:

@@ -70,4 +70,4 @@ def test_what_chooses_tables_does_not_go_with_a_page(tokmill: Run, pretrained, p
 def test_no_file_of_the_dataset_is_replaced(tokmill: Run, pretrained):
     manifest = pretrained.directory / "manifest.json"
     found = tokmill("report", pretrained.directory, "--html", manifest)
-    assert "a file of the dataset: --html wants the name of another" in found.error
+    assert "is inside the dataset, whose files are checked: name a file beside it" in found.error

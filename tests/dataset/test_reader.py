@@ -85,8 +85,12 @@ def test_a_number_beyond_the_dataset_is_refused(make_dataset, number):
 
 
 def test_a_directory_without_a_dataset_is_refused(tmp_path: Path):
-    with pytest.raises(UsageError, match=r"not a tokmill dataset: no manifest\.json there$"):
+    with pytest.raises(UsageError, match=r"not a tokmill dataset: no manifest\.json there: name"):
         read_manifest(tmp_path)
+    (tmp_path / "file").write_bytes(b"")
+    for name in ("file", "nowhere"):
+        with pytest.raises(UsageError, match=f"{name}: not a tokmill dataset: no such directory:"):
+            read_manifest(tmp_path / name)
 
 
 def test_an_unfinished_run_says_how_to_continue(tmp_path: Path):

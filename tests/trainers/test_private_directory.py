@@ -105,6 +105,25 @@ def test_errors_name_the_output_and_not_its_private_name(tmp_path) -> None:
     )
 
 
+def test_a_link_in_the_place_of_an_output_is_named(tmp_path) -> None:
+    (tmp_path / "real").mkdir()
+    (tmp_path / "link").symlink_to(tmp_path / "real")
+    (tmp_path / "file").touch()
+    with pytest.raises(StateError, match=r"found a symbolic link: name its target$"):
+        is_taken(tmp_path / "link")
+    with pytest.raises(StateError, match=r"found a file$"):
+        is_taken(tmp_path / "file")
+
+
+@pytest.mark.skipif(not Path("/proc/self").exists(), reason="needs a /proc, where nothing is made")
+def test_a_place_without_room_for_a_directory_is_named_without_its_private_name() -> None:
+    with (
+        pytest.raises(StorageError, match=r"^/proc/out: no such file or directory$"),
+        private_directory(Path("/proc/out")),
+    ):
+        pass
+
+
 def test_the_current_directory_is_refused_before_anything_is_written(tmp_path, monkeypatch) -> None:
     monkeypatch.chdir(tmp_path)
     with pytest.raises(StateError, match=r"is the current directory, .*: name one inside it"):

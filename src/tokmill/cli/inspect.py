@@ -67,7 +67,7 @@ def command(
     manifest = read_manifest(directory)
     check_complete(manifest, directory)
     if html is not None:
-        check_page(html, directory, manifest, "--html")
+        check_page(html, directory, "--html")
     loaded = tokenizer_of(manifest, tokenizer)
     reader = SampleReader(directory, manifest, loaded, by_token=by_token and not as_json)
     heading, samples = _chosen(reader, manifest, document=document, sample=sample, row=row)

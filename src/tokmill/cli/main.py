@@ -238,7 +238,7 @@ def _with_variable(error: click.ClickException) -> str:
         source = error.ctx.get_parameter_source(name) if name else None
         if source is ParameterSource.ENVIRONMENT and isinstance(variable, str):
             return f"{variable}: {error.message}"
-    return error.format_message()
+    return error.format_message().replace("\n\t", " ")  # click lists choices on lines
 
 
 def _drop_output() -> None:

@@ -77,7 +77,10 @@ def read_manifest(directory: Path, *, follow_links: bool = True) -> dict[str, An
                 f"{directory}: its run is not finished (no {MANIFEST}): "
                 "run the same command again to continue it"
             )
-        raise UsageError(f"{directory}: not a tokmill dataset: no {MANIFEST} there")
+        found = f"no {MANIFEST} there" if directory.is_dir() else "no such directory"
+        raise UsageError(
+            f"{directory}: not a tokmill dataset: {found}: name the output directory of a run"
+        )
     if path.is_symlink() and not follow_links:
         raise VerifyError(f"{path}: a link, not a file of the dataset")
     try:

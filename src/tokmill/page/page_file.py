@@ -2,27 +2,27 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from tokmill.errors import UsageError
 from tokmill.storage import storage_errors, write_file
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
     from pathlib import Path
 
 
-def check_page(path: Path, directory: Path, manifest: Mapping[str, Any], option: str) -> None:
-    """Check that a page may be written there; `option` names the path in messages.
+def check_page(path: Path, directory: Path, option: str) -> None:
+    """Check that a page may be written beside a dataset; `option` names the path in messages.
 
     Raises:
-        UsageError: a directory or a file of the dataset is there.
+        UsageError: a directory is there, or it is inside the dataset.
     """
     if path.exists() and not path.is_file():
         raise UsageError(f"{path}: not a file: {option} wants the name of a file to write")
-    own = {"manifest.json", *(entry["name"] for entry in manifest.get("files", ()))}
-    if path.resolve() in {(directory / name).resolve() for name in own}:
-        raise UsageError(f"{path}: a file of the dataset: {option} wants the name of another")
+    if directory.resolve() in path.resolve().parents:
+        raise UsageError(
+            f"{path}: is inside the dataset, whose files are checked: name a file beside it"
+        )
 
 
 def write_page(path: Path, page: str) -> int:

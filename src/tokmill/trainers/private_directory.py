@@ -28,7 +28,8 @@ def is_taken(output: Path) -> bool:
     """
     with storage_errors(output):
         if output.is_symlink() or (output.exists() and not output.is_dir()):
-            raise StateError(f"{output}: expected a directory or nothing, found another file")
+            what = "a symbolic link: name its target" if output.is_symlink() else "a file"
+            raise StateError(f"{output}: expected a directory or nothing, found {what}")
         if not output.exists():
             return False
         if any(output.iterdir()):
@@ -65,7 +66,7 @@ def private_directory(output: Path, *, replace: bool = False) -> Iterator[Path]:
     make_directory(parent)
     _remove_abandoned(parent, output.name)
     private = parent / f".{output.name}.{os.getpid()}-{secrets.token_hex(4)}.tmp"
-    with storage_errors(private):
+    with storage_errors(output):
         private.mkdir()
     lock = os.open(private, os.O_RDONLY)
     try:

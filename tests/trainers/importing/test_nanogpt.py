@@ -11,7 +11,9 @@ import tokmill
 from tests.fixtures.datasets import TOKENIZER
 from tests.trainers.importing.conftest import EOS, ids
 from tokmill.api.dataset import Dataset
-from tokmill.errors import RecordError, StateError, UsageError
+from tokmill.errors import RecordError, StateError, TokenizerError, UsageError
+from tokmill.trainers.importing.nanogpt import IMPORTER
+from tokmill.trainers.importing.part import PartImport, Rules
 
 
 def write(path: Path, tokens: list[int], dtype: str = "<u2") -> Path:
@@ -49,6 +51,17 @@ def test_a_file_of_four_bytes_is_not_read_as_two(bring, tmp_path) -> None:
     with pytest.raises(UsageError, match="every second id is below 4"):
         bring(path, "nanogpt")
     assert len(bring(path, "nanogpt", dtype="uint32")) == 20
+
+
+@pytest.mark.parametrize("add_eos", [False, True])
+def test_ids_too_narrow_for_the_eos_of_a_tokenizer_are_refused(tmp_path, add_eos: bool) -> None:
+    (file,) = IMPORTER.find(write(tmp_path / "train.bin", [5, 6]), "train", "uint16")
+    rules = Rules(128_256, 128_001, add_eos, file.dtype, 1000, "blake3")
+    part = PartImport(tmp_path, 0, file, rules, ends_by_eos=True)
+    with pytest.raises(
+        TokenizerError, match=r"train\.bin: its ids are uint16, .* eos is 128,001: "
+    ):
+        part.write(IMPORTER.read(file, 128_001), "")
 
 
 def test_an_output_inside_a_dataset_is_refused(bring, tmp_path, single: Dataset) -> None:

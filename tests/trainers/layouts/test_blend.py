@@ -119,6 +119,12 @@ def test_the_exported_dataset_is_named_whole_or_by_its_files(three) -> None:
         groups(ExportSource(three.directory), tokens)
 
 
+def test_a_name_of_nothing_is_named_before_what_it_leaves_out(three) -> None:
+    for tokens in (["nowhere=1k"], [f"{three.directory}=1k", "nowhere=1k"]):
+        with pytest.raises(UsageError, match=r"nowhere: neither the directory .*; .* has .*books"):
+            groups(ExportSource(three.directory), tokens)
+
+
 def test_another_dataset_alone_does_not_silently_leave_out_the_exported(three, tmp_path) -> None:
     other = shutil.copytree(three.directory, tmp_path / "other")
     with pytest.raises(UsageError, match=r"nothing is said of .*books\.jsonl"):

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from tokmill.api.dataset import Dataset
+from tokmill.errors import UsageError
 from tokmill.trainers.layouts import rows
 from tokmill.trainers.layouts.rows import DocumentRows, PackedRows, rows_of
 from tokmill.trainers.options import ExportOptions
@@ -107,3 +108,8 @@ def test_options_choose_the_rows(chats: Dataset, unpacked: Dataset) -> None:
     assert made is not None
     assert made.samples.tolist() == chats.packs["train"].samples.tolist()
     assert made.row_offsets.tolist() == chats.packs["train"].row_offsets.tolist()
+
+
+def test_unpacked_text_is_refused(pretrained: Dataset) -> None:
+    with pytest.raises(UsageError, match="--unpacked is for packed chats, and this dataset has te"):
+        rows_of(ExportSource(pretrained.directory), "train", ExportOptions(unpacked=True))

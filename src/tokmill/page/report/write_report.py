@@ -27,8 +27,8 @@ def write_report(
     `option` names the path in messages.
 
     Raises:
-        UsageError: a directory or a file of the dataset stands at `path`.
+        UsageError: a directory stands at `path`, or it is inside the dataset.
         TokmillError: a file cannot be read or written.
     """
-    check_page(path, directory, manifest, option)
+    check_page(path, directory, option)
     return write_page(path, report_page(directory, manifest, bill, tokenizer=tokenizer))

@@ -72,10 +72,11 @@ class PartImport:
         """Write all blocks; return the part's record, which is not on disk yet.
 
         Raises:
-            TokenizerError: an id is not of the tokenizer.
+            TokenizerError: an id is not of the tokenizer, or its eos cannot be one of the ids.
             VerifyError: a document does not end with eos.
             StorageError: the files cannot be written.
         """
+        self._check_eos()
         try:
             samples = blocks if self.file.mask is None else whole_documents(blocks)
             for block in samples:
@@ -86,6 +87,16 @@ class PartImport:
                 self._shard.discard()
             raise
         return PartRecord(self.number, fingerprint, tuple(self._commits))
+
+    def _check_eos(self) -> None:
+        """Check that the ids of the dataset are wide enough for the eos that documents end with."""
+        dtype, eos_id = self.rules.dtype, self.rules.eos_id
+        is_written = self.file.mask is None or self.rules.adds_eos
+        if is_written and eos_id > np.iinfo(dtype).max:
+            raise TokenizerError(
+                f"{self.file.path}: its ids are {dtype.name}, and the tokenizer's eos is "
+                f"{eos_id:,}: name the tokenizer that made these tokens"
+            )
 
     def _add(self, block: Block) -> None:
         self._check_ids(block.tokens)

@@ -6,6 +6,7 @@ import json
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path, PurePath
+from shlex import quote
 from typing import TYPE_CHECKING, Any
 
 from tokmill.dataset.commit_record import Commit
@@ -59,6 +60,7 @@ def groups(source: ExportSource, tokens: Sequence[str]) -> list[Group]:
     for name, (other, folder) in others.items():
         if other.directory.resolve() == source.directory.resolve():
             if globs:
+                _check_globs(source, globs)
                 raise UsageError(f"--tokens {name}: is the exported dataset, and so is {globs[0]}")
             other = source
         found.append(_whole(other, "train", folder, name, wanted[name]))
@@ -131,19 +133,32 @@ def _by_glob(source: ExportSource, wanted: Mapping[str, int]) -> list[Group]:
     """Return the train shards of a dataset by the SOURCE that their input files match."""
     by_name: dict[str, list[Mapping[str, Any]]] = {name: [] for name in wanted}
     paths = paths_of_shards(source)
+    _check_globs(source, list(wanted))
     for entry in source.entries("train"):
         by_name[_glob_of(entry["name"], paths[entry["name"]], source, wanted)].append(entry)
     for name, entries in by_name.items():
-        if not entries:
-            known = ", ".join(sorted(row["path"] for row in source.manifest["sources"])[:3])
-            raise UsageError(
-                f"--tokens {name}: neither the directory of a dataset nor a pattern of an input "
-                f"file with documents; this dataset has {known}"
-            )
+        if not entries:  # all its documents are in val
+            raise _no_source(name, source)
     return [
         Group(name, "", source, "train", tuple(entries), wanted[name])
         for name, entries in by_name.items()
     ]
+
+
+def _check_globs(source: ExportSource, patterns: Sequence[str]) -> None:
+    """Check that each pattern matches an input file with documents; raises `UsageError`."""
+    known = [row["path"] for row in source.manifest["sources"] if row["documents"]]
+    for name in patterns:
+        if not any(_matches(path, name) for path in known):
+            raise _no_source(name, source)
+
+
+def _no_source(name: str, source: ExportSource) -> UsageError:
+    known = ", ".join(sorted(row["path"] for row in source.manifest["sources"])[:3])
+    return UsageError(
+        f"--tokens {name}: neither the directory of a dataset nor a pattern of an input file with "
+        f"documents; {source.directory} has {known}"
+    )
 
 
 def _glob_of(
@@ -156,8 +171,8 @@ def _glob_of(
             raise UsageError(f"--tokens: {path} is of {names[0]} and of {names[1]}: name it once")
         if not names:
             raise UsageError(
-                f"--tokens: nothing is said of {path}: add --tokens {path}=60B, or =0 to leave it "
-                f"out (the exported dataset is {source.directory})"
+                f"--tokens: nothing is said of {path}: add --tokens {quote(path)}=60B, or =0 to "
+                f"leave it out (the exported dataset is {source.directory})"
             )
     (first, named), *others = matches.items()
     for path, names in others:

@@ -179,6 +179,8 @@ def check_packing(source: ExportSource, options: ExportOptions) -> None:
             "--packing puts whole chats into rows, and this dataset has documents of any length: "
             "leave it out; the trainer cuts documents into rows"
         )
+    if options.unpacked and source.kind != "sft":
+        raise UsageError("--unpacked is for packed chats, and this dataset has text: leave it out")
     if options.packing and options.unpacked:
         raise UsageError("--packing and --unpacked exclude each other: leave one out")
 
