@@ -24,6 +24,7 @@ from typing import Any
 
 import click
 import numpy as np
+from blake3 import blake3
 
 import tokmill
 from bench import machine
@@ -65,7 +66,10 @@ def make_sparse(directory: Path, n_bytes: int, n_shards: int, mean_tokens: int) 
         for ending in ("bin", "idx"):
             path = directory / f"{stem}.{ending}"
             entry = {"name": path.name, "bytes": path.stat().st_size}
-            manifest["files"].append(entry | {"blake3": sha256_hex(path.name.encode())})
+            found = sha256_hex(path.name.encode())  # of a body that no linked export reads
+            if ending == "idx":
+                found = blake3(path.read_bytes()).hexdigest()
+            manifest["files"].append(entry | {"blake3": found})
     manifest["sha256"] = manifest_sha256(manifest)
     (directory / MANIFEST).unlink()
     (directory / MANIFEST).write_bytes(b"".join(json_chunks(manifest)))

@@ -66,9 +66,12 @@ class Megatron:
             masks = [mask_of(prefix) for prefix in prefixes]
             files += [file for prefix in masks for file in prefix.files()]
             return Layout(files, _sft_usage(prefixes[0], place), "target", _sft_notes(source))
+        shards: dict[ExportSource, set[str]] = {}
+        for prefix in prefixes:
+            shards.setdefault(prefix.source, set()).update(row["name"] for row in prefix.entries)
         files += [_json(name, value) for name, value in texts]
         usage = _usage(source, blend, place, with_counts=len(texts) == 2)
-        return Layout(files, usage, "", _notes(source, prefixes))
+        return Layout(files, usage, "", _notes(source, prefixes), list(shards.items()))
 
     def check(self, source: ExportSource, options: ExportOptions, output: Path) -> Checked:
         """Compare every document and index, read with IndexedDataset; see `Trainer.check`."""

@@ -15,10 +15,11 @@ from tokmill.dataset.layout import PLAN, SPLITS
 from tokmill.dataset.packs import Packs, open_packs
 from tokmill.dataset.reader import read_intact_manifest
 from tokmill.errors import StorageError, VerifyError
+from tokmill.trainers.source_sums import SourceSums
 from tokmill.words.plural import plural
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Collection, Iterator, Mapping
 
     from tokmill.dataset.reader import Shard
 
@@ -103,6 +104,23 @@ class ExportSource:
     def n_tokens(self, split: str) -> int:
         """Return the tokens of a split, eos included; 0 if it is empty."""
         return self._documents[split].n_tokens if split in self._documents else 0
+
+    @cached_property
+    def sums(self) -> SourceSums:
+        """Return the checksums of the files: what is copied is compared with the manifest."""
+        return SourceSums(self.directory, self.manifest)
+
+    def read_paths(self, names: Collection[str] | None = None) -> Iterator[Path]:
+        """Yield the files that exports read: tokens, indexes, masks and packs.
+
+        `names`: of the shards that are read; None for all.
+        """
+        if names is None:
+            names = {entry["name"] for entry in self.manifest["shards"]}
+        for path in self.sums.paths():
+            is_of_shard = path.stem in names and path.suffix in (".bin", ".idx", ".mask")
+            if is_of_shard or path.name.startswith("packs-"):
+                yield path
 
     @cached_property
     def packs(self) -> dict[str, Packs]:

@@ -5,7 +5,7 @@ A new trainer is one file with an object of this shape, and one row in `tables.T
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -51,13 +51,15 @@ class Layout:
 
     `usage`: what the user writes into the trainer's settings: code or options, one or more lines.
     `mask_alignment`: `target` or `predictor`, '' without masks. `notes`: what the user must know,
-    such as tokens that the trainer's reader leaves out; one line each.
+    such as tokens that the trainer's reader leaves out; one line each. `shards`: the datasets that
+    are read, with the names of their shards; () is all of the exported dataset.
     """
 
     files: Sequence[Linked | Written]
     usage: str
     mask_alignment: str = ""
     notes: Sequence[str] = field(default=())
+    shards: Sequence[tuple[ExportSource, Collection[str]]] = field(default=())
 
 
 @dataclass(frozen=True, slots=True)

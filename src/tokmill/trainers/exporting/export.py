@@ -7,7 +7,6 @@ import json
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
-from tokmill.dataset.checksum import FileEntry
 from tokmill.errors import StateError, TokmillError, UsageError, VerifyError
 from tokmill.extensions import find, one_line
 from tokmill.storage import write_file
@@ -16,14 +15,13 @@ from tokmill.trainers.exporting.placing import Placed, check_names, place
 from tokmill.trainers.exporting.record import RECORD, read_record
 from tokmill.trainers.private_directory import check_room, is_taken, private_directory
 from tokmill.trainers.source import ExportSource
-from tokmill.trainers.trainer import Written
+from tokmill.trainers.trainer import Linked, Written
 from tokmill.version import __version__
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
     from pathlib import Path
 
-    from tokmill.dataset.checksum import Checksum
     from tokmill.trainers.options import ExportOptions
     from tokmill.trainers.trainer import Checked, Layout, Trainer
 
@@ -101,7 +99,10 @@ def export(
     identity = {} if row.extension is None else {"extension": row.extension.as_json()}
     about = {"trainer": trainer, **identity, "options": asdict(options)}
     copy = options.copy
-    files = _write(layout, source, about, output, copy=copy, overwrite=overwrite)
+    for other, _ in layout.shards:
+        if other is not source:
+            other.check_files()
+    files = _write(layout, source, about, output, copy=copy, check=check, overwrite=overwrite)
     checked = _checked(found, source, options, output) if check else None
     return Export(
         trainer,
@@ -194,23 +195,34 @@ def _write(
     output: Path,
     *,
     copy: bool,
+    check: bool,
     overwrite: bool,
 ) -> tuple[Placed, ...]:
-    """Place all files, and the record of the export last."""
+    """Place all files, check what they were made of, and write the record of the export last."""
     check_names(layout.files)
     _check_space(layout, output, copy=copy)
     with private_directory(output, replace=overwrite) as folder:
-        known = _checksums(source)
-        files = tuple(place(file, folder, known, copy=copy) for file in layout.files)
+        sources = [source, *(other for other, _ in layout.shards if other is not source)]
+        owners = {path: one.sums for one in sources for path in one.sums.paths()}
+        files = tuple(place(file, folder, owners, copy=copy) for file in layout.files)
+        links = {file.name for file in files if file.how in ("link", "reflink")}
+        linked = {
+            one.source for one in layout.files if isinstance(one, Linked) and one.name in links
+        }
+        for path in _read_paths(layout, source):
+            if check or path not in linked:
+                owners[path].check(path)
         record = _record(layout, source, about, files)
         write_file(folder / RECORD, json.dumps(record, indent=1).encode() + b"\n")
     return files
 
 
-def _checksums(source: ExportSource) -> dict[Path, Checksum]:
-    """Return the checksums of the dataset's files, by path."""
-    entries = map(FileEntry.from_json, source.manifest["files"])
-    return {source.directory / entry.name: entry.checksum for entry in entries}
+def _read_paths(layout: Layout, source: ExportSource) -> Iterator[Path]:
+    """Yield the files of the datasets that the export was made of."""
+    if not layout.shards:
+        yield from source.read_paths()
+    for one, names in layout.shards:
+        yield from one.read_paths(names)
 
 
 def _check_space(layout: Layout, output: Path, *, copy: bool) -> None:

@@ -4,23 +4,24 @@ from __future__ import annotations
 
 import errno
 import os
+import shutil
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, BinaryIO
+from typing import TYPE_CHECKING, Any
 
 from tokmill.dataset.checksum import FileEntry, digest_of
 from tokmill.errors import StorageError
 from tokmill.settings.schema import BLAKE3
 from tokmill.storage import make_directory, share_blocks, storage_errors
+from tokmill.trainers.source_sums import COPY_BYTES
 from tokmill.trainers.trainer import Linked, Written
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from pathlib import Path
 
-    from tokmill.dataset.checksum import Checksum
+    from tokmill.trainers.source_sums import SourceSums
 
 _NO_LINK = (errno.EXDEV, errno.EPERM, errno.EMLINK, errno.EOPNOTSUPP, errno.EACCES)
-_COPY_BYTES = 64 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,21 +47,27 @@ class Placed:
 
 
 def place(
-    file: Linked | Written, folder: Path, checksums: Mapping[Path, Checksum], *, copy: bool
+    file: Linked | Written, folder: Path, owners: Mapping[Path, SourceSums], *, copy: bool
 ) -> Placed:
     """Place one file below `folder`, read-only and durable.
 
-    `checksums`: of the files of the dataset that may be linked, from its manifest.
+    `owners`: the checksums of the dataset that has a file which is linked; a copy is summed up.
 
     Raises:
+        VerifyError: a file of the dataset is shorter than its manifest says.
         StorageError: there is no space, or the file cannot be written.
     """
     path = folder / file.name
     make_directory(path.parent)
     with storage_errors(path):
         if isinstance(file, Linked):
-            how = _duplicate(file.source, path, copy=copy)
-            return Placed(_entry(file, path, checksums), how)
+            owner = owners.get(file.source)
+            how = _duplicate(file.source, path, owner, copy=copy)
+            if owner is not None:
+                known = owner.recorded(file.source)
+                return Placed(FileEntry(file.name, path.stat().st_size, known), how)
+            with path.open("rb") as raw:
+                return Placed(digest_of(raw, BLAKE3).entry(file.name), how)
         with path.open("x+b", buffering=1 << 20) as raw:
             file.write(raw)
             raw.flush()
@@ -70,14 +77,7 @@ def place(
             return Placed(digest_of(raw, BLAKE3).entry(file.name), "written")
 
 
-def _entry(file: Linked, path: Path, checksums: Mapping[Path, Checksum]) -> FileEntry:
-    if known := checksums.get(file.source):
-        return FileEntry(file.name, path.stat().st_size, known)
-    with path.open("rb") as raw:
-        return digest_of(raw, BLAKE3).entry(file.name)
-
-
-def _duplicate(source: Path, path: Path, *, copy: bool) -> str:
+def _duplicate(source: Path, path: Path, owner: SourceSums | None, *, copy: bool) -> str:
     """Link a file, or share its blocks, or copy it; return which. Raises `OSError`."""
     if not copy:
         try:
@@ -89,17 +89,14 @@ def _duplicate(source: Path, path: Path, *, copy: bool) -> str:
             return "link"
     with source.open("rb") as old, path.open("xb") as new:
         how = "copy" if copy or not share_blocks(old, new) else "reflink"
-        if how == "copy":
-            _copy(old, new)
+        if how == "copy" and owner is not None:
+            owner.copy(source, 0, os.fstat(old.fileno()).st_size, new)
+        elif how == "copy":
+            shutil.copyfileobj(old, new, COPY_BYTES)
+        new.flush()
         os.fchmod(new.fileno(), 0o644 if copy else 0o444)  # a copy is the user's own
         os.fsync(new.fileno())
     return how
-
-
-def _copy(old: BinaryIO, new: BinaryIO) -> None:
-    while chunk := old.read(_COPY_BYTES):
-        new.write(chunk)
-    new.flush()
 
 
 def check_names(files: Sequence[Linked | Written]) -> None:

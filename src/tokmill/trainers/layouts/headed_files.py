@@ -166,6 +166,7 @@ def _write(source: ExportSource, file: HeadedFile, out: BinaryIO) -> None:
         raise VerifyError(f"{source.directory}: {file.split} token {file.stop - 1:,} is not eos")
     out.write(eos)
     copy_tokens(source, file.split, file.start, file.stop - 1, out)
+    copy_tokens(source, file.split, file.stop - 1, file.stop, None)
 
 
 def _header(item_bytes: int, n_tokens: int) -> bytes:

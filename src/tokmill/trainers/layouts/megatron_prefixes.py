@@ -6,8 +6,6 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, BinaryIO
 
-import numpy as np
-
 from tokmill.dataset.idx_file import index_bytes, write_index
 from tokmill.dataset.layout import SPLITS
 from tokmill.errors import UsageError
@@ -115,8 +113,9 @@ def mask_of(prefix: Prefix) -> Prefix:
 
 
 def _write_body(prefix: Prefix, file: BinaryIO) -> None:
-    for shard in prefix.shards():
-        file.write(prefix.body(shard).view(np.uint8).data)
+    for entry in prefix.entries:
+        path = prefix.source.path(entry["name"], prefix.ending)
+        prefix.source.sums.copy(path, 0, entry["tokens"] * prefix.item_bytes, file)
 
 
 def _write_index(prefix: Prefix, file: BinaryIO) -> None:

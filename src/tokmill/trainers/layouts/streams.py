@@ -5,7 +5,6 @@ Positions count tokens from the start of the split, over all its shards; spans a
 
 from __future__ import annotations
 
-import os
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -22,14 +21,16 @@ if TYPE_CHECKING:
 
     from tokmill.trainers.source import ExportSource
 
-_COPY_BYTES = 8 << 20
-_KERNEL_COPY_BYTES = 1 << 30
 _COMPARED_TOKENS = 4 << 20
 _COMPARED_DOCUMENTS = 1 << 20
 
 
-def copy_tokens(source: ExportSource, split: str, start: int, stop: int, file: BinaryIO) -> None:
-    """Append the tokens of a span to a file. The kernel copies them where it can: no memory.
+def copy_tokens(
+    source: ExportSource, split: str, start: int, stop: int, file: BinaryIO | None
+) -> None:
+    """Append the tokens of a span to a file, and to the checksums of `source.sums`.
+
+    Without a file, only to the checksums.
 
     Raises:
         VerifyError: a shard is shorter than the manifest says.
@@ -37,7 +38,7 @@ def copy_tokens(source: ExportSource, split: str, start: int, stop: int, file: B
     """
     item_bytes = source.dtype.itemsize
     for path, first, last in _pieces(source, split, start, stop):
-        _copy_bytes(path, first * item_bytes, last * item_bytes, file)
+        source.sums.copy(path, first * item_bytes, last * item_bytes, file)
 
 
 def read_tokens(
@@ -66,40 +67,6 @@ def _pieces(
             path = source.path(entry["name"], "bin")
             yield path, max(start, begin) - begin, min(stop, end) - begin
         begin = end
-
-
-def _copy_bytes(path: Path, start: int, stop: int, file: BinaryIO) -> None:
-    with read_errors(path):
-        old = path.open("rb", buffering=0)
-    with old:
-        position = _copy_in_kernel(old, start, stop, file)
-        old.seek(position)
-        while position < stop:
-            with read_errors(path):
-                chunk = old.read(min(_COPY_BYTES, stop - position))
-            if not chunk:
-                raise VerifyError(f"{path}: ends at byte {position:,}, expected {stop:,}")
-            file.write(chunk)
-            position += len(chunk)
-
-
-def _copy_in_kernel(old: BinaryIO, start: int, stop: int, file: BinaryIO) -> int:
-    """Copy as many bytes as `copy_file_range` can; return the position of the first one left."""
-    if not hasattr(os, "copy_file_range"):
-        return start
-    file.flush()
-    position = start
-    try:
-        while position < stop:
-            count = min(stop - position, _KERNEL_COPY_BYTES)
-            copied = os.copy_file_range(old.fileno(), file.fileno(), count, offset_src=position)
-            if not copied:
-                break
-            position += copied
-    except OSError:  # another file system, or a full disk, which the next write reports
-        pass
-    file.seek(0, os.SEEK_END)
-    return position
 
 
 def cut_at_documents(
