@@ -14,6 +14,7 @@ from tokmill.bill.measuring.process_tree import (
     IN_BACKGROUND,
     MEASURING,
     Sampler,
+    Usage,
     tree_of,
     tree_usage,
 )
@@ -94,6 +95,25 @@ def test_the_thread_samples_by_itself_and_ends_with_the_context_even_after_an_er
         fail()
     assert threading.active_count() == n_before
     assert sampler.peak.committed > 0
+
+
+def test_a_child_that_is_gone_at_once_does_not_count(monkeypatch):
+    """A process between vfork and exec shows the memory of its parent as its own."""
+    name = "tokmill.bill.measuring.process_tree"
+    searches = []
+
+    def tree(pid: int) -> list[int]:
+        searches.append(pid)
+        return [pid, -1] if len(searches) in (2, 4) else [pid]
+
+    monkeypatch.setattr(f"{name}.TREE_S", 0.0)
+    monkeypatch.setattr(f"{name}.tree_of", tree)
+    monkeypatch.setattr(f"{name}.tree_usage", lambda pids: Usage(100 * len(pids)))
+    monkeypatch.setattr(f"{name}._cheap_bytes", lambda pids: 100 * len(pids))
+    with Sampler(cpu_share=MEASURING) as sampler:
+        while len(searches) < 8:
+            time.sleep(0.001)
+    assert sampler.peak.committed == 100
 
 
 @pytest.mark.parametrize(("share", "looks"), [(IN_BACKGROUND, 10), (MEASURING, 100)])

@@ -176,7 +176,8 @@ class Sampler:
             self.peak = max(self.peak, usage, key=lambda one: one.committed)
 
     def _watch(self) -> None:
-        pids, exact, counted = tree_of(self._pid), Usage(), 0
+        seen = pids = tree_of(self._pid)
+        exact, counted = Usage(), 0
         next_exact = next_tree = 0.0
         pause_s = LOOK_S  # before its exec, a child process is a copy of its parent
         while not self._stop.wait(pause_s):
@@ -187,14 +188,17 @@ class Sampler:
             if now >= next_exact:
                 before, usage, count = count, tree_usage(pids), _cheap_bytes(pids)
                 if not next_exact or abs(count - before) < STILL_BYTES:
-                    exact, counted = usage, count
+                    exact, counted = usage, max(before, count)
                 next_exact = now + self._pause_s(EXACT_S, start)
             self._note(replace(exact, anonymous=exact.anonymous + max(count - counted, 0)))
             if now >= next_tree:
                 start, found = time.thread_time(), tree_of(self._pid)
                 next_tree = now + self._pause_s(TREE_S, start)
-                if found != pids:
-                    pids, next_exact = found, 0.0
+                # Until its exec, a process of vfork has all the memory of its parent once more.
+                known = [pid for pid in found if pid in seen]
+                seen = found
+                if known != pids:
+                    pids, next_exact = known, 0.0
 
     def _pause_s(self, least_s: float, start: float) -> float:
         """Return the pause after work of this thread since `start`, which keeps to the share."""
