@@ -29,6 +29,7 @@ def import_dataset(
     eos_token: str = "",
     add_eos: bool = False,
     dtype: Literal["", "uint16", "uint32"] = "",
+    overwrite: bool = False,
 ) -> Dataset:
     """Read the tokens of another trainer into a dataset, and return it.
 
@@ -39,12 +40,13 @@ def import_dataset(
         sources: files, prefixes of Megatron, or directories: one, or a sequence whose order is the
             order of the dataset.
         trainer: whose layout it is.
-        output: the directory of the dataset; nothing may stand there.
+        output: the directory of the dataset.
         tokenizer: which made the tokens.
         val: sources of the val split.
         eos_token: the token that ends a document, if the tokenizer's files do not tell.
         add_eos: add eos to documents that do not end with it; else they are an error.
         dtype: of the ids of nanoGPT, by default uint16; the others record theirs.
+        overwrite: replace an imported dataset that stands at `output`.
 
     Returns:
         The dataset, open for reading.
@@ -66,6 +68,7 @@ def import_dataset(
             eos_token=eos_token,
             add_eos=add_eos,
             dtype=dtype,
+            overwrite=overwrite,
         )
     for note in notes:
         _LOG.warning(note)
@@ -82,6 +85,7 @@ def import_noted(
     eos_token: str,
     add_eos: bool,
     dtype: str,
+    overwrite: bool,
 ) -> tuple[Dataset, list[str]]:
     """Import a dataset; return it with the notes on it; see `import_dataset`."""
     from tokmill.settings.schema import TokenizerSettings
@@ -90,7 +94,7 @@ def import_noted(
     if trainer not in IMPORTERS:
         raise UsageError(f"trainer: expected one of {', '.join(IMPORTERS)}; found {trainer!r}")
     chosen = TokenizerSettings(path=tokenizer, eos_token=eos_token)
-    settings = ImportSettings(sources, trainer, output, chosen, val, add_eos, dtype)
+    settings = ImportSettings(sources, trainer, output, chosen, val, add_eos, dtype, overwrite)
     notes = import_tokens(settings)
     return open_dataset(output), notes
 

@@ -57,6 +57,7 @@ _PATH = click.Path(path_type=Path)
     type=click.Choice(["uint16", "uint32"]),
     help="nanogpt: type of the ids; the others record it.  [default: uint16]",
 )
+@click.option("--overwrite", is_flag=True, help="Replace the imported dataset at OUT.")
 @click.option("--json", "as_json", is_flag=True, help="Print counts and notes as JSON.")
 def command(
     sources: tuple[Path, ...],
@@ -67,6 +68,7 @@ def command(
     eos_token: str,
     add_eos: bool,
     dtype: str | None,
+    overwrite: bool,
     as_json: bool,
 ) -> None:
     """Read the tokens of another trainer into a dataset.
@@ -91,6 +93,7 @@ def command(
         eos_token=eos_token,
         add_eos=add_eos,
         dtype=dtype or "",
+        overwrite=overwrite,
     )
     totals = dataset.manifest["totals"]
     if as_json:

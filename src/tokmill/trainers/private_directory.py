@@ -16,7 +16,10 @@ from tokmill.storage import KEPT, free_bytes, make_directory, storage_errors, sy
 from tokmill.words.units import size
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator, Set
+
+_HERE, _RENAME_EXCHANGE = -100, 2
+"""Of Linux: AT_FDCWD, and the flag of renameat2."""
 
 
 def is_taken(output: Path) -> bool:
@@ -41,6 +44,31 @@ def is_taken(output: Path) -> bool:
                 f"{output}: is {what}, which no directory can replace: name one inside it"
             )
         return False
+
+
+def check_replaceable(
+    output: Path, what: str, files: Callable[[Path], Set[str] | None], *, overwrite: bool
+) -> None:
+    """Check that `output` may be written, or replaced: nothing of others is ever removed.
+
+    `what`: the kind of directory that may be replaced, such as `an export`. `files`: returns the
+    files of such a directory, None for any other.
+
+    Raises:
+        StateError: another directory stands there, or files of others are in it, or `overwrite` is
+            not set.
+        TokmillError: what `files` raises.
+    """
+    if not is_taken(output):
+        return
+    listed = files(output)
+    if listed is None:
+        raise StateError(f"{output}: is not empty, and not {what}: name another directory")
+    if not overwrite:
+        raise StateError(f"{output}: already holds {what}: --overwrite replaces it")
+    found = (path for path in output.rglob("*") if path.is_symlink() or not path.is_dir())
+    if others := sorted({path.relative_to(output).as_posix() for path in found} - listed):
+        raise StateError(f"{output}: {others[0]} is not of {what}: move it away first")
 
 
 def check_room(output: Path, n_bytes: int, what: str) -> None:
@@ -95,6 +123,10 @@ def _replace(private: Path, output: Path) -> None:
         sync_directory(folder)
     old = None
     if output.exists() and any(output.iterdir()):
+        if _exchange(private, output):
+            sync_directory(output.absolute().parent)
+            shutil.rmtree(private)
+            return
         old = private.with_suffix(".old.tmp")
         output.rename(old)
     try:
@@ -106,6 +138,20 @@ def _replace(private: Path, output: Path) -> None:
     sync_directory(output.absolute().parent)
     if old is not None:
         shutil.rmtree(old)
+
+
+def _exchange(one: Path, other: Path) -> bool:
+    """Let two directories change their names in one step; return whether the system can.
+
+    A process that is killed leaves either the old directory under its name, or the new one.
+    """
+    import ctypes
+
+    rename = getattr(ctypes.CDLL(None), "renameat2", None)
+    if rename is None:
+        return False
+    paths = os.fsencode(one.absolute()), os.fsencode(other.absolute())
+    return bool(rename(_HERE, paths[0], _HERE, paths[1], _RENAME_EXCHANGE) == 0)
 
 
 def _remove_abandoned(parent: Path, name: str) -> None:

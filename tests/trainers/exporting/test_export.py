@@ -146,7 +146,7 @@ def test_files_of_others_are_never_replaced(plain, single, tmp_path) -> None:
     output = tmp_path / "e"
     export(single.directory, "plain", output, ExportOptions())
     (output / "mine.txt").write_text("mine")
-    with pytest.raises(StateError, match=r"mine\.txt is not of the export"):
+    with pytest.raises(StateError, match=r"mine\.txt is not of an export"):
         export(single.directory, "plain", output, ExportOptions(), overwrite=True)
     with pytest.raises(StateError, match="is not empty, and not an export"):
         export(single.directory, "plain", single.directory, ExportOptions(), overwrite=True)

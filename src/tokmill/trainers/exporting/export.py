@@ -13,13 +13,13 @@ from tokmill.storage import write_file
 from tokmill.tables import TRAINERS
 from tokmill.trainers.exporting.placing import Placed, check_names, place
 from tokmill.trainers.exporting.record import RECORD, read_record
-from tokmill.trainers.private_directory import check_room, is_taken, private_directory
+from tokmill.trainers.private_directory import check_replaceable, check_room, private_directory
 from tokmill.trainers.source import ExportSource
 from tokmill.trainers.trainer import Linked, Written
 from tokmill.version import __version__
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator, Mapping, Set
     from pathlib import Path
 
     from tokmill.trainers.options import ExportOptions
@@ -93,7 +93,7 @@ def export(
     if check:
         _check_reader(found)
     _check_outside(source.directory, output)
-    _check_output(output, overwrite=overwrite)
+    check_replaceable(output, "an export", _exported_files, overwrite=overwrite)
     source.check_files()
     layout = found.layout(source, options, output)
     identity = {} if row.extension is None else {"extension": row.extension.as_json()}
@@ -169,23 +169,11 @@ def _check_outside(directory: Path, output: Path) -> None:
         )
 
 
-def _check_output(output: Path, *, overwrite: bool) -> None:
-    """Check that an export may be written to `output`: nothing of others is ever removed."""
-    if not is_taken(output):
-        return
+def _exported_files(output: Path) -> Set[str] | None:
+    """Return the files of an export; None if `output` is none."""
     if not (output / RECORD).is_file():
-        raise StateError(f"{output}: is not empty, and not an export: name another directory")
-    if not overwrite:
-        raise StateError(f"{output}: already holds an export: --overwrite replaces it")
-    listed = {RECORD, *(file["name"] for file in read_record(output)["files"])}
-    if others := sorted(set(_names(output)) - listed):
-        raise StateError(f"{output}: {others[0]} is not of the export: move it away first")
-
-
-def _names(folder: Path) -> Iterator[str]:
-    for path in folder.rglob("*"):
-        if path.is_symlink() or not path.is_dir():
-            yield path.relative_to(folder).as_posix()
+        return None
+    return {RECORD, *(file["name"] for file in read_record(output)["files"])}
 
 
 def _write(

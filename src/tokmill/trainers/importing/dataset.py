@@ -25,7 +25,7 @@ from tokmill.dataset.layout import (
 from tokmill.dataset.plan_file import PLAN_FORMAT, plan_fingerprint
 from tokmill.dataset.sums import Sums
 from tokmill.engines.engine import REFERENCE, load_engine
-from tokmill.errors import RecordError, StateError, UsageError
+from tokmill.errors import RecordError, UsageError
 from tokmill.settings.plain import output_settings, plain
 from tokmill.settings.schema import Config, InputSettings, OutputSettings, TokenizerSettings
 from tokmill.settings.sft import SftSettings
@@ -33,8 +33,9 @@ from tokmill.storage import make_directory, storage_errors, write_chunks, write_
 from tokmill.tokenizer.manifest_entry import PROBE_TEXT, tokenizer_entry
 from tokmill.tokenizer.tokenizer import load_tokenizer
 from tokmill.trainers.importing import datatrove, megatron, nanogpt
+from tokmill.trainers.importing.output import ENGINE, check_output, check_sources
 from tokmill.trainers.importing.part import ADDED_EOS, UNTRAINED_FIRST, PartImport, Rules
-from tokmill.trainers.private_directory import check_room, is_taken, private_directory
+from tokmill.trainers.private_directory import check_room, private_directory
 from tokmill.version import __version__
 from tokmill.words.plural import plural
 
@@ -64,6 +65,7 @@ class ImportSettings:
         val: files, prefixes or directories of the val split.
         add_eos: add eos to documents that do not end with it; else they are an error.
         dtype: `uint16` or `uint32` of a layout that does not record it; '' for its own.
+        overwrite: replace an imported dataset that stands at `output`.
     """
 
     sources: Sequence[Path]
@@ -73,6 +75,7 @@ class ImportSettings:
     val: Sequence[Path] = ()
     add_eos: bool = False
     dtype: str = ""
+    overwrite: bool = False
 
 
 def import_tokens(settings: ImportSettings) -> list[str]:
@@ -90,14 +93,15 @@ def import_tokens(settings: ImportSettings) -> list[str]:
     """
     started_s = time.perf_counter()
     importer = IMPORTERS[settings.trainer]
-    _check_output(settings.output)
+    check_output(settings.output, overwrite=settings.overwrite)
     files = _find(settings, importer)
+    check_sources((file.path for file in files), settings.output)
     is_sft = files[0].mask is not None
     tokenizer = load_tokenizer(settings.tokenizer, for_chat=is_sft)
     config = _config(settings, files, is_sft=is_sft)
     token_bytes = np.dtype(config.output.dtype).itemsize + is_sft
     check_room(settings.output, token_bytes * sum(file.n_tokens for file in files), "the import")
-    with private_directory(settings.output) as directory:
+    with private_directory(settings.output, replace=settings.overwrite) as directory:
         for folder in FOLDERS:
             make_directory(directory / folder)
         run = _Import(directory, config, tokenizer, files, importer, add_eos=settings.add_eos)
@@ -106,14 +110,6 @@ def import_tokens(settings: ImportSettings) -> list[str]:
             raise RecordError(f"{settings.sources[0]}: no document to import")
         write_chunks(directory / MANIFEST, json_chunks(manifest))
     return _notes(importer, Counter(manifest["totals"].get("counters", {})), manifest)
-
-
-def _check_output(output: Path) -> None:
-    if is_taken(output):
-        raise StateError(f"{output}: is not empty: name another directory")
-    for parent in output.absolute().resolve().parents:
-        if (parent / MANIFEST).is_file() and (parent / PLAN).is_file():
-            raise StateError(f"{output}: is inside the dataset {parent}: name another directory")
 
 
 def _find(settings: ImportSettings, importer: Importer) -> list[TokenFile]:
@@ -177,7 +173,7 @@ class _Import:
             config.output.checksum,
         )
         self._engine = {
-            "name": "import",
+            "name": ENGINE,
             "version": __version__,
             "reason": f"tokens of {importer.title}, not encoded by tokmill",
             "mb_per_s": {},
