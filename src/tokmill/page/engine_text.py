@@ -38,13 +38,13 @@ def _checked(engine: Mapping[str, Any], checks: Mapping[str, int]) -> list[str]:
     before, during = engine["n_checked"], checks.get(CHECKED, 0)
     where = [plural(before, "text") + (" before the run" if during else "")] if before else []
     where += [f"{plural(during, 'document')} during it"] if during else []
-    if characters := _scanned(engine):
+    if characters := scanned(engine):
         where = [", ".join([" and ".join(where), characters])] if where else [characters]
     return [f"same ids as the reference on {' and '.join(where)}"] if where else []
 
 
-def _scanned(engine: Mapping[str, Any]) -> str:
-    """Return how many characters were compared, and when."""
+def scanned(engine: Mapping[str, Any]) -> str:
+    """Return how many characters were compared with the reference, and when; '' for none."""
     scan = engine.get("scan")
     if not scan:
         return ""

@@ -7,7 +7,7 @@ from xml.etree import ElementTree as ET
 
 import pytest
 
-from tokmill.page.report.charts import Chart, Line, Mark, Row, bars, columns, stacks
+from tokmill.page.report.charts import Chart, Line, Marks, Row, bars, columns, stacks
 
 CHART = Chart("c", "Tokens by source", "Each bar is a source.", ("tokens", "documents"))
 ROWS = [Row("a.jsonl", (300, 4), "300"), Row("b & <c>", (100, 1), "100"), Row("none", (0, 0), "0")]
@@ -61,11 +61,14 @@ def test_a_limit_stands_at_its_value_and_belongs_to_the_scale(limit, at, width):
 
 def test_columns_are_as_high_as_their_share_and_marks_stand_between_them():
     rows = [Row("1", (2, 4), "1"), Row("2 to 3", (1, 0), "2")]
-    html = columns(CHART, rows, full=(2, 8), marks=[Mark(1, "2")])
+    html = columns(CHART, rows, full=(2, 8), marks=Marks("context sizes", (1,)))
     drawn = [one for one in svg_of(html).iter("rect") if one.get("data-value")]
     assert [float(one.attrib["height"]) for one in drawn] == [150, 75, 75, 0]
     lines = [one.get("x1") for one in svg_of(html).iter("line") if one.get("class") == "mark"]
     assert lines == ["50.000%"]
+    ticks = [one.get("x") for one in svg_of(html).iter("text") if one.get("class") == "tick"]
+    assert ticks == ["0.000%", "50.000%"]
+    assert '<i class="dashed"></i>context sizes' in html
 
 
 @pytest.mark.parametrize("draw", [bars, stacks, lambda *args: columns(*args, full=(300, 4))])

@@ -258,7 +258,7 @@ def test_landmarks_and_names_are_there_for_a_screen_reader(written, visit):
     tree = seen.page.locator("body").aria_snapshot()
     for landmark in ('navigation "Contents"', "main:", 'button "Dark"', 'region "Sources"'):
         assert landmark in tree
-    assert 'img "Text bytes per token by source"' in tree
+    assert 'img "Longer than a context"' in tree
     levels = [int(tag[1]) for tag in seen.run(
         "[...document.querySelectorAll('h1,h2,h3')].map(h => h.tagName)"
     )]  # fmt: skip

@@ -10,7 +10,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tokmill.dataset.reader import read_manifest
 from tokmill.page.report.lengths import CONTEXTS
+from tokmill.page.report.losses_section import reject_examples
 from tokmill.page.report.run_section import run_section
 from tokmill.page.report.section import Section
 from tokmill.page.report.sources_section import grouped, sources_section
@@ -44,16 +46,36 @@ def test_the_head_has_the_totals_of_the_manifest_and_the_bytes_of_the_bill(page)
     assert f"{totals['documents']:,}" in page.read.texts
 
 
-def test_sources_have_the_tokens_and_documents_of_the_manifest(page):
+def test_sources_have_the_tokens_and_documents_of_the_manifest(pretrained, page_of: Make):
+    manifest = json.loads(json.dumps(pretrained.manifest))
+    (source,) = manifest["sources"]
+    other = {**source, "path": source["path"] + "2", "tokens": 5, "documents": 1, "text_bytes": 9}
+    manifest["sources"] = [source, other]
+    page = page_of(pretrained.directory, manifest)
+    for given, row in zip((source, other), page.data["sources"]["sources"], strict=True):
+        for key in ("tokens", "documents", "text_bytes"):
+            assert row[key] == given[key]
+    amounts = [[source["tokens"], source["documents"]], [5, 1]]
+    assert list(page.read.tables["sources-amounts"].values()) == amounts
+    assert page.read.bars["sources-amounts"] == [*amounts[0], *amounts[1]]
+    assert page.read.bars["sources-density"] == [source["text_bytes"] / source["tokens"], 9 / 5]
+
+
+def test_one_source_is_named_and_has_no_charts(page):
     (source,) = page.manifest["sources"]
-    (row,) = page.data["sources"]["sources"]
-    assert {key: row[key] for key in ("tokens", "documents", "text_bytes")} == {
-        key: source[key] for key in ("tokens", "documents", "text_bytes")
-    }
-    amounts = [source["tokens"], source["documents"]]
-    assert list(page.read.tables["sources-amounts"].values()) == [amounts]
-    assert page.read.bars["sources-amounts"] == amounts
-    assert page.read.bars["sources-density"] == [source["text_bytes"] / source["tokens"]]
+    things = "samples" if page.manifest["kind"] == "sft" else "documents"
+    assert f"All {things} come from {source['path']}." in page.text
+    assert "sources-amounts" not in page.html
+
+
+def test_the_head_says_where_the_dataset_is_and_how_its_ids_were_made(page, dataset):
+    assert str(dataset.directory.resolve()) in page.read.texts
+    assert "uint16, 2 bytes a token" in page.read.texts
+    tokens = dict.fromkeys(("train", "val"), 0)
+    for shard in page.manifest["shards"]:
+        tokens[shard["split"]] += shard["tokens"]
+    assert f"train {tokens['train']:,} tokens, val {tokens['val']:,} tokens" in page.read.texts
+    assert page.text.count("same ids as the reference") == 0
 
 
 def test_lengths_are_those_of_every_document(page, dataset):
@@ -139,6 +161,20 @@ def test_drops_rejects_and_their_examples_are_counted(
     assert "rows.jsonl:3" in page.text
 
 
+def test_every_reason_has_an_example_before_one_has_two(pretrain_rows: Callable[..., Path]):
+    kinds = [b"{", b"\xff", b"[1]", {"text": 1}, {"other": "x"}, {"text": ""}]
+    rows = [row for row in kinds for _ in range(3)]
+    directory = pretrain_rows([*rows, b"[2]", {"text": "hello"}], max_reject_fraction=1)
+    manifest = read_manifest(directory)
+    counts = manifest["totals"]["rejects"]
+    shown = [str(entry["reason"]) for entry in reject_examples(directory, manifest)]
+    assert len(shown) == 8
+    assert set(shown) == set(counts)
+    assert [counts[reason] for reason in shown] == sorted(
+        (counts[reason] for reason in shown), reverse=True
+    )
+
+
 def test_of_many_sources_the_largest_are_shown_and_the_others_are_one():
     sources = [
         {"path": f"a/b/{i}.jsonl", "tokens": i, "documents": 1, "text_bytes": 3 * i, "records": 1}
@@ -172,6 +208,7 @@ def test_without_its_tokenizer_the_page_says_so_and_the_rest_stands(pretrained, 
     page = page_of(pretrained.directory, tokenizer="/nowhere")
     assert "/nowhere" in page.data["texts"]["problem"]
     assert "No documents are shown: " in page.text
+    assert "Name the tokenizer with --tokenizer to see some." in page.text
     assert page.html.count("<figure") >= 5
 
 

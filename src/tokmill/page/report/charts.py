@@ -126,25 +126,25 @@ def stacks(chart: Chart, rows: Sequence[Row], *, line: Line | None = None) -> st
 
 
 @dataclass(frozen=True, slots=True)
-class Mark:
-    """A dashed line before column `index`, with its name above."""
+class Marks:
+    """Dashed lines before columns; `name` is what they mean."""
 
-    index: int
     name: str
+    indices: tuple[int, ...]
 
 
 _COLUMNS_HEIGHT = 150
 
 
 def columns(
-    chart: Chart, rows: Sequence[Row], *, full: Sequence[float], marks: Sequence[Mark] = ()
+    chart: Chart, rows: Sequence[Row], *, full: Sequence[float], marks: Marks | None = None
 ) -> str:
-    """Return columns side by side, `shown` of each row below them.
+    """Return columns side by side; `shown` of each row stands below the left edge of its place.
 
     `full`: for each series, the value of a column of full height.
     """
     n, n_series, foot = max(1, len(rows)), len(chart.names), 22
-    top = 18 if marks else 4
+    top = 8
     step, bottom = 100 / n, top + _COLUMNS_HEIGHT
     wide = step * 0.84 / n_series
     drawn = []
@@ -165,17 +165,15 @@ def columns(
             f"<g><title>{label(row.name)}: {label(values)}</title>"
             f'<rect class="hit" x="{i * step:.3f}%" y="{top}" width="{step:.3f}%" '
             f'height="{_COLUMNS_HEIGHT}"/>{shapes}'
-            f'<text class="tick" x="{(i + 0.5) * step:.3f}%" y="{bottom + 15}">'
+            f'<text class="tick" x="{i * step:.3f}%" y="{bottom + 15}">'
             f"{label(row.shown)}</text></g>"
         )
     drawn.append(f'<line class="axis" x1="0" x2="100%" y1="{bottom}" y2="{bottom}"/>')
-    for mark in marks:
-        x = f"{mark.index * step:.3f}%"
-        drawn.append(
-            f'<line class="mark" x1="{x}" x2="{x}" y1="{top - 3}" y2="{bottom}"/>'
-            f'<text class="tick" x="{x}" y="{top - 7}">{label(mark.name)}</text>'
-        )
-    return _frame(chart, rows, "".join(drawn), bottom + foot)
+    for index in marks.indices if marks else ():
+        x = f"{index * step:.3f}%"
+        drawn.append(f'<line class="mark" x1="{x}" x2="{x}" y1="{top - 8}" y2="{bottom + 4}"/>')
+    key = marks.name if marks and marks.indices else ""
+    return _frame(chart, rows, "".join(drawn), bottom + foot, key)
 
 
 def _bar(
@@ -232,8 +230,11 @@ def _with_line(
     return _frame(chart, rows, "".join(drawn), len(rows) * size.pitch + _LINE_NAME)
 
 
-def _frame(chart: Chart, rows: Sequence[Row], drawing: str, height: float) -> str:
-    """Return a chart with its title, its legend, and its numbers as a table."""
+def _frame(chart: Chart, rows: Sequence[Row], drawing: str, height: float, marks: str = "") -> str:
+    """Return a chart with its title, its legend, and its numbers as a table.
+
+    `marks`: what dashed lines mean, if there are any.
+    """
     numbers = table(
         (chart.key, *chart.names),
         [(row.name, *(Cell(chart.written(value), value) for value in row.values)) for row in rows],
@@ -241,7 +242,8 @@ def _frame(chart: Chart, rows: Sequence[Row], drawing: str, height: float) -> st
     )
     return (
         f'<figure class="chart" id="{chart.id}">'
-        f'<figcaption id="{chart.id}-title">{label(chart.title)}</figcaption>{_legend(chart)}'
+        f'<figcaption id="{chart.id}-title">{label(chart.title)}</figcaption>'
+        f"{_legend(chart, marks)}"
         f'<svg role="img" aria-labelledby="{chart.id}-title" aria-describedby="{chart.id}-about" '
         f'width="100%" height="{height:.0f}"><desc id="{chart.id}-about">{label(chart.about)}'
         f"</desc>{drawing}</svg>"
@@ -250,11 +252,12 @@ def _frame(chart: Chart, rows: Sequence[Row], drawing: str, height: float) -> st
     )
 
 
-def _legend(chart: Chart) -> str:
-    if len(chart.names) < 2:
+def _legend(chart: Chart, marks: str) -> str:
+    if len(chart.names) < 2 and not marks:
         return ""
     names = "".join(
         f'<li><i class="s{chart.tone(i)}"></i>{label(name)}</li>'
         for i, name in enumerate(chart.names)
     )
-    return f'<ul class="keys">{names}</ul>'
+    dashed = f'<li><i class="dashed"></i>{label(marks)}</li>' if marks else ""
+    return f'<ul class="keys">{names}{dashed}</ul>'

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from tokmill.page.engine_text import engine_line
+import numpy as np
+
+from tokmill.dataset.counts import CHECKED
+from tokmill.engines.engine import REFERENCE
 from tokmill.page.markup import label
 from tokmill.page.report.section import Section, facts
 from tokmill.words.plural import plural
@@ -52,10 +55,9 @@ def _numbers(manifest: Mapping[str, Any], n_bytes: int) -> Rows:
         ("tokens", f"{tokens:,}"),
         ("samples" if manifest.get("kind") == "sft" else "documents", f"{totals['documents']:,}"),
         ("size on disk", size(n_bytes)),
-        ("stored as", manifest["dtype"]),
     ]
     if tokens and totals["text_bytes"]:  # an import does not know its text
-        rows.insert(3, ("text bytes per token", f"{totals['text_bytes'] / tokens:.2f}"))
+        rows.append(("text bytes per token", f"{totals['text_bytes'] / tokens:.2f}"))
     n_lost = sum(sum(totals[kind].values()) for kind in ("drops", "rejects"))
     if n_lost:
         share = n_lost / (totals["documents"] + n_lost)
@@ -73,7 +75,26 @@ def _programs(directory: Path, manifest: Mapping[str, Any]) -> Rows:
         f"{tokenizer['name']}, {tokenizer['vocab_size']:,} ids, eos {eos['token']} = {eos['id']}"
     )
     return [
-        ("directory", str(directory)),
+        ("directory", str(directory.resolve())),
+        ("stored as", f"{manifest['dtype']}, {np.dtype(manifest['dtype']).itemsize} bytes a token"),
+        *_splits(manifest),
         ("tokenizer", named),
-        ("engine", engine_line(manifest["engine"], totals.get("checks"))),
+        ("engine", _engine(manifest["engine"], totals.get("checks", {}))),
     ]
+
+
+def _splits(manifest: Mapping[str, Any]) -> Rows:
+    """Return the tokens of each split, if there are several."""
+    tokens: dict[str, int] = {}
+    for shard in manifest["shards"]:
+        tokens[shard["split"]] = tokens.get(shard["split"], 0) + shard["tokens"]
+    text = ", ".join(f"{split} {n:,} tokens" for split, n in tokens.items())
+    return [("splits", text)] if len(tokens) > 1 else []
+
+
+def _engine(engine: Mapping[str, Any], checks: Mapping[str, int]) -> str:
+    """Return the engine, and whether its ids were compared; the section on the run says more."""
+    name = f"{engine['name']} {engine['version'].split()[-1]}"
+    if engine["n_checked"] or engine.get("scan") or checks.get(CHECKED):
+        return f"{name}; its ids are those of the reference tokenizer (see Check of the ids)"
+    return f"{name}, the reference tokenizer" if engine["name"] == REFERENCE else name

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tokmill.errors import TokmillError
-from tokmill.page.report.charts import Chart, Mark, Row, bars, columns
+from tokmill.page.report.charts import Chart, Marks, Row, bars, columns
 from tokmill.page.report.lengths import CONTEXTS, N_BINS, Lengths, read_lengths
 from tokmill.page.report.section import Section, note
 
@@ -67,7 +67,7 @@ def _histogram(found: Lengths, things: str) -> str:
         "lengths-histogram",
         f"{things.capitalize()} by length in tokens",
         f"Share of the {things}, and of the tokens in them, for each length from a power of two "
-        "to the next. Dashed lines are context sizes.",
+        "to the next. Dashed lines are context sizes: columns on their right are longer.",
         names,
         key="length in tokens",
     )
@@ -81,14 +81,10 @@ def _histogram(found: Lengths, things: str) -> str:
         for i in range(first, stop)
     ]
     largest = max(float(amount.max()) / (int(amount.sum()) or 1) for amount in amounts)
-    marks = [
-        Mark(bin_ - first, _short(context))
-        for context in CONTEXTS
-        if first < (bin_ := context.bit_length() - 1) < stop
-    ]
-    return columns(
-        chart, rows, full=[largest * int(amount.sum()) for amount in amounts], marks=marks
-    )
+    bins = (context.bit_length() - 1 - first for context in CONTEXTS)
+    marks = Marks("context sizes", tuple(i for i in bins if 0 < i < stop - first))
+    full = [largest * int(amount.sum()) for amount in amounts]
+    return columns(chart, rows, full=full, marks=marks)
 
 
 def _short(n: int) -> str:

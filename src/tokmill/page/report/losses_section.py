@@ -25,7 +25,8 @@ _MOST_READ = 20_000
 
 _EXAMPLES_OF_REASON, _MOST_EXAMPLES = 2, 8
 _RAW_CHARACTERS = 300
-_SHOWN_ROWS = ("unread", "unused keys", "fields")
+_SHOWN_ROWS = {"unread": "unread", "unused keys": "unused keys", "fields": "text by field"}
+"""Rows of `tokmill inspect` that the section has, and their names there."""
 
 
 def losses_section(directory: Path, manifest: Mapping[str, Any]) -> Section:
@@ -40,7 +41,11 @@ def losses_section(directory: Path, manifest: Mapping[str, Any]) -> Section:
     if examples:
         cards = "".join(map(_example, examples))
         parts.append(f'<h3>Examples of rejects</h3><div class="pairs">{cards}</div>')
-    rows = [row for row in detail_rows(manifest, str(directory)) if row[0] in _SHOWN_ROWS]
+    rows = [
+        (_SHOWN_ROWS[name], text)
+        for name, text in detail_rows(manifest, str(directory))
+        if name in _SHOWN_ROWS
+    ]
     parts.append(facts(rows) if rows else "")
     data = {key: totals[key] for key in ("records", "documents")}
     data |= {"extra": totals.get("extra", 0), "examples": len(examples)}
@@ -98,22 +103,35 @@ def _reasons(kind: str, reasons: Mapping[str, int]) -> str:
 
 
 def reject_examples(directory: Path, manifest: Mapping[str, Any]) -> list[Mapping[str, Any]]:
-    """Return some rejects of each reason, read from the files that the manifest lists."""
+    """Return rejects of the most frequent reasons, from the files that the manifest lists.
+
+    Every reason has one before any has two.
+    """
     names = [entry["name"] for entry in manifest["files"]]
     paths = [
         directory / name
         for name in names
         if name.startswith(f"{REJECTS}/") and DATASET_FILE.fullmatch(name)
     ]
+    counts: Mapping[str, int] = manifest["totals"]["rejects"]
+    wanted = sum(min(n, _EXAMPLES_OF_REASON) for n in counts.values())
     found: dict[str, list[Mapping[str, Any]]] = {}
     for entry in islice(read_rejects(paths), _MOST_READ):
         if isinstance(entry, dict):
             kept = found.setdefault(str(entry.get("reason", "")), [])
             if len(kept) < _EXAMPLES_OF_REASON:
                 kept.append(entry)
-        if sum(map(len, found.values())) >= _MOST_EXAMPLES:
+        if sum(map(len, found.values())) >= wanted:
             break
-    return [entry for kept in found.values() for entry in kept]
+    frequent = [
+        found[reason] for reason in sorted(found, key=lambda one: (-counts.get(one, 0), one))
+    ]
+    n_shown = [0] * len(frequent)
+    for n in range(1, _EXAMPLES_OF_REASON + 1):
+        for i, kept in enumerate(frequent):
+            if sum(n_shown) < _MOST_EXAMPLES and len(kept) >= n:
+                n_shown[i] = n
+    return [entry for kept, n in zip(frequent, n_shown, strict=True) for entry in kept[:n]]
 
 
 def _example(entry: Mapping[str, Any]) -> str:

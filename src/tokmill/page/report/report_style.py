@@ -92,6 +92,7 @@ figcaption { font-weight: 600; font-size: .93rem; }
   margin-top: .2rem; }
 .keys i { display: inline-block; width: .7rem; height: .7rem; border-radius: .15rem;
   margin-right: .4rem; vertical-align: -.05rem; }
+.keys i.dashed { width: 0; border-left: 2px dotted var(--soft); border-radius: 0; }
 .chart > svg { display: block; margin-top: .7rem; overflow: visible; }
 .chart svg text { fill: var(--ink); font: 13px var(--sans); unicode-bidi: plaintext; }
 .chart svg .name { overflow: hidden; }
@@ -129,7 +130,8 @@ tbody th { max-width: 26rem; overflow-wrap: anywhere; }
   gap: .8rem; align-items: start; margin: .6rem 0 1.2rem; }
 .reject { padding-bottom: .7rem; }
 .reject header { border: 0; padding-bottom: 0; }
-.reject .place { color: var(--soft); font: .82rem var(--mono); overflow-wrap: anywhere; }
+.reject .place { color: var(--soft); font: .82rem var(--mono); overflow-wrap: anywhere;
+  flex-basis: 100%; }
 .reject .remark { margin: .2rem 1rem; }
 .reject pre { margin: .4rem 1rem 0; background: var(--page); }
 .reject h3 { white-space: normal; overflow-wrap: anywhere; min-width: 0; }
@@ -165,9 +167,14 @@ _NARROW = """
 @media (prefers-reduced-motion: reduce) {
   html { scroll-behavior: auto; }
 }
+@page { margin: 14mm; }
 @media print {
   body { display: block; background: #fff; }
   nav, .skip, footer { display: none; }
+  .scroll { overflow: visible; }
+  thead .n { white-space: normal; vertical-align: bottom; }
+  tbody th { overflow-wrap: normal; }
+  th, td { padding-right: .5rem; }
   main { max-width: none; padding: 0; }
   details::details-content { content-visibility: visible; block-size: auto; }
   summary { display: none; }

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from tokmill.dataset.counts import CHECKED, CHECKED_BYTES, ROUTED, SKIPPED
 from tokmill.engines.engine import REFERENCE
 from tokmill.fields import percent
+from tokmill.page.engine_text import scanned
 from tokmill.page.markup import label
 from tokmill.page.profile import STAGES
 from tokmill.page.report.charts import Chart, Row, bars
@@ -90,7 +91,7 @@ def _stages(stage_s: Mapping[str, float]) -> str:
 
 def _parity(engine: Mapping[str, Any], checks: Mapping[str, int]) -> Rows:
     """Return what was compared with the reference tokenizer, and what it encoded itself."""
-    scan, speeds = engine.get("scan"), engine["mb_per_s"]
+    speeds = engine["mb_per_s"]
     skipped = sum(n for name, n in checks.items() if name.startswith(SKIPPED))
     compared = f"{checks.get(CHECKED, 0):,} ({size(checks.get(CHECKED_BYTES, 0))} of text)"
     rows = [
@@ -101,7 +102,7 @@ def _parity(engine: Mapping[str, Any], checks: Mapping[str, int]) -> Rows:
         ),
         ("documents compared during the run", compared if checks.get(CHECKED) else ""),
         ("documents not compared", f"{skipped:,} of the sampled ones" if skipped else ""),
-        ("characters compared", f"{scan['n_characters']:,}" if scan else ""),
+        ("characters compared", scanned(engine)),
         (
             "encoded by the reference",
             plural(checks[ROUTED], "document") if checks.get(ROUTED) else "",

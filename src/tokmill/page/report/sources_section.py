@@ -27,6 +27,8 @@ def sources_section(manifest: Mapping[str, Any]) -> Section:
     if len(manifest["sources"]) > MOST_SOURCES + 1:
         lead += f"; the {MOST_SOURCES} with most tokens are shown, the others as one"
     html = note(f"{lead}.") + _amounts(rows, totals, things) + _densities(rows, totals)
+    if len(rows) == 1:  # a chart of one bar says nothing
+        html = note(f"All {things} come from {shortened(folder + rows[0]['name'], 200)}.")
     return Section("sources", "Sources", html, {"sources": rows, "folder": folder})
 
 

@@ -38,7 +38,11 @@ def texts_section(directory: Path, manifest: Mapping[str, Any], tokenizer: str) 
     numbers = evenly_spread(manifest["totals"]["documents"], N_SAMPLES if is_sft else N_DOCUMENTS)
     most = _SAMPLE_CHARACTERS if is_sft else _CHARACTERS
     try:
-        reader = SampleReader(directory, manifest, tokenizer_of(dict(manifest), tokenizer))
+        loaded = tokenizer_of(dict(manifest), tokenizer)
+    except TokmillError as error:
+        return _without(things, error, ". Name the tokenizer with --tokenizer to see some.")
+    try:
+        reader = SampleReader(directory, manifest, loaded)
         cards = [
             sample_card(
                 _shortened(reader.read(number, most_tokens=_TOKENS)), most, show_ids=False, more=""
@@ -46,8 +50,7 @@ def texts_section(directory: Path, manifest: Mapping[str, Any], tokenizer: str) 
             for number in numbers
         ]
     except TokmillError as error:
-        html = note(f"No {things} are shown: {error}")
-        return Section("texts", things.capitalize(), html, {"numbers": [], "problem": str(error)})
+        return _without(things, error)
     lead = f"{len(cards)} of {manifest['totals']['documents']:,} {things}, evenly spread. "
     if is_sft:
         lead += "Long text that is not trained is shortened."
@@ -55,6 +58,13 @@ def texts_section(directory: Path, manifest: Mapping[str, Any], tokenizer: str) 
     shows = f'<p class="remark">The whole text of one: <code>{label(command, 200)}</code></p>'
     html = f'{note(lead)}{shows}{legend(is_sft=is_sft)}<div class="cards">{"".join(cards)}</div>'
     return Section("texts", things.capitalize(), html, {"numbers": list(numbers)})
+
+
+def _without(things: str, error: TokmillError, hint: str = "") -> Section:
+    data = {"numbers": [], "problem": str(error)}
+    return Section(
+        "texts", things.capitalize(), note(f"No {things} are shown: {error}{hint}"), data
+    )
 
 
 def _shortened(sample: Sample) -> Sample:

@@ -39,12 +39,12 @@ def test_the_first_case_is_that_of_the_report(llama):
 
 
 def test_other_obstacles_are_those_of_the_verdict_of_the_command(llama):
-    assert "But: " not in section(llama).html
+    assert "no own" not in section(llama).html
     disk = replace(llama.bill.disk, free_bytes=1000)
     bill = replace(llama.bill, disk=disk)
     html = section(replace(llama, bill=bill)).html
     assert rows(bill, "gpu")["verdict"].endswith("; too little disk space")
-    assert "But: too little disk space<" in html
+    assert 'no own">Too little disk space<' in html
     assert f"too little disk space: {size(missing_disk_bytes(bill))} missing<" in html
 
 

@@ -145,7 +145,7 @@ def _training(view: View, bill: FullBill) -> str:
 def _problems(bill: FullBill) -> str:
     """Return what else stops the settings' own case, as the command says it in its verdict."""
     found = "; ".join(other_problems(bill)) if bill.of_model else ""
-    return f'<p class="verdict no own">But: {label(found)}</p>' if found else ""
+    return f'<p class="verdict no own">{label(found[:1].upper() + found[1:])}</p>' if found else ""
 
 
 def _renamed(rows: list[tuple[str, str]]) -> list[tuple[str, str]]:
