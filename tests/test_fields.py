@@ -60,14 +60,14 @@ def test_a_used_field_counts_all_its_bytes_and_another_its_text():
     counts = counted(fields, {"text"})
     assert counts == {"text": 90, "url": 0, "title": 10}
     assert used_share(counts, {"text"}) == 0.9
-    assert describe_fields(counts, {"text"}) == "text 90 %; left out: title 10 %, url"
-    assert describe_fields({"text": 1}, {"text"}) == "text 100 %"
+    assert describe_fields(counts, {"text"}) == "text 90%; left out: title 10%, url"
+    assert describe_fields({"text": 1}, {"text"}) == "text 100%"
     assert used_share({}, {"text"}) == 1
 
 
 def test_an_empty_list_is_not_listed_beside_its_inner_fields():
     counts = {"text": 9, "tags": 0, "tags[]": 1, "meta": 0, "meta.a": 0, "tag": 0}
-    assert describe_fields(counts, {"text"}) == "text 90 %; left out: tags[] 10 %, meta.a, tag"
+    assert describe_fields(counts, {"text"}) == "text 90%; left out: tags[] 10%, meta.a, tag"
 
 
 def test_all_inside_a_used_field_is_used():
@@ -84,7 +84,7 @@ def test_the_paths_of_a_renderer_are_those_of_its_columns():
 
 def test_shares_never_round_to_all_or_nothing():
     assert [percent(n) for n in (0, 0.001, 0.5, 0.996, 1)] == [
-        "0 %", "under 1 %", "50 %", "over 99 %", "100 %",
+        "0%", "under 1%", "50%", "over 99%", "100%",
     ]  # fmt: skip
 
 

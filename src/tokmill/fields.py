@@ -181,7 +181,7 @@ def used_share(counts: Mapping[str, int], used: Collection[str]) -> float:
 def describe_fields(counts: Mapping[str, int], used: Collection[str]) -> str:
     """Return the used fields and those left out, with their shares of the text.
 
-    Example: `text 97 %; left out: title 3 %, url, id`. A field without a share holds no text.
+    Example: `text 97%; left out: title 3%, url, id`. A field without a share holds no text.
     """
     total = max(1, sum(counts.values()))
     kept = {path: n for path, n in counts.items() if is_used(path, used)}
@@ -205,19 +205,19 @@ def listed_shares(counts: Mapping[str, int], total: int, most: int = 8) -> str:
 
 
 def noted_sources(rows: Sequence[Mapping[str, Any]], used: Collection[str]) -> str:
-    """Return the sources that use less than 90 % of their text, with the share; '' if none."""
+    """Return the sources that use less than 90% of their text, with the share; '' if none."""
     shares = [(row["path"], used_share(row["fields"], used)) for row in rows if row.get("fields")]
     few = [f"{path} {percent(share)}" for path, share in shares if share < ENOUGH]
     return ", ".join(few[:_MOST_NAMED] + ["…"] * (len(few) > _MOST_NAMED))
 
 
 def percent(share: float) -> str:
-    """Return a share in words; only all is `100 %`, and only nothing is `0 %`."""
+    """Return a share in words; only all is `100%`, and only nothing is `0%`."""
     if 0 < share < 0.01:
-        return "under 1 %"
+        return "under 1%"
     if 0.99 < share < 1:
-        return "over 99 %"
-    return f"{share * 100:.0f} %"
+        return "over 99%"
+    return f"{share * 100:.0f}%"
 
 
 def _column_paths(name: str, kind: pa.DataType) -> Iterator[str]:

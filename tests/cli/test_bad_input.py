@@ -332,7 +332,7 @@ def test_records_with_text_under_several_keys_have_them_listed_with_what_to_do(
     record = {"Unnamed: 0": 1, "foo": "hello", "my bar": "world " * 3, "url": "https://a.b"}
     outcome = pretrain(write_lines(tmp_path / "in.jsonl", [record]))
     assert outcome.code == 2
-    assert "found my bar 78 %, foo 22 %; without text Unnamed: 0, url" in outcome.error
+    assert "found my bar 78%, foo 22%; without text Unnamed: 0, url" in outcome.error
     assert "--template '{foo}\\n{my bar}'" in outcome.error
     assert outcome.error.endswith("--renderer text --text-field 'my bar'")
 
@@ -487,7 +487,7 @@ def parquet(**columns: list[Any]) -> bytes:
         (b"hello world\n" * 50, 5, "expected a complete Parquet file"),
         (parquet(title=["a"] * 99)[:200], 5, "expected a complete Parquet file"),
         (parquet(title=[1, 2]), 2, "found no text; without text title"),
-        (parquet(foo=["a"], bar=["b"]), 2, "the text is not in one field, found foo 50 %, bar 50"),
+        (parquet(foo=["a"], bar=["b"]), 2, "the text is not in one field, found foo 50%, bar 50"),
     ],
 )
 def test_a_parquet_file_that_is_none_or_of_other_columns_is_refused(

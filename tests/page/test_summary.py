@@ -313,18 +313,18 @@ def with_fields(*sources, used=("text",)):
 
 def test_the_fields_that_were_read_and_left_out_are_named_with_their_shares():
     made = with_fields({"text": 97, "title": 3, "url": 0})
-    assert fields_line(made) == "text 97 %; left out: title 3 %, url"
+    assert fields_line(made) == "text 97%; left out: title 3%, url"
 
 
 def test_less_than_ninety_per_cent_comes_first():
     assert fields_line(with_fields({"text": 80, "body": 20})) == (
-        "only 80 % of the text is used: text 80 %; left out: body 20 %"
+        "only 80% of the text is used: text 80%; left out: body 20%"
     )
 
 
 def test_sources_of_which_less_is_used_are_named():
     made = with_fields({"text": 980}, {"text": 10, "body": 10})
-    assert fields_line(made) == "text 99 %; left out: body 1 %; used of the text: 1.jsonl 50 %"
+    assert fields_line(made) == "text 99%; left out: body 1%; used of the text: 1.jsonl 50%"
 
 
 def test_chats_and_datasets_without_the_counts_have_no_such_line():

@@ -81,7 +81,7 @@ def test_a_source_that_loses_most_of_its_text_is_an_error_of_the_run(made):
     with pytest.raises(RecordError) as caught:
         made([PLAIN] * 3, [MIXED] * 3)
     message = str(caught.value)
-    assert "1.jsonl: most of the text is left out: used are text 6 %; left out: content 94 %, url;"
+    assert "1.jsonl: most of the text is left out: used are text 6%; left out: content 94%, url;"
     assert message.endswith("to accept it run again with --renderer text --text-field text")
 
 

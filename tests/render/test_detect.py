@@ -80,36 +80,36 @@ def test_without_a_record_it_is_an_encyclopedia():
     [
         (
             {"title": BODY, "body": BODY},
-            "a.jsonl: the text is not in one field, found title 50 %, body 50 %: name all with "
+            "a.jsonl: the text is not in one field, found title 50%, body 50%: name all with "
             "--template '{title}\\n{body}', or one with --renderer text --text-field title",
         ),
         (
             {"url": "https://a.b/c", "summary": BODY, "my text": BODY * 2},
-            "a.jsonl: the text is not in one field, found my text 67 %, summary 33 %; without text "
+            "a.jsonl: the text is not in one field, found my text 67%, summary 33%; without text "
             "url: name all with --template '{summary}\\n{my text}', or one with "
             "--renderer text --text-field 'my text'",
         ),
         (
             {"title": "cats", "text": BODY, "sections": SECTIONS},
-            "a.jsonl: the text is not in one field, found text 64 %, sections[].content 34 %, "
-            "sections[].title 1 %, title under 1 %: take the sections with "
+            "a.jsonl: the text is not in one field, found text 64%, sections[].content 34%, "
+            "sections[].title 1%, title under 1%: take the sections with "
             "--renderer encyclopedia, or only the other texts with --template '{title}\\n{text}'",
         ),
         (
             {"title": "cats", "sections": [{"heading": "habits at night", "text": BODY}]},
-            "a.jsonl: the text is not in one field, found sections[].text 94 %, "
-            "sections[].heading 4 %, title 1 %: take the list with --renderer encyclopedia "
+            "a.jsonl: the text is not in one field, found sections[].text 94%, "
+            "sections[].heading 4%, title 1%: take the list with --renderer encyclopedia "
             "--section-title-field heading --section-content-field text",
         ),
         (
             {"标题": "猫", "段落": [{"行号": 1, "内容": "夜行动物。" * 40}]},
-            "a.jsonl: the text is not in one field, found 段落[].内容 over 99 %, 标题 under 1 %; "
+            "a.jsonl: the text is not in one field, found 段落[].内容 over 99%, 标题 under 1%; "
             "without text 段落[].行号: take the list with --renderer encyclopedia "
             "--title-field '标题' --sections-field '段落' --section-content-field '内容'",
         ),
         (
             {"title": "cats", "paragraphs": [BODY, BODY]},
-            "a.jsonl: the text is not in one field, found paragraphs[] over 99 %, title under 1 %: "
+            "a.jsonl: the text is not in one field, found paragraphs[] over 99%, title under 1%: "
             "renderers read strings under keys of their own: make one string of paragraphs[]",
         ),
         (

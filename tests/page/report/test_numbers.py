@@ -113,7 +113,7 @@ def test_splits_stages_and_sums_are_those_of_the_manifest(page):
 def test_only_a_stage_without_time_has_no_share(pretrained):
     run = pretrained.manifest["run"] | {"stage_s": {"read": 0.001, "encode": 2.0, "write": 0.0}}
     html = run_section(pretrained.manifest | {"run": run}).html
-    for shown in ("0.00 s, under 1 %", "2.00 s, over 99 %", "0.00 s, 0 %"):
+    for shown in ("0.00 s, under 1%", "2.00 s, over 99%", "0.00 s, 0%"):
         assert f">{shown}</text>" in html
 
 
