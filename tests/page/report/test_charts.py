@@ -71,6 +71,13 @@ def test_columns_are_as_high_as_their_share_and_marks_stand_between_them():
     assert '<i class="dashed"></i>context sizes' in html
 
 
+@pytest.mark.parametrize(("n", "kinds"), [(10, ["tick"] * 10), (11, ["tick", "tick wide"] * 5)])
+def test_of_many_columns_every_second_has_no_tick_on_a_telephone(n, kinds):
+    html = columns(CHART, [Row(str(i), (1, 1), str(i)) for i in range(n)], full=(1, 1))
+    found = [one.get("class") for one in svg_of(html).iter("text")]
+    assert found[:10] == kinds
+
+
 @pytest.mark.parametrize("draw", [bars, stacks, lambda *args: columns(*args, full=(300, 4))])
 def test_a_chart_has_a_name_a_description_and_its_numbers_as_a_table(draw):
     html = draw(CHART, ROWS)

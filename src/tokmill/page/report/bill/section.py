@@ -30,7 +30,6 @@ from tokmill.page.report.bill.style import STYLE
 from tokmill.page.report.bill.tables import Loading, Serving, loading_of, serving_of
 from tokmill.page.report.bill.words import View, bars, title, view_of, words
 from tokmill.page.report.section import Section, facts, note
-from tokmill.words.units import size as size_text
 
 ID = "bill"
 WEIGHT_NAMES = {"auto": "as stored"}
@@ -204,9 +203,8 @@ def _disk(bill: FullBill) -> str:
     text = own_text(bill, "disk", "disk")
     if not text:
         return ""
-    missing = missing_disk_bytes(bill)
-    said = f'<p class="verdict no">too little disk space: {size_text(missing)} missing</p>'
-    return f"<h3>Disk</h3>{said if missing else ''}{note(text)}{disk_chart(bill)}"
+    said = f'<p class="verdict no">{label(text)}</p>' if missing_disk_bytes(bill) else note(text)
+    return f"<h3>Disk</h3>{said}{disk_chart(bill)}"
 
 
 def _titled(chart: Chart, text: str) -> Chart:
