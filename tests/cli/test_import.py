@@ -56,6 +56,33 @@ def test_the_dataset_is_one_for_the_other_commands(run, tmp_path) -> None:
     assert CliRunner().invoke(cli, exported).exit_code == 0
 
 
+def test_a_terminal_gets_a_bar_and_a_program_none(run, monkeypatch) -> None:
+    drawn: list[int] = []
+
+    class Drawn:
+        def start(self, total_bytes: int) -> None:
+            drawn.append(total_bytes)
+
+        def update(self, done_bytes: int, line) -> None:
+            assert "100%" in line(80)
+            drawn.append(done_bytes)
+
+        def stop(self) -> None:
+            drawn.append(-1)
+
+    monkeypatch.setattr("tokmill.api.bar.can_draw", lambda: True)
+    monkeypatch.setattr("tokmill.api.bar.Bar", Drawn)
+    assert run().exit_code == 0
+    assert drawn == [12, 12, -1]
+    assert run("--overwrite", "--json").exit_code == 0
+    assert len(drawn) == 3
+
+
+def test_an_imported_dataset_is_replaced_when_asked(run) -> None:
+    assert run().exit_code == run("--overwrite").exit_code == 0
+    assert "--overwrite replaces it" in str(run().exception)
+
+
 def test_an_output_that_is_there_is_refused(run) -> None:
     run()
     assert isinstance(run().exception, StateError)

@@ -25,6 +25,7 @@ from tokmill.settings.load import config_from_arguments, file_values
 from tokmill.settings.schema import PRETRAIN_SECTIONS, SFT_SECTIONS
 
 if TYPE_CHECKING:
+    from tokmill.api.bar import Bar, NotebookBar
     from tokmill.api.forecast import RunForecast
     from tokmill.api.jobs import Verification
     from tokmill.settings.arguments import PlanArguments, PretrainArguments, SftArguments
@@ -255,15 +256,22 @@ def _paths(inputs: Inputs) -> list[str | Path]:
     return paths
 
 
-def _run(config: Config, overwrite: bool, progress: bool | ProgressCall | None) -> Dataset:
+def receivers(
+    progress: bool | ProgressCall | None,
+) -> tuple[ProgressCall | None, Bar | NotebookBar | None]:
+    """Return the function that gets the progress, and the bar; raises `UsageError`."""
     from tokmill.api.bar import make_bar
 
-    if not isinstance(overwrite, bool):
-        raise UsageError(f"overwrite: expected True or False, found {overwrite!r}")
     if not (progress is None or isinstance(progress, bool) or callable(progress)):
         raise UsageError(f"progress: expected a function, True or False, found {progress!r}")
     call = progress if callable(progress) else None
-    bar = None if call or progress is False else make_bar()
+    return call, None if call or progress is False else make_bar()
+
+
+def _run(config: Config, overwrite: bool, progress: bool | ProgressCall | None) -> Dataset:
+    if not isinstance(overwrite, bool):
+        raise UsageError(f"overwrite: expected True or False, found {overwrite!r}")
+    call, bar = receivers(progress)
     manifest = make_observed(
         config, overwrite=overwrite, note=_LOG.info, warn=_LOG.warning, bar=bar, call=call
     )

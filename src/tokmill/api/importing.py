@@ -14,7 +14,8 @@ from tokmill.errors import UsageError
 from tokmill.settings.keyword_messages import keyword_messages
 
 if TYPE_CHECKING:
-    from tokmill.api.functions import Inputs
+    from tokmill.api.functions import Inputs, ProgressCall
+    from tokmill.api.progress import RunObserver
 
 _LOG = logging.getLogger("tokmill")
 
@@ -30,6 +31,7 @@ def import_dataset(
     add_eos: bool = False,
     dtype: Literal["", "uint16", "uint32"] = "",
     overwrite: bool = False,
+    progress: bool | ProgressCall | None = None,
 ) -> Dataset:
     """Read the tokens of another trainer into a dataset, and return it.
 
@@ -47,6 +49,7 @@ def import_dataset(
         add_eos: add eos to documents that do not end with it; else they are an error.
         dtype: of the ids of nanoGPT, by default uint16; the others record theirs.
         overwrite: replace an imported dataset that stands at `output`.
+        progress: see `pretrain`; bytes are those of tokens.
 
     Returns:
         The dataset, open for reading.
@@ -58,7 +61,12 @@ def import_dataset(
     Example:
         >>> tokmill.import_dataset("old", trainer="megatron", output="new", tokenizer="gpt2/")
     """
+    from tokmill.api.functions import receivers
+    from tokmill.api.progress import RunObserver
+    from tokmill.bill.measuring.process_tree import Sampler
+
     with keyword_messages():
+        call, bar = receivers(progress)
         dataset, notes = import_noted(
             _paths(sources, "sources"),
             trainer=trainer,
@@ -69,6 +77,7 @@ def import_dataset(
             add_eos=add_eos,
             dtype=dtype,
             overwrite=overwrite,
+            observer=RunObserver(Sampler(), note=_LOG.info, bar=bar, call=call),
         )
     for note in notes:
         _LOG.warning(note)
@@ -86,6 +95,7 @@ def import_noted(
     add_eos: bool,
     dtype: str,
     overwrite: bool,
+    observer: RunObserver,
 ) -> tuple[Dataset, list[str]]:
     """Import a dataset; return it with the notes on it; see `import_dataset`."""
     from tokmill.settings.schema import TokenizerSettings
@@ -95,7 +105,11 @@ def import_noted(
         raise UsageError(f"trainer: expected one of {', '.join(IMPORTERS)}; found {trainer!r}")
     chosen = TokenizerSettings(path=tokenizer, eos_token=eos_token)
     settings = ImportSettings(sources, trainer, output, chosen, val, add_eos, dtype, overwrite)
-    notes = import_tokens(settings)
+    try:
+        notes = import_tokens(settings, observer)
+    finally:
+        observer.close()
+    observer.ended()
     return open_dataset(output), notes
 
 

@@ -187,9 +187,13 @@ class RunObserver:
         if self._note is not None:
             for line in opening_notes(plan, n_done, notes):
                 self._note(line)
+        self.begin(n_bytes)
+
+    def begin(self, total_bytes: int) -> None:
+        """Start the bar and the clock; `total_bytes`: of the input, 0 if unknown."""
         if self._bar is not None:
-            self._bar.start(n_bytes)
-        self._figures.total_bytes = n_bytes
+            self._bar.start(total_bytes)
+        self._figures.total_bytes = total_bytes
         self._start = self._last_line = self._clock()
 
     def progressed(self, progress: Increments) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 
 import click
@@ -82,8 +83,16 @@ def command(
       tokmill import data/openwebtext --from nanogpt -t gpt2/ -o out
       tokmill import tokenized/ --from datatrove -t gpt2/ -o out
     """
+    from tokmill.api.bar import Bar, can_draw
     from tokmill.api.importing import import_noted
+    from tokmill.api.progress import RunObserver
+    from tokmill.bill.measuring.process_tree import Sampler
 
+    observer = RunObserver(
+        Sampler(),
+        note=None if as_json else partial(show, err=True),
+        bar=Bar() if not as_json and can_draw() else None,
+    )
     dataset, notes = import_noted(
         sources,
         trainer=trainer,
@@ -94,6 +103,7 @@ def command(
         add_eos=add_eos,
         dtype=dtype or "",
         overwrite=overwrite,
+        observer=observer,
     )
     totals = dataset.manifest["totals"]
     if as_json:

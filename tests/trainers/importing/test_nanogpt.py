@@ -121,3 +121,25 @@ def test_an_export_comes_back_and_is_exported_to_the_same_bytes(single: Dataset,
     made.export("nanogpt", tmp_path / "b", check=True)
     for name in ("train.bin", "val.bin", "meta.pkl"):
         assert (tmp_path / "a" / name).read_bytes() == (tmp_path / "b" / name).read_bytes()
+
+
+@pytest.mark.usefixtures("block_tokens")
+def test_progress_counts_what_was_read(bring, tmp_path) -> None:
+    write(tmp_path / "train.bin", [5, EOS, 6, 7, EOS, 8, 9])
+    write(tmp_path / "val.bin", [12, EOS])
+    seen = []
+    bring(tmp_path, "nanogpt", progress=seen.append)
+    last = seen[-1]
+    assert (last.total_bytes, last.input_bytes, last.tokens, last.documents) == (18, 18, 9, 3)
+    with pytest.raises(UsageError, match="progress: expected a function"):
+        bring(tmp_path, "nanogpt", progress="yes", output="two")
+
+
+def test_a_progress_function_that_raises_stops_the_import(bring, tmp_path) -> None:
+    def stop(progress: object) -> None:
+        raise KeyboardInterrupt
+
+    write(tmp_path / "train.bin", [5, EOS])
+    with pytest.raises(KeyboardInterrupt):
+        bring(tmp_path / "train.bin", "nanogpt", progress=stop)
+    assert [path.name for path in tmp_path.iterdir()] == ["train.bin"]

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 
 from tokmill.errors import UsageError, VerifyError
+from tokmill.recipes.spec import Increments
 from tokmill.storage import open_regular, read_errors
 
 if TYPE_CHECKING:
@@ -83,6 +84,16 @@ class Importer(Protocol):
         """
 
 
+class Watcher(Protocol):
+    """Follows an import."""
+
+    def begin(self, total_bytes: int) -> None:
+        """Receive the bytes of all tokens, before the first is read."""
+
+    def progressed(self, progress: Increments) -> None:
+        """Receive what was written since the last call."""
+
+
 def read_array(
     path: Path, dtype: np.dtype[Any], count: int, offset: int = 0
 ) -> Iterator[npt.NDArray[Any]]:
@@ -139,6 +150,14 @@ def joined(
         mask = None if flags is None else next(flags)
         yield Block(part, known[:n] - position, mask)
         waiting, position = known[n:], stop
+
+
+def watched(blocks: Iterator[Block], watcher: Watcher) -> Iterator[Block]:
+    """Yield the blocks; the next one is asked for when a block is written."""
+    for block in blocks:
+        yield block
+        n_bytes, n_documents = block.tokens.nbytes, len(block.ends)
+        watcher.progressed(Increments(n_bytes, n_bytes, 0, n_documents, len(block.tokens)))
 
 
 def files_below(path: Path, pattern: str, wanted: str) -> Sequence[Path]:

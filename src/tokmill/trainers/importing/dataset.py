@@ -33,6 +33,7 @@ from tokmill.storage import make_directory, storage_errors, write_chunks, write_
 from tokmill.tokenizer.manifest_entry import PROBE_TEXT, tokenizer_entry
 from tokmill.tokenizer.tokenizer import load_tokenizer
 from tokmill.trainers.importing import datatrove, megatron, nanogpt
+from tokmill.trainers.importing.blocks import watched
 from tokmill.trainers.importing.output import ENGINE, check_output, check_sources
 from tokmill.trainers.importing.part import ADDED_EOS, UNTRAINED_FIRST, PartImport, Rules
 from tokmill.trainers.private_directory import check_room, private_directory
@@ -43,7 +44,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from tokmill.tokenizer.tokenizer import Tokenizer
-    from tokmill.trainers.importing.blocks import Importer, TokenFile
+    from tokmill.trainers.importing.blocks import Importer, TokenFile, Watcher
 
 IMPORTERS: dict[str, Importer] = {
     "megatron": megatron.IMPORTER,
@@ -78,7 +79,7 @@ class ImportSettings:
     overwrite: bool = False
 
 
-def import_tokens(settings: ImportSettings) -> list[str]:
+def import_tokens(settings: ImportSettings, watcher: Watcher) -> list[str]:
     """Write a dataset from the tokens of another trainer; return notes for the user.
 
     The sources are read once, in bounded memory, and are not changed.
@@ -105,7 +106,8 @@ def import_tokens(settings: ImportSettings) -> list[str]:
         for folder in FOLDERS:
             make_directory(directory / folder)
         run = _Import(directory, config, tokenizer, files, importer, add_eos=settings.add_eos)
-        manifest = run.manifest(run.write_parts(), started_s)
+        watcher.begin(sum(file.n_bytes for file in files))
+        manifest = run.manifest(run.write_parts(watcher), started_s)
         if not manifest["totals"]["documents"]:
             raise RecordError(f"{settings.sources[0]}: no document to import")
         write_chunks(directory / MANIFEST, json_chunks(manifest))
@@ -181,7 +183,7 @@ class _Import:
             "refused": {},
         }
 
-    def write_parts(self) -> Sums:
+    def write_parts(self, watcher: Watcher) -> Sums:
         """Write the plan, and a part for each file; return their sums."""
         identity = {
             "bos_id": None,
@@ -205,7 +207,8 @@ class _Import:
             fingerprint = sha256_hex(canonical_json([identity, rows[number]]))
             ends_by_eos = file.index is None
             part = PartImport(self._directory, number, file, self._rules, ends_by_eos)
-            record = part.write(self._importer.read(file, self._tokenizer.eos.id), fingerprint)
+            blocks = watched(self._importer.read(file, self._tokenizer.eos.id), watcher)
+            record = part.write(blocks, fingerprint)
             write_file(self._directory / PARTS / part_name(number), record.as_bytes())
             sums.add(record, [str(file.path)])
         return sums
