@@ -20,7 +20,11 @@ _PATH = click.Path(path_type=Path)
 @click.command("import")
 @click.argument("sources", nargs=-1, required=True, type=_PATH, metavar="SOURCE...")
 @click.option(
-    "--from", "trainer", required=True, type=click.Choice(IMPORTERS), help="Who wrote SOURCE."
+    "--from",
+    "trainer",
+    required=True,
+    type=click.Choice(IMPORTERS),
+    help="Program that wrote SOURCE.",
 )
 @click.option(
     "--output",
@@ -50,13 +54,13 @@ _PATH = click.Path(path_type=Path)
     "--eos-token",
     default="",
     metavar="TOKEN",
-    help="Token that ends documents, if the tokenizer's files do not tell.",
+    help="Token that ends documents, if the tokenizer's files do not say it.",
 )
 @click.option("--add-eos", is_flag=True, help="Add eos to documents that do not end with it.")
 @click.option(
     "--dtype",
     type=click.Choice(["uint16", "uint32"]),
-    help="nanogpt: type of the ids; the others record it.  [default: uint16]",
+    help="nanogpt: type of the ids; other files record it.  [default: uint16]",
 )
 @click.option("--overwrite", is_flag=True, help="Replace the imported dataset at OUT.")
 @click.option("--json", "as_json", is_flag=True, help="Print counts and notes as JSON.")

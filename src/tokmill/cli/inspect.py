@@ -23,15 +23,19 @@ if TYPE_CHECKING:
 @click.command("inspect")
 @click.argument("directory", type=click.Path(path_type=Path), shell_complete=directories)
 @click.option("--document", "-n", type=int, help="Show this document or sample, counted from 0.")
-@click.option("--sample", type=int, help="Show this many, spread evenly.  [default: 3]")
-@click.option("--row", type=int, help="Show the samples in this row of packed train, from 0.")
+@click.option("--sample", type=int, help="Show this many documents, spread evenly.  [default: 3]")
+@click.option(
+    "--row",
+    type=int,
+    help="Show the samples of this packed row of the train split, counted from 0.",
+)
 @click.option(
     "--tokenizer", "-t", default="", shell_complete=files, help="The tokenizer, if it has moved."
 )
 @click.option("--max-chars", default=2000, show_default=True, help="Cut longer texts; 0: never.")
 @click.option("--tokens", "by_token", is_flag=True, help="Show where each token ends.")
 @click.option("--ids", "show_ids", is_flag=True, help="Show the ids too.")
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON object a document.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object per document.")
 @click.option("--html", type=click.Path(path_type=Path), help="Write a web page to this file.")
 def command(
     directory: Path,
@@ -47,7 +51,7 @@ def command(
 ) -> None:
     """Show documents of a dataset, decoded; control tokens stand out.
 
-    Of samples of SFT it shows which tokens are trained.
+    For samples of SFT it also shows which tokens are trained.
 
     \b
     Examples:

@@ -31,8 +31,8 @@ from tokmill.version import __version__
 from tokmill.words.printable import printable, printable_lines
 
 COMMANDS = {
-    "pretrain": ("tokmill.cli.pretrain", "Records to token shards."),
-    "sft": ("tokmill.cli.sft", "Conversations to token shards and loss masks."),
+    "pretrain": ("tokmill.cli.pretrain", "Turn records into token shards."),
+    "sft": ("tokmill.cli.sft", "Turn conversations into token shards with loss masks."),
     "plan": ("tokmill.cli.plan", "Predict tokens, disk, time and memory of a run."),
     "report": ("tokmill.cli.report", "Show the contents and memory needs of a dataset."),
     "memory": ("tokmill.cli.memory", "Estimate GPU memory and host RAM of a model."),

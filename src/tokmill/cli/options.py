@@ -83,8 +83,8 @@ def config_option(command: Callable[..., None]) -> Callable[..., None]:
     """Add `--config` to a command."""
     return click.option(
         "--config", "-c", "config_file", type=click.Path(path_type=Path), metavar="FILE",
-        help="Settings in TOML. Options win over it, and so do environment variables: TOKMILL_ "
-        "and the name of the option, such as TOKMILL_MAX_TOKENS.",
+        help="Settings in TOML. Options override them, and so do environment variables, such as "
+        "TOKMILL_MAX_TOKENS for --max-tokens.",
     )(command)  # fmt: skip
 
 

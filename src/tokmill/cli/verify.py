@@ -24,9 +24,9 @@ _MOST_NAMED = 5
 def command(directory: Path, tokenizer: str, as_json: bool) -> None:
     """Check a dataset against its manifest; exit 1 at a mismatch.
 
-    Hashes every file again; checks each index against its shard, ids against the vocabulary, eos
-    at every document's end, and all counts; of chats the masks, and on samples spread over them
-    the trained text, decoded. The files of an export are compared with its record.
+    Hashes every file, and checks each index, the ids, the eos of every document, and all counts.
+    For chats it also checks the masks and, on some samples, the decoded trained text. The files of
+    an export are compared with its record.
     """
     from tokmill.api.jobs import verify_dataset
 

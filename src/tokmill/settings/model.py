@@ -33,7 +33,7 @@ class ModelSettings:
         "", "Architecture of a model that is given by numbers.", choices=("", *FAMILIES)
     )
     parameters: int = runtime_setting(
-        0, "Number of parameters of a model of which nothing else is known.",
+        0, "Number of parameters, if nothing else is known about the model.",
         minimum=1, maximum=1 << 50, unit="count",
     )  # fmt: skip
     layers: int = runtime_setting(0, "Number of layers.", minimum=1, maximum=LARGEST)

@@ -43,7 +43,7 @@ class InputSettings:
     hub_revision: str = dataset_setting("", "Revision of a Hub dataset.")
     max_record_bytes: int = dataset_setting(
         64 << 20,
-        "Longer records are rejected, and never kept in memory.",
+        "Reject longer records; they are never held in memory.",
         minimum=1,
         maximum=1 << 30,
         unit="bytes",
@@ -84,8 +84,8 @@ class TokenizerSettings:
     pattern: str = dataset_setting("", "Name of the split pattern of a tiktoken file.")
     control_tokens_in_text: str = dataset_setting(
         "text",
-        "Strings of control tokens inside records: ordinary text, control tokens (parse), or a "
-        "reason to reject the record.",
+        "Strings of control tokens inside records; text: keep them as text; parse: make them "
+        "control tokens; reject: reject the record.",
         choices=("text", "parse", "reject"),
     )
 
@@ -99,17 +99,19 @@ class OutputSettings:
         "auto", "Type of token ids; auto: uint16 if all ids fit.", choices=DTYPES
     )
     part_bytes: int = dataset_setting(
-        1 << 30, "Bytes of input per part; a part is finished or redone as a unit.", minimum=1,
+        1 << 30, "Bytes of input per part; workers share the parts of a run.", minimum=1,
         unit="bytes",
     )  # fmt: skip
     shard_tokens: int = dataset_setting(
-        0, "Most tokens in a shard; 0: 1 GiB of tokens.", minimum=0, unit="count"
+        0, "Maximum number of tokens in a shard; 0: 1 GiB of tokens.", minimum=0, unit="count"
     )
     val_fraction: float = dataset_setting(
         0.0, "Fraction of documents for validation shards.", minimum=0.0, maximum=1.0
     )
     checksum: str = runtime_setting(
-        BLAKE3, "Checksum of files; sha256 is slower, but common.", choices=CHECKSUMS
+        BLAKE3,
+        "Checksum of files; sha256 is slower, but sha256sum can check it.",
+        choices=CHECKSUMS,
     )
 
 
@@ -124,19 +126,18 @@ class LimitSettings:
     )
     max_tokens: int = dataset_setting(
         0,
-        "Most tokens of a document (eos not counted); longer ones are dropped (chats: see "
-        "--too-long); 0: no limit.",
+        "Drop documents with more tokens (eos not counted; for chats see --too-long); 0: no limit.",
         minimum=0,
     )
     on_error: str = runtime_setting(
         "skip",
-        "A broken record is skipped and counted, or stops the run.",
+        "Broken records; skip: count them and continue; fail: stop at the first one.",
         choices=("skip", "fail"),
     )
     on_unread: str = runtime_setting(
         "error",
-        "Input that cannot be read to its end (truncated, corrupt, an unclosed quote or array): "
-        "the run does everything else and then fails, or skips and counts the unread bytes.",
+        "Input that cannot be read to its end (cut off, damaged, an open quote or array); error: "
+        "fail after all other input; skip: count the unread bytes and finish.",
         choices=("error", "skip"),
     )
     max_reject_fraction: float = runtime_setting(
@@ -149,7 +150,9 @@ class RunSettings:
     """How the work is done; nothing here changes a byte of the dataset."""
 
     engine: str = runtime_setting(
-        "auto", "Encoder; auto: the fastest one with exact tokens on this corpus.", table=ENGINES
+        "auto",
+        "Engine that encodes text; auto: the fastest one whose ids equal those of the reference.",
+        table=ENGINES,
     )
     workers: int = runtime_setting(0, "Worker processes; 0: one.", minimum=0, maximum=256)
     threads: int = runtime_setting(
@@ -160,7 +163,8 @@ class RunSettings:
     )
     engine_memory_bytes: int = runtime_setting(
         0,
-        "Reload the engine when its caches have grown by this; 0: 200 MiB per thread, or less if "
+        "Reload the engine when its caches have grown by this much; 0: 200 MiB per thread, or "
+        "less if "
         "memory is short.",
         minimum=0,
         unit="bytes",

@@ -40,7 +40,9 @@ class SftSettings:
         unsaid=(),
     )
     preset: str = dataset_setting(
-        "tokmill", "Framework whose rule selects the trained tokens.", choices=PRESETS
+        "tokmill",
+        "Rules that select the trained tokens: tokmill's own, or those of a framework.",
+        choices=PRESETS,
     )
     template: str = dataset_setting(
         "auto",
@@ -67,7 +69,7 @@ class SftSettings:
         choices=("preset", "split", "joint"),
     )
     straddling: str = dataset_setting(
-        "train", "With joint: a token that is partly trained text.",
+        "train", "With boundary joint: tokens that contain both trained and untrained text.",
         choices=("train", "mask", "reject"),
     )  # fmt: skip
     samples: str = dataset_setting(
@@ -79,15 +81,19 @@ class SftSettings:
         "Which turns of the trained roles are trained; everything: all tokens of all roles.",
         choices=("preset", "all", "last", "after-last-user", "everything"),
     )  # fmt: skip
-    roles: tuple[str, ...] = dataset_setting(("assistant",), "Trained roles.")
+    roles: tuple[str, ...] = dataset_setting(("assistant",), "Roles whose turns are trained.")
     eot: str = dataset_setting(
         "preset", "Whether to train the token that ends a trained turn.", choices=TRAINED
     )
     suffix: str = dataset_setting(
-        "preset", "Whether to train text after that token, such as a newline.", choices=TRAINED
+        "preset",
+        "Whether to train text after the end of a turn, such as a newline.",
+        choices=TRAINED,
     )
     header: str = dataset_setting(
-        "preset", "Whether to train the header of a trained turn.", choices=TRAINED
+        "preset",
+        "Whether to train the header of a trained turn, which names its role.",
+        choices=TRAINED,
     )
     reasoning: str = dataset_setting(
         "preset", "Whether to train reasoning in a trained turn.", choices=TRAINED
@@ -111,7 +117,7 @@ class SftSettings:
     )
     append_eos: str = dataset_setting(
         "preset",
-        "Add eos after every sample; mask: untrained; train: trained.",
+        "Add eos after every sample; mask: add it untrained; train: add it trained.",
         choices=("preset", "no", "mask", "train"),
     )
     weights: str = dataset_setting(
@@ -131,13 +137,15 @@ class SftSettings:
         "parse", "Tool-call arguments that are a string: parse them as JSON, or keep them.",
         choices=("parse", "keep"),
     )  # fmt: skip
-    date: str = dataset_setting("", "Date (YYYY-MM-DD) for templates that print today's.")
+    date: str = dataset_setting("", "Date (YYYY-MM-DD) for templates that write today's date.")
     too_long: str = dataset_setting(
         "drop", "What to do with samples of more than max_tokens.",
         choices=("drop", "drop-turns", "truncate-left", "truncate-right", "window"),
     )  # fmt: skip
     window_overlap: int = dataset_setting(
-        0, "With window: tokens repeated, untrained, from the window before.", minimum=0
+        0,
+        "With too-long window: tokens that are repeated, untrained, from the window before.",
+        minimum=0,
     )
     packing: int = dataset_setting(
         0,

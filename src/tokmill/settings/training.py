@@ -107,8 +107,8 @@ class TrainingSettings:
     )
     reference_model: bool = runtime_setting(
         False,
-        "DPO: keep a frozen copy of the model too, none with adapters (log-probabilities are not "
-        "precomputed; a pair is two sequences of the micro batch).",
+        "DPO: also keep a frozen copy of the model (none with adapters). A pair is two sequences "
+        "of the micro batch; log-probabilities are not precomputed.",
     )
     tensor_parallel: int = runtime_setting(
         1, "GPUs that share each layer.", minimum=1, maximum=4096
@@ -180,7 +180,7 @@ class TrainingSettings:
     )
     link_bandwidth: int = runtime_setting(
         0,
-        "What a GPU sends to others, per second (400GB/s); 0: NVLink or PCIe of the GPU within a "
+        "Bandwidth from one GPU to the others (400GB/s); 0: NVLink or PCIe of the GPU within a "
         "node, 25 GB/s between nodes.",
         minimum=0, maximum=1 << 50, unit="bytes/s",
     )  # fmt: skip

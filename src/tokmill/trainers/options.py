@@ -54,12 +54,12 @@ class ExportOptions:
     )
     eos: str = runtime_setting(
         "first",
-        "llm.c, modded-nanogpt: where eos stands: first, before every document, or last.",
+        "llm.c, modded-nanogpt: place of eos; first: before every document; last: after it.",
         choices=("first", "last"),
     )
     file_tokens: int = runtime_setting(
         100_000_000,
-        "llm.c, modded-nanogpt, litdata, litgpt: most tokens of a file.",
+        "llm.c, modded-nanogpt, litdata, litgpt: maximum number of tokens in a file.",
         unit="count",
         minimum=1,
     )
