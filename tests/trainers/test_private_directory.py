@@ -144,3 +144,19 @@ def test_a_directory_that_cannot_be_listed_may_hold_an_output(tmp_path, monkeypa
         with private_directory(tmp_path / "out") as folder:
             (folder / "file").write_text("x")
     assert (tmp_path / "out" / "file").read_text() == "x"
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="renameat2 is of Linux")
+def test_a_directory_is_replaced_in_one_step(tmp_path, monkeypatch) -> None:
+    output = tmp_path / "out"
+    output.mkdir()
+    (output / "old").touch()
+
+    def rename(path: Path, target: Path) -> None:
+        raise AssertionError("a moment without the directory")
+
+    monkeypatch.setattr(Path, "rename", rename)
+    with private_directory(output, replace=True) as folder:
+        (folder / "new").touch()
+    assert [path.name for path in output.iterdir()] == ["new"]
+    assert [path.name for path in tmp_path.iterdir()] == ["out"]

@@ -157,3 +157,14 @@ def test_tokens_that_stand_between_flags_are_refused(bring, tmp_path) -> None:
     (tmp_path / "a.mask").write_bytes(np.ones(13, np.uint8).tobytes())
     with pytest.raises(VerifyError, match=r"a\.idx: a sequence stands elsewhere than its mask"):
         bring(prefix, "megatron")
+
+
+def test_packed_rows_of_a_dataset_are_not_read_a_second_time(bring, tmp_path) -> None:
+    folder = tmp_path / "in"
+    for name in ("train-0000000-0000", "packed-train-0000"):
+        prefix = write_twins(folder, name)
+        Path(f"{prefix}_mask.bin").rename(f"{prefix}.mask")
+        Path(f"{prefix}_mask.idx").unlink()
+    assert ids(bring(folder, "megatron")) == DOCUMENTS
+    packed = bring(folder / "packed-train-0000", "megatron", output="rows")
+    assert ids(packed) == DOCUMENTS
