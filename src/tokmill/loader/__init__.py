@@ -15,6 +15,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from tokmill.loader.batch_sampler import BatchSampler
     from tokmill.loader.document_source import DocumentSource, documents
     from tokmill.loader.loader import Loader
     from tokmill.loader.order import shuffled
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from tokmill.loader.window_source import WindowSource, windows
 
 __all__ = [
+    "BatchSampler",
     "DocumentSource",
     "Loader",
     "PackSource",
@@ -37,6 +39,7 @@ __all__ = [
 ]
 
 _MODULES = {
+    "BatchSampler": "batch_sampler",
     "DocumentSource": "document_source",
     "Loader": "loader",
     "PackSource": "pack_source",

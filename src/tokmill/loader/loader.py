@@ -2,29 +2,23 @@
 
 from __future__ import annotations
 
-import operator
 from collections import deque
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any, Literal
 
-import numpy as np
-
 from tokmill.errors import StateError, UsageError
-from tokmill.loader.order import AT_ONCE, MOST
-from tokmill.loader.sequence import PADDING, SampleSequence
+from tokmill.loader.sequence import SampleSequence
 from tokmill.loader.source import checked_count
+from tokmill.loader.state import key_of, state_of
+from tokmill.loader.steps import Steps
 from tokmill.words.plural import plural
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
 
-    from numpy.typing import NDArray
-
     from tokmill.loader.sequence import Located
     from tokmill.loader.source import Arrays
-
-    Step = tuple[Located, int]
-    """The rows of a batch of this rank, and the key of the sample after the global batch."""
+    from tokmill.loader.steps import Step
 
 AHEAD = 2
 """Batches that each worker reads ahead."""
@@ -90,30 +84,19 @@ class Loader:
         processes: bool = False,
         allocate: Callable[..., Any] | None = None,
     ) -> None:
-        self.batch, self.world = checked_count("batch", batch), checked_count("world", world)
-        self.rank = checked_count("rank", rank, least=0)
         self.workers = checked_count("workers", workers, least=0)
-        self.seed = checked_count("seed", seed, least=0)
+        self._sequence = SampleSequence(
+            sources, checked_count("seed", seed, least=0), bool(shuffle)
+        )
+        self._steps = Steps(self._sequence, batch, rank, world, tail)
+        self.batch, self.rank, self.world = self._steps.batch, self._steps.rank, self._steps.world
         self.epochs = None if epochs is None else checked_count("epochs", epochs)
-        self.tail, self.processes = tail, processes
-        if self.rank >= self.world:
-            raise UsageError(f"rank {self.rank} of {plural(self.world, 'rank')}: expected less")
-        if tail not in ("drop", "pad"):
-            raise UsageError(f"tail: expected drop or pad, found {tail!r}")
+        self.seed, self.tail, self.processes = self._sequence.seed, tail, processes
         if processes and allocate is not None:
             raise UsageError("allocate: arrays of other processes cannot be made here; use threads")
-        self._sequence = SampleSequence(sources, self.seed, bool(shuffle))
-        if tail == "pad" and not all(getattr(s, "padded", True) for s in self._sequence.sources):
-            raise UsageError('tail="pad": rows have different lengths; use tail="drop"')
         self._allocate = allocate
         self.n_samples, self.shares = self._sequence.n_samples, self._sequence.shares
         self.fingerprint = self._sequence.fingerprint
-        if tail == "drop" and self.n_samples < self._global:
-            raise UsageError(
-                f"{plural(self.n_samples, 'sample')}, fewer than a global batch of "
-                f"{self._global:,}: every epoch would be dropped; use a smaller batch, or "
-                'tail="pad"'
-            )
         self._key = 0  # of the next sample: epoch x n_samples + samples seen
         self._iteration: object | None = None
         self._ended = False
@@ -131,7 +114,7 @@ class Loader:
     @property
     def batches_per_epoch(self) -> int:
         """Batches of a whole epoch, with its tail."""
-        return (self.n_samples + (self._global - 1) * (self.tail == "pad")) // self._global
+        return self._steps.n_per_epoch
 
     def __iter__(self) -> Iterator[Arrays]:
         """Yield the batches from here on, to the end of the last epoch.
@@ -156,10 +139,7 @@ class Loader:
         Keys are `fingerprint`, `seed`, `epoch` and `samples_seen`: the samples of this epoch that
         all ranks received. What workers have read ahead does not count.
         """
-        return {
-            "fingerprint": self.fingerprint, "seed": self.seed,
-            "epoch": self.epoch, "samples_seen": self.samples_seen,
-        }  # fmt: skip
+        return state_of(self._sequence, self._key)
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Go on where a state was saved, with any batch size, number of ranks and workers.
@@ -171,31 +151,7 @@ class Loader:
         if self._iteration is not None:
             raise StateError("a state is loaded before the first iteration: make a new Loader")
         self._sequence.check()
-        try:
-            epoch, seen = (operator.index(state[name]) for name in ("epoch", "samples_seen"))
-            found = {name: state[name] for name in ("fingerprint", "seed")}
-        except (KeyError, TypeError, ValueError) as error:
-            raise StateError(
-                f"no state of a Loader: {error}; expected fingerprint, seed, epoch, samples_seen"
-            ) from None
-        for name, expected in (("fingerprint", self.fingerprint), ("seed", self.seed)):
-            if found[name] != expected:
-                why = "sources, weights or shuffle changed" if name == "fingerprint" else "changed"
-                raise StateError(
-                    f"state of another sequence: {name} {found[name]} in the state, {expected} "
-                    f"here ({why}); go on with what it was saved with, or without the state"
-                )
-        key = epoch * self.n_samples + seen
-        if not (0 <= seen < self.n_samples and 0 <= key <= MOST):
-            raise StateError(
-                f"state: epoch {epoch}, samples_seen {seen}; expected samples_seen from 0 to "
-                f"{self.n_samples - 1}, and at most 2^62 samples in all"
-            )
-        self._key = key
-
-    @property
-    def _global(self) -> int:
-        return self.batch * self.world
+        self._key = key_of(state, self._sequence)
 
     def _start(self, stop: int | None) -> Iterator[Arrays]:
         if self._ended:
@@ -208,7 +164,7 @@ class Loader:
         return self._batches(token, stop)
 
     def _batches(self, token: object, stop: int | None) -> Iterator[Arrays]:
-        steps = self._steps(self._key, stop)
+        steps = self._steps.between(self._key, stop)
         for batch, after in self._read(steps):
             self._check(token)
             self._key = after
@@ -226,7 +182,7 @@ class Loader:
         if self.workers and self.processes:
             from tokmill.loader.torch_workers import read_in_processes
 
-            return read_in_processes(self._sequence, steps, self.workers, AHEAD, self._pads)
+            return read_in_processes(self._sequence, steps, self.workers, AHEAD, self._steps.pads)
         if self.workers:
             return self._read_in_threads(steps)
         return ((self._one(rows), after) for rows, after in steps)
@@ -246,45 +202,5 @@ class Loader:
         finally:
             pool.shutdown(cancel_futures=True)
 
-    @property
-    def _pads(self) -> bool:
-        return self.tail == "pad"
-
     def _one(self, rows: Located) -> Arrays:
-        return self._sequence.read(rows, pad=self._pads, allocate=self._allocate)
-
-    def _steps(self, key: int, stop: int | None) -> Iterator[Step]:
-        """Yield the rows of each batch; many batches are located together, which is cheaper."""
-        together = max(1, AT_ONCE // self.batch)
-        while stop is None or key < stop:
-            left = self._left(key, stop)
-            n_batches = min(together, left // self._global)
-            if n_batches:
-                keys = self._keys(key, n_batches)
-                count = self._global
-            elif self._pads:
-                keys, n_batches, count = self._last_keys(key, left), 1, left
-            else:
-                key += left
-                continue
-            rows = self._sequence.locate(keys.reshape(-1))
-            for number in range(n_batches):
-                own = slice(number * self.batch, (number + 1) * self.batch)
-                key += count
-                yield rows.part(own), key
-
-    def _left(self, key: int, stop: int | None) -> int:
-        """Return the samples from `key` to the next end whose tail is dropped or padded."""
-        if len(self.shares) == 1:
-            return self.n_samples - key % self.n_samples
-        return MOST if stop is None else stop - key
-
-    def _keys(self, key: int, n_batches: int) -> NDArray[np.int64]:
-        """Return the samples of this rank in the next global batches: (n_batches, batch)."""
-        firsts = key + self.rank * self.batch + np.arange(n_batches) * self._global
-        return firsts[:, None] + np.arange(self.batch)
-
-    def _last_keys(self, key: int, left: int) -> NDArray[np.int64]:
-        """Return the samples of this rank in a tail, which is dealt out so that all ranks share."""
-        offsets = np.arange(self.rank, self._global, self.world)
-        return np.where(offsets < left, key + offsets, PADDING)
+        return self._sequence.read(rows, pad=self._steps.pads, allocate=self._allocate)
