@@ -72,13 +72,14 @@ def own_environment(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     """Set what the environment of whoever runs the tests must not decide.
 
     Engine choices are remembered in a directory that all workers of pytest-xdist share, and not in
-    the user's. The width of a terminal is unknown: readline exports it to the workers.
+    the user's. The width of a terminal is unknown: readline exports it to the workers. Nobody has a
+    wish about colours.
     """
     base = tmp_path_factory.getbasetemp()
     cache = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "cache"
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("TOKMILL_CACHE_DIR", str(cache))
-        for name in ("COLUMNS", "LINES"):
+        for name in ("COLUMNS", "LINES", "NO_COLOR", "FORCE_COLOR"):
             patch.delenv(name, raising=False)
         yield
 

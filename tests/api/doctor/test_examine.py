@@ -131,7 +131,8 @@ def test_a_directory_that_cannot_be_written_is_said_and_is_not_essential(examine
     disk = findings["disks"][0]
     assert disk["path"] == "/proc"
     assert disk["problem"]
-    assert texts(findings, essential=False)[0].startswith("/proc: cannot be written: ")
+    said = texts(findings, essential=False)
+    assert any(one.startswith("/proc: cannot be written: ") for one in said)
 
 
 def test_a_package_that_adds_something_broken_is_named(examine: Examine, tmp_path: Path) -> None:
