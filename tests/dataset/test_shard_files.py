@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 from tokmill.dataset import shard_files
-from tokmill.dataset.documents import Documents
-from tokmill.dataset.shard_files import FEWEST_OPEN, ShardFiles, Spans
+from tokmill.dataset.documents import Documents, Spans
+from tokmill.dataset.shard_files import FEWEST_OPEN, ShardFiles
 
 N_SHARDS = 40
 DESCRIPTORS = Path("/proc/self/fd")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import operator
 import threading
 from collections import OrderedDict
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -12,11 +13,26 @@ import numpy as np
 from tokmill.dataset.reader import Shard, open_entry
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Callable, Iterator, Mapping
     from pathlib import Path
     from typing import SupportsIndex
 
     import numpy.typing as npt
+
+
+@dataclass(frozen=True, slots=True)
+class Spans:
+    """Spans of tokens, and their places in what is read: (n,) int64 each.
+
+    `shards`: number of the shard in the split. `starts`: first token in the shard. `lengths`: in
+    tokens. `targets`: place of the first token in the array that is filled.
+    """
+
+    shards: npt.NDArray[np.int64]
+    starts: npt.NDArray[np.int64]
+    lengths: npt.NDArray[np.int64]
+    targets: npt.NDArray[np.int64]
+
 
 MOST_OPEN = 32
 """Shards that stay mapped. Each takes two to four descriptors, of which a process has 1,024."""
@@ -29,13 +45,17 @@ class Documents:
 
     Attributes:
         entries: the rows of the shards in the manifest, in the order of the dataset.
+        firsts: (n_shards,) int64, documents before each shard.
         stops: (n_shards,) int64, documents up to the end of each shard.
     """
 
     def __init__(self, directory: Path, manifest: Mapping[str, Any], split: str = "") -> None:
         self.directory = directory.absolute()  # shards are mapped later, wherever we are then
         self.entries = [one for one in manifest["shards"] if split in ("", one["split"])]
-        self.stops = np.cumsum([entry["documents"] for entry in self.entries], dtype=np.int64)
+        counts = np.array([entry["documents"] for entry in self.entries], np.int64)
+        self.stops = np.cumsum(counts)
+        self.firsts = self.stops - counts
+        self._item_bytes = np.dtype(manifest["dtype"]).itemsize
         self._manifest = dict(manifest)
         self._open: OrderedDict[int, Shard] = OrderedDict()
         self._lock = threading.Lock()
@@ -62,7 +82,7 @@ class Documents:
         if not 0 <= found < total:
             raise IndexError(f"{self.directory}: no document {wanted}; it holds {total:,}")
         index = int(np.searchsorted(self.stops, found, side="right"))
-        return index, found - (int(self.stops[index - 1]) if index else 0)
+        return index, found - int(self.firsts[index])
 
     def find(self, number: SupportsIndex) -> tuple[Shard, int]:
         """Return the shard of a document, mapped, and the document's number in it.
@@ -74,6 +94,33 @@ class Documents:
         """
         index, place = self.place(number)
         return self.shard(index), place
+
+    def spans(
+        self,
+        numbers: npt.NDArray[np.int64],
+        index: Callable[[int], tuple[npt.NDArray[np.int32], npt.NDArray[np.int64]]] | None = None,
+    ) -> Spans:
+        """Return the spans of documents, end to end.
+
+        Args:
+            numbers: (n,), each from 0 and less than the number of documents.
+            index: returns lengths in tokens and offsets in bytes of the documents of a shard, (D,)
+                each; without it, the shard is mapped.
+        """
+        index = index or self._mapped_index
+        shards = np.searchsorted(self.stops, numbers, side="right")
+        places = numbers - self.firsts[shards]
+        starts, lengths = np.empty((2, len(numbers)), np.int64)
+        for shard in np.unique(shards).tolist():
+            here = shards == shard
+            of_shard, offsets = index(shard)
+            starts[here] = offsets[places[here]] // self._item_bytes
+            lengths[here] = of_shard[places[here]]
+        return Spans(shards, starts, lengths, np.cumsum(lengths) - lengths)
+
+    def _mapped_index(self, shard: int) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.int64]]:
+        found = self.shard(shard)
+        return found.lengths, found.offsets
 
     def shard(self, index: int) -> Shard:
         """Return shard `index` of `entries`, mapped; see `find`."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -22,6 +21,7 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     from tokmill.dataset.checksum import FileEntry
+    from tokmill.dataset.documents import Spans
     from tokmill.dataset.packs import Packs
     from tokmill.dataset.writer import ShardEntry
 
@@ -54,7 +54,12 @@ class RowReader:
 
     def lengths(self, start: int, stop: int) -> npt.NDArray[np.int64]:
         """Return the tokens of rows start:stop without padding: (stop - start,)."""
-        return np.add.reduceat(self._places(start, stop).lengths, self._offsets(start, stop)[:-1])
+        return np.add.reduceat(self._spans(start, stop).lengths, self._offsets(start, stop)[:-1])
+
+    def _spans(self, start: int, stop: int) -> Spans:
+        """Return the samples of rows start:stop, end to end."""
+        offsets = self.packs.row_offsets
+        return self._documents.spans(self.packs.samples[int(offsets[start]) : int(offsets[stop])])
 
     def _offsets(self, start: int, stop: int) -> npt.NDArray[np.int64]:
         offsets = self.packs.row_offsets[start : stop + 1]
@@ -66,21 +71,20 @@ class RowReader:
         Raises:
             VerifyError: a row is longer than the capacity, or a shard is truncated.
         """
-        places, offsets = self._places(start, stop), self._offsets(start, stop)
-        lengths = np.add.reduceat(places.lengths, offsets[:-1])
+        samples, offsets = self._spans(start, stop), self._offsets(start, stop)
+        lengths = np.add.reduceat(samples.lengths, offsets[:-1])
         if lengths.max() > self.capacity:
             raise VerifyError(f"pack index: a row of {lengths.max()} tokens, not {self.capacity}")
         padding_before = np.cumsum(self.capacity - lengths) - (self.capacity - lengths)
-        before = np.cumsum(places.lengths) - places.lengths
-        targets = before + np.repeat(padding_before, np.diff(offsets))
+        targets = samples.targets + np.repeat(padding_before, np.diff(offsets))
         first, n_tokens = self._documents.shard(0), (stop - start) * self.capacity
         gathered = {
             ending: np.full(n_tokens, self.pad_id if ending == "bin" else 0, body.dtype)
             for ending, body in {"bin": first.tokens, **first.sidecars}.items()
         }
-        for i in np.unique(places.shards).tolist():
-            here = places.shards == i
-            spans = (places.starts[here], targets[here], places.lengths[here])
+        for i in np.unique(samples.shards).tolist():
+            here = samples.shards == i
+            spans = (samples.starts[here], targets[here], samples.lengths[here])
             stem = self._documents.directory / self._documents.entries[i]["name"]
             for ending, body in gathered.items():
                 self._read(stem.with_suffix(f".{ending}"), spans, body)
@@ -101,29 +105,6 @@ class RowReader:
                 n_read = os.preadv(file.fileno(), [data[target : target + length]], start)
                 if n_read != length:
                     raise VerifyError(f"{path}: cut: {n_read} of {length} bytes at {start}")
-
-    def _places(self, start: int, stop: int) -> _Places:
-        offsets = self.packs.row_offsets
-        samples = self.packs.samples[int(offsets[start]) : int(offsets[stop])]
-        documents = self._documents
-        shards = np.searchsorted(documents.stops, samples, "right")
-        firsts = documents.stops - [entry["documents"] for entry in documents.entries]
-        in_shard = samples - firsts[shards]
-        starts, lengths = np.empty(len(samples), np.int64), np.empty(len(samples), np.int64)
-        for i in np.unique(shards).tolist():
-            shard, here = documents.shard(i), shards == i
-            starts[here] = shard.offsets[in_shard[here]] // shard.tokens.itemsize
-            lengths[here] = shard.lengths[in_shard[here]]
-        return _Places(shards, starts, lengths)
-
-
-@dataclass(frozen=True, slots=True)
-class _Places:
-    """Places of samples: number of the shard, first token in it, tokens; (n,) each."""
-
-    shards: npt.NDArray[np.int64]
-    starts: npt.NDArray[np.int64]
-    lengths: npt.NDArray[np.int64]
 
 
 def open_rows(directory: Path, manifest: dict[str, Any], split: str) -> RowReader:

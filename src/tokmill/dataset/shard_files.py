@@ -28,25 +28,11 @@ if TYPE_CHECKING:
 
     import numpy.typing as npt
 
-    from tokmill.dataset.documents import Documents
+    from tokmill.dataset.documents import Documents, Spans
 
     Index = tuple[npt.NDArray[np.int32], npt.NDArray[np.int64]]
 
 FEWEST_OPEN = 16
-
-
-@dataclass(frozen=True, slots=True)
-class Spans:
-    """Spans of tokens, and their places in what is read: (n,) int64 each.
-
-    `shards`: number of the shard in the split. `starts`: first token in the shard. `lengths`: in
-    tokens. `targets`: place of the first token in the array that is filled.
-    """
-
-    shards: npt.NDArray[np.int64]
-    starts: npt.NDArray[np.int64]
-    lengths: npt.NDArray[np.int64]
-    targets: npt.NDArray[np.int64]
 
 
 class ShardFiles:
@@ -132,18 +118,11 @@ class ShardFiles:
         documents = self._documents
         if len(numbers) and not 0 <= numbers.min() <= numbers.max() < len(documents):
             raise IndexError(f"{self._root}: no such document; it holds {len(documents):,}")
-        shards = np.searchsorted(documents.stops, numbers, side="right")
-        firsts = documents.stops - [entry["documents"] for entry in documents.entries]
-        places = numbers - firsts[shards]
-        starts, lengths = np.empty((2, len(numbers)), np.int64)
-        for shard in np.unique(shards).tolist():
-            here = shards == shard
-            of_shard, offsets = self.index(shard)
-            starts[here] = offsets[places[here]] // self.dtypes["bin"].itemsize
-            lengths[here] = of_shard[places[here]]
-            if starts[here].min() < 0 or lengths[here].min() < 0:
-                raise self.damaged_index(shard)
-        return Spans(shards, starts, lengths, np.cumsum(lengths) - lengths)
+        spans = documents.spans(numbers, self.index)
+        damaged = np.flatnonzero((spans.starts < 0) | (spans.lengths < 0))
+        if len(damaged):
+            raise self.damaged_index(int(spans.shards[damaged[0]]))
+        return spans
 
 
 class _File:

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from tokmill.dataset.documents import Spans
 from tokmill.dataset.packs import open_packs
-from tokmill.dataset.shard_files import Spans
 from tokmill.errors import UsageError, VerifyError
 from tokmill.loader.row_source import EVERY_ROW, RowSource, labels_of
 from tokmill.loader.segments import cu_seqlens, position_ids

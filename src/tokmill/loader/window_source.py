@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from tokmill.dataset.shard_files import Spans
+from tokmill.dataset.documents import Spans
 from tokmill.errors import UsageError
 from tokmill.loader.row_source import EVERY_ROW, RowSource, labels_of
 from tokmill.loader.segments import position_ids as positions_in
@@ -158,11 +158,8 @@ class WindowSource(RowSource):
             found = offsets[first:last] // item + (target - start)
             found[0] = target
             cuts.append(found)
-            numbers.append(np.arange(first, last) + self._first_document(shard))
+            numbers.append(np.arange(first, last) + self._documents.firsts[shard])
         return np.concatenate(cuts), np.concatenate(numbers)
-
-    def _first_document(self, shard: int) -> int:
-        return int(self._documents.stops[shard] - self._documents.entries[shard]["documents"])
 
 
 def windows(
