@@ -8,7 +8,6 @@ import numpy as np
 
 from tokmill.errors import StateError, UsageError
 from tokmill.loader.sequence import SampleSequence
-from tokmill.loader.source import checked_count
 from tokmill.loader.state import key_of, state_of
 from tokmill.loader.steps import Steps
 
@@ -42,9 +41,7 @@ class BatchSampler:
         seed: int = 0,
         shuffle: bool = True,
     ) -> None:
-        self._sequence = SampleSequence(
-            sources, checked_count("seed", seed, least=0), bool(shuffle)
-        )
+        self._sequence = SampleSequence(sources, seed, shuffle)
         self._steps = Steps(self._sequence, batch, rank, world, "drop")
         lengths = [len(source) for source in self._sequence.sources]
         self._offsets = np.cumsum([0, *lengths[:-1]])

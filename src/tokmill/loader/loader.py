@@ -85,9 +85,7 @@ class Loader:
         allocate: Callable[..., Any] | None = None,
     ) -> None:
         self.workers = checked_count("workers", workers, least=0)
-        self._sequence = SampleSequence(
-            sources, checked_count("seed", seed, least=0), bool(shuffle)
-        )
+        self._sequence = SampleSequence(sources, seed, shuffle)
         self._steps = Steps(self._sequence, batch, rank, world, tail)
         self.batch, self.rank, self.world = self._steps.batch, self._steps.rank, self._steps.world
         self.epochs = None if epochs is None else checked_count("epochs", epochs)

@@ -12,7 +12,7 @@ from tokmill.errors import UsageError
 from tokmill.loader.blend import Blend
 from tokmill.loader.order import MOST, shuffled
 from tokmill.loader.segments import cu_seqlens
-from tokmill.loader.source import IGNORED
+from tokmill.loader.source import IGNORED, checked_count
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -52,7 +52,7 @@ class SampleSequence:
 
     def __init__(self, sources: Any, seed: int, shuffle: bool) -> None:
         self.sources, weights = _with_weights(sources)
-        self.seed, self.shuffle = seed, shuffle
+        self.seed, self.shuffle = checked_count("seed", seed, least=0), bool(shuffle)
         self._blend = Blend(weights)
         self.shares = self._blend.counts
         self._lengths = [len(source) for source in self.sources]
@@ -61,9 +61,10 @@ class SampleSequence:
             raise UsageError(f"sources of {self._lengths} samples: expected 1 to 2^62 together")
         if len(self.sources) > 1:
             _check_alike(self.sources)
-        decisive = [[one.fingerprint for one in self.sources], self._lengths, self.shares, shuffle]
+        made_of = [one.fingerprint for one in self.sources]
+        decisive = [made_of, self._lengths, self.shares, self.shuffle]
         self.fingerprint = hashlib.sha256(json.dumps(decisive).encode()).hexdigest()
-        shuffled([0], 1, seed=seed)  # refuses a wrong seed here, not with the first batch
+        shuffled([0], 1, seed=self.seed)  # refuses a wrong seed here, not with the first batch
 
     def check(self) -> None:
         """Check that the datasets of all sources are those that were opened; see `Source.check`."""
