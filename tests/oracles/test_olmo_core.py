@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import gzip
 import os
-import sys
-import types
 import warnings
 from collections import Counter
 from pathlib import Path
@@ -13,22 +11,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from tests.fixtures.torchao_stub import stub_torchao
 from tokmill.dataset.packing import pack
 from tokmill.settings.sft import SftSettings
 
 REASON = "the oracle is not installed: make oracles"
 MASKED = -100
 ROW = 512  # OLMo-core packs into powers of two
-
-
-def stub_torchao() -> None:
-    """Put an empty torchao where one is installed that does not go with torch: OLMo-core asks."""
-    try:
-        import torchao  # noqa: F401
-    except ModuleNotFoundError:
-        return
-    except Exception:
-        sys.modules["torchao"] = types.ModuleType("torchao")
 
 
 with warnings.catch_warnings():

@@ -5,7 +5,6 @@ from __future__ import annotations
 import gzip
 import json
 import sys
-import types
 import warnings
 from pathlib import Path
 
@@ -13,6 +12,7 @@ import numpy as np
 import pytest
 
 import tokmill
+from tests.fixtures.torchao_stub import stub_torchao
 from tokmill.errors import UsageError, VerifyError
 from tokmill.trainers import olmo_core
 from tokmill.trainers.layouts import document_ends
@@ -111,16 +111,6 @@ def test_samples_without_eos_at_the_end_are_counted(unpacked) -> None:
     n_ended = ends.count(source.eos_id)
     assert document_ends.count_eos(source) == (n_eos - n_ended, len(ends) - n_ended)
     assert n_ended < len(ends)
-
-
-def stub_torchao() -> None:
-    """Put an empty torchao where one is installed that does not go with torch: OLMo-core asks."""
-    try:
-        import torchao  # noqa: F401
-    except ModuleNotFoundError:
-        return
-    except Exception:
-        sys.modules["torchao"] = types.ModuleType("torchao")
 
 
 @pytest.fixture

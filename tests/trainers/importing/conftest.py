@@ -30,12 +30,16 @@ def block_tokens(request, monkeypatch) -> int:
 
 @pytest.fixture
 def bring(tokenizer_dir: Path, tmp_path: Path) -> Callable[..., Dataset]:
-    """Import into `tmp_path / out` with the tiny tokenizer; the result must pass `verify`."""
+    """Import into `tmp_path / out`; the result must pass `verify`.
 
-    def bring(sources: Any, trainer: str, **options: Any) -> Dataset:
+    The tokenizer is the tiny one, or that of the dataset `like`.
+    """
+
+    def bring(sources: Any, trainer: str, like: Dataset | None = None, **options: Any) -> Dataset:
         output = tmp_path / options.pop("output", "out")
+        tokenizer = tokenizer_dir if like is None else like.manifest["tokenizer"]["name"]
         made = tokmill.import_dataset(
-            sources, trainer=trainer, output=output, tokenizer=tokenizer_dir, **options
+            sources, trainer=trainer, output=output, tokenizer=tokenizer, **options
         )
         made.verify()
         return made

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pytest
 
-import tokmill
 from tests.trainers.importing.conftest import EOS, ids, write_datatrove
 from tokmill.api.dataset import Dataset
 from tokmill.errors import UsageError, VerifyError
@@ -75,14 +74,10 @@ def test_a_mask_of_other_values_is_refused(bring, tmp_path) -> None:
 
 
 @pytest.mark.parametrize("kind", ["pretrained", "unpacked"])
-def test_an_export_comes_back_with_the_same_documents(kind: str, request, tmp_path) -> None:
+def test_an_export_comes_back_with_the_same_documents(kind: str, request, bring, tmp_path) -> None:
     dataset: Dataset = request.getfixturevalue(kind)
     dataset.export("datatrove", tmp_path / "ds")
-    made = tokmill.import_dataset(
-        tmp_path / "ds", trainer="datatrove", output=tmp_path / "out",
-        tokenizer=dataset.manifest["tokenizer"]["name"],
-    )  # fmt: skip
-    made.verify()
+    made = bring(tmp_path / "ds", "datatrove", dataset)
     for split in ("train", "val"):
         ours, theirs = made.split(split), dataset.split(split)
         assert ids(ours) == ids(theirs)

@@ -57,17 +57,12 @@ def test_a_sidecar_is_the_mask_of_its_tokens(bring, tmp_path) -> None:
 @pytest.mark.parametrize("kind", ["chats", "unpacked"])
 @pytest.mark.parametrize("merge", [False, True])
 def test_an_export_comes_back_and_goes_out_with_the_same_bytes(
-    kind: str, merge: bool, request, tmp_path
+    kind: str, merge: bool, request, bring, tmp_path
 ) -> None:
     dataset: Dataset = request.getfixturevalue(kind)
     dataset.export("megatron", tmp_path / "one", merge=merge)
-    tokenizer = dataset.manifest["tokenizer"]["name"]
-    made = tokmill.import_dataset(
-        tmp_path / "one" / ("train" if merge else ""), trainer="megatron",
-        output=tmp_path / "out", tokenizer=tokenizer,
-        val=[tmp_path / "one" / "val"] if merge else [],
-    )  # fmt: skip
-    made.verify()
+    val = [tmp_path / "one" / "val"] if merge else []
+    made = bring(tmp_path / "one" / ("train" if merge else ""), "megatron", dataset, val=val)
     for split in ("train", "val"):
         assert ids(made.split(split)) == ids(dataset.split(split))
         assert masks(made.split(split)) == masks(dataset.split(split))
@@ -83,12 +78,8 @@ def bodies(export: Path) -> list[bytes]:
     return [path.read_bytes() for path in paths]
 
 
-def test_the_files_of_a_dataset_are_its_splits_with_masks(chats: Dataset, tmp_path) -> None:
-    made = tokmill.import_dataset(
-        chats.directory, trainer="megatron", output=tmp_path / "out",
-        tokenizer=chats.manifest["tokenizer"]["name"],
-    )  # fmt: skip
-    made.verify()
+def test_the_files_of_a_dataset_are_its_splits_with_masks(chats: Dataset, bring) -> None:
+    made = bring(chats.directory, "megatron", chats)
     for split in ("train", "val"):
         assert ids(made.split(split)) == ids(chats.split(split))
         assert masks(made.split(split)) == masks(chats.split(split))

@@ -110,13 +110,11 @@ def test_an_unknown_trainer_is_refused(bring, tmp_path) -> None:
         bring(tmp_path, "mosaic")
 
 
-def test_an_export_comes_back_and_is_exported_to_the_same_bytes(single: Dataset, tmp_path) -> None:
+def test_an_export_comes_back_and_is_exported_to_the_same_bytes(
+    single: Dataset, bring, tmp_path
+) -> None:
     single.export("nanogpt", tmp_path / "a")
-    made = tokmill.import_dataset(
-        tmp_path / "a", trainer="nanogpt", output=tmp_path / "out",
-        tokenizer=single.manifest["tokenizer"]["name"],
-    )  # fmt: skip
-    made.verify()
+    made = bring(tmp_path / "a", "nanogpt", single)
     assert ids(made) == ids(single)
     made.export("nanogpt", tmp_path / "b", check=True)
     for name in ("train.bin", "val.bin", "meta.pkl"):
