@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import pyarrow as pa
 
 from tokmill.dataset.canonical import canonical_json, json_chunks, manifest_sha256, sha256_hex
 from tokmill.dataset.checksum import digest_of
@@ -216,8 +217,6 @@ class _Import:
     def manifest(self, sums: Sums, started_s: float) -> dict[str, Any]:
         """Return the manifest."""
         reference = load_engine(REFERENCE, self._tokenizer, control_in_text="text", n_threads=1)
-        import pyarrow as pa
-
         probe_ids = reference.encode(pa.array([PROBE_TEXT], pa.large_string())).ids
         with (self._directory / PLAN).open("rb") as file:
             plan = digest_of(file, self._config.output.checksum).entry(PLAN)
