@@ -6,10 +6,9 @@ import pytest
 
 from tokmill.recipes.memory_bounds import (
     BASE_BYTES,
-    BLOCK_COPIES,
     LEAST_ENGINE_BYTES,
     WRITER_BYTES,
-    ahead_bytes,
+    blocks_bytes,
     engine_bytes,
     n_writers,
 )
@@ -40,9 +39,9 @@ def test_with_enough_memory_engines_get_200_mib_of_cache_for_each_thread(
 @pytest.mark.parametrize("memory_bytes", [2 * GIB, 4 * GIB, 16 * GIB])
 def test_a_worker_with_many_threads_fits_in_the_memory(spec, memory_bytes):
     made = spec(64, memory_bytes)
-    total = BASE_BYTES + engine_bytes(made) + BLOCK_COPIES * ahead_bytes(made)
+    total = BASE_BYTES + engine_bytes(made) + blocks_bytes(made)
     assert memory_bytes // 2 < total <= memory_bytes * 3 // 4
-    assert BLOCK_COPIES * ahead_bytes(made) <= memory_bytes // 4
+    assert blocks_bytes(made) <= memory_bytes // 4
 
 
 def test_with_very_little_memory_engines_still_get_some_cache(spec):
@@ -54,10 +53,11 @@ def test_the_setting_of_the_user_wins(spec):
 
 
 def test_blocks_in_flight_take_a_quarter_of_the_memory_but_never_less_than_two(spec):
-    assert ahead_bytes(spec(64, 0)) == 66 * 5 * MIB
-    assert ahead_bytes(spec(64, 64 * GIB)) == 66 * 5 * MIB
-    assert ahead_bytes(spec(64, 2 * GIB)) == 2 * GIB // 24
-    assert ahead_bytes(spec(64, MIB)) == 2 * 5 * MIB
+    assert blocks_bytes(spec(2, 0)) == (6 * 4 + 3 * 2) * 5 * MIB
+    assert blocks_bytes(spec(64, 0)) == (6 * 66 + 3 * 64) * 5 * MIB
+    assert blocks_bytes(spec(64, 64 * GIB)) == (6 * 66 + 3 * 64) * 5 * MIB
+    assert blocks_bytes(spec(64, 2 * GIB)) == 2 * GIB // 4
+    assert blocks_bytes(spec(64, MIB)) == 2 * 6 * 5 * MIB
 
 
 @pytest.mark.parametrize(
@@ -75,7 +75,7 @@ def test_threads_and_memory_bound_the_processes_that_render_chats(
     foreign = dataclasses.replace(made, template="{{ messages[0].content }}")
     assert n_writers(foreign) == max(expected, 1)
     if memory_bytes == 4 * GIB:
-        blocks = BLOCK_COPIES * ahead_bytes(made)
+        blocks = blocks_bytes(made)
         total = BASE_BYTES + engine_bytes(made) + blocks + WRITER_BYTES * expected
         assert total <= memory_bytes * 3 // 4
 

@@ -1,12 +1,13 @@
 from __future__ import annotations
 
+import dataclasses
 import threading
 
 import numpy as np
 import pyarrow as pa
 import pytest
 
-from tokmill.recipes.memory_bounds import ahead_bytes
+from tokmill.recipes.memory_bounds import BLOCK_COPIES, FINISHED_COPIES, blocks_bytes
 from tokmill.recipes.pretrain import PretrainRecipe
 from tokmill.run.part import run_part
 from tokmill.values import TokenBatch
@@ -67,45 +68,66 @@ def test_as_many_blocks_are_encoded_at_once_as_there_are_threads(plan, n_threads
 
 
 class Holding:
-    """A recipe whose first block waits until the others, read ahead of it, are at their bound.
+    """A recipe whose first block waits until `n_behind` blocks behind it are finished.
 
-    `n_bytes`: what has been taken from the reader and not been reported as written.
+    `most_bytes`: the most that blocks took at once, by the copies that each counts as.
     """
 
-    def __init__(self, recipe: PretrainRecipe, limit_bytes: int) -> None:
+    def __init__(self, recipe: PretrainRecipe, n_behind: int) -> None:
         self.schema, self.dtype, self.renderer = recipe.schema, recipe.dtype, recipe.renderer
         self._recipe = recipe
-        self._limit_bytes = limit_bytes
+        self._n_behind = n_behind
         self._changed = threading.Condition()
         self._is_first = True
-        self.n_bytes = self.most_bytes = 0
+        self.n_finished = self.n_bytes = self.most_bytes = 0
 
     def process(self, blocks):
         n_bytes = sum(block.n_bytes for block in blocks)
         with self._changed:
             is_first, self._is_first = self._is_first, False
-            self.n_bytes += n_bytes
-            self.most_bytes = max(self.most_bytes, self.n_bytes)
-            self._changed.notify_all()
-            room = 2 * BATCH_BYTES
+            self._count(BLOCK_COPIES * n_bytes)
             if is_first:
-                full = self._limit_bytes - room
-                assert self._changed.wait_for(lambda: self.n_bytes >= full, DEADLINE_S)
-        return self._recipe.process(blocks)
+                assert self._changed.wait_for(self._is_far_behind, DEADLINE_S)
+        encoded = self._recipe.process(blocks)
+        with self._changed:
+            self.n_finished += 1
+            self._count((FINISHED_COPIES - BLOCK_COPIES) * n_bytes)
+            self._changed.notify_all()
+        return encoded
+
+    def _is_far_behind(self) -> bool:
+        return self.n_finished >= self._n_behind
+
+    def _count(self, n_bytes: int) -> None:
+        self.n_bytes += n_bytes
+        self.most_bytes = max(self.most_bytes, self.n_bytes)
 
     def written(self, progress) -> None:
         with self._changed:
-            self.n_bytes -= progress.input_bytes
+            self._count(-FINISHED_COPIES * progress.input_bytes)
 
 
 @pytest.mark.parametrize("n_threads", [2, 16])
-def test_bytes_in_flight_stay_in_their_bound(plan, n_threads):
-    made = plan(n_threads, 4 * n_threads + 9)
-    limit = (n_threads + 2) * 2 * BATCH_BYTES
-    assert ahead_bytes(made.spec) == limit
+def test_threads_go_on_behind_a_slow_block_within_the_memory_of_blocks(plan, n_threads):
+    made = plan(n_threads, 6 * n_threads + 9)
+    limit = blocks_bytes(made.spec)
+    n_copies = BLOCK_COPIES * (n_threads + 2) + FINISHED_COPIES * n_threads
+    assert limit == n_copies * 2 * BATCH_BYTES
     recipe = PretrainRecipe(made.spec)
     recipe.engine = Gathering(1)
-    holding = Holding(recipe, (n_threads + 2) * BATCH_BYTES)
+    holding = Holding(recipe, n_behind=2 * n_threads)
     run_part(made.spec, made.parts[0], lambda: holding, holding.written)
-    assert n_threads * BATCH_BYTES < holding.most_bytes <= limit
+    assert limit // 2 < holding.most_bytes <= limit
+    assert holding.n_bytes == 0
+
+
+def test_with_little_memory_a_slow_block_stops_the_others_at_the_bound(plan):
+    made = plan(16, 40)
+    spec = dataclasses.replace(made.spec, memory_bytes=24 * 12 * BATCH_BYTES)
+    assert blocks_bytes(spec) == 6 * 12 * BATCH_BYTES
+    recipe = PretrainRecipe(spec)
+    recipe.engine = Gathering(1)
+    holding = Holding(recipe, n_behind=8)
+    run_part(spec, made.parts[0], lambda: holding, holding.written)
+    assert holding.most_bytes <= blocks_bytes(spec)
     assert holding.n_bytes == 0

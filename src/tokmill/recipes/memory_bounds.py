@@ -14,7 +14,10 @@ BASE_BYTES = 230 << 20
 """A worker before its first block: interpreter, Arrow, tokenizer, two engines loaded."""
 
 BLOCK_COPIES = 6
-"""Copies of a block in flight: bytes, columns, text, ids, tokens."""
+"""Copies of a block that is being encoded: bytes, columns, text, ids, tokens."""
+
+FINISHED_COPIES = 3
+"""Copies of a block that is encoded and not yet written: bytes, tokens, lengths of documents."""
 
 ENGINE_THREAD_BYTES = 200 << 20
 """Engine cache for each thread. gigatoken with gpt2 fills 100 MB with 44 MB of Chinese, and 25 MB
@@ -30,18 +33,19 @@ _WAITING_BLOCKS = 2
 """Blocks in flight besides one for each thread: the next to write and the next to encode."""
 
 
-def ahead_bytes(spec: RunSpec) -> int:
-    """Return the bytes of blocks that may be in flight at once; a larger block is processed alone.
+def blocks_bytes(spec: RunSpec) -> int:
+    """Return the memory that the blocks of a worker may take; a larger block is processed alone.
 
-    Enough for a block on every thread, unless all their copies take over a quarter of the memory.
+    Enough for a block on every thread and as many finished ones behind a slow one, unless this is
+    over a quarter of the memory.
     """
-    batch_bytes = spec.config.run.batch_bytes
+    batch_bytes, n_threads = spec.config.run.batch_bytes, spec.n_threads
     # A block is complete after the chunk that fills it.
     block_bytes = batch_bytes + min(batch_bytes, CHUNK_BYTES)
-    wanted = (spec.n_threads + _WAITING_BLOCKS) * block_bytes
+    n_copies = BLOCK_COPIES * (n_threads + _WAITING_BLOCKS) + FINISHED_COPIES * n_threads
     if not spec.memory_bytes:
-        return wanted
-    return min(wanted, max(spec.memory_bytes // (4 * BLOCK_COPIES), 2 * block_bytes))
+        return n_copies * block_bytes
+    return min(n_copies * block_bytes, max(spec.memory_bytes // 4, 2 * BLOCK_COPIES * block_bytes))
 
 
 def n_writers(spec: RunSpec) -> int:
@@ -70,5 +74,5 @@ def engine_bytes(spec: RunSpec) -> int:
     wanted = spec.n_threads * ENGINE_THREAD_BYTES
     if not spec.memory_bytes:
         return wanted
-    rest = BASE_BYTES + BLOCK_COPIES * ahead_bytes(spec) + WRITER_BYTES * n_writers(spec)
+    rest = BASE_BYTES + blocks_bytes(spec) + WRITER_BYTES * n_writers(spec)
     return min(wanted, max(spec.memory_bytes * 3 // 4 - rest, LEAST_ENGINE_BYTES))

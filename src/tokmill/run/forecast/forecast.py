@@ -17,7 +17,7 @@ from tokmill.recipes.memory_bounds import (
     BASE_BYTES,
     BLOCK_COPIES,
     WRITER_BYTES,
-    ahead_bytes,
+    blocks_bytes,
     engine_bytes,
     n_writers,
 )
@@ -251,7 +251,7 @@ def _no_document(found: InputSample) -> str:
 
 def _memory(spec: RunSpec, text_bytes: int, workers: int) -> int:
     """Return the bound of the peak memory; a small corpus does not fill blocks and caches."""
-    blocks = BLOCK_COPIES * min(ahead_bytes(spec), text_bytes)
+    blocks = min(blocks_bytes(spec), BLOCK_COPIES * text_bytes)
     caches = min(engine_bytes(spec), CACHE_BYTES_PER_TEXT_BYTE * text_bytes)
     engine = caches if spec.engine.name != "tokenizers" else 0
     writers = WRITER_BYTES * n_writers(spec) if text_bytes >= WRITERS_FROM_BYTES else 0
