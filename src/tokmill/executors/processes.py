@@ -25,8 +25,11 @@ def run_parts(
     parts: Sequence[Part],
     report: Callable[[Increments], None],
     n_workers: int,
+    ready: Callable[[], object] = lambda: None,
 ) -> Iterator[PartRecord]:
     """Run parts on `n_workers` processes; yield the records in the order in which they are done.
+
+    `ready`: called once all processes are started, before they get the run; it may wait, or raise.
 
     Raises:
         WorkerError: a worker died.
@@ -38,6 +41,7 @@ def run_parts(
         stack.callback(_kill, workers)
         for _ in range(min(n_workers, len(parts))):
             workers.append(Child(_MODULE, defaults=threads))  # noqa: PERF401  killed if one fails
+        ready()
         try:
             yield from _records(workers, spec, parts, report)
         except ChildEndedError:

@@ -33,10 +33,11 @@ def run_parts(
     report: Callable[[Increments], None],
     n_workers: int,
     reference: Callable[[], Engine],
+    ready: Callable[[], object] = lambda: None,
 ) -> Iterator[PartRecord]:
     """Yield the record of each part; `run.make_dataset.Executor` describes the arguments."""
     if n_workers == 1:
-        return serial.run_parts(spec, parts, report, reference)
+        return serial.run_parts(spec, parts, report, reference, ready)
     from tokmill.executors import processes  # costs 0.1 s
 
-    return processes.run_parts(spec, parts, report, n_workers)
+    return processes.run_parts(spec, parts, report, n_workers, ready)

@@ -22,12 +22,16 @@ def run_parts(
     parts: Sequence[Part],
     report: Callable[[Increments], None],
     reference: Callable[[], Engine],
+    ready: Callable[[], object] = lambda: None,
 ) -> Iterator[PartRecord]:
-    """Run parts in order and yield the record of each as it is committed."""
+    """Run parts in order and yield the record of each as it is committed.
+
+    `ready`: see `run_part`.
+    """
 
     @cache
     def recipe() -> Recipe:
         return make_recipe(spec, reference)
 
     for part in parts:
-        yield run_part(spec, part, recipe, report)
+        yield run_part(spec, part, recipe, report, ready=ready)

@@ -45,11 +45,13 @@ def run_part(
     report: Callable[[Increments], None],
     *,
     checkpoint_s: float = CHECKPOINT_S,
+    ready: Callable[[], object] = lambda: None,
 ) -> PartRecord:
     """Write one part and return its record; a part that is finished is not written again.
 
     `recipe` returns this process's recipe, and is called only if there is work. `report` gets
-    increments; an exception that it raises stops the part.
+    increments; an exception that it raises stops the part. `ready`: called before anything is
+    written, while blocks are read and encoded ahead; it may wait, or raise.
 
     Raises:
         TokmillError: commits and the last checkpoint stay.
@@ -77,7 +79,7 @@ def run_part(
         if start is not None:
             report(_as_resumed(counts))
         timer = StageTimer()
-        _write_blocks(spec, part, loaded, writer, start, timer, report)
+        _write_blocks(spec, part, loaded, writer, start, timer, report, ready)
         with DelayedInterrupts() as interrupts, interrupts.delayed():
             # Interrupted here, the shards would have no record, and the commit would begin again.
             record = writer.finish()
@@ -99,11 +101,13 @@ def _write_blocks(
     start: ResumePoint | None,
     timer: StageTimer,
     report: Callable[[Increments], None],
+    ready: Callable[[], object],
 ) -> None:
     with ThreadPoolExecutor(spec.n_threads, "tokmill") as pool, DelayedInterrupts() as interrupts:
         blocks = BlockPool(pool, recipe, _timed(_works(spec, part, recipe, start), timer), spec)
         try:
             for work, encoded in blocks:
+                ready()
                 source = part.slices[work.slice_index].file
                 if encoded is None:
                     _end_slice(writer, part, work, interrupts)
@@ -137,9 +141,10 @@ def _last_checkpoint(
 ) -> None:
     """Write a last checkpoint, if the place of the next record is known.
 
-    Waits for blocks that are being encoded, as the pool would in any case.
+    Waits for blocks that are being encoded, as the pool would in any case. Before the first block,
+    nothing may be written yet: see `ready` of `run_part`.
     """
-    if not writer.is_between_blocks:
+    if not writer.n_added or not writer.is_between_blocks:
         return
     with suppress(TokmillError):  # the first error is raised
         for work, encoded in blocks.finished_from(writer.n_added):
