@@ -11,6 +11,9 @@ def main() -> None:
     from tokmill.interrupts import answer_signals, leave
 
     answer_signals()
+    from tokmill.no_pandas import skip_pandas
+
+    skip_pandas()
     try:
         from tokmill.cli.main import main as run
     except KeyboardInterrupt:

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
 _START = (
     "import sys; module, sys.path[:] = sys.argv[1], sys.argv[2:]; "
+    "from tokmill.no_pandas import skip_pandas; skip_pandas(); "
     "import importlib; importlib.import_module(module).main()"
 )
 _LENGTH_BYTES = 8

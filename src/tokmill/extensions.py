@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tokmill.errors import StateError, UsageError
+from tokmill.no_pandas import allow_pandas
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -100,6 +101,7 @@ def find_all(table: Table) -> list[Found]:
 
 
 def _loaded(table: Table, point: EntryPoint) -> Found:
+    allow_pandas()
     try:
         value, sha256 = point.load(), source_sha256(point.module)
     except (Exception, SystemExit) as error:  # whatever the module raises
@@ -166,6 +168,7 @@ def find_path(kind: str, target: str) -> Found:
     module, _, attribute = target.partition(":")
     if not module or not attribute:
         raise UsageError(f"{kind} {target}: expected package.module:function")
+    allow_pandas()
     try:
         with _current_directory_last():
             value = importlib.import_module(module)

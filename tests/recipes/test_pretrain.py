@@ -10,6 +10,7 @@ from tokmill.recipes.encoded import EncodedBlock
 from tokmill.recipes.pretrain import PretrainRecipe
 from tokmill.recipes.spec import RunSpec
 from tokmill.sources.formats import open_slice
+from tokmill.values import TokenBatch
 
 
 def strings(texts: list[str]) -> pa.LargeStringArray:
@@ -33,6 +34,15 @@ def process(tmp_path, configure, plan_of, write_rows):
     return run
 
 
+class Sevens:
+    """A reference that encodes every document as one 7."""
+
+    name, renewable, concurrent = "tokenizers", False, False
+
+    def encode(self, text: pa.LargeStringArray) -> TokenBatch:
+        return TokenBatch(np.full(len(text), 7, np.uint32), np.arange(len(text) + 1))
+
+
 def documents(encoded: EncodedBlock) -> list[list[int]]:
     bounds = zip(encoded.offsets, encoded.offsets[1:], strict=False)
     return [encoded.tokens[start:stop].tolist() for start, stop in bounds]
@@ -54,6 +64,25 @@ def test_a_block_becomes_documents_with_their_rows_bytes_and_places(process, tok
     assert [reject.place.line for reject in encoded.rejects] == [2]
     assert encoded.drops == {}
     assert encoded.checks == {}  # the reference is not held against itself
+
+
+def test_the_reference_is_not_loaded_twice_where_it_encodes_the_run(
+    tmp_path, configure, plan_of, write_rows
+):
+    source = write_rows(tmp_path / "in.jsonl", [{"text": "hello"}])
+    plan = plan_of(configure(tmp_path / "out", source))
+    calls = []
+
+    def reference():
+        calls.append("loaded")
+        return Sevens()
+
+    recipe = PretrainRecipe(plan.spec, reference)
+    (piece,) = plan.parts[0].slices
+    with open_slice(piece, plan.spec.config.input, recipe.renderer.schema, 1 << 20) as reader:
+        (encoded,) = recipe.process(list(reader.blocks()))
+    assert encoded.tokens.tolist() == [7, 0]
+    assert calls == ["loaded"]
 
 
 def test_bos_and_another_eos_are_placed_if_asked(process, tokenizer):

@@ -42,7 +42,6 @@ def run_and_show(
     """
     from tokmill.api.bar import Bar, can_draw
     from tokmill.api.jobs import make_observed
-    from tokmill.cli.bill import show_at_end
     from tokmill.dataset.layout import MANIFEST
     from tokmill.page.profile import profile_rows
     from tokmill.page.summary import summary_rows
@@ -70,4 +69,7 @@ def run_and_show(
     if profile:
         show()
         show_rows(profile_rows(manifest))
-    show_at_end(config, directory, manifest)
+    if config.model is not None:
+        from tokmill.cli.bill import show_at_end  # costs 0.1 s
+
+        show_at_end(config, directory, manifest)

@@ -70,7 +70,7 @@ class SftRecipe:
         self._control = control_token_strings(tokenizer) if is_reject else []
         self.spot = _make_spot_check(spec, reference)
         self._memory = EngineMemory(engine_bytes(spec))
-        self._encoder = make_sample_encoder(spec, self._memory)
+        self._encoder = make_sample_encoder(spec, self._memory, reference)
 
     def process(self, blocks: Sequence[Block]) -> list[EncodedBlock]:
         """Return the samples of each block, at least one; blocks do not influence each other."""

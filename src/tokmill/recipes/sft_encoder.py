@@ -19,13 +19,20 @@ from tokmill.tokenizer.continuation import after_control, closed_texts, continua
 from tokmill.tokenizer.control_tokens import added_tokens
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from tokmill.engines.engine import Engine
     from tokmill.engines.engine_memory import EngineMemory, RenewableEngine
     from tokmill.recipes.spec import RunSpec
     from tokmill.tokenizer.tokenizer import Tokenizer
 
 
-def make_sample_encoder(spec: RunSpec, memory: EngineMemory) -> SampleEncoder:
+def make_sample_encoder(
+    spec: RunSpec, memory: EngineMemory, reference: Callable[[], Engine] | None = None
+) -> SampleEncoder:
     """Return the encoder that a run's settings describe.
+
+    `reference`: returns the reference engine, if the process may have loaded it already.
 
     `memory`: the bound that its engines share.
 
@@ -37,7 +44,8 @@ def make_sample_encoder(spec: RunSpec, memory: EngineMemory) -> SampleEncoder:
     parse = config.tokenizer.control_tokens_in_text == "parse"
     is_joint = rule.boundary == "joint"
     continuation, added = continuation_tokenizer(tokenizer), added_tokens(tokenizer)
-    engine = make_engine(spec, tokenizer, spec.engine, reference_loader(spec, tokenizer), memory)
+    load_reference = reference or reference_loader(spec, tokenizer)
+    engine = make_engine(spec, tokenizer, spec.engine, load_reference, memory)
     rest: RenewableEngine | None = engine
     encoded_as, restart_pattern = "first", ""
     if continuation is not tokenizer:

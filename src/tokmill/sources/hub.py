@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from tokmill.errors import StorageError, UsageError
+from tokmill.no_pandas import allow_pandas
 from tokmill.sources.field_samples import HEAD_ROWS
 from tokmill.sources.row_reader import RowFile, rows_format
 
@@ -63,6 +64,7 @@ HUB = rows_format(open_hub)
 
 def _load(file: SourceFile, settings: InputSettings) -> Any:
     """Open a dataset at the commit in the plan."""
+    allow_pandas()
     try:
         import datasets
     except ImportError:

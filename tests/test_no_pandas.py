@@ -1,0 +1,124 @@
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+SAMPLES = Path(__file__).parents[1] / "data_samples"
+
+STAND_IN = """
+import os, sys
+with open(os.environ["PANDAS_LOG"], "a") as log:
+    log.write("imported\\n")
+raise ImportError("a stand-in for pandas")
+"""
+
+
+@pytest.fixture
+def run_with_stand_in(tmp_path):
+    """Run Python with a `pandas` in front of all others, which notes its imports and fails."""
+    folder, log = tmp_path / "packages", tmp_path / "log"
+    (folder / "pandas").mkdir(parents=True)
+    (folder / "pandas/__init__.py").write_text(STAND_IN)
+
+    def run(*arguments: object) -> tuple[str, int]:
+        log.write_text("")
+        paths = [str(folder), *filter(None, sys.path)]
+        environment = {**os.environ, "PANDAS_LOG": str(log), "PYTHONPATH": os.pathsep.join(paths)}
+        words = [sys.executable, *map(str, arguments)]
+        done = subprocess.run(words, env=environment, capture_output=True, text=True)
+        assert done.returncode == 0, done.stderr
+        return done.stdout, len(log.read_text().splitlines())
+
+    return run
+
+
+ASK = "import pyarrow as pa; pa.array(['a']); pa.array([1, None]).to_numpy(zero_copy_only=False)"
+AS_TOKMILL = f"exec({ASK!r}, {{'__name__': 'tokmill.somewhere'}})"
+
+
+def test_pyarrow_asks_for_pandas_where_nothing_refuses_it(run_with_stand_in):
+    assert run_with_stand_in("-c", AS_TOKMILL)[1] > 0
+
+
+def test_pyarrow_gets_no_pandas_on_behalf_of_tokmill(run_with_stand_in):
+    refuse = "from tokmill.no_pandas import skip_pandas; skip_pandas(); "
+    assert run_with_stand_in("-c", refuse + AS_TOKMILL)[1] == 0
+
+
+@pytest.mark.parametrize("importing", ["import pandas", "__import__('pandas')", ASK])
+def test_other_modules_get_pandas(run_with_stand_in, importing):
+    lines = ["from tokmill.no_pandas import skip_pandas", "skip_pandas()", "try:"]
+    program = "\n".join([*lines, f"    {importing}", "except ImportError:", "    pass"])
+    assert run_with_stand_in("-c", program)[1] > 0
+
+
+def test_code_from_outside_gets_pandas_although_pyarrow_has_asked_before(run_with_stand_in):
+    program = (
+        "from tokmill.no_pandas import allow_pandas, skip_pandas; import sys\n"
+        f"skip_pandas(); {AS_TOKMILL}; before = len(open(__import__('os').environ['PANDAS_LOG'])"
+        ".read()); allow_pandas(); print(before, len(sys.meta_path))\n"
+        "allow_pandas(); skip_pandas(); skip_pandas(); print(before, len(sys.meta_path))"
+    )
+    printed, n_imports = run_with_stand_in("-c", program)
+    first, again = printed.splitlines()
+    assert first.startswith("0 ")
+    assert int(again.split()[1]) == int(first.split()[1]) + 1, "one refusal, however often asked"
+    assert n_imports > 0
+
+
+def test_a_series_of_code_from_outside_is_an_array_with_nulls():
+    pytest.importorskip("pandas")
+    program = (
+        "from tokmill.no_pandas import allow_pandas, skip_pandas; import sys\n"
+        f"skip_pandas(); {AS_TOKMILL}; assert 'pandas' not in sys.modules; allow_pandas()\n"
+        "import pandas, pyarrow\n"
+        "print(pyarrow.array(pandas.Series(['a', float('nan')])).to_pylist())"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert done.stdout == "['a', None]\n", done.stderr
+
+
+RENDERER = """
+import sys
+
+import pyarrow as pa
+
+assert all(type(finder).__module__ != "tokmill.no_pandas" for finder in sys.meta_path)
+
+def render(batch):
+    import pandas
+    texts = pandas.Series(batch.column(0).to_pylist())
+    texts[0] = float("nan")
+    return pa.array(texts, pa.string())
+"""
+
+
+def test_a_renderer_from_outside_gets_pandas(tmp_path, tokenizer_dir):
+    pytest.importorskip("pandas")
+    (tmp_path / "with_pandas.py").write_text(RENDERER)
+    words = ["-m", "tokmill", "pretrain", SAMPLES / "documents.jsonl", "-t", tokenizer_dir]
+    words += ["-o", "out", "--json", "--renderer", "with_pandas:render"]
+    command = [sys.executable, *map(str, words)]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
+    assert sum(json.loads(done.stdout)["totals"]["drops"].values()) == 1, done.stderr
+
+
+def test_a_run_imports_no_pandas(run_with_stand_in, tmp_path, tokenizer_dir):
+    words = ["-m", "tokmill", "pretrain", SAMPLES / "records.jsonl", "-t", tokenizer_dir]
+    words += ["-o", tmp_path / "out", "--json"]
+    printed, n_imports = run_with_stand_in(*words)
+    assert json.loads(printed)["totals"]["documents"]
+    assert n_imports == 0
+
+
+def test_a_worker_process_imports_no_pandas(run_with_stand_in, tmp_path, tokenizer_dir):
+    words = ["-m", "tokmill", "pretrain", SAMPLES / "records.jsonl", "-t", tokenizer_dir]
+    words += ["-o", tmp_path / "out", "--json", "--workers", "2"]
+    printed, n_imports = run_with_stand_in(*words)
+    assert json.loads(printed)["totals"]["documents"]
+    assert n_imports == 0
