@@ -91,6 +91,13 @@ def test_any_records_are_rendered_as_the_formula_says(records, rows):
     ]
 
 
+@given(rows=ROWS, section=SECTIONS)
+def test_records_that_all_have_a_section_are_rendered_as_the_formula_says(records, rows, section):
+    rows = [{**row, "sections": [*(row.get("sections") or []), section]} for row in rows]
+    expected = [formula(row) for row in rows]
+    assert rendered(records, rows).text.to_pylist() == [text for text in expected if text]
+
+
 RICH = [
     {"title": "a", "sections": [{"title": "b"}, {"content": "c"}]},
     {"summary": "d", "sections": None},

@@ -17,6 +17,7 @@ import pyarrow.json
 
 from tokmill.sources.blocks import SpanLookup, first_bytes
 from tokmill.sources.field_samples import json_record, json_samples
+from tokmill.sources.line_spans import find_lines, trimmed
 from tokmill.sources.raw_blocks import too_large_message
 from tokmill.sources.record_json import text_batch, wants_record_json
 from tokmill.sources.utf8 import invalid_spans, utf8_message
@@ -25,16 +26,12 @@ from tokmill.values import Place, Records, Reject
 if TYPE_CHECKING:
     import numpy.typing as npt
 
+    from tokmill.sources.line_spans import Lines
     from tokmill.sources.raw_blocks import RawBlock
     from tokmill.sources.utf8 import Bytes
 
 _NO_LIMIT = 1 << 62
-_SCAN_BYTES = 64 << 10  # the scan for newlines runs 7 times faster in chunks that fit the cache
-_TRIM_ROUNDS = 64  # longer runs of blanks are trimmed line by line
 _OPEN, _CLOSE = ord("{"), ord("}")
-
-_BLANK = np.zeros(256, dtype=np.bool_)
-_BLANK[[0x20, 0x09, 0x0D]] = True
 
 
 class Parsed(NamedTuple):
@@ -49,17 +46,6 @@ class Parsed(NamedTuple):
     starts: npt.NDArray[np.int64]
     stops: npt.NDArray[np.int64]
     rejects: list[Reject]
-
-
-class _Lines(NamedTuple):
-    """Lines as spans of bytes, and their 0-based numbers: (n,) int64 each."""
-
-    rows: npt.NDArray[np.int64]
-    starts: npt.NDArray[np.int64]
-    stops: npt.NDArray[np.int64]
-
-    def pick(self, keep: npt.NDArray[np.bool_] | npt.NDArray[np.int64]) -> _Lines:
-        return _Lines(self.rows[keep], self.starts[keep], self.stops[keep])
 
 
 class _Failure(NamedTuple):
@@ -120,7 +106,7 @@ def parse_lines(
 
 def parse_block(data: Bytes, schema: pa.Schema, max_record_bytes: int = _NO_LIMIT) -> Parsed:
     """Return the records of a block of JSON Lines with their spans, and the rejects, in order."""
-    lines = _find_lines(data)
+    lines = find_lines(data)
     lines, refused = _refuse_unfit(data, lines, max_record_bytes)
     clean = _blanked(data, refused) if refused else data
     wanted = pa.schema([]) if wants_record_json(schema) else schema
@@ -139,18 +125,7 @@ def parse_block(data: Bytes, schema: pa.Schema, max_record_bytes: int = _NO_LIMI
 _Refused = dict[int, tuple[int, int, _Failure]]
 
 
-def _find_lines(data: Bytes) -> _Lines:
-    view = np.frombuffer(data, dtype=np.uint8)
-    newlines = [
-        np.flatnonzero(view[start : start + _SCAN_BYTES] == ord("\n")) + start
-        for start in range(0, len(view), _SCAN_BYTES)
-    ]
-    ends = np.concatenate([*newlines, np.array([len(view)], dtype=np.int64)])
-    starts = np.concatenate([np.zeros(1, dtype=np.int64), ends[:-1] + 1])
-    return _Lines(np.arange(len(ends)), starts, ends)
-
-
-def _refuse_unfit(data: Bytes, lines: _Lines, limit: int) -> tuple[_Lines, _Refused]:
+def _refuse_unfit(data: Bytes, lines: Lines, limit: int) -> tuple[Lines, _Refused]:
     """Remove blank lines, and refuse lines that must not reach Arrow.
 
     Arrow 26 reads a top-level null as a row, and crashes (segmentation fault) if it is the first
@@ -163,7 +138,7 @@ def _refuse_unfit(data: Bytes, lines: _Lines, limit: int) -> tuple[_Lines, _Refu
         why = too_large_message(stop - start, limit)
         refused[row] = start, stop, _Failure("record too large", why)
     view = np.frombuffer(data, dtype=np.uint8)
-    lines = _trimmed(data, view, lines.pick(~too_large))
+    lines = trimmed(data, view, lines.pick(~too_large))
     shaped = (view[lines.starts] == _OPEN) & (view[lines.stops - 1] == _CLOSE)
     no_object = _Failure("not an object", "expected one JSON object on the line")
     for i in np.flatnonzero(~shaped):
@@ -180,28 +155,6 @@ def _refuse_unfit(data: Bytes, lines: _Lines, limit: int) -> tuple[_Lines, _Refu
     return lines.pick(keep), refused
 
 
-def _trimmed(data: Bytes, view: npt.NDArray[np.uint8], lines: _Lines) -> _Lines:
-    """Return the lines that are not blank, without the blanks around them.
-
-    A round removes one blank from all lines at once: CRLF costs one round, not a loop over lines.
-    """
-    starts, stops = lines.starts.copy(), lines.stops.copy()
-    for bounds, step in ((starts, 1), (stops, -1)):
-        active = np.flatnonzero(starts < stops)
-        for _ in range(_TRIM_ROUNDS):
-            # bounds[i] is the first byte of the line, or one past its last
-            active = active[_BLANK[view[bounds[active] - (step < 0)]]]
-            if not len(active):
-                break
-            bounds[active] += step
-            active = active[starts[active] < stops[active]]
-        for i in active.tolist():
-            line = bytes(memoryview(data)[starts[i] : stops[i]])
-            kept = line.lstrip(b" \t\r") if step > 0 else line.rstrip(b" \t\r")
-            bounds[i] += step * (len(line) - len(kept))
-    return _Lines(lines.rows, starts, stops).pick(starts < stops)
-
-
 def _blanked(data: Bytes, refused: _Refused) -> bytearray:
     clean = bytearray(data)
     for start, stop, _ in refused.values():
@@ -210,10 +163,11 @@ def _blanked(data: Bytes, refused: _Refused) -> bytearray:
 
 
 def _parse(
-    buffer: pa.Buffer, lines: _Lines, schema: pa.Schema
+    buffer: pa.Buffer, lines: Lines, schema: pa.Schema
 ) -> tuple[pa.RecordBatch, npt.NDArray[np.int64], _Refused]:
     """Return the rows of the lines that parse, their indices in `lines`, and the refused lines."""
-    tables = [schema.empty_table()]
+    nothing = [pa.nulls(0, kind) for kind in schema.types]
+    tables = [pa.Table.from_arrays(nothing, schema=schema)]
     kept = [np.zeros(0, dtype=np.int64)]
     refused: _Refused = {}
     pending = [(0, len(lines.rows))] if len(lines.rows) else []
