@@ -5,7 +5,7 @@ import pyarrow as pa
 
 from tokmill.engines.characters import CharacterSet
 from tokmill.engines.engine import REFERENCE, load_engine
-from tokmill.engines.routing import RoutedEngine, load_routed, routed_counts
+from tokmill.engines.routing import RoutedEngine, routed_counts
 from tokmill.offsets import merge_tokens, select_documents
 
 TEXTS = ["hello", "x\u088fy", "", "the cat", "\u088f", "猫"]
@@ -63,13 +63,6 @@ def test_all_documents_may_be_routed(tokenizer):
     batch = engine.encode(pa.array(["\u088f"] * 3, pa.large_string()))
     assert batch.routed.tolist() == [0, 1, 2]
     assert len(set(map(tuple, documents(batch)))) == 1
-
-
-def test_an_engine_that_never_differs_is_not_wrapped(tokenizer):
-    engine = load_routed(
-        REFERENCE, CharacterSet(), tokenizer, int, control_in_text="text", n_threads=1
-    )
-    assert not isinstance(engine, RoutedEngine)
 
 
 def test_two_sets_of_documents_are_merged_in_order(tokenizer):

@@ -10,7 +10,6 @@ import pyarrow as pa
 
 from tokmill.dataset.counts import ROUTED
 from tokmill.engines.characters import CharacterFinder
-from tokmill.engines.engine import load_engine
 from tokmill.offsets import merge_tokens
 
 if TYPE_CHECKING:
@@ -20,7 +19,6 @@ if TYPE_CHECKING:
 
     from tokmill.engines.characters import CharacterSet
     from tokmill.engines.engine import Engine
-    from tokmill.tokenizer.tokenizer import Tokenizer
     from tokmill.values import TokenBatch
 
 
@@ -51,23 +49,6 @@ class RoutedEngine:
         rest = self._reference().encode(text.filter(pa.array(is_routed)))
         first = self._engine.encode(text.filter(pa.array(~is_routed)))
         return replace(merge_tokens(first, rest, is_routed), routed=routed)
-
-
-def load_routed(
-    name: str,
-    differs: CharacterSet,
-    tokenizer: Tokenizer,
-    reference: Callable[[], Engine],
-    *,
-    control_in_text: str,
-    n_threads: int,
-) -> Engine:
-    """Load an engine that routes documents with characters of `differs`, see `ScanResult`.
-
-    `reference`: loads the tokenizer's reference engine. For the rest see `load_engine`.
-    """
-    engine = load_engine(name, tokenizer, control_in_text=control_in_text, n_threads=n_threads)
-    return RoutedEngine(engine, reference, differs) if differs else engine
 
 
 def routed_counts(

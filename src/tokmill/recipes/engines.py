@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from functools import cache, partial
 from typing import TYPE_CHECKING
 
-from tokmill.engines.engine import REFERENCE, load_engine
+from tokmill.engines.engine import REFERENCE
 from tokmill.engines.engine_memory import EngineMemory, RenewableEngine
-from tokmill.engines.routing import load_routed
+from tokmill.engines.routing import RoutedEngine
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -21,7 +20,7 @@ if TYPE_CHECKING:
 def reference_loader(spec: RunSpec, tokenizer: Tokenizer) -> Callable[[], Engine]:
     """Return a function that returns the reference engine, and loads it at the first call."""
     control = spec.config.tokenizer.control_tokens_in_text
-    return cache(partial(load_engine, REFERENCE, tokenizer, control_in_text=control, n_threads=1))
+    return spec.engines.share(REFERENCE, tokenizer, control_in_text=control, n_threads=1)
 
 
 def make_engine(
@@ -41,13 +40,13 @@ def make_engine(
         choice.name == REFERENCE and tokenizer.kind != "sentencepiece"
     ):  # which has threads of its own
         return RenewableEngine(load_reference, memory)
-    load = partial(
-        load_routed,
-        choice.name,
-        choice.differs,
-        tokenizer,
-        load_reference,
-        control_in_text=spec.config.tokenizer.control_tokens_in_text,
-        n_threads=spec.n_threads,
-    )
+
+    def load() -> Engine:
+        control, n_threads = spec.config.tokenizer.control_tokens_in_text, spec.n_threads
+        engine = spec.engines.take(
+            choice.name, tokenizer, control_in_text=control, n_threads=n_threads
+        )
+        differs = choice.differs
+        return RoutedEngine(engine, load_reference, differs) if differs else engine
+
     return RenewableEngine(load, memory)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from tokmill.dataset.canonical import canonical_json, sha256_hex
 from tokmill.dataset.layout import FORMAT_VERSION
+from tokmill.engines.store import EngineStore
 from tokmill.settings.plain import output_settings
 
 if TYPE_CHECKING:
@@ -27,7 +28,7 @@ class RunSpec:
     `memory_bytes`: the memory that one worker may take; 0 if not known. `is_named`: the user named
     the fields to read, so a run may leave out most of the text. `labels`: fields whose values
     repeat in the first records; they do not count as text. `extensions`: everything that the run
-    uses and that did not come with tokmill.
+    uses and that did not come with tokmill. `engines`: those that this process has loaded.
     """
 
     config: Config
@@ -39,6 +40,7 @@ class RunSpec:
     is_named: bool = True
     labels: frozenset[str] = frozenset()
     extensions: tuple[Extension, ...] = ()
+    engines: EngineStore = field(default_factory=EngineStore, compare=False, repr=False)
 
     @property
     def kind(self) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from tokmill.engines.engine import REFERENCE
 from tokmill.engines.trial.choose import Corpus, EngineRequest, choose_engine
 from tokmill.engines.trial.compare import CorpusSample
 from tokmill.run.prepare import sample
@@ -29,13 +30,14 @@ def choose_run_engine(
         new_share = found.new_share(n_bytes) if at_random else 1.0
         return CorpusSample(found.texts, text_bytes, new_share)
 
-    return choose_engine(
+    choice = choose_engine(
         EngineRequest(
             prepared.tokenizer,
             reference,
             config.run.engine,
             config.tokenizer.control_tokens_in_text,
             n_threads,
+            prepared.engines,
         ),
         Corpus(
             n_bytes,
@@ -45,3 +47,6 @@ def choose_run_engine(
         ),
         has_continuations=config.sft is not None,
     )
+    names = {REFERENCE, choice.name}
+    prepared.engines.keep(names | ({choice.continuation.name} if choice.continuation else set()))
+    return choice

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-from functools import cache
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from tokmill.engines.engine import REFERENCE, load_engine
+from tokmill.engines.engine import REFERENCE
+from tokmill.engines.store import EngineStore
 from tokmill.errors import UsageError
 from tokmill.extensions import find
 from tokmill.fields import counted, describe_fields, used_paths, used_share
@@ -49,7 +49,7 @@ class Prepared:
     """Inputs, tokenizer and renderer of a run, before an engine is chosen.
 
     `fields`: those of its first records; None for chats. `is_named`: the settings name the fields
-    to use.
+    to use. `engines`: those that this process has loaded.
     """
 
     config: Config
@@ -60,6 +60,7 @@ class Prepared:
     template: str = ""
     fields: FieldSample | None = None
     is_named: bool = True
+    engines: EngineStore = field(default_factory=EngineStore, compare=False, repr=False)
 
     @property
     def files(self) -> Sequence[SourceFile]:
@@ -109,7 +110,9 @@ class Prepared:
         """Return the run, once its engine is chosen; see `RunSpec`."""
         known = (self.template, memory_bytes, self.is_named, self.labels)
         extensions = self._extensions(engine)
-        return RunSpec(self.config, self.tokenizer, engine, n_threads, *known, extensions)
+        return RunSpec(
+            self.config, self.tokenizer, engine, n_threads, *known, extensions, self.engines
+        )
 
     def _extensions(self, engine: EngineChoice) -> tuple[Extension, ...]:
         """Return everything that the run uses and that did not come with tokmill."""
@@ -199,14 +202,11 @@ def sample(
 
 
 def reference_of(prepared: Prepared) -> Callable[[], Engine]:
-    """Return a function that loads the reference engine, once."""
+    """Return a function that loads the reference engine, once for all threads."""
     control = prepared.config.tokenizer.control_tokens_in_text
-
-    @cache
-    def load() -> Engine:
-        return load_engine(REFERENCE, prepared.tokenizer, control_in_text=control, n_threads=1)
-
-    return load
+    return prepared.engines.share(
+        REFERENCE, prepared.tokenizer, control_in_text=control, n_threads=1
+    )
 
 
 def large_text_notes(files: Sequence[SourceFile], settings: InputSettings) -> list[str]:

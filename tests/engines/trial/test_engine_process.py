@@ -9,6 +9,7 @@ import pytest
 
 import tokmill.engines.trial.engine_process as module
 from tokmill.engines.engine import FAST_ENGINES, REFERENCE, is_installed, load_engine
+from tokmill.engines.store import EngineStore
 from tokmill.engines.trial.engine_process import EngineProcess, InProcessEngine
 from tokmill.engines.trial.tasks import EngineToLoad, Speed, fingerprints
 
@@ -109,7 +110,7 @@ def test_a_child_that_dies_has_no_fingerprints(tokenizer):
 
 
 def test_an_engine_in_this_process_answers_as_a_child_does(tokenizer):
-    with InProcessEngine(EngineToLoad(REFERENCE, tokenizer, "text", 1)) as found:
+    with InProcessEngine(EngineToLoad(REFERENCE, tokenizer, "text", 1), EngineStore()) as found:
         found.begin(*parity(tokenizer))
         assert found.result() == {}
         found.begin(*parity(tokenizer, skew=1))
@@ -125,7 +126,7 @@ def test_an_engine_in_this_process_that_cannot_load_the_tokenizer_says_why(token
     if not is_installed(name):
         pytest.skip(f"{name} has no wheel here")
     model = dataclasses.replace(tokenizer, json="")
-    with InProcessEngine(EngineToLoad(name, model, "text", 1)) as found:
+    with InProcessEngine(EngineToLoad(name, model, "text", 1), EngineStore()) as found:
         found.begin(*parity(tokenizer))
         assert found.result() is None
         assert found.refused.endswith("no tokenizer.json says the same")
@@ -133,7 +134,7 @@ def test_an_engine_in_this_process_that_cannot_load_the_tokenizer_says_why(token
 
 def test_an_error_that_is_no_native_panic_is_raised(tokenizer):
     with (
-        InProcessEngine(EngineToLoad(REFERENCE, tokenizer, "text", 1)) as found,
+        InProcessEngine(EngineToLoad(REFERENCE, tokenizer, "text", 1), EngineStore()) as found,
         pytest.raises(TypeError),
     ):
         found.begin("differences", [object()], [np.zeros(1, np.uint32)])

@@ -7,7 +7,7 @@ all engines are tried. The choice goes into the plan, which workers and resumed 
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cache, partial
 from typing import TYPE_CHECKING
 
@@ -19,8 +19,8 @@ from tokmill.engines.engine import (
     REFERENCE,
     engine_version,
     is_installed,
-    load_engine,
 )
+from tokmill.engines.store import EngineStore
 from tokmill.engines.trial.compare import (
     PARITY_BYTES,
     Expected,
@@ -67,7 +67,7 @@ class EngineRequest:
 
     `reference`: loads the reference engine of the tokenizer. `asked`: `auto`, or the name of an
     engine, which then must be exact or the run fails. `control_in_text`: see `load_engine`.
-    `n_threads`: threads that the engine will have.
+    `n_threads`: threads that the engine will have. `engines`: keeps those that this process loads.
     """
 
     tokenizer: Tokenizer
@@ -75,6 +75,7 @@ class EngineRequest:
     asked: str
     control_in_text: str
     n_threads: int
+    engines: EngineStore = field(default_factory=EngineStore)
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,11 +162,10 @@ def _with_continuation(
     if variant is None or variant is request.tokenizer:
         return choice
     control = request.control_in_text
-    load = partial(load_engine, REFERENCE, variant, control_in_text=control, n_threads=1)
+    load = request.engines.share(REFERENCE, variant, control_in_text=control, n_threads=1)
+    of_variant = replace(request, tokenizer=variant, reference=load, asked=choice.name)
     try:
-        found = find_exact_engine(
-            EngineRequest(variant, load, choice.name, control, 1), sample, timed=False
-        )
+        found = find_exact_engine(of_variant, sample, timed=False)
     except TokenizerError:
         return replace(choice, continuation=Continuation(REFERENCE))
     return replace(choice, continuation=Continuation(found.name, found.differs))
@@ -203,7 +203,15 @@ def find_exact_engine(
             EngineToLoad(name, tokenizer, request.control_in_text, request.n_threads)
             for name in names
         ]
-        try_engines(loadings, scan, expected, trial, timed=timed, may_refuse=asked == "auto")
+        try_engines(
+            loadings,
+            scan,
+            expected,
+            trial,
+            request.engines,
+            timed=timed,
+            may_refuse=asked == "auto",
+        )
         if trial.proven:
             break
     if asked != "auto" and not trial.proven:

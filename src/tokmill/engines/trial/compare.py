@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from tokmill.engines.characters import CharacterSet
     from tokmill.engines.choice import ScanResult
     from tokmill.engines.engine import Engine
+    from tokmill.engines.store import EngineStore
     from tokmill.engines.trial.engine_process import EngineOnTrial
     from tokmill.engines.trial.scan import Scan
     from tokmill.engines.trial.tasks import EngineToLoad, Speed
@@ -108,31 +109,35 @@ def try_engines(
     scan: Scan,
     expected: Callable[[], Expected],
     trial: Trial,
+    engines: EngineStore,
     *,
     timed: bool,
     may_refuse: bool,
 ) -> None:
-    """Load engines, compare them side by side, time them one by one; add the results to `trial`."""
+    """Load engines, compare them side by side, time them one by one; add the results to `trial`.
+
+    `engines`: keeps those that this process loads.
+    """
     with ExitStack() as stack:
-        engines: list[EngineOnTrial] = []
+        tried: list[EngineOnTrial] = []
         for loading in loadings:
             # An engine that went through a scan of this variant did not crash: it needs no child,
             # which costs more than the comparison in it.
             is_known = not timed and scan.known(loading.engine) is not None
-            engine = InProcessEngine(loading) if is_known else EngineProcess(loading)
-            engines.append(engine)
+            engine = InProcessEngine(loading, engines) if is_known else EngineProcess(loading)
+            tried.append(engine)
             stack.enter_context(engine)
         texts, sample = expected().texts, expected().sample
-        for engine in engines:
+        for engine in tried:
             engine.begin("differences", texts, expected().ids)
-        differences = {one.name: _differences(one, texts) for one in engines}
-        for engine in engines:
+        differences = {one.name: _differences(one, texts) for one in tried}
+        for engine in tried:
             scan.begin(engine)
-        for engine in engines:
+        for engine in tried:
             _judge(engine, scan, differences[engine.name], trial)
             if may_refuse:
                 _refuse_slow(engine, sample, trial)
-        for engine in engines:
+        for engine in tried:
             if timed:
                 _time(engine, sample, trial)
             if engine.refused:

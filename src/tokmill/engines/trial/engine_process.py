@@ -9,17 +9,19 @@ from __future__ import annotations
 
 import tempfile
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Self
 
 from tokmill.children import Child, ChildEndedError
 from tokmill.engines.engine import is_installed
-from tokmill.engines.trial.tasks import EngineTasks
+from tokmill.engines.trial.tasks import ANY_TOKENIZER, EngineTasks
 from tokmill.errors import TokmillError
 from tokmill.tokenizer.tokenizer import is_panic
 
 if TYPE_CHECKING:
     from concurrent.futures import Future
 
+    from tokmill.engines.store import EngineStore
     from tokmill.engines.trial.tasks import EngineToLoad
 
 ANSWER_TIMEOUT_S = 120
@@ -90,12 +92,22 @@ class EngineProcess:
 
 
 class InProcessEngine:
-    """The same interface without a child: loads with the first task; a panic refuses the engine."""
+    """The same interface without a child: loads with the first task; a panic refuses the engine.
 
-    def __init__(self, loading: EngineToLoad) -> None:
+    `engines`: keeps the engine for the run.
+    """
+
+    def __init__(self, loading: EngineToLoad, engines: EngineStore) -> None:
         self.name = loading.engine
         self.refused = "" if is_installed(self.name) else "not installed"
         self._loading = loading
+        # Named as in an answer of `EngineTasks`, which is remembered.
+        self._engine = engines.share(
+            loading.engine,
+            replace(loading.tokenizer, name=ANY_TOKENIZER),
+            control_in_text=loading.control_in_text,
+            n_threads=loading.n_threads,
+        )
         self._tasks: EngineTasks | None = None
         self._answer: Any = None
 
@@ -110,7 +122,7 @@ class InProcessEngine:
         if self.refused:
             return
         try:
-            self._tasks = self._tasks or EngineTasks(self._loading)
+            self._tasks = self._tasks or EngineTasks(self._loading, self._engine())
             self._answer = getattr(self._tasks, task)(*arguments)
         except TokmillError as error:
             self.refused = str(error)

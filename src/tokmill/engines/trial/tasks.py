@@ -35,6 +35,9 @@ if TYPE_CHECKING:
 _CALL_TEXTS = 512
 """About 200 kB, of nearly as many tokens: the reference takes over 100 bytes for each."""
 
+ANY_TOKENIZER = "the tokenizer"
+"""Its name in answers: they are kept for runs that find the same tokenizer at another path."""
+
 _PASSES = 4
 """Over known text: each thread of an engine can have a cache of its own, which has to fill."""
 
@@ -58,17 +61,16 @@ class Speed(NamedTuple):
 
 
 class EngineTasks:
-    """The tasks, one method each, for one engine.
+    """The tasks, one method each, for one engine: `engine`, or one that is loaded now.
 
     Raises:
         TokenizerError: the engine is missing, or refuses the tokenizer.
     """
 
-    def __init__(self, loading: EngineToLoad) -> None:
+    def __init__(self, loading: EngineToLoad, engine: Engine | None = None) -> None:
         self._n_threads = loading.n_threads
-        # Answers are kept for runs that find the same tokenizer at another path.
-        self._tokenizer = replace(loading.tokenizer, name="the tokenizer")
-        self._engine: Engine = load_engine(
+        self._tokenizer = replace(loading.tokenizer, name=ANY_TOKENIZER)
+        self._engine: Engine = engine or load_engine(
             loading.engine,
             self._tokenizer,
             control_in_text=loading.control_in_text,

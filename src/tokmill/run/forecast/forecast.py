@@ -11,7 +11,6 @@ import pyarrow as pa
 
 from tokmill.bill.disk_files import predicted_disk
 from tokmill.dataset.packing import pack
-from tokmill.engines.engine import load_engine
 from tokmill.errors import RecordError
 from tokmill.recipes.memory_bounds import (
     BASE_BYTES,
@@ -223,7 +222,7 @@ def _fragments(spec: RunSpec, found: InputSample) -> Fragments:
     raw = np.zeros((2, len(found.window_read)))
     if not found.fragments:
         return Fragments(*np.zeros((3, 0)), *raw)
-    engine = load_engine(
+    engine = spec.engines.take(
         spec.engine.name,
         spec.tokenizer,
         control_in_text=spec.config.tokenizer.control_tokens_in_text,
