@@ -1,15 +1,18 @@
 from __future__ import annotations
 
 import gc
+import itertools
 import mmap
 import sys
 import threading
+import weakref
 from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
 import pytest
 
+from tokmill.engines import engine_memory
 from tokmill.engines.engine_memory import EngineMemory, RenewableEngine, anonymous_bytes
 from tokmill.timing import StageTimer
 from tokmill.values import TokenBatch
@@ -19,6 +22,7 @@ if TYPE_CHECKING:
 
 TEXT = pa.array(["a", "bc"], pa.large_string())
 MEMORY_BYTES = 4 << 20
+REST_BYTES = 1000
 linux_only = pytest.mark.skipif(sys.platform != "linux", reason="memory is read from /proc")
 
 
@@ -83,6 +87,100 @@ class Meeting(Hoarder):
         return super().encode(text)
 
 
+def restless(memory_bytes: int) -> EngineMemory:
+    """Return a limit that renews engines however little they have encoded."""
+    return EngineMemory(memory_bytes, rest_bytes=0)
+
+
+class FakeMemory:
+    """The memory of a process, as its engines see it: theirs, and `others`."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.others = 0
+        self.engines: dict[int, int] = {}
+        monkeypatch.setattr(engine_memory, "anonymous_bytes", self.n_bytes)
+        monkeypatch.setattr(engine_memory, "trim_heap", lambda: None)
+
+    def n_bytes(self) -> int:
+        return self.others + sum(self.engines.values())
+
+    def engine(self, memory: EngineMemory, *, growth: float) -> RenewableEngine:
+        """Return an engine of 50 bytes that grows by `growth` for each byte of text."""
+        number = len(self.engines)
+        self.engines[number] = 0
+        taken = self.engines
+
+        class Growing(Hoarder):
+            def encode(self, text: pa.LargeStringArray) -> TokenBatch:
+                taken[number] += int(growth * len(text[0].as_py()))
+                return super().encode(text)
+
+        def load() -> Growing:
+            taken[number] = 50
+            engine = Growing(0, renewable=True, concurrent=True)
+            weakref.finalize(engine, taken.__setitem__, number, 0)
+            return engine
+
+        return RenewableEngine(load, memory)
+
+
+def encode_bytes(engine: RenewableEngine, n_bytes: int) -> int:
+    """Encode a text of so many bytes; return how often the engine has been loaded."""
+    engine.encode(pa.array(["x" * n_bytes], pa.large_string()), StageTimer())
+    return engine.n_loads
+
+
+def test_an_engine_that_outgrows_its_limit_at_once_is_renewed_only_after_its_rest(monkeypatch):
+    memory = EngineMemory(10, rest_bytes=REST_BYTES)
+    engine = FakeMemory(monkeypatch).engine(memory, growth=7)
+    loads = [encode_bytes(engine, 100) for _ in range(41)]
+    assert loads == [1 + i // 10 for i in range(41)]  # not 41: each text alone is over the limit
+
+
+def test_memory_of_others_that_comes_and_goes_renews_an_engine_ever_more_seldom(monkeypatch):
+    fake = FakeMemory(monkeypatch)
+    engine = fake.engine(EngineMemory(10, rest_bytes=REST_BYTES), growth=0)
+    renewed_at: list[int] = []
+    for i in range(160):
+        fake.others = 500 * (i % 2)  # as a long record that is there for every second text
+        n_loads = engine.n_loads
+        if encode_bytes(engine, 100) > n_loads and i:
+            renewed_at.append(i)
+    rests = [stop - start for start, stop in itertools.pairwise(renewed_at)]
+    assert len(renewed_at) >= 3
+    assert all(later >= 2 * rest for rest, later in itertools.pairwise(rests))
+
+
+def test_a_renewal_that_helps_again_makes_the_rest_short_again(monkeypatch):
+    fake = FakeMemory(monkeypatch)
+    engine = fake.engine(EngineMemory(400, rest_bytes=REST_BYTES), growth=0.5)
+    encode_bytes(engine, 100)
+    fake.others = 2000
+    assert encode_bytes(engine, 900) == 1
+    assert encode_bytes(engine, 10) == 2  # others' memory: renewed in vain, the rest is 2,000
+    fake.others = 0
+    assert [encode_bytes(engine, 1000) for _ in range(3)] == [2, 2, 3]  # helps: 1,000 again
+    assert [encode_bytes(engine, 1000) for _ in range(2)] == [4, 5]
+
+
+def test_text_of_all_engines_of_a_limit_counts_for_the_rest(monkeypatch):
+    memory = EngineMemory(10, rest_bytes=REST_BYTES)
+    fake = FakeMemory(monkeypatch)
+    first, second = (fake.engine(memory, growth=7) for _ in range(2))
+    assert encode_bytes(first, 500) == encode_bytes(second, 600) == 1
+    assert first.is_loaded is second.is_loaded is False
+    assert encode_bytes(first, 500) == encode_bytes(second, 400) == 2
+    assert first.is_loaded
+
+
+@pytest.mark.parametrize(("n_engines", "n_bytes"), [(1, 1200), (2, 600)])
+def test_engines_share_the_limit_and_leave_a_quarter_of_it(n_engines, n_bytes):
+    memory = EngineMemory(3200)
+    for _ in range(n_engines):
+        RenewableEngine(Loader(0), memory)
+    assert memory.share_bytes(2) == n_bytes
+
+
 def test_the_engine_is_loaded_once_and_encodes(tmp_path):
     load = Loader(0)
     engine = RenewableEngine(load, EngineMemory(1 << 40))
@@ -98,7 +196,7 @@ def encode(engine: RenewableEngine) -> TokenBatch:
 @linux_only
 def test_an_engine_above_its_memory_limit_is_loaded_again():
     load = Loader(4 * MEMORY_BYTES)
-    engine = RenewableEngine(load, EngineMemory(MEMORY_BYTES))
+    engine = RenewableEngine(load, restless(MEMORY_BYTES))
     for _ in range(3):
         assert encode(engine).ids.tolist() == [1, 2, 3]
     assert engine.n_loads == 3
@@ -107,7 +205,7 @@ def test_an_engine_above_its_memory_limit_is_loaded_again():
 
 @linux_only
 def test_reloading_frees_the_memory():
-    engine = RenewableEngine(Loader(16 * MEMORY_BYTES), EngineMemory(MEMORY_BYTES))
+    engine = RenewableEngine(Loader(16 * MEMORY_BYTES), restless(MEMORY_BYTES))
     before = anonymous_bytes()
     for _ in range(8):
         encode(engine)
@@ -126,7 +224,7 @@ def test_the_engine_stays_below_its_memory_limit():
 @linux_only
 def test_an_engine_that_cannot_be_renewed_is_kept():
     load = Loader(4 * MEMORY_BYTES, renewable=False)
-    engine = RenewableEngine(load, EngineMemory(MEMORY_BYTES))
+    engine = RenewableEngine(load, restless(MEMORY_BYTES))
     for _ in range(3):
         encode(engine)
     assert load.n_loads == 1
@@ -144,7 +242,7 @@ def in_threads(n: int, work: Callable[[], None]) -> None:
 @pytest.mark.parametrize("concurrent", [False, True])
 def test_threads_share_one_engine_between_reloads(concurrent):
     load = Loader(4 * MEMORY_BYTES, concurrent=concurrent)
-    engine = RenewableEngine(load, EngineMemory(MEMORY_BYTES))
+    engine = RenewableEngine(load, restless(MEMORY_BYTES))
     lengths: list[int] = []
     in_threads(4, lambda: lengths.extend(len(encode(engine).ids) for _ in range(4)))
     assert lengths == [3] * 16
@@ -191,7 +289,7 @@ def test_anonymous_memory_grows_with_allocated_pages():
 
 @linux_only
 def test_a_block_in_work_does_not_look_like_a_cache_that_has_grown():
-    memory = EngineMemory(MEMORY_BYTES)
+    memory = restless(MEMORY_BYTES)
     block: list[mmap.mmap] = []
     engine = RenewableEngine(Loader(0), memory)
     for _ in range(3):
@@ -205,7 +303,7 @@ def test_a_block_in_work_does_not_look_like_a_cache_that_has_grown():
 
 @linux_only
 def test_a_large_block_at_load_time_does_not_raise_the_memory_limit():
-    memory = EngineMemory(MEMORY_BYTES)
+    memory = restless(MEMORY_BYTES)
     block = [touched_pages(16 * MEMORY_BYTES)]
     engine = RenewableEngine(Loader(3 * MEMORY_BYTES), memory)
     with memory.holding(20 * MEMORY_BYTES):
@@ -220,7 +318,7 @@ def test_a_large_block_at_load_time_does_not_raise_the_memory_limit():
 
 @linux_only
 def test_memory_of_others_causes_only_one_reload():
-    engine = RenewableEngine(Loader(0), EngineMemory(MEMORY_BYTES))
+    engine = RenewableEngine(Loader(0), restless(MEMORY_BYTES))
     encode(engine)
     kept = touched_pages(8 * MEMORY_BYTES)
     for _ in range(10):
@@ -231,7 +329,7 @@ def test_memory_of_others_causes_only_one_reload():
 
 @linux_only
 def test_two_engines_share_one_memory_limit_and_are_reloaded_together():
-    memory = EngineMemory(8 * MEMORY_BYTES)
+    memory = restless(8 * MEMORY_BYTES)
     first, second = (RenewableEngine(Loader(3 * MEMORY_BYTES), memory) for _ in range(2))
     for engine in (first, second, first):
         encode(engine)
@@ -245,7 +343,7 @@ def test_two_engines_share_one_memory_limit_and_are_reloaded_together():
 @linux_only
 def test_only_the_renewable_one_of_two_engines_is_reloaded():
     gc.collect()  # what earlier tests left in this process is not freed meanwhile
-    memory = EngineMemory(MEMORY_BYTES)
+    memory = restless(MEMORY_BYTES)
     kept = RenewableEngine(Loader(0, renewable=False), memory)
     renewed = RenewableEngine(Loader(16 * MEMORY_BYTES), memory)
     for _ in range(3):

@@ -3,11 +3,14 @@ from __future__ import annotations
 import pyarrow as pa
 import pytest
 
+from tokmill.engines.engine import limit_caches
 from tokmill.engines.reference import TokenizersReference
 from tokmill.engines.trial.hostile_texts import hostile_texts
 
 pytest.importorskip("gigatoken")
 pytest.importorskip("awkward")
+
+from gigatoken import gigatoken_rs
 
 from tokmill.engines.gigatoken import Gigatoken
 
@@ -41,3 +44,17 @@ def test_more_text_than_one_call_takes_gives_the_ids_of_its_documents(tokenizer)
     one = Gigatoken(tokenizer, parse=False, n_threads=1).encode(text.slice(0, 3))
     assert batch.ids.tolist() == one.ids.tolist() * 20
     assert batch.lengths.tolist() == one.lengths.tolist() * 20
+
+
+def test_a_release_that_limits_its_caches_gets_the_limit(monkeypatch):
+    limits: list[int] = []
+    monkeypatch.setattr(gigatoken_rs, "set_max_cache_bytes", limits.append, raising=False)
+    limit_caches("gigatoken", 5_000_000)
+    limit_caches("fastokens", 7)
+    assert limits == [5_000_000]
+
+
+def test_a_release_that_cannot_limit_its_caches_is_used_without(monkeypatch, tokenizer):
+    monkeypatch.delattr(gigatoken_rs, "set_max_cache_bytes", raising=False)
+    limit_caches("gigatoken", 5_000_000)
+    assert len(Gigatoken(tokenizer, parse=False, n_threads=1).encode(pa.array([])).ids) == 0

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import dataclasses
+import sys
 
 import numpy as np
 import pyarrow as pa
@@ -146,3 +147,19 @@ def test_a_recipe_is_made_of_a_spec_alone(tmp_path, configure, plan_of, write_ro
     assert recipe.spot is not None
     choice = dataclasses.replace(spec.engine, name="tokenizers")
     assert PretrainRecipe(dataclasses.replace(spec, engine=choice)).spot is None
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="memory is read from /proc")
+def test_the_copies_of_a_huge_record_are_not_taken_for_the_caches_of_the_engine(
+    tmp_path, configure, plan_of, write_rows
+):
+    pytest.importorskip("gigatoken")
+    source = write_rows(tmp_path / "in.jsonl", [{"text": "the cat, the hat " * (3 << 19)}])
+    settings = {"engine": "gigatoken", "engine_memory_bytes": 32 << 20}
+    plan = plan_of(configure(tmp_path / "out", source, **settings))
+    recipe = PretrainRecipe(plan.spec)
+    (piece,) = plan.parts[0].slices
+    for _ in range(2):  # 26 MB, six times in memory
+        with open_slice(piece, plan.spec.config.input, recipe.renderer.schema, 1 << 20) as reader:
+            assert recipe.process(list(reader.blocks()))[0].n_documents == 1
+    assert recipe.engine.n_loads == 1

@@ -19,7 +19,7 @@ from tokmill.errors import TokenizerError, TokmillError, UsageError
 from tokmill.extensions import Extension, find
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     import pyarrow as pa
 
@@ -60,12 +60,14 @@ class EngineRow:
 
     `packages`: modules that must be importable. `distribution`: whose version is
     that of the engine. `takes_models`: loads a SentencePiece model without a `tokenizer.json`.
+    `limit_caches`: limits the caches of engines loaded afterwards to so many bytes a thread.
     """
 
     load: LoadEngine
     packages: tuple[str, ...] = ()
     distribution: str = ""
     takes_models: bool = False
+    limit_caches: Callable[[int], None] | None = None
 
 
 def engine_row(name: str) -> tuple[EngineRow, Extension | None]:
@@ -107,6 +109,13 @@ def load_engine(name: str, tokenizer: Tokenizer, *, control_in_text: str, n_thre
             raise
         cause = (str(error).strip().splitlines() or [type(error).__name__])[0]
         raise TokenizerError(f"engine {name} refuses {tokenizer.name}: {cause}") from None
+
+
+def limit_caches(name: str, n_bytes: int) -> None:
+    """Limit the caches of engines loaded afterwards to `n_bytes` a thread, if the engine can."""
+    row, _ = engine_row(name)
+    if row.limit_caches is not None:
+        row.limit_caches(n_bytes)
 
 
 def is_installed(name: str) -> bool:

@@ -11,12 +11,18 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
+from tokmill.offsets import byte_offsets
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from tokmill.engines.engine import Engine
     from tokmill.timing import StageTimer
     from tokmill.values import TokenBatch
+
+REST_BYTES = 16 << 20
+"""Text that an engine encodes before it is renewed, however small the limit: loading takes as long
+as encoding 10 to 50 MB. Of ever-new words this much fills 110 MB of caches."""
 
 _STATM = Path("/proc/self/statm")
 _PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
@@ -27,12 +33,17 @@ class EngineMemory:
 
     Compares anonymous RSS with its value right after loading. Blocks in work are subtracted, see
     `holding`; one block may overshoot when a cache doubles. Without /proc there is no limit.
+
+    Engines are renewed only after `rest_bytes` of text. If the process is above the limit even
+    without them, the memory is not theirs: then the next rest is twice as long.
     """
 
-    def __init__(self, memory_bytes: int) -> None:
+    def __init__(self, memory_bytes: int, *, rest_bytes: int = REST_BYTES) -> None:
         self.changed = threading.Condition()
         self.is_outgrown = False
         self._memory_bytes = memory_bytes
+        self._shortest_rest = self._rest_bytes = rest_bytes
+        self._encoded_bytes = 0  # since the last renewal
         self._engines: list[RenewableEngine] = []
         self._baseline_bytes = 0
         self._held = threading.Lock()  # separate: a new block does not wait for a load
@@ -41,6 +52,13 @@ class EngineMemory:
     def add(self, engine: RenewableEngine) -> None:
         """Add an engine to those that share the limit."""
         self._engines.append(engine)
+
+    def share_bytes(self, n_threads: int) -> int:
+        """Return the bytes of cache for each thread of an engine that limits its caches itself.
+
+        A quarter is left, so that such an engine is not renewed when a table doubles.
+        """
+        return self._memory_bytes * 3 // 4 // (n_threads * max(1, len(self._engines)))
 
     @contextmanager
     def holding(self, n_bytes: int) -> Iterator[None]:
@@ -70,11 +88,12 @@ class EngineMemory:
             self._baseline_bytes = after
         return engine
 
-    def renew_if_outgrown(self) -> None:
+    def renew_if_outgrown(self, encoded_bytes: int) -> None:
         """Drop all renewable engines if they exceed the limit and none is busy.
 
-        The caller holds `changed`.
+        `encoded_bytes`: of the text just encoded. The caller holds `changed`.
         """
+        self._encoded_bytes += encoded_bytes
         renewable = [engine for engine in self._engines if engine.is_renewable]
         self.is_outgrown = self.is_outgrown or (bool(renewable) and self._has_outgrown())
         if self.is_outgrown and not any(engine.is_busy for engine in self._engines):
@@ -82,14 +101,19 @@ class EngineMemory:
                 engine.drop()
             trim_heap()
             self.is_outgrown = False
+            self._encoded_bytes = 0
+            has_helped = anonymous_bytes() <= self._limit_bytes()
+            self._rest_bytes = self._shortest_rest if has_helped else 2 * self._rest_bytes
+
+    def _limit_bytes(self) -> int:
+        with self._held:
+            return self._baseline_bytes + self._memory_bytes + self._held_bytes
 
     def _has_outgrown(self) -> bool:
-        with self._held:
-            limit = self._baseline_bytes + self._memory_bytes + self._held_bytes
-        now = anonymous_bytes()
+        limit, now = self._limit_bytes(), anonymous_bytes()
         # A block that was in memory at the time of the baseline may be gone now.
         self._baseline_bytes = min(self._baseline_bytes, now)
-        if now <= limit:
+        if now <= limit or self._encoded_bytes < self._rest_bytes:
             return False
         trim_heap()  # memory of a long record can be free without being returned
         return anonymous_bytes() > limit
@@ -134,7 +158,8 @@ class RenewableEngine:
             return tokens
         finally:
             del engine  # otherwise it stays in memory while its successor is loaded
-            self._leave()
+            offsets = byte_offsets(text)
+            self._leave(int(offsets[-1] - offsets[0]))
 
     def drop(self) -> None:
         """Drop the engine; the next batch loads it again."""
@@ -156,10 +181,10 @@ class RenewableEngine:
     def _has_room(self) -> bool:
         return not self._n_encoding or (self._engine is not None and self._engine.concurrent)
 
-    def _leave(self) -> None:
+    def _leave(self, encoded_bytes: int) -> None:
         with self._memory.changed:
             self._n_encoding -= 1
-            self._memory.renew_if_outgrown()
+            self._memory.renew_if_outgrown(encoded_bytes)
             self._memory.changed.notify_all()
 
 

@@ -1,11 +1,13 @@
 """The gigatoken engine: Arrow buffers in, one flat uint32 buffer out, no copy of the text.
 
-Its caches grow with every new word: to more than 1.6 GiB after 234 MB of text that never repeats.
-Loading it again frees that memory, so it is renewable.
+Up to release 0.10.0 its caches grow with every new word: to more than 1.6 GiB after 234 MB of text
+that never repeats. Loading it again frees that memory, so it is renewable. Later releases limit
+their caches themselves, see `limit_caches`.
 """
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -55,6 +57,15 @@ class Gigatoken:
         return TokenBatch(np.asarray(layout.content.data), np.asarray(layout.offsets.data))
 
 
+def limit_caches(n_bytes: int) -> None:
+    """Limit the caches of engines loaded afterwards to `n_bytes` a thread, if the release can."""
+    with suppress(ImportError):  # loading says what is missing
+        from gigatoken import gigatoken_rs as library
+
+        if hasattr(library, "set_max_cache_bytes"):
+            library.set_max_cache_bytes(n_bytes)
+
+
 def _strings(text: pa.LargeStringArray) -> Any:
     """Return a view of an Arrow column as the awkward array of strings that gigatoken takes."""
     import awkward as ak
@@ -69,4 +80,9 @@ def _strings(text: pa.LargeStringArray) -> Any:
     return ak.Array(layout)
 
 
-ENGINE = EngineRow(Gigatoken, packages=("gigatoken", "awkward"), distribution="gigatoken")
+ENGINE = EngineRow(
+    Gigatoken,
+    packages=("gigatoken", "awkward"),
+    distribution="gigatoken",
+    limit_caches=limit_caches,
+)

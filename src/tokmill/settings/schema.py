@@ -163,8 +163,8 @@ class RunSettings:
     )
     engine_memory_bytes: int = runtime_setting(
         0,
-        "Reload the engine when its caches have grown by this much; 0: 200 MiB per thread, or "
-        "less if memory is short.",
+        "Reload the engine when its caches have grown by this much, but not before it has encoded "
+        "16 MiB of text; 0: 200 MiB per thread, or less if memory is short.",
         minimum=0,
         unit="bytes",
     )
