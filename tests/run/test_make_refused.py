@@ -12,6 +12,7 @@ import pytest
 from tokmill.dataset.plan_file import plan_fingerprint
 from tokmill.errors import StateError
 from tokmill.executors.run import run
+from tokmill.sources.json_parser import parser_entry
 
 CHANGED_SETTINGS = [
     ({"shard_tokens": 151}, "--shard-tokens (output.shard_tokens) was 150, is 151"),
@@ -136,6 +137,30 @@ def test_another_version_of_the_engine_is_refused(out, make_config, listener, be
         f"the run in this directory began with tokenizers 0.0.1, installed is {installed}: "
         "install that version, or run with --overwrite to start again"
     )
+
+
+def test_another_version_of_the_parser_is_refused(out, make_config, listener, begun):
+    plan = json.loads((out / "plan.json").read_bytes())
+    assert plan["parser"] == parser_entry()
+    plan["parser"]["version"] = "0.0.1"
+    (out / "plan.json").unlink()
+    plan["fingerprint"] = plan_fingerprint(plan)
+    (out / "plan.json").write_text(json.dumps(plan))
+    with pytest.raises(StateError) as caught:
+        run(make_config(), listener)
+    assert str(caught.value) == (
+        "the run in this directory began with the JSON parser pyarrow 0.0.1, installed is pyarrow "
+        f"{parser_entry()['version']}: install that version, or run with --overwrite to start again"
+    )
+
+
+def test_a_plan_that_names_no_parser_is_continued(out, make_config, listener, begun):
+    plan = json.loads((out / "plan.json").read_bytes())
+    (out / "plan.json").unlink()
+    del plan["parser"]
+    plan["fingerprint"] = plan_fingerprint(plan)
+    (out / "plan.json").write_text(json.dumps(plan))
+    assert run(make_config(), listener)["totals"]["documents"] > 0
 
 
 def test_a_plan_of_a_newer_format_is_refused_naming_both(out, make_config, listener, begun):

@@ -14,6 +14,7 @@ from tokmill.dataset.layout import PLAN, SHARD_BYTES, token_dtype
 from tokmill.dataset.plan_file import PLAN_FORMAT, load_plan, plan_fingerprint
 from tokmill.recipes.spec import Part, RunSpec
 from tokmill.sources.files import Slice, SourceFile, cut
+from tokmill.sources.json_parser import parser_entry
 from tokmill.storage import write_chunks
 from tokmill.version import __version__
 
@@ -45,6 +46,7 @@ class Plan:
             "tokmill_version": __version__,
             "checksum": self.spec.config.output.checksum,
             "engine": self.spec.engine.as_json(),
+            "parser": parser_entry(),
         }
 
     def files(self) -> Iterator[list[Any]]:

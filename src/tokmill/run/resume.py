@@ -23,6 +23,7 @@ from tokmill.run.directory import has_only_plan, refuse_foreign_files, remove_da
 from tokmill.run.plan import Plan, read_plan, write_plan
 from tokmill.settings.schema import CHECKSUMS, SHA256, OutputSettings
 from tokmill.sources.hub import HUB_PREFIX
+from tokmill.sources.json_parser import parser_entry
 from tokmill.words.plural import plural
 
 if TYPE_CHECKING:
@@ -77,6 +78,7 @@ def plan_or_resume(
     refuse_stdin(prepared.files, directory)
     engine = planned_engine(found, prepared.config.run.engine)
     _check_installed(engine, prepared, warn)
+    _check_parser(found)
     prepared = _with_planned_checksum(found, prepared, directory, warn)
     plan = Plan(prepared.spec(engine, n_threads, memory_bytes), prepared.parts)
     check_same(found, plan, directory)
@@ -136,6 +138,21 @@ def _check_installed(engine: EngineChoice, prepared: Prepared, warn: Callable[[s
                 f"the run in this directory began with {name} {planned}, installed is "
                 f"{installed}: install that version, or run with --overwrite to start again"
             )
+
+
+def _check_parser(found: dict[str, Any]) -> None:
+    """Check that the planned parser is this one: other texts could come from another one.
+
+    Plans did not always name it; those runs continue.
+    """
+    now = parser_entry()
+    planned = found.get("parser", now)
+    if planned != now:
+        raise StateError(
+            f"the run in this directory began with the JSON parser {planned['name']} "
+            f"{planned['version']}, installed is {now['name']} {now['version']}: install that "
+            "version, or run with --overwrite to start again"
+        )
 
 
 def _with_planned_checksum(

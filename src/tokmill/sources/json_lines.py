@@ -1,22 +1,23 @@
-"""Parse lines of JSON objects into Arrow columns; all JSON goes through this parser.
+"""Parse lines of JSON objects into Arrow columns; all input that is JSON goes through here.
 
-Arrow parses many lines in one call. Its result is used only if the lines would give the same result
-one by one. Otherwise the lines are split (at the bad line, if Arrow names it) and parsed again,
-down to single lines. So the result of a line never depends on other lines or on block limits.
+The parser (`json_parser`) gets many lines in one call. Its result is used only if the lines would
+give the same result one by one. Otherwise the lines are split (at the bad line, if it names one)
+and parsed again, down to single lines. So the result of a line never depends on other lines or on
+block limits.
 """
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.json
 
+from tokmill.sources import json_parser
 from tokmill.sources.blocks import SpanLookup, first_bytes
 from tokmill.sources.field_samples import json_record, json_samples
+from tokmill.sources.json_parser import Failure
 from tokmill.sources.line_spans import find_lines, trimmed
 from tokmill.sources.raw_blocks import too_large_message
 from tokmill.sources.record_json import text_batch, wants_record_json
@@ -46,14 +47,6 @@ class Parsed(NamedTuple):
     starts: npt.NDArray[np.int64]
     stops: npt.NDArray[np.int64]
     rejects: list[Reject]
-
-
-class _Failure(NamedTuple):
-    """Why Arrow's result for a run of lines is not used; `row`: the bad line of the run, or -1."""
-
-    reason: str
-    message: str
-    row: int = -1
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,11 +115,11 @@ def parse_block(data: Bytes, schema: pa.Schema, max_record_bytes: int = _NO_LIMI
     return Parsed(batch, *kept_lines, rejects)
 
 
-_Refused = dict[int, tuple[int, int, _Failure]]
+_Refused = dict[int, tuple[int, int, Failure]]
 
 
 def _refuse_unfit(data: Bytes, lines: Lines, limit: int) -> tuple[Lines, _Refused]:
-    """Remove blank lines, and refuse lines that must not reach Arrow.
+    """Remove blank lines, and refuse lines that must not reach the parser.
 
     Arrow 26 reads a top-level null as a row, and crashes (segmentation fault) if it is the first
     row. So each line must begin with { and end with }.
@@ -136,11 +129,11 @@ def _refuse_unfit(data: Bytes, lines: Lines, limit: int) -> tuple[Lines, _Refuse
     for i in np.flatnonzero(too_large):
         row, start, stop = (int(column[i]) for column in lines)
         why = too_large_message(stop - start, limit)
-        refused[row] = start, stop, _Failure("record too large", why)
+        refused[row] = start, stop, Failure("record too large", why)
     view = np.frombuffer(data, dtype=np.uint8)
     lines = trimmed(data, view, lines.pick(~too_large))
     shaped = (view[lines.starts] == _OPEN) & (view[lines.stops - 1] == _CLOSE)
-    no_object = _Failure("not an object", "expected one JSON object on the line")
+    no_object = Failure("not an object", "expected one JSON object on the line")
     for i in np.flatnonzero(~shaped):
         row, start, stop = (int(column[i]) for column in lines)
         refused[row] = start, stop, no_object
@@ -149,7 +142,7 @@ def _refuse_unfit(data: Bytes, lines: Lines, limit: int) -> tuple[Lines, _Refuse
     for n in bad:
         row, start, stop = (int(column[n]) for column in lines)
         why = utf8_message(bytes(memoryview(data)[start:stop]))
-        refused[row] = start, stop, _Failure("invalid UTF-8", why)
+        refused[row] = start, stop, Failure("invalid UTF-8", why)
     keep = np.ones(len(lines.rows), dtype=np.bool_)
     keep[bad] = False
     return lines.pick(keep), refused
@@ -174,7 +167,8 @@ def _parse(
     while pending:
         first, last = pending.pop()
         start, stop = int(lines.starts[first]), int(lines.stops[last - 1])
-        outcome = _parse_run(buffer.slice(start, stop - start), last - first, schema)
+        run = buffer.slice(start, stop - start)
+        outcome = json_parser.PARSER.parse(run, last - first, schema)
         if isinstance(outcome, pa.Table):
             tables.append(outcome)
             kept.append(np.arange(first, last))
@@ -186,7 +180,7 @@ def _parse(
 
 
 def _split(first: int, last: int, bad: int) -> list[tuple[int, int]]:
-    """Split a run of lines at the bad line that Arrow named, else in half; the last part first.
+    """Split a run of lines at the bad line, if one is named, else in half; the last part first.
 
     The named line is only a hint: each part is parsed again.
     """
@@ -196,38 +190,6 @@ def _split(first: int, last: int, bad: int) -> list[tuple[int, int]]:
     bad += first
     parts = [(bad + 1, last), (bad, bad + 1), (first, bad)]
     return [(start, stop) for start, stop in parts if start < stop]
-
-
-def _parse_run(buffer: pa.Buffer, n_lines: int, schema: pa.Schema) -> pa.Table | _Failure:
-    """Parse lines that begin with {, end with } and are UTF-8.
-
-    If there are as many rows as lines, each line is one object: after the } at the end of a line,
-    the next { can only begin a new top-level value (Arrow refuses a newline inside a string), so
-    each line holds at least one object.
-    """
-    try:
-        table = pa.json.read_json(
-            pa.BufferReader(buffer),
-            read_options=pa.json.ReadOptions(use_threads=False, block_size=buffer.size + 1),
-            parse_options=pa.json.ParseOptions(
-                explicit_schema=schema, unexpected_field_behavior="ignore", newlines_in_values=False
-            ),
-        )
-    except pa.ArrowInvalid as error:
-        return _failure(str(error))
-    except UnicodeDecodeError:  # bytes of the record in Arrow's message
-        return _Failure("malformed JSON", "cannot be parsed")
-    if table.num_rows == n_lines:
-        return table
-    return _Failure("several records on a line", f"{table.num_rows} JSON values on one line")
-
-
-def _failure(message: str) -> _Failure:
-    found = re.search(r" in row (\d+)", message)
-    text = message.removeprefix("JSON parse error: ").replace(found[0] if found else "\0", "")
-    is_type = "changed from" in message or "ailed to convert" in message
-    reason = "wrong type" if is_type else "malformed JSON"
-    return _Failure(reason, text.strip().rstrip("."), int(found[1]) if found else -1)
 
 
 def _joined(tables: list[pa.Table]) -> pa.RecordBatch:
