@@ -12,10 +12,10 @@ from tokmill.chat.escaping import (
     NO_HIDDEN_TAGS,
     ControlEscaper,
     HiddenTags,
-    escaped_forms,
     texts_of,
 )
-from tokmill.chat.jinja.budget import Budget, EndlessError, size_of
+from tokmill.chat.jinja.budget import BUDGET, Budget, EndlessError, size_of
+from tokmill.chat.jinja.checks import check_settings, check_text
 from tokmill.chat.jinja.environment import MARKS, compile_template, variables_read
 from tokmill.chat.jinja.span_writer import ENDLESS, SpanWriter, check_written, find_reply_frame
 from tokmill.chat.jinja.spans import (
@@ -27,16 +27,18 @@ from tokmill.chat.jinja.spans import (
     spans_by_prefix,
     split_at_marks,
 )
+from tokmill.chat.jinja.trace import TRACE, Trace
 from tokmill.chat.jinja.training_templates import training_template_for
+from tokmill.chat.jinja.turns import spans_of_turns
 from tokmill.chat.jinja.variables import check_read, chosen_variables, option_for_prompt
 from tokmill.chat.reading.names import REASONING_KEYS
 from tokmill.chat.segments import Kind
 from tokmill.chat.weights import EVERYTHING, span_weights, whole_text_weight
-from tokmill.errors import UsageError
-from tokmill.settings.names import flag
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
+
+    import jinja2
 
     from tokmill.chat.conversation import Conversation, Message
     from tokmill.chat.escaping import Marks
@@ -44,7 +46,6 @@ if TYPE_CHECKING:
     from tokmill.settings.sft import SftSettings
 
 _NO_MARKS = ("", "", "")
-_EMPTY = ("empty rendering", "the chat template writes nothing")
 _REASONING = frozenset(REASONING_KEYS)
 
 
@@ -100,6 +101,7 @@ class JinjaTemplate:
         self._knows_developer = "developer" in source
         reserved = "\0".join([source, self.literals, *variables.values(), *texts_of(chosen)])
         self._escaper = ControlEscaper(control, reserved, parse=parse)
+        self._endings: dict[bool, str] = {}
         self._split = TokenSplitter(control)
         self._last_only = settings.samples == "turn"
         self._trains_all = settings.turns == EVERYTHING
@@ -109,7 +111,9 @@ class JinjaTemplate:
             self._split,
         )
         self._writer = SpanWriter(self._split, frame)
-        _check(settings, where, has_tags=self._compiled.has_tags, has_header=frame.header != "")
+        check_settings(
+            settings, where, has_tags=self._compiled.has_tags, has_header=frame.header != ""
+        )
 
     def render(self, conversation: Conversation, segments: Segments) -> None:
         """Write one sample."""
@@ -131,7 +135,7 @@ class JinjaTemplate:
             parts = self._parts(inputs, marks, replies)
         except ChatError as error:
             raise self._with_advice(error) from None
-        _check_written(parts, separator)
+        check_text(parts, separator)
         if self._last_only:
             replies = replies[-1:]
         weights = span_weights(conversation, replies, len(parts) // 2)
@@ -181,7 +185,7 @@ class JinjaTemplate:
     ) -> None:
         """Write a sample as one turn, because all of it is trained."""
         text = self._text(inputs, _NO_MARKS, prompt=False)
-        _check_written([text], separator)
+        check_text([text], separator)
         # A turn of the user, because replies are counted, and those in here are unknown.
         segments.begin_turn("user", weight)
         pieces = [s.replace(separator, "") if separator else s for s in self._split(text)]
@@ -220,20 +224,51 @@ class JinjaTemplate:
             beginning = _Inputs(messages[:n_messages], tools, variables, tags)
             return self._text(beginning, _NO_MARKS, prompt=prompt)
 
-        rendering = render(len(messages), prompt=False)
-        spans = spans_by_prefix(rendering, render, replies, len(messages))
+        found = self._spans_of_turns(inputs, replies)
+        rendering, known = found or (render(len(messages), prompt=False), {})
+        spans = spans_by_prefix(rendering, render, replies, len(messages), known)
         edges = [0, *chain.from_iterable(spans), len(rendering)]
         return [rendering[start:stop] for start, stop in pairwise(edges)]
 
-    def _text(self, inputs: _Inputs, marks: Marks, *, prompt: bool) -> str:
-        variables: dict[str, Any] = {
+    def _spans_of_turns(
+        self, inputs: _Inputs, replies: list[int]
+    ) -> tuple[str, dict[int, tuple[int, int]]] | None:
+        """Return the rendering and the spans that need no prefixes; None if there are none."""
+        _, tools, variables, tags = inputs
+        if self._compiled.turns is None or (tags.placeholders and tags.hides_last):
+            return None
+
+        def render(
+            template: jinja2.Template, trace: Trace, messages: Sequence[Message], *, prompt: bool
+        ) -> bool:
+            given = self._given(_Inputs(list(messages), tools, variables, tags), prompt=prompt)
+            given[BUDGET] = Budget(len(messages), lambda: size_of(inputs[:3]))
+            given[TRACE] = trace
+            try:
+                trace.fill(template, given)
+            except MemoryError:
+                raise
+            except Exception:  # a prefix may raise it too, and then says why
+                return False
+            return True
+
+        endings = {} if variables else self._endings
+        found = spans_of_turns(self._compiled.turns, render, inputs.messages, replies, endings)
+        return None if found is None or tags.written(found[0]) != found[0] else found
+
+    def _given(self, inputs: _Inputs, *, prompt: bool) -> dict[str, Any]:
+        """Return the variables of a rendering."""
+        return {
             **self._variables,
             **(inputs.variables or {}),
             "messages": inputs.tags.seen(inputs.messages, prompt=prompt),
             "tools": inputs.tools,
             "add_generation_prompt": prompt,
-            MARKS: marks[:2],
         }
+
+    def _text(self, inputs: _Inputs, marks: Marks, *, prompt: bool) -> str:
+        variables = self._given(inputs, prompt=prompt)
+        variables[MARKS] = marks[:2]
         budget = Budget(len(inputs.messages), lambda: size_of(inputs[:3]))
         try:
             return inputs.tags.written(self._compiled.render(variables, budget))
@@ -244,40 +279,3 @@ class JinjaTemplate:
         except Exception as error:  # a template is a program: it may raise anything
             words = str(error).strip().partition("\n")[0] or type(error).__name__
             raise ChatError("template error", f"the chat template raises: {words}") from None
-
-
-def _check_written(parts: list[str], separator: str) -> None:
-    """Check that a template has written something, and separators as they are."""
-    if not any(parts):
-        raise ChatError(*_EMPTY)
-    if separator and any(form in part for form in escaped_forms(separator) for part in parts):
-        raise ChatError(
-            "control token in text",
-            "a control token's string stands in a text that the template escapes, so that it "
-            "cannot be kept apart: parse control tokens in text, or leave the record out",
-        )
-
-
-def _check(settings: SftSettings, where: str, *, has_tags: bool, has_header: bool) -> None:
-    """Refuse settings that need more than a Jinja template marks."""
-    if settings.spans == "tags" and not has_tags:
-        raise UsageError(
-            f"{where}: has no generation tags, and --spans tags (sft.spans) asks for them: "
-            "use --spans prefix, or a template with tags"
-        )
-    if set(settings.roles) != {"assistant"}:
-        raise UsageError(
-            "--roles (sft.roles): a Jinja template marks the text of role assistant only, found "
-            f"{', '.join(settings.roles) or 'no role'}: use a built-in --template"
-        )
-    for name in ("reasoning", "tool_calls"):
-        if getattr(settings, name) == "mask":
-            raise UsageError(
-                f"{flag('sft', name)} (sft.{name}): a Jinja template does not mark this part of a "
-                "reply: use a built-in --template"
-            )
-    if settings.header == "train" and not has_header:
-        raise UsageError(
-            f"--header (sft.header): {where} does not always write the same header: use a built-in "
-            "--template"
-        )

@@ -1,0 +1,292 @@
+from __future__ import annotations
+
+import functools
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tokmill.chat.conversation import ChatError, Conversation
+from tokmill.chat.jinja import template as module
+from tokmill.chat.jinja.environment import CompiledTemplate
+from tokmill.chat.jinja.template import JinjaTemplate
+from tokmill.chat.jinja.trace import Trace
+from tokmill.chat.segments import Kind, Placeholder, Segments
+from tokmill.settings.sft import SftSettings
+
+CONTROL = {"<bos>": 0, "<eos>": 1, "<|im_start|>": 2, "<|im_end|>": 3, "<think>": 4, "</think>": 5}
+
+TURNS = "{% for m in messages %}<{{ m.role }}>{{ m.content }}<|im_end|>\n{% endfor %}"
+PROMPT = "{% if add_generation_prompt %}<assistant>{% endif %}"
+LOOKS_AHEAD = (
+    "{% if tools %}{{ tools | tojson }}\n{% endif %}"
+    "{% for m in messages %}"
+    "{% if m.role == 'tool' %}"
+    "{% if loop.first or messages[loop.index0 - 1].role != 'tool' %}<user>{% endif %}"
+    "({{ m.content }})"
+    "{% if loop.last or messages[loop.index0 + 1].role != 'tool' %}<|im_end|>\n{% endif %}"
+    "{% else %}<{{ m.role }}>{{ m.content }}{{ m.tool_calls | tojson if m.tool_calls else '' }}"
+    "<|im_end|>\n{% endif %}{% endfor %}" + PROMPT
+)
+NEXT_ITEM = (
+    "{% for m in messages %}<{{ m.role }}>{{ m.content }}"
+    "{% if loop.nextitem is defined and loop.nextitem.role == m.role %}+{% else %}<|im_end|>"
+    "{% endif %}{% endfor %}" + PROMPT
+)
+LAST_HAS_NO_END = (
+    "{% for m in messages %}<{{ m.role }}>{{ m.content }}"
+    "{% if (loop.last and add_generation_prompt) or not loop.last %}<|im_end|>\n{% endif %}"
+    "{% endfor %}{% if add_generation_prompt and messages[-1].role != 'assistant' %}<assistant>"
+    "{% endif %}"
+)
+ENDS_WITH_EOS = TURNS + "{% if add_generation_prompt %}<assistant>{% else %}<eos>{% endif %}"
+WITHOUT_FIRST = (
+    "{% if messages and messages[0].role == 'system' %}{% set rest = messages[1:] %}"
+    "{% set about = messages[0].content | trim %}"
+    "{% else %}{% set rest = messages %}{% set about = '' %}{% endif %}"
+    "{% for m in rest %}{% if (m.role == 'user') != (loop.index0 % 2 == 0) %}"
+    "{{ raise_exception('roles must alternate') }}{% endif %}"
+    "<{{ m.role }}>{{ about if loop.first }}{{ m.content | trim }}<|im_end|>{% endfor %}" + PROMPT
+)
+IN_ONE_LINE = (
+    "{% set rest = messages[1:] if messages[0].role == 'system' else messages %}"
+    "{{ bos_token }}{% for m in rest %}{{ m.role }}: {{ m.content }}\n{% endfor %}"
+    "{{ 'assistant: ' if add_generation_prompt }}"
+)
+SCANS = (
+    "{% set ns = namespace(searches=true, last=messages|length - 1) %}"
+    "{% for m in messages[::-1] %}{% set i = (messages|length - 1) - loop.index0 %}"
+    "{% if ns.searches and m.role == 'user' and not m.content.startswith('(') %}"
+    "{% set ns.searches = false %}{% set ns.last = i %}{% endif %}{% endfor %}"
+)
+DROPS_REASONING = SCANS + (
+    "{% for m in messages %}<{{ m.role }}>"
+    "{% if loop.index0 > ns.last %}<think>{{ m.reasoning_content }}</think>{% endif %}"
+    "{{ m.content }}<|im_end|>{% endfor %}" + PROMPT
+)
+COUNTS = (
+    "{% set ns = namespace(n=0) %}"
+    "{% for m in messages %}<{{ m.role }}>{{ m.content }}"
+    "{% if m.role == 'tool' %}{% set ns.n = ns.n + 1 %}#{{ ns.n }}{% endif %}<|im_end|>{% endfor %}"
+)
+COUNTS_AND_LOOKS = COUNTS.replace("<|im_end|>", "{% if not loop.last %}<|im_end|>{% endif %}")
+COUNTS_AND_ENDS = COUNTS + "{% if add_generation_prompt %}{{ ns.n }}<assistant>{% endif %}"
+MACRO = (
+    "{% macro shown(text) %}[{{ text | trim }}]{% endmacro %}"
+    "{% for m in messages %}<{{ m.role }}>{{ shown(m.content) }}{% endfor %}"
+    "{{ shown('assistant') if add_generation_prompt }}"
+)
+DEFAULT = (
+    "{% if not add_generation_prompt is defined %}"
+    "{% set add_generation_prompt = false %}{% endif %}"
+)
+
+FAST = {
+    "plain": TURNS + PROMPT, "looks ahead": LOOKS_AHEAD, "next item": NEXT_ITEM,
+    "last has no end": LAST_HAS_NO_END, "ends with eos": ENDS_WITH_EOS,
+    "without first": WITHOUT_FIRST, "in one line": IN_ONE_LINE, "scans": SCANS + TURNS + PROMPT,
+    "counts": COUNTS, "counts and looks": COUNTS_AND_LOOKS, "counts and ends": COUNTS_AND_ENDS,
+    "macro": MACRO, "default": DEFAULT + TURNS + PROMPT,
+}  # fmt: skip
+"""Templates of the form that `jinja.turn_loop` finds."""
+
+OTHERS = {
+    "drops reasoning": DROPS_REASONING,
+    "length": "{% for m in messages %}{{ loop.length }}{{ m.content }}{% endfor %}",
+    "from the end": "{% for m in messages %}{{ loop.revindex }}{{ m.content }}{% endfor %}",
+    "last message": "{% for m in messages %}{{ messages[-1].role }}{{ m.content }}{% endfor %}"
+    .replace("messages[-1]", "(messages | last)"),
+    "count": "{{ messages | length }}" + TURNS,
+    "two loops": TURNS + TURNS,
+    "filtered loop": TURNS.replace("in messages", "in messages if m.content"),
+    "two at a time": "{% for m in messages | batch(2) %}{{ m[0].content }}{% endfor %}",
+    "printed": TURNS + "{{ messages }}",
+    "kept loop": "{% for m in messages %}{% set l = loop %}{{ l.last }}{{ m.content }}{% endfor %}",
+    "prompt first": "{% if add_generation_prompt %}>{% endif %}" + TURNS,
+    "stops": TURNS.replace("{% endfor", "{% if not m.content %}{% break %}{% endif %}{% endfor"),
+    "cycle": "{% set c = cycler('a', 'b') %}{% for m in messages %}{{ c.next() }}{% endfor %}",
+    "used up": "{% set t = [1, 2] | map('string') %}{% for m in messages %}"
+    "{% for x in t %}{{ x }}{% endfor %}{{ m.content }}{% endfor %}",
+    "other list": "{% set messages = messages[2:] %}" + TURNS,
+    "list of a turn": TURNS.replace("<{{", "{% set messages = messages[1:] %}{{"),
+    "inside": "{% if messages %}" + TURNS + "{% endif %}",
+    "set block": "{% set text %}" + TURNS + "{% endset %}{{ text }}",
+}  # fmt: skip
+"""Templates of other forms, rendered prefix by prefix."""
+
+TEXTS = st.sampled_from((
+    "", "a", "hi there", " b", "c\n", "stop", "assistant", "<|im_end|>", "<think>x</think>y", "(r)",
+))  # fmt: skip
+
+
+@st.composite
+def conversations(draw):
+    messages = []
+    if draw(st.booleans()):
+        messages.append({"role": "system", "content": draw(TEXTS)})
+    for i in range(draw(st.integers(1, 7))):
+        usual = "user" if i % 2 == 0 else "assistant"
+        others = ("user", "assistant", "tool", "system", "assistant")
+        role = usual if draw(st.booleans()) else draw(st.sampled_from(others))
+        messages.append({"role": role, "content": draw(TEXTS)})
+        if role == "assistant" and draw(st.booleans()):
+            call = {"type": "function", "function": {"name": "f", "arguments": {"x": 1}}}
+            messages[-1] |= {"reasoning_content": draw(TEXTS), "tool_calls": [call]}
+    tools = draw(st.sampled_from((None, [{"name": "f"}])))
+    return Conversation(messages, [None] * len(messages), tools)
+
+
+@functools.cache
+def template(source, samples="conversation"):
+    return JinjaTemplate(
+        source, control=CONTROL, variables={"bos_token": "<bos>", "eos_token": "<eos>"},
+        settings=SftSettings(samples=samples), where="chat.jinja",
+    )  # fmt: skip
+
+
+@functools.cache
+def by_prefix(source, samples="conversation"):
+    made = JinjaTemplate(
+        source, control=CONTROL, variables={"bos_token": "<bos>", "eos_token": "<eos>"},
+        settings=SftSettings(samples=samples), where="chat.jinja",
+    )  # fmt: skip
+    made._compiled = replace(made._compiled, turns=None)
+    return made
+
+
+def written(made, conversation):
+    segments = Segments(CONTROL)
+    segments.begin_sample()
+    try:
+        made.render(conversation, segments)
+    except ChatError as error:
+        return error.reason, error.message
+    columns = segments.columns()
+    table = [column.tolist() for column in (columns.ids, *columns.table[:3])]
+    return columns.text.to_pylist(), table
+
+
+@pytest.mark.parametrize("name", FAST)
+@given(conversations(), st.sampled_from(("conversation", "turn")))
+def test_a_chat_is_written_as_by_prefixes(name, conversation, samples):
+    expected = written(by_prefix(FAST[name], samples), conversation)
+    assert written(template(FAST[name], samples), conversation) == expected
+
+
+@pytest.mark.parametrize("name", OTHERS)
+def test_a_template_of_another_form_is_rendered_by_prefixes(name):
+    assert template(OTHERS[name])._compiled.turns is None
+
+
+def bot(content):
+    return {"role": "assistant", "content": content}
+
+
+def chat(n_messages, *others):
+    pair = ({"role": "user", "content": "q"}, {"role": "assistant", "content": "a"})
+    messages = [dict(pair[i % 2], content=f"text {i}") for i in range(n_messages)]
+    return Conversation([*messages, *others], [None] * (n_messages + len(others)))
+
+
+@pytest.fixture
+def renderings(monkeypatch):
+    """Count renderings, and the messages that they are given."""
+    found = []
+    plain, traced = CompiledTemplate.render, Trace.fill
+
+    def render(self, variables, budget):
+        found.append(len(variables["messages"]))
+        return plain(self, variables, budget)
+
+    def fill(self, made, given):
+        found.append(len(given["messages"]))
+        traced(self, made, given)
+
+    monkeypatch.setattr(CompiledTemplate, "render", render)
+    monkeypatch.setattr(Trace, "fill", fill)
+    return found
+
+
+@pytest.mark.parametrize(
+    ("name", "n_renderings"),
+    [("plain", 1), ("scans", 1), ("next item", 2), ("without first", 1), ("looks ahead", 1)],
+)
+def test_the_number_of_renderings_does_not_grow_with_the_turns(name, n_renderings, renderings):
+    made = template(FAST[name])
+    written(made, chat(4))  # the ending of the template is rendered with the first conversation
+    for n_messages in (4, 40, 400):
+        renderings.clear()
+        parts, _ = written(made, chat(n_messages))
+        assert renderings == [n_messages] * n_renderings
+        assert sum(part == f"text {n_messages - 1}" for part in parts) == 1
+
+
+def test_only_turns_that_look_ahead_are_rendered_again(renderings):
+    tool = {"role": "tool", "content": "r"}
+    made = template(LOOKS_AHEAD)
+    written(made, chat(2))
+    renderings.clear()
+    written(made, chat(8, tool, tool, bot("b")))
+    assert renderings == [11, 11]
+
+
+def test_a_reply_that_prefixes_must_find_costs_no_prefix_of_others(renderings):
+    made = template(TURNS + PROMPT)
+    written(made, chat(2))
+    renderings.clear()
+    replies = Conversation([bot("hi"), *chat(10).messages], [None] * 11)
+    assert "hi" in written(made, replies)[0]
+    assert renderings == [11, 0, 1]
+
+
+def test_a_refused_reply_costs_only_its_own_prefixes(renderings):
+    made = template(ENDS_WITH_EOS)
+    refused = written(made, chat(20))  # looks for a training template to advise, once
+    renderings.clear()
+    assert written(made, chat(20)) == refused
+    assert refused[0] == "template rewrites earlier turns"
+    assert refused[1].startswith("message 2:")
+    assert renderings == [20, 1, 2]
+
+
+def test_variables_of_a_record_change_its_ending_alone(renderings):
+    source = TURNS + "{% if add_generation_prompt %}{{ asks }}<assistant>{% endif %}"
+    made = template(source)
+    given = [chat(2), replace(chat(2), variables={"asks": "<user>"}), chat(2)]
+    found = [written(made, conversation) for conversation in given]
+    assert found[0] == found[2] == written(by_prefix(source), given[0])
+    assert found[1] == written(by_prefix(source), given[1])
+    assert found[1][0] == "generation prompt differs"
+
+
+@pytest.mark.parametrize("hides", [False, True])
+def test_tags_hidden_from_a_template_are_written_as_by_prefixes(hides):
+    placeholders = {
+        "\uf8ff": Placeholder("<think>", Kind.REASONING, closes=False),
+        "\uf8fe": Placeholder("</think>", Kind.REASONING, closes=True),
+    }
+    source = TURNS.replace("{{ m.content }}", "{{ m.content.split('</think>')[-1] }}") + PROMPT
+    hidden = chat(2, {"role": "user", "content": "u"}, bot("\uf8ffhm\uf8feyes"))
+    given = replace(hidden, placeholders=placeholders, hides_tags=hides)
+    found = written(template(source), given)
+    assert found == written(by_prefix(source), given)
+    assert ("hm" in "".join(found[0])) is hides
+
+
+def test_a_template_error_in_a_shorter_chat_is_told_as_by_prefixes():
+    source = LAST_HAS_NO_END.replace(
+        "{% for",
+        "{% if messages[0].content == 'text 0' %}{{ raise_exception('no') }}{% endif %}{% for",
+    )
+    assert written(template(source), chat(4)) == written(by_prefix(source), chat(4))
+    assert written(template(source), chat(4))[1] == "the chat template raises: no"
+
+
+def test_running_out_of_memory_ends_the_run_and_refuses_no_record(monkeypatch):
+    def fill(*_):
+        raise MemoryError
+
+    monkeypatch.setattr(module.Trace, "fill", fill)
+    with pytest.raises(MemoryError):
+        written(template(TURNS + PROMPT), chat(2))
