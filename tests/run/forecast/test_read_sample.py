@@ -13,6 +13,7 @@ import pytest
 from tokmill.run.forecast.read_sample import add_fragments, read_sample
 from tokmill.run.forecast.sample import InputSample
 from tokmill.run.prepare import prepare
+from tokmill.sources import streams
 from tokmill.sources.streams import zstd
 
 ROWS = [{"text": f"{i:05d} " + "word " * (i * 7 % 40)} for i in range(4000)]
@@ -101,6 +102,39 @@ def test_a_compressed_file_is_as_large_as_it_says_however_its_head_is_packed(
     size = path.stat().st_size
     assert found.input_bytes < found.stored_bytes == found.read_bytes < size
     assert found.records_per_byte * size == pytest.approx(2000, rel=0.01)
+
+
+@pytest.mark.parametrize("part_bytes", [20_000, 1 << 30])
+def test_a_file_of_many_frames_is_sampled_in_one_pass(configure, tmp_path, part_bytes, monkeypatch):
+    n_read = [0]
+    read, size_of = streams.ByteStream._read, zstd.get_frame_size
+
+    def counted(stream, n_bytes):
+        data = read(stream, n_bytes)
+        n_read[0] += len(data)
+        return data
+
+    def sized(frame):
+        n_read[0] += size_of(frame)
+        return size_of(frame)
+
+    found = []
+    for n_frames in (200, 800):
+        path = tmp_path / f"{n_frames}.jsonl.zst"
+        frame = zstd.compress("".join(json.dumps(row) + "\n" for row in ROWS[:40]).encode())
+        path.write_bytes(frame * n_frames)
+        prepared = prepare(configure(tmp_path / "out", path, part_bytes=part_bytes))
+        n_read[0] = 0
+        with monkeypatch.context() as patch:
+            patch.setattr(streams.ByteStream, "_read", counted)
+            patch.setattr(streams.zstd, "get_frame_size", sized)
+            limit_bytes = path.stat().st_size // 2
+            sample = read_sample(
+                prepared.parts, prepared.config.input, prepared.renderer, limit_bytes
+            )
+        assert len(sample.texts) > 1000
+        found.append(n_read[0] / path.stat().st_size)
+    assert all(share < 2.1 for share in found)  # the frames once for their sizes, then to decode
 
 
 def test_an_impossible_decompressed_size_is_ignored(surveyed, tmp_path):
