@@ -12,7 +12,7 @@ from tokenizers import Tokenizer as Library
 
 from tokmill.errors import TokenizerError, UsageError
 from tokmill.settings.schema import TokenizerSettings
-from tokmill.tokenizer.tokenizer import Token, Tokenizer, _cleaned_text, load_tokenizer
+from tokmill.tokenizer.tokenizer import Token, Tokenizer, load_tokenizer
 
 
 def added(token_id, content, *, special=True):
@@ -97,21 +97,6 @@ def test_parts_that_add_tokens_truncate_or_pad_are_removed(tmp_path):
     loaded = load(write(tmp_path, given), eos_token="<eos>")
     assert json.loads(loaded.json) == given | {"post_processor": None, "truncation": None}
     assert Library.from_str(loaded.json).encode("ababab").ids == [2, 2, 2]
-
-
-def test_a_key_that_appears_twice_has_the_json_written_again(tmp_path):
-    given = content(added_tokens=[added(3, "<eos>")], padding={"pad_id": 1}, truncation=[])
-    twice = json.dumps(given).replace('"truncation": []', '"truncation": {}, "truncation": []')
-    cleaned = _cleaned_text(twice.encode(), json.loads(twice))
-    assert json.loads(cleaned) == given | {"padding": None, "truncation": None}
-    assert cleaned.count("truncation") == 1
-
-
-@pytest.mark.parametrize("token", ["padding", '"padding":{', '"truncation": ['])
-def test_a_token_named_like_a_removed_part_is_kept(tmp_path, token):
-    given = content({"a": 0, token: 1}, padding={"pad_id": 1, "x": [{}]}, truncation={"a": "}"})
-    cleaned = _cleaned_text(json.dumps(given).encode(), given)
-    assert json.loads(cleaned) == given | {"padding": None, "truncation": None}
 
 
 def test_the_library_neither_truncates_nor_pads_and_each_call_returns_another(tmp_path):

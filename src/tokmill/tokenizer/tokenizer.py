@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import json
 from dataclasses import dataclass, field, fields, replace
 from typing import TYPE_CHECKING, Any
 
@@ -17,21 +16,18 @@ from tokmill.tokenizer.files import (
     read_companions,
     read_file,
 )
+from tokmill.tokenizer.json_file import UNUSED_PARTS, cleaned_text, decoded, parsed, without_merges
 from tokmill.tokenizer.sentencepiece_model import PieceType, read_model, sentencepiece_to_json
 from tokmill.tokenizer.tiktoken_file import is_rank_file, tiktoken_to_json
-from tokmill.tokenizer.tokenizer_json import as_text, find_values, unknown_id
+from tokmill.tokenizer.tokenizer_json import as_text, unknown_id, vocabulary
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
     from pathlib import Path
 
     from tokmill.settings.schema import TokenizerSettings
     from tokmill.tokenizer.files import Companions
 
 __all__ = ["Token", "Tokenizer", "load_tokenizer"]
-
-_UNUSED_PARTS = ("post_processor", "truncation", "padding")
-"""Parts of a tokenizer.json that add tokens, truncate or pad."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +93,10 @@ class Tokenizer:
 
 @dataclass(frozen=True, slots=True)
 class _Source:
-    """The contents of a tokenizer file; `ids`: of all tokens, `text_ids`: that text can produce."""
+    """The contents of a tokenizer file.
+
+    `ids`: of all tokens. `largest_of_text`: the largest id that text can produce.
+    """
 
     kind: str
     data: bytes
@@ -105,7 +104,7 @@ class _Source:
     sha256: str
     ids: dict[str, int]
     special_ids: frozenset[int]
-    text_ids: frozenset[int]
+    largest_of_text: int
     eos: Token | None = None
     rewritten_json: str = ""
     rewrites: tuple[str, ...] = ()
@@ -133,7 +132,7 @@ def load_tokenizer(settings: TokenizerSettings, *, for_chat: bool = False) -> To
     bos = None
     if settings.bos_token:
         bos = find_token(settings.bos_token, source.ids, where=settings.path, option="--bos-token")
-    emittable = {eos.id, *([bos.id] if bos else [])} | source.text_ids
+    emittable = {eos.id, *([bos.id] if bos else []), source.largest_of_text}
     if settings.control_tokens_in_text == "parse":
         emittable |= source.special_ids
     return Tokenizer(
@@ -174,73 +173,37 @@ def _read(path: Path, pattern: str) -> _Source:
         text = tiktoken_to_json(data, pattern, where=where)
         sha256 = hashlib.sha256(data + b"\0" + pattern.encode()).hexdigest()
         # No unknown token: all bytes are tokens.
-        return _read_json(data, text, sha256, {}, where=where)
+        return _read_json(data, text, sha256, None, where=where)
     sha256 = hashlib.sha256(data).hexdigest()
     # The first byte of a SentencePiece model is a line feed.
     is_model = path.suffix != ".json" or data[:1] == b"\n"
     if is_model and data.lstrip()[:1] != b"{":
         return _read_sentencepiece(data, sha256, where=where)
-    content = _parsed(data, where=where)
-    text = _cleaned_text(data, content)
-    content |= dict.fromkeys(_UNUSED_PARTS)
-    source = _read_json(data, text, sha256, content["model"], where=where)
-    rewritten, rewrites = to_equivalent(content)
-    if not rewrites:
+    text = decoded(data, where=where)
+    content = parsed(without_merges(text), where=where)
+    source = _read_json(data, cleaned_text(text, content), sha256, content["model"], where=where)
+    if not to_equivalent(content)[1]:
         return source
+    rewritten, rewrites = to_equivalent(parsed(text, where=where) | dict.fromkeys(UNUSED_PARTS))
     return replace(source, rewritten_json=as_text(rewritten), rewrites=rewrites)
 
 
-def _cleaned_text(data: bytes, content: Mapping[str, Any]) -> str:
-    """Return the text of a tokenizer.json without the parts that add tokens, truncate or pad.
-
-    The parts are replaced in the text: to write 150,000 merges again takes 0.2 s. If a key is found
-    more than once, everything is written again.
-    """
-    text = data.decode(json.detect_encoding(data), "surrogatepass")  # as json.loads does
-    for key in _UNUSED_PARTS:
-        if content.get(key) is None:
-            continue
-        found = list(find_values(text, key))
-        if len(found) != 1:
-            return as_text({**content, **dict.fromkeys(_UNUSED_PARTS)})
-        _, start, stop = found[0]
-        text = f"{text[:start]}null{text[stop:]}"
-    return text
-
-
-def _parsed(data: bytes, *, where: str) -> dict[str, Any]:
-    """Parse a tokenizer.json.
-
-    Raises:
-        TokenizerError: it is no tokenizer.json, or it encodes at random (dropout).
-    """
-    try:
-        content = json.loads(data)
-    except (ValueError, RecursionError) as error:
-        raise TokenizerError(f"{where}: not valid JSON: {error}") from None
-    model = content.get("model") if isinstance(content, dict) else None
-    if not isinstance(model, dict):
-        raise TokenizerError(f"{where}: not a tokenizer.json: it has no object 'model'")
-    if model.get("dropout"):
-        raise TokenizerError(
-            f"{where}: model.dropout is {model['dropout']}, which makes ids random; set it to null"
-        )
-    parsed: dict[str, Any] = content
-    return parsed
-
-
 def _read_json(
-    data: bytes, text: str, sha256: str, model: dict[str, Any], *, where: str
+    data: bytes, text: str, sha256: str, model: dict[str, Any] | None, *, where: str
 ) -> _Source:
-    library = _load_library(text if is_rank_file(data) else data, where=where)
-    model_ids: dict[str, int] = library.get_vocab(with_added_tokens=False)
+    """Load the library; `model`: that of a file tokenizer.json, with or without its merges."""
+    library = _load_library(text if model is None else data, where=where)
+    if model is None:
+        model = {"vocab": library.get_vocab(with_added_tokens=False)}
+    # The library has checked it; to ask for its own copy of 150,000 tokens takes 0.1 s.
+    vocab = vocabulary(model)
     added: dict[int, Any] = library.get_added_tokens_decoder()
     special = frozenset(id_ for id_, token in added.items() if token.special)
-    ids = model_ids | {token.content: id_ for id_, token in added.items()}
+    ids = {**vocab, **{token.content: id_ for id_, token in added.items()}}
     if not ids:
         raise TokenizerError(f"{where}: its vocabulary is empty")
-    unknown = unknown_id(model, model_ids)
-    text_ids = {*model_ids.values(), *added} - special
+    unknown = unknown_id(model, vocab)
+    text_ids = {*vocab.values(), *added} - special
     return _Source(
         kind="json",
         data=data,
@@ -248,7 +211,7 @@ def _read_json(
         sha256=sha256,
         ids=ids,
         special_ids=special,
-        text_ids=frozenset(text_ids if unknown is None else text_ids | {unknown}),
+        largest_of_text=max(text_ids if unknown is None else text_ids | {unknown}, default=0),
         spare=[(text, library)],
     )
 
@@ -291,6 +254,8 @@ def _read_sentencepiece(data: bytes, sha256: str, *, where: str) -> _Source:
         sha256=sha256,
         ids={piece.content: index for index, piece in enumerate(pieces)},
         special_ids=frozenset(i for i, piece in enumerate(pieces) if piece.type in control),
-        text_ids=frozenset(i for i, p in enumerate(pieces) if p.type is not PieceType.CONTROL),
+        largest_of_text=max(
+            (i for i, piece in enumerate(pieces) if piece.type is not PieceType.CONTROL), default=0
+        ),
         eos=None if eos_id < 0 else Token(eos_id, pieces[eos_id].content),
     )
