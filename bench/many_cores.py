@@ -125,7 +125,7 @@ def _one_round(
     def report(progress: Increments) -> None:
         nonlocal text_bytes
         text_bytes += progress.text_bytes
-        stages.update(progress.stage_s)
+        stages.update({name: found.wall_s for name, found in progress.stage_s.items()})
 
     with GilClock() as gil:
         cpu_s, calling_s = time.process_time(), time.thread_time()

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
-from tokmill.timing import StageTimer, add_seconds
+from tokmill import timing
+from tokmill.timing import StageSeconds, StageTimer, add_seconds
 
 
 def test_the_times_of_a_stage_add_up_and_skipped_time_is_not_counted():
@@ -11,11 +12,24 @@ def test_the_times_of_a_stage_add_up_and_skipped_time_is_not_counted():
     laps.end("parse")
     laps.end("read")
     assert list(laps.seconds) == ["read", "parse"]
-    assert laps.seconds["read"] >= first >= 0
-    assert laps.seconds["parse"] >= 0
+    assert laps.seconds["read"].wall_s >= first.wall_s >= 0
+    assert laps.seconds["parse"].wall_s >= 0
+    assert laps.seconds["parse"].since_s >= laps.seconds["read"].since_s == first.since_s
+
+
+def test_a_stage_has_the_seconds_of_the_clock_and_of_the_processor(monkeypatch):
+    clock, processor = iter([10.0, 11.0, 15.0, 16.0]), iter([1.0, 1.5, 1.5, 2.5])
+    monkeypatch.setattr(timing.time, "perf_counter", lambda: next(clock))
+    monkeypatch.setattr(timing.time, "thread_time", lambda: next(processor))
+    timer = StageTimer()
+    for stage in ("work", "wait", "work"):
+        timer.end(stage)
+    assert timer.seconds == {"work": (2.0, 1.5, 10.0), "wait": (4.0, 0.0, 11.0)}
 
 
 def test_seconds_are_added_stage_by_stage():
-    total = {"read": 1.0}
-    add_seconds(total, {"read": 0.5, "hash": 2.0})
-    assert total == {"read": 1.5, "hash": 2.0}
+    total = {"read": StageSeconds(1.0, 0.5, 20.0)}
+    add_seconds(
+        total, {"read": StageSeconds(0.5, 0.25, 10.0), "hash": StageSeconds(2.0, 1.0, 30.0)}
+    )
+    assert total == {"read": (1.5, 0.75, 10.0), "hash": (2.0, 1.0, 30.0)}

@@ -3,31 +3,51 @@
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+
+
+class StageSeconds(NamedTuple):
+    """Seconds of a stage: of the clock, and of the processor for the thread that called.
+
+    `since_s`: when the stage began for the first time, by `time.perf_counter`, which is one clock
+    for all processes of a machine.
+    """
+
+    wall_s: float
+    cpu_s: float
+    since_s: float
 
 
 class StageTimer:
     """Times the stages of one thread's work; each begins where the one before it ended."""
 
     def __init__(self) -> None:
-        self.seconds: dict[str, float] = {}
-        self._since = time.perf_counter()
+        self.seconds: dict[str, StageSeconds] = {}
+        self.skip()
 
     def end(self, stage: str) -> None:
         """Add the time since the last stage ended to this stage."""
-        since = self._since
+        since_s, since_cpu_s = self._since_s, self._since_cpu_s
         self.skip()
-        self.seconds[stage] = self.seconds.get(stage, 0.0) + self._since - since
+        wall_s, cpu_s = self._since_s - since_s, self._since_cpu_s - since_cpu_s
+        add_seconds(self.seconds, {stage: StageSeconds(wall_s, cpu_s, since_s)})
 
     def skip(self) -> None:
         """Begin the next stage now; the time since the last one is not counted."""
-        self._since = time.perf_counter()
+        self._since_s, self._since_cpu_s = time.perf_counter(), time.thread_time()
 
 
-def add_seconds(total: dict[str, float], more: Mapping[str, float]) -> None:
+def add_seconds(total: dict[str, StageSeconds], more: Mapping[str, StageSeconds]) -> None:
     """Add the seconds of each stage to those of a total."""
     for stage, seconds in more.items():
-        total[stage] = total.get(stage, 0.0) + seconds
+        before = total.get(stage)
+        if before is not None:
+            seconds = StageSeconds(
+                before.wall_s + seconds.wall_s,
+                before.cpu_s + seconds.cpu_s,
+                min(before.since_s, seconds.since_s),
+            )
+        total[stage] = seconds

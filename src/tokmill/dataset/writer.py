@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 
     import numpy.typing as npt
 
+    from tokmill.timing import StageSeconds
+
 MOST_PENDING = 3
 """Most writes that wait for the writing thread."""
 
@@ -91,7 +93,7 @@ class ShardWriter:
         self.n_documents = resumed.n_documents if resumed else 0
         self.n_tokens = resumed.n_tokens if resumed else 0
         self._sidecars = tuple(sidecars)
-        self._pending: deque[Future[dict[str, float]]] = deque()
+        self._pending: deque[Future[dict[str, StageSeconds]]] = deque()
         self._waiting: list[tuple[npt.NDArray[Any], ...]] = []
         self._n_waiting = 0
         self._bodies: list[_Body] = []
@@ -108,7 +110,7 @@ class ShardWriter:
             raise
         self._index = IndexWriter(self._idx, dtype.itemsize, self.n_documents)
         self._thread = ThreadPoolExecutor(1, f"tokmill-{stem}")
-        self.stage_s: dict[str, float] = {}
+        self.stage_s: dict[str, StageSeconds] = {}
 
     def append(
         self,
@@ -159,7 +161,9 @@ class ShardWriter:
         self._wait(MOST_PENDING - 1)
         self._pending.append(self._thread.submit(self._take, data, lengths))
 
-    def _take(self, data: Sequence[memoryview], lengths: npt.NDArray[np.int64]) -> dict[str, float]:
+    def _take(
+        self, data: Sequence[memoryview], lengths: npt.NDArray[np.int64]
+    ) -> dict[str, StageSeconds]:
         timer = StageTimer()
         for body, chunk in zip(self._bodies, data, strict=True):
             body.digest.update(chunk)

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
     from tokmill.engines.engine_memory import EngineMemory
     from tokmill.sources.blocks import Block
+    from tokmill.timing import StageSeconds
     from tokmill.values import RecordLookup, Reject, UnreadInput, UnreadKeys
 
 _Value = TypeVar("_Value")
@@ -61,7 +62,7 @@ class EncodedBlock:
     lookup: RecordLookup
     rejects: Sequence[Reject] = ()
     input_bytes: int = 0
-    stage_s: Mapping[str, float] = field(default_factory=dict)
+    stage_s: Mapping[str, StageSeconds] = field(default_factory=dict)
     mask: npt.NDArray[np.uint8] | None = None
     loss_weights: npt.NDArray[np.float32] | None = None
     counters: Mapping[str, npt.NDArray[np.int64]] = field(default_factory=dict)

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from tokmill.extensions import Extension
     from tokmill.settings.schema import Config
     from tokmill.sources.files import Slice
+    from tokmill.timing import StageSeconds
     from tokmill.tokenizer.tokenizer import Tokenizer
 
 
@@ -107,4 +108,4 @@ class Increments:
     rejects: Mapping[str, int] = field(default_factory=dict)
     first_reject: str = ""
     resumed: bool = False
-    stage_s: Mapping[str, float] = field(default_factory=dict)
+    stage_s: Mapping[str, StageSeconds] = field(default_factory=dict)

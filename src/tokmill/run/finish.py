@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from tokmill.dataset.commit_record import PartRecord
     from tokmill.run.plan import Plan
     from tokmill.settings.sft import SftSettings
+    from tokmill.timing import StageSeconds
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +41,8 @@ class Usage:
     Seconds of wall clock, and of CPU of all processes; peak memory is what the process tree had
     committed (anonymous and shared memory). `text_bytes`: rendered by this attempt.
     `resumed_parts`: written by earlier ones. `stage_s`: seconds of all threads by stage; stages
-    overlap.
+    overlap. Of these, `prepare` is the first, and CPU seconds are those of the threads that call:
+    threads that an engine starts are not in them.
     """
 
     wall_s: float
@@ -49,7 +51,19 @@ class Usage:
     resumed_parts: int
     text_bytes: int
     workers: int
-    stage_s: Mapping[str, float] = field(default_factory=dict)
+    stage_s: Mapping[str, StageSeconds] = field(default_factory=dict)
+
+    @property
+    def start_s(self) -> float:
+        """Return the seconds before the first text was encoded: until then, no engine was loaded.
+
+        Of a run without texts, those before the first block.
+        """
+        first = self.stage_s.get("prepare")
+        if first is None:
+            return 0.0
+        encode = self.stage_s.get("encode")
+        return first.wall_s if encode is None else encode.since_s - first.since_s
 
 
 def committed(plan: Plan) -> Iterator[PartRecord]:
@@ -131,7 +145,9 @@ def _run_entry(usage: Usage, n_threads: int) -> dict[str, Any]:
     return {
         "wall_s": round(usage.wall_s, 3),
         "cpu_s": round(usage.cpu_s, 3),
-        "stage_s": {stage: round(seconds, 3) for stage, seconds in usage.stage_s.items()},
+        "start_s": round(usage.start_s, 3),
+        "stage_s": {stage: round(found.wall_s, 3) for stage, found in usage.stage_s.items()},
+        "stage_cpu_s": {stage: round(found.cpu_s, 3) for stage, found in usage.stage_s.items()},
         "text_bytes_per_s": round(usage.text_bytes / max(usage.wall_s, 1e-9)),
         "peak_memory_bytes": usage.peak_memory_bytes,
         "resumed_parts": usage.resumed_parts,

@@ -30,6 +30,7 @@ from tokmill.run.prepare import prepare, reference_of
 from tokmill.run.reject_limits import RejectLimit
 from tokmill.run.resume import explain_interrupt, plan_or_resume, planned_hub_commits
 from tokmill.storage import make_directory
+from tokmill.timing import StageSeconds
 from tokmill.tokenizer.manifest_entry import PROBE_TEXT
 
 if TYPE_CHECKING:
@@ -111,7 +112,7 @@ def make_dataset(
         plan = plan_or_resume(prepared, reference, directory, *means, overwrite=overwrite)
         complete, n_done = _clean_output(plan, directory, observer.warned)
         observer.started(plan, n_done, prepared.all_notes())
-        prepared_s = time.perf_counter() - start_s
+        prepared_s, prepared_cpu_s = time.perf_counter() - start_s, _cpu_s() - start_cpu_s
         if complete is not None:
             return complete
         limit = RejectLimit(plan, observer.progressed)
@@ -125,7 +126,7 @@ def make_dataset(
                 n_done,
                 limit.text_bytes,
                 workers,
-                {"prepare": prepared_s, **limit.stage_s},
+                {"prepare": StageSeconds(prepared_s, prepared_cpu_s, start_s), **limit.stage_s},
             )
             probe_ids = reference().encode(pa.array([PROBE_TEXT], pa.large_string())).ids
             return finish(plan, records, probe_ids.tolist(), usage, _mask_entry(plan, reference))

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from tokmill.dataset.checksum import FileEntry
     from tokmill.dataset.writer import ShardEntry
     from tokmill.recipes.encoded import EncodedBlock
+    from tokmill.timing import StageSeconds
     from tokmill.values import Place, Reject, UnreadKeys
 
 N_LENGTH_BINS = 32
@@ -46,7 +47,7 @@ class OpenCommit:
     algorithm: str
     resumed: InitVar[Commit | None] = None
     counts: dict[int, Counts] = field(default_factory=dict, init=False)
-    stage_s: dict[str, float] = field(default_factory=dict, init=False)
+    stage_s: dict[str, StageSeconds] = field(default_factory=dict, init=False)
     _shards: dict[str, ShardWriter] = field(default_factory=dict, init=False)
     _rejects: RejectsFile | None = field(default=None, init=False)
     _histogram: npt.NDArray[np.int64] = field(init=False)

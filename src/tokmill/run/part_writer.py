@@ -44,6 +44,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from tokmill.recipes.encoded import EncodedBlock
+    from tokmill.timing import StageSeconds
     from tokmill.values import Place, Reject
 
 CHECKPOINT_S = 30.0
@@ -67,7 +68,7 @@ class PartWriter:
     fail_on_reject: bool
     checkpoint_s: float = CHECKPOINT_S
     n_added: int = field(default=0, init=False)
-    stage_s: dict[str, float] = field(default_factory=dict, init=False)
+    stage_s: dict[str, StageSeconds] = field(default_factory=dict, init=False)
     _commits: list[Commit] = field(default_factory=list, init=False)
     _is_adding: bool = field(default=False, init=False)
     _open: OpenCommit = field(init=False)

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from tokmill.run.forecast.sample import InputSample
     from tokmill.run.plan import Plan
     from tokmill.settings.schema import LimitSettings
+    from tokmill.timing import StageSeconds
 
     Rows = Sequence[Mapping[str, Any]]
 
@@ -65,7 +66,7 @@ class RejectLimit:
         self._reasons: Counter[str] = Counter()
         self._first = ""
         self.text_bytes = 0
-        self.stage_s: dict[str, float] = {}
+        self.stage_s: dict[str, StageSeconds] = {}
 
     def progressed(self, progress: Increments) -> None:
         """Add increments; raises `RecordError` from `FRACTION_CHECKED_FROM` records on."""
