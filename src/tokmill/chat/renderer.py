@@ -9,6 +9,7 @@ import pyarrow as pa
 
 from tokmill.chat.column_writer import ColumnarWriter
 from tokmill.chat.control_strings import RENDERED_TEXTS, holds, patterns
+from tokmill.chat.learned.writer import learned_writer
 from tokmill.chat.reading.columns import read_regular
 from tokmill.chat.records import RecordWriter, Written
 from tokmill.chat.reply_counts import reply_counts
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
 
     from tokmill.chat.control_strings import Vocabulary
     from tokmill.chat.conversation import Conversation
+    from tokmill.chat.reading.columns import Regular
     from tokmill.chat.templates import ChatTemplate
     from tokmill.chat.weights import MaskRule
     from tokmill.settings.sft import SftSettings
@@ -57,14 +59,14 @@ class ChatRenderer:
         self.write = self.writer.write if pooled is None else pooled(self.writer)
         self._inline = patterns(self.writer.forms.closing_tags)
         self._columnar = ColumnarWriter(template, vocabulary.control)
+        self._learned = learned_writer(settings, template, self.writer, vocabulary)
+        self._is_columnar = self._learned is not None or rule.append_eos == "no"
         self._n_blocks = self._next_try = self._n_failed = 0
 
     def render(self, records: Records) -> SampleBatch:
         """Return the samples of a block's records, in order."""
         text = records.batch.column(0)
-        if (regular := self._regular_samples(text)) is not None:
-            return self._samples(regular, ())
-        written = self.write(text)
+        written = self._regular_samples(text) or self.write(text)
         refused = [
             (row, records.reject(row, reason, message)) for row, reason, message in written.refused
         ]
@@ -97,16 +99,23 @@ class ChatRenderer:
         without a lock: a lost update changes the number of tries, and no sample.
         """
         self._n_blocks += 1
-        if self._rule.append_eos != "no" or self._n_blocks < self._next_try:
+        if self._n_blocks < self._next_try or not self._is_columnar:
             return None
         regular = read_regular(text, self._settings.schema, self._settings)
-        columns = None
-        if regular is not None and not holds(regular.contents, self._inline):
-            columns = self._columnar.write(regular)
+        written = None
+        if regular is not None and self._learned is not None:
+            written = self._learned.write(regular, text, self.write)
+        elif regular is not None and not holds(regular.contents, self._inline):
+            written = self._in_columns(regular)
         # A failed try costs a tenth of the work: after failures, tries become rarer.
-        self._n_failed = 0 if columns is not None else self._n_failed + 1
+        self._n_failed = 0 if written is not None else self._n_failed + 1
         self._next_try = self._n_blocks + min(1 << self._n_failed, _MOST_SKIPPED) // 2
-        if regular is None or columns is None:
+        return written
+
+    def _in_columns(self, regular: Regular) -> Written | None:
+        """Return the samples of a built-in template; None if it does not repeat."""
+        columns = self._columnar.write(regular)
+        if columns is None:
             return None
         starts = regular.offsets[:-1]
         noticed = {
@@ -116,4 +125,4 @@ class ChatRenderer:
         if self._settings.schema == "text":
             rendered = self.writer.rendered.in_column(regular.contents)
             noticed |= {} if rendered is None else {RENDERED_TEXTS: rendered}
-        return Written(columns, np.arange(len(text)), [], {}, regular.unread, noticed)
+        return Written(columns, np.arange(len(starts)), [], {}, regular.unread, noticed)

@@ -96,6 +96,11 @@ def compile_template(source: str, *, date: str, where: str) -> CompiledTemplate:
     )
 
 
+def parsed(source: str) -> nodes.Template:
+    """Return the syntax tree of a valid template."""
+    return _environment(_clock("", "")).parse(source)
+
+
 def emitted_tokens(source: str, added: Iterable[str]) -> set[str]:
     """Return the added tokens that a template writes itself, but for white space.
 

@@ -14,9 +14,10 @@ from tokmill.chat.escaping import (
     HiddenTags,
     texts_of,
 )
+from tokmill.chat.jinja.asked import strings_asked_for
 from tokmill.chat.jinja.budget import BUDGET, Budget, EndlessError, size_of
 from tokmill.chat.jinja.checks import check_settings, check_text
-from tokmill.chat.jinja.environment import MARKS, compile_template, variables_read
+from tokmill.chat.jinja.environment import MARKS, compile_template, parsed, variables_read
 from tokmill.chat.jinja.span_writer import ENDLESS, SpanWriter, check_written, find_reply_frame
 from tokmill.chat.jinja.spans import (
     ADVICE,
@@ -156,6 +157,11 @@ class JinjaTemplate:
     def check_written(self) -> None:
         """Check that the template writes the text of replies."""
         check_written(self.text_of, self.name)
+
+    @cached_property
+    def looked_for(self) -> frozenset[str] | None:
+        """Return the strings that decide, in contents, what it writes; None if more does."""
+        return strings_asked_for(parsed(self._source))
 
     def _with_advice(self, error: ChatError) -> ChatError:
         """Name the training template of this format in an error, or a variable, if one helps."""
