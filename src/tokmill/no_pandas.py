@@ -15,12 +15,14 @@ if TYPE_CHECKING:
 
 _PACKAGE = "pandas"
 _OWN = "tokmill"
+_BETWEEN = ("importlib", "_frozen_importlib", "pyarrow")
+"""Packages whose Python code stands between an import and whoever leads to it."""
 
 
 class _Refusal:
     """A finder that refuses pandas to tokmill's own modules, and leaves it to all others.
 
-    pyarrow is native, so whoever called it is the importing module.
+    Most of pyarrow is native, so the module that called it seems to import.
     """
 
     def find_spec(self, name: str, _path: object = None, _target: object = None) -> None:
@@ -54,11 +56,11 @@ def allow_pandas() -> None:
 
 
 def _importer() -> str:
-    """Return the name of the module that is importing, '' if there is none."""
+    """Return the name of the module that leads to an import, '' if there is none."""
     frame: FrameType | None = sys._getframe(2)
     while frame is not None:
         name = str(frame.f_globals.get("__name__", ""))
-        if name.partition(".")[0] not in ("importlib", "_frozen_importlib"):
+        if name.partition(".")[0] not in _BETWEEN:
             return name
         frame = frame.f_back
     return ""

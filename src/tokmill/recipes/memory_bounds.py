@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tokmill.chat.templates import is_foreign
 from tokmill.sources.streams import CHUNK_BYTES
 
 if TYPE_CHECKING:
@@ -59,6 +58,8 @@ def n_writers(spec: RunSpec) -> int:
         wanted = min(wanted, spec.memory_bytes // (4 * WRITER_BYTES))
     if spec.config.sft is None:
         return 0
+    from tokmill.chat.templates import is_foreign
+
     return wanted if wanted >= 2 else int(is_foreign(spec.template))
 
 

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING
 
 from tokmill.dataset.layout import PLAN
 from tokmill.errors import StorageError
-from tokmill.run.forecast.dataset_size import expected_disk, expected_size
 from tokmill.run.prepare import sample
 from tokmill.storage import UNSUPPORTED, file_sizes, free_bytes, storage_errors, sync_directory
 from tokmill.words.units import size
@@ -101,6 +100,8 @@ def check_space(
     n_bytes = sum(file.n_bytes for file in prepared.files)
     if not n_bytes or room >= AMPLE * n_bytes:
         return
+    from tokmill.run.forecast.dataset_size import expected_disk, expected_size
+
     found = sample(prepared, SAMPLE_BYTES)
     if not found.texts:
         return

@@ -11,8 +11,6 @@ from tokmill.dataset.checksum import digest_of
 from tokmill.dataset.commit_record import is_intact_file, read_record
 from tokmill.dataset.counts import Counts
 from tokmill.dataset.layout import FORMAT_VERSION, MANIFEST, PARTS, PLAN, REJECTS, part_name
-from tokmill.dataset.packed_rows import write_packed_rows
-from tokmill.dataset.packing import write_packs
 from tokmill.dataset.sums import Sums
 from tokmill.errors import StateError, StorageError
 from tokmill.masks.truncation import CUT_SAMPLES
@@ -170,6 +168,9 @@ def _check_files(record: PartRecord, directory: Path) -> None:
 
 def _pack(directory: Path, manifest: dict[str, Any], settings: SftSettings, algorithm: str) -> None:
     """Write the packs, which need all parts, and add them to the manifest."""
+    from tokmill.dataset.packed_rows import write_packed_rows
+    from tokmill.dataset.packing import write_packs
+
     files, manifest["packs"] = write_packs(
         directory, manifest["shards"], settings.packing, algorithm
     )

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.csv
 
 from tokmill.errors import UsageError
 from tokmill.sources.blocks import SpanLookup, refuse_unfit, span_rejects
@@ -203,9 +202,11 @@ class CsvBlock:
     def _parse(
         self, data: bytes, wanted: list[str]
     ) -> tuple[pa.Table | None, dict[int, tuple[str, str]]]:
+        import pyarrow.csv as pa_csv
+
         failed: dict[int, tuple[str, str]] = {}
 
-        def refuse(row: pa.csv.InvalidRow) -> str:
+        def refuse(row: pa_csv.InvalidRow) -> str:
             message = f"expected {row.expected_columns} columns, found {row.actual_columns}"
             failed[row.number - 1] = "malformed CSV", message
             return "skip"
@@ -214,15 +215,15 @@ class CsvBlock:
         columns = [str(i) for i in range(len(self.names))]
         picked = [str(self.names.index(name)) for name in wanted]
         try:
-            table = pa.csv.read_csv(
+            table = pa_csv.read_csv(
                 pa.BufferReader(data),
-                pa.csv.ReadOptions(
+                pa_csv.ReadOptions(
                     use_threads=False, column_names=columns, block_size=len(data) + 1
                 ),
-                pa.csv.ParseOptions(
+                pa_csv.ParseOptions(
                     delimiter=self.delimiter, newlines_in_values=True, invalid_row_handler=refuse
                 ),
-                pa.csv.ConvertOptions(
+                pa_csv.ConvertOptions(
                     check_utf8=False,  # checked before
                     column_types=dict.fromkeys(columns, pa.string()),
                     strings_can_be_null=False,

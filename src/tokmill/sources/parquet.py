@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from tokmill.sources.field_samples import HEAD_ROWS
 from tokmill.sources.record_json import columns_to_read
@@ -15,6 +14,8 @@ from tokmill.sources.streams import broken_file, unreadable
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
+
+    import pyarrow.parquet as pq
 
     from tokmill.sources.formats import Reading
     from tokmill.sources.slices import Slice, SourceFile
@@ -74,6 +75,8 @@ def open_file(path: str) -> pq.ParquetFile:
     Raises:
         StorageError: it cannot be read or is not Parquet.
     """
+    import pyarrow.parquet as pq  # takes 10 ms, and suffixes need only the table of formats
+
     try:
         # Without the buffer, all compressed columns of a row group would be in memory.
         return pq.ParquetFile(path, pre_buffer=False, buffer_size=_READ_BYTES)

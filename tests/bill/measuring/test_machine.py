@@ -10,6 +10,7 @@ from tokmill.bill.measuring.machine import (
     gpu_names,
     memory_limit,
     this_machine,
+    total_memory,
     usable_cores,
     usable_memory,
 )
@@ -123,3 +124,10 @@ def test_the_smallest_cpu_quota_of_all_ancestors_holds(root: Path):
     assert usable_cores(membership(root, "0::/a/b\n"), root) == 3
     assert usable_cores(membership(root, "0::/docker/1234\n"), root) == 5
     assert usable_cores(root / "missing", root) == 8
+
+
+def test_the_memory_of_the_machine_is_that_of_meminfo_or_of_psutil(tmp_path: Path):
+    meminfo = tmp_path / "meminfo"
+    meminfo.write_text("MemFree:  5 kB\nMemTotal:       16 kB\n")
+    assert total_memory(meminfo) == 16 << 10
+    assert total_memory() == total_memory(tmp_path / "missing") == psutil.virtual_memory().total

@@ -6,6 +6,7 @@ import subprocess
 import sys
 import threading
 import time
+from pathlib import Path
 
 import psutil
 import pytest
@@ -45,6 +46,32 @@ def test_the_memory_of_this_process_is_counted():
     held = touched_pages(64 * MIB)
     assert committed() - before >= 60 * MIB
     held.close()
+
+
+def stat(folder: Path, pid: int, name: str, parent: int) -> None:
+    (folder / str(pid)).mkdir(parents=True)
+    (folder / str(pid) / "stat").write_text(f"{pid} ({name}) S {parent} {pid} 0 0 -1\n")
+
+
+def test_the_descendants_of_a_process_are_found_whatever_their_names(tmp_path):
+    (tmp_path / "self").mkdir()
+    (tmp_path / "self/stat").write_text("")
+    (tmp_path / "7").mkdir()  # it ends just now
+    stat(tmp_path, 1, "init", 0)
+    stat(tmp_path, 10, "me", 1)
+    stat(tmp_path, 11, "a) S 1 (b", 10)
+    stat(tmp_path, 12, "c d", 11)
+    stat(tmp_path, 13, "another's", 1)
+    assert tree_of(10, tmp_path) == [10, 11, 12]
+    assert tree_of(99, tmp_path) == [99]
+
+
+def test_without_proc_the_descendants_are_those_of_psutil(tmp_path):
+    with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as child:
+        assert child.pid in tree_of(os.getpid(), tmp_path)
+        assert set(tree_of(os.getpid())) == set(tree_of(os.getpid(), tmp_path))
+        child.communicate(b"\n")
+    assert tree_of(child.pid, tmp_path) == [child.pid]
 
 
 def test_the_memory_of_children_is_counted_until_they_end():

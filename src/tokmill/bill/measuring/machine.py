@@ -6,20 +6,16 @@ import math
 import os
 from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-import psutil
-
-from tokmill.bill.host_ram.machine import (
-    BARE_BYTES,
-    BARE_FORKED_BYTES,
-    FORKED_BYTES,
-    TORCH_BYTES,
-    Machine,
-)
 from tokmill.bill.measuring.process_tree import SHM
+
+if TYPE_CHECKING:
+    from tokmill.bill.host_ram.machine import Machine
 
 CGROUPS = Path("/sys/fs/cgroup")
 MEMBERSHIP = Path("/proc/self/cgroup")
+MEMINFO = Path("/proc/meminfo")
 NVIDIA = Path("/proc/driver/nvidia")
 _UNLIMITED = 1 << 62
 """Version 1 writes the largest number of pages for "no limit"."""
@@ -29,6 +25,16 @@ _LIMITS = ("memory.max", "memory.limit_in_bytes")
 
 def this_machine(*, torch: bool = True) -> Machine:
     """Return the resources of this machine; `torch`: whether a trainer imports torch."""
+    import psutil
+
+    from tokmill.bill.host_ram.machine import (
+        BARE_BYTES,
+        BARE_FORKED_BYTES,
+        FORKED_BYTES,
+        TORCH_BYTES,
+        Machine,
+    )
+
     memory = psutil.virtual_memory()
     return Machine(
         memory_bytes=memory.total,
@@ -52,7 +58,19 @@ def gpu_names(driver: Path = NVIDIA) -> Iterator[str]:
 
 def usable_memory() -> int:
     """Return the bytes that this process may use: the machine's memory or its cgroup's limit."""
-    return this_machine(torch=False).usable_bytes
+    known = (total_memory(), memory_limit())
+    return min((n for n in known if n > 0), default=0)
+
+
+def total_memory(meminfo: Path = MEMINFO) -> int:
+    """Return the bytes of memory of this machine, without the processes' package where possible."""
+    for line in _text(meminfo).splitlines():
+        name, _, value = line.partition(":")
+        if name == "MemTotal":
+            return int(value.split()[0]) << 10
+    import psutil  # takes 10 ms
+
+    return int(psutil.virtual_memory().total)
 
 
 def usable_cores(membership: Path = MEMBERSHIP, root: Path = CGROUPS) -> int:

@@ -14,8 +14,6 @@ from functools import cache
 from pathlib import Path
 from typing import Self
 
-import psutil
-
 PROC = Path("/proc")
 SHM = Path("/dev/shm")  # noqa: S108 where shared memory lives, not a temporary file
 
@@ -39,12 +37,37 @@ class Usage:
         return self.anonymous + self.shared
 
 
-def tree_of(pid: int) -> list[int]:
+def tree_of(pid: int, proc: Path = PROC) -> list[int]:
     """Return a process and all its descendants."""
+    if (proc / "self" / "stat").exists():
+        children = _children(proc)
+        found = [pid]
+        for one in found:  # it grows on the way
+            found += children.get(one, ())
+        return found
+    import psutil  # takes 10 ms
+
     try:
         return [pid, *(child.pid for child in psutil.Process(pid).children(recursive=True))]
     except psutil.Error:
         return [pid]
+
+
+def _children(proc: Path) -> dict[int, list[int]]:
+    """Return the children of every process."""
+    found: dict[int, list[int]] = {}
+    for folder in proc.iterdir():
+        if not folder.name.isdigit():
+            continue
+        try:
+            state = (folder / "stat").read_bytes()
+        except OSError:  # it has ended
+            continue
+        # Its name, in brackets, may hold anything.
+        fields = state.rpartition(b")")[2].split()
+        if len(fields) > 1:
+            found.setdefault(int(fields[1]), []).append(int(folder.name))
+    return found
 
 
 def tree_usage(pids: list[int], proc: Path = PROC) -> Usage:
@@ -108,6 +131,8 @@ def _shared_files(pid: int, device: int) -> dict[int, int]:
 
 
 def _resident(pids: list[int]) -> Usage:
+    import psutil
+
     total = 0
     for pid in pids:
         try:
