@@ -1,13 +1,19 @@
-"""Choose the engine of a run; `engines.trial.choose` compares and times them on a sample."""
+"""Choose the engine of a run; `engines.trial.choose` compares and times them on a sample.
+
+An engine that an earlier run chose may encode while it is compared; nothing is written before that.
+"""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING, Self
 
 from tokmill.engines.engine import REFERENCE
 from tokmill.engines.trial.choose import Corpus, EngineRequest, choose_engine
 from tokmill.engines.trial.compare import CorpusSample
+from tokmill.engines.trial.expected import compared_choice, expected_choice
 from tokmill.run.prepare import sample
+from tokmill.timing import StageTimer
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -15,12 +21,97 @@ if TYPE_CHECKING:
     from tokmill.engines.choice import EngineChoice
     from tokmill.engines.engine import Engine
     from tokmill.run.prepare import Prepared
+    from tokmill.timing import StageSeconds
 
 
 def choose_run_engine(
     prepared: Prepared, reference: Callable[[], Engine], n_threads: int
 ) -> EngineChoice:
     """Return the engine of a run; `reference` loads its reference engine."""
+    choice = choose_engine(
+        *_question(prepared, reference, n_threads), has_continuations=_is_sft(prepared)
+    )
+    names = {REFERENCE, choice.name}
+    prepared.engines.keep(names | ({choice.continuation.name} if choice.continuation else set()))
+    return choice
+
+
+class ComparedEngine:
+    """A remembered engine that another thread compares with the reference, while it encodes.
+
+    `expected`: the choice if its ids are the reference's. `seconds`: of the thread, once it
+    is done. As a context manager it waits for the thread at its end.
+    """
+
+    def __init__(
+        self,
+        prepared: Prepared,
+        reference: Callable[[], Engine],
+        n_threads: int,
+        expected: EngineChoice,
+    ) -> None:
+        self.expected = expected
+        self.seconds: dict[str, StageSeconds] = {}
+        question = _question(prepared, reference, n_threads)
+        self._pool = ThreadPoolExecutor(1, "tokmill-compare")
+        is_sft = prepared.config.sft is not None
+
+        def compare() -> EngineChoice | None:
+            timer = StageTimer()
+            found = compared_choice(expected, *question, has_continuations=is_sft)
+            timer.end("compare")
+            self.seconds = timer.seconds
+            return found
+
+        self._found = self._pool.submit(compare)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._pool.shutdown()
+
+    def result(self) -> EngineChoice:
+        """Wait for the comparison and return the choice.
+
+        Raises:
+            OtherEngineError: other ids, so that the choice has to be made anew.
+            TokmillError: the sample of the corpus cannot be read.
+        """
+        found = self._found.result()
+        if found is None:
+            raise OtherEngineError
+        return found
+
+
+class OtherEngineError(Exception):
+    """No engine is remembered, or it does not give the ids of the reference on this corpus."""
+
+
+def compare_remembered(
+    prepared: Prepared, reference: Callable[[], Engine], n_threads: int
+) -> ComparedEngine:
+    """Begin to compare the engine that an earlier run chose.
+
+    Raises:
+        OtherEngineError: there is none.
+    """
+    question = _question(prepared, reference, n_threads)
+    if question[1].is_stream:
+        raise OtherEngineError  # what was read from it cannot be given to another engine
+    expected = expected_choice(*question, has_continuations=_is_sft(prepared))
+    if expected is None:
+        raise OtherEngineError
+    return ComparedEngine(prepared, reference, n_threads, expected)
+
+
+def _is_sft(prepared: Prepared) -> bool:
+    return prepared.config.sft is not None
+
+
+def _question(
+    prepared: Prepared, reference: Callable[[], Engine], n_threads: int
+) -> tuple[EngineRequest, Corpus]:
     config, files = prepared.config, prepared.files
     n_bytes = sum(file.n_bytes for file in files)
 
@@ -30,23 +121,16 @@ def choose_run_engine(
         new_share = found.new_share(n_bytes) if at_random else 1.0
         return CorpusSample(found.texts, text_bytes, new_share)
 
-    choice = choose_engine(
-        EngineRequest(
-            prepared.tokenizer,
-            reference,
-            config.run.engine,
-            config.tokenizer.control_tokens_in_text,
-            n_threads,
-            prepared.engines,
-        ),
-        Corpus(
-            n_bytes,
-            [(file.path, file.n_bytes, file.mtime_ns) for file in files],
-            any(file.path == "-" for file in files),
-            read,
-        ),
-        has_continuations=config.sft is not None,
+    return EngineRequest(
+        prepared.tokenizer,
+        reference,
+        config.run.engine,
+        config.tokenizer.control_tokens_in_text,
+        n_threads,
+        prepared.engines,
+    ), Corpus(
+        n_bytes,
+        [(file.path, file.n_bytes, file.mtime_ns) for file in files],
+        any(file.path == "-" for file in files),
+        read,
     )
-    names = {REFERENCE, choice.name}
-    prepared.engines.keep(names | ({choice.continuation.name} if choice.continuation else set()))
-    return choice

@@ -169,8 +169,11 @@ def _order_of_removal(name: str) -> tuple[bool, bool]:
 
 def has_only_plan(directory: Path) -> bool:
     """Return whether a directory holds a plan and no other file of its run."""
-    if not os.path.lexists(directory / PLAN):
-        return False
+    return os.path.lexists(directory / PLAN) and holds_no_commits(directory)
+
+
+def holds_no_commits(directory: Path) -> bool:
+    """Return whether a directory holds no file of a run, except a plan."""
     kept = {PLAN, *FOLDERS}
     return not any(
         name not in kept and (not entry.name.startswith(".") or entry.name.endswith(".checkpoint"))

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import time
+from contextlib import suppress
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -12,13 +14,15 @@ import pyarrow as pa
 from tokmill.bill.measuring.machine import usable_cores, usable_memory
 from tokmill.dataset.commit_record import PartRecord, read_committed
 from tokmill.dataset.layout import FOLDERS, MANIFEST, PARTS, part_name
-from tokmill.dataset.plan_file import OwnedNames
+from tokmill.dataset.plan_file import OwnedNames, read_owned_names
 from tokmill.engines.engine import engine_threads
 from tokmill.errors import RecordError, UsageError
 from tokmill.lock import locked
 from tokmill.recipes.spec import Part
+from tokmill.run.choose_engine import OtherEngineError, choose_run_engine, compare_remembered
 from tokmill.run.directory import (
     complete_manifest,
+    holds_no_commits,
     refuse_foreign_files,
     refuse_unplanned_files,
     remove_leftovers,
@@ -28,9 +32,9 @@ from tokmill.run.finish import Usage, check_all_read, finish
 from tokmill.run.plan import Plan
 from tokmill.run.prepare import prepare, reference_of
 from tokmill.run.reject_limits import RejectLimit
-from tokmill.run.resume import explain_interrupt, plan_or_resume, planned_hub_commits
+from tokmill.run.resume import begin_run, explain_interrupt, planned_hub_commits, resumed_plan
 from tokmill.storage import make_directory
-from tokmill.timing import StageSeconds
+from tokmill.timing import StageSeconds, StageTimer, add_seconds
 from tokmill.tokenizer.manifest_entry import PROBE_TEXT
 
 if TYPE_CHECKING:
@@ -38,6 +42,7 @@ if TYPE_CHECKING:
 
     from tokmill.engines.engine import Engine
     from tokmill.recipes.spec import Increments, RunSpec
+    from tokmill.run.prepare import Prepared
     from tokmill.settings.schema import Config
 
 
@@ -67,11 +72,13 @@ class Executor(Protocol):
         report: Callable[[Increments], None],
         n_workers: int,
         reference: Callable[[], Engine],
+        ready: Callable[[], object],
     ) -> Iterator[PartRecord]:
         """Yield the record of each part when it is done, in any order.
 
         `report` receives the increments of progress. `reference` returns the reference engine,
-        loaded at most once in this process.
+        loaded at most once in this process. `ready`: called before anything is written, in this
+        process; it may wait, or raise.
         """
 
 
@@ -104,29 +111,115 @@ def make_dataset(
     make_directory(directory)
     workers, threads = workers_and_threads(prepared.config, len(prepared.parts))
     with locked(directory), engine_threads(threads):
-        reference = reference_of(prepared)
+        run = _Run(prepared, directory, observer, execute, workers, threads, start_s, start_cpu_s)
         if overwrite or not (directory / MANIFEST).exists():
             check_file_system(directory)
-            check_space(prepared, reference, directory, observer.warned)
-        means = (threads, usable_memory() // workers, observer.warned)
-        plan = plan_or_resume(prepared, reference, directory, *means, overwrite=overwrite)
-        complete, n_done = _clean_output(plan, directory, observer.warned)
-        observer.started(plan, n_done, prepared.all_notes())
-        prepared_s, prepared_cpu_s = time.perf_counter() - start_s, _cpu_s() - start_cpu_s
-        if complete is not None:
-            return complete
-        limit = RejectLimit(plan, observer.progressed)
-        with explain_interrupt(plan, directory):
-            found = execute(plan.spec, plan.parts, limit.progressed, workers, reference)
-            records = _all_records(plan, found, limit, directory)
+            check_space(prepared, run.reference, directory, observer.warned)
+        means = (threads, usable_memory() // workers)
+        plan = None
+        if not overwrite:
+            plan = resumed_plan(prepared, directory, *means, observer.warned)
+        if plan is None:
+            refuse_foreign_files(directory, read_owned_names(directory))
+            with suppress(OtherEngineError):
+                return run.while_compared(*means)
+            engine = choose_run_engine(prepared, run.reference, threads)
+            plan = Plan(prepared.spec(engine, *means), prepared.parts)
+            begin_run(directory, plan)  # as late as possible: an error keeps an old dataset
+        return run.planned(plan)
+
+
+class _Run:
+    """A run from its plan to its manifest."""
+
+    def __init__(
+        self,
+        prepared: Prepared,
+        directory: Path,
+        observer: Observer,
+        execute: Executor,
+        n_workers: int,
+        n_threads: int,
+        start_s: float,
+        start_cpu_s: float,
+    ) -> None:
+        self.reference = reference_of(prepared)
+        self._inputs = prepared
+        self._directory = directory
+        self._observer = observer
+        self._execute = execute
+        self._n_workers = n_workers
+        self._n_threads = n_threads
+        self._start_s = start_s
+        self._start_cpu_s = start_cpu_s
+        self._stage_s: dict[str, StageSeconds] = {}
+        self._n_done = 0
+
+    def planned(self, plan: Plan) -> dict[str, Any]:
+        """Work through the plan that stands in the directory; return the manifest."""
+        complete = self._begin(plan)
+        self._end_prepare()
+        return complete or self._work(plan, lambda: plan)
+
+    def while_compared(self, *means: int) -> dict[str, Any]:
+        """Encode with the engine that is expected while it is compared; write once it is proven.
+
+        Raises:
+            OtherEngineError: no engine is expected, or it is not exact here: nothing was written.
+        """
+        prepared, parts = self._inputs, self._inputs.parts
+        if not holds_no_commits(self._directory):
+            raise OtherEngineError  # an old dataset stays until the new engine is known
+        with compare_remembered(prepared, self.reference, self._n_threads) as compared:
+
+            @cache
+            def proven() -> Plan:
+                timer = StageTimer()
+                plan = Plan(prepared.spec(compared.result(), *means), parts)
+                timer.end("prepare")  # the wait: that much of the comparison was not hidden
+                add_seconds(self._stage_s, timer.seconds | compared.seconds)
+                begin_run(self._directory, plan)
+                self._begin(plan)
+                return plan
+
+            expected = Plan(prepared.spec(compared.expected, *means), parts)
+            self._end_prepare()
+            try:
+                return self._work(expected, proven)
+            except KeyboardInterrupt:
+                raise
+            except BaseException:
+                compared.result()  # if the engine is another one, the error may be due to this one
+                raise
+
+    def _end_prepare(self) -> None:
+        """Set the seconds of everything before the parts."""
+        wall_s, cpu_s = time.perf_counter() - self._start_s, _cpu_s() - self._start_cpu_s
+        self._stage_s = {"prepare": StageSeconds(wall_s, cpu_s, self._start_s)}
+
+    def _begin(self, plan: Plan) -> dict[str, Any] | None:
+        complete, self._n_done = _clean_output(plan, self._directory, self._observer.warned)
+        self._observer.started(plan, self._n_done, self._inputs.all_notes())
+        return complete
+
+    def _work(self, plan: Plan, proven: Callable[[], Plan]) -> dict[str, Any]:
+        """Run the parts and finish; `proven` returns the plan once it stands in the directory."""
+        limit = RejectLimit(plan, self._observer.progressed)
+        n_workers, reference = self._n_workers, self.reference
+        with explain_interrupt(plan, self._directory):
+            found = self._execute(
+                plan.spec, plan.parts, limit.progressed, n_workers, reference, proven
+            )
+            records = _all_records(plan, found, limit, self._directory)
+            plan = proven()
             usage = Usage(
-                time.perf_counter() - start_s,
-                _cpu_s() - start_cpu_s,
-                observer.peak_memory_bytes(),
-                n_done,
+                time.perf_counter() - self._start_s,
+                _cpu_s() - self._start_cpu_s,
+                self._observer.peak_memory_bytes(),
+                self._n_done,
                 limit.text_bytes,
-                workers,
-                {"prepare": StageSeconds(prepared_s, prepared_cpu_s, start_s), **limit.stage_s},
+                n_workers,
+                self._stage_s | limit.stage_s,
             )
             probe_ids = reference().encode(pa.array([PROBE_TEXT], pa.large_string())).ids
             return finish(plan, records, probe_ids.tolist(), usage, _mask_entry(plan, reference))

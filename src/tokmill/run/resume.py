@@ -17,9 +17,8 @@ from tokmill.dataset.plan_file import read_owned_names
 from tokmill.engines.choice import EngineChoice
 from tokmill.engines.engine import REFERENCE, engine_row, engine_version
 from tokmill.errors import StateError, UsageError
-from tokmill.run.choose_engine import choose_run_engine
 from tokmill.run.compare_plans import check_same
-from tokmill.run.directory import has_only_plan, refuse_foreign_files, remove_dataset
+from tokmill.run.directory import has_only_plan, remove_dataset
 from tokmill.run.plan import Plan, read_plan, write_plan
 from tokmill.settings.schema import CHECKSUMS, SHA256, OutputSettings
 from tokmill.sources.hub import HUB_PREFIX
@@ -30,11 +29,11 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
     from pathlib import Path
 
-    from tokmill.engines.engine import Engine
     from tokmill.run.prepare import Prepared
     from tokmill.settings.schema import Config
     from tokmill.sources.files import SourceFile
 
+NOTHING_KEPT = "interrupted; nothing is kept yet: the same command begins again"
 STDIN_STOPPED = "interrupted; standard input cannot be continued: start again with --overwrite"
 
 
@@ -48,33 +47,23 @@ def planned_hub_commits(config: Config, directory: Path, *, overwrite: bool) -> 
     return {str(row[0]): str(row[5]) for row in rows if row[1] == "hub"}
 
 
-def plan_or_resume(
+def resumed_plan(
     prepared: Prepared,
-    reference: Callable[[], Engine],
     directory: Path,
     n_threads: int,
     memory_bytes: int,
     warn: Callable[[str], None],
-    *,
-    overwrite: bool,
-) -> Plan:
-    """Return the plan of a run: written now, or the one in the directory if it fits.
+) -> Plan | None:
+    """Return the plan of the run that a directory holds; None if it holds none.
 
-    `n_threads` and `memory_bytes` are those of a worker. `overwrite`: remove the dataset in the
-    directory, which must be locked.
+    `n_threads` and `memory_bytes` are those of a worker.
 
     Raises:
-        StateError: the directory holds other files, or a run that cannot be continued like this.
+        StateError: the run cannot be continued like this.
     """
-    found = None if overwrite or has_only_plan(directory) else read_plan(directory)
+    found = None if has_only_plan(directory) else read_plan(directory)
     if found is None:
-        owned = read_owned_names(directory)
-        refuse_foreign_files(directory, owned)
-        engine = choose_run_engine(prepared, reference, n_threads)
-        plan = Plan(prepared.spec(engine, n_threads, memory_bytes), prepared.parts)
-        remove_dataset(directory, owned)  # as late as possible: an error keeps the old dataset
-        write_plan(directory, plan)  # first: files without a plan count as foreign
-        return plan
+        return None
     refuse_stdin(prepared.files, directory)
     engine = planned_engine(found, prepared.config.run.engine)
     _check_installed(engine, prepared, warn)
@@ -83,6 +72,16 @@ def plan_or_resume(
     plan = Plan(prepared.spec(engine, n_threads, memory_bytes), prepared.parts)
     check_same(found, plan, directory)
     return plan
+
+
+def begin_run(directory: Path, plan: Plan) -> None:
+    """Write the plan of a new run; remove the dataset of an earlier one from its directory.
+
+    Raises:
+        StateError: the directory holds other files; nothing was changed.
+    """
+    remove_dataset(directory, read_owned_names(directory))
+    write_plan(directory, plan)  # first: files without a plan count as foreign
 
 
 def refuse_stdin(files: Iterable[SourceFile], directory: Path) -> None:
@@ -190,11 +189,14 @@ def explain_interrupt(plan: Plan, directory: Path) -> Iterator[None]:
 def _kept_work(plan: Plan, directory: Path) -> str:
     if any(piece.file.path == "-" for part in plan.parts[:1] for piece in part.slices):
         return STDIN_STOPPED
-    n_done = sum(is_part_record(path.name) for path in (directory / PARTS).iterdir())
+    parts = directory / PARTS
+    if not parts.is_dir():  # the engine was still being compared
+        return NOTHING_KEPT
+    n_done = sum(is_part_record(path.name) for path in parts.iterdir())
     n_records = unfinished_records(directory)
     kept = [f"{n_done:,} of {plural(len(plan.parts), 'part')}"] if n_done else []
     kept += [plural(n_records, "record") + " of others" * (n_done > 0)] if n_records else []
     if not kept:
-        return "interrupted; nothing is kept yet: the same command begins again"
+        return NOTHING_KEPT
     are = "is" if n_done + n_records == 1 else "are"
     return f"interrupted; {' and '.join(kept)} {are} kept: the same command continues"

@@ -103,13 +103,12 @@ def choose_engine(
     Raises:
         TokenizerError: the engine asked for is missing, refuses the tokenizer or is not exact.
     """
-    if request.asked == "auto" and (reason := _too_little(request, corpus)):
+    if request.asked == "auto" and (reason := too_little(request, corpus)):
         return _reference_choice(request, reason)
-    per_id = TIMED_FROM_BYTES_PER_ID * request.tokenizer.vocab_size
-    timed = request.asked == "auto" and corpus.n_bytes >= max(TIMED_FROM_BYTES, per_id)
+    timed = is_timed(request, corpus)
     limit_bytes = TIMED_SAMPLE_BYTES if timed else PARITY_BYTES
     sample = cache(partial(corpus.sample, limit_bytes, timed))
-    key = _key(request, corpus, timed=timed)
+    key = key_of(request, corpus)
     choice = _remembered_choice(key, request, sample)
     if choice is None:
         choice = find_exact_engine(request, sample, timed=timed)
@@ -118,7 +117,13 @@ def choose_engine(
     return _with_continuation(choice, request, sample) if has_continuations else choice
 
 
-def _too_little(request: EngineRequest, corpus: Corpus) -> str:
+def is_timed(request: EngineRequest, corpus: Corpus) -> bool:
+    """Return whether engines are timed for a corpus, if no choice is remembered."""
+    per_id = TIMED_FROM_BYTES_PER_ID * request.tokenizer.vocab_size
+    return request.asked == "auto" and corpus.n_bytes >= max(TIMED_FROM_BYTES, per_id)
+
+
+def too_little(request: EngineRequest, corpus: Corpus) -> str:
     """Return why a corpus is too small to try an engine for it, or ''."""
     if corpus.is_stream or corpus.n_bytes >= SCANNED_FROM_BYTES:
         return ""
@@ -130,20 +135,27 @@ def _too_little(request: EngineRequest, corpus: Corpus) -> str:
     return "quicker than proving another engine for so little text"
 
 
-def _key(request: EngineRequest, corpus: Corpus, *, timed: bool) -> str:
+def key_of(request: EngineRequest, corpus: Corpus) -> str:
     """Return the key of the remembered choice; only a timed choice depends on the corpus."""
-    files = sha256_hex(canonical_json([list(file) for file in corpus.files] if timed else []))
-    parts = (request.asked, str(request.n_threads), files)
+    files = [list(file) for file in corpus.files] if is_timed(request, corpus) else []
+    parts = (request.asked, str(request.n_threads), sha256_hex(canonical_json(files)))
     return choice_key(request.tokenizer, request.control_in_text, *parts)
+
+
+def known_choice(key: str) -> EngineChoice | None:
+    """Return the choice of an earlier run, None if there is none."""
+    try:
+        return EngineChoice.from_json(remembered(key) or {})
+    except TypeError:  # none, or kept by another version
+        return None
 
 
 def _remembered_choice(
     key: str, request: EngineRequest, sample: Callable[[], CorpusSample]
 ) -> EngineChoice | None:
     """Return the choice of an earlier run, if there is one and it is exact on this corpus too."""
-    try:
-        known = EngineChoice.from_json(remembered(key) or {})
-    except TypeError:  # none, or kept by another version
+    known = known_choice(key)
+    if known is None:
         return None
     if known.name == REFERENCE:
         return replace(known, n_checked=0)

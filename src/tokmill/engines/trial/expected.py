@@ -1,0 +1,72 @@
+"""The engine that a run will probably take, known before it is compared with the reference.
+
+So a run may begin to encode while it is compared.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from tokmill.engines.choice import Continuation
+from tokmill.engines.engine import REFERENCE
+from tokmill.engines.trial.choose import choose_engine, key_of, known_choice, too_little
+from tokmill.engines.trial.remembered import KeptScans
+from tokmill.errors import TokenizerError
+from tokmill.tokenizer.continuation import continuation_tokenizer
+
+if TYPE_CHECKING:
+    from tokmill.engines.choice import EngineChoice
+    from tokmill.engines.trial.choose import Corpus, EngineRequest
+
+
+def expected_choice(
+    request: EngineRequest, corpus: Corpus, *, has_continuations: bool
+) -> EngineChoice | None:
+    """Return the choice for a corpus if the ids of that engine are the reference's there.
+
+    None if no fast engine is remembered, or it was never compared on all characters.
+    `has_continuations`: see `choose_engine`.
+    """
+    if request.asked == "auto" and too_little(request, corpus):
+        return None
+    known = known_choice(key_of(request, corpus))
+    if known is None or known.name == REFERENCE:
+        return None
+    scan = KeptScans(request.tokenizer, request.control_in_text).find(known.name)
+    if scan is None or scan.refused:
+        return None
+    choice = replace(known, scan=scan)
+    variant = continuation_tokenizer(request.tokenizer) if has_continuations else None
+    if variant is None or variant is request.tokenizer:
+        return choice
+    scan = KeptScans(variant, request.control_in_text).find(known.name)
+    if scan is None:
+        return None
+    if scan.refused:
+        return replace(choice, continuation=Continuation(REFERENCE))
+    return replace(choice, continuation=Continuation(known.name, scan.differs))
+
+
+def compared_choice(
+    expected: EngineChoice, request: EngineRequest, corpus: Corpus, *, has_continuations: bool
+) -> EngineChoice | None:
+    """Compare an expected engine with the reference on a corpus.
+
+    Returns:
+        The choice, with what was compared; None if the engine has to be chosen anew.
+    """
+    asked = replace(request, asked=expected.name)
+    try:
+        found = choose_engine(asked, corpus, has_continuations=has_continuations)
+    except TokenizerError:  # other ids on this corpus
+        return None
+    if _encoding(found) != _encoding(expected):
+        return None
+    known = expected.reason, expected.mb_per_s, expected.refused
+    return replace(found, reason=known[0], mb_per_s=known[1], refused=known[2])
+
+
+def _encoding(choice: EngineChoice) -> tuple[object, ...]:
+    """Return all that decides how documents are encoded and checked."""
+    return choice.name, choice.differs, choice.continuation, choice.spot_share
