@@ -7,7 +7,7 @@ import pytest
 
 from tokmill.engines.characters import CharacterSet
 from tokmill.engines.choice import Continuation, EngineChoice, ScanResult
-from tokmill.engines.spot_check import spot_share
+from tokmill.engines.spot_check import EARLIER_SHARE, spot_share
 
 DIFFERS = CharacterSet(((0x88F, 0x88F), (0x323B0, 0x33479)))
 
@@ -47,14 +47,15 @@ def test_a_damaged_choice_is_refused(damage):
         EngineChoice.from_json({"name": "g", "version": "1", "reason": "r", **damage})
 
 
-def test_a_plan_without_a_spot_share_gets_the_current_default():
+def test_a_plan_keeps_its_spot_share_and_an_older_one_that_of_its_time():
     kept = EngineChoice.from_json(
         {**EngineChoice("gigatoken", "1", "x").as_json(), "spot_share": 0.25}
     )
     assert kept.spot_share == 0.25
     older = EngineChoice("gigatoken", "1", "x").as_json()
     del older["spot_share"]
-    assert EngineChoice.from_json(older).spot_share == spot_share("gigatoken")
+    assert EngineChoice.from_json(older).spot_share == EARLIER_SHARE > spot_share("gigatoken")
+    assert EngineChoice.from_json(older | {"name": "tokenizers"}).spot_share == 0
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from tokmill.engines.characters import CharacterSet
 from tokmill.engines.engine import FAST_ENGINES, REFERENCE
-from tokmill.engines.spot_check import spot_share
+from tokmill.engines.spot_check import EARLIER_SHARE, spot_share
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -124,6 +124,8 @@ class EngineChoice:
             TypeError: it is something else.
         """
         values = dict(data)
+        if "spot_share" not in values and values.get("name") in FAST_ENGINES:
+            values["spot_share"] = EARLIER_SHARE
         try:
             if values.get("scan") is not None:
                 values["scan"] = ScanResult.from_json(values["scan"])
