@@ -9,8 +9,9 @@ import pyarrow as pa
 
 from tokmill.chat.column_writer import ColumnarWriter
 from tokmill.chat.control_strings import RENDERED_TEXTS, holds, patterns
+from tokmill.chat.learned.merging import merged, placed
 from tokmill.chat.learned.writer import learned_writer
-from tokmill.chat.reading.columns import read_regular
+from tokmill.chat.reading.columns import plain_rows, read_regular
 from tokmill.chat.records import RecordWriter, Written
 from tokmill.chat.reply_counts import reply_counts
 from tokmill.chat.weights import segment_weights
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
 
     from tokmill.chat.control_strings import Vocabulary
     from tokmill.chat.conversation import Conversation
+    from tokmill.chat.learned.writer import LearnedWriter
     from tokmill.chat.reading.columns import Regular
     from tokmill.chat.templates import ChatTemplate
     from tokmill.chat.weights import MaskRule
@@ -103,14 +105,31 @@ class ChatRenderer:
             return None
         regular = read_regular(text, self._settings.schema, self._settings)
         written = None
-        if regular is not None and self._learned is not None:
-            written = self._learned.write(regular, text, self.write)
+        if self._learned is not None:
+            written = self._learn(self._learned, regular, text)
         elif regular is not None and not holds(regular.contents, self._inline):
             written = self._in_columns(regular)
         # A failed try costs a tenth of the work: after failures, tries become rarer.
         self._n_failed = 0 if written is not None else self._n_failed + 1
         self._next_try = self._n_blocks + min(1 << self._n_failed, _MOST_SKIPPED) // 2
         return written
+
+    def _learn(
+        self, learned: LearnedWriter, regular: Regular | None, text: pa.LargeStringArray
+    ) -> Written | None:
+        """Return the samples of a Jinja template; None if none was written as it was learned."""
+        if regular is not None:
+            return learned.write(regular, text, self.write)
+        is_plain = plain_rows(text, self._settings.schema)
+        if is_plain is None:
+            return None
+        plain, rest = (text.filter(pa.array(chosen)) for chosen in (is_plain, ~is_plain))
+        regular = read_regular(plain, self._settings.schema, self._settings)
+        written = None if regular is None else learned.write(regular, plain, self.write)
+        if written is None:
+            return None
+        parts = (written, is_plain), (self.write(rest), ~is_plain)
+        return merged(*(placed(part, np.flatnonzero(rows), len(text)) for part, rows in parts))
 
     def _in_columns(self, regular: Regular) -> Written | None:
         """Return the samples of a built-in template; None if it does not repeat."""

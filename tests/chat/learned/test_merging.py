@@ -6,7 +6,8 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from tokmill.chat.learned.merging import equal, merged, selected
+from tokmill.chat.learned.merging import equal, merged, placed, selected
+from tokmill.values import UnreadKeys
 
 CHATS = (
     [("user", "a"), ("assistant", "b")],
@@ -62,3 +63,24 @@ def test_samples_that_differ_in_one_column_are_not_equal(write):
     assert not equal(columns, columns._replace(table=columns.table._replace(given=given)))
     assert not equal(columns, columns._replace(ids=columns.ids + 1))
     assert not equal(columns, columns._replace(offsets=columns.offsets + 1))
+
+
+def test_unread_keys_of_both_writers_are_kept(write):
+    one = write(0, 2)._replace(unread=UnreadKeys([("id",)], np.array([0, -1], np.int32)))
+    other = write(1)._replace(unread=UnreadKeys([("id", "url")], np.array([0], np.int32)))
+    parts = [placed(one, np.array([0, 2]), 3), placed(other, np.array([1]), 3)]
+    both = merged(*parts).unread
+    assert [both.sets[i] if i >= 0 else () for i in both.of_row] == [("id",), ("id", "url"), ()]
+    for without in (
+        [parts[0], parts[1]._replace(unread=None)],
+        [parts[0]._replace(unread=None), parts[1]],
+    ):
+        left = merged(*without).unread
+        assert sum(left.of_row >= 0) == 1
+
+
+def test_rows_are_placed_among_all(write):
+    part = write(0, 2)._replace(refused=[(1, "a", "b")], drops={"c": [0, 1]})
+    found = placed(part, np.array([4, 7]), 9)
+    assert found.rows.tolist() == [4, 7]
+    assert (found.refused, found.drops, found.unread) == ([(7, "a", "b")], {"c": [4, 7]}, None)

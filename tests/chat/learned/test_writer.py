@@ -34,13 +34,14 @@ turns = st.lists(st.tuples(texts, texts), min_size=1, max_size=3).map(
     ]
 )
 records = st.fixed_dictionaries(
-    {"messages": turns | dialogs}, optional={"id": st.none() | st.sampled_from(["", "u"])}
+    {"messages": turns | dialogs},
+    optional={
+        "id": st.none() | st.sampled_from(["", "u"]),
+        "tools": st.none() | st.just([{"type": "function", "function": {"name": "f"}}]),
+        "weight": st.sampled_from([0, 1, None]),
+        "url": st.just("x"),
+    },
 )
-
-
-@pytest.fixture(autouse=True)
-def learn_at_once(monkeypatch):
-    monkeypatch.setattr(writer_module, "_WORTH_LEARNING", 1)
 
 
 def lines_of(rows: Sequence[Any]) -> list[str]:
@@ -136,7 +137,7 @@ def learned_rows(renderer: ChatRenderer, lines: list[str]) -> list[int]:
         chat("<think>", "y"),
         chat("x", "y</think>"),
         chat("x", "\ue000"),
-        chat(*["x", "y"] * 40),
+        chat(*["x", "y"] * 65),
     ],
 )
 def test_only_records_outside_of_what_was_learned_are_rendered(make_renderer, sources, odd):
@@ -145,18 +146,42 @@ def test_only_records_outside_of_what_was_learned_are_rendered(make_renderer, so
     assert learned_rows(renderer, lines) == [0, 2, 3]
 
 
+def test_records_with_other_keys_are_rendered_and_the_rest_of_their_block_is_not(
+    make_renderer, whole_records, sources, monkeypatch
+):
+    renderer = make_renderer(sources["chatml"])
+    call = {"type": "function", "function": {"name": "f", "arguments": {}}}
+    odd = chat("a", "b")
+    odd["messages"][1]["tool_calls"] = [call]
+    rows = [{**chat("a", "b"), "id": "x"}, {**odd, "url": "y", "id": 3}, chat("a", "b"), odd]
+    rendered: list[str] = []
+
+    def render(text):
+        rendered.extend(text.to_pylist())
+        return renderer.writer.write(text)
+
+    monkeypatch.setattr(renderer, "write", render)
+    found = whole_records(lines_of(rows))
+    here = described(renderer.render(found))
+    assert rendered == [lines_of(rows)[i] for i in (1, 3)]
+    assert here == described(record_by_record(renderer, found, monkeypatch))
+    assert here["unread"] == [("id",), ("id", "url"), (), ()]
+
+
 def test_white_space_counts_where_a_template_strips_it_in_some_turns_only(make_renderer, sources):
     renderer = make_renderer(sources["last is other"])
     rows = [chat("a", "b", "c", "d"), chat("a", "\nb", " c", "d"), chat("a", "b", "c", "\nd")]
     assert learned_rows(renderer, lines_of(rows)) == [0, 1]
 
 
-def test_a_few_records_with_the_same_roles_are_rendered_without_learning(
+def test_after_many_patterns_another_is_learned_for_several_records(
     make_renderer, sources, monkeypatch
 ):
+    monkeypatch.setattr(writer_module, "_AT_ONCE", 1)
     monkeypatch.setattr(writer_module, "_WORTH_LEARNING", 3)
     renderer = make_renderer(sources["chatml"])
-    line = lines_of([chat("a", "b")])
+    assert learned_rows(renderer, lines_of([chat("a", "b")])) == [0]
+    line = lines_of([chat("a", "b", "c", "d")])
     assert [learned_rows(renderer, line) for _ in range(4)] == [[], [], [0], [0]]
 
 

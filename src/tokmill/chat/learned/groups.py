@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from tokmill.chat.learned.pattern import Pattern
     from tokmill.chat.reading.columns import Regular
 
-LONGEST = 64
-"""Messages of the longest conversation with a pattern: learning one takes a few renderings."""
+LONGEST = 128
+"""Messages of the longest conversation with a pattern: longer ones seldom have the same roles."""
 
 
 class Groups(NamedTuple):

@@ -10,13 +10,14 @@ import pyarrow as pa
 from tokmill.chat.records import Written
 from tokmill.chat.segments import Columns, SegmentTable
 from tokmill.offsets import indices_of, offsets_of
+from tokmill.values import UnreadKeys
 
 if TYPE_CHECKING:
     import numpy.typing as npt
 
 
 def merged(first: Written, second: Written) -> Written:
-    """Return the samples of both by their rows, which differ; `unread` is that of the first."""
+    """Return the samples of both by their rows, which differ; both know the same rows."""
     rows = np.concatenate([first.rows, second.rows])
     order = np.argsort(rows, kind="stable")
     noticed = {
@@ -30,9 +31,32 @@ def merged(first: Written, second: Written) -> Written:
         rows[order],
         [*first.refused, *second.refused],
         {**first.drops, **second.drops},
-        first.unread,
+        _all_unread(first.unread, second.unread),
         noticed,
     )
+
+
+def placed(written: Written, rows: npt.NDArray[np.int64], n_rows: int) -> Written:
+    """Return what was written of some rows, with their numbers among all `n_rows`."""
+    unread = written.unread
+    if unread is not None:
+        of_row = np.full(n_rows, -1, np.int32)
+        of_row[rows] = unread.of_row
+        unread = UnreadKeys(unread.sets, of_row)
+    return written._replace(
+        rows=rows[written.rows],
+        refused=[(int(rows[row]), reason, message) for row, reason, message in written.refused],
+        drops={reason: rows[of_reason].tolist() for reason, of_reason in written.drops.items()},
+        unread=unread,
+    )
+
+
+def _all_unread(first: UnreadKeys | None, second: UnreadKeys | None) -> UnreadKeys | None:
+    if first is None or second is None:
+        return first or second
+    later = np.where(second.of_row < 0, -1, second.of_row + len(first.sets))
+    of_row = np.where(first.of_row < 0, later, first.of_row).astype(np.int32)
+    return UnreadKeys([*first.sets, *second.sets], of_row)
 
 
 def selected(columns: Columns, samples: npt.NDArray[np.int64]) -> Columns:

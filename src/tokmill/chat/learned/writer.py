@@ -19,7 +19,7 @@ from tokmill.chat.control_strings import holds, patterns
 from tokmill.chat.conversation import ChatError, Conversation
 from tokmill.chat.learned.assembly import assembled
 from tokmill.chat.learned.groups import ends_of, grouped, with_blank_ends
-from tokmill.chat.learned.merging import equal, merged, selected
+from tokmill.chat.learned.merging import equal, merged, placed, selected
 from tokmill.chat.learned.pattern import BLANKS, STRIPS, UNKNOWN, Joints, learn
 from tokmill.chat.records import Written
 from tokmill.chat.segments import ROLES
@@ -41,8 +41,9 @@ if TYPE_CHECKING:
     from tokmill.chat.templates import ChatTemplate
     from tokmill.settings.sft import SftSettings
 
-_WORTH_LEARNING = 4
-"""Records with the same roles, from which on their pattern is learned."""
+_AT_ONCE, _WORTH_LEARNING = 64, 8
+"""The first patterns are learned at once, the others for so many records with the same roles: a
+pattern takes eight renderings."""
 
 _CHECKED = 256
 """One record of so many is compared, besides the first with each pattern."""
@@ -116,7 +117,7 @@ class LearnedWriter:
         if not len(rest):
             return written
         rendered = render(text.take(pa.array(rest)))
-        return merged(written, _placed(rendered, rest))
+        return merged(written, placed(rendered, rest, len(text)))
 
     def _patterns_of(self, groups: Groups) -> tuple[list[Pattern | None], list[bool]]:
         """Return the pattern of each kind, with None at the end for -1, and which are new."""
@@ -127,7 +128,7 @@ class LearnedWriter:
             is_new.append(roles not in self._patterns)
             if is_new[-1]:
                 self._n_seen[roles] += n
-                if self._n_seen[roles] >= _WORTH_LEARNING:
+                if len(self._patterns) < _AT_ONCE or self._n_seen[roles] >= _WORTH_LEARNING:
                     self._patterns[roles] = learn(roles, self._render, self._joints, self._avoided)
             found.append(self._patterns.get(roles))
         return [*found, None], is_new
@@ -202,12 +203,3 @@ class LearnedWriter:
                 f"{text[int(rows[samples[0]])].as_py()[:60]!r}: render every record, with --spans "
                 "tags if the template has generation tags, or with --spans prefix"
             )
-
-
-def _placed(written: Written, rows: npt.NDArray[np.int64]) -> Written:
-    """Return what was written of some rows, with their numbers in the block."""
-    return written._replace(
-        rows=rows[written.rows],
-        refused=[(int(rows[row]), reason, message) for row, reason, message in written.refused],
-        drops={reason: rows[of_reason].tolist() for reason, of_reason in written.drops.items()},
-    )

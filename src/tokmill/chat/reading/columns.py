@@ -7,6 +7,7 @@ is read record by record; both paths give the same conversations.
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -17,8 +18,11 @@ import pyarrow.json
 from tokmill.chat.reading.instructions import JOINS, STANFORD
 from tokmill.chat.reading.names import (
     ANSWER_KEYS,
+    CALL_KEYS,
     INPUT_KEYS,
     PROMPT_KEYS,
+    REASONING_KEYS,
+    SWITCH_KEYS,
     given_fields,
     meaningful_keys,
     role_of,
@@ -40,6 +44,7 @@ _FIELDS = {
     "alpaca": ("instruction", *INPUT_KEYS, *ANSWER_KEYS),
     "text": ("text",),
 }
+_ODD_IN_MESSAGES = (CALL_KEYS, REASONING_KEYS, SWITCH_KEYS, ("name", "tool_call_id", "refusal"))
 _MOST_COLUMNS = 62
 """`_unread` has one bit of an int64 for each column."""
 
@@ -79,6 +84,22 @@ def read_regular(text: pa.LargeStringArray, schema: str, settings: SftSettings) 
     else:
         regular = _flats(table, schema, settings)
     return None if regular is None else regular._replace(unread=unread)
+
+
+def plain_rows(text: pa.LargeStringArray, schema: str) -> npt.NDArray[np.bool_] | None:
+    """Return which records, of a block that is not regular, may be: (n,) bool; None if all or none.
+
+    Those without a key that is read in another way, such as `tool_calls`, wherever it stands.
+    """
+    if schema in _MESSAGES:
+        odd = meaningful_keys(schema).union(*_ODD_IN_MESSAGES) - {schema}
+    elif schema in _FIELDS:
+        odd = meaningful_keys(schema).difference(_FIELDS[schema])
+    else:
+        return None
+    found = pc.match_substring_regex(text, f'"(?:{"|".join(map(re.escape, sorted(odd)))})"\\s*:')
+    is_plain: npt.NDArray[np.bool_] = pc.invert(found).to_numpy(zero_copy_only=False)
+    return None if is_plain.all() or not is_plain.any() else is_plain
 
 
 def _wanted(schema: str, settings: SftSettings) -> dict[str, pa.DataType] | None:
