@@ -48,8 +48,8 @@ quick: check
 test: check
 	$(BIN)/python -m pytest -n auto --dist worksteal
 
-# BENCH_DATA="NAME=FILE …" and BENCH_TOKENIZERS="DIR[:EOS] …" name real data, BENCH options. Peers
-# that cannot be installed are left out, and named.
+# BENCH_DATA="NAME=FILE …" names corpora in which no text comes twice, BENCH_TOKENIZERS="DIR[:EOS] …"
+# tokenizers or a directory of them, BENCH options. Peers that cannot be installed are left out.
 $(VENV)/bench: $(BIN)/tokmill
 	-$(BIN)/python -m pip install --quiet --disable-pip-version-check -e ".[bench]" && touch $@
 

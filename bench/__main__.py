@@ -2,10 +2,12 @@
 
     make bench
     make bench BENCH_DATA="en=docs_en.jsonl zh=docs_zh.jsonl" BENCH_TOKENIZERS="gpt2:<|endoftext|>"
-    python -m bench --input en=docs_en.jsonl --tokenizer 'gpt2:<|endoftext|>' --repeat 10
+    python -m bench --input en=docs_en.jsonl --tokenizer 'gpt2:<|endoftext|>' --pairs 1
 
 Throughput is bytes of rendered UTF-8 text per second. tokmill's time is that of the whole command,
-its peers' that of their work alone, without imports and loading.
+its peers' that of their work alone, without imports and loading; both also without start-up. No
+text comes twice, if it does not in the files. The samples of the repository, which are used where
+no file is named, only show that everything runs: they are far too small for a comparison.
 """
 
 from __future__ import annotations
@@ -19,21 +21,20 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from bench import machine
-from bench.contenders import SLOW, Contender, contenders_of, sections
-from bench.corpus import Corpus, make_corpus, repeated_sample
+from bench.contenders import JSONL, PARQUET, Contender, contenders_of, goals, sections
+from bench.corpus import Corpus, make_corpus
 from bench.libraries import family
 from bench.options import Options, read_options
-from bench.ratios import Ratio, bytes_per_s, compare, others_cores
+from bench.ratios import Ratio, by_contender, bytes_per_s, compare, others_cores
 from bench.rounds import ROOT, Pairing, measure
+from bench.stages import COLUMNS, stage_cells, stage_table
 from bench.tables import (
-    SUMMARY_HEAD,
     ratio_table,
     readme_block,
     rewrite_readme,
     same_work,
     start_line,
     summary_row,
-    table,
     throughput_table,
 )
 
@@ -43,7 +44,6 @@ if TYPE_CHECKING:
     from bench.values import Sample, Timing
 
 SAMPLES = ROOT / "data_samples"
-SAMPLE_BYTES = 20_000_000
 TRUSTED_CORES = 0.1
 """What other processes may take before the figures say more about them than about us."""
 
@@ -54,7 +54,7 @@ def main(arguments: Sequence[str]) -> int:
     if options.cores:
         machine.keep_to(options.cores)
     report: dict[str, Any] = {
-        "schema": 1,
+        "schema": 2,
         "machine": machine.described(),
         "load_average": {"start": machine.load_average()},
         "options": json.loads(json.dumps(asdict(options), default=str)),
@@ -79,29 +79,26 @@ def _all_runs(options: Options, directory: Path) -> list[dict[str, Any]]:
 
 
 def _corpora(options: Options, directory: Path) -> list[Corpus]:
-    inputs = options.inputs
-    if not inputs:
-        sample = directory / "samples.jsonl"
-        repeated_sample(SAMPLES / "records.jsonl", SAMPLE_BYTES, sample)
-        inputs = (("samples", sample),)
+    inputs = options.inputs or (("samples", SAMPLES / "records.jsonl"),)
     return [
-        make_corpus(name, path, directory / f"{i}-{name}", options.repeat)
-        for i, (name, path) in enumerate(inputs)
+        make_corpus(name, path, directory / f"{i}-{name}") for i, (name, path) in enumerate(inputs)
     ]
 
 
 def _one_run(pairing: Pairing, options: Options) -> dict[str, Any]:
     """Measure one corpus with one tokenizer, and print what came of it."""
     corpus, kind = pairing.corpus, family(Path(pairing.tokenizer))
-    n_bytes = corpus.path.stat().st_size * corpus.repeat
-    chosen = sections(options.sections, options.peers, options.arguments, n_bytes)
+    asked = goals(pairing.tokenizer_name, kind, is_chinese=corpus.is_chinese)
+    n_bytes = corpus.path.stat().st_size
+    chosen = sections(options.sections, options.peers, options.arguments, n_bytes, asked)
     print(f"\n## {corpus.name}, {pairing.tokenizer_name} ({kind})\n", flush=True)
     samples, left_out = measure(pairing, contenders_of(chosen), options.pairs, _tell)
     found = [compare(c, samples) for section in chosen for c in section.comparisons]
     ratios = [ratio for ratio in found if ratio is not None]
     unequal = [ratio for ratio in ratios if not same_work(samples, ratio)]
     ratios = [ratio for ratio in ratios if ratio not in unequal]
-    _show(samples, ratios, unequal, left_out, corpus)
+    _show(samples, ratios, unequal, left_out)
+    ours = by_contender(samples).get(JSONL, {})
     return {
         "corpus": corpus.name,
         "tokenizer": pairing.tokenizer_name,
@@ -112,6 +109,7 @@ def _one_run(pairing: Pairing, options: Options) -> dict[str, Any]:
         "left_out": left_out,
         "others_cores": round(others_cores(samples), 2),
         "summary": summary_row(corpus.name, pairing.tokenizer_name, kind, samples, ratios),
+        "stages": [f"{corpus.name}, {pairing.tokenizer_name}", *stage_cells(list(ours.values()))],
     }
 
 
@@ -126,15 +124,9 @@ def _show(
     ratios: Sequence[Ratio],
     unequal: Sequence[Ratio],
     left_out: dict[str, str],
-    corpus: Corpus,
 ) -> None:
     print(throughput_table(samples))
-    if corpus.repeat > 1:
-        slow = ", ".join(SLOW)
-        print(
-            f"\nThe input is repeated {corpus.repeat} times; {slow} read it once: "
-            "their speed is constant."
-        )
+    print(f"\n{stage_table(samples, [JSONL, PARQUET])}")
     if ratios:
         print(f"\n{ratio_table(ratios)}")
     line = start_line(samples)
@@ -153,8 +145,12 @@ def _show(
 def _finish(report: dict[str, Any], options: Options) -> None:
     rows = [run["summary"] for run in report["runs"]]
     others = statistics.fmean(run["others_cores"] for run in report["runs"])
-    block = readme_block(rows, report["machine"], others, options.pairs)
-    print(f"\n## Ratios of text per second\n\n{table(SUMMARY_HEAD, rows)}")
+    stages = [
+        ["corpus, tokenizer", *COLUMNS],
+        *(run["stages"] for run in report["runs"]),
+    ]
+    block = readme_block(rows, stages, report["machine"], others, options.pairs)
+    print(f"\n## All\n\n{block}")
     about, load = report["machine"], report["load_average"]
     print(f"\n{about['date']}, {about['cpu']}, {about['cores']} cores, load {load}")
     print(", ".join(f"{name} {version}" for name, version in about["versions"].items()))

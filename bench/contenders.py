@@ -16,27 +16,34 @@ FEEDINGS = (
     ("threads", 1 << 20),
 )
 """How an engine alone is fed: see `bench.peers.engine`. Each is best for some pair."""
+KEPT_RIVALS = 2
 FIRST = ", very first run"
 """Suffix of the name under which a warm contender's first run stands."""
 
 
 @dataclass(frozen=True, slots=True)
 class Contender:
-    """One thing to time. `files`: see `Corpus.inputs`. `warm`: run once before the rounds."""
+    """One thing to time. `files`: see `Corpus.inputs`. `warm`: run once before the rounds.
+
+    `is_slow`: runs in the first round only, since it takes a minute and its speed is steady.
+    `rivals`: of contenders with the same name here, the `KEPT_RIVALS` that were fastest in the
+    first round go on.
+    """
 
     name: str
     peer: str
     files: str
     settings: Mapping[str, Any] = field(default_factory=dict)
     warm: bool = False
+    is_slow: bool = False
+    rivals: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
     """A ratio of throughputs: `over` by the best of `under`, pair by pair.
 
-    `goal`: the least ratio that is asked for, where there is one. `own_clock`: tokmill by its
-    manifest's clock, without the interpreter's start.
+    `goal`: the least ratio that is asked for, where there is one. `own_clock`: without start-up.
     """
 
     section: str
@@ -60,17 +67,44 @@ JSONL, PARQUET = "tokmill", "tokmill, Parquet"
 ONE_WORKER, TWO_WORKERS = "tokmill, 1 worker of 1 thread", "tokmill, 2 workers of 1 thread"
 START = "tokmill, 1 MB"
 SLOW = {"encode_batch": "reference", "datatrove": "datatrove", "plain loop": "loop"}
-START_GOAL_S = 1.5
+
+
+@dataclass(frozen=True, slots=True)
+class Goals:
+    """The least ratios that are asked for on two cores; None where nothing is."""
+
+    datatrove: float | None = None
+    encode_batch: float | None = None
+    jsonl: float | None = None
+    parquet: float | None = None
+    auto: float = 0.95
+
+
+def goals(tokenizer: str, family: str, *, is_chinese: bool) -> Goals:
+    """Return the goals for a tokenizer and its family on English or on Chinese text."""
+    if family == "byte-level BPE":
+        datatrove = (
+            (22 if is_chinese else 40) if tokenizer == "gpt2" else (20 if is_chinese else 25)
+        )
+        of_engine = (0.7, 0.7) if is_chinese else (0.55, 0.6)
+        return Goals(datatrove, 8 if is_chinese else 20, *of_engine)
+    if family.startswith("SentencePiece"):
+        return Goals(10, 6)
+    return Goals()
 
 
 def sections(
-    chosen: Sequence[str], peers: Sequence[str], arguments: Sequence[str], input_bytes: int
+    chosen: Sequence[str],
+    peers: Sequence[str],
+    arguments: Sequence[str],
+    input_bytes: int,
+    asked: Goals,
 ) -> list[Section]:
     """Return the sections asked for; `arguments` go to every `tokmill pretrain`."""
     makers = {
-        "peers": lambda: _peers(peers, arguments),
-        "ceiling": lambda: _ceiling(peers, arguments),
-        "auto": lambda: _auto(peers, arguments),
+        "peers": lambda: _peers(peers, arguments, asked),
+        "ceiling": lambda: _ceiling(peers, arguments, asked),
+        "auto": lambda: _auto(peers, arguments, asked),
         "workers": lambda: _workers(arguments, input_bytes),
         "start": lambda: _start(arguments),
     }
@@ -95,64 +129,66 @@ def _tokmill(name: str, files: str, arguments: Sequence[str], *more: str) -> Con
     return Contender(name, "tokmill", files, {"arguments": [*arguments, *more]}, warm=True)
 
 
-def _peers(peers: Sequence[str], arguments: Sequence[str]) -> Section:
+def _peers(peers: Sequence[str], arguments: Sequence[str], asked: Goals) -> Section:
     slow = [name for name in SLOW if name in peers]
-    files = {"datatrove": "split", "plain loop": "once", "encode_batch": "once"}
+    files = {"datatrove": "split", "plain loop": "lines", "encode_batch": "lines"}
+    least = {"datatrove": asked.datatrove, "encode_batch": asked.encode_batch, "plain loop": None}
     return Section(
         "peers",
         [
-            _tokmill(JSONL, "long", arguments),
-            *(Contender(name, SLOW[name], files[name]) for name in slow),
+            _tokmill(JSONL, "lines", arguments),
+            *(Contender(name, SLOW[name], files[name], is_slow=True) for name in slow),
         ],
-        [Comparison("peers", f"{JSONL} : {name}", JSONL, [name]) for name in slow],
+        [Comparison("peers", f"{JSONL} : {name}", JSONL, [name], least[name]) for name in slow],
     )
 
 
-def _ceiling(peers: Sequence[str], arguments: Sequence[str]) -> Section:
+def _ceiling(peers: Sequence[str], arguments: Sequence[str], asked: Goals) -> Section:
     alone = [
         Contender(
             f"{engine} alone, {mode}, {f'{batch >> 20} MiB a call' if batch else 'one call'}",
             "engine",
-            "long",
+            "lines",
             {"engine": engine, "mode": mode, "batch_bytes": batch},
+            rivals=engine,
         )
         for engine in ENGINES
         if engine in peers
         for mode, batch in FEEDINGS
     ]
-    ours = [_tokmill(JSONL, "long", arguments), _tokmill(PARQUET, "parquet", arguments)]
+    ours = [_tokmill(JSONL, "lines", arguments), _tokmill(PARQUET, "parquet", arguments)]
     names = [contender.name for contender in alone]
-    goals = {JSONL: 0.88, PARQUET: 0.92}
+    least = {JSONL: asked.jsonl, PARQUET: asked.parquet}
     return Section(
         "ceiling",
         [*ours, *alone],
         [
             Comparison(
                 "ceiling",
-                f"{name} : best engine alone{', own clock' if own else ''}",
+                f"{name} : best engine alone{'' if own else ', whole command'}",
                 name,
                 names,
-                None if own else goal,
+                goal if own else None,
                 own,
             )
-            for name, goal in goals.items()
-            for own in (False, True)
+            for name, goal in least.items()
+            for own in (True, False)
         ],
     )
 
 
-def _auto(peers: Sequence[str], arguments: Sequence[str]) -> Section:
+def _auto(peers: Sequence[str], arguments: Sequence[str], asked: Goals) -> Section:
     forced = [
-        _tokmill(f"tokmill, {engine} forced", "long", arguments, "--engine", engine)
+        _tokmill(f"tokmill, {engine} forced", "lines", arguments, "--engine", engine)
         for engine in ENGINES
         if engine in peers
     ]
     names = [contender.name for contender in forced]
     return Section(
         "auto",
-        [_tokmill(JSONL, "long", arguments), *forced],
+        [_tokmill(JSONL, "lines", arguments), *forced],
         [
-            Comparison("auto", f"{JSONL} : better engine forced", JSONL, names, 0.95),
+            Comparison("auto", f"{JSONL} : better engine forced", JSONL, names, asked.auto),
             *(Comparison("auto", f"{JSONL} : {name}", JSONL, [name]) for name in names),
             Comparison("auto", f"{JSONL}{FIRST} : {JSONL}", JSONL + FIRST, [JSONL]),
         ],
@@ -162,12 +198,12 @@ def _auto(peers: Sequence[str], arguments: Sequence[str]) -> Section:
 def _workers(arguments: Sequence[str], input_bytes: int) -> Section:
     parts = ("--part-bytes", str(max(1, input_bytes // 8)))  # enough parts to share
     one, two = (
-        _tokmill(name, "long", arguments, *parts, "--workers", n, "--threads", "1")
+        _tokmill(name, "lines", arguments, *parts, "--workers", n, "--threads", "1")
         for name, n in ((ONE_WORKER, "1"), (TWO_WORKERS, "2"))
     )
     return Section(
         "workers",
-        [_tokmill(JSONL, "long", arguments), one, two],
+        [_tokmill(JSONL, "lines", arguments), one, two],
         [
             Comparison("workers", f"{TWO_WORKERS} : {ONE_WORKER}", two.name, [one.name], 1.8),
             Comparison("workers", f"{JSONL}, default : {TWO_WORKERS}", JSONL, [two.name]),

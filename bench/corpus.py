@@ -20,43 +20,47 @@ if TYPE_CHECKING:
 SEPARATOR, TERMINATOR = ":", "。"
 ROWS_PER_GROUP = 4096
 START_BYTES = 1_000_000
+CHINESE = 1.2
+"""Bytes of a character, on average, from which a text counts as Chinese: 104 MB of technical pages
+have 1.4, since their code is ASCII, and pages in English 1.0."""
 
 
 @dataclass(frozen=True, slots=True)
 class Corpus:
-    """A corpus of JSON Lines, and a directory for what is made of it.
+    """A corpus of JSON Lines, and a directory for what is made of it. No text is repeated.
 
-    `text_bytes`: of rendered UTF-8, once through. `repeat`: how often long runs take it.
+    `text_bytes`: of rendered UTF-8. `is_chinese`: see `CHINESE`.
     """
 
     name: str
     path: Path
     directory: Path
-    repeat: int
     text_bytes: int
+    is_chinese: bool
 
     @property
     def text(self) -> Path:
-        """Return the Arrow file of rendered documents, once through."""
+        """Return the Arrow file of rendered documents."""
         return self.directory / "text.arrow"
 
     def inputs(self, kind: str, cores: int) -> Sequence[str]:
-        """Return the files of a kind: `once`, `long`, `parquet`, `split`, `start`."""
+        """Return the files of a kind: `lines`, `parquet`, `split`, `start`."""
         makers: dict[str, Callable[[], Sequence[Path]]] = {
-            "once": lambda: [self.path],
-            "long": lambda: [_repeated(self.path, self.directory, self.repeat)],
-            "parquet": lambda: [_parquet(self.path, self.directory, self.repeat)],
+            "lines": lambda: [self.path],
+            "parquet": lambda: [_parquet(self.path, self.directory)],
             "split": lambda: _split(self.path, self.directory, cores),
             "start": lambda: [_head(self.path, self.directory)],
         }
         return [str(path) for path in makers[kind]()]
 
 
-def make_corpus(name: str, path: Path, directory: Path, repeat: int) -> Corpus:
+def make_corpus(name: str, path: Path, directory: Path) -> Corpus:
     """Render a corpus once, in plain Python, for the peers that encode ready text."""
     directory.mkdir(parents=True)
     text = pa.array(list(documents([path], SEPARATOR, TERMINATOR)), pa.large_string())
-    corpus = Corpus(name, path, directory, repeat, n_text_bytes(text))
+    n_characters = int(pc.sum(pc.utf8_length(text)).as_py() or 0)
+    n_bytes = n_text_bytes(text)
+    corpus = Corpus(name, path, directory, n_bytes, n_bytes > CHINESE * n_characters)
     table = pa.table({"text": text})
     with pa.OSFile(str(corpus.text), "wb") as file, pa.ipc.new_file(file, table.schema) as writer:
         writer.write_table(table)
@@ -75,32 +79,12 @@ def n_text_bytes(text: pa.LargeStringArray) -> int:
     return int(pc.sum(pc.binary_length(text)).as_py() or 0)
 
 
-def repeated_sample(path: Path, target_bytes: int, out: Path) -> Path:
-    """Repeat a small file until it has about `target_bytes`."""
-    data = _whole_lines(path)
-    out.write_bytes(data * max(1, target_bytes // len(data)))
-    return out
-
-
 @cache
-def _repeated(path: Path, directory: Path, repeat: int) -> Path:
-    if repeat == 1:
-        return path
-    data, out = _whole_lines(path), directory / f"{repeat}x.jsonl"
-    with out.open("wb") as file:
-        for _ in range(repeat):
-            file.write(data)
-    return out
-
-
-@cache
-def _parquet(path: Path, directory: Path, repeat: int) -> Path:
-    out = directory / f"{repeat}x.parquet"
+def _parquet(path: Path, directory: Path) -> Path:
+    out = directory / "corpus.parquet"
     with path.open("rb") as lines:
         table = pa.Table.from_pylist([json.loads(line) for line in lines])
-    with pq.ParquetWriter(out, table.schema) as writer:
-        for _ in range(repeat):
-            writer.write_table(table, row_group_size=ROWS_PER_GROUP)
+    pq.write_table(table, out, row_group_size=ROWS_PER_GROUP)
     return out
 
 

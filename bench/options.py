@@ -12,6 +12,10 @@ from pathlib import Path
 from bench.contenders import ENGINES, SECTIONS, SLOW
 
 PEERS = (*SLOW, *ENGINES)
+DEFAULT_PEERS = "encode_batch,datatrove,gigatoken,fastokens"
+DEFAULT_SECTIONS = "peers,ceiling,auto,start"
+COMPARED = {"gpt2": "", "qwen2.5": "<|endoftext|>", "llama3": "", "llama2-from-spm": ""}
+"""The tokenizers that are taken from a directory of tokenizers, with their eos."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,7 +27,6 @@ class Options:
     sections: tuple[str, ...]
     peers: tuple[str, ...]
     pairs: int
-    repeat: int
     cores: int
     arguments: tuple[str, ...]
     work: Path | None
@@ -38,11 +41,10 @@ def read_options(arguments: Sequence[str]) -> Options:
     tokenizers = args.tokenizer or os.environ.get("BENCH_TOKENIZERS", "").split()
     return Options(
         inputs=tuple(named_input(value) for value in inputs),
-        tokenizers=tuple(tokenizer_with_eos(value) for value in tokenizers),
+        tokenizers=tuple(found for value in tokenizers for found in expanded(value)),
         sections=_among(args.sections, tuple(SECTIONS), "sections"),
         peers=_among(args.peers, PEERS, "peers"),
         pairs=args.pairs,
-        repeat=args.repeat,
         cores=args.cores,
         arguments=tuple(shlex.split(args.tokmill)),
         work=args.work,
@@ -65,6 +67,13 @@ def tokenizer_with_eos(value: str) -> tuple[Path, str]:
     return Path(path).resolve(), eos
 
 
+def expanded(value: str) -> list[tuple[Path, str]]:
+    """Return a tokenizer, or those of `COMPARED` that a directory of tokenizers has."""
+    path, eos = tokenizer_with_eos(value)
+    found = [(path / name, end) for name, end in COMPARED.items() if (path / name).is_dir()]
+    return found or [(path, eos)]
+
+
 def _among(value: str, known: Sequence[str], what: str) -> tuple[str, ...]:
     chosen = tuple(known) if value == "all" else tuple(filter(None, value.split(",")))
     unknown = [name for name in chosen if name not in known]
@@ -80,17 +89,12 @@ def _parser() -> argparse.ArgumentParser:
         epilog="Sections: " + "; ".join(f"{name}: {what}" for name, what in SECTIONS.items()),
     )
     add = parser.add_argument
+    of_tokenizers = f"a directory or file, or a directory with some of {', '.join(COMPARED)}"
     add("--input", nargs="+", metavar="NAME=PATH", help="JSON Lines; default: the samples")
-    add("--tokenizer", nargs="+", metavar="PATH[:EOS]", help="directory or file of a tokenizer")
-    add("--sections", default="all", help=f"of {','.join(SECTIONS)}")
-    add("--peers", default="all", help=f"of {','.join(PEERS)}")
-    add("--pairs", type=_positive, default=3, help="rounds in which everyone runs once")
-    add(
-        "--repeat",
-        type=_positive,
-        default=1,
-        help="fast contenders get the input this often; slow ones once, their speed is steady",
-    )
+    add("--tokenizer", nargs="+", metavar="PATH[:EOS]", help=of_tokenizers)
+    add("--sections", default=DEFAULT_SECTIONS, help=f"all, or of {','.join(SECTIONS)}")
+    add("--peers", default=DEFAULT_PEERS, help=f"all, or of {','.join(PEERS)}")
+    add("--pairs", type=_positive, default=3, help="rounds; slow peers run in the first one only")
     add("--cores", type=_positive, default=0, help="keep to this many processors")
     add("--tokmill", default="", metavar="OPTIONS", help="further options of `tokmill pretrain`")
     add("--work", type=Path, help="directory for files; default: a temporary one")

@@ -62,8 +62,8 @@ def by_contender(samples: Sequence[Sample]) -> dict[str, dict[int, Timing]]:
 def compare(comparison: Comparison, samples: Sequence[Sample]) -> Ratio | None:
     """Return the ratio of a comparison, or None where one side was left out.
 
-    The best of `under` is the one with the highest median; the pairs are those of one round, and
-    a very first run, which stands alone, is held against every round.
+    The best of `under` is the one with the highest median; the pairs are those of one round. One
+    that ran in a single round, as slow peers and very first runs do, is held against every round.
     """
     found = by_contender(samples)
     over = found.get(comparison.over)
@@ -74,13 +74,21 @@ def compare(comparison: Comparison, samples: Sequence[Sample]) -> Ratio | None:
         candidates, key=lambda name: statistics.median(map(bytes_per_s, found[name].values()))
     )
     own = comparison.own_clock
-    alone = over.get(0)
+    under = found[best]
+    numbers = max(over, under, key=len)
+    ours, theirs = _each_round(over, numbers), _each_round(under, numbers)
     pairs = tuple(
-        bytes_per_s(alone or over[number], own_clock=own) / bytes_per_s(timing, own_clock=own)
-        for number, timing in found[best].items()
-        if alone or number in over
+        bytes_per_s(ours[number], own_clock=own) / bytes_per_s(theirs[number], own_clock=own)
+        for number in numbers
+        if number in ours and number in theirs
     )
     return Ratio(comparison, best, pairs, Spread.of(pairs)) if pairs else None
+
+
+def _each_round(timings: dict[int, Timing], numbers: Iterable[int]) -> dict[int, Timing]:
+    """Return the timing for each of some rounds; of a contender that ran once, always that."""
+    only = list(timings.values())
+    return dict.fromkeys(numbers, only[0]) if len(only) == 1 else timings
 
 
 def others_cores(samples: Sequence[Sample]) -> float:

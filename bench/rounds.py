@@ -13,8 +13,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from bench.contenders import FIRST
+from bench.contenders import FIRST, KEPT_RIVALS
 from bench.machine import CpuClock
+from bench.ratios import bytes_per_s
 from bench.values import NotMeasured, Sample, Task, Timing
 
 if TYPE_CHECKING:
@@ -54,7 +55,8 @@ def measure(
 ) -> tuple[list[Sample], dict[str, str]]:
     """Run every contender once a round; give the samples, and why others were left out.
 
-    A warm contender runs once before the rounds: that is its very first run, round 0.
+    A warm contender runs once before the rounds: that is its very first run, round 0. After the
+    first round slow contenders and the slower ones of rivals are done.
     """
     samples: list[Sample] = []
     left_out: dict[str, str] = {}
@@ -62,8 +64,10 @@ def measure(
         pairing.corpus.inputs(contender.files, pairing.cores)
     os.sync()  # what was just made must not be written to disk while the first ones run
     for number in range(n_rounds + 1):
+        done = _done_after_first(contenders, samples) if number > 1 else set()
         for contender in contenders:
-            if contender.name in left_out or (number == 0 and not contender.warm):
+            is_early = number == 0 and not contender.warm
+            if contender.name in left_out or contender.name in done or is_early:
                 continue
             try:
                 timing = run_once(pairing, contender)
@@ -76,6 +80,16 @@ def measure(
             corpus, tokenizer = pairing.corpus.name, pairing.tokenizer_name
             samples.append(Sample(corpus, tokenizer, name, number, timing))
     return samples, left_out
+
+
+def _done_after_first(contenders: Sequence[Contender], samples: Sequence[Sample]) -> set[str]:
+    """Return the names of slow contenders, and of rivals that others beat in the first round."""
+    done = {contender.name for contender in contenders if contender.is_slow}
+    speeds = {sample.contender: bytes_per_s(sample.timing) for sample in samples if sample.round}
+    for rivals in {contender.rivals for contender in contenders if contender.rivals}:
+        names = [c.name for c in contenders if c.rivals == rivals and c.name in speeds]
+        done.update(sorted(names, key=lambda name: -speeds[name])[KEPT_RIVALS:])
+    return done
 
 
 def run_once(pairing: Pairing, contender: Contender) -> Timing:
@@ -94,7 +108,6 @@ def run_once(pairing: Pairing, contender: Contender) -> Timing:
             eos=pairing.eos,
             text=str(corpus.text),
             inputs=inputs,
-            repeat=corpus.repeat if contender.files in ("long", "parquet") else 1,
             work=str(work),
             cache=str(pairing.cache),
             cores=pairing.cores,

@@ -16,9 +16,8 @@ class Task:
     """What a child process is told.
 
     `tokenizer`: file or directory; `eos`: its token, '' for the configured one. `text`: Arrow file
-    of the rendered documents, which stand for the input once through. `inputs`: files for those
-    that read. `repeat`: how often the input stands in `inputs`, or is to be taken from `text`.
-    `work`: an empty directory. `cache`: where tokmill remembers its choice of engine.
+    of the rendered documents. `inputs`: files for those that read. `work`: an empty directory.
+    `cache`: where tokmill remembers its choice of engine.
     """
 
     peer: str
@@ -26,7 +25,6 @@ class Task:
     eos: str
     text: str
     inputs: Sequence[str]
-    repeat: int
     work: str
     cache: str
     cores: int
@@ -41,9 +39,12 @@ class Task:
 class Timing:
     """What a child process found.
 
-    `seconds` counts in ratios: for tokmill the whole command, for its peers their work alone,
-    without imports and loading. `own_s` is tokmill's own clock, from its manifest; for peers equal.
-    `text_bytes`: of rendered UTF-8. `tokens`: one eos a document included.
+    `seconds`: for tokmill of the whole command, for its peers of their work alone, without imports
+    and loading. `own_s`: for tokmill from the moment when the first text could be encoded to the
+    last commit, by its manifest; for peers as `seconds`. `start_s`: the rest of the command:
+    interpreter, imports, tokenizer, choice and loading of the engine, end of the process; of an
+    engine alone, importing and loading it; 0 where it was not measured. `text_bytes`: of rendered
+    UTF-8. `tokens`: one eos a document included.
     """
 
     seconds: float
@@ -51,6 +52,7 @@ class Timing:
     text_bytes: int
     tokens: int
     documents: int
+    start_s: float = 0.0
     notes: dict[str, Any] = field(default_factory=dict)
 
 

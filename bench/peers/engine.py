@@ -27,9 +27,6 @@ SMALL_CALL_BYTES = 1 << 20
 """A parallel call of up to this much gigatoken encodes on the thread that calls, with the words
 that one of its workers has learnt: on several threads that is often its best."""
 
-MOST_TEXT_BYTES = 1 << 30
-"""Text is repeated in memory up to this; by then the speed has long been steady."""
-
 Encode = Callable[[Any], int]
 
 
@@ -40,13 +37,11 @@ def run(task: Task) -> Timing:
     small = mode == "threads" and batch_bytes <= SMALL_CALL_BYTES
     parallel = mode == "parallel" or small
     os.environ["RAYON_NUM_THREADS"] = str(cores if parallel else 1)
-    once = read_text(Path(task.text))
-    repeat = max(1, min(task.repeat, -(-MOST_TEXT_BYTES // once.nbytes)))
-    text = _repeated(once, repeat)
-    feed, encode = _load(task, parallel=parallel)
+    text = read_text(Path(task.text))
+    feed, encode, start_s = _load(task, parallel=parallel)
     calls = [feed(text.slice(a, b - a)) for a, b in _cuts(text, batch_bytes)]
     n_tokens, seconds = _timed(encode, calls, cores if mode == "threads" else 1)
-    return Timing(seconds, seconds, n_text_bytes(text), n_tokens + len(text), len(text))
+    return Timing(seconds, seconds, n_text_bytes(text), n_tokens + len(text), len(text), start_s)
 
 
 def _timed(encode: Encode, calls: list[Any], n_threads: int) -> tuple[int, float]:
@@ -56,13 +51,6 @@ def _timed(encode: Encode, calls: list[Any], n_threads: int) -> tuple[int, float
     with ThreadPoolExecutor(n_threads) as pool:
         start = time.perf_counter()
         return sum(pool.map(encode, calls)), time.perf_counter() - start
-
-
-def _repeated(text: pa.LargeStringArray, repeat: int) -> pa.LargeStringArray:
-    """Copy the text `repeat` times, as separate bytes: a corpus does not come from the caches."""
-    import pyarrow as pa
-
-    return pa.concat_arrays([text] * repeat) if repeat > 1 else text
 
 
 def _cuts(text: pa.LargeStringArray, batch_bytes: int) -> list[tuple[int, int]]:
@@ -76,18 +64,22 @@ def _cuts(text: pa.LargeStringArray, batch_bytes: int) -> list[tuple[int, int]]:
     return list(itertools.pairwise(cuts))
 
 
-def _load(task: Task, *, parallel: bool) -> tuple[Callable[[pa.LargeStringArray], Any], Encode]:
-    """Load an engine: what turns a column into its input, and what encodes that and counts."""
+def _load(
+    task: Task, *, parallel: bool
+) -> tuple[Callable[[pa.LargeStringArray], Any], Encode, float]:
+    """Load an engine: what makes its input of a column, what encodes that and counts, seconds."""
     tokenizer = described(task.tokenizer, task.eos)
     if not tokenizer.json:
         raise NotMeasured("no tokenizer.json says the same as this SentencePiece model")
     load = {"gigatoken": _gigatoken, "fastokens": _fastokens}[task.settings["engine"]]
+    source, start = tokenizer.fast_json, time.perf_counter()
     try:
-        return load(tokenizer.fast_json, parallel=parallel)
+        feed, encode = load(source, parallel=parallel)
     except ImportError:
         raise NotMeasured("not installed") from None
     except (ValueError, RuntimeError, KeyError, TypeError, NotImplementedError) as error:
         raise NotMeasured(f"refuses the tokenizer: {str(error).splitlines()[0][:120]}") from None
+    return feed, encode, time.perf_counter() - start
 
 
 def _gigatoken(

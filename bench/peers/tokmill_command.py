@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import os
+import resource
 import subprocess
 import sys
 import time
@@ -22,7 +23,7 @@ def run(task: Task) -> Timing:
     command += ["-t", task.tokenizer, "-o", str(output), "-q", *task.settings["arguments"]]
     command += ["--eos-token", task.eos] if task.eos else []
     environment = os.environ | {"TOKMILL_CACHE_DIR": task.cache}
-    start = time.perf_counter()
+    start, start_cpu_s = time.perf_counter(), _children_cpu_s()
     child = subprocess.run(command, capture_output=True, text=True, env=environment, check=False)
     seconds = time.perf_counter() - start
     if child.returncode:
@@ -30,11 +31,20 @@ def run(task: Task) -> Timing:
     manifest = json.loads((output / "manifest.json").read_bytes())
     totals = manifest["totals"]
     notes = {"run": manifest["run"], "engine": manifest["engine"], "rejects": totals["rejects"]}
+    notes["command_cpu_s"] = _children_cpu_s() - start_cpu_s
+    own_s = manifest["run"]["wall_s"] - manifest["run"]["start_s"]
     return Timing(
         seconds,
-        manifest["run"]["wall_s"],
+        own_s,
         totals["text_bytes"],
         totals["tokens"],
         totals["documents"],
+        seconds - own_s,
         notes,
     )
+
+
+def _children_cpu_s() -> float:
+    """Return the CPU seconds of processes that have ended, the command's and its workers'."""
+    found = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return found.ru_utime + found.ru_stime

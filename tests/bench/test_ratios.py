@@ -59,6 +59,22 @@ def test_a_very_first_run_is_held_against_every_round():
     assert ratio.pairs == (0.25, 0.5)
 
 
+def test_a_slow_peer_that_ran_once_is_held_against_every_round():
+    ratio = compare(Comparison("s", "a : b", "a", ["b"]), samples(a=[1, 2, 4], b=[8]))
+    assert ratio is not None
+    assert ratio.pairs == (8, 4, 2)
+
+
+def test_without_start_up_both_sides_have_their_own_clock():
+    found = [
+        Sample("en", "gpt2", "a", 1, timing(4, own_s=2)),
+        Sample("en", "gpt2", "b", 1, timing(1)),
+    ]
+    ratio = compare(Comparison("s", "a : b", "a", ["b"], own_clock=True), found)
+    assert ratio is not None
+    assert ratio.pairs == (0.5,)
+
+
 @pytest.mark.parametrize(("goal", "holds"), [(None, None), (2.0, True), (2.1, False)])
 def test_a_goal_holds_when_the_median_reaches_it(goal, holds):
     ratio = compare(Comparison("s", "a : b", "a", ["b"], goal), samples(a=[1], b=[2]))
@@ -74,6 +90,8 @@ def test_tokens_are_compared_by_byte_of_text():
 
 def test_what_others_took_is_the_mean_over_the_timings_that_know():
     notes = ({"others_cores": 0.2}, {}, {"others_cores": 0.4})
-    found = [Sample("en", "gpt2", "a", 1, Timing(1, 1, 1, 1, 1, dict(note))) for note in notes]
+    found = [
+        Sample("en", "gpt2", "a", 1, Timing(1, 1, 1, 1, 1, notes=dict(note))) for note in notes
+    ]
     assert others_cores(found) == pytest.approx(0.3)
     assert others_cores(found[1:2]) == 0

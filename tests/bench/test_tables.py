@@ -11,6 +11,7 @@ from bench.ratios import Spread, compare
 from bench.tables import (
     BEGIN,
     END,
+    SUMMARY_HEAD,
     figure,
     ratio_table,
     readme_block,
@@ -26,7 +27,9 @@ from bench.values import Sample, Timing
 
 
 def sample(name: str, seconds: float, *, number: int = 1, tokens: int = 500_000) -> Sample:
-    return Sample("en", "gpt2", name, number, Timing(seconds, seconds, 1_000_000, tokens, 9))
+    start_s = seconds / 2 if name.startswith("tokmill") else 0
+    timing = Timing(seconds, seconds - start_s, 1_000_000, tokens, 9, start_s)
+    return Sample("en", "gpt2", name, number, timing)
 
 
 def test_a_table_is_markdown_with_figures_to_the_right():
@@ -49,7 +52,9 @@ def test_the_throughput_table_says_whose_tokens_differ():
         [sample("tokmill", 0.5), sample("loop", 4), sample("other", 4, tokens=499_950)]
     ).splitlines()
     assert rows[2].split("|")[4].strip() == "2.00"
-    assert [row.split("|")[6].strip() for row in rows[2:]] == ["equal", "equal", "-0.0100%"]
+    assert [cell.strip() for cell in rows[2].split("|")[5:7]] == ["0.25", "4.00"]
+    assert rows[3].split("|")[5].strip() == ""
+    assert [row.split("|")[7].strip() for row in rows[2:]] == ["equal", "equal", "-0.0100%"]
 
 
 def test_a_missed_goal_is_said():
@@ -71,7 +76,8 @@ def test_unequal_work_is_noticed():
 def test_the_start_is_told_in_seconds_for_the_first_and_later_runs():
     found = [sample("tokmill, 1 MB", 1), sample("tokmill, 1 MB" + FIRST, 2, number=0)]
     assert start_line(found) == (
-        "1 MB, command to committed shards: 1.00 s, goal <= 1.5 s: holds; the very first run 2.00 s"
+        "1 MB, command to committed shards: 1.00 s, start-up 0.50 s of it; "
+        "the very first run 2.00 s"
     )
     assert start_line([]) == ""
 
@@ -81,18 +87,29 @@ def test_a_summary_row_has_a_dash_for_what_was_not_run():
     ratio = compare(Comparison("s", "tokmill : datatrove", "tokmill", ["datatrove"]), found)
     assert ratio is not None
     row = summary_row("en", "gpt2", "byte-level BPE", found, [ratio])
-    assert row == ["en, gpt2 (byte-level BPE)", "1", "2.00", "-", "10.0", "-", "-"]
+    figures = ["1", "2.00", "0.25", "4.00", "-", "10.0", "-", "-", "-", "-"]
+    assert row == ["en, gpt2 (byte-level BPE)", *figures]
+    assert len(row) == len(SUMMARY_HEAD)
+    assert summary_row("en", "gpt2", "?", [], []) == ["en, gpt2 (?)", *"-" * 10]
 
 
 @pytest.mark.parametrize(("pairs", "runs"), [(1, "one run each"), (3, "(least-greatest) of 3")])
 def test_the_readme_says_how_often_it_ran_and_leaves_out_what_nobody_measured(pairs, runs):
-    rows = [["en, a", "142", "65.7", "13.4", "20.6", "-", "0.19"], ["zh, a", *"1234", "-", "0.3"]]
-    block = readme_block(rows, {"date": "d", "cpu": "c", "cores": 2}, 0.03, pairs)
+    rows = [
+        ["en, a", "142", "65.7", "1", "70", "13.4", "20.6", "-", "0.19", "0.2", "0.99"],
+        ["zh, a", *"123456", "-", "0.3", "0.4", "1"],
+    ]
+    stages = [["corpus, tokenizer", "engine"], ["en, a", "47%"], ["zh, a", "71%"]]
+    block = readme_block(rows, stages, {"date": "d", "cpu": "c", "cores": 2}, 0.03, pairs)
     head, _, first = block.splitlines()[1:4]
     assert "plain loop" not in head
-    assert head.count("|") == first.count("|") == 7
+    assert head.count("|") == first.count("|") == 11
     assert "0.19" in first
     assert runs in block
+    assert block.splitlines()[-5:-1][2:] == [
+        "| en, a             |    47% |",
+        "| zh, a             |    71% |",
+    ]
 
 
 def test_the_readme_keeps_what_stands_around_the_table(tmp_path: Path):
