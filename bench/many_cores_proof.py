@@ -1,12 +1,13 @@
 """The proof of 64 calls in flight: the command with an engine that sleeps, on any cores.
 
-A run with the engine as it is gives the files, and the processor time of a MB from its first call
-to its last, with the engine's part of it. k is the least factor with which the work of `threads`
-threads fits in `--cores`. Then the engine takes k times its time for each byte, asleep outside the
-GIL. Calls in flight and throughput are averages over the time in which every process has work for
-all its threads: from the third call of a thread, as the first ones begin and end together, to the
-last call of the first process that comes to its end. `whole` counts from the first call of all to
-the end of the last, starts of processes and ends of parts included.
+Each worker has one part. A run of two threads with the engine as it is gives the files, and the
+processor time of a MB from its first call to its last, with the engine's part of it. k is the least
+factor with which the work of `threads` threads fits in `--cores`. Then the engine takes k times its
+time for each byte, asleep outside the GIL. Calls in flight and throughput are averages over the
+time in which every process has work for all its threads: from the fifth call of a thread, as the
+first ones begin and end together and load the reference, to the last call of the first process that
+comes to its end. `whole` counts from the first call of all to the end of the last, starts of
+processes and ends of parts included.
 """
 
 from __future__ import annotations
@@ -33,8 +34,11 @@ from tokmill.settings.quantity import parse_quantity
 
 Row = dict[str, Any]
 
-SKIPPED_CALLS = 2
+SKIPPED_CALLS = 4
 """First calls of each thread that do not count."""
+
+SMALL_BYTES = 64 << 10
+"""Calls of less prove the engine, before the run."""
 
 ROOT = Path(__file__).parents[1]
 
@@ -43,16 +47,17 @@ def proof(args: argparse.Namespace) -> list[Row]:
     """Show calls in flight, throughput, memory and files of runs whose engine sleeps."""
     with tempfile.TemporaryDirectory(prefix="proof-", dir=args.directory) as name:
         bench = _Bench(args, Path(name))
-        plain = bench.run(1, 2, ns=0.0)
-        cpu_ns, engine_ns = _costs(plain.calls)
+        plain = {workers: bench.run(1, 2, ns=0.0, parts=workers) for workers in args.workers}
+        cpu_ns, engine_ns = _costs(plain[args.workers[0]].calls)
         k = math.ceil(args.threads * cpu_ns / (args.cores * engine_ns))
         print(f"k = {k}: a MB takes {cpu_ns:.1f} ms of processor time", end=" ")
         print(f"({engine_ns:.1f} in the engine)\n")
         rows = []
         for workers in args.workers:
             ns = k * engine_ns
-            found = bench.run(workers, args.threads // workers, ns=ns)
-            rows.append(_row(found, workers, args.threads, ns, same=found.files == plain.files))
+            found = bench.run(workers, args.threads // workers, ns=ns, parts=workers)
+            same = found.files == plain[workers].files
+            rows.append(_row(found, workers, args.threads, ns, same=same))
         return rows
 
 
@@ -80,14 +85,14 @@ class _Bench:
         points = "[tokmill.engines]\npadded = bench.padded_engine:ENGINE\n"
         (information / "entry_points.txt").write_text(points)
 
-    def run(self, workers: int, threads: int, *, ns: float) -> _Found:
+    def run(self, workers: int, threads: int, *, ns: float, parts: int) -> _Found:
         """Run the command with `ns` for each byte, after a plan that chooses the engine."""
         out, calls = self._directory / "out", self._directory / "calls"
         for path in (out, calls):
             shutil.rmtree(path, ignore_errors=True)
         calls.mkdir()
         args = self._args
-        part_bytes = self._corpus.stat().st_size // max(args.workers) + 1
+        part_bytes = self._corpus.stat().st_size // parts + 1
         options = [
             *(str(self._corpus), "-o", str(out), "-t", str(args.tokenizer), "--json"),
             *("--engine", "padded", "--part-bytes", str(part_bytes)),
@@ -100,8 +105,7 @@ class _Bench:
             shutil.rmtree(calls)
             calls.mkdir()
         found = self._tokmill("pretrain", options, ns)
-        made = read_calls(calls)
-        made = made[made["n_bytes"] > 64 << 10]  # not those of the parity check
+        made = _of_run(read_calls(calls), SKIPPED_CALLS * threads)
         return _Found(
             made,
             _sum_of_files(out),
@@ -125,6 +129,13 @@ class _Bench:
         )  # fmt: skip
         found: dict[str, Any] = json.loads(done.stdout)
         return found
+
+
+def _of_run(calls: np.ndarray, most_others: int) -> np.ndarray:
+    """Return the calls of processes that made more than so many: others only prove the engine."""
+    ids, n_calls = np.unique(calls["process"], return_counts=True)
+    found: np.ndarray = calls[np.isin(calls["process"], ids[n_calls > most_others])]
+    return found[found["n_bytes"] > SMALL_BYTES]
 
 
 def _sum_of_files(out: Path) -> str:

@@ -56,11 +56,11 @@ def test_of_a_call_that_crosses_the_end_of_a_span_its_share_counts():
     assert speed_of(found, 0, 4) == pytest.approx((4 + 1) / 4)
 
 
-def test_the_span_begins_with_the_third_call_of_a_thread_and_ends_with_the_first_process():
-    first = [(1, start, start + 1.0, 1) for start in range(10)]
-    second = [(2, start + 0.5, start + 1.5, 1) for start in range(8)]
-    assert steady_span(calls(*first, *second), threads=1) == (2.5, 7.5)
-    assert steady_span(calls(*first, *second), threads=2) == (4.5, 7.5)
+def test_the_span_begins_with_the_fifth_call_of_a_thread_and_ends_with_the_first_process():
+    first = [(1, start, start + 1.0, 1) for start in range(12)]
+    second = [(2, start + 0.5, start + 1.5, 1) for start in range(10)]
+    assert steady_span(calls(*first, *second), threads=1) == (4.5, 9.5)
+    assert steady_span(calls(*first, *second), threads=2) == (8.5, 9.5)
 
 
 def test_the_null_engine_returns_an_id_for_every_four_bytes_of_each_text():

@@ -23,6 +23,8 @@ PLAN = {
     "time_s": 61.0,
     "memory_bytes": 800_000_000,
     "usable_memory_bytes": 4_000_000_000,
+    "workers": 1,
+    "threads": 2,
     "reject_fraction": 0.0012,
     "drop_fraction": 0.0,
     "renderer": "text",
@@ -54,7 +56,7 @@ def test_a_forecast_says_every_fact_once():
         "tokens": "about 2.5 billion (2.4 billion to 2.6 billion), eos included",
         "on disk": "about 5 GB (4.8 GB to 5.2 GB) as uint16; 1 TB free",
         "time": "about 1 min 01 s",
-        "memory": "up to 800 MB; 4 GB usable",
+        "memory": "up to 800 MB with 2 threads; 4 GB usable",
         "rejects": "0.12% of the sampled records",
     }
 
@@ -76,8 +78,14 @@ def test_what_was_counted_is_said_without_a_band():
 
 def test_a_plan_of_more_memory_than_there_is_says_what_to_lower():
     assert rows(memory_bytes=4_100_000_000)["memory"] == (
-        "up to 4.1 GB; 4 GB usable: TOO LITTLE; lower --workers, --threads or --engine-memory-bytes"
+        "up to 4.1 GB with 2 threads; 4 GB usable: TOO LITTLE; "
+        "lower --workers, --threads or --engine-memory-bytes"
     )
+
+
+def test_a_plan_says_what_will_run():
+    assert rows(workers=10, threads=6)["memory"].startswith("up to 800 MB with 10 workers of 6 ")
+    assert rows(threads=1)["memory"] == "up to 800 MB with 1 thread; 4 GB usable"
 
 
 def test_a_sample_of_heads_alone_says_so():

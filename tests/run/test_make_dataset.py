@@ -10,7 +10,6 @@ from tokmill.dataset.plan_file import plan_fingerprint
 from tokmill.dataset.verify import verify
 from tokmill.errors import RecordError, StateError, StorageError, UsageError
 from tokmill.executors.run import run
-from tokmill.run.make_dataset import workers_and_threads
 
 
 def test_a_run_reports_its_plan_and_every_record_and_returns_its_manifest(
@@ -186,21 +185,6 @@ def test_without_input_tokenizer_or_output_there_is_no_run(out, configure, make_
         with pytest.raises(UsageError, match=f"^{expected}: "):
             run(config, listener)
     assert not out.exists()
-
-
-@pytest.mark.parametrize(
-    ("workers", "threads", "n_parts", "expected"),
-    [(0, 3, 9, (1, 3)), (4, 2, 9, (4, 2)), (4, 2, 3, (3, 2)), (4, 2, 0, (1, 2))],
-)
-def test_workers_are_at_most_the_parts(configure, out, workers, threads, n_parts, expected):
-    config = configure(out, workers=workers, threads=threads)
-    assert workers_and_threads(config, n_parts) == expected
-
-
-def test_threads_are_by_default_the_cores_shared_by_the_workers(configure, out):
-    workers, threads = workers_and_threads(configure(out, workers=2, threads=0), 9)
-    assert workers * threads <= max(2, os.cpu_count())
-    assert threads >= 1
 
 
 @pytest.mark.parametrize(

@@ -38,7 +38,7 @@ def forecast_rows(plan: Mapping[str, Any], free_bytes: int) -> Rows:
         ("tokens", _amount(plan, "tokens") + ("" if is_sft else ", eos included")),
         ("on disk", f"{disk}; {size(free_bytes)} free{fits}"),
         ("time", f"about {seconds(plan['time_s'])}"),
-        ("memory", _memory(plan["memory_bytes"], plan["usable_memory_bytes"])),
+        ("memory", _memory(plan)),
         ("rejects", f"{plan['reject_fraction']:.2%} of the {records}"),
     ]
 
@@ -58,8 +58,13 @@ def _amount(plan: Mapping[str, Any], name: str) -> str:
     return f"about {count(plan[name])} ({low} to {high})"
 
 
-def _memory(needed: int, usable: int) -> str:
-    text = f"up to {size(needed)}; {size(usable)} usable"
+def _memory(plan: Mapping[str, Any]) -> str:
+    """Return the peak memory of all processes, and whether the machine has it."""
+    threads, needed, usable = plan["threads"], plan["memory_bytes"], plan["usable_memory_bytes"]
+    layout = plural(threads, "thread")
+    if plan["workers"] > 1:
+        layout = f"{plural(plan['workers'], 'worker')} of {layout}"
+    text = f"up to {size(needed)} with {layout}; {size(usable)} usable"
     if needed <= usable:
         return text
     return f"{text}: TOO LITTLE; lower --workers, --threads or --engine-memory-bytes"

@@ -14,9 +14,9 @@ from tokmill.recipes.left_out import check_fields, fields_read
 from tokmill.run.choose_engine import choose_run_engine
 from tokmill.run.forecast.forecast import forecast, sample_limits
 from tokmill.run.forecast.read_sample import add_fragments
-from tokmill.run.make_dataset import workers_and_threads
 from tokmill.run.prepare import prepare, reference_of, sample
 from tokmill.run.reject_limits import check_sample
+from tokmill.run.workers import workers_and_threads
 from tokmill.storage import free_bytes
 
 if TYPE_CHECKING:
@@ -58,7 +58,7 @@ def forecast_run(
         warn(warning)
     for line in prepared.notes():
         note(line)
-    workers, threads = workers_and_threads(prepared.config, len(prepared.parts))
+    workers, threads = workers_and_threads(prepared.config, prepared.parts)
     with engine_threads(threads):
         return _forecast(prepared, workers, threads)
 
@@ -78,6 +78,8 @@ def _forecast(prepared: Prepared, workers: int, threads: int) -> RunValues:
         "files": len(prepared.files),
         **result.as_json(),
         "usable_memory_bytes": memory_bytes,
+        "workers": workers,
+        "threads": threads,
         "renderer": prepared.renderer.name,
         "fields": prepared.fields_note(),
         "left_out": noted_sources(found.sources, fields_read(config)),

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import pyarrow as pa
 
-from tokmill.bill.measuring.machine import usable_cores, usable_memory
+from tokmill.bill.measuring.machine import usable_memory
 from tokmill.dataset.commit_record import PartRecord, read_committed
 from tokmill.dataset.layout import FOLDERS, MANIFEST, PARTS, part_name
 from tokmill.dataset.plan_file import OwnedNames, read_owned_names
@@ -33,6 +33,7 @@ from tokmill.run.plan import Plan
 from tokmill.run.prepare import prepare, reference_of
 from tokmill.run.reject_limits import RejectLimit
 from tokmill.run.resume import begin_run, explain_interrupt, planned_hub_commits, resumed_plan
+from tokmill.run.workers import workers_and_threads
 from tokmill.storage import make_directory
 from tokmill.timing import StageSeconds, StageTimer, add_seconds
 from tokmill.tokenizer.manifest_entry import PROBE_TEXT
@@ -82,15 +83,6 @@ class Executor(Protocol):
         """
 
 
-def workers_and_threads(config: Config, n_parts: int) -> tuple[int, int]:
-    """Return (worker processes, threads in each); by default one process with all threads."""
-    if "-" in config.input.paths:
-        n_parts = 1  # a spawned process has no standard input
-    workers = max(1, min(config.run.workers or 1, n_parts))
-    threads = config.run.threads or max(1, usable_cores() // workers)
-    return workers, threads
-
-
 def make_dataset(
     config: Config, observer: Observer, execute: Executor, *, overwrite: bool = False
 ) -> dict[str, Any]:
@@ -109,7 +101,7 @@ def make_dataset(
         observer.warned(warning)
     refuse_unplanned_files(directory)
     make_directory(directory)
-    workers, threads = workers_and_threads(prepared.config, len(prepared.parts))
+    workers, threads = workers_and_threads(prepared.config, prepared.parts)
     with locked(directory), engine_threads(threads):
         run = _Run(prepared, directory, observer, execute, workers, threads, start_s, start_cpu_s)
         if overwrite or not (directory / MANIFEST).exists():

@@ -230,18 +230,20 @@ class PartWriter:
     def _fitting(self, block: EncodedBlock, start: int) -> int:
         """Return the first document from `start` on that belongs to the next commit, or the end."""
         stop = block.n_documents
-        if start == stop:
-            return stop
+        most = max(self._open.n_tokens(split) or 0 for split in SPLITS)
+        n_tokens = int(block.offsets[stop] - block.offsets[start])
+        if start == stop or most + n_tokens <= self.shard_tokens:
+            return stop  # nearly always: all of it fits in the shard of either split
         firsts = np.flatnonzero(np.diff(block.rows[start:], prepend=-1))
         lengths = np.diff(block.offsets[start:])
         is_val = block.is_val[start:]
         n_fitting = len(firsts)
         for split, member in zip(SPLITS, (~is_val, is_val), strict=True):
-            n_tokens = np.add.reduceat(np.where(member, lengths, 0), firsts)
-            records = np.flatnonzero(n_tokens)
+            of_records = np.add.reduceat(np.where(member, lengths, 0), firsts)
+            records = np.flatnonzero(of_records)
             in_shard = self._open.n_tokens(split)
             room = self.shard_tokens - (in_shard or 0)
-            fits = int(np.searchsorted(np.cumsum(n_tokens[records]), room, "right"))
+            fits = int(np.searchsorted(np.cumsum(of_records[records]), room, "right"))
             if in_shard is None:
                 fits = max(fits, 1)
             if fits < len(records):

@@ -154,7 +154,9 @@ class RunSettings:
         "Engine that encodes text; auto: the fastest one whose ids equal those of the reference.",
         table=ENGINES,
     )
-    workers: int = runtime_setting(0, "Worker processes; 0: one.", minimum=0, maximum=256)
+    workers: int = runtime_setting(
+        0, "Worker processes; 0: by cores, input and memory.", minimum=0, maximum=256
+    )
     threads: int = runtime_setting(
         0, "Threads in each worker; 0: cores divided by workers.", minimum=0, maximum=256
     )

@@ -228,7 +228,8 @@ def _divided(chunks: list[bytes], n_bytes: int) -> tuple[bytes, list[bytes]]:
         index += 1
     last = chunks[index]
     rest = [last[n_bytes:]] if n_bytes < len(last) else []
-    return b"".join([*chunks[:index], memoryview(last)[:n_bytes]]), [*rest, *chunks[index + 1 :]]
+    # All are `bytes`, not views: so joining a large block releases the GIL.
+    return b"".join([*chunks[:index], last[:n_bytes]]), [*rest, *chunks[index + 1 :]]
 
 
 def too_large_message(n_bytes: int, max_record_bytes: int, advice: str = "") -> str:
