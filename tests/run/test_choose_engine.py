@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import os
 import shutil
@@ -11,11 +12,17 @@ import pytest
 from tokenizers import AddedToken
 from tokenizers import Tokenizer as Library
 
-import tokmill.engines.trial.choose as choosing
-from tokmill.engines.choice import EngineChoice
+import tokmill.engines.trial.candidates as choosing
+from tokmill.engines.choice import EngineChoice, ScanResult
 from tokmill.engines.engine import FAST_ENGINES, REFERENCE, is_installed
+from tokmill.engines.trial import choose
+from tokmill.engines.trial.candidates import FASTEST
+from tokmill.engines.trial.remembered import KeptScans
+from tokmill.engines.trial.speeds import MEASURED, TYPICAL, Cost, KeptSpeeds
 from tokmill.run.choose_engine import choose_run_engine
 from tokmill.run.prepare import prepare, reference_of
+from tokmill.settings.schema import TokenizerSettings
+from tokmill.tokenizer.tokenizer import load_tokenizer
 
 needs_fast_engines = pytest.mark.skipif(
     not all(is_installed(name) for name in FAST_ENGINES), reason="an engine has no wheel here"
@@ -49,6 +56,14 @@ def any_size(monkeypatch) -> None:
         monkeypatch.setattr(choosing, name, 0)
 
 
+def stripping(tokenizer_dir: Path, directory: Path) -> dict[str, str]:
+    """Return settings with a tokenizer whose normalizer no fast engine supports."""
+    data = json.loads((tokenizer_dir / "tokenizer.json").read_text())
+    data["normalizer"] = {"type": "Strip", "strip_left": True, "strip_right": False}
+    (directory / "tokenizer.json").write_text(json.dumps(data))
+    return {"engine": "auto", "path": str(directory), "eos_token": "<eos>"}
+
+
 def test_for_little_text_the_reference_is_chosen_and_noted(chosen, cache_dir):
     choice = chosen(engine="auto")
     assert choice.name == REFERENCE
@@ -72,15 +87,28 @@ def test_from_some_size_on_an_engine_is_taken_that_was_compared_before(
 @needs_fast_engines
 def test_a_remembered_choice_is_compared_on_the_corpus_of_every_run(chosen, monkeypatch, cache_dir):
     any_size(monkeypatch)
+    for name in FAST_ENGINES:
+        chosen(engine=name)
     first, second = chosen(engine="auto"), chosen("the cat", 5, engine="auto")
-    assert (first.name, second.name, second.reason) == ("gigatoken", "gigatoken", "first exact")
+    assert (first.name in FAST_ENGINES, second.reason) == (True, TYPICAL)  # no text to time
     assert second.n_checked == first.n_checked + 4
     assert second.scan_kept
     assert second.scan.n_characters == 1_112_064
 
 
 @needs_fast_engines
-def test_a_remembered_choice_with_other_ids_is_made_again(
+def test_engines_are_timed_once_and_the_result_serves_other_texts(chosen, monkeypatch, cache_dir):
+    any_size(monkeypatch)
+    shutil.rmtree(cache_dir / "scans", ignore_errors=True)
+    first, second = (chosen(text * 500, 9, engine="auto") for text in ("hello ", "the cat "))
+    assert (first.reason, second.reason) == (FASTEST, MEASURED)
+    assert set(first.mb_per_s) == set(second.mb_per_s) == set(FAST_ENGINES)
+    assert first.mb_per_s == second.mb_per_s
+    assert (first.scan_kept, second.scan_kept) == (False, True)
+
+
+@needs_fast_engines
+def test_an_engine_that_is_expected_to_be_fastest_still_has_to_be_exact(
     chosen, monkeypatch, cache_dir, tokenizer_dir, tmp_path
 ):
     # gigatoken does not heed that an added token is for whole words.
@@ -89,37 +117,48 @@ def test_a_remembered_choice_with_other_ids_is_made_again(
     library.save(str(tmp_path / "tokenizer.json"))
     settings = {"engine": "auto", "path": str(tmp_path), "eos_token": "<eos>"}
     any_size(monkeypatch)
-    assert chosen(**settings).name == "fastokens"
-    kept = cache_dir / "engines.json"
-    text = kept.read_text().replace('"name": "fastokens"', '"name": "gigatoken"')
-    kept.chmod(0o644)
-    kept.write_text(text)
+    tokenizer = load_tokenizer(TokenizerSettings(path=str(tmp_path), eos_token="<eos>"))
+    for name in FAST_ENGINES:
+        KeptScans(tokenizer, "text").keep(name, ScanResult())  # as if it had been exact
+    costs = {"gigatoken": Cost(0.1, 10e-9), "fastokens": Cost(0.1, 20e-9)}
+    KeptSpeeds(tokenizer, "text").keep(0.0, costs)
     choice = chosen(**settings)
-    assert choice.name == "fastokens"
+    assert (choice.name, choice.reason) == ("fastokens", MEASURED)
+    assert choice.mb_per_s == {"fastokens": 50.0}
     assert "its ids differ" in choice.refused["gigatoken"]
 
 
-@needs_fast_engines
-def test_a_choice_kept_by_another_version_is_made_again(chosen, cache_dir):
-    chosen(engine="gigatoken")
+def test_that_no_fast_engine_can_be_used_is_remembered(
+    chosen, monkeypatch, cache_dir, tokenizer_dir, tmp_path
+):
+    any_size(monkeypatch)
+    settings = stripping(tokenizer_dir, tmp_path)
+    first = chosen("hello " * 4000, **settings)
+    monkeypatch.setattr(choose, "try_engines", lambda *_, **__: pytest.fail("tried"))
+    assert chosen(**settings) == dataclasses.replace(first, n_checked=0)
+
+
+def test_a_choice_kept_by_another_version_is_made_again(
+    chosen, monkeypatch, cache_dir, tokenizer_dir, tmp_path
+):
+    any_size(monkeypatch)
+    settings = stripping(tokenizer_dir, tmp_path)
+    chosen(**settings)
     kept = cache_dir / "engines.json"
     choices = json.loads(kept.read_bytes())
     kept.chmod(0o644)
     kept.write_text(json.dumps({key: {"colour": "red"} for key in choices}))
-    chosen(engine="gigatoken")
+    chosen(**settings)
     again = json.loads(kept.read_bytes())
     assert list(again) == list(choices)
-    assert [choice["name"] for choice in again.values()] == ["gigatoken"]
+    assert [choice["name"] for choice in again.values()] == [REFERENCE]
 
 
 def test_a_fallback_to_the_reference_is_reported_with_reasons_and_speed(
     chosen, monkeypatch, cache_dir, tokenizer_dir, tmp_path
 ):
     any_size(monkeypatch)
-    data = json.loads((tokenizer_dir / "tokenizer.json").read_text())
-    data["normalizer"] = {"type": "Strip", "strip_left": True, "strip_right": False}
-    (tmp_path / "tokenizer.json").write_text(json.dumps(data))
-    choice = chosen("hello " * 4000, engine="auto", path=str(tmp_path), eos_token="<eos>")
+    choice = chosen("hello " * 4000, **stripping(tokenizer_dir, tmp_path))
     assert choice.name == REFERENCE
     assert choice.fallback.startswith("tokenizers encodes, at about ")
     assert "MB/s, since no fast engine gives its ids here: gigatoken: " in choice.fallback

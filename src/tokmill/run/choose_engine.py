@@ -9,7 +9,8 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Self
 
 from tokmill.engines.engine import REFERENCE
-from tokmill.engines.trial.choose import Corpus, EngineRequest, choose_engine
+from tokmill.engines.trial.candidates import Corpus, EngineRequest
+from tokmill.engines.trial.choose import choose_engine
 from tokmill.engines.trial.compare import CorpusSample
 from tokmill.engines.trial.expected import compared_choice, expected_choice
 from tokmill.run.prepare import sample
@@ -130,7 +131,6 @@ def _question(
         prepared.engines,
     ), Corpus(
         n_bytes,
-        [(file.path, file.n_bytes, file.mtime_ns) for file in files],
         any(file.path == "-" for file in files),
         read,
     )

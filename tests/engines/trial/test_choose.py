@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import dataclasses
 import inspect
 import json
 import sys
@@ -18,9 +19,17 @@ from tokmill.engines.engine import (
     is_installed,
     load_engine,
 )
-from tokmill.engines.trial.choose import EngineRequest, find_exact_engine
-from tokmill.engines.trial.compare import CorpusSample
+from tokmill.engines.trial.candidates import (
+    FASTEST,
+    ONLY_ONE,
+    Candidates,
+    EngineRequest,
+)
+from tokmill.engines.trial.choose import fastest, find_exact_engine
+from tokmill.engines.trial.compare import CorpusSample, Trial
 from tokmill.engines.trial.contexts import Context, Group
+from tokmill.engines.trial.speeds import KeptSpeeds
+from tokmill.engines.trial.tasks import Speed
 from tokmill.errors import TokenizerError
 from tokmill.settings.schema import TokenizerSettings
 from tokmill.tokenizer.tokenizer import load_tokenizer
@@ -30,17 +39,29 @@ SOME = [Group("é中ſ\u0301😀", (Context("a", "'s"), Context(" ", "")))]
 
 SAMPLE = ["hello world", "the cat, the hat", "猫猫 狗狗"] * 20
 
+
+@pytest.fixture(autouse=True)
+def _directory(tmp_path, monkeypatch):
+    """Keep what is measured out of other tests."""
+    monkeypatch.setenv("TOKMILL_CACHE_DIR", str(tmp_path / "cache"))
+
+
 needs_fast_engines = pytest.mark.skipif(
     not all(is_installed(name) for name in FAST_ENGINES), reason="an engine has no wheel here"
 )
+
+
+def some(sample=SAMPLE, names=FAST_ENGINES, *, timed=False) -> Candidates:
+    """Return candidates: each in turn for the reason `expected`, or timed side by side."""
+    corpus = CorpusSample(sample, sum(map(len, sample)))
+    return Candidates(names, lambda: corpus, FASTEST if timed else "expected", timed=timed)
 
 
 def chosen(tokenizer, asked="auto", control_in_text="text", *, timed=False, sample=SAMPLE):
     reference = load_engine(REFERENCE, tokenizer, control_in_text=control_in_text, n_threads=1)
     return find_exact_engine(
         EngineRequest(tokenizer, lambda: reference, asked, control_in_text, 1),
-        lambda: CorpusSample(sample, sum(map(len, sample))),
-        timed=timed,
+        some(sample, FAST_ENGINES if asked == "auto" else [asked], timed=timed),
         groups=SOME,
     )
 
@@ -74,7 +95,7 @@ def test_without_timing_the_first_exact_engine_is_taken(tokenizer):
     choice = chosen(tokenizer)
     assert choice.name == FAST_ENGINES[0]
     assert choice.version == engine_version(FAST_ENGINES[0], tokenizer)
-    assert choice.reason == "first exact"
+    assert choice.reason == "expected"
     assert choice.n_checked > 150
     assert (choice.mb_per_s, choice.refused) == ({}, {})
 
@@ -90,8 +111,7 @@ def test_no_answer_is_awaited_while_the_corpus_is_sampled(tokenizer):
 
     choice = find_exact_engine(
         EngineRequest(tokenizer, lambda: reference, "auto", "text", 1),
-        sample,
-        timed=False,
+        dataclasses.replace(some(), sample=sample),
         groups=SOME,
     )
     assert (waiting, choice.name) == ([], FAST_ENGINES[0])
@@ -102,7 +122,36 @@ def test_with_timing_the_fastest_exact_engine_is_taken(tokenizer):
     choice = chosen(tokenizer, timed=True)
     assert choice.reason == "fastest on a sample"
     assert set(choice.mb_per_s) == set(FAST_ENGINES)
-    assert choice.mb_per_s[choice.name] == max(choice.mb_per_s.values())
+
+
+@pytest.mark.parametrize(
+    ("corpus_bytes", "new_share", "best"),
+    [
+        (10**6, 1.0, "gigatoken"),  # loads faster
+        (10**9, 1.0, "fastokens"),
+        (10**9, 0.1, "gigatoken"),  # faster on repeated text
+    ],
+)
+def test_loading_speed_and_repeated_text_decide_who_is_fastest(
+    tokenizer, corpus_bytes, new_share, best
+):
+    speeds = {"gigatoken": Speed(0.1, 20e-9, 5e-9), "fastokens": Speed(0.5, 10e-9, 10e-9)}
+    trial = Trial(proven=list(FAST_ENGINES), speeds=speeds)
+    request = EngineRequest(tokenizer, lambda: pytest.fail("loaded"), "auto", "text", 2)
+    sample = CorpusSample(SAMPLE, corpus_bytes, new_share)
+    name, reason, mb_per_s = fastest(request, sample, trial, some(timed=True))
+    assert (name, reason) == (best, "fastest on a sample")
+    if new_share == 1:
+        assert mb_per_s == {"gigatoken": 100.0, "fastokens": 200.0}
+    kept = KeptSpeeds(tokenizer, "text").rank(FAST_ENGINES, 0.0, 10**9, 2)
+    assert kept.costs == {"gigatoken": (0.1, 20e-9), "fastokens": (0.5, 10e-9)}
+
+
+def test_the_only_exact_engine_is_not_called_the_fastest(tokenizer):
+    trial = Trial(proven=["fastokens"], speeds={"fastokens": Speed(0.5, 10e-9, 10e-9)})
+    request = EngineRequest(tokenizer, lambda: pytest.fail("loaded"), "auto", "text", 2)
+    found = fastest(request, CorpusSample(SAMPLE, 10**9), trial, some(timed=True))
+    assert found == ("fastokens", ONLY_ONE, {"fastokens": 200.0})
 
 
 @needs_fast_engines
@@ -115,13 +164,13 @@ def test_a_sample_too_small_to_time_does_not_stop_the_choice(tokenizer, sample):
 @pytest.mark.parametrize("name", FAST_ENGINES)
 def test_an_engine_asked_for_is_compared_too(tokenizer, name):
     choice = chosen(tokenizer, name, "parse")
-    assert (choice.name, choice.reason) == (name, "asked for")
+    assert (choice.name, choice.reason) == (name, "expected")
     assert choice.n_checked > 150
 
 
 def test_the_reference_is_not_compared(tokenizer):
     version = engine_version(REFERENCE, tokenizer)
-    choice = EngineChoice(REFERENCE, version, "asked for", reference=version)
+    choice = EngineChoice(REFERENCE, version, "expected", reference=version)
     assert chosen(tokenizer, REFERENCE) == choice
 
 
@@ -160,8 +209,7 @@ def test_if_every_engine_gives_other_ids_the_reference_is_chosen(tokenizer, whol
     other = load_engine(REFERENCE, whole_words, control_in_text="text", n_threads=1)
     choice = find_exact_engine(
         EngineRequest(tokenizer, lambda: other, "auto", "text", 1),
-        lambda: CorpusSample(["hel hel"]),
-        timed=False,
+        some(["hel hel"]),
         groups=SOME,
     )
     assert choice.name == REFERENCE
@@ -192,8 +240,7 @@ def test_the_engines_of_a_large_corpus_load_side_by_side(tokenizer):
 
     find_exact_engine(
         EngineRequest(tokenizer, reference, "auto", "text", 1),
-        sample,
-        timed=True,
+        dataclasses.replace(some(timed=True), sample=sample),
         groups=SOME,
     )
     assert begun == ["reference", "sample"]  # once for both engines

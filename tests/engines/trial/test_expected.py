@@ -12,10 +12,10 @@ import pytest
 from tokenizers import AddedToken
 from tokenizers import Tokenizer as Library
 
-import tokmill.engines.trial.choose as choosing
 from tokmill.engines.choice import Continuation
 from tokmill.engines.engine import FAST_ENGINES, REFERENCE, is_installed, load_engine
-from tokmill.engines.trial.choose import Corpus, EngineRequest, choose_engine
+from tokmill.engines.trial.candidates import Corpus, EngineRequest
+from tokmill.engines.trial.choose import choose_engine
 from tokmill.engines.trial.compare import CorpusSample
 from tokmill.engines.trial.expected import compared_choice, expected_choice
 from tokmill.engines.trial.remembered import KeptScans
@@ -25,7 +25,7 @@ from tokmill.tokenizer.tokenizer import load_tokenizer
 pytestmark = pytest.mark.skipif(
     not all(is_installed(name) for name in FAST_ENGINES), reason="an engine has no wheel here"
 )
-CORPUS = Corpus(1 << 30, [("a.jsonl", 1 << 30, 1)], False, lambda *_: CorpusSample(["hello"] * 3))
+CORPUS = Corpus(1 << 30, False, lambda *_: CorpusSample(["hello"] * 3))
 
 
 @pytest.fixture(autouse=True)
@@ -33,7 +33,6 @@ def cache_dir(tmp_path, monkeypatch) -> Path:
     """Use a cache of this test, with the scans of the session, which take seconds."""
     scans = Path(os.environ["TOKMILL_CACHE_DIR"]) / "scans"
     monkeypatch.setenv("TOKMILL_CACHE_DIR", str(tmp_path / "cache"))
-    monkeypatch.setattr(choosing, "TIMED_FROM_BYTES", 1 << 40)
     if scans.is_dir():
         shutil.copytree(scans, tmp_path / "cache" / "scans")
     return tmp_path / "cache"
@@ -51,6 +50,7 @@ def expected(request, corpus=CORPUS, *, has_continuations=False):
 def test_nothing_is_expected_before_an_engine_was_chosen_or_for_little_text(tokenizer):
     request = request_of(tokenizer)
     assert expected(request) is None
+    choose_engine(request, CORPUS, has_continuations=False)
     chosen = choose_engine(request, CORPUS, has_continuations=False)
     found = expected(request)
     assert (found.name, found.differs, found.reason) == (

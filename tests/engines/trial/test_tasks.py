@@ -68,10 +68,21 @@ def test_answers_contain_neither_texts_of_the_corpus_nor_paths(tokenizer):
 
 
 @pytest.mark.parametrize("texts", [["hello world"] * 500, ["a"], ["", ""]])
-def test_both_halves_are_timed_and_the_second_again(tokenizer, texts):
-    speed = runner_of(tokenizer).speed(texts)
-    assert all(0 <= seconds < 1 for seconds in speed)
-    assert speed.again > 0
+def test_loading_and_the_second_half_are_timed_and_the_half_again(tokenizer, texts):
+    runner = runner_of(tokenizer)
+    encoded = []
+    runner._seconds_per_byte = lambda some: encoded.append(some) or 5.0 - len(encoded)
+    found = runner.speed(texts)
+    first, second = texts[: len(texts) // 2], texts[len(texts) // 2 :]
+    assert encoded == [first, *[second] * 5]
+    assert (found.new_s, found.again_s) == (3.0, -1.0)
+    assert found.load_s > 0
+
+
+@pytest.mark.parametrize("texts", [["hello world"] * 500, ["a"], ["", ""]])
+def test_speeds_are_seconds_of_the_processor(tokenizer, texts):
+    found = runner_of(tokenizer).speed(texts)
+    assert 0 <= found.again_s <= found.new_s
 
 
 def test_a_child_process_answers_every_message(tokenizer):

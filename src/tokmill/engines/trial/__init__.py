@@ -1,6 +1,8 @@
 """Chooses the engine of a run: the fastest one with exactly the ids of the reference.
 
-1. `choose`: the entry; takes the reference for little text, a remembered choice or tries engines.
+1. `choose`: the entry; takes the reference for little text, or tries engines.
+   `candidates`: which engines, in which order, and whether they are timed.
+   `speeds`: what each is expected to cost.
 2. `remembered`: choices and scans of earlier runs, in the cache directory of the user.
 3. `compare`: lets engines encode the hostile texts and a sample of the corpus, and times them.
    `hostile_texts`: the built-in texts.

@@ -1,36 +1,40 @@
 """Chooses the engine of a run: exact first, then fastest on this corpus.
 
-`auto` takes the reference for little text. Otherwise an engine that an earlier run chose on this
-machine is compared with the reference again, without timing; if none is remembered or it fails,
-all engines are tried. The choice goes into the plan, which workers and resumed runs obey.
+`auto` takes the reference for little text, else one of the `candidates`. All of them are compared
+with the reference in every run. The choice goes into the plan, which workers and resumed runs obey.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
-from functools import cache, partial
+from dataclasses import replace
+from functools import cache
 from typing import TYPE_CHECKING
 
-from tokmill.dataset.canonical import canonical_json, sha256_hex
 from tokmill.engines.choice import Continuation, EngineChoice
 from tokmill.engines.engine import (
     FALLBACK_ENGINES,
     FAST_ENGINES,
     REFERENCE,
     engine_version,
-    is_installed,
 )
-from tokmill.engines.store import EngineStore
+from tokmill.engines.trial.candidates import (
+    ONLY_ONE,
+    Candidates,
+    EngineRequest,
+    candidates,
+    key_of,
+    too_little,
+)
 from tokmill.engines.trial.compare import (
-    PARITY_BYTES,
     Expected,
     Trial,
     encode_expected,
     try_engines,
 )
 from tokmill.engines.trial.engine_process import TIMED_OUT
-from tokmill.engines.trial.remembered import KeptScans, choice_key, remember, remembered
+from tokmill.engines.trial.remembered import remember
 from tokmill.engines.trial.scan import Scan
+from tokmill.engines.trial.speeds import Cost, KeptSpeeds, unspaced_share
 from tokmill.engines.trial.tasks import EngineToLoad
 from tokmill.errors import TokenizerError
 from tokmill.tokenizer.continuation import continuation_tokenizer
@@ -38,59 +42,12 @@ from tokmill.tokenizer.continuation import continuation_tokenizer
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from tokmill.engines.engine import Engine
+    from tokmill.engines.choice import ScanResult
+    from tokmill.engines.trial.candidates import Corpus
     from tokmill.engines.trial.compare import CorpusSample
     from tokmill.engines.trial.contexts import Group
-    from tokmill.tokenizer.tokenizer import Tokenizer
-
-TIMED_FROM_BYTES = 128 << 20
-"""With less input the first exact engine is taken: timing several costs more than it saves."""
-
-TIMED_FROM_BYTES_PER_ID = 2 << 10
-"""The same per id of the vocabulary, whose size decides how long engines take to load."""
-
-TIMED_SAMPLE_BYTES = 4 << 20
-
-SCANNED_FROM_BYTES = 32 << 20
-"""With less input the reference is done before another engine has been compared with it on all
-characters, which takes 5 to 10 s on two cores. An engine that was compared before can be taken."""
-
-TRIED_FROM_BYTES = 4 << 20
-"""With less input the reference is done before another engine has loaded in a child process."""
 
 NO_FAST_ENGINE = "no fast engine gives its ids here"
-
-
-@dataclass(frozen=True, slots=True)
-class EngineRequest:
-    """The settings that decide about the engine of a run.
-
-    `reference`: loads the reference engine of the tokenizer. `asked`: `auto`, or the name of an
-    engine, which then must be exact or the run fails. `control_in_text`: see `load_engine`.
-    `n_threads`: threads that the engine will have. `engines`: keeps those that this process loads.
-    """
-
-    tokenizer: Tokenizer
-    reference: Callable[[], Engine]
-    asked: str
-    control_in_text: str
-    n_threads: int
-    engines: EngineStore = field(default_factory=EngineStore)
-
-
-@dataclass(frozen=True, slots=True)
-class Corpus:
-    """The input of a run.
-
-    `files`: path, size and modification time of each, part of the key of a remembered choice.
-    `is_stream`: standard input, of unknown size. `sample`: reads about so many bytes of documents,
-    at random places if its second argument says so.
-    """
-
-    n_bytes: int
-    files: Sequence[tuple[str, int, int]]
-    is_stream: bool
-    sample: Callable[[int, bool], CorpusSample]
 
 
 def choose_engine(
@@ -105,65 +62,12 @@ def choose_engine(
     """
     if request.asked == "auto" and (reason := too_little(request, corpus)):
         return _reference_choice(request, reason)
-    timed = is_timed(request, corpus)
-    limit_bytes = TIMED_SAMPLE_BYTES if timed else PARITY_BYTES
-    sample = cache(partial(corpus.sample, limit_bytes, timed))
-    key = key_of(request, corpus)
-    choice = _remembered_choice(key, request, sample)
-    if choice is None:
-        choice = find_exact_engine(request, sample, timed=timed)
-        if not any(reason.startswith(TIMED_OUT) for reason in choice.refused.values()):
-            remember(key, choice.as_json())
-    return _with_continuation(choice, request, sample) if has_continuations else choice
-
-
-def is_timed(request: EngineRequest, corpus: Corpus) -> bool:
-    """Return whether engines are timed for a corpus, if no choice is remembered."""
-    per_id = TIMED_FROM_BYTES_PER_ID * request.tokenizer.vocab_size
-    return request.asked == "auto" and corpus.n_bytes >= max(TIMED_FROM_BYTES, per_id)
-
-
-def too_little(request: EngineRequest, corpus: Corpus) -> str:
-    """Return why a corpus is too small to try an engine for it, or ''."""
-    if corpus.is_stream or corpus.n_bytes >= SCANNED_FROM_BYTES:
-        return ""
-    if corpus.n_bytes >= TRIED_FROM_BYTES:
-        kept = KeptScans(request.tokenizer, request.control_in_text)
-        found = [kept.find(name) for name in FAST_ENGINES if is_installed(name)]
-        if any(scan is not None and not scan.refused for scan in found):
-            return ""
-    return "quicker than proving another engine for so little text"
-
-
-def key_of(request: EngineRequest, corpus: Corpus) -> str:
-    """Return the key of the remembered choice; only a timed choice depends on the corpus."""
-    files = [list(file) for file in corpus.files] if is_timed(request, corpus) else []
-    parts = (request.asked, str(request.n_threads), sha256_hex(canonical_json(files)))
-    return choice_key(request.tokenizer, request.control_in_text, *parts)
-
-
-def known_choice(key: str) -> EngineChoice | None:
-    """Return the choice of an earlier run, None if there is none."""
-    try:
-        return EngineChoice.from_json(remembered(key) or {})
-    except TypeError:  # none, or kept by another version
-        return None
-
-
-def _remembered_choice(
-    key: str, request: EngineRequest, sample: Callable[[], CorpusSample]
-) -> EngineChoice | None:
-    """Return the choice of an earlier run, if there is one and it is exact on this corpus too."""
-    known = known_choice(key)
-    if known is None:
-        return None
-    if known.name == REFERENCE:
-        return replace(known, n_checked=0)
-    try:
-        found = find_exact_engine(replace(request, asked=known.name), sample, timed=False)
-    except TokenizerError:  # other ids on this corpus
-        return None
-    return replace(found, reason=known.reason, mb_per_s=known.mb_per_s, refused=known.refused)
+    found = candidates(request, corpus)
+    choice = find_exact_engine(request, found)
+    is_final = not any(reason.startswith(TIMED_OUT) for reason in choice.refused.values())
+    if found.timed and is_final and choice.name not in FAST_ENGINES:
+        remember(key_of(request), choice.as_json())
+    return _with_continuation(choice, request, found.sample) if has_continuations else choice
 
 
 def _with_continuation(
@@ -177,40 +81,38 @@ def _with_continuation(
     load = request.engines.share(REFERENCE, variant, control_in_text=control, n_threads=1)
     of_variant = replace(request, tokenizer=variant, reference=load, asked=choice.name)
     try:
-        found = find_exact_engine(of_variant, sample, timed=False)
+        again = Candidates([choice.name], sample, "asked for")
+        found = find_exact_engine(of_variant, again)
     except TokenizerError:
         return replace(choice, continuation=Continuation(REFERENCE))
     return replace(choice, continuation=Continuation(found.name, found.differs))
 
 
 def find_exact_engine(
-    request: EngineRequest,
-    sample: Callable[[], CorpusSample],
-    *,
-    timed: bool,
-    groups: Sequence[Group] | None = None,
+    request: EngineRequest, found: Candidates, *, groups: Sequence[Group] | None = None
 ) -> EngineChoice:
-    """Try engines and return the fastest exact one, or the reference if there is none.
+    """Try candidates, then other engines for `auto`, and return the best exact one.
 
     An engine is compared with the reference on all characters, unless an earlier run did that, on
-    hostile texts and on a sample of the corpus, which `sample` reads while engines load. If they
-    are not `timed`, the first exact one is taken. `groups`: see `Scan`.
+    hostile texts and on a sample of the corpus, which is read while engines load. The costs of
+    engines that are timed are kept for later runs. `groups`: see `Scan`.
 
     Raises:
         TokenizerError: the engine asked for is missing, refuses the tokenizer or is not exact.
     """
     asked, tokenizer = request.asked, request.tokenizer
-    if asked == REFERENCE:
-        return _reference_choice(request, "asked for")
+    if found.names[0] == REFERENCE:
+        choice = _reference_choice(request, found.reason)
+        return replace(choice, mb_per_s=found.mb_per_s, refused=found.refused)
     reference = cache(request.reference)
 
     @cache
     def expected() -> Expected:
-        return encode_expected(tokenizer, reference(), sample())
+        return encode_expected(tokenizer, reference(), found.sample())
 
     scan = Scan(tokenizer, reference, request.control_in_text, groups)
     trial = Trial()
-    for names in _rounds(asked, timed=timed):
+    for names in _rounds(asked, found):
         loadings = [
             EngineToLoad(name, tokenizer, request.control_in_text, request.n_threads)
             for name in names
@@ -221,7 +123,7 @@ def find_exact_engine(
             expected,
             trial,
             request.engines,
-            timed=timed,
+            timed=found.timed,
             may_refuse=asked == "auto",
         )
         if trial.proven:
@@ -230,48 +132,74 @@ def find_exact_engine(
         raise TokenizerError(
             f"{tokenizer.name}: engine {asked} cannot be used: {trial.refused[asked]}"
         )
-    return _best(request, expected(), trial, timed=timed)
+    return _best(request, expected(), trial, found)
 
 
-def _best(request: EngineRequest, expected: Expected, trial: Trial, *, timed: bool) -> EngineChoice:
+def _rounds(asked: str, found: Candidates) -> list[Sequence[str]]:
+    """Return the engines of each round; those of one round load side by side and are timed."""
+    rounds: list[Sequence[str]] = [found.names] if found.timed else [(one,) for one in found.names]
+    if asked == "auto":
+        rounds += [(name,) for name in FAST_ENGINES if name not in found.names]
+        rounds.append(FALLBACK_ENGINES)
+    return rounds
+
+
+def _best(
+    request: EngineRequest, expected: Expected, trial: Trial, found: Candidates
+) -> EngineChoice:
     """Return the fastest of the exact engines, or the reference."""
     n_checked = len(expected.texts)
     reference_speed = {REFERENCE: expected.mb_per_s} if expected.mb_per_s else {}
     if not trial.proven:
         choice = _reference_choice(request, NO_FAST_ENGINE)
         return replace(choice, n_checked=n_checked, mb_per_s=reference_speed, refused=trial.refused)
-    best = max(trial.proven, key=lambda name: trial.mb_per_s.get(name, 0.0))
-    return EngineChoice(
-        best,
-        engine_version(best, request.tokenizer),
-        _reason(best, request, timed=timed),
-        n_checked,
-        trial.mb_per_s if best in FAST_ENGINES else reference_speed | trial.mb_per_s,
-        trial.refused,
-        reference=engine_version(REFERENCE, request.tokenizer),
-        scan=trial.scans.get(best),
+    best, reason, speeds = fastest(request, expected.sample, trial, found)
+    if request.asked == "auto" and best not in FAST_ENGINES:
+        reason, speeds = NO_FAST_ENGINE, reference_speed | speeds
+    choice = exact_choice(request, best, reason, trial.scans.get(best))
+    return replace(
+        choice,
+        n_checked=n_checked,
+        mb_per_s=speeds,
+        refused={**found.refused, **trial.refused},
         scan_kept=best in trial.kept,
     )
+
+
+def exact_choice(
+    request: EngineRequest, name: str, reason: str, scan: ScanResult | None
+) -> EngineChoice:
+    """Return the choice of an engine that gives the ids of the reference."""
+    rewrites = ", ".join(request.tokenizer.rewrites)
+    if rewrites and name in FAST_ENGINES:
+        reason += f"; takes the tokenizer in other words: {rewrites}"
+    version, of_reference = (engine_version(one, request.tokenizer) for one in (name, REFERENCE))
+    return EngineChoice(name, version, reason, reference=of_reference, scan=scan)
+
+
+def fastest(
+    request: EngineRequest, sample: CorpusSample, trial: Trial, found: Candidates
+) -> tuple[str, str, dict[str, float]]:
+    """Return the fastest of the exact engines, the reason, and the speeds of all in MB/s."""
+    n_threads = request.n_threads
+    if not found.timed:
+        known = {one: speed for one, speed in found.mb_per_s.items() if one not in trial.refused}
+        return trial.proven[0], found.reason, known
+    kept, share = (
+        KeptSpeeds(request.tokenizer, request.control_in_text),
+        unspaced_share(sample.texts),
+    )
+    if any(name not in trial.speeds for name in trial.proven):  # no text to time them on
+        ranking = kept.rank(trial.proven, share, sample.corpus_bytes, n_threads)
+        return ranking.names[0], ranking.basis, {}
+    costs = {name: Cost.of(trial.speeds[name], sample.new_share) for name in trial.proven}
+    name = min(costs, key=lambda one: costs[one].seconds(sample.corpus_bytes, n_threads))
+    if len(costs) > 1:
+        kept.keep(share, {one: Cost.of(trial.speeds[one]) for one in costs})
+    reason = found.reason if len(costs) > 1 else ONLY_ONE
+    return name, reason, {one: cost.mb_per_s(n_threads) for one, cost in costs.items()}
 
 
 def _reference_choice(request: EngineRequest, reason: str) -> EngineChoice:
     version = engine_version(REFERENCE, request.tokenizer)
     return EngineChoice(REFERENCE, version, reason, reference=version)
-
-
-def _reason(best: str, request: EngineRequest, *, timed: bool) -> str:
-    if request.asked == "auto" and best not in FAST_ENGINES:
-        return NO_FAST_ENGINE
-    untimed = "asked for" if request.asked != "auto" else "first exact"
-    reason = "fastest on a sample" if timed else untimed
-    if request.tokenizer.rewrites and best in FAST_ENGINES:
-        reason += f"; takes the tokenizer in other words: {', '.join(request.tokenizer.rewrites)}"
-    return reason
-
-
-def _rounds(asked: str, *, timed: bool) -> list[Sequence[str]]:
-    """Return the engines of each round; those of one round load side by side and are timed."""
-    if asked != "auto":
-        return [(asked,)]
-    first: list[Sequence[str]] = [FAST_ENGINES] if timed else [(name,) for name in FAST_ENGINES]
-    return [*first, FALLBACK_ENGINES]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import time
 from contextlib import ExitStack
 from dataclasses import dataclass, field
@@ -68,7 +67,7 @@ class Trial:
     """Results of the engines compared so far."""
 
     proven: list[str] = field(default_factory=list)
-    mb_per_s: dict[str, float] = field(default_factory=dict)
+    speeds: dict[str, Speed] = field(default_factory=dict)
     refused: dict[str, str] = field(default_factory=dict)
     scans: dict[str, ScanResult] = field(default_factory=dict)
     kept: set[str] = field(default_factory=set)
@@ -200,22 +199,4 @@ def _time(engine: EngineOnTrial, sample: CorpusSample, trial: Trial) -> None:
     engine.begin("speed", texts)
     speed = engine.result()
     if speed is not None:
-        n_bytes = sum(len(text.encode()) for text in texts)
-        trial.mb_per_s[engine.name] = round(expected_speed(speed, n_bytes, sample), 1)
-
-
-def expected_speed(speed: Speed, n_bytes: int, sample: CorpusSample) -> float:
-    """Return the expected MB/s of an engine on a corpus, from its speed on a sample.
-
-    An engine with a cache of words gets faster the more text it has seen. The extra cost of a new
-    byte is modelled as a power of the text seen (Heaps' law: so does the rate of new words), from
-    its mean over the first and the second half of the sample, of `n_bytes` (at least 1) together.
-    """
-    excess = max(speed.first - speed.again, 0.0)
-    if excess > 0:
-        ratio = min(max(speed.second - speed.again, 0.0) / excess, 1.0)
-        # The mean over the first x halves is proportional to x**-exponent.
-        exponent = 1 - math.log2(1 + ratio)
-        new_bytes = sample.new_share * sample.corpus_bytes
-        excess *= max(1.0, new_bytes / (n_bytes / 2)) ** -exponent * sample.new_share
-    return 1e-6 / max(speed.again + excess, 1e-12)
+        trial.speeds[engine.name] = speed

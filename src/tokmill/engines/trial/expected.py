@@ -10,14 +10,15 @@ from typing import TYPE_CHECKING
 
 from tokmill.engines.choice import Continuation
 from tokmill.engines.engine import REFERENCE
-from tokmill.engines.trial.choose import choose_engine, key_of, known_choice, too_little
+from tokmill.engines.trial.candidates import candidates, too_little
+from tokmill.engines.trial.choose import choose_engine, exact_choice
 from tokmill.engines.trial.remembered import KeptScans
 from tokmill.errors import TokenizerError
 from tokmill.tokenizer.continuation import continuation_tokenizer
 
 if TYPE_CHECKING:
     from tokmill.engines.choice import EngineChoice
-    from tokmill.engines.trial.choose import Corpus, EngineRequest
+    from tokmill.engines.trial.candidates import Corpus, EngineRequest
 
 
 def expected_choice(
@@ -25,27 +26,29 @@ def expected_choice(
 ) -> EngineChoice | None:
     """Return the choice for a corpus if the ids of that engine are the reference's there.
 
-    None if no fast engine is remembered, or it was never compared on all characters.
+    None if engines will be timed, or it was never compared on all characters.
     `has_continuations`: see `choose_engine`.
     """
     if request.asked == "auto" and too_little(request, corpus):
         return None
-    known = known_choice(key_of(request, corpus))
-    if known is None or known.name == REFERENCE:
+    found = candidates(request, corpus)
+    name = found.names[0]
+    if found.timed or name == REFERENCE:
         return None
-    scan = KeptScans(request.tokenizer, request.control_in_text).find(known.name)
+    scan = KeptScans(request.tokenizer, request.control_in_text).find(name)
     if scan is None or scan.refused:
         return None
-    choice = replace(known, scan=scan)
+    choice = exact_choice(request, name, found.reason, scan)
+    choice = replace(choice, mb_per_s=found.mb_per_s, refused=found.refused)
     variant = continuation_tokenizer(request.tokenizer) if has_continuations else None
     if variant is None or variant is request.tokenizer:
         return choice
-    scan = KeptScans(variant, request.control_in_text).find(known.name)
+    scan = KeptScans(variant, request.control_in_text).find(name)
     if scan is None:
         return None
     if scan.refused:
         return replace(choice, continuation=Continuation(REFERENCE))
-    return replace(choice, continuation=Continuation(known.name, scan.differs))
+    return replace(choice, continuation=Continuation(name, scan.differs))
 
 
 def compared_choice(

@@ -84,7 +84,7 @@ class KeptScans:
         """Write the result for an engine."""
         plain = result.as_json()
         kept = {"of": self._of(engine), "result": plain, "sum": self._sum(engine, plain)}
-        _write(self._path(engine), json.dumps(kept))
+        write_kept(self._path(engine), json.dumps(kept))
 
     def _of(self, engine: str) -> list[str]:
         versions = [engine_version(name, self._tokenizer) for name in (engine, REFERENCE)]
@@ -127,10 +127,11 @@ def remember(key: str, choice: dict[str, Any]) -> None:
     choices.pop(key, None)
     choices[key] = choice
     kept = dict(list(choices.items())[-_MOST_ENTRIES:])
-    _write(cache_path(), json.dumps(kept, indent=1))
+    write_kept(cache_path(), json.dumps(kept, indent=1))
 
 
-def _write(path: Path, text: str) -> None:
+def write_kept(path: Path, text: str) -> None:
+    """Write a file of the cache directory, if it can be written."""
     with contextlib.suppress(OSError, StorageError):
         path.parent.mkdir(parents=True, exist_ok=True)
         write_file(path, text.encode(), replace=True)

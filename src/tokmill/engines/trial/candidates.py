@@ -1,0 +1,160 @@
+"""Decides which engines are tried for a corpus, in which order, and whether they are timed.
+
+The first engine of a tokenizer has to be compared with the reference on all characters, which takes
+seconds. Then all fast engines are compared and timed, side by side: it hardly takes longer. Later
+runs take the engine that is expected to be fastest (`speeds`), and time engines only where that is
+in doubt and the input is large.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from functools import cache, partial
+from typing import TYPE_CHECKING
+
+from tokmill.engines.choice import EngineChoice
+from tokmill.engines.engine import FAST_ENGINES, is_installed
+from tokmill.engines.store import EngineStore
+from tokmill.engines.trial.compare import PARITY_BYTES
+from tokmill.engines.trial.remembered import KeptScans, choice_key, remembered
+from tokmill.engines.trial.speeds import MEASURED, KeptSpeeds, unspaced_share
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from tokmill.engines.engine import Engine
+    from tokmill.engines.trial.compare import CorpusSample
+    from tokmill.tokenizer.tokenizer import Tokenizer
+
+TIMED_FROM_BYTES = 256 << 20
+"""With less input, engines that were compared before are not timed: it costs more than it saves."""
+
+TIMED_FROM_BYTES_PER_ID = 2 << 10
+"""The same per id of the vocabulary, whose size decides how long engines take to load."""
+
+TIMED_SAMPLE_BYTES = 4 << 20
+
+TRIED_FROM_BYTES = 4 << 20
+"""With less input the reference is done before another engine has loaded in a child process."""
+
+SCANNED_FROM_BYTES = 32 << 20
+"""With less input the reference is done before another engine has been compared with it on all
+characters, which takes 5 to 10 s on two cores. An engine that was compared before can be taken."""
+
+ALL_SCANNED_FROM_BYTES = 2 << 30
+"""With less input a faster engine does not make up for comparing it, if another was compared."""
+
+_STREAM_BYTES = 1 << 30
+"""Assumed for standard input."""
+
+FASTEST = "fastest on a sample"
+ONLY_ONE = "the only fast one known to be exact"
+
+
+@dataclass(frozen=True, slots=True)
+class EngineRequest:
+    """The settings that decide about the engine of a run.
+
+    `reference`: loads the reference engine of the tokenizer. `asked`: `auto`, or the name of an
+    engine, which then must be exact or the run fails. `control_in_text`: see `load_engine`.
+    `n_threads`: threads that the engine will have. `engines`: keeps those that this process loads.
+    """
+
+    tokenizer: Tokenizer
+    reference: Callable[[], Engine]
+    asked: str
+    control_in_text: str
+    n_threads: int
+    engines: EngineStore = field(default_factory=EngineStore)
+
+
+@dataclass(frozen=True, slots=True)
+class Corpus:
+    """The input of a run.
+
+    `is_stream`: standard input, of unknown size. `sample`: reads about so many bytes of documents,
+    at random places if its second argument says so.
+    """
+
+    n_bytes: int
+    is_stream: bool
+    sample: Callable[[int, bool], CorpusSample]
+
+
+@dataclass(frozen=True, slots=True)
+class Candidates:
+    """Engines to try for a corpus.
+
+    `timed`: all are compared with the reference and timed on the sample, side by side; the fastest
+    is taken. Else they are compared one after the other, and the first exact one is taken, for
+    `reason`. `mb_per_s`: their speeds, if they were measured before. `refused`: reasons against
+    other engines, if these were found before.
+    """
+
+    names: Sequence[str]
+    sample: Callable[[], CorpusSample]
+    reason: str = FASTEST
+    timed: bool = False
+    mb_per_s: Mapping[str, float] = field(default_factory=dict)
+    refused: Mapping[str, str] = field(default_factory=dict)
+
+
+def candidates(request: EngineRequest, corpus: Corpus) -> Candidates:
+    """Return the engines to try, and loads none of them: the one asked for, or those of `auto`."""
+    sample = cache(partial(corpus.sample, PARITY_BYTES, False))
+    if request.asked != "auto":
+        return Candidates([request.asked], sample, "asked for")
+    timed_sample = cache(partial(corpus.sample, TIMED_SAMPLE_BYTES, True))
+    all_timed = Candidates(FAST_ENGINES, timed_sample, timed=True)
+    compared, others = compared_engines(request)
+    if not compared:
+        return _fallback(request, sample) or all_timed
+    if others and corpus.n_bytes >= ALL_SCANNED_FROM_BYTES:
+        return all_timed
+    if len(compared) == 1:
+        return Candidates(compared, sample, ONLY_ONE)
+    n_bytes = _STREAM_BYTES if corpus.is_stream else sample().corpus_bytes
+    ranking = KeptSpeeds(request.tokenizer, request.control_in_text).rank(
+        compared, unspaced_share(sample().texts), n_bytes, request.n_threads
+    )
+    per_id = TIMED_FROM_BYTES_PER_ID * request.tokenizer.vocab_size
+    if not ranking.is_sure and corpus.n_bytes >= max(TIMED_FROM_BYTES, per_id):
+        return replace(all_timed, names=compared)
+    speeds = {name: cost.mb_per_s(request.n_threads) for name, cost in ranking.costs.items()}
+    known = speeds if ranking.basis == MEASURED else {}
+    return Candidates(ranking.names, sample, ranking.basis, mb_per_s=known)
+
+
+def _fallback(request: EngineRequest, sample: Callable[[], CorpusSample]) -> Candidates | None:
+    """Return the engine of an earlier run in which no fast one could be used, if there was one."""
+    try:
+        known = EngineChoice.from_json(remembered(key_of(request)) or {})
+    except TypeError:  # none, or kept by another version
+        return None
+    return Candidates(
+        [known.name], sample, known.reason, mb_per_s=known.mb_per_s, refused=known.refused
+    )
+
+
+def key_of(request: EngineRequest) -> str:
+    """Return the key of the remembered choice where no fast engine can be used."""
+    return choice_key(request.tokenizer, request.control_in_text)
+
+
+def too_little(request: EngineRequest, corpus: Corpus) -> str:
+    """Return why a corpus is too small to try an engine for it, or ''."""
+    is_enough = corpus.is_stream or corpus.n_bytes >= SCANNED_FROM_BYTES
+    if is_enough or (corpus.n_bytes >= TRIED_FROM_BYTES and compared_engines(request)[0]):
+        return ""
+    return "quicker than proving another engine for so little text"
+
+
+def compared_engines(request: EngineRequest) -> tuple[list[str], list[str]]:
+    """Return the fast engines that an earlier run compared on all characters, and those it did not.
+
+    Neither has an engine that was refused for its comparison.
+    """
+    kept = KeptScans(request.tokenizer, request.control_in_text)
+    scans = {name: kept.find(name) for name in FAST_ENGINES if is_installed(name)}
+    compared = [name for name, scan in scans.items() if scan is not None and not scan.refused]
+    return compared, [name for name, scan in scans.items() if scan is None]

@@ -1,0 +1,148 @@
+"""Which engines are tried, in which order, and when they are timed."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+
+import tokmill.engines.trial.candidates as module
+from tokmill.engines.choice import EngineChoice, ScanResult
+from tokmill.engines.engine import FAST_ENGINES, is_installed
+from tokmill.engines.trial.candidates import (
+    FASTEST,
+    ONLY_ONE,
+    Corpus,
+    EngineRequest,
+    candidates,
+    key_of,
+    too_little,
+)
+from tokmill.engines.trial.compare import CorpusSample
+from tokmill.engines.trial.remembered import KeptScans, remember
+from tokmill.engines.trial.speeds import MEASURED, TYPICAL, Cost, KeptSpeeds
+
+pytestmark = pytest.mark.skipif(
+    not all(is_installed(name) for name in FAST_ENGINES), reason="an engine has no wheel here"
+)
+GIB = 1 << 30
+CHINESE = "维基百科是一个内容自由、任何人都能参与编辑的百科全书。"
+
+
+@pytest.fixture(autouse=True)
+def _directory(tmp_path, monkeypatch):
+    monkeypatch.setenv("TOKMILL_CACHE_DIR", str(tmp_path / "cache"))
+
+
+@pytest.fixture
+def request_of(tokenizer):
+    """A request for `auto` with a vocabulary of 150,000, some engines compared before."""
+
+    def make(compared=FAST_ENGINES, refused="") -> EngineRequest:
+        large = dataclasses.replace(tokenizer, vocab_size=150_000)
+        for name in compared:
+            KeptScans(large, "text").keep(name, ScanResult(refused=refused))
+        return EngineRequest(large, lambda: pytest.fail("loaded"), "auto", "text", 2)
+
+    return make
+
+
+def corpus(n_bytes, text="hello world", *, is_stream=False):
+    """Return a corpus of one text; `asked` lists the samples that were read."""
+    asked = []
+
+    def sample(limit_bytes, at_random):
+        asked.append((limit_bytes, at_random))
+        return CorpusSample([] if is_stream else [text], n_bytes)
+
+    return Corpus(n_bytes, is_stream, sample), asked
+
+
+def test_the_first_time_all_engines_are_compared_and_timed(request_of):
+    found = candidates(request_of(()), corpus(50_000_000)[0])
+    assert (tuple(found.names), found.timed, found.reason) == (FAST_ENGINES, True, FASTEST)
+
+
+def test_candidates_are_found_without_reading_a_sample_for_timing(request_of):
+    one, asked = corpus(50_000_000)
+    found = candidates(request_of(()), one)
+    assert asked == []
+    found.sample()
+    found.sample()
+    assert asked == [(module.TIMED_SAMPLE_BYTES, True)]
+
+
+def test_the_engine_asked_for_is_the_only_one(request_of):
+    asked = dataclasses.replace(request_of(), asked="fastokens")
+    found = candidates(asked, corpus(10**12)[0])
+    assert (found.names, found.timed, found.reason) == (["fastokens"], False, "asked for")
+
+
+@pytest.mark.parametrize("name", ["tokenizers", "tokenizers+cache"])
+def test_where_no_fast_engine_could_be_used_none_is_tried_again(request_of, name):
+    asked = request_of(())
+    kept = EngineChoice(name, "1", "none is exact", 9, {name: 5.0}, {"fastokens": "other ids"})
+    remember(key_of(asked), kept.as_json())
+    found = candidates(asked, corpus(10**12)[0])
+    assert (found.names, found.timed, found.reason) == ([name], False, "none is exact")
+    assert (found.mb_per_s, found.refused) == ({name: 5.0}, {"fastokens": "other ids"})
+    assert candidates(request_of(["fastokens"]), corpus(10**9)[0]).names == ["fastokens"]
+
+
+def test_an_engine_that_was_refused_is_as_good_as_none(request_of):
+    assert candidates(request_of(refused="differs"), corpus(10**8)[0]).timed
+
+
+@pytest.mark.parametrize("text", ["hello world", CHINESE])
+def test_the_only_engine_that_was_compared_is_taken_up_to_2_gib(request_of, text):
+    found = candidates(request_of(["gigatoken"]), corpus(2 * GIB - 1, text)[0])
+    assert (found.names, found.timed, found.reason) == (["gigatoken"], False, ONLY_ONE)
+    assert candidates(request_of(["gigatoken"]), corpus(2 * GIB, text)[0]).timed
+    assert not candidates(request_of(), corpus(2 * GIB, CHINESE)[0]).timed
+
+
+@pytest.mark.parametrize(
+    ("n_bytes", "text", "first"),
+    [(150_000_000, CHINESE, "fastokens"), (10_000_000, CHINESE, "gigatoken")],
+)
+def test_where_typical_speeds_differ_much_they_decide(request_of, n_bytes, text, first):
+    found = candidates(request_of(), corpus(n_bytes, text)[0])
+    assert (found.names[0], found.timed, found.reason) == (first, False, TYPICAL)
+    assert found.mb_per_s == {}  # nothing was measured
+
+
+def test_where_they_are_close_engines_are_timed_for_large_input_only(request_of):
+    small, large = (candidates(request_of(), corpus(n)[0]) for n in (300_000_000, 800_000_000))
+    assert (small.timed, small.reason, small.names[0]) == (False, TYPICAL, "gigatoken")
+    assert (large.timed, large.reason) == (True, FASTEST)
+
+
+@pytest.mark.parametrize("n_bytes", [50_000_000, 10 * GIB])
+def test_what_was_measured_before_decides_for_any_size(request_of, n_bytes):
+    asked = request_of()
+    costs = {"gigatoken": Cost(0.1, 8e-9), "fastokens": Cost(0.1, 4e-9)}
+    KeptSpeeds(asked.tokenizer, "text").keep(0.0, costs)
+    found = candidates(asked, corpus(n_bytes)[0])
+    assert (found.names, found.timed) == (["fastokens", "gigatoken"], False)
+    assert (found.reason, found.mb_per_s) == (MEASURED, {"gigatoken": 250.0, "fastokens": 500.0})
+
+
+def test_a_stream_counts_as_large_and_is_not_timed_again(request_of):
+    found = candidates(request_of(), corpus(0, is_stream=True)[0])
+    assert (found.names[0], found.timed) == ("gigatoken", False)
+    assert too_little(request_of(()), corpus(0, is_stream=True)[0]) == ""
+
+
+@pytest.mark.parametrize(
+    ("n_bytes", "compared", "is_too_little"),
+    [
+        ((4 << 20) - 1, True, True),
+        (4 << 20, True, False),
+        (4 << 20, False, True),
+        ((32 << 20) - 1, False, True),
+        (32 << 20, False, False),
+    ],
+)
+def test_little_text_is_not_worth_a_comparison(request_of, n_bytes, compared, is_too_little):
+    asked = request_of(FAST_ENGINES if compared else ())
+    assert bool(too_little(asked, corpus(n_bytes)[0])) == is_too_little
