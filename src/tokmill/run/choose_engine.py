@@ -6,6 +6,7 @@ An engine that an earlier run chose may encode while it is compared; nothing is 
 from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
+from functools import cache
 from typing import TYPE_CHECKING, Self
 
 from tokmill.engines.engine import REFERENCE
@@ -40,31 +41,22 @@ def choose_run_engine(
 class ComparedEngine:
     """A remembered engine that another thread compares with the reference, while it encodes.
 
-    `expected`: the choice if its ids are the reference's. `seconds`: of the thread, once it
-    is done. As a context manager it waits for the thread at its end.
+    `expected`: the choice if its ids are the reference's. `seconds`: of the thread, once it is
+    done. As a context manager it waits for the thread at its end.
     """
 
-    def __init__(
-        self,
-        prepared: Prepared,
-        reference: Callable[[], Engine],
-        n_threads: int,
-        expected: EngineChoice,
-    ) -> None:
+    def __init__(self, expected: EngineChoice, compare: Callable[[], EngineChoice | None]) -> None:
         self.expected = expected
         self.seconds: dict[str, StageSeconds] = {}
-        question = _question(prepared, reference, n_threads)
         self._pool = ThreadPoolExecutor(1, "tokmill-compare")
-        is_sft = prepared.config.sft is not None
+        self._found = self._pool.submit(self._timed, compare)
 
-        def compare() -> EngineChoice | None:
-            timer = StageTimer()
-            found = compared_choice(expected, *question, has_continuations=is_sft)
-            timer.end("compare")
-            self.seconds = timer.seconds
-            return found
-
-        self._found = self._pool.submit(compare)
+    def _timed(self, compare: Callable[[], EngineChoice | None]) -> EngineChoice | None:
+        timer = StageTimer()
+        found = compare()
+        timer.end("compare")
+        self.seconds = timer.seconds
+        return found
 
     def __enter__(self) -> Self:
         return self
@@ -97,13 +89,17 @@ def compare_remembered(
     Raises:
         OtherEngineError: there is none.
     """
-    question = _question(prepared, reference, n_threads)
-    if question[1].is_stream:
+    request, corpus = _question(prepared, reference, n_threads)
+    if corpus.is_stream:
         raise OtherEngineError  # what was read from it cannot be given to another engine
-    expected = expected_choice(*question, has_continuations=_is_sft(prepared))
+    is_sft = _is_sft(prepared)
+    expected = expected_choice(request, corpus, has_continuations=is_sft)
     if expected is None:
         raise OtherEngineError
-    return ComparedEngine(prepared, reference, n_threads, expected)
+    return ComparedEngine(
+        expected,
+        lambda: compared_choice(expected, request, corpus, has_continuations=is_sft),
+    )
 
 
 def _is_sft(prepared: Prepared) -> bool:
@@ -116,6 +112,7 @@ def _question(
     config, files = prepared.config, prepared.files
     n_bytes = sum(file.n_bytes for file in files)
 
+    @cache  # engines are ranked by it, and compared on it
     def read(limit_bytes: int, at_random: bool) -> CorpusSample:
         found = sample(prepared, limit_bytes, at_random=at_random)
         text_bytes = n_bytes * found.text_bytes // max(1, found.input_bytes)

@@ -175,7 +175,7 @@ def _refuse_slow(engine: EngineOnTrial, sample: CorpusSample, trial: Trial) -> N
     if engine.refused:
         return
     differs = trial.scans[engine.name].differs
-    share = _share_with(differs, sample.texts)
+    share = routed_share(differs, sample.texts)
     if share > MOST_ROUTED:
         engine.refused = (
             f"its ids differ from the reference's on {len(differs)} characters, and {share:.0%} of "
@@ -183,7 +183,7 @@ def _refuse_slow(engine: EngineOnTrial, sample: CorpusSample, trial: Trial) -> N
         )
 
 
-def _share_with(characters: CharacterSet, texts: Sequence[str]) -> float:
+def routed_share(characters: CharacterSet, texts: Sequence[str]) -> float:
     """Return the share of texts, by characters, that contains a character of a set."""
     if not characters or not texts:
         return 0.0

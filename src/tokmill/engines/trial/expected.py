@@ -12,13 +12,14 @@ from tokmill.engines.choice import Continuation
 from tokmill.engines.engine import REFERENCE
 from tokmill.engines.trial.candidates import candidates, too_little
 from tokmill.engines.trial.choose import choose_engine, exact_choice
+from tokmill.engines.trial.compare import MOST_ROUTED, routed_share
 from tokmill.engines.trial.remembered import KeptScans
 from tokmill.errors import TokenizerError
 from tokmill.tokenizer.continuation import continuation_tokenizer
 
 if TYPE_CHECKING:
-    from tokmill.engines.choice import EngineChoice
-    from tokmill.engines.trial.candidates import Corpus, EngineRequest
+    from tokmill.engines.choice import EngineChoice, ScanResult
+    from tokmill.engines.trial.candidates import Candidates, Corpus, EngineRequest
 
 
 def expected_choice(
@@ -26,7 +27,8 @@ def expected_choice(
 ) -> EngineChoice | None:
     """Return the choice for a corpus if the ids of that engine are the reference's there.
 
-    None if engines will be timed, or it was never compared on all characters.
+    None if engines will be timed, if it was never compared on all characters, or if much of the
+    corpus would go to the reference.
     `has_continuations`: see `choose_engine`.
     """
     if request.asked == "auto" and too_little(request, corpus):
@@ -37,6 +39,8 @@ def expected_choice(
         return None
     scan = KeptScans(request.tokenizer, request.control_in_text).find(name)
     if scan is None or scan.refused:
+        return None
+    if request.asked == "auto" and _is_slow(scan, found):
         return None
     choice = exact_choice(request, name, found.reason, scan)
     choice = replace(choice, mb_per_s=found.mb_per_s, refused=found.refused)
@@ -68,6 +72,11 @@ def compared_choice(
         return None
     known = expected.reason, expected.mb_per_s, expected.refused
     return replace(found, reason=known[0], mb_per_s=known[1], refused=known[2])
+
+
+def _is_slow(scan: ScanResult, found: Candidates) -> bool:
+    """Return whether much of the corpus would go to the reference; see `choose_engine`."""
+    return bool(scan.differs) and (routed_share(scan.differs, found.sample().texts) > MOST_ROUTED)
 
 
 def _encoding(choice: EngineChoice) -> tuple[object, ...]:
