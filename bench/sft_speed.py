@@ -1,11 +1,12 @@
 """How many times faster than trl `tokmill sft` makes tokens and masks: a ratio, in turn.
 
-    python -m bench.sft_speed DATA TOKENIZER TEMPLATE.jinja [--rounds N] [--python PYTHON]
+    python -m bench.sft_speed TOKENIZER DATA... [--rounds N] [--python PYTHON] [--tagged FILE]
 
-DATA is a folder of SFT sets, JSON Lines of any schema: each is repeated to some tens of megabytes.
-TEMPLATE has generation tags, and is the chatml that tokmill has built in, or the ratio of the
-built-in one is not told. PYTHON has trl's packages, if this one does not. tokmill is the whole
-command; of trl only the work on the data counts. Both get all cores.
+DATA are sets of chats, `.jsonl` or `.json`, of any schema, such as Stanford's `alpaca_data.json`
+and Baize's `quora_chat_data.json`; no record is taken twice. tokmill is the whole command; of trl
+only the work on the data counts. Both get all cores. FILE is a template with generation tags, which
+trl needs for its masks: by default trl's own for Qwen 2.5. PYTHON has trl's packages, if this one
+does not. The built-in template is chatml with Qwen 2.5's system message.
 """
 
 from __future__ import annotations
@@ -13,16 +14,19 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import re
 import statistics
 import subprocess
 import sys
 import tempfile
 import time
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from bench import machine
 from tokmill.chat.conversation import ChatError
 from tokmill.chat.reading.detect import detect_schema
 from tokmill.chat.reading.schemas import read_conversation
@@ -43,42 +47,52 @@ class Case:
     template: bool = True
 
 
+_CHATML = ("--template", "chatml", "--default-system", QWEN_SYSTEM, "--suffix", "train")
+_OWN = ("--template", "tokenizer")
+_TAGGED = ("--preset", "trl", "--template", "TAGGED")
 CASES = (
-    Case("flat, built-in", "pairs", ("--template", "plain"), 10, template=False),
-    Case(
-        "messages of text, built-in",
-        "plain",
-        ("--template", "chatml", "--default-system", QWEN_SYSTEM, "--suffix", "train"),
-        5,
-    ),
-    Case(
-        "tools and calls, built-in",
-        "tools",
-        ("--template", "chatml", "--default-system", QWEN_SYSTEM, "--suffix", "train"),
-        5,
-    ),
-    Case("messages of text, Jinja", "plain", ("--preset", "trl", "--template", "JINJA"), 3),
-    Case("tools and calls, Jinja", "tools", ("--preset", "trl", "--template", "JINJA"), 3),
+    Case("prompt and completion, built-in", "pairs", ("--template", "plain"), 8, template=False),
+    Case("one turn, built-in", "single", _CHATML, 8),
+    Case("several turns, built-in", "multi", _CHATML, 8),
+    Case("tools and calls, built-in", "tools", _CHATML, 8),
+    Case("one turn, the tokenizer's own Jinja", "single", _OWN, 5),
+    Case("several turns, the tokenizer's own Jinja", "multi", _OWN, 5),
+    Case("one turn, Jinja with tags", "single", _TAGGED, 5),
+    Case("several turns, Jinja with tags", "multi", _TAGGED, 5),
+)
+HEAD = (
+    "| records, template | MB | tokmill, MB/s | trl, MB/s | times (least-greatest) | goal | "
+    "tokens |\n|---|---:|---:|---:|---:|---:|---|"
 )
 
 
 def main() -> None:
     """Measure every case and print a table."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("data", type=Path)
     parser.add_argument("tokenizer")
-    parser.add_argument("template")
-    parser.add_argument("--rounds", type=int, default=2)
+    parser.add_argument("data", type=Path, nargs="+")
+    parser.add_argument("--tagged", default="", help="template with generation tags, for trl")
+    parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--python", default=sys.executable)
     parser.add_argument("--only", default="", help="of the cases, those with this in their name")
-    parser.add_argument("--megabytes", type=int, default=160, help="size of each file of rows")
+    parser.add_argument("--megabytes", type=float, default=25, help="most of each file of rows")
     given = parser.parse_args()
+    given.tagged = given.tagged or trl_template(given.python)
+    about = machine.described()
+    print(f"{about['date']}, {about['cpu']}, {about['cores']} cores\n\n{HEAD}", flush=True)
     with tempfile.TemporaryDirectory() as directory:
         work = Path(directory)
-        files = write_rows(given.data, work, given.megabytes * 1_000_000)
+        files = write_rows(given.data, work, int(given.megabytes * 1_000_000))
         for case in CASES:
-            if given.only in case.name:
+            if given.only in case.name and case.rows in files:
                 print(measure(case, files[case.rows], given, work), flush=True)
+
+
+def trl_template(python: str) -> str:
+    """Return the path of trl's template for Qwen 2.5 with generation tags."""
+    code = "import importlib.util as u; print(u.find_spec('trl').submodule_search_locations[0])"
+    found = subprocess.run([python, "-c", code], check=True, capture_output=True, text=True)
+    return f"{found.stdout.strip()}/chat_templates/qwen2_5_training.jinja"
 
 
 def measure(case: Case, data: Path, given: argparse.Namespace, work: Path) -> str:
@@ -96,7 +110,7 @@ def measure(case: Case, data: Path, given: argparse.Namespace, work: Path) -> st
     ]
     same = {ours["tokens"] for ours, _ in pairs} == {theirs["tokens"] for _, theirs in pairs}
     return (
-        f"| {case.name} | {size:.0f} | {speeds[0]:.1f} | {speeds[1]:.2f} | "
+        f"| {case.name} | {size:.3g} | {speeds[0]:.1f} | {speeds[1]:.2f} | "
         f"{statistics.median(ratios):.1f} ({min(ratios):.1f}-{max(ratios):.1f}) | {case.goal:g} | "
         f"{'equal' if same else 'differ'} |"
     )
@@ -104,13 +118,15 @@ def measure(case: Case, data: Path, given: argparse.Namespace, work: Path) -> st
 
 def run_tokmill(case: Case, data: Path, given: argparse.Namespace, out: Path) -> dict[str, Any]:
     """Time the whole command."""
-    options = [given.template if option == "JINJA" else option for option in case.options]
+    options = [given.tagged if option == "TAGGED" else option for option in case.options]
     command = [
         *(sys.executable, "-m", "tokmill", "sft", str(data), "-t", given.tokenizer),
         *(*options, "-o", str(out), "--json"),
     ]
+    environment = os.environ | {"TOKMILL_CACHE_DIR": str(data.parent / "cache")}
     start = time.perf_counter()
-    printed = subprocess.run(command, check=True, capture_output=True, text=True).stdout
+    done = subprocess.run(command, check=True, capture_output=True, text=True, env=environment)
+    printed = done.stdout
     seconds = time.perf_counter() - start
     return {"seconds": seconds, "tokens": json.loads(printed)["totals"]["tokens"]}
 
@@ -119,30 +135,40 @@ def run_trl(case: Case, data: Path, given: argparse.Namespace, out: Path) -> dic
     """Time trl's preparation, by its own clock."""
     command = [
         *(given.python, "-m", "bench.peers.trl_masks", str(data), given.tokenizer),
-        *(given.template if case.template else "", str(len(os.sched_getaffinity(0))), str(out)),
+        *(given.tagged if case.template else "", str(machine.cores()), str(out)),
     ]
     printed = subprocess.run(command, check=True, capture_output=True, text=True, cwd=ROOT).stdout
     found: dict[str, Any] = json.loads(printed.splitlines()[-1])
     return found
 
 
-def write_rows(folder: Path, work: Path, n_bytes: int) -> dict[str, Path]:
-    """Write the sets as rows that both sides read: pairs, messages of text, others with tools."""
-    kinds: dict[str, list[str]] = {"pairs": [], "plain": [], "tools": []}
-    for path in sorted(folder.glob("*.jsonl")):
+def write_rows(data: Sequence[Path], work: Path, n_bytes: int) -> dict[str, Path]:
+    """Write the sets as rows that both sides read, each row once, up to `n_bytes` of each kind.
+
+    Kinds: `pairs` of prompt and completion, messages of a `single` turn, of several (`multi`), and
+    with `tools`. A kind without rows has no file.
+    """
+    kinds: dict[str, dict[str, None]] = {}
+    sizes: Counter[str] = Counter()
+    for path in data:
         for kind, row in rows_of(path):
-            kinds[kind].append(json.dumps(row, ensure_ascii=False))
+            line = json.dumps(row, ensure_ascii=False)
+            rows = kinds.setdefault(kind, {})
+            if sizes[kind] < n_bytes and line not in rows:
+                rows[line] = None
+                sizes[kind] += len(line.encode()) + 1
     files = {}
     for kind, rows in kinds.items():
-        block = "\n".join(rows) + "\n"
         files[kind] = work / f"{kind}.jsonl"
-        files[kind].write_text(block * (1 + n_bytes // len(block.encode())), encoding="utf-8")
+        files[kind].write_text("".join(f"{line}\n" for line in rows), encoding="utf-8")
     return files
 
 
 def rows_of(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Return each record of a set in the forms that it can have."""
-    records = [json.loads(line) for line in path.open(encoding="utf-8")]
+    """Yield each record of a set in the forms that it can have, with their kinds."""
+    text = path.read_text(encoding="utf-8")
+    found = json.loads(text) if path.suffix == ".json" else map(json.loads, text.splitlines())
+    records = [from_baize(record) for record in found]
     schema, settings = detect_schema(records), SftSettings()
     for record in records:
         try:
@@ -150,17 +176,31 @@ def rows_of(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
         except ChatError:
             continue
         messages = chat.messages
-        if [message["role"] for message in messages] == ["user", "assistant"]:
-            yield (
-                "pairs",
-                {k: m["content"] for k, m in zip(("prompt", "completion"), messages, strict=True)},
-            )
         if chat.tools or any(len(message) > 2 for message in messages):
             # as text, since the rows of an Arrow table would gain keys that are null
             row = {"messages": json.dumps(messages, ensure_ascii=False)}
             yield "tools", row | {"tools": json.dumps(chat.tools, ensure_ascii=False)}
-        else:
-            yield "plain", {"messages": messages}
+            continue
+        if [message["role"] for message in messages] == ["user", "assistant"]:
+            contents = (message["content"] for message in messages)
+            yield "pairs", dict(zip(("prompt", "completion"), contents, strict=True))
+        n_replies = sum(message["role"] == "assistant" for message in messages)
+        yield "multi" if n_replies > 1 else "single", {"messages": messages}
+
+
+def from_baize(record: dict[str, Any]) -> dict[str, Any]:
+    """Return a record of Baize, one text with `[|Human|]` and `[|AI|]`, as messages."""
+    text = record.get("input", "")
+    if "output" in record or "[|Human|]" not in text:
+        return record
+    turns = re.split(r"\[\|(Human|AI)\|\]", text)[1:]
+    roles = {"Human": "user", "AI": "assistant"}
+    messages = [
+        {"role": roles[who], "content": said.strip()}
+        for who, said in zip(turns[::2], turns[1::2], strict=True)
+        if said.strip()
+    ]
+    return {"messages": messages}
 
 
 if __name__ == "__main__":
