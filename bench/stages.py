@@ -1,8 +1,9 @@
 """The processor's time of tokmill by stage: share, and milliseconds for a megabyte of text.
 
-Start-up is everything before the first block: interpreter, imports, settings, tokenizer, choice and
-loading of the engine. The rest is time outside the threads that call: threads that an engine or a
-library starts itself, the comparison of engines beside the first blocks, the end of the process.
+Start-up is interpreter, imports, settings, tokenizer, choice and loading of the engine, and its
+comparison with the reference, which may go on beside the first blocks. The engine has the threads
+that libraries start: nearly all of their work is encoding. The rest is what no stage has, such as
+the end of the process.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from bench.ratios import by_contender
 from bench.tables import figure, table
+from tokmill.timing import LIBRARIES
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -19,7 +21,7 @@ if TYPE_CHECKING:
     from bench.values import Sample, Timing
 
 STAGES = {
-    "engine": ("encode",),
+    "engine": ("encode", LIBRARIES),
     "parse": ("parse",),
     "render": ("render",),
     "narrow": ("narrow",),
@@ -39,7 +41,7 @@ def stage_seconds(timing: Timing) -> dict[str, float]:
     run, total_s = timing.notes["run"], timing.notes["command_cpu_s"]
     taken = run["stage_cpu_s"]
     found = {name: sum(taken.get(one, 0.0) for one in parts) for name, parts in STAGES.items()}
-    prepared_s = taken.get("prepare", 0.0) + taken.get("load engine", 0.0)
+    prepared_s = sum(taken.get(one, 0.0) for one in ("prepare", "compare", "load engine"))
     found[START] = max(0.0, total_s - run["cpu_s"]) + prepared_s
     found[REST] = max(0.0, total_s - sum(found.values()))
     return found

@@ -1,5 +1,10 @@
 from __future__ import annotations
 
+import os
+import threading
+
+import pytest
+
 from tokmill import timing
 from tokmill.timing import StageSeconds, StageTimer, add_seconds
 
@@ -33,3 +38,14 @@ def test_seconds_are_added_stage_by_stage():
         total, {"read": StageSeconds(0.5, 0.25, 10.0), "hash": StageSeconds(2.0, 1.0, 30.0)}
     )
     assert total == {"read": (1.5, 0.75, 10.0), "hash": (2.0, 1.0, 30.0)}
+
+
+def test_threads_that_python_does_not_know_are_those_of_libraries(tmp_path):
+    known = threading.current_thread().native_id
+    for task, user, system in ((known, 700, 70), (1, 300, 30), (2, 40, 4)):
+        (tmp_path / str(task)).mkdir()
+        fields = f"{task} (name (of a) thread) S 1 1 1 0 -1 4 0 0 0 0 {user} {system} 0 0 20"
+        (tmp_path / str(task) / "stat").write_text(fields)
+    (tmp_path / "3").mkdir()  # it has ended
+    assert timing.library_cpu_s(tmp_path) * os.sysconf("SC_CLK_TCK") == pytest.approx(374)
+    assert timing.library_cpu_s(tmp_path / "no proc") == 0

@@ -19,6 +19,7 @@ from tokmill.run.reject_limits import check_outcome
 from tokmill.run.unread_input import check_read, sum_unread
 from tokmill.settings.plain import plain
 from tokmill.storage import write_chunks
+from tokmill.timing import LIBRARIES
 from tokmill.tokenizer.manifest_entry import tokenizer_entry
 from tokmill.version import __version__
 from tokmill.words.plural import plural
@@ -40,7 +41,7 @@ class Usage:
     committed (anonymous and shared memory). `text_bytes`: rendered by this attempt.
     `resumed_parts`: written by earlier ones. `stage_s`: seconds of all threads by stage; stages
     overlap. Of these, `prepare` is the first, and CPU seconds are those of the threads that call:
-    threads that an engine starts are not in them.
+    threads that an engine starts are a stage of their own.
     """
 
     wall_s: float
@@ -144,7 +145,11 @@ def _run_entry(usage: Usage, n_threads: int) -> dict[str, Any]:
         "wall_s": round(usage.wall_s, 3),
         "cpu_s": round(usage.cpu_s, 3),
         "start_s": round(usage.start_s, 3),
-        "stage_s": {stage: round(found.wall_s, 3) for stage, found in usage.stage_s.items()},
+        "stage_s": {
+            stage: round(found.wall_s, 3)
+            for stage, found in usage.stage_s.items()
+            if stage != LIBRARIES
+        },
         "stage_cpu_s": {stage: round(found.cpu_s, 3) for stage, found in usage.stage_s.items()},
         "text_bytes_per_s": round(usage.text_bytes / max(usage.wall_s, 1e-9)),
         "peak_memory_bytes": usage.peak_memory_bytes,

@@ -26,7 +26,7 @@ from tokmill.run.block_pool import BlockPool, Work
 from tokmill.run.part_writer import CHECKPOINT_S, PartWriter
 from tokmill.sources.formats import open_slice
 from tokmill.sources.slices import check_unchanged
-from tokmill.timing import StageTimer
+from tokmill.timing import LIBRARIES, StageSeconds, StageTimer, library_cpu_s
 from tokmill.values import Place
 
 if TYPE_CHECKING:
@@ -78,12 +78,14 @@ def run_part(
         start, counts = writer.resume()
         if start is not None:
             report(_as_resumed(counts))
-        timer = StageTimer()
+        timer, library_s = StageTimer(), library_cpu_s()
         _write_blocks(spec, part, loaded, writer, start, timer, report, ready)
         with DelayedInterrupts() as interrupts, interrupts.delayed():
             # Interrupted here, the shards would have no record, and the commit would begin again.
             record = writer.finish()
-        report(Increments(stage_s={**timer.seconds, **writer.stage_s}))
+        library_s = max(0.0, library_cpu_s() - library_s)
+        libraries = {LIBRARIES: StageSeconds(0.0, library_s, math.inf)} if library_s else {}
+        report(Increments(stage_s={**timer.seconds, **writer.stage_s, **libraries}))
         return record
     except ParityError:
         writer.discard()  # the same engine wrote the open commit
