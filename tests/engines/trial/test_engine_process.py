@@ -34,7 +34,7 @@ def test_an_equal_engine_answers_no_difference_and_then_its_speed(tokenizer):
     with EngineProcess(loading(tokenizer)) as found:
         found.begin(*parity(tokenizer))
         assert found.result() == {}
-        found.begin("speed", ["hello world"] * 500)
+        found.begin("speed", ["hello world"] * 500, False)
         assert isinstance(found.result(), Speed)
     assert found.refused == ""
 

@@ -72,16 +72,19 @@ def test_loading_and_the_second_half_are_timed_and_the_half_again(tokenizer, tex
     runner = runner_of(tokenizer)
     encoded = []
     runner._seconds_per_byte = lambda some: encoded.append(some) or 5.0 - len(encoded)
-    found = runner.speed(texts)
+    found = runner.speed(texts, True)
     first, second = texts[: len(texts) // 2], texts[len(texts) // 2 :]
     assert encoded == [first, *[second] * 5]
     assert (found.new_s, found.again_s) == (3.0, -1.0)
     assert found.load_s > 0
+    encoded.clear()
+    assert runner.speed(texts, False)[1:] == (3.0, 3.0)
+    assert encoded == [first, second]
 
 
 @pytest.mark.parametrize("texts", [["hello world"] * 500, ["a"], ["", ""]])
 def test_speeds_are_seconds_of_the_processor(tokenizer, texts):
-    found = runner_of(tokenizer).speed(texts)
+    found = runner_of(tokenizer).speed(texts, True)
     assert 0 <= found.again_s <= found.new_s
 
 

@@ -196,7 +196,7 @@ def _time(engine: EngineOnTrial, sample: CorpusSample, trial: Trial) -> None:
     texts = timing_texts(sample)
     if not texts:
         return
-    engine.begin("speed", texts)
+    engine.begin("speed", texts, sample.new_share < 1)
     speed = engine.result()
     if speed is not None:
         trial.speeds[engine.name] = speed
