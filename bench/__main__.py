@@ -51,6 +51,8 @@ TRUSTED_CORES = 0.1
 def main(arguments: Sequence[str]) -> int:
     """Measure, print, write; 1 if tokmill itself failed."""
     options = read_options(arguments)
+    if options.readme and not options.readme.is_file():
+        raise SystemExit(f"--readme: no such file: {options.readme}")  # not after the measurement
     if options.cores:
         machine.keep_to(options.cores)
     report: dict[str, Any] = {

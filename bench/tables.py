@@ -146,17 +146,22 @@ def readme_block(
 
     `stages`: head and rows of the processor's time by stage.
     """
-    runs = f"median (least-greatest) of {pairs}" if pairs > 1 else "one run each"
+    measured = [i for i in range(len(SUMMARY_HEAD)) if any(row[i] != "-" for row in rows)]
+    head, *found = ([row[i] for i in measured] for row in (SUMMARY_HEAD, *rows))
+    once = [name for name in SLOW if f"× {name}" in head]
+    runs = "one run each"
+    if pairs > 1:
+        runs = ", ".join(
+            [f"median (least-greatest) of {pairs}", *(f"{name} once" for name in once)]
+        )
     what = (
         f"`make bench`, {machine['date']}, {machine['cpu']}, {machine['cores']} cores, "
-        f"{others:.2f} of them taken by other processes meanwhile; {runs}, {', '.join(SLOW)} once. "
+        f"{others:.2f} of them taken by other processes meanwhile; {runs}. "
         "All read the same bytes. tokmill is the whole command, JSONL to committed shards; its "
         "peers are their work alone, without loading. Start-up is everything before the first text "
         "could be encoded; the ratios to the best engine alone are without it on both sides, auto "
         "is held against the better engine forced."
     )
-    measured = [i for i in range(len(SUMMARY_HEAD)) if any(row[i] != "-" for row in rows)]
-    head, *found = ([row[i] for i in measured] for row in (SUMMARY_HEAD, *rows))
     shares = f"Share of the processor's time:\n\n{table(stages[0], stages[1:])}"
     return f"{BEGIN}\n{table(head, found)}\n\n{what}\n\n{shares}\n{END}"
 

@@ -93,7 +93,10 @@ def test_a_summary_row_has_a_dash_for_what_was_not_run():
     assert summary_row("en", "gpt2", "?", [], []) == ["en, gpt2 (?)", *"-" * 10]
 
 
-@pytest.mark.parametrize(("pairs", "runs"), [(1, "one run each"), (3, "(least-greatest) of 3")])
+@pytest.mark.parametrize(
+    ("pairs", "runs"),
+    [(1, "one run each."), (3, "(least-greatest) of 3, encode_batch once, datatrove once.")],
+)
 def test_the_readme_says_how_often_it_ran_and_leaves_out_what_nobody_measured(pairs, runs):
     rows = [
         ["en, a", "142", "65.7", "1", "70", "13.4", "20.6", "-", "0.19", "0.2", "0.99"],
