@@ -101,7 +101,7 @@ class Segments:
     def text(self, text: str, kind: Kind, *, alone: bool = False) -> None:
         """Add text to the open turn; with `alone` it is encoded apart from text before it."""
         self.parts.append(text)
-        self._codes.append(_code(UNMERGED_TEXT if alone else TEXT, kind))
+        self._codes.append(_code(UNMERGED_TEXT, kind) if alone else _TEXT_CODES[kind])
 
     def control(self, string: str, kind: Kind) -> None:
         """Add a control token by its string."""
@@ -111,9 +111,9 @@ class Segments:
     def pieces(self, pieces: Sequence[str], kind: Kind) -> None:
         """Add text, control token, text, …, text: control tokens have odd indices."""
         self.parts += pieces
-        codes = [_code(TEXT, kind)] * len(pieces)
-        for i in range(1, len(pieces), 2):
-            codes[i] = _code(self._control[pieces[i]], kind)
+        codes = [_TEXT_CODES[kind]] * len(pieces)
+        if len(codes) > 1:
+            codes[1::2] = [(self._control[piece] << _KIND_BITS) + kind for piece in pieces[1::2]]
         self._codes += codes
 
     def codes(self, *segments: tuple[str, Kind]) -> list[int]:
@@ -193,6 +193,10 @@ _ROLE_NUMBERS = {role: number for number, role in enumerate(ROLES)}
 def _code(control: int, kind: int) -> int:
     """Return kind and control token as one number: filling one list takes half the time of two."""
     return control * (1 << _KIND_BITS) + kind
+
+
+_TEXT_CODES = [_code(TEXT, kind) for kind in Kind]
+"""By kind; looked up, since most segments are text."""
 
 
 class Placeholder(NamedTuple):

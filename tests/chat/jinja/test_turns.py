@@ -10,9 +10,12 @@ from hypothesis import strategies as st
 from tokmill.chat.conversation import ChatError, Conversation
 from tokmill.chat.jinja import template as module
 from tokmill.chat.jinja.environment import CompiledTemplate
+from tokmill.chat.jinja.spans import spans_by_prefix
 from tokmill.chat.jinja.template import JinjaTemplate
 from tokmill.chat.jinja.trace import Trace
+from tokmill.chat.jinja.turns import check_sample
 from tokmill.chat.segments import Kind, Placeholder, Segments
+from tokmill.errors import TokmillError
 from tokmill.settings.sft import SftSettings
 
 CONTROL = {"<bos>": 0, "<eos>": 1, "<|im_start|>": 2, "<|im_end|>": 3, "<think>": 4, "</think>": 5}
@@ -147,12 +150,10 @@ def template(source, samples="conversation"):
 
 @functools.cache
 def by_prefix(source, samples="conversation"):
-    made = JinjaTemplate(
+    return JinjaTemplate(
         source, control=CONTROL, variables={"bos_token": "<bos>", "eos_token": "<eos>"},
-        settings=SftSettings(samples=samples), where="chat.jinja",
+        settings=SftSettings(samples=samples, spans="prefix"), where="chat.jinja",
     )  # fmt: skip
-    made._compiled = replace(made._compiled, turns=None)
-    return made
 
 
 def written(made, conversation):
@@ -191,7 +192,8 @@ def chat(n_messages, *others):
 
 @pytest.fixture
 def renderings(monkeypatch):
-    """Count renderings, and the messages that they are given."""
+    """Count renderings, and the messages that they are given; no sample is checked."""
+    monkeypatch.setattr(module, "check_sample", lambda *_: None)
     found = []
     plain, traced = CompiledTemplate.render, Trace.fill
 
@@ -290,3 +292,57 @@ def test_running_out_of_memory_ends_the_run_and_refuses_no_record(monkeypatch):
     monkeypatch.setattr(module.Trace, "fill", fill)
     with pytest.raises(MemoryError):
         written(template(TURNS + PROMPT), chat(2))
+
+
+REPLIES = range(1, 400, 2)
+
+
+def prefix(n_messages, *, prompt):
+    parts = ["u:hi|" if i % 2 == 0 else "a:yo|" for i in range(n_messages)]
+    return "".join(parts) + "a:" * prompt
+
+
+SPANS = dict(
+    zip(REPLIES, spans_by_prefix(prefix(400, prompt=False), prefix, REPLIES, 400), strict=True)
+)
+
+
+def checked_texts():
+    """Give renderings of which the check takes a sample, all with the same spans."""
+    texts = [prefix(399, prompt=False) + f"a:{i:04}" for i in range(640)]
+    calls = []
+
+    def render(n_messages, *, prompt):
+        calls.append(n_messages)
+        return prefix(n_messages, prompt=prompt)
+
+    for text in texts:
+        calls.clear()
+        check_sample(text, render, dict(list(SPANS.items())[:-1]), 400)
+        if calls:
+            yield text, list(calls)
+
+
+def test_a_sample_of_conversations_is_checked_with_few_prefixes():
+    found = list(checked_texts())
+    assert 2 <= len(found) <= 30
+    assert {tuple(calls) for _, calls in found} == {(1, 2, 199, 200, 397, 398)}
+
+
+@pytest.mark.parametrize("change", [(1, 0), (0, -1)])
+def test_a_span_that_differs_from_its_prefix_ends_the_run(change):
+    text = next(checked_texts())[0]
+    wrong = {i: (start + change[0], stop + change[1]) for i, (start, stop) in SPANS.items()}
+    with pytest.raises(TokmillError, match="--spans prefix") as error:
+        check_sample(text, prefix, wrong, 400)
+    assert "message 2 is trained at" in str(error.value)
+
+
+def test_a_span_that_prefixes_refuse_ends_the_run():
+    text = next(checked_texts())[0]
+    with pytest.raises(TokmillError, match="message 2: the template's generation prompt is not"):
+        check_sample(text, lambda n, *, prompt: prefix(n, prompt=prompt) + "?" * prompt, SPANS, 400)
+
+
+def test_no_span_is_checked_where_all_come_from_prefixes():
+    check_sample(next(checked_texts())[0], prefix, {}, 400)

@@ -30,7 +30,7 @@ from tokmill.chat.jinja.spans import (
 )
 from tokmill.chat.jinja.trace import TRACE, Trace
 from tokmill.chat.jinja.training_templates import training_template_for
-from tokmill.chat.jinja.turns import spans_of_turns
+from tokmill.chat.jinja.turns import check_sample, spans_of_turns
 from tokmill.chat.jinja.variables import check_read, chosen_variables, option_for_prompt
 from tokmill.chat.reading.names import REASONING_KEYS
 from tokmill.chat.segments import Kind
@@ -102,6 +102,7 @@ class JinjaTemplate:
         self._knows_developer = "developer" in source
         reserved = "\0".join([source, self.literals, *variables.values(), *texts_of(chosen)])
         self._escaper = ControlEscaper(control, reserved, parse=parse)
+        self._turns = None if settings.spans == "prefix" else self._compiled.turns
         self._endings: dict[bool, str] = {}
         self._split = TokenSplitter(control)
         self._last_only = settings.samples == "turn"
@@ -232,6 +233,7 @@ class JinjaTemplate:
 
         found = self._spans_of_turns(inputs, replies)
         rendering, known = found or (render(len(messages), prompt=False), {})
+        check_sample(rendering, render, known, len(messages))
         spans = spans_by_prefix(rendering, render, replies, len(messages), known)
         edges = [0, *chain.from_iterable(spans), len(rendering)]
         return [rendering[start:stop] for start, stop in pairwise(edges)]
@@ -241,7 +243,7 @@ class JinjaTemplate:
     ) -> tuple[str, dict[int, tuple[int, int]]] | None:
         """Return the rendering and the spans that need no prefixes; None if there are none."""
         _, tools, variables, tags = inputs
-        if self._compiled.turns is None or (tags.placeholders and tags.hides_last):
+        if self._turns is None or (tags.placeholders and tags.hides_last):
             return None
 
         def render(
@@ -259,7 +261,7 @@ class JinjaTemplate:
             return True
 
         endings = {} if variables else self._endings
-        found = spans_of_turns(self._compiled.turns, render, inputs.messages, replies, endings)
+        found = spans_of_turns(self._turns, render, inputs.messages, replies, endings)
         return None if found is None or tags.written(found[0]) != found[0] else found
 
     def _given(self, inputs: _Inputs, *, prompt: bool) -> dict[str, Any]:

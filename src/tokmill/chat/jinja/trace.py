@@ -12,6 +12,7 @@ from jinja2.utils import pass_context
 
 from tokmill.chat.jinja.turn_reads import (
     ASKED,
+    BEGUN,
     DONE,
     IS_LAST,
     ITEM,
@@ -23,7 +24,7 @@ from tokmill.chat.jinja.turn_reads import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import MutableMapping, Sequence
+    from collections.abc import MutableMapping, Sequence, Set
 
     import jinja2
     from jinja2.runtime import Context
@@ -37,7 +38,8 @@ TRACE = "tokmill_trace"
 class Trace:
     """What one rendering wrote and read.
 
-    `as_last`: each turn sees the messages up to its own. `pieces`: texts in order. `text`: all of
+    `as_last`: each turn sees the messages up to its own; only those of messages in `wanted` are
+    written, without the beginning. `pieces`: texts in order. `text`: all of
     them. `starts`: the
     number of pieces before each turn. `stop`: before the ending. `n_before`: messages before the
     first turn. `n_read`: messages that the beginning read. `looked`, `asked`: messages whose turns
@@ -47,12 +49,13 @@ class Trace:
 
     __slots__ = (
         "as_last", "asked", "is_lost", "keeps", "looked", "messages", "n_before", "n_read",
-        "pieces", "starts", "stop", "text",
+        "pieces", "starts", "stop", "text", "wanted",
     )  # fmt: skip
 
-    def __init__(self, messages: Sequence[Message], *, as_last: bool = False) -> None:
+    def __init__(self, messages: Sequence[Message], wanted: Set[int] | None = None) -> None:
         self.messages = messages
-        self.as_last = as_last
+        self.as_last = wanted is not None
+        self.wanted = wanted
         self.pieces: list[str] = []
         self.text = ""
         self.starts: list[int] = []
@@ -88,7 +91,7 @@ def add_traces(filters: MutableMapping[str, Any]) -> None:
     """Add the filters that `jinja.turn_reads` inserts into templates."""
     filters.update({
         REST: _rest, TURNS: _turns, TURN: _turn, DONE: _done, ITEM: _item, IS_LAST: _is_last,
-        NEXT_ITEM: _next_item, ASKED: _asked, KEPT: _kept,
+        NEXT_ITEM: _next_item, ASKED: _asked, KEPT: _kept, BEGUN: _begun,
     })  # fmt: skip
 
 
@@ -107,6 +110,12 @@ def _rest(context: Context, items: Any) -> Any:
 
 
 @pass_context
+def _begun(context: Context, _value: Any) -> bool:
+    """Return whether the beginning is to be written."""
+    return _of(context).wanted is None
+
+
+@pass_context
 def _turns(context: Context, items: Any) -> Any:
     """Return the messages whose turns are written."""
     trace = _of(context)
@@ -115,10 +124,11 @@ def _turns(context: Context, items: Any) -> Any:
 
 
 @pass_context
-def _turn(context: Context, _value: Any) -> None:
-    """Note that a turn begins."""
-    trace = _of(context)
+def _turn(context: Context, _value: Any) -> bool:
+    """Note that a turn begins; return whether it is to be written."""
+    trace: Trace = context.parent[TRACE]
     trace.starts.append(len(trace.pieces))
+    return trace.wanted is None or trace.turn() in trace.wanted
 
 
 @pass_context

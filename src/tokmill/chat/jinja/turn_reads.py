@@ -14,10 +14,12 @@ from jinja2.visitor import NodeTransformer
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-REST, TURNS, TURN, DONE, ITEM, IS_LAST, NEXT_ITEM, ASKED, KEPT = (
+REST, TURNS, TURN, DONE, ITEM, IS_LAST, NEXT_ITEM, ASKED, KEPT, BEGUN = (
     f"tokmill_{name}"
-    for name in ("rest", "turns", "turn", "done", "item", "is_last", "next_item", "asked", "kept")
-)
+    for name in (
+        "rest", "turns", "turn", "done", "item", "is_last", "next_item", "asked", "kept", "begun",
+    )
+)  # fmt: skip
 """The filters that tell `jinja.turns` what a template reads, and where its turns begin."""
 
 PROMPT = "add_generation_prompt"
@@ -66,7 +68,8 @@ def mark_reads(
     marks.change("turn", loop.body)
     marks.change("ending", ending)
     loop.iter = filtered(loop.iter, TURNS)
-    loop.body.insert(0, statement(TURN))
+    loop.body = [_if(TURN, loop.body)]
+    beginning[:] = [node if stored(node) else _if(BEGUN, [node]) for node in beginning]
     return Reads(marks.turns_ask, marks.ending_reads)
 
 
@@ -172,6 +175,14 @@ class _ReadMarks(NodeTransformer):
     def visit_If(self, node: nodes.If) -> nodes.Node:
         return self._asks(node, ("test",))
 
+    def visit_Compare(self, node: nodes.Compare) -> nodes.Node:
+        size: Any = node.expr
+        if isinstance(size, nodes.Filter) and is_name(size.node, self._lists):
+            with_zero = [isinstance(o.expr, nodes.Const) and o.expr.value == 0 for o in node.ops]
+            if size.name in ("length", "count") and with_zero == [True]:
+                return node  # there always is a message
+        return self.generic_visit(node)
+
     def visit_Not(self, node: nodes.Not) -> nodes.Node:
         return self._asks(node, ("node",))
 
@@ -242,6 +253,11 @@ def _is_minus_one(node: Any) -> bool:
 def filtered(node: Any, name: str) -> nodes.Filter:
     """Return a filter over an expression."""
     return nodes.Filter(node, name, [], [], None, None, lineno=node.lineno)
+
+
+def _if(name: str, body: list[nodes.Node]) -> nodes.If:
+    """Return a condition that is what a filter returns."""
+    return nodes.If(filtered(nodes.Const(None, lineno=0), name), body, [], [], lineno=0)
 
 
 def statement(name: str) -> nodes.ExprStmt:

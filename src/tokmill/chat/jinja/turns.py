@@ -6,23 +6,28 @@ rendered again where they may differ:
 
     ending     with and without a generation prompt; once for all conversations if it is fixed
     last turn  turn k is the last of a shorter conversation, but not of this one: if it looked ahead
-               (`loop.last`, the next message), all turns are rendered once more as if each was last
+               (`loop.last`, the next message), all such turns are rendered once more, each as last
     anything   if a turn reads more than that, there are no spans from here
 """
 
 from __future__ import annotations
 
-from itertools import accumulate
+from itertools import accumulate, chain
 from typing import TYPE_CHECKING, NamedTuple, Protocol
+from zlib import crc32
 
+from tokmill.chat.conversation import ChatError
+from tokmill.chat.jinja.spans import spans_by_prefix
 from tokmill.chat.jinja.trace import Trace
+from tokmill.errors import TokmillError
 
 if TYPE_CHECKING:
-    from collections.abc import MutableMapping, Sequence
+    from collections.abc import Mapping, MutableMapping, Sequence
 
     import jinja2
 
     from tokmill.chat.conversation import Message
+    from tokmill.chat.jinja.spans import RenderPrefix
     from tokmill.chat.jinja.turn_loop import TurnLoop
 
 
@@ -61,11 +66,48 @@ def spans_of_turns(
         return None
     if not trace.is_whole() or not trace.asked <= {n_messages - 1}:
         return None
-    turns = _Turns(templates, render, messages, endings, trace)
+    turns = _Turns(templates, render, messages, replies, endings, trace)
     # A prompt has a turn before it, or the beginning may differ.
     first = max(trace.n_read, trace.n_before + 1)
     spans = {i: turns.span(i) for i in replies if i >= first}
     return turns.text, {i: span for i, span in spans.items() if -1 not in span}
+
+
+_CHECKED_SHARE = 64
+
+
+def check_sample(
+    rendering: str,
+    render: RenderPrefix,
+    spans: Mapping[int, tuple[int, int]],
+    n_messages: int,
+) -> None:
+    """Check three spans of one conversation in 64, chosen by its text, against prefixes.
+
+    `spans`: of replies, by the number of their message.
+
+    Raises:
+        TokmillError: one differs.
+    """
+    ending = rendering[-_CHECKED_SHARE:].encode("utf-8", "surrogatepass")
+    if not spans or crc32(ending) % _CHECKED_SHARE:
+        return
+    known = sorted(spans)
+    chosen = sorted({known[0], known[len(known) // 2], known[-1]})
+    try:
+        expected = spans_by_prefix(rendering, render, chosen, n_messages)
+    except ChatError as error:
+        raise _differs(error.message) from None
+    for i, span in zip(chosen, expected, strict=True):
+        if spans[i] != span:
+            raise _differs(f"message {i + 1} is trained at {spans[i]}, and its prefix at {span}")
+
+
+def _differs(found: str) -> TokmillError:
+    return TokmillError(
+        f"a chat template's turns depend on each other in an unknown way ({found}): use --spans "
+        "prefix, and report the template"
+    )
 
 
 class _Turns:
@@ -76,6 +118,7 @@ class _Turns:
         templates: TurnTemplates,
         render: RenderTraced,
         messages: Sequence[Message],
+        replies: Sequence[int],
         endings: MutableMapping[bool, str],
         trace: Trace,
     ) -> None:
@@ -83,6 +126,7 @@ class _Turns:
         self._templates = templates
         self._render = render
         self._messages = messages
+        self._replies = replies
         self._endings = {} if templates.loop.ending_varies else endings
         self._trace = trace
         lengths = list(accumulate(map(len, trace.pieces), initial=0))
@@ -109,6 +153,11 @@ class _Turns:
             return -1
         return stop + len(ending)
 
+    def _looked(self) -> set[int]:
+        """Return the last messages of prompts and replies whose turns looked ahead."""
+        ends = chain.from_iterable((i - 1, i) for i in self._replies)
+        return self._trace.looked.intersection(ends)
+
     def _ending(self, n_messages: int, *, prompt: bool) -> str | None:
         if prompt in self._endings:
             return self._endings[prompt]
@@ -128,7 +177,7 @@ class _Turns:
         """Return each turn as it is where its message is the last; None if unknown."""
         prompt = prompt and self._templates.loop.reads.turns_ask
         if prompt not in self._as_last:
-            trace = Trace(self._messages, as_last=True)
+            trace = Trace(self._messages, self._looked())
             is_known = (
                 not self._trace.keeps
                 and self._render(self._templates.whole, trace, self._messages, prompt=prompt)
