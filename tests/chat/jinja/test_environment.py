@@ -169,3 +169,21 @@ def test_emitted_tokens_are_those_that_the_template_writes():
 
 def test_a_source_that_is_not_jinja_emits_nothing():
     assert emitted_tokens("{% if <think>", ["<think>"]) == set()
+
+
+def test_a_source_is_compiled_once_for_a_date():
+    source = "{{ strftime_now('%Y') }}{% for m in messages %}{{ m.content }}{% endfor %}"
+    first = compile_template(source, date="2026-01-02", where="chat.jinja")
+    assert compile_template(source, date="2026-01-02", where="chat.jinja") is first
+    other = compile_template(source, date="2027-01-02", where="chat.jinja")
+    variables = {MARKS: ("[", "]"), "messages": [{"content": "a"}]}
+    texts = [one.render(variables, Budget(0)) for one in (first, other, first)]
+    assert texts == ["2026a", "2027a", "2026a"]
+
+
+def test_a_source_that_is_refused_is_refused_again():
+    for _ in range(2):
+        with pytest.raises(UsageError, match="not a Jinja template"):
+            compile_template("{{", date="", where="chat.jinja")
+        assert emitted_tokens("{{", ["<a>"]) == set()
+    assert emitted_tokens("<a>{{ messages }}", ["<a>", "<b>"]) == {"<a>"}
