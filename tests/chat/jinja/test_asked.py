@@ -30,6 +30,14 @@ def asked(body: str) -> list[str] | None:
         "{% generation %}{{ message.content }}{% endgeneration %}",
         "{% macro shown(text) %}{{ text }}{% endmacro %}{{ shown(message.content) }}",
         "{% set text %}{{ message.content }}{% endset %}{{ text }}",
+        "{% if message.content | length > 0 %}x{% endif %}",
+        "{% if message.content is string %}{{ message.content }}{% else %}"
+        "{% for part in message.content %}{% if 'image' in part %}x{% elif part.text == 'y' %}"
+        "{{ part.text }}{% endif %}{% endfor %}{% endif %}",
+        "{% if message.content is not string %}{% for part in message.content %}"
+        "{% if part == 'x' %}y{% endif %}{% endfor %}{% else %}z{% endif %}",
+        "{% for key, value in message.items() %}{% if key != 'role' %}{{ value }}{% endif %}"
+        "{% endfor %}",
         "{{ message.content if message.role == 'user' else message.content | upper }}",
     ],
 )
@@ -89,6 +97,9 @@ def test_the_strings_are_found_that_a_template_looks_for(body, strings):
         "{% if message.content is eq('x') %}x{% endif %}",
         "{% if unknown(message.content) %}x{% endif %}",
         "{% filter upper %}{{ message.content }}{% endfilter %}",
+        "{% if message.content.split() | length > 0 %}x{% endif %}",
+        "{% if message.content is string %}{% for part in message.content %}"
+        "{% if part == 'x' %}y{% endif %}{% endfor %}{% endif %}",
         "{% if message.content.split() | length > 3 %}x{% endif %}",
         "{% if message.content > 'm' %}x{% endif %}",
         "{% if -message.content %}x{% endif %}",

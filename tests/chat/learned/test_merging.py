@@ -65,6 +65,14 @@ def test_samples_that_differ_in_one_column_are_not_equal(write):
     assert not equal(columns, columns._replace(offsets=columns.offsets + 1))
 
 
+def test_refused_and_dropped_rows_of_both_writers_stand_in_order(write):
+    one = write(0)._replace(refused=[(5, "a", "b")], drops={"c": [2, 8], "d": [3]})
+    other = write(1)._replace(rows=np.array([1]), refused=[(4, "e", "f")], drops={"c": [7]})
+    both = merged(one, other)
+    assert both.refused == [(4, "e", "f"), (5, "a", "b")]
+    assert both.drops == {"c": [2, 7, 8], "d": [3]}
+
+
 def test_unread_keys_of_both_writers_are_kept(write):
     one = write(0, 2)._replace(unread=UnreadKeys([("id",)], np.array([0, -1], np.int32)))
     other = write(1)._replace(unread=UnreadKeys([("id", "url")], np.array([0], np.int32)))

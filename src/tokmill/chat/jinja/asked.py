@@ -11,10 +11,11 @@ from typing import TYPE_CHECKING
 
 from jinja2 import nodes
 
+from tokmill.chat.jinja.node_checks import calls, is_generation_tag
 from tokmill.chat.jinja.ranks import Rank, Ranker, UnclearError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable
 
 
 def strings_asked_for(tree: nodes.Template) -> frozenset[str] | None:
@@ -47,8 +48,7 @@ class _Reader(Ranker):
             for part in node.nodes:
                 self.rank(part)
         elif isinstance(node, nodes.If):
-            self.decide(node.test)
-            self.read([*node.body, *node.elif_, *node.else_])
+            self._branch(node)
         elif isinstance(node, nodes.For) and not node.recursive:
             self._loop(node)
         elif isinstance(node, nodes.Assign):
@@ -60,10 +60,25 @@ class _Reader(Ranker):
             for name, default in zip(node.args[::-1], node.defaults[::-1], strict=False):
                 self.raise_to(name.name, self.rank(default))
             self.read(node.body)
-        elif isinstance(node, nodes.CallBlock) and _is_tag(node):
+        elif isinstance(node, nodes.CallBlock) and is_generation_tag(node):
             self.read(node.body)
         elif not isinstance(node, nodes.Continue | nodes.Break):
             raise UnclearError
+
+    def _branch(self, node: nodes.If) -> None:
+        """Read both branches; where a content is known to be no string, there is no content."""
+        self.decide(node.test)
+        test, is_not = node.test, isinstance(node.test, nodes.Not)
+        if isinstance(test, nodes.Not):
+            test = test.node
+        others = [*node.elif_, *node.else_]
+        if not (isinstance(test, nodes.Test) and test.name == "string"):
+            self.read([*node.body, *others])
+            return
+        self.read(others if is_not else node.body)
+        self.no_texts.append(test.node)
+        self.read(node.body if is_not else others)
+        self.no_texts.pop()
 
     def _loop(self, node: nodes.For) -> None:
         rank = self.rank(node.iter)
@@ -71,9 +86,13 @@ class _Reader(Ranker):
             rank = Rank.TEXT
         elif rank == Rank.TEXT:
             rank = Rank.OPAQUE  # its characters
-        elif rank == Rank.FIXED and _calls(node.iter, ("items", "values", "dictsort")):
+        target = node.target
+        if rank in (Rank.FIXED, Rank.OPAQUE) and calls(node.iter, _PAIRS):
             rank = Rank.OPAQUE  # values of a message, perhaps
-        self._assign(node.target, rank)
+            if isinstance(target, nodes.Tuple) and len(target.items) == 2:
+                self._assign(target.items[0], Rank.FIXED)  # of its keys, which are the same
+                target = target.items[1]
+        self._assign(target, rank)
         if node.test is not None:
             self.decide(node.test)
         self.read([*node.body, *node.else_])
@@ -90,16 +109,5 @@ class _Reader(Ranker):
             raise UnclearError
 
 
-def _calls(node: nodes.Node, methods: Sequence[str]) -> bool:
-    if isinstance(node, nodes.Filter):
-        return node.name in methods
-    return (
-        isinstance(node, nodes.Call)
-        and isinstance(node.node, nodes.Getattr)
-        and node.node.attr in methods
-    )
-
-
-def _is_tag(node: nodes.CallBlock) -> bool:
-    """Return whether a block is a generation tag, which only marks its text."""
-    return isinstance(node.call.node, nodes.ExtensionAttribute)
+_PAIRS = ("items", "values", "dictsort")
+"""Filters and methods that give the values of a mapping."""

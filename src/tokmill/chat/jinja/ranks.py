@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 from jinja2 import nodes
 
+from tokmill.chat.jinja.node_checks import is_blank, is_constant, length_of
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
@@ -32,14 +34,15 @@ class UnclearError(Exception):
 class Ranker:
     """Ranks the expressions of a template, and collects the strings that it looks for in contents.
 
-    `ranks`: of variables by name; attributes of namespaces have a dot before their name. `strings`:
-    what was looked for. All methods raise `UnclearError`.
+    `ranks`: of variables by name, of attributes of namespaces by name with a dot. `strings`: what
+    was looked for. `no_texts`: what is no string here. All methods raise `UnclearError`.
     """
 
     def __init__(self, macros: Mapping[str, nodes.Macro]) -> None:
         self._macros = macros
         self.ranks: dict[str, Rank] = {"messages": Rank.ITEM}
         self.strings: set[str] = set()
+        self.no_texts: list[nodes.Node] = []
 
     def raise_to(self, name: str, rank: Rank) -> None:
         """Set the rank of a variable, unless it has a higher one."""
@@ -52,6 +55,8 @@ class Ranker:
 
     def rank(self, node: nodes.Node) -> Rank:
         """Return the rank of an expression."""
+        if node in self.no_texts:
+            return Rank.FIXED
         for kind, rank_of in _RANK_OF:
             if isinstance(node, kind):
                 return rank_of(self, node)
@@ -148,6 +153,10 @@ class Ranker:
                 return
             if ranks[1] == Rank.ITEM:
                 return  # a key of a message, which its roles decide
+        counted = length_of(left)
+        is_counted = counted is not None and self.rank(counted) == Rank.TEXT
+        if is_counted and is_constant(right, 0) and op in ("gt", "ne", "eq"):
+            return  # a text is not empty
         if op in ("eq", "ne"):
             for one, other in ((left, right), (right, left)):
                 rank = self.rank(one)
@@ -167,7 +176,7 @@ class Ranker:
             raise UnclearError
         rank = self.rank(node.node)
         given = [*node.args, *(pair.value for pair in node.kwargs)]
-        if self._highest(given) or any(_is_constant(value, _CONTENT) for value in given):
+        if self._highest(given) or any(is_constant(value, _CONTENT) for value in given):
             raise UnclearError
         if rank == Rank.TEXT:
             return self._filtered_text(node)
@@ -179,9 +188,14 @@ class Ranker:
             return Rank.ITEM if node.name in _OF_ITEMS else Rank.OPAQUE
         return rank
 
+    def _strip(self, given: Sequence[nodes.Node]) -> None:
+        """Check that only white space is stripped: other characters would be part of a content."""
+        if not all(map(is_blank, given)):
+            raise UnclearError
+
     def _filtered_text(self, node: nodes.Filter) -> Rank:
         if node.name == "trim":
-            _check_blank(node.args)
+            self._strip(node.args)
             return Rank.TEXT
         if node.name == "replace":
             self._look_for(node.args[:1])
@@ -221,19 +235,15 @@ class Ranker:
             raise UnclearError
         if rank == Rank.TEXT:
             return self._text_method(method.attr, given)
-        if rank >= Rank.TEXTS:
-            return Rank.OPAQUE
-        if method.attr == "get":
+        if method.attr == "get" and rank <= Rank.ITEM:
             if given and not isinstance(given[0], nodes.Const):
                 return Rank.OPAQUE
-            return Rank.TEXT if given and _is_constant(given[0], _CONTENT) else Rank.FIXED
-        if rank == Rank.ITEM:
-            return Rank.OPAQUE
-        return rank
+            return Rank.TEXT if given and is_constant(given[0], _CONTENT) else Rank.FIXED
+        return rank if rank == Rank.FIXED else Rank.OPAQUE
 
     def _text_method(self, name: str, given: Sequence[nodes.Expr]) -> Rank:
         if name in _STRIPS:
-            _check_blank(given)
+            self._strip(given)
             return Rank.TEXT
         if name in _SPLITS and given:
             self._look_for(given[:1])
@@ -287,14 +297,3 @@ _RANK_OF: tuple[tuple[type[nodes.Node], Callable[[Ranker, Any], Rank]], ...] = (
     (nodes.Call, Ranker._call),
 )
 """The first kind that fits counts: `And` is also a `BinExpr`."""
-
-
-def _is_constant(node: nodes.Node, value: str) -> bool:
-    return isinstance(node, nodes.Const) and node.value == value
-
-
-def _check_blank(given: Sequence[nodes.Node]) -> None:
-    """Check that only white space is stripped: other characters would be part of a content."""
-    for node in given:
-        if not (isinstance(node, nodes.Const) and str(node.value).isspace()):
-            raise UnclearError

@@ -29,8 +29,11 @@ def merged(first: Written, second: Written) -> Written:
     return Written(
         selected(_joined(first.columns, second.columns), order),
         rows[order],
-        [*first.refused, *second.refused],
-        {**first.drops, **second.drops},
+        sorted([*first.refused, *second.refused]),
+        {
+            reason: sorted([*first.drops.get(reason, ()), *second.drops.get(reason, ())])
+            for reason in {**first.drops, **second.drops}
+        },
         _all_unread(first.unread, second.unread),
         noticed,
     )
