@@ -46,6 +46,17 @@ def test_more_text_than_one_call_takes_gives_the_ids_of_its_documents(tokenizer)
     assert batch.lengths.tolist() == one.lengths.tolist() * 20
 
 
+@pytest.mark.parametrize("n_repeats", [1, 100, 400, 2000])
+def test_documents_of_any_length_give_the_ids_of_each_alone(tokenizer, n_repeats):
+    texts = ["", "hello 猫 " * n_repeats, "", "the \0 cat" * n_repeats, "é" * n_repeats]
+    text = pa.array(["before", *texts, "behind"], pa.large_string()).slice(1, len(texts))
+    batch = Gigatoken(tokenizer, parse=False, n_threads=2).encode(text)
+    alone = Gigatoken(tokenizer, parse=False, n_threads=1)
+    expected = [alone.encode(text.slice(i, 1)).ids.tolist() for i in range(len(texts))]
+    assert batch.ids.tolist() == [token for ids in expected for token in ids]
+    assert batch.lengths.tolist() == list(map(len, expected))
+
+
 def test_a_release_that_limits_its_caches_gets_the_limit(monkeypatch):
     limits: list[int] = []
     monkeypatch.setattr(gigatoken_rs, "set_max_cache_bytes", limits.append, raising=False)
