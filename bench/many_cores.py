@@ -1,7 +1,7 @@
 """What bounds one process on many cores, and the proof that calls in flight follow threads.
 
     python -m bench.many_cores costs --input F.jsonl --tokenizer T --directory DIR
-    python -m bench.many_cores proof --input F.jsonl --tokenizer T --directory DIR --bytes 1GB
+    python -m bench.many_cores proof --input F.jsonl --tokenizer T --directory DIR
 
 `costs` measures with a null engine, which releases the GIL and returns at once with as many ids as
 a real one: processor time outside the engine, GIL-held time, and the reader of each container. Give
@@ -216,7 +216,7 @@ def parser() -> argparse.ArgumentParser:
         one.add_argument("--engine", default="gigatoken")
         one.add_argument("--directory", type=Path, default=Path(tempfile.gettempdir()))
     proving = sections.choices["proof"]
-    proving.add_argument("--bytes", default="1GB", help="of input: the file, again and again")
+    proving.add_argument("--bytes", default="3GB", help="of input: the file, again and again")
     proving.add_argument("--batch-bytes", default="1MiB", help="less than usual: more rounds")
     proving.add_argument("--cores", type=float, default=1.5, help="for everything but sleeping")
     proving.add_argument("--threads", type=int, default=64)

@@ -8,6 +8,7 @@ from tokmill.recipes.memory_bounds import BASE_BYTES, ENGINE_THREAD_BYTES
 from tokmill.recipes.spec import Part
 from tokmill.run import workers
 from tokmill.run.workers import MOST_THREADS, default_workers, workers_and_threads
+from tokmill.settings.sft import SftSettings
 from tokmill.sources.files import SourceFile
 from tokmill.sources.slices import Slice
 
@@ -82,6 +83,13 @@ def test_a_reader_of_gzip_feeds_fewer_threads(configure, tmp_path, machine):
     assert workers_and_threads(config, parts(1000, "gz")) == (14, 4)
     assert workers_and_threads(config, parts(1000, "zst")) == (9, 7)
     assert workers_and_threads(config, parts(600) + parts(400, "gz")) == (9, 7)
+
+
+def test_chats_keep_fewer_threads_busy(configure, tmp_path, machine):
+    config = configure(tmp_path, workers=0, threads=0, sft=SftSettings())
+    for n_cores, expected in [(2, (1, 2)), (3, (1, 3)), (4, (2, 2)), (64, (18, 3))]:
+        machine(n_cores)
+        assert workers_and_threads(config, parts(1000)) == expected
 
 
 def test_little_input_does_not_pay_for_a_worker(configure, tmp_path, machine):
