@@ -104,29 +104,30 @@ def test_a_content_may_be_left_out_or_be_written_twice(learned):
 @pytest.mark.parametrize(
     ("before", "behind", "control"),
     [
-        ("a<", "b", "<x>"),
-        ("a", ">b", "<x>"),
+        ("a[", "b", "[x]"),
+        ("a", "]b", "[x]"),
         ("a", "x", "<xx<eos>"),
         ("", "b", "<eos>q"),
-        ("a", "", "<x>"),
     ],
 )
 def test_no_content_may_complete_a_control_token_with_the_text_beside_it(
     learned, before, behind, control
 ):
-    source = "{% for m in messages %}" + before + "{{ m.content }}" + behind + "{% endfor %}"
+    turn = before + "{{ m.content }}" + behind + "{{ eos_token }}"
+    source = "{% for m in messages %}" + turn + "{% endfor %}"
     roles = [USER, REPLY, USER, REPLY]
-    assert learned(source + "{{ eos_token }}", roles, ("<eos>", control))[0] is None
-    safe = "{% for m in messages %}a{{ m.content }}b{{ eos_token }}{% endfor %}"
-    assert learned(safe, roles, ("<eos>", control))[0] is not None
+    assert learned(source, roles, ("<eos>", control))[0] is None
+    assert learned(source, roles, ("<eos>",))[0] is not None
 
 
 def test_a_content_must_not_be_able_to_continue_as_the_prompt_does(learned):
-    source = "{% for m in messages %}{{ m.content }} A: {{ eos_token }}{% endfor %}"
+    source = (
+        "{% for m in messages %}{{ m.content }}{{ ': ' if m.role == 'user' else eos_token }}"
+        "{% endfor %}"
+    )
     assert learned(source, [USER, REPLY])[0] is not None
-    assert learned(source, [USER, REPLY], prompt="Q: A: ")[0] is not None
-    tail = "{% for m in messages %}|{{ m.content }}: {% endfor %}{{ eos_token }}"
-    assert learned(tail, [USER, REPLY], prompt="A: ")[0] is None
+    assert learned(source, [USER, REPLY], prompt="B> ")[0] is not None
+    assert learned(source, [USER, REPLY], prompt="A: ")[0] is None
 
 
 def test_white_space_is_what_strip_removes():
