@@ -74,12 +74,17 @@ def test_loading_and_the_second_half_are_timed_and_the_half_again(tokenizer, tex
     runner._seconds_per_byte = lambda some: encoded.append(some) or 5.0 - len(encoded)
     found = runner.speed(texts, True)
     first, second = texts[: len(texts) // 2], texts[len(texts) // 2 :]
-    assert encoded == [first, *[second] * 5]
-    assert (found.new_s, found.again_s) == (3.0, -1.0)
+    quarters = [
+        some
+        for some in (texts[len(first) : len(texts) * 3 // 4], texts[len(texts) * 3 // 4 :])
+        if some
+    ]
+    assert encoded == [first, *quarters, *[second] * 4]
+    assert (found.new_s, found.again_s) == (4.0 - len(quarters), -len(quarters))
     assert found.load_s > 0
     encoded.clear()
-    assert runner.speed(texts, False)[1:] == (3.0, 3.0)
-    assert encoded == [first, second]
+    assert runner.speed(texts, False)[1:] == (4.0 - len(quarters),) * 2
+    assert encoded == [first, *quarters]
 
 
 @pytest.mark.parametrize("texts", [["hello world"] * 500, ["a"], ["", ""]])
