@@ -12,6 +12,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import functools
+import gc
 import importlib
 import json
 import os
@@ -25,8 +26,6 @@ from collections import defaultdict
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
-
-from bench.tables import table
 
 INTERPRETER, IMPORTS, EXIT, REST = "interpreter", "imports", "exit", "the rest"
 
@@ -108,6 +107,7 @@ def child(result_file: str, began: str, modules_file: str, words: Sequence[str])
         main()
     except SystemExit as ended:
         code = ended.code
+    gc.freeze()  # as `tokmill.__main__` does
     end = time.monotonic()
     stages.seconds[REST] += end - start
     found = {"code": code, "end": end, "seconds": stages.seconds, "modules": list(sys.modules)}
@@ -161,6 +161,8 @@ def rows_of(found: dict[str, list[dict[str, float]]]) -> list[list[str]]:
 
 def main() -> None:
     """Print the table."""
+    from bench.tables import table  # not in a child: what it imports is no part of the command
+
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("source", type=Path)
     parser.add_argument("tokenizers", type=Path, nargs="+")
