@@ -73,8 +73,10 @@ COUNTS = (
     "{% for m in messages %}<{{ m.role }}>{{ m.content }}"
     "{% if m.role == 'tool' %}{% set ns.n = ns.n + 1 %}#{{ ns.n }}{% endif %}<|im_end|>{% endfor %}"
 )
-COUNTS_AND_LOOKS = COUNTS.replace("<|im_end|>", "{% if not loop.last %}<|im_end|>{% endif %}")
-COUNTS_AND_ENDS = COUNTS + "{% if add_generation_prompt %}{{ ns.n }}<assistant>{% endif %}"
+COUNTS_AND_LOOKS = COUNTS.replace(
+    "<|im_end|>", "{% if not (loop.last and ns.n) %}<|im_end|>{% endif %}"
+)
+COUNTS_AND_ENDS = COUNTS + "{% if add_generation_prompt and not ns.n %}<assistant>{% endif %}"
 MACRO = (
     "{% macro shown(text) %}[{{ text | trim }}]{% endmacro %}"
     "{% for m in messages %}<{{ m.role }}>{{ shown(m.content) }}{% endfor %}"
@@ -283,6 +285,15 @@ def test_a_template_error_in_a_shorter_chat_is_told_as_by_prefixes():
     )
     assert written(template(source), chat(4)) == written(by_prefix(source), chat(4))
     assert written(template(source), chat(4))[1] == "the chat template raises: no"
+
+
+@pytest.mark.parametrize("source", [COUNTS_AND_LOOKS, COUNTS_AND_ENDS])
+def test_what_a_turn_keeps_for_later_ones_is_not_lost(source):
+    tool = {"role": "tool", "content": "r"}
+    conversation = chat(2, tool, bot("b"), tool, bot("c"))
+    found = written(template(source), conversation)
+    assert found == written(by_prefix(source), conversation)
+    assert "#2" in "".join(found[0])
 
 
 def test_running_out_of_memory_ends_the_run_and_refuses_no_record(monkeypatch):
