@@ -65,8 +65,9 @@ def test_text_without_spaces_is_found_in_any_script(texts, share):
     assert unspaced_share(texts) == pytest.approx(share, abs=0.02)
 
 
-def test_loading_keeps_one_thread_busy_and_encoding_all():
-    assert Cost(1.0, 10e-9).seconds(10**9, 2) == pytest.approx(1 + 5)
+def test_loading_keeps_one_of_two_threads_busy_and_encoding_all():
+    seconds = [Cost(1.0, 10e-9).seconds(10**9, n_threads) for n_threads in (1, 2, 10)]
+    assert seconds == pytest.approx([1 + 10, 0.5 + 5, 0.5 + 1])
     assert Cost(1.0, 10e-9).mb_per_s(2) == 200.0
 
 

@@ -54,8 +54,11 @@ class Cost(NamedTuple):
         return cls(speed.load_s, speed.again_s + new_share * (speed.new_s - speed.again_s))
 
     def seconds(self, n_bytes: int, n_threads: int) -> float:
-        """Return the expected seconds for a corpus; loading keeps one thread busy."""
-        return self.load_s + n_bytes * self.byte_s / n_threads
+        """Return the expected seconds for a corpus.
+
+        One thread loads the engine, while another one compares it with the reference.
+        """
+        return self.load_s / min(2, n_threads) + n_bytes * self.byte_s / n_threads
 
     def mb_per_s(self, n_threads: int) -> float:
         """Return the expected speed, once loaded."""
