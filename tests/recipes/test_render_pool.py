@@ -12,7 +12,8 @@ from tokmill.chat.records import RecordWriter, Written
 from tokmill.chat.templates import make_template
 from tokmill.chat.weights import mask_rule
 from tokmill.chat.worker import OUT_OF_MEMORY, OUT_OF_TIME
-from tokmill.errors import WorkerError
+from tokmill.children import Child
+from tokmill.errors import UsageError, WorkerError
 from tokmill.recipes import render_pool
 from tokmill.recipes.render_pool import RenderPool
 from tokmill.settings.sft import SftSettings
@@ -111,6 +112,27 @@ def test_a_template_beyond_its_bounds_stops_the_run(tmp_path, monkeypatch, statu
     pool = make_pool(1, children_only=True)
     with pytest.raises(WorkerError, match=words):
         pool.write(TEXT)
+    pool.close()
+
+
+FAULT = """
+from tokmill.chat import worker
+from tokmill.errors import UsageError
+def fail(self, text):
+    raise UsageError("turns depend on each other")
+worker.RecordWriter.write = fail
+"""
+
+
+def test_an_error_of_a_child_is_raised_here_in_its_own_words(tmp_path, monkeypatch):
+    module = tmp_path / "faulty_worker.py"
+    module.write_text(FAULT + "main = worker.main\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setattr(render_pool, "Child", lambda _: Child("faulty_worker"))
+    pool = make_pool(1, children_only=True)
+    for _ in range(2):  # the child goes on
+        with pytest.raises(UsageError, match=r"^turns depend on each other$"):
+            pool.write(TEXT)
     pool.close()
 
 

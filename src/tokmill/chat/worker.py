@@ -1,7 +1,8 @@
 """A child process that renders records, because threads share one interpreter lock.
 
 The first message holds the settings, the template and the vocabulary; each later one is a column of
-records, and the answer is what `RecordWriter` makes of it. Time and memory per message are bounded.
+records, and the answer is what `RecordWriter` makes of it, or the error that ends the run. Time and
+memory per message are bounded.
 """
 
 from __future__ import annotations
@@ -16,9 +17,12 @@ from tokmill.chat.records import RecordWriter
 from tokmill.chat.templates import make_template
 from tokmill.chat.weights import mask_rule
 from tokmill.children import Parent
+from tokmill.errors import TokmillError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+    from tokmill.chat.records import Written
 
 
 def main() -> None:
@@ -31,8 +35,11 @@ def main() -> None:
     while True:
         text = parent.receive()
         with guarded(text.nbytes):
-            written = writer.write(text)
-        parent.send(written)
+            try:
+                answer: Written | TokmillError = writer.write(text)
+            except TokmillError as error:  # ends the run, in the parent's words
+                answer = error
+        parent.send(answer)
 
 
 TIME_S, TIME_OF_MIB_S = 120, 60

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 from tokmill.chat.worker import MEMORY_BYTES, OUT_OF_MEMORY, OUT_OF_TIME, TIME_S
 from tokmill.children import Child, ChildEndedError
-from tokmill.errors import WorkerError
+from tokmill.errors import TokmillError, WorkerError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -63,6 +63,7 @@ class RenderPool:
 
         Raises:
             WorkerError: a child died.
+            TokmillError: the template cannot be used for these records.
         """
         if not self._start_children():
             start = time.thread_time()
@@ -73,13 +74,15 @@ class RenderPool:
         start = time.perf_counter()
         try:
             child.send(text)
-            answer: Written = child.receive()
-            return answer
+            answer: Written | TokmillError = child.receive()
         except ChildEndedError as error:
             raise WorkerError(_death(error.status)) from None
         finally:
             self._spent_s += time.perf_counter() - start
             self._idle.put(child)
+        if isinstance(answer, TokmillError):
+            raise answer
+        return answer
 
     def _start_children(self) -> bool:
         """Start the children that are needed by now; return whether any child is needed."""
