@@ -25,6 +25,7 @@ from tokmill.chat.records import Written
 from tokmill.chat.segments import ROLES
 from tokmill.errors import ParityError
 from tokmill.offsets import byte_offsets
+from tokmill.words.plural import plural
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -199,7 +200,7 @@ class LearnedWriter:
         if not (same and equal(selected(columns, samples), rendered.columns)):
             raise ParityError(
                 f"{self._name}: what was learned from this template differs from what it writes "
-                f"for one of {len(samples)} records, of which the first begins "
+                f"for one of {plural(len(samples), 'record')}, of which the first begins "
                 f"{text[int(rows[samples[0]])].as_py()[:60]!r}: render every record, with --spans "
                 "tags if the template has generation tags, or with --spans prefix"
             )
