@@ -238,7 +238,7 @@ def test_the_first_record_of_every_pattern_is_compared(make_renderer, sources, m
         return pattern
 
     monkeypatch.setattr(writer_module, "learn", learn_wrong)
-    with pytest.raises(ParityError, match="for one of 1 records, of which the first begins"):
+    with pytest.raises(ParityError, match="for one of 1 record, of which the first begins"):
         learned_rows(renderer, lines_of([chat("a", "b"), chat("c", "d")]))
 
 
