@@ -8,7 +8,6 @@ from dataclasses import replace
 import pyarrow as pa
 import pytest
 
-from tokmill.engines import store
 from tokmill.engines.characters import CharacterSet
 from tokmill.engines.choice import ScanResult
 from tokmill.engines.engine import REFERENCE
@@ -23,19 +22,6 @@ TEXT = pa.array(["hello", "\u088f"], pa.large_string())
 def spec(tmp_path, configure, plan_of, write_rows):
     source = write_rows(tmp_path / "in.jsonl", [{"text": "hello"}])
     return plan_of(configure(tmp_path / "out", source, engine="fastokens")).spec
-
-
-@pytest.fixture
-def loads(monkeypatch) -> list[str]:
-    """The name of each engine that is loaded, in order."""
-    found, load = [], store.load_engine
-
-    def counted(name, *arguments, **settings):
-        found.append(name)
-        return load(name, *arguments, **settings)
-
-    monkeypatch.setattr(store, "load_engine", counted)
-    return found
 
 
 def engine_of(spec):

@@ -6,6 +6,8 @@ import json
 import os
 import subprocess
 import sys
+from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -124,13 +126,18 @@ def test_overwrite_beside_files_of_others_removes_nothing(out, make_config, list
     assert sorted(out.rglob("*")) == before
 
 
+def replace_plan(path: Path, plan: dict[str, Any]) -> None:
+    """Write another plan, with its own fingerprint."""
+    path.unlink()
+    plan["fingerprint"] = plan_fingerprint(plan)
+    path.write_text(json.dumps(plan))
+
+
 def test_another_version_of_the_engine_is_refused(out, make_config, listener, begun):
     plan = json.loads((out / "plan.json").read_bytes())
     installed = plan["engine"]["version"]
     plan["engine"]["version"] = "0.0.1"
-    (out / "plan.json").unlink()
-    plan["fingerprint"] = plan_fingerprint(plan)
-    (out / "plan.json").write_text(json.dumps(plan))
+    replace_plan(out / "plan.json", plan)
     with pytest.raises(StateError) as caught:
         run(make_config(), listener)
     assert str(caught.value) == (
@@ -143,9 +150,7 @@ def test_another_version_of_the_parser_is_refused(out, make_config, listener, be
     plan = json.loads((out / "plan.json").read_bytes())
     assert plan["parser"] == parser_entry()
     plan["parser"]["version"] = "0.0.1"
-    (out / "plan.json").unlink()
-    plan["fingerprint"] = plan_fingerprint(plan)
-    (out / "plan.json").write_text(json.dumps(plan))
+    replace_plan(out / "plan.json", plan)
     with pytest.raises(StateError) as caught:
         run(make_config(), listener)
     assert str(caught.value) == (
@@ -156,10 +161,8 @@ def test_another_version_of_the_parser_is_refused(out, make_config, listener, be
 
 def test_a_plan_that_names_no_parser_is_continued(out, make_config, listener, begun):
     plan = json.loads((out / "plan.json").read_bytes())
-    (out / "plan.json").unlink()
     del plan["parser"]
-    plan["fingerprint"] = plan_fingerprint(plan)
-    (out / "plan.json").write_text(json.dumps(plan))
+    replace_plan(out / "plan.json", plan)
     assert run(make_config(), listener)["totals"]["documents"] > 0
 
 

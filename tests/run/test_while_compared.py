@@ -12,7 +12,6 @@ from tokenizers import AddedToken
 from tokenizers import Tokenizer as Library
 
 import tokmill.run.choose_engine as choosing
-from tokmill.engines import store
 from tokmill.engines.choice import EngineChoice
 from tokmill.engines.engine import REFERENCE, is_installed
 from tokmill.errors import StorageError
@@ -66,19 +65,6 @@ def whole_word(tokenizer_dir, tmp_path) -> dict[str, str]:
     library.add_tokens([AddedToken("hel", single_word=True)])
     library.save(str(tmp_path / "tokenizer.json"))
     return {"path": str(tmp_path), "eos_token": "<eos>"}
-
-
-@pytest.fixture
-def loads(monkeypatch) -> list[str]:
-    """The name of each engine that this process loads, in order."""
-    found, load = [], store.load_engine
-
-    def counted(name, *arguments, **settings):
-        found.append(name)
-        return load(name, *arguments, **settings)
-
-    monkeypatch.setattr(store, "load_engine", counted)
-    return found
 
 
 def visible(directory: Path) -> list[str]:

@@ -36,9 +36,8 @@ def make_engine(
     the run's engine too, if that is the reference: 150,000 tokens take 0.4 s to load. `memory`: the
     bound that the engines of a process share.
     """
-    if (
-        choice.name == REFERENCE and tokenizer.kind != "sentencepiece"
-    ):  # which has threads of its own
+    has_threads = tokenizer.kind == "sentencepiece"  # then it is loaded for those of the run
+    if choice.name == REFERENCE and not has_threads:
         return RenewableEngine(load_reference, memory)
 
     def load() -> Engine:
