@@ -142,8 +142,9 @@ def measure(
     """Return the rounds of one tokenizer, the first one left out."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        words = [verb, str(source), "-t", str(tokenizer), "-o", str(folder / "out"), "--overwrite"]
-        return [run([*words, "--quiet", *extra], folder) for _ in range(rounds + 1)][1:]
+        words = [verb, str(source), "-t", str(tokenizer), "--quiet", *extra]
+        outs = [str(folder / f"out-{i}") for i in range(rounds + 1)]  # an old dataset delays a run
+        return [run([*words, "-o", out], folder) for out in outs][1:]
 
 
 def rows_of(found: dict[str, list[dict[str, float]]]) -> list[list[str]]:

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from types import FrameType
 
 STOPPED = "interrupted"
+STDIN_STOPPED = "interrupted; standard input cannot be continued: start again with --overwrite"
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 _SHOW_CURSOR = b"\x1b[?25h"
 _AGAIN_S = 0.01

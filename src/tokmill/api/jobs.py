@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from tokmill.errors import StateError, TokmillError, UsageError, VerifyError
 from tokmill.settings.schema import RenderSettings
 from tokmill.settings.sft import SftSettings
+from tokmill.tokenizer.library_process import library_started
 from tokmill.words.plural import plural
 
 if TYPE_CHECKING:
@@ -102,16 +103,19 @@ def make_observed(
     Raises:
         TokmillError: see `make_dataset`.
     """
-    from tokmill.api.progress import RunObserver
-    from tokmill.bill.measuring.process_tree import Sampler
+    # The variants of a chat's tokenizer are loaded in this process.
+    path = config.tokenizer.path if config.sft is None else ""
+    with library_started(path):  # first: what follows imports for 0.3 s
+        from tokmill.api.progress import RunObserver
+        from tokmill.bill.measuring.process_tree import Sampler
 
-    with Sampler() as memory:
-        observer = RunObserver(memory, note=note, warn=warn, bar=bar, call=call)
-        try:
-            manifest = make_dataset(config, observer, overwrite=overwrite)
-        finally:
-            observer.close()
-        observer.ended()
+        with Sampler() as memory:
+            observer = RunObserver(memory, note=note, warn=warn, bar=bar, call=call)
+            try:
+                manifest = make_dataset(config, observer, overwrite=overwrite)
+            finally:
+                observer.close()
+            observer.ended()
     return manifest
 
 

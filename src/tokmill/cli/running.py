@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from tokmill.cli.screen import show, show_json, show_rows, warn
-from tokmill.interrupts import STOPPED, explain
+from tokmill.interrupts import STDIN_STOPPED, STOPPED, explain
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -42,10 +42,6 @@ def run_and_show(
     """
     from tokmill.api.bar import Bar, can_draw
     from tokmill.api.jobs import make_observed
-    from tokmill.dataset.layout import MANIFEST
-    from tokmill.page.profile import profile_rows
-    from tokmill.page.summary import summary_rows
-    from tokmill.run.resume import STDIN_STOPPED
 
     continues = f"{STOPPED}; from what is kept, the same command continues"
     explain(STDIN_STOPPED if "-" in config.input.paths else continues)
@@ -62,6 +58,10 @@ def run_and_show(
         return
     if quiet:
         return
+    from tokmill.dataset.layout import MANIFEST
+    from tokmill.page.profile import profile_rows
+    from tokmill.page.summary import summary_rows
+
     directory = Path(manifest["config"]["output"]["dir"])
     n_bytes = sum(file["bytes"] for file in manifest["files"])
     n_bytes += (directory / MANIFEST).stat().st_size

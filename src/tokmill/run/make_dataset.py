@@ -116,6 +116,7 @@ def make_dataset(
             with suppress(OtherEngineError):
                 return run.while_compared(*means)
             engine = choose_run_engine(prepared, run.reference, threads)
+            run.reference()  # the library may still refuse the tokenizer
             plan = Plan(prepared.spec(engine, *means), prepared.parts)
             begin_run(directory, plan)  # as late as possible: an error keeps an old dataset
         return run.planned(plan)

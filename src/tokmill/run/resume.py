@@ -17,6 +17,7 @@ from tokmill.dataset.plan_file import read_owned_names
 from tokmill.engines.choice import EngineChoice
 from tokmill.engines.engine import REFERENCE, engine_row, engine_version
 from tokmill.errors import StateError, UsageError
+from tokmill.interrupts import STDIN_STOPPED
 from tokmill.run.compare_plans import check_same
 from tokmill.run.directory import has_only_plan, remove_dataset
 from tokmill.run.plan import Plan, read_plan, write_plan
@@ -34,7 +35,6 @@ if TYPE_CHECKING:
     from tokmill.sources.files import SourceFile
 
 NOTHING_KEPT = "interrupted; nothing is kept yet: the same command begins again"
-STDIN_STOPPED = "interrupted; standard input cannot be continued: start again with --overwrite"
 
 
 def planned_hub_commits(config: Config, directory: Path, *, overwrite: bool) -> dict[str, str]:

@@ -102,7 +102,7 @@ def gpt2_split_to_byte_level(content: Content) -> Content:
     split, byte_level = found
     how = (split.get("behavior"), bool(split.get("invert")))
     if (
-        (split.get("pattern") or {}).get("Regex") not in GPT2_SPELLINGS
+        split.get("pattern") not in [{"Regex": spelling} for spelling in GPT2_SPELLINGS]
         or how not in (("Isolated", False), ("Removed", True))
         or byte_level.get("add_prefix_space", True)
     ):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from dataclasses import dataclass, field, fields, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tokmill.errors import TokenizerError
 from tokmill.tokenizer.end_of_text import FoundEos, find_eos, find_token
@@ -16,7 +16,16 @@ from tokmill.tokenizer.files import (
     read_companions,
     read_file,
 )
-from tokmill.tokenizer.json_file import UNUSED_PARTS, cleaned_text, decoded, parsed, without_merges
+from tokmill.tokenizer.json_file import (
+    UNUSED_PARTS,
+    cleaned_text,
+    decoded,
+    numbered_tokens,
+    parsed,
+    without_merges,
+)
+from tokmill.tokenizer.library_process import Loaded, started_for
+from tokmill.tokenizer.refusal import refusal, refused
 from tokmill.tokenizer.sentencepiece_model import PieceType, read_model, sentencepiece_to_json
 from tokmill.tokenizer.tiktoken_file import is_rank_file, tiktoken_to_json
 from tokmill.tokenizer.tokenizer_json import as_text, unknown_id, vocabulary
@@ -26,6 +35,7 @@ if TYPE_CHECKING:
 
     from tokmill.settings.schema import TokenizerSettings
     from tokmill.tokenizer.files import Companions
+    from tokmill.tokenizer.library_process import AddedTokens, LibraryProcess
 
 __all__ = ["Token", "Tokenizer", "load_tokenizer"]
 
@@ -42,7 +52,7 @@ class Tokenizer:
     that more engines load, or ''; `rewrites`: the names of the changes in it. `named`: strings of
     tokens by key in the files beside it, such as `bos_token`. `eos_note`: a line for the user if no
     file names eos. `spare`: an unused `tokenizers` object and the `json` that it was made from, see
-    `library`.
+    `library`. `child`: a process that loads the same `json`, and what it must find in the file.
     """
 
     name: str
@@ -61,11 +71,12 @@ class Tokenizer:
     named: tuple[tuple[str, str], ...] = ()
     eos_note: str = ""
     spare: list[tuple[str, Any]] = field(default_factory=list, compare=False, repr=False)
+    child: LibraryChild | None = field(default=None, compare=False, repr=False)
 
     def __reduce__(self) -> tuple[type[Tokenizer], tuple[Any, ...]]:
-        """Return how to make it again, without the spare; Python 3.11.2 ignores `__getstate__`."""
+        """Return how to make it again, without spare and child; 3.11.2 ignores `__getstate__`."""
         values = {part.name: getattr(self, part.name) for part in fields(self)}
-        return Tokenizer, tuple((values | {"spare": []}).values())
+        return Tokenizer, tuple((values | {"spare": [], "child": None}).values())
 
     def library(self) -> Any:
         """Return a new `tokenizers` object, which neither truncates nor pads.
@@ -91,6 +102,14 @@ class Tokenizer:
         return self.rewritten_json or self.json
 
 
+class LibraryChild(NamedTuple):
+    """A child that loads the library, for which `json`, and what it must find in the file."""
+
+    process: LibraryProcess
+    json: str
+    expected: Loaded
+
+
 @dataclass(frozen=True, slots=True)
 class _Source:
     """The contents of a tokenizer file.
@@ -109,11 +128,13 @@ class _Source:
     rewritten_json: str = ""
     rewrites: tuple[str, ...] = ()
     spare: list[tuple[str, Any]] = field(default_factory=list)
+    child: LibraryChild | None = None
 
 
 def load_tokenizer(settings: TokenizerSettings, *, for_chat: bool = False) -> Tokenizer:
     """Load and check the tokenizer that the settings name.
 
+    In a block of `library_started`, the library checks the file when the reference is loaded.
     `for_chat`: its eos may also end the turns of the chat template.
 
     Raises:
@@ -152,6 +173,7 @@ def load_tokenizer(settings: TokenizerSettings, *, for_chat: bool = False) -> To
         named=tuple(sorted(companions.named.items())),
         eos_note=found.note,
         spare=source.spare,
+        child=source.child,
     )
 
 
@@ -181,7 +203,14 @@ def _read(path: Path, pattern: str) -> _Source:
         return _read_sentencepiece(data, sha256, where=where)
     text = decoded(data, where=where)
     content = parsed(without_merges(text), where=where)
-    source = _read_json(data, cleaned_text(text, content), sha256, content["model"], where=where)
+    cleaned = cleaned_text(text, content)
+    process, model = started_for(path), content["model"]
+    added = None if process is None else numbered_tokens(content)
+    if process is None or added is None:
+        source = _read_json(data, cleaned, sha256, model, where=where)
+    else:
+        child = LibraryChild(process, cleaned, Loaded(sha256, "", added))
+        source = replace(_source(data, cleaned, sha256, model, added, where=where), child=child)
     if not to_equivalent(content)[1]:
         return source
     rewritten, rewrites = to_equivalent(parsed(text, where=where) | dict.fromkeys(UNUSED_PARTS))
@@ -195,15 +224,29 @@ def _read_json(
     library = _load_library(text if model is None else data, where=where)
     if model is None:
         model = {"vocab": library.get_vocab(with_added_tokens=False)}
-    # The library has checked it; to ask for its own copy of 150,000 tokens takes 0.1 s.
+    decoder: dict[int, Any] = library.get_added_tokens_decoder()
+    added = frozenset((id_, token.content, token.special) for id_, token in decoder.items())
+    source = _source(data, text, sha256, model, added, where=where)
+    return replace(source, spare=[(text, library)])
+
+
+def _source(
+    data: bytes,
+    text: str,
+    sha256: str,
+    model: dict[str, Any],
+    added: AddedTokens,
+    *,
+    where: str,
+) -> _Source:
+    # Of the file: to ask the library for its own copy of 150,000 tokens takes 0.1 s.
     vocab = vocabulary(model)
-    added: dict[int, Any] = library.get_added_tokens_decoder()
-    special = frozenset(id_ for id_, token in added.items() if token.special)
-    ids = {**vocab, **{token.content: id_ for id_, token in added.items()}}
+    special = frozenset(id_ for id_, _, is_special in added if is_special)
+    ids = {**vocab, **{content: id_ for id_, content, _ in added}}
     if not ids:
         raise TokenizerError(f"{where}: its vocabulary is empty")
     unknown = unknown_id(model, vocab)
-    text_ids = {*vocab.values(), *added} - special
+    text_ids = {*vocab.values(), *(id_ for id_, _, _ in added)} - special
     return _Source(
         kind="json",
         data=data,
@@ -212,7 +255,6 @@ def _read_json(
         ids=ids,
         special_ids=special,
         largest_of_text=max(text_ids if unknown is None else text_ids | {unknown}, default=0),
-        spare=[(text, library)],
     )
 
 
@@ -224,16 +266,7 @@ def _load_library(content: str | bytes, *, where: str) -> Any:
             Library.from_str(content) if isinstance(content, str) else Library.from_buffer(content)
         )
     except BaseException as error:
-        if not isinstance(error, Exception) and not is_panic(error):
-            raise
-        reason = " ".join(str(error).split())
-        reason = reason.removeprefix("Cannot instantiate Tokenizer from buffer: ")
-        raise TokenizerError(f"{where}: the tokenizers library refuses it: {reason}") from None
-
-
-def is_panic(error: BaseException) -> bool:
-    """Return whether an error is a panic of native code: a BaseException without a public type."""
-    return type(error).__name__ == "PanicException"
+        raise refused(where, refusal(error)) from None
 
 
 def _read_sentencepiece(data: bytes, sha256: str, *, where: str) -> _Source:

@@ -16,7 +16,7 @@ from tokmill.children import Child, ChildEndedError
 from tokmill.engines.engine import is_installed
 from tokmill.engines.trial.tasks import ANY_TOKENIZER, EngineTasks
 from tokmill.errors import TokmillError
-from tokmill.tokenizer.tokenizer import is_panic
+from tokmill.tokenizer.refusal import is_panic
 
 if TYPE_CHECKING:
     from concurrent.futures import Future

@@ -1,0 +1,166 @@
+"""The `tokenizers` library in a child process, where it loads beside everything else.
+
+To load a vocabulary of 150,000 takes 0.4 s, in which no other Python code of its process runs. A
+child does it while the parent imports, reads the inputs and loads another engine. The module is
+also the child: its first message is a path, and every other one texts to encode.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+import threading
+from array import array
+from contextvars import ContextVar
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from tokmill.children import Child, ChildEndedError, Parent
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+LEAST_BYTES = 1 << 20
+"""A smaller tokenizer.json is loaded in less time than a child takes to start."""
+
+_RAYON = "RAYON_NUM_THREADS"
+"""Read by the library when it first encodes."""
+
+AddedTokens = frozenset[tuple[int, str, bool]]
+"""Added tokens: id, content, and whether they are marked special."""
+
+
+@dataclass(frozen=True, slots=True)
+class Loaded:
+    """What a child has loaded: the sha256 of the file, why the library refuses it, or ''."""
+
+    sha256: str
+    refused: str
+    added: AddedTokens
+
+
+class Encoded(NamedTuple):
+    """Ids of texts, one after the other, and how many each has: uint32 and int64 in memory."""
+
+    ids: bytes
+    lengths: bytes
+
+
+class LibraryProcess:
+    """A child that loads a tokenizer.json; safe to call from several threads."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._child = Child("tokmill.tokenizer.library_process")
+        self._lock = threading.Lock()
+        self._loaded: Loaded | None = None
+        with contextlib.suppress(ChildEndedError):
+            self._child.send(str(path))
+
+    def loaded(self) -> Loaded:
+        """Wait until the library has loaded the file.
+
+        Raises:
+            ChildEndedError: the child has ended, or could not read the file.
+        """
+        with self._lock:
+            if self._loaded is None:
+                self._loaded = self._child.receive()
+            return self._loaded
+
+    def encode(self, texts: Sequence[str], *, parse: bool) -> Encoded:
+        """Encode texts, without adding tokens; `parse`: strings of control tokens become ids.
+
+        Raises:
+            ChildEndedError: the child has ended.
+        """
+        self.loaded()
+        with self._lock:
+            self._child.send((texts, parse, os.environ.get(_RAYON)))
+            answer: Encoded = self._child.receive()
+            return answer
+
+    def end(self) -> None:
+        """End the child."""
+        self._child.kill()
+
+
+_started: ContextVar[LibraryProcess | None] = ContextVar("started", default=None)
+
+
+@contextlib.contextmanager
+def library_started(path: str) -> Iterator[None]:
+    """Let a child load a tokenizer while the block runs; `load_tokenizer` finds it there.
+
+    `path`: a tokenizer.json, or a directory that holds one. For a small one, or another kind of
+    tokenizer, or if only one processor is free for it, no child is started.
+    """
+    process = _start(path)
+    token = _started.set(process)
+    try:
+        yield
+    finally:
+        _started.reset(token)
+        if process is not None:
+            process.end()
+
+
+def started_for(path: Path) -> LibraryProcess | None:
+    """Return the child of the block around the caller, if it loads this file."""
+    process = _started.get()
+    return process if process is not None and process.path == path else None
+
+
+def _start(path: str) -> LibraryProcess | None:
+    file = Path(path)
+    try:
+        if file.is_dir():
+            file /= "tokenizer.json"
+        if file.suffix != ".json" or file.stat().st_size < LEAST_BYTES or not _two_processors():
+            return None
+        return LibraryProcess(file)
+    except (OSError, ValueError):  # the tokenizer is read again, which says what is wrong
+        return None
+
+
+def _two_processors() -> bool:
+    affinity = getattr(os, "sched_getaffinity", None)  # not on every system
+    return (len(affinity(0)) if affinity else os.cpu_count() or 1) > 1
+
+
+def main() -> None:
+    """Load a tokenizer.json, say what is in it, then encode."""
+    parent = Parent()
+    data = Path(parent.receive()).read_bytes()
+    library, refused = _load(data)
+    decoder = {} if library is None else library.get_added_tokens_decoder()
+    added = frozenset((id_, token.content, token.special) for id_, token in decoder.items())
+    parent.send(Loaded(hashlib.sha256(data).hexdigest(), refused, added))
+    del data
+    while True:
+        texts, parse, threads = parent.receive()
+        if threads:
+            os.environ.setdefault(_RAYON, threads)
+        library.encode_special_tokens = not parse
+        ids, lengths = array("I"), array("q")
+        for encoding in library.encode_batch_fast(texts, add_special_tokens=False):
+            ids.extend(found := encoding.ids)
+            lengths.append(len(found))
+        parent.send(Encoded(ids.tobytes(), lengths.tobytes()))
+
+
+def _load(data: bytes) -> tuple[Any, str]:
+    """Return the library's tokenizer, or why it refuses the file."""
+    from tokenizers import Tokenizer as Library
+
+    from tokmill.tokenizer.refusal import refusal
+
+    try:
+        library = Library.from_buffer(data)
+    except BaseException as error:
+        return None, refusal(error)
+    library.no_truncation()
+    library.no_padding()
+    return library, ""
