@@ -7,13 +7,15 @@ import pyarrow as pa
 import pytest
 
 import tokmill.engines.characters as find_characters
-from tokmill.engines.characters import CharacterFinder, CharacterSet, every_character
+from tokmill.engines.characters import EVERY, LAST, CharacterFinder, CharacterSet
 
 SETS = {
     "of four bytes": CharacterSet(((0x2B73A, 0x2B73F), (0x323B0, 0x33479))),
     "of three and two": CharacterSet.of([0x88F, 0xC5C, 0x7FD, 0x180E, 0xA7CE]),
     "of one": CharacterSet.of([0x41, 0x7FF]),
     "the last ones": CharacterSet(((0xFFFF, 0x10000), (0x10FFFF, 0x10FFFF))),
+    "a million": CharacterSet(((0x10000, 0x1EFFF), (0x20000, LAST))),
+    "and more": CharacterSet(((0xE9, 0xE9), (0xE000, 0xF8FF), (0x10000, 0x1F5FF), (0x1FC00, LAST))),
 }
 
 
@@ -27,8 +29,8 @@ def test_exactly_the_documents_that_contain_one_are_found(name, share, monkeypat
     monkeypatch.setattr(find_characters, "_CHUNK_BYTES", 999)
     characters, dice = SETS[name], random.Random(7)
     codes = list(characters.codes())
-    near = sorted({code + step for code in codes for step in (-64, -1, 1, 64)} - {0x10FFFF + 1})
-    near = [code for code in near if 0 <= code <= 0x10FFFF and not 0xD800 <= code < 0xE000]
+    bounds = {code for range_ in characters.ranges for code in range_}
+    near = [code for code in {b + s for b in bounds for s in (-64, -1, 1, 64)} if code in EVERY]
 
     def character() -> str:
         if dice.random() < share:
@@ -80,7 +82,31 @@ def test_ranges_out_of_order_are_refused(ranges):
         CharacterSet.from_json(ranges)
 
 
+@pytest.mark.parametrize("seed", range(30))
+def test_the_documents_found_are_those_of_a_loop_over_their_characters(seed):
+    dice = random.Random(seed)
+    bounds = sorted(dice.sample([0, 0x7F, 0x80, 0x7FF, 0x800, 0xFFFF, 0x10000, LAST], 2))
+    bounds += sorted(dice.sample(range(LAST), 2))
+    first, second = CharacterSet((tuple(bounds[:2]),)), CharacterSet((tuple(bounds[2:]),))
+    characters = first | second
+    codes = [bound + step for bound in bounds for step in (-0x1000, -0x40, -1, 0, 1, 0x40, 0x1000)]
+    codes = [code for code in codes if code in EVERY]
+    texts = ["".join(map(chr, dice.choices(codes, k=dice.randrange(4)))) for _ in range(400)]
+    expected = [i for i, text in enumerate(texts) if any(ord(c) in characters for c in text)]
+    assert CharacterFinder(characters).documents(column(texts)).tolist() == expected
+    both = {i for one in (first, second) for i in CharacterFinder(one).documents(column(texts))}
+    assert sorted(both) == expected
+
+
+def test_the_union_of_sets_joins_ranges_that_touch_or_overlap():
+    left = CharacterSet(((1, 4), (10, 12), (20, 20)))
+    right = CharacterSet(((0, 0), (3, 5), (13, 13), (15, 18), (30, 31)))
+    union = CharacterSet(((0, 5), (10, 13), (15, 18), (20, 20), (30, 31)))
+    assert left | right == right | left == union
+    assert left | CharacterSet() == left
+
+
 def test_every_character_is_every_code_point_but_the_surrogates():
-    codes = list(every_character())
+    codes = list(EVERY.codes())
     assert len(codes) == 1_112_064
     assert chr(codes[-1]).encode() == b"\xf4\x8f\xbf\xbf"

@@ -22,7 +22,12 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 LAST = 0x10FFFF
-_SURROGATES = range(0xD800, 0xE000)
+
+_OF_LENGTH = (range(0x80), range(0x80, 0x800), range(0x800, 0x10000), range(0x10000, LAST + 1))
+"""The code points of one to four bytes in UTF-8."""
+
+_LEADS = (0, 0xC0, 0xE0, 0xF0)
+"""Bits of the first byte of a character of one to four bytes."""
 
 _CHUNK_BYTES = 256 << 10
 """Searched for every first byte in turn, while it is in the cache of a core."""
@@ -79,6 +84,16 @@ class CharacterSet:
         for first, last in self.ranges:
             yield from range(first, last + 1)
 
+    def __or__(self, other: CharacterSet) -> CharacterSet:
+        """Return the characters of both sets."""
+        ranges: list[tuple[int, int]] = []
+        for first, last in sorted([*self.ranges, *other.ranges]):
+            if ranges and first <= ranges[-1][1] + 1:
+                ranges[-1] = (ranges[-1][0], max(last, ranges[-1][1]))
+            else:
+                ranges.append((first, last))
+        return CharacterSet(tuple(ranges))
+
     def __len__(self) -> int:
         return sum(last - first + 1 for first, last in self.ranges)
 
@@ -86,10 +101,8 @@ class CharacterSet:
         return any(first <= code <= last for first, last in self.ranges)
 
 
-def every_character() -> Iterator[int]:
-    """Yield all code points that UTF-8 can encode: all but the surrogates."""
-    yield from range(_SURROGATES.start)
-    yield from range(_SURROGATES.stop, LAST + 1)
+EVERY = CharacterSet(((0, 0xD7FF), (0xE000, LAST)))
+"""All code points that UTF-8 can encode: all but the surrogates."""
 
 
 class CharacterFinder:
@@ -98,11 +111,7 @@ class CharacterFinder:
     def __init__(self, characters: CharacterSet) -> None:
         ranges = np.array(characters.ranges, np.uint32)
         self._starts, self._lasts = ranges[:, 0], ranges[:, 1]
-        seconds: dict[int, set[int]] = {}
-        for code in characters.codes():
-            first, *rest = chr(code).encode()
-            seconds.setdefault(first, set()).update(rest[:1])
-        self._seconds = {first: CharacterSet.of(some).ranges for first, some in seconds.items()}
+        self._seconds = _second_bytes(characters)
         """By first byte of a character: the ranges of its second bytes."""
 
     def documents(self, text: pa.LargeStringArray) -> npt.NDArray[np.int64]:
@@ -125,8 +134,8 @@ class CharacterFinder:
         found = [
             start + places
             for start in range(0, len(data), _CHUNK_BYTES)
-            for first, seconds in self._seconds.items()
-            if len(places := _places_of(data, start, first, seconds))
+            for first in self._first_bytes(data[start : start + _CHUNK_BYTES])
+            if len(places := _places_of(data, start, first, self._seconds[first]))
         ]
         if not found:
             return np.zeros(0, np.int64)
@@ -134,6 +143,26 @@ class CharacterFinder:
         codes = _codes(data, places)
         range_ = np.searchsorted(self._starts, codes, "right") - 1
         return places[(range_ >= 0) & (codes <= self._lasts[range_])]
+
+    def _first_bytes(self, chunk: npt.NDArray[np.uint8]) -> list[int]:
+        """Return the first bytes to look for: most text has none of the largest ones."""
+        largest = int(chunk.max())
+        return [first for first in self._seconds if first <= largest]
+
+
+def _second_bytes(characters: CharacterSet) -> dict[int, tuple[tuple[int, int], ...]]:
+    """Return the first bytes of characters in UTF-8, each with the ranges of its second bytes."""
+    found: dict[int, list[int]] = {}
+    for first, last in characters.ranges:
+        for n_more, (codes, lead) in enumerate(zip(_OF_LENGTH, _LEADS, strict=True)):
+            low, high = max(first, codes.start), min(last, codes.stop - 1)
+            bits = 6 * max(0, n_more - 1)  # of the bytes after the second
+            for start in range(low >> bits, (high >> bits) + 1 if low <= high else 0):
+                if n_more:
+                    found.setdefault(lead | start >> 6, []).append(0x80 | start & 0x3F)
+                else:
+                    found[start] = []
+    return {byte: CharacterSet.of(seconds).ranges for byte, seconds in found.items()}
 
 
 def _places_of(

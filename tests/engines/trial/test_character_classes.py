@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from tokmill.engines.characters import CharacterSet, every_character
+from tokmill.engines.characters import EVERY, CharacterSet
 from tokmill.engines.trial.character_classes import character_classes, divided, own_sets
 
 
@@ -12,7 +12,7 @@ def class_of(character: str, classes=None) -> str:
 def test_every_character_is_in_one_class():
     every = "".join(character_classes())
     assert len(every) == 1_112_064
-    assert set(map(ord, every)) == set(every_character())
+    assert set(map(ord, every)) == set(EVERY.codes())
 
 
 def test_characters_that_patterns_and_normalizers_distinguish_are_in_different_classes():

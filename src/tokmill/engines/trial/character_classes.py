@@ -13,7 +13,7 @@ from collections import defaultdict
 from functools import cache
 from typing import TYPE_CHECKING
 
-from tokmill.engines.characters import CharacterSet, every_character
+from tokmill.engines.characters import EVERY, CharacterSet
 from tokmill.tokenizer.tokenizer_json import WHITE_SPACE
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ _ORDERS = (1, 7, 9, 10, 200, 216, 220, 221, 230, 231)
 def character_classes() -> tuple[str, ...]:
     """Return all characters, one string per class, in the order of their first characters."""
     found: dict[tuple[object, ...], list[str]] = defaultdict(list)
-    for code in every_character():
+    for code in EVERY.codes():
         character = chr(code)
         category = unicodedata.category(character)
         if category in ("Cn", "Co"):
@@ -106,5 +106,5 @@ def _of_property(name: str) -> CharacterSet:
         split = Split(Regex(rf"[^\p{{{name}}}]+"), "removed")
     except Exception:  # unknown to the library, so it cannot be in its pattern either
         return CharacterSet()
-    runs = split.pre_tokenize_str("".join(map(chr, every_character())))
+    runs = split.pre_tokenize_str("".join(map(chr, EVERY.codes())))
     return CharacterSet.of(ord(character) for run, _ in runs for character in run)
