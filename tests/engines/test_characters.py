@@ -7,7 +7,7 @@ import pyarrow as pa
 import pytest
 
 import tokmill.engines.characters as find_characters
-from tokmill.engines.characters import EVERY, LAST, CharacterFinder, CharacterSet
+from tokmill.engines.characters import COMMON, EVERY, LAST, RARE, CharacterFinder, CharacterSet
 
 SETS = {
     "of four bytes": CharacterSet(((0x2B73A, 0x2B73F), (0x323B0, 0x33479))),
@@ -110,3 +110,8 @@ def test_every_character_is_every_code_point_but_the_surrogates():
     codes = list(EVERY.codes())
     assert len(codes) == 1_112_064
     assert chr(codes[-1]).encode() == b"\xf4\x8f\xbf\xbf"
+
+
+def test_every_character_is_either_common_or_rare():
+    assert len(COMMON) + len(RARE) == len(EVERY)
+    assert [ord(c) in COMMON for c in "a\uffff😀🪿𝔘𠜎\U000f0000"] == [True] * 4 + [False] * 3

@@ -22,7 +22,7 @@ DIFFERS = CharacterSet(((0x88F, 0x88F), (0x323B0, 0x33479)))
             "first exact",
             3,
             reference="0.23.1",
-            scan=ScanResult(DIFFERS, "", 1_112_064, 80_000),
+            scan=ScanResult(DIFFERS, "", 67_584, 80_000, CharacterSet(((0x20000, 0x10FFFF),))),
             scan_kept=True,
             continuation=Continuation("gigatoken", DIFFERS),
         ),
@@ -36,11 +36,27 @@ def test_a_choice_can_be_written_as_json_and_pickled(choice):
 def test_a_choice_of_an_earlier_version_has_no_scan():
     kept = {"name": "g", "version": "1", "reason": "r", "n_checked": 1, "mb_per_s": {}}
     choice = EngineChoice.from_json({**kept, "refused": {}})
-    assert (choice.scan, choice.reference, len(choice.differs)) == (None, "", 0)
+    assert (choice.scan, choice.reference, len(choice.routed)) == (None, "", 0)
+
+
+def test_characters_that_differ_or_were_not_compared_are_routed():
+    scan = ScanResult(DIFFERS, uncompared=CharacterSet(((0x20000, 0x10FFFF),)))
+    choice = EngineChoice("gigatoken", "1", "x", scan=scan)
+    assert choice.routed.ranges == ((0x88F, 0x88F), (0x20000, 0x10FFFF))
+    plain = choice.as_json()
+    assert plain["scan"]["differs"] == [[0x88F, 0x88F], [0x323B0, 0x33479]]
+    del plain["scan"]["uncompared"]  # as earlier versions wrote it
+    assert EngineChoice.from_json(plain).routed == DIFFERS
 
 
 @pytest.mark.parametrize(
-    "damage", [{"scan": 3}, {"scan": {"differs": [[2, 1]]}}, {"continuation": {"name": "x"}}]
+    "damage",
+    [
+        {"scan": 3},
+        {"scan": {"differs": [[2, 1]]}},
+        {"scan": {**ScanResult().as_json(), "uncompared": [[2, 1]]}},
+        {"continuation": {"name": "x"}},
+    ],
 )
 def test_a_damaged_choice_is_refused(damage):
     with pytest.raises(TypeError):

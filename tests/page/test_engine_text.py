@@ -77,16 +77,21 @@ def test_the_report_says_why_picked_documents_were_not_compared():
 
 
 @pytest.mark.parametrize(
-    ("differs", "kept", "expected"),
+    ("scan", "kept", "expected"),
     [
-        ([], False, "1,112,064 characters"),
-        ([[0x88F, 0x88F], [0x323B0, 0x33479]], False, "1,112,064 characters except 4,299 (the "
-         "reference encodes their documents)"),
-        ([], True, "1,112,064 characters (compared in an earlier run)"),
+        ({}, False, "1,112,064 characters"),
+        ({"uncompared": []}, False, "1,112,064 characters"),
+        ({"differs": [[0x88F, 0x88F], [0x323B0, 0x33479]]}, False, "1,112,064 characters except "
+         "4,299 (the reference encodes their documents)"),
+        ({"uncompared": [[0x20000, 0x20001]], "n_characters": 67_584}, False, "67,584 characters "
+         "(the reference encodes documents with others)"),
+        ({"differs": [[0x88F, 0x88F]], "uncompared": [[0x20000, 0x20001]]}, False, "1,112,064 "
+         "characters except 1 (the reference encodes documents with these or others)"),
+        ({}, True, "1,112,064 characters (compared in an earlier run)"),
     ],
 )  # fmt: skip
-def test_a_line_says_on_which_characters_ids_were_compared_and_when(differs, kept, expected):
-    scan = {"differs": differs, "refused": "", "n_characters": 1_112_064, "n_sequences": 9}
+def test_a_line_says_on_which_characters_ids_were_compared_and_when(scan, kept, expected):
+    scan = {"differs": [], "refused": "", "n_characters": 1_112_064, "n_sequences": 9} | scan
     line = engine_line({**ENGINE, "scan": scan, "scan_kept": kept}, {"checked": 2})
     assert line.endswith(f"on 1,234 texts before the run and 2 documents during it, {expected}")
     bare = engine_line({**ENGINE, "scan": scan, "scan_kept": kept, "n_checked": 0})

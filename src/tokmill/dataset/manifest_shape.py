@@ -79,8 +79,10 @@ def _is_range(value: Any) -> bool:
     return bool(0 <= value[0] <= value[1] < 1 << 21)
 
 
+_CHARACTERS = [_Leaf("the first and the last code point of a range", _is_range)]
 _SCAN = {
-    "differs": [_Leaf("the first and the last code point of a range", _is_range)],
+    "differs": _CHARACTERS,
+    "uncompared?": _CHARACTERS,
     "refused": _TEXT,
     **dict.fromkeys(("n_characters", "n_sequences"), _COUNT),
 }

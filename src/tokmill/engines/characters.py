@@ -101,7 +101,12 @@ class CharacterSet:
         return any(first <= code <= last for first, last in self.ranges)
 
 
-EVERY = CharacterSet(((0, 0xD7FF), (0xE000, LAST)))
+COMMON = CharacterSet(((0, 0xD7FF), (0xE000, 0xFFFF), (0x1F000, 0x1FFFF)))
+"""The first plane and the blocks of emoji: hardly any document has others."""
+
+RARE = CharacterSet(((0x10000, 0x1EFFF), (0x20000, LAST)))
+
+EVERY = COMMON | RARE
 """All code points that UTF-8 can encode: all but the surrogates."""
 
 

@@ -17,25 +17,32 @@ _LONGEST_REASON = 100
 
 @dataclass(frozen=True, slots=True)
 class ScanResult:
-    """The result of comparing an engine with the reference on all characters.
+    """The result of comparing an engine with the reference on all characters, or the common ones.
 
-    `differs`: characters with other ids in some context; documents that contain one are routed to
-    the reference. `refused`: why the engine cannot be used at all, or ''. `n_characters`: compared,
-    each in at least one context. `n_sequences`: compared texts of several characters.
+    `differs`: characters with other ids in some context. `refused`: why the engine cannot be used
+    at all, or ''. `n_characters`: compared, each in at least one context. `n_sequences`: compared
+    texts of several characters. `uncompared`: characters that were left out.
     """
 
     differs: CharacterSet = field(default_factory=CharacterSet)
     refused: str = ""
     n_characters: int = 0
     n_sequences: int = 0
+    uncompared: CharacterSet = field(default_factory=CharacterSet)
+
+    @property
+    def routed(self) -> CharacterSet:
+        """Return the characters whose documents are routed to the reference."""
+        return self.differs | self.uncompared
 
     def as_json(self) -> dict[str, Any]:
         """Return plain values."""
-        return {**asdict(self), "differs": self.differs.as_json()}
+        sets = {"differs": self.differs.as_json(), "uncompared": self.uncompared.as_json()}
+        return asdict(self) | sets
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> ScanResult:
-        """Read the result of `as_json`.
+        """Read the result of `as_json`, of this version or an earlier one.
 
         Raises:
             ValueError, KeyError, TypeError: it is something else.
@@ -45,15 +52,19 @@ class ScanResult:
             str(data["refused"]),
             int(data["n_characters"]),
             int(data["n_sequences"]),
+            CharacterSet.from_json(data.get("uncompared", ())),
         )
 
 
 @dataclass(frozen=True, slots=True)
 class Continuation:
-    """The engine for text that continues other text, if that needs a tokenizer variant."""
+    """The engine for text that continues other text, if that needs a tokenizer variant.
+
+    `routed`: characters whose texts are routed to the reference.
+    """
 
     name: str
-    differs: CharacterSet = field(default_factory=CharacterSet)
+    routed: CharacterSet = field(default_factory=CharacterSet)
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +75,7 @@ class EngineChoice:
     speed of each exact engine on this corpus. `refused`: reasons against other engines.
     `spot_share`: share of the text that the reference encodes again during the run; default:
     `spot_check.spot_share(name)`. `reference`: version of the reference that was compared, '' in
-    plans of earlier versions. `scan`: comparison on all characters, None if there was none.
+    plans of earlier versions. `scan`: comparison on characters, None if there was none.
     `scan_kept`: whether an earlier run did it. `continuation`: in SFT, if continuations need an
     engine of their own.
     """
@@ -87,9 +98,9 @@ class EngineChoice:
             object.__setattr__(self, "spot_share", spot_share(self.name))
 
     @property
-    def differs(self) -> CharacterSet:
+    def routed(self) -> CharacterSet:
         """Return the characters whose documents are routed to the reference."""
-        return CharacterSet() if self.scan is None else self.scan.differs
+        return CharacterSet() if self.scan is None else self.scan.routed
 
     @property
     def fallback(self) -> str:
@@ -112,8 +123,8 @@ class EngineChoice:
         if self.continuation is None:
             del plain["continuation"]
         else:
-            name, differs = self.continuation.name, self.continuation.differs.as_json()
-            plain["continuation"] = {"name": name, "differs": differs}
+            name, routed = self.continuation.name, self.continuation.routed.as_json()
+            plain["continuation"] = {"name": name, "differs": routed}  # its first name on disk
         return plain
 
     @classmethod
@@ -131,8 +142,8 @@ class EngineChoice:
                 values["scan"] = ScanResult.from_json(values["scan"])
             if values.get("continuation") is not None:
                 found = values["continuation"]
-                differs = CharacterSet.from_json(found["differs"])
-                values["continuation"] = Continuation(str(found["name"]), differs)
+                routed = CharacterSet.from_json(found["differs"])
+                values["continuation"] = Continuation(str(found["name"]), routed)
         except (ValueError, KeyError) as error:
             raise TypeError(f"the engine has an unreadable scan: {error}") from None
         return cls(**values)

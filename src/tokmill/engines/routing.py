@@ -26,7 +26,7 @@ class RoutedEngine:
     """Encodes documents with certain characters by the reference, all others by an engine.
 
     `reference` loads the reference; it is called with the first such document. `characters`: those
-    on which the two differ, at least one.
+    on which the two differ or were not compared, at least one.
     """
 
     def __init__(

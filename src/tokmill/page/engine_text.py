@@ -49,9 +49,11 @@ def scanned(engine: Mapping[str, Any]) -> str:
     if not scan:
         return ""
     n_other = sum(last - first + 1 for first, last in scan["differs"])
-    text = f"{scan['n_characters']:,} characters"
-    if n_other:
-        text += f" except {n_other:,} (the reference encodes their documents)"
+    text = f"{scan['n_characters']:,} characters" + (f" except {n_other:,}" if n_other else "")
+    if scan.get("uncompared"):
+        text += f" (the reference encodes documents with {'these or ' if n_other else ''}others)"
+    elif n_other:
+        text += " (the reference encodes their documents)"
     return text + (" (compared in an earlier run)" if engine.get("scan_kept") else "")
 
 

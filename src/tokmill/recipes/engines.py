@@ -46,7 +46,7 @@ def make_engine(
         engine = spec.engines.take(
             choice.name, tokenizer, control_in_text=control, n_threads=n_threads
         )
-        differs = choice.differs
-        return RoutedEngine(engine, load_reference, differs) if differs else engine
+        routed = choice.routed
+        return RoutedEngine(engine, load_reference, routed) if routed else engine
 
     return RenewableEngine(load, memory)

@@ -7,6 +7,7 @@ import dataclasses
 import pytest
 
 import tokmill.engines.trial.candidates as module
+from tokmill.engines.characters import RARE
 from tokmill.engines.choice import EngineChoice, ScanResult
 from tokmill.engines.engine import FAST_ENGINES, is_installed
 from tokmill.engines.trial.candidates import (
@@ -18,7 +19,7 @@ from tokmill.engines.trial.candidates import (
     key_of,
     too_little,
 )
-from tokmill.engines.trial.compare import CorpusSample
+from tokmill.engines.trial.compare import PARITY_BYTES, CorpusSample
 from tokmill.engines.trial.remembered import KeptScans, remember
 from tokmill.engines.trial.speeds import MEASURED, TYPICAL, Cost, KeptSpeeds
 
@@ -66,10 +67,10 @@ def test_the_first_time_all_engines_are_compared_and_timed(request_of):
 def test_candidates_are_found_without_reading_a_sample_for_timing(request_of):
     one, asked = corpus(50_000_000)
     found = candidates(request_of(()), one)
-    assert asked == []
+    assert asked == [(PARITY_BYTES, False)]
     found.sample()
     found.sample()
-    assert asked == [(module.TIMED_SAMPLE_BYTES, True)]
+    assert asked[1:] == [(module.TIMED_SAMPLE_BYTES, True)]
 
 
 def test_the_engine_asked_for_is_the_only_one(request_of):
@@ -125,6 +126,39 @@ def test_what_was_measured_before_decides_for_any_size(request_of, n_bytes):
     found = candidates(asked, corpus(n_bytes)[0])
     assert (found.names, found.timed) == (["fastokens", "gigatoken"], False)
     assert (found.reason, found.mb_per_s) == (MEASURED, {"gigatoken": 250.0, "fastokens": 500.0})
+
+
+@pytest.mark.parametrize(
+    ("n_bytes", "text", "is_needed"),
+    [
+        (GIB - 1, "hello 😀中", False),
+        (GIB, "hello", True),
+        (10**6, "𠜎", True),
+        (10**6, "𠜎" + "a" * 100 + "\0" + "b" * 30_000, False),
+        (10**6, "𠜎" + "a" * 100 + "\0" + "b" * 10_000, True),
+    ],
+)
+def test_all_characters_are_compared_for_large_input_or_where_rare_ones_are_many(
+    request_of, n_bytes, text, is_needed
+):
+    one = Corpus(n_bytes, False, lambda *_: CorpusSample(text.split("\0"), n_bytes))
+    asked = dataclasses.replace(request_of(()), asked="gigatoken")
+    assert module.needs_all_characters(one) == is_needed
+    assert candidates(asked, one).all_characters == is_needed
+    assert candidates(request_of(()), one).all_characters == is_needed
+    assert candidates(request_of(), one).all_characters == is_needed
+
+
+def test_a_comparison_of_common_characters_does_not_serve_where_all_are_needed(request_of):
+    asked = request_of(())
+    for name in FAST_ENGINES:
+        KeptScans(asked.tokenizer, "text").keep(name, ScanResult(uncompared=RARE))
+    small, rare = (corpus(40_000_000, text)[0] for text in ("hello", "𠜎"))
+    assert not candidates(asked, small).timed
+    assert candidates(asked, rare).timed
+    assert [
+        bool(too_little(asked, Corpus(5 << 20, False, one.sample))) for one in (small, rare)
+    ] == [False, True]
 
 
 def test_a_stream_counts_as_large_and_is_not_timed_again(request_of):

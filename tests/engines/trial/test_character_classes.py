@@ -1,16 +1,16 @@
 from __future__ import annotations
 
-from tokmill.engines.characters import EVERY, CharacterSet
+from tokmill.engines.characters import COMMON, EVERY, CharacterSet
 from tokmill.engines.trial.character_classes import character_classes, divided, own_sets
 
 
 def class_of(character: str, classes=None) -> str:
-    (found,) = (one for one in classes or character_classes() if character in one)
+    (found,) = (one for one in classes or character_classes(EVERY) if character in one)
     return found
 
 
 def test_every_character_is_in_one_class():
-    every = "".join(character_classes())
+    every = "".join(character_classes(EVERY))
     assert len(every) == 1_112_064
     assert set(map(ord, every)) == set(EVERY.codes())
 
@@ -22,7 +22,7 @@ def test_characters_that_patterns_and_normalizers_distinguish_are_in_different_c
 
 def test_a_pattern_s_own_ranges_and_scripts_divide_classes():
     sets = own_sets([r"[一-龥]+|\p{Hiragana}+|\p{L}|\s|[a-z]|[\u0e00-\u0e7f]"])
-    classes = divided(character_classes(), sets)
+    classes = divided(character_classes(EVERY), sets)
     assert len(sets) == 3
     assert class_of("ก") == class_of("א")
     assert class_of("ก", classes) != class_of("א", classes)
@@ -42,3 +42,8 @@ def test_a_property_that_classes_cover_is_not_a_set():
 def test_a_class_is_divided_by_the_sets_of_its_characters():
     assert divided(["abcd"], [CharacterSet.of(map(ord, "bd"))]) == ["ac", "bd"]
     assert divided(["abcd"], []) == ["abcd"]
+
+
+def test_the_classes_of_common_characters_are_those_of_all_without_the_rare_ones():
+    common = ["".join(c for c in one if ord(c) in COMMON) for one in character_classes(EVERY)]
+    assert list(filter(None, common)) == list(character_classes(COMMON))

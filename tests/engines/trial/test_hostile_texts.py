@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import unicodedata
 
+from tokmill.engines.characters import COMMON, EVERY
 from tokmill.engines.trial.hostile_texts import (
     class_sequences,
     compositions,
@@ -48,14 +49,14 @@ def test_the_usual_traps_are_there():
 
 
 def test_sequences_hold_pairs_of_classes_runs_and_folded_contractions():
-    every = set(class_sequences())
+    every = set(class_sequences(EVERY))
     assert {"  ", " \n", "'ſa", "a'K", "中 \u3000", "1" * 130 + "'s"} <= every
     assert {"\r\n\r", "'\u2019'", "a's", "'LLa", "'ſlf"} <= every
     assert 20_000 < len(every) < 60_000
 
 
 def test_compositions_include_those_newer_than_python():
-    every = set(compositions())
+    every = set(compositions(EVERY))
     assert {"e\u0301", "e\u0323\u0301", "か\u3099"} <= every
     assert "\U000105d2\u0307" in every
     assert all(unicodedata.normalize("NFC", pair) for pair in every)
@@ -73,3 +74,11 @@ def test_texts_are_grouped_in_lines_in_order():
     lines = in_lines(texts)
     assert [len(group) for group in lines] == [32, 32, 6]
     assert [text for group in lines for text in group] == texts
+
+
+def test_sequences_of_common_characters_have_no_classes_of_rare_ones():
+    common = set(class_sequences(COMMON))
+    assert len(common) < len(class_sequences(EVERY))
+    assert all(ord(character) in COMMON for text in common for character in text)
+    assert {"é'", "中'", "😀'"} <= {text[-2:] for text in common}
+    assert set(compositions(COMMON)) < set(compositions(EVERY))

@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from tokmill.engines.characters import CharacterSet
+from tokmill.engines.characters import RARE, CharacterSet
 from tokmill.engines.choice import ScanResult
 from tokmill.engines.trial.remembered import (
     KeptScans,
@@ -86,11 +86,23 @@ SCAN = ScanResult(CharacterSet(((0x88F, 0x88F), (0x323B0, 0x33479))), "", 100, 1
 
 def test_a_scan_is_kept_for_its_engine_and_variant(tokenizer):
     KeptScans(tokenizer, "text").keep("gigatoken", SCAN)
-    assert KeptScans(tokenizer, "text").find("gigatoken") == SCAN
-    assert KeptScans(tokenizer, "text").find("fastokens") is None
-    assert KeptScans(tokenizer, "parse").find("gigatoken") is None
+    assert KeptScans(tokenizer, "text").find("gigatoken", all_characters=True) == SCAN
+    assert KeptScans(tokenizer, "text").find("fastokens", all_characters=True) is None
+    assert KeptScans(tokenizer, "parse").find("gigatoken", all_characters=True) is None
     marked = with_control_tokens(tokenizer, ["<tool>"])
-    assert KeptScans(marked, "text").find("gigatoken") is None
+    assert KeptScans(marked, "text").find("gigatoken", all_characters=True) is None
+
+
+def test_a_scan_of_all_characters_is_kept_beside_one_of_common_ones_and_wins(tokenizer):
+    kept = KeptScans(tokenizer, "text")
+    common = dataclasses.replace(SCAN, uncompared=RARE)
+    kept.keep("gigatoken", common)
+    assert kept.find("gigatoken", all_characters=False) == common
+    assert kept.find("gigatoken", all_characters=True) is None
+    kept.keep("gigatoken", SCAN)
+    kept.keep("gigatoken", common)
+    assert kept.find("gigatoken", all_characters=False) == SCAN
+    assert kept.find("gigatoken", all_characters=True) == SCAN
 
 
 @pytest.mark.parametrize("name", ["gigatoken", "tokenizers"])
@@ -103,7 +115,7 @@ def test_a_scan_is_not_valid_for_another_version_of_engine_or_reference(
     monkeypatch.setattr(
         importlib.metadata, "version", lambda package: changed.get(package, before(package))
     )
-    assert KeptScans(tokenizer, "text").find("gigatoken") is None
+    assert KeptScans(tokenizer, "text").find("gigatoken", all_characters=True) is None
 
 
 @pytest.mark.parametrize(
@@ -114,7 +126,7 @@ def test_a_damaged_scan_is_ignored(tokenizer, damage):
     KeptScans(tokenizer, "text").keep("gigatoken", SCAN)
     (path,) = (cache_path().parent / "scans").iterdir()
     path.write_bytes(damage(path.read_bytes()) if callable(damage) else damage)
-    assert KeptScans(tokenizer, "text").find("gigatoken") is None
+    assert KeptScans(tokenizer, "text").find("gigatoken", all_characters=True) is None
 
 
 def test_without_a_variable_the_users_cache_directory_is_used(tmp_path, monkeypatch):

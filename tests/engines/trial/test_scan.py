@@ -7,7 +7,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from tokmill.engines.characters import CharacterSet
+from tokmill.engines.characters import COMMON, RARE, CharacterSet
 from tokmill.engines.choice import ScanResult
 from tokmill.engines.engine import FAST_ENGINES, REFERENCE, is_installed, load_engine
 from tokmill.engines.trial.contexts import Context, Group, derive_groups
@@ -46,7 +46,11 @@ def engine_of(make_tokenizer, bytes_model):
     """Load the reference of a byte-level BPE with a pattern and a normalizer."""
 
     def make(regex: str, merges=MERGES, normalizer=None):
-        parts = {"pre_tokenizer": pattern_of(regex), "normalizer": normalizer}
+        parts = {
+            "pre_tokenizer": pattern_of(regex),
+            "normalizer": normalizer,
+            "decoder": BYTE_LEVEL,
+        }
         tokenizer = make_tokenizer(bytes_model(*merges), **parts)
         return tokenizer, load_engine(REFERENCE, tokenizer, control_in_text="text", n_threads=1)
 
@@ -110,6 +114,33 @@ def test_characters_that_an_engine_puts_in_another_class_are_found(engine_of, wr
     result = scanned(tokenizer, reference, engine, "".join(TAKEN_FOR))
     assert result.refused == ""
     assert set(found_in(result)) == set(TAKEN_FOR).difference(untold)
+
+
+def test_characters_that_were_not_compared_are_routed_like_those_that_differ(engine_of):
+    tokenizer, reference = engine_of(GPT2)
+    _, engine = engine_of(gpt2({name: fake(name) for name in TRUE}))
+    scan = Scan(tokenizer, lambda: reference, all_characters=False)
+    texts = scan.texts
+    result = scan.compare(fingerprints(engine, texts), lambda some: fingerprints(engine, some))
+    assert (result.refused, result.uncompared, result.n_characters) == ("", RARE, len(COMMON))
+    assert set(found_in(result)) == {c for c in TAKEN_FOR if ord(c) in COMMON}.difference("éʰǅ")
+    assert all(ord(character) in result.routed for character in set(TAKEN_FOR).difference("éʰǅ"))
+
+
+@pytest.mark.parametrize("all_characters", [False, True])
+def test_a_token_that_differs_refuses_unless_its_documents_go_to_the_reference(
+    engine_of, all_characters
+):
+    parts = [byte_characters()[byte] for byte in "𠜎".encode()]
+    whole = [("".join(parts[:n]), parts[n]) for n in (1, 2, 3)]
+    tokenizer, reference = engine_of(GPT2, [*whole, ("".join(parts), "a")])
+    _, engine = engine_of(GPT2, whole)
+    groups = [Group("é", (Context("", ""),))]
+    scan = Scan(tokenizer, lambda: reference, groups=groups, all_characters=all_characters)
+    texts = scan.texts
+    result = scan.compare(fingerprints(engine, texts), lambda some: fingerprints(engine, some))
+    assert bool(result.refused) == all_characters
+    assert len(result.differs) == 0
 
 
 class Reordering:

@@ -12,10 +12,11 @@ from dataclasses import dataclass, field, replace
 from functools import cache, partial
 from typing import TYPE_CHECKING
 
+from tokmill.engines.characters import RARE
 from tokmill.engines.choice import EngineChoice
 from tokmill.engines.engine import FAST_ENGINES, is_installed
 from tokmill.engines.store import EngineStore
-from tokmill.engines.trial.compare import PARITY_BYTES
+from tokmill.engines.trial.compare import PARITY_BYTES, routed_share
 from tokmill.engines.trial.remembered import KeptScans, choice_key, remembered
 from tokmill.engines.trial.speeds import MEASURED, KeptSpeeds, unspaced_share
 
@@ -43,6 +44,14 @@ characters, which takes 5 to 10 s on two cores. An engine that was compared befo
 
 ALL_SCANNED_FROM_BYTES = 2 << 30
 """With less input a faster engine does not make up for comparing it, if another was compared."""
+
+ALL_CHARACTERS_FROM_BYTES = 1 << 30
+"""With less input engines are compared on the common characters only: on all it takes six times as
+long, and hardly a document has others."""
+
+MOST_RARE = 0.005
+"""With a larger share of the text in documents with rare characters, all are compared: the
+reference is some 20 times as slow as an engine."""
 
 _STREAM_BYTES = 1 << 30
 """Assumed for standard input."""
@@ -88,7 +97,8 @@ class Candidates:
     `timed`: all are compared with the reference and timed on the sample, side by side; the fastest
     is taken. Else they are compared one after the other, and the first exact one is taken, for
     `reason`. `mb_per_s`: their speeds, if they were measured before. `refused`: reasons against
-    other engines, if these were found before.
+    other engines, if these were found before. `all_characters`: they are compared on all, not only
+    on the common ones.
     """
 
     names: Sequence[str]
@@ -97,22 +107,24 @@ class Candidates:
     timed: bool = False
     mb_per_s: Mapping[str, float] = field(default_factory=dict)
     refused: Mapping[str, str] = field(default_factory=dict)
+    all_characters: bool = True
 
 
 def candidates(request: EngineRequest, corpus: Corpus) -> Candidates:
     """Return the engines to try, and loads none of them: the one asked for, or those of `auto`."""
     sample = cache(partial(corpus.sample, PARITY_BYTES, False))
+    all_characters = needs_all_characters(corpus)
     if request.asked != "auto":
-        return Candidates([request.asked], sample, "asked for")
+        return Candidates([request.asked], sample, "asked for", all_characters=all_characters)
     timed_sample = cache(partial(corpus.sample, TIMED_SAMPLE_BYTES, True))
-    all_timed = Candidates(FAST_ENGINES, timed_sample, timed=True)
-    compared, others = compared_engines(request)
+    all_timed = Candidates(FAST_ENGINES, timed_sample, timed=True, all_characters=all_characters)
+    compared, others = compared_engines(request, all_characters=all_characters)
     if not compared:
         return _fallback(request, sample) or all_timed
     if others and corpus.n_bytes >= ALL_SCANNED_FROM_BYTES:
         return all_timed
     if len(compared) == 1:
-        return Candidates(compared, sample, ONLY_ONE)
+        return Candidates(compared, sample, ONLY_ONE, all_characters=all_characters)
     n_bytes = _STREAM_BYTES if corpus.is_stream else sample().corpus_bytes
     ranking = KeptSpeeds(request.tokenizer, request.control_in_text).rank(
         compared, unspaced_share(sample().texts), n_bytes, request.n_threads
@@ -122,7 +134,20 @@ def candidates(request: EngineRequest, corpus: Corpus) -> Candidates:
         return replace(all_timed, names=compared)
     speeds = {name: cost.mb_per_s(request.n_threads) for name, cost in ranking.costs.items()}
     known = speeds if ranking.basis == MEASURED else {}
-    return Candidates(ranking.names, sample, ranking.basis, mb_per_s=known)
+    return Candidates(
+        ranking.names, sample, ranking.basis, mb_per_s=known, all_characters=all_characters
+    )
+
+
+def needs_all_characters(corpus: Corpus) -> bool:
+    """Return whether engines have to be compared on all characters, not only on the common ones.
+
+    Documents with others go to the reference, so a corpus needs all if many of its have some. Of
+    standard input that is not known.
+    """
+    if corpus.is_stream or corpus.n_bytes >= ALL_CHARACTERS_FROM_BYTES:
+        return True
+    return routed_share(RARE, corpus.sample(PARITY_BYTES, False).texts) > MOST_RARE
 
 
 def _fallback(request: EngineRequest, sample: Callable[[], CorpusSample]) -> Candidates | None:
@@ -143,18 +168,27 @@ def key_of(request: EngineRequest) -> str:
 
 def too_little(request: EngineRequest, corpus: Corpus) -> str:
     """Return why a corpus is too small to try an engine for it, or ''."""
-    is_enough = corpus.is_stream or corpus.n_bytes >= SCANNED_FROM_BYTES
-    if is_enough or (corpus.n_bytes >= TRIED_FROM_BYTES and compared_engines(request)[0]):
+    if corpus.is_stream or corpus.n_bytes >= SCANNED_FROM_BYTES:
         return ""
+    if corpus.n_bytes >= TRIED_FROM_BYTES:
+        all_characters = needs_all_characters(corpus)
+        if compared_engines(request, all_characters=all_characters)[0]:
+            return ""
     return "quicker than proving another engine for so little text"
 
 
-def compared_engines(request: EngineRequest) -> tuple[list[str], list[str]]:
-    """Return the fast engines that an earlier run compared on all characters, and those it did not.
+def compared_engines(
+    request: EngineRequest, *, all_characters: bool
+) -> tuple[list[str], list[str]]:
+    """Return the fast engines that an earlier run compared on characters, and those it did not.
 
     Neither has an engine that was refused for its comparison.
     """
     kept = KeptScans(request.tokenizer, request.control_in_text)
-    scans = {name: kept.find(name) for name in FAST_ENGINES if is_installed(name)}
+    scans = {
+        name: kept.find(name, all_characters=all_characters)
+        for name in FAST_ENGINES
+        if is_installed(name)
+    }
     compared = [name for name, scan in scans.items() if scan is not None and not scan.refused]
     return compared, [name for name, scan in scans.items() if scan is None]

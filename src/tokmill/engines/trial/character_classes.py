@@ -27,10 +27,10 @@ _ORDERS = (1, 7, 9, 10, 200, 216, 220, 221, 230, 231)
 
 
 @cache
-def character_classes() -> tuple[str, ...]:
-    """Return all characters, one string per class, in the order of their first characters."""
+def character_classes(characters: CharacterSet) -> tuple[str, ...]:
+    """Return characters, one string per class, in the order of their first characters."""
     found: dict[tuple[object, ...], list[str]] = defaultdict(list)
-    for code in EVERY.codes():
+    for code in characters.codes():
         character = chr(code)
         category = unicodedata.category(character)
         if category in ("Cn", "Co"):

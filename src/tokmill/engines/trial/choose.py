@@ -40,7 +40,7 @@ from tokmill.errors import TokenizerError
 from tokmill.tokenizer.continuation import continuation_tokenizer
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
 
     from tokmill.engines.choice import ScanResult
     from tokmill.engines.trial.candidates import Corpus
@@ -67,11 +67,11 @@ def choose_engine(
     is_final = not any(reason.startswith(TIMED_OUT) for reason in choice.refused.values())
     if found.timed and is_final and choice.name not in FAST_ENGINES:
         remember(key_of(request), choice.as_json())
-    return _with_continuation(choice, request, found.sample) if has_continuations else choice
+    return _with_continuation(choice, request, found) if has_continuations else choice
 
 
 def _with_continuation(
-    choice: EngineChoice, request: EngineRequest, sample: Callable[[], CorpusSample]
+    choice: EngineChoice, request: EngineRequest, found: Candidates
 ) -> EngineChoice:
     """Add the engine for texts that continue others, if they need a tokenizer variant."""
     variant = None if choice.name == REFERENCE else continuation_tokenizer(request.tokenizer)
@@ -81,11 +81,11 @@ def _with_continuation(
     load = request.engines.share(REFERENCE, variant, control_in_text=control, n_threads=1)
     of_variant = replace(request, tokenizer=variant, reference=load, asked=choice.name)
     try:
-        again = Candidates([choice.name], sample, "asked for")
-        found = find_exact_engine(of_variant, again)
+        one = replace(found, names=[choice.name], reason="asked for", timed=False)
+        again = find_exact_engine(of_variant, one)
     except TokenizerError:
         return replace(choice, continuation=Continuation(REFERENCE))
-    return replace(choice, continuation=Continuation(found.name, found.differs))
+    return replace(choice, continuation=Continuation(again.name, again.routed))
 
 
 def find_exact_engine(
@@ -93,7 +93,7 @@ def find_exact_engine(
 ) -> EngineChoice:
     """Try candidates, then other engines for `auto`, and return the best exact one.
 
-    An engine is compared with the reference on all characters, unless an earlier run did that, on
+    An engine is compared with the reference on characters, unless an earlier run did that, on
     hostile texts and on a sample of the corpus, which is read while engines load. The costs of
     engines that are timed are kept for later runs. `groups`: see `Scan`.
 
@@ -110,7 +110,9 @@ def find_exact_engine(
     def expected() -> Expected:
         return encode_expected(tokenizer, reference(), found.sample())
 
-    scan = Scan(tokenizer, reference, request.control_in_text, groups)
+    scan = Scan(
+        tokenizer, reference, request.control_in_text, groups, all_characters=found.all_characters
+    )
     trial = Trial()
     for names in _rounds(asked, found):
         loadings = [

@@ -165,8 +165,8 @@ def _judge(engine: EngineOnTrial, scan: Scan, differences: Mapping[str, str], tr
     if found is None:
         return
     trial.scans[engine.name] = found
-    routed = frozenset(map(chr, found.differs.codes()))
-    unexplained = [line for text, line in differences.items() if routed.isdisjoint(text)]
+    explained = set(_documents_with(found.routed, list(differences)))
+    unexplained = [line for i, line in enumerate(differences.values()) if i not in explained]
     engine.refused = next(iter(unexplained), found.refused)
 
 
@@ -185,10 +185,18 @@ def _refuse_slow(engine: EngineOnTrial, sample: CorpusSample, trial: Trial) -> N
 
 def routed_share(characters: CharacterSet, texts: Sequence[str]) -> float:
     """Return the share of texts, by characters, that contains a character of a set."""
-    if not characters or not texts:
-        return 0.0
-    found = CharacterFinder(characters).documents(pa.array(texts, pa.large_string()))
-    return sum(len(texts[i]) for i in found.tolist()) / max(1, sum(map(len, texts)))
+    found = sum(len(texts[i]) for i in _documents_with(characters, texts))
+    return found / max(1, sum(map(len, texts)))
+
+
+def _documents_with(characters: CharacterSet, texts: Sequence[str]) -> list[int]:
+    """Return the indices of the texts that contain a character of a set, which may be empty."""
+    if not characters:
+        return []
+    found: list[int] = (
+        CharacterFinder(characters).documents(pa.array(texts, pa.large_string())).tolist()
+    )
+    return found
 
 
 def _time(engine: EngineOnTrial, sample: CorpusSample, trial: Trial) -> None:

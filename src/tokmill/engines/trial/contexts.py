@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from tokmill.engines.characters import COMMON, EVERY
 from tokmill.engines.trial.character_classes import character_classes, divided, own_sets
 from tokmill.tokenizer.tokenizer_json import step_types, steps
 
@@ -49,6 +50,9 @@ _N_SHOWN = 3
 _TEXTS_PER_CLASS = 8000
 """Small classes are compared in more contexts than needed, up to this many texts."""
 
+_COMMON_TEXTS_PER_CLASS = 500
+"""The same where rare characters are left out: the comparison has to pay for less input."""
+
 _OWN = -1
 
 _KEYS = ("normalizer", "pre_tokenizer")
@@ -75,25 +79,28 @@ class Group:
     contexts: tuple[Context, ...]
 
 
-def derive_groups(tokenizer: Tokenizer) -> list[Group]:
-    """Return all characters with the contexts that distinguish their classes for a tokenizer.
+def derive_groups(tokenizer: Tokenizer, *, all_characters: bool = True) -> list[Group]:
+    """Return characters with the contexts that distinguish their classes for a tokenizer.
 
     Each class gets contexts that distinguish it from other classes, the best ones first. A class
     that no context distinguishes, as if text is never split, gets a plain one.
+    `all_characters`: else only the common ones, in fewer contexts.
     """
+    characters = EVERY if all_characters else COMMON
+    most_texts = _TEXTS_PER_CLASS if all_characters else _COMMON_TEXTS_PER_CLASS
     content = json.loads(tokenizer.json)
-    classes = divided(character_classes(), own_sets(_patterns(content)))
+    classes = divided(character_classes(characters), own_sets(_patterns(content)))
     pool = _pool(content)
-    rare = [characters for characters in classes if not characters.isascii()]
+    rare = [alike for alike in classes if not alike.isascii()]
     signs = _signs(tokenizer, rare, pool)
     order = np.argsort([-_n_distinguished(row) for row in signs], kind="stable").tolist()
     plain = pool.index(Context("a", "a"))
     groups = [Group("".join(filter(str.isascii, classes)), tuple(pool))]
-    for number, characters in enumerate(rare):
+    for number, alike in enumerate(rare):
         needed = _cover(signs, number) or [plain]
-        most = max(len(needed), min(len(pool), _TEXTS_PER_CLASS // len(characters)))
+        most = max(len(needed), min(len(pool), most_texts // len(alike)))
         chosen = list(dict.fromkeys([*needed, plain, *order]))[:most]
-        groups.append(Group(characters, tuple(pool[i] for i in chosen)))
+        groups.append(Group(alike, tuple(pool[i] for i in chosen)))
     return groups
 
 

@@ -27,8 +27,8 @@ def expected_choice(
 ) -> EngineChoice | None:
     """Return the choice for a corpus if the ids of that engine are the reference's there.
 
-    None if engines will be timed, if it was never compared on all characters, or if much of the
-    corpus would go to the reference.
+    None if engines will be timed, if it was never compared on the characters of the corpus, or if
+    much of the corpus would go to the reference.
     `has_continuations`: see `choose_engine`.
     """
     if request.asked == "auto" and too_little(request, corpus):
@@ -37,7 +37,8 @@ def expected_choice(
     name = found.names[0]
     if found.timed or name == REFERENCE:
         return None
-    scan = KeptScans(request.tokenizer, request.control_in_text).find(name)
+    kept = KeptScans(request.tokenizer, request.control_in_text)
+    scan = kept.find(name, all_characters=found.all_characters)
     if scan is None or scan.refused:
         return None
     if request.asked == "auto" and _is_slow(scan, found):
@@ -47,12 +48,13 @@ def expected_choice(
     variant = continuation_tokenizer(request.tokenizer) if has_continuations else None
     if variant is None or variant is request.tokenizer:
         return choice
-    scan = KeptScans(variant, request.control_in_text).find(name)
+    kept = KeptScans(variant, request.control_in_text)
+    scan = kept.find(name, all_characters=found.all_characters)
     if scan is None:
         return None
     if scan.refused:
         return replace(choice, continuation=Continuation(REFERENCE))
-    return replace(choice, continuation=Continuation(name, scan.differs))
+    return replace(choice, continuation=Continuation(name, scan.routed))
 
 
 def compared_choice(
@@ -76,9 +78,9 @@ def compared_choice(
 
 def _is_slow(scan: ScanResult, found: Candidates) -> bool:
     """Return whether much of the corpus would go to the reference; see `choose_engine`."""
-    return bool(scan.differs) and (routed_share(scan.differs, found.sample().texts) > MOST_ROUTED)
+    return routed_share(scan.differs, found.sample().texts) > MOST_ROUTED
 
 
 def _encoding(choice: EngineChoice) -> tuple[object, ...]:
     """Return all that decides how documents are encoded and checked."""
-    return choice.name, choice.differs, choice.continuation, choice.spot_share
+    return choice.name, choice.routed, choice.continuation, choice.spot_share

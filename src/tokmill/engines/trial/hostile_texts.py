@@ -18,6 +18,7 @@ from tokmill.engines.trial.character_classes import character_classes
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
+    from tokmill.engines.characters import CharacterSet
     from tokmill.tokenizer.tokenizer import Tokenizer
 
 _RUNS = [character * n for character in " \n\ta0中é." for n in (1, 2, 3, 4, 7, 8, 16, 33, 130)]
@@ -116,19 +117,19 @@ _BETWEEN = ("", "\u0323", "\u0334")
 
 
 @cache
-def class_sequences() -> tuple[str, ...]:
-    """Return pairs and triples of characters of all classes, runs, and contractions."""
+def class_sequences(characters: CharacterSet) -> tuple[str, ...]:
+    """Return pairs and triples of characters of all classes of a set, runs, and contractions."""
     triples = map("".join, product(_CORE, repeat=3))
     runs = (a * length + b for a, length, b in product(_CORE, _RUN_LENGTHS, _AFTER_RUNS))
-    return tuple(dict.fromkeys([*_pairs(), *triples, *runs, *_contractions()]))
+    return tuple(dict.fromkeys([*_pairs(characters), *triples, *runs, *_contractions()]))
 
 
 @cache
-def compositions() -> tuple[str, ...]:
-    """Return pairs of characters that compose to one, alone and with another mark between."""
+def compositions(characters: CharacterSet) -> tuple[str, ...]:
+    """Return pairs that compose to one character of a set, alone and with a mark between."""
     found = [(chr(first), chr(second)) for first, second in _LATE_COMPOSITIONS]
-    for characters in character_classes():
-        for character in characters if unicodedata.decomposition(characters[0]) else "":
+    for alike in character_classes(characters):
+        for character in alike if unicodedata.decomposition(alike[0]) else "":
             parts = unicodedata.decomposition(character).split()
             if len(parts) == 2 and "<" not in parts[0]:
                 found.append((chr(int(parts[0], 16)), chr(int(parts[1], 16))))
@@ -148,8 +149,9 @@ def in_lines(texts: Sequence[str]) -> list[list[str]]:
     return [list(texts[start : start + _PER_TEXT]) for start in range(0, len(texts), _PER_TEXT)]
 
 
-def _pairs() -> Iterator[str]:
-    shown = [*_ASCII, *(one[len(one) // 2] for one in character_classes() if not one.isascii())]
+def _pairs(characters: CharacterSet) -> Iterator[str]:
+    classes = (one for one in character_classes(characters) if not one.isascii())
+    shown = [*_ASCII, *(one[len(one) // 2] for one in classes)]
     yield from map("".join, product(shown, repeat=2))
     for first, second in pairwise(shown):
         yield f"a{first}{second}{first}a"

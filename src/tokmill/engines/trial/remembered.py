@@ -22,6 +22,8 @@ from tokmill.storage import write_file
 from tokmill.version import __version__
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from tokmill.tokenizer.tokenizer import Tokenizer
 
 _FILE = "engines.json"
@@ -30,7 +32,7 @@ _CHOICE_VERSION = 4
 """Of the method of choosing; choices of other versions are ignored."""
 
 _SCAN_VERSION = 1
-"""Of the method of comparing all characters; scans of other versions are ignored."""
+"""Of the method of comparing characters; scans of other versions are ignored."""
 
 _SCANS = "scans"
 
@@ -70,33 +72,46 @@ class KeptScans:
         self._tokenizer = tokenizer
         self._variant = variant_of(tokenizer, control_in_text)
 
-    def find(self, engine: str) -> ScanResult | None:
-        """Return the result for an engine, None if there is none."""
-        try:
-            kept = json.loads(self._path(engine).read_bytes())
-            if kept["sum"] != self._sum(engine, kept["result"]):
-                return None
-            return ScanResult.from_json(kept["result"])
-        except (OSError, ValueError, KeyError, TypeError):
-            return None
+    def find(self, engine: str, *, all_characters: bool) -> ScanResult | None:
+        """Return the result for an engine, None if there is none.
+
+        `all_characters`: else one for the common characters will do, if there is no other.
+        """
+        for_all = self._read(self._of(engine, all_characters=True))
+        if for_all is not None or all_characters:
+            return for_all
+        return self._read(self._of(engine, all_characters=False))
 
     def keep(self, engine: str, result: ScanResult) -> None:
         """Write the result for an engine."""
-        plain = result.as_json()
-        kept = {"of": self._of(engine), "result": plain, "sum": self._sum(engine, plain)}
-        write_kept(self._path(engine), json.dumps(kept))
+        of, plain = self._of(engine, all_characters=not result.uncompared), result.as_json()
+        write_kept(_scan_path(of), json.dumps({"of": of, "result": plain, "sum": _sum(of, plain)}))
 
-    def _of(self, engine: str) -> list[str]:
+    def _read(self, of: Sequence[str]) -> ScanResult | None:
+        try:
+            kept = json.loads(_scan_path(of).read_bytes())
+            return (
+                ScanResult.from_json(kept["result"])
+                if _sum(of, kept["result"]) == kept["sum"]
+                else None
+            )
+        except (OSError, ValueError, KeyError, TypeError):
+            return None
+
+    def _of(self, engine: str, *, all_characters: bool) -> list[str]:
         versions = [engine_version(name, self._tokenizer) for name in (engine, REFERENCE)]
-        return [str(_SCAN_VERSION), engine, *versions, unicodedata.unidata_version, self._variant]
+        of = [str(_SCAN_VERSION), engine, *versions, unicodedata.unidata_version, self._variant]
+        return of if all_characters else [*of, "common"]
 
-    def _sum(self, engine: str, plain: Any) -> str:
-        """Return a hash of a result and its key: with a damaged set, ids would differ silently."""
-        return xxhash.xxh3_128_hexdigest(json.dumps([self._of(engine), plain]).encode())
 
-    def _path(self, engine: str) -> Path:
-        name = xxhash.xxh3_128_hexdigest(" ".join(self._of(engine)).encode())
-        return cache_path().parent / _SCANS / f"{name}.json"
+def _sum(of: Sequence[str], plain: Any) -> str:
+    """Return a hash of a result and its key: with a damaged set, ids would differ silently."""
+    return xxhash.xxh3_128_hexdigest(json.dumps([of, plain]).encode())
+
+
+def _scan_path(of: Sequence[str]) -> Path:
+    name = xxhash.xxh3_128_hexdigest(" ".join(of).encode())
+    return cache_path().parent / _SCANS / f"{name}.json"
 
 
 def choice_key(tokenizer: Tokenizer, control_in_text: str, *parts: str) -> str:

@@ -1,4 +1,4 @@
-"""Compares engines with the reference on all characters and on sequences of characters.
+"""Compares engines with the reference on characters and on sequences of characters.
 
 The texts are the same for every engine of a tokenizer, and the reference encodes them once. An
 engine in a child process answers with a fingerprint of each text's ids. Texts of many characters
@@ -8,11 +8,12 @@ that differ are compared again, character by character.
 from __future__ import annotations
 
 from functools import cached_property
+from itertools import chain
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from tokmill.engines.characters import CharacterSet
+from tokmill.engines.characters import COMMON, EVERY, RARE, CharacterSet
 from tokmill.engines.choice import ScanResult
 from tokmill.engines.trial.contexts import derive_groups
 from tokmill.engines.trial.hostile_texts import class_sequences, compositions, in_lines, token_texts
@@ -40,7 +41,8 @@ MOST_CHARACTERS = 20_000
 class Scan:
     """The comparison for one tokenizer.
 
-    `groups`: characters to compare instead of all; then nothing is remembered.
+    `all_characters`: else only the common ones. `groups`: characters to compare instead; then
+    nothing is remembered.
     """
 
     def __init__(
@@ -49,17 +51,24 @@ class Scan:
         reference: Callable[[], Engine],
         control_in_text: str = "text",
         groups: Sequence[Group] | None = None,
+        *,
+        all_characters: bool = True,
     ) -> None:
         self._tokenizer = tokenizer
         self._reference = reference
         self._groups = groups
+        self._all_characters = all_characters
+        self._characters = EVERY if all_characters else COMMON
+        self._uncompared = CharacterSet() if all_characters else RARE
         self._kept = KeptScans(tokenizer, control_in_text) if groups is None else None
         self._known: dict[str, ScanResult | None] = {}
 
     def known(self, name: str) -> ScanResult | None:
         """Return the result of an earlier run for an engine, None if there is none."""
         if name not in self._known:
-            self._known[name] = self._kept.find(name) if self._kept else None
+            self._known[name] = (
+                self._kept.find(name, all_characters=self._all_characters) if self._kept else None
+            )
         return self._known[name]
 
     def begin(self, engine: EngineOnTrial) -> None:
@@ -117,7 +126,7 @@ class Scan:
         sequences, joint_lines = self._narrow(
             [[(one, one) for one in some] for some in lines], answer
         )
-        more_codes, unexplained = _explain([*sequences, *joint, *joint_lines], codes)
+        more_codes, unexplained = self._explain([*sequences, *joint, *joint_lines], codes)
         return self._judge(CharacterSet.of(codes | more_codes), unexplained)
 
     def _narrow(
@@ -157,11 +166,15 @@ class Scan:
     def _result(self, differs: CharacterSet | None = None, *, refused: str = "") -> ScanResult:
         n_characters = len({c for _, characters in self._character_texts for c in characters})
         n_sequences = sum(map(len, self._lines))
-        return ScanResult(differs or CharacterSet(), refused, n_characters, n_sequences)
+        return ScanResult(
+            differs or CharacterSet(), refused, n_characters, n_sequences, self._uncompared
+        )
 
     @cached_property
     def _character_texts(self) -> list[tuple[Context, str]]:
-        groups = derive_groups(self._tokenizer) if self._groups is None else self._groups
+        groups = self._groups
+        if groups is None:
+            groups = derive_groups(self._tokenizer, all_characters=self._all_characters)
         return [
             (context, group.characters[start : start + _CHARACTERS_PER_TEXT])
             for group in groups
@@ -171,22 +184,24 @@ class Scan:
 
     @cached_property
     def _lines(self) -> list[list[str]]:
-        return in_lines([*class_sequences(), *compositions(), *token_texts(self._tokenizer)])
+        of_classes = class_sequences(self._characters), compositions(self._characters)
+        return in_lines([*chain(*of_classes), *token_texts(self._tokenizer)])
 
+    def _explain(self, sequences: Sequence[str], codes: set[int]) -> tuple[set[int], list[str]]:
+        """Return more characters that explain differing sequences, and the unexplained sequences.
 
-def _explain(sequences: Sequence[str], codes: set[int]) -> tuple[set[int], list[str]]:
-    """Return more characters that explain differing sequences, and the unexplained sequences.
-
-    A character that differs alone explains its sequences. A pair that composes only in newer tables
-    is explained by its characters beyond the first plane; all such pairs have one.
-    """
-    pairs = frozenset(compositions())
-    more: set[int] = set()
-    unexplained = []
-    for sequence in sequences:
-        if codes.isdisjoint(map(ord, sequence)):
-            late = {ord(one) for one in sequence if one > "\uffff"} if sequence in pairs else set()
-            more |= late
-            if not late:
-                unexplained.append(sequence)
-    return more, unexplained
+        A character that differs alone, or that was not compared, explains its sequences. A pair
+        that composes only in newer tables is explained by its characters beyond the first plane;
+        all such pairs have one.
+        """
+        pairs = frozenset(compositions(self._characters))
+        more: set[int] = set()
+        unexplained = []
+        for sequence in sequences:
+            own = set(map(ord, sequence))
+            if codes.isdisjoint(own) and not any(code in self._uncompared for code in own):
+                late = {code for code in own if code > 0xFFFF} if sequence in pairs else set()
+                more |= late
+                if not late:
+                    unexplained.append(sequence)
+        return more, unexplained
