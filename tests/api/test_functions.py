@@ -194,14 +194,22 @@ def test_a_call_leaves_nothing_changed_in_the_process(
 
 
 def test_engine_threads_are_set_while_a_run_is_under_way_and_no_longer(make, monkeypatch):
-    monkeypatch.delenv("RAYON_NUM_THREADS", raising=False)
+    names = ["RAYON_NUM_THREADS", "FASTOKENS_BPE_THREADS"]
+    for name in names:
+        monkeypatch.delenv(name, raising=False)
     seen = []
-    make(threads=3, progress=lambda progress: seen.append(os.environ.get("RAYON_NUM_THREADS")))
-    assert seen[0] == "3"
-    assert "RAYON_NUM_THREADS" not in os.environ
-    monkeypatch.setenv("RAYON_NUM_THREADS", "1")
-    make(threads=3, overwrite=True, progress=lambda progress: seen.append("again"))
-    assert os.environ["RAYON_NUM_THREADS"] == "1"
+
+    def progress(_):
+        seen.append([os.environ.get(name) for name in names])
+
+    make(threads=3, progress=progress)
+    assert seen[0] == ["3", "1"]
+    assert not set(names) & set(os.environ)
+    monkeypatch.setenv("RAYON_NUM_THREADS", "2")
+    seen.clear()
+    make(threads=3, overwrite=True, progress=progress)
+    assert seen[0] == ["2", "1"]
+    assert [os.environ.get(name) for name in names] == ["2", None]
 
 
 def test_nothing_is_printed_and_no_terminal_is_driven_where_there_is_none(make, capfd):

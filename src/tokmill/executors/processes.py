@@ -7,7 +7,7 @@ from contextlib import ExitStack
 from typing import TYPE_CHECKING
 
 from tokmill.children import Child, ChildEndedError
-from tokmill.engines.engine import VARIABLE
+from tokmill.engines.engine import thread_variables
 from tokmill.errors import WorkerError
 from tokmill.recipes.spec import Increments
 
@@ -35,7 +35,7 @@ def run_parts(
         WorkerError: a worker died.
         TokmillError: whatever a part raised; parts under way are stopped.
     """
-    threads = {VARIABLE: str(spec.n_threads)}
+    threads = thread_variables(spec.n_threads)
     with ExitStack() as stack:
         workers: list[Child] = []
         stack.callback(_kill, workers)

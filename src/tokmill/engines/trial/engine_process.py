@@ -13,7 +13,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Self
 
 from tokmill.children import Child, ChildEndedError
-from tokmill.engines.engine import is_installed
+from tokmill.engines.engine import is_installed, thread_variables
 from tokmill.engines.trial.tasks import ANY_TOKENIZER, EngineTasks
 from tokmill.errors import TokmillError
 from tokmill.tokenizer.refusal import is_panic
@@ -43,7 +43,7 @@ class EngineProcess:
         if self.refused:
             return
         self._errors = tempfile.TemporaryFile()  # noqa: SIM115  `__exit__` closes it
-        threads = {"RAYON_NUM_THREADS": str(loading.n_threads)}
+        threads = thread_variables(loading.n_threads)
         self._child = Child("tokmill.engines.trial.tasks", defaults=threads, errors=self._errors)
         self._thread = ThreadPoolExecutor(1)
         self._thread.submit(self._child.send, loading)
