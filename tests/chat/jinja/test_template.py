@@ -178,6 +178,7 @@ def test_control_strings_are_text_in_tools_and_arguments_too_keys_included():
     calls = [{"function": {"name": "f", "arguments": {"<bos>": "<eos>"}}}]
     segments = segments_of(source, user("") | {"tool_calls": calls}, tools=tools)
     assert segments.parts == [json.dumps(tools) + json.dumps(calls)]
+    assert tools == [{"<eos>": ["<eos>", 1, None]}]  # other records may share them
 
 
 @pytest.mark.parametrize("written_as", ["m.content|tojson(ensure_ascii=true)", "m|string",

@@ -115,6 +115,21 @@ def test_a_wrapped_tool_keeps_all_it_has_in_order():
     assert json.dumps(read) == json.dumps({**tool, "type": "function"})
 
 
+def test_records_with_the_same_text_of_tools_share_what_was_read():
+    text = json.dumps([BARE])
+    first = read_tools({"tools": text})
+    assert first == [WRAPPED]
+    assert read_tools({"functions": text}) is first
+    assert read_tools({}, {"tools": text}) is first
+    assert read_tools({"tools": [BARE]}) is not read_tools({"tools": [BARE]})
+
+
+def test_a_broken_text_of_tools_is_told_for_every_record():
+    for _ in range(2):
+        with pytest.raises(ChatError, match="tools: expected JSON"):
+            read_tools({"tools": "[{"})
+
+
 @pytest.mark.parametrize("value", [None, [], "[]", "", " ", "null"])
 def test_no_tools_are_none(value):
     assert read_tools({"tools": value}) is None

@@ -359,7 +359,8 @@ def test_a_system_text_stands_before_its_pair():
 @pytest.mark.parametrize(
     "item",
     [{"human": "q"}, {"human": "q", "assistant": 3}, {"human": "q", "assistant": "a", "id": 7},
-     {"human": "q", "user": "r", "gpt": "a"}, {"role": "user", "content": "q"}, [], "q"],
+     {"human": "q", "user": "r", "gpt": "a"}, {"role": "user", "content": "q"}, [], {}, "q",
+     {"human": "q", "assistant": "a", "note": None}, {"human": "q", "assistant": None}],
 )  # fmt: skip
 def test_anything_else_is_none(item):
     assert pair_in(item, SETTINGS) == []

@@ -33,6 +33,13 @@ def test_keys_are_told_under_the_names_that_the_record_has():
     assert unread_in_messages(items, "messages", settings) == ("turns[].id", "turns[].tag")
 
 
+def test_ignored_keys_of_one_run_are_unread_in_no_other():
+    items = [{"role": "user", "content": "u", "name": "n"}]
+    ignoring = SftSettings(ignore_keys=("name",))
+    found = [unread_in_messages(items, "m", one) for one in (SftSettings(), ignoring)]
+    assert found == [(), ("m[].name",)]
+
+
 def test_the_names_of_a_pair_are_read():
     pair = {"system": "be", "human": "q", "assistant": "a"}
     assert unread_in_messages([pair], "messages", SftSettings()) == ()

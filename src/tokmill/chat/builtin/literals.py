@@ -53,7 +53,11 @@ def require(control: Mapping[str, int], strings: Collection[str], template: str)
 
 def as_json(value: Any) -> str:
     """Return a value as JSON, without escapes for other scripts, as chat templates write it."""
-    return json.dumps(value, ensure_ascii=False)
+    return _to_json(value)
+
+
+_to_json = json.JSONEncoder(ensure_ascii=False).encode
+"""`json.dumps` makes such an encoder in every call."""
 
 
 def function_of(call: Mapping[str, Any]) -> tuple[str, str]:

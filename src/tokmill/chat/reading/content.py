@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 from tokmill.chat.conversation import ChatError
@@ -118,9 +119,16 @@ def read_tools(record: Mapping[str, Any], first: Any = None) -> list[Any] | None
     value = None if _TOOLS.isdisjoint(record) else first_present(record, TOOL_KEYS)
     if value is None and isinstance(first, dict):
         value = first.get("tools")
-    if value is None:
-        return None
-    listed = parsed(value, _BROKEN_TOOLS, "tools")
+    return _tools_of_text(value) if isinstance(value, str) else _tools_of(value)
+
+
+@lru_cache(maxsize=64)
+def _tools_of_text(text: str) -> list[Any] | None:
+    """Return the functions of a JSON text, which many records may have; they share the result."""
+    return _tools_of(parsed(text, _BROKEN_TOOLS, "tools"))
+
+
+def _tools_of(listed: Any) -> list[Any] | None:
     if listed is not None and not isinstance(listed, list):
         raise ChatError(_BROKEN_TOOLS, f"tools: expected a list, found {shown(listed)}")
     return [_read_tool(tool, f"tool {i}") for i, tool in enumerate(listed or (), 1)] or None

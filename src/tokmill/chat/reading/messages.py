@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 from tokmill.chat.conversation import ChatError
@@ -14,6 +15,7 @@ from tokmill.chat.reading.names import (
     REASONING_KEYS,
     ROLE_NAMES,
     is_refusal,
+    known_role,
     known_roles,
     of_message,
     role_of,
@@ -199,12 +201,10 @@ def pair_in(item: Any, settings: SftSettings) -> list[Message]:
 
     All its keys are roles, once each; there may be a system text.
     """
-    if not isinstance(item, dict):
-        return []
+    roles = _pair_roles(tuple(item), settings.role_names) if isinstance(item, dict) else ()
     texts: dict[str, str] = {}
-    for name, text in item.items():
-        role = role_of(name, settings) or _OTHER_NAMES.get(name.lower(), "")
-        if text is None and role:
+    for role, text in zip(roles, item.values() if roles else (), strict=True):
+        if text is None:
             continue
         if role not in _ORDER or role in texts or not isinstance(text, str):
             return []
@@ -213,3 +213,10 @@ def pair_in(item: Any, settings: SftSettings) -> list[Message]:
         return []
     turns = [(role, texts[role]) for role in _ORDER if role in texts]
     return [{"role": role, "content": text} for role, text in turns if text or role != "system"]
+
+
+@lru_cache(maxsize=256)
+def _pair_roles(keys: tuple[str, ...], role_names: tuple[str, ...]) -> tuple[str, ...]:
+    """Return the role that each key names; () if one names none, as in nearly all messages."""
+    roles = [known_role(key, role_names) or _OTHER_NAMES.get(key.lower(), "") for key in keys]
+    return tuple(roles) if all(roles) else ()

@@ -60,8 +60,9 @@ def is_filled(value: Any) -> bool:
 
 def is_refusal(item: Mapping[str, Any]) -> bool:
     """Return whether a message, as OpenAI's may, holds nothing but its refusal."""
-    filled = (is_filled(item.get(key)) for key in ("content", "value", *CALL_KEYS))
-    return is_filled(item.get("refusal")) and not any(filled)
+    if not is_filled(item.get("refusal")):
+        return False
+    return not any(is_filled(item.get(key)) for key in ("content", "value", *CALL_KEYS))
 
 
 CALL_ROLE = "function_call"
@@ -134,7 +135,12 @@ def known_roles(pairs: tuple[str, ...]) -> Mapping[str, str]:
 
 def role_of(name: str, settings: SftSettings) -> str | None:
     """Return the role of a name, `function_call` for a call, None if unknown."""
-    known = known_roles(settings.role_names)
+    return known_role(name, settings.role_names)
+
+
+def known_role(name: str, role_names: tuple[str, ...]) -> str | None:
+    """Return the role of a name; see `role_of`."""
+    known = known_roles(role_names)
     return known.get(name) or known.get(name.strip().lower())
 
 

@@ -58,15 +58,20 @@ def unread_in_messages(items: Iterable[Any], where: str, settings: SftSettings) 
     if not long_items:
         return ()
     ignored = settings.ignore_keys
-    read = _IN_MESSAGE.difference(ignored).union(message_names(settings.fields))
+    read = _read_in_message(ignored, settings.fields)
     found: set[str] = set()
     for item in long_items:
         if not pair_in(item, settings):
-            unread = {key for key in item.keys() - read if is_filled(item[key])}
+            unread = {key for key in item if key not in read and is_filled(item[key])}
             is_read = "refusal" not in ignored and is_refusal(item)
             found |= unread - {"refusal"} if is_read else unread
     where = given_fields(settings.fields).get(where, where)
     return tuple(sorted(f"{where}[].{key}" for key in found))
+
+
+@lru_cache(maxsize=64)
+def _read_in_message(ignored: tuple[str, ...], fields: tuple[str, ...]) -> frozenset[str]:
+    return _IN_MESSAGE.difference(ignored).union(message_names(fields))
 
 
 def unread_keys(
