@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any
 from tokmill.errors import StateError, TokmillError, UsageError, VerifyError
 from tokmill.settings.schema import RenderSettings
 from tokmill.settings.sft import SftSettings
-from tokmill.tokenizer.library_process import library_started
 from tokmill.words.plural import plural
 
 if TYPE_CHECKING:
@@ -103,9 +102,9 @@ def make_observed(
     Raises:
         TokmillError: see `make_dataset`.
     """
-    # The variants of a chat's tokenizer are loaded in this process.
-    path = config.tokenizer.path if config.sft is None else ""
-    with library_started(path):  # first: what follows imports for 0.3 s
+    from tokmill.run.head_start import head_start
+
+    with head_start(config):  # what follows imports for 0.3 s
         from tokmill.api.progress import RunObserver
         from tokmill.bill.measuring.process_tree import Sampler
 

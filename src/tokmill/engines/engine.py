@@ -61,6 +61,7 @@ class EngineRow:
     `packages`: modules that must be importable. `distribution`: whose version is
     that of the engine. `takes_models`: loads a SentencePiece model without a `tokenizer.json`.
     `limit_caches`: limits the caches of engines loaded afterwards to so many bytes a thread.
+    `loads_beside`: loading it lets other Python threads go on.
     """
 
     load: LoadEngine
@@ -68,6 +69,7 @@ class EngineRow:
     distribution: str = ""
     takes_models: bool = False
     limit_caches: Callable[[int], None] | None = None
+    loads_beside: bool = False
 
 
 def engine_row(name: str) -> tuple[EngineRow, Extension | None]:

@@ -16,6 +16,7 @@ from tokmill.render.function import find_renderer, is_local
 from tokmill.render.renderer import make_renderer
 from tokmill.run.forecast.read_sample import read_sample
 from tokmill.run.forecast.sample import InputSample
+from tokmill.run.head_start import begun_for
 from tokmill.run.plan import make_parts, resolve
 from tokmill.sources.file_contents import check_contents
 from tokmill.sources.files import Discovery, SourceFile, discover
@@ -151,19 +152,21 @@ def prepare(config: Config, commits: Mapping[str, str] | None = None) -> Prepare
             f"renderer {config.render.renderer}: workers cannot import a function of __main__, a "
             "notebook cell or a lambda: put it into a module, or use one worker"
         )
-    tokenizer = load_tokenizer(config.tokenizer, for_chat=config.sft is not None)
+    begun = begun_for(config)
+    is_chat = config.sft is not None
+    tokenizer = begun.tokenizer if begun else load_tokenizer(config.tokenizer, for_chat=is_chat)
     found = discover(config.input, commits)
     check_contents(found.files, config.input)
-    if config.sft is not None:
+    if is_chat:
         return _prepare_chat(config, tokenizer, found)
     fields = sample_fields(found.files, config.input, nested_keys(config.render))
     render = detect(config.render, fields, fields.where)
     renderer = make_renderer(render, fields)
     resolved = resolve(replace(config, render=render), tokenizer, render.renderer)
     parts = make_parts(found.files, config.output.part_bytes)
-    return Prepared(
-        resolved, found, tokenizer, renderer, parts, "", fields, is_named(config.render)
-    )
+    known = ("", fields, is_named(config.render))
+    engines = begun.engines if begun else EngineStore()
+    return Prepared(resolved, found, tokenizer, renderer, parts, *known, engines)
 
 
 def _prepare_chat(config: Config, tokenizer: Tokenizer, found: Discovery) -> Prepared:

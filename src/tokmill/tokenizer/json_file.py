@@ -114,7 +114,7 @@ def numbered_tokens(content: Mapping[str, Any]) -> frozenset[tuple[int, str, boo
         id_, text, is_special = values
         if not text or text in found or id_ != vocab.get(text, following):
             return None
-        found[text] = (id_, text, is_special)
+        found[text] = (id_, text, bool(is_special))
         following = max(following, id_ + 1)
     return frozenset(found.values())
 
