@@ -37,10 +37,27 @@ def test_line_endings_of_the_data_are_kept():
         ("x|tojson(ensure_ascii=True)", '{"b": "<\\u00e9\\u732b>", "a": 1}'),
         ("x|tojson(sort_keys=true, separators=(',', ':'))", '{"a":1,"b":"<é猫>"}'),
         ("x|tojson(indent=1)", '{\n "b": "<é猫>",\n "a": 1\n}'),
+        ("x|tojson(indent=0)", '{\n"b": "<é猫>",\n"a": 1\n}'),
+        ("x|tojson(false, none, none, 0)", '{"b": "<é猫>", "a": 1}'),
+        ("x|tojson(sort_keys=unknown)", '{"b": "<é猫>", "a": 1}'),
     ],
 )
 def test_json_is_written_in_the_order_given_and_without_html_escapes(call, expected):
     assert rendered("{{ " + call + " }}", x={"b": "<é猫>", "a": 1}) == expected
+
+
+def test_separators_of_json_must_be_two():
+    with pytest.raises(ValueError, match="not enough values"):
+        rendered("{{ x|tojson(separators=unknown) }}", x=1)
+
+
+def test_a_rendering_copies_the_globals_of_a_template_from_one_dict():
+    source = "{% for m in messages %}{{ m.role }}{% endfor %}"
+    compiled = compile_template(source, date="", where="chat.jinja")
+    assert compiled.turns is not None
+    for template in (compiled.template, compiled.turns.whole, compiled.turns.frame):
+        assert type(template.globals) is dict
+        assert "raise_exception" in template.globals
 
 
 def test_loops_can_be_left_and_continued():
