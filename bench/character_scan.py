@@ -67,7 +67,7 @@ def rows(
     def reference() -> Engine:
         return load_engine(REFERENCE, tokenizer, control_in_text="text", n_threads=threads)
 
-    scanner = Scan(tokenizer, reference, "text", derive_groups(tokenizer))
+    scanner = Scan(tokenizer, reference, "text", derive_groups(tokenizer.library()))
     for name in engines:
         start = time.perf_counter()
         with EngineProcess(EngineToLoad(name, tokenizer, "text", threads)) as candidate:

@@ -4,7 +4,8 @@ import json
 
 import pytest
 
-from tokmill.engines.trial.contexts import Context, Group, derive_groups
+from tokmill.engines.characters import COMMON
+from tokmill.engines.trial.contexts import SEPARATOR, Context, Group, _signs, derive_groups
 from tokmill.tokenizer.control_tokens import with_control_tokens
 
 
@@ -18,12 +19,45 @@ def test_a_text_contains_every_character_in_its_context():
 
 
 def test_all_characters_are_in_a_context_and_large_classes_in_few(tokenizer):
-    groups = derive_groups(tokenizer)
+    groups = derive_groups(tokenizer.library())
     assert sum(len(group.characters) for group in groups) == 1_112_064
     assert all(group.contexts for group in groups)
     assert len(groups_by(groups, "\U00050000").contexts) <= 3
     assert len(groups_by(groups, "ſ").contexts) > 50
     assert groups_by(groups, "a").characters.isascii()
+
+
+def test_the_common_characters_are_compared_in_fewer_contexts(tokenizer):
+    groups = derive_groups(tokenizer.library(), all_characters=False)
+    assert sorted(ord(c) for group in groups for c in group.characters) == list(COMMON.codes())
+    everything = derive_groups(tokenizer.library())
+    assert groups_by(groups, "a") == groups_by(everything, "a")
+    assert 0 < len(groups_by(groups, "ſ").contexts) < len(groups_by(everything, "ſ").contexts)
+
+
+@pytest.mark.parametrize(("left", "right"), [("", "'s"), ("1", "1"), (" ", ""), ("é", "  ")])
+def test_a_context_distinguishes_classes_as_it_does_in_a_text_of_its_own(
+    make_tokenizer, bytes_model, left, right
+):
+    split = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True}
+    merges = [("'", "s"), ("1", "1"), ("Ġ", "Ġ"), ("Ċ", "Ċ"), ("Ġ", "a")]
+    library = make_tokenizer(bytes_model(*merges), pre_tokenizer=split).library()
+    context, characters = Context(left, right), "aé1²!€ \t\u3000\u0301中"
+
+    def around(text: str) -> list[object]:
+        """Return the tokens of a text without its character, and the extent of those with it."""
+        encoding, place = library.encode(text), len(SEPARATOR + left)
+        own = {bounds for bounds in encoding.offsets if bounds[0] <= place < bounds[1]}
+        tokens = zip(encoding.ids, encoding.offsets, strict=True)
+        return [
+            *sorted(own),
+            *((id_, start) for id_, (start, stop) in tokens if (start, stop) not in own),
+        ]
+
+    alone = [around(context.text(one)) for one in characters]
+    (signs,) = _signs(library, list(characters), [context])[:, :, 0]
+    same = [[one == other for other in alone] for one in alone]
+    assert (signs[:, None] == signs).tolist() == same
 
 
 @pytest.mark.parametrize(
@@ -35,7 +69,7 @@ def test_contexts_have_marks_if_a_normalizer_sorts_them(
 ):
     split = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True}
     tokenizer = make_tokenizer(bytes_model(), normalizer=normalizer, pre_tokenizer=split)
-    groups = derive_groups(tokenizer)
+    groups = derive_groups(tokenizer.library())
     sides = {side for c in groups_by(groups, "a").contexts for side in (c.left, c.right)}
     assert sides & {"\u0334", "q\u0345"} == expected
 
@@ -51,7 +85,7 @@ def test_contexts_have_digits_and_quotes_if_the_pattern_names_them(make_tokenize
         }
         parts = {"type": "Sequence", "pretokenizers": [{**pattern, "invert": False}, last]}
         tokenizer = make_tokenizer(bytes_model(), pre_tokenizer=parts)
-        contexts = groups_by(derive_groups(tokenizer), "a").contexts
+        contexts = groups_by(derive_groups(tokenizer.library()), "a").contexts
         return {side for context in contexts for side in (context.left, context.right)}
 
     assert not {"'s", "1234567", "★"} & sides_of(r"\s+|\S+")
@@ -59,11 +93,11 @@ def test_contexts_have_digits_and_quotes_if_the_pattern_names_them(make_tokenize
 
 
 def test_if_no_class_is_distinguished_characters_stand_between_letters(make_tokenizer, marks_model):
-    groups = derive_groups(make_tokenizer(marks_model))
+    groups = derive_groups(make_tokenizer(marks_model).library())
     assert groups_by(groups, "\U00050000").contexts == (Context("a", "a"),)
 
 
 def test_variants_of_a_tokenizer_have_groups_of_their_own(tokenizer):
     marked = with_control_tokens(tokenizer, ["<tool>"])
     assert json.loads(marked.json) != json.loads(tokenizer.json)
-    assert len(derive_groups(marked)) == len(derive_groups(tokenizer))
+    assert len(derive_groups(marked.library())) == len(derive_groups(tokenizer.library()))

@@ -63,7 +63,7 @@ def test_compositions_include_those_newer_than_python():
 
 
 def test_the_texts_of_tokens_are_those_of_several_characters(tokenizer):
-    found = token_texts(tokenizer)
+    found = token_texts(tokenizer.library())
     assert found
     assert all(len(text) > 1 and "\ufffd" not in text for text in found)
     assert len(found) == len(set(found))

@@ -65,7 +65,7 @@ def some_of(tokenizer, more: str) -> list[Group]:
             characters=group.characters[:40]
             + "".join(c for c in more if c in group.characters[40:]),
         )
-        for group in derive_groups(tokenizer)
+        for group in derive_groups(tokenizer.library())
     ]
 
 
@@ -240,7 +240,7 @@ def test_an_engine_that_differs_on_very_many_characters_is_refused(engine_of):
     tokenizer, reference = engine_of(GPT2)
     groups = [
         dataclasses.replace(group, characters=group.characters[: MOST_CHARACTERS + 1])
-        for group in derive_groups(tokenizer)
+        for group in derive_groups(tokenizer.library())
         if "中" in group.characters
     ]
     _, engine = engine_of(GPT2.replace(r"\p{L}", r"[\p{L}&&[^\x{3400}-\x{9fff}]]"))

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 import unicodedata
+from bisect import bisect_right
 from collections import defaultdict
 from functools import cache
 from typing import TYPE_CHECKING
@@ -74,7 +75,7 @@ def _traits(character: str, category: str) -> tuple[object, ...]:
     folded = character.casefold()
     return (
         category,
-        sum(combining >= order for order in _ORDERS),
+        bisect_right(_ORDERS, combining),
         decomposition[:1] == "<" if decomposition else None,
         (folded.isascii() and folded != character, character.lower() != character),
         character.upper() != character,

@@ -24,9 +24,6 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     import numpy.typing as npt
-
-    from tokmill.tokenizer.tokenizer import Tokenizer
-
 SEPARATOR = "\n"
 """Between contexts in one text; the derivation uses it too, so its effects are included."""
 
@@ -53,7 +50,10 @@ _TEXTS_PER_CLASS = 8000
 _COMMON_TEXTS_PER_CLASS = 500
 """The same where rare characters are left out: the comparison has to pay for less input."""
 
-_OWN = -1
+_BETWEEN = "a"
+"""Between texts that are encoded as one: tokens do not cross it."""
+
+_MULTIPLIER = np.uint64(0x9E3779B97F4A7C15)
 
 _KEYS = ("normalizer", "pre_tokenizer")
 
@@ -79,8 +79,10 @@ class Group:
     contexts: tuple[Context, ...]
 
 
-def derive_groups(tokenizer: Tokenizer, *, all_characters: bool = True) -> list[Group]:
+def derive_groups(library: Any, *, all_characters: bool = True) -> list[Group]:
     """Return characters with the contexts that distinguish their classes for a tokenizer.
+
+    `library`: the `tokenizers` object of the reference.
 
     Each class gets contexts that distinguish it from other classes, the best ones first. A class
     that no context distinguishes, as if text is never split, gets a plain one.
@@ -88,11 +90,11 @@ def derive_groups(tokenizer: Tokenizer, *, all_characters: bool = True) -> list[
     """
     characters = EVERY if all_characters else COMMON
     most_texts = _TEXTS_PER_CLASS if all_characters else _COMMON_TEXTS_PER_CLASS
-    content = json.loads(tokenizer.json)
+    content = _content(library)
     classes = divided(character_classes(characters), own_sets(_patterns(content)))
     pool = _pool(content)
     rare = [alike for alike in classes if not alike.isascii()]
-    signs = _signs(tokenizer, rare, pool)
+    signs = _signs(library, rare, pool)
     order = np.argsort([-_n_distinguished(row) for row in signs], kind="stable").tolist()
     plain = pool.index(Context("a", "a"))
     groups = [Group("".join(filter(str.isascii, classes)), tuple(pool))]
@@ -102,6 +104,12 @@ def derive_groups(tokenizer: Tokenizer, *, all_characters: bool = True) -> list[
         chosen = list(dict.fromkeys([*needed, plain, *order]))[:most]
         groups.append(Group(alike, tuple(pool[i] for i in chosen)))
     return groups
+
+
+def _content(library: Any) -> dict[str, Any]:
+    """Return the parts of a tokenizer.json that decide how text is split, without a vocabulary."""
+    parts = {key: getattr(library, key) for key in _KEYS}
+    return {key: json.loads(part.__getstate__()) for key, part in parts.items() if part}
 
 
 def _patterns(content: Mapping[str, Any]) -> list[str]:
@@ -146,28 +154,23 @@ def _literals(patterns: str) -> set[str]:
     return set(sorted(set(re.findall(r"[^\w\s\\^$.|?*+()\[\]{}'-]", bare)))[:12])
 
 
-def _signs(
-    tokenizer: Tokenizer, classes: Sequence[str], pool: Sequence[Context]
-) -> npt.NDArray[np.int64]:
+def _signs(library: Any, classes: Sequence[str], pool: Sequence[Context]) -> npt.NDArray[np.int64]:
     """Return a number for each context and class: (n_contexts, n_classes, _N_SHOWN).
 
-    Equal numbers mean the same tokens around the character.
+    Equal numbers in a context mean the same tokens around the character.
     """
-    library = tokenizer.library()
-    library.encode_special_tokens = True
     shown = [_shown(library, characters) for characters in classes]
     flat = list(dict.fromkeys(character for characters in shown for character in characters))
     column = {character: number for number, character in enumerate(flat)}
     columns = np.array([[column[character] for character in characters] for characters in shown])
-    numbers: dict[Any, int] = {}
-    signs = np.empty((len(pool), len(flat)), np.int64)
-    for i, context in enumerate(pool):
-        place = len(SEPARATOR) + len(context.left)
-        texts = [context.text(character) for character in flat]
-        encodings = library.encode_batch(texts, add_special_tokens=False)
-        around = (_around(encoding, place) for encoding in encodings)
-        signs[i] = [numbers.setdefault(one, len(numbers)) for one in around]
-    return signs[:, columns]
+    # One text of all characters is encoded twice as fast as a text of each.
+    texts = ["".join(context.text(one) + _BETWEEN for one in flat) for context in pool]
+    encodings = library.encode_batch(texts, add_special_tokens=False)
+    signs = [
+        _around(encoding, len(context.text(" ") + _BETWEEN), len(SEPARATOR + context.left))
+        for context, encoding in zip(pool, encodings, strict=True)
+    ]
+    return np.array([row[: len(flat)] for row in signs])[:, columns]
 
 
 def _shown(library: Any, characters: str) -> list[str]:
@@ -180,15 +183,27 @@ def _shown(library: Any, characters: str) -> list[str]:
     return (chosen * _N_SHOWN)[:_N_SHOWN]
 
 
-def _around(encoding: Any, place: int) -> tuple[Any, ...]:
-    """Return the tokens without the character at `place`, and the extent of those with it."""
-    found: list[Any] = []
-    for id_, (start, stop) in zip(encoding.ids, encoding.offsets, strict=True):
-        if stop <= place or start > place:
-            found.append((id_, start))
-        elif not found or found[-1] != (_OWN, start, stop):
-            found.append((_OWN, start, stop))
-    return tuple(found)
+def _around(encoding: Any, n_characters: int, place: int) -> npt.NDArray[np.int64]:
+    """Return a hash for each piece of a text of n pieces of `n_characters`: (n,).
+
+    Of the tokens without the character at `place` of the piece, and the extent of those with it.
+    """
+    ids = np.array(encoding.ids, np.uint64)
+    bounds = np.array(encoding.offsets, np.int64).reshape(-1, 2)
+    piece = bounds[:, 0] // n_characters
+    bounds -= piece[:, None] * n_characters
+    is_own = (bounds[:, 0] <= place) & (bounds[:, 1] > place)
+    # A character of several tokens counts once; in other words: how it is spelled does not count.
+    again = np.zeros(len(ids), np.bool_)
+    again[1:] = is_own[1:] & is_own[:-1] & (np.diff(bounds, axis=0) == 0).all(1)
+    again[1:] &= np.diff(piece) == 0
+    starts, stops = bounds.astype(np.uint64).T
+    hashes = np.where(is_own, stops << np.uint64(32), (ids << np.uint64(8)) + np.uint64(1))
+    hashes = (hashes ^ (starts << np.uint64(48))) * _MULTIPLIER
+    hashes = (hashes ^ (hashes >> np.uint64(29))) * _MULTIPLIER
+    found = np.zeros(int(piece.max(initial=0)) + 1, np.uint64)
+    np.add.at(found, piece[~again], (hashes ^ (hashes >> np.uint64(32)))[~again])
+    return found.view(np.int64)
 
 
 def _n_distinguished(row: npt.NDArray[np.int64]) -> int:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import unicodedata
 from functools import cache
 from itertools import pairwise, product
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from tokmill.engines.trial.character_classes import character_classes
 
@@ -19,8 +19,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from tokmill.engines.characters import CharacterSet
-    from tokmill.tokenizer.tokenizer import Tokenizer
-
 _RUNS = [character * n for character in " \n\ta0中é." for n in (1, 2, 3, 4, 7, 8, 16, 33, 130)]
 
 # Every byte of UTF-8: all of ASCII, all continuation bytes, all leading bytes.
@@ -136,9 +134,11 @@ def compositions(characters: CharacterSet) -> tuple[str, ...]:
     return tuple(f"{first}{between}{second}" for first, second in found for between in _BETWEEN)
 
 
-def token_texts(tokenizer: Tokenizer) -> list[str]:
-    """Return the texts of tokens of several characters, if they are valid text."""
-    library = tokenizer.library()
+def token_texts(library: Any) -> list[str]:
+    """Return the texts of tokens of several characters, if they are valid text.
+
+    `library`: the `tokenizers` object of the reference.
+    """
     size = library.get_vocab_size(with_added_tokens=False)
     texts = library.decode_batch([[id_] for id_ in range(size)], skip_special_tokens=False)
     return list(dict.fromkeys(text for text in texts if len(text) > 1 and "\ufffd" not in text))

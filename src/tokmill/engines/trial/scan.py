@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from functools import cached_property
 from itertools import chain
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -171,10 +171,16 @@ class Scan:
         )
 
     @cached_property
+    def _library(self) -> Any:
+        library = self._tokenizer.library()
+        library.encode_special_tokens = True
+        return library
+
+    @cached_property
     def _character_texts(self) -> list[tuple[Context, str]]:
         groups = self._groups
         if groups is None:
-            groups = derive_groups(self._tokenizer, all_characters=self._all_characters)
+            groups = derive_groups(self._library, all_characters=self._all_characters)
         return [
             (context, group.characters[start : start + _CHARACTERS_PER_TEXT])
             for group in groups
@@ -185,7 +191,7 @@ class Scan:
     @cached_property
     def _lines(self) -> list[list[str]]:
         of_classes = class_sequences(self._characters), compositions(self._characters)
-        return in_lines([*chain(*of_classes), *token_texts(self._tokenizer)])
+        return in_lines([*chain(*of_classes), *token_texts(self._library)])
 
     def _explain(self, sequences: Sequence[str], codes: set[int]) -> tuple[set[int], list[str]]:
         """Return more characters that explain differing sequences, and the unexplained sequences.
