@@ -134,6 +134,14 @@ def test_samples_without_a_trained_token_are_dropped_whatever_the_limit():
     assert dropped(found) == {"no trained token": [0, 1, 2]}
 
 
+@pytest.mark.parametrize("weights", [[[]], [[], []], [[], [0, 1], []], [[0, 1], [1], [], [0]]])
+def test_samples_without_tokens_have_no_trained_token(weights):
+    found = truncate(samples(*weights), 0, "drop")
+    kept = [i for i, sample in enumerate(weights) if any(sample[1:])]
+    assert found.source.tolist() == kept
+    assert dropped(found)["no trained token"] == [i for i in range(len(weights)) if i not in kept]
+
+
 def test_the_first_token_is_no_target():
     given = samples([1, 1], [1, 1])
     assert shown(truncate(given, 0, "drop").samples) == [([0, 1], [0, 1]), ([2, 3], [0, 1])]

@@ -158,8 +158,9 @@ def _drop_untrained(
 ) -> Truncated:
     """Return the samples with a trained token; the same object if all have one."""
     samples = _untrain_first(samples)
-    n_trained = np.concatenate([[0], np.cumsum(samples.weights > 0)])[samples.offsets]
-    has_trained = np.diff(n_trained) > 0
+    has_trained = np.diff(samples.offsets) > 0
+    first = samples.offsets[:-1][has_trained]
+    has_trained[has_trained] = np.maximum.reduceat(samples.weights, first) > 0
     untrained = np.zeros(0, np.int64)
     if not has_trained.all():
         gone = np.setdiff1d(source, source[has_trained])
