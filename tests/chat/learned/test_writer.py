@@ -1,7 +1,9 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
@@ -183,6 +185,23 @@ def test_after_many_patterns_another_is_learned_for_several_records(
     assert learned_rows(renderer, lines_of([chat("a", "b")])) == [0]
     line = lines_of([chat("a", "b", "c", "d")])
     assert [learned_rows(renderer, line) for _ in range(4)] == [[], [], [0], [0]]
+
+
+def test_threads_learn_a_pattern_once(make_renderer, sources, monkeypatch):
+    renderer = make_renderer(sources["chatml"])
+    learn, n_learned = writer_module.learn, []
+
+    def learn_slowly(roles, *given):
+        n_learned.append(roles)
+        time.sleep(0.05)  # the other thread arrives meanwhile
+        return learn(roles, *given)
+
+    monkeypatch.setattr(writer_module, "learn", learn_slowly)
+    line = lines_of([chat("a", "b")])
+    with ThreadPoolExecutor(2) as pool:
+        found = [pool.submit(learned_rows, renderer, line) for _ in range(2)]
+        assert [one.result() for one in found] == [[0], [0]]
+    assert n_learned == [(2, 3)]
 
 
 @pytest.mark.parametrize(

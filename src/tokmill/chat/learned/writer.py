@@ -7,6 +7,7 @@ samples; some records are written in both ways, and a difference ends the run.
 
 from __future__ import annotations
 
+import threading
 from collections import Counter
 from typing import TYPE_CHECKING
 
@@ -88,6 +89,7 @@ class LearnedWriter:
         self._joints = Joints(frozenset(vocabulary.control) - {""}, prompt)
         self._patterns: dict[tuple[int, ...], Pattern | None] = {}
         self._n_seen = Counter[tuple[int, ...]]()
+        self._lock = threading.Lock()
 
     def write(
         self,
@@ -105,7 +107,8 @@ class LearnedWriter:
         if regular.with_input is not None:
             return None  # a template could write instructions with an input in another way
         groups = grouped(regular)
-        found, is_first = self._patterns_of(groups)
+        with self._lock:  # or every thread would learn the same patterns
+            found, is_first = self._patterns_of(groups)
         rows = np.flatnonzero(np.array([p is not None for p in found])[groups.of_row])
         contents, refused = self._contents(regular, groups, found)
         rows = rows[~refused[rows]]
