@@ -6,6 +6,7 @@ import json
 
 import pytest
 
+import tokmill.engines.trial.remembered as remembering
 from tokmill.engines.characters import RARE, CharacterSet
 from tokmill.engines.choice import ScanResult
 from tokmill.engines.trial.remembered import (
@@ -79,6 +80,12 @@ def test_the_key_contains_the_variant_and_the_settings(tokenizer):
 def test_a_variant_for_continuations_has_another_hash(tokenizer):
     other = dataclasses.replace(tokenizer, rewritten_json=tokenizer.json.replace("a", "b"))
     assert variant_of(other, "text") != variant_of(tokenizer, "text")
+
+
+def test_the_text_of_a_tokenizer_is_hashed_once(tokenizer, monkeypatch):
+    first = variant_of(tokenizer, "text")
+    monkeypatch.setattr(remembering.xxhash, "xxh3_128", None)
+    assert variant_of(dataclasses.replace(tokenizer, name="other"), "reject") == first
 
 
 SCAN = ScanResult(CharacterSet(((0x88F, 0x88F), (0x323B0, 0x33479))), "", 100, 10)
