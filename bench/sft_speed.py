@@ -3,15 +3,18 @@
     python -m bench.sft_speed TOKENIZER DATA... [--rounds N] [--python PYTHON] [--tagged FILE]
 
 DATA are sets of chats, `.jsonl` or `.json`, of any schema, such as Stanford's `alpaca_data.json`
-and Baize's `quora_chat_data.json`; no record is taken twice. tokmill is the whole command; of trl
-only the work on the data counts. Both get all cores. FILE is a template with generation tags, which
-trl needs for its masks: by default trl's own for Qwen 2.5. PYTHON has trl's packages, if this one
-does not. The built-in template is chatml with Qwen 2.5's system message.
+and Baize's `quora_chat_data.json`; no record is taken twice. tokmill is the whole command: the
+first run with a tokenizer, whose cache is empty, and a later one, when the comparisons of engines
+with the reference are known. Of trl only the work on the data counts. Both get all cores. FILE is a
+template with generation tags, which trl needs for its masks: by default trl's own for Qwen 2.5.
+PYTHON has trl's packages, if this one does not. The built-in template is chatml with Qwen 2.5's
+system message.
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import os
 import re
@@ -30,6 +33,7 @@ from bench import machine
 from tokmill.chat.conversation import ChatError
 from tokmill.chat.reading.detect import detect_schema
 from tokmill.chat.reading.schemas import read_conversation
+from tokmill.engines.engine import FAST_ENGINES, is_installed
 from tokmill.settings.sft import SftSettings
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -61,9 +65,14 @@ CASES = (
     Case("several turns, Jinja with tags", "multi", _TAGGED, 5),
 )
 HEAD = (
-    "| records, template | MB | tokmill, MB/s | trl, MB/s | times (least-greatest) | goal | "
-    "tokens |\n|---|---:|---:|---:|---:|---:|---|"
+    "| records, template | MB | first run, MB/s | later runs, MB/s | trl, MB/s | "
+    "times, first run | times, later runs | goal | tokens |\n"
+    "|---|---:|---:|---:|---:|---:|---:|---:|---|"
 )
+FIRST, LATER, TRL = "first run", "later runs", "trl"
+
+Runs = dict[str, list[dict[str, Any]]]
+"""What each run printed, by whose it is: seconds and tokens."""
 
 
 def main() -> None:
@@ -96,39 +105,53 @@ def trl_template(python: str) -> str:
 
 
 def measure(case: Case, data: Path, given: argparse.Namespace, work: Path) -> str:
-    """Return one row of the table: ratios of each round, and both speeds."""
-    pairs = []
+    """Return one row of the table."""
+    known = work / "cache"
+    for engine in filter(is_installed, FAST_ENGINES):
+        with contextlib.suppress(subprocess.CalledProcessError):  # not exact for this tokenizer
+            run_tokmill(case, data, given, known, "--engine", engine)
+    runs: Runs = {FIRST: [], LATER: [], TRL: []}
     for number in range(given.rounds):
-        ours = run_tokmill(case, data, given, work / f"ours-{case.name}-{number}")
-        theirs = run_trl(case, data, given, work / f"trl-{case.name}-{number}")
-        pairs.append((ours, theirs))
-    ratios = [theirs["seconds"] / ours["seconds"] for ours, theirs in pairs]
-    size = data.stat().st_size / 1e6
+        with tempfile.TemporaryDirectory(dir=work) as empty:
+            runs[FIRST].append(run_tokmill(case, data, given, Path(empty)))
+        runs[LATER].append(run_tokmill(case, data, given, known))
+        runs[TRL].append(run_trl(case, data, given, work / f"trl-{case.name}-{number}"))
+    return row_of(case, data.stat().st_size / 1e6, runs)
+
+
+def row_of(case: Case, megabytes: float, runs: Runs) -> str:
+    """Return one row of the table: medians of speeds and ratios, with least and greatest ratio."""
     speeds = [
-        statistics.median(size / run["seconds"] for run in runs)
-        for runs in zip(*pairs, strict=True)
+        statistics.median(megabytes / run["seconds"] for run in runs[who])
+        for who in (FIRST, LATER, TRL)
     ]
-    same = {ours["tokens"] for ours, _ in pairs} == {theirs["tokens"] for _, theirs in pairs}
+    times = []
+    for who in (FIRST, LATER):
+        pairs = zip(runs[TRL], runs[who], strict=True)
+        ratios = [theirs["seconds"] / ours["seconds"] for theirs, ours in pairs]
+        times.append(f"{statistics.median(ratios):.1f} ({min(ratios):.1f}-{max(ratios):.1f})")
+    same = len({run["tokens"] for found in runs.values() for run in found}) == 1
     return (
-        f"| {case.name} | {size:.3g} | {speeds[0]:.1f} | {speeds[1]:.2f} | "
-        f"{statistics.median(ratios):.1f} ({min(ratios):.1f}-{max(ratios):.1f}) | {case.goal:g} | "
-        f"{'equal' if same else 'differ'} |"
+        f"| {case.name} | {megabytes:.3g} | {speeds[0]:.1f} | {speeds[1]:.1f} | {speeds[2]:.2f} | "
+        f"{times[0]} | {times[1]} | {case.goal:g} | {'equal' if same else 'differ'} |"
     )
 
 
-def run_tokmill(case: Case, data: Path, given: argparse.Namespace, out: Path) -> dict[str, Any]:
-    """Time the whole command."""
+def run_tokmill(
+    case: Case, data: Path, given: argparse.Namespace, cache: Path, *more: str
+) -> dict[str, Any]:
+    """Time the whole command, which keeps what it learns of engines in `cache`."""
     options = [given.tagged if option == "TAGGED" else option for option in case.options]
-    command = [
-        *(sys.executable, "-m", "tokmill", "sft", str(data), "-t", given.tokenizer),
-        *(*options, "-o", str(out), "--json"),
-    ]
-    environment = os.environ | {"TOKMILL_CACHE_DIR": str(data.parent / "cache")}
-    start = time.perf_counter()
-    done = subprocess.run(command, check=True, capture_output=True, text=True, env=environment)
-    printed = done.stdout
-    seconds = time.perf_counter() - start
-    return {"seconds": seconds, "tokens": json.loads(printed)["totals"]["tokens"]}
+    environment = os.environ | {"TOKMILL_CACHE_DIR": str(cache)}
+    with tempfile.TemporaryDirectory(dir=data.parent) as out:
+        command = [
+            *(sys.executable, "-m", "tokmill", "sft", str(data), "-t", given.tokenizer),
+            *(*options, *more, "-o", f"{out}/out", "--json"),
+        ]
+        start = time.perf_counter()
+        done = subprocess.run(command, check=True, capture_output=True, text=True, env=environment)
+        seconds = time.perf_counter() - start
+    return {"seconds": seconds, "tokens": json.loads(done.stdout)["totals"]["tokens"]}
 
 
 def run_trl(case: Case, data: Path, given: argparse.Namespace, out: Path) -> dict[str, Any]:

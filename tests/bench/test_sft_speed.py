@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import argparse
 import json
+import subprocess
 from pathlib import Path
 
 import pytest
 
-from bench.sft_speed import CASES, from_baize, rows_of, write_rows
+from bench import sft_speed
+from bench.sft_speed import CASES, FIRST, HEAD, LATER, TRL, from_baize, row_of, rows_of, write_rows
 
 ALPACA = [{"instruction": f"say {i}", "input": "", "output": f"it is {i}"} for i in range(40)]
 BAIZE = {
@@ -61,3 +64,38 @@ def test_messages_with_several_replies_and_with_tools_are_kinds_of_their_own(tmp
     kinds = [kind for kind, _ in rows_of(path)]
     assert kinds == ["multi", "pairs", "single", "tools"]
     assert set(kinds) >= {case.rows for case in CASES}
+
+
+def test_a_row_has_first_and_later_runs_against_the_run_of_trl_beside_them():
+    runs = {
+        FIRST: [{"seconds": 4, "tokens": 7}, {"seconds": 5, "tokens": 7}],
+        LATER: [{"seconds": 2, "tokens": 7}, {"seconds": 1, "tokens": 7}],
+        TRL: [{"seconds": 8, "tokens": 7}, {"seconds": 10, "tokens": 7}],
+    }
+    row = row_of(CASES[1], 20, runs)
+    assert row.count("|") == HEAD.splitlines()[0].count("|")
+    assert row.split(" | ")[1:] == [
+        "20", "4.5", "15.0", "2.25", "2.0 (2.0-2.0)", "7.0 (4.0-10.0)", "8", "equal |"
+    ]  # fmt: skip
+    runs[LATER][1]["tokens"] = 8
+    assert row_of(CASES[1], 20, runs).endswith("| differ |")
+
+
+def test_only_later_runs_know_what_earlier_ones_compared(alpaca, tmp_path, monkeypatch):
+    seen = []
+
+    def run_tokmill(_case, _data, _given, cache, *more):
+        seen.append((list(cache.glob("*")) if cache.exists() else [], more))
+        cache.mkdir(exist_ok=True)
+        (cache / "known").touch()
+        if more == ("--engine", "never exact"):
+            raise subprocess.CalledProcessError(1, "tokmill")
+        return {"seconds": 1.0, "tokens": 3}
+
+    monkeypatch.setattr(sft_speed, "FAST_ENGINES", ("exact", "never exact", "missing"))
+    monkeypatch.setattr(sft_speed, "is_installed", lambda name: name != "missing")
+    monkeypatch.setattr(sft_speed, "run_tokmill", run_tokmill)
+    monkeypatch.setattr(sft_speed, "run_trl", lambda *_: {"seconds": 9.0, "tokens": 3})
+    sft_speed.measure(CASES[0], alpaca, argparse.Namespace(rounds=2), tmp_path)
+    assert [more for _, more in seen[:2]] == [("--engine", "exact"), ("--engine", "never exact")]
+    assert [bool(cached) for cached, _ in seen[2:]] == [False, True, False, True]
