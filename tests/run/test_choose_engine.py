@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
+import gzip
 import json
 import os
 import shutil
 from pathlib import Path
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from tokenizers import AddedToken
 from tokenizers import Tokenizer as Library
@@ -52,8 +55,38 @@ def chosen(configure, write_rows, tmp_path):
 
 
 def any_size(monkeypatch) -> None:
-    for name in ("TRIED_FROM_BYTES", "SCANNED_FROM_BYTES"):
+    for name in ("TRIED_FROM_BYTES", "SCANNED_FROM_BYTES", "FULLY_SCANNED_FROM_BYTES"):
         monkeypatch.setattr(choosing, name, 0)
+    for name in ("TRIED_FROM_BYTES_PER_ID", "SCANNED_FROM_BYTES_PER_ID"):
+        monkeypatch.setattr(choosing, name, 0)
+
+
+@needs_fast_engines
+@pytest.mark.parametrize(
+    ("name", "write"),
+    [
+        ("a.parquet", lambda path, texts: pq.write_table(pa.table({"text": texts}), path)),
+        ("a.jsonl.gz", lambda path, texts: path.write_bytes(gzip.compress(lines_of(texts)))),
+        ("a.jsonl", lambda path, texts: path.write_bytes(lines_of(texts))),
+    ],
+)
+def test_an_input_is_weighed_by_its_text_where_it_is_stored_smaller(
+    configure, tokenizer, tmp_path, cache_dir, name, write
+):
+    for engine in FAST_ENGINES:
+        KeptScans(tokenizer, "text").keep(engine, ScanResult())
+    found = []
+    for n_texts in (250, 500):  # 1.5 and 3 MB
+        path = tmp_path / f"{n_texts}-{name}"
+        write(path, [f"{i} " + "the cat sat " * 500 for i in range(n_texts)])
+        prepared = prepare(configure(tmp_path / "out", path, engine="auto"))
+        found.append(choose_run_engine(prepared, reference_of(prepared), 1).name)
+    assert found[0] == REFERENCE
+    assert found[1] in FAST_ENGINES
+
+
+def lines_of(texts: list[str]) -> bytes:
+    return "".join(json.dumps({"text": text}) + "\n" for text in texts).encode()
 
 
 def stripping(tokenizer_dir: Path, directory: Path) -> dict[str, str]:
@@ -76,7 +109,8 @@ def test_for_little_text_the_reference_is_chosen_and_noted(chosen, cache_dir):
 def test_from_some_size_on_an_engine_is_taken_that_was_compared_before(
     chosen, monkeypatch, cache_dir
 ):
-    monkeypatch.setattr(choosing, "TRIED_FROM_BYTES", 0)
+    for name in ("TRIED_FROM_BYTES", "TRIED_FROM_BYTES_PER_ID"):
+        monkeypatch.setattr(choosing, name, 0)
     shutil.rmtree(cache_dir / "scans", ignore_errors=True)
     assert chosen(engine="auto").name == REFERENCE
     chosen(engine="gigatoken")

@@ -15,6 +15,7 @@ from tokmill.engines.trial.choose import choose_engine
 from tokmill.engines.trial.compare import CorpusSample
 from tokmill.engines.trial.expected import compared_choice, expected_choice
 from tokmill.run.prepare import sample
+from tokmill.sources.formats import format_named
 from tokmill.timing import StageTimer
 
 if TYPE_CHECKING:
@@ -130,4 +131,5 @@ def _question(
         n_bytes,
         any(file.path == "-" for file in files),
         read,
+        any(file.compression or not format_named(file.format).has_byte_ranges for file in files),
     )

@@ -87,7 +87,7 @@ def test_where_no_fast_engine_could_be_used_none_is_tried_again(request_of, name
     found = candidates(asked, corpus(10**12)[0])
     assert (found.names, found.timed, found.reason) == ([name], False, "none is exact")
     assert (found.mb_per_s, found.refused) == ({name: 5.0}, {"fastokens": "other ids"})
-    assert candidates(request_of(["fastokens"]), corpus(10**9)[0]).names == ["fastokens"]
+    assert candidates(request_of(["fastokens"]), corpus(10**8)[0]).names == ["fastokens"]
 
 
 def test_an_engine_that_was_refused_is_as_good_as_none(request_of):
@@ -95,10 +95,11 @@ def test_an_engine_that_was_refused_is_as_good_as_none(request_of):
 
 
 @pytest.mark.parametrize("text", ["hello world", CHINESE])
-def test_the_only_engine_that_was_compared_is_taken_up_to_2_gib(request_of, text):
-    found = candidates(request_of(["gigatoken"]), corpus(2 * GIB - 1, text)[0])
+def test_the_only_engine_that_was_compared_is_taken_up_to_128_mib(request_of, text):
+    found = candidates(request_of(["gigatoken"]), corpus((1 << 27) - 1, text)[0])
     assert (found.names, found.timed, found.reason) == (["gigatoken"], False, ONLY_ONE)
-    assert candidates(request_of(["gigatoken"]), corpus(2 * GIB, text)[0]).timed
+    found = candidates(request_of(["gigatoken"]), corpus(1 << 27, text)[0])
+    assert (tuple(found.names), found.timed) == (FAST_ENGINES, True)
     assert not candidates(request_of(), corpus(2 * GIB, CHINESE)[0]).timed
 
 
@@ -168,15 +169,39 @@ def test_a_stream_counts_as_large_and_is_not_timed_again(request_of):
 
 
 @pytest.mark.parametrize(
-    ("n_bytes", "compared", "is_too_little"),
+    ("n_ids", "text", "tried_from", "scanned_from"),
     [
-        ((4 << 20) - 1, True, True),
-        (4 << 20, True, False),
-        (4 << 20, False, True),
-        ((32 << 20) - 1, False, True),
-        (32 << 20, False, False),
+        (500, "hello", 2 << 20, 8 << 20),
+        (150_000, "hello", 3_600_000, 24_000_000),
+        (150_000, "𠜎", 3_600_000, 32 << 20),
     ],
 )
-def test_little_text_is_not_worth_a_comparison(request_of, n_bytes, compared, is_too_little):
-    asked = request_of(FAST_ENGINES if compared else ())
-    assert bool(too_little(asked, corpus(n_bytes)[0])) == is_too_little
+def test_little_text_is_not_worth_a_comparison(request_of, n_ids, text, tried_from, scanned_from):
+    def is_too_little(n_bytes: int) -> bool:
+        return bool(too_little(request, corpus(n_bytes, text)[0]))
+
+    request = request_of(())
+    small = dataclasses.replace(request.tokenizer, vocab_size=n_ids)
+    request = dataclasses.replace(request, tokenizer=small)
+    assert is_too_little(scanned_from - 1)
+    assert not is_too_little(scanned_from)
+    request_of(FAST_ENGINES)  # an earlier run compares them
+    assert is_too_little(tried_from - 1)
+    assert not is_too_little(tried_from)
+
+
+def test_no_sample_is_read_to_weigh_a_small_plain_file(request_of):
+    one, asked = corpus(1_000_000)
+    assert too_little(request_of(), one)
+    assert asked == []
+
+
+def test_packed_input_is_weighed_by_its_text(request_of):
+    def packed(text_bytes: int) -> Corpus:
+        return Corpus(1000, False, lambda *_: CorpusSample(["hello"], text_bytes), True)
+
+    assert candidates(request_of(["gigatoken"]), packed(1 << 27)).timed
+    assert too_little(request_of(), packed(3_599_999))
+    assert not too_little(request_of(), packed(3_600_000))
+    assert module.needs_all_characters(packed(GIB))
+    assert candidates(request_of(), packed(800_000_000)).timed

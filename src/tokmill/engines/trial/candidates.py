@@ -35,15 +35,24 @@ TIMED_FROM_BYTES_PER_ID = 2 << 10
 
 TIMED_SAMPLE_BYTES = 4 << 20
 
-TRIED_FROM_BYTES = 4 << 20
-"""With less input the reference is done before another engine has loaded in a child process."""
+TRIED_FROM_BYTES = 2 << 20
+"""With less text the reference is done before another engine has loaded."""
 
-SCANNED_FROM_BYTES = 32 << 20
-"""With less input the reference is done before another engine has been compared with it on all
-characters, which takes 5 to 10 s on two cores. An engine that was compared before can be taken."""
+TRIED_FROM_BYTES_PER_ID = 24
+"""The same per id of the vocabulary."""
 
-ALL_SCANNED_FROM_BYTES = 2 << 30
-"""With less input a faster engine does not make up for comparing it, if another was compared."""
+SCANNED_FROM_BYTES = 8 << 20
+"""With less text the reference is done before another engine has been compared with it on the
+common characters. An engine that was compared before can be taken."""
+
+SCANNED_FROM_BYTES_PER_ID = 160
+"""The same per id of the vocabulary: each token is compared too, and engines take time to load."""
+
+FULLY_SCANNED_FROM_BYTES = 32 << 20
+"""The same for all characters."""
+
+OTHERS_SCANNED_FROM_BYTES = 128 << 20
+"""With less text a faster engine does not make up for comparing it, if another was compared."""
 
 ALL_CHARACTERS_FROM_BYTES = 1 << 30
 """With less input engines are compared on the common characters only: on all it takes six times as
@@ -81,13 +90,22 @@ class EngineRequest:
 class Corpus:
     """The input of a run.
 
-    `is_stream`: standard input, of unknown size. `sample`: reads about so many bytes of documents,
-    at random places if its second argument says so.
+    `n_bytes`: as it is stored. `is_stream`: standard input, of unknown size. `sample`: reads about
+    so many bytes of documents, at random places if its second argument says so. `is_packed`: the
+    text can be much larger than `n_bytes`, as in compressed files and in Parquet.
     """
 
     n_bytes: int
     is_stream: bool
     sample: Callable[[int, bool], CorpusSample]
+    is_packed: bool = False
+
+    @property
+    def text_bytes(self) -> int:
+        """Return about how many bytes of text there are; reads a sample of packed input."""
+        if self.is_stream:
+            return _STREAM_BYTES
+        return self.sample(PARITY_BYTES, False).corpus_bytes if self.is_packed else self.n_bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,7 +139,7 @@ def candidates(request: EngineRequest, corpus: Corpus) -> Candidates:
     compared, others = compared_engines(request, all_characters=all_characters)
     if not compared:
         return _fallback(request, sample) or all_timed
-    if others and corpus.n_bytes >= ALL_SCANNED_FROM_BYTES:
+    if others and not corpus.is_stream and corpus.text_bytes >= OTHERS_SCANNED_FROM_BYTES:
         return all_timed
     if len(compared) == 1:
         return Candidates(compared, sample, ONLY_ONE, all_characters=all_characters)
@@ -130,7 +148,8 @@ def candidates(request: EngineRequest, corpus: Corpus) -> Candidates:
         compared, unspaced_share(sample().texts), n_bytes, request.n_threads
     )
     per_id = TIMED_FROM_BYTES_PER_ID * request.tokenizer.vocab_size
-    if not ranking.is_sure and corpus.n_bytes >= max(TIMED_FROM_BYTES, per_id):
+    is_timed = not corpus.is_stream and corpus.text_bytes >= max(TIMED_FROM_BYTES, per_id)
+    if is_timed and not ranking.is_sure:
         return replace(all_timed, names=compared)
     speeds = {name: cost.mb_per_s(request.n_threads) for name, cost in ranking.costs.items()}
     known = speeds if ranking.basis == MEASURED else {}
@@ -145,7 +164,7 @@ def needs_all_characters(corpus: Corpus) -> bool:
     Documents with others go to the reference, so a corpus needs all if many of its have some. Of
     standard input that is not known.
     """
-    if corpus.is_stream or corpus.n_bytes >= ALL_CHARACTERS_FROM_BYTES:
+    if corpus.text_bytes >= ALL_CHARACTERS_FROM_BYTES:
         return True
     return routed_share(RARE, corpus.sample(PARITY_BYTES, False).texts) > MOST_RARE
 
@@ -168,10 +187,12 @@ def key_of(request: EngineRequest) -> str:
 
 def too_little(request: EngineRequest, corpus: Corpus) -> str:
     """Return why a corpus is too small to try an engine for it, or ''."""
-    if corpus.is_stream or corpus.n_bytes >= SCANNED_FROM_BYTES:
-        return ""
-    if corpus.n_bytes >= TRIED_FROM_BYTES:
+    n_bytes, n_ids = corpus.text_bytes, request.tokenizer.vocab_size
+    if n_bytes >= max(TRIED_FROM_BYTES, TRIED_FROM_BYTES_PER_ID * n_ids):
         all_characters = needs_all_characters(corpus)
+        common_from = max(SCANNED_FROM_BYTES, SCANNED_FROM_BYTES_PER_ID * n_ids)
+        if n_bytes >= (FULLY_SCANNED_FROM_BYTES if all_characters else common_from):
+            return ""
         if compared_engines(request, all_characters=all_characters)[0]:
             return ""
     return "quicker than proving another engine for so little text"
