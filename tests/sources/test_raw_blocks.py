@@ -1,13 +1,19 @@
 from __future__ import annotations
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
+from tokmill.settings.schema import InputSettings
+from tokmill.sources.formats import open_slice
 from tokmill.sources.raw_blocks import (
     LineSplitter,
     after_first_line,
+    next_block_bytes,
     split_blocks,
     through_first_line,
 )
+from tokmill.sources.slices import Slice, SourceFile
 from tokmill.sources.streams import BrokenInputError
 from tokmill.values import Place, UnreadInput
 
@@ -20,6 +26,50 @@ def test_blocks_are_whole_lines_of_about_the_size():
     blocks = cut(b"a\nb", b"b\nccccc", b"cc\nd")
     assert [bytes(block.data) for block in blocks] == [b"a\nbb\n", b"ccccccc\n", b"d"]
     assert [block.origin for block in blocks] == [Place(2, 100), Place(4, 105), Place(5, 113)]
+
+
+def sizes(batch_bytes, n_bytes=None):
+    """The sizes of the blocks of a slice, in KiB; the first ten if its end is not known."""
+    found, read = [], 0
+    while read < (n_bytes or 1 << 40) and len(found) < 10:
+        left = None if n_bytes is None else n_bytes - read
+        found.append(next_block_bytes(found[-1] if found else 0, batch_bytes, left))
+        read += found[-1]
+    return [size >> 10 for size in found]
+
+
+def test_blocks_grow_to_their_size_and_shrink_before_the_end():
+    assert sizes(1 << 20, 5 << 20) == [256, 512, 1024, 1024, 1024, 640, 320, 256, 256]
+    assert sizes(1 << 20)[1:5] == [512, 1024, 1024, 1024]
+    assert sizes(64 << 10, 300 << 10) == [64] * 5
+
+
+@pytest.fixture
+def rows_of_blocks(tmp_path):
+    """Writes 6,000 records of 2 kB, and returns how many of them each block of 4 MiB has."""
+
+    def count(name):
+        path, texts = tmp_path / name, ["x" * 2000] * 6000
+        if name == "a.parquet":
+            pq.write_table(pa.table({"text": texts}), path, use_dictionary=False)
+        else:
+            path.write_bytes(b'{"text":"%s"}\n' % texts[0].encode() * len(texts))
+        n_bytes = path.stat().st_size
+        file = SourceFile(str(path), path.suffix[1:], "", n_bytes, 0, "")
+        schema = pa.schema([("text", pa.string())])
+        whole = Slice(file, 0, -1, n_bytes)
+        with open_slice(whole, InputSettings(), schema, 4 << 20) as reader:
+            return [block.parse().batch.num_rows for block in reader.blocks()]
+
+    return count
+
+
+@pytest.mark.parametrize("name", ["a.jsonl", "a.parquet"])
+def test_the_first_and_last_blocks_of_a_file_are_small(rows_of_blocks, name):
+    n_rows = rows_of_blocks(name)
+    assert sum(n_rows) == 6000
+    assert n_rows[-1] * 3 < max(n_rows)
+    assert n_rows[0] * 3 < max(n_rows)
 
 
 def test_a_line_over_the_limit_is_not_held():

@@ -90,7 +90,7 @@ class ByteReader:
             resumed = self._start is not None and self._start.byte_offset > 0
             chunks = self._format.rewrite(chunks, resumed)
         counted = 0
-        limits = (self._batch_bytes, self._max_record_bytes, origin)
+        limits = (self._batch_bytes, self._max_record_bytes, origin, self._left_bytes)
         for raw in split_blocks(chunks, self._format.splitter, *limits):
             consumed = self._stream.consumed
             if self._slice.n_bytes:  # bytes read beyond the slice are counted by the next slice
@@ -99,6 +99,12 @@ class ByteReader:
             counted = consumed
         if self._is_complete:
             self._learn(origin)
+
+    def _left_bytes(self) -> int | None:
+        """Return the bytes of the slice that are not read yet; None if they are not known."""
+        if self._slice.file.compression or not self._slice.n_bytes:
+            return None
+        return max(0, self._slice.n_bytes - self._stream.consumed)
 
     def _owned(self) -> tuple[Iterator[bytes], Place]:
         """Return the chunks of this slice's records, and the place before its first record."""

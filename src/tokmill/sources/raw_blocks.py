@@ -12,10 +12,10 @@ from tokmill.sources.streams import BrokenInputError, broken_off
 from tokmill.values import RAW_LIMIT_BYTES, Place, Reject, UnreadInput
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
 
-_FIRST_BATCH_BYTES = 256 << 10
+_LEAST_BYTES = 256 << 10
 _NEWLINE = ord("\n")
 
 
@@ -86,19 +86,32 @@ class RawBlock:
     unread: UnreadInput | None = None
 
 
+def next_block_bytes(last_bytes: int, batch_bytes: int, left_bytes: int | None = None) -> int:
+    """Return the size of the block after one of `last_bytes`, 0 for the first block of a slice.
+
+    The first blocks are smaller, so that all threads have work soon and a wrong file is noticed
+    early. The last ones are smaller, so that threads end at nearly the same time: a block is at
+    most half of what is left, if that is known. The size of blocks changes no record.
+    """
+    most = batch_bytes if left_bytes is None else min(batch_bytes, left_bytes // 2)
+    return min(batch_bytes, max(_LEAST_BYTES, min(2 * last_bytes, most)))
+
+
 def split_blocks(
     chunks: Iterator[bytes],
     splitter: Splitter,
     batch_bytes: int,
     max_record_bytes: int,
     origin: Place,
+    left_bytes: Callable[[], int | None] = lambda: None,
 ) -> Iterator[RawBlock]:
     """Yield blocks of about `batch_bytes`; a longer record makes a longer block.
 
     A record over `max_record_bytes` is skipped without being kept. If input breaks off, the last
-    block has no records, but `unread`. Memory: a block, a chunk, and the start of the next block.
+    block has no records, but `unread`. `left_bytes`: returns how much is left to read, see
+    `next_block_bytes`. Memory: a block, a chunk, and the start of the next block.
     """
-    cutter = _Cutter(splitter, batch_bytes, max_record_bytes, origin)
+    cutter = _Cutter(splitter, batch_bytes, max_record_bytes, origin, left_bytes)
     try:
         for chunk in chunks:
             for piece in _pieces(chunk, batch_bytes):
@@ -122,16 +135,20 @@ class _Cutter:
     """Collects chunks and yields them as blocks.
 
     It holds `n_bytes`: `whole` bytes are `n_whole` complete records, the rest starts another one.
-    The first blocks are smaller, so that small files keep several threads busy and a wrong file is
-    noticed early. The size of blocks changes no record.
     """
 
     def __init__(
-        self, splitter: Splitter, batch_bytes: int, max_record_bytes: int, origin: Place
+        self,
+        splitter: Splitter,
+        batch_bytes: int,
+        max_record_bytes: int,
+        origin: Place,
+        left_bytes: Callable[[], int | None],
     ) -> None:
         self.splitter = splitter
-        self.batch_bytes = min(batch_bytes, _FIRST_BATCH_BYTES)
+        self.batch_bytes = next_block_bytes(0, batch_bytes)
         self.full_batch_bytes = batch_bytes
+        self.left_bytes = left_bytes
         self.max_record_bytes = max_record_bytes
         self.origin = origin
         self.chunks: list[bytes] = []
@@ -182,7 +199,9 @@ class _Cutter:
         self.origin = Place(self.n_whole, len(data)).shifted(self.origin)
         self._replace(tail)
         self.whole = self.n_whole = 0
-        self.batch_bytes = min(2 * self.batch_bytes, self.full_batch_bytes)
+        self.batch_bytes = next_block_bytes(
+            self.batch_bytes, self.full_batch_bytes, self.left_bytes()
+        )
         return block
 
     def _too_large(self, n_bytes: int) -> RawBlock:

@@ -11,7 +11,7 @@ from tokmill.sources.blocks import RowLookup, row_as_json
 from tokmill.sources.columns import fit_columns
 from tokmill.sources.field_samples import row_samples
 from tokmill.sources.formats import Format, Reading
-from tokmill.sources.raw_blocks import too_large_message
+from tokmill.sources.raw_blocks import next_block_bytes, too_large_message
 from tokmill.sources.record_json import wants_record_json
 from tokmill.sources.row_bytes import split_rows
 from tokmill.values import Place, Records, Reject
@@ -110,7 +110,8 @@ class RowFile:
 class RowReader:
     """Reads the rows of a slice as blocks of at most `batch_bytes`, decoded.
 
-    Larger batches are split and smaller ones joined. A larger row is a block of its own.
+    Larger batches are split and smaller ones joined. A larger row is a block of its own. For
+    smaller blocks at both ends see `next_block_bytes`.
     """
 
     def __init__(self, source: RowFile, reading: Reading) -> None:
@@ -124,11 +125,13 @@ class RowReader:
     def blocks(self) -> Iterator[Block]:
         """Yield the blocks in order; to be called once."""
         held: list[pa.RecordBatch] = []
-        n_held = 0
+        n_held, limit = 0, next_block_bytes(0, self._batch_bytes)
         for batch in self._source.batches(self._first):
-            for part, n_bytes in split_rows(batch, self._batch_bytes):
-                if held and n_held + n_bytes > self._batch_bytes:
+            for part, n_bytes in split_rows(batch, limit):
+                if held and n_held + n_bytes > limit:
                     yield self._block(held, n_held)
+                    left_bytes = self._left_bytes(n_held, sum(one.num_rows for one in held))
+                    limit = next_block_bytes(limit, self._batch_bytes, left_bytes)
                     held, n_held = [], 0
                 held.append(part)
                 n_held += n_bytes
@@ -145,6 +148,11 @@ class RowReader:
         head = source.head() if self._samples_head and not first else None
         limits = (self._max_record_bytes, input_bytes, source.where, n_bytes, head)
         return RowBlock(batches, self._schema, first, source.names, *limits)
+
+    def _left_bytes(self, n_bytes: int, n_rows: int) -> int | None:
+        """Return the bytes that are left, if `n_bytes` for `n_rows` go on; None if unknown."""
+        left_rows = self._source.n_rows - self._first
+        return n_bytes * left_rows // n_rows if self._source.n_rows else None
 
     def origin(self) -> Place:
         """Return the rows before the slice; rows have no byte offset."""
