@@ -52,3 +52,17 @@ def test_a_shown_text_of_a_dictionary_is_its_value():
     batch = pa.RecordBatch.from_pydict({"t": pa.array(["a", None]).dictionary_encode()})
     records = RowBlock([batch], pa.schema([("t", pa.string())]), 0, ["t"], 9, 1, "f", 9).parse()
     assert [records.lookup.raw(row) for row in range(2)] == [b'{"t": "a"}', b'{"t": null}']
+
+
+def test_the_head_is_read_by_the_thread_that_parses_and_gives_samples_of_fitted_rows():
+    schema, calls = pa.schema([("t", pa.string())]), []
+
+    def head():
+        calls.append("read")
+        return BATCH.slice(0, 2)
+
+    block = RowBlock([BATCH], schema, 0, ["t", "n"], 100, 7, "f", 65, head)
+    assert calls == []
+    assert block.parse().samples == [(0, {"t": "a", "n": 1}), (1, {"t": "b", "n": 2})]
+    assert calls == ["read"]
+    assert RowBlock([BATCH], schema, 0, ["t"], 9, 7, "f", 65, lambda: None).parse().samples == []

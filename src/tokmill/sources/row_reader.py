@@ -35,8 +35,8 @@ MOST_FITTED_BYTES = 1 << 30
 class RowBlock:
     """Rows of a table in several batches; `first` is the 0-based number of row 0 in the slice.
 
-    `n_bytes`: memory of the rows once decoded. `head`: the first rows with all columns of the file,
-    to see which columns are left out.
+    `n_bytes`: memory of the rows once decoded. `head`: reads the first rows with all columns of the
+    file, to see which columns are left out; called by `parse`, as the reader must not wait for it.
     """
 
     batches: Sequence[pa.RecordBatch]
@@ -47,7 +47,7 @@ class RowBlock:
     input_bytes: int
     where: str
     n_bytes: int
-    head: pa.RecordBatch | None = None
+    head: Callable[[], pa.RecordBatch | None] | None = None
 
     def parse(self) -> Records:
         """Return the records of the block.
@@ -75,8 +75,11 @@ class RowBlock:
         """Return the rows that `head` has too, with their records."""
         if self.head is None or wants_record_json(self.schema):
             return []
-        fitted = {row: i for i, row in enumerate(rows[: self.head.num_rows].tolist())}
-        return [(fitted[row], record) for row, record in row_samples(self.head) if row in fitted]
+        head = self.head()
+        if head is None:
+            return []
+        fitted = {row: i for i, row in enumerate(rows[: head.num_rows].tolist())}
+        return [(fitted[row], record) for row, record in row_samples(head) if row in fitted]
 
     def _refused(self, batch: pa.RecordBatch) -> Records:
         """Return the only row as a reject: it is too large to be converted."""
@@ -145,7 +148,7 @@ class RowReader:
         if source.n_rows:
             before, stop = (source.n_bytes * n // source.n_rows for n in (first, self._first))
             input_bytes = stop - before
-        head = source.head() if self._samples_head and not first else None
+        head = source.head if self._samples_head and not first else None
         limits = (self._max_record_bytes, input_bytes, source.where, n_bytes, head)
         return RowBlock(batches, self._schema, first, source.names, *limits)
 
