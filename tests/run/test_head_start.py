@@ -94,11 +94,18 @@ def test_other_inputs_than_plain_text_get_no_engine(config, tmp_path, asked, loa
     assert asked == loaded == []
 
 
-def test_chats_and_settings_without_a_tokenizer_get_nothing(config):
+def test_chats_get_the_tokenizer_and_no_engine(config, asked, loaded):
+    chats = replace(config, sft=SftSettings())
+    with head_start(chats):
+        wait()
+        assert begun_for(chats).tokenizer.eos.content == "<eos>"
+    assert asked == loaded == []
+
+
+def test_settings_without_a_tokenizer_get_nothing(config):
     nameless = replace(config, tokenizer=replace(config.tokenizer, path=""))
-    for settings in (replace(config, sft=SftSettings()), nameless):
-        with head_start(settings):
-            assert begun_for(settings) is None
+    with head_start(nameless):
+        assert begun_for(nameless) is None
 
 
 def test_a_wrong_setting_is_reported_by_the_run(config, tmp_path, silent):

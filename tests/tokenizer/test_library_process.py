@@ -22,6 +22,7 @@ from tokmill.engines.trial.hostile_texts import hostile_texts
 from tokmill.errors import TokenizerError
 from tokmill.settings.schema import TokenizerSettings
 from tokmill.tokenizer import library_process
+from tokmill.tokenizer.control_tokens import added_tokens, with_control_tokens
 from tokmill.tokenizer.library_process import library_started, started_for
 from tokmill.tokenizer.tokenizer import Tokenizer, load_tokenizer
 
@@ -113,6 +114,36 @@ def test_a_variant_and_a_copy_for_another_process_do_not_use_the_child(folder):
         assert isinstance(reference(variant), TokenizersReference)
 
 
+@pytest.mark.parametrize("control", ["text", "parse"])
+def test_the_child_marks_the_control_tokens_of_a_template(folder, control):
+    strings = [token for token, known in added_tokens(load(folder)).items() if not known.special]
+    assert strings
+    given = [f"a{string}b" for string in strings] * 2
+    alone = with_control_tokens(load(folder), strings)
+    expected = ids(reference(alone, control), given)
+    with library_started(str(folder)):
+        tokenizer = load(folder)
+        one = with_control_tokens(tokenizer, strings[:1])
+        both = with_control_tokens(one, strings)
+        assert both == alone
+        engine = reference(both, control)
+        assert isinstance(engine, TokenizersProcess)
+        assert ids(engine, given) == expected
+        assert isinstance(reference(tokenizer, control), TokenizersProcess)
+        # It cannot go back: the library of this process takes its place.
+        assert ids(reference(tokenizer, control), given) == ids(
+            reference(load(folder / "tokenizer.json"), control), given
+        )
+        assert ids(engine, given) == expected
+
+
+def test_a_variant_of_the_marked_tokenizer_is_loaded_here(folder):
+    with library_started(str(folder)):
+        marked = with_control_tokens(load(folder), ["<tool>"])
+        other = with_control_tokens(replace(marked, json=marked.json + " "), ["<tool>"])
+        assert isinstance(reference(other), TokenizersReference)
+
+
 def test_the_child_ends_with_the_block(folder):
     with library_started(str(folder)):
         process = library_process._started.get()._child._process
@@ -195,6 +226,31 @@ def test_a_run_with_a_child_makes_the_bytes_of_one_without(
     for name in names:
         assert (tmp_path / "a" / name).read_bytes() == (tmp_path / "b" / name).read_bytes()
     assert with_child.n_tokens == without.n_tokens
+
+
+def test_a_run_of_chats_with_a_child_makes_the_bytes_of_one_without(
+    folder, tmp_path, write_rows, monkeypatch
+):
+    rows = [
+        {
+            "messages": [
+                {"role": "user", "content": f"hel {i} <tool>"},
+                {"role": "assistant", "content": "the cat"},
+            ]
+        }
+        for i in range(50)
+    ]
+    source = write_rows(tmp_path / "in.jsonl", rows)
+    settings = {"tokenizer": folder, "template": "plain"}
+    tokmill.sft(source, output=tmp_path / "a", **settings)
+    monkeypatch.setattr(library_process, "LEAST_BYTES", 1 << 30)
+    tokmill.sft(source, output=tmp_path / "b", **settings)
+    names = sorted(
+        path.name for path in (tmp_path / "b").glob("*.*") if path.suffix in (".bin", ".mask")
+    )
+    assert len(names) == 2
+    for name in names:
+        assert (tmp_path / "a" / name).read_bytes() == (tmp_path / "b" / name).read_bytes()
 
 
 def test_a_run_with_a_refused_tokenizer_writes_nothing(folder, tmp_path, write_rows):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import threading
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -61,6 +61,7 @@ class TokenizersProcess:
 
     def __init__(self, tokenizer: Tokenizer, child: LibraryChild, *, parse: bool) -> None:
         self._tokenizer, self._process, self._parse = tokenizer, child.process, parse
+        self._marked = child.marked
         self._lock = threading.Lock()
         self._own: TokenizersReference | None = None
         try:
@@ -88,7 +89,8 @@ class TokenizersProcess:
         return self._own.encode(text)
 
     def _encoded_by_child(self, text: pa.LargeStringArray) -> TokenBatch:
-        calls = [self._process.encode(call, parse=self._parse) for call in _calls(text)]
+        how: Any = {"parse": self._parse, "marked": self._marked}
+        calls = [self._process.encode(call, **how) for call in _calls(text)]
         lengths = np.frombuffer(b"".join(call.lengths for call in calls), np.int64)
         offsets = np.zeros(len(lengths) + 1, np.int64)
         np.cumsum(lengths, out=offsets[1:])

@@ -48,18 +48,21 @@ _begun: ContextVar[HeadStart | None] = ContextVar("begun", default=None)
 def head_start(config: Config) -> Iterator[None]:
     """Begin to load what a run with these settings needs; `begun_for` finds it in the block.
 
-    Chats get none: their control tokens make a variant of the tokenizer.
+    Chats get no engine: their control tokens can make a variant of the tokenizer.
     """
-    if config.sft is not None or not config.tokenizer.path:
+    if not config.tokenizer.path:
         yield
         return
+    is_chat = config.sft is not None
     with library_started(config.tokenizer.path):
         try:
-            begun = HeadStart(config, load_tokenizer(config.tokenizer), EngineStore())
+            tokenizer = load_tokenizer(config.tokenizer, for_chat=is_chat)
+            begun = HeadStart(config, tokenizer, EngineStore())
         except TokmillError:  # the run finds the same, after what is wrong with other settings
             yield
             return
-        threading.Thread(target=_load_engine, args=(begun,), daemon=True).start()
+        if not is_chat:
+            threading.Thread(target=_load_engine, args=(begun,), daemon=True).start()
         token = _begun.set(begun)
         try:
             yield

@@ -157,19 +157,21 @@ def prepare(config: Config, commits: Mapping[str, str] | None = None) -> Prepare
     tokenizer = begun.tokenizer if begun else load_tokenizer(config.tokenizer, for_chat=is_chat)
     found = discover(config.input, commits)
     check_contents(found.files, config.input)
+    engines = begun.engines if begun else EngineStore()
     if is_chat:
-        return _prepare_chat(config, tokenizer, found)
+        return _prepare_chat(config, tokenizer, found, engines)
     fields = sample_fields(found.files, config.input, nested_keys(config.render))
     render = detect(config.render, fields, fields.where)
     renderer = make_renderer(render, fields)
     resolved = resolve(replace(config, render=render), tokenizer, render.renderer)
     parts = make_parts(found.files, config.output.part_bytes)
     known = ("", fields, is_named(config.render))
-    engines = begun.engines if begun else EngineStore()
     return Prepared(resolved, found, tokenizer, renderer, parts, *known, engines)
 
 
-def _prepare_chat(config: Config, tokenizer: Tokenizer, found: Discovery) -> Prepared:
+def _prepare_chat(
+    config: Config, tokenizer: Tokenizer, found: Discovery, engines: EngineStore
+) -> Prepared:
     from tokmill.recipes.sft_setup import check_boundary, make_chat_renderer, resolve_sft
 
     records = first_records(found.files, config.input)
@@ -178,7 +180,7 @@ def _prepare_chat(config: Config, tokenizer: Tokenizer, found: Discovery) -> Pre
     renderer = make_chat_renderer(resolved, tokenizer, template)
     check_boundary(resolved, tokenizer, renderer)
     parts = make_parts(found.files, resolved.output.part_bytes)
-    return Prepared(resolved, found, tokenizer, renderer, parts, template)
+    return Prepared(resolved, found, tokenizer, renderer, parts, template, engines=engines)
 
 
 def sample(

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from tokmill.errors import TokenizerError
+from tokmill.tokenizer.library_process import MarkedToken, mark_special
 from tokmill.tokenizer.sentencepiece_model import control_pieces, read_model
 from tokmill.tokenizer.tokenizer_json import Content, read_added_tokens, replace_added_tokens
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping, Sequence
+    from collections.abc import Collection, Sequence
 
     import numpy.typing as npt
     import pyarrow as pa
@@ -117,30 +118,24 @@ def with_control_tokens(tokenizer: Tokenizer, strings: Collection[str]) -> Token
     ids = {known[string].id for string in strings}
     marked = {string for string in strings if not known[string].special}
     text = _with_special(tokenizer.json, marked)
+    tokens = tuple(
+        MarkedToken(string, *(getattr(known[string], name) for name in MarkedToken._fields[1:]))
+        for string in sorted(marked, key=lambda string: known[string].id)
+    )
+    # What is loaded is marked: to load 150,000 tokens again takes 0.5 s.
     if tokenizer.spare and tokenizer.spare[-1][0] is tokenizer.json:
-        _mark_special(tokenizer.spare[-1][1], marked, known)
+        mark_special(tokenizer.spare[-1][1], tokens)
         tokenizer.spare[-1] = (text, tokenizer.spare[-1][1])
+    child = tokenizer.child
+    if child is not None and child.json is tokenizer.json:
+        child = child._replace(json=text, marked=child.marked + tokens)
     return replace(
         tokenizer,
+        child=child,
         json=text,
         rewritten_json=_with_special(tokenizer.rewritten_json, marked),
         special_ids=tuple(sorted(ids.union(tokenizer.special_ids))),
         max_emittable_id=max(ids | {tokenizer.max_emittable_id}),
-    )
-
-
-def _mark_special(library: Any, strings: Collection[str], known: Mapping[str, AddedToken]) -> None:
-    """Mark added tokens of a loaded library special: to load 150,000 tokens again takes 0.5 s."""
-    from tokenizers import AddedToken as LibraryToken
-
-    names = ("lstrip", "rstrip", "single_word", "normalized")
-    library.add_special_tokens(
-        [
-            LibraryToken(
-                string, special=True, **{name: getattr(known[string], name) for name in names}
-            )
-            for string in sorted(strings, key=lambda string: known[string].id)
-        ]
     )
 
 

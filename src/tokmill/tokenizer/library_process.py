@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from tokmill.children import Child, ChildEndedError, Parent
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
 LEAST_BYTES = 1 << 20
 """A smaller tokenizer.json is loaded in less time than a child takes to start."""
@@ -39,6 +39,23 @@ class Loaded:
     sha256: str
     refused: str
     added: AddedTokens
+
+
+class MarkedToken(NamedTuple):
+    """An added token of the file that is to be special: its string and its other flags."""
+
+    content: str
+    lstrip: bool
+    rstrip: bool
+    single_word: bool
+    normalized: bool
+
+
+def mark_special(library: Any, tokens: Iterable[MarkedToken]) -> None:
+    """Mark added tokens of a `tokenizers` object special."""
+    from tokenizers import AddedToken
+
+    library.add_special_tokens([AddedToken(special=True, **token._asdict()) for token in tokens])
 
 
 class Encoded(NamedTuple):
@@ -70,15 +87,19 @@ class LibraryProcess:
                 self._loaded = self._child.receive()
             return self._loaded
 
-    def encode(self, texts: Sequence[str], *, parse: bool) -> Encoded:
+    def encode(
+        self, texts: Sequence[str], *, parse: bool, marked: tuple[MarkedToken, ...] = ()
+    ) -> Encoded:
         """Encode texts, without adding tokens; `parse`: strings of control tokens become ids.
 
+        `marked`: tokens to mark special first, those of earlier calls among them.
+
         Raises:
-            ChildEndedError: the child has ended.
+            ChildEndedError: the child has ended, or had to mark other tokens before.
         """
         self.loaded()
         with self._lock:
-            self._child.send((texts, parse, os.environ.get(_RAYON)))
+            self._child.send((texts, parse, marked, os.environ.get(_RAYON)))
             answer: Encoded = self._child.receive()
             return answer
 
@@ -139,10 +160,15 @@ def main() -> None:
     added = frozenset((id_, token.content, token.special) for id_, token in decoder.items())
     parent.send(Loaded(hashlib.sha256(data).hexdigest(), refused, added))
     del data
+    done: frozenset[MarkedToken] = frozenset()
     while True:
-        texts, parse, threads = parent.receive()
+        texts, parse, marked, threads = parent.receive()
         if threads:
             os.environ.setdefault(_RAYON, threads)
+        if not done.issubset(marked):  # a mark cannot be removed
+            return
+        mark_special(library, [token for token in marked if token not in done])
+        done = frozenset(marked)
         library.encode_special_tokens = not parse
         ids, lengths = array("I"), array("q")
         for encoding in library.encode_batch_fast(texts, add_special_tokens=False):

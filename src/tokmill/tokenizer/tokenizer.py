@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
     from tokmill.settings.schema import TokenizerSettings
     from tokmill.tokenizer.files import Companions
-    from tokmill.tokenizer.library_process import AddedTokens, LibraryProcess
+    from tokmill.tokenizer.library_process import AddedTokens, LibraryProcess, MarkedToken
 
 __all__ = ["Token", "Tokenizer", "load_tokenizer"]
 
@@ -52,7 +52,7 @@ class Tokenizer:
     that more engines load, or ''; `rewrites`: the names of the changes in it. `named`: strings of
     tokens by key in the files beside it, such as `bos_token`. `eos_note`: a line for the user if no
     file names eos. `spare`: an unused `tokenizers` object and the `json` that it was made from, see
-    `library`. `child`: a process that loads the same `json`, and what it must find in the file.
+    `library`. `child`: a process that loads the same `json`.
     """
 
     name: str
@@ -103,11 +103,15 @@ class Tokenizer:
 
 
 class LibraryChild(NamedTuple):
-    """A child that loads the library, for which `json`, and what it must find in the file."""
+    """A child that loads the library for `json`.
+
+    `expected`: what it must find in the file. `marked`: tokens that are special in `json` alone.
+    """
 
     process: LibraryProcess
     json: str
     expected: Loaded
+    marked: tuple[MarkedToken, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
