@@ -37,6 +37,8 @@ def run(task: Task) -> Timing:
     small = mode == "threads" and batch_bytes <= SMALL_CALL_BYTES
     parallel = mode == "parallel" or small
     os.environ["RAYON_NUM_THREADS"] = str(cores if parallel else 1)
+    if mode == "threads":  # fastokens has one thread for each core besides, unless told otherwise
+        os.environ["FASTOKENS_BPE_THREADS"] = "1"
     text = read_text(Path(task.text))
     feed, encode, start_s = _load(task, parallel=parallel)
     calls = [feed(text.slice(a, b - a)) for a, b in _cuts(text, batch_bytes)]
@@ -114,7 +116,7 @@ def _fastokens(
 ) -> tuple[Callable[[pa.LargeStringArray], Any], Encode]:
     from fastokens import Tokenizer as Library
 
-    library = Library.from_json_str(tokenizer_json)  # `parallel` is RAYON_NUM_THREADS here
+    library = Library.from_json_str(tokenizer_json)  # variables set its threads
 
     def encode(texts: list[str]) -> int:
         ids, _ = library.encode_batch_flat(texts, split_special_tokens=True)

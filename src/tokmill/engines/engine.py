@@ -141,8 +141,8 @@ def thread_variables(n_threads: int) -> dict[str, str]:
     """Return the variables from which engines learn their threads, in a process with `n_threads`.
 
     fastokens gets no threads of its own, since all threads of a run call it. With one for each core
-    besides, each of them fills a cache, and two callers need 10% to 18% more processor time (gpt2
-    and qwen2.5, English and Chinese, 2 cores of an AMD EPYC).
+    besides, each of them fills a cache, and two callers need 14% to 22% more processor time (gpt2
+    in English and Chinese, qwen2.5 in English, 2 cores of an AMD EPYC).
     """
     return {"RAYON_NUM_THREADS": str(n_threads), "FASTOKENS_BPE_THREADS": "1"}
 

@@ -7,7 +7,8 @@
 3. `compare`: lets engines encode the hostile texts and a sample of the corpus, and times them.
    `hostile_texts`: the built-in texts.
    `engine_process`: an engine in a child process, which may crash; `tasks`: the child's side.
-4. `scan`: compares all characters and sequences of characters, once for each tokenizer variant.
+4. `scan`: compares characters, all or the common ones, and sequences of them, once for each
+   tokenizer variant.
    `contexts`: the text around a character, derived from the tokenizer.
    `character_classes`: characters that a tokenizer is likely to treat alike.
    `sequences`: the texts of several characters.

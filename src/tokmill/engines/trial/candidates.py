@@ -1,6 +1,6 @@
 """Decides which engines are tried for a corpus, in which order, and whether they are timed.
 
-The first engine of a tokenizer has to be compared with the reference on all characters, which takes
+The first engine of a tokenizer has to be compared with the reference on characters, which takes
 seconds. Then all fast engines are compared and timed, side by side: it hardly takes longer. Later
 runs take the engine that is expected to be fastest (`speeds`), and time engines only where that is
 in doubt and the input is large.
