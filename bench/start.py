@@ -30,8 +30,9 @@ from typing import Any
 INTERPRETER, IMPORTS, EXIT, REST = "interpreter", "imports", "exit", "the rest"
 
 STAGES = {
-    "tokenizer files": ("tokmill.run.prepare", "load_tokenizer"),
+    "tokenizer files": ("tokmill.run.head_start", "load_tokenizer"),
     "reference": ("tokmill.tokenizer.tokenizer", "_load_library"),
+    "reference, waited for": ("tokmill.tokenizer.library_process", "LibraryProcess.loaded"),
     "reference, again": ("tokmill.tokenizer.tokenizer", "Tokenizer.library"),
     "inputs": ("tokmill.run.make_dataset", "prepare"),
     "engine choice": ("tokmill.run.make_dataset", "choose_run_engine"),
