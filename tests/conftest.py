@@ -33,6 +33,10 @@ from tokmill.settings.sft import SftSettings
 from tokmill.tokenizer.tokenizer import Tokenizer, load_tokenizer
 from tokmill.values import RAW_LIMIT_BYTES, Place, Records
 
+# Every core has a worker of its own: more threads of torch wait for each other, and spin meanwhile.
+# Set before torch is imported, and inherited by the processes that tests start.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+
 pytest_plugins = [
     "tests.fixtures.datasets",
     "tests.fixtures.recipes",

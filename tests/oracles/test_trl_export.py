@@ -94,7 +94,14 @@ def test_the_usage_runs_as_it_is_printed(name, options, tmp_path, request, monke
 
     usage = made.usage.replace("from trl import SFTConfig, SFTTrainer", "")
     model = tiny_model(dataset.manifest["tokenizer"]["vocab_size"])
-    quickly = {"use_cpu": True, "bf16": False, "max_steps": 1, "report_to": []}
+    # Logits of eight rows of 4,096 tokens would take gigabytes.
+    quickly = {
+        "use_cpu": True,
+        "bf16": False,
+        "max_steps": 1,
+        "report_to": [],
+        "per_device_train_batch_size": 1,
+    }
     names = {
         "SFTConfig": partial(trl.SFTConfig, **quickly),
         "SFTTrainer": Quick,
