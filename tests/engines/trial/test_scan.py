@@ -10,9 +10,10 @@ import pytest
 from tokmill.engines.characters import COMMON, RARE, CharacterSet
 from tokmill.engines.choice import ScanResult
 from tokmill.engines.engine import FAST_ENGINES, REFERENCE, is_installed, load_engine
+from tokmill.engines.trial import scan as scan_module
 from tokmill.engines.trial.contexts import Context, Group, derive_groups
 from tokmill.engines.trial.engine_process import EngineProcess
-from tokmill.engines.trial.scan import MOST_CHARACTERS, Scan
+from tokmill.engines.trial.scan import Scan
 from tokmill.engines.trial.tasks import EngineToLoad, fingerprints
 from tokmill.tokenizer.tokenizer_json import byte_characters
 from tokmill.values import TokenBatch
@@ -69,8 +70,26 @@ def some_of(tokenizer, more: str) -> list[Group]:
     ]
 
 
-def scanned(tokenizer, reference, engine, more: str) -> ScanResult:
-    scan = Scan(tokenizer, lambda: reference, groups=some_of(tokenizer, more))
+@pytest.fixture(scope="module")
+def scans() -> dict[tuple[str, str], Scan]:
+    """Scans by tokenizer and characters: several engines are compared with one reference."""
+    return {}
+
+
+@pytest.fixture
+def scanned(scans):
+    """Compare an engine with the reference on characters of every class, and some more."""
+
+    def make(tokenizer, reference, engine, more: str) -> ScanResult:
+        key = tokenizer.sha256, more
+        if key not in scans:
+            scans[key] = Scan(tokenizer, lambda: reference, groups=some_of(tokenizer, more))
+        return compared(scans[key], engine)
+
+    return make
+
+
+def compared(scan: Scan, engine) -> ScanResult:
     return scan.compare(fingerprints(engine, scan.texts), lambda texts: fingerprints(engine, texts))
 
 
@@ -107,7 +126,9 @@ def fake(name: str) -> str:
 
 
 @pytest.mark.parametrize(("write", "untold"), [(gpt2, "éʰǅ"), (llama3, "")])
-def test_characters_that_an_engine_puts_in_another_class_are_found(engine_of, write, untold):
+def test_characters_that_an_engine_puts_in_another_class_are_found(
+    engine_of, scanned, write, untold
+):
     # GPT-2's pattern cannot distinguish a letter outside all tokens from such a number.
     tokenizer, reference = engine_of(write(TRUE))
     _, engine = engine_of(write({name: fake(name) for name in TRUE}))
@@ -197,7 +218,7 @@ _TO_ID = _byte_ids()
 _OF_ID = {id_: byte for byte, id_ in _TO_ID.items()}
 
 
-def test_marks_that_an_engine_sorts_by_another_combining_class_are_found(engine_of):
+def test_marks_that_an_engine_sorts_by_another_combining_class_are_found(engine_of, scanned):
     tokenizer, reference = engine_of(GPT2, (), {"type": "NFC"})
     # 230 for 220, 220 for 230, 9 for 7, 202 for 230, and a letter for a mark and back.
     pairs = {"\u0310": "\u0329", "\u0347": "\u0352", "\u0acd": "\u09bc", "\u0328": "\u0363"}
@@ -207,7 +228,7 @@ def test_marks_that_an_engine_sorts_by_another_combining_class_are_found(engine_
     assert set(found_in(result)) == set(pairs)
 
 
-def test_letters_that_an_engine_does_not_fold_are_found(engine_of):
+def test_letters_that_an_engine_does_not_fold_are_found(engine_of, scanned):
     tokenizer, reference = engine_of(LLAMA3)
     _, engine = engine_of(LLAMA3.replace("(?i:'s|'ll)", "(?:'[sS]|'[lL][lL])"))
     result = scanned(tokenizer, reference, engine, "ſ")
@@ -215,40 +236,42 @@ def test_letters_that_an_engine_does_not_fold_are_found(engine_of):
     assert (found_in(result), result.refused) == ("ſ", "")
 
 
-def test_an_equal_engine_never_differs(engine_of):
+def test_an_equal_engine_never_differs(engine_of, scanned):
     tokenizer, reference = engine_of(LLAMA3)
-    result = scanned(tokenizer, reference, reference, "")
+    result = scanned(tokenizer, reference, reference, "ſ")
     assert (result.differs, result.refused) == (CharacterSet(), "")
     assert result.n_characters > 1000
     assert result.n_sequences > 20_000
 
 
-def test_a_difference_in_a_sequence_of_classes_refuses_an_engine(engine_of):
+def test_a_difference_in_a_sequence_of_classes_refuses_an_engine(engine_of, scanned):
     tokenizer, reference = engine_of(GPT2)
     _, engine = engine_of(GPT2.replace(r"|\s+(?!\S)", ""))
     result = scanned(tokenizer, reference, engine, "")
     assert result.refused.startswith("its ids differ from the reference's on ")
 
 
-def test_an_engine_that_differs_on_ascii_is_refused(engine_of):
+def test_an_engine_that_differs_on_ascii_is_refused(engine_of, scanned):
     tokenizer, reference = engine_of(GPT2)
     _, engine = engine_of(GPT2.replace(r" ?\p{N}+", r" ?[\p{N}&&[^7]]+"), MERGES[1:])
     assert "its ids differ" in scanned(tokenizer, reference, engine, "").refused
 
 
-def test_an_engine_that_differs_on_very_many_characters_is_refused(engine_of):
+def test_an_engine_that_differs_on_very_many_characters_is_refused(engine_of, monkeypatch):
+    characters = "".join(map(chr, range(0x3400, 0x3600)))
+    monkeypatch.setattr(scan_module, "MOST_CHARACTERS", len(characters) - 1)
     tokenizer, reference = engine_of(GPT2)
     groups = [
-        dataclasses.replace(group, characters=group.characters[: MOST_CHARACTERS + 1])
+        dataclasses.replace(group, characters=characters)
         for group in derive_groups(tokenizer.library())
         if "中" in group.characters
     ]
-    _, engine = engine_of(GPT2.replace(r"\p{L}", r"[\p{L}&&[^\x{3400}-\x{9fff}]]"))
-    scan = Scan(tokenizer, lambda: reference, groups)
-    result = scan.compare(
-        fingerprints(engine, scan.texts), lambda texts: fingerprints(engine, texts)
-    )
-    assert "characters, such as" in result.refused or "sequences" in result.refused
+    _, engine = engine_of(GPT2.replace(r"\p{L}", r"[\p{L}&&[^\x{3400}-\x{35ff}]]"))
+    result = compared(Scan(tokenizer, lambda: reference, groups=groups), engine)
+    assert "differ from the reference's on 512 characters, such as" in result.refused
+    monkeypatch.setattr(scan_module, "MOST_CHARACTERS", len(characters))
+    result = compared(Scan(tokenizer, lambda: reference, groups=groups), engine)
+    assert (found_in(result), result.refused) == (characters, "")
 
 
 def test_a_result_can_be_written_as_json_and_read_back():
