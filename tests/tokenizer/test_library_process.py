@@ -84,6 +84,12 @@ def test_a_child_gives_the_ids_and_the_facts_of_the_library(folder, control):
         assert ids(engine, []) == []
 
 
+def test_a_program_that_embeds_python_starts_no_child(folder, monkeypatch):
+    monkeypatch.setattr("sys.executable", None)
+    with library_started(str(folder)):
+        assert started_for(folder / "tokenizer.json") is None
+
+
 def test_a_small_tokenizer_another_kind_or_a_single_processor_starts_no_child(
     folder, tmp_path, monkeypatch
 ):

@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import os
+import sys
 import threading
 from array import array
 from contextvars import ContextVar
@@ -139,7 +140,9 @@ def _start(path: str) -> LibraryProcess | None:
     try:
         if file.is_dir():
             file /= "tokenizer.json"
-        if file.suffix != ".json" or file.stat().st_size < LEAST_BYTES or not _two_processors():
+        if file.suffix != ".json" or file.stat().st_size < LEAST_BYTES:
+            return None
+        if not _two_processors() or not sys.executable:  # unknown in a program that embeds Python
             return None
         return LibraryProcess(file)
     except (OSError, ValueError):  # the tokenizer is read again, which says what is wrong
