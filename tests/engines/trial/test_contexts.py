@@ -3,6 +3,8 @@ from __future__ import annotations
 import json
 
 import pytest
+from tokenizers import Tokenizer as Library
+from tokenizers import models, pre_tokenizers
 
 from tokmill.engines.characters import COMMON
 from tokmill.engines.trial.contexts import SEPARATOR, Context, Group, _signs, derive_groups
@@ -101,3 +103,13 @@ def test_variants_of_a_tokenizer_have_groups_of_their_own(tokenizer):
     marked = with_control_tokens(tokenizer, ["<tool>"])
     assert json.loads(marked.json) != json.loads(tokenizer.json)
     assert len(derive_groups(marked.library())) == len(derive_groups(tokenizer.library()))
+
+
+def test_a_character_that_gives_no_token_has_contexts_too():
+    without_unknown = Library(models.BPE({"中": 0, "b": 1}, []))
+    without_unknown.pre_tokenizer = pre_tokenizers.Whitespace()
+    joined = Library(models.BPE({"<unk>": 0, "中": 1}, [], unk_token="<unk>", fuse_unk=True))
+    for library in (without_unknown, joined):
+        groups = derive_groups(library, all_characters=False)
+        assert sorted(ord(c) for group in groups for c in group.characters) == list(COMMON.codes())
+        assert all(group.contexts for group in groups)

@@ -167,10 +167,12 @@ def _signs(library: Any, classes: Sequence[str], pool: Sequence[Context]) -> npt
     texts = ["".join(context.text(one) + _BETWEEN for one in flat) for context in pool]
     encodings = library.encode_batch(texts, add_special_tokens=False)
     signs = [
-        _around(encoding, len(context.text(" ") + _BETWEEN), len(SEPARATOR + context.left))
+        _around(
+            encoding, len(flat), len(context.text(" ") + _BETWEEN), len(SEPARATOR + context.left)
+        )
         for context, encoding in zip(pool, encodings, strict=True)
     ]
-    return np.array([row[: len(flat)] for row in signs])[:, columns]
+    return np.array(signs)[:, columns]
 
 
 def _shown(library: Any, characters: str) -> list[str]:
@@ -183,10 +185,11 @@ def _shown(library: Any, characters: str) -> list[str]:
     return (chosen * _N_SHOWN)[:_N_SHOWN]
 
 
-def _around(encoding: Any, n_characters: int, place: int) -> npt.NDArray[np.int64]:
-    """Return a hash for each piece of a text of n pieces of `n_characters`: (n,).
+def _around(encoding: Any, n: int, n_characters: int, place: int) -> npt.NDArray[np.int64]:
+    """Return a hash for each piece of a text of `n` pieces of `n_characters`: (n,).
 
-    Of the tokens without the character at `place` of the piece, and the extent of those with it.
+    Of the tokens without the character at `place` of the piece, and the extent of those with it; 0
+    if no token begins in the piece, as without an unknown token.
     """
     ids = np.array(encoding.ids, np.uint64)
     bounds = np.array(encoding.offsets, np.int64).reshape(-1, 2)
@@ -201,9 +204,9 @@ def _around(encoding: Any, n_characters: int, place: int) -> npt.NDArray[np.int6
     hashes = np.where(is_own, stops << np.uint64(32), (ids << np.uint64(8)) + np.uint64(1))
     hashes = (hashes ^ (starts << np.uint64(48))) * _MULTIPLIER
     hashes = (hashes ^ (hashes >> np.uint64(29))) * _MULTIPLIER
-    found = np.zeros(int(piece.max(initial=0)) + 1, np.uint64)
+    found = np.zeros(max(n, int(piece.max(initial=0)) + 1), np.uint64)
     np.add.at(found, piece[~again], (hashes ^ (hashes >> np.uint64(32)))[~again])
-    return found.view(np.int64)
+    return found[:n].view(np.int64)
 
 
 def _n_distinguished(row: npt.NDArray[np.int64]) -> int:
