@@ -16,6 +16,7 @@ import pytest
 from tokenizers import Tokenizer as Library
 
 import tokmill
+from tokmill.children import Child
 from tokmill.engines.engine import REFERENCE, load_engine
 from tokmill.engines.reference import TokenizersProcess, TokenizersReference
 from tokmill.engines.trial.hostile_texts import hostile_texts
@@ -170,6 +171,29 @@ def test_a_child_that_is_killed_is_replaced_by_the_library_here(folder, when):
             kill_child()
         expected = ids(reference(load(folder / "tokenizer.json")), texts(tokenizer))
         assert ids(engine, texts(tokenizer)) == expected
+
+
+@pytest.mark.parametrize("when", ["while it loads", "before its answer", "within its answer"])
+def test_an_answer_that_nobody_took_is_not_given_to_other_texts(folder, when, monkeypatch):
+    with library_started(str(folder)):
+        tokenizer = load(folder)
+        process = tokenizer.child.process
+        if when != "while it loads":
+            process.loaded()
+
+        def stop(*_):
+            raise KeyboardInterrupt
+
+        def stop_within(*_):
+            os.read(process._child.fileno(), 9)
+            raise KeyboardInterrupt
+
+        with monkeypatch.context() as patch:
+            patch.setattr(Child, "receive", stop_within if when[:6] == "within" else stop)
+            with pytest.raises(KeyboardInterrupt):
+                process.encode(["hello world"], parse=False)
+        expected = ids(TokenizersReference(tokenizer, parse=False), ["other"])
+        assert ids(reference(tokenizer), ["other"]) == expected
 
 
 def test_a_file_that_changed_meanwhile_is_not_taken_from_the_child(folder):

@@ -83,7 +83,7 @@ class LibraryProcess:
         Raises:
             ChildEndedError: the child has ended, or could not read the file.
         """
-        with self._lock:
+        with self._asked():
             if self._loaded is None:
                 self._loaded = self._child.receive()
             return self._loaded
@@ -99,7 +99,7 @@ class LibraryProcess:
             ChildEndedError: the child has ended, or had to mark other tokens before.
         """
         self.loaded()
-        with self._lock:
+        with self._asked():
             self._child.send((texts, parse, marked, os.environ.get(_RAYON)))
             answer: Encoded = self._child.receive()
             return answer
@@ -107,6 +107,20 @@ class LibraryProcess:
     def end(self) -> None:
         """End the child."""
         self._child.kill()
+
+    @contextlib.contextmanager
+    def _asked(self) -> Iterator[None]:
+        """Let one thread ask; if it does not get its whole answer, the child ends.
+
+        Otherwise the next caller would read what is left of it, as the ids of other texts.
+        """
+        with self._lock:
+            try:
+                yield
+            except BaseException:
+                self._child.stop()
+                self._child.wait()
+                raise
 
 
 _started: ContextVar[LibraryProcess | None] = ContextVar("started", default=None)
