@@ -110,8 +110,9 @@ def test_settings_without_a_tokenizer_get_nothing(config):
 
 def test_a_wrong_setting_is_reported_by_the_run(config, tmp_path, silent):
     wrong = replace(config, tokenizer=replace(config.tokenizer, path=str(tmp_path / "none")))
-    with head_start(wrong), pytest.raises(UsageError, match="no such tokenizer"):
+    with head_start(wrong), pytest.raises(UsageError, match="no such tokenizer") as raised:
         run(wrong, silent)
+    assert raised.value.__context__ is None  # a traceback shows it once
     without_input = replace(wrong, input=replace(config.input, paths=()))
     with head_start(without_input), pytest.raises(UsageError, match="no input"):
         run(without_input, silent)

@@ -53,15 +53,9 @@ def head_start(config: Config) -> Iterator[None]:
     if not config.tokenizer.path:
         yield
         return
-    is_chat = config.sft is not None
     with library_started(config.tokenizer.path):
-        try:
-            tokenizer = load_tokenizer(config.tokenizer, for_chat=is_chat)
-            begun = HeadStart(config, tokenizer, EngineStore())
-        except TokmillError:  # the run finds the same, after what is wrong with other settings
-            yield
-            return
-        if not is_chat:
+        begun = _begin(config)
+        if begun is not None and config.sft is None:
             threading.Thread(target=_load_engine, args=(begun,), daemon=True).start()
         token = _begun.set(begun)
         try:
@@ -74,6 +68,17 @@ def begun_for(config: Config) -> HeadStart | None:
     """Return what was begun for these settings by the block around the caller."""
     begun = _begun.get()
     return begun if begun is not None and begun.config is config else None
+
+
+def _begin(config: Config) -> HeadStart | None:
+    """Return the tokenizer of a run; None if it does not load.
+
+    The run finds the same error, after what is wrong with other settings.
+    """
+    with contextlib.suppress(TokmillError):
+        tokenizer = load_tokenizer(config.tokenizer, for_chat=config.sft is not None)
+        return HeadStart(config, tokenizer, EngineStore())
+    return None
 
 
 def _load_engine(begun: HeadStart) -> None:
