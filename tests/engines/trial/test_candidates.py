@@ -87,6 +87,8 @@ def test_where_no_fast_engine_could_be_used_none_is_tried_again(request_of, name
     found = candidates(asked, corpus(10**12)[0])
     assert (found.names, found.timed, found.reason) == ([name], False, "none is exact")
     assert (found.mb_per_s, found.refused) == ({name: 5.0}, {"fastokens": "other ids"})
+    assert found.all_characters
+    assert not candidates(asked, corpus(10**8)[0]).all_characters
     assert candidates(request_of(["fastokens"]), corpus(10**8)[0]).names == ["fastokens"]
 
 

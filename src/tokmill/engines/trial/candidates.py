@@ -138,7 +138,8 @@ def candidates(request: EngineRequest, corpus: Corpus) -> Candidates:
     all_timed = Candidates(FAST_ENGINES, timed_sample, timed=True, all_characters=all_characters)
     compared, others = compared_engines(request, all_characters=all_characters)
     if not compared:
-        return _fallback(request, sample) or all_timed
+        fallback = _fallback(request, sample)
+        return replace(fallback, all_characters=all_characters) if fallback else all_timed
     if others and not corpus.is_stream and corpus.text_bytes >= OTHERS_SCANNED_FROM_BYTES:
         return all_timed
     if len(compared) == 1:
