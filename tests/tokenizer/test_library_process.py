@@ -217,6 +217,15 @@ def test_a_refused_file_is_refused_in_the_same_words(folder):
     assert "the tokenizers library refuses it" in str(there.value)
 
 
+def test_a_refused_file_is_refused_though_its_child_was_killed(folder):
+    change(folder, lambda content: content["model"]["merges"].append(["no", "such"]))
+    with library_started(str(folder)):
+        tokenizer = load(folder)
+        kill_child()
+        with pytest.raises(TokenizerError, match="the tokenizers library refuses it"):
+            ids(reference(tokenizer), ["a"])
+
+
 def test_ids_that_the_file_does_not_say_are_found_before_anything_is_encoded(folder, monkeypatch):
     wrong = frozenset({(0, "a", True)})
     monkeypatch.setattr("tokmill.tokenizer.tokenizer.numbered_tokens", lambda _: wrong)

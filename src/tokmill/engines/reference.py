@@ -12,7 +12,7 @@ from tokmill.children import ChildEndedError
 from tokmill.engines.engine import REFERENCE, Engine, EngineRow
 from tokmill.errors import TokenizerError, UsageError
 from tokmill.offsets import split_by_bytes
-from tokmill.tokenizer.refusal import refused
+from tokmill.tokenizer.refusal import refusal, refused
 from tokmill.values import TokenBatch
 
 if TYPE_CHECKING:
@@ -69,7 +69,7 @@ class TokenizersProcess:
         except ChildEndedError:
             return  # with the first text this process loads it
         if found.sha256 != child.expected.sha256:  # another file stands there now
-            self._own = TokenizersReference(tokenizer, parse=parse)
+            self._own = self._loaded_here()
         elif found.refused:
             raise refused(str(self._process.path), found.refused)
         elif found != child.expected:
@@ -85,8 +85,19 @@ class TokenizersProcess:
                 return self._encoded_by_child(text)
             except ChildEndedError:
                 with self._lock:
-                    self._own = self._own or TokenizersReference(self._tokenizer, parse=self._parse)
+                    self._own = self._own or self._loaded_here()
         return self._own.encode(text)
+
+    def _loaded_here(self) -> TokenizersReference:
+        """Return the library in this process.
+
+        Raises:
+            TokenizerError: it refuses the file.
+        """
+        try:
+            return TokenizersReference(self._tokenizer, parse=self._parse)
+        except BaseException as error:  # a panic is no Exception; others are raised by `refusal`
+            raise refused(str(self._process.path), refusal(error)) from None
 
     def _encoded_by_child(self, text: pa.LargeStringArray) -> TokenBatch:
         how: Any = {"parse": self._parse, "marked": self._marked}
