@@ -126,9 +126,9 @@ def _check_installed(engine: EngineChoice, prepared: Prepared, warn: Callable[[s
         versions.append((REFERENCE, engine.reference))
     elif engine.name != REFERENCE:
         warn(
-            f"this run began before engines were compared on all characters: where {engine.name} "
-            "knows characters that the reference does not, its tokens may differ: --overwrite "
-            "starts again"
+            "this run began before engines were compared character by character: where "
+            f"{engine.name} knows characters that the reference does not, its tokens may differ: "
+            "--overwrite starts again"
         )
     for name, planned in versions:
         installed = engine_version(name, prepared.tokenizer)
