@@ -38,8 +38,8 @@ STAGES = {
     "engine choice": ("tokmill.run.make_dataset", "choose_run_engine"),
     "comparison, beside": ("tokmill.run.choose_engine", "compared_choice"),
     "engine": ("tokmill.engines.engine_memory", "EngineMemory.load"),
-    "blocks": ("tokmill.run.make_dataset", "_all_records"),
-    "manifest": ("tokmill.run.make_dataset", "finish"),
+    "blocks": ("tokmill.run.whole_run", "_all_records"),
+    "manifest": ("tokmill.run.whole_run", "finish"),
 }
 """Functions whose time is a stage, without that of the stages inside it."""
 

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from tokmill.api.bar import Bar, NotebookBar
     from tokmill.api.progress import Progress
     from tokmill.dataset.verify import Findings
-    from tokmill.run.make_dataset import Observer
+    from tokmill.run.whole_run import Observer
     from tokmill.settings.schema import Config
 
 

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from tokmill.dataset.commit_record import PartRecord
     from tokmill.engines.engine import Engine
     from tokmill.recipes.spec import Increments, Part, RunSpec
-    from tokmill.run.make_dataset import Observer
+    from tokmill.run.whole_run import Observer
     from tokmill.settings.schema import Config
 
 
@@ -35,7 +35,7 @@ def run_parts(
     reference: Callable[[], Engine],
     ready: Callable[[], object] = lambda: None,
 ) -> Iterator[PartRecord]:
-    """Yield the record of each part; `run.make_dataset.Executor` describes the arguments."""
+    """Yield the record of each part; `run.whole_run.Executor` describes the arguments."""
     if n_workers == 1:
         return serial.run_parts(spec, parts, report, reference, ready)
     from tokmill.executors import processes  # costs 0.1 s

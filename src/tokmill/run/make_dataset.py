@@ -1,86 +1,35 @@
-"""A whole run: prepare, lock, plan or resume, work through the parts, finish."""
+"""Make a dataset: prepare, lock, plan or resume; `run.whole_run` does the rest."""
 
 from __future__ import annotations
 
-import os
 import time
 from contextlib import suppress
-from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
-
-import pyarrow as pa
+from typing import TYPE_CHECKING, Any
 
 from tokmill.bill.measuring.machine import usable_memory
-from tokmill.dataset.commit_record import PartRecord, read_committed
-from tokmill.dataset.layout import FOLDERS, MANIFEST, PARTS, part_name
-from tokmill.dataset.plan_file import OwnedNames, read_owned_names
+from tokmill.dataset.layout import MANIFEST
+from tokmill.dataset.plan_file import read_owned_names
 from tokmill.engines.engine import engine_threads
-from tokmill.errors import RecordError, UsageError
+from tokmill.errors import UsageError
 from tokmill.lock import locked
-from tokmill.recipes.spec import Part
-from tokmill.run.choose_engine import OtherEngineError, choose_run_engine, compare_remembered
-from tokmill.run.directory import (
-    complete_manifest,
-    holds_no_commits,
-    refuse_foreign_files,
-    refuse_unplanned_files,
-    remove_leftovers,
-)
+from tokmill.run.choose_engine import OtherEngineError, choose_run_engine
+from tokmill.run.directory import refuse_foreign_files, refuse_unplanned_files
 from tokmill.run.disk_checks import check_file_system, check_space
-from tokmill.run.finish import Usage, check_all_read, finish
 from tokmill.run.plan import Plan
 from tokmill.run.prepare import prepare, reference_of
-from tokmill.run.reject_limits import RejectLimit
-from tokmill.run.resume import begin_run, explain_interrupt, planned_hub_commits, resumed_plan
+from tokmill.run.resume import begin_run, planned_hub_commits, resumed_plan
+from tokmill.run.whole_run import Run, cpu_seconds
 from tokmill.run.workers import workers_and_threads
 from tokmill.storage import make_directory
-from tokmill.timing import StageSeconds, StageTimer, add_seconds
-from tokmill.tokenizer.manifest_entry import PROBE_TEXT
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from collections.abc import Callable
 
     from tokmill.engines.engine import Engine
-    from tokmill.recipes.spec import Increments, RunSpec
     from tokmill.run.prepare import Prepared
+    from tokmill.run.whole_run import Executor, Observer
     from tokmill.settings.schema import Config
-
-
-class Observer(Protocol):
-    """Receives news of a run while it goes on."""
-
-    def warned(self, text: str) -> None:
-        """Receive a warning, before the run begins."""
-
-    def started(self, plan: Plan, n_done: int, notes: Sequence[str]) -> None:
-        """Receive the plan, how many parts earlier attempts finished, and notes for the user."""
-
-    def progressed(self, progress: Increments) -> None:
-        """Receive increments."""
-
-    def peak_memory_bytes(self) -> int:
-        """Return the peak memory of the process tree so far, 0 if unknown."""
-
-
-class Executor(Protocol):
-    """Works through the parts of a plan."""
-
-    def __call__(
-        self,
-        spec: RunSpec,
-        parts: Sequence[Part],
-        report: Callable[[Increments], None],
-        n_workers: int,
-        reference: Callable[[], Engine],
-        ready: Callable[[], object],
-    ) -> Iterator[PartRecord]:
-        """Yield the record of each part when it is done, in any order.
-
-        `report` receives the increments of progress. `reference` returns the reference engine,
-        loaded at most once in this process. `ready`: called before anything is written, in this
-        process; it may wait, or raise.
-        """
 
 
 def make_dataset(
@@ -94,7 +43,7 @@ def make_dataset(
     """
     if not config.output.dir:
         raise UsageError("no output: give --output, a directory to write the dataset to")
-    start_s, start_cpu_s = time.perf_counter(), _cpu_s()
+    start_s, start_cpu_s = time.perf_counter(), cpu_seconds()
     directory = Path(config.output.dir)
     prepared = prepare(config, planned_hub_commits(config, directory, overwrite=overwrite))
     for warning in prepared.found.warnings:
@@ -103,10 +52,13 @@ def make_dataset(
     make_directory(directory)
     workers, threads = workers_and_threads(prepared.config, prepared.parts)
     with locked(directory), engine_threads(threads):
-        run = _Run(prepared, directory, observer, execute, workers, threads, start_s, start_cpu_s)
+        reference, notes = reference_of(prepared), prepared.all_notes()
+        run = Run(
+            directory, observer, execute, reference, notes, workers, threads, start_s, start_cpu_s
+        )
         if overwrite or not (directory / MANIFEST).exists():
             check_file_system(directory)
-            check_space(prepared, run.reference, directory, observer.warned)
+            check_space(prepared, reference, directory, observer.warned)
         means = (threads, usable_memory() // workers)
         plan = None
         if not overwrite:
@@ -114,161 +66,27 @@ def make_dataset(
         if plan is None:
             refuse_foreign_files(directory, read_owned_names(directory))
             with suppress(OtherEngineError):
-                return run.while_compared(*means)
-            engine = choose_run_engine(prepared, run.reference, threads)
-            run.reference()  # the library may still refuse the tokenizer
-            plan = Plan(prepared.spec(engine, *means), prepared.parts)
-            begin_run(directory, plan)  # as late as possible: an error keeps an old dataset
+                return run.while_compared(prepared, *means)
+            plan = begin_chosen(prepared, directory, reference, *means)
         return run.planned(plan)
 
 
-class _Run:
-    """A run from its plan to its manifest."""
+def begin_chosen(
+    prepared: Prepared,
+    directory: Path,
+    reference: Callable[[], Engine],
+    n_threads: int,
+    memory_bytes: int,
+) -> Plan:
+    """Choose the engine of a new run, and write the plan of the run; return the plan.
 
-    def __init__(
-        self,
-        prepared: Prepared,
-        directory: Path,
-        observer: Observer,
-        execute: Executor,
-        n_workers: int,
-        n_threads: int,
-        start_s: float,
-        start_cpu_s: float,
-    ) -> None:
-        self.reference = reference_of(prepared)
-        self._inputs = prepared
-        self._directory = directory
-        self._observer = observer
-        self._execute = execute
-        self._n_workers = n_workers
-        self._n_threads = n_threads
-        self._start_s = start_s
-        self._start_cpu_s = start_cpu_s
-        self._stage_s: dict[str, StageSeconds] = {}
-        self._n_done = 0
+    `n_threads` and `memory_bytes` are those of a worker.
 
-    def planned(self, plan: Plan) -> dict[str, Any]:
-        """Work through the plan that stands in the directory; return the manifest."""
-        complete = self._begin(plan)
-        self._end_prepare()
-        return complete or self._work(plan, lambda: plan)
-
-    def while_compared(self, *means: int) -> dict[str, Any]:
-        """Encode with the engine that is expected while it is compared; write once it is proven.
-
-        Raises:
-            OtherEngineError: no engine is expected, or it is not exact here: nothing was written.
-        """
-        prepared, parts = self._inputs, self._inputs.parts
-        if not holds_no_commits(self._directory):
-            raise OtherEngineError  # an old dataset stays until the new engine is known
-        with compare_remembered(prepared, self.reference, self._n_threads) as compared:
-
-            @cache
-            def proven() -> Plan:
-                timer = StageTimer()
-                plan = Plan(prepared.spec(compared.result(), *means), parts)
-                timer.end("prepare")  # the wait: that much of the comparison was not hidden
-                add_seconds(self._stage_s, timer.seconds | compared.seconds)
-                begin_run(self._directory, plan)
-                self._begin(plan)
-                return plan
-
-            expected = Plan(prepared.spec(compared.expected, *means), parts)
-            self._end_prepare()
-            try:
-                return self._work(expected, proven)
-            except KeyboardInterrupt:
-                raise
-            except BaseException:
-                compared.result()  # if the engine is another one, the error may be due to this one
-                raise
-
-    def _end_prepare(self) -> None:
-        """Set the seconds of everything before the parts."""
-        wall_s, cpu_s = time.perf_counter() - self._start_s, _cpu_s() - self._start_cpu_s
-        self._stage_s = {"prepare": StageSeconds(wall_s, cpu_s, self._start_s)}
-
-    def _begin(self, plan: Plan) -> dict[str, Any] | None:
-        complete, self._n_done = _clean_output(plan, self._directory, self._observer.warned)
-        self._observer.started(plan, self._n_done, self._inputs.all_notes())
-        return complete
-
-    def _work(self, plan: Plan, proven: Callable[[], Plan]) -> dict[str, Any]:
-        """Run the parts and finish; `proven` returns the plan once it stands in the directory."""
-        limit = RejectLimit(plan, self._observer.progressed)
-        n_workers, reference = self._n_workers, self.reference
-        with explain_interrupt(plan, self._directory):
-            found = self._execute(
-                plan.spec, plan.parts, limit.progressed, n_workers, reference, proven
-            )
-            records = _all_records(plan, found, limit, self._directory)
-            plan = proven()
-            usage = Usage(
-                time.perf_counter() - self._start_s,
-                _cpu_s() - self._start_cpu_s,
-                self._observer.peak_memory_bytes(),
-                self._n_done,
-                limit.text_bytes,
-                n_workers,
-                self._stage_s | limit.stage_s,
-            )
-            probe_ids = reference().encode(pa.array([PROBE_TEXT], pa.large_string())).ids
-            return finish(plan, records, probe_ids.tolist(), usage, _mask_entry(plan, reference))
-
-
-def _clean_output(
-    plan: Plan, directory: Path, warn: Callable[[str], None]
-) -> tuple[dict[str, Any] | None, int]:
-    """Remove what stopped attempts left; return the manifest if complete, and the parts done."""
-    owned = OwnedNames(len(plan.parts), plan.spec.config.sft is not None)
-    manifest = complete_manifest(directory, owned, warn)
-    for name in FOLDERS:
-        make_directory(directory / name)
-    remove_leftovers(directory)
-    n_done = sum(_is_done(plan, part, directory) for part in plan.parts)
-    if manifest is not None and n_done == len(plan.parts):
-        return manifest, n_done
-    refuse_foreign_files(directory, owned)  # a manifest may stand beside missing records
-    (directory / MANIFEST).unlink(missing_ok=True)  # the dataset is incomplete from here on
-    return None, n_done
-
-
-def _is_done(plan: Plan, part: Part, directory: Path) -> bool:
-    path = directory / PARTS / part_name(part.index)
-    return (
-        path.exists() and read_committed(path, part.fingerprint(plan.spec), directory) is not None
-    )
-
-
-def _all_records(
-    plan: Plan, found: Iterable[PartRecord], limit: RejectLimit, directory: Path
-) -> list[PartRecord]:
-    """Return the records of all parts, in order, as soon as all are done."""
-    try:
-        records = sorted(found, key=lambda record: record.part)
-    except BaseException:
-        remove_leftovers(directory)  # of workers that were killed
-        raise
-    try:
-        limit.check_at_end()
-    except RecordError:
-        check_all_read(plan, records)  # a broken file explains its rejects: a better message
-        raise
-    return records
-
-
-def _mask_entry(plan: Plan, reference: Callable[[], Engine]) -> dict[str, Any] | None:
-    """Return the manifest's entry about masks; None for pretraining."""
-    if plan.spec.config.sft is None:
-        return None
-    from tokmill.recipes.mask_entry import describe_mask
-
-    return describe_mask(plan.spec, reference())
-
-
-def _cpu_s() -> float:
-    """Return the CPU seconds of this process and of its ended children."""
-    times = os.times()
-    return times.user + times.system + times.children_user + times.children_system
+    Raises:
+        TokmillError: the tokenizer or the sample of the corpus is at fault; nothing was changed.
+    """
+    engine = choose_run_engine(prepared, reference, n_threads)
+    reference()  # the library may still refuse the tokenizer
+    plan = Plan(prepared.spec(engine, n_threads, memory_bytes), prepared.parts)
+    begin_run(directory, plan)  # as late as possible: an error keeps an old dataset
+    return plan
