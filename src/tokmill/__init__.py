@@ -14,6 +14,7 @@ from tokmill.version import __version__
 TYPE_CHECKING = False  # that of typing, whose import takes longer than all of this module
 if TYPE_CHECKING:
     from tokmill import bill, loader
+    from tokmill.api.arrays import finish, run_part, status, write_plan
     from tokmill.api.dataset import Dataset
     from tokmill.api.forecast import RunForecast
     from tokmill.api.functions import open, plan, pretrain, sft, verify  # noqa: A004  it opens a dataset
@@ -22,9 +23,11 @@ if TYPE_CHECKING:
     from tokmill.api.origin import Origin, ShardInfo
     from tokmill.api.progress import Progress
     from tokmill.errors import TokmillError
+    from tokmill.run.array import ArrayStatus
     from tokmill.trainers.exporting.export import Export
 
 __all__ = [
+    "ArrayStatus",
     "Dataset",
     "Export",
     "Origin",
@@ -35,18 +38,24 @@ __all__ = [
     "Verification",
     "__version__",
     "bill",
+    "finish",
     "import_dataset",
     "loader",
     "open",
     "plan",
     "pretrain",
+    "run_part",
     "sft",
+    "status",
     "verify",
+    "write_plan",
 ]
 
 _MODULES = {
     **dict.fromkeys(("open", "plan", "pretrain", "sft", "verify"), "api.functions"),
+    **dict.fromkeys(("finish", "run_part", "status", "write_plan"), "api.arrays"),
     "import_dataset": "api.importing",
+    "ArrayStatus": "run.array",
     "Dataset": "api.dataset",
     "Export": "trainers.exporting.export",
     "Origin": "api.origin",

@@ -1,4 +1,7 @@
-"""The lock of an output directory."""
+"""The lock of an output directory, and those of single parts.
+
+A whole run holds the directory alone. The tasks of an array share it, and each holds its parts.
+"""
 
 from __future__ import annotations
 
@@ -6,39 +9,111 @@ import contextlib
 import errno
 import fcntl
 import os
+import time
 from typing import TYPE_CHECKING
 
 from tokmill.errors import StateError, StorageError
 from tokmill.storage import UNSUPPORTED, storage_errors
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
     from pathlib import Path
 
 LOCK_NAME = ".lock"
+PART_LOCKS = ".part-locks"
+"""A file whose byte number i is locked by who writes part i: a task may hold a thousand parts."""
+LOCK_NAMES = (LOCK_NAME, PART_LOCKS)
+
+_TRIES = 20
+_PAUSE_S = 0.1
+"""`locked_parts` of another process may look at a part for an instant."""
 
 
 @contextlib.contextmanager
-def locked(directory: Path) -> Iterator[None]:
+def locked(directory: Path, *, is_shared: bool = False) -> Iterator[None]:
     """Take the lock of an output directory; the system releases it when the process dies.
+
+    `is_shared`: other processes may hold it too, if they share it.
 
     Raises:
         StateError: another process holds it.
         StorageError: the file system has no locks, or the directory cannot be written to.
     """
-    flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
-    with storage_errors(directory / LOCK_NAME):
-        descriptor = os.open(directory / LOCK_NAME, flags, 0o666)
+    descriptor = _open(directory / LOCK_NAME)
     try:
         with storage_errors(directory):
             try:
-                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                fcntl.flock(
+                    descriptor, (fcntl.LOCK_SH if is_shared else fcntl.LOCK_EX) | fcntl.LOCK_NB
+                )
             except OSError as error:
                 _explain_lock(directory, error)
                 raise
         yield
     finally:
         os.close(descriptor)
+
+
+@contextlib.contextmanager
+def parts_locked(directory: Path, parts: Iterable[int]) -> Iterator[None]:
+    """Take the locks of parts, by number; other processes may hold those of other parts.
+
+    Raises:
+        StateError: another process holds one of them.
+        StorageError: the file system has no locks, or the directory cannot be written to.
+    """
+    descriptor = _open(directory / PART_LOCKS)
+    try:
+        with storage_errors(directory):
+            for part in parts:
+                _lock_part(descriptor, part, directory)
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def locked_parts(directory: Path, parts: Iterable[int]) -> list[int]:
+    """Return those of some parts whose locks other processes hold; none where nobody can tell."""
+    try:
+        descriptor = os.open(directory / PART_LOCKS, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    except OSError:
+        return []
+    try:
+        return [part for part in parts if _is_held(descriptor, part)]
+    finally:
+        os.close(descriptor)
+
+
+def _is_held(descriptor: int, part: int) -> bool:
+    try:
+        fcntl.lockf(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB, 1, part)
+        fcntl.lockf(descriptor, fcntl.LOCK_UN, 1, part)
+    except OSError as error:
+        return error.errno in (errno.EWOULDBLOCK, errno.EAGAIN, errno.EACCES)
+    return False
+
+
+def _lock_part(descriptor: int, part: int, directory: Path) -> None:
+    for n_left in reversed(range(_TRIES)):
+        try:
+            fcntl.lockf(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, part)
+            return
+        except OSError as error:
+            if error.errno not in (errno.EWOULDBLOCK, errno.EAGAIN, errno.EACCES):
+                _explain_lock(directory, error)
+                raise
+        if n_left:
+            time.sleep(_PAUSE_S)
+    raise StateError(
+        f"{directory}: another task is writing part {part}: wait for its end, then start this "
+        "task again"
+    )
+
+
+def _open(path: Path) -> int:
+    flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
+    with storage_errors(path):
+        return os.open(path, flags, 0o666)
 
 
 def is_locked(directory: Path) -> bool:

@@ -165,12 +165,7 @@ def plan(
 
     given = {"tokenizer": tokenizer, "output": output, **settings}
     with keyword_messages():
-        if recipe is None:
-            is_sft = config is not None and "sft" in file_values(checked_path(config, "config"))
-            recipe = "sft" if is_sft else "pretrain"
-        if recipe not in tuple(_SECTIONS):
-            raise UsageError(f"recipe: expected one of pretrain, sft; found {recipe!r}")
-        planned = plan_run(_config(recipe, inputs, config, given), _LOG.warning, _LOG.info)
+        planned = plan_run(run_config(recipe, inputs, config, given), _LOG.warning, _LOG.info)
         if planned.problem is not None:
             raise planned.problem
         return planned.forecast
@@ -223,6 +218,22 @@ def verify(directory: str | Path, *, tokenizer: str | Path = "") -> Verification
         found = verify_dataset(path, str(tokenizer or ""))
         found.check(path)
         return found
+
+
+def run_config(
+    recipe: str | None, inputs: Inputs, config: str | Path | None, given: Mapping[str, Any]
+) -> Config:
+    """Return the settings of a run of either recipe; None: that of the file `config`.
+
+    Raises:
+        UsageError: another recipe, or a setting is wrong.
+    """
+    if recipe is None:
+        is_sft = config is not None and "sft" in file_values(checked_path(config, "config"))
+        recipe = "sft" if is_sft else "pretrain"
+    if recipe not in tuple(_SECTIONS):
+        raise UsageError(f"recipe: expected one of pretrain, sft; found {recipe!r}")
+    return _config(recipe, inputs, config, given)
 
 
 def _config(

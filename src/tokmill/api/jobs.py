@@ -6,6 +6,7 @@ Nothing here prints or reads an option.
 from __future__ import annotations
 
 import os
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,10 +17,10 @@ from tokmill.settings.sft import SftSettings
 from tokmill.words.plural import plural
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     from tokmill.api.bar import Bar, NotebookBar
-    from tokmill.api.progress import Progress
+    from tokmill.api.progress import Progress, RunObserver
     from tokmill.dataset.verify import Findings
     from tokmill.run.whole_run import Observer
     from tokmill.settings.schema import Config
@@ -104,18 +105,32 @@ def make_observed(
     """
     from tokmill.run.head_start import head_start
 
-    with head_start(config):  # what follows imports for 0.3 s
-        from tokmill.api.progress import RunObserver
-        from tokmill.bill.measuring.process_tree import Sampler
+    with (
+        head_start(config),  # what follows imports for 0.3 s
+        observing(note=note, warn=warn, bar=bar, call=call) as observer,
+    ):
+        return make_dataset(config, observer, overwrite=overwrite)
 
-        with Sampler() as memory:
-            observer = RunObserver(memory, note=note, warn=warn, bar=bar, call=call)
-            try:
-                manifest = make_dataset(config, observer, overwrite=overwrite)
-            finally:
-                observer.close()
-            observer.ended()
-    return manifest
+
+@contextmanager
+def observing(
+    *,
+    note: Callable[[str], None] | None,
+    warn: Callable[[str], None] | None,
+    bar: Bar | NotebookBar | None,
+    call: Callable[[Progress], object] | None = None,
+) -> Iterator[RunObserver]:
+    """Yield a `RunObserver` with these receivers; `call` is called once more after the block."""
+    from tokmill.api.progress import RunObserver
+    from tokmill.bill.measuring.process_tree import Sampler
+
+    with Sampler() as memory:
+        observer = RunObserver(memory, note=note, warn=warn, bar=bar, call=call)
+        try:
+            yield observer
+        finally:
+            observer.close()
+        observer.ended()
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,10 @@ import click
 from tokmill.cli.bill_options import model_options
 from tokmill.cli.options import config_from_options, settings_options
 from tokmill.cli.screen import show, show_json, show_rows, warn
+from tokmill.errors import UsageError
 from tokmill.settings.schema import PRETRAIN_SECTIONS
+from tokmill.words.plural import plural
+from tokmill.words.units import size
 
 if TYPE_CHECKING:
     from tokmill.settings.schema import Config
@@ -20,33 +23,54 @@ if TYPE_CHECKING:
 _MORE = "tokmill memory --all, with the same --config, --model and --gpu"
 
 
+write_option = click.option(
+    "--write",
+    type=click.Path(dir_okay=False, path_type=Path),
+    metavar="PLAN",
+    help="Begin the run, for tasks on many machines: write their plan to this file.",
+)
+
+
 @click.command("plan")
 @settings_options(*PRETRAIN_SECTIONS)
 @model_options
+@write_option
+@click.option("--overwrite", is_flag=True, help="With --write, remove the dataset in --output.")
 @click.option("--json", "as_json", is_flag=True, help="Print the forecast as JSON.")
 def command(
-    paths: tuple[str, ...], config_file: Path | None, as_json: bool, **options: Any
+    paths: tuple[str, ...],
+    config_file: Path | None,
+    write: Path | None,
+    overwrite: bool,
+    as_json: bool,
+    **options: Any,
 ) -> None:
     """Predict tokens, disk, time and memory of `tokmill pretrain`; for chats: `tokmill sft --plan`.
 
-    Nothing is written. Input of up to 4 MB is read completely; tokens and documents are then
-    exact. Larger input is sampled: 5%, at least 2 MB. Compressed files, JSON arrays and CSV are
-    sampled only at their beginning.
+    Nothing is written without --write. Input of up to 4 MB is read completely; tokens and documents
+    are then exact. Larger input is sampled: 5%, at least 2 MB. Compressed files, JSON arrays and
+    CSV are sampled only at their beginning.
 
     \b
     Examples:
       tokmill plan baike.jsonl --tokenizer my_tokenizer/ --output out
+      tokmill plan corpus/*.jsonl --tokenizer gpt2/ --output out --write out.plan
     """
-    show_plan(config_from_options(paths, config_file, options), as_json=as_json)
+    config = config_from_options(paths, config_file, options)
+    show_plan(config, as_json=as_json, write=write, overwrite=overwrite)
 
 
-def show_plan(config: Config, *, as_json: bool) -> None:
-    """Print the forecast of a run with these settings.
+def show_plan(
+    config: Config, *, as_json: bool, write: Path | None = None, overwrite: bool = False
+) -> None:
+    """Print the forecast of a run with these settings; write the plan of an array to `write`.
 
     Raises:
-        UsageError: the input is standard input.
+        UsageError: the input is standard input; `overwrite` without `write`.
         RecordError: a run with these settings would stop; the forecast is printed before.
     """
+    if overwrite and write is None:
+        raise UsageError("--overwrite: a forecast writes nothing: give --write too")
     from tokmill.api.forecast import plan_run
     from tokmill.cli.bill import show_bill
     from tokmill.page.forecast import forecast_rows
@@ -63,3 +87,26 @@ def show_plan(config: Config, *, as_json: bool) -> None:
             show_bill(planned.bill, more=_MORE)
     if planned.problem is not None:
         raise planned.problem
+    if write is not None:
+        from tokmill.api.arrays import begin_array
+
+        status = begin_array(config, write, overwrite=overwrite, note=None, warn=warn)
+        if not as_json:
+            show()
+            show_rows(_next_steps(write, status.parts, config, planned.forecast.documents_high))
+
+
+def _next_steps(path: Path, n_parts: int, config: Config, n_samples: int) -> list[tuple[str, str]]:
+    """Return what to do with the plan of an array; who packs, and with what memory."""
+    packs = ""
+    if config.sft is not None and config.sft.packing:
+        from tokmill.dataset.packing import MEMORY_BYTES_PER_SAMPLE
+
+        packs = (
+            f"; it packs all samples, with {size(MEMORY_BYTES_PER_SAMPLE * n_samples)} of memory"
+        )
+    return [
+        ("plan", f"{path}: {plural(n_parts, 'part')}, so up to {plural(n_parts, 'task')}"),
+        ("tasks", f"tokmill run-part {path} --index I --of N, for every I from 0 to N - 1"),
+        ("then", f"tokmill finish {path}{packs}"),
+    ]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -58,18 +58,25 @@ def run_and_show(
         return
     if quiet:
         return
-    from tokmill.dataset.layout import MANIFEST
-    from tokmill.page.profile import profile_rows
-    from tokmill.page.summary import summary_rows
-
-    directory = Path(manifest["config"]["output"]["dir"])
-    n_bytes = sum(file["bytes"] for file in manifest["files"])
-    n_bytes += (directory / MANIFEST).stat().st_size
-    show_rows(summary_rows(manifest, str(directory), n_bytes))
+    directory = show_dataset(manifest)
     if profile:
+        from tokmill.page.profile import profile_rows
+
         show()
         show_rows(profile_rows(manifest))
     if config.model is not None:
         from tokmill.cli.bill import show_at_end  # costs 0.1 s
 
         show_at_end(config, directory, manifest)
+
+
+def show_dataset(manifest: dict[str, Any]) -> Path:
+    """Print the contents of a finished dataset; return its directory."""
+    from tokmill.dataset.layout import MANIFEST
+    from tokmill.page.summary import summary_rows
+
+    directory = Path(manifest["config"]["output"]["dir"])
+    n_bytes = sum(file["bytes"] for file in manifest["files"])
+    n_bytes += (directory / MANIFEST).stat().st_size
+    show_rows(summary_rows(manifest, str(directory), n_bytes))
+    return directory

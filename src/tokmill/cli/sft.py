@@ -10,8 +10,9 @@ import click
 from tokmill.api.jobs import checked_recipe
 from tokmill.cli.bill_options import model_options
 from tokmill.cli.options import config_from_options, settings_options
-from tokmill.cli.plan import show_plan
+from tokmill.cli.plan import show_plan, write_option
 from tokmill.cli.running import run_and_show, run_options
+from tokmill.errors import UsageError
 from tokmill.settings.schema import SFT_SECTIONS
 
 
@@ -20,10 +21,12 @@ from tokmill.settings.schema import SFT_SECTIONS
 @model_options
 @run_options
 @click.option("--plan", "plan_only", is_flag=True, help="Predict the dataset; write nothing.")
+@write_option
 def command(
     paths: tuple[str, ...],
     config_file: Path | None,
     plan_only: bool,
+    write: Path | None,
     overwrite: bool,
     as_json: bool,
     profile: bool,
@@ -45,6 +48,8 @@ def command(
     """
     config = checked_recipe(config_from_options(paths, config_file, options), "sft", config_file)
     if plan_only:
-        show_plan(config, as_json=as_json)
+        show_plan(config, as_json=as_json, write=write, overwrite=overwrite)
         return
+    if write is not None:
+        raise UsageError("--write: for the plan of an array; give --plan too")
     run_and_show(config, overwrite=overwrite, as_json=as_json, profile=profile, quiet=quiet)

@@ -21,7 +21,7 @@ from tokmill.dataset.reader import is_canonical, is_intact, open_shard, sidecars
 from tokmill.dataset.verify_masks import MaskTally, check_mask_totals, check_masks
 from tokmill.dataset.verify_packs import check_packs
 from tokmill.errors import VerifyError
-from tokmill.lock import LOCK_NAME
+from tokmill.lock import LOCK_NAMES
 from tokmill.storage import open_regular, storage_errors
 from tokmill.words.plural import plural
 
@@ -106,7 +106,7 @@ def _tree(directory: Path, notes: list[str]) -> Iterator[tuple[str, str]]:
     """Yield the name and kind of each entry of a dataset; add hidden names to the notes."""
     for name, entry in dataset_entries(directory):
         if entry.name.startswith("."):
-            notes += [] if name == LOCK_NAME else [name]
+            notes += [] if name in LOCK_NAMES else [name]
         elif name not in FOLDERS or not entry.is_dir(follow_symlinks=False):
             yield name, _kind(entry)
 

@@ -60,7 +60,7 @@ def run_part(
     fingerprint = part.fingerprint(spec)
     done = read_committed(directory / PARTS / part_name(part.index), fingerprint, directory)
     if done is not None:
-        report(_as_resumed(done.counts()))
+        report(as_resumed(done.counts()))
         return done
     loaded = recipe()
     is_read_once = any(piece.file.path == "-" for piece in part.slices)
@@ -77,7 +77,7 @@ def run_part(
     try:
         start, counts = writer.resume()
         if start is not None:
-            report(_as_resumed(counts))
+            report(as_resumed(counts))
         timer, library_s = StageTimer(), library_cpu_s()
         _write_blocks(spec, part, loaded, writer, start, timer, report, ready)
         with DelayedInterrupts() as interrupts, interrupts.delayed():
@@ -184,7 +184,8 @@ def _check_parity(encoded: EncodedBlock, source: str) -> None:
         raise ParityError(f"{source}: record {place.line} of its slice: {line}")
 
 
-def _as_resumed(counts: Counts) -> Increments:
+def as_resumed(counts: Counts) -> Increments:
+    """Return the counts of what an earlier attempt committed, as increments."""
     return Increments(
         input_bytes=counts.input_bytes,
         text_bytes=counts.text_bytes,

@@ -119,6 +119,15 @@ def make_parts(files: Iterable[SourceFile], part_bytes: int) -> tuple[Part, ...]
     return tuple(parts)
 
 
+def planned_parts(found: dict[str, Any]) -> tuple[Part, ...]:
+    """Return the parts of a `plan.json`, which `read_plan` has read."""
+    files = [SourceFile(*row) for row in found["files"]]
+    return tuple(
+        Part(index, tuple(Slice(files[number], *rest) for number, *rest in rows))
+        for index, rows in enumerate(found["parts"])
+    )
+
+
 def read_plan(directory: Path) -> dict[str, Any] | None:
     """Read the plan of an output directory; None if it has none.
 

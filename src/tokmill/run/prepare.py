@@ -28,7 +28,7 @@ from tokmill.words.plural import plural
 from tokmill.words.units import size
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from tokmill.chat.renderer import ChatRenderer
     from tokmill.engines.choice import EngineChoice
@@ -110,27 +110,32 @@ class Prepared:
     def spec(self, engine: EngineChoice, n_threads: int, memory_bytes: int = 0) -> RunSpec:
         """Return the run, once its engine is chosen; see `RunSpec`."""
         known = (self.template, memory_bytes, self.is_named, self.labels)
-        extensions = self._extensions(engine)
+        formats = {file.format for file in self.files}
+        extensions = extensions_of(self.config, engine.name, formats)
         return RunSpec(
             self.config, self.tokenizer, engine, n_threads, *known, extensions, self.engines
         )
-
-    def _extensions(self, engine: EngineChoice) -> tuple[Extension, ...]:
-        """Return everything that the run uses and that did not come with tokmill."""
-        found = [find(FORMATS, name) for name in sorted({file.format for file in self.files})]
-        outside = [one.extension for one in (*found, find(ENGINES, engine.name))]
-        if self.config.sft is None:
-            outside.append(find_renderer(self.config.render.renderer).extension)
-        else:
-            from tokmill.chat.templates import template_extension
-
-            outside.append(template_extension(self.config.sft.template))
-        return tuple(extension for extension in outside if extension)
 
     def with_checksum(self, algorithm: str) -> Prepared:
         """Return the same run with another checksum algorithm."""
         output = replace(self.config.output, checksum=algorithm)
         return replace(self, config=replace(self.config, output=output))
+
+
+def extensions_of(config: Config, engine: str, formats: Iterable[str]) -> tuple[Extension, ...]:
+    """Return everything that a run uses and that did not come with tokmill.
+
+    `engine`, `formats`: the names of its engine and of the formats of its input.
+    """
+    found = [find(FORMATS, name) for name in sorted(formats)]
+    outside = [one.extension for one in (*found, find(ENGINES, engine))]
+    if config.sft is None:
+        outside.append(find_renderer(config.render.renderer).extension)
+    else:
+        from tokmill.chat.templates import template_extension
+
+        outside.append(template_extension(config.sft.template))
+    return tuple(extension for extension in outside if extension)
 
 
 def prepare(config: Config, commits: Mapping[str, str] | None = None) -> Prepared:

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from tokmill.run.prepare import Prepared
     from tokmill.settings.schema import Config
     from tokmill.sources.files import SourceFile
+    from tokmill.tokenizer.tokenizer import Tokenizer
 
 NOTHING_KEPT = "interrupted; nothing is kept yet: the same command begins again"
 
@@ -66,8 +67,7 @@ def resumed_plan(
         return None
     refuse_stdin(prepared.files, directory)
     engine = planned_engine(found, prepared.config.run.engine)
-    _check_installed(engine, prepared, warn)
-    _check_parser(found)
+    check_installed(found, engine, prepared.tokenizer, warn)
     prepared = _with_planned_checksum(found, prepared, directory, warn)
     plan = Plan(prepared.spec(engine, n_threads, memory_bytes), prepared.parts)
     check_same(found, plan, directory)
@@ -111,11 +111,17 @@ def planned_engine(found: dict[str, Any], asked: str) -> EngineChoice:
     return engine
 
 
-def _check_installed(engine: EngineChoice, prepared: Prepared, warn: Callable[[str], None]) -> None:
-    """Check that the planned versions of the engine and of the reference are installed.
+def check_installed(
+    found: dict[str, Any], engine: EngineChoice, tokenizer: Tokenizer, warn: Callable[[str], None]
+) -> None:
+    """Check that the planned versions of engine, reference and parser are installed.
 
     `check_same` compares an engine of another package.
+
+    Raises:
+        StateError: another version is installed here.
     """
+    _check_parser(found)
     try:
         is_own = engine_row(engine.name)[1] is None
     except UsageError as error:
@@ -131,7 +137,7 @@ def _check_installed(engine: EngineChoice, prepared: Prepared, warn: Callable[[s
             "--overwrite starts again"
         )
     for name, planned in versions:
-        installed = engine_version(name, prepared.tokenizer)
+        installed = engine_version(name, tokenizer)
         if installed != planned:
             raise StateError(
                 f"the run in this directory began with {name} {planned}, installed is "

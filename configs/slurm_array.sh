@@ -1,0 +1,19 @@
+#!/bin/bash
+# A run as an array of 8 Slurm tasks, and a job that finishes it. Settings: INPUT, TOKENIZER, OUT.
+#
+#   INPUT='/data/corpus/*.jsonl.zst' TOKENIZER=/data/gpt2 OUT=/data/tokens bash slurm_array.sh
+#
+# Every path must be seen by all nodes under the same name. Run it again after a failure: parts that
+# are done are not made again.
+set -euo pipefail
+
+TASKS=${TASKS:-8}
+PLAN=$OUT.plan
+
+# shellcheck disable=SC2086  # INPUT is a glob
+tokmill plan $INPUT --tokenizer "$TOKENIZER" --output "$OUT" --write "$PLAN" ${SETTINGS:-}
+
+array=$(sbatch --parsable --array=0-$((TASKS - 1)) --cpus-per-task=8 --requeue \
+  --wrap "tokmill run-part '$PLAN' --index \$SLURM_ARRAY_TASK_ID --of $TASKS")
+sbatch --dependency=afterok:"$array" --wrap "tokmill finish '$PLAN'"
+echo "look: tokmill status $PLAN"

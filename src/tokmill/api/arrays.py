@@ -1,0 +1,195 @@
+"""A run as an array of tasks: the functions behind `tokmill.write_plan`, `run_part` and others.
+
+Their notes and warnings go to the logger `tokmill`, as those of `api.functions` do.
+"""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, Unpack
+
+from tokmill.api.dataset import Dataset
+from tokmill.api.functions import Inputs, ProgressCall, receivers, run_config
+from tokmill.api.jobs import checked_path, observing
+from tokmill.errors import UsageError
+from tokmill.settings.keyword_messages import keyword_messages
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from tokmill.api.bar import Bar, NotebookBar
+    from tokmill.dataset.commit_record import PartRecord
+    from tokmill.run.array import ArrayStatus
+    from tokmill.settings.arguments import PlanArguments
+    from tokmill.settings.schema import Config
+
+_LOG = logging.getLogger("tokmill")
+
+
+def write_plan(
+    plan: str | Path,
+    inputs: Inputs = (),
+    *,
+    recipe: Literal["pretrain", "sft"] | None = None,
+    tokenizer: str | Path | None = None,
+    output: str | Path | None = None,
+    config: str | Path | None = None,
+    overwrite: bool = False,
+    **settings: Unpack[PlanArguments],
+) -> ArrayStatus:
+    """Begin a run in its output directory, and write the plan for an array of tasks.
+
+    Args:
+        plan: the file to write; every task reads it. It holds the tokenizer.
+        inputs: see `tokmill.plan`, as are `recipe`, `tokenizer`, `config` and `settings`.
+        recipe: which run.
+        tokenizer: see `tokmill.pretrain`.
+        output: the directory of the dataset, which every task must see.
+        config: a TOML file with settings.
+        overwrite: remove the dataset in `output` first.
+        **settings: the settings of the run.
+
+    Returns:
+        The parts of the plan, all of them still to do.
+
+    Raises:
+        TokmillError: see `tokmill.pretrain`.
+
+    Example:
+        >>> tokmill.write_plan("out.plan", "corpus/*.jsonl", tokenizer="gpt2/", output="out").parts
+    """
+    given = {"tokenizer": tokenizer, "output": output, **settings}
+    with keyword_messages():
+        path = checked_path(plan, "plan")
+        chosen = run_config(recipe, inputs, config, given)
+        return begin_array(chosen, path, overwrite=overwrite, note=_LOG.info, warn=_LOG.warning)
+
+
+def run_part(
+    plan: str | Path, index: int, of: int, *, progress: bool | ProgressCall | None = None
+) -> tuple[int, ...]:
+    """Work on the share of one task of an array: the parts `index`, `index + of`, and so on.
+
+    The same call continues a task that was stopped. It may run at the same time as those of other
+    tasks, here or on other machines.
+
+    Args:
+        plan: the file that `write_plan` has written.
+        index: which task, from 0 to `of` - 1.
+        of: how many tasks there are.
+        progress: see `tokmill.pretrain`.
+
+    Returns:
+        The numbers of its parts, all of them done.
+
+    Raises:
+        StateError: this machine does not see the output directory, or has other versions; or
+            another task is writing one of these parts.
+        TokmillError: see `tokmill.pretrain`.
+
+    Example:
+        >>> tokmill.run_part("out.plan", int(os.environ["SLURM_ARRAY_TASK_ID"]), 8)
+    """
+    with keyword_messages():
+        path = checked_path(plan, "plan")
+        call, bar = receivers(progress)
+        records = work_on_share(
+            path, index, of, note=_LOG.info, warn=_LOG.warning, bar=bar, call=call
+        )
+        return tuple(record.part for record in records)
+
+
+def status(plan: str | Path) -> ArrayStatus:
+    """Return which parts of an array are done, running, failed or missing.
+
+    Raises:
+        TokmillError: `plan` is not the plan of an array, or its output directory is not seen here.
+
+    Example:
+        >>> tokmill.status("out.plan").missing
+    """
+    from tokmill.run.array import array_status
+
+    with keyword_messages():
+        return array_status(checked_path(plan, "plan"), _LOG.warning)
+
+
+def finish(plan: str | Path) -> Dataset:
+    """Finish the run of an array once its parts are done, and return the dataset.
+
+    Sums up the parts, packs samples if `packing` is set (in this process: 45 bytes of memory for
+    each sample), and writes the manifest.
+
+    Raises:
+        StateError: parts are missing, or tasks are running.
+        TokmillError: see `tokmill.pretrain`.
+
+    Example:
+        >>> len(tokmill.finish("out.plan"))
+    """
+    with keyword_messages():
+        path = checked_path(plan, "plan")
+        manifest = finished(path, note=_LOG.info, warn=_LOG.warning)
+        settings = manifest["config"]
+        directory = Path(settings["output"]["dir"])
+        return Dataset(directory, manifest, split="", tokenizer=settings["tokenizer"]["path"])
+
+
+def begin_array(
+    config: Config,
+    path: Path,
+    *,
+    overwrite: bool,
+    note: Callable[[str], None] | None,
+    warn: Callable[[str], None] | None,
+) -> ArrayStatus:
+    """Begin the run of an array, write its plan, and return its status.
+
+    Raises:
+        TokmillError: see `run.array.plan_array`.
+    """
+    from tokmill.run.array import array_status, plan_array
+
+    with observing(note=note, warn=warn, bar=None) as observer:
+        plan_array(config, path, observer, overwrite=overwrite)
+    return array_status(path, lambda _: None)
+
+
+def work_on_share(
+    path: Path,
+    index: int,
+    n_tasks: int,
+    *,
+    note: Callable[[str], None] | None,
+    warn: Callable[[str], None] | None,
+    bar: Bar | NotebookBar | None,
+    call: ProgressCall | None = None,
+) -> Sequence[PartRecord]:
+    """Work on the share of a task while an observer with these receivers follows.
+
+    Raises:
+        TokmillError: see `run.array.run_share`.
+    """
+    from tokmill.executors.run import run_parts
+    from tokmill.run.array import run_share
+
+    for name, value in (("index", index), ("of", n_tasks)):
+        if not isinstance(value, int) or isinstance(value, bool):
+            raise UsageError(f"{name}: expected a whole number, found {value!r}")
+    with observing(note=note, warn=warn, bar=bar, call=call) as observer:
+        return run_share(path, index, n_tasks, observer, run_parts)
+
+
+def finished(
+    path: Path, *, note: Callable[[str], None] | None, warn: Callable[[str], None] | None
+) -> dict[str, Any]:
+    """Finish the run of an array; return its manifest.
+
+    Raises:
+        TokmillError: see `run.array.finish_array`.
+    """
+    from tokmill.run.array import finish_array
+
+    with observing(note=note, warn=warn, bar=None) as observer:
+        return finish_array(path, observer)

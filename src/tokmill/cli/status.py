@@ -1,0 +1,59 @@
+"""`tokmill status`."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from tokmill.cli.run_part import plan_argument
+from tokmill.cli.screen import show_json, show_rows, warn
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+_MOST_NAMED = 20
+
+
+@click.command("status")
+@plan_argument
+@click.option("--json", "as_json", is_flag=True, help="Print the status as JSON.")
+def command(plan: Path, as_json: bool) -> None:
+    """Show which parts of a plan are done, running, failed or missing.
+
+    Failed parts belong to a task that stopped with an error. Missing ones were not begun, or their
+    task was killed. Part P belongs to task P modulo --of.
+
+    \b
+    Examples:
+      tokmill status out.plan
+    """
+    from tokmill.api.arrays import status
+
+    found = status(plan)
+    if as_json:
+        show_json({**dataclasses.asdict(found), "directory": str(found.directory)})
+        return
+    rows = [
+        ("done", f"{len(found.done):,} of {found.parts:,}"),
+        *((name, _named(getattr(found, name))) for name in ("running", "failed", "missing")),
+    ]
+    show_rows([*rows, ("dataset", _next(plan, finished=found.is_finished, done=not found.undone))])
+    for error in found.errors:
+        warn(error)
+
+
+def _named(parts: Sequence[int]) -> str:
+    """Return how many parts these are, and the first of them."""
+    if not parts:
+        return "0"
+    more = ", …" if len(parts) > _MOST_NAMED else ""
+    return f"{len(parts):,}: {', '.join(map(str, parts[:_MOST_NAMED]))}{more}"
+
+
+def _next(plan: Path, *, finished: bool, done: bool) -> str:
+    if finished:
+        return "finished"
+    return f"not finished: tokmill finish {plan}" if done else "not finished"

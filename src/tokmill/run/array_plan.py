@@ -1,0 +1,205 @@
+"""The plan of an array: one file with all that a task of a Slurm array or Kubernetes job needs.
+
+It holds the resolved settings and the tokenizer itself, so that a thousand tasks neither list the
+input nor ask the Hugging Face Hub. Files, parts and engine stand in `plan.json` in the output
+directory, which every task must see; the array's plan names it by its fingerprint.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import zlib
+from dataclasses import dataclass, fields, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from tokmill.dataset.canonical import canonical_json, sha256_hex
+from tokmill.dataset.layout import PLAN
+from tokmill.errors import StateError, UsageError
+from tokmill.recipes.spec import RunSpec
+from tokmill.run.compare_plans import check_same
+from tokmill.run.plan import Plan, planned_parts, read_plan
+from tokmill.run.prepare import extensions_of
+from tokmill.run.resume import check_installed, planned_engine
+from tokmill.settings.load import build_config
+from tokmill.settings.plain import plain
+from tokmill.storage import storage_errors, write_file
+from tokmill.tokenizer.tokenizer import Token, Tokenizer
+from tokmill.version import __version__
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+FORMAT = "tokmill array plan"
+_VERSION = 1
+
+_KINDS = {
+    "version": int,
+    "tokmill_version": str,
+    "written_in": str,
+    "config": dict,
+    "tokenizer": str,
+    "template": str,
+    "is_named": bool,
+    "labels": list,
+    "plan_fingerprint": str,
+}
+
+_MOST_TOKENIZER_BYTES = 1 << 30
+"""A tokenizer's text is some MB, thrice; a plan with more was not written by tokmill."""
+
+
+@dataclass(frozen=True, slots=True)
+class ArrayPlan:
+    """The plan of an array, read on the machine of a task.
+
+    `path`: of its file. `plan`: the whole run, as this machine will work; threads and memory are
+    set for a share by `for_share`.
+    """
+
+    path: Path
+    plan: Plan
+
+    @property
+    def directory(self) -> Path:
+        """Return the output directory."""
+        return Path(self.plan.spec.config.output.dir)
+
+    def for_share(self, index: int, n_tasks: int) -> Plan:
+        """Return the plan with the parts of task `index` of `n_tasks`: every `n_tasks`-th part."""
+        return replace(self.plan, parts=self.plan.parts[index::n_tasks])
+
+
+def write_array_plan(path: Path, plan: Plan) -> None:
+    """Write the plan of an array; `plan` stands in its output directory already.
+
+    Raises:
+        StorageError: the file cannot be written.
+    """
+    spec = plan.spec
+    found = read_plan(Path(spec.config.output.dir)) or {}
+    data = {
+        "format": FORMAT,
+        "version": _VERSION,
+        "tokmill_version": __version__,
+        "written_in": str(Path.cwd()),
+        "config": plain(spec.config),
+        "tokenizer": _packed(spec.tokenizer),
+        "template": spec.template,
+        "is_named": spec.is_named,
+        "labels": sorted(spec.labels),
+        "plan_fingerprint": found["fingerprint"],
+    }
+    write_file(
+        path, canonical_json({**data, "sha256": sha256_hex(canonical_json(data))}), replace=True
+    )
+
+
+def read_array_plan(path: Path, warn: Callable[[str], None]) -> ArrayPlan:
+    """Read the plan of an array, and check that this machine can work on it.
+
+    `warn` gets lines about what may go wrong.
+
+    Raises:
+        UsageError: there is no such file, or it is not the plan of an array, or it has relative
+            paths and was written in another directory.
+        StateError: the output directory holds another run or none, or another version of tokmill,
+            of the engine, of the reference or of the parser is installed here.
+    """
+    data = _read(path)
+    if data["tokmill_version"] != __version__:
+        raise StateError(
+            f"{path}: written by tokmill {data['tokmill_version']}, installed here is "
+            f"{__version__}: install that version on every machine"
+        )
+    config = build_config(data["config"], where=str(path))
+    directory = Path(config.output.dir)
+    _check_place(path, data["written_in"], directory, config.input.paths)
+    found = read_plan(directory)
+    if found is None:
+        raise StateError(
+            f"{directory}: has no {PLAN}: this machine does not see the output directory of {path} "
+            "(mount it here), or it was removed (write the plan again)"
+        )
+    if found.get("fingerprint") != data["plan_fingerprint"]:
+        raise StateError(f"{directory}: another run began here after {path}: write that again")
+    engine = planned_engine(found, config.run.engine)
+    try:
+        tokenizer = _unpacked(data["tokenizer"])
+    except (ValueError, TypeError, KeyError, RecursionError, zlib.error) as error:
+        raise UsageError(
+            f"{path}: its tokenizer cannot be read ({error}): write it again"
+        ) from None
+    check_installed(found, engine, tokenizer, warn)
+    spec = RunSpec(
+        config,
+        tokenizer,
+        engine,
+        n_threads=1,
+        template=data["template"],
+        is_named=data["is_named"],
+        labels=frozenset(data["labels"]),
+        extensions=extensions_of(config, engine.name, {row[1] for row in found["files"]}),
+    )
+    plan = Plan(spec, planned_parts(found))
+    check_same(found, plan, directory)
+    return ArrayPlan(path, plan)
+
+
+def _read(path: Path) -> dict[str, Any]:
+    """Return the content of the file, which is as it was written."""
+    if not path.is_file():
+        raise UsageError(f"{path}: no such file: tokmill plan --write makes it")
+    with storage_errors(path):
+        content = path.read_bytes()
+    data: dict[str, Any]
+    try:
+        data = json.loads(content)
+        written = data.pop("sha256")
+        is_whole = written == sha256_hex(canonical_json(data)) and all(
+            isinstance(data[key], kind) for key, kind in _KINDS.items()
+        )
+    except (ValueError, RecursionError, KeyError, TypeError, AttributeError):
+        data, is_whole = {}, False
+    if not is_whole or data.get("format") != FORMAT:
+        raise UsageError(f"{path}: not the plan of an array, or damaged: write it again")
+    if data["version"] > _VERSION:
+        raise StateError(f"{path}: written by a newer tokmill: install a newer one")
+    return data
+
+
+def _check_place(path: Path, written_in: str, directory: Path, inputs: tuple[str, ...]) -> None:
+    """Check that relative paths mean the same as where the plan was written."""
+    is_relative = not directory.is_absolute() or any(
+        "://" not in name and not name.startswith("hf:") and not Path(name).is_absolute()
+        for name in inputs
+    )
+    if is_relative and str(Path.cwd()) != written_in:
+        raise UsageError(
+            f"{path}: its paths are relative to {written_in}, this is {Path.cwd()}: work in that "
+            "directory, or write the plan with absolute paths"
+        )
+
+
+def _packed(tokenizer: Tokenizer) -> str:
+    """Return a tokenizer as text: its plain values in JSON, compressed, in base64."""
+    values = {part.name: getattr(tokenizer, part.name) for part in fields(tokenizer)}
+    del values["spare"], values["child"]
+    values["data"] = base64.b64encode(tokenizer.data).decode()
+    for name in ("eos", "bos"):
+        token = values[name]
+        values[name] = None if token is None else [token.id, token.content]
+    return base64.b64encode(zlib.compress(canonical_json(values))).decode()
+
+
+def _unpacked(text: str) -> Tokenizer:
+    inflate = zlib.decompressobj()
+    values = json.loads(inflate.decompress(base64.b64decode(text), _MOST_TOKENIZER_BYTES))
+    for name in ("eos", "bos"):
+        values[name] = None if values[name] is None else Token(*values[name])
+    for name in ("special_ids", "rewrites"):
+        values[name] = tuple(values[name])
+    values["named"] = tuple((key, content) for key, content in values["named"])
+    values["data"] = base64.b64decode(values["data"])
+    return Tokenizer(**values)
