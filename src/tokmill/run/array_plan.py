@@ -150,7 +150,7 @@ def read_array_plan(path: Path, warn: Callable[[str], None]) -> ArrayPlan:
 def _read(path: Path) -> dict[str, Any]:
     """Return the content of the file, which is as it was written."""
     if not path.is_file():
-        raise UsageError(f"{path}: no such file: tokmill plan --write makes it")
+        raise UsageError(f"{path}: no such file: it is written first, on one machine")
     with storage_errors(path):
         content = path.read_bytes()
     data: dict[str, Any]
