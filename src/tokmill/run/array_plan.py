@@ -19,6 +19,7 @@ from tokmill.dataset.layout import PLAN
 from tokmill.errors import StateError, UsageError
 from tokmill.recipes.spec import RunSpec
 from tokmill.run.compare_plans import check_same
+from tokmill.run.node_proof import has_relative_paths
 from tokmill.run.plan import Plan, planned_parts, read_plan
 from tokmill.run.prepare import extensions_of
 from tokmill.run.resume import check_installed, planned_engine
@@ -30,6 +31,8 @@ from tokmill.version import __version__
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+    from tokmill.settings.schema import Config
 
 FORMAT = "tokmill array plan"
 _VERSION = 1
@@ -115,7 +118,7 @@ def read_array_plan(path: Path, warn: Callable[[str], None]) -> ArrayPlan:
         )
     config = build_config(data["config"], where=str(path))
     directory = Path(config.output.dir)
-    _check_place(path, data["written_in"], directory, config.input.paths)
+    _check_place(path, data["written_in"], config)
     found = read_plan(directory)
     if found is None:
         raise StateError(
@@ -169,13 +172,9 @@ def _read(path: Path) -> dict[str, Any]:
     return data
 
 
-def _check_place(path: Path, written_in: str, directory: Path, inputs: tuple[str, ...]) -> None:
+def _check_place(path: Path, written_in: str, config: Config) -> None:
     """Check that relative paths mean the same as where the plan was written."""
-    is_relative = not directory.is_absolute() or any(
-        "://" not in name and not name.startswith("hf:") and not Path(name).is_absolute()
-        for name in inputs
-    )
-    if is_relative and str(Path.cwd()) != written_in:
+    if has_relative_paths(config) and str(Path.cwd()) != written_in:
         raise UsageError(
             f"{path}: its paths are relative to {written_in}, this is {Path.cwd()}: work in that "
             "directory, or write the plan with absolute paths"
